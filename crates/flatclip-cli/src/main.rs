@@ -1,0 +1,3 @@
+//! The `flatclip` command.
+
+fn main() {}

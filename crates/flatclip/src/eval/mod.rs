@@ -1,0 +1,1 @@
+//! Runs of prompt x adapter x data set, metrics, caches.

@@ -1,0 +1,1 @@
+//! Pixels: decode, resize, crop, normalise, augment, views.

@@ -1,0 +1,1 @@
+//! Loss surfaces around a prompt.

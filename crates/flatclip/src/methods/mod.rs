@@ -1,0 +1,1 @@
+//! Tuners and adapters, one file each, one registry.

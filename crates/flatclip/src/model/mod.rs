@@ -1,0 +1,1 @@
+//! The CLIP towers, frozen, with gradients for contexts only.

@@ -1,0 +1,1 @@
+//! Prompts: contexts, templates, and their files.

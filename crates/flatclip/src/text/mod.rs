@@ -1,0 +1,1 @@
+//! Words to token ids: the tokenizer, templates, class names.

@@ -1,0 +1,1 @@
+//! The tuning loop: optimisers, schedules, checkpoints.

@@ -1,0 +1,1 @@
+//! Checkpoints on disk: formats, key names, architecture inference.
