@@ -1,1 +1,18 @@
-fn main() {}
+//! Whatever needs more than cargo. `cargo xtask test` is what must pass before a change lands.
+
+mod check;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "usage: cargo xtask TASK
+
+  test    format, lints as errors, all tests, documentation: what must pass before a change lands";
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("test") => check::run(),
+        Some(other) => bail!("unknown task `{other}`\n\n{USAGE}"),
+        None => bail!("{USAGE}"),
+    }
+}

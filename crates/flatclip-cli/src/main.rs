@@ -1,3 +1,63 @@
-//! The `flatclip` command.
+//! The `flatclip` command: results to stdout, everything else to stderr.
 
-fn main() {}
+mod commands;
+mod output;
+
+use clap::Parser;
+use output::{Exit, Output};
+use std::process::ExitCode;
+
+/// Prompt tuning and test-time adaptation for CLIP-like models, led by flatness.
+#[derive(Parser)]
+#[command(name = "flatclip", version, propagate_version = true, max_term_width = 110)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+/// Options of every command.
+#[derive(clap::Args)]
+struct Global {
+    /// Print JSON instead of tables
+    #[arg(long, global = true)]
+    json: bool,
+    /// Worker threads [default: all cores]
+    #[arg(long, global = true, value_name = "N")]
+    threads: Option<usize>,
+    /// Say more on stderr (repeat for more)
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Say only errors on stderr, no progress
+    #[arg(long, short, global = true)]
+    quiet: bool,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let out = Output::new(cli.global.json, cli.global.quiet, cli.global.verbose);
+    match start(cli, &out) {
+        Ok(exit) => exit.code(),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            out.error(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn start(cli: Cli, out: &Output) -> anyhow::Result<Exit> {
+    if let Some(threads) = cli.global.threads {
+        anyhow::ensure!(threads > 0, "--threads: expected at least 1, found 0");
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    }
+    cli.command.run(out)
+}
+
+/// `flatclip ... | head` ends early on purpose.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

@@ -1,0 +1,107 @@
+//! What people and machines see: tables or JSON on stdout, notes and progress on stderr.
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All done.
+    Done,
+    /// Finished, with failures that were counted and listed.
+    Counted,
+}
+
+impl Exit {
+    pub(crate) fn code(self) -> ExitCode {
+        match self {
+            Self::Done => ExitCode::SUCCESS,
+            Self::Counted => ExitCode::from(1),
+        }
+    }
+}
+
+/// Where a command writes.
+pub(crate) struct Output {
+    json: bool,
+    quiet: bool,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool, quiet: bool, verbose: u8) -> Self {
+        let level = match (quiet, verbose) {
+            (true, _) => "error",
+            (_, 0) => "warn",
+            (_, 1) => "info",
+            _ => "debug",
+        };
+        // A subscriber can only be set once; tests that run several commands in one process keep the first.
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(format!("flatclip={level}"))
+            .with_writer(std::io::stderr)
+            .with_target(false)
+            .without_time()
+            .try_init();
+        Self { json, quiet }
+    }
+
+    /// Whether the caller asked for JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// A result as JSON, one document on stdout.
+    pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<()> {
+        let mut stdout = std::io::stdout().lock();
+        serde_json::to_writer_pretty(&mut stdout, value).map_err(std::io::Error::from)?;
+        writeln!(stdout)?;
+        Ok(())
+    }
+
+    /// A result as text, one line (or more) on stdout.
+    pub(crate) fn line(&self, text: impl std::fmt::Display) -> Result<()> {
+        writeln!(std::io::stdout().lock(), "{text}")?;
+        Ok(())
+    }
+
+    /// An empty table in the house style: no rules but the one below the header.
+    pub(crate) fn table(&self, header: &[&str]) -> comfy_table::Table {
+        let mut table = comfy_table::Table::new();
+        table.load_preset("     ──            ").set_header(header.iter().copied());
+        table
+    }
+
+    /// Something worth knowing that is not a result, on stderr.
+    pub(crate) fn note(&self, text: impl std::fmt::Display) {
+        if !self.quiet {
+            let _ = writeln!(std::io::stderr().lock(), "{text}");
+        }
+    }
+
+    /// Something that may spoil the result, on stderr.
+    pub(crate) fn warn(&self, text: impl std::fmt::Display) {
+        let _ = writeln!(std::io::stderr().lock(), "warning: {text}");
+    }
+
+    /// The whole chain of an error in one line, on stderr; as JSON when asked for.
+    pub(crate) fn error(&self, error: &anyhow::Error) {
+        let mut stderr = std::io::stderr().lock();
+        let _ = if self.json {
+            let code = error.downcast_ref::<flatclip::Error>().map_or("usage", flatclip::Error::code);
+            writeln!(stderr, "{}", serde_json::json!({ "error": format!("{error:#}"), "code": code }))
+        } else {
+            writeln!(stderr, "error: {error:#}")
+        };
+    }
+
+    /// A bar over `total` steps on stderr; hidden when stderr is not a terminal or the user wants quiet.
+    pub(crate) fn progress(&self, total: u64, what: &str) -> ProgressBar {
+        let target = if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg} {eta} left")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        ProgressBar::with_draw_target(Some(total), target).with_style(style).with_prefix(what.to_owned())
+    }
+}

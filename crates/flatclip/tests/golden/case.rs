@@ -1,0 +1,260 @@
+//! One golden case: its tensors, its spec, and the comparison with tolerances.
+
+use safetensors::{Dtype, SafeTensors};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A tensor of a case, as stored.
+#[derive(Clone, Debug)]
+pub enum Data {
+    /// Real numbers.
+    F32(Vec<f32>),
+    /// Indices, labels, token ids, counts.
+    I64(Vec<i64>),
+    /// Picture bytes.
+    U8(Vec<u8>),
+}
+
+/// A loaded case.
+pub struct Case {
+    /// The `spec` of the file: method, hyperparameters, tolerances, notes. For JSON cases, the whole document.
+    pub spec: Value,
+    path: PathBuf,
+    tensors: BTreeMap<String, (Vec<usize>, Data)>,
+}
+
+/// The method a file is about, without loading its tensors.
+pub fn method_of(file: &Path) -> Result<String, String> {
+    let spec = Case::load(file)?.spec;
+    let spec = spec.get("spec").unwrap_or(&spec);
+    spec["method"].as_str().map(str::to_owned).ok_or_else(|| format!("{}: spec has no `method`", file.display()))
+}
+
+impl Case {
+    /// Reads a case from a `.safetensors` or `.json` file.
+    pub fn load(path: &Path) -> Result<Self, String> {
+        let name = path.display();
+        let bytes = std::fs::read(path).map_err(|e| format!("{name}: {e}"))?;
+        if path.extension().is_some_and(|e| e == "json") {
+            let spec = serde_json::from_slice(&bytes).map_err(|e| format!("{name}: {e}"))?;
+            return Ok(Self { spec, path: path.to_path_buf(), tensors: BTreeMap::new() });
+        }
+        let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(|e| format!("{name}: {e}"))?;
+        let spec = metadata.metadata().as_ref().and_then(|m| m.get("spec")).ok_or(format!("{name}: no `spec`"))?;
+        let spec = serde_json::from_str(spec).map_err(|e| format!("{name}: spec: {e}"))?;
+        let file = SafeTensors::deserialize(&bytes).map_err(|e| format!("{name}: {e}"))?;
+        let mut tensors = BTreeMap::new();
+        for (key, view) in file.iter() {
+            let bytes = view.data();
+            let data = match view.dtype() {
+                Dtype::F32 => Data::F32(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()),
+                Dtype::I64 => Data::I64(
+                    bytes.chunks_exact(8).map(|b| i64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect(),
+                ),
+                Dtype::U8 => Data::U8(bytes.to_vec()),
+                other => return Err(format!("{name}: {key} has dtype {other:?}, expected F32, I64 or U8")),
+            };
+            tensors.insert(key.to_owned(), (view.shape().to_vec(), data));
+        }
+        Ok(Self { spec, path: path.to_path_buf(), tensors })
+    }
+
+    /// The folder of the case file (its pictures are in the subfolder `images`).
+    pub fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+
+    /// The model file of the case: `models/NAME.openai.safetensors` in the folder of cases or beside it.
+    pub fn model_path(&self) -> Result<PathBuf, String> {
+        let model = self.spec["model"].as_str().ok_or("this case has no model")?;
+        let file = format!("models/{model}.openai.safetensors");
+        [self.folder().join(&file), self.folder().join("..").join(&file)]
+            .into_iter()
+            .find(|path| path.exists())
+            .ok_or_else(|| format!("{file} found neither in {0} nor beside it", self.folder().display()))
+    }
+
+    /// Whether the case has this tensor.
+    pub fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// Names of all tensors, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// Shape of a tensor.
+    pub fn shape(&self, name: &str) -> Result<&[usize], String> {
+        Ok(&self.entry(name)?.0)
+    }
+
+    fn entry(&self, name: &str) -> Result<&(Vec<usize>, Data), String> {
+        self.tensors.get(name).ok_or_else(|| format!("the case has no tensor `{name}`"))
+    }
+
+    /// A real tensor.
+    pub fn f32(&self, name: &str) -> Result<&[f32], String> {
+        match &self.entry(name)?.1 {
+            Data::F32(data) => Ok(data),
+            other => Err(format!("`{name}` is not F32 but {other:?}")),
+        }
+    }
+
+    /// An integer tensor.
+    pub fn i64(&self, name: &str) -> Result<&[i64], String> {
+        match &self.entry(name)?.1 {
+            Data::I64(data) => Ok(data),
+            other => Err(format!("`{name}` is not I64 but {other:?}")),
+        }
+    }
+
+    /// An integer tensor as indices.
+    pub fn indices(&self, name: &str) -> Result<Vec<usize>, String> {
+        self.i64(name)?.iter().map(|&i| usize::try_from(i).map_err(|_| format!("`{name}` holds {i}"))).collect()
+    }
+
+    /// A byte tensor.
+    pub fn u8(&self, name: &str) -> Result<&[u8], String> {
+        match &self.entry(name)?.1 {
+            Data::U8(data) => Ok(data),
+            other => Err(format!("`{name}` is not U8 but {other:?}")),
+        }
+    }
+
+    /// A hyperparameter (`Null` when absent).
+    pub fn hyper(&self, key: &str) -> &Value {
+        &self.spec["hyperparameters"][key]
+    }
+
+    /// A real hyperparameter.
+    pub fn number(&self, key: &str) -> Result<f64, String> {
+        self.hyper(key).as_f64().ok_or_else(|| format!("hyperparameter `{key}` is {}, expected a number", self.hyper(key)))
+    }
+
+    /// A whole hyperparameter.
+    pub fn count(&self, key: &str) -> Result<usize, String> {
+        let value = self.hyper(key).as_u64().ok_or_else(|| format!("hyperparameter `{key}` is {}, expected a count", self.hyper(key)))?;
+        usize::try_from(value).map_err(|e| e.to_string())
+    }
+
+    /// The tolerance under `key` of `spec.tolerance` (or the whole of it, if it is one rule), else `fallback`.
+    pub fn tolerance(&self, key: &str, fallback: Tolerance) -> Tolerance {
+        let all = &self.spec["tolerance"];
+        Tolerance::read(&all[key]).or_else(|| Tolerance::read(all)).unwrap_or(fallback)
+    }
+}
+
+/// How far a number may be off: `|x - y| <= atol + rtol |y| + to_max * max|y|`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tolerance {
+    /// Absolute part.
+    pub atol: f64,
+    /// Part relative to the expected value.
+    pub rtol: f64,
+    /// Part relative to the largest expected value.
+    pub to_max: f64,
+    /// Share of entries that may lie outside (sign-like optimiser steps near a zero gradient).
+    pub outliers: f64,
+}
+
+impl Tolerance {
+    /// An absolute tolerance.
+    pub const fn atol(atol: f64) -> Self {
+        Self { atol, rtol: 0.0, to_max: 0.0, outliers: 0.0 }
+    }
+
+    /// The same with a share of entries that may lie outside.
+    pub const fn with_outliers(mut self, share: f64) -> Self {
+        self.outliers = share;
+        self
+    }
+
+    fn read(rule: &Value) -> Option<Self> {
+        let number = |key: &str| rule.get(key).and_then(Value::as_f64);
+        let (atol, rtol, to_max) = (number("atol"), number("rtol"), number("atol_rel_to_max"));
+        if atol.is_none() && rtol.is_none() && to_max.is_none() {
+            return None;
+        }
+        Some(Self { atol: atol.unwrap_or(0.0), rtol: rtol.unwrap_or(0.0), to_max: to_max.unwrap_or(0.0), outliers: 0.0 })
+    }
+}
+
+/// What a check found: one line per compared output.
+#[derive(Default)]
+pub struct Report {
+    compared: usize,
+    worst: Option<(String, f64)>,
+    faults: Vec<String>,
+}
+
+impl Report {
+    /// Compares real numbers.
+    pub fn close(&mut self, name: &str, actual: &[f32], expected: &[f32], tolerance: Tolerance) {
+        self.compared += 1;
+        if actual.len() != expected.len() {
+            self.faults.push(format!("{name}: {} values, expected {}", actual.len(), expected.len()));
+            return;
+        }
+        let largest = expected.iter().fold(0.0f64, |m, &y| m.max(f64::from(y).abs()));
+        let (mut outside, mut worst, mut at) = (0usize, 0.0f64, 0);
+        for (i, (&x, &y)) in actual.iter().zip(expected).enumerate() {
+            let (x, y) = (f64::from(x), f64::from(y));
+            let difference = if x == y || (x.is_nan() && y.is_nan()) { 0.0 } else { (x - y).abs() };
+            let allowed = tolerance.atol + tolerance.rtol * y.abs() + tolerance.to_max * largest;
+            outside += usize::from(!(difference <= allowed));
+            if !(difference <= worst) {
+                (worst, at) = (difference, i);
+            }
+        }
+        if self.worst.as_ref().is_none_or(|(_, w)| worst > *w) {
+            self.worst = Some((name.to_owned(), worst));
+        }
+        if outside as f64 > tolerance.outliers * actual.len() as f64 {
+            self.faults.push(format!(
+                "{name}: {outside} of {} outside {tolerance:?}; largest difference {worst:.3e} at {at}: {} expected {}",
+                actual.len(),
+                actual[at],
+                expected[at]
+            ));
+        }
+    }
+
+    /// Compares whole numbers (or anything that must be equal).
+    pub fn equal<T: PartialEq + std::fmt::Debug>(&mut self, name: &str, actual: &[T], expected: &[T]) {
+        self.compared += 1;
+        if actual != expected {
+            let at = actual.iter().zip(expected).position(|(x, y)| x != y);
+            let what = match at {
+                Some(i) => format!("differs first at {i}: {:?} expected {:?}", actual[i], expected[i]),
+                None => format!("{} values, expected {}", actual.len(), expected.len()),
+            };
+            self.faults.push(format!("{name}: {what}"));
+        }
+    }
+
+    /// States a promise that has no tensor of its own.
+    pub fn check(&mut self, name: &str, holds: bool, detail: impl std::fmt::Display) {
+        self.compared += 1;
+        if !holds {
+            self.faults.push(format!("{name}: {detail}"));
+        }
+    }
+
+    /// One line for people.
+    pub fn summary(&self) -> String {
+        match &self.worst {
+            Some((name, worst)) => format!("{} outputs, largest difference {worst:.1e} ({name})", self.compared),
+            None => format!("{} outputs, all equal", self.compared),
+        }
+    }
+
+    /// Fails on any fault, and on a check that compared nothing.
+    pub fn verdict(&self) -> Result<(), String> {
+        if self.compared == 0 {
+            return Err("the check compared nothing".to_owned());
+        }
+        if self.faults.is_empty() { Ok(()) } else { Err(self.faults.join("\n")) }
+    }
+}
