@@ -15,7 +15,8 @@ pub fn run() -> Result<()> {
 /// rustfmt and clippy come with most toolchains; where they do not, rustup adds them. A machine without rustup has its
 /// own way, so a failure here is only a failure if the steps below miss something.
 fn install_components() {
-    let missing = |tool: &str| !Command::new("cargo").args([tool, "--version"]).output().is_ok_and(|o| o.status.success());
+    let missing =
+        |tool: &str| !Command::new("cargo").args([tool, "--version"]).output().is_ok_and(|o| o.status.success());
     for (tool, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
         if missing(tool) {
             let _ = Command::new("rustup").args(["component", "add", component]).status();

@@ -48,9 +48,14 @@ impl Case {
         for (key, view) in file.iter() {
             let bytes = view.data();
             let data = match view.dtype() {
-                Dtype::F32 => Data::F32(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()),
+                Dtype::F32 => {
+                    Data::F32(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+                }
                 Dtype::I64 => Data::I64(
-                    bytes.chunks_exact(8).map(|b| i64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect(),
+                    bytes
+                        .chunks_exact(8)
+                        .map(|b| i64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+                        .collect(),
                 ),
                 Dtype::U8 => Data::U8(bytes.to_vec()),
                 other => return Err(format!("{name}: {key} has dtype {other:?}, expected F32, I64 or U8")),
@@ -130,12 +135,17 @@ impl Case {
 
     /// A real hyperparameter.
     pub fn number(&self, key: &str) -> Result<f64, String> {
-        self.hyper(key).as_f64().ok_or_else(|| format!("hyperparameter `{key}` is {}, expected a number", self.hyper(key)))
+        self.hyper(key)
+            .as_f64()
+            .ok_or_else(|| format!("hyperparameter `{key}` is {}, expected a number", self.hyper(key)))
     }
 
     /// A whole hyperparameter.
     pub fn count(&self, key: &str) -> Result<usize, String> {
-        let value = self.hyper(key).as_u64().ok_or_else(|| format!("hyperparameter `{key}` is {}, expected a count", self.hyper(key)))?;
+        let value = self
+            .hyper(key)
+            .as_u64()
+            .ok_or_else(|| format!("hyperparameter `{key}` is {}, expected a count", self.hyper(key)))?;
         usize::try_from(value).map_err(|e| e.to_string())
     }
 
@@ -177,7 +187,12 @@ impl Tolerance {
         if atol.is_none() && rtol.is_none() && to_max.is_none() {
             return None;
         }
-        Some(Self { atol: atol.unwrap_or(0.0), rtol: rtol.unwrap_or(0.0), to_max: to_max.unwrap_or(0.0), outliers: 0.0 })
+        Some(Self {
+            atol: atol.unwrap_or(0.0),
+            rtol: rtol.unwrap_or(0.0),
+            to_max: to_max.unwrap_or(0.0),
+            outliers: 0.0,
+        })
     }
 }
 

@@ -35,7 +35,8 @@ fn main() {
                 (Some(&(_, check)), _) => Trial::test(name, move || run(&file, check)),
                 (None, Ok(method)) => {
                     uncovered.push(format!("{name} ({method})"));
-                    Trial::test(format!("{name} not covered"), move || not_covered(&method)).with_ignored_flag(!is_registered(&method_of_file(&file)))
+                    Trial::test(format!("{name} not covered"), move || not_covered(&method))
+                        .with_ignored_flag(!is_registered(&method_of_file(&file)))
                 }
                 (None, Err(reason)) => Trial::test(name, move || Err(Failed::from(reason))),
             }
