@@ -1,6 +1,7 @@
 //! What people and machines see: tables or JSON on stdout, notes and progress on stderr.
 
 use anyhow::Result;
+use comfy_table::{LineStyle, TableStyle};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::io::Write as _;
@@ -70,7 +71,8 @@ impl Output {
     /// An empty table in the house style: no rules but the one below the header.
     pub(crate) fn table(&self, header: &[&str]) -> comfy_table::Table {
         let mut table = comfy_table::Table::new();
-        table.load_preset("     ──            ").set_header(header.iter().copied());
+        let rule = LineStyle::none().fill('─').junction('─');
+        table.load_style(TableStyle::new().header_separator(rule)).set_header(header.iter().copied());
         table
     }
 

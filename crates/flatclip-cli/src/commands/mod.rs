@@ -1,14 +1,21 @@
 //! One file per verb.
 
+mod version;
+
 use crate::output::{Exit, Output};
 use clap::Subcommand;
 
 /// What to do.
 #[derive(Subcommand)]
-pub(crate) enum Command {}
+pub(crate) enum Command {
+    /// What this binary is and which instructions it would use here
+    Version(version::Args),
+}
 
 impl Command {
-    pub(crate) fn run(self, _out: &Output) -> anyhow::Result<Exit> {
-        match self {}
+    pub(crate) fn run(self, out: &Output) -> anyhow::Result<Exit> {
+        match self {
+            Self::Version(args) => version::run(args, out),
+        }
     }
 }
