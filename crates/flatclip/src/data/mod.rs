@@ -1,1 +1,4 @@
 //! Data sets, splits, few-shot sampling.
+
+pub mod few_shot;
+pub mod mersenne;
