@@ -182,7 +182,11 @@ impl Pool<'_> {
             }
             let at = known.get(id).ok_or_else(|| Error::Data {
                 path: list_file.to_path_buf(),
-                reason: format!("line {line}: no image {id:?} in {}; ids look like {:?}", self.source, self.ids.first()),
+                reason: format!(
+                    "line {line}: no image {id:?} in {}; ids look like {:?}",
+                    self.source,
+                    self.ids.first()
+                ),
             })?;
             picked.push(*at);
         }

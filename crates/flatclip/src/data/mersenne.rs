@@ -38,9 +38,8 @@ impl MersenneTwister {
         let (mut i, mut j) = (1, 0);
         for _ in 0..N.max(key.len()) {
             let last = state[i - 1];
-            state[i] = (state[i] ^ (last ^ (last >> 30)).wrapping_mul(1_664_525))
-                .wrapping_add(key[j])
-                .wrapping_add(j as u32);
+            state[i] =
+                (state[i] ^ (last ^ (last >> 30)).wrapping_mul(1_664_525)).wrapping_add(key[j]).wrapping_add(j as u32);
             (i, j) = (i + 1, (j + 1) % key.len());
             if i == N {
                 state[0] = state[N - 1];
@@ -166,7 +165,10 @@ mod tests {
         assert_eq!(python.sample(22, 5), [0, 16, 7, 14, 15]);
         assert_eq!(python.sample(3, 3), [2, 0, 1]);
         let mut python = MersenneTwister::new(1_099_511_627_779);
-        assert_eq!(python.sample(1300, 16), [450, 124, 1125, 193, 1159, 622, 872, 479, 965, 1140, 1146, 675, 530, 1207, 637, 525]);
+        assert_eq!(
+            python.sample(1300, 16),
+            [450, 124, 1125, 193, 1159, 622, 872, 479, 965, 1140, 1146, 675, 530, 1207, 637, 525]
+        );
         assert_eq!(python.sample(10, 1), [7]);
     }
 }
