@@ -5,6 +5,7 @@
 
 pub mod gemm;
 pub mod matrix;
+pub mod ops;
 
 pub use gemm::{Activation, Linear};
 pub use matrix::Matrix;

@@ -1,0 +1,16 @@
+//! Everything between the matrix products, each with its input gradient. The plain form is generic over `f32` and `f64`,
+//! so that derivatives are checked by finite differences in `f64`.
+
+pub mod activation;
+pub mod attention;
+pub mod loss;
+pub mod norm;
+pub mod real;
+pub mod unit;
+
+#[cfg(test)]
+pub(crate) mod check;
+
+pub use activation::{activate, activate_backward};
+pub use norm::{layer_norm, layer_norm_affine_gradient, layer_norm_backward};
+pub use unit::{normalise, normalise_backward};
