@@ -28,6 +28,10 @@ pub(crate) fn assert_gradient(x: &[f64], gradient: &[f64], tolerance: f64, f: im
         let down = f(&at);
         at[i] = x[i];
         let slope = (up - down) / (2.0 * step);
-        assert!((slope - gradient[i]).abs() <= tolerance * scale, "entry {i}: {} but the slope is {slope}", gradient[i]);
+        assert!(
+            (slope - gradient[i]).abs() <= tolerance * scale,
+            "entry {i}: {} but the slope is {slope}",
+            gradient[i]
+        );
     }
 }

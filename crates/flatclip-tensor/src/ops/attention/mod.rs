@@ -231,7 +231,8 @@ mod tests {
     #[test]
     fn a_shared_prefix_equals_a_copied_one_in_value_and_gradient() {
         let (width, heads, prefix_rows) = (16, 2, 3);
-        let starts: Vec<usize> = (0..=60).scan(0, |at, i| (i > 0).then(|| *at += 1 + i % 5).or(Some(())).map(|()| *at)).collect();
+        let starts: Vec<usize> =
+            (0..=60).scan(0, |at, i| (i > 0).then(|| *at += 1 + i % 5).or(Some(())).map(|()| *at)).collect();
         let of: Vec<usize> = (0..60).map(|i| i / 30).collect();
         let (prefix, qkv) = (floats(1, 2 * prefix_rows * 3 * width), floats(2, starts[60] * 3 * width));
         for queries in [Queries::All, Queries::Last] {
@@ -283,8 +284,7 @@ mod tests {
     fn the_first_row_alone_equals_the_first_of_all() {
         let starts = [0, 5, 9];
         let qkv = floats(1, 9 * 24);
-        let shape =
-            Shape { width: 8, heads: 2, starts: &starts, causal: false, queries: Queries::All, prefix: None };
+        let shape = Shape { width: 8, heads: 2, starts: &starts, causal: false, queries: Queries::All, prefix: None };
         let (mut all, mut first) = (vec![0.0; 72], vec![0.0; 16]);
         forward(&shape, &qkv, &mut all);
         forward(&Shape { queries: Queries::First, ..shape }, &qkv, &mut first);

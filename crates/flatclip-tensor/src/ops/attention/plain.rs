@@ -85,8 +85,11 @@ impl<T: Real> Sequence<'_, T> {
             for (j, key) in self.parts(1, head, seen).enumerate() {
                 let ds = p[j] * (dp[j] - along) * self.scale();
                 axpy(ds, key, &mut d_qkv[row * stride + at..][..size]);
-                let target =
-                    if j < prefix { &mut d_prefix[j * stride..][..stride] } else { &mut d_qkv[(j - prefix) * stride..][..stride] };
+                let target = if j < prefix {
+                    &mut d_prefix[j * stride..][..stride]
+                } else {
+                    &mut d_qkv[(j - prefix) * stride..][..stride]
+                };
                 axpy(ds, query, &mut target[width + at..][..size]);
                 axpy(p[j], d_out, &mut target[2 * width + at..][..size]);
             }
