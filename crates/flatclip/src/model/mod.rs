@@ -1,1 +1,5 @@
 //! The CLIP towers, frozen, with gradients for contexts only.
+
+mod context;
+
+pub use context::{ClassName, ClassTokens, Context, Position};

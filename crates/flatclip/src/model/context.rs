@@ -1,0 +1,132 @@
+//! What a prompt is to the text tower: learnable context vectors, and the fixed tokens of every class around them.
+
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Where the class name stands relative to the context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Position {
+    /// SOT, context, name, rest.
+    #[default]
+    End,
+    /// SOT, first half of the context, name, second half, rest.
+    Middle,
+    /// SOT, name, context, rest.
+    Front,
+}
+
+/// The learnable prompt tokens: `[tokens, width]`, or `[classes, tokens, width]` when class-specific.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Context {
+    /// Number of classes of a class-specific context; `None` when all classes share it.
+    pub classes: Option<usize>,
+    /// Number of context tokens.
+    pub tokens: usize,
+    /// Width of the text tower.
+    pub width: usize,
+    /// The values, row-major.
+    pub data: Vec<f32>,
+}
+
+impl Context {
+    /// A context that all classes share.
+    ///
+    /// # Panics
+    /// If `data.len() != tokens * width`: the caller made the data.
+    pub fn shared(tokens: usize, width: usize, data: Vec<f32>) -> Self {
+        assert_eq!(data.len(), tokens * width, "context data does not fill [{tokens}, {width}]");
+        Self { classes: None, tokens, width, data }
+    }
+
+    /// One context per class.
+    ///
+    /// # Panics
+    /// If `data.len() != classes * tokens * width`: the caller made the data.
+    pub fn per_class(classes: usize, tokens: usize, width: usize, data: Vec<f32>) -> Self {
+        assert_eq!(data.len(), classes * tokens * width, "context data does not fill [{classes}, {tokens}, {width}]");
+        Self { classes: Some(classes), tokens, width, data }
+    }
+
+    /// `[tokens, width]` or `[classes, tokens, width]`.
+    pub fn shape(&self) -> Vec<usize> {
+        self.classes.into_iter().chain([self.tokens, self.width]).collect()
+    }
+
+    /// The context vectors of one class, `[tokens, width]`.
+    pub fn of_class(&self, class: usize) -> &[f32] {
+        let size = self.tokens * self.width;
+        let start = if self.classes.is_some() { class * size } else { 0 };
+        &self.data[start..start + size]
+    }
+
+    /// Euclidean norm over all entries.
+    pub fn norm(&self) -> f32 {
+        self.data.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt() as f32
+    }
+}
+
+/// The fixed tokens of one class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassName {
+    /// Tokens of the name.
+    pub name: Vec<u32>,
+    /// What follows: usually the full stop and EOT.
+    pub rest: Vec<u32>,
+}
+
+/// The fixed tokens of all classes, and how a context is put among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassTokens {
+    /// Number of context tokens.
+    pub n_ctx: usize,
+    /// Where the name stands.
+    pub position: Position,
+    /// The start token.
+    pub sot: u32,
+    /// One entry per class.
+    pub classes: Vec<ClassName>,
+}
+
+impl ClassTokens {
+    /// From tokenised prompts `[K][length]`: SOT, `n_ctx` placeholders, name, rest, EOT (the largest id), padding.
+    pub fn from_ids(ids: &[Vec<u32>], name_lens: &[usize], n_ctx: usize, position: Position) -> Result<Self> {
+        let fault = |reason: String| Error::config("class tokens", reason);
+        if ids.is_empty() || ids.len() != name_lens.len() {
+            return Err(fault(format!("{} token rows and {} name lengths", ids.len(), name_lens.len())));
+        }
+        let mut classes = Vec::with_capacity(ids.len());
+        for (class, (row, &name_len)) in ids.iter().zip(name_lens).enumerate() {
+            // EOT is the largest id; its first place ends the sequence.
+            let eot = (0..row.len()).fold(0, |best, at| if row[at] > row[best] { at } else { best });
+            let name_end = 1 + n_ctx + name_len;
+            if eot < name_end {
+                return Err(fault(format!(
+                    "class {class}: EOT at {eot}, but SOT, {n_ctx} context tokens and {name_len} name tokens come first"
+                )));
+            }
+            classes.push(ClassName { name: row[1 + n_ctx..name_end].to_vec(), rest: row[name_end..=eot].to_vec() });
+        }
+        Ok(Self { n_ctx, position, sot: ids[0][0], classes })
+    }
+
+    /// Length of the longest sequence, SOT to EOT.
+    pub fn longest(&self) -> usize {
+        self.classes.iter().map(|c| 1 + self.n_ctx + c.name.len() + c.rest.len()).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padded_ids_are_split_at_the_context_the_name_and_eot() {
+        let row = vec![510, 10, 10, 7, 8, 9, 511, 0, 0];
+        let tokens = ClassTokens::from_ids(&[row.clone()], &[2], 2, Position::End).unwrap();
+        assert_eq!(tokens.sot, 510);
+        assert_eq!(tokens.classes[0], ClassName { name: vec![7, 8], rest: vec![9, 511] });
+        assert_eq!(tokens.longest(), 7);
+        assert!(ClassTokens::from_ids(&[row], &[5], 2, Position::End).is_err());
+    }
+}
