@@ -1,0 +1,187 @@
+//! Promises that every adapter keeps, checked by walking the registry.
+
+use super::ADAPTERS;
+use crate::methods::{Answer, Kind, Sample, Task, adapter, build_adapter};
+use crate::rng::Stream;
+use flatclip_tensor::Matrix;
+
+pub(super) fn unit_rows(seed: u64, rows: usize, cols: usize) -> Matrix {
+    let mut stream = Stream::new(seed, &["unit rows"]);
+    let mut m = Matrix::from_vec(rows, cols, (0..rows * cols).map(|_| stream.normal() as f32).collect());
+    crate::methods::probability::normalise_rows(&mut m);
+    m
+}
+
+/// `V` views that agree about as much as real ones: a common direction plus noise.
+pub(super) fn views(seed: u64, count: usize, cols: usize) -> Matrix {
+    let base = unit_rows(seed, 1, cols);
+    let mut m = unit_rows(seed + 1000, count, cols);
+    for row in 0..count {
+        m.row_mut(row).iter_mut().zip(base.row(0)).for_each(|(x, b)| *x = 0.7 * *x + b);
+    }
+    crate::methods::probability::normalise_rows(&mut m);
+    m
+}
+
+pub(super) fn names(count: usize) -> Vec<String> {
+    (0..count).map(|k| format!("class {k}")).collect()
+}
+
+fn features_only() -> impl Iterator<Item = &'static crate::methods::AdapterSpec> {
+    ADAPTERS.iter().copied().filter(|s| !s.needs.text_tower && !s.needs.pixels && !s.needs.generated)
+}
+
+fn answers(name: &str, task: &Task<'_>, stream: &[Matrix], order: &[usize]) -> Vec<Answer> {
+    let mut adapter = build_adapter(name, &toml::Table::new()).unwrap();
+    adapter.prepare(task).unwrap();
+    order.iter().map(|&i| adapter.adapt(task, &Sample::new(&i.to_string(), &stream[i])).unwrap()).collect()
+}
+
+#[test]
+fn names_and_aliases_are_unique() {
+    let mut all: Vec<&str> = ADAPTERS.iter().flat_map(|s| s.aliases.iter().chain([&s.name])).copied().collect();
+    all.sort_unstable();
+    all.windows(2).for_each(|pair| assert_ne!(pair[0], pair[1]));
+    assert!(adapter("no-such").unwrap_err().to_string().contains("zero-shot"));
+}
+
+#[test]
+fn every_adapter_documents_itself_and_each_of_its_options() {
+    for spec in ADAPTERS {
+        assert!(!spec.summary.is_empty() && spec.summary.len() < 120, "{}", spec.name);
+        for part in ["What:", "Cost:", "Options:", "Reference:"] {
+            assert!(spec.docs.contains(part), "{} docs have no `{part}`", spec.name);
+        }
+        for key in (spec.defaults)().keys() {
+            assert!(spec.docs.contains(key.as_str()), "{} docs do not explain `{key}`", spec.name);
+        }
+    }
+}
+
+#[test]
+fn defaults_survive_toml_and_build() {
+    for spec in ADAPTERS {
+        let text = toml::to_string(&(spec.defaults)()).unwrap();
+        let back: toml::Table = text.parse().unwrap();
+        assert_eq!(back, (spec.defaults)(), "{}", spec.name);
+        (spec.build)(&back).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
+    }
+}
+
+#[test]
+fn an_unknown_or_mistyped_option_is_named() {
+    for spec in ADAPTERS {
+        let error = build_adapter(spec.name, &toml::toml! { no_such = 1 }).err().unwrap().to_string();
+        assert!(error.starts_with(&format!("{}.no_such", spec.name)), "{error}");
+        for (key, value) in (spec.defaults)() {
+            let wrong = if value.is_str() { toml::Value::Float(0.5) } else { toml::Value::String("x".into()) };
+            let error = build_adapter(spec.name, &toml::Table::from_iter([(key.clone(), wrong)])).err().unwrap();
+            assert!(error.to_string().starts_with(&format!("{}.{key}", spec.name)), "{error}");
+        }
+    }
+}
+
+#[test]
+fn episodic_adapters_do_not_depend_on_the_order() {
+    let classes = names(7);
+    let task = Task::new(&classes, unit_rows(1, 7, 16), 30.0, 0).unwrap();
+    let stream: Vec<Matrix> = (0..6).map(|i| views(10 + i, 20, 16)).collect();
+    for spec in features_only().filter(|s| s.kind == Kind::Episodic) {
+        let forward = answers(spec.name, &task, &stream, &[0, 1, 2, 3, 4, 5]);
+        let mut backward = answers(spec.name, &task, &stream, &[5, 4, 3, 2, 1, 0]);
+        backward.reverse();
+        assert_eq!(forward, backward, "{}", spec.name);
+    }
+}
+
+#[test]
+fn reset_forgets_everything_and_a_clone_is_independent() {
+    let classes = names(5);
+    let task = Task::new(&classes, unit_rows(2, 5, 16), 30.0, 0).unwrap();
+    let stream: Vec<Matrix> = (0..8).map(|i| views(50 + i, 12, 16)).collect();
+    for spec in features_only() {
+        let mut adapter = build_adapter(spec.name, &toml::Table::new()).unwrap();
+        adapter.prepare(&task).unwrap();
+        let run = |adapter: &mut dyn crate::methods::Adapter| -> Vec<Answer> {
+            stream.iter().map(|f| adapter.adapt(&task, &Sample::new("s", f)).unwrap()).collect()
+        };
+        let mut clone = adapter.clone_box();
+        let first = run(adapter.as_mut());
+        adapter.reset();
+        assert_eq!(first, run(adapter.as_mut()), "{} after reset", spec.name);
+        assert_eq!(first, run(clone.as_mut()), "{} clone", spec.name);
+    }
+}
+
+#[test]
+fn permuting_classes_permutes_the_answers() {
+    let (classes, text) = (names(6), unit_rows(3, 6, 16));
+    let order = [4, 2, 0, 5, 1, 3];
+    let task = Task::new(&classes, text.clone(), 30.0, 0).unwrap();
+    let permuted = Task::new(&classes, text.select_rows(&order), 30.0, 0).unwrap();
+    let stream: Vec<Matrix> = (0..8).map(|i| views(90 + i, 20, 16)).collect();
+    let all: Vec<usize> = (0..8).collect();
+    for spec in features_only() {
+        for (a, b) in answers(spec.name, &task, &stream, &all).iter().zip(answers(spec.name, &permuted, &stream, &all)) {
+            assert_eq!(a.prediction, order[b.prediction], "{}", spec.name);
+            for (index, &class) in order.iter().enumerate() {
+                assert!((a.probabilities[class] - b.probabilities[index]).abs() < 2e-3, "{}", spec.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn permuting_augmented_views_changes_nothing() {
+    let classes = names(6);
+    let task = Task::new(&classes, unit_rows(4, 6, 16), 30.0, 0).unwrap();
+    let stream: Vec<Matrix> = (0..6).map(|i| views(130 + i, 20, 16)).collect();
+    let order: Vec<usize> = [0].into_iter().chain((1..20).rev()).collect();
+    let turned: Vec<Matrix> = stream.iter().map(|f| f.select_rows(&order)).collect();
+    let all: Vec<usize> = (0..6).collect();
+    for spec in features_only() {
+        for (a, b) in answers(spec.name, &task, &stream, &all).iter().zip(answers(spec.name, &task, &turned, &all)) {
+            assert_eq!(a.prediction, b.prediction, "{}", spec.name);
+            for (x, y) in a.probabilities.iter().zip(&b.probabilities) {
+                assert!((x - y).abs() < 2e-3, "{}", spec.name);
+            }
+            let mut kept: Vec<usize> = b.explanation.selected.iter().map(|&view| order[view]).collect();
+            let mut expected = a.explanation.selected.clone();
+            kept.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(kept, expected, "{}", spec.name);
+        }
+    }
+}
+
+#[test]
+fn features_that_do_not_fit_or_are_not_finite_are_refused() {
+    let classes = names(3);
+    let task = Task::new(&classes, unit_rows(5, 3, 16), 30.0, 0).unwrap();
+    let mut broken = views(7, 6, 16);
+    broken.row_mut(3)[2] = f32::NAN;
+    for spec in features_only() {
+        let mut adapter = build_adapter(spec.name, &toml::Table::new()).unwrap();
+        adapter.prepare(&task).unwrap();
+        for bad in [&broken, &views(7, 6, 8), &Matrix::zeros(0, 16)] {
+            assert!(adapter.adapt(&task, &Sample::new("bad", bad)).is_err(), "{}", spec.name);
+        }
+    }
+}
+
+#[test]
+fn one_view_and_one_class_have_an_answer() {
+    for classes in [1, 4] {
+        let names = names(classes);
+        let task = Task::new(&names, unit_rows(6, classes, 16), 30.0, 0).unwrap();
+        for spec in features_only() {
+            for count in [1, 2, 64] {
+                let mut adapter = build_adapter(spec.name, &toml::Table::new()).unwrap();
+                adapter.prepare(&task).unwrap();
+                let answer = adapter.adapt(&task, &Sample::new("s", &views(8, count, 16))).unwrap();
+                assert!(answer.prediction < classes, "{}", spec.name);
+                assert!(answer.probabilities.iter().all(|p| p.is_finite()), "{} {count}", spec.name);
+            }
+        }
+    }
+}

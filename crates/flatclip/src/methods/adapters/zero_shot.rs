@@ -1,0 +1,64 @@
+//! Zero-shot CLIP: `argmax_k <f_0, t_k>` on the un-augmented view, whatever made the text features: one template, an
+//! ensemble of templates, a learned prompt, or a file.
+
+use crate::Result;
+use crate::methods::aggregate::Ballot;
+use crate::methods::select::{Selection, ViewLogits};
+use crate::methods::spec::Options;
+use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use serde::{Deserialize, Serialize};
+
+/// The registry entry.
+pub static SPEC: AdapterSpec = AdapterSpec {
+    name: "zero-shot",
+    aliases: &["clip", "none"],
+    kind: Kind::Episodic,
+    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    summary: "the un-augmented image against the prompt's text features; no adaptation",
+    docs: "\
+What: logits = exp(logit_scale) * <f_0, t_k>, answer argmax. Views beyond the first are looked at only to explain.
+Text: one template, several (each encoded and normalised, averaged, normalised again), a learned prompt or a feature file:
+the prompt decides, the adapter does not know.
+Cost: one image-tower pass.
+Options: none.
+Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
+",
+    build: |table| Config::read(table).map(|_| Box::new(ZeroShot) as Box<dyn Adapter>),
+    defaults: Config::table,
+};
+
+/// It has no options.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {}
+
+impl Options for Config {
+    const NAME: &'static str = "zero-shot";
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The adapter.
+#[derive(Clone, Debug)]
+pub struct ZeroShot;
+
+impl Adapter for ZeroShot {
+    fn prepare(&mut self, _task: &Task<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
+        sample.check(task)?;
+        let views = ViewLogits::of(task, sample);
+        let ballot = Ballot::from_logits(views.logits.row(0));
+        let only_the_original = Selection { scores: views.entropies.clone(), ranking: vec![0], selected: vec![0] };
+        Ok(ballot.answer(views.explain(only_the_original)))
+    }
+
+    fn reset(&mut self) {}
+
+    fn clone_box(&self) -> Box<dyn Adapter> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,199 @@
+//! Aggregators: one answer from the logits of one or several views.
+
+use super::probability::{argmax, mean_probability, mean_row, softmax, softmax_f32};
+use super::select::Selection;
+use super::{Answer, Explanation};
+use flatclip_tensor::Matrix;
+use serde::{Deserialize, Serialize};
+
+/// How kept views decide together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Vote {
+    /// The mean of their softmax probabilities.
+    MeanProbability,
+    /// One vote each.
+    Majority,
+    /// The softmax of their mean logits.
+    MeanLogits,
+    /// Their probabilities weighted by `exp(-score)`.
+    ScoreWeighted,
+}
+
+/// Who decides between classes with equally many votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tie {
+    /// The highest mean probability among them, then the lowest index.
+    MeanProbability,
+    /// ZERO's rule: the first view that was not kept, in order of confidence, that votes for one of them.
+    DiscardedViews,
+}
+
+/// Class scores and the class they elect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ballot {
+    /// The winner.
+    pub prediction: usize,
+    /// Logits or votes.
+    pub class_scores: Vec<f32>,
+    /// One per class, summing to 1.
+    pub probabilities: Vec<f32>,
+}
+
+impl Ballot {
+    /// The answer of one row of logits.
+    pub fn from_logits(row: &[f32]) -> Self {
+        Self { prediction: argmax(row), class_scores: row.to_vec(), probabilities: softmax_f32(row) }
+    }
+
+    /// The answer of probabilities (or votes) that need only be scaled.
+    pub fn from_votes(votes: &[f64], prediction: usize) -> Self {
+        let sum: f64 = votes.iter().sum();
+        Self {
+            prediction,
+            class_scores: votes.iter().map(|&v| v as f32).collect(),
+            probabilities: votes.iter().map(|&v| (v / sum) as f32).collect(),
+        }
+    }
+
+    fn from_probabilities(p: &[f64]) -> Self {
+        let rounded: Vec<f32> = p.iter().map(|&p| p as f32).collect();
+        Self { prediction: argmax(&rounded), class_scores: rounded.clone(), probabilities: rounded }
+    }
+
+    /// Adds the reasons.
+    pub fn answer(self, explanation: Explanation) -> Answer {
+        Answer {
+            prediction: self.prediction,
+            probabilities: self.probabilities,
+            class_scores: self.class_scores,
+            explanation,
+        }
+    }
+}
+
+/// The kept views of `selection` decide by `vote`; `logits` is `[V, K]`.
+pub fn vote(vote: Vote, tie: Tie, logits: &Matrix, selection: &Selection) -> Ballot {
+    let kept = &selection.selected;
+    match vote {
+        Vote::MeanProbability => Ballot::from_probabilities(&mean_probability(logits, kept)),
+        Vote::MeanLogits => Ballot::from_logits(&mean_row(logits, kept)),
+        Vote::ScoreWeighted => Ballot::from_probabilities(&score_weighted(logits, selection)),
+        Vote::Majority => {
+            let mut votes = vec![0.0f64; logits.cols()];
+            kept.iter().for_each(|&view| votes[argmax(logits.row(view))] += 1.0);
+            let winner = match tie {
+                Tie::MeanProbability => most_probable(&tied(&votes), &mean_probability(logits, kept)),
+                Tie::DiscardedViews => break_tie(&mut votes, logits, selection, TieFallback::Intended),
+            };
+            Ballot::from_votes(&votes, winner)
+        }
+    }
+}
+
+fn score_weighted(logits: &Matrix, selection: &Selection) -> Vec<f64> {
+    let scores: Vec<f32> = selection.selected.iter().map(|&view| -selection.scores[view]).collect();
+    let mut sum = vec![0.0f64; logits.cols()];
+    for (&view, weight) in selection.selected.iter().zip(softmax(&scores)) {
+        sum.iter_mut().zip(softmax(logits.row(view))).for_each(|(s, p)| *s += weight * p);
+    }
+    sum
+}
+
+/// The classes that have the most votes, ascending.
+fn tied(votes: &[f64]) -> Vec<usize> {
+    let most = votes.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (0..votes.len()).filter(|&k| votes[k] == most).collect()
+}
+
+fn most_probable(classes: &[usize], p: &[f64]) -> usize {
+    classes.iter().copied().fold(classes[0], |best, k| if p[k] > p[best] { k } else { best })
+}
+
+/// What to do when no discarded view votes for a tied class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TieFallback {
+    /// The tied class with the largest logit of the most confident discarded view.
+    Intended,
+    /// As ZERO's code does: an index slip there excludes the mirror images `K-1-t` of the tied classes instead of the rest.
+    Original,
+}
+
+/// ZERO's tie rule. The winner of a tie gets one more vote.
+pub fn break_tie(votes: &mut [f64], logits: &Matrix, selection: &Selection, fallback: TieFallback) -> usize {
+    let tied = tied(votes);
+    if tied.len() == 1 {
+        return tied[0];
+    }
+    let discarded = &selection.ranking[selection.selected.len()..];
+    let vote_of = |view: usize| argmax(logits.row(view));
+    // With nothing discarded the kept views are asked instead, most confident first: one of them voted for a tied class.
+    let asked = if discarded.is_empty() { &selection.selected } else { discarded };
+    let winner = asked.iter().map(|&view| vote_of(view)).find(|k| tied.contains(k));
+    let winner = winner.unwrap_or_else(|| {
+        let row = logits.row(asked[0]);
+        let allowed: Vec<usize> = match fallback {
+            TieFallback::Intended => tied,
+            TieFallback::Original => (0..row.len()).filter(|k| !tied.contains(&(row.len() - 1 - k))).collect(),
+        };
+        allowed.iter().copied().fold(allowed.first().copied().unwrap_or(0), |best, k| {
+            if row[k] > row[best] { k } else { best }
+        })
+    });
+    votes[winner] += 1.0;
+    winner
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(kept: usize, views: usize) -> Selection {
+        let ranking: Vec<usize> = (0..views).collect();
+        Selection { scores: (0..views).map(|v| v as f32).collect(), selected: ranking[..kept].to_vec(), ranking }
+    }
+
+    fn one_hot(classes: &[usize], width: usize) -> Matrix {
+        let mut m = Matrix::zeros(classes.len(), width);
+        classes.iter().enumerate().for_each(|(row, &k)| m.row_mut(row)[k] = 5.0 + row as f32 * 0.1);
+        m
+    }
+
+    #[test]
+    fn a_discarded_view_decides_a_tie() {
+        let logits = one_hot(&[0, 2, 1, 2], 3);
+        let ballot = vote(Vote::Majority, Tie::DiscardedViews, &logits, &selection(2, 4));
+        assert_eq!((ballot.prediction, ballot.class_scores), (2, vec![1.0, 0.0, 2.0]));
+    }
+
+    #[test]
+    fn the_fallback_keeps_to_the_tied_classes_unless_asked_to_copy_the_slip() {
+        // Views 0 and 1 tie classes 0 and 1 of 4; the only discarded view votes for 3.
+        let mut logits = one_hot(&[0, 1, 3], 4);
+        logits.row_mut(2)[1] = 1.0;
+        let mut votes = vec![1.0, 1.0, 0.0, 0.0];
+        assert_eq!(break_tie(&mut votes.clone(), &logits, &selection(2, 3), TieFallback::Intended), 1);
+        // Mirrors of 0 and 1 are 3 and 2: excluded. Left are 0 and 1.
+        assert_eq!(break_tie(&mut votes, &logits, &selection(2, 3), TieFallback::Original), 1);
+        let mut votes = vec![1.0, 0.0, 1.0, 0.0];
+        // Tied 0 and 2, mirrors 3 and 1 excluded.
+        assert_eq!(break_tie(&mut votes, &logits, &selection(2, 3), TieFallback::Original), 0);
+    }
+
+    #[test]
+    fn a_tie_without_discarded_views_still_has_a_winner() {
+        let logits = one_hot(&[1, 0], 2);
+        let ballot = vote(Vote::Majority, Tie::DiscardedViews, &logits, &selection(2, 2));
+        assert_eq!(ballot.prediction, 1);
+    }
+
+    #[test]
+    fn all_votes_agree_when_one_view_is_kept() {
+        let logits = one_hot(&[1, 0, 0], 3);
+        for kind in [Vote::MeanProbability, Vote::Majority, Vote::MeanLogits, Vote::ScoreWeighted] {
+            assert_eq!(vote(kind, Tie::MeanProbability, &logits, &selection(1, 3)).prediction, 1, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Softmax, entropies, and the losses on logits with their gradients.
+
+use flatclip_tensor::Matrix;
+use flatclip_tensor::gemm::product_nt;
+
+/// `logits[v, k] = scale * <features_v, text_k>`.
+pub fn logits(features: &Matrix, text: &Matrix, scale: f32) -> Matrix {
+    let mut out = Matrix::zeros(features.rows(), text.rows());
+    product_nt(features.data(), features.rows(), text.data(), text.rows(), text.cols(), out.data_mut());
+    out.data_mut().iter_mut().for_each(|z| *z *= scale);
+    out
+}
+
+/// Index of the largest value, the first of equals.
+pub fn argmax(values: &[f32]) -> usize {
+    let mut best = 0;
+    for (index, value) in values.iter().enumerate() {
+        if *value > values[best] {
+            best = index;
+        }
+    }
+    best
+}
+
+/// Softmax of one row, in f64.
+pub fn softmax(row: &[f32]) -> Vec<f64> {
+    let top = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let mut p: Vec<f64> = row.iter().map(|&z| (f64::from(z) - top).exp()).collect();
+    let sum: f64 = p.iter().sum();
+    p.iter_mut().for_each(|x| *x /= sum);
+    p
+}
+
+/// The same, rounded to what answers carry.
+pub fn softmax_f32(row: &[f32]) -> Vec<f32> {
+    softmax(row).into_iter().map(|p| p as f32).collect()
+}
+
+/// Entropy in nats of the softmax of one row of logits.
+pub fn entropy(row: &[f32]) -> f32 {
+    let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let (mut sum, mut moment) = (0.0f64, 0.0f64);
+    for &z in row {
+        let below = z - top;
+        let e = f64::from(below.exp());
+        sum += e;
+        moment += e * f64::from(below);
+    }
+    (sum.ln() - moment / sum) as f32
+}
+
+/// Entropy of every row.
+pub fn entropies(logits: &Matrix) -> Vec<f32> {
+    logits.iter_rows().map(entropy).collect()
+}
+
+/// Entropy in nats of a distribution.
+pub fn entropy_of(p: &[f64]) -> f64 {
+    -p.iter().filter(|p| **p > 0.0).map(|p| p * p.ln()).sum::<f64>()
+}
+
+/// Mean of the listed rows.
+pub fn mean_row(rows: &Matrix, indices: &[usize]) -> Vec<f32> {
+    let mut sum = vec![0.0f64; rows.cols()];
+    for &index in indices {
+        sum.iter_mut().zip(rows.row(index)).for_each(|(s, &x)| *s += f64::from(x));
+    }
+    sum.into_iter().map(|s| (s / indices.len() as f64) as f32).collect()
+}
+
+/// Mean softmax of the listed rows.
+pub fn mean_probability(logits: &Matrix, indices: &[usize]) -> Vec<f64> {
+    let mut mean = vec![0.0f64; logits.cols()];
+    for &index in indices {
+        mean.iter_mut().zip(softmax(logits.row(index))).for_each(|(m, p)| *m += p);
+    }
+    mean.iter_mut().for_each(|m| *m /= indices.len() as f64);
+    mean
+}
+
+/// A loss on logits and its gradient with respect to them.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// The loss.
+    pub value: f32,
+    /// Its gradient, of the shape of the logits.
+    pub gradient: Matrix,
+}
+
+/// TPT's loss, the entropy of the mean distribution: `P = mean_n softmax(z_n)`, `L = -sum_k P_k ln P_k`.
+pub fn marginal_entropy(logits: &Matrix) -> Loss {
+    let all: Vec<usize> = (0..logits.rows()).collect();
+    let mean = mean_probability(logits, &all);
+    // dL/dP_k = -ln P_k - 1; the 1 falls out of the softmax's gradient.
+    let slope: Vec<f64> = mean.iter().map(|&p| -p.max(f64::MIN_POSITIVE).ln()).collect();
+    let mut gradient = Matrix::zeros(logits.rows(), logits.cols());
+    for row in 0..logits.rows() {
+        let p = softmax(logits.row(row));
+        let centre: f64 = p.iter().zip(&slope).map(|(p, s)| p * s).sum();
+        for (k, g) in gradient.row_mut(row).iter_mut().enumerate() {
+            *g = (p[k] * (slope[k] - centre) / logits.rows() as f64) as f32;
+        }
+    }
+    Loss { value: entropy_of(&mean) as f32, gradient }
+}
+
+/// The mean of the rows' entropies: `L = mean_n H(softmax(z_n))`.
+pub fn mean_entropy(logits: &Matrix) -> Loss {
+    let count = logits.rows() as f64;
+    let mut gradient = Matrix::zeros(logits.rows(), logits.cols());
+    let mut value = 0.0;
+    for row in 0..logits.rows() {
+        let p = softmax(logits.row(row));
+        let h = entropy_of(&p);
+        value += h / count;
+        for (g, &p) in gradient.row_mut(row).iter_mut().zip(&p) {
+            *g = (-p * (p.max(f64::MIN_POSITIVE).ln() + h) / count) as f32;
+        }
+    }
+    Loss { value: value as f32, gradient }
+}
+
+/// Divides every row by its L2 norm; returns the norms.
+pub fn normalise_rows(rows: &mut Matrix) -> Vec<f32> {
+    (0..rows.rows())
+        .map(|index| {
+            let row = rows.row_mut(index);
+            let norm = norm(row).max(f64::from(f32::MIN_POSITIVE));
+            row.iter_mut().for_each(|x| *x = (f64::from(*x) / norm) as f32);
+            norm as f32
+        })
+        .collect()
+}
+
+/// The gradient through `unit = x / ||x||`, row by row, in place: `dx = (d - unit <unit, d>) / ||x||`.
+pub fn normalise_rows_gradient(unit: &Matrix, norms: &[f32], gradient: &mut Matrix) {
+    for (index, &norm) in norms.iter().enumerate() {
+        let unit = unit.row(index);
+        let along = dot(unit, gradient.row(index));
+        for (g, &u) in gradient.row_mut(index).iter_mut().zip(unit) {
+            *g = ((f64::from(*g) - f64::from(u) * along) / f64::from(norm)) as f32;
+        }
+    }
+}
+
+/// Inner product, accumulated in f64.
+pub fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+}
+
+/// L2 norm, accumulated in f64.
+pub fn norm(values: &[f32]) -> f64 {
+    dot(values, values).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Stream;
+
+    pub(crate) fn noise(rows: usize, cols: usize, scale: f64) -> Matrix {
+        let mut stream = Stream::new(5, &["probability"]);
+        Matrix::from_vec(rows, cols, (0..rows * cols).map(|_| (stream.normal() * scale) as f32).collect())
+    }
+
+    fn check_gradient(loss: fn(&Matrix) -> Loss) {
+        let at = noise(3, 5, 2.0);
+        let found = loss(&at).gradient;
+        for index in 0..at.data().len() {
+            let shifted = |by: f32| {
+                let mut z = at.clone();
+                z.data_mut()[index] += by;
+                f64::from(loss(&z).value)
+            };
+            let expected = (shifted(1e-2) - shifted(-1e-2)) / 2e-2;
+            assert!((f64::from(found.data()[index]) - expected).abs() < 2e-4, "{index}: {expected}");
+        }
+    }
+
+    #[test]
+    fn loss_gradients_match_differences() {
+        check_gradient(marginal_entropy);
+        check_gradient(mean_entropy);
+    }
+
+    #[test]
+    fn entropy_of_logits_equals_entropy_of_their_softmax_and_is_bounded() {
+        let z = noise(4, 7, 30.0);
+        for row in z.iter_rows() {
+            assert!((f64::from(entropy(row)) - entropy_of(&softmax(row))).abs() < 1e-6);
+        }
+        assert!((entropy(&[3.0; 8]) - 8f32.ln()).abs() < 1e-6);
+        assert_eq!(entropy(&[1e4, 0.0, -1e4]), 0.0);
+    }
+
+    #[test]
+    fn one_row_makes_both_losses_the_same() {
+        let z = noise(1, 6, 3.0);
+        let (marginal, mean) = (marginal_entropy(&z), mean_entropy(&z));
+        assert!((marginal.value - mean.value).abs() < 1e-6);
+        for (a, b) in marginal.gradient.data().iter().zip(mean.gradient.data()) {
+            assert!((a - b).abs() < 1e-6);
+        }
+    }
+}
