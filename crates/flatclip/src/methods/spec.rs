@@ -48,7 +48,8 @@ pub struct Needs {
 
 impl Needs {
     /// Features only, 64 views.
-    pub const FEATURES: Self = Self { pixels: false, text_tower: false, vit: false, generated: false, default_views: 64 };
+    pub const FEATURES: Self =
+        Self { pixels: false, text_tower: false, vit: false, generated: false, default_views: 64 };
     /// Features and the text tower, 64 views.
     pub const CONTEXT: Self = Self { text_tower: true, ..Self::FEATURES };
 }

@@ -82,7 +82,10 @@ fn finite(place: &str, values: &[f32]) -> Result<()> {
     if values.iter().all(|x| x.is_finite()) {
         return Ok(());
     }
-    Err(Error::NotFinite { place: place.to_string(), reason: "features hold NaN or infinity; look at the input".into() })
+    Err(Error::NotFinite {
+        place: place.to_string(),
+        reason: "features hold NaN or infinity; look at the input".into(),
+    })
 }
 
 /// The answer for one image.

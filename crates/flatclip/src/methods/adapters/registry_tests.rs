@@ -122,7 +122,8 @@ fn permuting_classes_permutes_the_answers() {
     let stream: Vec<Matrix> = (0..8).map(|i| views(90 + i, 20, 16)).collect();
     let all: Vec<usize> = (0..8).collect();
     for spec in features_only() {
-        for (a, b) in answers(spec.name, &task, &stream, &all).iter().zip(answers(spec.name, &permuted, &stream, &all)) {
+        for (a, b) in answers(spec.name, &task, &stream, &all).iter().zip(answers(spec.name, &permuted, &stream, &all))
+        {
             assert_eq!(a.prediction, order[b.prediction], "{}", spec.name);
             for (index, &class) in order.iter().enumerate() {
                 assert!((a.probabilities[class] - b.probabilities[index]).abs() < 2e-3, "{}", spec.name);
