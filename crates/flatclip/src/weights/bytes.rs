@@ -1,0 +1,264 @@
+//! Ranges of bytes in weight files, and the numbers in them. Nothing is read before it is asked for, and nothing is
+//! allocated before the file is known to be long enough.
+
+use crate::{Error, Result};
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// An error about a weight file.
+pub(crate) fn bad(path: &Path, reason: impl Into<String>) -> Error {
+    Error::Weights { path: path.to_path_buf(), reason: reason.into() }
+}
+
+/// A file kept open for positioned reads.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) len: u64,
+    file: Mutex<File>,
+}
+
+impl Source {
+    pub(crate) fn open(path: &Path) -> Result<Arc<Self>> {
+        let file = File::open(path).map_err(Error::io(path))?;
+        let about = file.metadata().map_err(Error::io(path))?;
+        if !about.is_file() {
+            return Err(bad(path, "expected a weight file, found something else (a folder or a device)"));
+        }
+        Ok(Arc::new(Self { path: path.to_path_buf(), len: about.len(), file: Mutex::new(file) }))
+    }
+
+    /// `len` bytes at `offset`; an error when the file ends before.
+    pub(crate) fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            let reason = format!("truncated: {len} bytes wanted at offset {offset}, the file has {} bytes", self.len);
+            return Err(bad(&self.path, reason));
+        }
+        let len = usize::try_from(len).map_err(|_| bad(&self.path, "too large for this machine's address space"))?;
+        let mut bytes = vec![0; len];
+        // A poisoned lock only means that another read panicked; the next read seeks anyway.
+        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        file.seek(SeekFrom::Start(offset)).map_err(Error::io(&self.path))?;
+        file.read_exact(&mut bytes).map_err(Error::io(&self.path))?;
+        Ok(bytes)
+    }
+}
+
+/// How the bytes of a [`Bytes`] lie in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packing {
+    /// As they are.
+    Plain,
+    /// As they are, with a CRC-32 of the whole.
+    Checked(u32),
+    /// Deflated, with a CRC-32 of the unpacked whole.
+    Deflated(u32),
+}
+
+/// A range of a file, perhaps compressed.
+#[derive(Clone, Debug)]
+pub(crate) struct Bytes {
+    pub(crate) source: Arc<Source>,
+    /// Where it begins in the file.
+    pub(crate) offset: u64,
+    /// How many bytes it takes in the file.
+    pub(crate) stored: u64,
+    /// How many bytes it is.
+    pub(crate) len: u64,
+    pub(crate) packing: Packing,
+}
+
+impl Bytes {
+    /// All of it, checked against its CRC where there is one.
+    pub(crate) fn all(&self) -> Result<Vec<u8>> {
+        let raw = self.source.read(self.offset, self.stored)?;
+        let (bytes, crc) = match self.packing {
+            Packing::Plain => return Ok(raw),
+            Packing::Checked(crc) => (raw, crc),
+            Packing::Deflated(crc) => (self.inflate(&raw)?, crc),
+        };
+        let found = crc32fast::hash(&bytes);
+        if found != crc {
+            let reason = format!(
+                "damaged: the {} bytes at offset {} have checksum {found:08x}, the archive says {crc:08x}; copy or download it again",
+                self.len, self.offset
+            );
+            return Err(bad(&self.source.path, reason));
+        }
+        Ok(bytes)
+    }
+
+    /// `len` bytes from `start` on.
+    pub(crate) fn part(&self, start: u64, len: u64) -> Result<Vec<u8>> {
+        if start.checked_add(len).is_none_or(|end| end > self.len) {
+            let reason =
+                format!("a tensor reaches to byte {} of a storage of {} bytes", start.saturating_add(len), self.len);
+            return Err(bad(&self.source.path, reason));
+        }
+        if (start == 0 && len == self.len) || matches!(self.packing, Packing::Deflated(_)) {
+            let mut all = self.all()?;
+            // Both fit: they lie inside `all`, which is in memory.
+            all.truncate((start + len) as usize);
+            all.drain(..start as usize);
+            return Ok(all);
+        }
+        self.source.read(self.offset + start, len)
+    }
+
+    /// Grows with what really comes out, and stops one byte after the length that the archive claims.
+    fn inflate(&self, raw: &[u8]) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut reader = flate2::read::DeflateDecoder::new(raw).take(self.len.saturating_add(1));
+        reader.read_to_end(&mut bytes).map_err(|e| bad(&self.source.path, format!("damaged deflate stream: {e}")))?;
+        if bytes.len() as u64 != self.len {
+            let reason =
+                format!("a deflated entry unpacks to another length than the {} bytes that the archive says", self.len);
+            return Err(bad(&self.source.path, reason));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Number types that weight files hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Dtype {
+    F64,
+    F32,
+    F16,
+    Bf16,
+    I64,
+    I32,
+    I16,
+    I8,
+    U8,
+    Bool,
+}
+
+impl Dtype {
+    /// Bytes of one number.
+    pub fn size(self) -> usize {
+        match self {
+            Self::F64 | Self::I64 => 8,
+            Self::F32 | Self::I32 => 4,
+            Self::F16 | Self::Bf16 | Self::I16 => 2,
+            Self::I8 | Self::U8 | Self::Bool => 1,
+        }
+    }
+
+    /// Short name: `f32`, `bf16`, ...
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F64 => "f64",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::I64 => "i64",
+            Self::I32 => "i32",
+            Self::I16 => "i16",
+            Self::I8 => "i8",
+            Self::U8 => "u8",
+            Self::Bool => "bool",
+        }
+    }
+
+    /// Little-endian bytes as f32.
+    fn decode(self, bytes: &[u8]) -> Vec<f32> {
+        fn each<const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+            bytes.as_chunks::<N>().0.iter().map(|chunk| convert(*chunk)).collect()
+        }
+        match self {
+            Self::F64 => each(bytes, |b| f64::from_le_bytes(b) as f32),
+            Self::F32 => each(bytes, f32::from_le_bytes),
+            Self::F16 => each(bytes, |b| half::f16::from_le_bytes(b).to_f32()),
+            Self::Bf16 => each(bytes, |b| half::bf16::from_le_bytes(b).to_f32()),
+            Self::I64 => each(bytes, |b| i64::from_le_bytes(b) as f32),
+            Self::I32 => each(bytes, |b| i32::from_le_bytes(b) as f32),
+            Self::I16 => each(bytes, |b| f32::from(i16::from_le_bytes(b))),
+            Self::I8 => each(bytes, |[b]: [u8; 1]| f32::from(b as i8)),
+            Self::U8 | Self::Bool => each(bytes, |[b]: [u8; 1]| f32::from(b)),
+        }
+    }
+}
+
+/// A tensor in a file, not read yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) name: String,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) bytes: Bytes,
+    /// First element inside `bytes`.
+    pub(crate) first: usize,
+    /// Elements between neighbours, per dimension; row-major when `None`.
+    pub(crate) strides: Option<Vec<usize>>,
+}
+
+/// Numbers of a shape; `None` when they cannot be counted.
+pub(crate) fn count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+}
+
+fn row_major(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1usize; shape.len()];
+    for i in (1..shape.len()).rev() {
+        strides[i - 1] = strides[i].saturating_mul(shape[i]);
+    }
+    strides
+}
+
+impl Stored {
+    /// The numbers, row-major, as f32.
+    pub(crate) fn values(&self) -> Result<Vec<f32>> {
+        let wrong = || {
+            bad(
+                &self.bytes.source.path,
+                format!("tensor `{}`: its size {:?} cannot be addressed", self.name, self.shape),
+            )
+        };
+        let total = count(&self.shape).ok_or_else(wrong)?;
+        if total == 0 {
+            return Ok(Vec::new());
+        }
+        let plain = row_major(&self.shape);
+        let strides = self.strides.as_ref().unwrap_or(&plain);
+        // The last element's place: what must lie inside the storage.
+        let span = self.shape.iter().zip(strides).try_fold(1usize, |n, (&d, &s)| n.checked_add(s.checked_mul(d - 1)?));
+        let span = span.ok_or_else(wrong)?;
+        let size = self.dtype.size();
+        let at = |elements: usize| elements.checked_mul(size).map(|n| n as u64).ok_or_else(wrong);
+        let values = self.dtype.decode(&self.bytes.part(at(self.first)?, at(span)?)?);
+        // Dimensions of one element may carry any stride.
+        let contiguous = self.shape.iter().zip(strides.iter().zip(&plain)).all(|(&d, (s, p))| d == 1 || s == p);
+        if contiguous {
+            return Ok(values);
+        }
+        if total > values.len() {
+            // Stride 0 repeats elements; no checkpoint does it, and it would let a small file claim a large tensor.
+            return Err(bad(
+                &self.bytes.source.path,
+                format!("tensor `{}` overlaps itself (strides {strides:?})", self.name),
+            ));
+        }
+        Ok(gather(&values, &self.shape, strides, total))
+    }
+}
+
+fn gather(values: &[f32], shape: &[usize], strides: &[usize], total: usize) -> Vec<f32> {
+    let mut out = Vec::with_capacity(total);
+    let mut index = vec![0usize; shape.len()];
+    for _ in 0..total {
+        out.push(values[index.iter().zip(strides).map(|(i, s)| i * s).sum::<usize>()]);
+        for axis in (0..shape.len()).rev() {
+            index[axis] += 1;
+            if index[axis] < shape[axis] {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+    out
+}

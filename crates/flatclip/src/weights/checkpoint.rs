@@ -1,0 +1,193 @@
+//! A checkpoint: canonical names, shapes checked, numbers read one tensor at a time.
+
+use super::architecture::{self, Shapes, Stated};
+use super::bytes::{Dtype, Stored, bad};
+use super::naming::{self, Naming, Recipe};
+use super::random;
+use crate::model::config::{Activation, ActivationSource, ClipConfig};
+use crate::{Error, Result};
+use rayon::prelude::*;
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Where a tensor's numbers come from.
+pub(crate) enum Origin {
+    File(Recipe),
+    Random { seed: u64 },
+}
+
+struct Entry {
+    shape: Vec<usize>,
+    origin: Origin,
+}
+
+/// An open checkpoint. Tensors go by OpenAI's names whatever the file calls them, and are read when asked for.
+pub struct Checkpoint {
+    path: PathBuf,
+    config: ClipConfig,
+    naming: Naming,
+    entries: BTreeMap<String, Entry>,
+    tokenizer_dir: Option<PathBuf>,
+    hash: OnceLock<String>,
+}
+
+impl std::fmt::Debug for Checkpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checkpoint").field("path", &self.path).field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Checkpoint {
+    pub(crate) fn assemble(
+        path: PathBuf,
+        config: ClipConfig,
+        entries: impl Iterator<Item = (String, Vec<usize>, Origin)>,
+    ) -> Self {
+        let entries = entries.map(|(name, shape, origin)| (name, Entry { shape, origin })).collect();
+        Self { path, config, naming: Naming::OpenAi, entries, tokenizer_dir: None, hash: OnceLock::new() }
+    }
+
+    /// From the tensors of a file and what its configuration states.
+    pub(crate) fn from_tensors(path: &Path, tensors: Vec<Stored>, stated: &Stated) -> Result<Self> {
+        let (naming, recipes) = naming::canonical(path, tensors)?;
+        let shapes: Shapes = recipes.iter().map(|(name, recipe)| (name.clone(), recipe.shape())).collect();
+        let config = architecture::infer(path, &shapes, stated, logit_scale(path, &recipes)?)?;
+        let needed = architecture::tensors(&config);
+        let entries = recipes
+            .into_iter()
+            .filter_map(|(name, recipe)| Some((needed.get(&name)?.clone(), name, recipe)))
+            .map(|(shape, name, recipe)| (name, shape, Origin::File(recipe)));
+        Ok(Self { naming, ..Self::assemble(path.to_path_buf(), config, entries) })
+    }
+
+    pub(crate) fn with_tokenizer_dir(mut self, dir: Option<PathBuf>) -> Self {
+        self.tokenizer_dir = dir;
+        self
+    }
+
+    /// Computes with another activation than the checkpoint states or its family suggests.
+    pub fn with_activation(mut self, activation: Activation) -> Self {
+        self.config.activation = activation;
+        self.config.activation_source = ActivationSource::Asked;
+        self
+    }
+
+    /// The file or folder it was opened from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The architecture.
+    pub fn config(&self) -> &ClipConfig {
+        &self.config
+    }
+
+    /// Who named the tensors in the file.
+    pub fn naming(&self) -> Naming {
+        self.naming
+    }
+
+    /// The folder with `vocab.json` and `merges.txt`, when the checkpoint brings its own.
+    pub fn tokenizer_dir(&self) -> Option<PathBuf> {
+        self.tokenizer_dir.clone()
+    }
+
+    /// Canonical names of all tensors, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// Shape of a tensor.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.entries.get(name).map(|entry| entry.shape.as_slice())
+    }
+
+    /// How a tensor is stored.
+    pub fn dtype(&self, name: &str) -> Option<Dtype> {
+        self.entries.get(name).map(|entry| match &entry.origin {
+            Origin::File(recipe) => recipe.first().dtype,
+            Origin::Random { .. } => Dtype::F32,
+        })
+    }
+
+    /// Numbers in all tensors.
+    pub fn parameters(&self) -> usize {
+        self.entries.values().map(|entry| entry.shape.iter().product::<usize>()).sum()
+    }
+
+    /// Shape and numbers (row-major) of a tensor. A number that is not finite is an error.
+    pub fn tensor(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
+        let entry = self.entries.get(name).ok_or_else(|| bad(&self.path, format!("it has no tensor `{name}`")))?;
+        let values = match &entry.origin {
+            Origin::File(recipe) => recipe.values()?,
+            Origin::Random { seed } => random::draw(name, &entry.shape, self.config.logit_scale, *seed),
+        };
+        if let Some(at) = values.iter().position(|v| !v.is_finite()) {
+            let reason =
+                format!("tensor `{name}` holds {} at element {at}; the weights are damaged or diverged", values[at]);
+            return Err(bad(&self.path, reason));
+        }
+        Ok((entry.shape.clone(), values))
+    }
+
+    /// SHA-256 over the sorted canonical names, shapes and f32 values: the same for every encoding of the same weights
+    /// (naming, container, f16 kept as f32). Reads the whole checkpoint once; then it is remembered.
+    pub fn hash(&self) -> Result<String> {
+        if let Some(hash) = self.hash.get() {
+            return Ok(hash.clone());
+        }
+        let mut all = Sha256::new();
+        let names: Vec<&String> = self.entries.keys().collect();
+        // Four at a time: threads help, and no more than four tensors are in memory.
+        for group in names.chunks(4) {
+            let digests: Vec<[u8; 32]> =
+                group.par_iter().map(|name| self.tensor_digest(name)).collect::<Result<_>>()?;
+            digests.iter().for_each(|digest| all.update(digest));
+        }
+        let hash = hex(&all.finalize());
+        Ok(self.hash.get_or_init(|| hash).clone())
+    }
+
+    fn tensor_digest(&self, name: &str) -> Result<[u8; 32]> {
+        let (shape, values) = self.tensor(name)?;
+        let mut digest = Sha256::new();
+        digest.update(name.as_bytes());
+        digest.update([0]);
+        shape.iter().for_each(|&d| digest.update((d as u64).to_le_bytes()));
+        if cfg!(target_endian = "little") {
+            digest.update(bytemuck::cast_slice::<f32, u8>(&values));
+        } else {
+            values.iter().for_each(|v| digest.update(v.to_le_bytes()));
+        }
+        Ok(digest.finalize().into())
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut out, b| {
+        let _ = write!(out, "{b:02x}");
+        out
+    })
+}
+
+/// tau from the stored logarithm.
+fn logit_scale(path: &Path, recipes: &BTreeMap<String, Recipe>) -> Result<f32> {
+    let Some(recipe) = recipes.get("logit_scale") else { return Ok(100.0) };
+    let values = if recipe.shape().iter().all(|&d| d == 1) { recipe.values()? } else { Vec::new() };
+    match values.as_slice() {
+        [scale] if scale.exp().is_finite() => Ok(scale.exp()),
+        [scale] => Err(bad(
+            path,
+            format!("tensor `logit_scale` holds {scale}; expected about 4.6 (its exponential multiplies the cosines)"),
+        )),
+        _ => Err(Error::WeightShape {
+            path: path.to_path_buf(),
+            tensor: "logit_scale".into(),
+            expected: "[]".into(),
+            found: recipe.shape(),
+        }),
+    }
+}
