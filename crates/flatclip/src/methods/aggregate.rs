@@ -132,18 +132,17 @@ pub fn break_tie(votes: &mut [f64], logits: &Matrix, selection: &Selection, fall
     // With nothing discarded the kept views are asked instead, most confident first: one of them voted for a tied class.
     let asked = if discarded.is_empty() { &selection.selected } else { discarded };
     let winner = asked.iter().map(|&view| vote_of(view)).find(|k| tied.contains(k));
-    let winner =
-        winner.unwrap_or_else(|| {
-            let row = logits.row(asked[0]);
-            let allowed: Vec<usize> = match fallback {
-                TieFallback::Intended => tied,
-                TieFallback::Original => (0..row.len()).filter(|k| !tied.contains(&(row.len() - 1 - k))).collect(),
-            };
-            allowed
-                .iter()
-                .copied()
-                .fold(allowed.first().copied().unwrap_or(0), |best, k| if row[k] > row[best] { k } else { best })
-        });
+    let winner = winner.unwrap_or_else(|| {
+        let row = logits.row(asked[0]);
+        let allowed: Vec<usize> = match fallback {
+            TieFallback::Intended => tied,
+            TieFallback::Original => (0..row.len()).filter(|k| !tied.contains(&(row.len() - 1 - k))).collect(),
+        };
+        allowed
+            .iter()
+            .copied()
+            .fold(allowed.first().copied().unwrap_or(0), |best, k| if row[k] > row[best] { k } else { best })
+    });
     votes[winner] += 1.0;
     winner
 }
