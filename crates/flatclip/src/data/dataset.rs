@@ -1,0 +1,303 @@
+//! What a data set is, whatever it was read from.
+
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The most bytes that one encoded picture may have; larger files are refused before they are read.
+const MAX_PICTURE_BYTES: u64 = 512 << 20;
+
+/// Which part of a data set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    /// Labelled samples to learn from.
+    Train,
+    /// Labelled samples to choose hyper-parameters on.
+    Val,
+    /// What the published numbers are measured on.
+    #[default]
+    Test,
+}
+
+impl Split {
+    /// The word in files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Val => "val",
+            Self::Test => "test",
+        }
+    }
+}
+
+impl std::str::FromStr for Split {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "train" => Ok(Self::Train),
+            "val" => Ok(Self::Val),
+            "test" => Ok(Self::Test),
+            other => Err(Error::config("split", format!("`{other}` is not one of train, val, test"))),
+        }
+    }
+}
+
+/// Which column group of a table a data set belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// ImageNet and its four shifted variants: the domain generalisation tables.
+    Imagenet,
+    /// The ten fine-grained sets: the cross-dataset tables.
+    FineGrained,
+    /// Drawn by the pocket world.
+    Pocket,
+    /// The user's own data.
+    #[default]
+    Custom,
+}
+
+/// Where the picture of a sample is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// A file of its own.
+    File(PathBuf),
+    /// A member of an uncompressed tar archive.
+    Member {
+        /// The archive.
+        archive: Arc<Path>,
+        /// Where the member's bytes begin.
+        offset: u64,
+        /// How many they are.
+        size: u64,
+    },
+}
+
+/// One labelled picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Names the sample within its data set, the same on every machine: relative path or archive key, with `/`.
+    pub id: String,
+    /// Index into [`Dataset::classes`].
+    pub label: usize,
+    /// Where the picture is.
+    pub source: Source,
+}
+
+impl Sample {
+    /// A file that names the sample in messages.
+    pub fn path(&self) -> &Path {
+        match &self.source {
+            Source::File(path) => path,
+            Source::Member { archive, .. } => archive,
+        }
+    }
+
+    /// The encoded picture.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        match &self.source {
+            Source::File(path) => {
+                let file = File::open(path).map_err(Error::io(path))?;
+                let size = file.metadata().map_err(Error::io(path))?.len();
+                read_limited(path, file, size)
+            }
+            Source::Member { archive, offset, size } => {
+                let mut file = File::open(archive).map_err(Error::io(archive))?;
+                file.seek(SeekFrom::Start(*offset)).map_err(Error::io(archive))?;
+                let bytes = read_limited(archive, file, *size)?;
+                if (bytes.len() as u64) < *size {
+                    let reason = format!("member `{}` is cut off; the archive is not complete", self.id);
+                    return Err(Error::Data { path: archive.to_path_buf(), reason });
+                }
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// Size and modification time of what the sample is read from: two equal stamps mean an unchanged picture.
+    pub fn stamp(&self) -> Result<String> {
+        let path = self.path();
+        let meta = std::fs::metadata(path).map_err(Error::io(path))?;
+        let changed = meta.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+        let changed = changed.map_or(0, |d| d.as_nanos());
+        let offset = if let Source::Member { offset, .. } = &self.source { *offset } else { 0 };
+        Ok(format!("{}-{changed}-{offset}", meta.len()))
+    }
+}
+
+fn read_limited(path: &Path, file: File, size: u64) -> Result<Vec<u8>> {
+    if size > MAX_PICTURE_BYTES {
+        return Err(Error::Limit {
+            what: format!("{}: size of one picture in bytes", path.display()),
+            asked: size,
+            allowed: MAX_PICTURE_BYTES,
+            hint: "this is not a picture of a benchmark; remove it from the list".into(),
+        });
+    }
+    // Grown while reading: `size` is what a header claims.
+    let mut bytes = Vec::with_capacity(size.min(1 << 20) as usize);
+    file.take(size).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    Ok(bytes)
+}
+
+/// Something that a loader found and a person should read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// True if a published number cannot be reproduced with it.
+    pub warning: bool,
+    /// Expected, found, what to do.
+    pub text: String,
+}
+
+impl Note {
+    /// What was found, as expected.
+    pub fn info(text: impl Into<String>) -> Self {
+        Self { warning: false, text: text.into() }
+    }
+
+    /// What was found and is not as published.
+    pub fn warning(text: impl Into<String>) -> Self {
+        Self { warning: true, text: text.into() }
+    }
+}
+
+/// Classes, templates and the samples of one split.
+#[derive(Clone, Debug, Default)]
+pub struct Dataset {
+    /// The name in results and in random streams, e.g. `imagenet_a` or `folder:holiday`.
+    pub name: String,
+    /// Which table it belongs to.
+    pub family: Family,
+    /// Which part was read.
+    pub split: Split,
+    /// Class names as they stand in a template (spaces, no underscores), by label.
+    pub classes: Vec<String>,
+    /// The data set's own zero-shot templates, `{}` for the class name.
+    pub templates: Vec<String>,
+    /// In a fixed order that does not depend on the file system.
+    pub samples: Vec<Sample>,
+    /// What the loader found.
+    pub notes: Vec<Note>,
+}
+
+impl Dataset {
+    /// The class list's fingerprint: names and their order.
+    pub fn classes_hash(&self) -> String {
+        let mut hash = Sha256::new();
+        for class in &self.classes {
+            hash.update((class.len() as u64).to_le_bytes());
+            hash.update(class.as_bytes());
+        }
+        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// How many samples each class has.
+    pub fn class_counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.classes.len()];
+        for sample in &self.samples {
+            counts[sample.label] += 1;
+        }
+        counts
+    }
+
+    /// The sample indices of each class, ascending: what few-shot sampling draws from.
+    pub fn by_class(&self) -> Vec<Vec<usize>> {
+        let mut lists = vec![Vec::new(); self.classes.len()];
+        for (index, sample) in self.samples.iter().enumerate() {
+            lists[sample.label].push(index);
+        }
+        lists
+    }
+
+    /// The same classes with only the listed samples.
+    pub fn subset(&self, indices: &[usize]) -> Self {
+        let samples = indices.iter().map(|&index| self.samples[index].clone()).collect();
+        Self { samples, ..self.without_samples() }
+    }
+
+    /// The classes `keep` (in that order) and their samples, relabelled from 0: base and new halves.
+    pub fn restrict_classes(&self, keep: &[usize]) -> Self {
+        let mut new_label = vec![None; self.classes.len()];
+        for (label, &class) in keep.iter().enumerate() {
+            new_label[class] = Some(label);
+        }
+        let relabel = |sample: &Sample| Some(Sample { label: new_label[sample.label]?, ..sample.clone() });
+        Self {
+            classes: keep.iter().map(|&class| self.classes[class].clone()).collect(),
+            samples: self.samples.iter().filter_map(relabel).collect(),
+            ..self.without_samples()
+        }
+    }
+
+    /// The first half of the classes (rounded up) is `base`, the rest is `new`, as CoCoOp and MaPLe cut them.
+    pub fn base_and_new(&self) -> (Self, Self) {
+        let middle = self.classes.len().div_ceil(2);
+        let labels: Vec<usize> = (0..self.classes.len()).collect();
+        (self.restrict_classes(&labels[..middle]), self.restrict_classes(&labels[middle..]))
+    }
+
+    fn without_samples(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            family: self.family,
+            split: self.split,
+            classes: self.classes.clone(),
+            templates: self.templates.clone(),
+            samples: Vec::new(),
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn toy() -> Dataset {
+        let sample = |i: usize| Sample { id: format!("{i}"), label: i % 5, source: Source::File("x".into()) };
+        Dataset {
+            name: "toy".into(),
+            classes: ["a", "b", "c", "d", "e"].map(String::from).to_vec(),
+            samples: (0..11).map(sample).collect(),
+            ..Dataset::default()
+        }
+    }
+
+    #[test]
+    fn base_takes_the_larger_half_and_new_is_relabelled_from_zero() {
+        let (base, new) = toy().base_and_new();
+        assert_eq!((base.classes.len(), new.classes.len()), (3, 2));
+        assert_eq!(new.classes, ["d", "e"]);
+        assert_eq!(new.class_counts(), [2, 2]);
+        assert_eq!(base.samples.len() + new.samples.len(), 11);
+    }
+
+    #[test]
+    fn the_class_hash_sees_names_and_order() {
+        let mut other = toy();
+        other.classes.swap(0, 1);
+        assert_ne!(toy().classes_hash(), other.classes_hash());
+        assert_eq!(toy().classes_hash().len(), 16);
+    }
+
+    #[test]
+    fn a_member_beyond_the_end_of_its_archive_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"0123456789").unwrap();
+        let member = |offset, size| Sample {
+            id: "k".into(),
+            label: 0,
+            source: Source::Member { archive: file.path().into(), offset, size },
+        };
+        assert_eq!(member(2, 3).read().unwrap(), b"234");
+        assert!(member(8, 3).read().unwrap_err().to_string().contains("cut off"));
+        assert!(matches!(member(0, 1 << 40).read(), Err(Error::Limit { .. })));
+    }
+}

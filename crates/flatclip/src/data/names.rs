@@ -1,0 +1,41 @@
+//! Class names and templates as they stand in a sentence.
+
+use crate::{Error, Result};
+use std::path::Path;
+
+/// `Apply_Eye_Makeup` as words; surrounding and doubled spaces are dropped.
+pub fn readable(name: &str) -> String {
+    name.replace('_', " ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The template with the class name at `{}` (or at clip_benchmark's `{c}`).
+pub fn fill(template: &str, class: &str) -> String {
+    template.replace("{c}", "{}").replace("{}", class)
+}
+
+/// Templates from a file, one per line; every one must have a place for the class name.
+pub fn read_templates(path: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let templates: Vec<String> = lines.map(|line| line.replace("{c}", "{}")).collect();
+    let bad = templates.iter().find(|line| !line.contains("{}"));
+    if templates.is_empty() || bad.is_some() {
+        let found = bad.map_or("an empty file".to_owned(), |line| format!("`{line}`"));
+        let reason = format!("expected one template per line with `{{}}` for the class name, found {found}");
+        return Err(Error::Data { path: path.to_path_buf(), reason });
+    }
+    Ok(templates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn underscores_become_spaces_and_slashes_stay() {
+        assert_eq!(readable("Apply_Eye_Makeup"), "Apply Eye Makeup");
+        assert_eq!(readable("F/A-18"), "F/A-18");
+        assert_eq!(fill("a photo of {c}.", "river"), "a photo of river.");
+        assert_eq!(fill("{} texture.", "dotted"), "dotted texture.");
+    }
+}

@@ -1,0 +1,20 @@
+//! Miniature data trees for tests.
+
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A folder with these files; each holds its own name.
+pub(crate) fn tree(files: &[&str]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for file in files {
+        put(dir.path(), file, file.as_bytes());
+    }
+    dir
+}
+
+/// Writes one file below `root`, with its folders.
+pub(crate) fn put(root: &Path, file: &str, content: impl AsRef<[u8]>) {
+    let path = root.join(file);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
