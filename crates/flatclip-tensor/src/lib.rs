@@ -4,8 +4,14 @@
 //! No files, no images, no CLIP: only numbers. This is the one crate with `unsafe`, and each block says why it is sound.
 
 pub mod gemm;
+pub mod isa;
+mod math;
 pub mod matrix;
 pub mod ops;
+pub mod pages;
+mod simd;
+pub mod threads;
 
-pub use gemm::{Activation, Linear};
+pub use gemm::{Activation, Linear, Precision};
+pub use isa::Isa;
 pub use matrix::Matrix;

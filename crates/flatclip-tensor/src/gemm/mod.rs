@@ -1,6 +1,26 @@
-//! Matrix products: `Linear` for frozen weights (packed once), `product_nt`/`product_nn` for two activations.
+//! Matrix products: [`Linear`] for frozen weights (packed once), [`product_nt`] and [`product_nn`] for two activations.
+//!
+//! On one instruction set a result is the same to the last bit for any number of threads and whatever other rows are in
+//! the batch. Across instruction sets it differs in rounding only.
 
+mod amx;
+mod driver;
+mod epilogue;
+mod kernels;
+mod panels;
+#[cfg(test)]
 mod plain;
+#[cfg(test)]
+mod tests;
+
+use crate::isa::{self, Isa};
+use driver::Job;
+use epilogue::Epilogue;
+use kernels::{PlainKernel, Rounded, run_plain};
+use panels::{Panels, bf16_bits, bf16_round};
+use std::sync::OnceLock;
+
+pub(crate) use amx::works as amx_works;
 
 /// The nonlinearity fused behind a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,24 +35,162 @@ pub enum Activation {
     Gelu,
 }
 
+/// What products with weights compute in. Sums, norms, softmax and the residual stream are `f32` in both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// `f32` throughout: the reference.
+    #[default]
+    F32,
+    /// Weights and inputs of products rounded to bfloat16. Fast on AMX tiles; elsewhere the same rounding at `f32` speed.
+    Bf16,
+}
+
+impl Precision {
+    /// `bf16` where tiles really work, else `f32`.
+    pub fn auto() -> Self {
+        if isa::current() == Isa::Amx { Precision::Bf16 } else { Precision::F32 }
+    }
+
+    /// The name used in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+        }
+    }
+}
+
+/// Packed weights in the form their precision and machine want.
+#[derive(Debug)]
+enum Weights {
+    F32(Panels<f32>),
+    /// bfloat16 values held as `f32`, for machines without tiles.
+    Rounded(Panels<f32>),
+    Tiles(Panels<u16>),
+}
+
+impl Weights {
+    fn pack(n: usize, k: usize, precision: Precision, tiles: bool, entry: impl Fn(usize, usize) -> f32 + Sync) -> Self {
+        match precision {
+            Precision::F32 => Weights::F32(Panels::pack(n, k, entry)),
+            Precision::Bf16 if tiles => Weights::Tiles(Panels::pack(n, k, |k, c| bf16_bits(entry(k, c)))),
+            Precision::Bf16 => Weights::Rounded(Panels::pack(n, k, |k, c| bf16_round(entry(k, c)))),
+        }
+    }
+
+    fn transposed(&self) -> Self {
+        match self {
+            Weights::F32(panels) => Weights::F32(panels.transposed()),
+            Weights::Rounded(panels) => Weights::Rounded(panels.transposed()),
+            Weights::Tiles(panels) => Weights::Tiles(panels.transposed()),
+        }
+    }
+
+    /// `out = epilogue(x · self)` with rows at the given strides.
+    fn product(&self, x: (&[f32], usize), rows: usize, out: (&mut [f32], usize), epilogue: Epilogue<'_>) {
+        match self {
+            Weights::F32(panels) => run_f32(&Job::new(x, rows, panels, out, epilogue), isa::current()),
+            Weights::Rounded(panels) => run_rounded(&Job::new(x, rows, panels, out, epilogue), isa::current()),
+            Weights::Tiles(panels) => run_bf16(&Job::new(x, rows, panels, out, epilogue), isa::current() == Isa::Amx),
+        }
+    }
+}
+
+fn run_f32(job: &Job<'_, f32>, isa: Isa) {
+    match isa {
+        Isa::Plain => run_plain::<PlainKernel>(job),
+        // SAFETY: an instruction set becomes current only after detection.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { kernels::run_avx2::<kernels::Avx2Kernel>(job) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Amx => unsafe { kernels::run_avx512::<kernels::Avx512Kernel>(job) },
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => run_plain::<PlainKernel>(job),
+    }
+}
+
+fn run_rounded(job: &Job<'_, f32>, isa: Isa) {
+    match isa {
+        Isa::Plain => run_plain::<Rounded<PlainKernel>>(job),
+        // SAFETY: an instruction set becomes current only after detection.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { kernels::run_avx2::<Rounded<kernels::Avx2Kernel>>(job) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Amx => unsafe { kernels::run_avx512::<Rounded<kernels::Avx512Kernel>>(job) },
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => run_plain::<Rounded<PlainKernel>>(job),
+    }
+}
+
+/// `hardware` false runs the emulation.
+fn run_bf16(job: &Job<'_, u16>, hardware: bool) {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    if hardware {
+        // SAFETY: asked for only where tiles, and with them AVX-512, were found to work.
+        return unsafe { kernels::run_avx512::<amx::TileKernel<amx::Hardware, crate::simd::Avx512>>(job) };
+    }
+    let _ = hardware;
+    run_plain::<amx::TileKernel<amx::Emulated, f32>>(job);
+}
+
+/// A bare tile product, for the check that decides whether the hardware is trusted.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn run_tiles(x: &[f32], rows: usize, panels: &Panels<u16>, out: &mut [f32], hardware: bool) {
+    let (k, n) = (panels.depth(), panels.columns());
+    run_bf16(&Job::new((x, k), rows, panels, (out, n), PRODUCT), hardware);
+}
+
+/// Nothing but the sums.
+const PRODUCT: Epilogue<'static> = Epilogue { bias: None, activation: Activation::Identity, add: false };
+
 /// A frozen affine map `y = x Wᵀ + b` with `W` of shape `[outputs, inputs]`, as `nn.Linear` stores it.
 #[derive(Debug)]
 pub struct Linear {
     outputs: usize,
     inputs: usize,
-    weight: Vec<f32>,
+    weights: Weights,
+    /// For input gradients; packed when first asked for.
+    transposed: OnceLock<Weights>,
     bias: Option<Vec<f32>>,
 }
 
 impl Linear {
-    /// Packs `weight` (`[outputs, inputs]`, row-major).
+    /// Packs `weight` (`[outputs, inputs]`, row-major) in `f32`.
     ///
     /// # Panics
     /// If the slices do not have these sizes: shapes are checked where weights are read.
     pub fn new(outputs: usize, inputs: usize, weight: &[f32], bias: Option<&[f32]>) -> Self {
+        Self::with_precision(outputs, inputs, weight, bias, Precision::F32)
+    }
+
+    /// Packs `weight` (`[outputs, inputs]`, row-major) for products in `precision`.
+    ///
+    /// # Panics
+    /// As [`Linear::new`].
+    pub fn with_precision(
+        outputs: usize,
+        inputs: usize,
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        precision: Precision,
+    ) -> Self {
+        Self::packed(outputs, inputs, weight, bias, precision, isa::current() == Isa::Amx)
+    }
+
+    fn packed(
+        outputs: usize,
+        inputs: usize,
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        precision: Precision,
+        tiles: bool,
+    ) -> Self {
         assert_eq!(weight.len(), outputs * inputs);
         assert!(bias.is_none_or(|b| b.len() == outputs));
-        Self { outputs, inputs, weight: weight.to_vec(), bias: bias.map(<[f32]>::to_vec) }
+        let weights = Weights::pack(outputs, inputs, precision, tiles, |k, column| weight[column * inputs + k]);
+        Self { outputs, inputs, weights, transposed: OnceLock::new(), bias: bias.map(<[f32]>::to_vec) }
     }
 
     /// Width of the result.
@@ -45,31 +203,49 @@ impl Linear {
         self.inputs
     }
 
+    /// What products with these weights compute in.
+    pub fn precision(&self) -> Precision {
+        match self.weights {
+            Weights::F32(_) => Precision::F32,
+            Weights::Rounded(_) | Weights::Tiles(_) => Precision::Bf16,
+        }
+    }
+
     /// `out[rows, outputs] = act(x Wᵀ + b)`.
     pub fn forward(&self, x: &[f32], rows: usize, activation: Activation, out: &mut [f32]) {
-        plain::product_nt(x, rows, &self.weight, self.outputs, self.inputs, out);
-        plain::finish(out, self.outputs, self.bias.as_deref(), activation);
+        let epilogue = Epilogue { bias: self.bias.as_deref(), activation, add: false };
+        self.weights.product((x, self.inputs), rows, (out, self.outputs), epilogue);
     }
 
     /// `out[rows, outputs] += x Wᵀ + b`: the residual form.
     pub fn forward_add(&self, x: &[f32], rows: usize, out: &mut [f32]) {
-        let mut y = vec![0.0; rows * self.outputs];
-        self.forward(x, rows, Activation::Identity, &mut y);
-        out.iter_mut().zip(&y).for_each(|(o, y)| *o += y);
+        let epilogue = Epilogue { bias: self.bias.as_deref(), activation: Activation::Identity, add: true };
+        self.weights.product((x, self.inputs), rows, (out, self.outputs), epilogue);
     }
 
     /// The input gradient, `dx[rows, inputs] = dy W` (no bias, no activation).
     pub fn backward(&self, dy: &[f32], rows: usize, dx: &mut [f32]) {
-        plain::product_nn(dy, rows, &self.weight, self.inputs, self.outputs, dx);
+        self.transposed().product((dy, self.outputs), rows, (dx, self.inputs), PRODUCT);
+    }
+
+    /// `dx[rows, inputs] += dy W`: the input gradient added to one that came another way.
+    pub fn backward_add(&self, dy: &[f32], rows: usize, dx: &mut [f32]) {
+        self.transposed().product((dy, self.outputs), rows, (dx, self.inputs), Epilogue { add: true, ..PRODUCT });
+    }
+
+    fn transposed(&self) -> &Weights {
+        self.transposed.get_or_init(|| self.weights.transposed())
     }
 }
 
 /// `out[m, n] = a[m, k] · b[n, k]ᵀ` for two activations.
 pub fn product_nt(a: &[f32], m: usize, b: &[f32], n: usize, k: usize, out: &mut [f32]) {
-    plain::product_nt(a, m, b, n, k, out);
+    let panels = Panels::pack(n, k, |i, column| b[column * k + i]);
+    run_f32(&Job::new((a, k), m, &panels, (out, n), PRODUCT), isa::current());
 }
 
 /// `out[m, n] = a[m, k] · b[k, n]` for two activations.
 pub fn product_nn(a: &[f32], m: usize, b: &[f32], n: usize, k: usize, out: &mut [f32]) {
-    plain::product_nn(a, m, b, n, k, out);
+    let panels = Panels::pack(n, k, |i, column| b[i * n + column]);
+    run_f32(&Job::new((a, k), m, &panels, (out, n), PRODUCT), isa::current());
 }

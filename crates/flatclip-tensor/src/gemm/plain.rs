@@ -1,59 +1,37 @@
-//! The oracle: loops that say what a product is.
+//! The oracle: loops that say what a product is, summed in f64. The tests compare every path with them.
 
 use super::Activation;
-use rayon::prelude::*;
 
-pub(super) fn product_nt(a: &[f32], m: usize, b: &[f32], n: usize, k: usize, out: &mut [f32]) {
-    assert!(a.len() >= m * k && b.len() >= n * k && out.len() >= m * n);
-    out[..m * n].par_chunks_mut(n.max(1)).zip(a.par_chunks(k.max(1))).for_each(|(out, a)| {
-        for (out, b) in out.iter_mut().zip(b.chunks_exact(k.max(1))) {
-            *out = dot(a, b);
-        }
-    });
-}
-
-pub(super) fn product_nn(a: &[f32], m: usize, b: &[f32], n: usize, k: usize, out: &mut [f32]) {
-    assert!(a.len() >= m * k && b.len() >= k * n && out.len() >= m * n);
-    out[..m * n].par_chunks_mut(n.max(1)).zip(a.par_chunks(k.max(1))).for_each(|(out, a)| {
-        out.fill(0.0);
-        for (a, b) in a.iter().zip(b.chunks_exact(n.max(1))) {
-            out.iter_mut().zip(b).for_each(|(out, b)| *out += a * b);
-        }
-    });
-}
-
-/// Eight partial sums, so that the compiler may use vectors and rounding stays small.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0f32; 8];
-    let (a8, b8) = (a.chunks_exact(8), b.chunks_exact(8));
-    let tail: f32 = a8.remainder().iter().zip(b8.remainder()).map(|(a, b)| a * b).sum();
-    for (a, b) in a8.zip(b8) {
-        for i in 0..8 {
-            sums[i] += a[i] * b[i];
+/// `act(x Wᵀ + b)`, in the precision of the machine's largest float.
+pub(crate) fn linear(
+    x: &[f32],
+    rows: usize,
+    weight: &[f32],
+    n: usize,
+    k: usize,
+    bias: Option<&[f32]>,
+    activation: Activation,
+) -> Vec<f64> {
+    let mut out = Vec::with_capacity(rows * n);
+    for row in 0..rows {
+        for column in 0..n {
+            let sum: f64 = (0..k).map(|i| f64::from(x[row * k + i]) * f64::from(weight[column * k + i])).sum();
+            out.push(activate(sum + bias.map_or(0.0, |bias| f64::from(bias[column])), activation));
         }
     }
-    sums.iter().sum::<f32>() + tail
+    out
 }
 
-pub(super) fn finish(out: &mut [f32], width: usize, bias: Option<&[f32]>, activation: Activation) {
-    for row in out.chunks_exact_mut(width.max(1)) {
-        if let Some(bias) = bias {
-            row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
-        }
-        match activation {
-            Activation::Identity => {}
-            Activation::Relu => row.iter_mut().for_each(|y| *y = y.max(0.0)),
-            Activation::QuickGelu => row.iter_mut().for_each(|y| *y /= 1.0 + (-1.702 * *y).exp()),
-            Activation::Gelu => row.iter_mut().for_each(|y| *y = gelu(*y)),
-        }
+fn activate(x: f64, activation: Activation) -> f64 {
+    match activation {
+        Activation::Identity => x,
+        Activation::Relu => x.max(0.0),
+        Activation::QuickGelu => x / (1.0 + (-1.702 * x).exp()),
+        // SAFETY: `erf` is a pure function of its argument.
+        Activation::Gelu => 0.5 * x * (1.0 + unsafe { erf(x * std::f64::consts::FRAC_1_SQRT_2) }),
     }
-}
-
-fn gelu(x: f32) -> f32 {
-    // SAFETY: `erff` is a pure function of its argument.
-    0.5 * x * (1.0 + unsafe { erff(x * std::f32::consts::FRAC_1_SQRT_2) })
 }
 
 unsafe extern "C" {
-    fn erff(x: f32) -> f32;
+    fn erf(x: f64) -> f64;
 }

@@ -1,0 +1,246 @@
+//! How a product is cut: into blocks of rows and panels for the threads, passes over k for the caches, tiles for the kernel.
+//!
+//! Every element of the result is summed in one order, which depends on k alone: in steps inside a pass of fixed depth, and
+//! pass after pass. So a result does not depend on the number of rows, on its place in the matrix, or on the threads.
+
+use super::epilogue::{Epilogue, Target, apply};
+use super::panels::{Element, PANEL, Panels};
+use crate::simd::Lanes;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Largest tile of any kernel (32 x 32), on a cache line.
+#[repr(C, align(64))]
+pub(crate) struct Tile(pub(crate) [f32; 1024]);
+
+/// The innermost product, for one instruction set.
+pub(crate) trait Kernel {
+    /// Packed left and right sides.
+    type Element: Element;
+    /// Vectors for the epilogue.
+    type Lanes: Lanes;
+    /// Rows of a tile.
+    const ROWS: usize;
+    /// Panels (of 16 columns) of a tile: 1 or 2.
+    const PANELS: usize;
+    /// Depth of a pass over k: what of a panel stays in the first cache.
+    const DEPTH: usize;
+    /// Rows of a block: what of the packed left side stays in the second cache.
+    const BLOCK: usize;
+
+    /// Makes the unit ready on this thread; dropping it undoes that.
+    fn start() -> Self;
+    /// A row of the left side as the kernel wants it.
+    fn convert(x: f32) -> Self::Element;
+    /// `tile[ROWS][16 PANELS] = a b` over `depth` (a multiple of the element's step).
+    ///
+    /// # Safety
+    /// `a` holds `[depth / STEP][ROWS][STEP]` values, each panel `16 depth`.
+    unsafe fn tile(&mut self, a: *const Self::Element, b: [*const Self::Element; 2], depth: usize, tile: &mut Tile);
+}
+
+/// One product: `out = epilogue(x · panels)`, with rows of `x` and `out` at a stride.
+pub(crate) struct Job<'a, T: Element> {
+    x: &'a [f32],
+    x_stride: usize,
+    rows: usize,
+    panels: &'a Panels<T>,
+    out: *mut f32,
+    out_stride: usize,
+    epilogue: Epilogue<'a>,
+}
+
+// SAFETY: `out` comes from a unique borrow that outlives the job, and the blocks of a job write disjoint parts of it.
+unsafe impl<T: Element> Sync for Job<'_, T> {}
+
+impl<'a, T: Element> Job<'a, T> {
+    /// # Panics
+    /// If a slice is too short for its shape.
+    pub(crate) fn new(
+        (x, x_stride): (&'a [f32], usize),
+        rows: usize,
+        panels: &'a Panels<T>,
+        (out, out_stride): (&'a mut [f32], usize),
+        epilogue: Epilogue<'a>,
+    ) -> Self {
+        let (k, n) = (panels.depth(), panels.columns());
+        assert!(x_stride >= k && out_stride >= n, "strides {x_stride}, {out_stride} are narrower than {k}, {n}");
+        assert!(rows == 0 || x.len() >= (rows - 1) * x_stride + k, "the left side is shorter than [{rows}, {k}]");
+        assert!(rows == 0 || out.len() >= (rows - 1) * out_stride + n, "the result is shorter than [{rows}, {n}]");
+        assert!(epilogue.bias.is_none_or(|bias| bias.len() == n));
+        Self { x, x_stride, rows, panels, out: out.as_mut_ptr(), out_stride, epilogue }
+    }
+
+    /// Runs the product, `block` on each block (in parallel when that pays).
+    pub(crate) fn run(
+        &self,
+        tile: (usize, usize),
+        block_rows: usize,
+        block: impl Fn(&Self, Range<usize>, Range<usize>) + Sync,
+    ) {
+        let panels = self.panels.count();
+        if self.rows == 0 || panels == 0 {
+            return;
+        }
+        let work = self.rows * panels * PANEL * self.panels.padded_depth();
+        let threads = if work < SEQUENTIAL_BELOW || crate::threads::alone() { 1 } else { rayon::current_num_threads() };
+        let cut = Cut::new(self.rows, panels, tile, block_rows, threads);
+        let one = |index: usize| {
+            let (rows, panels) = cut.block(index);
+            block(self, rows, panels);
+        };
+        if threads == 1 || cut.count() == 1 {
+            (0..cut.count()).for_each(one);
+        } else {
+            (0..cut.count()).into_par_iter().with_max_len(1).for_each(one);
+        }
+    }
+}
+
+/// Multiply-adds below which waking other threads costs more than it gives (about 20 µs of one core).
+const SEQUENTIAL_BELOW: usize = 1 << 20;
+
+/// Blocks per thread that even out unequal speeds.
+const BLOCKS_PER_THREAD: usize = 4;
+
+/// A grid of blocks over rows and panels.
+struct Cut {
+    rows: usize,
+    panels: usize,
+    block_rows: usize,
+    block_panels: usize,
+}
+
+impl Cut {
+    fn new(
+        rows: usize,
+        panels: usize,
+        (tile_rows, tile_panels): (usize, usize),
+        block_rows: usize,
+        threads: usize,
+    ) -> Self {
+        let row_blocks = rows.div_ceil(block_rows);
+        let block_rows = rows.div_ceil(row_blocks).next_multiple_of(tile_rows);
+        let wanted = if threads == 1 { 1 } else { (threads * BLOCKS_PER_THREAD).div_ceil(row_blocks) };
+        let block_panels = panels.div_ceil(wanted).next_multiple_of(tile_panels);
+        Self { rows, panels, block_rows, block_panels }
+    }
+
+    fn columns(&self) -> usize {
+        self.panels.div_ceil(self.block_panels)
+    }
+
+    fn count(&self) -> usize {
+        self.rows.div_ceil(self.block_rows) * self.columns()
+    }
+
+    fn block(&self, index: usize) -> (Range<usize>, Range<usize>) {
+        let (row, panel) = (index / self.columns() * self.block_rows, index % self.columns() * self.block_panels);
+        (row..(row + self.block_rows).min(self.rows), panel..(panel + self.block_panels).min(self.panels))
+    }
+}
+
+/// One block on this thread. Inlined into a function compiled for the kernel's instruction set.
+///
+/// # Safety
+/// The machine has the kernel's instructions; blocks that run at the same time are disjoint.
+#[inline(always)]
+pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
+    let padded = job.panels.padded_depth();
+    let mut kernel = K::start();
+    let mut tile = Tile([0.0; 1024]);
+    let tiles = rows.len().div_ceil(K::ROWS);
+    // Taken out and put back, not borrowed in a closure: a closure would be compiled without the kernel's instructions.
+    let mut scratch = K::Element::scratch().take();
+    let packed = scratch.reserve(tiles * K::ROWS * K::DEPTH.min(padded));
+    for start in (0..padded).step_by(K::DEPTH) {
+        let depth = K::DEPTH.min(padded - start);
+        pack_rows::<K>(job, rows.clone(), start, depth, packed);
+        let ends = (start == 0, start + depth == padded);
+        for panel in panels.clone().step_by(K::PANELS) {
+            for index in 0..tiles {
+                let a = &packed[index * K::ROWS * depth..(index + 1) * K::ROWS * depth];
+                let row = rows.start + index * K::ROWS;
+                // SAFETY: the panels end inside the data; the target is this block's part of `out`.
+                unsafe {
+                    let data = job.panels.data().as_ptr().add(panel * job.panels.panel_len() + start * PANEL);
+                    // A tile wider than what is left reads the last panel twice and drops the copy.
+                    let second = if panel + 1 < panels.end { data.add(job.panels.panel_len()) } else { data };
+                    kernel.tile(a.as_ptr(), [data, second], depth, &mut tile);
+                    let column = panel * PANEL;
+                    let target = Target {
+                        out: job.out.add(row * job.out_stride + column),
+                        stride: job.out_stride,
+                        rows: K::ROWS.min(rows.end - row),
+                        columns: (K::PANELS.min(panels.end - panel) * PANEL).min(job.panels.columns() - column),
+                    };
+                    let width = K::PANELS * PANEL;
+                    apply::<K::Lanes>(&tile.0, width, target, column, job.epilogue, ends.0, ends.1);
+                }
+            }
+        }
+    }
+    K::Element::scratch().set(scratch);
+}
+
+/// Packs `rows` of the left side at `start..start + depth` as `[tile][depth / STEP][ROWS][STEP]`, zeros beyond the edges.
+#[inline(always)]
+fn pack_rows<K: Kernel>(
+    job: &Job<'_, K::Element>,
+    rows: Range<usize>,
+    start: usize,
+    depth: usize,
+    packed: &mut [K::Element],
+) {
+    let step = K::Element::STEP;
+    let inside = job.panels.depth().saturating_sub(start).min(depth);
+    let zero = K::Element::from_f32(0.0);
+    for (index, tile) in packed.chunks_exact_mut(K::ROWS * depth).take(rows.len().div_ceil(K::ROWS)).enumerate() {
+        for r in 0..K::ROWS {
+            let row = rows.start + index * K::ROWS + r;
+            let groups = tile.chunks_exact_mut(K::ROWS * step);
+            if row >= rows.end {
+                groups.for_each(|group| group[r * step..(r + 1) * step].fill(zero));
+                continue;
+            }
+            let source = &job.x[row * job.x_stride + start..][..inside];
+            let mut chunks = source.chunks_exact(step);
+            for group in groups {
+                let to = &mut group[r * step..(r + 1) * step];
+                if let Some(from) = chunks.next() {
+                    to.iter_mut().zip(from).for_each(|(to, &x)| *to = K::convert(x));
+                } else {
+                    // The ragged end once, then nothing but padding.
+                    let from = chunks.remainder();
+                    to.iter_mut().zip(from).for_each(|(to, &x)| *to = K::convert(x));
+                    to[from.len()..].fill(zero);
+                    chunks = [].chunks_exact(step);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_blocks_of_a_cut_cover_each_cell_once() {
+        for (rows, panels, threads) in [(1, 1, 1), (7, 3, 2), (241, 48, 2), (4165, 5, 8), (12608, 192, 2)] {
+            for tile in [(6, 1), (12, 2), (32, 2)] {
+                let cut = Cut::new(rows, panels, tile, 240, threads);
+                let mut seen = vec![0u8; rows * panels];
+                for index in 0..cut.count() {
+                    let (rows, columns) = cut.block(index);
+                    for row in rows {
+                        for column in columns.clone() {
+                            seen[row * panels + column] += 1;
+                        }
+                    }
+                }
+                assert!(seen.iter().all(|&count| count == 1), "{rows} x {panels}, {threads} threads");
+            }
+        }
+    }
+}

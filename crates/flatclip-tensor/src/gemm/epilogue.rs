@@ -1,0 +1,115 @@
+//! What happens to a finished tile on its way out: the sum over passes, bias, activation.
+
+use super::Activation;
+use crate::math;
+use crate::simd::Lanes;
+
+/// What a product does with its sums.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Epilogue<'a> {
+    pub(crate) bias: Option<&'a [f32]>,
+    pub(crate) activation: Activation,
+    /// Add to what `out` holds (a residual stream) instead of overwriting it.
+    pub(crate) add: bool,
+}
+
+/// Where a tile goes.
+pub(crate) struct Target {
+    pub(crate) out: *mut f32,
+    pub(crate) stride: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
+/// Adds the tile (rows of `width`) to its place in `out`, finishing with bias and activation in the last pass over k.
+///
+/// # Safety
+/// `target` lies inside one matrix that nobody else writes there; `tile` holds `target.rows` rows of
+/// `width >= target.columns` values; the bias has `target.columns` values from `column` on.
+#[inline(always)]
+pub(crate) unsafe fn apply<L: Lanes>(
+    tile: &[f32],
+    width: usize,
+    target: Target,
+    column: usize,
+    epilogue: Epilogue<'_>,
+    first: bool,
+    last: bool,
+) {
+    let accumulate = epilogue.add || !first;
+    let bias = epilogue.bias.filter(|_| last).map(|bias| bias[column..column + target.columns].as_ptr());
+    let activation = if last { epilogue.activation } else { Activation::Identity };
+    // SAFETY: passed on unchanged.
+    unsafe {
+        match activation {
+            Activation::Identity => rows::<L>(tile, width, target, bias, accumulate, math::identity),
+            Activation::Relu => rows::<L>(tile, width, target, bias, accumulate, math::relu),
+            Activation::QuickGelu => rows::<L>(tile, width, target, bias, accumulate, math::quick_gelu),
+            Activation::Gelu => rows::<L>(tile, width, target, bias, accumulate, math::gelu),
+        }
+    }
+}
+
+/// # Safety
+/// As [`apply`].
+#[inline(always)]
+unsafe fn rows<L: Lanes>(
+    tile: &[f32],
+    width: usize,
+    target: Target,
+    bias: Option<*const f32>,
+    accumulate: bool,
+    activate: impl Fn(L) -> L,
+) {
+    debug_assert!(tile.len() >= target.rows * width && L::WIDTH <= 16);
+    let whole = target.columns - target.columns % L::WIDTH;
+    for row in 0..target.rows {
+        // SAFETY: inside the tile and the target.
+        let (from, to) = unsafe { (tile.as_ptr().add(row * width), target.out.add(row * target.stride)) };
+        for column in (0..whole).step_by(L::WIDTH) {
+            // SAFETY: a whole vector is left in each of the rows.
+            unsafe {
+                let bias = bias.map(|bias| bias.add(column));
+                finish(from.add(column), to.add(column), bias, accumulate, &activate);
+            }
+        }
+        if whole < target.columns {
+            // The ragged end goes through a full vector of its own.
+            let left = target.columns - whole;
+            let (mut sums, mut old, mut edge) = ([0.0f32; 16], [0.0f32; 16], [0.0f32; 16]);
+            // SAFETY: `left` values remain in each row, and vectors have at most 16 lanes.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from.add(whole), sums.as_mut_ptr(), left);
+                std::ptr::copy_nonoverlapping(to.add(whole), old.as_mut_ptr(), left);
+                if let Some(bias) = bias {
+                    std::ptr::copy_nonoverlapping(bias.add(whole), edge.as_mut_ptr(), left);
+                }
+                finish(sums.as_ptr(), old.as_mut_ptr(), bias.map(|_| edge.as_ptr()), accumulate, &activate);
+                std::ptr::copy_nonoverlapping(old.as_ptr(), to.add(whole), left);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// A vector can be read at `from`, at `bias`, and read and written at `to`.
+#[inline(always)]
+unsafe fn finish<L: Lanes>(
+    from: *const f32,
+    to: *mut f32,
+    bias: Option<*const f32>,
+    accumulate: bool,
+    activate: &impl Fn(L) -> L,
+) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let mut sum = L::load(from);
+        if accumulate {
+            sum = sum.add(L::load(to));
+        }
+        if let Some(bias) = bias {
+            sum = sum.add(L::load(bias));
+        }
+        activate(sum).store(to);
+    }
+}

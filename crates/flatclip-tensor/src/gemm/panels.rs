@@ -1,0 +1,173 @@
+//! The right-hand side of a product, packed: panels of 16 columns, each panel all of k, in the order the kernels read it.
+//!
+//! `f32`:  `[panel][k][16]`. `bf16` (as bits): `[panel][k / 2][16][2]`, the pairs that a tile product multiplies.
+//! Both take 16 values per panel and step of k, so depth `p` of a panel starts at `16 p` in either. Columns and depth are
+//! padded with zeros: no kernel has an edge case there.
+
+use crate::pages::{Buffer, Number};
+use rayon::prelude::*;
+use std::cell::RefCell;
+use std::thread::LocalKey;
+
+/// Columns of a panel.
+pub(crate) const PANEL: usize = 16;
+
+/// A value that weights are stored as.
+pub(crate) trait Element: Number {
+    /// Depth is padded to a multiple of this (a step of the kernels that read it).
+    const STEP: usize;
+    /// Consecutive values of one column that lie side by side.
+    const PAIR: usize;
+    fn from_f32(x: f32) -> Self;
+    /// Room for the packed left side of a block on this thread.
+    fn scratch() -> &'static LocalKey<RefCell<Buffer<Self>>>;
+}
+
+thread_local! {
+    static SCRATCH_F32: RefCell<Buffer<f32>> = RefCell::default();
+    static SCRATCH_BF16: RefCell<Buffer<u16>> = RefCell::default();
+}
+
+impl Element for f32 {
+    const STEP: usize = 8;
+    const PAIR: usize = 1;
+    fn from_f32(x: f32) -> Self {
+        x
+    }
+    fn scratch() -> &'static LocalKey<RefCell<Buffer<Self>>> {
+        &SCRATCH_F32
+    }
+}
+
+impl Element for u16 {
+    const STEP: usize = 32;
+    const PAIR: usize = 2;
+    fn from_f32(x: f32) -> Self {
+        bf16_bits(x)
+    }
+    fn scratch() -> &'static LocalKey<RefCell<Buffer<Self>>> {
+        &SCRATCH_BF16
+    }
+}
+
+/// `x` as bfloat16, rounded to the nearest, ties to even; a NaN stays a (quiet) NaN.
+#[inline(always)]
+pub(crate) fn bf16_bits(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
+    let kept = (bits >> 16) | 0x40;
+    (if x.is_nan() { kept } else { rounded }) as u16
+}
+
+/// `x` rounded to bfloat16 and back.
+#[inline(always)]
+pub(crate) fn bf16_round(x: f32) -> f32 {
+    f32::from_bits(u32::from(bf16_bits(x)) << 16)
+}
+
+/// A packed `[k, n]` right-hand side.
+#[derive(Debug)]
+pub(crate) struct Panels<T: Element> {
+    columns: usize,
+    depth: usize,
+    data: Buffer<T>,
+}
+
+impl<T: Element> Panels<T> {
+    /// Packs the `[depth, columns]` matrix whose entries `entry(k, column)` gives.
+    pub(crate) fn pack(columns: usize, depth: usize, entry: impl Fn(usize, usize) -> T + Sync) -> Self {
+        let padded = depth.next_multiple_of(T::STEP).max(T::STEP);
+        let mut data = Buffer::zeroed(columns.div_ceil(PANEL) * padded * PANEL);
+        let fill = |(panel, data): (usize, &mut [T])| {
+            let width = PANEL.min(columns - panel * PANEL);
+            for (group, data) in data.chunks_exact_mut(PANEL * T::PAIR).enumerate() {
+                let k = group * T::PAIR;
+                for pair in 0..T::PAIR.min(depth.saturating_sub(k)) {
+                    for column in 0..width {
+                        data[column * T::PAIR + pair] = entry(k + pair, panel * PANEL + column);
+                    }
+                }
+            }
+        };
+        // Small matrices are activations packed inside a larger parallel loop.
+        if data.len() < 1 << 16 {
+            data.chunks_exact_mut(padded * PANEL).enumerate().for_each(fill);
+        } else {
+            data.par_chunks_exact_mut(padded * PANEL).enumerate().for_each(fill);
+        }
+        Self { columns, depth, data }
+    }
+
+    /// The entry at depth `k` of `column`.
+    pub(crate) fn at(&self, k: usize, column: usize) -> T {
+        let inside = (k / T::PAIR) * PANEL * T::PAIR + (column % PANEL) * T::PAIR + k % T::PAIR;
+        self.data[(column / PANEL) * self.panel_len() + inside]
+    }
+
+    /// The transpose, packed.
+    pub(crate) fn transposed(&self) -> Self {
+        Self::pack(self.depth, self.columns, |k, column| self.at(column, k))
+    }
+
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// The true depth.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// The depth with its padding.
+    pub(crate) fn padded_depth(&self) -> usize {
+        self.depth.next_multiple_of(T::STEP).max(T::STEP)
+    }
+
+    /// Number of panels.
+    pub(crate) fn count(&self) -> usize {
+        self.columns.div_ceil(PANEL)
+    }
+
+    /// Values of one panel.
+    pub(crate) fn panel_len(&self) -> usize {
+        self.padded_depth() * PANEL
+    }
+
+    /// All panels, one after the other.
+    pub(crate) fn data(&self) -> &[T] {
+        &self.data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_and_transposes_survive_packing() {
+        for (columns, depth) in [(1, 1), (16, 8), (17, 33), (40, 31)] {
+            let value = |k: usize, c: usize| (k * 100 + c) as f32 * 0.5;
+            let packed = Panels::<f32>::pack(columns, depth, value);
+            let turned = packed.transposed();
+            let halves = Panels::<u16>::pack(columns, depth, |k, c| bf16_bits(value(k % 4, c)));
+            for k in 0..depth {
+                for c in 0..columns {
+                    assert_eq!(packed.at(k, c), value(k, c));
+                    assert_eq!(turned.at(c, k), value(k, c));
+                    assert_eq!(halves.at(k, c), bf16_bits(value(k % 4, c)));
+                    assert_eq!(halves.transposed().at(c, k), halves.at(k, c));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bf16_rounds_to_the_nearest_even_and_keeps_nan() {
+        for x in [0.0f32, 1.0, -1.5, 3.141_592_7, 1e-30, 65504.0, f32::MAX, f32::INFINITY, -2.5e-3] {
+            assert_eq!(bf16_bits(x), half::bf16::from_f32(x).to_bits(), "{x}");
+        }
+        assert!(bf16_round(f32::NAN).is_nan());
+        assert_eq!(bf16_bits(1.0 + 1.0 / 256.0), 0x3f80); // a tie goes to the even neighbour
+        assert_eq!(bf16_bits(1.0 + 3.0 / 256.0), 0x3f82);
+    }
+}

@@ -1,0 +1,146 @@
+//! Which instructions the kernels use: found once at run time, or forced by the caller.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// An instruction set that kernels are written for, from the simplest to the fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Isa {
+    /// Portable Rust: runs everywhere, and is what the others are compared with.
+    Plain = 1,
+    /// x86-64 with AVX2 and FMA.
+    Avx2 = 2,
+    /// x86-64 with AVX-512 (F, BW, DQ, VL).
+    Avx512 = 3,
+    /// AVX-512 for `f32`, and AMX tiles for `bf16`.
+    Amx = 4,
+}
+
+/// Every instruction set, simplest first.
+pub const ALL: [Isa; 4] = [Isa::Plain, Isa::Avx2, Isa::Avx512, Isa::Amx];
+
+/// This machine cannot run the instruction set that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    /// What was asked for.
+    pub asked: Isa,
+    /// The best that this machine has.
+    pub best: Isa,
+}
+
+impl std::fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "this machine cannot run `{}`; the best it has is `{}`", self.asked.name(), self.best.name())
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+impl Isa {
+    /// The name used in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Plain => "plain",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
+        }
+    }
+
+    /// Finds an instruction set by its name.
+    pub fn from_name(name: &str) -> Option<Isa> {
+        ALL.into_iter().find(|isa| isa.name() == name)
+    }
+}
+
+impl std::fmt::Display for Isa {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// 0 until the first question or the first `force`.
+static CURRENT: AtomicU8 = AtomicU8::new(0);
+
+/// The instruction set in use: the best of this machine unless [`force`] chose another.
+pub fn current() -> Isa {
+    match CURRENT.load(Ordering::Relaxed) {
+        1 => Isa::Plain,
+        2 => Isa::Avx2,
+        3 => Isa::Avx512,
+        4 => Isa::Amx,
+        _ => {
+            let found = detect();
+            // A `force` that came in between wins.
+            let _ = CURRENT.compare_exchange(0, found as u8, Ordering::Relaxed, Ordering::Relaxed);
+            current()
+        }
+    }
+}
+
+/// Uses `isa` from now on. Meant to be called once, before weights are packed; results of different sets differ in
+/// rounding only.
+pub fn force(isa: Isa) -> Result<(), Unsupported> {
+    if !supports(isa) {
+        return Err(Unsupported { asked: isa, best: detect() });
+    }
+    CURRENT.store(isa as u8, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Whether this machine can run `isa`.
+pub fn supports(isa: Isa) -> bool {
+    match isa {
+        Isa::Plain => true,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => has_avx2(),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => has_avx512(),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx => has_avx512() && crate::gemm::amx_works(),
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => false,
+    }
+}
+
+/// The best instruction set of this machine.
+pub fn detect() -> Isa {
+    ALL.into_iter().rev().find(|&isa| supports(isa)).unwrap_or(Isa::Plain)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    has_avx2()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_plain_always_runs() {
+        for isa in ALL {
+            assert_eq!(Isa::from_name(isa.name()), Some(isa));
+        }
+        assert_eq!(Isa::from_name("sse"), None);
+        assert!(supports(Isa::Plain));
+        assert!(supports(detect()));
+    }
+
+    #[test]
+    fn an_instruction_set_that_is_missing_is_refused() {
+        for isa in ALL.into_iter().filter(|&isa| !supports(isa)) {
+            let refused = force(isa).expect_err("not supported");
+            assert!(refused.to_string().contains(isa.name()));
+        }
+    }
+}

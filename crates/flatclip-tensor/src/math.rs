@@ -1,0 +1,169 @@
+//! Elementary functions on vectors. The polynomials are minimax fits of our own (weighted least squares iterated to equal
+//! ripple, in f64); the tests hold them to a few units in the last place of the f64 result.
+
+use crate::simd::Lanes;
+
+/// Evaluates `c[0] + c[1] x + c[2] x² + ...`.
+#[inline(always)]
+fn polynomial<L: Lanes, const N: usize>(x: L, c: [f32; N]) -> L {
+    let mut y = L::splat(c[N - 1]);
+    for i in (0..N - 1).rev() {
+        y = y.mul_add(x, L::splat(c[i]));
+    }
+    y
+}
+
+/// `e^x`; 0 below -87.33 (where the result would be subnormal), infinity above 88.73.
+#[inline(always)]
+pub(crate) fn exp<L: Lanes>(x: L) -> L {
+    const LOWEST: f32 = -87.33;
+    let y = x.max(L::splat(LOWEST)).min(L::splat(89.0));
+    let n = y.mul(L::splat(std::f32::consts::LOG2_E)).round();
+    // ln 2 in two parts: the first has few enough bits that n times it is exact.
+    let r = n.mul_add(L::splat(-0.693_359_4), y);
+    let r = n.mul_add(L::splat(2.121_944_4e-4), r);
+    let tail = polynomial(r, [0.5, 0.166_665_18, 0.041_666_206, 0.008_368_918, 0.001_395_053_8]);
+    let mantissa = r.mul(r).mul_add(tail, r).add(L::splat(1.0));
+    x.if_below(L::splat(LOWEST), L::splat(0.0), mantissa.mul(n.exp2_whole()))
+}
+
+/// The error function.
+#[inline(always)]
+pub(crate) fn erf<L: Lanes>(x: L) -> L {
+    let a = x.abs();
+    let square = x.mul(x);
+    // |x| < 1: erf(x) = x + x P(x²).
+    let small = polynomial(
+        square,
+        [0.128_379_17, -0.376_126_26, 0.112_835_854, -0.026_853_811, 0.005_188_327_8, -8.010_192_5e-4, 7.853_858e-5],
+    )
+    .mul_add(x, x);
+    // Beyond: erf(x) = 1 - exp(ln erfc(x)), and 1 in f32 above 4.
+    let log_erfc = polynomial(
+        a.min(L::splat(4.0)),
+        [-3.004_280_4e-4, -1.127_251_5, -0.637_883_07, -0.103_327_35, 0.021_940_433, -0.002_972_442_2, 1.888_236_4e-4],
+    );
+    let large = L::splat(1.0).sub(exp(log_erfc)).copysign(x);
+    a.if_below(L::splat(1.0), small, large)
+}
+
+/// `x`.
+#[inline(always)]
+pub(crate) fn identity<L: Lanes>(x: L) -> L {
+    x
+}
+
+/// `max(x, 0)`.
+#[inline(always)]
+pub(crate) fn relu<L: Lanes>(x: L) -> L {
+    x.max(L::splat(0.0))
+}
+
+/// `x * sigmoid(1.702 x)`.
+#[inline(always)]
+pub(crate) fn quick_gelu<L: Lanes>(x: L) -> L {
+    x.div(L::splat(1.0).add(exp(x.mul(L::splat(-1.702)))))
+}
+
+/// `x Φ(x)`.
+#[inline(always)]
+pub(crate) fn gelu<L: Lanes>(x: L) -> L {
+    let half = x.mul(L::splat(0.5));
+    half.mul_add(erf(x.mul(L::splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn erf64(x: f64) -> f64 {
+        // SAFETY: `erf` is a pure function of its argument.
+        unsafe { libm_erf(x) }
+    }
+
+    unsafe extern "C" {
+        #[link_name = "erf"]
+        fn libm_erf(x: f64) -> f64;
+    }
+
+    /// The largest error of `f` in units in the last place over a grid.
+    fn worst(from: f32, to: f32, f: impl Fn(f32) -> f32, exact: impl Fn(f64) -> f64) -> f64 {
+        let mut worst = 0.0f64;
+        for i in 0..200_000 {
+            let x = from + (to - from) * i as f32 / 200_000.0;
+            let want = exact(f64::from(x));
+            let ulp = f64::from(f32::from_bits((want as f32).abs().to_bits() + 1)) - f64::from((want as f32).abs());
+            worst = worst.max((f64::from(f(x)) - want).abs() / ulp);
+        }
+        worst
+    }
+
+    fn on_every_width(x: f32, f: [fn(f32) -> f32; 2]) -> f32 {
+        let y = f[0](x);
+        let z = f[1](x);
+        assert!((y - z).abs() <= 4.0 * f32::EPSILON * y.abs().max(1e-30), "f({x}): plain {y}, vector {z}");
+        z
+    }
+
+    /// Runs the vector form on AVX2 where the machine has it.
+    macro_rules! vector_form {
+        ($name:ident) => {{
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn vector(x: f32) -> f32 {
+                let mut out = [0.0f32; 8];
+                // SAFETY: eight values fit.
+                unsafe { super::$name(crate::simd::Avx2::splat(x)).store(out.as_mut_ptr()) };
+                out[0]
+            }
+            fn run(x: f32) -> f32 {
+                #[cfg(target_arch = "x86_64")]
+                if crate::isa::supports(crate::isa::Isa::Avx2) {
+                    // SAFETY: just detected.
+                    return unsafe { vector(x) };
+                }
+                super::$name(x)
+            }
+            [super::$name::<f32> as fn(f32) -> f32, run as fn(f32) -> f32]
+        }};
+    }
+
+    #[test]
+    fn exp_is_right_to_two_units_in_the_last_place() {
+        let f = vector_form!(exp);
+        assert!(worst(-87.0, 88.0, |x| on_every_width(x, f), f64::exp) < 2.0);
+        assert!(worst(-1.0, 1.0, |x| on_every_width(x, f), f64::exp) < 2.0);
+        for f in f {
+            assert_eq!(f(-1e30), 0.0);
+            assert_eq!(f(f32::NEG_INFINITY), 0.0);
+            assert_eq!(f(0.0), 1.0);
+            assert_eq!(f(1e30), f32::INFINITY);
+        }
+    }
+
+    #[test]
+    fn erf_is_right_to_two_units_in_the_last_place() {
+        let f = vector_form!(erf);
+        assert!(worst(1e-6, 5.0, f[0], erf64) < 2.5);
+        assert!(worst(1e-6, 5.0, f[1], erf64) < 2.0);
+        assert_eq!(f[1](-0.7), -f[1](0.7));
+        assert_eq!(f[1](50.0), 1.0);
+    }
+
+    #[test]
+    fn activations_agree_with_their_definition() {
+        let gelu = vector_form!(gelu);
+        let quick = vector_form!(quick_gelu);
+        for i in -2000..2000 {
+            let x = i as f32 * 0.01;
+            let d = f64::from(x);
+            let want = 0.5 * d * (1.0 + erf64(d / 2.0f64.sqrt()));
+            let want_quick = d / (1.0 + (-1.702 * d).exp());
+            for j in 0..2 {
+                assert!((f64::from(gelu[j](x)) - want).abs() < 3e-7 * d.abs().max(1.0), "gelu({x})");
+                assert!((f64::from(quick[j](x)) - want_quick).abs() < 3e-7 * d.abs().max(1.0), "quick_gelu({x})");
+            }
+        }
+        assert_eq!(quick[1](-200.0), 0.0);
+    }
+}

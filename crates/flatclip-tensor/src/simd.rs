@@ -1,0 +1,230 @@
+//! Vectors of `f32` behind one small trait, so that epilogues, norms and softmax are written once.
+//!
+//! Everything here is `#[inline(always)]` and meant to be called from a function compiled for the instruction set
+//! (`#[target_feature]`); only such functions name `Avx2` or `Avx512` lanes, and they run only after detection.
+
+/// A vector of `WIDTH` values.
+pub(crate) trait Lanes: Copy {
+    const WIDTH: usize;
+    fn splat(x: f32) -> Self;
+    /// # Safety
+    /// `WIDTH` values can be read at `from`.
+    unsafe fn load(from: *const f32) -> Self;
+    /// # Safety
+    /// `WIDTH` values can be written at `to`.
+    unsafe fn store(self, to: *mut f32);
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    fn div(self, other: Self) -> Self;
+    fn min(self, other: Self) -> Self;
+    fn max(self, other: Self) -> Self;
+    /// `self * factor + term`.
+    fn mul_add(self, factor: Self, term: Self) -> Self;
+    /// To the nearest whole number.
+    fn round(self) -> Self;
+    /// `2^self` for whole numbers in `-126..=128` (128 gives infinity).
+    fn exp2_whole(self) -> Self;
+    fn abs(self) -> Self;
+    /// `self` with the sign of `sign`.
+    fn copysign(self, sign: Self) -> Self;
+    /// Per lane: `if self < limit { below } else { other }`.
+    fn if_below(self, limit: Self, below: Self, other: Self) -> Self;
+}
+
+impl Lanes for f32 {
+    const WIDTH: usize = 1;
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        x
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: promised by the caller.
+        unsafe { *from }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: promised by the caller.
+        unsafe { *to = self }
+    }
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self + other
+    }
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self - other
+    }
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self * other
+    }
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        self / other
+    }
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        f32::min(self, other)
+    }
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        f32::max(self, other)
+    }
+    #[inline(always)]
+    fn mul_add(self, factor: Self, term: Self) -> Self {
+        // Not fused: without FMA instructions the fused form is a slow library call.
+        self * factor + term
+    }
+    #[inline(always)]
+    fn round(self) -> Self {
+        self.round_ties_even()
+    }
+    #[inline(always)]
+    fn exp2_whole(self) -> Self {
+        f32::from_bits(((self as i32 + 127) as u32) << 23)
+    }
+    #[inline(always)]
+    fn abs(self) -> Self {
+        f32::abs(self)
+    }
+    #[inline(always)]
+    fn copysign(self, sign: Self) -> Self {
+        f32::copysign(self, sign)
+    }
+    #[inline(always)]
+    fn if_below(self, limit: Self, below: Self, other: Self) -> Self {
+        if self < limit { below } else { other }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Lanes;
+    use std::arch::x86_64::*;
+
+    /// Eight lanes of AVX2.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx2(pub(crate) __m256);
+
+    /// Sixteen lanes of AVX-512.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx512(pub(crate) __m512);
+
+    /// One method per line: the intrinsics differ, the shape does not.
+    macro_rules! lane_ops {
+        ($lanes:ident: $($name:ident($($arg:ident),*) = $value:expr;)*) => {$(
+            #[inline(always)]
+            fn $name(self $(, $arg: Self)*) -> Self {
+                let x = self.0;
+                $(let $arg = $arg.0;)*
+                // SAFETY: lanes are only made in functions compiled for this instruction set (module comment).
+                $lanes(unsafe { $value(x $(, $arg)*) })
+            }
+        )*};
+    }
+
+    impl Lanes for Avx2 {
+        const WIDTH: usize = 8;
+        #[inline(always)]
+        fn splat(x: f32) -> Self {
+            // SAFETY: see the module comment.
+            Avx2(unsafe { _mm256_set1_ps(x) })
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: promised by the caller.
+            Avx2(unsafe { _mm256_loadu_ps(from) })
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            // SAFETY: promised by the caller.
+            unsafe { _mm256_storeu_ps(to, self.0) }
+        }
+        lane_ops! { Avx2:
+            add(other) = _mm256_add_ps;
+            sub(other) = _mm256_sub_ps;
+            mul(other) = _mm256_mul_ps;
+            div(other) = _mm256_div_ps;
+            min(other) = _mm256_min_ps;
+            max(other) = _mm256_max_ps;
+            mul_add(factor, term) = _mm256_fmadd_ps;
+            round() = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>;
+        }
+        #[inline(always)]
+        fn exp2_whole(self) -> Self {
+            // SAFETY: see the module comment.
+            unsafe {
+                let n = _mm256_add_epi32(_mm256_cvtps_epi32(self.0), _mm256_set1_epi32(127));
+                Avx2(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(n)))
+            }
+        }
+        #[inline(always)]
+        fn abs(self) -> Self {
+            // SAFETY: see the module comment.
+            Avx2(unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), self.0) })
+        }
+        #[inline(always)]
+        fn copysign(self, sign: Self) -> Self {
+            // SAFETY: see the module comment.
+            Avx2(unsafe { _mm256_or_ps(self.abs().0, _mm256_and_ps(_mm256_set1_ps(-0.0), sign.0)) })
+        }
+        #[inline(always)]
+        fn if_below(self, limit: Self, below: Self, other: Self) -> Self {
+            // SAFETY: see the module comment.
+            Avx2(unsafe { _mm256_blendv_ps(other.0, below.0, _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, limit.0)) })
+        }
+    }
+
+    impl Lanes for Avx512 {
+        const WIDTH: usize = 16;
+        #[inline(always)]
+        fn splat(x: f32) -> Self {
+            // SAFETY: see the module comment.
+            Avx512(unsafe { _mm512_set1_ps(x) })
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: promised by the caller.
+            Avx512(unsafe { _mm512_loadu_ps(from) })
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            // SAFETY: promised by the caller.
+            unsafe { _mm512_storeu_ps(to, self.0) }
+        }
+        lane_ops! { Avx512:
+            add(other) = _mm512_add_ps;
+            sub(other) = _mm512_sub_ps;
+            mul(other) = _mm512_mul_ps;
+            div(other) = _mm512_div_ps;
+            min(other) = _mm512_min_ps;
+            max(other) = _mm512_max_ps;
+            mul_add(factor, term) = _mm512_fmadd_ps;
+            round() = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>;
+            abs() = _mm512_abs_ps;
+        }
+        #[inline(always)]
+        fn exp2_whole(self) -> Self {
+            // SAFETY: see the module comment.
+            unsafe {
+                let n = _mm512_add_epi32(_mm512_cvtps_epi32(self.0), _mm512_set1_epi32(127));
+                Avx512(_mm512_castsi512_ps(_mm512_slli_epi32::<23>(n)))
+            }
+        }
+        #[inline(always)]
+        fn copysign(self, sign: Self) -> Self {
+            // SAFETY: see the module comment.
+            Avx512(unsafe { _mm512_or_ps(self.abs().0, _mm512_and_ps(_mm512_set1_ps(-0.0), sign.0)) })
+        }
+        #[inline(always)]
+        fn if_below(self, limit: Self, below: Self, other: Self) -> Self {
+            // SAFETY: see the module comment.
+            Avx512(unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, limit.0), other.0, below.0) })
+        }
+    }
+}
