@@ -1,1 +1,228 @@
-//! Prompts: contexts, templates, and their files.
+//! Prompts: what stands for a class list. Hand-written templates, a learned context, plain text features, or what the
+//! other tuners leave behind; and their files.
+//!
+//! | kind | learned from labels | works with another class list | needs |
+//! |---|---|---|---|
+//! | templates | no | yes | text tower |
+//! | learned, shared context | yes | yes | text tower |
+//! | learned, class-specific context | yes | no | text tower |
+//! | features | - | no | nothing |
+//! | cocoop | yes | yes | text tower |
+//! | maple | yes | yes | text tower, ViT |
+//! | tip-adapter | yes | no | text tower |
+
+mod affine;
+mod file;
+mod tensor;
+
+pub use affine::Affine;
+pub use tensor::Tensor;
+
+use crate::model::{Context, Position};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::path::PathBuf;
+
+/// What stands for a class list, and where it came from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prompt {
+    /// The prompt itself.
+    pub kind: PromptKind,
+    /// How it was made.
+    pub provenance: Provenance,
+    /// The file it was read from, for messages; empty for one made in memory.
+    pub path: PathBuf,
+}
+
+/// The kinds of prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PromptKind {
+    /// Texts with `{}` for the class name; the features of several are averaged.
+    Templates(Vec<String>),
+    /// Learned context tokens (CoOp, SAPT).
+    Learned {
+        /// The context.
+        context: Context,
+        /// The words it started from; empty for a random start.
+        words: String,
+        /// Where the class name stands.
+        position: Position,
+    },
+    /// Unit-norm class embeddings `[K, D]`, from wherever.
+    Features(Matrix),
+    /// CoCoOp: a context that every image shifts.
+    CoCoOp {
+        /// The context before the shift.
+        context: Context,
+        /// The words it started from.
+        words: String,
+        /// Image features to a hidden layer (ReLU follows), hidden layer to the shift.
+        meta: [Affine; 2],
+    },
+    /// MaPLe: prompts in both towers, the visual ones projected from the textual ones.
+    Maple {
+        /// Context at the input of the text tower.
+        context: Context,
+        /// The words it started from.
+        words: String,
+        /// Fixed words between the context and the class name ("of a" in the published recipe).
+        tail: String,
+        /// Text prompts that replace the context at the input of blocks 1, 2, ...
+        deep: Vec<Matrix>,
+        /// Context to visual prompts, then one for each deep prompt.
+        projections: Vec<Affine>,
+    },
+    /// Tip-Adapter: a cache of labelled image features beside the zero-shot classifier.
+    TipAdapter {
+        /// Unit-norm (or fine-tuned) features of the shots, `[N, D]`.
+        keys: Matrix,
+        /// Class of each key.
+        labels: Vec<usize>,
+        /// Weight of the cache.
+        alpha: f32,
+        /// Sharpness of the cache.
+        beta: f32,
+        /// Templates of the zero-shot classifier.
+        templates: Vec<String>,
+    },
+}
+
+/// How a prompt was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Provenance {
+    /// The tuner, or `templates`, `import`.
+    pub method: String,
+    /// Where its numbers came from, e.g. an imported file's name.
+    pub source: String,
+    /// Hash of the weights it was learned with; empty when not known.
+    pub model_hash: String,
+    /// [`class_hash`] of the class list it was learned with; empty when not known.
+    pub class_hash: String,
+    /// That class list.
+    pub classes: Vec<String>,
+    /// The resolved settings of the run, as TOML.
+    pub config: String,
+    /// The flatclip version that wrote it.
+    pub version: String,
+}
+
+impl Prompt {
+    /// CLIP's usual single template.
+    pub const TEMPLATE: &'static str = "a photo of a {}.";
+
+    /// A prompt made in memory.
+    pub fn new(kind: PromptKind, provenance: Provenance) -> Self {
+        Self { kind, provenance, path: PathBuf::new() }
+    }
+
+    /// A prompt of templates.
+    pub fn templates<S: AsRef<str>>(templates: &[S]) -> Result<Self> {
+        let templates: Vec<String> = templates.iter().map(|t| t.as_ref().to_owned()).collect();
+        if templates.is_empty() {
+            return Err(Error::config("template", "expected at least one, found none"));
+        }
+        if let Some(bad) = templates.iter().find(|t| !t.contains("{}")) {
+            return Err(Error::config("template", format!("{bad:?} has no {{}} for the class name")));
+        }
+        let provenance = Provenance { method: "templates".into(), ..Provenance::default() };
+        Ok(Self::new(PromptKind::Templates(templates), provenance))
+    }
+
+    /// A prompt of class embeddings; rows are made unit-norm.
+    pub fn features(mut features: Matrix) -> Result<Self> {
+        normalise_rows(&mut features)?;
+        let provenance = Provenance { method: "features".into(), ..Provenance::default() };
+        Ok(Self::new(PromptKind::Features(features), provenance))
+    }
+
+    /// The word for its kind, as in files and tables.
+    pub fn kind_name(&self) -> &'static str {
+        match &self.kind {
+            PromptKind::Templates(_) => "templates",
+            PromptKind::Learned { .. } => "learned",
+            PromptKind::Features(_) => "features",
+            PromptKind::CoCoOp { .. } => "cocoop",
+            PromptKind::Maple { .. } => "maple",
+            PromptKind::TipAdapter { .. } => "tip-adapter",
+        }
+    }
+
+    /// The context, where there is one.
+    pub fn context(&self) -> Option<&Context> {
+        match &self.kind {
+            PromptKind::Learned { context, .. }
+            | PromptKind::CoCoOp { context, .. }
+            | PromptKind::Maple { context, .. } => Some(context),
+            _ => None,
+        }
+    }
+
+    /// An error of this prompt, naming its file.
+    pub(crate) fn fault(&self, reason: impl Into<String>) -> Error {
+        let path = if self.path.as_os_str().is_empty() { "prompt".into() } else { self.path.clone() };
+        Error::Prompt { path, reason: reason.into() }
+    }
+
+    /// Refuses a class list that this prompt cannot serve, and says why.
+    pub fn check_classes(&self, classes: &[String]) -> Result<()> {
+        if classes.is_empty() {
+            return Err(Error::config("classes", "expected at least one class name, found none"));
+        }
+        let (rows, why) = match &self.kind {
+            PromptKind::Learned { context, .. } if context.classes.is_some() => {
+                (context.classes.unwrap_or(0), "its context is class-specific: one context was learned for each class")
+            }
+            PromptKind::Features(features) => (features.rows(), "it is a matrix of text features, one row per class"),
+            PromptKind::TipAdapter { .. } => {
+                (self.provenance.classes.len(), "its cache answers with the classes of its shots")
+            }
+            _ => return Ok(()),
+        };
+        let hash = &self.provenance.class_hash;
+        let same_names = hash.is_empty() || *hash == class_hash(classes);
+        // A cache whose class list is not known is checked by its labels alone.
+        let rows_fit = rows == classes.len() || (rows == 0 && matches!(self.kind, PromptKind::TipAdapter { .. }));
+        if rows_fit && same_names {
+            return Ok(());
+        }
+        let known = match self.provenance.classes.as_slice() {
+            [] => format!("{rows} classes"),
+            names => format!("{} classes ({}, ...)", names.len(), names[..names.len().min(3)].join(", ")),
+        };
+        Err(self.fault(format!(
+            "cannot be used with this list of {} classes ({}, ...): {why}. It was made for {known}; use that list, or a \
+             prompt with a shared context",
+            classes.len(),
+            classes[..classes.len().min(3)].join(", ")
+        )))
+    }
+}
+
+/// Divides each row by its norm; a zero or non-finite row is an error.
+pub(crate) fn normalise_rows(features: &mut Matrix) -> Result<()> {
+    for row in 0..features.rows() {
+        let values = features.row_mut(row);
+        let norm = values.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+        if !(norm.is_finite() && norm > 0.0) {
+            return Err(Error::NotFinite {
+                place: format!("text features, row {row}"),
+                reason: format!("its norm is {norm}; a class embedding must be finite and not zero"),
+            });
+        }
+        values.iter_mut().for_each(|x| *x = (f64::from(*x) / norm) as f32);
+    }
+    Ok(())
+}
+
+/// A short name of a class list: what makes two runs comparable.
+pub fn class_hash(classes: &[String]) -> String {
+    let mut hash = Sha256::new();
+    for name in classes {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name.as_bytes());
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}

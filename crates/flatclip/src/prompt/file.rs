@@ -1,0 +1,341 @@
+//! Prompt files: one safetensors file, its metadata one JSON document under the key `flatclip`.
+
+use super::{Affine, Prompt, PromptKind, Provenance, Tensor};
+use crate::model::{Context, Position};
+use crate::{Error, Result, files};
+use flatclip_tensor::Matrix;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// The key of the metadata.
+const KEY: &str = "flatclip";
+/// The version of the layout described here.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    format: u32,
+    #[serde(flatten)]
+    kind: Kind,
+    provenance: Provenance,
+}
+
+/// What of a prompt is not an array.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum Kind {
+    Templates { templates: Vec<String> },
+    Learned { words: String, position: Position },
+    Features,
+    Cocoop { words: String },
+    Maple { words: String, tail: String },
+    TipAdapter { labels: Vec<usize>, alpha: f32, beta: f32, templates: Vec<String> },
+}
+
+impl Prompt {
+    /// The file's bytes; the same prompt gives the same bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let (kind, tensors) = split(&self.kind);
+        let header = Header { format: FORMAT, kind, provenance: self.provenance.clone() };
+        let json = serde_json::to_string(&header).map_err(|e| self.fault(format!("metadata: {e}")))?;
+        // One entry only: the order of several would change from run to run.
+        encode(&tensors, &json).map_err(|reason| self.fault(reason))
+    }
+
+    /// Writes the prompt: the file is complete or absent.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        files::write_atomic(path, &self.to_bytes()?)
+    }
+
+    /// Reads a prompt file, or `prompt.safetensors` in a run directory.
+    pub fn load(path: &Path) -> Result<Self> {
+        let path = if path.is_dir() { path.join("prompt.safetensors") } else { path.to_path_buf() };
+        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+        Self::from_bytes(&bytes, &path)
+    }
+
+    /// Reads the bytes of a prompt file; `path` is for messages.
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
+        let fault = |reason: String| Error::Prompt { path: path.to_path_buf(), reason };
+        let (tensors, json) = decode(bytes).map_err(fault)?;
+        let json = json.ok_or_else(|| {
+            fault(
+                "a safetensors file without flatclip metadata; use `flatclip prompt import`, or --text-features".into(),
+            )
+        })?;
+        let header: Header = serde_json::from_str(&json).map_err(|e| fault(format!("metadata: {e}")))?;
+        if header.format != FORMAT {
+            return Err(fault(format!("prompt format {}, this version reads {FORMAT}", header.format)));
+        }
+        let kind = Arrays(tensors).join(header.kind).map_err(fault)?;
+        Ok(Self { kind, provenance: header.provenance, path: path.to_path_buf() })
+    }
+}
+
+/// Arrays and one metadata document to safetensors bytes.
+pub(crate) fn encode(tensors: &[Tensor], json: &str) -> Result<Vec<u8>, String> {
+    let views: Vec<(&str, TensorView<'_>)> = tensors
+        .iter()
+        .map(|t| {
+            let bytes: &[u8] = bytemuck::cast_slice(&t.values);
+            TensorView::new(Dtype::F32, t.shape.clone(), bytes).map(|view| (t.name.as_str(), view))
+        })
+        .collect::<Result<_, _>>()
+        .map_err(|e| e.to_string())?;
+    let metadata = HashMap::from([(KEY.to_owned(), json.to_owned())]);
+    safetensors::serialize(views, Some(metadata)).map_err(|e| e.to_string())
+}
+
+/// The reverse of [`encode`]; the document is absent in files of others.
+pub(crate) fn decode(bytes: &[u8]) -> Result<(Vec<Tensor>, Option<String>), String> {
+    let not_ours = |e: safetensors::SafeTensorError| format!("not a safetensors file: {e}");
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(not_ours)?;
+    let json = metadata.metadata().as_ref().and_then(|m| m.get(KEY).cloned());
+    let file = SafeTensors::deserialize(bytes).map_err(not_ours)?;
+    let mut tensors = Vec::new();
+    for (name, view) in file.tensors() {
+        if view.dtype() != Dtype::F32 {
+            return Err(format!("tensor `{name}` has type {:?}, expected F32", view.dtype()));
+        }
+        let values =
+            view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect::<Vec<f32>>();
+        tensors.push(Tensor::new(name, view.shape().to_vec(), values));
+    }
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((tensors, json))
+}
+
+/// A prompt as metadata and arrays.
+fn split(kind: &PromptKind) -> (Kind, Vec<Tensor>) {
+    match kind {
+        PromptKind::Templates(templates) => (Kind::Templates { templates: templates.clone() }, Vec::new()),
+        PromptKind::Learned { context, words, position } => {
+            (Kind::Learned { words: words.clone(), position: *position }, vec![context_tensor(context)])
+        }
+        PromptKind::Features(features) => (Kind::Features, vec![matrix_tensor("features", features)]),
+        PromptKind::CoCoOp { context, words, meta } => {
+            let mut tensors = vec![context_tensor(context)];
+            for (index, layer) in meta.iter().enumerate() {
+                tensors.extend(affine_tensors(&format!("meta_net.linear{}", index + 1), layer));
+            }
+            (Kind::Cocoop { words: words.clone() }, tensors)
+        }
+        PromptKind::Maple { context, words, tail, deep, projections } => {
+            let mut tensors = vec![context_tensor(context)];
+            tensors.extend(deep.iter().enumerate().map(|(i, m)| matrix_tensor(&format!("deep.{i}"), m)));
+            for (index, layer) in projections.iter().enumerate() {
+                tensors.extend(affine_tensors(&format!("projections.{index}"), layer));
+            }
+            (Kind::Maple { words: words.clone(), tail: tail.clone() }, tensors)
+        }
+        PromptKind::TipAdapter { keys, labels, alpha, beta, templates } => {
+            let kind =
+                Kind::TipAdapter { labels: labels.clone(), alpha: *alpha, beta: *beta, templates: templates.clone() };
+            (kind, vec![matrix_tensor("keys", keys)])
+        }
+    }
+}
+
+fn context_tensor(context: &Context) -> Tensor {
+    Tensor::new("context", context.shape(), context.data.clone())
+}
+
+fn matrix_tensor(name: &str, matrix: &Matrix) -> Tensor {
+    Tensor::new(name, vec![matrix.rows(), matrix.cols()], matrix.data().to_vec())
+}
+
+fn affine_tensors(name: &str, layer: &Affine) -> [Tensor; 2] {
+    let bias = Tensor::new(format!("{name}.bias"), vec![layer.bias.len()], layer.bias.clone());
+    [matrix_tensor(&format!("{name}.weight"), &layer.weight), bias]
+}
+
+/// The arrays of a file, taken by name; also how foreign checkpoints are read.
+pub(crate) struct Arrays(pub(crate) Vec<Tensor>);
+
+impl Arrays {
+    fn join(self, kind: Kind) -> Result<PromptKind, String> {
+        self.finite()?;
+        Ok(match kind {
+            Kind::Templates { templates } => PromptKind::Templates(templates),
+            Kind::Learned { words, position } => {
+                PromptKind::Learned { context: self.context("context")?, words, position }
+            }
+            Kind::Features => PromptKind::Features(self.matrix("features")?),
+            Kind::Cocoop { words } => {
+                let meta = [self.affine("meta_net.linear1")?, self.affine("meta_net.linear2")?];
+                PromptKind::CoCoOp { context: self.shared_context("context")?, words, meta }
+            }
+            Kind::Maple { words, tail } => {
+                let deep = self.numbered("deep", |name| self.matrix(name))?;
+                let projections =
+                    (0..=deep.len())
+                        .map(|i| self.affine(&format!("projections.{i}")))
+                        .collect::<Result<Vec<_>, _>>()?;
+                PromptKind::Maple { context: self.shared_context("context")?, words, tail, deep, projections }
+            }
+            Kind::TipAdapter { labels, alpha, beta, templates } => {
+                let keys = self.matrix("keys")?;
+                if keys.rows() != labels.len() {
+                    return Err(format!("{} keys and {} labels", keys.rows(), labels.len()));
+                }
+                PromptKind::TipAdapter { keys, labels, alpha, beta, templates }
+            }
+        })
+    }
+
+    /// Refuses values that are not finite.
+    pub(crate) fn finite(&self) -> Result<(), String> {
+        match self.0.iter().find(|t| t.values.iter().any(|x| !x.is_finite())) {
+            Some(tensor) => Err(format!("tensor `{}` holds values that are not finite", tensor.name)),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Result<&Tensor, String> {
+        self.0.iter().find(|t| t.name == name).ok_or_else(|| {
+            let found: Vec<&str> = self.0.iter().map(|t| t.name.as_str()).take(8).collect();
+            format!("tensor `{name}` is missing; found {}", found.join(", "))
+        })
+    }
+
+    /// `[tokens, width]` or `[classes, tokens, width]`.
+    pub(crate) fn context(&self, name: &str) -> Result<Context, String> {
+        let tensor = self.get(name)?;
+        match *tensor.shape.as_slice() {
+            [tokens, width] if tokens * width > 0 => Ok(Context::shared(tokens, width, tensor.values.clone())),
+            [classes, tokens, width] if classes * tokens * width > 0 => {
+                Ok(Context::per_class(classes, tokens, width, tensor.values.clone()))
+            }
+            _ => Err(format!(
+                "tensor `{name}` has shape {:?}, expected [n_ctx, width] or [K, n_ctx, width]",
+                tensor.shape
+            )),
+        }
+    }
+
+    pub(crate) fn shared_context(&self, name: &str) -> Result<Context, String> {
+        let context = self.context(name)?;
+        match context.classes {
+            None => Ok(context),
+            Some(_) => Err(format!("tensor `{name}` is class-specific, expected [n_ctx, width]")),
+        }
+    }
+
+    pub(crate) fn matrix(&self, name: &str) -> Result<Matrix, String> {
+        let tensor = self.get(name)?;
+        match *tensor.shape.as_slice() {
+            [rows, cols] => Ok(Matrix::from_vec(rows, cols, tensor.values.clone())),
+            _ => Err(format!("tensor `{name}` has shape {:?}, expected two dimensions", tensor.shape)),
+        }
+    }
+
+    pub(crate) fn affine(&self, name: &str) -> Result<Affine, String> {
+        let weight = self.matrix(&format!("{name}.weight"))?;
+        let bias = self.get(&format!("{name}.bias"))?.values.clone();
+        if bias.len() != weight.rows() {
+            return Err(format!("`{name}`: {} biases for {} outputs", bias.len(), weight.rows()));
+        }
+        Ok(Affine { weight, bias })
+    }
+
+    /// `name.0`, `name.1`, ... as long as there are any.
+    pub(crate) fn numbered<T>(&self, name: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
+        let exists = |full: &str| self.0.iter().any(|t| t.name == full);
+        (0..).map(|i| format!("{name}.{i}")).take_while(|full| exists(full)).map(|full| read(&full)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::class_hash;
+    use super::*;
+
+    fn kinds() -> Vec<PromptKind> {
+        let matrix = |rows, cols| Matrix::from_vec(rows, cols, (0..rows * cols).map(|i| i as f32 - 2.5).collect());
+        let affine = |rows, cols| Affine { weight: matrix(rows, cols), bias: vec![0.5; rows] };
+        let context = Context::shared(2, 3, vec![1.0, 2.0, 3.0, 4.0, 5.0, -6.5]);
+        let words = "a photo".to_owned();
+        vec![
+            PromptKind::Templates(vec!["a {}.".into()]),
+            PromptKind::Learned { context: context.clone(), words: words.clone(), position: Position::Middle },
+            PromptKind::Learned {
+                context: Context::per_class(2, 1, 3, vec![0.5; 6]),
+                words: String::new(),
+                position: Position::End,
+            },
+            PromptKind::Features(matrix(2, 4)),
+            PromptKind::CoCoOp { context: context.clone(), words: words.clone(), meta: [affine(2, 4), affine(3, 2)] },
+            PromptKind::Maple {
+                context,
+                words,
+                tail: "of a".into(),
+                deep: vec![matrix(2, 3), matrix(2, 3)],
+                projections: vec![affine(5, 3), affine(5, 3), affine(5, 3)],
+            },
+            PromptKind::TipAdapter {
+                keys: matrix(3, 4),
+                labels: vec![0, 1, 1],
+                alpha: 1.0,
+                beta: 5.5,
+                templates: vec!["a {}.".into()],
+            },
+        ]
+    }
+
+    #[test]
+    fn every_kind_survives_its_file_and_gives_the_same_bytes_again() {
+        let folder = tempfile::tempdir().unwrap();
+        for kind in kinds() {
+            let classes = vec!["cat".to_owned(), "dog".to_owned()];
+            let provenance =
+                Provenance { method: "sapt".into(), class_hash: class_hash(&classes), classes, ..Default::default() };
+            let prompt = Prompt::new(kind, provenance);
+            prompt.save(&folder.path().join("prompt.safetensors")).unwrap();
+            let loaded = Prompt::load(folder.path()).unwrap();
+            assert_eq!((&loaded.kind, &loaded.provenance), (&prompt.kind, &prompt.provenance));
+            assert_eq!(loaded.to_bytes().unwrap(), prompt.to_bytes().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_class_list_is_refused_only_where_the_prompt_is_tied_to_its_own() {
+        let list = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<String>>();
+        let own = list(&["cat", "dog"]);
+        let provenance = Provenance { class_hash: class_hash(&own), classes: own.clone(), ..Default::default() };
+        for kind in kinds() {
+            let prompt = Prompt::new(kind, provenance.clone());
+            prompt.check_classes(&own).unwrap();
+            let free = match &prompt.kind {
+                PromptKind::Learned { context, .. } => context.classes.is_none(),
+                PromptKind::Features(_) | PromptKind::TipAdapter { .. } => false,
+                _ => true,
+            };
+            for other in [list(&["cat", "dog", "hen"]), list(&["dog", "cat"])] {
+                let verdict = prompt.check_classes(&other);
+                assert_eq!(verdict.is_ok(), free, "{}", prompt.kind_name());
+                if let Err(error) = verdict {
+                    assert!(error.to_string().contains("made for 2 classes (cat, dog"), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_and_foreign_files_are_explained() {
+        let prompt = Prompt::new(kinds().remove(1), Provenance::default());
+        let bytes = prompt.to_bytes().unwrap();
+        let fault = |bytes: &[u8]| Prompt::from_bytes(bytes, Path::new("p.safetensors")).unwrap_err().to_string();
+        for cut in 0..bytes.len() {
+            assert!(fault(&bytes[..cut]).starts_with("p.safetensors: "), "cut at {cut}");
+        }
+        let foreign = safetensors::serialize(Vec::<(&str, TensorView<'_>)>::new(), None).unwrap();
+        assert!(fault(&foreign).contains("without flatclip metadata"));
+        let context = Tensor::new("context", vec![1], vec![f32::NAN]);
+        let json = r#"{"format":1,"kind":"learned","words":"","position":"end","provenance":{}}"#;
+        assert!(fault(&encode(&[context], json).unwrap()).contains("not finite"));
+        assert!(fault(&encode(&[], json).unwrap()).contains("`context` is missing"));
+        assert!(fault(&encode(&[], &json.replace(":1,", ":9,")).unwrap()).contains("prompt format 9"));
+    }
+}
