@@ -10,11 +10,15 @@
 
 pub mod adapters;
 pub mod aggregate;
+pub mod cache;
+pub mod optim;
 pub mod policy;
 pub mod probability;
+pub mod query;
 pub mod select;
 mod spec;
 mod task;
+pub mod update;
 
 pub use adapters::ADAPTERS;
 pub use spec::{Adapter, AdapterSpec, Kind, Needs, adapter, build_adapter};

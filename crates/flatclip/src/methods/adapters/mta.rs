@@ -1,0 +1,243 @@
+//! MTA: a robust mode of the views' features, found by mean shift with an inlierness per view.
+//!
+//! Maximises `sum_i y_i K_i(m) + (q/2) y' A y - lambda_y sum_i y_i ln y_i` over the simplex of `y` and the mode `m`, with
+//! `K_i(m) = exp(-|f_i - m|^2 / 2h_i^2)` and `A = P P'`, `P` the views' softmax. Golden cases: `mta-*`, `mta-features-*`.
+
+use crate::Result;
+use crate::methods::aggregate::Ballot;
+use crate::methods::probability::{logits, softmax};
+use crate::methods::select::{Selection, ViewLogits, ranking};
+use crate::methods::spec::Options;
+use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use flatclip_tensor::Matrix;
+use flatclip_tensor::gemm::product_nt;
+use serde::{Deserialize, Serialize};
+
+/// The registry entry.
+pub static SPEC: AdapterSpec = AdapterSpec {
+    name: "mta",
+    aliases: &[],
+    kind: Kind::Episodic,
+    needs: Needs::FEATURES,
+    summary: "mean shift over the views' features, weighted by how much views agree",
+    docs: "\
+What: alternates an inlierness y per view, y = softmax((K(m) + lambda_q A y) / lambda_y), and a mode m of the features,
+m = normalise(sum y_i K_i f_i), five rounds of at most five steps each; A_ij = p_i . p_j. Answer: the mode against the text.
+The bandwidth of a view is half the mean squared distance to its nearest 30 % of the others. Two views or fewer have none:
+the answer is then zero-shot. In the explanation a view's score is minus its inlierness, `selected` those above 1/V.
+Cost: one image-tower pass over the views and O(V^2 D) multiplications; no gradient, no state.
+Options:
+  lambda_y = 0.2          weight of y's entropy (authors' code)
+  lambda_q = 4.0          weight of the agreement between views (authors' code)
+  max_iter = 5            rounds, and steps within a round (authors' code)
+  tolerance = 1e-6        a change below it ends the steps of a round (authors' code)
+Reference: Zanella and Ben Ayed, On the Test-time Zero-shot Generalization of Vision-Language Models, CVPR 2024.
+",
+    build: |table| Ok(Box::new(Mta { options: Config::read(table)? })),
+    defaults: Config::table,
+};
+
+/// Options of MTA.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Weight of the inlierness entropy.
+    pub lambda_y: f64,
+    /// Weight of the agreement between views.
+    pub lambda_q: f64,
+    /// Rounds, and steps within a round.
+    pub max_iter: usize,
+    /// A smaller change ends the steps of a round.
+    pub tolerance: f64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { lambda_y: 0.2, lambda_q: 4.0, max_iter: 5, tolerance: 1e-6 }
+    }
+}
+
+impl Options for Config {
+    const NAME: &'static str = "mta";
+    fn check(&self) -> Result<()> {
+        Self::require(
+            self.lambda_y.is_finite() && self.lambda_y > 0.0,
+            "lambda_y",
+            "a positive number",
+            self.lambda_y,
+        )?;
+        Self::require_not_negative("lambda_q", self.lambda_q)?;
+        Self::require(self.max_iter > 0, "max_iter", "at least 1", self.max_iter)?;
+        Self::require_not_negative("tolerance", self.tolerance)
+    }
+}
+
+/// Where the iteration ended.
+#[derive(Clone, Debug)]
+pub struct Mode {
+    /// Bandwidth of every view.
+    pub bandwidths: Vec<f32>,
+    /// Inlierness of every view, summing to 1.
+    pub inlierness: Vec<f32>,
+    /// The unit-norm mode, `[1, D]`.
+    pub mode: Matrix,
+    /// Agreement of every pair of views.
+    pub affinity: Matrix,
+    /// Steps taken: inlierness, mode, inlierness, mode, ...
+    pub steps: Vec<usize>,
+}
+
+/// The mode of `features` (`[V, D]`, at least 3 rows) whose logits are `views`.
+pub fn find_mode(options: &Config, features: &Matrix, views: &ViewLogits) -> Mode {
+    let bandwidths = bandwidths(features);
+    let affinity = affinity(&views.logits);
+    let count = features.rows();
+    let mut y = vec![1.0 / count as f64; count];
+    let mut mode: Vec<f32> = features.row(0).to_vec();
+    let mut steps = Vec::new();
+    for _ in 0..options.max_iter {
+        let density = densities(features, &mode, &bandwidths);
+        steps.push(repeat(options, || {
+            let next = inlierness(options, &density, &affinity, &y);
+            let change = y.iter().zip(&next).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+            y = next;
+            change
+        }));
+        steps.push(repeat(options, || {
+            let next = shift(features, &densities(features, &mode, &bandwidths), &y);
+            let change = squared_distance(&mode, &next).sqrt();
+            mode = next;
+            change
+        }));
+    }
+    Mode {
+        bandwidths: bandwidths.iter().map(|h| h.sqrt() as f32).collect(),
+        inlierness: y.iter().map(|&y| y as f32).collect(),
+        mode: Matrix::from_vec(1, mode.len(), mode),
+        affinity,
+        steps,
+    }
+}
+
+/// Runs `step` until its change is small or `max_iter` is reached; how often.
+fn repeat(options: &Config, mut step: impl FnMut() -> f64) -> usize {
+    for taken in 1..=options.max_iter {
+        if step() < options.tolerance {
+            return taken;
+        }
+    }
+    options.max_iter
+}
+
+fn squared_distance(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum()
+}
+
+/// Squared bandwidths: half the mean squared distance to the nearest `int(0.3 (V-1))` other views, at least one.
+fn bandwidths(features: &Matrix) -> Vec<f64> {
+    let near = ((0.3 * (features.rows() - 1) as f64) as usize).max(1);
+    (0..features.rows())
+        .map(|i| {
+            let mut d: Vec<f64> = features.iter_rows().map(|row| squared_distance(features.row(i), row)).collect();
+            d.sort_by(f64::total_cmp);
+            // d[0] is the view itself; equal views would have no bandwidth at all.
+            (0.5 * d[1..=near].iter().sum::<f64>() / near as f64).max(1e-12)
+        })
+        .collect()
+}
+
+fn affinity(logits: &Matrix) -> Matrix {
+    let p: Vec<f32> = logits.iter_rows().flat_map(softmax).map(|p| p as f32).collect();
+    let mut out = Matrix::zeros(logits.rows(), logits.rows());
+    product_nt(&p, logits.rows(), &p, logits.rows(), logits.cols(), out.data_mut());
+    out
+}
+
+fn densities(features: &Matrix, mode: &[f32], bandwidths: &[f64]) -> Vec<f64> {
+    let kernel = |(row, h2): (&[f32], &f64)| (-squared_distance(row, mode) / (2.0 * h2)).exp();
+    features.iter_rows().zip(bandwidths).map(kernel).collect()
+}
+
+fn inlierness(options: &Config, density: &[f64], affinity: &Matrix, y: &[f64]) -> Vec<f64> {
+    let score = |(row, k): (&[f32], &f64)| {
+        let agreement: f64 = row.iter().zip(y).map(|(&a, y)| f64::from(a) * y).sum();
+        (k + options.lambda_q * agreement) / options.lambda_y
+    };
+    let scores: Vec<f64> = affinity.iter_rows().zip(density).map(score).collect();
+    let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut next: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
+    let sum: f64 = next.iter().sum();
+    next.iter_mut().for_each(|y| *y /= sum);
+    next
+}
+
+fn shift(features: &Matrix, density: &[f64], y: &[f64]) -> Vec<f32> {
+    let mut sum = vec![0.0f64; features.cols()];
+    for (row, weight) in features.iter_rows().zip(density.iter().zip(y).map(|(k, y)| k * y)) {
+        sum.iter_mut().zip(row).for_each(|(s, &f)| *s += weight * f64::from(f));
+    }
+    let length = sum.iter().map(|s| s * s).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
+    sum.iter().map(|s| (s / length) as f32).collect()
+}
+
+/// The adapter.
+#[derive(Clone, Debug)]
+pub struct Mta {
+    options: Config,
+}
+
+impl Adapter for Mta {
+    fn prepare(&mut self, _task: &Task<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
+        sample.check(task)?;
+        let views = ViewLogits::of(task, sample);
+        let count = sample.features.rows();
+        if count < 3 {
+            let ballot = Ballot::from_logits(views.logits.row(0));
+            let original = Selection { scores: views.entropies.clone(), ranking: vec![0], selected: vec![0] };
+            return Ok(ballot.answer(views.explain(original)));
+        }
+        let found = find_mode(&self.options, sample.features, &views);
+        let ballot = Ballot::from_logits(logits(&found.mode, &task.text_features, task.logit_scale).row(0));
+        let scores: Vec<f32> = found.inlierness.iter().map(|y| -y).collect();
+        let ranking = ranking(&scores);
+        let inliers = ranking.iter().copied().filter(|&v| found.inlierness[v] > 1.0 / count as f32).collect();
+        Ok(ballot.answer(views.explain(Selection { scores, ranking, selected: inliers })))
+    }
+
+    fn reset(&mut self) {}
+
+    fn clone_box(&self) -> Box<dyn Adapter> {
+        Box::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::methods::probability::{norm, normalise_rows};
+
+    #[test]
+    fn an_outlier_is_left_out_of_the_mode() {
+        let mut features = Matrix::from_vec(8, 3, vec![1.0, 0.1, 0.0].repeat(8));
+        (0..8).for_each(|v| features.row_mut(v)[2] = 0.02 * v as f32);
+        features.row_mut(7).copy_from_slice(&[-1.0, 0.2, 0.4]);
+        normalise_rows(&mut features);
+        let text = Matrix::from_vec(2, 3, vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+        let found = find_mode(&Config::default(), &features, &ViewLogits::new(&features, &text, 10.0));
+        assert!((norm(found.mode.row(0)) - 1.0).abs() < 1e-6);
+        assert!(found.mode.row(0)[0] > 0.98, "{:?}", found.mode);
+        assert!(found.inlierness[7] < found.inlierness[0]);
+    }
+
+    #[test]
+    fn equal_views_are_their_own_mode() {
+        let features = Matrix::from_vec(6, 2, [0.6, 0.8].repeat(6));
+        let text = Matrix::from_vec(1, 2, vec![1.0, 0.0]);
+        let found = find_mode(&Config::default(), &features, &ViewLogits::new(&features, &text, 10.0));
+        assert!((found.mode.row(0)[0] - 0.6).abs() < 1e-6);
+    }
+}

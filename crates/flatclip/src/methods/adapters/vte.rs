@@ -1,0 +1,79 @@
+//! VTE: the mean feature of the most confident views, against the text features.
+
+use crate::Result;
+use crate::methods::aggregate::Ballot;
+use crate::methods::probability::{logits, mean_row, normalise_rows};
+use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
+use crate::methods::spec::Options;
+use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use flatclip_tensor::Matrix;
+use serde::{Deserialize, Serialize};
+
+/// The registry entry.
+pub static SPEC: AdapterSpec = AdapterSpec {
+    name: "vte",
+    aliases: &[],
+    kind: Kind::Episodic,
+    needs: Needs::FEATURES,
+    summary: "mean image feature of the most confident views; the baseline to print next to ZERO",
+    docs: "\
+What: keep the int(fraction * V) views of lowest entropy, g = their mean feature, normalised; logits = exp(logit_scale) <g, t_k>.
+Cost: one image-tower pass over the views; nothing else that can be measured.
+Options:
+  fraction = 0.1   views kept (the paper's and TPT's value)
+Use it with an ensemble of templates to have the published method.
+Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV workshops 2024.
+",
+    build: |table| Ok(Box::new(Vte { options: Config::read(table)? })),
+    defaults: Config::table,
+};
+
+/// Options of VTE.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Fraction of the views to keep.
+    pub fraction: f64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { fraction: 0.1 }
+    }
+}
+
+impl Options for Config {
+    const NAME: &'static str = "vte";
+    fn check(&self) -> Result<()> {
+        Self::require_fraction("fraction", self.fraction)
+    }
+}
+
+/// The adapter.
+#[derive(Clone, Debug)]
+pub struct Vte {
+    options: Config,
+}
+
+impl Adapter for Vte {
+    fn prepare(&mut self, _task: &Task<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
+        sample.check(task)?;
+        let views = ViewLogits::of(task, sample);
+        let selection = LowestEntropy { fraction: self.options.fraction }.select(sample.features, &views);
+        let mean = mean_row(sample.features, &selection.selected);
+        let mut mean = Matrix::from_vec(1, mean.len(), mean);
+        normalise_rows(&mut mean);
+        let ballot = Ballot::from_logits(logits(&mean, &task.text_features, task.logit_scale).row(0));
+        Ok(ballot.answer(views.explain(selection)))
+    }
+
+    fn reset(&mut self) {}
+
+    fn clone_box(&self) -> Box<dyn Adapter> {
+        Box::new(self.clone())
+    }
+}

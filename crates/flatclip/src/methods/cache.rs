@@ -1,0 +1,89 @@
+//! Class caches of online adapters: per class the few most certain items seen so far.
+
+/// One remembered image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// Its feature (a mean over views is kept as it is, not normalised again).
+    pub feature: Vec<f32>,
+    /// What the items of a class are ordered by, ascending.
+    pub uncertainty: f32,
+    /// Its class probabilities, where the cache needs them (else empty).
+    pub probabilities: Vec<f32>,
+}
+
+/// Per class a short list, most certain first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassCache {
+    capacity: usize,
+    classes: Vec<Vec<Item>>,
+}
+
+impl ClassCache {
+    /// An empty cache.
+    pub fn new(classes: usize, capacity: usize) -> Self {
+        Self { capacity, classes: vec![Vec::new(); classes] }
+    }
+
+    /// Adds while there is room; afterwards replaces the least certain item if the new one is strictly more certain.
+    pub fn insert(&mut self, class: usize, item: Item) {
+        let list = &mut self.classes[class];
+        if list.len() < self.capacity {
+            list.push(item);
+        } else if let Some(last) = list.last_mut() {
+            if item.uncertainty < last.uncertainty {
+                *last = item;
+            }
+        }
+        list.sort_by(|a, b| a.uncertainty.total_cmp(&b.uncertainty));
+    }
+
+    /// The items of one class, most certain first.
+    pub fn items(&self, class: usize) -> &[Item] {
+        &self.classes[class]
+    }
+
+    /// The classes that have items, ascending, with them.
+    pub fn present(&self) -> impl Iterator<Item = (usize, &[Item])> {
+        self.classes.iter().enumerate().filter(|(_, items)| !items.is_empty()).map(|(k, items)| (k, items.as_slice()))
+    }
+
+    /// Number of items over all classes.
+    pub fn len(&self) -> usize {
+        self.classes.iter().map(Vec::len).sum()
+    }
+
+    /// Whether nothing was remembered yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.classes.iter_mut().for_each(Vec::clear);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(uncertainty: f32) -> Item {
+        Item { feature: vec![uncertainty], uncertainty, probabilities: Vec::new() }
+    }
+
+    #[test]
+    fn only_a_more_certain_item_enters_a_full_class() {
+        let mut cache = ClassCache::new(2, 2);
+        [0.5, 0.3, 0.5, 0.4].into_iter().for_each(|u| cache.insert(1, item(u)));
+        let kept: Vec<f32> = cache.items(1).iter().map(|i| i.uncertainty).collect();
+        assert_eq!(kept, [0.3, 0.4]);
+        assert_eq!(cache.present().map(|(k, _)| k).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn a_cache_without_room_stays_empty() {
+        let mut cache = ClassCache::new(1, 0);
+        cache.insert(0, item(0.1));
+        assert!(cache.is_empty());
+    }
+}

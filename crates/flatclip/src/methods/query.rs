@@ -1,0 +1,52 @@
+//! What online adapters see of an image: the mean of its most confident views, or the single view it has.
+
+use super::probability::{argmax, entropy_of, mean_probability, mean_row};
+use super::select::{LowestEntropy, Selection, Selector, ViewLogits};
+use flatclip_tensor::Matrix;
+
+/// The image as one feature and one distribution.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// Mean of the kept unit features, *not* normalised again (TDA's and DPE's code).
+    pub feature: Vec<f32>,
+    /// Mean of their logits.
+    pub logits: Vec<f32>,
+    /// Mean of their probabilities.
+    pub probabilities: Vec<f32>,
+    /// Entropy in nats of the mean distribution.
+    pub entropy: f32,
+    /// Class of the mean logits.
+    pub prediction: usize,
+}
+
+impl Query {
+    /// The most confident `fraction` of the views together.
+    pub fn confident(features: &Matrix, views: &ViewLogits, fraction: f64) -> (Self, Selection) {
+        let selection = LowestEntropy { fraction }.select(features, views);
+        (Self::of(features, views, &selection.selected), selection)
+    }
+
+    /// The listed views together.
+    pub fn of(features: &Matrix, views: &ViewLogits, kept: &[usize]) -> Self {
+        let mean = mean_probability(&views.logits, kept);
+        let logits = mean_row(&views.logits, kept);
+        Self {
+            feature: mean_row(features, kept),
+            entropy: entropy_of(&mean) as f32,
+            probabilities: mean.iter().map(|&p| p as f32).collect(),
+            prediction: argmax(&logits),
+            logits,
+        }
+    }
+}
+
+/// Entropy over its "maximum" as TDA and DPE compute it: nats over `log2 K`, so it ends at ln 2, not at 1. The thresholds
+/// published for both methods are on this scale.
+pub fn normalised_entropy(entropy: f32, classes: usize) -> f32 {
+    if classes < 2 { 0.0 } else { (f64::from(entropy) / (classes as f64).log2()) as f32 }
+}
+
+/// `alpha * exp(-beta (1 - similarity))`, the weight of a remembered image.
+pub fn affinity(alpha: f64, beta: f64, similarity: f64) -> f64 {
+    alpha * (-beta * (1.0 - similarity)).exp()
+}
