@@ -1,0 +1,143 @@
+//! Text cleaning as CLIP's tokenizer does it: `ftfy.fix_text`, HTML unescaping twice, white space, lower case.
+//!
+//! Of ftfy 6.3 with its default settings this covers: HTML entities, mojibake (see [`super::mojibake`]), C1 controls,
+//! Latin ligatures, character width, curly quotes, line breaks, terminal escapes, control characters and NFC.
+//! Surrogates cannot occur in a Rust string. Not covered: ftfy's cut of lines at a million characters.
+
+use super::{html, mojibake};
+use unicode_normalization::UnicodeNormalization as _;
+
+/// The text that is cut into tokens.
+pub fn clean(text: &str) -> String {
+    let text = html::unescape(&html::unescape(&fix_text(text)));
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").to_lowercase()
+}
+
+/// Mends one line after the other; a `<` in any line so far means that the text is HTML, whose entities are meant.
+fn fix_text(text: &str) -> String {
+    if text.bytes().all(|b| (b' '..0x7f).contains(&b) && b != b'&') {
+        return text.to_owned();
+    }
+    let mut is_html = false;
+    let lines = text.split_inclusive('\n').map(|line| {
+        is_html |= line.contains('<');
+        fix_line(line, !is_html)
+    });
+    lines.collect()
+}
+
+fn fix_line(line: &str, unescape: bool) -> String {
+    let mut text = line.to_owned();
+    loop {
+        let mut fixed = if unescape { html::unescape_terminated(&text) } else { text.clone() };
+        fixed = mojibake::fix(fixed);
+        fixed = remove_terminal_escapes(&plain_characters(&fixed));
+        fixed = fixed.chars().filter(|&c| !is_control(c)).nfc().collect();
+        if fixed == text {
+            return text;
+        }
+        text = fixed;
+    }
+}
+
+/// C1 controls, ligatures, width, quotes and line breaks: each character by itself, apart from CR LF.
+fn plain_characters(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.replace("\r\n", "\n").chars() {
+        // A control of the C1 range is Windows-1252 misread; NEL (0x85) becomes an ellipsis before it is a line break.
+        let c = if ('\u{80}'..='\u{9f}').contains(&c) { mojibake::windows_1252(c as u8) } else { c };
+        match c {
+            '\u{2bc}' | '\u{2018}'..='\u{201b}' => out.push('\''),
+            '\u{201c}'..='\u{201f}' => out.push('"'),
+            '\r' | '\u{2028}' | '\u{2029}' | '\u{85}' => out.push('\n'),
+            '\u{3000}' => out.push(' '),
+            '\u{ff01}'..='\u{ffef}' => out.extend([c].into_iter().nfkc()),
+            _ => match ligature(c) {
+                Some(letters) => out.push_str(letters),
+                None => out.push(c),
+            },
+        }
+    }
+    out
+}
+
+/// The letters of a Latin ligature or digraph. U+0149 holds U+02BC, a quote that is straightened with the others.
+fn ligature(c: char) -> Option<&'static str> {
+    Some(match c {
+        'Ĳ' => "IJ",
+        'ĳ' => "ij",
+        'ŉ' => "'n",
+        'Ǳ' => "DZ",
+        'ǲ' => "Dz",
+        'ǳ' => "dz",
+        'Ǆ' => "DŽ",
+        'ǅ' => "Dž",
+        'ǆ' => "dž",
+        'Ǉ' => "LJ",
+        'ǈ' => "Lj",
+        'ǉ' => "lj",
+        'Ǌ' => "NJ",
+        'ǋ' => "Nj",
+        'ǌ' => "nj",
+        'ﬀ' => "ff",
+        'ﬁ' => "fi",
+        'ﬂ' => "fl",
+        'ﬃ' => "ffi",
+        'ﬄ' => "ffl",
+        'ﬅ' => "ſt",
+        'ﬆ' => "st",
+        _ => return None,
+    })
+}
+
+/// Drops `ESC [ digits and semicolons LETTER`, the colours of a terminal.
+fn remove_terminal_escapes(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("\x1b[") {
+        let body = &rest[at + 2..];
+        let end = body.find(|c: char| !c.is_numeric() && c != ';').unwrap_or(body.len());
+        let is_escape = body[end..].starts_with(|c: char| c.is_ascii_alphabetic());
+        out.push_str(&rest[..at + if is_escape { 0 } else { 2 }]);
+        rest = if is_escape { &body[end + 1..] } else { body };
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Controls that nobody means: ASCII ones but white space, old Arabic shaping, byte order mark, annotations.
+fn is_control(c: char) -> bool {
+    matches!(c, '\0'..='\x08' | '\x0b' | '\x0e'..='\x1f' | '\x7f' | '\u{206a}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffc}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_ligatures_and_width_become_plain() {
+        assert_eq!(clean("“ﬁne” ＡＢＣ　ﾀ ŉ ﬆ"), "\"fine\" abc タ 'n st");
+    }
+
+    #[test]
+    fn lower_case_knows_the_final_sigma_and_the_dotted_i() {
+        assert_eq!(clean("ΟΔΟΣ İ ΣΑ"), "οδος i\u{307} σα");
+    }
+
+    #[test]
+    fn colours_controls_and_line_breaks_vanish() {
+        assert_eq!(clean("\x1b[31;1mred\x1b[0m\x07 a\r\nb\u{2028}c \u{feff}"), "red a b c");
+    }
+
+    #[test]
+    fn html_is_unescaped_to_the_end_unless_a_tag_says_that_it_is_meant() {
+        assert_eq!(clean("&amp;amp;amp;lt;"), "<");
+        assert_eq!(clean("<b>&amp;amp;amp;"), "<b>&amp;");
+    }
+
+    #[test]
+    fn marks_are_composed() {
+        assert_eq!(clean("e\u{301}"), "é");
+    }
+}

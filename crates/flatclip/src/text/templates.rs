@@ -1,0 +1,107 @@
+//! Templates: sentences with `{}` where the class name goes.
+
+use super::imagenet;
+use crate::{Error, Result};
+
+/// What a class is called in a photo when nothing else is known.
+pub const DEFAULT_TEMPLATE: &str = "a photo of a {}.";
+
+/// A named set of templates whose text features are averaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ensemble {
+    /// The 7 templates of CoOp's and Tip-Adapter's zero-shot classifier.
+    ImageNet7,
+    /// The 80 templates of CLIP's paper.
+    ImageNet80,
+}
+
+impl Ensemble {
+    /// All of them, for messages and completion.
+    pub const ALL: [Self; 2] = [Self::ImageNet7, Self::ImageNet80];
+
+    /// The name on the command line and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ImageNet7 => "imagenet7",
+            Self::ImageNet80 => "imagenet80",
+        }
+    }
+
+    /// Its templates.
+    pub fn templates(self) -> &'static [&'static str] {
+        match self {
+            Self::ImageNet7 => &imagenet::TEMPLATES_7,
+            Self::ImageNet80 => &imagenet::TEMPLATES_80,
+        }
+    }
+}
+
+impl std::str::FromStr for Ensemble {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|e| e.name() == name);
+        found.ok_or_else(|| Error::config("ensemble", format!("expected imagenet7 or imagenet80, found {name:?}")))
+    }
+}
+
+/// The zero-shot template that CoOp uses for a data set (its name in any spelling: `OxfordPets`, `oxford_pets`).
+pub fn for_dataset(dataset: &str) -> Option<&'static str> {
+    let name: String = dataset.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    Some(match name.as_str() {
+        "oxfordpets" | "pets" => "a photo of a {}, a type of pet.",
+        "oxfordflowers" | "oxfordflowers102" | "flowers102" | "flowers" => "a photo of a {}, a type of flower.",
+        "fgvcaircraft" | "aircraft" => "a photo of a {}, a type of aircraft.",
+        "describabletextures" | "dtd" => "{} texture.",
+        "eurosat" => "a centered satellite photo of {}.",
+        "food101" => "a photo of {}, a type of food.",
+        "ucf101" => "a photo of a person doing {}.",
+        "caltech101" | "stanfordcars" | "cars" | "sun397" => DEFAULT_TEMPLATE,
+        "imagenet" | "imagenetv2" | "imagenetsketch" | "imageneta" | "imagenetr" => DEFAULT_TEMPLATE,
+        _ => return None,
+    })
+}
+
+/// The sentence of a class: underscores are spaces, as in every original. A template has exactly one `{}`.
+pub fn fill(template: &str, class: &str) -> Result<String> {
+    match template.split_once("{}") {
+        Some((before, after)) if !after.contains("{}") => Ok(format!("{before}{}{after}", class.replace('_', " "))),
+        _ => {
+            Err(Error::config("template", format!("expected exactly one {{}} for the class name, found {template:?}")))
+        }
+    }
+}
+
+/// Class names that stand more than once, each with its labels: worth a warning, since their answers tie.
+pub fn duplicates<S: AsRef<str>>(classes: &[S]) -> Vec<(String, Vec<usize>)> {
+    let mut places = std::collections::BTreeMap::<&str, Vec<usize>>::new();
+    for (label, class) in classes.iter().enumerate() {
+        places.entry(class.as_ref()).or_default().push(label);
+    }
+    places.into_iter().filter(|(_, labels)| labels.len() > 1).map(|(name, labels)| (name.to_owned(), labels)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imagenet_has_two_names_twice() {
+        let expected = [("missile".to_owned(), vec![657, 744]), ("sunglasses".to_owned(), vec![836, 837])];
+        assert_eq!(duplicates(&imagenet::CLASS_NAMES), expected);
+    }
+
+    #[test]
+    fn a_template_holds_the_name_once() {
+        assert_eq!(fill("a photo of a {}.", "tree_frog").unwrap(), "a photo of a tree frog.");
+        assert!(fill("a photo", "x").is_err() && fill("{} {}", "x").is_err());
+    }
+
+    #[test]
+    fn ensembles_and_data_sets_are_found_by_name() {
+        assert_eq!("imagenet80".parse::<Ensemble>().unwrap().templates().len(), 80);
+        assert!("imagenet8".parse::<Ensemble>().unwrap_err().to_string().contains("imagenet80"));
+        assert_eq!(for_dataset("OxfordPets"), for_dataset("oxford_pets"));
+        assert_eq!(for_dataset("nonsense"), None);
+    }
+}
