@@ -1,19 +1,36 @@
 //! Data sets: classes, templates and labelled samples, read from the layouts that people already have on disk.
 //!
-//! `open` takes the text of `--data` (`folder:DIR`, `zhou:DIR`, `csv:FILE`, `wds:SHARDS` or a known name under a data
+//! [`open`] takes the text of `--data` (`folder:DIR`, `zhou:DIR`, `csv:FILE`, `wds:SHARDS` or a known name under a data
 //! root) and gives a [`Dataset`]. A loader verifies what it can (class folders by name, counts of the published
 //! splits) and says what it found in [`Dataset::notes`]: a shifted label list is the most common reason for a wrong
 //! number, and nothing later can detect it.
 
+mod aircraft;
+mod check;
+mod csv;
 mod dataset;
 pub mod few_shot;
 mod folder;
+mod imagenet;
+mod known;
+mod locate;
 pub mod mersenne;
 mod names;
+mod open;
+mod place;
 mod scan;
+mod split_set;
 #[cfg(test)]
 pub(crate) mod tree;
+mod wds;
+mod zhou;
 
+pub use check::{CheckRow, State, check};
+pub use csv::open_csv;
 pub use dataset::{Dataset, Family, Note, Sample, Source, Split};
 pub use folder::open_folder;
+pub use known::{KNOWN, Known, Layout};
 pub use names::{fill, read_templates, readable};
+pub use open::{Compat, OpenOptions, open, open_known};
+pub use wds::open_wds;
+pub use zhou::open_zhou;

@@ -4,6 +4,7 @@
 //! [`FAMILIES`] is listed as `not covered`; once the method is registered in the library, that is an error.
 
 mod case;
+mod ece;
 
 use case::{Case, Report};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 type Check = fn(&Case) -> Result<Report, String>;
 
 /// Which check serves which `spec.method`.
-const FAMILIES: &[(&str, Check)] = &[];
+const FAMILIES: &[(&str, Check)] = &[("ece", ece::run)];
 
 fn main() {
     let arguments = Arguments::from_args();

@@ -1,0 +1,53 @@
+//! Calibration error, accuracy, NLL, Brier score and top-5 from logits.
+
+use crate::case::{Case, Report, Tolerance};
+use flatclip::eval::metrics::{MetricOptions, Outcome, is_in_top, metrics, top_classes};
+
+pub fn run(case: &Case) -> Result<Report, String> {
+    let [samples, classes] = case.shape("in.logits")? else { return Err("in.logits is not [N, K]".into()) };
+    let (classes, bins) = (*classes, case.count("n_bins")?);
+    let logits = case.f32("in.logits")?;
+    let labels = case.indices("in.labels")?;
+    if labels.len() != *samples {
+        return Err(format!("{} labels for {samples} rows", labels.len()));
+    }
+    let outcomes: Vec<Outcome> =
+        logits.chunks_exact(classes).zip(&labels).map(|(row, &label)| outcome(row, label)).collect();
+    let options = MetricOptions { bins, resamples: 0, seed: 0 };
+    let m = metrics(&outcomes, classes, options);
+    let mut report = Report::default();
+    let tolerance = case.tolerance("ece", Tolerance::atol(1e-5));
+    for (name, value) in [
+        ("out.ece", m.calibration.ece),
+        ("out.accuracy", m.top1),
+        ("out.nll", m.nll),
+        ("out.brier", m.brier),
+        ("out.top5", m.top5),
+    ] {
+        report.close(name, &[value as f32], case.f32(name)?, tolerance);
+    }
+    let counts: Vec<i64> = m.calibration.bins.iter().map(|bin| bin.count as i64).collect();
+    report.equal("out.bin_count", &counts, case.i64("out.bin_count")?);
+    let accuracies: Vec<f32> = m.calibration.bins.iter().map(|bin| bin.accuracy as f32).collect();
+    report.close("out.bin_accuracy", &accuracies, case.f32("out.bin_accuracy")?, tolerance);
+    let confidences: Vec<f32> = m.calibration.bins.iter().map(|bin| bin.confidence as f32).collect();
+    report.close("out.bin_confidence", &confidences, case.f32("out.bin_confidence")?, tolerance);
+    Ok(report)
+}
+
+fn outcome(logits: &[f32], label: usize) -> Outcome {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exp: Vec<f32> = logits.iter().map(|x| (x - largest).exp()).collect();
+    let sum: f32 = exp.iter().sum();
+    let probabilities: Vec<f32> = exp.iter().map(|x| x / sum).collect();
+    let prediction = top_classes(logits, 1)[0];
+    Outcome {
+        label,
+        prediction,
+        in_top5: is_in_top(logits, label, 5),
+        confidence: f64::from(probabilities[prediction]),
+        label_probability: f64::from(probabilities[label]),
+        square_sum: probabilities.iter().map(|&p| f64::from(p) * f64::from(p)).sum(),
+        score: None,
+    }
+}
