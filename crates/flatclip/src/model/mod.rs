@@ -1,7 +1,26 @@
-//! The CLIP towers, frozen, with gradients for contexts only.
+//! The CLIP towers, frozen, with gradients for what is learned beside them: contexts, prompts, LayerNorm parameters.
 
 pub mod config;
-mod context;
 
+mod block;
+mod clip;
+mod context;
+mod context_pass;
+mod deep;
+mod image;
+mod input;
+mod load;
+mod modified_resnet;
+mod norms;
+mod prefix;
+mod text;
+mod vit;
+
+pub use clip::{Clip, Features, LoadOptions, Precision};
 pub use config::{Activation, ClipConfig, ImageConfig, TextConfig};
 pub use context::{ClassName, ClassTokens, Context, Position};
+pub use context_pass::ContextPass;
+pub use deep::DeepPass;
+pub use image::ImageTower;
+pub use norms::NormAffine;
+pub use text::TextTower;

@@ -1,0 +1,234 @@
+//! The transformer block that both towers are made of, forward and backward with respect to its input:
+//!
+//! ```text
+//! m = x + Wo attention(Wqkv LN1(x))        y = m + W2 act(W1 LN2(m))
+//! ```
+//!
+//! The weights are frozen, so the backward pass costs about one forward pass. Only rows that ask (see [`Queries`]) leave
+//! the block, since the last block of a tower is wanted at one row per sequence.
+
+use super::load::Reader;
+use crate::Result;
+use flatclip_tensor::ops::attention::{self, Queries, Shape};
+use flatclip_tensor::ops::{activate, activate_backward, layer_norm, layer_norm_affine_gradient, layer_norm_backward};
+use flatclip_tensor::{Activation, Linear};
+
+/// The affine parameters of a LayerNorm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Norm {
+    /// Factor per channel.
+    pub weight: Vec<f32>,
+    /// Shift per channel.
+    pub bias: Vec<f32>,
+}
+
+impl Norm {
+    pub(crate) fn zeros(width: usize) -> Self {
+        Self { weight: vec![0.0; width], bias: vec![0.0; width] }
+    }
+
+    pub(crate) fn apply(&self, x: &[f32], out: &mut [f32]) {
+        layer_norm(x, &self.weight, &self.bias, out);
+    }
+
+    /// Adds the input gradient to `dx`.
+    pub(crate) fn backward(&self, x: &[f32], dy: &[f32], dx: &mut [f32]) {
+        layer_norm_backward(x, &self.weight, dy, dx);
+    }
+
+    /// Treats `self` as a gradient and adds that of a norm with input `x` and output gradient `dy`.
+    pub(crate) fn add_gradient(&mut self, x: &[f32], dy: &[f32]) {
+        layer_norm_affine_gradient(x, dy, &mut self.weight, &mut self.bias);
+    }
+}
+
+/// The norms before the two halves of a block. Apart from the block, since SAR moves them.
+pub(crate) type BlockNorms = [Norm; 2];
+
+/// A frozen pre-norm transformer block.
+#[derive(Debug)]
+pub(crate) struct Block {
+    qkv: Linear,
+    out: Linear,
+    fc: Linear,
+    proj: Linear,
+    activation: Activation,
+}
+
+/// What the backward pass needs of a forward pass, besides the block's input.
+#[derive(Debug)]
+pub(crate) struct Tape {
+    /// `[rows, 3 width]`.
+    qkv: Vec<f32>,
+    /// The residual stream between the halves, asking rows.
+    middle: Vec<f32>,
+    /// The MLP before its activation, asking rows.
+    hidden: Vec<f32>,
+}
+
+impl Tape {
+    /// Keys and values for those who share them.
+    pub(crate) fn qkv(&self) -> &[f32] {
+        &self.qkv
+    }
+}
+
+/// Buffers that forward passes without a tape use again and again.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    normal: Vec<f32>,
+    pub(crate) qkv: Vec<f32>,
+    attention: Vec<f32>,
+    hidden: Vec<f32>,
+}
+
+/// What flows back into a block besides the gradient of its output, and where other gradients go.
+#[derive(Default)]
+pub(crate) struct Side<'a> {
+    /// Gradient of this block's keys and values from sequences that shared them.
+    pub(crate) shared: Option<&'a [f32]>,
+    /// Where the gradient of the shared prefix before these sequences is added.
+    pub(crate) prefix: Option<&'a mut [f32]>,
+    /// Where the gradients of the two norms' parameters are added.
+    pub(crate) norms: Option<&'a mut BlockNorms>,
+}
+
+impl Block {
+    pub(crate) fn load(
+        reader: &Reader<'_>,
+        name: &str,
+        width: usize,
+        mlp: usize,
+        activation: Activation,
+    ) -> Result<Self> {
+        let of = |part: &str| format!("{name}.{part}");
+        Ok(Self {
+            qkv: reader.linear_of(&of("attn.in_proj_weight"), &of("attn.in_proj_bias"), 3 * width, width)?,
+            out: reader.linear(&of("attn.out_proj"), width, width)?,
+            fc: reader.linear(&of("mlp.c_fc"), mlp, width)?,
+            proj: reader.linear(&of("mlp.c_proj"), width, mlp)?,
+            activation,
+        })
+    }
+
+    /// Floats that a [`Tape`] holds per row, and the input kept beside it.
+    pub(crate) fn tape_width(&self) -> usize {
+        5 * self.qkv.inputs() + self.fc.outputs()
+    }
+
+    /// `x` becomes the output at the asking rows. `scratch.qkv` holds this block's keys and values afterwards.
+    pub(crate) fn forward(&self, x: &mut Vec<f32>, shape: &Shape<'_>, norms: &BlockNorms, scratch: &mut Scratch) {
+        let (rows, asking, width) = (shape.rows(), shape.asking(), shape.width);
+        let Scratch { normal, qkv, attention, hidden } = scratch;
+        resize(normal, rows * width);
+        norms[0].apply(x, normal);
+        resize(qkv, rows * 3 * width);
+        self.qkv.forward(normal, rows, Activation::Identity, qkv);
+        keep_asking(x, shape);
+        if asking == 0 {
+            return;
+        }
+        resize(attention, asking * width);
+        attention::forward(shape, qkv, attention);
+        self.out.forward_add(attention, asking, x);
+        resize(normal, asking * width);
+        norms[1].apply(x, normal);
+        resize(hidden, asking * self.fc.outputs());
+        self.fc.forward(normal, asking, self.activation, hidden);
+        self.proj.forward_add(hidden, asking, x);
+    }
+
+    /// The same with what the backward pass needs.
+    pub(crate) fn forward_taped(&self, x: &[f32], shape: &Shape<'_>, norms: &BlockNorms) -> (Vec<f32>, Tape) {
+        let (rows, asking, width) = (shape.rows(), shape.asking(), shape.width);
+        let mut normal = vec![0.0; rows * width];
+        norms[0].apply(x, &mut normal);
+        let mut qkv = vec![0.0; rows * 3 * width];
+        self.qkv.forward(&normal, rows, Activation::Identity, &mut qkv);
+        if asking == 0 {
+            return (Vec::new(), Tape { qkv, middle: Vec::new(), hidden: Vec::new() });
+        }
+        let mut attention = vec![0.0; asking * width];
+        attention::forward(shape, &qkv, &mut attention);
+        let mut middle = x.to_vec();
+        keep_asking(&mut middle, shape);
+        self.out.forward_add(&attention, asking, &mut middle);
+        normal.truncate(asking * width);
+        norms[1].apply(&middle, &mut normal);
+        let mut hidden = vec![0.0; asking * self.fc.outputs()];
+        self.fc.forward(&normal, asking, Activation::Identity, &mut hidden);
+        let mut active = hidden.clone();
+        activate(self.activation, &mut active);
+        let mut y = middle.clone();
+        self.proj.forward_add(&active, asking, &mut y);
+        (y, Tape { qkv, middle, hidden })
+    }
+
+    /// The gradient with respect to the block's input `x`, from that of its output at the asking rows.
+    pub(crate) fn backward(
+        &self,
+        x: &[f32],
+        tape: &Tape,
+        shape: &Shape<'_>,
+        norms: &BlockNorms,
+        mut dy: Vec<f32>,
+        side: Side<'_>,
+    ) -> Vec<f32> {
+        let (rows, asking, width) = (shape.rows(), shape.asking(), shape.width);
+        let mut norm_gradients = side.norms;
+        let mut d_qkv = vec![0.0; rows * 3 * width];
+        if asking > 0 {
+            let mut d_hidden = vec![0.0; asking * self.fc.outputs()];
+            self.proj.backward(&dy, asking, &mut d_hidden);
+            activate_backward(self.activation, &tape.hidden, &mut d_hidden);
+            let mut d_normal = vec![0.0; asking * width];
+            self.fc.backward(&d_hidden, asking, &mut d_normal);
+            norms[1].backward(&tape.middle, &d_normal, &mut dy);
+            if let Some(gradients) = norm_gradients.as_deref_mut() {
+                gradients[1].add_gradient(&tape.middle, &d_normal);
+            }
+            let mut d_attention = d_normal;
+            self.out.backward(&dy, asking, &mut d_attention);
+            attention::backward(shape, &tape.qkv, &d_attention, &mut d_qkv, side.prefix);
+        }
+        if let Some(shared) = side.shared {
+            d_qkv.iter_mut().zip(shared).for_each(|(d, s)| *d += s);
+        }
+        let mut d_normal = vec![0.0; rows * width];
+        self.qkv.backward(&d_qkv, rows, &mut d_normal);
+        let mut dx = spread_asking(dy, shape);
+        norms[0].backward(x, &d_normal, &mut dx);
+        if let Some(gradients) = norm_gradients {
+            gradients[0].add_gradient(x, &d_normal);
+        }
+        dx
+    }
+}
+
+fn resize(buffer: &mut Vec<f32>, size: usize) {
+    buffer.resize(size, 0.0);
+}
+
+/// Keeps the asking rows of `x`.
+fn keep_asking(x: &mut Vec<f32>, shape: &Shape<'_>) {
+    if shape.queries == Queries::All {
+        return;
+    }
+    for (to, from) in shape.asking_rows().enumerate() {
+        x.copy_within(from * shape.width..(from + 1) * shape.width, to * shape.width);
+    }
+    x.truncate(shape.asking() * shape.width);
+}
+
+/// The inverse: asking rows at their places, zeros elsewhere.
+fn spread_asking(d: Vec<f32>, shape: &Shape<'_>) -> Vec<f32> {
+    if shape.queries == Queries::All {
+        return d;
+    }
+    let width = shape.width;
+    let mut all = vec![0.0; shape.rows() * width];
+    for (from, to) in shape.asking_rows().enumerate() {
+        all[to * width..(to + 1) * width].copy_from_slice(&d[from * width..(from + 1) * width]);
+    }
+    all
+}

@@ -1,0 +1,114 @@
+//! A whole model: two towers and the temperature.
+
+use super::config::{Activation as Nonlinearity, ClipConfig};
+use super::image::ImageTower;
+use super::load::Reader;
+use super::text::TextTower;
+use crate::weights::Checkpoint;
+use crate::{Error, Result};
+use flatclip_tensor::{Activation, Matrix};
+
+/// How numbers are multiplied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Precision {
+    /// Everything in f32: the exact reference path.
+    #[default]
+    F32,
+}
+
+/// How a model is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// How numbers are multiplied.
+    pub precision: Precision,
+    /// Bytes of activations that a text pass keeps for its gradient; what does not fit is computed again.
+    pub activation_budget: usize,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { precision: Precision::F32, activation_budget: 384 << 20 }
+    }
+}
+
+/// A frozen CLIP model.
+#[derive(Debug)]
+pub struct Clip {
+    config: ClipConfig,
+    hash: String,
+    image: ImageTower,
+    text: Option<TextTower>,
+}
+
+impl Clip {
+    /// Reads and packs all weights.
+    pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self> {
+        let (reader, config) = (Reader(checkpoint), checkpoint.config().clone());
+        let activation = match config.activation {
+            Nonlinearity::QuickGelu => Activation::QuickGelu,
+            Nonlinearity::Gelu => Activation::Gelu,
+        };
+        let image = ImageTower::load(&reader, &config, activation)?;
+        let text = config
+            .text
+            .as_ref()
+            .map(|text| TextTower::load(&reader, text, config.embed_dim, activation, &options))
+            .transpose()?;
+        Ok(Self { image, text, hash: checkpoint.hash()?, config })
+    }
+
+    /// The architecture.
+    pub fn config(&self) -> &ClipConfig {
+        &self.config
+    }
+
+    /// The factor on cosines, tau.
+    pub fn logit_scale(&self) -> f32 {
+        self.config.logit_scale
+    }
+
+    /// Side of the square input.
+    pub fn image_size(&self) -> usize {
+        self.config.image_size
+    }
+
+    /// Width of the joint space, D.
+    pub fn embed_dim(&self) -> usize {
+        self.config.embed_dim
+    }
+
+    /// Hash of the weights.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// Raw features `[count, D]` of normalised pixels `[count, 3, size, size]`.
+    pub fn encode_images(&self, pixels: &[f32], count: usize) -> Result<Matrix> {
+        self.image.encode(pixels, count)
+    }
+
+    /// The image tower.
+    pub fn vision(&self) -> &ImageTower {
+        &self.image
+    }
+
+    /// The text tower.
+    pub fn text(&self) -> Result<&TextTower> {
+        self.text.as_ref().ok_or_else(|| {
+            Error::config("model", "this checkpoint has no text tower; give class embeddings with --text-features FILE")
+        })
+    }
+}
+
+/// Raw features and what becomes of them.
+pub struct Features;
+
+impl Features {
+    /// Unit-norm rows and the norms of the raw ones.
+    pub fn unit(mut raw: Matrix) -> (Matrix, Vec<f32>) {
+        let width = raw.cols();
+        let norms = flatclip_tensor::ops::normalise(raw.data_mut(), width);
+        (raw, norms)
+    }
+}

@@ -1,0 +1,57 @@
+//! MaPLe's text side: prompts that replace the context's rows before deeper blocks.
+//!
+//! The replaced rows lie in the shared prefix, so deep prompts take the same fast path as a plain context.
+
+use super::context::{ClassTokens, Context, Position};
+use super::context_pass::raw_gradient;
+use super::prefix::{Plan, Run};
+use super::text::TextTower;
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+
+/// Text features for a context with deep prompts, and the way back to both.
+#[derive(Debug)]
+pub struct DeepPass<'a> {
+    tower: &'a TextTower,
+    plan: Plan,
+    context: [Context; 1],
+    deep: Vec<Matrix>,
+    run: Run,
+    features: Vec<Matrix>,
+    norms: Vec<f32>,
+}
+
+impl<'a> DeepPass<'a> {
+    pub(super) fn new(tower: &'a TextTower, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Self> {
+        if tokens.position != Position::End || context.classes.is_some() {
+            let reason = "deep prompts need a shared context and the class name at the end";
+            return Err(Error::config("context", reason));
+        }
+        if deep.len() >= tower.blocks.len() {
+            let reason = format!("{} deep prompts, but only {} blocks", deep.len(), tower.blocks.len());
+            return Err(Error::config("deep prompts", reason));
+        }
+        let expected = (tokens.n_ctx, tower.width());
+        if let Some(wrong) = deep.iter().find(|deep| (deep.rows(), deep.cols()) != expected) {
+            let reason = format!("shape {:?}, expected {expected:?}", (wrong.rows(), wrong.cols()));
+            return Err(Error::config("deep prompts", reason));
+        }
+        let context = [context.clone()];
+        let plan = tower.plan(tokens, &context)?;
+        let run = Run::forward(tower, &plan, &context, deep, Some(tower.activation_budget));
+        let (features, norms) = run.features(1);
+        Ok(Self { tower, plan, context, deep: deep.to_vec(), run, features, norms })
+    }
+
+    /// Unit-norm text features `[K, D]`.
+    pub fn features(&self) -> &Matrix {
+        &self.features[0]
+    }
+
+    /// The gradients with respect to the context and to each deep prompt.
+    pub fn gradient(&self, d_features: &Matrix) -> Result<(Context, Vec<Matrix>)> {
+        let d_raw = raw_gradient(&self.features, &self.norms, std::slice::from_ref(d_features))?;
+        let (mut contexts, deep) = self.run.backward(self.tower, &self.plan, &self.context, &self.deep, &d_raw);
+        Ok((contexts.swap_remove(0), deep))
+    }
+}

@@ -1,0 +1,82 @@
+//! The image tower: one face for both architectures.
+
+use super::config::{ClipConfig, ImageConfig};
+use super::load::Reader;
+use super::modified_resnet::ModifiedResNet;
+use super::norms::NormAffine;
+use super::vit::{Sizes, Vit};
+use crate::{Error, Result};
+use flatclip_tensor::{Activation, Matrix};
+
+/// The frozen image tower.
+#[derive(Debug)]
+pub struct ImageTower {
+    image_size: usize,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Vit(Vit),
+    ResNet(ModifiedResNet),
+}
+
+impl ImageTower {
+    pub(super) fn load(reader: &Reader<'_>, config: &ClipConfig, activation: Activation) -> Result<Self> {
+        let ClipConfig { image_size, embed_dim, .. } = *config;
+        let kind = match config.image {
+            ImageConfig::Vit { width, layers, heads, patch, mlp } => {
+                let sizes = Sizes { width, layers, heads, patch, mlp, image_size, embed_dim };
+                Kind::Vit(Vit::load(reader, &sizes, activation)?)
+            }
+            ImageConfig::ResNet { width, blocks, heads } => {
+                Kind::ResNet(ModifiedResNet::load(reader, width, &blocks, heads, image_size, embed_dim)?)
+            }
+        };
+        Ok(Self { image_size, kind })
+    }
+
+    /// Raw features `[count, D]` of normalised pixels `[count, 3, size, size]`.
+    pub fn encode(&self, pixels: &[f32], count: usize) -> Result<Matrix> {
+        self.check_pixels(pixels, count)?;
+        Ok(match &self.kind {
+            Kind::Vit(vit) => vit.encode(pixels, count, &[], &vit.norms),
+            Kind::ResNet(resnet) => resnet.encode(pixels, count),
+        })
+    }
+
+    /// Every step of the computation for debugging, tokens or pixels as rows: `conv1`, `ln_pre`, `block0`.., `ln_post` of
+    /// a vision transformer, `stem`, `layer1`.. of a ResNet.
+    pub fn trace(&self, pixels: &[f32], count: usize) -> Result<Vec<(String, Matrix)>> {
+        self.check_pixels(pixels, count)?;
+        Ok(match &self.kind {
+            Kind::Vit(vit) => vit.trace(pixels),
+            Kind::ResNet(resnet) => resnet.trace(pixels),
+        })
+    }
+
+    /// The LayerNorm parameters of a vision transformer.
+    pub fn norm_affine(&self) -> Result<NormAffine> {
+        Ok(self.vit()?.norms.clone())
+    }
+
+    pub(super) fn vit(&self) -> Result<&Vit> {
+        match &self.kind {
+            Kind::Vit(vit) => Ok(vit),
+            Kind::ResNet(_) => Err(Error::config(
+                "model",
+                "visual prompts, token records and LayerNorm gradients need a vision transformer, this image tower is a \
+                 ResNet; choose a ViT checkpoint",
+            )),
+        }
+    }
+
+    pub(super) fn check_pixels(&self, pixels: &[f32], count: usize) -> Result<()> {
+        let size = self.image_size;
+        if count.checked_mul(3 * size * size) == Some(pixels.len()) {
+            return Ok(());
+        }
+        let reason = format!("{} values, expected {count} x 3 x {size} x {size}", pixels.len());
+        Err(Error::config("pixels", reason))
+    }
+}

@@ -1,0 +1,69 @@
+//! All LayerNorm parameters of a vision transformer: what SAR moves, and what a gradient with respect to them is.
+
+use super::block::{BlockNorms, Norm};
+
+/// The affine parameters of every LayerNorm of the image tower, or a gradient with respect to them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NormAffine {
+    pub(super) pre: Norm,
+    pub(super) blocks: Vec<BlockNorms>,
+    pub(super) post: Norm,
+}
+
+impl NormAffine {
+    pub(super) fn zeros_like(other: &Self) -> Self {
+        let zero = |norm: &Norm| Norm::zeros(norm.weight.len());
+        Self {
+            pre: zero(&other.pre),
+            blocks: other.blocks.iter().map(|[a, b]| [zero(a), zero(b)]).collect(),
+            post: zero(&other.post),
+        }
+    }
+
+    /// Names of the tensors in the order of [`NormAffine::tensors`]: `visual.ln_pre.weight`, `visual.ln_pre.bias`, the
+    /// blocks' `ln_1` and `ln_2`, `visual.ln_post`.
+    pub fn names(&self) -> Vec<String> {
+        let blocks =
+            (0..self.blocks.len()).flat_map(|i| [1, 2].map(|n| format!("visual.transformer.resblocks.{i}.ln_{n}")));
+        std::iter::once("visual.ln_pre".to_owned())
+            .chain(blocks)
+            .chain(std::iter::once("visual.ln_post".to_owned()))
+            .flat_map(|norm| [format!("{norm}.weight"), format!("{norm}.bias")])
+            .collect()
+    }
+
+    /// The tensors, in the order of [`NormAffine::names`].
+    pub fn tensors(&self) -> Vec<&[f32]> {
+        std::iter::once(&self.pre)
+            .chain(self.blocks.iter().flatten())
+            .chain(std::iter::once(&self.post))
+            .flat_map(|norm| [norm.weight.as_slice(), norm.bias.as_slice()])
+            .collect()
+    }
+
+    /// The tensors, to write.
+    pub fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
+        std::iter::once(&mut self.pre)
+            .chain(self.blocks.iter_mut().flatten())
+            .chain(std::iter::once(&mut self.post))
+            .flat_map(|norm| [norm.weight.as_mut_slice(), norm.bias.as_mut_slice()])
+            .collect()
+    }
+
+    /// Euclidean norm over all entries.
+    pub fn norm(&self) -> f32 {
+        self.tensors().iter().flat_map(|t| t.iter()).map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt() as f32
+    }
+
+    /// `self += other`, entry by entry.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (to, from) in self.tensors_mut().into_iter().zip(other.tensors()) {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        }
+    }
+
+    pub(super) fn same_shape(&self, other: &Self) -> bool {
+        let sizes = |a: &Self| a.tensors().iter().map(|t| t.len()).collect::<Vec<_>>();
+        sizes(self) == sizes(other)
+    }
+}

@@ -1,0 +1,192 @@
+//! The text tower: token rows, causal blocks, the row at the end of each text, projected.
+
+use super::block::{Block, BlockNorms, Norm};
+use super::config::TextConfig;
+use super::context::{ClassTokens, Context};
+use super::input::{Source, end_of_text};
+use super::load::Reader;
+use super::prefix::{Plan, Run};
+use super::{ContextPass, DeepPass, LoadOptions};
+use crate::{Error, Result};
+use flatclip_tensor::ops::attention::{Queries, Shape};
+use flatclip_tensor::{Activation, Linear, Matrix};
+
+/// Contexts that are encoded together; bounds the memory of their prefixes.
+const CONTEXT_GROUP: usize = 32;
+
+/// The frozen text tower.
+#[derive(Debug)]
+pub struct TextTower {
+    pub(super) config: TextConfig,
+    token_embedding: Vec<f32>,
+    positions: Vec<f32>,
+    pub(super) blocks: Vec<Block>,
+    pub(super) norms: Vec<BlockNorms>,
+    pub(super) final_norm: Norm,
+    pub(super) projection: Linear,
+    /// Bytes of activations that a pass may keep for its backward pass; beyond that, class chunks are recomputed.
+    pub(super) activation_budget: usize,
+}
+
+impl TextTower {
+    pub(super) fn load(
+        reader: &Reader<'_>,
+        config: &TextConfig,
+        embed_dim: usize,
+        activation: Activation,
+        options: &LoadOptions,
+    ) -> Result<Self> {
+        let width = config.width;
+        let names: Vec<String> = (0..config.layers).map(|i| format!("transformer.resblocks.{i}")).collect();
+        let block = |name: &String| Block::load(reader, name, width, config.mlp, activation);
+        Ok(Self {
+            token_embedding: reader.tensor("token_embedding.weight", &[config.vocab, width])?,
+            positions: reader.tensor("positional_embedding", &[config.context_length, width])?,
+            blocks: names.iter().map(block).collect::<Result<_>>()?,
+            norms: names.iter().map(|name| reader.block_norms(name, width)).collect::<Result<_>>()?,
+            final_norm: reader.norm("ln_final", width)?,
+            projection: reader.projection("text_projection", width, embed_dim)?,
+            activation_budget: options.activation_budget,
+            config: config.clone(),
+        })
+    }
+
+    /// Channels of a token, and so of a context.
+    pub fn width(&self) -> usize {
+        self.config.width
+    }
+
+    /// Positions, start and end included.
+    pub fn context_length(&self) -> usize {
+        self.config.context_length
+    }
+
+    /// Width of the joint space.
+    pub fn embed_dim(&self) -> usize {
+        self.projection.outputs()
+    }
+
+    /// Token embeddings without positions, `[ids, width]`.
+    pub fn embed(&self, ids: &[u32]) -> Result<Matrix> {
+        let mut rows = Matrix::zeros(ids.len(), self.width());
+        for (i, &id) in ids.iter().enumerate() {
+            self.check_id(id)?;
+            rows.row_mut(i).copy_from_slice(self.token_row(id));
+        }
+        Ok(rows)
+    }
+
+    /// Raw features `[texts, D]` of token ids (start to end; padding after the end is ignored).
+    pub fn encode_tokens(&self, texts: &[Vec<u32>]) -> Result<Matrix> {
+        let mut sequences = Vec::with_capacity(texts.len());
+        for (index, ids) in texts.iter().enumerate() {
+            let end = end_of_text(ids)
+                .ok_or_else(|| Error::Text { text: String::new(), reason: format!("text {index} has no tokens") })?;
+            sequences.push(ids[..=end].iter().map(|&id| Source::Token(id)).collect());
+        }
+        let nothing = [Context { classes: None, tokens: 0, width: self.width(), data: Vec::new() }];
+        let plan = Plan::new(self, sequences, &nothing)?;
+        Ok(Run::forward(self, &plan, &nothing, &[], None).raw)
+    }
+
+    /// Unit-norm text features `[K, D]` for every context.
+    pub fn encode(&self, tokens: &ClassTokens, contexts: &[Context]) -> Result<Vec<Matrix>> {
+        let mut features = Vec::with_capacity(contexts.len());
+        for contexts in contexts.chunks(CONTEXT_GROUP) {
+            let plan = self.plan(tokens, contexts)?;
+            features.extend(Run::forward(self, &plan, contexts, &[], None).features(contexts.len()).0);
+        }
+        Ok(features)
+    }
+
+    /// The same, ready for [`ContextPass::gradient`].
+    pub fn pass(&self, tokens: &ClassTokens, contexts: &[Context]) -> Result<ContextPass<'_>> {
+        let plan = self.plan(tokens, contexts)?;
+        Ok(ContextPass::new(self, plan, contexts))
+    }
+
+    /// MaPLe: before block `i` (from 1) the context's positions are overwritten by `deep[i - 1]`, `[n_ctx, width]`.
+    pub fn deep_pass(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<DeepPass<'_>> {
+        DeepPass::new(self, tokens, context, deep)
+    }
+
+    /// Every step of the computation for debugging, all positions of full sequences, nothing shared and nothing cut:
+    /// `token_embedding`, `block0`.., `ln_final`, each `[texts * length, width]`.
+    pub fn trace(&self, ids: &[u32], length: usize) -> Result<Vec<(String, Matrix)>> {
+        let width = self.width();
+        if length == 0 || length > self.context_length() || !ids.len().is_multiple_of(length) {
+            let reason = format!("{} ids do not make texts of {length} (at most {})", ids.len(), self.context_length());
+            return Err(Error::config("text length", reason));
+        }
+        let embedded = self.embed(ids)?;
+        let mut x = embedded.data().to_vec();
+        for (row, x) in x.chunks_exact_mut(width).enumerate() {
+            x.iter_mut().zip(self.position_row(row % length)).for_each(|(x, p)| *x += p);
+        }
+        let starts: Vec<usize> = (0..=ids.len() / length).map(|i| i * length).collect();
+        let shape = self.shape(&starts, Queries::All);
+        let mut trace = vec![("token_embedding".to_owned(), embedded)];
+        for (i, (block, norms)) in self.blocks.iter().zip(&self.norms).enumerate() {
+            x = block.forward_taped(&x, &shape, norms).0;
+            trace.push((format!("block{i}"), Matrix::from_vec(ids.len(), width, x.clone())));
+        }
+        let mut normal = vec![0.0; x.len()];
+        self.final_norm.apply(&x, &mut normal);
+        trace.push(("ln_final".to_owned(), Matrix::from_vec(ids.len(), width, normal)));
+        Ok(trace)
+    }
+
+    pub(super) fn plan(&self, tokens: &ClassTokens, contexts: &[Context]) -> Result<Plan> {
+        for context in contexts {
+            self.check_context(tokens, context)?;
+            if context.classes != contexts[0].classes {
+                let reason = "contexts of one call are either all shared or all class-specific";
+                return Err(Error::config("context", reason));
+            }
+        }
+        Plan::new(self, (0..tokens.classes.len()).map(|class| tokens.sources(class)).collect(), contexts)
+    }
+
+    fn check_context(&self, tokens: &ClassTokens, context: &Context) -> Result<()> {
+        let wrong = |reason: String| Err(Error::config("context", reason));
+        if context.width != self.width() {
+            return wrong(format!("width {}, but the text tower has width {}", context.width, self.width()));
+        }
+        if context.tokens != tokens.n_ctx {
+            return wrong(format!("{} tokens, but the prompts leave room for {}", context.tokens, tokens.n_ctx));
+        }
+        if context.classes.is_some_and(|classes| classes != tokens.classes.len()) {
+            return wrong(format!(
+                "made for {} classes, but there are {}",
+                context.classes.unwrap_or(0),
+                tokens.classes.len()
+            ));
+        }
+        if context.data.len() != context.classes.unwrap_or(1) * context.tokens * context.width {
+            return wrong(format!("{} values do not fill its shape", context.data.len()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_id(&self, id: u32) -> Result<()> {
+        if (id as usize) < self.config.vocab {
+            return Ok(());
+        }
+        let reason =
+            format!("id {id}, but the vocabulary has {} entries; is it this model's tokenizer?", self.config.vocab);
+        Err(Error::config("token", reason))
+    }
+
+    /// Sequences of the tower, nothing before them.
+    pub(super) fn shape<'a>(&self, starts: &'a [usize], queries: Queries) -> Shape<'a> {
+        Shape { width: self.width(), heads: self.config.heads, starts, causal: true, queries, prefix: None }
+    }
+
+    pub(super) fn token_row(&self, id: u32) -> &[f32] {
+        &self.token_embedding[id as usize * self.width()..][..self.width()]
+    }
+
+    pub(super) fn position_row(&self, position: usize) -> &[f32] {
+        &self.positions[position * self.width()..][..self.width()]
+    }
+}
