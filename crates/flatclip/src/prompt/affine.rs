@@ -1,5 +1,6 @@
 //! A small trained layer, y = x Wᵀ + b, with its gradient: the meta-net of CoCoOp, the projections of MaPLe.
 
+use super::Tensor;
 use flatclip_tensor::Matrix;
 
 /// `y = x Wᵀ + b`, with `W` stored `[out, in]` as torch does.
@@ -12,6 +13,21 @@ pub struct Affine {
 }
 
 impl Affine {
+    /// As the arrays `name.weight` and `name.bias`.
+    pub fn tensors(&self, name: &str) -> [Tensor; 2] {
+        let shape = vec![self.weight.rows(), self.weight.cols()];
+        [
+            Tensor::new(format!("{name}.weight"), shape, self.weight.data().to_vec()),
+            Tensor::new(format!("{name}.bias"), vec![self.bias.len()], self.bias.clone()),
+        ]
+    }
+
+    /// From arrays that [`Affine::tensors`] made.
+    pub fn from_tensors(weight: &Tensor, bias: &Tensor) -> Self {
+        let weight = Matrix::from_vec(weight.shape[0], weight.shape[1], weight.values.clone());
+        Self { weight, bias: bias.values.clone() }
+    }
+
     /// `[rows, in]` to `[rows, out]`.
     pub fn apply(&self, input: &Matrix) -> Matrix {
         let mut output = Matrix::zeros(input.rows(), self.bias.len());

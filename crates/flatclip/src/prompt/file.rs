@@ -118,7 +118,7 @@ fn split(kind: &PromptKind) -> (Kind, Vec<Tensor>) {
         PromptKind::CoCoOp { context, words, meta } => {
             let mut tensors = vec![context_tensor(context)];
             for (index, layer) in meta.iter().enumerate() {
-                tensors.extend(affine_tensors(&format!("meta_net.linear{}", index + 1), layer));
+                tensors.extend(layer.tensors(&format!("meta_net.linear{}", index + 1)));
             }
             (Kind::Cocoop { words: words.clone() }, tensors)
         }
@@ -126,7 +126,7 @@ fn split(kind: &PromptKind) -> (Kind, Vec<Tensor>) {
             let mut tensors = vec![context_tensor(context)];
             tensors.extend(deep.iter().enumerate().map(|(i, m)| matrix_tensor(&format!("deep.{i}"), m)));
             for (index, layer) in projections.iter().enumerate() {
-                tensors.extend(affine_tensors(&format!("projections.{index}"), layer));
+                tensors.extend(layer.tensors(&format!("projections.{index}")));
             }
             (Kind::Maple { words: words.clone(), tail: tail.clone() }, tensors)
         }
@@ -144,11 +144,6 @@ fn context_tensor(context: &Context) -> Tensor {
 
 fn matrix_tensor(name: &str, matrix: &Matrix) -> Tensor {
     Tensor::new(name, vec![matrix.rows(), matrix.cols()], matrix.data().to_vec())
-}
-
-fn affine_tensors(name: &str, layer: &Affine) -> [Tensor; 2] {
-    let bias = Tensor::new(format!("{name}.bias"), vec![layer.bias.len()], layer.bias.clone());
-    [matrix_tensor(&format!("{name}.weight"), &layer.weight), bias]
 }
 
 /// The arrays of a file, taken by name; also how foreign checkpoints are read.

@@ -14,9 +14,11 @@
 mod affine;
 mod file;
 mod tensor;
+mod tokens;
 
 pub use affine::Affine;
 pub use tensor::Tensor;
+pub use tokens::{check_length, class_tokens};
 
 use crate::model::{Context, Position};
 use crate::{Error, Result};

@@ -1,0 +1,90 @@
+//! Class names to the fixed tokens around a context.
+
+use super::{Prompt, PromptKind};
+use crate::model::{ClassName, ClassTokens, Position};
+use crate::text::Tokenizer;
+use crate::{Error, Result};
+
+impl Prompt {
+    /// The tokens of every class around this prompt's context; an error for a prompt without context.
+    pub fn class_tokens(&self, tokenizer: &Tokenizer, classes: &[String]) -> Result<ClassTokens> {
+        self.check_classes(classes)?;
+        let (context, position, tail) = match &self.kind {
+            PromptKind::Learned { context, position, .. } => (context, *position, ""),
+            PromptKind::CoCoOp { context, .. } => (context, Position::End, ""),
+            PromptKind::Maple { context, tail, .. } => (context, Position::End, tail.as_str()),
+            _ => return Err(self.fault(format!("a {} prompt has no context tokens", self.kind_name()))),
+        };
+        Ok(class_tokens(tokenizer, classes, context.tokens, position, tail))
+    }
+}
+
+/// The tokens of `"... tail name."`, as CoOp cuts them: the name's length is that of the name alone, the rest is what
+/// follows in the tokens of the name with its full stop. Underscores in names are spaces.
+pub fn class_tokens(
+    tokenizer: &Tokenizer,
+    classes: &[String],
+    n_ctx: usize,
+    position: Position,
+    tail: &str,
+) -> ClassTokens {
+    let tail = tokenizer.encode(tail);
+    let classes = classes
+        .iter()
+        .map(|name| {
+            let name = name.replace('_', " ");
+            let all = tokenizer.encode(&format!("{name}."));
+            let length = tokenizer.encode(&name).len().min(all.len());
+            let mut rest = all[length..].to_vec();
+            rest.push(tokenizer.eot());
+            ClassName { name: [&tail, &all[..length]].concat(), rest }
+        })
+        .collect();
+    ClassTokens { n_ctx, position, sot: tokenizer.sot(), classes }
+}
+
+/// Refuses class names that do not fit the text tower's positions.
+pub fn check_length(tokens: &ClassTokens, classes: &[String], limit: usize) -> Result<()> {
+    for (class, name) in tokens.classes.iter().zip(classes) {
+        let length = 1 + tokens.n_ctx + class.name.len() + class.rest.len();
+        if length > limit {
+            return Err(Error::Text {
+                text: name.chars().take(60).collect(),
+                reason: format!(
+                    "{length} tokens with a context of {}, but the text tower has {limit} positions; shorten the name",
+                    tokens.n_ctx
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_cut_as_coop_cuts_them() {
+        let names = ["cat".to_owned(), "pug_dog".to_owned()];
+        let tokens = class_tokens(&Tokenizer::clip(), &names, 4, Position::End, "");
+        assert_eq!(tokens.sot, 49406);
+        assert_eq!(tokens.classes[0], ClassName { name: vec![2368], rest: vec![269, 49407] });
+        assert_eq!(tokens.classes[1].name.len(), 2);
+        assert_eq!(tokens.classes[1].rest, [269, 49407]);
+    }
+
+    #[test]
+    fn fixed_words_stand_before_the_name() {
+        let tokens = class_tokens(&Tokenizer::clip(), &["cat".to_owned()], 2, Position::End, "of a");
+        assert_eq!(tokens.classes[0].name, [539, 320, 2368]);
+    }
+
+    #[test]
+    fn a_name_that_does_not_fit_is_named() {
+        let names = ["very ".repeat(80)];
+        let tokens = class_tokens(&Tokenizer::clip(), &names, 4, Position::End, "");
+        let message = check_length(&tokens, &names, 77).unwrap_err().to_string();
+        assert!(message.contains("77 positions"), "{message}");
+    }
+}
