@@ -107,7 +107,7 @@ impl Checkpoint {
     /// How a tensor is stored.
     pub fn dtype(&self, name: &str) -> Option<Dtype> {
         self.entries.get(name).map(|entry| match &entry.origin {
-            Origin::File(recipe) => recipe.first().dtype,
+            Origin::File(recipe) => recipe.dtype(),
             Origin::Random { .. } => Dtype::F32,
         })
     }

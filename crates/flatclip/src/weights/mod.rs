@@ -6,13 +6,23 @@
 
 mod architecture;
 mod bytes;
+mod canonical_file;
 mod checkpoint;
+mod folder;
 mod naming;
 mod open;
+mod pickle;
 mod random;
 mod safetensors;
+pub mod torch_file;
+mod torch_tree;
+mod zip;
 
 pub use bytes::Dtype;
+pub use canonical_file::save_canonical;
 pub use checkpoint::Checkpoint;
 pub use naming::Naming;
 pub use random::{random, random_of};
+
+#[cfg(test)]
+mod tests;

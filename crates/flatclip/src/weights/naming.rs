@@ -1,6 +1,6 @@
 //! The names that CLIP's tensors go by. Inside flatclip they are OpenAI's; this file renames everything else.
 
-use super::bytes::{Stored, bad};
+use super::bytes::{Dtype, Stored, bad};
 use crate::Result;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,10 +30,12 @@ pub(crate) enum Recipe {
 }
 
 impl Recipe {
-    pub(crate) fn first(&self) -> &Stored {
+    /// How the numbers are stored; parts of different types are f32 together.
+    pub(crate) fn dtype(&self) -> Dtype {
         match self {
-            Self::Plain(stored) | Self::Transposed(stored) => stored,
-            Self::Stacked(parts) => &parts[0],
+            Self::Plain(stored) | Self::Transposed(stored) => stored.dtype,
+            Self::Stacked(parts) if parts.iter().all(|p| p.dtype == parts[0].dtype) => parts[0].dtype,
+            Self::Stacked(_) => Dtype::F32,
         }
     }
 

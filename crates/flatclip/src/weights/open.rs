@@ -1,37 +1,58 @@
-//! From a path to a checkpoint: which format is it.
+//! From a path to a checkpoint. The format is told by the bytes, not by the file's name.
 
 use super::architecture::Stated;
+use super::bytes::{Source, Stored, bad};
 use super::checkpoint::Checkpoint;
-use super::safetensors;
-use crate::Result;
-use crate::model::config::Activation;
+use super::{canonical_file, folder, safetensors, torch_file};
+use crate::{Error, Result};
 use std::path::Path;
 
 impl Checkpoint {
-    /// Opens a weight file or a model folder.
+    /// Opens a weight file (safetensors, TorchScript archive, `torch.save`) or a model folder (Hugging Face, open_clip).
+    /// Names, shapes and the architecture are checked here; numbers are read when asked for.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let container = safetensors::open(path)?;
-        let stated = Stated {
-            activation: container.metadata.get("activation").and_then(|word| Activation::parse(word)),
-            ..Stated::default()
-        };
-        Self::from_tensors(path, container.tensors, &stated)
+        if path.is_dir() {
+            let (tensors, stated) = folder::read(path)?;
+            return Ok(Self::from_tensors(path, tensors, &stated)?.with_tokenizer_dir(folder::tokenizer(path)));
+        }
+        let (tensors, inside) = read_tensors(path)?;
+        let stated = folder::stated_beside(path)?.unwrap_or(inside);
+        Self::from_tensors(path, tensors, &stated)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tiny() {
-        let base = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/golden/models"));
-        for name in ["tiny-vit.openai.safetensors", "tiny-rn.openai.safetensors"] {
-            let checkpoint = Checkpoint::open(base.join(name)).unwrap();
-            println!("{} {}", checkpoint.config().describe(), checkpoint.hash().unwrap());
-        }
-        let random = super::super::random("random:RN50", 0).unwrap();
-        println!("{} {} {}", random.config().describe(), random.parameters(), random.hash().unwrap());
+/// The tensors of one file, and what its metadata states.
+pub(crate) fn read_tensors(path: &Path) -> Result<(Vec<Stored>, Stated)> {
+    let source = Source::open(path)?;
+    let head = source.read(0, source.len.min(64))?;
+    if torch_file::looks_like_torch(&head) {
+        let tensors = torch_file::load(path)?.state_dict().to_stored();
+        return Ok((tensors, Stated::default()));
     }
+    if let Some(error) = foreign(path, &head) {
+        return Err(error);
+    }
+    let container = safetensors::open(path)?;
+    let stated = canonical_file::stated(path, &container.metadata)?;
+    Ok((container.tensors, stated))
+}
+
+/// Files that people take for weights.
+fn foreign(path: &Path, head: &[u8]) -> Option<Error> {
+    let is = |start: &[u8]| head.starts_with(start);
+    let reason = match head {
+        [] => "the file is empty",
+        _ if is(b"version https://git-lfs") => "a Git LFS pointer, not the weights; fetch them with `git lfs pull`",
+        _ if is(b"<!DOCTYPE") || is(b"<html") || is(b"<!doctype") => {
+            "an HTML page, not weights; the download went wrong"
+        }
+        _ if is(b"GGUF") => "a GGUF file; flatclip reads safetensors and torch files",
+        _ if is(b"\x93NUMPY") => "a numpy array, not a checkpoint",
+        _ if is(b"\x89HDF") => "an HDF5 file; flatclip reads safetensors and torch files",
+        _ if is(b"\x1f\x8b") => "a gzip file; unpack it first",
+        _ if is(b"\x80") => "a bare pickle, not a torch file; save the state dict with torch.save or as safetensors",
+        _ => return None,
+    };
+    Some(bad(path, reason))
 }

@@ -1,0 +1,97 @@
+//! The canonical form: one safetensors file, OpenAI's names, the stored precision, and metadata that says what the
+//! tensors cannot.
+
+use super::architecture::Stated;
+use super::bytes::{Dtype, bad};
+use super::checkpoint::Checkpoint;
+use crate::model::config::{Activation, ImageConfig};
+use crate::{Error, Result, files};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Writes `checkpoint` to `out` in canonical form; complete or absent. The numbers and so [`Checkpoint::hash`] stay the same.
+pub fn save_canonical(checkpoint: &Checkpoint, out: &Path) -> Result<()> {
+    let hash = checkpoint.hash()?;
+    let header = header(checkpoint, &hash);
+    files::write_atomic_with(out, |file| {
+        file.write_all(&(header.len() as u64).to_le_bytes()).map_err(Error::io(out))?;
+        file.write_all(header.as_bytes()).map_err(Error::io(out))?;
+        for name in checkpoint.names() {
+            let (_, values) = checkpoint.tensor(name)?;
+            file.write_all(&encode(&values, target(checkpoint, name))).map_err(Error::io(out))?;
+        }
+        Ok(())
+    })
+}
+
+/// Precisions that the canonical form has; every other type is widened to f32 when read.
+fn target(checkpoint: &Checkpoint, name: &str) -> Dtype {
+    match checkpoint.dtype(name) {
+        Some(dtype @ (Dtype::F16 | Dtype::Bf16)) => dtype,
+        _ => Dtype::F32,
+    }
+}
+
+fn encode(values: &[f32], dtype: Dtype) -> Vec<u8> {
+    match dtype {
+        Dtype::F16 => values.iter().flat_map(|&v| half::f16::from_f32(v).to_le_bytes()).collect(),
+        Dtype::Bf16 => values.iter().flat_map(|&v| half::bf16::from_f32(v).to_le_bytes()).collect(),
+        _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+    }
+}
+
+fn header(checkpoint: &Checkpoint, hash: &str) -> String {
+    let config = checkpoint.config();
+    let heads = match config.image {
+        ImageConfig::Vit { heads, .. } | ImageConfig::ResNet { heads, .. } => heads,
+    };
+    let mut metadata = json!({
+        "format": "pt",
+        "made_by": concat!("flatclip ", env!("CARGO_PKG_VERSION")),
+        "activation": config.activation.name(),
+        "weights_hash": hash,
+        "image_heads": heads.to_string(),
+        "mean": json!(config.mean).to_string(),
+        "std": json!(config.std).to_string(),
+    });
+    if let Some(text) = &config.text {
+        metadata["text_heads"] = json!(text.heads.to_string());
+    }
+    let mut all = Map::from_iter([("__metadata__".to_owned(), metadata)]);
+    let mut at = 0;
+    for name in checkpoint.names() {
+        let shape = checkpoint.shape(name).unwrap_or_default();
+        let dtype = target(checkpoint, name);
+        let end = at + shape.iter().product::<usize>() * dtype.size();
+        let about = json!({ "dtype": dtype.name().to_uppercase(), "shape": shape, "data_offsets": [at, end] });
+        all.insert(name.to_owned(), about);
+        at = end;
+    }
+    let mut text = Value::Object(all).to_string();
+    // The format wants the numbers to begin at a multiple of 8.
+    text.push_str(&" ".repeat(text.len().wrapping_neg() % 8));
+    text
+}
+
+/// What the metadata of a safetensors file states, when flatclip wrote it.
+pub(crate) fn stated(path: &Path, metadata: &BTreeMap<String, String>) -> Result<Stated> {
+    fn parsed<T: serde::de::DeserializeOwned>(
+        path: &Path,
+        metadata: &BTreeMap<String, String>,
+        key: &str,
+    ) -> Result<Option<T>> {
+        let Some(text) = metadata.get(key) else { return Ok(None) };
+        serde_json::from_str(text).map(Some).map_err(|e| bad(path, format!("metadata `{key}` is `{text:.40}`: {e}")))
+    }
+    if !metadata.get("made_by").is_some_and(|by| by.starts_with("flatclip")) {
+        return Ok(Stated::default());
+    }
+    Ok(Stated {
+        image_heads: parsed(path, metadata, "image_heads")?,
+        text_heads: parsed(path, metadata, "text_heads")?,
+        activation: metadata.get("activation").and_then(|word| Activation::parse(word)),
+        mean: parsed(path, metadata, "mean")?,
+        std: parsed(path, metadata, "std")?,
+    })
+}

@@ -1,0 +1,216 @@
+//! Model folders as Hugging Face and open_clip lay them out: which files hold the tensors, and what the configuration
+//! states about them.
+
+use super::architecture::Stated;
+use super::bytes::{Stored, bad};
+use super::open::read_tensors;
+use crate::model::config::Activation;
+use crate::{Error, Result};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Configurations have a few kilobytes, the index of a sharded model some hundred.
+const MAX_JSON: u64 = 16 << 20;
+const OPEN_CLIP: [&str; 2] = ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"];
+const HUGGING_FACE: [&str; 2] = ["model.safetensors", "pytorch_model.bin"];
+
+/// The weight file (or the index of the shards) of a folder.
+fn weight_file(folder: &Path) -> Result<PathBuf> {
+    let exists = |name: &&str| folder.join(name).is_file();
+    // Safetensors first: the same numbers, easier to read.
+    let order = [
+        "open_clip_model.safetensors",
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "open_clip_pytorch_model.bin",
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+    ];
+    let found = order.iter().find(|name| exists(name)).map(|name| folder.join(name));
+    found.ok_or_else(|| bad(folder, format!("a model folder holds one of {}; this one does not", order.join(", "))))
+}
+
+/// The tensors of a folder, and what it states.
+pub(crate) fn read(folder: &Path) -> Result<(Vec<Stored>, Stated)> {
+    let file = weight_file(folder)?;
+    let (tensors, inside) = if file.extension().is_some_and(|e| e == "json") {
+        (read_shards(folder, &file)?, Stated::default())
+    } else {
+        read_tensors(&file)?
+    };
+    let stated = stated_beside(&file)?.unwrap_or(inside);
+    Ok((tensors, stated))
+}
+
+/// What the configuration beside a weight file of a well-known name states.
+pub(crate) fn stated_beside(file: &Path) -> Result<Option<Stated>> {
+    let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|n| n.to_str())) else {
+        return Ok(None);
+    };
+    let hugging_face = HUGGING_FACE.contains(&name) || name.ends_with(".index.json");
+    let mut stated = match () {
+        () if OPEN_CLIP.contains(&name) && folder.join("open_clip_config.json").is_file() => {
+            open_clip(&folder.join("open_clip_config.json"))?
+        }
+        () if hugging_face && folder.join("config.json").is_file() => hugging_face_config(&folder.join("config.json"))?,
+        () => return Ok(None),
+    };
+    let pixels = folder.join("preprocessor_config.json");
+    if hugging_face && pixels.is_file() {
+        let json = json(&pixels)?;
+        stated.mean = triple(&pixels, &json, "image_mean")?;
+        stated.std = triple(&pixels, &json, "image_std")?;
+    }
+    Ok(Some(stated))
+}
+
+/// The folder, if it has a tokenizer of its own.
+pub(crate) fn tokenizer(folder: &Path) -> Option<PathBuf> {
+    let complete = folder.join("vocab.json").is_file() && folder.join("merges.txt").is_file();
+    complete.then(|| folder.to_path_buf())
+}
+
+fn read_shards(folder: &Path, index: &Path) -> Result<Vec<Stored>> {
+    let index_json = json(index)?;
+    let map = index_json["weight_map"]
+        .as_object()
+        .ok_or_else(|| bad(index, "expected a `weight_map` from tensors to files"))?;
+    let mut files = BTreeMap::<&str, BTreeSet<&str>>::new();
+    for (tensor, file) in map {
+        // A name, not a path: an index must not reach outside its folder.
+        let file = file.as_str().filter(|f| Path::new(f).file_name().is_some_and(|name| name == *f));
+        let file = file.ok_or_else(|| {
+            bad(index, format!("tensor `{tensor}` lies in something that is not a file of this folder"))
+        })?;
+        files.entry(file).or_default().insert(tensor);
+    }
+    let mut tensors = Vec::new();
+    for (file, mut wanted) in files {
+        let path = folder.join(file);
+        for tensor in read_tensors(&path)?.0 {
+            if wanted.remove(tensor.name.as_str()) {
+                tensors.push(tensor);
+            }
+        }
+        if let Some(lost) = wanted.first() {
+            return Err(bad(&path, format!("tensor `{lost}` is missing; the index says that it is here")));
+        }
+    }
+    Ok(tensors)
+}
+
+fn json(path: &Path) -> Result<Value> {
+    let len = std::fs::metadata(path).map_err(Error::io(path))?.len();
+    if len > MAX_JSON {
+        let what = format!("{}: bytes", path.display());
+        return Err(Error::Limit {
+            what,
+            asked: len,
+            allowed: MAX_JSON,
+            hint: "a configuration has a few kilobytes".into(),
+        });
+    }
+    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    serde_json::from_slice(&bytes).map_err(|e| bad(path, format!("not JSON: {e}")))
+}
+
+fn activation(path: &Path, word: &Value) -> Result<Option<Activation>> {
+    match word {
+        Value::Null => Ok(None),
+        Value::String(word) => match Activation::parse(word) {
+            Some(activation) => Ok(Some(activation)),
+            None => Err(bad(path, format!("hidden_act `{word}` is not one of quick_gelu, gelu"))),
+        },
+        _ => Err(bad(path, "hidden_act is not a word")),
+    }
+}
+
+fn heads(path: &Path, value: &Value) -> Result<Option<usize>> {
+    match value {
+        Value::Null => Ok(None),
+        value => match value.as_u64().filter(|n| (1..=65_536).contains(n)) {
+            Some(heads) => Ok(Some(heads as usize)),
+            None => Err(bad(path, format!("the number of attention heads is {value}"))),
+        },
+    }
+}
+
+fn triple(path: &Path, json: &Value, key: &str) -> Result<Option<[f32; 3]>> {
+    if json[key].is_null() {
+        return Ok(None);
+    }
+    let numbers: Option<Vec<f32>> =
+        json[key].as_array().and_then(|a| a.iter().map(|v| v.as_f64().map(|x| x as f32)).collect());
+    match numbers.and_then(|n| <[f32; 3]>::try_from(n).ok()) {
+        Some(numbers)
+            if numbers.iter().all(|x| x.is_finite()) && (!key.ends_with("std") || numbers.iter().all(|&x| x > 0.0)) =>
+        {
+            Ok(Some(numbers))
+        }
+        _ => Err(bad(path, format!("`{key}` should be three numbers, it is {}", json[key]))),
+    }
+}
+
+/// `config.json` of transformers: both towers, or the image tower at top level.
+fn hugging_face_config(path: &Path) -> Result<Stated> {
+    let json = json(path)?;
+    let alone = !json["vision_config"].is_object();
+    let vision = if alone { &json } else { &json["vision_config"] };
+    let text = if alone { &Value::Null } else { &json["text_config"] };
+    for tower in [vision, text] {
+        if tower["layer_norm_eps"].as_f64().is_some_and(|eps| (eps - 1e-5).abs() > 1e-9) {
+            return Err(bad(
+                path,
+                format!("layer_norm_eps is {}; flatclip computes with CLIP's 1e-5", tower["layer_norm_eps"]),
+            ));
+        }
+    }
+    let (image, words) = (activation(path, &vision["hidden_act"])?, activation(path, &text["hidden_act"])?);
+    if let (Some(image), Some(words)) = (image, words)
+        && image != words
+    {
+        return Err(bad(path, "the two towers state different activations (hidden_act)"));
+    }
+    Ok(Stated {
+        image_heads: heads(path, &vision["num_attention_heads"])?,
+        text_heads: heads(path, &text["num_attention_heads"])?,
+        // transformers' own default.
+        activation: image.or(words).or(Some(Activation::QuickGelu)),
+        ..Stated::default()
+    })
+}
+
+/// `open_clip_config.json`. Its default activation is GELU.
+fn open_clip(path: &Path) -> Result<Stated> {
+    let json = json(path)?;
+    let (model, pixels) = (&json["model_cfg"], &json["preprocess_cfg"]);
+    let (vision, text) = (&model["vision_cfg"], &model["text_cfg"]);
+    let other = [
+        (&vision["timm_model_name"], "an image tower of timm"),
+        (&text["hf_model_name"], "a text tower of transformers"),
+        (&vision["attentional_pool"], "an attentional pool"),
+    ];
+    if let Some((_, what)) = other.iter().find(|(value, _)| !matches!(value, Value::Null | Value::Bool(false))) {
+        return Err(bad(
+            path,
+            format!("the model has {what}; flatclip computes CLIP's ViT, ModifiedResNet and text transformer"),
+        ));
+    }
+    if text["no_causal_mask"].as_bool() == Some(true) || text["pool_type"].as_str().is_some_and(|p| p != "argmax") {
+        return Err(bad(
+            path,
+            "the text tower is not causal or pools otherwise than at the end token; flatclip does not compute it",
+        ));
+    }
+    let quick = model["quick_gelu"].as_bool().unwrap_or(false);
+    let head_width = vision["head_width"].as_u64().filter(|&w| w > 0);
+    let image_heads = head_width.and_then(|head| Some(vision["width"].as_u64()? / head));
+    Ok(Stated {
+        image_heads: heads(path, &image_heads.map_or(Value::Null, Value::from))?,
+        text_heads: heads(path, &text["heads"])?,
+        activation: Some(if quick { Activation::QuickGelu } else { Activation::Gelu }),
+        mean: triple(path, pixels, "mean")?,
+        std: triple(path, pixels, "std")?,
+    })
+}

@@ -1,0 +1,213 @@
+//! Makes weight files for the tests: other encodings of a checkpoint, and broken ones.
+
+use crate::model::config::{ImageConfig, TextConfig};
+use crate::weights::{Checkpoint, random_of};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+pub(super) fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
+}
+
+pub(super) fn tiny_vit() -> Checkpoint {
+    Checkpoint::open(fixture("golden/models/tiny-vit.openai.safetensors")).unwrap()
+}
+
+/// A model of 100 kB with random weights, where a test writes many files.
+pub(super) fn small() -> Checkpoint {
+    let mut config = tiny_vit().config().clone();
+    config.image = ImageConfig::Vit { width: 64, layers: 2, heads: 1, patch: 8, mlp: 128 };
+    config.text = Some(TextConfig { width: 64, layers: 2, heads: 1, context_length: 8, vocab: 32, mlp: 128 });
+    random_of(&config, 0)
+}
+
+/// Named f32 tensors.
+pub(super) type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+pub(super) fn tensors(checkpoint: &Checkpoint) -> Tensors {
+    checkpoint.names().map(|name| (name.to_owned(), checkpoint.tensor(name).unwrap())).collect()
+}
+
+/// How the numbers are written.
+#[derive(Clone, Copy)]
+pub(super) enum Precision {
+    F32,
+    F16,
+    Bf16,
+}
+
+/// A safetensors file, written by the format's own library.
+pub(super) fn safetensors(tensors: &Tensors, precision: Precision) -> Vec<u8> {
+    let encoded: Vec<(&String, Vec<usize>, Vec<u8>)> = tensors
+        .iter()
+        .map(|(name, (shape, values))| {
+            let bytes = match precision {
+                Precision::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+                Precision::F16 => values.iter().flat_map(|&v| half::f16::from_f32(v).to_le_bytes()).collect(),
+                Precision::Bf16 => values.iter().flat_map(|&v| half::bf16::from_f32(v).to_le_bytes()).collect(),
+            };
+            (name, shape.clone(), bytes)
+        })
+        .collect();
+    let dtype = match precision {
+        Precision::F32 => ::safetensors::Dtype::F32,
+        Precision::F16 => ::safetensors::Dtype::F16,
+        Precision::Bf16 => ::safetensors::Dtype::BF16,
+    };
+    let views = encoded.iter().map(|(name, shape, bytes)| {
+        (name.as_str(), ::safetensors::tensor::TensorView::new(dtype, shape.clone(), bytes).unwrap())
+    });
+    ::safetensors::serialize(views, None).unwrap()
+}
+
+/// The same tensors under Hugging Face's names.
+pub(super) fn hugging_face(tensors: &Tensors) -> Tensors {
+    let mut out = Tensors::new();
+    for (name, (shape, values)) in tensors {
+        let block = name.replace("visual.transformer.resblocks", "vision_model.encoder.layers");
+        let block = block.replace("transformer.resblocks", "text_model.encoder.layers");
+        if let Some((layer, kind)) = block.split_once(".attn.in_proj_") {
+            let part = values.len() / 3;
+            for (i, which) in ["q", "k", "v"].into_iter().enumerate() {
+                let mut shape = shape.clone();
+                shape[0] /= 3;
+                let slice = values[i * part..(i + 1) * part].to_vec();
+                out.insert(format!("{layer}.self_attn.{which}_proj.{kind}"), (shape, slice));
+            }
+            continue;
+        }
+        let (theirs, transposed) = match name.as_str() {
+            "token_embedding.weight" => ("text_model.embeddings.token_embedding.weight".into(), false),
+            "positional_embedding" => ("text_model.embeddings.position_embedding.weight".into(), false),
+            "text_projection" => ("text_projection.weight".into(), true),
+            "visual.proj" => ("visual_projection.weight".into(), true),
+            "visual.conv1.weight" => ("vision_model.embeddings.patch_embedding.weight".into(), false),
+            "visual.class_embedding" => ("vision_model.embeddings.class_embedding".into(), false),
+            "visual.positional_embedding" => ("vision_model.embeddings.position_embedding.weight".into(), false),
+            _ => {
+                let pairs = [
+                    ("visual.ln_pre", "vision_model.pre_layrnorm"),
+                    ("visual.ln_post", "vision_model.post_layernorm"),
+                    ("ln_final", "text_model.final_layer_norm"),
+                    (".ln_1", ".layer_norm1"),
+                    (".ln_2", ".layer_norm2"),
+                    (".attn.out_proj", ".self_attn.out_proj"),
+                    (".mlp.c_fc", ".mlp.fc1"),
+                    (".mlp.c_proj", ".mlp.fc2"),
+                ];
+                (pairs.iter().fold(block, |name, (ours, theirs)| name.replace(ours, theirs)), false)
+            }
+        };
+        let entry = if transposed { transpose(shape, values) } else { (shape.clone(), values.clone()) };
+        out.insert(theirs, entry);
+    }
+    // Old files carry index tables.
+    out.insert("text_model.embeddings.position_ids".into(), (vec![1, 3], vec![0.0, 1.0, 2.0]));
+    out
+}
+
+fn transpose(shape: &[usize], values: &[f32]) -> (Vec<usize>, Vec<f32>) {
+    let (rows, cols) = (shape[0], shape[1]);
+    let mut out = vec![0.0; values.len()];
+    for r in 0..rows {
+        for c in 0..cols {
+            out[c * rows + r] = values[r * cols + c];
+        }
+    }
+    (vec![cols, rows], out)
+}
+
+/// An entry of a forged zip: name, content, deflated or stored.
+pub(super) type ZipEntry = (String, Vec<u8>, bool);
+
+/// A zip archive; `claim` may falsify the unpacked length in the directory.
+pub(super) fn zip(entries: &[ZipEntry], claim: impl Fn(&str, u32) -> u32) -> Vec<u8> {
+    let (mut out, mut directory) = (Vec::new(), Vec::new());
+    for (name, content, deflate) in entries {
+        let header = out.len() as u32;
+        let packed = if *deflate {
+            let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+            encoder.write_all(content).unwrap();
+            encoder.finish().unwrap()
+        } else {
+            content.clone()
+        };
+        let mut fields = Vec::new();
+        fields.extend([20u16, 0, if *deflate { 8 } else { 0 }, 0, 0].iter().flat_map(|n| n.to_le_bytes()));
+        fields.extend(crc32fast::hash(content).to_le_bytes());
+        fields.extend((packed.len() as u32).to_le_bytes());
+        fields.extend(claim(name, content.len() as u32).to_le_bytes());
+        fields.extend((name.len() as u16).to_le_bytes());
+        fields.extend(0u16.to_le_bytes());
+        out.extend(b"PK\x03\x04");
+        out.extend(&fields);
+        out.extend(name.as_bytes());
+        out.extend(packed);
+        directory.extend(b"PK\x01\x02\x14\x00");
+        directory.extend(&fields);
+        directory.extend([0; 10]);
+        directory.extend(header.to_le_bytes());
+        directory.extend(name.as_bytes());
+    }
+    let (offset, count) = (out.len() as u32, entries.len() as u16);
+    out.extend(&directory);
+    out.extend(b"PK\x05\x06\0\0\0\0");
+    out.extend([count, count].iter().flat_map(|n| n.to_le_bytes()));
+    out.extend((directory.len() as u32).to_le_bytes());
+    out.extend(offset.to_le_bytes());
+    out.extend([0, 0]);
+    out
+}
+
+/// A `torch.save` archive of a state dict, as torch writes it; `prefix` before every name, `wrap` as training code does.
+pub(super) fn torch_zip(tensors: &Tensors, prefix: &str, wrap: bool, deflate: bool) -> Vec<u8> {
+    let mut pickle = b"\x80\x02".to_vec();
+    if wrap {
+        pickle.extend(b"}");
+        text(&mut pickle, "state_dict");
+    }
+    pickle.extend(b"ccollections\nOrderedDict\n)R(");
+    let mut entries = Vec::new();
+    for (key, (name, (shape, values))) in tensors.iter().enumerate() {
+        text(&mut pickle, &format!("{prefix}{name}"));
+        pickle.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
+        text(&mut pickle, "storage");
+        pickle.extend(b"ctorch\nFloatStorage\n");
+        text(&mut pickle, &key.to_string());
+        text(&mut pickle, "cpu");
+        int(&mut pickle, values.len());
+        pickle.extend(b"tQK\0(");
+        shape.iter().for_each(|&d| int(&mut pickle, d));
+        pickle.extend(b"t(");
+        for i in 0..shape.len() {
+            int(&mut pickle, shape[i + 1..].iter().product());
+        }
+        pickle.extend(b"t\x89ccollections\nOrderedDict\n)RtR");
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        entries.push((format!("archive/data/{key}"), bytes, deflate));
+    }
+    pickle.extend(b"u");
+    if wrap {
+        pickle.extend(b"s");
+    }
+    pickle.extend(b".");
+    entries.push(("archive/data.pkl".into(), pickle, deflate));
+    zip(&entries, |_, len| len)
+}
+
+fn text(pickle: &mut Vec<u8>, text: &str) {
+    pickle.push(b'X');
+    pickle.extend((text.len() as u32).to_le_bytes());
+    pickle.extend(text.as_bytes());
+}
+
+fn int(pickle: &mut Vec<u8>, n: usize) {
+    pickle.push(b'J');
+    pickle.extend((n as u32).to_le_bytes());
+}
+
+/// A torch archive around a hand-written pickle.
+pub(super) fn torch_zip_of(pickle: &[u8]) -> Vec<u8> {
+    zip(&[("archive/data.pkl".into(), pickle.to_vec(), false)], |_, len| len)
+}

@@ -1,0 +1,195 @@
+//! From a pickle's nodes to values: recognises tensors, parameters, modules and state dicts.
+
+use super::bytes::{Bytes, Dtype, Stored, bad};
+use super::pickle::{Graph, Id, Node};
+use super::torch_file::{TorchTensor, Value};
+use crate::{Error, Result};
+use std::path::Path;
+
+/// How deep modules and dictionaries may nest. CLIP needs eight levels.
+const MAX_DEPTH: usize = 64;
+/// Values in the tree; shared nodes count each time, so that a small pickle cannot become a huge tree.
+const MAX_VALUES: usize = 4_000_000;
+
+/// What a persistent identifier says about a storage.
+pub(super) struct StorageId {
+    pub(super) key: String,
+    pub(super) dtype: Dtype,
+    elements: u64,
+}
+
+impl StorageId {
+    /// `("storage", torch.FloatStorage, key, device, elements)`, with a `None` behind it in the older format.
+    pub(super) fn parse(graph: &Graph, node: &Node) -> Option<Self> {
+        let Node::Persistent(id) = node else { return None };
+        let Node::Tuple(items) = graph.node(*id) else { return None };
+        let [kind, class, key, _device, elements, view @ ..] = items.as_slice() else { return None };
+        if *graph.node(*kind) != Node::Text("storage".into()) || view.iter().any(|&v| *graph.node(v) != Node::None) {
+            return None;
+        }
+        let Node::Global(class) = graph.node(*class) else { return None };
+        let dtype = match class.as_str() {
+            "torch.FloatStorage" => Dtype::F32,
+            "torch.HalfStorage" => Dtype::F16,
+            "torch.BFloat16Storage" => Dtype::Bf16,
+            "torch.DoubleStorage" => Dtype::F64,
+            "torch.LongStorage" => Dtype::I64,
+            "torch.IntStorage" => Dtype::I32,
+            "torch.ShortStorage" => Dtype::I16,
+            "torch.CharStorage" => Dtype::I8,
+            "torch.ByteStorage" | "torch.storage.UntypedStorage" => Dtype::U8,
+            "torch.BoolStorage" => Dtype::Bool,
+            _ => return None,
+        };
+        let Node::Int(elements) = graph.node(*elements) else { return None };
+        Some(Self { key: text(graph.node(*key))?, dtype, elements: u64::try_from(*elements).ok()? })
+    }
+
+    /// The file must hold exactly what the pickle claims.
+    pub(super) fn check(&self, path: &Path, len: u64) -> Result<()> {
+        if self.elements.checked_mul(self.dtype.size() as u64) == Some(len) {
+            return Ok(());
+        }
+        let claim = format!("{} numbers of {}", self.elements, self.dtype.name());
+        Err(bad(path, format!("storage `{}` claims {claim}, the file holds {len} bytes for it", self.key)))
+    }
+}
+
+/// A key as text.
+pub(super) fn text(node: &Node) -> Option<String> {
+    match node {
+        Node::Text(text) => Some(text.clone()),
+        Node::Int(n) => Some(n.to_string()),
+        _ => None,
+    }
+}
+
+/// Builds the tree of one graph.
+pub(super) struct Tree<'a> {
+    path: &'a Path,
+    graph: &'a Graph,
+    find: &'a dyn Fn(&StorageId) -> Result<Bytes>,
+    left: usize,
+}
+
+impl<'a> Tree<'a> {
+    pub(super) fn new(path: &'a Path, graph: &'a Graph, find: &'a dyn Fn(&StorageId) -> Result<Bytes>) -> Self {
+        Self { path, graph, find, left: MAX_VALUES }
+    }
+
+    pub(super) fn root(mut self) -> Result<Value> {
+        self.value(self.graph.root, 0)
+    }
+
+    fn value(&mut self, id: Id, depth: usize) -> Result<Value> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| limit(self.path, "values", MAX_VALUES))?;
+        if depth > MAX_DEPTH {
+            return Err(limit(self.path, "levels of nesting (or an object that contains itself)", MAX_DEPTH));
+        }
+        Ok(match self.graph.node(id) {
+            Node::None | Node::Long(_) | Node::Bytes(_) | Node::Global(_) | Node::Persistent(_) => Value::None,
+            Node::Bool(b) => Value::Bool(*b),
+            Node::Int(n) => Value::Int(*n),
+            Node::Float(x) => Value::Float(*x),
+            Node::Text(text) => Value::Text(text.clone()),
+            Node::List(items) | Node::Tuple(items) => {
+                Value::List(items.iter().map(|&item| self.value(item, depth + 1)).collect::<Result<_>>()?)
+            }
+            Node::Dict(pairs) => Value::Dict(self.entries(pairs, depth)?),
+            Node::Object { callable, args, state } => self.object(*callable, *args, *state, depth)?,
+        })
+    }
+
+    fn entries(&mut self, pairs: &[(Id, Id)], depth: usize) -> Result<Vec<(String, Value)>> {
+        let mut out = Vec::new();
+        for &(key, value) in pairs {
+            // Keys that are neither text nor integers name nothing that a checkpoint needs.
+            if let Some(key) = text(self.graph.node(key)) {
+                out.push((key, self.value(value, depth + 1)?));
+            }
+        }
+        Ok(out)
+    }
+
+    fn object(&mut self, callable: Id, args: Id, state: Option<Id>, depth: usize) -> Result<Value> {
+        let Node::Global(class) = self.graph.node(callable) else { return Ok(Value::None) };
+        let args = match self.graph.node(args) {
+            Node::Tuple(args) => args.as_slice(),
+            _ => &[],
+        };
+        match (class.as_str(), args) {
+            ("torch._utils._rebuild_tensor" | "torch._utils._rebuild_tensor_v2", _) => self.tensor(args),
+            ("torch._utils._rebuild_parameter" | "torch._utils._rebuild_parameter_with_state", [inner, ..]) => {
+                self.value(*inner, depth + 1)
+            }
+            // (function, type, arguments, state): a tensor of a subclass.
+            ("torch._tensor._rebuild_from_type_v2", [function, _, inner, ..]) => {
+                self.object(*function, *inner, None, depth + 1)
+            }
+            _ => self.module(class, state, depth),
+        }
+    }
+
+    fn module(&mut self, class: &str, state: Option<Id>, depth: usize) -> Result<Value> {
+        let state = match state.map(|id| self.graph.node(id)) {
+            Some(Node::Dict(pairs)) => self.entries(pairs, depth)?,
+            _ => Vec::new(),
+        };
+        Ok(Value::Object { class: class.to_owned(), state })
+    }
+
+    /// `(storage, first element, sizes, strides, ..)`.
+    fn tensor(&self, args: &[Id]) -> Result<Value> {
+        let damaged = || bad(self.path, "damaged: a tensor whose storage, size or strides cannot be read");
+        let [storage, first, shape, strides, ..] = args else { return Err(damaged()) };
+        let storage = StorageId::parse(self.graph, self.graph.node(*storage)).ok_or_else(damaged)?;
+        let Node::Int(first) = self.graph.node(*first) else { return Err(damaged()) };
+        let stored = Stored {
+            name: storage.key.clone(),
+            dtype: storage.dtype,
+            shape: self.sizes(*shape).ok_or_else(damaged)?,
+            bytes: (self.find)(&storage)?,
+            first: usize::try_from(*first).map_err(|_| damaged())?,
+            strides: Some(self.sizes(*strides).ok_or_else(damaged)?),
+        };
+        if stored.strides.as_ref().is_some_and(|strides| strides.len() != stored.shape.len()) {
+            return Err(damaged());
+        }
+        Ok(Value::Tensor(TorchTensor(stored)))
+    }
+
+    fn sizes(&self, id: Id) -> Option<Vec<usize>> {
+        let items = match self.graph.node(id) {
+            Node::Tuple(items) | Node::List(items) => items,
+            // `torch.Size((..))`
+            Node::Object { args, .. } => match self.graph.node(*args) {
+                Node::Tuple(args) => return self.sizes_of_first(args),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let size = |id: &Id| match self.graph.node(*id) {
+            Node::Int(n) => usize::try_from(*n).ok(),
+            _ => None,
+        };
+        items.iter().map(size).collect()
+    }
+
+    fn sizes_of_first(&self, args: &[Id]) -> Option<Vec<usize>> {
+        let inner = *args.first()?;
+        // One level only: a `torch.Size` holds a plain tuple.
+        match self.graph.node(inner) {
+            Node::Tuple(_) | Node::List(_) => self.sizes(inner),
+            _ => None,
+        }
+    }
+}
+
+fn limit(path: &Path, what: &str, allowed: usize) -> Error {
+    Error::Limit {
+        what: format!("{}: {what}", path.display()),
+        asked: allowed as u64 + 1,
+        allowed: allowed as u64,
+        hint: "no checkpoint needs that; the file is damaged or hostile".into(),
+    }
+}
