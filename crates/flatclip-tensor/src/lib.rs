@@ -9,6 +9,7 @@ mod math;
 pub mod matrix;
 pub mod ops;
 pub mod pages;
+pub mod pixels;
 mod simd;
 pub mod threads;
 

@@ -1,1 +1,23 @@
-//! Pixels: decode, resize, crop, normalise, augment, views.
+//! Pixels: decode, resize, crop, normalise, augment, views. Byte for byte as PIL and torchvision do it.
+
+pub mod augment;
+pub mod augmix;
+mod decode;
+mod preprocess;
+mod resize;
+pub mod views;
+
+pub use decode::{DecodeOptions, Mode, Source, decode, decode_from};
+pub use preprocess::{CLIP_MEAN, CLIP_STD, ConvertOrder, Normalise, preprocess, preprocess_bytes, preprocess_source};
+pub use resize::{Columns, Crop, Interpolation, Output};
+
+/// A decoded picture: rows of RGB bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// Columns; at least one.
+    pub width: usize,
+    /// Rows; at least one.
+    pub height: usize,
+    /// `height x width x 3` bytes.
+    pub rgb: Vec<u8>,
+}

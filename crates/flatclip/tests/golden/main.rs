@@ -3,9 +3,12 @@
 //! The directory is `FLATCLIP_GOLDEN`, or the copies in `fixtures/golden`. A case whose method has no line in
 //! [`FAMILIES`] is listed as `not covered`; once the method is registered in the library, that is an error.
 
+mod augmix;
 mod case;
 mod clip;
 mod ece;
+mod preprocess;
+mod tokenizer;
 
 use case::{Case, Report};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -21,6 +24,12 @@ const FAMILIES: &[(&str, Check)] = &[
     ("clip-logits", clip::run),
     ("clip-text", clip::run),
     ("ece", ece::run),
+    ("tokenizer", tokenizer::run),
+    ("preprocess-clip", preprocess::clip),
+    ("preprocess-rrc", preprocess::crops),
+    ("preprocess-jpegdecode", preprocess::jpeg),
+    ("augmix-ops", augmix::operations),
+    ("augmix-mix", augmix::mixing),
 ];
 
 fn main() {

@@ -1,0 +1,280 @@
+//! PIL's resampler, byte for byte: two passes of fixed-point weights, horizontal first, bytes in between.
+//!
+//! A picture is kept as columns (see [`Columns`]), so both passes are weighted sums of contiguous bytes. That layout is
+//! made once per picture and shared by all its views; a crop is an offset, not a copy.
+
+use crate::{Error, Result};
+use flatclip_tensor::pixels::{WEIGHT_BITS, blend_rows, transpose};
+
+/// How pixels between pixels are made. Down-scaling widens the filter (it is antialiased), as in PIL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Interpolation {
+    /// Triangle filter.
+    Bilinear,
+    /// Cubic filter with a = -0.5.
+    Bicubic,
+}
+
+impl Interpolation {
+    fn support(self) -> f64 {
+        match self {
+            Self::Bilinear => 1.0,
+            Self::Bicubic => 2.0,
+        }
+    }
+
+    fn weight(self, x: f64) -> f64 {
+        const A: f64 = -0.5;
+        let x = x.abs();
+        match self {
+            Self::Bilinear if x < 1.0 => 1.0 - x,
+            Self::Bicubic if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+            Self::Bicubic if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
+            _ => 0.0,
+        }
+    }
+}
+
+/// A rectangle of pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Crop {
+    /// First row.
+    pub top: usize,
+    /// First column.
+    pub left: usize,
+    /// Rows.
+    pub height: usize,
+    /// Columns.
+    pub width: usize,
+}
+
+impl Crop {
+    /// All of a `width x height` picture.
+    pub fn whole(width: usize, height: usize) -> Self {
+        Self { top: 0, left: 0, height, width }
+    }
+
+    fn check(&self, width: usize, height: usize) -> Result<()> {
+        let fits =
+            |start: usize, len: usize, limit: usize| len > 0 && start.checked_add(len).is_some_and(|end| end <= limit);
+        if fits(self.left, self.width, width) && fits(self.top, self.height, height) {
+            return Ok(());
+        }
+        Err(Error::config("crop", format!("expected a part of a {width} x {height} picture, found {self:?}")))
+    }
+}
+
+/// What a resize makes: a picture of `width x height`, of which only `window` is computed.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// Columns of the whole result.
+    pub width: usize,
+    /// Rows of the whole result.
+    pub height: usize,
+    /// The part that is wanted.
+    pub window: Crop,
+}
+
+impl Output {
+    /// All of a `width x height` result.
+    pub fn whole(width: usize, height: usize) -> Self {
+        Self { width, height, window: Crop::whole(width, height) }
+    }
+}
+
+/// A picture as planes of columns: byte `x * height + y` of a channel's plane is pixel (x, y).
+#[derive(Clone, Debug)]
+pub struct Columns {
+    width: usize,
+    height: usize,
+    planes: Vec<Vec<u8>>,
+}
+
+impl Columns {
+    /// From rows of interleaved samples.
+    ///
+    /// # Panics
+    /// If `samples` is not `width x height x channels` bytes.
+    pub fn new(samples: &[u8], channels: usize, width: usize, height: usize) -> Self {
+        assert_eq!(samples.len(), width * height * channels, "samples of a {width} x {height} x {channels} picture");
+        let mut rows = vec![0; width * height];
+        let planes = (0..channels).map(|channel| {
+            for (value, pixel) in rows.iter_mut().zip(samples.chunks_exact(channels)) {
+                *value = pixel[channel];
+            }
+            let mut plane = vec![0; width * height];
+            transpose(&mut plane, height, &rows, width, height, width);
+            plane
+        });
+        Self { width, height, planes: planes.collect() }
+    }
+
+    /// Columns of the picture.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Rows of the picture.
+    pub fn height(&self) -> usize {
+        self.height
+    }
+
+    /// Scales `crop` to `output`: planes of rows, `[channels, window.height, window.width]`.
+    pub fn resize(&self, crop: Crop, output: Output, interpolation: Interpolation) -> Result<Vec<u8>> {
+        crop.check(self.width, self.height)?;
+        let window = output.window;
+        window.check(output.width, output.height)?;
+        let across = Taps::new(crop.width, output.width, window.left, window.width, interpolation);
+        let down = Taps::new(crop.height, output.height, window.top, window.height, interpolation);
+        // Only the rows that the vertical pass reads go through the horizontal one.
+        let (first, end) = down.span();
+        let rows = end - first;
+        let (wide, high) = (window.width, window.height);
+        let mut out = vec![0; self.planes.len() * wide * high];
+        let mut columns = vec![0; if across.is_identity { 0 } else { wide * rows }];
+        let mut middle = vec![0; wide * rows];
+        for (plane, out) in self.planes.iter().zip(out.chunks_exact_mut(wide * high)) {
+            let source = &plane[crop.left * self.height + crop.top + first..];
+            if across.is_identity {
+                transpose(&mut middle, wide, &source[window.left * self.height..], self.height, wide, rows);
+            } else {
+                for (x, column) in columns.chunks_exact_mut(rows).enumerate() {
+                    let (start, weights) = across.of(x);
+                    blend_rows(column, &source[start * self.height..], self.height, weights);
+                }
+                transpose(&mut middle, wide, &columns, rows, wide, rows);
+            }
+            if down.is_identity {
+                out.copy_from_slice(&middle);
+                continue;
+            }
+            for (y, row) in out.chunks_exact_mut(wide).enumerate() {
+                let (start, weights) = down.of(y);
+                blend_rows(row, &middle[(start - first) * wide..], wide, weights);
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Which inputs make an output of one axis, and with what weights.
+struct Taps {
+    /// First input of each output, and where its weights are.
+    starts: Vec<(usize, std::ops::Range<usize>)>,
+    weights: Vec<i32>,
+    is_identity: bool,
+}
+
+impl Taps {
+    fn new(input: usize, output: usize, first: usize, count: usize, filter: Interpolation) -> Self {
+        let scale = input as f64 / output as f64;
+        let stretch = scale.max(1.0);
+        let support = filter.support() * stretch;
+        let per_unit = 1.0 / stretch;
+        let mut taps = Self { starts: Vec::with_capacity(count), weights: Vec::new(), is_identity: input == output };
+        let mut exact = Vec::new();
+        for place in first..first + count {
+            let centre = (place as f64 + 0.5) * scale;
+            // Casts truncate towards zero and saturate, which is also the clamp to the first pixel.
+            let start = (centre - support + 0.5) as usize;
+            let end = ((centre + support + 0.5) as usize).min(input);
+            exact.clear();
+            exact.extend((start..end).map(|i| filter.weight((i as f64 - centre + 0.5) * per_unit)));
+            let sum: f64 = exact.iter().sum();
+            let from = taps.weights.len();
+            taps.weights.extend(exact.iter().map(|&w| fixed_point(if sum == 0.0 { w } else { w / sum })));
+            taps.starts.push((start, from..taps.weights.len()));
+        }
+        taps
+    }
+
+    fn of(&self, output: usize) -> (usize, &[i32]) {
+        let (start, weights) = &self.starts[output];
+        (*start, &self.weights[weights.clone()])
+    }
+
+    /// The inputs that any output reads, first and end.
+    fn span(&self) -> (usize, usize) {
+        let first = self.starts.iter().map(|(start, _)| *start).min().unwrap_or(0);
+        let end = self.starts.iter().map(|(start, weights)| start + weights.len()).max().unwrap_or(0);
+        (first, end)
+    }
+}
+
+/// Round half away from zero.
+fn fixed_point(weight: f64) -> i32 {
+    let scaled = weight * f64::from(1 << WEIGHT_BITS);
+    (if weight < 0.0 { scaled - 0.5 } else { scaled + 0.5 }) as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(n: usize) -> Vec<u8> {
+        let mut stream = crate::rng::Stream::new(5, &["noise"]);
+        (0..n).map(|_| stream.bits() as u8).collect()
+    }
+
+    /// The same formula, pixel by pixel, without any layout.
+    fn oracle(rgb: &[u8], width: usize, crop: Crop, out: (usize, usize), filter: Interpolation) -> Vec<u8> {
+        let across = Taps::new(crop.width, out.0, 0, out.0, filter);
+        let down = Taps::new(crop.height, out.1, 0, out.1, filter);
+        let clip = |sum: i64| ((sum + (1 << 21)) >> 22).clamp(0, 255);
+        let mut result = Vec::new();
+        for c in 0..3 {
+            let row = |y: usize, x: usize| {
+                let (start, weights) = across.of(x);
+                let pixel = |k: usize| i64::from(rgb[((crop.top + y) * width + crop.left + start + k) * 3 + c]);
+                clip(weights.iter().enumerate().map(|(k, &w)| pixel(k) * i64::from(w)).sum())
+            };
+            for (y, x) in (0..out.1).flat_map(|y| (0..out.0).map(move |x| (y, x))) {
+                let (start, weights) = down.of(y);
+                result
+                    .push(clip(weights.iter().enumerate().map(|(k, &w)| row(start + k, x) * i64::from(w)).sum()) as u8);
+            }
+        }
+        result
+    }
+
+    #[test]
+    fn passes_equal_the_formula_up_down_and_unchanged() {
+        let (width, height) = (53, 41);
+        let rgb = noise(width * height * 3);
+        let columns = Columns::new(&rgb, 3, width, height);
+        let crop = Crop { top: 3, left: 7, height: 30, width: 40 };
+        for filter in [Interpolation::Bilinear, Interpolation::Bicubic] {
+            for out in [(16, 16), (40, 30), (40, 12), (64, 30), (90, 70), (1, 1)] {
+                let found = columns.resize(crop, Output::whole(out.0, out.1), filter).unwrap();
+                assert_eq!(found, oracle(&rgb, width, crop, out, filter), "{filter:?} {out:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_is_a_part_of_the_whole_result() {
+        let rgb = noise(60 * 50 * 3);
+        let columns = Columns::new(&rgb, 3, 60, 50);
+        let whole = columns.resize(Crop::whole(60, 50), Output::whole(33, 22), Interpolation::Bicubic).unwrap();
+        let window = Crop { top: 4, left: 6, height: 9, width: 11 };
+        let output = Output { width: 33, height: 22, window };
+        let part = columns.resize(Crop::whole(60, 50), output, Interpolation::Bicubic).unwrap();
+        for c in 0..3 {
+            for (y, x) in (0..9).flat_map(|y| (0..11).map(move |x| (y, x))) {
+                assert_eq!(part[(c * 9 + y) * 11 + x], whole[(c * 22 + y + 4) * 33 + x + 6]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_crop_outside_is_an_error() {
+        let columns = Columns::new(&[0; 12], 3, 2, 2);
+        for crop in [Crop { top: 0, left: 1, height: 2, width: 2 }, Crop { top: 0, left: 0, height: 0, width: 2 }] {
+            assert_eq!(
+                columns.resize(crop, Output::whole(4, 4), Interpolation::Bilinear).unwrap_err().code(),
+                "config"
+            );
+        }
+    }
+}

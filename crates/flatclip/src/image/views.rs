@@ -1,0 +1,254 @@
+//! The views of a test picture: view 0 is the picture itself, the others are random crops, flipped at random, and mixed
+//! by AugMix if asked for. Every view draws from its own stream, so a view is the same in any order and on any thread.
+
+use super::augment::{CropRange, flip};
+use super::augmix::Mix;
+use super::{Columns, Crop, Interpolation, Normalise, Output, Picture, preprocess};
+use crate::rng::Stream;
+use crate::{Error, Result};
+use rayon::prelude::*;
+
+/// What the views 1.. are. The published code bases differ in it, which moves results; it is part of a run's record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ViewPolicy {
+    /// Random crop and flip.
+    #[default]
+    CropFlip,
+    /// Random crop and flip, then AugMix.
+    #[serde(rename = "augmix")]
+    AugMix,
+    /// Every view is the picture itself.
+    Identity,
+}
+
+impl ViewPolicy {
+    /// The name on the command line and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CropFlip => "crop-flip",
+            Self::AugMix => "augmix",
+            Self::Identity => "identity",
+        }
+    }
+}
+
+impl std::str::FromStr for ViewPolicy {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let found = [Self::CropFlip, Self::AugMix, Self::Identity].into_iter().find(|p| p.name() == name);
+        found.ok_or_else(|| {
+            Error::config("views.policy", format!("expected crop-flip, augmix or identity, found {name:?}"))
+        })
+    }
+}
+
+/// How views are made. The defaults are TPT's.
+#[derive(Clone, Debug)]
+pub struct ViewOptions {
+    /// What views 1.. are.
+    pub policy: ViewPolicy,
+    /// Views, view 0 included.
+    pub count: usize,
+    /// Rows and columns of a view.
+    pub size: usize,
+    /// Range of the random crops.
+    pub range: CropRange,
+    /// Chance of a flip.
+    pub flip: f64,
+    /// Interpolation of views 1.. .
+    pub interpolation: Interpolation,
+    /// Interpolation of view 0.
+    pub first_interpolation: Interpolation,
+    /// Whether view 0 is the picture itself; training takes a random view there, too.
+    pub first_is_plain: bool,
+    /// Severity of AugMix, 1 to 10.
+    pub severity: f64,
+    /// Numbers that normalise a channel.
+    pub normalise: Normalise,
+}
+
+impl Default for ViewOptions {
+    fn default() -> Self {
+        Self {
+            policy: ViewPolicy::CropFlip,
+            count: 64,
+            size: 224,
+            range: CropRange::default(),
+            flip: 0.5,
+            interpolation: Interpolation::Bilinear,
+            first_interpolation: Interpolation::Bicubic,
+            first_is_plain: true,
+            severity: 1.0,
+            normalise: Normalise::default(),
+        }
+    }
+}
+
+impl ViewOptions {
+    /// One random crop and flip, bicubic: what CoOp, CoCoOp, MaPLe and Tip-Adapter train on.
+    pub fn training(size: usize) -> Self {
+        Self { count: 1, size, interpolation: Interpolation::Bicubic, first_is_plain: false, ..Self::default() }
+    }
+}
+
+/// Whose views: the keys of the random streams.
+#[derive(Clone, Copy, Debug)]
+pub struct ViewKey<'a> {
+    /// The run's seed.
+    pub seed: u64,
+    /// The data set.
+    pub dataset: &'a str,
+    /// The sample's id; training adds the epoch to it.
+    pub sample: &'a str,
+}
+
+/// What was drawn for a view.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Draw {
+    /// The part of the picture; `None` for the picture itself (shorter side to size, centre).
+    pub crop: Option<Crop>,
+    /// Mirrored left to right.
+    pub flip: bool,
+    /// AugMix, if any.
+    pub mix: Option<Mix>,
+}
+
+/// The draws of view `index` of a `width x height` picture.
+pub fn draw_view(width: usize, height: usize, options: &ViewOptions, key: ViewKey<'_>, index: usize) -> Draw {
+    if options.policy == ViewPolicy::Identity || (index == 0 && options.first_is_plain) {
+        return Draw { crop: None, flip: false, mix: None };
+    }
+    let mut stream = Stream::new(key.seed, &["views", key.dataset, key.sample, &index.to_string()]);
+    let crop = options.range.draw(width, height, &mut stream);
+    let flip = stream.unit() < options.flip;
+    let mix = (options.policy == ViewPolicy::AugMix).then(|| Mix::draw(options.severity, &mut stream));
+    Draw { crop: Some(crop), flip, mix }
+}
+
+/// All views, `[count, 3, size, size]`, normalised.
+pub fn make_views(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<f32>> {
+    let len = check(options)?;
+    let columns = Columns::new(&picture.rgb, 3, picture.width, picture.height);
+    let mut out = vec![0.0; options.count * len];
+    out.par_chunks_exact_mut(len).enumerate().try_for_each(|(index, out)| {
+        let draw = draw_view(picture.width, picture.height, options, key, index);
+        render(&columns, &draw, options, out)
+    })?;
+    Ok(out)
+}
+
+/// Views for people: `[count]` pictures of `size x size` RGB bytes, not normalised. AugMix shows its mixed bytes.
+pub fn thumbnails(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<Picture>> {
+    let plain = ViewOptions { normalise: Normalise::new([0.0; 3], [1.0; 3]), ..options.clone() };
+    let len = check(&plain)?;
+    let values = make_views(picture, &plain, key)?;
+    let pixels = len / 3;
+    let byte = |v: f32| (v * 255.0).round().clamp(0.0, 255.0) as u8;
+    let interleave = |view: &[f32]| (0..pixels).flat_map(|i| [0, 1, 2].map(|c| byte(view[c * pixels + i]))).collect();
+    let picture = |view: &[f32]| Picture { width: options.size, height: options.size, rgb: interleave(view) };
+    Ok(values.chunks_exact(len).map(picture).collect())
+}
+
+fn check(options: &ViewOptions) -> Result<usize> {
+    let range = options.range;
+    let rising = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();
+    if options.size == 0 || options.count == 0 {
+        return Err(Error::config(
+            "views",
+            format!("expected at least 1, found {} of size {}", options.count, options.size),
+        ));
+    }
+    if !rising(range.scale) || range.scale.1 > 1.0 || !rising(range.ratio) {
+        let expected = "expected 0 < low <= high for scale (high <= 1) and ratio";
+        return Err(Error::config("views.range", format!("{expected}, found {range:?}")));
+    }
+    Ok(3 * options.size * options.size)
+}
+
+/// One view into its place of the tower's input.
+fn render(columns: &Columns, draw: &Draw, options: &ViewOptions, out: &mut [f32]) -> Result<()> {
+    let size = options.size;
+    let mut bytes = match draw.crop {
+        Some(crop) => columns.resize(crop, Output::whole(size, size), options.interpolation)?,
+        None => preprocess::centre(columns, size, options.first_interpolation)?,
+    };
+    match &draw.mix {
+        Some(mix) => {
+            if draw.flip {
+                flip(&mut bytes, size);
+            }
+            mix.apply(&bytes, size, &options.normalise, out);
+        }
+        None => options.normalise.planes(out, &bytes, size, draw.flip),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture() -> Picture {
+        let mut stream = Stream::new(9, &["picture"]);
+        Picture { width: 61, height: 47, rgb: (0..61 * 47 * 3).map(|_| stream.bits() as u8).collect() }
+    }
+
+    const KEY: ViewKey<'_> = ViewKey { seed: 3, dataset: "d", sample: "s" };
+
+    #[test]
+    fn view_zero_is_the_plain_picture_and_the_others_differ() {
+        for policy in [ViewPolicy::CropFlip, ViewPolicy::AugMix] {
+            let options = ViewOptions { policy, count: 5, size: 24, ..Default::default() };
+            let views = make_views(&picture(), &options, KEY).unwrap();
+            let views: Vec<&[f32]> = views.chunks_exact(3 * 24 * 24).collect();
+            assert_eq!(views[0], crate::image::preprocess(&picture(), 24).unwrap());
+            assert!((1..5).all(|v| views[v] != views[v - 1]));
+        }
+    }
+
+    #[test]
+    fn a_view_does_not_depend_on_threads_or_on_how_many_there_are() {
+        let options = ViewOptions { policy: ViewPolicy::AugMix, count: 9, size: 16, ..Default::default() };
+        let run = |threads: usize, count: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| make_views(&picture(), &ViewOptions { count, ..options.clone() }, KEY).unwrap())
+        };
+        let all = run(1, 9);
+        assert_eq!(all, run(3, 9));
+        assert_eq!(all[..4 * 768], run(2, 4));
+    }
+
+    #[test]
+    fn keys_change_the_draws() {
+        let options = ViewOptions::default();
+        let draw = |key| draw_view(61, 47, &options, key, 1);
+        assert_eq!(draw(KEY), draw(KEY));
+        assert_ne!(draw(KEY), draw(ViewKey { seed: 4, ..KEY }));
+        assert_ne!(draw(KEY), draw(ViewKey { sample: "t", ..KEY }));
+        assert_ne!(draw(KEY), draw(ViewKey { dataset: "e", ..KEY }));
+    }
+
+    #[test]
+    fn thumbnails_show_the_bytes_that_were_normalised() {
+        let options = ViewOptions { count: 2, size: 20, ..Default::default() };
+        let shown = thumbnails(&picture(), &options, KEY).unwrap();
+        let bytes = crate::image::preprocess_bytes(&picture(), 20).unwrap();
+        let planes: Vec<u8> = (0..3).flat_map(|c| shown[0].rgb.iter().skip(c).step_by(3).copied()).collect();
+        assert_eq!(planes, bytes);
+    }
+
+    #[test]
+    fn a_view_is_at_home_in_training() {
+        let options = ViewOptions::training(20);
+        assert!(draw_view(61, 47, &options, KEY, 0).crop.is_some());
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        let bad = ViewOptions { range: CropRange { scale: (0.5, 0.1), ..Default::default() }, ..Default::default() };
+        assert!(make_views(&picture(), &bad, KEY).unwrap_err().to_string().contains("views.range"));
+        assert!(make_views(&picture(), &ViewOptions { count: 0, ..Default::default() }, KEY).is_err());
+    }
+}
