@@ -1,3 +1,30 @@
-//! Runs of prompt x adapter x data set, metrics, caches.
+//! Runs of prompt x adapter x data set: pipeline, records, metrics, caches, shards.
+//!
+//! A run is a stream of samples in a planned order ([`Plan`]). Each sample becomes one [`Record`]; everything else (summary,
+//! tables, comparisons, merges) is computed from the records. Records do not depend on threads, batches, the cache,
+//! shards or interruptions.
 
+pub mod cache;
+mod encoder;
+mod log;
+mod merge;
 pub mod metrics;
+mod pipeline;
+mod plan;
+mod record;
+mod run;
+mod run_dir;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod timing;
+
+pub use encoder::Encoder;
+pub use log::{PredictionLog, read_log};
+pub use merge::merge;
+pub use plan::{Plan, Shard};
+pub use record::{AnswerRecord, Record};
+pub use run::{Evaluation, Progress};
+pub use run_dir::{CONFIG, PREDICTIONS, PROVENANCE, Provenance, RunConfig, RunDir, SUMMARY, TIMING, ViewConfig};
+pub use summary::Summary;
+pub use timing::{SampleTime, Timing, memory};

@@ -1,0 +1,222 @@
+//! Image features of all views of a data set, on disk.
+
+use super::segment::{self, Location};
+use crate::data::Sample;
+use crate::{Error, Result, files};
+use flatclip_tensor::Matrix;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Unit-norm features of all views and the norms they had.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ViewFeatures {
+    /// `[views, width]`, row 0 is the original.
+    pub unit: Matrix,
+    /// One per view.
+    pub norms: Vec<f32>,
+}
+
+/// What decides the features of a sample, beside the picture itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeatureKey {
+    /// Fingerprint of the weights.
+    pub weights: String,
+    /// Name of the data set.
+    pub dataset: String,
+    /// Which part of it.
+    pub split: String,
+    /// Augmentation, number of views, size, interpolation.
+    pub views: String,
+    /// Seed of the views.
+    pub seed: u64,
+    /// Precision and instruction path of the tower.
+    pub precision: String,
+    /// Version of the decoder and of the view code.
+    pub pixels: String,
+}
+
+impl FeatureKey {
+    fn id(&self) -> Result<String> {
+        let json = serde_json::to_vec(self).map_err(|e| Error::config("cache", e.to_string()))?;
+        Ok(Sha256::digest(json).iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The key of a cache folder; `None` if it has none (yet).
+    pub(super) fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join("key.json");
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io(&path)(e)),
+        }
+    }
+}
+
+/// The kept features of one key. Several processes may use one folder: each appends to a segment of its own.
+#[derive(Debug)]
+pub struct FeatureCache {
+    folder: PathBuf,
+    segments: Vec<Mutex<File>>,
+    index: BTreeMap<String, (usize, Location)>,
+    /// The segment of this process, begun with the first entry.
+    writer: Mutex<Option<File>>,
+}
+
+impl FeatureCache {
+    /// Opens (or begins) what is kept for a key below the cache folder.
+    pub fn open(root: &Path, key: &FeatureKey) -> Result<Self> {
+        let folder = root.join("features").join(key.id()?);
+        std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+        if FeatureKey::read(&folder)?.is_none() {
+            let json = serde_json::to_vec_pretty(key).map_err(|e| Error::config("cache", e.to_string()))?;
+            files::write_atomic(&folder.join("key.json"), &json)?;
+        }
+        let mut cache = Self { folder, segments: Vec::new(), index: BTreeMap::new(), writer: Mutex::new(None) };
+        for path in segment::files(&cache.folder)? {
+            let number = cache.segments.len();
+            segment::scan(&path, |id, location| {
+                cache.index.insert(id, (number, location));
+            })?;
+            cache.segments.push(Mutex::new(File::open(&path).map_err(Error::io(&path))?));
+        }
+        Ok(cache)
+    }
+
+    /// How many samples were there when it was opened.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether nothing was there when it was opened.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// The features of a sample whose picture has not changed. A damaged entry counts as absent.
+    pub fn get(&self, sample: &Sample) -> Option<ViewFeatures> {
+        let (segment, location) = self.index.get(&sample.id)?;
+        if sample.stamp().ok()? != location.stamp {
+            return None;
+        }
+        // `size` was checked against the file's length when it was scanned.
+        let mut bytes = vec![0; location.size];
+        let mut file = self.segments[*segment].lock().unwrap_or_else(PoisonError::into_inner);
+        file.seek(SeekFrom::Start(location.offset)).ok()?;
+        file.read_exact(&mut bytes).ok()?;
+        drop(file);
+        segment::decode(&bytes)
+    }
+
+    /// Keeps the features of a sample for later runs.
+    pub fn put(&self, sample: &Sample, features: &ViewFeatures) -> Result<()> {
+        let bytes = segment::encode(&sample.id, &sample.stamp()?, features);
+        let mut slot = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = match &mut *slot {
+            Some(writer) => writer,
+            none => none.insert(segment::create(&self.folder)?),
+        };
+        // One write per entry: a process that dies tears at most the last one.
+        writer.write_all(&bytes).map_err(Error::io(&self.folder))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{list, remove, remove_all};
+    use super::*;
+    use crate::data::Source;
+
+    fn key(seed: u64) -> FeatureKey {
+        FeatureKey {
+            weights: "w".into(),
+            dataset: "toy".into(),
+            split: "test".into(),
+            views: "crop-flip-4".into(),
+            seed,
+            precision: "f32".into(),
+            pixels: "1".into(),
+        }
+    }
+
+    fn sample(dir: &Path, id: &str) -> Sample {
+        let path = dir.join(id);
+        if !path.exists() {
+            std::fs::write(&path, id).unwrap();
+        }
+        Sample { id: id.into(), label: 0, source: Source::File(path) }
+    }
+
+    fn features(start: f32) -> ViewFeatures {
+        let data: Vec<f32> = (0..6).map(|i| start + i as f32 / 7.0).collect();
+        ViewFeatures { unit: Matrix::from_vec(2, 3, data), norms: vec![start, f32::MIN_POSITIVE] }
+    }
+
+    #[test]
+    fn features_come_back_to_the_bit_also_from_two_writers() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) =
+            (FeatureCache::open(dir.path(), &key(0)).unwrap(), FeatureCache::open(dir.path(), &key(0)).unwrap());
+        one.put(&sample(dir.path(), "a"), &features(1.0)).unwrap();
+        two.put(&sample(dir.path(), "b"), &features(2.0)).unwrap();
+        one.put(&sample(dir.path(), "c"), &features(3.0)).unwrap();
+        let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
+        for (id, start) in [("a", 1.0), ("b", 2.0), ("c", 3.0)] {
+            assert_eq!(cache.get(&sample(dir.path(), id)), Some(features(start)));
+        }
+        assert!(FeatureCache::open(dir.path(), &key(1)).unwrap().is_empty(), "another seed is another key");
+    }
+
+    #[test]
+    fn changed_pictures_torn_tails_and_flipped_bits_count_as_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
+        for id in ["a", "b"] {
+            cache.put(&sample(dir.path(), id), &features(1.0)).unwrap();
+        }
+        let file = segment::files(&cache.folder).unwrap().remove(0);
+        let bytes = std::fs::read(&file).unwrap();
+        let reopen = || FeatureCache::open(dir.path(), &key(0)).unwrap();
+        for cut in 0..bytes.len() {
+            std::fs::write(&file, &bytes[..cut]).unwrap();
+            assert_eq!(reopen().len(), cut / (bytes.len() / 2), "cut at {cut}");
+        }
+        let mut flipped = bytes.clone();
+        flipped[40] ^= 1;
+        std::fs::write(&file, &flipped).unwrap();
+        assert_eq!(reopen().get(&sample(dir.path(), "a")), None);
+        assert!(reopen().get(&sample(dir.path(), "b")).is_some());
+        std::fs::write(dir.path().join("b"), "changed picture").unwrap();
+        assert_eq!(reopen().get(&sample(dir.path(), "b")), None);
+    }
+
+    #[test]
+    fn a_header_that_claims_too_much_allocates_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
+        let mut bytes = segment::encode("a", "s", &features(1.0));
+        bytes[12..20].fill(0xff);
+        std::fs::write(cache.folder.join("views-x.seg"), &bytes).unwrap();
+        assert!(FeatureCache::open(dir.path(), &key(0)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn entries_are_listed_with_their_size_and_removed_by_id() {
+        let dir = tempfile::tempdir().unwrap();
+        for seed in 0..2 {
+            let cache = FeatureCache::open(dir.path(), &key(seed)).unwrap();
+            cache.put(&sample(dir.path(), "a"), &features(1.0)).unwrap();
+        }
+        let entries = list(dir.path()).unwrap();
+        assert_eq!(entries.len(), 2);
+        assert!(entries[0].bytes > 48 && entries[0].samples == 1);
+        assert!(remove(dir.path(), "").unwrap_err().to_string().contains("2 entries"));
+        assert_eq!(remove(dir.path(), &entries[0].id).unwrap(), entries[0].bytes);
+        assert_eq!(remove_all(dir.path()).unwrap(), entries[1].bytes);
+        assert!(list(dir.path()).unwrap().is_empty());
+    }
+}

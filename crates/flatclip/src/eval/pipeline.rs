@@ -1,0 +1,118 @@
+//! Loading beside encoding: one thread decodes pictures and makes views while the caller encodes and adapts. A bounded
+//! channel between them keeps memory flat, however long the data set.
+
+use super::cache::{FeatureCache, ViewFeatures};
+use super::encoder::Encoder;
+use crate::data::{Dataset, Sample};
+use crate::{Error, Result};
+use rayon::prelude::*;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Samples that wait between the loader and the encoder. With 64 views of 224 pixels one is 38 MB.
+const WAITING: usize = 2;
+/// Samples that are decoded at the same time.
+const DECODED_TOGETHER: usize = 4;
+/// Views that make a full batch for the tower.
+const BATCH_VIEWS: usize = 64;
+/// Samples in a batch at most.
+const BATCH_SAMPLES: usize = 64;
+
+/// A sample on its way, with the place it has in the stream.
+pub(super) struct Loaded<'a> {
+    pub position: usize,
+    pub sample: &'a Sample,
+    pub content: Result<Content>,
+    /// Time spent on decoding, views and cache look-up.
+    pub load_time: Duration,
+}
+
+/// What the loader found.
+pub(super) struct Content {
+    /// From the cache.
+    pub features: Option<ViewFeatures>,
+    /// Made now: when there were no features, or when the adapter wants pixels.
+    pub pixels: Option<Vec<f32>>,
+}
+
+/// What the loader works on.
+#[derive(Clone, Copy)]
+pub(super) struct Loader<'a> {
+    pub dataset: &'a Dataset,
+    pub order: &'a [usize],
+    pub encoder: &'a dyn Encoder,
+    pub cache: Option<&'a FeatureCache>,
+    pub wants_pixels: bool,
+}
+
+impl<'a> Loader<'a> {
+    /// Loads `positions` in order on a thread of its own and gives `consume` batches of them, in order.
+    pub(super) fn run(self, positions: &[usize], mut consume: impl FnMut(Vec<Loaded<'a>>) -> Result<()>) -> Result<()> {
+        std::thread::scope(|scope| {
+            let (sender, receiver) = sync_channel(WAITING);
+            scope.spawn(move || self.produce(positions, &sender));
+            let mut next = None;
+            loop {
+                let batch = collect(&receiver, self.encoder.views(), &mut next);
+                if batch.is_empty() {
+                    return Ok(());
+                }
+                // An error drops the receiver, which ends the loader.
+                consume(batch)?;
+            }
+        })
+    }
+
+    fn produce(self, positions: &[usize], sender: &SyncSender<Loaded<'a>>) {
+        for group in positions.chunks(DECODED_TOGETHER.min(rayon::current_num_threads()).max(1)) {
+            let loaded: Vec<Loaded<'a>> = group.par_iter().map(|&position| self.load(position)).collect();
+            for item in loaded {
+                if sender.send(item).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn load(self, position: usize) -> Loaded<'a> {
+        let start = Instant::now();
+        let sample = &self.dataset.samples[self.order[position]];
+        let features = self.cache.and_then(|cache| cache.get(sample)).filter(|f| f.unit.rows() == self.encoder.views());
+        let pixels = if features.is_none() || self.wants_pixels {
+            self.encoder.pixels(&self.dataset.name, sample).map(Some).map_err(|error| name_sample(error, sample))
+        } else {
+            Ok(None)
+        };
+        let content = pixels.map(|pixels| Content { features, pixels });
+        Loaded { position, sample, content, load_time: start.elapsed() }
+    }
+}
+
+/// A picture's error must name the picture.
+fn name_sample(error: Error, sample: &Sample) -> Error {
+    match error {
+        Error::Image { path, reason } if path.as_os_str().is_empty() => {
+            Error::Image { path: sample.path().to_path_buf(), reason }
+        }
+        other => other,
+    }
+}
+
+/// Waits for one sample, then takes what fits into a batch: many single views, or one sample with many.
+fn collect<'a>(receiver: &Receiver<Loaded<'a>>, views: usize, next: &mut Option<Loaded<'a>>) -> Vec<Loaded<'a>> {
+    let (mut batch, mut fresh_views) = (Vec::new(), 0);
+    while batch.len() < BATCH_SAMPLES {
+        let Some(item) = next.take().or_else(|| receiver.recv().ok()) else { break };
+        let new = if item.content.as_ref().is_ok_and(|content| content.pixels.is_some()) { views } else { 0 };
+        if fresh_views > 0 && fresh_views + new > BATCH_VIEWS {
+            *next = Some(item);
+            break;
+        }
+        fresh_views += new;
+        batch.push(item);
+        if fresh_views >= BATCH_VIEWS {
+            break;
+        }
+    }
+    batch
+}

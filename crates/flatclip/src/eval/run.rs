@@ -1,0 +1,276 @@
+//! One run: prompt x adapter x data set, from samples to records.
+
+use super::cache::{FeatureCache, ViewFeatures};
+use super::encoder::Encoder;
+use super::log::PredictionLog;
+use super::pipeline::{Content, Loaded, Loader};
+use super::plan::{Plan, Shard};
+use super::record::Record;
+use super::timing::{SampleTime, Timing, memory, seconds};
+use crate::data::{Dataset, Sample};
+use crate::methods::{self, Adapter, Kind, Task};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use rayon::prelude::*;
+use std::time::{Duration, Instant};
+
+/// Everything a run is made of.
+pub struct Evaluation<'a> {
+    /// What to answer.
+    pub dataset: &'a Dataset,
+    /// Classes and text features.
+    pub task: &'a Task<'a>,
+    /// Whether the adapter remembers earlier samples.
+    pub kind: Kind,
+    /// Whether the adapter wants pixels beside features.
+    pub wants_pixels: bool,
+    /// Makes views and features.
+    pub encoder: &'a dyn Encoder,
+    /// Keeps features.
+    pub cache: Option<&'a FeatureCache>,
+    /// Which samples, in which order.
+    pub plan: &'a Plan,
+    /// Which part of them.
+    pub shard: Option<Shard>,
+    /// Stop when more samples than this are bad.
+    pub max_errors: usize,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Samples with a record.
+    pub done: usize,
+    /// Samples of the shard.
+    pub total: usize,
+    /// Samples that were answered rightly.
+    pub right: usize,
+    /// Samples that could not be answered.
+    pub failed: usize,
+}
+
+impl Progress {
+    /// Share of the answered samples that is right.
+    pub fn accuracy(&self) -> f64 {
+        self.right as f64 / (self.done - self.failed).max(1) as f64
+    }
+
+    fn count(&mut self, record: &Record) {
+        self.done += 1;
+        match &record.answer {
+            Some(answer) => self.right += usize::from(answer.prediction == record.label),
+            None => self.failed += 1,
+        }
+    }
+}
+
+/// A sample whose features are known.
+struct Encoded<'a> {
+    position: usize,
+    sample: &'a Sample,
+    features: Result<Ready>,
+    load: Duration,
+    encode: Duration,
+}
+
+struct Ready {
+    views: ViewFeatures,
+    pixels: Option<Vec<f32>>,
+    generated: Option<Matrix>,
+}
+
+impl Evaluation<'_> {
+    /// Answers every sample of the shard that has no record in `records` yet, in order, appending to the log and to
+    /// `records`. The adapter must be prepared.
+    pub fn run(
+        &self,
+        adapter: &mut dyn Adapter,
+        log: &mut PredictionLog,
+        records: &mut Vec<Record>,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Timing> {
+        self.refuse_online_shard()?;
+        let positions = self.plan.positions(self.shard);
+        self.check_prefix(records, &positions)?;
+        let mut state = Progress { total: positions.len(), ..Progress::default() };
+        records.iter().for_each(|record| state.count(record));
+        progress(&state);
+        // An online adapter must see the earlier samples again before it goes on.
+        let mut replay = if self.kind == Kind::Online { records.len() } else { 0 };
+        let first = records.len() - replay;
+        let mut timing = Timing::default();
+        let start = Instant::now();
+        self.loader().run(&positions[first..], |batch| {
+            let encoded = self.encode(batch, &mut timing)?;
+            let mut new = self.adapt(adapter, encoded, &mut timing);
+            let old = replay.min(new.len());
+            self.check_replay(&records[records.len() - replay..], &new[..old])?;
+            replay -= old;
+            new.drain(..old);
+            log.append(&new)?;
+            new.iter().for_each(|record| state.count(record));
+            records.append(&mut new);
+            progress(&state);
+            self.check_errors(&state, records)
+        })?;
+        log.sync()?;
+        timing.wall = seconds(start.elapsed());
+        timing.peak_memory = memory().1;
+        Ok(timing)
+    }
+
+    fn loader(&self) -> Loader<'_> {
+        Loader {
+            dataset: self.dataset,
+            order: &self.plan.order,
+            encoder: self.encoder,
+            cache: self.cache,
+            wants_pixels: self.wants_pixels,
+        }
+    }
+
+    fn refuse_online_shard(&self) -> Result<()> {
+        if self.kind == Kind::Online && self.shard.is_some_and(|shard| shard.count > 1) {
+            let reason = "an online method learns from the stream: shards of it are other streams with other answers. \
+                          Run it whole";
+            return Err(Error::config("shard", reason));
+        }
+        Ok(())
+    }
+
+    /// The records of an earlier session must be the beginning of this run.
+    fn check_prefix(&self, records: &[Record], positions: &[usize]) -> Result<()> {
+        let fits = |(record, &position): (&Record, &usize)| {
+            record.index == position && record.id == self.dataset.samples[self.plan.order[position]].id
+        };
+        if records.len() <= positions.len() && records.iter().zip(positions).all(fits) {
+            return Ok(());
+        }
+        let reason = "its records are not the beginning of this run: the data set or its order has changed".to_owned();
+        Err(Error::Run { path: super::run_dir::PREDICTIONS.into(), reason })
+    }
+
+    fn check_replay(&self, old: &[Record], new: &[Record]) -> Result<()> {
+        match old.iter().zip(new).find(|(old, new)| old != new) {
+            None => Ok(()),
+            Some((old, _)) => {
+                let reason =
+                    format!("replaying the stream gives another answer for `{}`; the model or code changed", old.id);
+                Err(Error::Run { path: super::run_dir::PREDICTIONS.into(), reason })
+            }
+        }
+    }
+
+    fn check_errors(&self, state: &Progress, records: &[Record]) -> Result<()> {
+        if state.failed <= self.max_errors {
+            return Ok(());
+        }
+        let last = records.iter().rev().find_map(|record| record.error.clone()).unwrap_or_default();
+        Err(Error::Limit {
+            what: format!("bad samples (the last: {last})"),
+            asked: state.failed as u64,
+            allowed: self.max_errors as u64,
+            hint: "mend them, or raise --max-errors; --resume goes on from here".into(),
+        })
+    }
+
+    /// Runs the tower on the views of all samples that have no features, in one batch.
+    fn encode<'s>(&self, batch: Vec<Loaded<'s>>, timing: &mut Timing) -> Result<Vec<Encoded<'s>>> {
+        let views = self.encoder.views();
+        let is_fresh = |content: &Content| content.features.is_none();
+        let fresh: Vec<&[f32]> = batch
+            .iter()
+            .filter_map(|item| item.content.as_ref().ok().filter(|content| is_fresh(content))?.pixels.as_deref())
+            .collect();
+        let start = Instant::now();
+        let mut encoded = self.encode_views(&fresh, views).into_iter();
+        let share = start.elapsed() / fresh.len().max(1) as u32;
+        timing.encode += share.as_secs_f64() * fresh.len() as f64;
+        let mut result = Vec::with_capacity(batch.len());
+        for Loaded { position, sample, content, load_time } in batch {
+            timing.samples += 1;
+            timing.load += load_time.as_secs_f64();
+            let mut encode = Duration::ZERO;
+            let features = content.and_then(|Content { features, pixels }| {
+                let views = match features {
+                    Some(features) => {
+                        timing.cached += 1;
+                        features
+                    }
+                    None => {
+                        encode = share;
+                        let lost = || Error::config(format!("sample {}", sample.id), "the encoder gave no features");
+                        let features = encoded.next().unwrap_or_else(|| Err(lost()))?;
+                        if let Some(cache) = self.cache {
+                            cache.put(sample, &features)?;
+                        }
+                        features
+                    }
+                };
+                let pixels = pixels.filter(|_| self.wants_pixels);
+                Ok(Ready { views, pixels, generated: self.encoder.generated(sample)? })
+            });
+            result.push(Encoded { position, sample, features, load: load_time, encode });
+        }
+        Ok(result)
+    }
+
+    /// One result per sample. If the whole batch fails, each sample is tried alone, so that one bad picture costs one.
+    fn encode_views(&self, fresh: &[&[f32]], views: usize) -> Vec<Result<ViewFeatures>> {
+        match fresh {
+            [] => Vec::new(),
+            [only] => vec![self.encoder.encode(only, views)],
+            many => match self.encoder.encode(&many.concat(), views * many.len()) {
+                Ok(all) => (0..many.len()).map(|i| Ok(rows_of(&all, i * views, views))).collect(),
+                Err(_) => many.iter().map(|pixels| self.encoder.encode(pixels, views)).collect(),
+            },
+        }
+    }
+
+    /// Answers a batch: side by side with copies of an episodic adapter, one after the other with an online one.
+    fn adapt(&self, adapter: &mut dyn Adapter, batch: Vec<Encoded<'_>>, timing: &mut Timing) -> Vec<Record> {
+        let start = Instant::now();
+        let answered: Vec<(Record, SampleTime)> = if self.kind == Kind::Online || batch.len() == 1 {
+            batch.iter().map(|item| self.answer(adapter, item)).collect()
+        } else {
+            let copies: Vec<Box<dyn Adapter>> = batch.iter().map(|_| adapter.clone_box()).collect();
+            let work: Vec<_> = batch.iter().zip(copies).collect();
+            work.into_par_iter().map(|(item, mut copy)| self.answer(copy.as_mut(), item)).collect()
+        };
+        timing.adapt += start.elapsed().as_secs_f64();
+        let (records, times): (Vec<Record>, Vec<SampleTime>) = answered.into_iter().unzip();
+        timing.per_sample.extend(times);
+        records
+    }
+
+    fn answer(&self, adapter: &mut dyn Adapter, item: &Encoded<'_>) -> (Record, SampleTime) {
+        let start = Instant::now();
+        let Sample { id, label, .. } = item.sample;
+        let result = match &item.features {
+            Ok(ready) => {
+                let sample = methods::Sample {
+                    id,
+                    features: &ready.views.unit,
+                    norms: &ready.views.norms,
+                    pixels: ready.pixels.as_deref(),
+                    generated: ready.generated.as_ref(),
+                };
+                adapter.adapt(self.task, &sample).and_then(|answer| Record::answered(item.position, id, *label, answer))
+            }
+            Err(error) => Ok(Record::failed(item.position, id, *label, error)),
+        };
+        let record = result.unwrap_or_else(|error| Record::failed(item.position, id, *label, &error));
+        let time = SampleTime {
+            index: item.position,
+            load: seconds(item.load),
+            encode: seconds(item.encode),
+            adapt: seconds(start.elapsed()),
+        };
+        (record, time)
+    }
+}
+
+fn rows_of(all: &ViewFeatures, start: usize, count: usize) -> ViewFeatures {
+    let indices: Vec<usize> = (start..start + count).collect();
+    ViewFeatures { unit: all.unit.select_rows(&indices), norms: all.norms[start..start + count].to_vec() }
+}

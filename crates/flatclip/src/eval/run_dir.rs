@@ -1,0 +1,243 @@
+//! A run directory: `config.toml` (resolved), `run.json` (provenance), `predictions.jsonl`, `summary.json`, and, apart from
+//! what must be the same bytes, `timing.json` and `timing.jsonl`.
+
+use super::log::{PredictionLog, read_log};
+use super::plan::Shard;
+use super::record::Record;
+use super::summary::Summary;
+use super::timing::Timing;
+use crate::data::Note;
+use crate::{Error, Result, files};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// File names inside a run directory.
+pub const CONFIG: &str = "config.toml";
+/// Provenance.
+pub const PROVENANCE: &str = "run.json";
+/// Records.
+pub const PREDICTIONS: &str = "predictions.jsonl";
+/// Metrics; there only when the run is complete.
+pub const SUMMARY: &str = "summary.json";
+/// Seconds by stage.
+pub const TIMING: &str = "timing.json";
+
+/// What was asked for, with every default filled in. Two runs with the same configuration give the same bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// The adapter.
+    pub method: String,
+    /// The model, as given.
+    pub model: String,
+    /// `f32` or `bf16`.
+    pub precision: String,
+    /// The data set, as given.
+    pub data: String,
+    /// Which part of it.
+    pub split: String,
+    /// Where class embeddings come from: a template set, a prompt file, a feature file.
+    pub prompt: String,
+    /// Seed of views and methods.
+    pub seed: u64,
+    /// Seed of the stream's order; none for the data set's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order_seed: Option<u64>,
+    /// How many samples, spread over the data set; none for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Which part of the stream; none for all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
+    /// Oddities that are reproduced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compat: Vec<String>,
+    /// How views are made.
+    pub views: ViewConfig,
+    /// All options of the adapter.
+    #[serde(default)]
+    pub options: toml::Table,
+}
+
+/// How views are made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViewConfig {
+    /// identity, crop-flip or aug-mix.
+    pub augmentation: String,
+    /// Views of a sample, the original included.
+    pub count: usize,
+}
+
+/// What makes numbers comparable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// Version of this program.
+    pub flatclip: String,
+    /// Fingerprint of the weights.
+    pub weights: String,
+    /// Fingerprint of the class embeddings.
+    pub text_features: String,
+    /// Fingerprint of the class names.
+    pub class_names: String,
+    /// Number of classes.
+    pub classes: usize,
+    /// Name of the data set.
+    pub dataset: String,
+    /// Samples of the whole stream, over all shards.
+    pub samples: usize,
+    /// Fingerprint of the samples and their order.
+    pub stream: String,
+    /// Instruction path.
+    pub isa: String,
+    /// Decoder and view code.
+    pub pixels: String,
+    /// What the loader found; not compared.
+    pub notes: Vec<Note>,
+}
+
+/// An opened run directory.
+#[derive(Debug)]
+pub struct RunDir {
+    /// Where.
+    pub path: PathBuf,
+}
+
+impl RunDir {
+    /// Begins a run, or goes on with one that has the same configuration. Gives the log and the records so far.
+    pub fn start(
+        path: &Path,
+        config: &RunConfig,
+        provenance: &Provenance,
+        resume: bool,
+    ) -> Result<(Self, PredictionLog, Vec<Record>)> {
+        let dir = Self { path: path.to_path_buf() };
+        if path.join(CONFIG).is_file() {
+            if !resume {
+                let reason = "holds a run already; give --resume to go on with it, or another --out".to_owned();
+                return Err(Error::Run { path: path.to_path_buf(), reason });
+            }
+            dir.compare(config, provenance)?;
+            let log = path.join(PREDICTIONS);
+            if log.is_file() {
+                let (log, records) = PredictionLog::resume(&log)?;
+                return Ok((dir, log, records));
+            }
+        } else {
+            std::fs::create_dir_all(path).map_err(Error::io(path))?;
+            dir.write_json(PROVENANCE, provenance)?;
+            // Last: a directory with a configuration has its provenance too.
+            dir.write_config(config)?;
+        }
+        let log = PredictionLog::create(&path.join(PREDICTIONS))?;
+        Ok((dir, log, Vec::new()))
+    }
+
+    /// A run to read.
+    pub fn open(path: &Path) -> Result<Self> {
+        if !path.join(CONFIG).is_file() {
+            let reason = format!("is not a run directory: it has no {CONFIG}");
+            return Err(Error::Run { path: path.to_path_buf(), reason });
+        }
+        Ok(Self { path: path.to_path_buf() })
+    }
+
+    fn compare(&self, config: &RunConfig, provenance: &Provenance) -> Result<()> {
+        let stored = self.config()?;
+        let difference = first_difference(&as_table(&stored)?, &as_table(config)?, "")
+            .or_else(|| self.provenance().err().map(|e| e.to_string()))
+            .or_else(|| self.provenance().ok()?.difference(provenance));
+        match difference {
+            None => Ok(()),
+            Some(difference) => {
+                let reason = format!("cannot go on with another configuration: {difference}");
+                Err(Error::Run { path: self.path.clone(), reason })
+            }
+        }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> Result<RunConfig> {
+        let path = self.path.join(CONFIG);
+        let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
+        toml::from_str(&text).map_err(|e| Error::Run { path, reason: e.message().to_owned() })
+    }
+
+    /// The provenance.
+    pub fn provenance(&self) -> Result<Provenance> {
+        self.read_json(PROVENANCE)
+    }
+
+    /// The summary; `None` while the run is not complete.
+    pub fn summary(&self) -> Result<Option<Summary>> {
+        if self.path.join(SUMMARY).is_file() { self.read_json(SUMMARY).map(Some) } else { Ok(None) }
+    }
+
+    /// The times; `None` if they were not kept.
+    pub fn timing(&self) -> Result<Option<Timing>> {
+        if self.path.join(TIMING).is_file() { self.read_json(TIMING).map(Some) } else { Ok(None) }
+    }
+
+    /// All whole records.
+    pub fn records(&self) -> Result<Vec<Record>> {
+        Ok(read_log(&self.path.join(PREDICTIONS))?.0)
+    }
+
+    /// Ends a run: the summary is written last and says that it is complete.
+    pub fn finish(&self, summary: &Summary, timing: &Timing) -> Result<()> {
+        self.write_json(TIMING, timing)?;
+        files::write_atomic(&self.path.join("timing.jsonl"), timing.lines().as_bytes())?;
+        self.write_json(SUMMARY, summary)
+    }
+
+    /// Writes the configuration.
+    pub(super) fn write_config(&self, config: &RunConfig) -> Result<()> {
+        let text = toml::to_string(config).map_err(|e| Error::config("config.toml", e.to_string()))?;
+        files::write_atomic(&self.path.join(CONFIG), text.as_bytes())
+    }
+
+    /// Writes a file of the directory as JSON.
+    pub(super) fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<()> {
+        let path = self.path.join(name);
+        let mut text = serde_json::to_string_pretty(value).map_err(|e| Error::io(&path)(e.into()))?;
+        text.push('\n');
+        files::write_atomic(&path, text.as_bytes())
+    }
+
+    fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
+        let path = self.path.join(name);
+        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+        serde_json::from_slice(&bytes).map_err(|e| Error::Run { path, reason: e.to_string() })
+    }
+}
+
+impl Provenance {
+    /// The first field in which two provenances differ (notes apart), as text.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        let plain = |p: &Self| toml::Table::try_from(Self { notes: Vec::new(), ..p.clone() }).unwrap_or_default();
+        first_difference(&plain(self), &plain(other), "")
+    }
+}
+
+/// A configuration as a table of keys.
+pub(super) fn as_table(config: &RunConfig) -> Result<toml::Table> {
+    toml::Table::try_from(config).map_err(|e| Error::config("config", e.to_string()))
+}
+
+/// The first key whose values differ, with both values.
+pub(super) fn first_difference(stored: &toml::Table, asked: &toml::Table, prefix: &str) -> Option<String> {
+    let mut keys: Vec<&String> = stored.keys().chain(asked.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    keys.into_iter().find_map(|key| match (stored.get(key), asked.get(key)) {
+        (Some(toml::Value::Table(a)), Some(toml::Value::Table(b))) => {
+            first_difference(a, b, &format!("{prefix}{key}."))
+        }
+        (a, b) if a == b => None,
+        (a, b) => {
+            let show = |v: Option<&toml::Value>| v.map_or("nothing".to_owned(), toml::Value::to_string);
+            Some(format!("{prefix}{key} was {}, now {}", show(a), show(b)))
+        }
+    })
+}

@@ -1,0 +1,262 @@
+//! Promises of a whole run, on a made-up encoder: bytes do not depend on shards, interruptions, cache or threads.
+
+use super::cache::{FeatureCache, FeatureKey, ViewFeatures};
+use super::*;
+use crate::data::{Dataset, Sample, Split, open_folder};
+use crate::methods::{self, Task, build_adapter};
+use crate::rng::Stream;
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const VIEWS: usize = 6;
+const WIDTH: usize = 8;
+
+/// Features drawn from the picture's bytes; counts what it encodes.
+#[derive(Default)]
+struct Fake {
+    encoded: AtomicUsize,
+}
+
+impl Encoder for Fake {
+    fn views(&self) -> usize {
+        VIEWS
+    }
+
+    fn pixels(&self, _: &str, sample: &Sample) -> Result<Vec<f32>> {
+        let text = String::from_utf8(sample.read()?).unwrap();
+        if text.contains("bad") {
+            return Err(Error::Image { path: sample.path().into(), reason: "not a picture".into() });
+        }
+        let mut stream = Stream::new(1, &["fake", &text]);
+        Ok((0..VIEWS * WIDTH).map(|_| stream.normal() as f32).collect())
+    }
+
+    fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {
+        self.encoded.fetch_add(count, Ordering::Relaxed);
+        let norms: Vec<f32> = pixels.chunks_exact(WIDTH).map(|r| r.iter().map(|x| x * x).sum::<f32>().sqrt()).collect();
+        let unit = pixels.iter().enumerate().map(|(i, x)| x / norms[i / WIDTH]).collect();
+        Ok(ViewFeatures { unit: Matrix::from_vec(count, WIDTH, unit), norms })
+    }
+}
+
+struct World {
+    dir: tempfile::TempDir,
+    dataset: Dataset,
+    text: Matrix,
+}
+
+fn world(bad: usize) -> World {
+    let names: Vec<String> =
+        (0..29).map(|i| format!("data/c{}/{}{i}.jpg", i % 4, if i < bad { "bad" } else { "ok" })).collect();
+    let dir = crate::data::tree::tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let dataset = open_folder(&dir.path().join("data"), Split::Test).unwrap();
+    let mut stream = Stream::new(2, &["text"]);
+    let text = Matrix::from_vec(4, WIDTH, (0..4 * WIDTH).map(|_| stream.normal() as f32 / 3.0).collect());
+    World { dir, dataset, text }
+}
+
+struct Ask<'a> {
+    method: &'a str,
+    out: &'a str,
+    shard: Option<&'a str>,
+    resume: bool,
+    order_seed: Option<u64>,
+    cache: bool,
+    max_errors: usize,
+}
+
+const PLAIN: Ask<'_> =
+    Ask { method: "mta", out: "run", shard: None, resume: false, order_seed: None, cache: false, max_errors: 100 };
+
+impl World {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, ask: &Ask<'_>) -> Result<(Summary, Timing)> {
+        let spec = methods::adapter(ask.method)?;
+        let mut adapter = build_adapter(ask.method, &toml::Table::new())?;
+        let task = Task::new(&self.dataset.classes, self.text.clone(), 100.0, 0)?;
+        adapter.prepare(&task)?;
+        let plan = Plan::new(self.dataset.samples.len(), None, ask.order_seed);
+        let shard = ask.shard.map(|text| text.parse()).transpose()?;
+        let (config, provenance) = (self.config(ask, shard), self.provenance());
+        let key = FeatureKey {
+            weights: "fake".into(),
+            dataset: self.dataset.name.clone(),
+            split: "test".into(),
+            views: "6".into(),
+            seed: 0,
+            precision: "f32".into(),
+            pixels: "1".into(),
+        };
+        let cache = if ask.cache { Some(FeatureCache::open(&self.path("cache"), &key)?) } else { None };
+        let (dir, mut log, mut records) = RunDir::start(&self.path(ask.out), &config, &provenance, ask.resume)?;
+        let encoder = Fake::default();
+        let evaluation = Evaluation {
+            dataset: &self.dataset,
+            task: &task,
+            kind: spec.kind,
+            wants_pixels: false,
+            encoder: &encoder,
+            cache: cache.as_ref(),
+            plan: &plan,
+            shard,
+            max_errors: ask.max_errors,
+        };
+        let timing = evaluation.run(adapter.as_mut(), &mut log, &mut records, &mut |_| {})?;
+        if !ask.resume {
+            let expected = (timing.samples - timing.cached - count_failed(&records)) * VIEWS;
+            assert_eq!(encoder.encoded.load(Ordering::Relaxed), expected);
+        }
+        let summary = Summary::new(&self.dataset.name, ask.method, 4, &records);
+        dir.finish(&summary, &timing)?;
+        Ok((summary, timing))
+    }
+
+    fn config(&self, ask: &Ask<'_>, shard: Option<Shard>) -> RunConfig {
+        RunConfig {
+            method: ask.method.into(),
+            model: "fake".into(),
+            precision: "f32".into(),
+            data: "folder:data".into(),
+            split: "test".into(),
+            prompt: "features".into(),
+            seed: 0,
+            order_seed: ask.order_seed,
+            limit: None,
+            shard,
+            compat: Vec::new(),
+            views: ViewConfig { augmentation: "crop-flip".into(), count: VIEWS },
+            options: toml::Table::from_iter([("k".to_owned(), toml::Value::from(0.5))]),
+        }
+    }
+
+    fn provenance(&self) -> Provenance {
+        Provenance {
+            flatclip: "test".into(),
+            weights: "fake".into(),
+            text_features: "t".into(),
+            class_names: self.dataset.classes_hash(),
+            classes: 4,
+            dataset: self.dataset.name.clone(),
+            samples: self.dataset.samples.len(),
+            stream: "s".into(),
+            isa: "plain".into(),
+            pixels: "1".into(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+fn count_failed(records: &[Record]) -> usize {
+    records.iter().filter(|record| record.error.is_some()).count()
+}
+
+/// Everything that must be the same bytes.
+fn bytes(path: &Path) -> Vec<Vec<u8>> {
+    [CONFIG, PROVENANCE, PREDICTIONS, SUMMARY].map(|name| std::fs::read(path.join(name)).unwrap()).to_vec()
+}
+
+#[test]
+fn shards_merge_to_the_bytes_of_one_run() {
+    let world = world(2);
+    world.run(&PLAIN).unwrap();
+    for count in [1, 2, 3, 7] {
+        let parts: Vec<PathBuf> = (0..count)
+            .map(|index| {
+                let (out, shard) = (format!("part-{count}-{index}"), format!("{index}/{count}"));
+                world.run(&Ask { out: &out, shard: Some(&shard), ..PLAIN }).unwrap();
+                world.path(&out)
+            })
+            .collect();
+        let merged = world.path(&format!("merged-{count}"));
+        merge(&parts, &merged).unwrap();
+        assert_eq!(bytes(&merged), bytes(&world.path("run")), "{count} shards");
+        if count == 3 {
+            let message = merge(&parts[..2], &world.path("gap")).unwrap_err().to_string();
+            assert!(message.contains("positions are in no part"), "{message}");
+            let twice = [parts[0].clone(), parts[1].clone(), parts[2].clone(), parts[0].clone()];
+            assert!(merge(&twice, &world.path("twice")).unwrap_err().to_string().contains("overlaps"));
+        }
+    }
+}
+
+#[test]
+fn parts_of_different_runs_are_not_merged() {
+    let world = world(0);
+    world.run(&Ask { out: "a", shard: Some("0/2"), ..PLAIN }).unwrap();
+    world.run(&Ask { out: "b", shard: Some("1/2"), method: "zero", ..PLAIN }).unwrap();
+    let message = merge(&[world.path("a"), world.path("b")], &world.path("m")).unwrap_err().to_string();
+    assert!(message.contains("method was \"mta\", now \"zero\""), "{message}");
+    assert!(!world.path("m").exists());
+}
+
+#[test]
+fn a_run_cut_at_any_record_resumes_to_the_same_bytes() {
+    let world = world(1);
+    for method in ["mta", "tda"] {
+        let out = format!("whole-{method}");
+        world.run(&Ask { method, out: &out, order_seed: Some(3), ..PLAIN }).unwrap();
+        let whole = bytes(&world.path(&out));
+        for (number, cut) in [0, 1, 700, 2000, whole[2].len() - 1, whole[2].len()].into_iter().enumerate() {
+            let part = format!("cut-{method}-{number}");
+            std::fs::create_dir(world.path(&part)).unwrap();
+            for (name, content) in [CONFIG, PROVENANCE].iter().zip(&whole) {
+                std::fs::write(world.path(&part).join(name), content).unwrap();
+            }
+            std::fs::write(world.path(&part).join(PREDICTIONS), &whole[2][..cut]).unwrap();
+            world.run(&Ask { method, out: &part, resume: true, order_seed: Some(3), ..PLAIN }).unwrap();
+            assert_eq!(bytes(&world.path(&part)), whole, "{method} cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_second_method_encodes_nothing_and_answers_the_same_bytes() {
+    let world = world(0);
+    let (_, first) = world.run(&Ask { out: "fill", cache: true, ..PLAIN }).unwrap();
+    assert_eq!((first.cached, first.samples), (0, 29));
+    for method in ["zero", "mta", "zero-shot"] {
+        let (plain, cached) = (format!("plain-{method}"), format!("cached-{method}"));
+        world.run(&Ask { method, out: &plain, ..PLAIN }).unwrap();
+        let (_, timing) = world.run(&Ask { method, out: &cached, cache: true, ..PLAIN }).unwrap();
+        assert_eq!((timing.cached, timing.encode), (29, 0.0));
+        assert_eq!(bytes(&world.path(&plain)), bytes(&world.path(&cached)));
+    }
+}
+
+#[test]
+fn threads_do_not_change_bytes() {
+    let world = world(1);
+    for threads in [1, 2, 5] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| world.run(&Ask { out: &format!("t{threads}"), ..PLAIN })).unwrap();
+    }
+    assert_eq!(bytes(&world.path("t1")), bytes(&world.path("t2")));
+    assert_eq!(bytes(&world.path("t1")), bytes(&world.path("t5")));
+}
+
+#[test]
+fn bad_samples_are_counted_listed_and_limited() {
+    let world = world(3);
+    let (summary, _) = world.run(&PLAIN).unwrap();
+    assert_eq!((summary.samples, summary.failed, summary.metrics.count), (29, 3, 26));
+    assert!(summary.failures[0].0.contains("bad0") && summary.failures[0].1.contains("not a picture"));
+    let message = world.run(&Ask { out: "strict", max_errors: 0, ..PLAIN }).unwrap_err().to_string();
+    assert!(message.contains("bad samples") && message.contains("--max-errors"), "{message}");
+}
+
+#[test]
+fn online_methods_are_never_sharded_and_runs_never_overwritten() {
+    let world = world(0);
+    let message = world.run(&Ask { method: "tda", shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
+    assert!(message.contains("online"), "{message}");
+    world.run(&Ask { out: "x", ..PLAIN }).unwrap();
+    assert!(world.run(&Ask { out: "x", ..PLAIN }).unwrap_err().to_string().contains("--resume"));
+    let message = world.run(&Ask { out: "x", resume: true, order_seed: Some(1), ..PLAIN }).unwrap_err().to_string();
+    assert!(message.contains("order_seed was nothing, now 1"), "{message}");
+    world.run(&Ask { out: "x", resume: true, ..PLAIN }).unwrap();
+}
