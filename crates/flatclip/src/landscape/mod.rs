@@ -1,1 +1,12 @@
-//! Loss surfaces around a prompt.
+//! Loss surfaces around a prompt: two random directions in context space, a grid, and what the loss does on it.
+//!
+//! One pass of the text tower over the grid serves every picture and view that is asked for: a [`Probe`] only needs its
+//! image features.
+
+mod directions;
+mod flatness;
+mod surface;
+
+pub use directions::{Directions, Normalisation};
+pub use flatness::{Flatness, Ring};
+pub use surface::{Grid, Probe, Surface, loss};

@@ -14,10 +14,12 @@
 mod affine;
 mod file;
 mod tensor;
+mod text_features;
 mod tokens;
 
 pub use affine::Affine;
 pub use tensor::Tensor;
+pub use text_features::read_text_features;
 pub use tokens::{check_length, class_tokens};
 
 use crate::model::{Context, Position};

@@ -1,5 +1,8 @@
 //! One golden case: its tensors, its spec, and the comparison with tolerances.
 
+use flatclip::model::{ClassTokens, Clip, Context, Features, LoadOptions, Position};
+use flatclip::weights::Checkpoint;
+use flatclip_tensor::Matrix;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -78,6 +81,54 @@ impl Case {
             .into_iter()
             .find(|path| path.exists())
             .ok_or_else(|| format!("{file} found neither in {0} nor beside it", self.folder().display()))
+    }
+
+    /// The case's model, loaded in f32.
+    pub fn clip(&self) -> Result<Clip, String> {
+        let checkpoint = Checkpoint::open(self.model_path()?).map_err(|e| e.to_string())?;
+        Clip::load(&checkpoint, LoadOptions::default()).map_err(|e| e.to_string())
+    }
+
+    /// A context tensor: shared `[n_ctx, width]` or class-specific `[K, n_ctx, width]`.
+    pub fn context(&self, name: &str) -> Result<Context, String> {
+        let data = self.f32(name)?.to_vec();
+        match *self.shape(name)? {
+            [tokens, width] => Ok(Context::shared(tokens, width, data)),
+            [classes, tokens, width] => Ok(Context::per_class(classes, tokens, width, data)),
+            ref other => Err(format!("`{name}` has shape {other:?}, expected 2 or 3 dimensions")),
+        }
+    }
+
+    /// The token rows of `in.tokens`, padding included.
+    pub fn token_rows(&self, name: &str) -> Result<Vec<Vec<u32>>, String> {
+        let width = *self.shape(name)?.last().ok_or("tokens have no dimension")?;
+        self.i64(name)?
+            .chunks(width)
+            .map(|row| row.iter().map(|&id| u32::try_from(id).map_err(|_| format!("token id {id}"))).collect())
+            .collect()
+    }
+
+    /// The classes of `in.tokens` and `in.name_lens` (when given) around a context of `n_ctx` tokens.
+    pub fn class_tokens(&self, n_ctx: usize) -> Result<ClassTokens, String> {
+        let rows = self.token_rows("in.tokens")?;
+        let position = match self.hyper("class_token_position").as_str() {
+            None | Some("end") => Position::End,
+            Some("middle") => Position::Middle,
+            Some("front") => Position::Front,
+            Some(other) => return Err(format!("unknown class position {other:?}")),
+        };
+        let lengths = if self.has("in.name_lens") { self.indices("in.name_lens")? } else { vec![0; rows.len()] };
+        ClassTokens::from_ids(&rows, &lengths, n_ctx, position).map_err(|e| e.to_string())
+    }
+
+    /// Raw image features of a pixel tensor `[n, 3, H, W]`.
+    pub fn raw_image_features(&self, clip: &Clip, name: &str) -> Result<Matrix, String> {
+        clip.encode_images(self.f32(name)?, self.shape(name)?[0]).map_err(|e| e.to_string())
+    }
+
+    /// Unit-norm image features of a pixel tensor `[n, 3, H, W]`.
+    pub fn image_features(&self, clip: &Clip, name: &str) -> Result<Matrix, String> {
+        Ok(Features::unit(self.raw_image_features(clip, name)?).0)
     }
 
     /// Whether the case has this tensor.

@@ -7,6 +7,7 @@ mod augmix;
 mod case;
 mod clip;
 mod ece;
+mod landscape;
 mod preprocess;
 mod tokenizer;
 
@@ -30,6 +31,7 @@ const FAMILIES: &[(&str, Check)] = &[
     ("preprocess-jpegdecode", preprocess::jpeg),
     ("augmix-ops", augmix::operations),
     ("augmix-mix", augmix::mixing),
+    ("landscape", landscape::run),
 ];
 
 fn main() {

@@ -1,0 +1,62 @@
+//! `--model` and what belongs to it.
+
+use crate::output::Output;
+use anyhow::{Result, bail};
+use flatclip::model::config::Activation;
+use flatclip::model::{Clip, LoadOptions};
+use flatclip::text::Tokenizer;
+use flatclip::weights::Checkpoint;
+use flatclip_tensor::gemm::Precision;
+use std::path::PathBuf;
+
+/// Which model, and how to run it.
+#[derive(clap::Args, Debug)]
+pub(crate) struct ModelArgs {
+    /// A checkpoint file, a model directory, a known name such as ViT-B-16/openai, `pocket`, or `random:ViT-B-16`
+    #[arg(long, short, env = "FLATCLIP_MODEL", default_value = "pocket", value_name = "MODEL")]
+    pub(crate) model: String,
+    /// Where known names are looked for first
+    #[arg(long, env = "FLATCLIP_MODEL_DIR", value_name = "DIR")]
+    pub(crate) model_dir: Option<PathBuf>,
+    /// Override the activation (quick-gelu, gelu) that the checkpoint states or its family suggests
+    #[arg(long, value_name = "NAME")]
+    pub(crate) activation: Option<String>,
+    /// Arithmetic of the towers: f32 is exact, bf16 fast where the CPU has AMX, auto takes bf16 there and f32 elsewhere
+    #[arg(long, default_value = "auto", value_parser = ["auto", "f32", "bf16"])]
+    pub(crate) precision: String,
+}
+
+/// A loaded model with the tokenizer that belongs to it.
+pub(crate) struct Model {
+    pub(crate) clip: Clip,
+    pub(crate) tokenizer: Tokenizer,
+}
+
+impl ModelArgs {
+    /// The checkpoint, opened but not loaded.
+    pub(crate) fn open(&self) -> Result<Checkpoint> {
+        let checkpoint = flatclip::weights::resolve(&self.model, self.model_dir.as_deref())?;
+        Ok(match self.activation.as_deref().map(|word| (word, Activation::parse(word))) {
+            None => checkpoint,
+            Some((_, Some(activation))) => checkpoint.with_activation(activation),
+            Some((word, None)) => bail!("--activation: expected quick-gelu or gelu, found {word:?}"),
+        })
+    }
+
+    /// Loads the towers and says what was loaded.
+    pub(crate) fn load(&self, out: &Output) -> Result<Model> {
+        let checkpoint = self.open()?;
+        let precision = match self.precision.as_str() {
+            "f32" => Precision::F32,
+            "bf16" => Precision::Bf16,
+            _ => Precision::auto(),
+        };
+        let tokenizer = match checkpoint.tokenizer_dir() {
+            Some(dir) => Tokenizer::from_dir(&dir)?,
+            None => Tokenizer::clip(),
+        };
+        out.note(format_args!("{}: {}, {}", self.model, checkpoint.config().describe(), precision.name()));
+        let clip = Clip::load(&checkpoint, &LoadOptions { precision })?;
+        Ok(Model { clip, tokenizer })
+    }
+}

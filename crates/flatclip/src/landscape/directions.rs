@@ -1,0 +1,116 @@
+//! The plane of a landscape: two Gaussian directions, rescaled so that one step means something.
+
+use crate::model::Context;
+use crate::rng::Stream;
+use crate::{Error, Result};
+
+/// How long a direction is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Normalisation {
+    /// Each token's part gets the norm of that token (Li et al. 2018, "filter normalisation"); for a class-specific
+    /// context, each class's part. A step of 1 is a move of relative size 1.
+    PerToken,
+    /// The whole direction gets this norm, so that the unit circle is the sphere on which STSS perturbs.
+    Radius(f32),
+}
+
+/// The two axes, of the context's own shape.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Directions {
+    /// First axis.
+    pub x: Vec<f32>,
+    /// Second axis.
+    pub y: Vec<f32>,
+}
+
+impl Directions {
+    /// Draws both axes from the streams of `seed`.
+    pub fn random(context: &Context, normalisation: Normalisation, seed: u64) -> Result<Self> {
+        let draw = |axis: &str| {
+            let mut stream = Stream::new(seed, &["landscape", axis]);
+            (0..context.data.len()).map(|_| stream.normal() as f32).collect()
+        };
+        Self::from_raw(context, normalisation, draw("x"), draw("y"))
+    }
+
+    /// Rescales two given directions.
+    pub fn from_raw(context: &Context, normalisation: Normalisation, x: Vec<f32>, y: Vec<f32>) -> Result<Self> {
+        for direction in [&x, &y] {
+            if direction.len() != context.data.len() {
+                return Err(Error::config(
+                    "landscape.direction",
+                    format!("has {} entries, the context has {}", direction.len(), context.data.len()),
+                ));
+            }
+        }
+        let mut axes = Self { x, y };
+        for direction in [&mut axes.x, &mut axes.y] {
+            match normalisation {
+                Normalisation::PerToken => match_slices(direction, context),
+                Normalisation::Radius(radius) => {
+                    let scale = radius / (norm(direction) + TINY);
+                    direction.iter_mut().for_each(|d| *d *= scale);
+                }
+            }
+        }
+        Ok(axes)
+    }
+
+    /// The context at `(a, b)` of the plane.
+    pub fn at(&self, context: &Context, a: f32, b: f32) -> Context {
+        let data = context.data.iter().zip(&self.x).zip(&self.y).map(|((p, x), y)| p + a * x + b * y).collect();
+        Context { data, ..context.clone() }
+    }
+
+    /// Cosine between the axes: near zero in many dimensions, and worth a look when it is not.
+    pub fn cosine(&self) -> f32 {
+        let dot: f64 = self.x.iter().zip(&self.y).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
+        (dot / f64::from(norm(&self.x) * norm(&self.y)).max(1e-30)) as f32
+    }
+}
+
+/// Keeps a zero direction from dividing by zero, as the original does.
+const TINY: f32 = 1e-10;
+
+/// `d_i <- d_i ||p_i|| / (||d_i|| + 1e-10)` for each slice along the first dimension.
+fn match_slices(direction: &mut [f32], context: &Context) {
+    let slices = context.classes.unwrap_or(context.tokens).max(1);
+    let length = (direction.len() / slices).max(1);
+    for (d, p) in direction.chunks_mut(length).zip(context.data.chunks(length)) {
+        let scale = norm(p) / (norm(d) + TINY);
+        d.iter_mut().for_each(|d| *d *= scale);
+    }
+}
+
+fn norm(values: &[f32]) -> f32 {
+    values.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt() as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context() -> Context {
+        Context { classes: None, tokens: 2, width: 3, data: vec![3.0, 0.0, 4.0, 0.0, 0.5, 0.0] }
+    }
+
+    #[test]
+    fn a_token_step_has_the_length_of_its_token() {
+        let axes = Directions::random(&context(), Normalisation::PerToken, 1).unwrap();
+        assert!((norm(&axes.x[..3]) - 5.0).abs() < 1e-5);
+        assert!((norm(&axes.y[3..]) - 0.5).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_radius_is_the_length_of_the_whole() {
+        let axes = Directions::random(&context(), Normalisation::Radius(0.25), 1).unwrap();
+        assert!((norm(&axes.x) - 0.25).abs() < 1e-6);
+        assert_ne!(axes.x, axes.y);
+        assert_eq!(axes.at(&context(), 0.0, 0.0), context());
+    }
+
+    #[test]
+    fn a_direction_of_another_shape_is_refused() {
+        assert!(Directions::from_raw(&context(), Normalisation::PerToken, vec![1.0], vec![1.0]).is_err());
+    }
+}

@@ -1,0 +1,202 @@
+//! Text features made elsewhere: a `[K, D]` matrix in a safetensors or `.npy` file.
+
+use super::Prompt;
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use half::f16;
+use safetensors::{Dtype, SafeTensors};
+use std::path::Path;
+
+/// Larger files are not class embeddings: 100 000 classes of width 1024 in f64 are 0.8 GB.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Reads a prompt that is nothing but text features. Rows are scaled to unit norm.
+pub fn read_text_features(path: &Path) -> Result<Prompt> {
+    let length = std::fs::metadata(path).map_err(Error::io(path))?.len();
+    if length > MAX_BYTES {
+        let hint = "a [K, D] matrix of class embeddings is expected here".to_owned();
+        return Err(Error::Limit { what: path.display().to_string(), asked: length, allowed: MAX_BYTES, hint });
+    }
+    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    let features = if bytes.starts_with(NPY_MAGIC) { from_npy(&bytes, path)? } else { from_safetensors(&bytes, path)? };
+    check(&features, path)?;
+    Prompt::features(features)
+}
+
+fn bad(path: &Path, reason: impl Into<String>) -> Error {
+    Error::Prompt { path: path.to_path_buf(), reason: reason.into() }
+}
+
+fn check(features: &Matrix, path: &Path) -> Result<()> {
+    if features.rows() == 0 || features.cols() == 0 {
+        return Err(bad(path, "the matrix of text features is empty; expected [classes, width]"));
+    }
+    if let Some(row) =
+        features.iter_rows().position(|r| r.iter().any(|x| !x.is_finite()) || r.iter().all(|&x| x == 0.0))
+    {
+        return Err(bad(path, format!("row {row} holds NaN, infinity or only zeros: it cannot be a text feature")));
+    }
+    Ok(())
+}
+
+/// The matrix named `text_features` or `features`, or the only two-dimensional tensor.
+fn from_safetensors(bytes: &[u8], path: &Path) -> Result<Matrix> {
+    let file = SafeTensors::deserialize(bytes)
+        .map_err(|e| bad(path, format!("neither a .npy nor a safetensors file ({e}); expected a [K, D] matrix")))?;
+    let matrices: Vec<&str> = file.iter().filter(|(_, view)| view.shape().len() == 2).map(|(name, _)| name).collect();
+    let named = ["text_features", "features"].into_iter().find(|name| matrices.contains(name));
+    let name = match (named, matrices.as_slice()) {
+        (Some(name), _) => name,
+        (None, [only]) => only,
+        (None, other) => {
+            return Err(bad(
+                path,
+                format!("expected a matrix named `text_features`, found {} matrices: {other:?}", other.len()),
+            ));
+        }
+    };
+    let view = file.tensor(name).map_err(|e| bad(path, e.to_string()))?;
+    let format = match view.dtype() {
+        Dtype::F32 => Format::F32,
+        Dtype::F16 => Format::F16,
+        Dtype::F64 => Format::F64,
+        other => return Err(bad(path, format!("`{name}` is {other:?}, expected F32, F16 or F64"))),
+    };
+    Ok(Matrix::from_vec(view.shape()[0], view.shape()[1], format.read(view.data())))
+}
+
+const NPY_MAGIC: &[u8] = b"\x93NUMPY";
+
+/// NumPy's format, versions 1 to 3: magic, version, header length, a Python dictionary as text, the numbers.
+fn from_npy(bytes: &[u8], path: &Path) -> Result<Matrix> {
+    let broken = || bad(path, "the .npy header is damaged");
+    let wide = *bytes.get(6).ok_or_else(broken)? > 1;
+    let (length, start) = if wide {
+        let field: [u8; 4] = bytes.get(8..12).and_then(|b| b.try_into().ok()).ok_or_else(broken)?;
+        (u32::from_le_bytes(field) as usize, 12)
+    } else {
+        let field: [u8; 2] = bytes.get(8..10).and_then(|b| b.try_into().ok()).ok_or_else(broken)?;
+        (u16::from_le_bytes(field) as usize, 10)
+    };
+    let header = bytes.get(start..start + length).and_then(|h| std::str::from_utf8(h).ok()).ok_or_else(broken)?;
+    let format = match value_of(header, "descr").trim_matches(['\'', '"']) {
+        "<f4" => Format::F32,
+        "<f2" => Format::F16,
+        "<f8" => Format::F64,
+        other => return Err(bad(path, format!("numbers are {other:?}, expected '<f4', '<f2' or '<f8'"))),
+    };
+    if value_of(header, "fortran_order") != "False" {
+        return Err(bad(path, "the matrix is in Fortran order; save it with numpy.ascontiguousarray"));
+    }
+    let shape: Option<Vec<usize>> = value_of(header, "shape")
+        .trim_matches(['(', ')'])
+        .split(',')
+        .map(str::trim)
+        .filter(|s| !s.is_empty())
+        .map(|s| s.parse().ok())
+        .collect();
+    let Some([rows, cols]) = shape.as_deref() else {
+        return Err(bad(path, format!("shape is {}, expected two dimensions [K, D]", value_of(header, "shape"))));
+    };
+    let data = &bytes[start + length..];
+    let expected = rows.checked_mul(*cols).and_then(|n| n.checked_mul(format.size()));
+    if expected != Some(data.len()) {
+        return Err(bad(
+            path,
+            format!("the header promises [{rows}, {cols}], the file holds {} bytes of numbers", data.len()),
+        ));
+    }
+    Ok(Matrix::from_vec(*rows, *cols, format.read(data)))
+}
+
+/// The text after `'key':` up to the next comma that is not inside parentheses.
+fn value_of<'a>(header: &'a str, key: &str) -> &'a str {
+    let Some((_, rest)) = header.split_once(&format!("'{key}':")) else { return "" };
+    let mut depth = 0;
+    let end = rest.find(|c| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth == 0 && (c == ',' || c == '}')
+    });
+    rest[..end.unwrap_or(rest.len())].trim()
+}
+
+enum Format {
+    F16,
+    F32,
+    F64,
+}
+
+impl Format {
+    fn size(&self) -> usize {
+        match self {
+            Self::F16 => 2,
+            Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+
+    fn read(&self, bytes: &[u8]) -> Vec<f32> {
+        let chunks = bytes.chunks_exact(self.size());
+        match self {
+            Self::F16 => chunks.map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+            Self::F32 => chunks.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+            Self::F64 => {
+                chunks.map(|b| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]) as f32).collect()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompt::PromptKind;
+
+    fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+        let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let mut bytes = NPY_MAGIC.to_vec();
+        bytes.extend([1, 0]);
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.as_bytes());
+        bytes.extend(data);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<Matrix> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("features");
+        std::fs::write(&file, bytes).unwrap();
+        match read_text_features(&file)?.kind {
+            PromptKind::Features(features) => Ok(features),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn floats(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|v| v.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn npy_rows_become_unit() {
+        let features = read(&npy("<f4", "(2, 2)", &floats(&[3.0, 4.0, 0.0, 2.0]))).unwrap();
+        assert_eq!(features.data(), [0.6, 0.8, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn damaged_files_are_explained() {
+        let good = floats(&[1.0, 2.0]);
+        for (bytes, word) in [
+            (npy("<f4", "(1, 3)", &good), "promises"),
+            (npy("<f4", "(99999999999, 99999999999)", &good), "promises"),
+            (npy("<i8", "(1, 2)", &good), "expected '<f4'"),
+            (npy("<f4", "(2,)", &good), "two dimensions"),
+            (npy("<f4", "(1, 2)", &floats(&[f32::NAN, 1.0])), "NaN"),
+            (npy("<f4", "(1, 2)", &floats(&[0.0, 0.0])), "zeros"),
+            (NPY_MAGIC.to_vec(), "damaged"),
+            (b"hello".to_vec(), "neither"),
+        ] {
+            let error = read(&bytes).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}
