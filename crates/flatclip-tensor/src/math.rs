@@ -47,29 +47,46 @@ pub(crate) fn erf<L: Lanes>(x: L) -> L {
     a.if_below(L::splat(1.0), small, large)
 }
 
+/// A function of one value. A type rather than a closure: closures are compiled without the caller's instruction set.
+pub(crate) trait Unary {
+    fn of<L: Lanes>(x: L) -> L;
+}
+
 /// `x`.
-#[inline(always)]
-pub(crate) fn identity<L: Lanes>(x: L) -> L {
-    x
+pub(crate) struct Identity;
+impl Unary for Identity {
+    #[inline(always)]
+    fn of<L: Lanes>(x: L) -> L {
+        x
+    }
 }
 
 /// `max(x, 0)`.
-#[inline(always)]
-pub(crate) fn relu<L: Lanes>(x: L) -> L {
-    x.max(L::splat(0.0))
+pub(crate) struct Relu;
+impl Unary for Relu {
+    #[inline(always)]
+    fn of<L: Lanes>(x: L) -> L {
+        x.max(L::splat(0.0))
+    }
 }
 
 /// `x * sigmoid(1.702 x)`.
-#[inline(always)]
-pub(crate) fn quick_gelu<L: Lanes>(x: L) -> L {
-    x.div(L::splat(1.0).add(exp(x.mul(L::splat(-1.702)))))
+pub(crate) struct QuickGelu;
+impl Unary for QuickGelu {
+    #[inline(always)]
+    fn of<L: Lanes>(x: L) -> L {
+        x.div(L::splat(1.0).add(exp(x.mul(L::splat(-1.702)))))
+    }
 }
 
 /// `x Φ(x)`.
-#[inline(always)]
-pub(crate) fn gelu<L: Lanes>(x: L) -> L {
-    let half = x.mul(L::splat(0.5));
-    half.mul_add(erf(x.mul(L::splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+pub(crate) struct Gelu;
+impl Unary for Gelu {
+    #[inline(always)]
+    fn of<L: Lanes>(x: L) -> L {
+        let half = x.mul(L::splat(0.5));
+        half.mul_add(erf(x.mul(L::splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+    }
 }
 
 #[cfg(test)]
@@ -107,13 +124,13 @@ mod tests {
 
     /// Runs the vector form on AVX2 where the machine has it.
     macro_rules! vector_form {
-        ($name:ident) => {{
+        ($name:path) => {{
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             fn vector(x: f32) -> f32 {
                 let mut out = [0.0f32; 8];
                 // SAFETY: eight values fit.
-                unsafe { super::$name(crate::simd::Avx2::splat(x)).store(out.as_mut_ptr()) };
+                unsafe { $name(crate::simd::Avx2::splat(x)).store(out.as_mut_ptr()) };
                 out[0]
             }
             fn run(x: f32) -> f32 {
@@ -122,9 +139,9 @@ mod tests {
                     // SAFETY: just detected.
                     return unsafe { vector(x) };
                 }
-                super::$name(x)
+                $name(x)
             }
-            [super::$name::<f32> as fn(f32) -> f32, run as fn(f32) -> f32]
+            [$name as fn(f32) -> f32, run as fn(f32) -> f32]
         }};
     }
 
@@ -152,8 +169,8 @@ mod tests {
 
     #[test]
     fn activations_agree_with_their_definition() {
-        let gelu = vector_form!(gelu);
-        let quick = vector_form!(quick_gelu);
+        let gelu = vector_form!(Gelu::of);
+        let quick = vector_form!(QuickGelu::of);
         for i in -2000..2000 {
             let x = i as f32 * 0.01;
             let d = f64::from(x);

@@ -1,7 +1,7 @@
 //! What happens to a finished tile on its way out: the sum over passes, bias, activation.
 
 use super::Activation;
-use crate::math;
+use crate::math::{self, Unary};
 use crate::simd::Lanes;
 
 /// What a product does with its sums.
@@ -42,10 +42,10 @@ pub(crate) unsafe fn apply<L: Lanes>(
     // SAFETY: passed on unchanged.
     unsafe {
         match activation {
-            Activation::Identity => rows::<L>(tile, width, target, bias, accumulate, math::identity),
-            Activation::Relu => rows::<L>(tile, width, target, bias, accumulate, math::relu),
-            Activation::QuickGelu => rows::<L>(tile, width, target, bias, accumulate, math::quick_gelu),
-            Activation::Gelu => rows::<L>(tile, width, target, bias, accumulate, math::gelu),
+            Activation::Identity => rows::<L, math::Identity>(tile, width, target, bias, accumulate),
+            Activation::Relu => rows::<L, math::Relu>(tile, width, target, bias, accumulate),
+            Activation::QuickGelu => rows::<L, math::QuickGelu>(tile, width, target, bias, accumulate),
+            Activation::Gelu => rows::<L, math::Gelu>(tile, width, target, bias, accumulate),
         }
     }
 }
@@ -53,13 +53,12 @@ pub(crate) unsafe fn apply<L: Lanes>(
 /// # Safety
 /// As [`apply`].
 #[inline(always)]
-unsafe fn rows<L: Lanes>(
+unsafe fn rows<L: Lanes, A: Unary>(
     tile: &[f32],
     width: usize,
     target: Target,
     bias: Option<*const f32>,
     accumulate: bool,
-    activate: impl Fn(L) -> L,
 ) {
     debug_assert!(tile.len() >= target.rows * width && L::WIDTH <= 16);
     let whole = target.columns - target.columns % L::WIDTH;
@@ -70,7 +69,7 @@ unsafe fn rows<L: Lanes>(
             // SAFETY: a whole vector is left in each of the rows.
             unsafe {
                 let bias = bias.map(|bias| bias.add(column));
-                finish(from.add(column), to.add(column), bias, accumulate, &activate);
+                finish::<L, A>(from.add(column), to.add(column), bias, accumulate);
             }
         }
         if whole < target.columns {
@@ -84,7 +83,7 @@ unsafe fn rows<L: Lanes>(
                 if let Some(bias) = bias {
                     std::ptr::copy_nonoverlapping(bias.add(whole), edge.as_mut_ptr(), left);
                 }
-                finish(sums.as_ptr(), old.as_mut_ptr(), bias.map(|_| edge.as_ptr()), accumulate, &activate);
+                finish::<L, A>(sums.as_ptr(), old.as_mut_ptr(), bias.map(|_| edge.as_ptr()), accumulate);
                 std::ptr::copy_nonoverlapping(old.as_ptr(), to.add(whole), left);
             }
         }
@@ -94,13 +93,7 @@ unsafe fn rows<L: Lanes>(
 /// # Safety
 /// A vector can be read at `from`, at `bias`, and read and written at `to`.
 #[inline(always)]
-unsafe fn finish<L: Lanes>(
-    from: *const f32,
-    to: *mut f32,
-    bias: Option<*const f32>,
-    accumulate: bool,
-    activate: &impl Fn(L) -> L,
-) {
+unsafe fn finish<L: Lanes, A: Unary>(from: *const f32, to: *mut f32, bias: Option<*const f32>, accumulate: bool) {
     // SAFETY: promised by the caller.
     unsafe {
         let mut sum = L::load(from);
@@ -110,6 +103,6 @@ unsafe fn finish<L: Lanes>(
         if let Some(bias) = bias {
             sum = sum.add(L::load(bias));
         }
-        activate(sum).store(to);
+        A::of(sum).store(to);
     }
 }
