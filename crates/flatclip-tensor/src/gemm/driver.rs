@@ -32,6 +32,9 @@ pub(crate) trait Kernel {
     fn start() -> Self;
     /// A row of the left side as the kernel wants it.
     fn convert(x: f32) -> Self::Element;
+    /// Hints that the line at `_to` will be written soon.
+    #[inline(always)]
+    fn prefetch(_to: *const f32) {}
     /// `tile[ROWS][16 PANELS] = a b` over `depth` (a multiple of the element's step).
     ///
     /// # Safety
@@ -103,6 +106,9 @@ const SEQUENTIAL_BELOW: usize = 1 << 20;
 /// Blocks per thread that even out unequal speeds.
 const BLOCKS_PER_THREAD: usize = 4;
 
+/// Widest block: its part of the result stays in the second cache from pass to pass.
+const BLOCK_PANELS: usize = 32;
+
 /// A grid of blocks over rows and panels.
 struct Cut {
     rows: usize,
@@ -122,7 +128,7 @@ impl Cut {
         let row_blocks = rows.div_ceil(block_rows);
         let block_rows = rows.div_ceil(row_blocks).next_multiple_of(tile_rows);
         let wanted = if threads == 1 { 1 } else { (threads * BLOCKS_PER_THREAD).div_ceil(row_blocks) };
-        let block_panels = panels.div_ceil(wanted).next_multiple_of(tile_panels);
+        let block_panels = panels.div_ceil(wanted.max(panels.div_ceil(BLOCK_PANELS))).next_multiple_of(tile_panels);
         Self { rows, panels, block_rows, block_panels }
     }
 

@@ -27,6 +27,11 @@ impl Kernel for Avx2Kernel {
         x
     }
     #[inline(always)]
+    fn prefetch(to: *const f32) {
+        // SAFETY: a hint, for any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(to.cast()) }
+    }
+    #[inline(always)]
     unsafe fn tile(&mut self, a: *const f32, b: [*const f32; 2], depth: usize, tile: &mut Tile) {
         // SAFETY: inside the lengths that the trait promises; the caller is compiled for AVX2 and FMA.
         unsafe {
@@ -70,6 +75,11 @@ impl Kernel for Avx512Kernel {
     #[inline(always)]
     fn convert(x: f32) -> f32 {
         x
+    }
+    #[inline(always)]
+    fn prefetch(to: *const f32) {
+        // SAFETY: a hint, for any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(to.cast()) }
     }
     #[inline(always)]
     unsafe fn tile(&mut self, a: *const f32, b: [*const f32; 2], depth: usize, tile: &mut Tile) {
