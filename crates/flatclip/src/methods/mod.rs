@@ -10,16 +10,19 @@
 
 pub mod adapters;
 pub mod aggregate;
+pub mod bank;
 pub mod cache;
 pub mod optim;
 pub mod policy;
 pub mod probability;
 pub mod query;
 pub mod select;
+pub mod sharpness;
 mod spec;
+pub mod statistics;
 mod task;
 pub mod update;
 
 pub use adapters::ADAPTERS;
 pub use spec::{Adapter, AdapterSpec, Kind, Needs, adapter, build_adapter};
-pub use task::{Answer, Explanation, Sample, Task, TextStore};
+pub use task::{Answer, Explanation, Sample, Task, TextSide, TextStore};

@@ -2,6 +2,7 @@
 
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nt;
+use flatclip_tensor::ops::{loss, normalise, normalise_backward};
 
 /// `logits[v, k] = scale * <features_v, text_k>`.
 pub fn logits(features: &Matrix, text: &Matrix, scale: f32) -> Matrix {
@@ -24,16 +25,22 @@ pub fn argmax(values: &[f32]) -> usize {
 
 /// Softmax of one row, in f64.
 pub fn softmax(row: &[f32]) -> Vec<f64> {
-    let top = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    let mut p: Vec<f64> = row.iter().map(|&z| (f64::from(z) - top).exp()).collect();
-    let sum: f64 = p.iter().sum();
-    p.iter_mut().for_each(|x| *x /= sum);
+    let mut p = to_f64(row);
+    loss::softmax(&mut p, row.len());
     p
+}
+
+fn to_f64(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&x| f64::from(x)).collect()
+}
+
+fn to_f32(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|&x| x as f32).collect()
 }
 
 /// The same, rounded to what answers carry.
 pub fn softmax_f32(row: &[f32]) -> Vec<f32> {
-    softmax(row).into_iter().map(|p| p as f32).collect()
+    to_f32(&softmax(row))
 }
 
 /// Entropy in nats of the softmax of one row of logits.
@@ -87,60 +94,36 @@ pub struct Loss {
     pub gradient: Matrix,
 }
 
-/// TPT's loss, the entropy of the mean distribution: `P = mean_n softmax(z_n)`, `L = -sum_k P_k ln P_k`.
+/// TPT's loss, the entropy of the mean distribution: `P = mean_n softmax(z_n)`, `L = -sum_k P_k ln P_k`. In f64: one AdamW step
+/// follows the signs of what comes of it.
 pub fn marginal_entropy(logits: &Matrix) -> Loss {
-    let all: Vec<usize> = (0..logits.rows()).collect();
-    let mean = mean_probability(logits, &all);
-    // dL/dP_k = -ln P_k - 1; the 1 falls out of the softmax's gradient.
-    let slope: Vec<f64> = mean.iter().map(|&p| -p.max(f64::MIN_POSITIVE).ln()).collect();
-    let mut gradient = Matrix::zeros(logits.rows(), logits.cols());
-    for row in 0..logits.rows() {
-        let p = softmax(logits.row(row));
-        let centre: f64 = p.iter().zip(&slope).map(|(p, s)| p * s).sum();
-        for (k, g) in gradient.row_mut(row).iter_mut().enumerate() {
-            *g = (p[k] * (slope[k] - centre) / logits.rows() as f64) as f32;
-        }
-    }
-    Loss { value: entropy_of(&mean) as f32, gradient }
+    let mut gradient = vec![0.0; logits.data().len()];
+    let value = loss::marginal_entropy_gradient(&to_f64(logits.data()), logits.cols(), &mut gradient);
+    Loss { value: value as f32, gradient: Matrix::from_vec(logits.rows(), logits.cols(), to_f32(&gradient)) }
 }
 
 /// The mean of the rows' entropies: `L = mean_n H(softmax(z_n))`.
 pub fn mean_entropy(logits: &Matrix) -> Loss {
     let count = logits.rows() as f64;
-    let mut gradient = Matrix::zeros(logits.rows(), logits.cols());
-    let mut value = 0.0;
-    for row in 0..logits.rows() {
-        let p = softmax(logits.row(row));
-        let h = entropy_of(&p);
-        value += h / count;
-        for (g, &p) in gradient.row_mut(row).iter_mut().zip(&p) {
-            *g = (-p * (p.max(f64::MIN_POSITIVE).ln() + h) / count) as f32;
-        }
+    let (mut value, mut gradient) = (0.0, Vec::with_capacity(logits.data().len()));
+    for row in logits.iter_rows() {
+        let mut slope = vec![0.0; row.len()];
+        value += loss::entropy_gradient(&to_f64(row), &mut slope) / count;
+        gradient.extend(slope.iter().map(|g| (g / count) as f32));
     }
-    Loss { value: value as f32, gradient }
+    Loss { value: value as f32, gradient: Matrix::from_vec(logits.rows(), logits.cols(), gradient) }
 }
 
-/// Divides every row by its L2 norm; returns the norms.
+/// Divides every row by its L2 norm; returns the norms. A row of zeros stays zero.
 pub fn normalise_rows(rows: &mut Matrix) -> Vec<f32> {
-    (0..rows.rows())
-        .map(|index| {
-            let row = rows.row_mut(index);
-            let norm = norm(row).max(f64::from(f32::MIN_POSITIVE));
-            row.iter_mut().for_each(|x| *x = (f64::from(*x) / norm) as f32);
-            norm as f32
-        })
-        .collect()
+    let width = rows.cols();
+    normalise(rows.data_mut(), width)
 }
 
-/// The gradient through `unit = x / ||x||`, row by row, in place: `dx = (d - unit <unit, d>) / ||x||`.
+/// The gradient through [`normalise_rows`], in place.
 pub fn normalise_rows_gradient(unit: &Matrix, norms: &[f32], gradient: &mut Matrix) {
-    for (index, &norm) in norms.iter().enumerate() {
-        let unit = unit.row(index);
-        let along = dot(unit, gradient.row(index));
-        for (g, &u) in gradient.row_mut(index).iter_mut().zip(unit) {
-            *g = ((f64::from(*g) - f64::from(u) * along) / f64::from(norm)) as f32;
-        }
-    }
+    let at_unit = gradient.data().to_vec();
+    normalise_backward(unit.data(), norms, &at_unit, gradient.data_mut());
 }
 
 /// Inner product, accumulated in f64.

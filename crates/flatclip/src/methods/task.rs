@@ -1,7 +1,11 @@
 //! What an adapter is given (task, sample) and what it gives back (answer).
 
+use super::statistics::SourceStatistics;
+use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
+use crate::prompt::{Prompt, PromptKind};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
+use std::sync::OnceLock;
 
 /// Everything that stays the same over a stream of images.
 pub struct Task<'a> {
@@ -13,8 +17,19 @@ pub struct Task<'a> {
     pub logit_scale: f32,
     /// Seed of every draw.
     pub seed: u64,
+    /// The model, for adapters that run a tower.
+    pub clip: Option<&'a Clip>,
+    /// What made the text features.
+    pub prompt: Option<&'a Prompt>,
+    /// The fixed tokens around the prompt's context.
+    pub class_tokens: Option<ClassTokens>,
+    /// The context that text-side adapters start from.
+    pub context: Option<Context>,
+    /// Token statistics of training images, for PromptAlign.
+    pub statistics: Option<&'a SourceStatistics>,
     /// Where computed text banks are kept between runs.
     pub store: Option<&'a dyn TextStore>,
+    start: OnceLock<ContextPass<'a>>,
 }
 
 /// Keeps what [`Adapter::prepare`](super::Adapter::prepare) computed, so that a second run need not. Adapters see no paths:
@@ -26,8 +41,17 @@ pub trait TextStore: Sync {
     fn save(&self, key: &str, rows: &Matrix);
 }
 
+/// The text tower with everything that goes into it but the context.
+#[derive(Clone, Copy, Debug)]
+pub struct TextSide<'t> {
+    /// The tower.
+    pub tower: &'t TextTower,
+    /// The tokens around the context.
+    pub tokens: &'t ClassTokens,
+}
+
 impl<'a> Task<'a> {
-    /// A task from class embeddings alone: what needs no text tower works with it.
+    /// A task from class embeddings alone: what needs no tower works with it.
     pub fn new(classes: &'a [String], text_features: Matrix, logit_scale: f32, seed: u64) -> Result<Self> {
         if text_features.rows() != classes.len() || classes.is_empty() {
             let reason = format!("{} text features for {} classes", text_features.rows(), classes.len());
@@ -37,13 +61,106 @@ impl<'a> Task<'a> {
             return Err(Error::config("logit_scale", format!("expected a positive number, found {logit_scale}")));
         }
         finite("text features", text_features.data())?;
-        Ok(Self { classes, text_features, logit_scale, seed, store: None })
+        Ok(Self {
+            classes,
+            text_features,
+            logit_scale,
+            seed,
+            clip: None,
+            prompt: None,
+            class_tokens: None,
+            context: None,
+            statistics: None,
+            store: None,
+            start: OnceLock::new(),
+        })
+    }
+
+    /// Adds the model, for adapters that run a tower.
+    #[must_use]
+    pub fn with_clip(mut self, clip: &'a Clip) -> Self {
+        self.clip = Some(clip);
+        self
+    }
+
+    /// Adds a context to start from and the tokens around it.
+    #[must_use]
+    pub fn with_context(mut self, class_tokens: ClassTokens, context: Context) -> Self {
+        (self.class_tokens, self.context) = (Some(class_tokens), Some(context));
+        self.start = OnceLock::new();
+        self
+    }
+
+    /// Adds the prompt itself: CoCoOp's and MaPLe's are more than a context.
+    #[must_use]
+    pub fn with_prompt(mut self, prompt: &'a Prompt) -> Self {
+        self.prompt = Some(prompt);
+        self
+    }
+
+    /// Adds token statistics of training images.
+    #[must_use]
+    pub fn with_statistics(mut self, statistics: &'a SourceStatistics) -> Self {
+        self.statistics = Some(statistics);
+        self
+    }
+
+    /// Adds a place for text banks.
+    #[must_use]
+    pub fn with_store(mut self, store: &'a dyn TextStore) -> Self {
+        self.store = Some(store);
+        self
     }
 
     /// Number of classes.
     pub fn class_count(&self) -> usize {
         self.text_features.rows()
     }
+
+    /// The model, or what `method` lacks.
+    pub fn need_clip(&self, method: &str) -> Result<&'a Clip> {
+        self.clip.ok_or_else(|| {
+            Error::method(method, "runs a tower of the model, but only features were given; give --model")
+        })
+    }
+
+    /// The text tower and the tokens around the context, or what `method` lacks.
+    pub fn text_side(&self, method: &str) -> Result<TextSide<'_>> {
+        let tower = self.need_clip(method)?.text()?;
+        let tokens = self.class_tokens.as_ref().ok_or_else(|| no_context(method, self.prompt))?;
+        Ok(TextSide { tower, tokens })
+    }
+
+    /// The context that every image starts from, or what `method` lacks.
+    pub fn start_context(&self, method: &str) -> Result<&Context> {
+        if self.prompt.is_some_and(|p| matches!(p.kind, PromptKind::CoCoOp { .. })) {
+            let reason = "a cocoop prompt has another context for every image; use a learned prompt";
+            return Err(Error::method(method, reason));
+        }
+        self.context.as_ref().ok_or_else(|| no_context(method, self.prompt))
+    }
+
+    /// The forward pass at the starting context. It is the same for every image, so it is done once and shared: an image costs
+    /// only the way back.
+    pub fn start_pass(&self, method: &str) -> Result<&ContextPass<'a>> {
+        if let Some(pass) = self.start.get() {
+            return Ok(pass);
+        }
+        let tower = self.need_clip(method)?.text()?;
+        let tokens = self.class_tokens.as_ref().ok_or_else(|| no_context(method, self.prompt))?;
+        let pass = tower.pass(tokens, std::slice::from_ref(self.start_context(method)?))?;
+        // Two threads may both have computed it; both computed the same.
+        Ok(self.start.get_or_init(|| pass))
+    }
+}
+
+fn no_context(method: &str, prompt: Option<&Prompt>) -> Error {
+    let kind = prompt.map_or("given", |p| p.kind_name());
+    let reason = format!(
+        "needs a prompt with one context (a learned prompt, or a single template such as \"a photo of a {{}}.\"); the {kind} \
+         prompt has none"
+    );
+    Error::method(method, reason)
 }
 
 /// One test image as its views.
@@ -75,6 +192,11 @@ impl<'a> Sample<'a> {
             return Err(Error::config(format!("sample {}", self.id), reason));
         }
         finite(self.id, self.features.data())
+    }
+
+    /// The views' pixels, or what `method` lacks.
+    pub(crate) fn need_pixels(&self, method: &str) -> Result<&'a [f32]> {
+        self.pixels.ok_or_else(|| Error::method(method, format!("sample {} has features but no pixels", self.id)))
     }
 }
 

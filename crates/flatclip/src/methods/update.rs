@@ -1,5 +1,10 @@
 //! Updaters: how a loss on logits moves what made the text features.
 
+use super::optim::{Optimiser, require_finite};
+use super::probability::{Loss, logits, normalise_rows};
+use super::task::TextSide;
+use crate::Result;
+use crate::model::{Context, ContextPass};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nn;
 
@@ -10,4 +15,76 @@ pub fn text_gradient(features: &Matrix, logit_gradient: &Matrix, scale: f32) -> 
     product_nn(transposed.data(), transposed.rows(), features.data(), features.cols(), features.rows(), out.data_mut());
     out.data_mut().iter_mut().for_each(|g| *g *= scale);
     out
+}
+
+/// A loss on the logits of image features, as a loss on text features.
+pub fn on_text(features: &Matrix, text: &Matrix, scale: f32, loss: impl Fn(&Matrix) -> Loss) -> Loss {
+    let at = loss(&logits(features, text, scale));
+    Loss { value: at.value, gradient: text_gradient(features, &at.gradient, scale) }
+}
+
+/// A loss on text features `[K, D]` with its gradient with respect to them.
+pub type Objective<'o> = &'o dyn Fn(&Matrix) -> Loss;
+
+/// One step of a tuned context.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The loss before the step.
+    pub loss: f32,
+    /// Text features before the step.
+    pub text_features: Matrix,
+    /// The gradient that the optimiser was given.
+    pub gradient: Context,
+    /// The context after the step.
+    pub context: Context,
+}
+
+/// A tuned context.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    /// Text features at the end.
+    pub text_features: Matrix,
+    /// How it got there.
+    pub steps: Vec<Step>,
+}
+
+/// Tunes the context of `first` (a pass at one context): `steps` rounds, in each one step on every objective in turn.
+pub fn tune_context(
+    side: TextSide<'_>,
+    start: &Context,
+    first: &ContextPass<'_>,
+    objectives: &[Objective<'_>],
+    steps: usize,
+    optimiser: &mut dyn Optimiser,
+) -> Result<Tuned> {
+    let mut context = start.clone();
+    let mut done: Vec<Step> = Vec::new();
+    for objective in (0..steps).flat_map(|_| objectives) {
+        let later;
+        let pass = if done.is_empty() {
+            first
+        } else {
+            later = side.tower.pass(side.tokens, std::slice::from_ref(&context))?;
+            &later
+        };
+        let text_features = pass.features()[0].clone();
+        let loss = objective(&text_features);
+        let gradient = pass.gradient(&[loss.gradient])?.swap_remove(0);
+        require_finite(|| format!("step {}", done.len()), &[&gradient.data])?;
+        optimiser.step(&mut [&mut context.data], &[&gradient.data]);
+        done.push(Step { loss: loss.value, text_features, gradient, context: context.clone() });
+    }
+    let text_features = match done.is_empty() {
+        true => first.features()[0].clone(),
+        false => side.tower.encode(side.tokens, std::slice::from_ref(&context))?.swap_remove(0),
+    };
+    Ok(Tuned { text_features, steps: done })
+}
+
+/// `normalise(base + shift)` and the norms before.
+pub fn shifted(base: &Matrix, shift: &Matrix) -> (Matrix, Vec<f32>) {
+    let mut moved = base.clone();
+    moved.data_mut().iter_mut().zip(shift.data()).for_each(|(m, s)| *m += s);
+    let norms = normalise_rows(&mut moved);
+    (moved, norms)
 }

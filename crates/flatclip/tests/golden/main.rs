@@ -4,12 +4,20 @@
 //! [`FAMILIES`] is listed as `not covered`; once the method is registered in the library, that is an error.
 
 mod augmix;
+mod c_tpt;
 mod case;
 mod clip;
+mod dpe;
 mod ece;
+mod inputs;
 mod landscape;
+mod mta;
 mod preprocess;
+mod stss;
+mod tda;
 mod tokenizer;
+mod tpt;
+mod zero;
 
 use case::{Case, Report};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -32,6 +40,16 @@ const FAMILIES: &[(&str, Check)] = &[
     ("augmix-ops", augmix::operations),
     ("augmix-mix", augmix::mixing),
     ("landscape", landscape::run),
+    ("c-tpt", c_tpt::run),
+    ("dpe", dpe::run),
+    ("fga-stss", stss::run),
+    ("mta", mta::pixels),
+    ("mta-features", mta::features),
+    ("tda", tda::run),
+    ("tpt", tpt::run),
+    ("tpt-cocoop", tpt::run),
+    ("zero", zero::pixels),
+    ("zero-features", zero::features),
 ];
 
 fn main() {

@@ -9,12 +9,11 @@ use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
-use crate::methods::probability::{
-    dot, entropy, logits, mean_entropy, normalise_rows, normalise_rows_gradient, softmax,
-};
+use crate::methods::probability::{dot, entropy, logits, mean_entropy, normalise_rows_gradient, softmax};
 use crate::methods::query::{Query, affinity, normalised_entropy};
 use crate::methods::select::ViewLogits;
 use crate::methods::spec::Options;
+use crate::methods::update::shifted;
 use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
@@ -170,10 +169,7 @@ impl Prototypes {
     }
 
     fn unit(&self) -> (Matrix, Vec<f32>) {
-        let mut moved = self.base.clone();
-        moved.data_mut().iter_mut().zip(self.residual.data()).for_each(|(m, r)| *m += r);
-        let norms = normalise_rows(&mut moved);
-        (moved, norms)
+        shifted(&self.base, &self.residual)
     }
 
     /// One AdamW step on the residual, given the gradient at the unit prototypes.

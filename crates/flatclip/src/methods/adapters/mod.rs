@@ -1,10 +1,15 @@
 //! The adapters, one file each. A line in [`ADAPTERS`] makes one known to the CLI, the docs, sweeps and reports.
 
+pub mod c_tpt;
+pub mod difftpt;
 pub mod dpe;
 pub mod mta;
 pub mod presets;
+pub mod r_tpt;
+pub mod stss;
 pub mod tda;
 pub mod tps;
+pub mod tpt;
 pub mod vte;
 pub mod zero;
 pub mod zero_shot;
@@ -12,8 +17,20 @@ pub mod zero_shot;
 use super::AdapterSpec;
 
 /// Every adapter.
-pub static ADAPTERS: &[&AdapterSpec] =
-    &[&zero_shot::SPEC, &vte::SPEC, &zero::SPEC, &mta::SPEC, &tps::SPEC, &tda::SPEC, &dpe::SPEC];
+pub static ADAPTERS: &[&AdapterSpec] = &[
+    &stss::SPEC,
+    &zero_shot::SPEC,
+    &vte::SPEC,
+    &zero::SPEC,
+    &mta::SPEC,
+    &tps::SPEC,
+    &tpt::SPEC,
+    &c_tpt::SPEC,
+    &r_tpt::SPEC,
+    &difftpt::SPEC,
+    &tda::SPEC,
+    &dpe::SPEC,
+];
 
 #[cfg(test)]
 mod registry_tests;

@@ -5,10 +5,10 @@
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
-use crate::methods::probability::{logits, marginal_entropy, normalise_rows, normalise_rows_gradient};
+use crate::methods::probability::{logits, marginal_entropy, normalise_rows_gradient};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::spec::Options;
-use crate::methods::update::text_gradient;
+use crate::methods::update::{on_text, shifted};
 use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
@@ -71,14 +71,6 @@ pub struct Tps {
     options: Config,
 }
 
-/// `normalise(base + shift)` with the norms before.
-fn shifted(base: &Matrix, shift: &Matrix) -> (Matrix, Vec<f32>) {
-    let mut moved = base.clone();
-    moved.data_mut().iter_mut().zip(shift.data()).for_each(|(m, s)| *m += s);
-    let norms = normalise_rows(&mut moved);
-    (moved, norms)
-}
-
 impl Tps {
     fn prototypes(&self, task: &Task<'_>, kept: &Matrix) -> Matrix {
         let base = &task.text_features;
@@ -87,8 +79,7 @@ impl Tps {
         let mut optimiser = AdamW::new(settings);
         for _ in 0..self.options.steps {
             let (text, norms) = shifted(base, &shift);
-            let loss = marginal_entropy(&logits(kept, &text, task.logit_scale));
-            let mut gradient = text_gradient(kept, &loss.gradient, task.logit_scale);
+            let mut gradient = on_text(kept, &text, task.logit_scale, marginal_entropy).gradient;
             normalise_rows_gradient(&text, &norms, &mut gradient);
             optimiser.step(&mut [shift.data_mut()], &[gradient.data()]);
         }

@@ -1,0 +1,176 @@
+//! TPT: one AdamW step on the context, for every image anew, on the marginal entropy of its confident views.
+//!
+//! `loss = H(mean_{v kept} softmax(tau f_v T(p)'))`; `p <- AdamW(p)`; answer view 0 with `T(p)`. Golden cases: `tpt-*`, `tpt-cocoop-*`.
+
+use crate::methods::aggregate::Ballot;
+use crate::methods::optim::{AdamW, AdamWSettings};
+use crate::methods::probability::{logits, marginal_entropy};
+use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
+use crate::methods::spec::Options;
+use crate::methods::update::{Tuned, on_text, tune_context};
+use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::model::Context;
+use crate::prompt::{Affine, PromptKind};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use serde::{Deserialize, Serialize};
+
+/// The registry entry.
+pub static SPEC: AdapterSpec = AdapterSpec {
+    name: "tpt",
+    aliases: &[],
+    kind: Kind::Episodic,
+    needs: Needs::CONTEXT,
+    summary: "tunes the context for each image on the marginal entropy of its confident views, answers view 0",
+    docs: "\
+What: keep the int(fraction * V) views of lowest entropy (chosen once), loss = entropy of their mean distribution, AdamW on the context;
+view 0 is answered with the tuned context; the context is put back exactly. One AdamW step moves every entry by about lr: only signs of
+the gradient count.
+With a cocoop prompt the start is context + meta_net(feature of view 0), tuned as it stands.
+Cost: one image-tower pass over the views; per image and step one text-tower backward pass and one forward pass over all classes.
+Options:
+  fraction = 0.1            views kept (authors' code)
+  steps = 1                 (authors' code)
+  lr = 0.005                (authors' code)
+  weight_decay = 0.01       AdamW's default in torch, as in the authors' code
+  cocoop_feature = \"unit\"   what the meta-net sees: the unit-norm feature it was trained with, or raw: the feature with its norm,
+                            as the authors' code feeds it (a slip: about ten times too large)
+Reference: Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models, NeurIPS 2022.
+",
+    build: |table| Ok(Box::new(Tpt { options: Config::read(table)? })),
+    defaults: Config::table,
+};
+
+/// The feature that CoCoOp's meta-net is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CocoopFeature {
+    /// Unit norm, as in training.
+    Unit,
+    /// As it leaves the tower.
+    Raw,
+}
+
+/// Options of TPT.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Fraction of the views to keep.
+    pub fraction: f64,
+    /// AdamW steps per image.
+    pub steps: usize,
+    /// Learning rate.
+    pub lr: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// What CoCoOp's meta-net sees.
+    pub cocoop_feature: CocoopFeature,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { fraction: 0.1, steps: 1, lr: 5e-3, weight_decay: 0.01, cocoop_feature: CocoopFeature::Unit }
+    }
+}
+
+impl Options for Config {
+    const NAME: &'static str = "tpt";
+    fn check(&self) -> Result<()> {
+        Self::require_fraction("fraction", self.fraction)?;
+        Self::require(self.steps <= 1000, "steps", "at most 1000", self.steps)?;
+        Self::require_not_negative("lr", self.lr)?;
+        Self::require_not_negative("weight_decay", self.weight_decay)
+    }
+}
+
+/// AdamW as TPT and its kin use it: torch's defaults.
+pub(super) fn adamw(lr: f64, weight_decay: f64) -> AdamW {
+    AdamW::new(AdamWSettings { weight_decay, ..AdamWSettings::new(lr) })
+}
+
+/// The context of one image under a CoCoOp prompt: `context + meta(feature)` on every token.
+pub fn cocoop_context(context: &Context, meta: &[Affine; 2], feature: &[f32]) -> Context {
+    let mut hidden = meta[0].apply(&Matrix::from_vec(1, feature.len(), feature.to_vec()));
+    hidden.data_mut().iter_mut().for_each(|h| *h = h.max(0.0));
+    let shift = meta[1].apply(&hidden);
+    let mut shifted = context.clone();
+    for token in shifted.data.chunks_mut(context.width) {
+        token.iter_mut().zip(shift.row(0)).for_each(|(x, s)| *x += s);
+    }
+    shifted
+}
+
+/// The adapter.
+#[derive(Clone, Debug)]
+pub struct Tpt {
+    options: Config,
+}
+
+impl Tpt {
+    /// With these options.
+    pub fn new(options: Config) -> Self {
+        Self { options }
+    }
+
+    /// The answer, and how the context got there.
+    pub fn adapt_traced(&self, task: &Task<'_>, sample: &Sample<'_>) -> Result<(Answer, Tuned)> {
+        sample.check(task)?;
+        let cocoop = match task.prompt.map(|p| &p.kind) {
+            Some(PromptKind::CoCoOp { context, meta, .. }) => Some(self.start(context, meta, sample)?),
+            _ => None,
+        };
+        let side = task.text_side(Config::NAME)?;
+        let own;
+        let (start, first) = match &cocoop {
+            Some(start) => {
+                own = side.tower.pass(side.tokens, std::slice::from_ref(start))?;
+                (start, &own)
+            }
+            None => (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?),
+        };
+        let text = if cocoop.is_some() { &first.features()[0] } else { &task.text_features };
+        let views = ViewLogits::new(sample.features, text, task.logit_scale);
+        let selection = LowestEntropy { fraction: self.options.fraction }.select(sample.features, &views);
+        let kept = sample.features.select_rows(&selection.selected);
+        let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, marginal_entropy);
+        let mut optimiser = adamw(self.options.lr, self.options.weight_decay);
+        let tuned = tune_context(side, start, first, &[&objective], self.options.steps, &mut optimiser)?;
+        let ballot = view_0(task, sample, &tuned.text_features);
+        Ok((ballot.answer(views.explain(selection)), tuned))
+    }
+
+    fn start(&self, context: &Context, meta: &[Affine; 2], sample: &Sample<'_>) -> Result<Context> {
+        let mut feature = sample.features.row(0).to_vec();
+        if meta[0].weight.cols() != feature.len() || meta[1].bias.len() != context.width {
+            return Err(Error::method(Config::NAME, "the prompt's meta-net does not fit this model's features"));
+        }
+        if self.options.cocoop_feature == CocoopFeature::Raw {
+            let norm = sample.norms.first().ok_or_else(|| {
+                Error::config("tpt.cocoop_feature", "raw needs the norms of the features, which this sample lacks")
+            })?;
+            feature.iter_mut().for_each(|x| *x *= norm);
+        }
+        Ok(cocoop_context(context, meta, &feature))
+    }
+}
+
+/// View 0 under these text features.
+pub(super) fn view_0(task: &Task<'_>, sample: &Sample<'_>, text: &Matrix) -> Ballot {
+    Ballot::from_logits(logits(&sample.features.select_rows(&[0]), text, task.logit_scale).row(0))
+}
+
+impl Adapter for Tpt {
+    fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
+        task.text_side(Config::NAME).map(|_| ())
+    }
+
+    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
+        Ok(self.adapt_traced(task, sample)?.0)
+    }
+
+    fn reset(&mut self) {}
+
+    fn clone_box(&self) -> Box<dyn Adapter> {
+        Box::new(self.clone())
+    }
+}

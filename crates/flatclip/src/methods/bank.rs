@@ -1,0 +1,278 @@
+//! The text bank: text features at a context and at its random perturbations, computed once per prompt and class list.
+
+use super::TextStore;
+use super::task::TextSide;
+use crate::model::Context;
+use crate::rng::Stream;
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// Over which entries a perturbation has the length of the radius.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Norm {
+    /// All entries of the context together.
+    Whole,
+    /// The entries of each class of a class-specific context (a shared context has one group).
+    PerClass,
+    /// The entries of each token.
+    PerToken,
+}
+
+/// What the radius is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RadiusUnit {
+    /// The radius itself.
+    Absolute,
+    /// The length of the context (over the same entries).
+    Relative,
+}
+
+/// How directions are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Directions {
+    /// Independent, standard normal.
+    Gaussian,
+    /// Every second one is minus the one before.
+    Antithetic,
+    /// Orthogonal to the ones before (as far as there is room).
+    Orthogonal,
+}
+
+/// How a context is perturbed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Perturbation {
+    /// How many perturbed contexts.
+    pub count: usize,
+    /// How far they are from the context.
+    pub radius: f64,
+    /// What the radius is measured in.
+    pub unit: RadiusUnit,
+    /// Over which entries it is measured.
+    pub norm: Norm,
+    /// How directions are drawn.
+    pub directions: Directions,
+}
+
+impl Perturbation {
+    /// Directions of the shape of `context`. They depend on the seed and the shape alone, so data sets share them.
+    pub fn draw(&self, context: &Context, seed: u64) -> Vec<Vec<f32>> {
+        let mut drawn: Vec<Vec<f32>> = Vec::with_capacity(self.count);
+        for index in 0..self.count {
+            let next = match self.directions {
+                Directions::Antithetic if index % 2 == 1 => drawn[index - 1].iter().map(|x| -x).collect(),
+                _ => {
+                    let mut stream = Stream::new(seed, &["stss", "directions", &index.to_string()]);
+                    (0..context.data.len()).map(|_| stream.normal() as f32).collect()
+                }
+            };
+            drawn.push(next);
+        }
+        if self.directions == Directions::Orthogonal {
+            drawn.chunks_mut(context.data.len().max(1)).for_each(orthogonalise);
+        }
+        drawn
+    }
+
+    /// `context + radius * noise / ||noise||`, group by group.
+    pub fn apply(&self, context: &Context, noise: &[f32]) -> Context {
+        let group = match self.norm {
+            Norm::Whole => context.data.len(),
+            Norm::PerClass => context.tokens * context.width,
+            Norm::PerToken => context.width,
+        };
+        let mut moved = context.clone();
+        for (values, noise) in moved.data.chunks_mut(group.max(1)).zip(noise.chunks(group.max(1))) {
+            let unit = match self.unit {
+                RadiusUnit::Absolute => 1.0,
+                RadiusUnit::Relative => length(values),
+            };
+            // A direction without length (it cannot be drawn, but it can be given) moves nothing.
+            let scale = self.radius * unit / length(noise).max(f64::MIN_POSITIVE);
+            values.iter_mut().zip(noise).for_each(|(x, &n)| *x = (f64::from(*x) + scale * f64::from(n)) as f32);
+        }
+        moved
+    }
+
+    /// Whether anything is perturbed at all.
+    pub fn is_none(&self) -> bool {
+        self.count == 0 || self.radius == 0.0
+    }
+}
+
+fn length(values: &[f32]) -> f64 {
+    values.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt()
+}
+
+/// Gram-Schmidt, each vector in turn. Lengths do not matter here: they are normalised when applied.
+fn orthogonalise(vectors: &mut [Vec<f32>]) {
+    for index in 1..vectors.len() {
+        let (before, rest) = vectors.split_at_mut(index);
+        for other in before.iter() {
+            let along: f64 = rest[0].iter().zip(other).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+            let square = length(other).powi(2).max(f64::MIN_POSITIVE);
+            rest[0]
+                .iter_mut()
+                .zip(other)
+                .for_each(|(x, &o)| *x = (f64::from(*x) - along / square * f64::from(o)) as f32);
+        }
+    }
+}
+
+/// Text features `[K, D]` at the context and at each perturbed context: `[1 + R, K, D]` together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextBank {
+    base: Matrix,
+    perturbed: Vec<Matrix>,
+}
+
+impl TextBank {
+    /// A bank without perturbations.
+    pub fn flat(base: Matrix) -> Self {
+        Self { base, perturbed: Vec::new() }
+    }
+
+    /// Encodes the perturbed contexts; `base` are the text features at the context itself.
+    pub fn encode(side: TextSide<'_>, base: Matrix, perturbed: &[Context]) -> Result<Self> {
+        Ok(Self { base, perturbed: side.tower.encode(side.tokens, perturbed)? })
+    }
+
+    /// The bank of a prompt: from the store, or computed and stored.
+    pub fn load_or_encode(
+        side: TextSide<'_>,
+        base: &Matrix,
+        context: &Context,
+        how: &Perturbation,
+        seed: u64,
+        model_hash: &str,
+        store: Option<&dyn TextStore>,
+    ) -> Result<Self> {
+        let key = key(side, base, context, how, seed, model_hash);
+        let stored = store.and_then(|s| s.load(&key)).and_then(|rows| Self::from_rows(&rows, base.rows(), how.count));
+        if let Some(bank) = stored {
+            return Ok(bank);
+        }
+        let contexts: Vec<Context> = how.draw(context, seed).iter().map(|noise| how.apply(context, noise)).collect();
+        let bank = Self::encode(side, base.clone(), &contexts)?;
+        if let Some(store) = store {
+            store.save(&key, &bank.to_rows());
+        }
+        Ok(bank)
+    }
+
+    /// Text features at the context itself.
+    pub fn base(&self) -> &Matrix {
+        &self.base
+    }
+
+    /// Text features at the perturbed contexts.
+    pub fn perturbed(&self) -> &[Matrix] {
+        &self.perturbed
+    }
+
+    /// The mean over the context and its perturbations, normalised.
+    pub fn mean(&self) -> Matrix {
+        let mut mean = self.base.clone();
+        for other in &self.perturbed {
+            mean.data_mut().iter_mut().zip(other.data()).for_each(|(m, x)| *m += x);
+        }
+        super::probability::normalise_rows(&mut mean);
+        mean
+    }
+
+    /// `[(1 + R) K, D]`, the base first.
+    pub fn to_rows(&self) -> Matrix {
+        let mut data = self.base.data().to_vec();
+        self.perturbed.iter().for_each(|m| data.extend_from_slice(m.data()));
+        Matrix::from_vec(self.base.rows() * (1 + self.perturbed.len()), self.base.cols(), data)
+    }
+
+    /// The inverse of [`TextBank::to_rows`]; `None` if the rows do not fit.
+    pub fn from_rows(rows: &Matrix, classes: usize, count: usize) -> Option<Self> {
+        if rows.rows() != classes.checked_mul(count + 1)? || classes == 0 {
+            return None;
+        }
+        let part = |index: usize| rows.select_rows(&(index * classes..(index + 1) * classes).collect::<Vec<_>>());
+        Some(Self { base: part(0), perturbed: (1..=count).map(part).collect() })
+    }
+}
+
+/// Names everything that the bank's numbers depend on.
+fn key(side: TextSide<'_>, base: &Matrix, context: &Context, how: &Perturbation, seed: u64, model: &str) -> String {
+    let mut hash = Sha256::new();
+    hash.update(model.as_bytes());
+    hash.update(format!("{how:?} {seed} {:?} {:?}", context.shape(), side.tokens).as_bytes());
+    for values in [&context.data, base.data()] {
+        values.iter().for_each(|x| hash.update(x.to_le_bytes()));
+    }
+    let digest = hash.finalize();
+    format!("text-bank-{}", digest.iter().take(16).map(|b| format!("{b:02x}")).collect::<String>())
+}
+
+/// Refuses a perturbation that would take more memory than any machine it is meant for.
+pub(crate) fn check_count(key: &str, count: usize) -> Result<()> {
+    if count <= 4096 {
+        return Ok(());
+    }
+    Err(Error::Limit { what: key.into(), asked: count as u64, allowed: 4096, hint: "16 is the published value".into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn how(norm: Norm, unit: RadiusUnit, directions: Directions) -> Perturbation {
+        Perturbation { count: 6, radius: 0.5, unit, norm, directions }
+    }
+
+    fn context() -> Context {
+        Context::per_class(2, 3, 4, (0..24).map(|i| 0.1 * i as f32 - 0.7).collect())
+    }
+
+    #[test]
+    fn a_perturbation_has_the_length_of_the_radius_over_its_group() {
+        let context = context();
+        for (norm, group) in [(Norm::Whole, 24), (Norm::PerClass, 12), (Norm::PerToken, 4)] {
+            for unit in [RadiusUnit::Absolute, RadiusUnit::Relative] {
+                let how = how(norm, unit, Directions::Gaussian);
+                let moved = how.apply(&context, &how.draw(&context, 1)[0]);
+                let step: Vec<f32> = moved.data.iter().zip(&context.data).map(|(a, b)| a - b).collect();
+                for (step, values) in step.chunks(group).zip(context.data.chunks(group)) {
+                    let expected = if unit == RadiusUnit::Absolute { 0.5 } else { 0.5 * length(values) };
+                    assert!((length(step) - expected).abs() < 1e-5, "{norm:?} {unit:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn directions_are_what_they_are_called() {
+        let context = context();
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        let pairs = how(Norm::Whole, RadiusUnit::Absolute, Directions::Antithetic).draw(&context, 1);
+        pairs.chunks(2).for_each(|pair| assert!(pair[0].iter().zip(&pair[1]).all(|(a, b)| *a == -b)));
+        let orthogonal = how(Norm::Whole, RadiusUnit::Absolute, Directions::Orthogonal).draw(&context, 1);
+        for a in 0..6 {
+            (0..a).for_each(|b| assert!(dot(&orthogonal[a], &orthogonal[b]).abs() < 1e-3));
+        }
+    }
+
+    #[test]
+    fn draws_do_not_depend_on_their_number() {
+        let gaussian = how(Norm::Whole, RadiusUnit::Absolute, Directions::Gaussian);
+        let few = Perturbation { count: 2, ..gaussian }.draw(&context(), 9);
+        assert_eq!(few, gaussian.draw(&context(), 9)[..2]);
+    }
+
+    #[test]
+    fn rows_round_trip_and_wrong_rows_are_refused() {
+        let part = |k: f32| Matrix::from_vec(2, 3, (0..6).map(|i| i as f32 + k).collect());
+        let bank = TextBank { base: part(0.0), perturbed: vec![part(10.0), part(20.0)] };
+        assert_eq!(TextBank::from_rows(&bank.to_rows(), 2, 2), Some(bank.clone()));
+        assert_eq!(TextBank::from_rows(&bank.to_rows(), 2, 3), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! Mean and variance of the image tower's tokens over training images: what PromptAlign aligns a test image with.
+
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+
+/// Per block, token and channel: mean and population variance over images.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourceStatistics {
+    /// One `[tokens, width]` per block.
+    pub means: Vec<Matrix>,
+    /// One `[tokens, width]` per block.
+    pub variances: Vec<Matrix>,
+}
+
+impl SourceStatistics {
+    /// Checks that means and variances belong together.
+    pub fn new(means: Vec<Matrix>, variances: Vec<Matrix>) -> Result<Self> {
+        let shapes = |all: &[Matrix]| all.iter().map(|m| (m.rows(), m.cols())).collect::<Vec<_>>();
+        let (a, b) = (shapes(&means), shapes(&variances));
+        if a != b || a.is_empty() || a.iter().any(|s| *s != a[0]) {
+            let reason =
+                format!("means of shapes {a:?}, variances of shapes {b:?}; expected one [tokens, width] per block");
+            return Err(Error::config("promptalign.statistics", reason));
+        }
+        Ok(Self { means, variances })
+    }
+}
+
+/// Sums over images, from which [`SourceStatistics`] come. Batches may be of any size; the order of images is the order of sums.
+#[derive(Clone, Debug)]
+pub struct StatisticsSum {
+    shape: (usize, usize),
+    count: usize,
+    sums: Vec<Vec<f64>>,
+    squares: Vec<Vec<f64>>,
+}
+
+impl StatisticsSum {
+    /// For `blocks` blocks with `tokens` tokens of `width` channels.
+    pub fn new(blocks: usize, tokens: usize, width: usize) -> Self {
+        let zeros = vec![vec![0.0; tokens * width]; blocks];
+        Self { shape: (tokens, width), count: 0, sums: zeros.clone(), squares: zeros }
+    }
+
+    /// Adds images: `tokens[block]` is `[images, tokens, width]`.
+    pub fn add(&mut self, tokens: &[&[f32]]) -> Result<()> {
+        let size = self.shape.0 * self.shape.1;
+        let whole =
+            tokens.len() == self.sums.len() && tokens.iter().all(|t| t.len() % size == 0 && t.len() == tokens[0].len());
+        if !whole {
+            return Err(Error::config(
+                "statistics",
+                format!("tokens do not fill {} blocks of {size}", self.sums.len()),
+            ));
+        }
+        for ((block, sums), squares) in tokens.iter().zip(&mut self.sums).zip(&mut self.squares) {
+            for image in block.chunks_exact(size) {
+                for ((&x, sum), square) in image.iter().zip(sums.iter_mut()).zip(squares.iter_mut()) {
+                    *sum += f64::from(x);
+                    *square += f64::from(x) * f64::from(x);
+                }
+            }
+        }
+        self.count += tokens.first().map_or(0, |t| t.len() / size);
+        Ok(())
+    }
+
+    /// The statistics of everything added.
+    pub fn finish(self) -> Result<SourceStatistics> {
+        if self.count == 0 {
+            return Err(Error::config("statistics", "no image was added"));
+        }
+        let n = self.count as f64;
+        let matrix = |values: Vec<f32>| Matrix::from_vec(self.shape.0, self.shape.1, values);
+        let means = self.sums.iter().map(|sum| matrix(sum.iter().map(|s| (s / n) as f32).collect())).collect();
+        let variance = |(sum, square): (&f64, &f64)| (square / n - (sum / n).powi(2)).max(0.0) as f32;
+        let variances = self.sums.iter().zip(&self.squares);
+        let variances = variances.map(|(s, q)| matrix(s.iter().zip(q).map(variance).collect())).collect();
+        SourceStatistics::new(means, variances)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_do_not_change_mean_and_variance() {
+        let images: Vec<f32> = (0..12).map(|i| (i * i) as f32).collect();
+        let mut whole = StatisticsSum::new(1, 2, 2);
+        whole.add(&[&images]).unwrap();
+        let mut parts = StatisticsSum::new(1, 2, 2);
+        images.chunks(4).for_each(|part| parts.add(&[part]).unwrap());
+        let (whole, parts) = (whole.finish().unwrap(), parts.finish().unwrap());
+        assert_eq!(whole, parts);
+        // Entries 0, 4, 8 of the squares: 0, 16, 64.
+        assert!((whole.means[0].data()[0] - 80.0 / 3.0).abs() < 1e-4);
+        assert!(
+            (whole.variances[0].data()[0] - (16.0f32.powi(2) + 64.0f32.powi(2)) / 3.0 + (80.0f32 / 3.0).powi(2)).abs()
+                < 1e-2
+        );
+        assert!(StatisticsSum::new(1, 2, 2).finish().is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! `fga-stss`: the text bank from given noise, scores, selection, both votes.
+
+use crate::case::{Case, Report, Tolerance};
+use crate::inputs::{self, fault};
+use flatclip::methods::adapters::stss::{Config, Stss};
+use flatclip::methods::aggregate::{Tie, Vote, vote};
+use flatclip::methods::bank::{Directions, Norm, Perturbation, RadiusUnit, TextBank};
+use flatclip::methods::probability::mean_probability;
+use flatclip::methods::select::{Selector as _, ViewLogits, ranking};
+use flatclip::methods::{Adapter as _, Sample, Task};
+
+fn config(case: &Case) -> Result<Config, String> {
+    Ok(Config {
+        radius: case.number("rho_prime")?,
+        perturbations: case.count("R")?,
+        lambda: case.number("lambda")?,
+        fraction: case.number("keep_fraction")?,
+        ..Config::default()
+    })
+}
+
+/// The bank of the case: its own noise instead of drawn directions.
+fn bank(case: &Case, task: &Task<'_>, config: &Config) -> Result<TextBank, String> {
+    let how = Perturbation {
+        count: config.perturbations,
+        radius: config.radius,
+        unit: RadiusUnit::Absolute,
+        norm: Norm::Whole,
+        directions: Directions::Gaussian,
+    };
+    let context = task.context.as_ref().ok_or("no context")?;
+    let noise = case.f32("in.noise")?.chunks(context.data.len());
+    let contexts: Vec<_> = noise.map(|noise| how.apply(context, noise)).collect();
+    TextBank::encode(task.text_side("stss").map_err(fault)?, task.text_features.clone(), &contexts).map_err(fault)
+}
+
+pub fn run(case: &Case) -> Result<Report, String> {
+    let clip = crate::clip::load(case)?;
+    let names = inputs::names(case.shape("in.tokens")?[0]);
+    let task = inputs::context_task(case, &clip, &names)?;
+    let (features, _) = inputs::image_features(case, &clip, "in.views")?;
+    let config = config(case)?;
+    let bank = bank(case, &task, &config)?;
+
+    let mut report = Report::default();
+    let tight = Tolerance::atol(1e-5);
+    report.close("text_features", bank.base().data(), case.f32("out.text_features")?, tight);
+    let perturbed: Vec<f32> = bank.perturbed().iter().flat_map(|m| m.data().to_vec()).collect();
+    report.close("text_features_perturbed", &perturbed, case.f32("out.text_features_perturbed")?, tight);
+    let views = ViewLogits::new(&features, bank.base(), task.logit_scale);
+    let logits = Tolerance { atol: 1e-3, rtol: 1e-4, ..Tolerance::default() };
+    report.close("logits", views.logits.data(), case.f32("out.logits")?, logits);
+    let entropy = case.tolerance("entropy", Tolerance::atol(2e-3));
+    report.close("entropy", &views.entropies, case.f32("out.entropy")?, entropy);
+
+    let mut stss = Stss::with_bank(config.clone(), bank.clone());
+    let selector = stss.selector(&bank, task.logit_scale);
+    let around: Vec<f32> = bank.perturbed().iter().flat_map(|text| selector.losses(&features, text)).collect();
+    report.close("entropy_perturbed", &around, case.f32("out.entropy_perturbed")?, entropy);
+    let selection = selector.select(&features, &views);
+    let scores = case.f32("out.score")?;
+    report.close("score", &selection.scores, scores, case.tolerance("score", Tolerance::atol(4e-3)));
+    same_order(&mut report, &selection.ranking, &case.indices("out.ranking")?, scores);
+    let expected = case.indices("out.selected")?;
+    let sorted = |list: &[usize]| {
+        ranking(&list.iter().map(|&v| v as f32).collect::<Vec<_>>()).iter().map(|&i| list[i]).collect::<Vec<_>>()
+    };
+    report.equal("selected", &sorted(&selection.selected), &sorted(&expected));
+
+    let answer = stss.adapt(&task, &Sample::new("case", &features)).map_err(fault)?;
+    let average = case.tolerance("avg_prob", Tolerance::atol(1e-3));
+    report.close("avg_prob", &answer.probabilities, case.f32("out.avg_prob")?, average);
+    report.equal("avg_pred", &[answer.prediction], &case.indices("out.avg_pred")?);
+    let majority = vote(Vote::Majority, Tie::MeanProbability, &views.logits, &selection);
+    let votes: Vec<usize> = majority.class_scores.iter().map(|&v| v as usize).collect();
+    report.equal("votes", &votes, &case.indices("out.votes")?);
+    report.equal("vote_pred", &[majority.prediction], &case.indices("out.vote_pred")?);
+    let all: Vec<usize> = (0..features.rows()).collect();
+    let all: Vec<f32> = mean_probability(&views.logits, &all).iter().map(|&p| p as f32).collect();
+    report.close("avg_all_prob", &all, case.f32("out.avg_all_prob")?, average);
+    Ok(report)
+}
+
+/// Rankings may differ only between views whose scores are closer than 1e-3.
+fn same_order(report: &mut Report, found: &[usize], expected: &[usize], scores: &[f32]) {
+    let same = found.len() == expected.len()
+        && found.iter().zip(expected).all(|(&a, &b)| a == b || (scores[a] - scores[b]).abs() < 1e-3);
+    report.check("ranking", same, format!("{found:?} expected {expected:?}"));
+}
