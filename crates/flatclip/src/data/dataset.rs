@@ -1,6 +1,8 @@
 //! What a data set is, whatever it was read from.
 
+use crate::image::{self, DecodeOptions, Picture};
 use crate::{Error, Result};
+use flatclip_pocket::{Domain, World};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
@@ -78,6 +80,15 @@ pub enum Source {
         /// How many they are.
         size: u64,
     },
+    /// Drawn by the pocket world when asked for.
+    Drawn {
+        /// Which of the three worlds.
+        world: World,
+        /// Which style.
+        domain: Domain,
+        /// Which picture.
+        index: u64,
+    },
 }
 
 /// One labelled picture.
@@ -97,10 +108,21 @@ impl Sample {
         match &self.source {
             Source::File(path) => path,
             Source::Member { archive, .. } => archive,
+            Source::Drawn { .. } => Path::new(&self.id),
         }
     }
 
-    /// The encoded picture.
+    /// The picture, decoded or drawn.
+    pub fn picture(&self, options: &DecodeOptions) -> Result<Picture> {
+        if let Source::Drawn { world, domain, index } = self.source {
+            let rgb = flatclip_pocket::draw(&flatclip_pocket::scene(world, domain, index));
+            let side = flatclip_pocket::SIDE;
+            return Ok(Picture { width: side, height: side, rgb });
+        }
+        image::decode_from(self.path(), &self.read()?, options)
+    }
+
+    /// The encoded picture; an error for one that is drawn.
     pub fn read(&self) -> Result<Vec<u8>> {
         match &self.source {
             Source::File(path) => {
@@ -118,11 +140,18 @@ impl Sample {
                 }
                 Ok(bytes)
             }
+            Source::Drawn { .. } => {
+                let reason = "is drawn by the pocket world: it has no encoded bytes".to_owned();
+                Err(Error::Data { path: self.path().to_path_buf(), reason })
+            }
         }
     }
 
     /// Size and modification time of what the sample is read from: two equal stamps mean an unchanged picture.
     pub fn stamp(&self) -> Result<String> {
+        if let Source::Drawn { .. } = self.source {
+            return Ok("drawn".to_owned());
+        }
         let path = self.path();
         let meta = std::fs::metadata(path).map_err(Error::io(path))?;
         let changed = meta.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());

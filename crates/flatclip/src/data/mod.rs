@@ -1,6 +1,6 @@
 //! Data sets: classes, templates and labelled samples, read from the layouts that people already have on disk.
 //!
-//! [`open`] takes the text of `--data` (`folder:DIR`, `zhou:DIR`, `csv:FILE`, `wds:SHARDS` or a known name under a data
+//! [`open`] takes the text of `--data` (`folder:DIR`, `zhou:DIR`, `csv:FILE`, `wds:SHARDS`, `pocket:DOMAIN` or a known name under a data
 //! root) and gives a [`Dataset`]. A loader verifies what it can (class folders by name, counts of the published
 //! splits) and says what it found in [`Dataset::notes`]: a shifted label list is the most common reason for a wrong
 //! number, and nothing later can detect it.
@@ -18,6 +18,7 @@ pub mod mersenne;
 mod names;
 mod open;
 mod place;
+mod pocket;
 mod scan;
 mod split_set;
 #[cfg(test)]
@@ -32,5 +33,6 @@ pub use folder::open_folder;
 pub use known::{KNOWN, Known, Layout};
 pub use names::{fill, read_templates, readable};
 pub use open::{Compat, OpenOptions, open, open_known};
+pub use pocket::open_pocket;
 pub use wds::open_wds;
 pub use zhou::open_zhou;

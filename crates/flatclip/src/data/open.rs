@@ -3,7 +3,7 @@
 use super::dataset::{Dataset, Note, Split};
 use super::known::{Kind, Known};
 use super::place::{self, Found};
-use super::{aircraft, csv, folder, imagenet, names, split_set, wds, zhou};
+use super::{aircraft, csv, folder, imagenet, names, pocket, split_set, wds, zhou};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -50,13 +50,14 @@ pub struct OpenOptions {
     pub compat: Compat,
 }
 
-/// Opens `folder:DIR`, `zhou:DIR`, `csv:FILE`, `wds:SHARDS`, or a known data set by name.
+/// Opens `folder:DIR`, `zhou:DIR`, `csv:FILE`, `wds:SHARDS`, `pocket:DOMAIN`, or a known data set by name.
 pub fn open(spec: &str, options: &OpenOptions) -> Result<Dataset> {
     let mut data = match spec.split_once(':') {
         Some(("folder", dir)) => folder::open_folder(Path::new(dir), options.split)?,
         Some(("zhou", dir)) => zhou::open_zhou(Path::new(dir), options.split)?,
         Some(("csv", file)) => csv::open_csv(Path::new(file), options.split)?,
         Some(("wds", shards)) => wds::open_wds(shards, options.split)?,
+        Some(("pocket", domain)) => pocket::open_pocket(domain, options.split)?,
         _ => open_known(known_or_error(spec)?, options)?,
     };
     if let Some(path) = &options.classes {
@@ -83,7 +84,7 @@ fn known_or_error(spec: &str) -> Result<&'static Known> {
         };
         let names: Vec<&str> = super::known::KNOWN.iter().map(|known| known.name).collect();
         let reason = format!(
-            "`{spec}` is neither folder:DIR, zhou:DIR, csv:FILE, wds:SHARDS nor a known data set ({}){hint}",
+            "`{spec}` is neither folder:DIR, zhou:DIR, csv:FILE, wds:SHARDS, pocket:DOMAIN nor a known data set ({}){hint}",
             names.join(", ")
         );
         Error::config("data", reason)

@@ -5,6 +5,7 @@
 //! shards or interruptions.
 
 pub mod cache;
+mod clip_encoder;
 mod encoder;
 mod log;
 mod merge;
@@ -19,6 +20,7 @@ mod summary;
 mod tests;
 mod timing;
 
+pub use clip_encoder::{ClipEncoder, PIXEL_VERSION};
 pub use encoder::Encoder;
 pub use log::{PredictionLog, read_log};
 pub use merge::merge;

@@ -75,8 +75,12 @@ pub struct ViewConfig {
 pub struct Provenance {
     /// Version of this program.
     pub flatclip: String,
+    /// Architecture by its released name, e.g. `ViT-B-16`.
+    pub backbone: String,
     /// Fingerprint of the weights.
     pub weights: String,
+    /// What stands for the classes: template, templates-7, templates-80, features, coop, sapt, ...
+    pub prompt: String,
     /// Fingerprint of the class embeddings.
     pub text_features: String,
     /// Fingerprint of the class names.

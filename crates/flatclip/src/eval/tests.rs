@@ -137,6 +137,8 @@ impl World {
     fn provenance(&self) -> Provenance {
         Provenance {
             flatclip: "test".into(),
+            backbone: "fake".into(),
+            prompt: "template".into(),
             weights: "fake".into(),
             text_features: "t".into(),
             class_names: self.dataset.classes_hash(),

@@ -1,0 +1,92 @@
+//! The encoder of a loaded CLIP model.
+
+use super::cache::{FeatureKey, ViewFeatures};
+use super::encoder::Encoder;
+use crate::data::{Dataset, Sample};
+use crate::image::views::{ViewKey, ViewOptions, make_views};
+use crate::image::{self, DecodeOptions};
+use crate::model::{Clip, Features};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use std::path::PathBuf;
+
+/// Raised when decoding or view making gives other pixels: kept features of older versions are then not used.
+pub const PIXEL_VERSION: &str = "1";
+
+/// Pictures, views and features of one model.
+pub struct ClipEncoder<'a> {
+    /// The model.
+    pub clip: &'a Clip,
+    /// How views are made.
+    pub views: ViewOptions,
+    /// How pictures are read.
+    pub decode: DecodeOptions,
+    /// Seed of the views.
+    pub seed: u64,
+    /// A folder with generated pictures: `FOLDER/<sample id without ending>/*.png`, for DiffTPT.
+    pub generated: Option<PathBuf>,
+}
+
+impl ClipEncoder<'_> {
+    /// What the features of a data set are kept under.
+    pub fn feature_key(&self, dataset: &Dataset, precision: &str) -> FeatureKey {
+        let v = &self.views;
+        FeatureKey {
+            weights: self.clip.hash().to_owned(),
+            dataset: dataset.name.clone(),
+            split: dataset.split.name().to_owned(),
+            views: format!(
+                "{} x{} {}px {:?}/{:?}",
+                v.policy.name(),
+                v.count,
+                v.size,
+                v.first_interpolation,
+                v.interpolation
+            ),
+            seed: if v.count == 1 { 0 } else { self.seed },
+            precision: precision.to_owned(),
+            pixels: PIXEL_VERSION.to_owned(),
+        }
+    }
+
+    fn generated_files(&self, sample: &Sample) -> Result<Vec<PathBuf>> {
+        let Some(root) = &self.generated else { return Ok(Vec::new()) };
+        let stem = sample.id.rsplit_once('.').map_or(sample.id.as_str(), |(stem, _)| stem);
+        let folder = root.join(stem);
+        let entries = std::fs::read_dir(&folder).map_err(Error::io(&folder))?;
+        let mut files: Vec<PathBuf> =
+            entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+        files.sort();
+        Ok(files)
+    }
+}
+
+impl Encoder for ClipEncoder<'_> {
+    fn views(&self) -> usize {
+        self.views.count
+    }
+
+    fn pixels(&self, dataset: &str, sample: &Sample) -> Result<Vec<f32>> {
+        let picture = sample.picture(&self.decode)?;
+        make_views(&picture, &self.views, ViewKey { seed: self.seed, dataset, sample: &sample.id })
+    }
+
+    fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {
+        let (unit, norms) = Features::unit(self.clip.encode_images(pixels, count)?);
+        Ok(ViewFeatures { unit, norms })
+    }
+
+    fn generated(&self, sample: &Sample) -> Result<Option<Matrix>> {
+        let files = self.generated_files(sample)?;
+        if files.is_empty() {
+            return Ok(None);
+        }
+        let mut pixels = Vec::new();
+        for path in &files {
+            let bytes = std::fs::read(path).map_err(Error::io(path))?;
+            let picture = image::decode_from(path, &bytes, &self.decode)?;
+            pixels.extend(image::preprocess(&picture, self.clip.image_size())?);
+        }
+        Ok(Some(Features::unit(self.clip.encode_images(&pixels, files.len())?).0))
+    }
+}

@@ -1,0 +1,229 @@
+//! Drawing of the layers.
+
+use super::super::table::html;
+use super::palette::{DASHES, SERIES, sequential};
+use super::{Area, Layer, contour};
+
+/// Name and series number of every layer that the legend lists.
+pub(super) fn legend(layers: &[Layer]) -> Vec<(String, usize)> {
+    let named = layers.iter().filter_map(series_name).enumerate();
+    named.filter(|(_, name)| !name.is_empty()).map(|(series, name)| (name.to_owned(), series)).collect()
+}
+
+fn series_name(layer: &Layer) -> Option<&str> {
+    match layer {
+        Layer::Line { name, .. } | Layer::Bars { name, .. } => Some(name),
+        _ => None,
+    }
+}
+
+/// The range of all finite data.
+pub(super) fn ranges(layers: &[Layer]) -> ((f64, f64), (f64, f64)) {
+    let (mut x, mut y) = ((f64::INFINITY, f64::NEG_INFINITY), (f64::INFINITY, f64::NEG_INFINITY));
+    let widen = |range: &mut (f64, f64), value: f64| {
+        if value.is_finite() {
+            *range = (range.0.min(value), range.1.max(value));
+        }
+    };
+    for layer in layers {
+        match layer {
+            Layer::Line { points, band, .. } => {
+                points.iter().for_each(|p| {
+                    widen(&mut x, p.0);
+                    widen(&mut y, p.1);
+                });
+                band.iter().flatten().for_each(|b| {
+                    widen(&mut y, b.0);
+                    widen(&mut y, b.1);
+                });
+            }
+            Layer::Guide { from, to } => [from, to].into_iter().for_each(|p| {
+                widen(&mut x, p.0);
+                widen(&mut y, p.1);
+            }),
+            Layer::Bars { values, .. } => [0.0].iter().chain(values).for_each(|&v| widen(&mut y, v)),
+            Layer::Heat { x: xs, y: ys, .. } => {
+                edges(xs).into_iter().for_each(|v| widen(&mut x, v));
+                edges(ys).into_iter().for_each(|v| widen(&mut y, v));
+            }
+            Layer::Contour { x: xs, y: ys, .. } => {
+                xs.iter().for_each(|&v| widen(&mut x, v));
+                ys.iter().for_each(|&v| widen(&mut y, v));
+            }
+            Layer::Mark { at, .. } => {
+                widen(&mut x, at.0);
+                widen(&mut y, at.1);
+            }
+        }
+    }
+    (x, y)
+}
+
+/// Cell borders halfway between centres.
+fn edges(centres: &[f64]) -> Vec<f64> {
+    match centres {
+        [] => Vec::new(),
+        [only] => vec![only - 0.5, only + 0.5],
+        many => {
+            let last = many.len() - 1;
+            let mut edges = vec![many[0] - (many[1] - many[0]) / 2.0];
+            edges.extend(many.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0));
+            edges.push(many[last] + (many[last] - many[last - 1]) / 2.0);
+            edges
+        }
+    }
+}
+
+/// Draws all layers, back to front.
+pub(super) fn draw(layers: &[Layer], area: &Area, out: &mut String) {
+    let groups = layers.iter().filter(|layer| matches!(layer, Layer::Bars { .. })).count();
+    let (mut series, mut bar) = (0, 0);
+    for layer in layers {
+        match layer {
+            Layer::Line { points, band, .. } => {
+                draw_line(points, band.as_deref(), series, area, out);
+                series += 1;
+            }
+            Layer::Bars { values, .. } => {
+                draw_bars(values, (bar, groups), series, area, out);
+                (series, bar) = (series + 1, bar + 1);
+            }
+            Layer::Guide { from, to } => out.push_str(&format!(
+                "<line class=\"guide\" x1=\"{:.2}\" y1=\"{:.2}\" x2=\"{:.2}\" y2=\"{:.2}\"/>\n",
+                area.px(from.0),
+                area.py(from.1),
+                area.px(to.0),
+                area.py(to.1)
+            )),
+            Layer::Heat { x, y, values, labels } => draw_heat(x, y, values, *labels, area, out),
+            Layer::Contour { x, y, values, levels } => {
+                for ((x0, y0), (x1, y1)) in levels.iter().flat_map(|&level| contour::segments(x, y, values, level)) {
+                    let (x0, y0, x1, y1) = (area.px(x0), area.py(y0), area.px(x1), area.py(y1));
+                    out.push_str(&format!("<path class=\"contour\" d=\"M{x0:.2} {y0:.2}L{x1:.2} {y1:.2}\"/>"));
+                }
+                out.push('\n');
+            }
+            Layer::Mark { at, name } => {
+                let (px, py) = (area.px(at.0), area.py(at.1));
+                out.push_str(&format!("<circle class=\"dot s1\" cx=\"{px:.2}\" cy=\"{py:.2}\" r=\"4\"/>"));
+                out.push_str(&format!("<text x=\"{:.2}\" y=\"{:.2}\">{}</text>\n", px + 7.0, py + 4.0, html(name)));
+            }
+        }
+    }
+}
+
+fn draw_line(points: &[(f64, f64)], band: Option<&[(f64, f64)]>, series: usize, area: &Area, out: &mut String) {
+    let class = format!("s{}", series % SERIES);
+    let finite: Vec<usize> =
+        (0..points.len()).filter(|&i| points[i].0.is_finite() && points[i].1.is_finite()).collect();
+    if let Some(band) = band.filter(|band| band.len() == points.len()) {
+        let at = |i: usize, y: f64| format!("{:.2},{:.2}", area.px(points[i].0), area.py(y));
+        let inside: Vec<usize> =
+            finite.iter().copied().filter(|&i| band[i].0.is_finite() && band[i].1.is_finite()).collect();
+        let upper = inside.iter().map(|&i| at(i, band[i].1));
+        let lower = inside.iter().rev().map(|&i| at(i, band[i].0));
+        let outline: Vec<String> = upper.chain(lower).collect();
+        out.push_str(&format!("<polygon class=\"band {class}\" points=\"{}\"/>\n", outline.join(" ")));
+    }
+    let at = |&i: &usize| format!("{:.2},{:.2}", area.px(points[i].0), area.py(points[i].1));
+    let path: Vec<String> = finite.iter().map(at).collect();
+    let dash = DASHES[series % DASHES.len()];
+    out.push_str(&format!(
+        "<polyline class=\"line {class}\" stroke-dasharray=\"{dash}\" points=\"{}\"/>\n",
+        path.join(" ")
+    ));
+    for &i in &finite {
+        let (px, py) = (area.px(points[i].0), area.py(points[i].1));
+        out.push_str(&marker(series, px, py, &class));
+    }
+    out.push('\n');
+}
+
+/// Circle, square, triangle, diamond.
+fn marker(series: usize, x: f64, y: f64, class: &str) -> String {
+    match series % 4 {
+        0 => format!("<circle class=\"dot {class}\" cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"3\"/>"),
+        1 => {
+            format!("<rect class=\"dot {class}\" x=\"{:.2}\" y=\"{:.2}\" width=\"6\" height=\"6\"/>", x - 3.0, y - 3.0)
+        }
+        2 => format!("<path class=\"dot {class}\" d=\"M{x:.2} {:.2}l4 7h-8z\"/>", y - 4.5),
+        _ => format!("<path class=\"dot {class}\" d=\"M{x:.2} {:.2}l4.5 4.5l-4.5 4.5l-4.5 -4.5z\"/>", y - 4.5),
+    }
+}
+
+fn draw_bars(values: &[f64], (group, groups): (usize, usize), series: usize, area: &Area, out: &mut String) {
+    let slot = (area.right - area.left) / values.len().max(1) as f64;
+    let width = slot * 0.8 / groups.max(1) as f64;
+    for (i, &value) in values.iter().enumerate().filter(|(_, value)| value.is_finite()) {
+        let left = area.px(i as f64) - slot * 0.4 + width * group as f64;
+        let (zero, top) = (area.py(0.0f64.clamp(area.y.low, area.y.high)), area.py(value));
+        out.push_str(&format!(
+            "<rect class=\"bar s{}\" x=\"{left:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{:.2}\"/>\n",
+            series % SERIES,
+            top.min(zero),
+            (width - 1.0).max(0.5),
+            (zero - top).abs()
+        ));
+    }
+}
+
+fn draw_heat(x: &[f64], y: &[f64], values: &[f64], labels: bool, area: &Area, out: &mut String) {
+    let finite = values.iter().copied().filter(|value| value.is_finite());
+    let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
+    let share = |value: f64| if high > low { (value - low) / (high - low) } else { 0.5 };
+    let (xs, ys) = (edges(x), edges(y));
+    for (index, &value) in values.iter().enumerate().take(x.len() * y.len()).filter(|(_, v)| v.is_finite()) {
+        let (i, j) = (index % x.len(), index / x.len());
+        let (left, right) = (area.px(xs[i]), area.px(xs[i + 1]));
+        let (top, bottom) = (area.py(ys[j + 1]), area.py(ys[j]));
+        let (colour, light) = sequential(share(value));
+        let (width, height) = ((right - left).abs() + 0.3, (bottom - top).abs() + 0.3);
+        out.push_str(&format!(
+            "<rect class=\"cell\" x=\"{left:.2}\" y=\"{top:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" fill=\"{colour}\"/>"
+        ));
+        if labels {
+            let ink = if light { "#111" } else { "#fff" };
+            let (px, py) = ((left + right) / 2.0, (top + bottom) / 2.0 + 3.5);
+            out.push_str(&format!(
+                "<text class=\"value\" x=\"{px:.2}\" y=\"{py:.2}\" style=\"fill:{ink}\">{value:.1}</text>"
+            ));
+        }
+    }
+    out.push('\n');
+    if low.is_finite() {
+        draw_scale_bar(low, high, area, out);
+    }
+}
+
+fn draw_scale_bar(low: f64, high: f64, area: &Area, out: &mut String) {
+    let (left, steps) = (area.right + 14.0, 32);
+    let height = (area.bottom - area.top) / steps as f64;
+    for step in 0..steps {
+        let (colour, _) = sequential(step as f64 / (steps - 1) as f64);
+        let top = area.bottom - height * (step + 1) as f64;
+        out.push_str(&format!(
+            "<rect x=\"{left}\" y=\"{top:.2}\" width=\"12\" height=\"{:.2}\" fill=\"{colour}\"/>",
+            height + 0.3
+        ));
+    }
+    for (value, y) in [(high, area.top + 9.0), (low, area.bottom)] {
+        out.push_str(&format!("<text class=\"tick\" x=\"{}\" y=\"{y:.2}\">{}</text>\n", left + 16.0, short(value)));
+    }
+}
+
+fn short(value: f64) -> String {
+    if value.abs() >= 10.0 { format!("{value:.1}") } else { format!("{value:.3}") }
+}
+
+/// One line of names above the axes.
+pub(super) fn draw_legend(names: &[(String, usize)], area: &Area, out: &mut String) {
+    let mut x = area.left;
+    for (name, series) in names {
+        let class = format!("s{}", series % SERIES);
+        out.push_str(&format!(
+            "<rect class=\"dot {class}\" x=\"{x:.1}\" y=\"31\" width=\"14\" height=\"8\" rx=\"2\"/>"
+        ));
+        out.push_str(&format!("<text class=\"tick\" x=\"{:.1}\" y=\"39\">{}</text>\n", x + 19.0, html(name)));
+        x += 32.0 + 6.3 * name.chars().count() as f64;
+    }
+}

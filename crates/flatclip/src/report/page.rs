@@ -1,0 +1,147 @@
+//! One self-contained HTML page: tables, figures, provenance; no script, no other file.
+
+use super::figure::Figure;
+use super::runs::Run;
+use super::table::{Cell, Table, html};
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:#1b1b1b;--soft:#666;--line:#ddd;--paper:#fff;--mark:#b3261e;--tint:#f4f6f8}\
+@media (prefers-color-scheme:dark){:root{--ink:#e8e8e8;--soft:#a8a8a8;--line:#3a3a3a;--paper:#16181b;--mark:#ff8a80;--tint:#1f2226}}\
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1180px;margin:2rem auto;padding:0 1rem}\
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}\
+figure{margin:1rem 0}figure.table>div{overflow-x:auto}figcaption{font-weight:600;margin-bottom:.3rem}\
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}\
+th{color:var(--soft);font-weight:600}td.n{text-align:right}td.best{font-weight:700}td.flagged{color:var(--mark)}td.flagged::after{content:' !'}\
+.note{color:var(--soft);font-size:.88rem;margin:.2rem 0}.figures{display:flex;flex-wrap:wrap;gap:1rem}.figures svg{max-width:100%;height:auto}\
+@media print{body{max-width:none;margin:0}h2{break-after:avoid}figure{break-inside:avoid}}";
+
+/// A heading with what stands below it.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// The heading.
+    pub title: String,
+    /// A sentence or two; empty for none.
+    pub text: String,
+    /// Tables, in order.
+    pub tables: Vec<Table>,
+    /// Figures, in order.
+    pub figures: Vec<Figure>,
+}
+
+/// A page.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// The title.
+    pub title: String,
+    /// A sentence or two.
+    pub text: String,
+    /// Its parts.
+    pub sections: Vec<Section>,
+}
+
+impl Page {
+    /// The whole document.
+    pub fn to_html(&self) -> String {
+        let mut out = format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+             <title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n",
+            html(&self.title)
+        );
+        if !self.text.is_empty() {
+            out.push_str(&format!("<p>{}</p>\n", html(&self.text)));
+        }
+        for section in &self.sections {
+            out.push_str(&format!("<h2>{}</h2>\n", html(&section.title)));
+            if !section.text.is_empty() {
+                out.push_str(&format!("<p>{}</p>\n", html(&section.text)));
+            }
+            section.tables.iter().for_each(|table| out.push_str(&table.to_html()));
+            if !section.figures.is_empty() {
+                let figures: String =
+                    section.figures.iter().map(|f| format!("<figure>{}</figure>\n", f.to_svg())).collect();
+                out.push_str(&format!("<div class=\"figures\">\n{figures}</div>\n"));
+            }
+        }
+        out.push_str(&format!("<p class=\"note\">flatclip {}</p>\n</body></html>\n", env!("CARGO_PKG_VERSION")));
+        out
+    }
+
+    /// What makes the runs of a page comparable, as a section.
+    pub fn provenance(runs: &[Run]) -> Section {
+        let header = [
+            "run",
+            "data",
+            "backbone",
+            "weights",
+            "prompt",
+            "text features",
+            "class names",
+            "views",
+            "seed",
+            "order",
+            "precision",
+            "ISA",
+            "stream",
+            "compat",
+            "options",
+        ];
+        let mut table = Table::new("Provenance", header);
+        for run in runs {
+            let (c, p) = (&run.config, &run.provenance);
+            let order = c.order_seed.map_or("data set's".into(), |seed| format!("shuffled by {seed}"));
+            table.push(
+                [
+                    run.path.display().to_string(),
+                    format!("{} ({})", p.dataset, c.split),
+                    p.backbone.clone(),
+                    p.weights.chars().take(16).collect(),
+                    p.prompt.clone(),
+                    p.text_features.clone(),
+                    format!("{} ({} classes)", p.class_names, p.classes),
+                    format!("{} x{}", c.views.augmentation, c.views.count),
+                    c.seed.to_string(),
+                    order,
+                    c.precision.clone(),
+                    p.isa.clone(),
+                    p.stream.clone(),
+                    c.compat.join(", "),
+                    c.options.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>().join(", "),
+                ]
+                .map(Cell::text)
+                .to_vec(),
+            );
+        }
+        let mut notes: Vec<String> = Vec::new();
+        for run in runs {
+            for note in run.provenance.notes.iter().filter(|note| note.warning) {
+                let text = format!("{}: {}", run.provenance.dataset, note.text);
+                if !notes.contains(&text) {
+                    notes.push(text);
+                }
+            }
+        }
+        table.notes = notes;
+        Section { title: "Provenance".into(), tables: vec![table], ..Section::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figure::Axis;
+    use super::*;
+
+    #[test]
+    fn the_page_stands_alone_and_escapes_names() {
+        let section = Section {
+            title: "a < b".into(),
+            tables: vec![Table::new("t", ["x"])],
+            figures: vec![Figure::new("f", Axis::new("x"), Axis::new("y"))],
+            ..Section::default()
+        };
+        let page = Page { title: "<script>".into(), sections: vec![section], ..Page::default() }.to_html();
+        assert!(page.contains("&lt;script&gt;") && page.contains("a &lt; b") && page.contains("<svg"));
+        for outside in ["<script", "src=", "href=", "@import", "url("] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! A table and the ways to write it: text, Markdown, LaTeX, CSV, JSON, HTML.
+
+use serde::Serialize;
+
+/// One cell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cell {
+    /// What is printed.
+    pub text: String,
+    /// The number behind it, for JSON and for finding the best of a column.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
+    /// Best of its column.
+    #[serde(skip_serializing_if = "is_false")]
+    pub best: bool,
+    /// Outside tolerance, or otherwise to be looked at.
+    #[serde(skip_serializing_if = "is_false")]
+    pub flagged: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl Cell {
+    /// Words.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// A number with `digits` decimals.
+    pub fn number(value: f64, digits: usize) -> Self {
+        Self { text: format!("{value:.digits$}"), value: Some(value), ..Self::default() }
+    }
+
+    /// A fraction as per cent with two decimals, as papers print it.
+    pub fn percent(fraction: f64) -> Self {
+        Self::number(100.0 * fraction, 2)
+    }
+
+    /// A dash.
+    pub fn none() -> Self {
+        Self::text("-")
+    }
+
+    /// The same cell, flagged.
+    pub fn flag(mut self, flagged: bool) -> Self {
+        self.flagged = flagged;
+        self
+    }
+}
+
+/// Rows of cells under a header.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// One per column.
+    pub header: Vec<String>,
+    /// Each as long as the header.
+    pub rows: Vec<Vec<Cell>>,
+    /// Lines below the table.
+    pub notes: Vec<String>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new<S: Into<String>>(title: impl Into<String>, header: impl IntoIterator<Item = S>) -> Self {
+        Self { title: title.into(), header: header.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// Adds a row.
+    pub fn push(&mut self, row: Vec<Cell>) {
+        self.rows.push(row);
+    }
+
+    /// Marks the largest number of each listed column as best.
+    pub fn mark_best(&mut self, columns: impl IntoIterator<Item = usize>) {
+        for column in columns {
+            let value = |row: &Vec<Cell>| row.get(column).and_then(|cell| cell.value);
+            let best = self.rows.iter().filter_map(value).max_by(f64::total_cmp);
+            for row in &mut self.rows {
+                if let Some(cell) = row.get_mut(column) {
+                    cell.best = cell.value.is_some() && cell.value == best;
+                }
+            }
+        }
+    }
+
+    /// Columns padded with spaces, numbers to the right.
+    pub fn to_text(&self) -> String {
+        let widths: Vec<usize> = (0..self.header.len()).map(|column| self.width(column)).collect();
+        let mut out = String::new();
+        if !self.title.is_empty() {
+            out.push_str(&format!("{}\n\n", self.title));
+        }
+        let line = |cells: Vec<(String, bool)>| {
+            let pad = |((text, right), width): ((String, bool), &usize)| {
+                let space = " ".repeat(width.saturating_sub(text.chars().count()));
+                if right { format!("{space}{text}") } else { format!("{text}{space}") }
+            };
+            let padded: Vec<String> = cells.into_iter().zip(&widths).map(pad).collect();
+            format!("{}\n", padded.join("  ").trim_end())
+        };
+        out.push_str(&line(self.header.iter().enumerate().map(|(i, h)| (h.clone(), self.is_numeric(i))).collect()));
+        out.push_str(&format!("{}\n", widths.iter().map(|w| "─".repeat(*w)).collect::<Vec<_>>().join("──")));
+        for row in &self.rows {
+            let cells = row.iter().enumerate().map(|(i, cell)| (marked(cell), self.is_numeric(i)));
+            out.push_str(&line(cells.collect()));
+        }
+        self.notes.iter().for_each(|note| out.push_str(&format!("  {note}\n")));
+        out
+    }
+
+    fn width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| marked(cell).chars().count());
+        cells.chain([self.header[column].chars().count()]).max().unwrap_or_default()
+    }
+
+    fn is_numeric(&self, column: usize) -> bool {
+        self.rows.iter().filter_map(|row| row.get(column)).any(|cell| cell.value.is_some())
+    }
+
+    /// GitHub's Markdown.
+    pub fn to_markdown(&self) -> String {
+        let escape = |text: &str| text.replace('|', "\\|");
+        let mut out = if self.title.is_empty() { String::new() } else { format!("### {}\n\n", self.title) };
+        let header: Vec<String> = self.header.iter().map(|h| escape(h)).collect();
+        let rule: Vec<&str> = (0..header.len()).map(|i| if self.is_numeric(i) { "---:" } else { "---" }).collect();
+        out.push_str(&format!("| {} |\n|{}|\n", header.join(" | "), rule.join("|")));
+        for row in &self.rows {
+            let cell = |cell: &Cell| {
+                let text = escape(&marked(cell));
+                if cell.best { format!("**{text}**") } else { text }
+            };
+            out.push_str(&format!("| {} |\n", row.iter().map(cell).collect::<Vec<_>>().join(" | ")));
+        }
+        self.notes.iter().for_each(|note| out.push_str(&format!("\n{note}\n")));
+        out
+    }
+
+    /// A `booktabs` table.
+    pub fn to_latex(&self) -> String {
+        let columns: String = (0..self.header.len()).map(|i| if self.is_numeric(i) { 'r' } else { 'l' }).collect();
+        let header: Vec<String> = self.header.iter().map(|h| latex(h)).collect();
+        let mut out = format!(
+            "\\begin{{table}}\n\\centering\n\\caption{{{}}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n{} \\\\\n\\midrule\n",
+            latex(&self.title),
+            header.join(" & ")
+        );
+        for row in &self.rows {
+            let cell = |cell: &Cell| {
+                let text = latex(&marked(cell));
+                if cell.best { format!("\\textbf{{{text}}}") } else { text }
+            };
+            out.push_str(&format!("{} \\\\\n", row.iter().map(cell).collect::<Vec<_>>().join(" & ")));
+        }
+        out.push_str("\\bottomrule\n\\end{tabular}\n\\end{table}\n");
+        self.notes.iter().for_each(|note| out.push_str(&format!("% {note}\n")));
+        out
+    }
+
+    /// Comma-separated values, numbers with all their digits.
+    pub fn to_csv(&self) -> String {
+        let quote = |text: &str| {
+            let special = text.contains([',', '"', '\n']);
+            if special { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+        };
+        let mut out = format!("{}\n", self.header.iter().map(|h| quote(h)).collect::<Vec<_>>().join(","));
+        for row in &self.rows {
+            let cell = |cell: &Cell| cell.value.map_or_else(|| quote(&cell.text), |value| value.to_string());
+            out.push_str(&format!("{}\n", row.iter().map(cell).collect::<Vec<_>>().join(",")));
+        }
+        out
+    }
+
+    /// An HTML table with classes `best` and `flagged`.
+    pub fn to_html(&self) -> String {
+        let mut out =
+            format!("<figure class=\"table\"><figcaption>{}</figcaption><div><table><thead><tr>", html(&self.title));
+        self.header.iter().for_each(|h| out.push_str(&format!("<th>{}</th>", html(h))));
+        out.push_str("</tr></thead><tbody>");
+        for row in &self.rows {
+            out.push_str("<tr>");
+            for cell in row {
+                let classes: Vec<&str> = [(cell.value.is_some(), "n"), (cell.best, "best"), (cell.flagged, "flagged")]
+                    .into_iter()
+                    .filter_map(|(on, name)| on.then_some(name))
+                    .collect();
+                out.push_str(&format!("<td class=\"{}\">{}</td>", classes.join(" "), html(&cell.text)));
+            }
+            out.push_str("</tr>");
+        }
+        out.push_str("</tbody></table></div>");
+        self.notes.iter().for_each(|note| out.push_str(&format!("<p class=\"note\">{}</p>", html(note))));
+        out.push_str("</figure>\n");
+        out
+    }
+}
+
+fn marked(cell: &Cell) -> String {
+    if cell.flagged { format!("{} !", cell.text) } else { cell.text.clone() }
+}
+
+/// Text for HTML.
+pub(super) fn html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn latex(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '&' | '%' | '$' | '#' | '_' | '{' | '}' => out.extend(['\\', c]),
+            '\\' => out.push_str("\\textbackslash{}"),
+            '~' => out.push_str("\\textasciitilde{}"),
+            '^' => out.push_str("\\textasciicircum{}"),
+            '±' => out.push_str("$\\pm$"),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new("A & B", ["method", "top-1"]);
+        table.push(vec![Cell::text("x|y_1"), Cell::percent(0.5)]);
+        table.push(vec![Cell::text("z, \"q\""), Cell::percent(0.75).flag(true)]);
+        table.mark_best([1]);
+        table
+    }
+
+    #[test]
+    fn special_characters_are_escaped_in_every_format() {
+        assert!(table().to_markdown().contains("x\\|y_1"));
+        assert!(table().to_latex().contains("x|y\\_1") && table().to_latex().contains("A \\& B"));
+        assert!(table().to_csv().contains("\"z, \"\"q\"\"\",75"));
+        assert!(table().to_html().contains("A &amp; B"));
+    }
+
+    #[test]
+    fn the_best_is_bold_and_flags_are_marked() {
+        assert!(table().to_markdown().contains("**75.00 !**"));
+        assert!(table().to_latex().contains("\\textbf{75.00 !}"));
+        assert!(table().to_html().contains("class=\"n best flagged\""));
+        assert_eq!(table().to_text().lines().last().unwrap(), "z, \"q\"  75.00 !");
+    }
+}
