@@ -42,17 +42,19 @@ def merge(pieces, pair):
     return tuple(out)
 
 
-def learn(captions, merges):
-    """The `merges` most frequent pairs, one after another; ties go to the alphabetically first."""
+def learn(captions, longest):
+    """Merges the most frequent pair again and again; ties go to the alphabetically first. No piece gets more than
+    `longest` letters: the captions know so few words that all of them, class names too, would end as one piece each."""
     words = collections.Counter()
     for caption in captions:
         words.update(split_word(w) for w in WORDS.findall(caption.lower()))
     learned = []
-    for _ in range(merges):
+    while True:
         pairs = collections.Counter()
         for pieces, count in words.items():
             for pair in zip(pieces, pieces[1:]):
-                pairs[pair] += count
+                if len("".join(pair).removesuffix("</w>")) <= longest:
+                    pairs[pair] += count
         if not pairs:
             break
         best = min(pairs, key=lambda pair: (-pairs[pair], pair))
