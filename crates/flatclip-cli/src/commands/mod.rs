@@ -1,5 +1,6 @@
 //! One file per verb.
 
+mod pocket;
 mod version;
 
 use crate::output::{Exit, Output};
@@ -8,6 +9,8 @@ use clap::Subcommand;
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Draw pictures of the pocket world: a contact sheet, or a folder to play with
+    Pocket(pocket::Args),
     /// What this binary is and which instructions it would use here
     Version(version::Args),
 }
@@ -15,6 +18,7 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(self, out: &Output) -> anyhow::Result<Exit> {
         match self {
+            Self::Pocket(args) => pocket::run(args, out),
             Self::Version(args) => version::run(args, out),
         }
     }

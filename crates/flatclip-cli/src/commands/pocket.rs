@@ -1,0 +1,93 @@
+//! `flatclip pocket`: pictures of the pocket world, to look at and to play with.
+
+use crate::output::{Exit, Output};
+use anyhow::{Context as _, ensure};
+use clap::Subcommand;
+use flatclip::files::write_atomic;
+use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw, png, scene, sheet};
+use rayon::prelude::*;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Options of `flatclip pocket`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Write a contact sheet: every class in every domain, as one PNG
+    Sheet {
+        /// The PNG to write
+        out: PathBuf,
+        /// The world to draw from
+        #[arg(long, value_parser = parse_world, default_value = "validation")]
+        world: World,
+    },
+    /// Write pictures as DIR/CLASS/NUMBER.png, for `--data folder:DIR`
+    Export {
+        /// The folder to write to; it must be empty or absent
+        dir: PathBuf,
+        /// How the scenes are drawn: photo, sketch, cartoon, painting, noise, rendition or hard
+        #[arg(long, value_parser = parse_domain, default_value = "photo")]
+        domain: Domain,
+        /// How many pictures; a multiple of 32 has all classes equally often
+        #[arg(long, default_value_t = 320, value_name = "N")]
+        count: usize,
+        /// The world to draw from: models learn from train, choices are made on validation, test is read once
+        #[arg(long, value_parser = parse_world, default_value = "test")]
+        world: World,
+    },
+}
+
+fn parse_world(name: &str) -> Result<World, String> {
+    let names = World::ALL.map(World::name).join(", ");
+    World::from_name(name).ok_or_else(|| format!("expected one of {names}"))
+}
+
+fn parse_domain(name: &str) -> Result<Domain, String> {
+    let names = Domain::ALL.map(Domain::name).join(", ");
+    Domain::from_name(name).ok_or_else(|| format!("expected one of {names}"))
+}
+
+pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
+    match args.what {
+        What::Sheet { out: path, world } => write_sheet(&path, world, out),
+        What::Export { dir, domain, count, world } => export(&dir, domain, count, world, out),
+    }
+}
+
+fn write_sheet(path: &Path, world: World, out: &Output) -> anyhow::Result<Exit> {
+    write_atomic(path, &sheet(world))?;
+    if out.is_json() {
+        out.json(&json!({ "sheet": path, "world": world.name() }))?;
+    } else {
+        out.line(path.display())?;
+    }
+    Ok(Exit::Done)
+}
+
+fn export(dir: &Path, domain: Domain, count: usize, world: World, out: &Output) -> anyhow::Result<Exit> {
+    let filled = dir.exists() && dir.read_dir().with_context(|| dir.display().to_string())?.next().is_some();
+    ensure!(!filled, "{}: expected an empty or absent folder, found files in it; name another", dir.display());
+    for class in CLASS_NAMES {
+        std::fs::create_dir_all(dir.join(class)).with_context(|| dir.join(class).display().to_string())?;
+    }
+    let bar = out.progress(count as u64, "pictures");
+    (0..count as u64).into_par_iter().try_for_each(|index| -> anyhow::Result<()> {
+        let scene = scene(world, domain, index);
+        let path = dir.join(CLASS_NAMES[scene.class]).join(format!("{index:06}.png"));
+        write_atomic(&path, &png(&draw(&scene), SIDE as u32, SIDE as u32))?;
+        bar.inc(1);
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    if out.is_json() {
+        out.json(&json!({ "dir": dir, "domain": domain.name(), "world": world.name(), "count": count }))?;
+    } else {
+        out.line(format_args!("{}: {count} pictures of {} ({})", dir.display(), domain.name(), world.name()))?;
+    }
+    Ok(Exit::Done)
+}
