@@ -13,7 +13,7 @@ import world
 run, out = map(pathlib.Path, sys.argv[1:])
 out.mkdir(parents=True, exist_ok=True)
 cfg = json.loads((run / "config.json").read_text())
-state = torch.load(run / "model.pt")
+state = torch.load(run / ("model.pt" if (run / "model.pt").exists() else "last.pt"))
 # The batch counters and the causal mask are not weights. The temperature is one number: kept in f32.
 kept = {n: t for n, t in state.items() if not n.endswith("num_batches_tracked") and n != "attn_mask"}
 kept = {n: (t.float() if n == "logit_scale" else t.half()).contiguous() for n, t in sorted(kept.items())}

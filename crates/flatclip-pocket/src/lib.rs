@@ -8,6 +8,7 @@ mod caption;
 mod classes;
 mod colour;
 mod figure;
+mod models;
 mod rng;
 mod scene;
 mod sheet;
@@ -18,6 +19,7 @@ mod trig;
 
 pub use caption::{Caption, caption};
 pub use colour::{Background, Colour};
+pub use models::{MODEL_NAMES, ModelFile, model_files};
 pub use scene::{Domain, Scene, World, scene};
 pub use sheet::{png, sheet};
 pub use split::{Split, render_split};

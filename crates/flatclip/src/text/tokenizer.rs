@@ -1,6 +1,7 @@
 //! CLIP's byte-level byte-pair encoding: the original vocabulary, embedded, or one read from a model folder.
 
 use super::clean;
+use crate::weights::Checkpoint;
 use crate::{Error, Result};
 use regex::Regex;
 use std::collections::HashMap;
@@ -69,9 +70,7 @@ impl Tokenizer {
         if vocab.is_file() && merges.is_file() {
             let ids = vocabulary_of(&vocab, &parse_json(&vocab)?)?;
             let text = read_text(&merges)?;
-            let pairs =
-                text.lines().filter(|l| !l.starts_with("#version")).filter_map(|l| l.trim_end().split_once(' '));
-            return Self::build(&vocab, ids, pairs);
+            return Self::build(&vocab, ids, merge_pairs(&text));
         }
         if whole.is_file() {
             return Self::from_tokenizer_json(&whole);
@@ -80,6 +79,20 @@ impl Tokenizer {
             path: dir.to_path_buf(),
             reason: "no tokenizer here: expected vocab.json with merges.txt, or tokenizer.json".into(),
         })
+    }
+
+    /// The tokenizer of a checkpoint: its own where it brings one, else the original.
+    pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
+        if let Some(dir) = checkpoint.tokenizer_dir() {
+            return Self::from_dir(&dir);
+        }
+        let files = (checkpoint.embedded_file("vocab.json"), checkpoint.embedded_file("merges.txt"));
+        let (Some(vocab), Some(merges)) = files else { return Ok(Self::clip()) };
+        let path = checkpoint.path().join("vocab.json");
+        let wrong = |reason: String| Error::Weights { path: path.clone(), reason };
+        let json = serde_json::from_slice(vocab).map_err(|e| wrong(format!("not JSON: {e}")))?;
+        let text = std::str::from_utf8(merges).map_err(|e| wrong(format!("merges.txt beside it is not text: {e}")))?;
+        Self::build(&path, vocabulary_of(&path, &json)?, merge_pairs(text))
     }
 
     fn from_tokenizer_json(path: &Path) -> Result<Self> {
@@ -167,6 +180,11 @@ impl Tokenizer {
         let bytes = ids.iter().filter_map(|&id| self.0.bytes.get(id as usize)).flatten();
         String::from_utf8_lossy(&bytes.copied().collect::<Vec<u8>>()).into_owned()
     }
+}
+
+/// The pairs of a `merges.txt`.
+fn merge_pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter(|l| !l.starts_with("#version")).filter_map(|l| l.trim_end().split_once(' '))
 }
 
 impl Vocabulary {

@@ -12,12 +12,18 @@ pub(crate) fn bad(path: &Path, reason: impl Into<String>) -> Error {
     Error::Weights { path: path.to_path_buf(), reason: reason.into() }
 }
 
-/// A file kept open for positioned reads.
+/// A file kept open for positioned reads, or one that is part of the program.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) len: u64,
-    file: Mutex<File>,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    File(Mutex<File>),
+    Embedded(&'static [u8]),
 }
 
 impl Source {
@@ -27,7 +33,12 @@ impl Source {
         if !about.is_file() {
             return Err(bad(path, "expected a weight file, found something else (a folder or a device)"));
         }
-        Ok(Arc::new(Self { path: path.to_path_buf(), len: about.len(), file: Mutex::new(file) }))
+        Ok(Arc::new(Self { path: path.to_path_buf(), len: about.len(), content: Content::File(Mutex::new(file)) }))
+    }
+
+    /// Bytes that are part of the program; `path` names them in messages.
+    pub(crate) fn embedded(path: &Path, bytes: &'static [u8]) -> Arc<Self> {
+        Arc::new(Self { path: path.to_path_buf(), len: bytes.len() as u64, content: Content::Embedded(bytes) })
     }
 
     /// `len` bytes at `offset`; an error when the file ends before.
@@ -37,9 +48,14 @@ impl Source {
             return Err(bad(&self.path, reason));
         }
         let len = usize::try_from(len).map_err(|_| bad(&self.path, "too large for this machine's address space"))?;
+        let file = match &self.content {
+            Content::File(file) => file,
+            // In range: the end was compared with the length above.
+            Content::Embedded(all) => return Ok(all[offset as usize..offset as usize + len].to_vec()),
+        };
         let mut bytes = vec![0; len];
         // A poisoned lock only means that another read panicked; the next read seeks anyway.
-        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         file.seek(SeekFrom::Start(offset)).map_err(Error::io(&self.path))?;
         file.read_exact(&mut bytes).map_err(Error::io(&self.path))?;
         Ok(bytes)

@@ -30,6 +30,7 @@ pub struct Checkpoint {
     naming: Naming,
     entries: BTreeMap<String, Entry>,
     tokenizer_dir: Option<PathBuf>,
+    embedded: &'static [(&'static str, &'static [u8])],
     hash: OnceLock<String>,
 }
 
@@ -46,7 +47,15 @@ impl Checkpoint {
         entries: impl Iterator<Item = (String, Vec<usize>, Origin)>,
     ) -> Self {
         let entries = entries.map(|(name, shape, origin)| (name, Entry { shape, origin })).collect();
-        Self { path, config, naming: Naming::OpenAi, entries, tokenizer_dir: None, hash: OnceLock::new() }
+        Self {
+            path,
+            config,
+            naming: Naming::OpenAi,
+            entries,
+            tokenizer_dir: None,
+            embedded: &[],
+            hash: OnceLock::new(),
+        }
     }
 
     /// From the tensors of a file and what its configuration states.
@@ -64,6 +73,11 @@ impl Checkpoint {
 
     pub(crate) fn with_tokenizer_dir(mut self, dir: Option<PathBuf>) -> Self {
         self.tokenizer_dir = dir;
+        self
+    }
+
+    pub(crate) fn with_embedded(mut self, files: &'static [(&'static str, &'static [u8])]) -> Self {
+        self.embedded = files;
         self
     }
 
@@ -92,6 +106,11 @@ impl Checkpoint {
     /// The folder with `vocab.json` and `merges.txt`, when the checkpoint brings its own.
     pub fn tokenizer_dir(&self) -> Option<PathBuf> {
         self.tokenizer_dir.clone()
+    }
+
+    /// A file of an embedded model, e.g. its `vocab.json`.
+    pub fn embedded_file(&self, name: &str) -> Option<&'static [u8]> {
+        self.embedded.iter().find(|(found, _)| *found == name).map(|(_, bytes)| *bytes)
     }
 
     /// Canonical names of all tensors, sorted.

@@ -51,9 +51,13 @@ pub(crate) fn stated_beside(file: &Path) -> Result<Option<Stated>> {
     let hugging_face = HUGGING_FACE.contains(&name) || name.ends_with(".index.json");
     let mut stated = match () {
         () if OPEN_CLIP.contains(&name) && folder.join("open_clip_config.json").is_file() => {
-            open_clip(&folder.join("open_clip_config.json"))?
+            let config = folder.join("open_clip_config.json");
+            open_clip(&config, &json(&config)?)?
         }
-        () if hugging_face && folder.join("config.json").is_file() => hugging_face_config(&folder.join("config.json"))?,
+        () if hugging_face && folder.join("config.json").is_file() => {
+            let config = folder.join("config.json");
+            hugging_face_config(&config, &json(&config)?)?
+        }
         () => return Ok(None),
     };
     let pixels = folder.join("preprocessor_config.json");
@@ -153,10 +157,9 @@ fn triple(path: &Path, json: &Value, key: &str) -> Result<Option<[f32; 3]>> {
 }
 
 /// `config.json` of transformers: both towers, or the image tower at top level.
-fn hugging_face_config(path: &Path) -> Result<Stated> {
-    let json = json(path)?;
+pub(super) fn hugging_face_config(path: &Path, json: &Value) -> Result<Stated> {
     let alone = !json["vision_config"].is_object();
-    let vision = if alone { &json } else { &json["vision_config"] };
+    let vision = if alone { json } else { &json["vision_config"] };
     let text = if alone { &Value::Null } else { &json["text_config"] };
     for tower in [vision, text] {
         if tower["layer_norm_eps"].as_f64().is_some_and(|eps| (eps - 1e-5).abs() > 1e-9) {
@@ -182,8 +185,7 @@ fn hugging_face_config(path: &Path) -> Result<Stated> {
 }
 
 /// `open_clip_config.json`. Its default activation is GELU.
-fn open_clip(path: &Path) -> Result<Stated> {
-    let json = json(path)?;
+pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
     let (model, pixels) = (&json["model_cfg"], &json["preprocess_cfg"]);
     let (vision, text) = (&model["vision_cfg"], &model["text_cfg"]);
     let other = [

@@ -8,6 +8,7 @@ mod architecture;
 mod bytes;
 mod canonical_file;
 mod checkpoint;
+mod embedded;
 mod folder;
 mod naming;
 mod open;

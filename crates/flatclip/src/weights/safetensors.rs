@@ -17,7 +17,11 @@ pub(crate) struct Container {
 }
 
 pub(crate) fn open(path: &Path) -> Result<Container> {
-    let source = Source::open(path)?;
+    read(path, Source::open(path)?)
+}
+
+/// Reads the header of a source that is open already.
+pub(crate) fn read(path: &Path, source: Arc<Source>) -> Result<Container> {
     let head = source.read(0, 8.min(source.len))?;
     let len = match <[u8; 8]>::try_from(head.as_slice()) {
         Ok(bytes) => u64::from_le_bytes(bytes),

@@ -1,0 +1,38 @@
+//! The models trained on the pocket world, as the files of their folders.
+
+/// Names of the embedded models.
+pub const MODEL_NAMES: [&str; 1] = ["pocket"];
+
+/// A file of a model folder: name and content.
+pub type ModelFile = (&'static str, &'static [u8]);
+
+/// A CLIP ModifiedResNet of width 16 with a causal text tower, in open_clip's layout.
+const POCKET: &[ModelFile] = &[
+    ("open_clip_config.json", include_bytes!("../models/pocket/open_clip_config.json")),
+    ("open_clip_model.safetensors", include_bytes!("../models/pocket/open_clip_model.safetensors")),
+    ("vocab.json", include_bytes!("../models/pocket/vocab.json")),
+    ("merges.txt", include_bytes!("../models/pocket/merges.txt")),
+];
+
+/// The files of an embedded model, named as they would be in its folder.
+pub fn model_files(name: &str) -> Option<&'static [ModelFile]> {
+    match name {
+        "pocket" => Some(POCKET),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_files_and_they_are_small() {
+        for name in MODEL_NAMES {
+            let files = model_files(name).unwrap();
+            assert!(files.iter().all(|(_, bytes)| !bytes.is_empty()));
+            assert!(files.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() < 4_200_000);
+        }
+        assert!(model_files("ViT-B-16").is_none());
+    }
+}
