@@ -9,6 +9,7 @@ mod aircraft;
 mod check;
 mod csv;
 mod dataset;
+pub mod feature_bank;
 pub mod few_shot;
 mod folder;
 mod imagenet;
@@ -21,6 +22,7 @@ mod place;
 mod pocket;
 mod scan;
 mod split_set;
+pub mod train_images;
 #[cfg(test)]
 pub(crate) mod tree;
 mod wds;

@@ -21,8 +21,11 @@ pub mod sharpness;
 mod spec;
 pub mod statistics;
 mod task;
+pub mod tuners;
 pub mod update;
 
 pub use adapters::ADAPTERS;
 pub use spec::{Adapter, AdapterSpec, Kind, Needs, adapter, build_adapter};
 pub use task::{Answer, Explanation, Sample, Task, TextSide, TextStore};
+pub use task::{Answer, Explanation, Sample, Task, TextStore};
+pub use tuners::TUNERS;

@@ -34,6 +34,15 @@ pub struct AdamWSettings {
     pub weight_decay: f64,
 }
 
+/// What the steps of [`AdamW`] have changed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AdamWState {
+    /// Steps taken.
+    pub steps: i32,
+    /// First and second moments of each tensor; empty before the first step.
+    pub moments: Vec<(Vec<f32>, Vec<f32>)>,
+}
+
 impl AdamWSettings {
     /// torch's defaults at a learning rate.
     pub const fn new(lr: f64) -> Self {
@@ -45,6 +54,16 @@ impl AdamW {
     /// No step taken yet.
     pub fn new(settings: AdamWSettings) -> Self {
         Self { settings, steps: 0, state: Vec::new() }
+    }
+
+    /// Everything that steps have changed, for a checkpoint.
+    pub fn state(&self) -> AdamWState {
+        AdamWState { steps: self.steps, moments: self.state.clone() }
+    }
+
+    /// Goes on from a state that [`AdamW::state`] gave.
+    pub fn restore(&mut self, state: AdamWState) {
+        (self.steps, self.state) = (state.steps, state.moments);
     }
 }
 

@@ -41,7 +41,7 @@ impl Prompt {
         let header = Header { format: FORMAT, kind, provenance: self.provenance.clone() };
         let json = serde_json::to_string(&header).map_err(|e| self.fault(format!("metadata: {e}")))?;
         // One entry only: the order of several would change from run to run.
-        encode(&tensors, &json).map_err(|reason| self.fault(reason))
+        encode_arrays(&tensors, &json).map_err(|reason| self.fault(reason))
     }
 
     /// Writes the prompt: the file is complete or absent.
@@ -59,7 +59,7 @@ impl Prompt {
     /// Reads the bytes of a prompt file; `path` is for messages.
     pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
         let fault = |reason: String| Error::Prompt { path: path.to_path_buf(), reason };
-        let (tensors, json) = decode(bytes).map_err(fault)?;
+        let (tensors, json) = decode_arrays(bytes).map_err(fault)?;
         let json = json.ok_or_else(|| {
             fault(
                 "a safetensors file without flatclip metadata; use `flatclip prompt import`, or --text-features".into(),
@@ -75,7 +75,7 @@ impl Prompt {
 }
 
 /// Arrays and one metadata document to safetensors bytes.
-pub(crate) fn encode(tensors: &[Tensor], json: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn encode_arrays(tensors: &[Tensor], json: &str) -> Result<Vec<u8>, String> {
     let views: Vec<(&str, TensorView<'_>)> = tensors
         .iter()
         .map(|t| {
@@ -88,8 +88,8 @@ pub(crate) fn encode(tensors: &[Tensor], json: &str) -> Result<Vec<u8>, String> 
     safetensors::serialize(views, Some(metadata)).map_err(|e| e.to_string())
 }
 
-/// The reverse of [`encode`]; the document is absent in files of others.
-pub(crate) fn decode(bytes: &[u8]) -> Result<(Vec<Tensor>, Option<String>), String> {
+/// The reverse of [`encode_arrays`]; the document is absent in files of others.
+pub(crate) fn decode_arrays(bytes: &[u8]) -> Result<(Vec<Tensor>, Option<String>), String> {
     let not_ours = |e: safetensors::SafeTensorError| format!("not a safetensors file: {e}");
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(not_ours)?;
     let json = metadata.metadata().as_ref().and_then(|m| m.get(KEY).cloned());
@@ -329,8 +329,8 @@ mod tests {
         assert!(fault(&foreign).contains("without flatclip metadata"));
         let context = Tensor::new("context", vec![1], vec![f32::NAN]);
         let json = r#"{"format":1,"kind":"learned","words":"","position":"end","provenance":{}}"#;
-        assert!(fault(&encode(&[context], json).unwrap()).contains("not finite"));
-        assert!(fault(&encode(&[], json).unwrap()).contains("`context` is missing"));
-        assert!(fault(&encode(&[], &json.replace(":1,", ":9,")).unwrap()).contains("prompt format 9"));
+        assert!(fault(&encode_arrays(&[context], json).unwrap()).contains("not finite"));
+        assert!(fault(&encode_arrays(&[], json).unwrap()).contains("`context` is missing"));
+        assert!(fault(&encode_arrays(&[], &json.replace(":1,", ":9,")).unwrap()).contains("prompt format 9"));
     }
 }

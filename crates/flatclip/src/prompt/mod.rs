@@ -12,12 +12,16 @@
 //! | tip-adapter | yes | no | text tower |
 
 mod affine;
+mod classifier;
 mod file;
 mod tensor;
 mod text_features;
 mod tokens;
 
 pub use affine::Affine;
+pub use classifier::{Classifier, logits};
+pub(crate) use classifier::{add_cache, shifted, shifts, visual_prompts};
+pub(crate) use file::{Arrays, decode_arrays, encode_arrays};
 pub use tensor::Tensor;
 pub use text_features::read_text_features;
 pub use tokens::{check_length, class_tokens};

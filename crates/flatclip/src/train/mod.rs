@@ -1,1 +1,8 @@
 //! The tuning loop: optimisers, schedules, checkpoints.
+
+pub mod averaging;
+pub mod events;
+pub mod schedule;
+mod trainer;
+
+pub use trainer::{StepRecord, Trainer};

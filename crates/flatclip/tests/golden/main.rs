@@ -7,6 +7,8 @@ mod augmix;
 mod c_tpt;
 mod case;
 mod clip;
+mod cocoop;
+mod coop;
 mod dpe;
 mod ece;
 mod inputs;
@@ -15,6 +17,7 @@ mod mta;
 mod preprocess;
 mod stss;
 mod tda;
+mod tip_adapter;
 mod tokenizer;
 mod tpt;
 mod zero;
@@ -32,7 +35,11 @@ const FAMILIES: &[(&str, Check)] = &[
     ("clip-image", clip::run),
     ("clip-logits", clip::run),
     ("clip-text", clip::run),
+    ("cocoop", cocoop::run),
+    ("coop", coop::coop),
     ("ece", ece::run),
+    ("sapt", coop::sapt),
+    ("tip-adapter", tip_adapter::run),
     ("tokenizer", tokenizer::run),
     ("preprocess-clip", preprocess::clip),
     ("preprocess-rrc", preprocess::crops),

@@ -1,0 +1,107 @@
+//! CoOp: learn the context tokens in front of (around, behind) the class names, everything else frozen.
+//!
+//! ```text
+//! t_k  = norm(E_t([SOT] p_1 .. p_L [name_k] "." [EOT]))        z = norm(E_v(x))
+//! loss = mean over the batch of -log softmax(tau z tᵀ)[y]      trained: p, [L, d] or [K, L, d]
+//! ```
+//!
+//! Cost: one forward and one backward of the text tower over K classes per step; images are encoded once.
+//! Reference: Zhou et al., "Learning to Prompt for Vision-Language Models", IJCV 2022. Held by the golden cases `coop-*`.
+
+use super::context_init;
+use super::cross_entropy::cross_entropy;
+use super::{Batch, Loss, TuneTask, Tuner};
+use crate::Result;
+use crate::methods::spec::Options;
+use crate::model::{ClassTokens, Clip, Context, Position};
+use crate::prompt::{PromptKind, Tensor, check_length, class_tokens, logits};
+use serde::{Deserialize, Serialize};
+
+/// Options of `coop`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CoopConfig {
+    /// Words whose embeddings the context starts from; empty for noise.
+    pub words: String,
+    /// Number of context tokens; 0 means as many as the words have, or 16 without words.
+    pub n_ctx: usize,
+    /// One context per class.
+    pub class_specific: bool,
+    /// Where the class name stands.
+    pub position: Position,
+}
+
+impl Default for CoopConfig {
+    fn default() -> Self {
+        Self { words: "a photo of a".into(), n_ctx: 0, class_specific: false, position: Position::End }
+    }
+}
+
+impl Options for CoopConfig {
+    const NAME: &'static str = "coop";
+
+    fn check(&self) -> Result<()> {
+        Self::require(self.n_ctx <= 64, "n_ctx", "at most 64 context tokens", self.n_ctx)
+    }
+}
+
+/// The learner of a context.
+#[derive(Clone, Debug)]
+pub struct Coop {
+    class_tokens: ClassTokens,
+    /// The context alone.
+    parameters: Vec<Tensor>,
+    words: String,
+}
+
+impl Coop {
+    /// Starts from a given context.
+    pub fn new(context: Context, class_tokens: ClassTokens, words: &str) -> Self {
+        let parameters = vec![Tensor::new("context", context.shape(), context.data)];
+        Self { class_tokens, parameters, words: words.into() }
+    }
+
+    /// Starts from words or noise.
+    pub fn build(config: &CoopConfig, task: &TuneTask<'_>) -> Result<Self> {
+        let random = config.words.trim().is_empty();
+        let n_ctx = if random && config.n_ctx == 0 { 16 } else { config.n_ctx };
+        let context = context_init::context(task, &config.words, n_ctx, config.class_specific)?;
+        let tokens = class_tokens(task.tokenizer, task.classes, context.tokens, config.position, "");
+        check_length(&tokens, task.classes, task.clip.text()?.context_length())?;
+        Ok(Self::new(context, tokens, &config.words))
+    }
+}
+
+/// A trained tensor as the text tower takes it.
+pub(crate) fn context_of(tensor: &Tensor) -> Context {
+    match *tensor.shape.as_slice() {
+        [classes, tokens, width] => Context::per_class(classes, tokens, width, tensor.values.clone()),
+        [tokens, width] => Context::shared(tokens, width, tensor.values.clone()),
+        _ => Context::shared(0, 0, Vec::new()),
+    }
+}
+
+impl Tuner for Coop {
+    fn parameters(&self) -> &[Tensor] {
+        &self.parameters
+    }
+
+    fn parameters_mut(&mut self) -> &mut [Tensor] {
+        &mut self.parameters
+    }
+
+    fn loss(&self, clip: &Clip, at: &[Tensor], batch: &Batch<'_>) -> Result<Loss> {
+        let scale = clip.logit_scale();
+        let pass = clip.text()?.pass(&self.class_tokens, &[context_of(&at[0])])?;
+        let logits = logits(batch.features, &pass.features()[0], scale);
+        let entropy = cross_entropy(&logits, batch.labels);
+        let gradient = pass.gradient(&[entropy.d_text(batch.features, scale)])?;
+        let gradient = gradient.into_iter().map(|context| context.data).collect();
+        Ok(Loss { value: entropy.loss, correct: entropy.correct, logits, gradient })
+    }
+
+    fn prompt(&self) -> PromptKind {
+        let context = context_of(&self.parameters[0]);
+        PromptKind::Learned { context, words: self.words.clone(), position: self.class_tokens.position }
+    }
+}

@@ -1,0 +1,179 @@
+//! The perturbation eps of sharpness-aware methods: the step, of a given length, that raises the loss most.
+//!
+//! | name | eps | reference |
+//! |---|---|---|
+//! | sam | rho g / ‖g‖ | Foret et al. 2021 |
+//! | asam | rho t² g / ‖t g‖, t = \|p\| + eta | Kwon et al. 2021 |
+//! | fisher-sam | rho f g / sqrt(gᵀ f g), f = 1 / (1 + eta g²) | Kim et al. 2022 |
+
+use crate::prompt::Tensor;
+use serde::{Deserialize, Serialize};
+
+/// Which geometry the perturbation is the worst case of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Perturbation {
+    /// A ball.
+    #[default]
+    Sam,
+    /// A ball scaled by the size of each entry.
+    Asam,
+    /// A ball of the diagonal Fisher information.
+    FisherSam,
+}
+
+/// What has the length rho.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Norm {
+    /// All of eps.
+    #[default]
+    Whole,
+    /// Each token of it.
+    PerToken,
+    /// The part of each class of a class-specific context; all of a shared one.
+    PerClass,
+}
+
+/// How eps is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ball {
+    /// The geometry.
+    pub perturbation: Perturbation,
+    /// What has the length rho.
+    pub norm: Norm,
+    /// rho.
+    pub radius: f64,
+    /// ASAM's or FisherSAM's eta.
+    pub eta: f64,
+}
+
+impl Ball {
+    /// eps for each parameter. A part whose gradient is zero or not finite gets none.
+    pub fn epsilon(&self, parameters: &[Tensor], gradient: &[Vec<f32>]) -> Vec<Vec<f32>> {
+        let mut epsilon: Vec<Vec<f32>> = gradient.iter().map(|g| vec![0.0; g.len()]).collect();
+        for part in self.parts(parameters) {
+            // eps = rho · direction / sqrt(Σ direction · g): direction is g, t² g or f g.
+            let mut total = 0.0;
+            for &(tensor, start, end) in &part {
+                for at in start..end {
+                    let g = f64::from(gradient[tensor][at]);
+                    total += self.metric(parameters[tensor].values[at], g) * g * g;
+                }
+            }
+            let length = total.sqrt();
+            if !(length.is_finite() && length > 0.0) {
+                continue;
+            }
+            let scale = self.radius / (length + 1e-12);
+            for &(tensor, start, end) in &part {
+                for at in start..end {
+                    let g = f64::from(gradient[tensor][at]);
+                    epsilon[tensor][at] = (scale * self.metric(parameters[tensor].values[at], g) * g) as f32;
+                }
+            }
+        }
+        epsilon
+    }
+
+    /// What an entry's gradient is multiplied by to give its direction.
+    fn metric(&self, value: f32, gradient: f64) -> f64 {
+        match self.perturbation {
+            Perturbation::Sam => 1.0,
+            Perturbation::Asam => (f64::from(value).abs() + self.eta).powi(2),
+            Perturbation::FisherSam => 1.0 / (1.0 + self.eta * gradient * gradient),
+        }
+    }
+
+    /// The ranges (tensor, start, end) that share one norm.
+    fn parts(&self, parameters: &[Tensor]) -> Vec<Vec<(usize, usize, usize)>> {
+        if self.norm == Norm::Whole {
+            return vec![parameters.iter().enumerate().map(|(i, p)| (i, 0, p.values.len())).collect()];
+        }
+        let mut parts = Vec::new();
+        for (index, parameter) in parameters.iter().enumerate() {
+            let size = match (self.norm, parameter.shape.as_slice()) {
+                (Norm::PerToken, [.., width]) => *width,
+                (_, [_, tokens, width]) => tokens * width,
+                _ => parameter.values.len(),
+            };
+            parts.extend(
+                (0..parameter.values.len()).step_by(size.max(1)).map(|start| vec![(index, start, start + size)]),
+            );
+        }
+        parts
+    }
+}
+
+/// The parameters moved by eps. The originals stay as they are: nothing is subtracted afterwards.
+pub fn moved(parameters: &[Tensor], epsilon: &[Vec<f32>]) -> Vec<Tensor> {
+    let mut moved = parameters.to_vec();
+    for (tensor, epsilon) in moved.iter_mut().zip(epsilon) {
+        tensor.values.iter_mut().zip(epsilon).for_each(|(p, e)| *p += e);
+    }
+    moved
+}
+
+/// Euclidean norm over all entries.
+pub fn norm(parts: &[Vec<f32>]) -> f64 {
+    parts.iter().flatten().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(shape: &[usize], values: &[f32]) -> Vec<Tensor> {
+        vec![Tensor::new("context", shape.to_vec(), values.to_vec())]
+    }
+
+    fn ball(perturbation: Perturbation, norm: Norm) -> Ball {
+        Ball { perturbation, norm, radius: 0.5, eta: 0.01 }
+    }
+
+    #[test]
+    fn sam_has_the_length_rho_along_the_gradient() {
+        let p = tensor(&[2, 2], &[1.0, -2.0, 0.5, 0.0]);
+        let g = vec![vec![3.0, 0.0, 0.0, -4.0]];
+        assert_eq!(ball(Perturbation::Sam, Norm::Whole).epsilon(&p, &g)[0], [0.3, 0.0, 0.0, -0.4]);
+        assert_eq!(ball(Perturbation::Sam, Norm::PerToken).epsilon(&p, &g)[0], [0.5, 0.0, 0.0, -0.5]);
+    }
+
+    #[test]
+    fn each_class_of_a_class_specific_context_has_its_own_length() {
+        let p = tensor(&[2, 1, 2], &[1.0; 4]);
+        let g = vec![vec![3.0, 4.0, 0.6, 0.8]];
+        let epsilon = ball(Perturbation::Sam, Norm::PerClass).epsilon(&p, &g);
+        for (found, expected) in epsilon[0].iter().zip([0.3, 0.4, 0.3, 0.4]) {
+            assert!((found - expected).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn asam_and_fisher_follow_their_formulas() {
+        let p = tensor(&[1, 2], &[2.0, -1.0]);
+        let g = vec![vec![0.3, 0.7]];
+        let t = [2.01f64, 1.01];
+        let length = ((t[0] * 0.3).powi(2) + (t[1] * 0.7).powi(2)).sqrt();
+        let asam = ball(Perturbation::Asam, Norm::Whole).epsilon(&p, &g);
+        for at in 0..2 {
+            let expected = 0.5 * t[at] * t[at] * f64::from(g[0][at]) / length;
+            assert!((f64::from(asam[0][at]) - expected).abs() < 1e-6);
+        }
+        let fisher = Ball { eta: 1.0, ..ball(Perturbation::FisherSam, Norm::Whole) }.epsilon(&p, &g);
+        let f = [1.0f64 / 1.09, 1.0 / 1.49];
+        let length = (0.09 * f[0] + 0.49 * f[1]).sqrt();
+        for at in 0..2 {
+            let expected = 0.5 * f[at] * f64::from(g[0][at]) / length;
+            assert!((f64::from(fisher[0][at]) - expected).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn no_direction_gives_no_perturbation() {
+        let p = tensor(&[1, 2], &[2.0, -1.0]);
+        for g in [[0.0, 0.0], [f32::NAN, 1.0], [f32::INFINITY, 1.0]] {
+            assert_eq!(ball(Perturbation::Sam, Norm::Whole).epsilon(&p, &[g.to_vec()])[0], [0.0, 0.0]);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A prompt with a model and a class list: text features, and logits for every kind of prompt.
+
+use super::{Affine, Prompt, PromptKind, normalise_rows};
+use crate::model::{ClassTokens, Clip, Context, ImageConfig};
+use crate::prompt::check_length;
+use crate::text::Tokenizer;
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use flatclip_tensor::gemm::product_nt;
+
+impl Prompt {
+    /// Unit-norm `[K, D]` text features of a class list. Those of a CoCoOp prompt depend on the image: this gives them
+    /// without the image's shift; [`Classifier`] has the whole method.
+    pub fn text_features(&self, clip: &Clip, tokenizer: &Tokenizer, classes: &[String]) -> Result<Matrix> {
+        self.check_model(clip)?;
+        self.check_classes(classes)?;
+        match &self.kind {
+            PromptKind::Features(features) => Ok(features.clone()),
+            PromptKind::Templates(templates) | PromptKind::TipAdapter { templates, .. } => {
+                template_features(clip, tokenizer, templates, classes)
+            }
+            PromptKind::Learned { context, .. } | PromptKind::CoCoOp { context, .. } => {
+                let tokens = self.fitting_tokens(clip, tokenizer, classes)?;
+                let mut features = clip.text()?.encode(&tokens, std::slice::from_ref(context))?;
+                Ok(features.swap_remove(0))
+            }
+            PromptKind::Maple { context, deep, .. } => {
+                let tokens = self.fitting_tokens(clip, tokenizer, classes)?;
+                Ok(clip.text()?.deep_pass(&tokens, context, deep)?.features().clone())
+            }
+        }
+    }
+
+    fn fitting_tokens(&self, clip: &Clip, tokenizer: &Tokenizer, classes: &[String]) -> Result<ClassTokens> {
+        let tokens = self.class_tokens(tokenizer, classes)?;
+        check_length(&tokens, classes, clip.text()?.context_length())?;
+        Ok(tokens)
+    }
+
+    /// Refuses a model that this prompt cannot work with, and says why.
+    pub fn check_model(&self, clip: &Clip) -> Result<()> {
+        if let Some(context) = self.context() {
+            let width = clip.text()?.width();
+            if context.width != width {
+                return Err(self.fault(format!(
+                    "its context has width {}, but the text tower of this model has width {width}; it was made with another \
+                     architecture, use that one",
+                    context.width
+                )));
+            }
+        }
+        let depth = clip.embed_dim();
+        match &self.kind {
+            PromptKind::Maple { projections, deep, .. } => self.check_vit(clip, projections, deep.len()),
+            PromptKind::CoCoOp { meta, .. } if meta[0].weight.cols() != depth => Err(self.fault(format!(
+                "its meta-net takes image features of width {}, but this model has width {depth}",
+                meta[0].weight.cols()
+            ))),
+            PromptKind::Features(rows) | PromptKind::TipAdapter { keys: rows, .. } if rows.cols() != depth => Err(self
+                .fault(format!("its features have width {}, but those of this model have width {depth}", rows.cols()))),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_vit(&self, clip: &Clip, projections: &[Affine], deep: usize) -> Result<()> {
+        match clip.config().image {
+            ImageConfig::ResNet { .. } => Err(self.fault(
+                "a MaPLe prompt puts tokens into a vision transformer, but this model's image tower is a ResNet; use the ViT \
+                 it was made with",
+            )),
+            ImageConfig::Vit { width, layers, .. } => {
+                let found = projections.first().map_or(0, |p| p.weight.rows());
+                if found != width || deep >= layers {
+                    return Err(self.fault(format!(
+                        "its visual prompts have width {found} and depth {}, but the image tower has width {width} and \
+                         {layers} layers",
+                        deep + 1
+                    )));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// MaPLe's visual prompts: `[0]` for the input of the image tower, `[i]` for block i. Empty for other kinds.
+    pub fn visual_prompts(&self) -> Vec<Matrix> {
+        let PromptKind::Maple { context, deep, projections, .. } = &self.kind else { return Vec::new() };
+        visual_prompts(context, deep, projections)
+    }
+}
+
+/// The projections of the context and of each deep prompt.
+pub(crate) fn visual_prompts(context: &Context, deep: &[Matrix], projections: &[Affine]) -> Vec<Matrix> {
+    let context = Matrix::from_vec(context.tokens, context.width, context.data.clone());
+    std::iter::once(&context).chain(deep).zip(projections).map(|(prompt, layer)| layer.apply(prompt)).collect()
+}
+
+/// Mean over the templates of unit-norm features, normalised again.
+fn template_features(clip: &Clip, tokenizer: &Tokenizer, templates: &[String], classes: &[String]) -> Result<Matrix> {
+    let text = clip.text()?;
+    let mut sum = Matrix::zeros(classes.len(), clip.embed_dim());
+    for template in templates {
+        let texts: Vec<Vec<u32>> = classes
+            .iter()
+            .map(|name| {
+                tokenizer.sequence(&template.replace("{}", &name.replace('_', " ")), text.context_length(), false)
+            })
+            .collect::<Result<_>>()?;
+        let mut features = text.encode_tokens(&texts)?;
+        normalise_rows(&mut features)?;
+        sum.data_mut().iter_mut().zip(features.data()).for_each(|(s, f)| *s += f);
+    }
+    normalise_rows(&mut sum)?;
+    Ok(sum)
+}
+
+/// The meta-net's hidden layer (after ReLU) and its shifts, `[B, width]`, for unit-norm image features.
+pub(crate) fn shifts(meta: &[Affine; 2], features: &Matrix) -> (Matrix, Matrix) {
+    let mut hidden = meta[0].apply(features);
+    hidden.data_mut().iter_mut().for_each(|x| *x = x.max(0.0));
+    let shift = meta[1].apply(&hidden);
+    (hidden, shift)
+}
+
+/// The context of every image.
+pub(crate) fn shifted(context: &Context, shift: &Matrix) -> Vec<Context> {
+    let add = |row: &[f32]| {
+        let mut own = context.clone();
+        own.data.chunks_mut(context.width).for_each(|token| token.iter_mut().zip(row).for_each(|(p, s)| *p += s));
+        own
+    };
+    shift.iter_rows().map(add).collect()
+}
+
+/// `logits += alpha Σ_i exp(-beta (1 - affinity_i)) onehot(label_i)`.
+pub(crate) fn add_cache(logits: &mut Matrix, affinity: &Matrix, labels: &[usize], alpha: f64, beta: f64) {
+    let (alpha, beta) = (alpha as f32, beta as f32);
+    let mut cache = vec![0.0f32; logits.cols()];
+    for row in 0..logits.rows() {
+        cache.fill(0.0);
+        for (a, &label) in affinity.row(row).iter().zip(labels) {
+            cache[label] += (beta * a - beta).exp();
+        }
+        logits.row_mut(row).iter_mut().zip(&cache).for_each(|(x, c)| *x += alpha * c);
+    }
+}
+
+/// `scale · images · textᵀ`, `[B, K]`.
+pub fn logits(images: &Matrix, text: &Matrix, scale: f32) -> Matrix {
+    let mut out = Matrix::zeros(images.rows(), text.rows());
+    product_nt(images.data(), images.rows(), text.data(), text.rows(), images.cols(), out.data_mut());
+    out.data_mut().iter_mut().for_each(|x| *x *= scale);
+    out
+}
+
+/// A prompt made ready for a model and a class list: logits of image features, whatever its kind.
+pub struct Classifier<'a> {
+    clip: &'a Clip,
+    prompt: &'a Prompt,
+    tokens: Option<ClassTokens>,
+    text_features: Matrix,
+}
+
+impl<'a> Classifier<'a> {
+    /// Computes what does not depend on images.
+    pub fn new(prompt: &'a Prompt, clip: &'a Clip, tokenizer: &Tokenizer, classes: &[String]) -> Result<Self> {
+        let text_features = prompt.text_features(clip, tokenizer, classes)?;
+        let tokens = match &prompt.kind {
+            PromptKind::CoCoOp { .. } => Some(prompt.class_tokens(tokenizer, classes)?),
+            _ => None,
+        };
+        if let PromptKind::TipAdapter { labels, .. } = &prompt.kind
+            && let Some(label) = labels.iter().find(|l| **l >= classes.len())
+        {
+            return Err(prompt.fault(format!("a key has label {label}, but there are {} classes", classes.len())));
+        }
+        Ok(Self { clip, prompt, tokens, text_features })
+    }
+
+    /// Unit-norm `[K, D]`.
+    pub fn text_features(&self) -> &Matrix {
+        &self.text_features
+    }
+
+    /// The prompts that the image tower must be given when it computes the features (MaPLe), else none.
+    pub fn visual_prompts(&self) -> Vec<Matrix> {
+        self.prompt.visual_prompts()
+    }
+
+    /// `[B, K]` logits of unit-norm image features.
+    pub fn logits(&self, features: &Matrix) -> Result<Matrix> {
+        let scale = self.clip.logit_scale();
+        if features.cols() != self.text_features.cols() {
+            let (found, expected) = (features.cols(), self.text_features.cols());
+            return Err(Error::config("features", format!("expected width {expected}, found {found}")));
+        }
+        match (&self.prompt.kind, &self.tokens) {
+            (PromptKind::CoCoOp { context, meta, .. }, Some(tokens)) => {
+                let mut out = Matrix::zeros(features.rows(), self.text_features.rows());
+                // A few images at a time: each needs its own text features for all classes.
+                for start in (0..features.rows()).step_by(8) {
+                    let rows: Vec<usize> = (start..features.rows().min(start + 8)).collect();
+                    let (_, shift) = shifts(meta, &features.select_rows(&rows));
+                    let text = self.clip.text()?.encode(tokens, &shifted(context, &shift))?;
+                    for (row, text) in rows.iter().zip(&text) {
+                        let own = logits(&features.select_rows(&[*row]), text, scale);
+                        out.row_mut(*row).copy_from_slice(own.data());
+                    }
+                }
+                Ok(out)
+            }
+            (PromptKind::TipAdapter { keys, labels, alpha, beta, .. }, _) => {
+                let mut out = logits(features, &self.text_features, scale);
+                let affinity = logits(features, keys, 1.0);
+                add_cache(&mut out, &affinity, labels, f64::from(*alpha), f64::from(*beta));
+                Ok(out)
+            }
+            _ => Ok(logits(features, &self.text_features, scale)),
+        }
+    }
+}
