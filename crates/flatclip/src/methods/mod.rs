@@ -27,5 +27,4 @@ pub mod update;
 pub use adapters::ADAPTERS;
 pub use spec::{Adapter, AdapterSpec, Kind, Needs, adapter, build_adapter};
 pub use task::{Answer, Explanation, Sample, Task, TextSide, TextStore};
-pub use task::{Answer, Explanation, Sample, Task, TextStore};
 pub use tuners::TUNERS;
