@@ -25,6 +25,14 @@ pub enum Error {
         /// What was expected, what was found, what to do.
         reason: String,
     },
+    /// A model could not be fetched.
+    #[error("{url}: {reason}")]
+    Fetch {
+        /// What was asked for.
+        url: String,
+        /// What went wrong and what to do.
+        reason: String,
+    },
     /// A tensor has another shape than the architecture needs.
     #[error("{}: tensor `{tensor}` has shape {found:?}, expected {expected}", path.display())]
     WeightShape {
@@ -124,6 +132,7 @@ impl Error {
         match self {
             Self::Io { .. } => "io",
             Self::Weights { .. } => "weights",
+            Self::Fetch { .. } => "fetch",
             Self::WeightShape { .. } => "weights.shape",
             Self::Image { .. } => "image",
             Self::Limit { .. } => "limit",

@@ -88,6 +88,16 @@ impl Checkpoint {
         self
     }
 
+    /// Takes what a model of a known name is known to use, where the files did not say it themselves.
+    pub(crate) fn settle(mut self, activation: Activation, mean: [f32; 3], std: [f32; 3]) -> Self {
+        if self.config.activation_source == ActivationSource::Assumed {
+            self.config.activation = activation;
+            self.config.activation_source = ActivationSource::Stated;
+            (self.config.mean, self.config.std) = (mean, std);
+        }
+        self
+    }
+
     /// The file or folder it was opened from.
     pub fn path(&self) -> &Path {
         &self.path

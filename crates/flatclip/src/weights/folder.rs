@@ -16,7 +16,7 @@ const OPEN_CLIP: [&str; 2] = ["open_clip_model.safetensors", "open_clip_pytorch_
 const HUGGING_FACE: [&str; 2] = ["model.safetensors", "pytorch_model.bin"];
 
 /// The weight file (or the index of the shards) of a folder.
-fn weight_file(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn weight_file(folder: &Path) -> Result<PathBuf> {
     let exists = |name: &&str| folder.join(name).is_file();
     // Safetensors first: the same numbers, easier to read.
     let order = [

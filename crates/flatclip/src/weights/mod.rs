@@ -10,6 +10,9 @@ mod canonical_file;
 mod checkpoint;
 mod embedded;
 mod folder;
+#[cfg(feature = "hub")]
+pub mod hub;
+mod known;
 mod naming;
 mod open;
 mod pickle;
@@ -22,6 +25,7 @@ mod zip;
 pub use bytes::Dtype;
 pub use canonical_file::save_canonical;
 pub use checkpoint::Checkpoint;
+pub use known::{KNOWN, KnownModel, Places, file_sha256, known, open_model, published_as};
 pub use naming::Naming;
 pub use random::{random, random_of};
 

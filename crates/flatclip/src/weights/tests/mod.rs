@@ -3,4 +3,7 @@
 mod bad_input;
 mod forge;
 mod formats;
+#[cfg(feature = "hub")]
+mod hub;
+mod known;
 mod torch_files;
