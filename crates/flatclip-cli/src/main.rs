@@ -2,6 +2,7 @@
 
 mod commands;
 mod output;
+mod places;
 
 use clap::Parser;
 use output::{Exit, Output};

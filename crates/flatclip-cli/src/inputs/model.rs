@@ -18,6 +18,9 @@ pub(crate) struct ModelArgs {
     /// Where known names are looked for first
     #[arg(long, env = "FLATCLIP_MODEL_DIR", value_name = "DIR")]
     pub(crate) model_dir: Option<PathBuf>,
+    /// Never fetch a model, only look on disk
+    #[arg(long, env = "FLATCLIP_OFFLINE")]
+    pub(crate) offline: bool,
     /// Override the activation (quick-gelu, gelu) that the checkpoint states or its family suggests
     #[arg(long, value_name = "NAME")]
     pub(crate) activation: Option<String>,
@@ -33,9 +36,9 @@ pub(crate) struct Model {
 }
 
 impl ModelArgs {
-    /// The checkpoint, opened but not loaded.
-    pub(crate) fn open(&self) -> Result<Checkpoint> {
-        let checkpoint = flatclip::weights::resolve(&self.model, self.model_dir.as_deref())?;
+    /// The checkpoint, opened but not loaded; fetched first when it is a known name that is not on disk.
+    pub(crate) fn open(&self, out: &Output) -> Result<Checkpoint> {
+        let checkpoint = crate::places::open(&self.model, self.model_dir.as_deref(), self.offline, out)?;
         Ok(match self.activation.as_deref().map(|word| (word, Activation::parse(word))) {
             None => checkpoint,
             Some((_, Some(activation))) => checkpoint.with_activation(activation),
@@ -45,7 +48,7 @@ impl ModelArgs {
 
     /// Loads the towers and says what was loaded.
     pub(crate) fn load(&self, out: &Output) -> Result<Model> {
-        let checkpoint = self.open()?;
+        let checkpoint = self.open(out)?;
         let precision = match self.precision.as_str() {
             "f32" => Precision::F32,
             "bf16" => Precision::Bf16,

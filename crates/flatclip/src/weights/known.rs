@@ -178,14 +178,18 @@ fn snapshot(cache: &Path, repository: &str) -> Option<PathBuf> {
     current.into_iter().chain(all.into_iter().rev()).find(|path| folder::weight_file(path).is_ok())
 }
 
-/// Opens whatever a user may mean by a model: a file, a folder, `random:ARCH`, a known name that is on disk.
-pub fn open_model(model: &str, places: &Places) -> Result<Checkpoint> {
+/// Opens whatever a user may mean by a model: a file, a folder, `random:ARCH`, an embedded model (`pocket`), a known name
+/// that is on disk.
+pub fn resolve(model: &str, places: &Places) -> Result<Checkpoint> {
     if model.starts_with("random:") {
         return random::random(model, 0);
     }
     let path = Path::new(model);
     if path.exists() {
         return Checkpoint::open(path);
+    }
+    if let Some(embedded) = Checkpoint::embedded(model) {
+        return embedded;
     }
     let Some(known) = known(model) else {
         return Err(Error::config("model", not_found(model, path)));
@@ -225,5 +229,8 @@ fn not_found(model: &str, path: &Path) -> String {
     } else {
         "neither a file, a folder nor a known name"
     };
-    format!("`{model}`: {what}; known names are {}, ... and random:ARCH", known.join(", "))
+    format!(
+        "`{model}`: {what}; known names are {}, ... (`flatclip models` lists them), pocket, random:ARCH",
+        known.join(", ")
+    )
 }

@@ -25,7 +25,7 @@ mod zip;
 pub use bytes::Dtype;
 pub use canonical_file::save_canonical;
 pub use checkpoint::Checkpoint;
-pub use known::{KNOWN, KnownModel, Places, file_sha256, known, open_model, published_as};
+pub use known::{KNOWN, KnownModel, Places, file_sha256, known, published_as, resolve};
 pub use naming::Naming;
 pub use random::{random, random_of};
 

@@ -2,7 +2,7 @@
 
 use super::forge::{Precision, safetensors, small, tensors};
 use crate::weights::checkpoint::hex;
-use crate::weights::{Places, hub, known, open_model};
+use crate::weights::{Places, hub, known, resolve};
 use sha2::{Digest as _, Sha256};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -128,7 +128,7 @@ fn a_fetched_model_is_found_by_its_name_and_not_fetched_again() {
     let total = weights().len() as u64;
     assert_eq!(fetch(&server, &dir).unwrap(), (total, total));
     let places = Places { model_dir: Some(dir.path().to_path_buf()), hub_cache: None };
-    assert_eq!(open_model("ViT-B-16/openai", &places).unwrap().hash().unwrap(), small().hash().unwrap());
+    assert_eq!(resolve("ViT-B-16/openai", &places).unwrap().hash().unwrap(), small().hash().unwrap());
     let asked = server.log.lock().unwrap().len();
     fetch(&server, &dir).unwrap();
     assert_eq!(server.log.lock().unwrap().len(), asked);

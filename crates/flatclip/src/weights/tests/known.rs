@@ -1,6 +1,6 @@
 use super::forge::{Precision, Tensors, hugging_face, safetensors, small, tensors};
 use crate::model::config::{Activation, ActivationSource, ClipConfig};
-use crate::weights::{KNOWN, Places, file_sha256, known, open_model, published_as};
+use crate::weights::{KNOWN, Places, file_sha256, known, published_as, resolve};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -26,7 +26,7 @@ fn names_resolve_in_the_model_folder_before_the_hub_cache() {
     let places = Places { model_dir: Some(models.path().to_path_buf()), hub_cache: Some(cache.path().to_path_buf()) };
     let model = known("vit-b-16/openai").unwrap();
     assert_eq!(model.find(&places), None);
-    let error = open_model("ViT-B-16/openai", &places).unwrap_err().to_string();
+    let error = resolve("ViT-B-16/openai", &places).unwrap_err().to_string();
     assert!(error.contains("not on disk") && error.contains(&models.path().display().to_string()), "{error}");
 
     let repository = cache.path().join("models--openai--clip-vit-base-patch16");
@@ -46,7 +46,7 @@ fn names_resolve_in_the_model_folder_before_the_hub_cache() {
     assert_eq!(model.find(&places), Some(models.path().join("ViT-B-16.pt")));
     write(&models.path().join("ViT-B-16/openai/open_clip_model.safetensors"), &tensors(&small()));
     assert_eq!(model.find(&places), Some(models.path().join("ViT-B-16/openai")));
-    assert!(open_model("ViT-B-16/openai", &places).is_ok());
+    assert!(resolve("ViT-B-16/openai", &places).is_ok());
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_known_name_settles_the_activation_that_a_bare_file_leaves_open() {
     let models = TempDir::new().unwrap();
     let places = Places { model_dir: Some(models.path().to_path_buf()), hub_cache: None };
     write(&models.path().join("ViT-L-14-laion2b_s32b_b82k.safetensors"), &tensors(&small()));
-    let checkpoint = open_model("ViT-L-14/laion2b_s32b_b82k", &places).unwrap();
+    let checkpoint = resolve("ViT-L-14/laion2b_s32b_b82k", &places).unwrap();
     let config = checkpoint.config();
     assert_eq!((config.activation, config.activation_source), (Activation::Gelu, ActivationSource::Stated));
     assert_eq!(config.mean, [0.5; 3]);
@@ -65,9 +65,10 @@ fn paths_and_random_names_open_and_nonsense_is_explained() {
     let (folder, places) = (TempDir::new().unwrap(), Places::default());
     let file = folder.path().join("mine.safetensors");
     write(&file, &tensors(&small()));
-    assert!(open_model(&file.display().to_string(), &places).is_ok());
-    assert_eq!(open_model("random:RN50", &places).unwrap().config().released_name(), Some("RN50"));
-    let error = open_model("ViT-B-17/openai", &places).unwrap_err().to_string();
+    assert!(resolve(&file.display().to_string(), &places).is_ok());
+    assert_eq!(resolve("pocket", &places).unwrap().path(), Path::new("pocket"));
+    assert_eq!(resolve("random:RN50", &places).unwrap().config().released_name(), Some("RN50"));
+    let error = resolve("ViT-B-17/openai", &places).unwrap_err().to_string();
     assert!(error.contains("ViT-B-16/openai") && error.contains("random:"), "{error}");
 }
 

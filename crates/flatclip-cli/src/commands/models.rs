@@ -1,0 +1,115 @@
+//! `flatclip models`: what is known, what is on disk; `flatclip models show MODEL`: what a checkpoint is.
+
+use crate::output::{Exit, Output};
+use crate::places;
+use anyhow::Result;
+use flatclip::weights::{self, Checkpoint, KNOWN};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Options of `flatclip models`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Where known names are looked for first
+    #[arg(long, env = "FLATCLIP_MODEL_DIR", value_name = "DIR", global = true)]
+    model_dir: Option<PathBuf>,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Which models are known by name, and which of them are on disk (the default)
+    List,
+    /// What a checkpoint is: architecture, activation, precision, hash
+    Show {
+        /// A checkpoint file, a model folder, a known name on disk, pocket, or random:ARCH
+        model: String,
+    },
+}
+
+pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+    match args.action {
+        None | Some(Action::List) => list(args.model_dir.as_deref(), out)?,
+        Some(Action::Show { model }) => show(&model, args.model_dir.as_deref(), out)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
+    let places = places::places(model_dir);
+    let mut rows = Vec::new();
+    for model in KNOWN {
+        let path = model.find(&places);
+        let opened = path.as_ref().map(|path| model.open(path));
+        let state = match &opened {
+            None => "not on disk".to_owned(),
+            Some(Ok(checkpoint)) => checkpoint.config().describe(),
+            Some(Err(error)) => format!("unusable: {error}"),
+        };
+        rows.push(serde_json::json!({
+            "name": model.name, "repository": model.repositories[0], "activation": model.activation,
+            "path": path, "bytes": path.as_deref().map(size), "state": state,
+        }));
+    }
+    if out.is_json() {
+        return out.json(&rows);
+    }
+    let mut table = out.table(&["model", "activation", "size", "where", "what"]);
+    for row in &rows {
+        let text = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
+        let size = row["bytes"].as_u64().map_or("-".into(), |bytes| format!("{} MB", bytes.div_ceil(1_000_000)));
+        table.add_row([text("name"), text("activation"), size, text("path"), text("state")]);
+    }
+    out.line(table)?;
+    let dir = |path: &Option<PathBuf>| path.as_ref().map_or("none".into(), |path| path.display().to_string());
+    out.note(format_args!("model folder: {}; hub cache: {}", dir(&places.model_dir), dir(&places.hub_cache)));
+    Ok(())
+}
+
+/// Bytes of a file, or of the files directly in a folder.
+fn size(path: &Path) -> u64 {
+    let len = |path: &Path| std::fs::metadata(path).map_or(0, |about| about.len());
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| len(&entry.path())).sum(),
+        Err(_) => len(path),
+    }
+}
+
+fn show(model: &str, model_dir: Option<&Path>, out: &Output) -> Result<()> {
+    let checkpoint = weights::resolve(model, &places::places(model_dir))?;
+    let dtypes = dtypes(&checkpoint);
+    let file = Some(checkpoint.path()).filter(|path| path.is_file());
+    let published = match file {
+        Some(path) => weights::published_as(&weights::file_sha256(path)?).map(|known| known.name),
+        None => None,
+    };
+    let hash = checkpoint.hash()?;
+    if out.is_json() {
+        return out.json(&serde_json::json!({
+            "path": checkpoint.path(), "naming": checkpoint.naming(), "config": checkpoint.config(),
+            "released_as": checkpoint.config().released_name(), "published_file": published,
+            "parameters": checkpoint.parameters(), "tensors": checkpoint.names().count(), "dtypes": dtypes, "hash": hash,
+            "tokenizer": checkpoint.tokenizer_dir(),
+        }));
+    }
+    let dtypes: Vec<String> = dtypes.iter().map(|(dtype, tensors)| format!("{dtype} ({tensors} tensors)")).collect();
+    out.line(format_args!("{}", checkpoint.path().display()))?;
+    out.line(checkpoint.config().describe())?;
+    out.line(format_args!("{} parameters, {}", checkpoint.parameters(), dtypes.join(", ")))?;
+    out.line(format_args!("logit scale {}", checkpoint.config().logit_scale))?;
+    out.line(format_args!("weights {hash}"))?;
+    if let Some(name) = published {
+        out.line(format_args!("the file is the published {name}"))?;
+    }
+    Ok(())
+}
+
+/// How many tensors are stored in which type.
+fn dtypes(checkpoint: &Checkpoint) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for dtype in checkpoint.names().filter_map(|name| checkpoint.dtype(name)) {
+        *counts.entry(dtype.name()).or_insert(0) += 1;
+    }
+    counts
+}
