@@ -3,11 +3,11 @@
 //! Everything becomes RGB as PIL's `convert("RGB")` does it: alpha is dropped, palettes are looked up, of 16-bit colours
 //! the high byte is kept, while 16-bit grey is cut off at 255. Colour profiles are ignored.
 
-use super::Picture;
 use super::preprocess::multiply;
+use super::{Picture, jpeg};
 use crate::{Error, Result};
 use ::image::metadata::Orientation;
-use ::image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 use std::io::Cursor;
 use std::path::Path;
 
@@ -147,11 +147,18 @@ impl File<'_> {
         };
         match ::image::guess_format(self.bytes).map_err(|_| unknown())? {
             ImageFormat::Gif => self.gif(),
-            format @ (ImageFormat::Jpeg | ImageFormat::Png | ImageFormat::WebP | ImageFormat::Bmp) => {
-                self.still(format)
-            }
+            ImageFormat::Jpeg => self.jpeg(),
+            format @ (ImageFormat::Png | ImageFormat::WebP | ImageFormat::Bmp) => self.still(format),
             _ => Err(unknown()),
         }
+    }
+
+    fn jpeg(&self) -> Result<Source> {
+        let (width, height) = jpeg::dimensions(self.bytes).map_err(|e| self.error(e))?;
+        self.check_size(width as u64, height as u64)?;
+        let source = jpeg::decode(self.bytes).map_err(|e| self.error(e))?;
+        // A broken EXIF entry turns nothing.
+        Ok(self.turn(source, jpeg::exif(self.bytes).and_then(Orientation::from_exif_chunk)))
     }
 
     fn still(&self, format: ImageFormat) -> Result<Source> {
@@ -163,16 +170,19 @@ impl File<'_> {
         let mut decoder = reader.into_decoder().map_err(|e| self.error(e))?;
         let (width, height) = decoder.dimensions();
         self.check_size(width.into(), height.into())?;
-        // A broken EXIF entry turns nothing.
-        let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-        let layout = Layout::of(self.bytes, format, decoder.color_type());
-        let mut picture = DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?;
-        if self.options.exif_rotation {
-            picture.apply_orientation(orientation);
-        }
+        let orientation = decoder.orientation().ok();
+        let picture = DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?;
         let (width, height) = (picture.width() as usize, picture.height() as usize);
-        let source = samples_of(picture, layout).map(|(mode, samples)| Source { width, height, mode, samples });
-        source.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))
+        let samples = samples_of(picture, Layout::of(self.bytes, format));
+        let (mode, samples) = samples.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))?;
+        Ok(self.turn(Source { width, height, mode, samples }, orientation))
+    }
+
+    fn turn(&self, source: Source, orientation: Option<Orientation>) -> Source {
+        match orientation {
+            Some(orientation) if self.options.exif_rotation => turned(source, orientation),
+            _ => source,
+        }
     }
 
     /// The first frame; where it does not reach, and where it is transparent, the palette's colour shows, as in PIL.
@@ -216,7 +226,7 @@ enum Layout {
 }
 
 impl Layout {
-    fn of(bytes: &[u8], format: ImageFormat, decoded: ColorType) -> Self {
+    fn of(bytes: &[u8], format: ImageFormat) -> Self {
         match format {
             // IHDR is always first: depth at byte 24, colour type at byte 25.
             ImageFormat::Png => match (bytes.get(24), bytes.get(25)) {
@@ -229,7 +239,6 @@ impl Layout {
                 Some(1..=8) => Self::Palette,
                 _ => Self::Colour,
             },
-            _ if decoded == ColorType::L8 => Self::Grey,
             _ => Self::AsDecoded,
         }
     }
@@ -261,6 +270,31 @@ fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> 
         }
         _ => (mode, samples),
     })
+}
+
+/// Turns and mirrors, pixel by pixel, from where each pixel of the result comes.
+fn turned(source: Source, orientation: Orientation) -> Source {
+    use Orientation as O;
+    let (width, height, channels) = (source.width, source.height, source.mode.channels());
+    let swaps = matches!(orientation, O::Rotate90 | O::Rotate270 | O::Rotate90FlipH | O::Rotate270FlipH);
+    let (wide, high) = if swaps { (height, width) } else { (width, height) };
+    let from = |x: usize, y: usize| match orientation {
+        O::NoTransforms => (x, y),
+        O::FlipHorizontal => (width - 1 - x, y),
+        O::Rotate180 => (width - 1 - x, height - 1 - y),
+        O::FlipVertical => (x, height - 1 - y),
+        O::Rotate90 => (y, height - 1 - x),
+        O::Rotate270 => (width - 1 - y, x),
+        O::Rotate90FlipH => (y, x),
+        O::Rotate270FlipH => (width - 1 - y, height - 1 - x),
+    };
+    let places = (0..high).flat_map(|y| (0..wide).map(move |x| (x, y)));
+    let pixel = |(x, y)| {
+        let (x, y) = from(x, y);
+        &source.samples[(y * width + x) * channels..][..channels]
+    };
+    let samples = places.flat_map(pixel).copied().collect();
+    Source { width: wide, height: high, mode: source.mode, samples }
 }
 
 #[cfg(test)]
@@ -332,5 +366,39 @@ mod tests {
         }
         drop(encoder);
         assert_eq!(rgb(&bytes), [9, 8, 7, 40, 50, 60]);
+    }
+
+    /// A JPEG file with an EXIF entry after its first marker.
+    fn with_exif(entry: &[u8]) -> Vec<u8> {
+        let plain = include_bytes!("jpeg/testdata/narrow.jpg");
+        let length = u16::try_from(entry.len() + 8).unwrap().to_be_bytes();
+        [&plain[..2], &[0xff, 0xe1], &length, b"Exif\0\0", entry, &plain[2..]].concat()
+    }
+
+    #[test]
+    fn exif_turns_only_when_asked_and_a_broken_entry_never_does() {
+        let entry = |turn: u8| {
+            [b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0" as &[u8], &[turn, 0, 0, 0, 0, 0, 0, 0]].concat()
+        };
+        let size = |bytes: &[u8], exif_rotation: bool| {
+            let picture = decode(bytes, &DecodeOptions { exif_rotation, ..Default::default() }).unwrap();
+            (picture.width, picture.height)
+        };
+        assert_eq!((size(&with_exif(&entry(6)), false), size(&with_exif(&entry(6)), true)), ((3, 20), (20, 3)));
+        for broken in [&entry(77)[..], b"II*\0\xff\xff\xff\xff", b"", b"nonsense"] {
+            assert_eq!(size(&with_exif(broken), true), (3, 20));
+        }
+    }
+
+    #[test]
+    fn turning_equals_the_image_crate() {
+        let source = Source { width: 3, height: 2, mode: Mode::Luma, samples: vec![1, 2, 3, 4, 5, 6] };
+        for code in 1..=8 {
+            let orientation = Orientation::from_exif(code).unwrap();
+            let mut expected =
+                DynamicImage::ImageLuma8(::image::GrayImage::from_raw(3, 2, source.samples.clone()).unwrap());
+            expected.apply_orientation(orientation);
+            assert_eq!(turned(source.clone(), orientation).samples, expected.into_bytes(), "{orientation:?}");
+        }
     }
 }

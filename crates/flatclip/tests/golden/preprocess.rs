@@ -13,7 +13,7 @@ pub fn clip(case: &Case) -> Result<Report, String> {
     for (index, file) in case.spec["files"].as_object().ok_or("no `files`")? {
         let source = open(case, file["file"].as_str().ok_or("no `file`")?)?;
         let bytes = preprocess_source(&source, size, ConvertOrder::Last).map_err(|e| e.to_string())?;
-        compare(case, &mut report, index, &bytes, size, is_jpeg(&file["file"]))?;
+        compare(case, &mut report, index, &bytes, size)?;
     }
     Ok(report)
 }
@@ -32,7 +32,7 @@ pub fn crops(case: &Case) -> Result<Report, String> {
         let source = open(case, file.as_str().ok_or("a file is not a name")?)?;
         let interpolation = if cubic == 1 { Interpolation::Bicubic } else { Interpolation::Bilinear };
         let bytes = crop(&source, Crop { top, left, height, width }, size, flip == 1, interpolation)?;
-        compare(case, &mut report, &index.to_string(), &bytes, size, is_jpeg(file))?;
+        compare(case, &mut report, &index.to_string(), &bytes, size)?;
     }
     Ok(report)
 }
@@ -44,7 +44,7 @@ pub fn jpeg(case: &Case) -> Result<Report, String> {
         let picture = open(case, file.as_str().ok_or("a file is not a name")?)?.to_picture();
         let planes: Vec<u8> = (0..3).flat_map(|c| picture.rgb.iter().skip(c).step_by(3).copied()).collect();
         let name = format!("out.u8.{index}");
-        close_bytes(&mut report, &name, &planes, case.u8(&name)?);
+        report.equal(&name, &planes, case.u8(&name)?);
     }
     Ok(report)
 }
@@ -84,28 +84,13 @@ pub fn normalise(case: &Case) -> Result<Normalise, String> {
     Ok(Normalise::new(three("mean").ok_or("no `mean`")?, three("std").ok_or("no `std`")?))
 }
 
-/// Decoders differ: the files allow 3 of 255 for JPEG pictures, and for nothing else.
-const JPEG: f64 = 3.0;
-
-fn is_jpeg(file: &Value) -> bool {
-    file.as_str().is_some_and(|name| name.ends_with(".jpg"))
-}
-
-fn close_bytes(report: &mut Report, name: &str, found: &[u8], expected: &[u8]) {
-    let numbers = |bytes: &[u8]| bytes.iter().map(|&b| f32::from(b)).collect::<Vec<f32>>();
-    report.close(name, &numbers(found), &numbers(expected), Tolerance::atol(JPEG));
-}
-
-fn compare(case: &Case, report: &mut Report, index: &str, bytes: &[u8], size: usize, jpeg: bool) -> Result<(), String> {
+fn compare(case: &Case, report: &mut Report, index: &str, bytes: &[u8], size: usize) -> Result<(), String> {
     let (raw, normal) = (format!("out.u8.{index}"), format!("out.norm.{index}"));
-    if case.has(&raw) && jpeg {
-        close_bytes(report, &raw, bytes, case.u8(&raw)?);
-    } else if case.has(&raw) {
+    if case.has(&raw) {
         report.equal(&raw, bytes, case.u8(&raw)?);
     }
     if case.has(&normal) {
-        let tolerance =
-            if jpeg { Tolerance::atol(JPEG / 255.0 / 0.26) } else { case.tolerance("f32", Tolerance::atol(1e-5)) };
+        let tolerance = case.tolerance("f32", Tolerance::atol(1e-5));
         report.close(&normal, &normalised(case, bytes, size)?, case.f32(&normal)?, tolerance);
     }
     Ok(())
