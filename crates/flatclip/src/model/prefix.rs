@@ -71,10 +71,6 @@ impl Plan {
         self.tails.len()
     }
 
-    pub(crate) fn prefix_rows(&self) -> usize {
-        self.prefix.len()
-    }
-
     fn prefix_starts(&self) -> Vec<usize> {
         (0..=self.contexts).map(|i| i * self.prefix.len()).collect()
     }

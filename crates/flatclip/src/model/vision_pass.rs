@@ -99,10 +99,8 @@ impl<'a> VisionPass<'a> {
         normalise_backward(self.features.data(), &self.lengths, d_features.data(), &mut d_raw);
         let active: Vec<usize> =
             (0..self.features.rows()).filter(|&image| self.is_active(image, &d_raw, d_tokens)).collect();
-        let parts: Vec<VisionGradient> = active
-            .par_chunks(CHUNK_IMAGES)
-            .map(|images| self.chunk_gradient(images, &d_raw, d_tokens))
-            .collect();
+        let parts: Vec<VisionGradient> =
+            active.par_chunks(CHUNK_IMAGES).map(|images| self.chunk_gradient(images, &d_raw, d_tokens)).collect();
         let mut total = self.no_gradient();
         for part in parts {
             total.norms.add(&part.norms);
@@ -123,7 +121,11 @@ impl<'a> VisionPass<'a> {
         let size = rows * self.tokens_per_image() * self.vit.width;
         for (block, d) in d_tokens {
             if *block >= self.vit.blocks.len() || d.len() != size {
-                return wrong(format!("{} values for block {block}, expected {size} for a block below {}", d.len(), self.vit.blocks.len()));
+                return wrong(format!(
+                    "{} values for block {block}, expected {size} for a block below {}",
+                    d.len(),
+                    self.vit.blocks.len()
+                ));
             }
         }
         Ok(())

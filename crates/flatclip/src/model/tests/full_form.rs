@@ -86,9 +86,8 @@ fn texts_by_their_ids_equal_the_same_texts_as_context() {
     let tokens = classes(20, 3, Position::End);
     let words = [4, 5, 6];
     let context = Context { classes: None, tokens: 3, width: 32, data: tower.embed(&words).unwrap().into_vec() };
-    let texts: Vec<Vec<u32>> = (tokens.classes.iter())
-        .map(|class| [&[38], &words[..], &class.name, &class.rest, &[0, 0]].concat())
-        .collect();
+    let texts: Vec<Vec<u32>> =
+        (tokens.classes.iter()).map(|class| [&[38], &words[..], &class.name, &class.rest, &[0, 0]].concat()).collect();
     let (unit, _) = super::super::Features::unit(tower.encode_tokens(&texts).unwrap());
     assert_eq!(unit, tower.encode(&tokens, &[context]).unwrap()[0]);
     // Alone or in company: the same bytes.

@@ -79,7 +79,10 @@ fn assert_slope(x: &[f32], gradient: &[f32], f: impl Fn(&[f32]) -> f64) {
         let at = |h: f32| f(&x.iter().zip(&v).map(|(x, v)| x + h * v).collect::<Vec<_>>());
         let slope = (at(h) - at(-h)) / (2.0 * f64::from(h));
         let expected = inner(gradient, &v);
-        assert!((slope - expected).abs() < 0.01 * size, "direction {direction}: {expected}, slope {slope}, size {size}");
+        assert!(
+            (slope - expected).abs() < 0.01 * size,
+            "direction {direction}: {expected}, slope {slope}, size {size}"
+        );
     }
 }
 
