@@ -111,6 +111,11 @@ pub trait Tuner: Send + Sync {
         Ok(Step::plain(self.loss(clip, self.parameters(), batch)?))
     }
 
+    /// Text features `[K, D]` of the parameters, where the logits are their cosines with the image features.
+    fn text_features(&self, _clip: &Clip) -> Result<Option<Matrix>> {
+        Ok(None)
+    }
+
     /// After training, with features of held-out images if there are any: what is chosen and not learned.
     fn finish(&mut self, _held_out: Option<&Batch<'_>>) -> Result<()> {
         Ok(())
