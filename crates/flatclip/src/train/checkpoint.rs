@@ -138,7 +138,8 @@ impl Arrays<'_> {
     }
 
     fn f32(&self, name: &str, len: usize) -> Result<Vec<f32>, String> {
-        let values = self.any_f32(name).ok_or_else(|| format!("`{name}` is missing: the checkpoint is of another run"))?;
+        let values =
+            self.any_f32(name).ok_or_else(|| format!("`{name}` is missing: the checkpoint is of another run"))?;
         if values.len() != len {
             return Err(format!("`{name}` has {} values, expected {len}: another run's checkpoint", values.len()));
         }

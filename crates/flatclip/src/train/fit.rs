@@ -23,6 +23,13 @@ pub struct HeldOut {
     pub labels: Vec<usize>,
 }
 
+impl HeldOut {
+    /// As a batch.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch { labels: &self.labels, features: &self.features, pixels: &[] }
+    }
+}
+
 /// What the steps are made of.
 pub struct TrainData<'a> {
     /// The frozen model.
@@ -166,10 +173,7 @@ pub struct Evaluation {
 pub fn evaluate(clip: &Clip, tuner: &dyn Tuner, held_out: &HeldOut) -> Result<Evaluation> {
     let found = match tuner.text_features(clip)? {
         Some(text) => logits(&held_out.features, &text, clip.logit_scale()),
-        None => {
-            let batch = Batch { labels: &held_out.labels, features: &held_out.features, pixels: &[] };
-            tuner.loss(clip, tuner.parameters(), &batch)?.logits
-        }
+        None => tuner.loss(clip, tuner.parameters(), &held_out.batch())?.logits,
     };
     let entropy = cross_entropy(&found, &held_out.labels);
     Ok(Evaluation { loss: entropy.loss, accuracy: entropy.correct as f32 / held_out.labels.len().max(1) as f32 })

@@ -6,6 +6,7 @@ use super::recipe::{OptimiserKind, Recipe, Schedule};
 use super::sapt::{Sapt, SaptConfig};
 use super::tip_adapter::{TipAdapter, TipAdapterConfig};
 use super::{TuneTask, Tuner};
+use crate::data::train_images::TrainViews;
 use crate::methods::spec::Options;
 use crate::{Error, Result};
 use serde::Serialize;
@@ -44,6 +45,8 @@ pub struct TunerSpec {
     pub defaults: fn() -> toml::Table,
     /// How it is trained.
     pub recipe: fn() -> Recipe,
+    /// The views it is trained on.
+    pub views: fn() -> TrainViews,
 }
 
 impl std::fmt::Debug for TunerSpec {
@@ -67,6 +70,7 @@ static SAPT: TunerSpec = TunerSpec {
     check: |options| SaptConfig::read(options).map(drop),
     defaults: SaptConfig::table,
     recipe: Recipe::default,
+    views: TrainViews::default,
 };
 
 static COOP: TunerSpec = TunerSpec {
@@ -81,6 +85,7 @@ static COOP: TunerSpec = TunerSpec {
     check: |options| CoopConfig::read(options).map(drop),
     defaults: CoopConfig::table,
     recipe: Recipe::default,
+    views: TrainViews::default,
 };
 
 static COCOOP: TunerSpec = TunerSpec {
@@ -95,6 +100,7 @@ static COCOOP: TunerSpec = TunerSpec {
     check: |options| CocoopConfig::read(options).map(drop),
     defaults: CocoopConfig::table,
     recipe: || Recipe { epochs: 10, batch: 1, ..Recipe::default() },
+    views: TrainViews::default,
 };
 
 static TIP_ADAPTER: TunerSpec = TunerSpec {
@@ -109,6 +115,7 @@ static TIP_ADAPTER: TunerSpec = TunerSpec {
     check: |options| TipAdapterConfig::read(options).map(drop),
     defaults: TipAdapterConfig::table,
     recipe: || Recipe { epochs: 0, ..tip_adapter_f_recipe() },
+    views: tip_adapter_views,
 };
 
 static TIP_ADAPTER_F: TunerSpec = TunerSpec {
@@ -123,7 +130,13 @@ static TIP_ADAPTER_F: TunerSpec = TunerSpec {
     check: |options| TipAdapterConfig::read(options).map(drop),
     defaults: TipAdapterConfig::table,
     recipe: tip_adapter_f_recipe,
+    views: tip_adapter_views,
 };
+
+/// Ten views of at least half the picture, as published.
+fn tip_adapter_views() -> TrainViews {
+    TrainViews { bank: 10, scale: [0.5, 1.0], ..TrainViews::default() }
+}
 
 fn tip_adapter_f_recipe() -> Recipe {
     Recipe {
