@@ -2,6 +2,7 @@
 
 use super::cocoop::{Cocoop, CocoopConfig};
 use super::coop::{Coop, CoopConfig};
+use super::maple::{Maple, MapleConfig};
 use super::recipe::{OptimiserKind, Recipe, Schedule};
 use super::sapt::{Sapt, SaptConfig};
 use super::tip_adapter::{TipAdapter, TipAdapterConfig};
@@ -56,7 +57,7 @@ impl std::fmt::Debug for TunerSpec {
 }
 
 /// All tuners.
-pub static TUNERS: &[&TunerSpec] = &[&SAPT, &COOP, &COCOOP, &TIP_ADAPTER, &TIP_ADAPTER_F];
+pub static TUNERS: &[&TunerSpec] = &[&SAPT, &COOP, &COCOOP, &MAPLE, &TIP_ADAPTER, &TIP_ADAPTER_F];
 
 static SAPT: TunerSpec = TunerSpec {
     name: "sapt",
@@ -101,6 +102,21 @@ static COCOOP: TunerSpec = TunerSpec {
     defaults: CocoopConfig::table,
     recipe: || Recipe { epochs: 10, batch: 1, ..Recipe::default() },
     views: TrainViews::default,
+};
+
+static MAPLE: TunerSpec = TunerSpec {
+    name: "maple",
+    aliases: &[],
+    input: Input::Pixels,
+    vit: true,
+    table: MapleConfig::NAME,
+    summary: "coupled prompts in the first blocks of both towers (ViT only)",
+    docs: include_str!("maple.rs"),
+    build: |options, task| Ok(Box::new(Maple::build(&MapleConfig::read(options)?, task)?)),
+    check: |options| MapleConfig::read(options).map(drop),
+    defaults: MapleConfig::table,
+    recipe: || Recipe { epochs: 5, batch: 4, lr: 0.0035, ..Recipe::default() },
+    views: || TrainViews { bank: 0, ..TrainViews::default() },
 };
 
 static TIP_ADAPTER: TunerSpec = TunerSpec {
@@ -221,6 +237,20 @@ pub static PRESETS: &[Preset] = &[
         summary: "the CoCoOp paper: 16 shots, 10 epochs, batch 1",
         shots: 16,
         toml: "[train]\nepochs = 10\nbatch = 1",
+    },
+    Preset {
+        name: "maple-b2n",
+        method: "maple",
+        summary: "MaPLe base-to-new: depth 9, 5 epochs",
+        shots: 16,
+        toml: "[train]\nepochs = 5\nbatch = 4\nlr = 0.0035\n[maple]\ndepth = 9",
+    },
+    Preset {
+        name: "maple-xd",
+        method: "maple",
+        summary: "MaPLe cross-dataset and domain generalisation: depth 3, 2 epochs",
+        shots: 16,
+        toml: "[train]\nepochs = 2\nbatch = 4\nlr = 0.0026\n[maple]\ndepth = 3",
     },
     Preset {
         name: "tip-in16",
