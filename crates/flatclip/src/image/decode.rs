@@ -1,7 +1,8 @@
 //! Files to pixels, by content and not by name: JPEG, PNG, WebP, BMP and the first frame of a GIF.
 //!
 //! Everything becomes RGB as PIL's `convert("RGB")` does it: alpha is dropped, palettes are looked up, of 16-bit colours
-//! the high byte is kept, while 16-bit grey is cut off at 255. Colour profiles are ignored.
+//! the high byte is kept, while 16-bit grey is cut off at 255 (before scaling, in either order of conversion). Colour
+//! profiles are ignored.
 
 use super::preprocess::multiply;
 use super::{Picture, jpeg};
@@ -236,12 +237,21 @@ impl Layout {
                 _ => Self::AsDecoded,
             },
             ImageFormat::Bmp => match bytes.get(28) {
-                Some(1..=8) => Self::Palette,
+                Some(1..=8) if !has_grey_ramp(bytes) => Self::Palette,
+                Some(1..=8) => Self::Grey,
                 _ => Self::Colour,
             },
             _ => Self::AsDecoded,
         }
     }
+}
+
+/// Whether an 8-bit BMP's palette is the grey ramp, which makes it a grey picture.
+fn has_grey_ramp(bytes: &[u8]) -> bool {
+    let header = bytes.get(14..18).map_or(0, |h| u32::from_le_bytes([h[0], h[1], h[2], h[3]]) as usize);
+    // Entries are blue, green, red, 0; BMP files of the first version have no 0 and are left as palettes.
+    let palette = bytes.get(14 + header..14 + header + 256 * 4).filter(|_| header >= 40 && bytes.get(28) == Some(&8));
+    palette.is_some_and(|p| p.chunks_exact(4).enumerate().all(|(i, c)| c[..3].iter().all(|&v| usize::from(v) == i)))
 }
 
 fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> {
@@ -260,9 +270,10 @@ fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> 
         DynamicImage::ImageRgba16(p) => (Mode::Rgba, high(p.into_raw())),
         _ => return None,
     };
+    // A grey palette is decoded as colour; any of the three is the grey.
     let first = |n: usize| samples.chunks_exact(mode.channels()).flat_map(|p| &p[..n]).copied().collect::<Vec<u8>>();
     Some(match (layout, mode) {
-        (Layout::Grey, Mode::LumaAlpha) => (Mode::Luma, first(1)),
+        (Layout::Grey, Mode::LumaAlpha | Mode::Rgb | Mode::Rgba) => (Mode::Luma, first(1)),
         (Layout::Colour, Mode::Rgba) => (Mode::Rgb, first(3)),
         (Layout::Palette, mode) => {
             let source = Source { width: 1, height: samples.len() / mode.channels(), mode, samples };
@@ -354,6 +365,20 @@ mod tests {
             let error = decode_from(Path::new("x/y.jpg"), bytes, &DecodeOptions::default()).unwrap_err();
             assert!(error.code() == "image" && error.to_string().contains("x/y.jpg"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_bmp_with_a_grey_ramp_is_grey_and_with_another_palette_is_not() {
+        let mut bytes = Vec::new();
+        let samples = [10, 200, 30, 40];
+        ::image::codecs::bmp::BmpEncoder::new(&mut bytes).encode(&samples, 2, 2, ExtendedColorType::L8).unwrap();
+        let decode = |bytes: &[u8]| Source::decode(Path::new("x.bmp"), bytes, &DecodeOptions::default()).unwrap();
+        let grey = decode(&bytes);
+        assert_eq!((grey.mode, grey.samples.as_slice()), (Mode::Luma, samples.as_slice()));
+        let header = bytes[14] as usize;
+        bytes[14 + header + 4 * 10] = 99;
+        assert_eq!(decode(&bytes).mode, Mode::Palette);
+        assert_eq!(decode(&bytes).to_picture().rgb[..3], [10, 10, 99]);
     }
 
     #[test]

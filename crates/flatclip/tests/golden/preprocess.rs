@@ -7,7 +7,7 @@ use flatclip::image::{
 use serde_json::Value;
 
 /// openai/CLIP's transform, which converts to RGB at the end.
-pub fn clip(case: &Case) -> Result<Report, String> {
+pub(crate) fn clip(case: &Case) -> Result<Report, String> {
     let size = case.count("n_px")?;
     let mut report = Report::default();
     for (index, file) in case.spec["files"].as_object().ok_or("no `files`")? {
@@ -19,7 +19,7 @@ pub fn clip(case: &Case) -> Result<Report, String> {
 }
 
 /// torchvision's `resized_crop` and `hflip` with given boxes.
-pub fn crops(case: &Case) -> Result<Report, String> {
+pub(crate) fn crops(case: &Case) -> Result<Report, String> {
     let size = case.count("size")?;
     let params = case.indices("in.params")?;
     let mut report = Report::default();
@@ -38,7 +38,7 @@ pub fn crops(case: &Case) -> Result<Report, String> {
 }
 
 /// JPEG files, decoded.
-pub fn jpeg(case: &Case) -> Result<Report, String> {
+pub(crate) fn jpeg(case: &Case) -> Result<Report, String> {
     let mut report = Report::default();
     for (index, file) in case.spec["files"].as_object().ok_or("no `files`")? {
         let picture = open(case, file.as_str().ok_or("a file is not a name")?)?.to_picture();
@@ -50,14 +50,20 @@ pub fn jpeg(case: &Case) -> Result<Report, String> {
 }
 
 /// A picture of the case's folder.
-pub fn open(case: &Case, file: &str) -> Result<Source, String> {
+pub(crate) fn open(case: &Case, file: &str) -> Result<Source, String> {
     let path = case.folder().join(file);
     let bytes = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     Source::decode(&path, &bytes, &DecodeOptions::default()).map_err(|e| e.to_string())
 }
 
 /// Crop, scale to a square, flip: planes of bytes.
-pub fn crop(source: &Source, crop: Crop, size: usize, flip: bool, filter: Interpolation) -> Result<Vec<u8>, String> {
+pub(crate) fn crop(
+    source: &Source,
+    crop: Crop,
+    size: usize,
+    flip: bool,
+    filter: Interpolation,
+) -> Result<Vec<u8>, String> {
     let picture = source.to_picture();
     let columns = Columns::new(&picture.rgb, 3, picture.width, picture.height);
     let mut bytes = columns.resize(crop, Output::whole(size, size), filter).map_err(|e| e.to_string())?;
@@ -68,14 +74,14 @@ pub fn crop(source: &Source, crop: Crop, size: usize, flip: bool, filter: Interp
 }
 
 /// Planes of normalised numbers with the mean and deviation that the case names.
-pub fn normalised(case: &Case, bytes: &[u8], size: usize) -> Result<Vec<f32>, String> {
+pub(crate) fn normalised(case: &Case, bytes: &[u8], size: usize) -> Result<Vec<f32>, String> {
     let mut out = vec![0.0; bytes.len()];
     normalise(case)?.planes(&mut out, bytes, size, false);
     Ok(out)
 }
 
 /// The mean and deviation that the case names.
-pub fn normalise(case: &Case) -> Result<Normalise, String> {
+pub(crate) fn normalise(case: &Case) -> Result<Normalise, String> {
     let three = |key: &str| {
         let list: Option<Vec<f32>> =
             case.hyper(key).as_array()?.iter().map(|v| Value::as_f64(v).map(|v| v as f32)).collect();

@@ -5,7 +5,7 @@ use super::{Component, Frame, Mode};
 /// A component at full size: rows of `frame.width` samples.
 pub(super) fn upsample(samples: &[u8], component: &Component, frame: &Frame) -> Result<Vec<u8>, String> {
     let (width, height) = (frame.width, frame.height);
-    if frame.most_across % component.across != 0 || frame.most_down % component.down != 0 {
+    if !frame.most_across.is_multiple_of(component.across) || !frame.most_down.is_multiple_of(component.down) {
         return Err("sampling factors that do not divide each other".into());
     }
     let (across, down) = (frame.most_across / component.across, frame.most_down / component.down);
@@ -19,7 +19,7 @@ pub(super) fn upsample(samples: &[u8], component: &Component, frame: &Frame) -> 
     for y in 0..height {
         let source = y / down;
         // The neighbour above for the upper half of a row, below for the lower; the edge repeats itself.
-        let (near, bias) = if y % 2 == 0 { (source.saturating_sub(1), 1) } else { (source + 1, 2) };
+        let (near, bias) = if y.is_multiple_of(2) { (source.saturating_sub(1), 1) } else { (source + 1, 2) };
         let near = near.min(component.height - 1);
         match (across, down) {
             (1, 1) => line[..component.width].copy_from_slice(row(source)),
