@@ -1,12 +1,8 @@
 //! What a CLIP checkpoint is, apart from its numbers: sizes, activation, preprocessing.
 
+pub use crate::image::{CLIP_MEAN, CLIP_STD};
 use serde::Serialize;
 use std::fmt::Write as _;
-
-/// CLIP's own pixel mean (RGB, of values in 0..1).
-pub const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
-/// CLIP's own pixel standard deviation.
-pub const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
 /// The non-linearity inside every MLP of both towers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

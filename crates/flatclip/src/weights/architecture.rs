@@ -54,10 +54,10 @@ impl Reader<'_> {
     fn heads(&self, tower: &str, width: usize, stated: Option<usize>) -> Result<usize> {
         let heads = match stated {
             Some(heads) => heads,
-            None if width % HEAD_WIDTH == 0 => width / HEAD_WIDTH,
+            None if width.is_multiple_of(HEAD_WIDTH) => width / HEAD_WIDTH,
             None => 0,
         };
-        if heads == 0 || width % heads != 0 {
+        if heads == 0 || !width.is_multiple_of(heads) {
             let reason = format!(
                 "{tower} tower of width {width}: cannot be cut into heads (64 channels each unless a config.json says otherwise; stated: {stated:?})"
             );

@@ -198,7 +198,7 @@ fn legacy_storages(source: &Arc<Source>, start: u64, object: &Graph, keys: &Grap
         let key = text(keys.node(key)).ok_or_else(|| bad(path, "damaged: a storage without a name"))?;
         let storage = known.get(&key).ok_or_else(|| bad(path, format!("storage `{key}` belongs to no tensor")))?;
         let count = source.read(at, 8)?.iter().rev().fold(0, |n, &b| (n << 8) | u64::from(b));
-        let len = count.checked_mul(storage.dtype.size() as u64).unwrap_or(u64::MAX);
+        let len = count.saturating_mul(storage.dtype.size() as u64);
         storage.check(path, len)?;
         if (at + 8).checked_add(len).is_none_or(|end| end > source.len) {
             return Err(bad(path, format!("truncated: storage `{key}` has {len} bytes, the file ends before")));
