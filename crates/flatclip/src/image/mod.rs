@@ -3,10 +3,8 @@
 pub mod augment;
 pub mod augmix;
 mod decode;
-mod jpeg;
 mod preprocess;
 mod resize;
-pub mod sheet;
 pub mod views;
 
 pub use decode::{DecodeOptions, Mode, Source, decode, decode_from};

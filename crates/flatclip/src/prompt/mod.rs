@@ -13,9 +13,7 @@
 
 mod affine;
 mod classifier;
-mod export;
 mod file;
-mod import;
 mod tensor;
 mod text_features;
 mod tokens;
@@ -23,11 +21,9 @@ mod tokens;
 pub use affine::Affine;
 pub use classifier::{Classifier, logits};
 pub(crate) use classifier::{add_cache, shifted, shifts, visual_prompts};
-pub use export::write_text_features;
-pub(crate) use file::{decode_arrays, encode_arrays};
-pub use import::{ImportOptions, import};
+pub(crate) use file::{Arrays, decode_arrays, encode_arrays};
 pub use tensor::Tensor;
-pub use text_features::read_text_features;
+pub use text_features::{npy_bytes, read_text_features};
 pub use tokens::{check_length, class_tokens};
 
 use crate::model::{Context, Position};

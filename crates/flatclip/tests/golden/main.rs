@@ -13,7 +13,6 @@ mod dpe;
 mod ece;
 mod inputs;
 mod landscape;
-mod maple;
 mod mta;
 mod preprocess;
 mod stss;
@@ -39,7 +38,6 @@ const FAMILIES: &[(&str, Check)] = &[
     ("cocoop", cocoop::run),
     ("coop", coop::coop),
     ("ece", ece::run),
-    ("maple", maple::run),
     ("sapt", coop::sapt),
     ("tip-adapter", tip_adapter::run),
     ("tokenizer", tokenizer::run),
