@@ -1,7 +1,7 @@
 """What open_clip computes with the shipped files, for the tests: `fixture.py DATA MODEL OUT.safetensors`.
 
 Pictures are the first of some validation splits; open_clip loads the folder itself, with its own preprocessing. The tokens are
-checked against transformers' CLIPTokenizer over all validation captions.
+checked against transformers' CLIPTokenizer on some hundred validation captions.
 """
 
 import sys
@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 tokenizer = bpe.Tokenizer.load(directory)
 other = CLIPTokenizer.from_pretrained(directory)
 for domain in world.DOMAINS:
-    for record in world.Pictures(data, "validation", domain).records:
+    for record in world.Pictures(data, "validation", domain).records[:64]:
         text = record["captions"][0]["text"]
         assert tokenizer.sequence(text) == other(text)["input_ids"], text
 

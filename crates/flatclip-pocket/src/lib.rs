@@ -19,7 +19,7 @@ mod trig;
 
 pub use caption::{Caption, caption};
 pub use colour::{Background, Colour};
-pub use models::{MODEL_NAMES, ModelFile, model_files};
+pub use models::{MODEL_NAMES, ModelFile, TRAINED_ON, model_files};
 pub use scene::{Domain, Scene, World, scene};
 pub use sheet::{png, sheet};
 pub use split::{Split, render_split};

@@ -3,6 +3,10 @@
 /// Names of the embedded models.
 pub const MODEL_NAMES: [&str; 1] = ["pocket"];
 
+/// How many pictures per domain of the train world the embedded models have seen at most. To tune or test on pictures that
+/// are new to them, take later ones, or another world.
+pub const TRAINED_ON: u64 = 48_000;
+
 /// A file of a model folder: name and content.
 pub type ModelFile = (&'static str, &'static [u8]);
 

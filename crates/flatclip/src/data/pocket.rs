@@ -2,7 +2,7 @@
 
 use super::dataset::{Dataset, Family, Note, Sample, Source, Split};
 use crate::{Error, Result};
-use flatclip_pocket::{CLASS_NAMES, Domain, World, scene};
+use flatclip_pocket::{CLASS_NAMES, Domain, TRAINED_ON, World, scene};
 
 /// Pictures when the user does not say how many: 20 for each class on average.
 const DEFAULT_COUNT: usize = 640;
@@ -29,10 +29,12 @@ pub fn open_pocket(text: &str, split: Split) -> Result<Dataset> {
             Error::config("data", format!("pocket count `{text}`: expected a number from 1 to {MAX_COUNT}"))
         })?,
     };
-    let sample = |index: usize| Sample {
+    // The embedded models have seen the first pictures of the train world; shots for tuning come after them.
+    let first = if world == World::Train { TRAINED_ON } else { 0 };
+    let sample = |index: u64| Sample {
         id: format!("{}/{index}", world.name()),
-        label: scene(world, domain, index as u64).class,
-        source: Source::Drawn { world, domain, index: index as u64 },
+        label: scene(world, domain, index).class,
+        source: Source::Drawn { world, domain, index },
     };
     Ok(Dataset {
         name: format!("pocket:{}", domain.name()),
@@ -40,7 +42,7 @@ pub fn open_pocket(text: &str, split: Split) -> Result<Dataset> {
         split,
         classes: CLASS_NAMES.iter().map(|&name| name.to_owned()).collect(),
         templates: vec![super::folder::PLAIN_TEMPLATE.to_owned()],
-        samples: (0..count).map(sample).collect(),
+        samples: (first..first + count as u64).map(sample).collect(),
         notes: vec![Note::info(format!("{count} pictures drawn: world {}, domain {}", world.name(), domain.name()))],
     })
 }

@@ -1,0 +1,88 @@
+//! The embedded model, from drawn picture and words to logits, against what open_clip computes with the same files
+//! (`tools/pocket/fixture.py`).
+
+use flatclip::image::{Picture, preprocess};
+use flatclip::model::{Clip, Features, LoadOptions};
+use flatclip::text::Tokenizer;
+use flatclip::weights::Checkpoint;
+use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw, scene};
+use safetensors::SafeTensors;
+
+const FIXTURE: &[u8] = include_bytes!("../../../fixtures/pocket/open_clip.safetensors");
+
+/// The pictures that the fixture holds, in its order.
+const PICTURES: [(Domain, u64); 6] = [
+    (Domain::Photo, 0),
+    (Domain::Photo, 1),
+    (Domain::Sketch, 0),
+    (Domain::Painting, 0),
+    (Domain::Rendition, 0),
+    (Domain::Hard, 0),
+];
+
+fn expected(name: &str) -> Vec<f32> {
+    let tensors = SafeTensors::deserialize(FIXTURE).unwrap();
+    let bytes = tensors.tensor(name).unwrap().data().to_vec();
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+fn expected_tokens() -> Vec<Vec<u32>> {
+    let tensors = SafeTensors::deserialize(FIXTURE).unwrap();
+    let tokens = tensors.tensor("tokens").unwrap();
+    let ids = tokens.data().chunks_exact(8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect::<Vec<_>>();
+    ids.chunks_exact(tokens.shape()[1]).map(<[u32]>::to_vec).collect()
+}
+
+fn checkpoint() -> Checkpoint {
+    Checkpoint::embedded("pocket").unwrap().unwrap()
+}
+
+fn pixels(size: usize) -> Vec<f32> {
+    let pictures = PICTURES.iter().map(|&(domain, index)| {
+        let rgb = draw(&scene(World::Validation, domain, index));
+        preprocess(&Picture { width: SIDE, height: SIDE, rgb }, size).unwrap()
+    });
+    pictures.flatten().collect()
+}
+
+fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let far = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(far <= tolerance, "{what} differ by up to {far}");
+}
+
+#[test]
+fn drawn_pictures_are_preprocessed_as_open_clip_does() {
+    assert_close(&pixels(64), &expected("pixels"), 1e-6, "pixels");
+}
+
+#[test]
+fn its_own_tokenizer_gives_the_tokens_of_the_class_prompts() {
+    let tokenizer = Tokenizer::of(&checkpoint()).unwrap();
+    for (name, row) in CLASS_NAMES.iter().zip(expected_tokens()) {
+        let found = tokenizer.sequence(&format!("a photo of a {name}."), 32, false).unwrap();
+        assert_eq!(found, row[..found.len()], "{name}");
+        assert!(row[found.len()..].iter().all(|&id| id == 0), "{name}");
+    }
+}
+
+#[test]
+fn features_and_logits_are_those_of_open_clip() {
+    let clip = Clip::load(&checkpoint(), LoadOptions::default()).unwrap();
+    let image = clip.encode_images(&pixels(clip.image_size()), PICTURES.len()).unwrap();
+    assert_close(image.data(), &expected("image_features"), 2e-4, "image features");
+
+    let tokenizer = Tokenizer::of(&checkpoint()).unwrap();
+    let prompts = CLASS_NAMES.map(|name| tokenizer.sequence(&format!("a photo of a {name}."), 32, false).unwrap());
+    let text = clip.text().unwrap().encode_tokens(&prompts).unwrap();
+    assert_close(text.data(), &expected("text_features"), 2e-4, "text features");
+
+    assert_close(&[clip.logit_scale()], &expected("logit_scale"), 1e-4, "temperature");
+    let ((image, _), (text, _)) = (Features::unit(image), Features::unit(text));
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f32>();
+    let logits: Vec<f32> = (0..PICTURES.len())
+        .flat_map(|row| (0..CLASS_NAMES.len()).map(move |class| (row, class)))
+        .map(|(row, class)| clip.logit_scale() * dot(image.row(row), text.row(class)))
+        .collect();
+    assert_close(&logits, &expected("logits"), 2e-3, "logits");
+}
