@@ -1,7 +1,6 @@
 //! The `flatclip` command: results to stdout, everything else to stderr.
 
 mod commands;
-mod inputs;
 mod output;
 mod places;
 

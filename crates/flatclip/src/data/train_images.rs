@@ -3,7 +3,7 @@
 use super::Sample;
 use super::feature_bank::FeatureBank;
 use crate::image::views::{ViewKey, ViewOptions, make_views};
-use crate::image::{DecodeOptions, Normalise, decode_from};
+use crate::image::{DecodeOptions, Normalise};
 use crate::model::Clip;
 use crate::rng::Stream;
 use crate::{Error, Result};
@@ -110,7 +110,7 @@ impl<'a> TrainImages<'a> {
 
     fn views_of(&self, image: usize, options: &ViewOptions, round: &str) -> Result<Vec<f32>> {
         let sample = &self.samples[image];
-        let picture = decode_from(sample.path(), &sample.read()?, &DecodeOptions::default())?;
+        let picture = sample.picture(&DecodeOptions::default())?;
         let id = format!("{}/{round}", sample.id);
         make_views(&picture, options, ViewKey { seed: self.seed, dataset: self.dataset, sample: &id })
     }
@@ -139,10 +139,7 @@ impl<'a> TrainImages<'a> {
 
 /// The samples that can be read, and for each other one its id and why not.
 pub fn readable(samples: &[Sample]) -> (Vec<usize>, Vec<(String, Error)>) {
-    let read = |sample: &Sample| {
-        let bytes = sample.read()?;
-        decode_from(sample.path(), &bytes, &DecodeOptions::default()).map(drop)
-    };
+    let read = |sample: &Sample| sample.picture(&DecodeOptions::default()).map(drop);
     let verdicts: Vec<Result<()>> = samples.par_iter().map(read).collect();
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for (index, verdict) in verdicts.into_iter().enumerate() {

@@ -194,33 +194,57 @@ fn rotate(planes: &[u8], size: usize, degrees: f64) -> Vec<u8> {
 fn affine(planes: &[u8], size: usize, [a, b, c, d, e, f]: [f64; 6]) -> Vec<u8> {
     let area = size * size;
     let limit = size as f64;
-    let clip = |v: f64| v.clamp(0.0, limit - 1.0) as usize;
     let mut out = vec![0; planes.len()];
+    let mut taps = Vec::with_capacity(size);
     for y in 0..size {
+        taps.clear();
         for x in 0..size {
             let (px, py) = (x as f64 + 0.5, y as f64 + 0.5);
             let (sx, sy) = (a * px + b * py + c, d * px + e * py + f);
-            if !(0.0..limit).contains(&sx) || !(0.0..limit).contains(&sy) {
-                continue;
+            if (0.0..limit).contains(&sx) && (0.0..limit).contains(&sy) {
+                taps.push((x, Tap::new(sx - 0.5, sy - 0.5, size)));
             }
-            let (sx, sy) = (sx - 0.5, sy - 0.5);
-            let (left, top) = (sx.floor(), sy.floor());
-            let (dx, dy) = (sx - left, sy - top);
-            let (x0, x1, y0) = (clip(left), clip(left + 1.0), clip(top));
-            // Below the last row the row itself is taken again.
-            let y1 = if top + 1.0 < limit { clip(top + 1.0) } else { y0 };
-            for plane in 0..planes.len() / area {
-                let row = |y: usize| {
-                    let base = plane * area + y * size;
-                    let (v0, v1) = (f64::from(planes[base + x0]), f64::from(planes[base + x1]));
-                    v0 + (v1 - v0) * dx
-                };
-                let (v0, v1) = (row(y0), row(y1));
-                out[plane * area + y * size + x] = (v0 + (v1 - v0) * dy) as u8;
-            }
+        }
+        for (plane, out) in planes.chunks_exact(area).zip(out.chunks_exact_mut(area)) {
+            let row = &mut out[y * size..][..size];
+            taps.iter().for_each(|(x, tap)| row[*x] = tap.read(plane));
         }
     }
     out
+}
+
+/// A place between four pixels.
+struct Tap {
+    /// Where the pixels are: left and right in the upper row, then in the lower one.
+    upper: (usize, usize),
+    lower: (usize, usize),
+    dx: f64,
+    dy: f64,
+}
+
+impl Tap {
+    fn new(x: f64, y: f64, size: usize) -> Self {
+        let clip = |v: f64| v.clamp(0.0, (size - 1) as f64) as usize;
+        let (left, top) = (x.floor(), y.floor());
+        let (x0, x1) = (clip(left), clip(left + 1.0));
+        // At an edge the row, or the column, is taken again.
+        let (upper, lower) = (clip(top) * size, clip(top + 1.0) * size);
+        Self { upper: (upper + x0, upper + x1), lower: (lower + x0, lower + x1), dx: x - left, dy: y - top }
+    }
+
+    #[inline]
+    fn read(&self, plane: &[u8]) -> u8 {
+        let along = |(left, right): (usize, usize)| {
+            let (v0, v1) = (f64::from(plane[left]), f64::from(plane[right]));
+            v0 + (v1 - v0) * self.dx
+        };
+        let upper = along(self.upper);
+        // Shifts and slants along x stay in their row.
+        if self.dy == 0.0 {
+            return upper as u8;
+        }
+        (upper + (along(self.lower) - upper) * self.dy) as u8
+    }
 }
 
 #[cfg(test)]

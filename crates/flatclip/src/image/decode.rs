@@ -1,13 +1,14 @@
 //! Files to pixels, by content and not by name: JPEG, PNG, WebP, BMP and the first frame of a GIF.
 //!
 //! Everything becomes RGB as PIL's `convert("RGB")` does it: alpha is dropped, palettes are looked up, of 16-bit colours
-//! the high byte is kept, while 16-bit grey is cut off at 255. Colour profiles are ignored.
+//! the high byte is kept, while 16-bit grey is cut off at 255 (before scaling, in either order of conversion). Colour
+//! profiles are ignored.
 
-use super::Picture;
 use super::preprocess::multiply;
+use super::{Picture, jpeg};
 use crate::{Error, Result};
 use ::image::metadata::Orientation;
-use ::image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 use std::io::Cursor;
 use std::path::Path;
 
@@ -147,11 +148,18 @@ impl File<'_> {
         };
         match ::image::guess_format(self.bytes).map_err(|_| unknown())? {
             ImageFormat::Gif => self.gif(),
-            format @ (ImageFormat::Jpeg | ImageFormat::Png | ImageFormat::WebP | ImageFormat::Bmp) => {
-                self.still(format)
-            }
+            ImageFormat::Jpeg => self.jpeg(),
+            format @ (ImageFormat::Png | ImageFormat::WebP | ImageFormat::Bmp) => self.still(format),
             _ => Err(unknown()),
         }
+    }
+
+    fn jpeg(&self) -> Result<Source> {
+        let (width, height) = jpeg::dimensions(self.bytes).map_err(|e| self.error(e))?;
+        self.check_size(width as u64, height as u64)?;
+        let source = jpeg::decode(self.bytes).map_err(|e| self.error(e))?;
+        // A broken EXIF entry turns nothing.
+        Ok(self.turn(source, jpeg::exif(self.bytes).and_then(Orientation::from_exif_chunk)))
     }
 
     fn still(&self, format: ImageFormat) -> Result<Source> {
@@ -163,16 +171,19 @@ impl File<'_> {
         let mut decoder = reader.into_decoder().map_err(|e| self.error(e))?;
         let (width, height) = decoder.dimensions();
         self.check_size(width.into(), height.into())?;
-        // A broken EXIF entry turns nothing.
-        let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-        let layout = Layout::of(self.bytes, format, decoder.color_type());
-        let mut picture = DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?;
-        if self.options.exif_rotation {
-            picture.apply_orientation(orientation);
-        }
+        let orientation = decoder.orientation().ok();
+        let picture = DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?;
         let (width, height) = (picture.width() as usize, picture.height() as usize);
-        let source = samples_of(picture, layout).map(|(mode, samples)| Source { width, height, mode, samples });
-        source.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))
+        let samples = samples_of(picture, Layout::of(self.bytes, format));
+        let (mode, samples) = samples.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))?;
+        Ok(self.turn(Source { width, height, mode, samples }, orientation))
+    }
+
+    fn turn(&self, source: Source, orientation: Option<Orientation>) -> Source {
+        match orientation {
+            Some(orientation) if self.options.exif_rotation => turned(source, orientation),
+            _ => source,
+        }
     }
 
     /// The first frame; where it does not reach, and where it is transparent, the palette's colour shows, as in PIL.
@@ -216,7 +227,7 @@ enum Layout {
 }
 
 impl Layout {
-    fn of(bytes: &[u8], format: ImageFormat, decoded: ColorType) -> Self {
+    fn of(bytes: &[u8], format: ImageFormat) -> Self {
         match format {
             // IHDR is always first: depth at byte 24, colour type at byte 25.
             ImageFormat::Png => match (bytes.get(24), bytes.get(25)) {
@@ -226,13 +237,21 @@ impl Layout {
                 _ => Self::AsDecoded,
             },
             ImageFormat::Bmp => match bytes.get(28) {
-                Some(1..=8) => Self::Palette,
+                Some(1..=8) if !has_grey_ramp(bytes) => Self::Palette,
+                Some(1..=8) => Self::Grey,
                 _ => Self::Colour,
             },
-            _ if decoded == ColorType::L8 => Self::Grey,
             _ => Self::AsDecoded,
         }
     }
+}
+
+/// Whether an 8-bit BMP's palette is the grey ramp, which makes it a grey picture.
+fn has_grey_ramp(bytes: &[u8]) -> bool {
+    let header = bytes.get(14..18).map_or(0, |h| u32::from_le_bytes([h[0], h[1], h[2], h[3]]) as usize);
+    // Entries are blue, green, red, 0; BMP files of the first version have no 0 and are left as palettes.
+    let palette = bytes.get(14 + header..14 + header + 256 * 4).filter(|_| header >= 40 && bytes.get(28) == Some(&8));
+    palette.is_some_and(|p| p.chunks_exact(4).enumerate().all(|(i, c)| c[..3].iter().all(|&v| usize::from(v) == i)))
 }
 
 fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> {
@@ -251,9 +270,10 @@ fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> 
         DynamicImage::ImageRgba16(p) => (Mode::Rgba, high(p.into_raw())),
         _ => return None,
     };
+    // A grey palette is decoded as colour; any of the three is the grey.
     let first = |n: usize| samples.chunks_exact(mode.channels()).flat_map(|p| &p[..n]).copied().collect::<Vec<u8>>();
     Some(match (layout, mode) {
-        (Layout::Grey, Mode::LumaAlpha) => (Mode::Luma, first(1)),
+        (Layout::Grey, Mode::LumaAlpha | Mode::Rgb | Mode::Rgba) => (Mode::Luma, first(1)),
         (Layout::Colour, Mode::Rgba) => (Mode::Rgb, first(3)),
         (Layout::Palette, mode) => {
             let source = Source { width: 1, height: samples.len() / mode.channels(), mode, samples };
@@ -261,6 +281,31 @@ fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> 
         }
         _ => (mode, samples),
     })
+}
+
+/// Turns and mirrors, pixel by pixel, from where each pixel of the result comes.
+fn turned(source: Source, orientation: Orientation) -> Source {
+    use Orientation as O;
+    let (width, height, channels) = (source.width, source.height, source.mode.channels());
+    let swaps = matches!(orientation, O::Rotate90 | O::Rotate270 | O::Rotate90FlipH | O::Rotate270FlipH);
+    let (wide, high) = if swaps { (height, width) } else { (width, height) };
+    let from = |x: usize, y: usize| match orientation {
+        O::NoTransforms => (x, y),
+        O::FlipHorizontal => (width - 1 - x, y),
+        O::Rotate180 => (width - 1 - x, height - 1 - y),
+        O::FlipVertical => (x, height - 1 - y),
+        O::Rotate90 => (y, height - 1 - x),
+        O::Rotate270 => (width - 1 - y, x),
+        O::Rotate90FlipH => (y, x),
+        O::Rotate270FlipH => (width - 1 - y, height - 1 - x),
+    };
+    let places = (0..high).flat_map(|y| (0..wide).map(move |x| (x, y)));
+    let pixel = |(x, y)| {
+        let (x, y) = from(x, y);
+        &source.samples[(y * width + x) * channels..][..channels]
+    };
+    let samples = places.flat_map(pixel).copied().collect();
+    Source { width: wide, height: high, mode: source.mode, samples }
 }
 
 #[cfg(test)]
@@ -323,6 +368,20 @@ mod tests {
     }
 
     #[test]
+    fn a_bmp_with_a_grey_ramp_is_grey_and_with_another_palette_is_not() {
+        let mut bytes = Vec::new();
+        let samples = [10, 200, 30, 40];
+        ::image::codecs::bmp::BmpEncoder::new(&mut bytes).encode(&samples, 2, 2, ExtendedColorType::L8).unwrap();
+        let decode = |bytes: &[u8]| Source::decode(Path::new("x.bmp"), bytes, &DecodeOptions::default()).unwrap();
+        let grey = decode(&bytes);
+        assert_eq!((grey.mode, grey.samples.as_slice()), (Mode::Luma, samples.as_slice()));
+        let header = bytes[14] as usize;
+        bytes[14 + header + 4 * 10] = 99;
+        assert_eq!(decode(&bytes).mode, Mode::Palette);
+        assert_eq!(decode(&bytes).to_picture().rgb[..3], [10, 10, 99]);
+    }
+
+    #[test]
     fn a_gif_shows_its_first_frame_with_the_colour_under_transparency() {
         let mut bytes = Vec::new();
         let mut encoder = gif::Encoder::new(&mut bytes, 2, 1, &[9, 8, 7, 40, 50, 60]).unwrap();
@@ -332,5 +391,39 @@ mod tests {
         }
         drop(encoder);
         assert_eq!(rgb(&bytes), [9, 8, 7, 40, 50, 60]);
+    }
+
+    /// A JPEG file with an EXIF entry after its first marker.
+    fn with_exif(entry: &[u8]) -> Vec<u8> {
+        let plain = include_bytes!("jpeg/testdata/narrow.jpg");
+        let length = u16::try_from(entry.len() + 8).unwrap().to_be_bytes();
+        [&plain[..2], &[0xff, 0xe1], &length, b"Exif\0\0", entry, &plain[2..]].concat()
+    }
+
+    #[test]
+    fn exif_turns_only_when_asked_and_a_broken_entry_never_does() {
+        let entry = |turn: u8| {
+            [b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0" as &[u8], &[turn, 0, 0, 0, 0, 0, 0, 0]].concat()
+        };
+        let size = |bytes: &[u8], exif_rotation: bool| {
+            let picture = decode(bytes, &DecodeOptions { exif_rotation, ..Default::default() }).unwrap();
+            (picture.width, picture.height)
+        };
+        assert_eq!((size(&with_exif(&entry(6)), false), size(&with_exif(&entry(6)), true)), ((3, 20), (20, 3)));
+        for broken in [&entry(77)[..], b"II*\0\xff\xff\xff\xff", b"", b"nonsense"] {
+            assert_eq!(size(&with_exif(broken), true), (3, 20));
+        }
+    }
+
+    #[test]
+    fn turning_equals_the_image_crate() {
+        let source = Source { width: 3, height: 2, mode: Mode::Luma, samples: vec![1, 2, 3, 4, 5, 6] };
+        for code in 1..=8 {
+            let orientation = Orientation::from_exif(code).unwrap();
+            let mut expected =
+                DynamicImage::ImageLuma8(::image::GrayImage::from_raw(3, 2, source.samples.clone()).unwrap());
+            expected.apply_orientation(orientation);
+            assert_eq!(turned(source.clone(), orientation).samples, expected.into_bytes(), "{orientation:?}");
+        }
     }
 }

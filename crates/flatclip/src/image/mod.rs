@@ -3,8 +3,10 @@
 pub mod augment;
 pub mod augmix;
 mod decode;
+mod jpeg;
 mod preprocess;
 mod resize;
+pub mod sheet;
 pub mod views;
 
 pub use decode::{DecodeOptions, Mode, Source, decode, decode_from};

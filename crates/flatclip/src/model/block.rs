@@ -67,6 +67,11 @@ pub(crate) struct Tape {
 }
 
 impl Tape {
+    /// Keys and values alone, for passes without a way back.
+    pub(crate) fn of_keys(qkv: Vec<f32>) -> Self {
+        Self { qkv, middle: Vec::new(), hidden: Vec::new() }
+    }
+
     /// Keys and values for those who share them.
     pub(crate) fn qkv(&self) -> &[f32] {
         &self.qkv
@@ -146,7 +151,7 @@ impl Block {
         let mut qkv = vec![0.0; rows * 3 * width];
         self.qkv.forward(&normal, rows, Activation::Identity, &mut qkv);
         if asking == 0 {
-            return (Vec::new(), Tape { qkv, middle: Vec::new(), hidden: Vec::new() });
+            return (Vec::new(), Tape::of_keys(qkv));
         }
         let mut attention = vec![0.0; asking * width];
         attention::forward(shape, &qkv, &mut attention);

@@ -4,6 +4,7 @@ use super::config::{ClipConfig, ImageConfig};
 use super::load::Reader;
 use super::modified_resnet::ModifiedResNet;
 use super::norms::NormAffine;
+use super::vision_pass::{VisionInput, VisionPass};
 use super::vit::{Sizes, Vit};
 use crate::{Error, Result};
 use flatclip_tensor::{Activation, Matrix};
@@ -43,6 +44,17 @@ impl ImageTower {
             Kind::Vit(vit) => vit.encode(pixels, count, &[], &vit.norms),
             Kind::ResNet(resnet) => resnet.encode(pixels, count),
         })
+    }
+
+    /// A pass with visual prompts or other LayerNorm parameters, ready for [`VisionPass::gradient`].
+    pub fn pass(&self, pixels: &[f32], count: usize, input: VisionInput<'_>) -> Result<VisionPass<'_>> {
+        self.check_pixels(pixels, count)?;
+        VisionPass::new(self.vit()?, pixels, count, &input)
+    }
+
+    /// Channels of a token of a vision transformer, and so of a visual prompt.
+    pub fn token_width(&self) -> Result<usize> {
+        Ok(self.vit()?.width)
     }
 
     /// Every step of the computation for debugging, tokens or pixels as rows: `conv1`, `ln_pre`, `block0`.., `ln_post` of

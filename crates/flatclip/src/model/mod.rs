@@ -14,7 +14,11 @@ mod modified_resnet;
 mod norms;
 mod prefix;
 mod text;
+mod vision_pass;
 mod vit;
+
+#[cfg(test)]
+mod tests;
 
 pub use clip::{Clip, Features, LoadOptions, Precision};
 pub use config::{Activation, ClipConfig, ImageConfig, TextConfig};
@@ -24,3 +28,4 @@ pub use deep::DeepPass;
 pub use image::ImageTower;
 pub use norms::NormAffine;
 pub use text::TextTower;
+pub use vision_pass::{VisionGradient, VisionInput, VisionPass};

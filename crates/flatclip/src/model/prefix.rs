@@ -71,10 +71,6 @@ impl Plan {
         self.tails.len()
     }
 
-    pub(crate) fn prefix_rows(&self) -> usize {
-        self.prefix.len()
-    }
-
     fn prefix_starts(&self) -> Vec<usize> {
         (0..=self.contexts).map(|i| i * self.prefix.len()).collect()
     }
@@ -155,7 +151,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Runs all prefixes, then all chunks. `keep` is how many bytes of chunk activations may stay.
+    /// Runs all prefixes, then all chunks. `keep` is how many bytes of chunk activations may stay for a backward pass;
+    /// `None` is a pass without a way back, which fuses more and so differs in rounding.
     pub(crate) fn forward(
         tower: &TextTower,
         plan: &Plan,
@@ -163,28 +160,24 @@ impl Run {
         deep: &[Matrix],
         keep: Option<usize>,
     ) -> Self {
-        let prefix = prefix_forward(tower, plan, contexts, deep);
+        let mut scratch = Scratch::default();
+        let prefix = prefix_forward(tower, plan, contexts, deep, keep.is_none().then_some(&mut scratch));
         let row_bytes: usize = tower.blocks.iter().map(|block| 4 * block.tape_width()).sum();
         let mut left = keep.unwrap_or(0);
-        let mut scratch = Scratch::default();
         let mut ends = Vec::with_capacity(plan.contexts * plan.classes() * tower.width());
         let mut chunks = Vec::with_capacity(plan.chunks.len());
         for chunk in &plan.chunks {
-            let bytes = chunk.starts[chunk.of.len()] * row_bytes;
-            let mut x = plan.chunk_input(tower, contexts, chunk);
-            if keep.is_some() && bytes <= left {
-                left -= bytes;
-                let (end, tapes) = chunk_taped(tower, plan, chunk, &prefix, x);
-                ends.extend(end);
-                chunks.push(Some(tapes));
-            } else {
-                for (layer, block) in tower.blocks.iter().enumerate() {
-                    let shape = chunk_shape(tower, plan, chunk, &prefix, layer);
-                    block.forward(&mut x, &shape, &tower.norms[layer], &mut scratch);
-                }
-                ends.extend(x);
+            let x = plan.chunk_input(tower, contexts, chunk);
+            if keep.is_none() {
+                ends.extend(chunk_plain(tower, plan, chunk, &prefix, x, &mut scratch));
                 chunks.push(None);
+                continue;
             }
+            let (end, tapes) = chunk_taped(tower, plan, chunk, &prefix, x);
+            ends.extend(end);
+            let bytes = chunk.starts[chunk.of.len()] * row_bytes;
+            chunks.push((bytes <= left).then_some(tapes));
+            left = left.saturating_sub(bytes);
         }
         let raw = head(tower, &ends, plan.contexts * plan.classes());
         Self { prefix, chunks, ends, raw }
@@ -290,7 +283,14 @@ fn prefix_queries(tower: &TextTower, layer: usize) -> Queries {
     if layer + 1 == tower.blocks.len() { Queries::None } else { Queries::All }
 }
 
-fn prefix_forward(tower: &TextTower, plan: &Plan, contexts: &[Context], deep: &[Matrix]) -> Tapes {
+/// With `scratch`, only keys and values stay.
+fn prefix_forward(
+    tower: &TextTower,
+    plan: &Plan,
+    contexts: &[Context],
+    deep: &[Matrix],
+    mut scratch: Option<&mut Scratch>,
+) -> Tapes {
     let starts = plan.prefix_starts();
     let mut x = plan.prefix_input(tower, contexts);
     let mut tapes = Vec::with_capacity(tower.blocks.len());
@@ -301,8 +301,13 @@ fn prefix_forward(tower: &TextTower, plan: &Plan, contexts: &[Context], deep: &[
             }
         }
         let shape = tower.shape(&starts, prefix_queries(tower, layer));
-        let (y, tape) = block.forward_taped(&x, &shape, &tower.norms[layer]);
-        tapes.push((std::mem::replace(&mut x, y), tape));
+        if let Some(scratch) = scratch.as_deref_mut() {
+            block.forward(&mut x, &shape, &tower.norms[layer], scratch);
+            tapes.push((Vec::new(), Tape::of_keys(std::mem::take(&mut scratch.qkv))));
+        } else {
+            let (y, tape) = block.forward_taped(&x, &shape, &tower.norms[layer]);
+            tapes.push((std::mem::replace(&mut x, y), tape));
+        }
     }
     Tapes(tapes)
 }
@@ -311,6 +316,21 @@ fn chunk_shape<'a>(tower: &TextTower, plan: &Plan, chunk: &'a Chunk, prefix: &'a
     let queries = if layer + 1 == tower.blocks.len() { Queries::Last } else { Queries::All };
     let shared = SharedPrefix { qkv: prefix.0[layer].1.qkv(), rows: plan.prefix.len(), of: &chunk.of };
     Shape { prefix: Some(shared), ..tower.shape(&chunk.starts, queries) }
+}
+
+fn chunk_plain(
+    tower: &TextTower,
+    plan: &Plan,
+    chunk: &Chunk,
+    prefix: &Tapes,
+    mut x: Vec<f32>,
+    scratch: &mut Scratch,
+) -> Vec<f32> {
+    for (layer, block) in tower.blocks.iter().enumerate() {
+        let shape = chunk_shape(tower, plan, chunk, prefix, layer);
+        block.forward(&mut x, &shape, &tower.norms[layer], scratch);
+    }
+    x
 }
 
 fn chunk_taped(tower: &TextTower, plan: &Plan, chunk: &Chunk, prefix: &Tapes, mut x: Vec<f32>) -> (Vec<f32>, Tapes) {

@@ -13,7 +13,9 @@
 
 mod affine;
 mod classifier;
+mod export;
 mod file;
+mod import;
 mod tensor;
 mod text_features;
 mod tokens;
@@ -21,9 +23,11 @@ mod tokens;
 pub use affine::Affine;
 pub use classifier::{Classifier, logits};
 pub(crate) use classifier::{add_cache, shifted, shifts, visual_prompts};
-pub(crate) use file::{Arrays, decode_arrays, encode_arrays};
+pub use export::write_text_features;
+pub(crate) use file::{decode_arrays, encode_arrays};
+pub use import::{ImportOptions, import};
 pub use tensor::Tensor;
-pub use text_features::{npy_bytes, read_text_features};
+pub use text_features::read_text_features;
 pub use tokens::{check_length, class_tokens};
 
 use crate::model::{Context, Position};

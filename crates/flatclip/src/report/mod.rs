@@ -2,7 +2,6 @@
 
 pub mod figure;
 mod figures;
-
 mod page;
 mod paper;
 mod runs;

@@ -359,4 +359,14 @@ mod tests {
             assert!(error.contains(word) && error.contains("vocab.json"), "{error}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_has_tokens_that_exist(text in "\\PC*|[&#;xA-Fa-f0-9<]*|[ÃÂâ€œ©à \u{80}-\u{bf}]*") {
+            let tokenizer = Tokenizer::clip();
+            let ids = tokenizer.encode(&text);
+            proptest::prop_assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocabulary_size()));
+            proptest::prop_assert_eq!(tokenizer.encode(&text), ids);
+        }
+    }
 }

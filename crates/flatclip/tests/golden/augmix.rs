@@ -7,7 +7,7 @@ use flatclip::image::{Crop, Interpolation};
 use serde_json::Value;
 
 /// Every operation at every level; rotation and shear may be off by one.
-pub fn operations(case: &Case) -> Result<Report, String> {
+pub(crate) fn operations(case: &Case) -> Result<Report, String> {
     let image = case.u8("in.image")?;
     let size = case.shape("in.image")?[1];
     let (levels, negative) = (case.f32("in.levels")?, case.i64("in.neg")?);
@@ -32,7 +32,7 @@ pub fn operations(case: &Case) -> Result<Report, String> {
 }
 
 /// A crop mixed with its chains.
-pub fn mixing(case: &Case) -> Result<Report, String> {
+pub(crate) fn mixing(case: &Case) -> Result<Report, String> {
     let size = case.count("size")?;
     let &[top, left, height, width] = case.indices("in.box")?.as_slice() else {
         return Err("`in.box` is not [4]".into());

@@ -13,6 +13,7 @@ mod dpe;
 mod ece;
 mod inputs;
 mod landscape;
+mod maple;
 mod mta;
 mod preprocess;
 mod stss;
@@ -38,6 +39,7 @@ const FAMILIES: &[(&str, Check)] = &[
     ("cocoop", cocoop::run),
     ("coop", coop::coop),
     ("ece", ece::run),
+    ("maple", maple::run),
     ("sapt", coop::sapt),
     ("tip-adapter", tip_adapter::run),
     ("tokenizer", tokenizer::run),

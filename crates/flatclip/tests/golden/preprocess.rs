@@ -7,19 +7,19 @@ use flatclip::image::{
 use serde_json::Value;
 
 /// openai/CLIP's transform, which converts to RGB at the end.
-pub fn clip(case: &Case) -> Result<Report, String> {
+pub(crate) fn clip(case: &Case) -> Result<Report, String> {
     let size = case.count("n_px")?;
     let mut report = Report::default();
     for (index, file) in case.spec["files"].as_object().ok_or("no `files`")? {
         let source = open(case, file["file"].as_str().ok_or("no `file`")?)?;
         let bytes = preprocess_source(&source, size, ConvertOrder::Last).map_err(|e| e.to_string())?;
-        compare(case, &mut report, index, &bytes, size, is_jpeg(&file["file"]))?;
+        compare(case, &mut report, index, &bytes, size)?;
     }
     Ok(report)
 }
 
 /// torchvision's `resized_crop` and `hflip` with given boxes.
-pub fn crops(case: &Case) -> Result<Report, String> {
+pub(crate) fn crops(case: &Case) -> Result<Report, String> {
     let size = case.count("size")?;
     let params = case.indices("in.params")?;
     let mut report = Report::default();
@@ -32,32 +32,38 @@ pub fn crops(case: &Case) -> Result<Report, String> {
         let source = open(case, file.as_str().ok_or("a file is not a name")?)?;
         let interpolation = if cubic == 1 { Interpolation::Bicubic } else { Interpolation::Bilinear };
         let bytes = crop(&source, Crop { top, left, height, width }, size, flip == 1, interpolation)?;
-        compare(case, &mut report, &index.to_string(), &bytes, size, is_jpeg(file))?;
+        compare(case, &mut report, &index.to_string(), &bytes, size)?;
     }
     Ok(report)
 }
 
 /// JPEG files, decoded.
-pub fn jpeg(case: &Case) -> Result<Report, String> {
+pub(crate) fn jpeg(case: &Case) -> Result<Report, String> {
     let mut report = Report::default();
     for (index, file) in case.spec["files"].as_object().ok_or("no `files`")? {
         let picture = open(case, file.as_str().ok_or("a file is not a name")?)?.to_picture();
         let planes: Vec<u8> = (0..3).flat_map(|c| picture.rgb.iter().skip(c).step_by(3).copied()).collect();
         let name = format!("out.u8.{index}");
-        close_bytes(&mut report, &name, &planes, case.u8(&name)?);
+        report.equal(&name, &planes, case.u8(&name)?);
     }
     Ok(report)
 }
 
 /// A picture of the case's folder.
-pub fn open(case: &Case, file: &str) -> Result<Source, String> {
+pub(crate) fn open(case: &Case, file: &str) -> Result<Source, String> {
     let path = case.folder().join(file);
     let bytes = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     Source::decode(&path, &bytes, &DecodeOptions::default()).map_err(|e| e.to_string())
 }
 
 /// Crop, scale to a square, flip: planes of bytes.
-pub fn crop(source: &Source, crop: Crop, size: usize, flip: bool, filter: Interpolation) -> Result<Vec<u8>, String> {
+pub(crate) fn crop(
+    source: &Source,
+    crop: Crop,
+    size: usize,
+    flip: bool,
+    filter: Interpolation,
+) -> Result<Vec<u8>, String> {
     let picture = source.to_picture();
     let columns = Columns::new(&picture.rgb, 3, picture.width, picture.height);
     let mut bytes = columns.resize(crop, Output::whole(size, size), filter).map_err(|e| e.to_string())?;
@@ -68,14 +74,14 @@ pub fn crop(source: &Source, crop: Crop, size: usize, flip: bool, filter: Interp
 }
 
 /// Planes of normalised numbers with the mean and deviation that the case names.
-pub fn normalised(case: &Case, bytes: &[u8], size: usize) -> Result<Vec<f32>, String> {
+pub(crate) fn normalised(case: &Case, bytes: &[u8], size: usize) -> Result<Vec<f32>, String> {
     let mut out = vec![0.0; bytes.len()];
     normalise(case)?.planes(&mut out, bytes, size, false);
     Ok(out)
 }
 
 /// The mean and deviation that the case names.
-pub fn normalise(case: &Case) -> Result<Normalise, String> {
+pub(crate) fn normalise(case: &Case) -> Result<Normalise, String> {
     let three = |key: &str| {
         let list: Option<Vec<f32>> =
             case.hyper(key).as_array()?.iter().map(|v| Value::as_f64(v).map(|v| v as f32)).collect();
@@ -84,28 +90,13 @@ pub fn normalise(case: &Case) -> Result<Normalise, String> {
     Ok(Normalise::new(three("mean").ok_or("no `mean`")?, three("std").ok_or("no `std`")?))
 }
 
-/// Decoders differ: the files allow 3 of 255 for JPEG pictures, and for nothing else.
-const JPEG: f64 = 3.0;
-
-fn is_jpeg(file: &Value) -> bool {
-    file.as_str().is_some_and(|name| name.ends_with(".jpg"))
-}
-
-fn close_bytes(report: &mut Report, name: &str, found: &[u8], expected: &[u8]) {
-    let numbers = |bytes: &[u8]| bytes.iter().map(|&b| f32::from(b)).collect::<Vec<f32>>();
-    report.close(name, &numbers(found), &numbers(expected), Tolerance::atol(JPEG));
-}
-
-fn compare(case: &Case, report: &mut Report, index: &str, bytes: &[u8], size: usize, jpeg: bool) -> Result<(), String> {
+fn compare(case: &Case, report: &mut Report, index: &str, bytes: &[u8], size: usize) -> Result<(), String> {
     let (raw, normal) = (format!("out.u8.{index}"), format!("out.norm.{index}"));
-    if case.has(&raw) && jpeg {
-        close_bytes(report, &raw, bytes, case.u8(&raw)?);
-    } else if case.has(&raw) {
+    if case.has(&raw) {
         report.equal(&raw, bytes, case.u8(&raw)?);
     }
     if case.has(&normal) {
-        let tolerance =
-            if jpeg { Tolerance::atol(JPEG / 255.0 / 0.26) } else { case.tolerance("f32", Tolerance::atol(1e-5)) };
+        let tolerance = case.tolerance("f32", Tolerance::atol(1e-5));
         report.close(&normal, &normalised(case, bytes, size)?, case.f32(&normal)?, tolerance);
     }
     Ok(())

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const CONTEXT_LENGTH: usize = 77;
 
-pub fn run(case: &Case) -> Result<Report, String> {
+pub(crate) fn run(case: &Case) -> Result<Report, String> {
     let tokenizer = Tokenizer::clip();
     let mut report = Report::default();
     for string in case.spec["cases"].as_array().ok_or("no `cases`")? {

@@ -15,6 +15,7 @@ use crate::Result;
 use crate::methods::spec::Options;
 use crate::model::{ClassTokens, Clip, Context, Position};
 use crate::prompt::{PromptKind, Tensor, check_length, class_tokens, logits};
+use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
 /// Options of `coop`.
@@ -98,6 +99,10 @@ impl Tuner for Coop {
         let gradient = pass.gradient(&[entropy.d_text(batch.features, scale)])?;
         let gradient = gradient.into_iter().map(|context| context.data).collect();
         Ok(Loss { value: entropy.loss, correct: entropy.correct, logits, gradient })
+    }
+
+    fn text_features(&self, clip: &Clip) -> Result<Option<Matrix>> {
+        Ok(clip.text()?.encode(&self.class_tokens, &[context_of(&self.parameters[0])])?.pop())
     }
 
     fn prompt(&self) -> PromptKind {

@@ -7,6 +7,7 @@ mod cocoop;
 mod context_init;
 mod coop;
 mod cross_entropy;
+mod maple;
 mod recipe;
 mod sapt;
 pub mod sharpness;
@@ -16,6 +17,7 @@ mod tip_adapter;
 pub use cocoop::{Cocoop, CocoopConfig};
 pub use coop::{Coop, CoopConfig};
 pub use cross_entropy::{CrossEntropy, cross_entropy};
+pub use maple::{Maple, MapleConfig};
 pub use recipe::{Average, OptimiserKind, Recipe, Schedule};
 pub use sapt::{Sapt, SaptConfig};
 pub use spec::{Input, PRESETS, Preset, TUNERS, TunerSpec, preset, tuner};
@@ -109,6 +111,11 @@ pub trait Tuner: Send + Sync {
     /// The gradient of one training step; the plain one unless a tuner says otherwise.
     fn step(&self, clip: &Clip, batch: &Batch<'_>, _epoch: usize) -> Result<Step> {
         Ok(Step::plain(self.loss(clip, self.parameters(), batch)?))
+    }
+
+    /// Text features `[K, D]` of the parameters, where the logits are their cosines with the image features.
+    fn text_features(&self, _clip: &Clip) -> Result<Option<Matrix>> {
+        Ok(None)
     }
 
     /// After training, with features of held-out images if there are any: what is chosen and not learned.

@@ -27,6 +27,7 @@ use crate::Result;
 use crate::methods::spec::Options;
 use crate::model::{Clip, Position};
 use crate::prompt::{PromptKind, Tensor};
+use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
 /// Options of `sapt`.
@@ -153,6 +154,10 @@ impl Tuner for Sapt {
         step.perturbed = Some(Perturbed { epsilon_norm, loss: second.value });
         step.gradient = mix(step.gradient, second.gradient, self.weight);
         Ok(step)
+    }
+
+    fn text_features(&self, clip: &Clip) -> Result<Option<Matrix>> {
+        self.coop.text_features(clip)
     }
 
     fn prompt(&self) -> PromptKind {

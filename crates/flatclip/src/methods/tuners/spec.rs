@@ -2,10 +2,12 @@
 
 use super::cocoop::{Cocoop, CocoopConfig};
 use super::coop::{Coop, CoopConfig};
+use super::maple::{Maple, MapleConfig};
 use super::recipe::{OptimiserKind, Recipe, Schedule};
 use super::sapt::{Sapt, SaptConfig};
 use super::tip_adapter::{TipAdapter, TipAdapterConfig};
 use super::{TuneTask, Tuner};
+use crate::data::train_images::TrainViews;
 use crate::methods::spec::Options;
 use crate::{Error, Result};
 use serde::Serialize;
@@ -44,6 +46,8 @@ pub struct TunerSpec {
     pub defaults: fn() -> toml::Table,
     /// How it is trained.
     pub recipe: fn() -> Recipe,
+    /// The views it is trained on.
+    pub views: fn() -> TrainViews,
 }
 
 impl std::fmt::Debug for TunerSpec {
@@ -53,7 +57,7 @@ impl std::fmt::Debug for TunerSpec {
 }
 
 /// All tuners.
-pub static TUNERS: &[&TunerSpec] = &[&SAPT, &COOP, &COCOOP, &TIP_ADAPTER, &TIP_ADAPTER_F];
+pub static TUNERS: &[&TunerSpec] = &[&SAPT, &COOP, &COCOOP, &MAPLE, &TIP_ADAPTER, &TIP_ADAPTER_F];
 
 static SAPT: TunerSpec = TunerSpec {
     name: "sapt",
@@ -67,6 +71,7 @@ static SAPT: TunerSpec = TunerSpec {
     check: |options| SaptConfig::read(options).map(drop),
     defaults: SaptConfig::table,
     recipe: Recipe::default,
+    views: TrainViews::default,
 };
 
 static COOP: TunerSpec = TunerSpec {
@@ -81,6 +86,7 @@ static COOP: TunerSpec = TunerSpec {
     check: |options| CoopConfig::read(options).map(drop),
     defaults: CoopConfig::table,
     recipe: Recipe::default,
+    views: TrainViews::default,
 };
 
 static COCOOP: TunerSpec = TunerSpec {
@@ -95,6 +101,22 @@ static COCOOP: TunerSpec = TunerSpec {
     check: |options| CocoopConfig::read(options).map(drop),
     defaults: CocoopConfig::table,
     recipe: || Recipe { epochs: 10, batch: 1, ..Recipe::default() },
+    views: TrainViews::default,
+};
+
+static MAPLE: TunerSpec = TunerSpec {
+    name: "maple",
+    aliases: &[],
+    input: Input::Pixels,
+    vit: true,
+    table: MapleConfig::NAME,
+    summary: "coupled prompts in the first blocks of both towers (ViT only)",
+    docs: include_str!("maple.rs"),
+    build: |options, task| Ok(Box::new(Maple::build(&MapleConfig::read(options)?, task)?)),
+    check: |options| MapleConfig::read(options).map(drop),
+    defaults: MapleConfig::table,
+    recipe: || Recipe { epochs: 5, batch: 4, lr: 0.0035, ..Recipe::default() },
+    views: || TrainViews { bank: 0, ..TrainViews::default() },
 };
 
 static TIP_ADAPTER: TunerSpec = TunerSpec {
@@ -109,6 +131,7 @@ static TIP_ADAPTER: TunerSpec = TunerSpec {
     check: |options| TipAdapterConfig::read(options).map(drop),
     defaults: TipAdapterConfig::table,
     recipe: || Recipe { epochs: 0, ..tip_adapter_f_recipe() },
+    views: tip_adapter_views,
 };
 
 static TIP_ADAPTER_F: TunerSpec = TunerSpec {
@@ -123,7 +146,13 @@ static TIP_ADAPTER_F: TunerSpec = TunerSpec {
     check: |options| TipAdapterConfig::read(options).map(drop),
     defaults: TipAdapterConfig::table,
     recipe: tip_adapter_f_recipe,
+    views: tip_adapter_views,
 };
+
+/// Ten views of at least half the picture, as published.
+fn tip_adapter_views() -> TrainViews {
+    TrainViews { bank: 10, scale: [0.5, 1.0], ..TrainViews::default() }
+}
 
 fn tip_adapter_f_recipe() -> Recipe {
     Recipe {
@@ -208,6 +237,20 @@ pub static PRESETS: &[Preset] = &[
         summary: "the CoCoOp paper: 16 shots, 10 epochs, batch 1",
         shots: 16,
         toml: "[train]\nepochs = 10\nbatch = 1",
+    },
+    Preset {
+        name: "maple-b2n",
+        method: "maple",
+        summary: "MaPLe base-to-new: depth 9, 5 epochs",
+        shots: 16,
+        toml: "[train]\nepochs = 5\nbatch = 4\nlr = 0.0035\n[maple]\ndepth = 9",
+    },
+    Preset {
+        name: "maple-xd",
+        method: "maple",
+        summary: "MaPLe cross-dataset and domain generalisation: depth 3, 2 epochs",
+        shots: 16,
+        toml: "[train]\nepochs = 2\nbatch = 4\nlr = 0.0026\n[maple]\ndepth = 3",
     },
     Preset {
         name: "tip-in16",

@@ -1,0 +1,106 @@
+//! Gradients with respect to contexts and deep prompts.
+
+use super::super::{Context, Position};
+use super::{assert_close, assert_slope, classes, context, inner, matrix, same_on_any_threads, tiny};
+use flatclip_tensor::Matrix;
+
+#[test]
+fn the_context_gradient_is_the_derivative() {
+    let clip = tiny(1 << 30);
+    let tower = clip.text().unwrap();
+    for (position, class_specific) in [(Position::End, false), (Position::Middle, false), (Position::Front, true)] {
+        let tokens = classes(7, 3, position);
+        let context = context("ctx", class_specific.then_some(7), 3);
+        let d = matrix("d", 7, 12);
+        let gradient = tower.pass(&tokens, &[context.clone()]).unwrap().gradient(&[d.clone()]).unwrap();
+        assert_slope(&context.data, &gradient[0].data, |data| {
+            let moved = Context { data: data.to_vec(), ..context.clone() };
+            inner(tower.encode(&tokens, &[moved]).unwrap()[0].data(), d.data())
+        });
+    }
+}
+
+#[test]
+fn many_contexts_at_once_equal_one_at_a_time() {
+    let clip = tiny(1 << 30);
+    let tower = clip.text().unwrap();
+    let tokens = classes(40, 2, Position::End);
+    let contexts: Vec<Context> = (0..5).map(|i| context(&format!("ctx {i}"), None, 2)).collect();
+    let d: Vec<Matrix> = (0..5).map(|i| matrix(&format!("d {i}"), 40, 12)).collect();
+    let together = tower.pass(&tokens, &contexts).unwrap();
+    for (with_way_back, plain) in together.features().iter().zip(tower.encode(&tokens, &contexts).unwrap()) {
+        assert_close(with_way_back.data(), plain.data(), 1e-5);
+    }
+    let gradients = together.gradient(&d).unwrap();
+    for i in 0..5 {
+        let alone = tower.pass(&tokens, &contexts[i..=i]).unwrap();
+        assert_eq!(together.features()[i], alone.features()[0]);
+        assert_close(&gradients[i].data, &alone.gradient(&d[i..=i]).unwrap()[0].data, 1e-5);
+    }
+}
+
+#[test]
+fn recomputing_gives_the_same_bytes_as_keeping() {
+    let (keeps, some, recomputes) = (tiny(1 << 30), tiny(2 << 20), tiny(0));
+    let (tokens, context, d) = (classes(300, 4, Position::End), context("ctx", None, 4), matrix("d", 300, 12));
+    let gradient = |clip: &super::Clip| {
+        let pass = clip.text().unwrap().pass(&tokens, &[context.clone()]).unwrap();
+        pass.gradient(&[d.clone()]).unwrap()
+    };
+    assert_eq!(gradient(&keeps), gradient(&recomputes));
+    assert_eq!(gradient(&some), gradient(&recomputes));
+}
+
+#[test]
+fn the_bytes_do_not_depend_on_threads() {
+    let clip = tiny(1 << 20);
+    let (tokens, context, d) = (classes(200, 4, Position::End), context("ctx", None, 4), matrix("d", 200, 12));
+    same_on_any_threads(|| {
+        let pass = clip.text().unwrap().pass(&tokens, &[context.clone()]).unwrap();
+        (pass.features().to_vec(), pass.gradient(&[d.clone()]).unwrap())
+    });
+}
+
+#[test]
+fn deep_prompt_gradients_are_derivatives() {
+    let clip = tiny(1 << 30);
+    let tower = clip.text().unwrap();
+    let (tokens, context, d) = (classes(6, 2, Position::End), context("ctx", None, 2), matrix("d", 6, 12));
+    let deep = [matrix("deep 0", 2, 32), matrix("deep 1", 2, 32)];
+    let (d_context, d_deep) = tower.deep_pass(&tokens, &context, &deep).unwrap().gradient(&d).unwrap();
+    let loss = |context: &Context, deep: &[Matrix]| {
+        inner(tower.deep_pass(&tokens, context, deep).unwrap().features().data(), d.data())
+    };
+    assert_slope(&context.data, &d_context.data, |x| loss(&Context { data: x.to_vec(), ..context.clone() }, &deep));
+    for i in 0..2 {
+        assert_slope(deep[i].data(), d_deep[i].data(), |x| {
+            let mut moved = deep.clone();
+            moved[i] = Matrix::from_vec(2, 32, x.to_vec());
+            loss(&context, &moved)
+        });
+    }
+    let plain = tower.pass(&tokens, &[context.clone()]).unwrap();
+    assert_eq!(&plain.features()[0], tower.deep_pass(&tokens, &context, &[]).unwrap().features());
+}
+
+#[test]
+fn wrong_contexts_are_errors_not_panics() {
+    let clip = tiny(0);
+    let tower = clip.text().unwrap();
+    let tokens = classes(5, 3, Position::End);
+    let good = context("ctx", None, 3);
+    let short = Context { data: vec![0.0; 5], ..good.clone() };
+    let wide = Context { width: 16, ..good.clone() };
+    for bad in [short, wide, context("ctx", None, 2), context("ctx", Some(4), 3)] {
+        assert!(tower.encode(&tokens, &[bad]).is_err());
+    }
+    assert!(tower.encode(&tokens, &[good.clone(), context("ctx", Some(5), 3)]).is_err());
+    assert!(tower.pass(&tokens, &[]).is_err());
+    assert!(tower.encode_tokens(&[vec![38, 100, 39]]).is_err());
+    assert!(tower.encode_tokens(&[vec![]]).is_err());
+    assert!(tower.encode_tokens(&[(0..40).map(|i| i % 30).chain([39]).collect()]).is_err());
+    let pass = tower.pass(&tokens, &[good.clone()]).unwrap();
+    assert!(pass.gradient(&[Matrix::zeros(4, 12)]).is_err() && pass.gradient(&[]).is_err());
+    assert!(tower.deep_pass(&classes(5, 3, Position::Front), &good, &[]).is_err());
+    assert!(tower.deep_pass(&tokens, &good, &[Matrix::zeros(2, 32)]).is_err());
+}

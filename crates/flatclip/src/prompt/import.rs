@@ -1,0 +1,183 @@
+//! Prompts that other programs trained: CoOp and CoCoOp checkpoints, MaPLe's whole-model checkpoints, Tip-Adapter's keys.
+
+use super::file::Arrays;
+use super::{Prompt, PromptKind, Provenance, Tensor, class_hash, normalise_rows};
+use crate::model::Position;
+use crate::weights::torch_file;
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use std::path::Path;
+
+/// What a foreign file does not say.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// Where the class name stands in a CoOp prompt (its checkpoints do not say).
+    pub position: Position,
+    /// The words a context started from, for the record.
+    pub words: String,
+    /// The class list, for prompts that are tied to one.
+    pub classes: Vec<String>,
+    /// Tip-Adapter: images per class, in the order of the classes.
+    pub shots: usize,
+    /// Tip-Adapter: weight of the cache.
+    pub alpha: f32,
+    /// Tip-Adapter: sharpness of the cache.
+    pub beta: f32,
+    /// Tip-Adapter: templates of its classifier.
+    pub templates: Vec<String>,
+}
+
+/// Reads a foreign prompt; what it is shows in its tensors.
+pub fn import(path: &Path, options: &ImportOptions) -> Result<Prompt> {
+    let value = torch_file::load(path)?;
+    let fault = |reason: String| Error::Prompt { path: path.to_path_buf(), reason };
+    // A bare tensor is a key file of Tip-Adapter.
+    if let torch_file::Value::Tensor(tensor) = &value {
+        return tip_adapter(path, tensor.shape(), tensor.values()?, options);
+    }
+    let mut tensors = Vec::new();
+    for (name, tensor) in value.state_dict().tensors() {
+        let name = name.strip_prefix("module.").unwrap_or(&name);
+        let wanted = name.strip_prefix("prompt_learner.").unwrap_or(name);
+        // The rest of a whole-model checkpoint, and what depends on the class list it was saved with.
+        let skip = ["image_encoder.", "text_encoder.", "token_prefix", "token_suffix", "logit_scale"];
+        if skip.iter().any(|s| wanted.starts_with(s)) || tensor.shape().iter().product::<usize>() == 0 {
+            continue;
+        }
+        tensors.push(Tensor::new(wanted, tensor.shape().to_vec(), tensor.values()?));
+    }
+    let kind = kind_of(Arrays(tensors), options).map_err(fault)?;
+    Ok(with_provenance(path, kind, options))
+}
+
+fn kind_of(arrays: Arrays, options: &ImportOptions) -> Result<PromptKind, String> {
+    arrays.finite()?;
+    let has = |name: &str| arrays.0.iter().any(|t| t.name == name);
+    let words = options.words.clone();
+    if !has("ctx") {
+        let found: Vec<&str> = arrays.0.iter().map(|t| t.name.as_str()).take(6).collect();
+        return Err(format!(
+            "no `ctx` among its tensors ({}); expected a checkpoint of CoOp, CoCoOp or MaPLe, or Tip-Adapter's keys",
+            found.join(", ")
+        ));
+    }
+    if has("meta_net.linear1.weight") {
+        let meta = [arrays.affine("meta_net.linear1")?, arrays.affine("meta_net.linear2")?];
+        return Ok(PromptKind::CoCoOp { context: arrays.shared_context("ctx")?, words, meta });
+    }
+    if has("proj.weight") {
+        let deep = arrays.numbered("compound_prompts_text", |name| arrays.matrix(name))?;
+        let mut projections = vec![arrays.affine("proj")?];
+        for index in 0..deep.len() {
+            projections.push(arrays.affine(&format!("compound_prompt_projections.{index}"))?);
+        }
+        let context = arrays.shared_context("ctx")?;
+        // The published recipe: two tokens of "a photo of a" are learned, the others stay.
+        let tail =
+            if context.tokens <= 4 { ["a", "photo", "of", "a"][context.tokens..].join(" ") } else { String::new() };
+        let words = if words.is_empty() { "a photo of a".to_owned() } else { words };
+        return Ok(PromptKind::Maple { context, words, tail, deep, projections });
+    }
+    let context = arrays.context("ctx")?;
+    if let Some(classes) = context.classes.filter(|k| !options.classes.is_empty() && *k != options.classes.len()) {
+        return Err(format!("contexts for {classes} classes, but {} class names were given", options.classes.len()));
+    }
+    Ok(PromptKind::Learned { context, words, position: options.position })
+}
+
+/// Keys `[D, N]` as Tip-Adapter saves its cache, or `[N, D]` as it saves fine-tuned ones; N is a multiple of the classes.
+fn tip_adapter(path: &Path, shape: &[usize], values: Vec<f32>, options: &ImportOptions) -> Result<Prompt> {
+    let fault = |reason: String| Error::Prompt { path: path.to_path_buf(), reason };
+    let images = options.shots * options.classes.len();
+    if images == 0 {
+        return Err(fault(
+            "Tip-Adapter's keys do not say their classes; pass the class list and the number of shots".into(),
+        ));
+    }
+    let mut keys = match *shape {
+        [rows, cols] if rows == images => Matrix::from_vec(rows, cols, values),
+        [rows, cols] if cols == images => Matrix::from_vec(rows, cols, values).transpose(),
+        _ => {
+            return Err(fault(format!(
+                "a tensor of shape {shape:?}; expected [D, {images}] or [{images}, D] for {} shots of {} classes",
+                options.shots,
+                options.classes.len()
+            )));
+        }
+    };
+    if shape[0] != images {
+        // The cache holds unit-norm features; f16 storage has rounded them. Fine-tuned keys are free.
+        normalise_rows(&mut keys)?;
+    }
+    let labels = (0..images).map(|i| i / options.shots).collect();
+    let templates =
+        if options.templates.is_empty() { vec![Prompt::TEMPLATE.to_owned()] } else { options.templates.clone() };
+    let kind = PromptKind::TipAdapter { keys, labels, alpha: options.alpha, beta: options.beta, templates };
+    Ok(with_provenance(path, kind, options))
+}
+
+fn with_provenance(path: &Path, kind: PromptKind, options: &ImportOptions) -> Prompt {
+    let source = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let hash = if options.classes.is_empty() { String::new() } else { class_hash(&options.classes) };
+    let provenance = Provenance {
+        method: "import".into(),
+        source,
+        class_hash: hash,
+        classes: options.classes.clone(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        ..Provenance::default()
+    };
+    Prompt { kind, provenance, path: path.to_path_buf() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrays(list: &[(&str, &[usize])]) -> Arrays {
+        let tensor =
+            |(name, shape): &(&str, &[usize])| Tensor::new(*name, shape.to_vec(), vec![0.5; shape.iter().product()]);
+        Arrays(list.iter().map(tensor).collect())
+    }
+
+    #[test]
+    fn the_tensors_say_what_a_checkpoint_is() {
+        let options = ImportOptions::default();
+        let kind = |list: &[(&str, &[usize])]| kind_of(arrays(list), &options);
+        assert!(matches!(kind(&[("ctx", &[4, 8])]), Ok(PromptKind::Learned { .. })));
+        let meta: [(&str, &[usize]); 5] = [
+            ("ctx", &[4, 8]),
+            ("meta_net.linear1.weight", &[2, 6]),
+            ("meta_net.linear1.bias", &[2]),
+            ("meta_net.linear2.weight", &[8, 2]),
+            ("meta_net.linear2.bias", &[8]),
+        ];
+        assert!(matches!(kind(&meta), Ok(PromptKind::CoCoOp { .. })));
+        let maple: [(&str, &[usize]); 6] = [
+            ("ctx", &[2, 8]),
+            ("proj.weight", &[12, 8]),
+            ("proj.bias", &[12]),
+            ("compound_prompts_text.0", &[2, 8]),
+            ("compound_prompt_projections.0.weight", &[12, 8]),
+            ("compound_prompt_projections.0.bias", &[12]),
+        ];
+        let Ok(PromptKind::Maple { tail, deep, projections, .. }) = kind(&maple) else { panic!("not MaPLe") };
+        assert_eq!((tail.as_str(), deep.len(), projections.len()), ("of a", 1, 2));
+        assert!(kind(&[("weight", &[4, 8])]).unwrap_err().contains("no `ctx`"));
+    }
+
+    #[test]
+    fn key_files_need_their_classes_and_come_in_both_orders() {
+        let path = Path::new("keys_2shots.pt");
+        let classes: Vec<String> = ["a", "b", "c"].map(String::from).to_vec();
+        let options = ImportOptions { classes, shots: 2, alpha: 1.0, beta: 5.5, ..ImportOptions::default() };
+        for shape in [[4, 6], [6, 4]] {
+            let prompt = tip_adapter(path, &shape, vec![0.5; 24], &options).unwrap();
+            let PromptKind::TipAdapter { keys, labels, .. } = prompt.kind else { panic!("not a cache") };
+            assert_eq!((keys.rows(), keys.cols()), (6, 4));
+            assert_eq!(labels, [0, 0, 1, 1, 2, 2]);
+        }
+        assert!(tip_adapter(path, &[5, 4], vec![0.5; 20], &options).is_err());
+        assert!(tip_adapter(path, &[6, 4], vec![0.5; 24], &ImportOptions::default()).is_err());
+    }
+}

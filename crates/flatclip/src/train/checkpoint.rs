@@ -1,0 +1,155 @@
+//! The whole state of a run in one file: parameters, moments, average, step, and how long the logs were.
+//!
+//! Random draws need no state here: every stream is keyed by epoch or step, so the step says where all of them are.
+
+use super::averaging::{Mean, Segment};
+use super::trainer::{OptimState, Trainer};
+use crate::methods::tuners::Tuner;
+use crate::{Error, Result, files};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::Path;
+
+const KEY: &str = "flatclip";
+const FORMAT: u32 = 1;
+
+/// Bytes of the logs that belong to a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LogLengths {
+    pub(crate) metrics: u64,
+    pub(crate) events: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    format: u32,
+    step: usize,
+    optimiser_steps: i32,
+    logs: LogLengths,
+    mean_count: u64,
+    valley_count: u64,
+    threshold: Option<f64>,
+    valley_done: bool,
+    /// Loss and count of each waiting SWAD segment.
+    segments: Vec<(f64, u64)>,
+}
+
+/// Named bytes of a checkpoint.
+type Entry = (String, Dtype, Vec<usize>, Vec<u8>);
+
+/// Writes the state; the earlier file stays until the new one is complete.
+pub(crate) fn save(path: &Path, trainer: &Trainer, tuner: &dyn Tuner, logs: LogLengths) -> Result<()> {
+    let OptimState { moments, steps } = trainer.optim.state();
+    let average = &trainer.averager;
+    let header = Header {
+        format: FORMAT,
+        step: trainer.done,
+        optimiser_steps: steps,
+        logs,
+        mean_count: average.mean.count,
+        valley_count: average.valley.count,
+        threshold: average.threshold,
+        valley_done: average.done,
+        segments: average.segments.iter().map(|s| (s.loss, s.mean.count)).collect(),
+    };
+    let mut entries: Vec<Entry> = Vec::new();
+    for p in tuner.parameters() {
+        entries.push((format!("parameter.{}", p.name), Dtype::F32, p.shape.clone(), bytes32(&p.values)));
+    }
+    for (index, moment) in moments.iter().enumerate() {
+        entries.push((format!("moment.{index}"), Dtype::F32, vec![moment.len()], bytes32(moment)));
+    }
+    let mut means = vec![("mean".to_owned(), &average.mean), ("valley".to_owned(), &average.valley)];
+    means.extend(average.segments.iter().enumerate().map(|(i, s)| (format!("segment.{i}"), &s.mean)));
+    for (name, mean) in means.into_iter().filter(|(_, mean)| mean.count > 0) {
+        entries.push((name, Dtype::F64, vec![mean.values.len()], bytes64(&mean.values)));
+    }
+    files::write_atomic(path, &encode(&entries, &header).map_err(|reason| fault(path, reason))?)
+}
+
+/// Reads a state into a trainer and tuner that were made the same way.
+pub(crate) fn load(path: &Path, trainer: &mut Trainer, tuner: &mut dyn Tuner) -> Result<LogLengths> {
+    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    let fail = |reason: String| fault(path, reason);
+    let not_ours = |e: safetensors::SafeTensorError| fail(format!("not a checkpoint: {e}"));
+    let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(not_ours)?;
+    let json = metadata.metadata().as_ref().and_then(|m| m.get(KEY)).ok_or_else(|| fail("not a checkpoint".into()))?;
+    let header: Header = serde_json::from_str(json).map_err(|e| fail(format!("not a checkpoint: {e}")))?;
+    if header.format != FORMAT {
+        return Err(fail(format!("checkpoint format {}, this version reads {FORMAT}", header.format)));
+    }
+    let file = Arrays(SafeTensors::deserialize(&bytes).map_err(not_ours)?);
+    for parameter in tuner.parameters_mut() {
+        let name = format!("parameter.{}", parameter.name);
+        let values = file.f32(&name, parameter.values.len()).map_err(fail)?;
+        parameter.values = values;
+    }
+    let moments = (0..).map_while(|i| file.any_f32(&format!("moment.{i}"))).collect();
+    trainer.optim.restore(OptimState { moments, steps: header.optimiser_steps });
+    let mean = |name: &str, count: u64| -> Result<Mean> {
+        let values = if count == 0 { Vec::new() } else { file.f64(name).map_err(fail)? };
+        Ok(Mean { count, values })
+    };
+    trainer.averager.mean = mean("mean", header.mean_count)?;
+    trainer.averager.valley = mean("valley", header.valley_count)?;
+    trainer.averager.segments = header
+        .segments
+        .iter()
+        .enumerate()
+        .map(|(i, &(loss, count))| Ok(Segment { loss, mean: mean(&format!("segment.{i}"), count)? }))
+        .collect::<Result<_>>()?;
+    trainer.averager.threshold = header.threshold;
+    trainer.averager.done = header.valley_done;
+    trainer.done = header.step;
+    Ok(header.logs)
+}
+
+fn fault(path: &Path, reason: String) -> Error {
+    Error::Run { path: path.to_path_buf(), reason }
+}
+
+fn bytes32(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+fn bytes64(values: &[f64]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+fn encode(entries: &[Entry], header: &Header) -> Result<Vec<u8>, String> {
+    let views: Vec<(&str, TensorView<'_>)> = entries
+        .iter()
+        .map(|(name, dtype, shape, bytes)| {
+            TensorView::new(*dtype, shape.clone(), bytes).map(|view| (name.as_str(), view))
+        })
+        .collect::<Result<_, _>>()
+        .map_err(|e| e.to_string())?;
+    let json = serde_json::to_string(header).map_err(|e| e.to_string())?;
+    safetensors::serialize(views, Some(HashMap::from([(KEY.to_owned(), json)]))).map_err(|e| e.to_string())
+}
+
+struct Arrays<'a>(SafeTensors<'a>);
+
+impl Arrays<'_> {
+    fn any_f32(&self, name: &str) -> Option<Vec<f32>> {
+        let view = self.0.tensor(name).ok().filter(|v| v.dtype() == Dtype::F32)?;
+        Some(view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    }
+
+    fn f32(&self, name: &str, len: usize) -> Result<Vec<f32>, String> {
+        let values =
+            self.any_f32(name).ok_or_else(|| format!("`{name}` is missing: the checkpoint is of another run"))?;
+        if values.len() != len {
+            return Err(format!("`{name}` has {} values, expected {len}: another run's checkpoint", values.len()));
+        }
+        Ok(values)
+    }
+
+    fn f64(&self, name: &str) -> Result<Vec<f64>, String> {
+        let view = self.0.tensor(name).ok().filter(|v| v.dtype() == Dtype::F64);
+        let view = view.ok_or_else(|| format!("`{name}` is missing: the checkpoint is of another run"))?;
+        let number = |b: &[u8]| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
+        Ok(view.data().chunks_exact(8).map(number).collect())
+    }
+}

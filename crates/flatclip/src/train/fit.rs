@@ -1,0 +1,180 @@
+//! The loop: batches in a fixed random order, steps, logs, checkpoints, progress.
+
+use super::checkpoint::{self, LogLengths};
+use super::directory::{CHECKPOINT, Logs, RunDirectory};
+use super::trainer::{StepRecord, Trainer};
+use crate::data::feature_bank::FeatureBank;
+use crate::data::train_images::TrainImages;
+use crate::methods::tuners::{Batch, Input, Recipe, Tuner, cross_entropy};
+use crate::model::{Clip, Features};
+use crate::prompt::logits;
+use crate::rng::Stream;
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Labelled features that no step sees.
+#[derive(Clone, Debug)]
+pub struct HeldOut {
+    /// Unit-norm `[N, D]`.
+    pub features: Matrix,
+    /// Labels.
+    pub labels: Vec<usize>,
+}
+
+impl HeldOut {
+    /// As a batch.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch { labels: &self.labels, features: &self.features, pixels: &[] }
+    }
+}
+
+/// What the steps are made of.
+pub struct TrainData<'a> {
+    /// The frozen model.
+    pub clip: &'a Clip,
+    /// The shots.
+    pub images: &'a TrainImages<'a>,
+    /// Their labels.
+    pub labels: &'a [usize],
+    /// Their encoded views; without, every step encodes its batch.
+    pub bank: Option<&'a FeatureBank>,
+    /// Features or pixels.
+    pub input: Input,
+    /// For averages that look at held-out losses.
+    pub held_out: Option<&'a HeldOut>,
+    /// Seed of the order.
+    pub seed: u64,
+}
+
+/// How far a run is.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// What the last step did.
+    pub record: StepRecord,
+    /// Steps in all.
+    pub total: usize,
+    /// Images per second since the start.
+    pub images_per_second: f64,
+    /// Time left at this speed.
+    pub left: Duration,
+}
+
+/// Where a run writes, when it stops, who watches.
+pub struct Control<'a> {
+    /// The run directory; without, nothing is written.
+    pub directory: Option<&'a RunDirectory>,
+    /// Steps between checkpoints.
+    pub every: usize,
+    /// Set by a signal: save and leave.
+    pub stop: &'a AtomicBool,
+    /// Called after every step.
+    pub watch: &'a mut dyn FnMut(&Progress),
+}
+
+impl TrainData<'_> {
+    /// The images of a step: every epoch has its own order, which depends on nothing but seed and epoch.
+    fn batch(&self, recipe: &Recipe, step: usize) -> Vec<usize> {
+        let steps = recipe.steps_per_epoch(self.labels.len()).max(1);
+        let mut order: Vec<usize> = (0..self.labels.len()).collect();
+        Stream::new(self.seed, &["order", &(step / steps).to_string()]).shuffle(&mut order);
+        order.into_iter().skip(step % steps * recipe.batch).take(recipe.batch).collect()
+    }
+
+    fn features(&self, images: &[usize], epoch: usize) -> Result<Matrix> {
+        match self.bank {
+            Some(bank) => Ok(self.images.draw(bank, images, epoch)),
+            None => {
+                let pixels = self.images.pixels(images, epoch)?;
+                Ok(Features::unit(self.clip.encode_images(&pixels, images.len())?).0)
+            }
+        }
+    }
+}
+
+/// Trains to the end, from the last checkpoint if the directory has one. An interrupted run is saved and is an error.
+pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control: &mut Control<'_>) -> Result<()> {
+    let mut trainer = Trainer::new(recipe, recipe.steps_per_epoch(data.labels.len()));
+    let mut lengths = LogLengths::default();
+    if let Some(file) = control.directory.map(|d| d.file(CHECKPOINT)).filter(|f| f.is_file()) {
+        lengths = checkpoint::load(&file, &mut trainer, tuner)?;
+    }
+    let mut logs = control.directory.map(|d| d.logs(lengths)).transpose()?;
+    let (start, first) = (Instant::now(), trainer.done());
+    while trainer.done() < trainer.total() {
+        if control.stop.load(Ordering::Relaxed) {
+            save(control, &trainer, tuner, logs.as_mut())?;
+            return Err(Error::Interrupted(format!(
+                "stopped after step {} of {}; pass --resume to go on",
+                trainer.done(),
+                trainer.total()
+            )));
+        }
+        let record = one_step(data, recipe, &mut trainer, tuner)?;
+        if let Some(logs) = &mut logs {
+            logs.append(&record)?;
+        }
+        if trainer.done().is_multiple_of(control.every.max(1)) || trainer.done() == trainer.total() {
+            save(control, &trainer, tuner, logs.as_mut())?;
+        }
+        let (seconds, steps) = (start.elapsed().as_secs_f64(), trainer.done() - first);
+        let left = seconds / steps as f64 * (trainer.total() - trainer.done()) as f64;
+        (control.watch)(&Progress {
+            record,
+            total: trainer.total(),
+            images_per_second: (steps * recipe.batch.min(data.labels.len())) as f64 / seconds.max(1e-9),
+            left: Duration::try_from_secs_f64(left).unwrap_or_default(),
+        });
+    }
+    trainer.finish(tuner)
+}
+
+fn one_step(data: &TrainData<'_>, recipe: &Recipe, trainer: &mut Trainer, tuner: &mut dyn Tuner) -> Result<StepRecord> {
+    let (step, epoch) = (trainer.done(), trainer.epoch());
+    let images = data.batch(recipe, step);
+    let labels: Vec<usize> = images.iter().map(|&i| data.labels[i]).collect();
+    let (mut features, mut pixels) = (Matrix::default(), Vec::new());
+    match data.input {
+        Input::Features => features = data.features(&images, epoch)?,
+        Input::Pixels => pixels = data.images.pixels(&images, epoch)?,
+    }
+    let batch = Batch { labels: &labels, features: &features, pixels: &pixels };
+    let record = trainer.step(data.clip, tuner, &batch).map_err(|error| match error {
+        Error::NotFinite { place, reason } => {
+            let ids: Vec<&str> = images.iter().take(8).map(|&i| data.images.id(i)).collect();
+            let place = format!("{place}, batch [{}{}]", ids.join(", "), if images.len() > 8 { ", ..." } else { "" });
+            Error::NotFinite { place, reason: format!("{reason}; lower train.lr, or look at these images") }
+        }
+        other => other,
+    })?;
+    if let Some(held_out) = data.held_out.filter(|_| trainer.epoch() > epoch || trainer.done() == trainer.total()) {
+        trainer.evaluated(f64::from(evaluate(data.clip, tuner, held_out)?.loss));
+    }
+    Ok(record)
+}
+
+fn save(control: &Control<'_>, trainer: &Trainer, tuner: &dyn Tuner, logs: Option<&mut Logs>) -> Result<()> {
+    let (Some(directory), Some(logs)) = (control.directory, logs) else { return Ok(()) };
+    let lengths = logs.sync()?;
+    checkpoint::save(&directory.file(CHECKPOINT), trainer, tuner, lengths)
+}
+
+/// Loss and accuracy on some features.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Evaluation {
+    /// Mean cross-entropy.
+    pub loss: f32,
+    /// Part that is right.
+    pub accuracy: f32,
+}
+
+/// Loss and accuracy of a tuner of features.
+pub fn evaluate(clip: &Clip, tuner: &dyn Tuner, held_out: &HeldOut) -> Result<Evaluation> {
+    let found = match tuner.text_features(clip)? {
+        Some(text) => logits(&held_out.features, &text, clip.logit_scale()),
+        None => tuner.loss(clip, tuner.parameters(), &held_out.batch())?.logits,
+    };
+    let entropy = cross_entropy(&found, &held_out.labels);
+    Ok(Evaluation { loss: entropy.loss, accuracy: entropy.correct as f32 / held_out.labels.len().max(1) as f32 })
+}

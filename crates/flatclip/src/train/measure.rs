@@ -1,0 +1,41 @@
+//! The sharpness of what was learned, the same measure for every tuner: how much the loss of the shots rises within a
+//! radius of the parameters, along the gradient.
+
+use crate::Result;
+use crate::methods::tuners::sharpness::{Ball, Norm, Perturbation, moved};
+use crate::methods::tuners::{Batch, Tuner};
+use crate::model::Clip;
+use serde::{Deserialize, Serialize};
+
+/// The radius at which runs are compared.
+pub const RADIUS: f64 = 0.1;
+
+/// How flat the loss is around the parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Flatness {
+    /// Length of eps.
+    pub radius: f64,
+    /// Loss at p.
+    pub loss: f32,
+    /// Loss at p + eps.
+    pub perturbed_loss: f32,
+    /// Their difference.
+    pub sharpness: f32,
+    /// Part of the images that are right at p.
+    pub accuracy: f32,
+}
+
+/// SAM's measure at the tuner's parameters.
+pub fn flatness(clip: &Clip, tuner: &dyn Tuner, batch: &Batch<'_>, radius: f64) -> Result<Flatness> {
+    let p = tuner.parameters();
+    let here = tuner.loss(clip, p, batch)?;
+    let ball = Ball { perturbation: Perturbation::Sam, norm: Norm::Whole, radius, eta: 0.0 };
+    let there = tuner.loss(clip, &moved(p, &ball.epsilon(p, &here.gradient)), batch)?;
+    Ok(Flatness {
+        radius,
+        loss: here.value,
+        perturbed_loss: there.value,
+        sharpness: there.value - here.value,
+        accuracy: here.correct as f32 / batch.labels.len().max(1) as f32,
+    })
+}

@@ -1,0 +1,250 @@
+//! What the user asked for, resolved: defaults, then the preset, then the user's file, then single keys.
+
+use crate::data::few_shot::{FewShot, Sampler};
+use crate::data::train_images::TrainViews;
+use crate::methods::tuners::{Average, Input, Recipe, TunerSpec, preset, tuner};
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// A tuning run as it is asked for.
+#[derive(Clone, Debug)]
+pub struct TuneRequest {
+    /// A tuner or a preset.
+    pub method: String,
+    /// The model, as the user named it.
+    pub model: String,
+    /// The data, as the user named them.
+    pub data: String,
+    /// Images per class; the preset's, or 16.
+    pub shots: Option<usize>,
+    /// Held-out images per class; as many as are needed, at most 4, when not given.
+    pub held_out: Option<usize>,
+    /// Seed of every draw.
+    pub seed: u64,
+    /// How shots are drawn.
+    pub sampler: Sampler,
+    /// Accept classes with fewer images.
+    pub allow_fewer: bool,
+    /// An explicit list of training images, instead of a draw.
+    pub list: Option<String>,
+    /// Unreadable images that are tolerated.
+    pub max_errors: usize,
+    /// Search the sharpness radius on held-out images.
+    pub search: bool,
+    /// Steps between checkpoints.
+    pub checkpoint_every: usize,
+    /// Tables that override the defaults, the earlier ones first: `[train]`, `[views]` and the tuner's own.
+    pub overrides: Vec<toml::Table>,
+}
+
+impl Default for TuneRequest {
+    fn default() -> Self {
+        Self {
+            method: "sapt".into(),
+            model: String::new(),
+            data: String::new(),
+            shots: None,
+            held_out: None,
+            seed: 1,
+            sampler: Sampler::Portable,
+            allow_fewer: false,
+            list: None,
+            max_errors: 0,
+            search: false,
+            checkpoint_every: 100,
+            overrides: Vec::new(),
+        }
+    }
+}
+
+/// The settings of a run, complete: what `config.toml` holds.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The tuner.
+    pub spec: &'static TunerSpec,
+    /// How shots are drawn.
+    pub few_shot: FewShot,
+    /// How it is trained.
+    pub recipe: Recipe,
+    /// The training views.
+    pub views: TrainViews,
+    /// The tuner's options.
+    pub options: toml::Table,
+    /// The request it came from.
+    pub request: TuneRequest,
+}
+
+/// The top of `config.toml`.
+#[derive(Serialize, Deserialize)]
+struct Top {
+    method: String,
+    model: String,
+    data: String,
+    shots: usize,
+    held_out: usize,
+    seed: u64,
+    sampler: Sampler,
+    allow_fewer: bool,
+    list: String,
+    max_errors: usize,
+    search: bool,
+    checkpoint_every: usize,
+}
+
+impl Settings {
+    /// Resolves a request; wrong keys and values are errors that name them.
+    pub fn resolve(request: &TuneRequest) -> Result<Self> {
+        let preset = preset(&request.method);
+        let spec = tuner(preset.map_or(request.method.as_str(), |p| p.method))?;
+        let mut recipe = to_table(&(spec.recipe)())?;
+        let mut views = to_table(&(spec.views)())?;
+        let mut options = (spec.defaults)();
+        let published: Option<toml::Table> = preset
+            .map(|p| p.toml.parse().map_err(|e: toml::de::Error| Error::config(p.name, e.message())))
+            .transpose()?;
+        for table in published.iter().chain(&request.overrides) {
+            for (name, value) in table {
+                let target = match name.as_str() {
+                    "train" => &mut recipe,
+                    "views" => &mut views,
+                    name if name == spec.table => &mut options,
+                    other => {
+                        let reason = format!("no such table for {}; known are train, views, {}", spec.name, spec.table);
+                        return Err(Error::config(other, reason));
+                    }
+                };
+                let entries = value.as_table().ok_or_else(|| {
+                    Error::config(name, format!("expected a table or `{name}.key=value`, found {value}"))
+                })?;
+                entries.iter().for_each(|(key, value)| drop(target.insert(key.clone(), widen(target.get(key), value))));
+            }
+        }
+        (spec.check)(&options)?;
+        let recipe = Recipe::read(&recipe)?;
+        let views: TrainViews =
+            views.try_into().map_err(|e: toml::de::Error| Error::config("views", e.message().trim()))?;
+        views.check()?;
+        let shots = request.shots.or(preset.map(|p| p.shots)).unwrap_or(16);
+        let needs_held_out = request.search || recipe.average == Average::Swad || searches_on_val(spec, &options);
+        let held_out = request.held_out.unwrap_or(if needs_held_out { shots.min(4) } else { 0 });
+        let few_shot =
+            FewShot { shots, held_out, seed: request.seed, sampler: request.sampler, allow_fewer: request.allow_fewer };
+        let settings = Self { spec, few_shot, recipe, views, options, request: request.clone() };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.request.search && self.spec.name != "sapt" {
+            let reason = format!("only sapt has a sharpness radius; {} has nothing to search", self.spec.name);
+            return Err(Error::config("search", reason));
+        }
+        let held_out_used = self.request.search || self.recipe.average == Average::Swad;
+        if held_out_used && (self.few_shot.held_out == 0 || self.spec.input == Input::Pixels) {
+            return Err(Error::config(
+                "held-out",
+                "this run chooses on held-out features; expected at least 1 per class",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The text of `config.toml`.
+    pub fn to_toml(&self) -> Result<String> {
+        let r = &self.request;
+        let top = Top {
+            method: self.spec.name.into(),
+            model: r.model.clone(),
+            data: r.data.clone(),
+            shots: self.few_shot.shots,
+            held_out: self.few_shot.held_out,
+            seed: r.seed,
+            sampler: r.sampler,
+            allow_fewer: r.allow_fewer,
+            list: r.list.clone().unwrap_or_default(),
+            max_errors: r.max_errors,
+            search: r.search,
+            checkpoint_every: r.checkpoint_every,
+        };
+        let mut table = to_table(&top)?;
+        table.insert("train".into(), to_table(&self.recipe)?.into());
+        table.insert("views".into(), to_table(&self.views)?.into());
+        table.insert(self.spec.table.into(), self.options.clone().into());
+        toml::to_string(&table).map_err(|e| Error::config("config.toml", e.to_string()))
+    }
+}
+
+/// Tip-Adapter chooses alpha and beta on held-out images unless told otherwise.
+fn searches_on_val(spec: &TunerSpec, options: &toml::Table) -> bool {
+    spec.table == "tip-adapter" && options.get("search").and_then(toml::Value::as_str) == Some("val")
+}
+
+fn to_table<T: Serialize>(value: &T) -> Result<toml::Table> {
+    toml::Table::try_from(value).map_err(|e| Error::config("config.toml", e.to_string()))
+}
+
+/// `radius=1` is meant as 1.0 where the default is a real number.
+fn widen(default: Option<&toml::Value>, value: &toml::Value) -> toml::Value {
+    match (default, value) {
+        (Some(toml::Value::Float(_)), toml::Value::Integer(i)) => toml::Value::Float(*i as f64),
+        _ => value.clone(),
+    }
+}
+
+/// The table of `train.epochs=5`: one key of `--set`.
+pub fn parse_override(text: &str) -> Result<toml::Table> {
+    let fault = |reason: &str| Error::config(format!("--set {text}"), reason);
+    let (path, value) = text.split_once('=').ok_or_else(|| fault("expected table.key=value"))?;
+    let (table, key) = path.trim().split_once('.').ok_or_else(|| fault("expected table.key=value"))?;
+    // What is no TOML value is a plain text: `sapt.words=a photo of a` needs no quotes.
+    let parsed: Option<toml::Table> = format!("value = {}", value.trim()).parse().ok();
+    let value =
+        parsed.and_then(|mut t| t.remove("value")).unwrap_or_else(|| toml::Value::String(value.trim().to_owned()));
+    let entry = toml::Table::from_iter([(key.trim().to_owned(), value)]);
+    Ok(toml::Table::from_iter([(table.trim().to_owned(), entry.into())]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, sets: &[&str]) -> TuneRequest {
+        let overrides = sets.iter().map(|s| parse_override(s).unwrap()).collect();
+        TuneRequest { method: method.into(), overrides, ..TuneRequest::default() }
+    }
+
+    #[test]
+    fn presets_and_single_keys_override_defaults_in_that_order() {
+        let settings =
+            Settings::resolve(&request("sapt-xd", &["sapt.radius=1", "train.batch=8", "sapt.words=a picture"]));
+        let settings = settings.unwrap();
+        assert_eq!((settings.recipe.epochs, settings.recipe.batch), (5, 8));
+        assert_eq!(settings.options["radius"].as_float(), Some(1.0));
+        assert_eq!(settings.options["words"].as_str(), Some("a picture"));
+        assert_eq!(settings.few_shot.shots, 16);
+        let text = settings.to_toml().unwrap();
+        let table: toml::Table = text.parse().unwrap();
+        assert!(table.contains_key("sapt") && table.contains_key("train"), "{text}");
+    }
+
+    #[test]
+    fn wrong_keys_are_named() {
+        let fault = |method: &str, set: &str| Settings::resolve(&request(method, &[set])).unwrap_err().to_string();
+        assert!(fault("sapt", "sapt.rho=1").contains("sapt.rho"));
+        assert!(fault("sapt", "coop.words=x").contains("no such table for sapt"));
+        assert!(fault("sapt", "train.epochs=many").contains("train.epochs"));
+        assert!(fault("sapt", "views.scale=[0.0, 1.0]").contains("views.scale"));
+        assert!(parse_override("epochs=3").unwrap_err().to_string().contains("table.key=value"));
+        let search = TuneRequest { search: true, ..request("coop", &[]) };
+        assert!(Settings::resolve(&search).unwrap_err().to_string().contains("only sapt"));
+        assert!(Settings::resolve(&request("soap", &[])).unwrap_err().to_string().contains("sapt-dg"));
+    }
+
+    #[test]
+    fn held_out_images_are_asked_for_where_something_is_chosen_on_them() {
+        let held_out = |method: &str| Settings::resolve(&request(method, &[])).unwrap().few_shot.held_out;
+        assert_eq!([held_out("sapt"), held_out("tip-adapter")], [0, 4]);
+        let search = TuneRequest { search: true, ..request("sapt", &[]) };
+        assert_eq!(Settings::resolve(&search).unwrap().few_shot.held_out, 4);
+    }
+}

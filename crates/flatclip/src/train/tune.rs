@@ -1,0 +1,350 @@
+//! A whole tuning run: shots, features, search, training, result.
+
+use super::directory::{PROMPT, RunDirectory, SUMMARY};
+use super::fit::{Control, Evaluation, HeldOut, Progress, TrainData, fit};
+use super::measure::{self, Flatness};
+use super::search::{SearchTable, search};
+use super::settings::{Settings, TuneRequest};
+use crate::data::feature_bank::FeatureBank;
+use crate::data::few_shot::{Pool, Shots};
+use crate::data::train_images::{TrainImages, readable};
+use crate::data::{Dataset, Sample};
+use crate::methods::tuners::{Batch, Input, TuneTask, Tuner, cross_entropy};
+use crate::model::{Clip, Features};
+use crate::prompt::{Classifier, Prompt, PromptKind, Provenance, class_hash};
+use crate::text::Tokenizer;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+/// What happens during a run, for whoever watches.
+pub enum Event<'a> {
+    /// Something worth knowing.
+    Note(String),
+    /// The feature bank grows.
+    Encoding {
+        /// Images done.
+        done: usize,
+        /// Images in all.
+        total: usize,
+    },
+    /// A step of the search at a radius.
+    Search(f64, &'a Progress),
+    /// A training step.
+    Step(&'a Progress),
+}
+
+/// What a run is given.
+pub struct TuneInput<'a> {
+    /// The settings.
+    pub request: &'a TuneRequest,
+    /// The frozen model.
+    pub clip: &'a Clip,
+    /// Its tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// Where shots are drawn from.
+    pub dataset: &'a Dataset,
+    /// The test images, only for Tip-Adapter's published search on them.
+    pub test: Option<&'a Dataset>,
+    /// The run directory.
+    pub out: &'a Path,
+    /// Go on with a run that is there.
+    pub resume: bool,
+    /// Set by a signal: save and leave.
+    pub stop: &'a AtomicBool,
+}
+
+/// The result of a run: `summary.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TuneSummary {
+    /// The tuner.
+    pub method: String,
+    /// The data set.
+    pub dataset: String,
+    /// Number of classes.
+    pub classes: usize,
+    /// Training images.
+    pub images: usize,
+    /// Training steps.
+    pub steps: usize,
+    /// Loss and accuracy of the training images (first views of the bank).
+    pub train: Option<Evaluation>,
+    /// Loss and accuracy of the held-out images.
+    pub held_out: Option<Evaluation>,
+    /// How flat the loss of the training images is, for learned contexts.
+    pub flatness: Option<Flatness>,
+    /// The radius that a search chose.
+    pub chosen_radius: Option<f64>,
+    /// Images that could not be read.
+    pub unreadable: Vec<String>,
+    /// The prompt file.
+    pub prompt: String,
+}
+
+/// Runs, or goes on with a run, to the end.
+pub fn tune(input: &TuneInput<'_>, watch: &mut dyn FnMut(Event<'_>)) -> Result<TuneSummary> {
+    let settings = Settings::resolve(input.request)?;
+    let directory = RunDirectory::take(input.out, &settings.to_toml()?, input.resume)?;
+    if directory.is_complete() {
+        watch(Event::Note(format!("{}: the run is complete", input.out.display())));
+        let path = directory.file(SUMMARY);
+        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+        return serde_json::from_slice(&bytes).map_err(|e| Error::Run { path, reason: e.to_string() });
+    }
+    let run = Run::prepare(input, settings, &directory, watch)?;
+    run.finish(input, &directory, watch)
+}
+
+/// A run whose images are chosen and readable.
+struct Run {
+    settings: Settings,
+    train: Vec<Sample>,
+    held_out: Vec<Sample>,
+    unreadable: Vec<String>,
+}
+
+impl Run {
+    fn prepare(
+        input: &TuneInput<'_>,
+        settings: Settings,
+        directory: &RunDirectory,
+        watch: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Self> {
+        let shots = draw(input, &settings)?;
+        let pick =
+            |places: &[usize]| -> Vec<Sample> { places.iter().map(|&i| input.dataset.samples[i].clone()).collect() };
+        let mut run = Self { settings, train: pick(&shots.train), held_out: pick(&shots.held_out), unreadable: vec![] };
+        run.drop_unreadable(input, watch)?;
+        directory.write_json("run.json", &run.provenance(input)?)?;
+        Ok(run)
+    }
+
+    fn drop_unreadable(&mut self, input: &TuneInput<'_>, watch: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+        for samples in [&mut self.train, &mut self.held_out] {
+            let (good, bad) = readable(samples);
+            for (id, error) in bad {
+                watch(Event::Note(format!("{id}: {error}")));
+                self.unreadable.push(id);
+            }
+            *samples = good.into_iter().map(|i| samples[i].clone()).collect();
+        }
+        let (found, allowed) = (self.unreadable.len(), input.request.max_errors);
+        if found > allowed {
+            return Err(Error::Data {
+                path: input.dataset.name.clone().into(),
+                reason: format!(
+                    "{found} of the chosen images cannot be read ({}); pass --max-errors {found} to train without them",
+                    self.unreadable.iter().take(5).cloned().collect::<Vec<_>>().join(", ")
+                ),
+            });
+        }
+        let has = |label: usize| self.train.iter().any(|s| s.label == label);
+        if let Some(empty) = (0..input.dataset.classes.len()).find(|&label| !has(label)) {
+            return Err(Error::Data {
+                path: input.dataset.name.clone().into(),
+                reason: format!("no readable training image is left for class {:?}", input.dataset.classes[empty]),
+            });
+        }
+        Ok(())
+    }
+
+    /// What makes the run comparable; nothing in it depends on time or machine.
+    fn provenance(&self, input: &TuneInput<'_>) -> Result<serde_json::Value> {
+        let ids = |samples: &[Sample]| samples.iter().map(|s| s.id.clone()).collect::<Vec<_>>();
+        Ok(serde_json::json!({
+            "flatclip": env!("CARGO_PKG_VERSION"),
+            "method": self.settings.spec.name,
+            "model": input.request.model,
+            "model_hash": input.clip.hash(),
+            "dataset": input.dataset.name,
+            "class_hash": class_hash(&input.dataset.classes),
+            "classes": input.dataset.classes,
+            "seed": input.request.seed,
+            "train": ids(&self.train),
+            "held_out": ids(&self.held_out),
+            "unreadable": self.unreadable,
+            "test_searched": input.test.is_some(),
+        }))
+    }
+
+    /// Encodes, searches, trains and writes the result.
+    fn finish(
+        mut self,
+        input: &TuneInput<'_>,
+        directory: &RunDirectory,
+        watch: &mut dyn FnMut(Event<'_>),
+    ) -> Result<TuneSummary> {
+        let (clip, seed) = (input.clip, input.request.seed);
+        let spec = self.settings.spec;
+        let train = std::mem::take(&mut self.train);
+        let images = TrainImages::new(clip, &input.dataset.name, &train, &self.settings.views, seed);
+        let labels: Vec<usize> = train.iter().map(|s| s.label).collect();
+        let start = Instant::now();
+        let bank = match (spec.input, self.settings.views.bank) {
+            (Input::Features, views) if views > 0 => Some(self.bank(input, &images, views, directory, watch)?),
+            _ => None,
+        };
+        let held_out = self.held_out_features(input, watch)?;
+        directory.time(&serde_json::json!({ "stage": "features", "seconds": start.elapsed().as_secs_f64() }))?;
+
+        let dataset = input.dataset;
+        let task = TuneTask {
+            clip,
+            tokenizer: input.tokenizer,
+            classes: &dataset.classes,
+            templates: &dataset.templates,
+            labels: &labels,
+            bank: bank.as_ref(),
+            seed,
+        };
+        let (bank, held_out) = (bank.as_ref(), held_out.as_ref());
+        let data = TrainData { clip, images: &images, labels: &labels, bank, input: spec.input, held_out, seed };
+        let table = self.search(input, &data, &task, directory, watch)?;
+        let start = Instant::now();
+        let mut tuner = (spec.build)(&self.settings.options, &task)?;
+        let mut step = |progress: &Progress| watch(Event::Step(progress));
+        let every = input.request.checkpoint_every;
+        let mut control = Control { directory: Some(directory), every, stop: input.stop, watch: &mut step };
+        fit(&data, &self.settings.recipe, tuner.as_mut(), &mut control)?;
+        directory.time(&serde_json::json!({ "stage": "training", "seconds": start.elapsed().as_secs_f64() }))?;
+        tuner.finish(held_out.map(HeldOut::batch).as_ref())?;
+        self.result(input, tuner.as_ref(), &data, table, directory)
+    }
+
+    fn bank(
+        &self,
+        input: &TuneInput<'_>,
+        images: &TrainImages<'_>,
+        views: usize,
+        directory: &RunDirectory,
+        watch: &mut dyn FnMut(Event<'_>),
+    ) -> Result<FeatureBank> {
+        let mut hash = Sha256::new();
+        (0..images.len()).for_each(|i| hash.update(format!("{}\n", images.id(i))));
+        let ids: String = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
+        let key = format!("{} {:?} {} {ids}", input.clip.hash(), self.settings.views, input.request.seed);
+        let path = directory.file("features.safetensors");
+        if let Some(bank) = FeatureBank::load(&path, &key) {
+            return Ok(bank);
+        }
+        let bank = images.bank(input.clip, views, &mut |done, total| watch(Event::Encoding { done, total }))?;
+        bank.save(&path, &key)?;
+        Ok(bank)
+    }
+
+    /// Features of the images that settings are chosen on.
+    fn held_out_features(&self, input: &TuneInput<'_>, watch: &mut dyn FnMut(Event<'_>)) -> Result<Option<HeldOut>> {
+        let samples = match input.test {
+            Some(test) => {
+                watch(Event::Note("alpha and beta are chosen on TEST images, as published: not a fair number".into()));
+                test.samples.as_slice()
+            }
+            None => self.held_out.as_slice(),
+        };
+        if samples.is_empty() || self.settings.spec.input == Input::Pixels {
+            return Ok(None);
+        }
+        let images =
+            TrainImages::new(input.clip, &input.dataset.name, samples, &self.settings.views, input.request.seed);
+        let features = Features::unit(images.plain_features(input.clip)?).0;
+        Ok(Some(HeldOut { features, labels: samples.iter().map(|s| s.label).collect() }))
+    }
+
+    /// Searches the radius, if asked to, and sets it.
+    fn search(
+        &mut self,
+        input: &TuneInput<'_>,
+        data: &TrainData<'_>,
+        task: &TuneTask<'_>,
+        directory: &RunDirectory,
+        watch: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Option<SearchTable>> {
+        let Some(held_out) = data.held_out.filter(|_| input.request.search) else { return Ok(None) };
+        let mut step = |radius: f64, progress: &Progress| watch(Event::Search(radius, progress));
+        let table = search(data, task, &self.settings, held_out, directory, input.stop, &mut step)?;
+        if let Some(radius) = table.chosen {
+            self.settings.options.insert("radius".into(), radius.into());
+        }
+        Ok(Some(table))
+    }
+
+    /// Measures, and writes the prompt and the summary.
+    fn result(
+        &self,
+        input: &TuneInput<'_>,
+        tuner: &dyn Tuner,
+        data: &TrainData<'_>,
+        table: Option<SearchTable>,
+        directory: &RunDirectory,
+    ) -> Result<TuneSummary> {
+        let classes = &input.dataset.classes;
+        let provenance = Provenance {
+            method: self.settings.spec.name.into(),
+            source: input.dataset.name.clone(),
+            model_hash: input.clip.hash().to_owned(),
+            class_hash: class_hash(classes),
+            classes: classes.clone(),
+            config: self.settings.to_toml()?,
+            version: env!("CARGO_PKG_VERSION").into(),
+        };
+        let prompt = Prompt::new(tuner.prompt(), provenance);
+        let classifier = Classifier::new(&prompt, input.clip, input.tokenizer, classes)?;
+        let measured = |own: &HeldOut| -> Result<Evaluation> {
+            let entropy = cross_entropy(&classifier.logits(&own.features)?, &own.labels);
+            Ok(Evaluation { loss: entropy.loss, accuracy: entropy.correct as f32 / own.labels.len().max(1) as f32 })
+        };
+        let own = data.bank.map(|bank| HeldOut { features: bank.first_views(), labels: data.labels.to_vec() });
+        let flatness = match (&prompt.kind, &own) {
+            (PromptKind::Learned { .. }, Some(own)) => {
+                Some(measure::flatness(input.clip, tuner, &own.batch(), measure::RADIUS)?)
+            }
+            _ => None,
+        };
+        let recipe = &self.settings.recipe;
+        let summary = TuneSummary {
+            method: self.settings.spec.name.into(),
+            dataset: input.dataset.name.clone(),
+            classes: classes.len(),
+            images: data.labels.len(),
+            steps: recipe.epochs * recipe.steps_per_epoch(data.labels.len()),
+            train: own.as_ref().map(measured).transpose()?,
+            held_out: data.held_out.map(measured).transpose()?,
+            flatness,
+            chosen_radius: table.and_then(|t| t.chosen),
+            unreadable: self.unreadable.clone(),
+            prompt: PROMPT.into(),
+        };
+        prompt.save(&directory.file(PROMPT))?;
+        directory.write_json(SUMMARY, &summary)?;
+        Ok(summary)
+    }
+}
+
+/// The images to train on and to choose on.
+fn draw(input: &TuneInput<'_>, settings: &Settings) -> Result<Shots> {
+    let dataset = input.dataset;
+    let ids: Vec<String> = dataset.samples.iter().map(|s| s.id.clone()).collect();
+    let labels: Vec<usize> = dataset.samples.iter().map(|s| s.label).collect();
+    let pool = Pool { source: &dataset.name, ids: &ids, labels: &labels, classes: &dataset.classes };
+    let Some(list) = &input.request.list else { return settings.few_shot.draw(&pool) };
+    let path = Path::new(list);
+    let train = pool.listed(path, &std::fs::read_to_string(path).map_err(Error::io(path))?)?;
+    let mut shots = Shots { held_out: Vec::new(), train };
+    if settings.few_shot.held_out > 0 {
+        // Held out from what the list does not name.
+        let rest: Vec<usize> = (0..ids.len()).filter(|i| !shots.train.contains(i)).collect();
+        let (rest_ids, rest_labels): (Vec<String>, Vec<usize>) =
+            rest.iter().map(|&i| (ids[i].clone(), labels[i])).unzip();
+        let pool = Pool { ids: &rest_ids, labels: &rest_labels, ..pool };
+        let draw = crate::data::few_shot::FewShot {
+            shots: settings.few_shot.held_out,
+            held_out: 0,
+            ..settings.few_shot.clone()
+        };
+        shots.held_out = draw.draw(&pool)?.train.into_iter().map(|i| rest[i]).collect();
+    }
+    Ok(shots)
+}
