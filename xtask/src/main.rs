@@ -1,16 +1,19 @@
 //! Whatever needs more than cargo. `cargo xtask test` is what must pass before a change lands.
 
 mod check;
+mod real;
 
 use anyhow::{Result, bail};
 
 const USAGE: &str = "usage: cargo xtask TASK
 
+  real    FOLDER TOWER_DIR: a real image tower on real photos, against reference features and labels
   test    format, lints as errors, all tests, documentation: what must pass before a change lands";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
+        Some("real") => real::run(&arguments[1..]),
         Some("test") => check::run(),
         Some(other) => bail!("unknown task `{other}`\n\n{USAGE}"),
         None => bail!("{USAGE}"),

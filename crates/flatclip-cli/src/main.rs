@@ -1,6 +1,7 @@
 //! The `flatclip` command: results to stdout, everything else to stderr.
 
 mod commands;
+mod inputs;
 mod output;
 mod places;
 

@@ -3,3 +3,4 @@
 pub(crate) mod classes;
 pub(crate) mod model;
 pub(crate) mod pictures;
+pub(crate) mod prompt;

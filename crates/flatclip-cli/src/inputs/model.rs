@@ -6,7 +6,6 @@ use flatclip::model::config::Activation;
 use flatclip::model::{Clip, LoadOptions};
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
-use flatclip_tensor::gemm::Precision;
 use std::path::PathBuf;
 
 /// Which model, and how to run it.
@@ -24,9 +23,6 @@ pub(crate) struct ModelArgs {
     /// Override the activation (quick-gelu, gelu) that the checkpoint states or its family suggests
     #[arg(long, value_name = "NAME")]
     pub(crate) activation: Option<String>,
-    /// Arithmetic of the towers: f32 is exact, bf16 fast where the CPU has AMX, auto takes bf16 there and f32 elsewhere
-    #[arg(long, default_value = "auto", value_parser = ["auto", "f32", "bf16"])]
-    pub(crate) precision: String,
 }
 
 /// A loaded model with the tokenizer that belongs to it.
@@ -49,17 +45,9 @@ impl ModelArgs {
     /// Loads the towers and says what was loaded.
     pub(crate) fn load(&self, out: &Output) -> Result<Model> {
         let checkpoint = self.open(out)?;
-        let precision = match self.precision.as_str() {
-            "f32" => Precision::F32,
-            "bf16" => Precision::Bf16,
-            _ => Precision::auto(),
-        };
-        let tokenizer = match checkpoint.tokenizer_dir() {
-            Some(dir) => Tokenizer::from_dir(&dir)?,
-            None => Tokenizer::clip(),
-        };
-        out.note(format_args!("{}: {}, {}", self.model, checkpoint.config().describe(), precision.name()));
-        let clip = Clip::load(&checkpoint, &LoadOptions { precision })?;
+        let tokenizer = Tokenizer::of(&checkpoint)?;
+        out.note(format_args!("{}: {}", self.model, checkpoint.config().describe()));
+        let clip = Clip::load(&checkpoint, LoadOptions::default())?;
         Ok(Model { clip, tokenizer })
     }
 }

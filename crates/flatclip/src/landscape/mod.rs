@@ -3,10 +3,12 @@
 //! One pass of the text tower over the grid serves every picture and view that is asked for: a [`Probe`] only needs its
 //! image features.
 
+mod analysis;
 mod directions;
 mod flatness;
 mod surface;
 
+pub use analysis::{EntropyGap, Separation};
 pub use directions::{Directions, Normalisation};
 pub use flatness::{Flatness, Ring};
 pub use surface::{Grid, Probe, Surface, loss};

@@ -19,6 +19,7 @@ pub mod query;
 pub mod select;
 pub mod sharpness;
 mod spec;
+mod start;
 pub mod statistics;
 mod task;
 pub mod tuners;

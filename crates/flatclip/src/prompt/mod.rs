@@ -27,7 +27,7 @@ pub use export::write_text_features;
 pub(crate) use file::{decode_arrays, encode_arrays};
 pub use import::{ImportOptions, import};
 pub use tensor::Tensor;
-pub use text_features::read_text_features;
+pub use text_features::{npy_bytes, read_text_features};
 pub use tokens::{check_length, class_tokens};
 
 use crate::model::{Context, Position};

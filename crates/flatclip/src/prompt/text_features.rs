@@ -109,6 +109,19 @@ fn from_npy(bytes: &[u8], path: &Path) -> Result<Matrix> {
     Ok(Matrix::from_vec(*rows, *cols, format.read(data)))
 }
 
+/// A matrix as a `.npy` file (version 1, little-endian f32).
+pub fn npy_bytes(matrix: &Matrix) -> Vec<u8> {
+    let mut header =
+        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", matrix.rows(), matrix.cols());
+    // The numbers begin at a multiple of 64 bytes, as the format asks.
+    let padding = 63 - (10 + header.len()) % 64;
+    header.extend(std::iter::repeat_n(' ', padding));
+    header.push('\n');
+    let mut bytes = [NPY_MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    bytes.extend(matrix.data().iter().flat_map(|v| v.to_le_bytes()));
+    bytes
+}
+
 /// The text after `'key':` up to the next comma that is not inside parentheses.
 fn value_of<'a>(header: &'a str, key: &str) -> &'a str {
     let Some((_, rest)) = header.split_once(&format!("'{key}':")) else { return "" };
@@ -180,6 +193,14 @@ mod tests {
     fn npy_rows_become_unit() {
         let features = read(&npy("<f4", "(2, 2)", &floats(&[3.0, 4.0, 0.0, 2.0]))).unwrap();
         assert_eq!(features.data(), [0.6, 0.8, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_begins_aligned() {
+        let matrix = Matrix::from_vec(2, 2, vec![1.0, 0.0, 0.6, 0.8]);
+        let bytes = npy_bytes(&matrix);
+        assert_eq!(read(&bytes).unwrap(), matrix);
+        assert_eq!((bytes.len() - 16) % 64, 0);
     }
 
     #[test]

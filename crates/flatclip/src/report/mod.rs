@@ -2,6 +2,7 @@
 
 pub mod figure;
 mod figures;
+
 mod page;
 mod paper;
 mod runs;

@@ -1,0 +1,158 @@
+//! `flatclip predict`: which class is in each picture, by any adapter.
+
+use crate::inputs::classes::ClassArgs;
+use crate::inputs::model::{Model, ModelArgs};
+use crate::inputs::pictures;
+use crate::inputs::prompt::PromptArgs;
+use crate::output::{Exit, Output};
+use anyhow::{Context as _, Result, ensure};
+use flatclip::image::views::{ViewKey, ViewOptions, ViewPolicy, make_views};
+use flatclip::image::{self, DecodeOptions, Normalise, Picture};
+use flatclip::methods::{self, Adapter, Answer, Sample, Task};
+use flatclip::model::Features;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Options of `flatclip predict`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Pictures, or folders of pictures
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    classes: ClassArgs,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    /// How to answer: `flatclip methods` lists them
+    #[arg(long, default_value = "zero-shot")]
+    method: String,
+    /// An option of the method, e.g. radius=0.3 (repeatable)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Views per picture [default: what the method wants]
+    #[arg(long, value_name = "N")]
+    views: Option<usize>,
+    /// How views are made
+    #[arg(long, default_value = "crop-flip", value_name = "crop-flip|augmix|identity")]
+    view_policy: ViewPolicy,
+    /// Seed of the views and of the method
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many classes to print per picture
+    #[arg(long, default_value_t = 5)]
+    top: usize,
+    /// Print what every selected view said, and write the views of the (one) picture as a contact sheet
+    #[arg(long, value_name = "SHEET.png")]
+    explain: Option<PathBuf>,
+    /// Turn pictures as their EXIF tag says (the reference implementations do not)
+    #[arg(long)]
+    exif: bool,
+}
+
+pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+    let files = pictures::expand(&args.images)?;
+    ensure!(args.explain.is_none() || files.len() == 1, "--explain: expected one picture, found {}", files.len());
+    let classes = args.classes.read(out)?.context("which classes? give --classes a,b,c or --classes-file FILE")?;
+    let spec = methods::adapter(&args.method)?;
+    let mut adapter = (spec.build)(&super::settings::table(&args.settings)?)?;
+    let prompt = args.prompt.read()?;
+    let model = args.model.load(out)?;
+    let task = Task::from_prompt(&prompt, &model.clip, &model.tokenizer, &classes, args.seed)?;
+    adapter.prepare(&task)?;
+
+    let views = ViewOptions {
+        policy: args.view_policy,
+        count: args.views.unwrap_or(spec.needs.default_views).max(1),
+        size: model.clip.image_size(),
+        normalise: Normalise::new(model.clip.config().mean, model.clip.config().std),
+        ..ViewOptions::default()
+    };
+    let one = One { args: &args, model: &model, task: &task, views: &views, pixels: spec.needs.pixels };
+    let bar = out.progress(files.len() as u64, "pictures");
+    let mut results = Vec::new();
+    let mut failures = 0;
+    for file in &files {
+        match one.answer(file, adapter.as_mut()) {
+            Ok((picture, answer)) => results.push((file, picture, answer)),
+            Err(error) => {
+                failures += 1;
+                bar.suspend(|| out.error(&error));
+            }
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    ensure!(!results.is_empty(), "none of the {} pictures could be answered", files.len());
+    let results: Vec<(&PathBuf, Answer)> = results.into_iter().map(|(file, _, answer)| (file, answer)).collect();
+    print(&args, spec.name, &classes, &results, out)?;
+    Ok(if failures == 0 { Exit::Done } else { Exit::Counted })
+}
+
+/// What every picture of a call shares.
+struct One<'a> {
+    args: &'a Args,
+    model: &'a Model,
+    task: &'a Task<'a>,
+    views: &'a ViewOptions,
+    pixels: bool,
+}
+
+impl One<'_> {
+    fn answer(&self, file: &Path, adapter: &mut dyn Adapter) -> Result<(Picture, Answer)> {
+        let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
+        let options = DecodeOptions { exif_rotation: self.args.exif, ..DecodeOptions::default() };
+        let picture = image::decode_from(file, &bytes, &options)?;
+        let id = file.display().to_string();
+        let key = ViewKey { seed: self.args.seed, dataset: "predict", sample: &id };
+        let pixels = make_views(&picture, self.views, key)?;
+        let (features, norms) = Features::unit(self.model.clip.encode_images(&pixels, self.views.count)?);
+        let pixels = self.pixels.then_some(pixels.as_slice());
+        let sample = Sample { norms: &norms, pixels, ..Sample::new(&id, &features) };
+        Ok((picture, adapter.adapt(self.task, &sample)?))
+    }
+}
+
+/// Class indices, most probable first; ties go to the lower index.
+fn ranked(answer: &Answer, top: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..answer.probabilities.len()).collect();
+    order.sort_by(|&a, &b| answer.probabilities[b].total_cmp(&answer.probabilities[a]).then(a.cmp(&b)));
+    order.truncate(top.max(1));
+    order
+}
+
+fn print(args: &Args, method: &str, classes: &[String], results: &[(&PathBuf, Answer)], out: &Output) -> Result<()> {
+    if out.is_json() {
+        let rows: Vec<_> = results
+            .iter()
+            .map(|(file, answer)| {
+                let top: Vec<_> = ranked(answer, args.top)
+                    .into_iter()
+                    .map(|k| json!({ "class": classes[k], "index": k, "probability": answer.probabilities[k] }))
+                    .collect();
+                json!({
+                    "image": file, "prediction": classes[answer.prediction], "index": answer.prediction, "top": top,
+                    "selected_views": answer.explanation.selected, "view_scores": answer.explanation.scores,
+                })
+            })
+            .collect();
+        return out.json(&json!({ "schema_version": 1, "method": method, "model": args.model.model, "results": rows }));
+    }
+    if let [(_, answer)] = results {
+        let mut table = out.table(&["class", "probability"]);
+        for k in ranked(answer, args.top) {
+            table.add_row([classes[k].clone(), format!("{:.4}", answer.probabilities[k])]);
+        }
+        return out.line(table);
+    }
+    let mut table = out.table(&["picture", "class", "probability", "then"]);
+    for (file, answer) in results {
+        let order = ranked(answer, args.top);
+        let rest: Vec<String> =
+            order.iter().skip(1).map(|&k| format!("{} {:.3}", classes[k], answer.probabilities[k])).collect();
+        let first = format!("{:.4}", answer.probabilities[order[0]]);
+        table.add_row([file.display().to_string(), classes[order[0]].clone(), first, rest.join(", ")]);
+    }
+    out.line(table)
+}
