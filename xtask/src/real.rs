@@ -127,7 +127,10 @@ fn adapters(clip: &Clip, photos: &[Photo], text: &Matrix, views: usize) -> Resul
     }
     let encode_ms = start.elapsed().as_secs_f64() * 1e3 / photos.len() as f64;
     println!("{views} views: {encode_ms:.0} ms per photo to make and encode\n");
-    println!("{:<10} {:>7} {:>9} {:>8} {:>8} {:>12}", "method", "right", "accuracy", "mended", "spoilt", "ms per photo");
+    println!(
+        "{:<10} {:>7} {:>9} {:>8} {:>8} {:>12}",
+        "method", "right", "accuracy", "mended", "spoilt", "ms per photo"
+    );
     let mut plain: Vec<usize> = Vec::new();
     for name in ADAPTERS {
         let mut adapter = methods::build_adapter(name, &Default::default())?;

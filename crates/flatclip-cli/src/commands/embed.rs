@@ -42,8 +42,11 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         flatclip::files::write_atomic(path, &flatclip::prompt::npy_bytes(&features))?;
         out.note(format_args!("{}: {} rows of width {}", path.display(), features.rows(), features.cols()));
     } else if out.is_json() {
-        let rows: Vec<_> =
-            names.iter().zip(features.iter_rows()).map(|(name, row)| json!({ "input": name, "features": row })).collect();
+        let rows: Vec<_> = names
+            .iter()
+            .zip(features.iter_rows())
+            .map(|(name, row)| json!({ "input": name, "features": row }))
+            .collect();
         out.json(&json!({ "schema_version": 1, "model": args.model.model, "unit_norm": !args.raw, "results": rows }))?;
     } else {
         for (name, row) in names.iter().zip(features.iter_rows()) {
@@ -71,8 +74,12 @@ fn pictures_of(args: &Args, model: &Model, out: &Output) -> Result<(Vec<String>,
     let files = pictures::expand(&args.images)?;
     let bar = out.progress(files.len() as u64, "pictures");
     let config = model.clip.config();
-    let plain =
-        ViewOptions { count: 1, size: config.image_size, normalise: Normalise::new(config.mean, config.std), ..ViewOptions::default() };
+    let plain = ViewOptions {
+        count: 1,
+        size: config.image_size,
+        normalise: Normalise::new(config.mean, config.std),
+        ..ViewOptions::default()
+    };
     let mut data = Vec::new();
     for batch in files.chunks(BATCH) {
         let mut pixels = Vec::new();

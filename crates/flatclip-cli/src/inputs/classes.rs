@@ -31,7 +31,10 @@ impl ClassArgs {
             bail!("--classes: class {} has no name", empty + 1);
         }
         for (name, places) in flatclip::text::templates::duplicates(&classes) {
-            out.warn(format_args!("class {name:?} occurs {} times (at {places:?}): only the first can ever be answered", places.len()));
+            out.warn(format_args!(
+                "class {name:?} occurs {} times (at {places:?}): only the first can ever be answered",
+                places.len()
+            ));
         }
         Ok(Some(classes))
     }

@@ -13,7 +13,12 @@ pub(crate) fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         if path.is_dir() {
             let before = pictures.len();
             walk(path, &mut pictures)?;
-            ensure!(pictures.len() > before, "{}: no pictures in this folder ({})", path.display(), EXTENSIONS.join(", "));
+            ensure!(
+                pictures.len() > before,
+                "{}: no pictures in this folder ({})",
+                path.display(),
+                EXTENSIONS.join(", ")
+            );
         } else {
             pictures.push(path.clone());
         }

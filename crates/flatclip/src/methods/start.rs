@@ -32,9 +32,9 @@ fn start(
     classes: &[String],
 ) -> Result<Option<(ClassTokens, Context)>> {
     match &prompt.kind {
-        PromptKind::Learned { context, .. } | PromptKind::CoCoOp { context, .. } | PromptKind::Maple { context, .. } => {
-            Ok(Some((prompt.class_tokens(tokenizer, classes)?, context.clone())))
-        }
+        PromptKind::Learned { context, .. }
+        | PromptKind::CoCoOp { context, .. }
+        | PromptKind::Maple { context, .. } => Ok(Some((prompt.class_tokens(tokenizer, classes)?, context.clone()))),
         PromptKind::Templates(templates) => match templates.as_slice() {
             [template] => template_start(template, clip, tokenizer, classes),
             _ => Ok(None),
@@ -50,9 +50,9 @@ fn template_start(
     tokenizer: &Tokenizer,
     classes: &[String],
 ) -> Result<Option<(ClassTokens, Context)>> {
-    let (before, after) = template.split_once("{}").ok_or_else(|| {
-        Error::config("template", format!("expected `{{}}` for the class name, found {template:?}"))
-    })?;
+    let (before, after) = template
+        .split_once("{}")
+        .ok_or_else(|| Error::config("template", format!("expected `{{}}` for the class name, found {template:?}")))?;
     let words = tokenizer.encode(before);
     if words.is_empty() {
         return Ok(None);
