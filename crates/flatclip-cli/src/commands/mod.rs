@@ -2,6 +2,8 @@
 
 mod convert;
 mod embed;
+mod explain;
+mod landscape;
 mod models;
 mod pocket;
 mod predict;
@@ -18,6 +20,8 @@ pub(crate) enum Command {
     Convert(convert::Args),
     /// Features of pictures or texts
     Embed(embed::Args),
+    /// Loss surfaces around a prompt: of a few-shot set, or of single views of a picture
+    Landscape(landscape::Args),
     /// Which models are known, which are on disk; or what a checkpoint is
     Models(models::Args),
     /// Draw pictures of the pocket world: a contact sheet, or a folder to play with
@@ -33,6 +37,7 @@ impl Command {
         match self {
             Self::Convert(args) => convert::run(args, out),
             Self::Embed(args) => embed::run(args, out),
+            Self::Landscape(args) => landscape::run(args, out),
             Self::Models(args) => models::run(args, out),
             Self::Pocket(args) => pocket::run(args, out),
             Self::Predict(args) => predict::run(args, out),

@@ -85,6 +85,10 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     }
     bar.finish_and_clear();
     ensure!(!results.is_empty(), "none of the {} pictures could be answered", files.len());
+    if let (Some(sheet), [(file, picture, answer)]) = (&args.explain, results.as_slice()) {
+        let id = file.display().to_string();
+        super::explain::write(sheet, picture, answer, &classes, &views, one.key(&id), out)?;
+    }
     let results: Vec<(&PathBuf, Answer)> = results.into_iter().map(|(file, _, answer)| (file, answer)).collect();
     print(&args, spec.name, &classes, &results, out)?;
     Ok(if failures == 0 { Exit::Done } else { Exit::Counted })
@@ -100,13 +104,16 @@ struct One<'a> {
 }
 
 impl One<'_> {
+    fn key<'k>(&self, id: &'k str) -> ViewKey<'k> {
+        ViewKey { seed: self.args.seed, dataset: "predict", sample: id }
+    }
+
     fn answer(&self, file: &Path, adapter: &mut dyn Adapter) -> Result<(Picture, Answer)> {
         let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
         let options = DecodeOptions { exif_rotation: self.args.exif, ..DecodeOptions::default() };
         let picture = image::decode_from(file, &bytes, &options)?;
         let id = file.display().to_string();
-        let key = ViewKey { seed: self.args.seed, dataset: "predict", sample: &id };
-        let pixels = make_views(&picture, self.views, key)?;
+        let pixels = make_views(&picture, self.views, self.key(&id))?;
         let (features, norms) = Features::unit(self.model.clip.encode_images(&pixels, self.views.count)?);
         let pixels = self.pixels.then_some(pixels.as_slice());
         let sample = Sample { norms: &norms, pixels, ..Sample::new(&id, &features) };

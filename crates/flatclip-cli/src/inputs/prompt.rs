@@ -51,7 +51,7 @@ impl PromptArgs {
 }
 
 /// A run directory holds its prompt under a fixed name.
-fn prompt_file(path: &Path) -> Result<PathBuf> {
+pub(crate) fn prompt_file(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());
     }

@@ -2,7 +2,7 @@
 
 pub mod figure;
 mod figures;
-
+pub mod landscape;
 mod page;
 mod paper;
 mod runs;
