@@ -1,25 +1,59 @@
 //! CLIP's modified ResNet: a three-convolution stem, anti-aliased bottlenecks, an attention pool.
 //!
 //! Channels last. BatchNorm runs on its stored statistics, so it is folded into the convolution before it; a convolution
-//! is then a matrix product over pixels, gathered strip by strip.
+//! is then a matrix product over pixels, gathered strip by strip. Early stages go image by image; in late ones, where
+//! pictures are small and weights large, a few images share each product.
 
 use super::load::Reader;
 use crate::Result;
 use flatclip_tensor::ops::activate;
 use flatclip_tensor::ops::attention::{self, Queries, Shape};
+use flatclip_tensor::threads::on_this_thread;
 use flatclip_tensor::{Activation, Linear, Matrix};
 use rayon::prelude::*;
 
 /// Output pixels that are gathered together for a 3x3 convolution.
 const STRIP: usize = 512;
+/// Most images that go through the late stages together.
+const CHUNK_IMAGES: usize = 4;
+/// Stages that go image by image.
+const EARLY_STAGES: usize = 2;
 const BATCH_NORM_EPSILON: f32 = 1e-5;
 
-/// A picture with channels last.
+/// Pictures with channels last.
 struct Plane {
+    images: usize,
     height: usize,
     width: usize,
     channels: usize,
     data: Vec<f32>,
+}
+
+/// How a chunk of images is worked on.
+struct Work {
+    /// Whether strips of a convolution go to all threads; otherwise the chunks do.
+    spread: bool,
+    /// Buffers of planes that are done with: fresh memory costs more than many of the products.
+    free: Vec<Vec<f32>>,
+}
+
+impl Work {
+    fn new(spread: bool) -> Self {
+        Self { spread, free: Vec::new() }
+    }
+
+    /// A buffer with arbitrary content, the tightest of the free ones.
+    fn take(&mut self, size: usize) -> Vec<f32> {
+        let fits = self.free.iter().enumerate().filter(|(_, buffer)| buffer.capacity() >= size);
+        let tightest = fits.min_by_key(|(_, buffer)| buffer.capacity()).map(|(at, _)| at);
+        let mut buffer = tightest.map(|at| self.free.swap_remove(at)).unwrap_or_default();
+        buffer.resize(size, 0.0);
+        buffer
+    }
+
+    fn give(&mut self, plane: Plane) {
+        self.free.push(plane.data);
+    }
 }
 
 /// A convolution without bias and the BatchNorm behind it.
@@ -46,7 +80,8 @@ pub(crate) struct ModifiedResNet {
     stages: Vec<Vec<Bottleneck>>,
     heads: usize,
     positions: Vec<f32>,
-    qkv: Linear,
+    query: Linear,
+    keys_values: Linear,
     projection: Linear,
 }
 
@@ -84,7 +119,8 @@ impl ModifiedResNet {
             stages,
             heads,
             positions: reader.tensor("visual.attnpool.positional_embedding", &[cells + 1, inputs])?,
-            qkv: fused_qkv(reader, inputs)?,
+            query: reader.linear("visual.attnpool.q_proj", inputs, inputs)?,
+            keys_values: keys_values(reader, inputs)?,
             projection: reader.linear("visual.attnpool.c_proj", embed_dim, inputs)?,
         })
     }
@@ -94,73 +130,132 @@ impl ModifiedResNet {
         3 * self.image_size * self.image_size
     }
 
-    /// Raw features `[count, D]`, one image per task.
+    /// Raw features `[count, D]`.
     pub(super) fn encode(&self, pixels: &[f32], count: usize) -> Matrix {
         let mut raw = Matrix::zeros(count, self.projection.outputs());
-        let dim = raw.cols();
-        raw.data_mut().par_chunks_mut(dim).zip(pixels.par_chunks(self.pixels())).for_each(|(raw, pixels)| {
-            let plane = self.stages.iter().flatten().fold(self.stem(pixels), |plane, block| block.forward(plane));
-            self.pool(&plane, raw);
-        });
+        let (dim, threads) = (raw.cols(), rayon::current_num_threads());
+        let images = count.div_ceil(threads).clamp(1, CHUNK_IMAGES);
+        let chunks = pixels.chunks(images * self.pixels()).zip(raw.data_mut().chunks_mut(images * dim));
+        if count.div_ceil(images) < threads {
+            let mut work = Work::new(true);
+            chunks.for_each(|(pixels, raw)| self.encode_chunk(pixels, &mut work, raw));
+        } else {
+            let chunks: Vec<_> = chunks.collect();
+            chunks.into_par_iter().with_max_len(1).for_each(|(pixels, raw)| {
+                on_this_thread(|| self.encode_chunk(pixels, &mut Work::new(false), raw));
+            });
+        }
         raw
+    }
+
+    fn encode_chunk(&self, pixels: &[f32], work: &mut Work, raw: &mut [f32]) {
+        let early: Vec<Plane> = pixels
+            .chunks_exact(self.pixels())
+            .map(|pixels| {
+                let blocks = self.stages.iter().take(EARLY_STAGES).flatten();
+                let stem = self.stem(pixels, work);
+                blocks.fold(stem, |plane, block| block.forward(plane, work))
+            })
+            .collect();
+        let late = self.stages.iter().skip(EARLY_STAGES).flatten();
+        let stacked = stack(early, work);
+        let plane = late.fold(stacked, |plane, block| block.forward(plane, work));
+        self.pool(&plane, raw);
+        work.give(plane);
     }
 
     /// Every stage for debugging: `stem`, `layer1`.. `layer4`, each `[images * height * width, channels]`.
     pub(super) fn trace(&self, pixels: &[f32]) -> Vec<(String, Matrix)> {
-        let mut planes: Vec<Plane> = pixels.chunks_exact(self.pixels()).map(|pixels| self.stem(pixels)).collect();
-        let stacked = |name: String, planes: &[Plane]| {
-            let channels = planes.first().map_or(1, |p| p.channels);
-            let data: Vec<f32> = planes.iter().flat_map(|p| p.data.iter().copied()).collect();
-            (name, Matrix::from_vec(data.len() / channels, channels, data))
+        let mut work = Work::new(true);
+        let rows = |name: String, plane: &Plane| {
+            (name, Matrix::from_vec(plane.data.len() / plane.channels, plane.channels, plane.data.clone()))
         };
-        let mut trace = vec![stacked("stem".to_owned(), &planes)];
+        let stems = pixels.chunks_exact(self.pixels()).map(|pixels| self.stem(pixels, &mut work)).collect();
+        let mut plane = stack(stems, &mut work);
+        let mut trace = vec![rows("stem".to_owned(), &plane)];
         for (i, stage) in self.stages.iter().enumerate() {
-            planes =
-                planes.into_iter().map(|plane| stage.iter().fold(plane, |plane, block| block.forward(plane))).collect();
-            trace.push(stacked(format!("layer{}", i + 1), &planes));
+            plane = stage.iter().fold(plane, |plane, block| block.forward(plane, &mut work));
+            trace.push(rows(format!("layer{}", i + 1), &plane));
         }
         trace
     }
 
-    fn stem(&self, pixels: &[f32]) -> Plane {
+    fn stem(&self, pixels: &[f32], work: &mut Work) -> Plane {
         let size = self.image_size;
-        let mut data = vec![0.0; pixels.len()];
+        let mut data = work.take(pixels.len());
         for (channel, plane) in pixels.chunks_exact(size * size).enumerate() {
             plane.iter().enumerate().for_each(|(i, &x)| data[3 * i + channel] = x);
         }
-        let plane = Plane { height: size, width: size, channels: 3, data };
-        self.stem.iter().fold(plane, |plane, conv| conv.forward(&plane, Activation::Relu)).average(2)
+        let mut plane = Plane { images: 1, height: size, width: size, channels: 3, data };
+        for conv in &self.stem {
+            let next = conv.forward(&plane, Activation::Relu, work);
+            work.give(std::mem::replace(&mut plane, next));
+        }
+        plane.average(2, work)
     }
 
-    /// Attention over all cells, asked by their mean.
+    /// Attention over all cells of an image, asked by their mean.
     fn pool(&self, plane: &Plane, raw: &mut [f32]) {
-        let (cells, width) = (plane.height * plane.width, plane.channels);
-        let mut x = vec![0.0; (cells + 1) * width];
-        x[width..].copy_from_slice(&plane.data);
-        let (mean, rest) = x.split_at_mut(width);
-        for cell in rest.chunks_exact(width) {
-            mean.iter_mut().zip(cell).for_each(|(m, x)| *m += x / cells as f32);
+        let (images, cells, width) = (plane.images, plane.height * plane.width, plane.channels);
+        let tokens = cells + 1;
+        let mut x = vec![0.0; images * tokens * width];
+        for (x, cells_of) in x.chunks_exact_mut(tokens * width).zip(plane.data.chunks_exact(cells * width)) {
+            let (mean, rest) = x.split_at_mut(width);
+            rest.copy_from_slice(cells_of);
+            for cell in rest.chunks_exact(width) {
+                mean.iter_mut().zip(cell).for_each(|(m, x)| *m += x / cells as f32);
+            }
+            x.iter_mut().zip(&self.positions).for_each(|(x, p)| *x += p);
         }
-        x.iter_mut().zip(&self.positions).for_each(|(x, p)| *x += p);
-        let mut qkv = vec![0.0; (cells + 1) * 3 * width];
-        self.qkv.forward(&x, cells + 1, Activation::Identity, &mut qkv);
-        let starts = [0, cells + 1];
+        let means: Vec<f32> = x.chunks_exact(tokens * width).flat_map(|x| x[..width].iter().copied()).collect();
+        let mut queries = vec![0.0; images * width];
+        self.query.forward(&means, images, Activation::Identity, &mut queries);
+        let mut keys_values = vec![0.0; images * tokens * 2 * width];
+        self.keys_values.forward(&x, images * tokens, Activation::Identity, &mut keys_values);
+        // Only the first row of an image asks, so only it has a query.
+        let mut qkv = vec![0.0; images * tokens * 3 * width];
+        for (row, (qkv, keys_values)) in
+            qkv.chunks_exact_mut(3 * width).zip(keys_values.chunks_exact(2 * width)).enumerate()
+        {
+            qkv[width..].copy_from_slice(keys_values);
+            if row % tokens == 0 {
+                qkv[..width].copy_from_slice(&queries[row / tokens * width..][..width]);
+            }
+        }
+        let starts: Vec<usize> = (0..=images).map(|i| i * tokens).collect();
         let shape =
             Shape { width, heads: self.heads, starts: &starts, causal: false, queries: Queries::First, prefix: None };
-        let mut pooled = vec![0.0; width];
+        let mut pooled = vec![0.0; images * width];
         attention::forward(&shape, &qkv, &mut pooled);
-        self.projection.forward(&pooled, 1, Activation::Identity, raw);
+        self.projection.forward(&pooled, images, Activation::Identity, raw);
     }
 }
 
-/// The pool's three projections in one.
-fn fused_qkv(reader: &Reader<'_>, width: usize) -> Result<Linear> {
-    let (mut weight, mut bias) = (Vec::with_capacity(3 * width * width), Vec::with_capacity(3 * width));
-    for part in ["q_proj", "k_proj", "v_proj"] {
+/// The pool's key and value projections in one.
+fn keys_values(reader: &Reader<'_>, width: usize) -> Result<Linear> {
+    let (mut weight, mut bias) = (Vec::with_capacity(2 * width * width), Vec::with_capacity(2 * width));
+    for part in ["k_proj", "v_proj"] {
         weight.extend(reader.tensor(&format!("visual.attnpool.{part}.weight"), &[width, width])?);
         bias.extend(reader.tensor(&format!("visual.attnpool.{part}.bias"), &[width])?);
     }
-    Ok(Linear::new(3 * width, width, &weight, Some(&bias)))
+    Ok(Linear::new(2 * width, width, &weight, Some(&bias)))
+}
+
+/// Planes of single images as one plane.
+fn stack(mut planes: Vec<Plane>, work: &mut Work) -> Plane {
+    if planes.len() == 1 {
+        return planes.swap_remove(0);
+    }
+    let (height, width, channels) = planes.first().map_or((0, 0, 1), |p| (p.height, p.width, p.channels));
+    let mut data = work.take(planes.iter().map(|p| p.data.len()).sum());
+    let images = planes.len();
+    let mut at = 0;
+    for plane in planes {
+        data[at..at + plane.data.len()].copy_from_slice(&plane.data);
+        at += plane.data.len();
+        work.give(plane);
+    }
+    Plane { images, height, width, channels, data }
 }
 
 impl Bottleneck {
@@ -179,14 +274,22 @@ impl Bottleneck {
         })
     }
 
-    fn forward(&self, x: Plane) -> Plane {
+    fn forward(&self, x: Plane, work: &mut Work) -> Plane {
         let [first, second, third] = &self.convs;
-        let inner = second.forward(&first.forward(&x, Activation::Relu), Activation::Relu).average(self.pool);
+        let narrow = first.forward(&x, Activation::Relu, work);
+        let inner = second.forward(&narrow, Activation::Relu, work).average(self.pool, work);
+        work.give(narrow);
         let mut y = match &self.shortcut {
-            Some(conv) => conv.forward(&x.average(self.pool), Activation::Identity),
+            Some(conv) => {
+                let pooled = x.average(self.pool, work);
+                let y = conv.forward(&pooled, Activation::Identity, work);
+                work.give(pooled);
+                y
+            }
             None => x,
         };
-        third.linear.forward_add(&inner.data, inner.height * inner.width, &mut y.data);
+        third.linear.forward_add(&inner.data, inner.pixels(), &mut y.data);
+        work.give(inner);
         activate(Activation::Relu, &mut y.data);
         y
     }
@@ -223,33 +326,40 @@ impl Conv {
         Ok(Self { kernel, stride, channels: inputs, linear })
     }
 
-    fn forward(&self, x: &Plane, activation: Activation) -> Plane {
+    fn forward(&self, x: &Plane, activation: Activation, work: &mut Work) -> Plane {
         let (height, width) = (x.height.div_ceil(self.stride), x.width.div_ceil(self.stride));
-        let (pixels, channels) = (height * width, self.linear.outputs());
-        let mut data = vec![0.0; pixels * channels];
+        let (pixels, channels) = (x.images * height * width, self.linear.outputs());
+        let mut data = work.take(pixels * channels);
+        let strip = |cells: &mut Vec<f32>, (strip, out): (usize, &mut [f32])| {
+            let rows = out.len() / channels;
+            self.gather(x, (height, width), strip * STRIP, rows, cells);
+            self.linear.forward(cells, rows, activation, out);
+        };
         if self.kernel == 1 {
             self.linear.forward(&x.data, pixels, activation, &mut data);
+        } else if work.spread {
+            data.par_chunks_mut(STRIP * channels).enumerate().for_each_init(Vec::new, strip);
         } else {
-            data.par_chunks_mut(STRIP * channels).enumerate().for_each_init(Vec::new, |cells, (strip, out)| {
-                let rows = out.len() / channels;
-                self.gather(x, width, strip * STRIP, rows, cells);
-                self.linear.forward(cells, rows, activation, out);
-            });
+            let mut cells = work.take(STRIP.min(pixels) * 9 * self.channels);
+            data.chunks_mut(STRIP * channels).enumerate().for_each(|part| strip(&mut cells, part));
+            work.free.push(cells);
         }
-        Plane { height, width, channels, data }
+        Plane { images: x.images, height, width, channels, data }
     }
 
     /// The 3x3 neighbourhoods of output pixels `first..first + count`, zero outside the picture.
-    fn gather(&self, x: &Plane, width: usize, first: usize, count: usize, cells: &mut Vec<f32>) {
+    fn gather(&self, x: &Plane, (height, width): (usize, usize), first: usize, count: usize, cells: &mut Vec<f32>) {
         let channels = self.channels;
-        cells.clear();
         cells.resize(count * 9 * channels, 0.0);
         for (pixel, out) in (first..first + count).zip(cells.chunks_exact_mut(9 * channels)) {
-            let (top, left) = (pixel / width * self.stride, pixel % width * self.stride);
+            let (line, left) = (pixel / width, pixel % width * self.stride);
+            let (image, top) = (line / height, line % height * self.stride);
             for (cell, out) in out.chunks_exact_mut(channels).enumerate() {
                 let (y, x_at) = ((top + cell / 3).wrapping_sub(1), (left + cell % 3).wrapping_sub(1));
                 if y < x.height && x_at < x.width {
-                    out.copy_from_slice(&x.data[(y * x.width + x_at) * channels..][..channels]);
+                    out.copy_from_slice(&x.data[((image * x.height + y) * x.width + x_at) * channels..][..channels]);
+                } else {
+                    out.fill(0.0);
                 }
             }
         }
@@ -257,19 +367,35 @@ impl Conv {
 }
 
 impl Plane {
-    /// Means of `size` by `size` cells.
-    fn average(&self, size: usize) -> Self {
+    /// Pixels of all images.
+    fn pixels(&self) -> usize {
+        self.images * self.height * self.width
+    }
+
+    /// Means of `size` by `size` cells. The plane itself, or its buffer, goes back to `work`.
+    fn average(self, size: usize, work: &mut Work) -> Self {
+        if size == 1 {
+            return self;
+        }
+        let means = self.averaged(size, work);
+        work.give(self);
+        means
+    }
+
+    fn averaged(&self, size: usize, work: &mut Work) -> Self {
         let (height, width, channels) = (self.height / size, self.width / size, self.channels);
-        let mut data = vec![0.0; height * width * channels];
+        let mut data = work.take(self.images * height * width * channels);
         let share = 1.0 / (size * size) as f32;
         for (pixel, out) in data.chunks_exact_mut(channels).enumerate() {
-            let (top, left) = (pixel / width * size, pixel % width * size);
+            let (line, left) = (pixel / width, pixel % width * size);
+            let top = line / height * self.height + line % height * size;
+            out.fill(0.0);
             for cell in 0..size * size {
                 let at = ((top + cell / size) * self.width + left + cell % size) * channels;
                 out.iter_mut().zip(&self.data[at..at + channels]).for_each(|(o, x)| *o += x);
             }
             out.iter_mut().for_each(|o| *o *= share);
         }
-        Self { height, width, channels, data }
+        Self { images: self.images, height, width, channels, data }
     }
 }
