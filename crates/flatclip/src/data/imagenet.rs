@@ -14,11 +14,7 @@ use std::path::{Path, PathBuf};
 pub(super) fn open(known: &'static Known, found: &Found, split: Split) -> Result<Dataset> {
     let mut notes = vec![Note::info(found.describe())];
     let images = image_folder(known, found, split, &mut notes)?;
-    let indices: Vec<usize> = match known.kind {
-        Kind::Wnids(Subset::A) => WNIDS_A.iter().filter_map(|wnid| label_of(wnid)).collect(),
-        Kind::Wnids(Subset::R) => WNIDS_R.iter().filter_map(|wnid| label_of(wnid)).collect(),
-        _ => (0..WNIDS.len()).collect(),
-    };
+    let indices = indices(known);
     let classes = class_names(found, &images, &indices, &mut notes)?;
     let samples = read_folders(known, &images, &indices, &mut notes)?;
     Ok(Dataset {
@@ -30,6 +26,20 @@ pub(super) fn open(known: &'static Known, found: &Found, split: Split) -> Result
         samples,
         notes,
     })
+}
+
+fn indices(known: &Known) -> Vec<usize> {
+    match known.kind {
+        Kind::Wnids(Subset::A) => WNIDS_A.iter().filter_map(|wnid| label_of(wnid)).collect(),
+        Kind::Wnids(Subset::R) => WNIDS_R.iter().filter_map(|wnid| label_of(wnid)).collect(),
+        _ => (0..WNIDS.len()).collect(),
+    }
+}
+
+/// For ImageNet-A and -R: which of the 1000 ImageNet classes each of their 200 labels is. `None` for other data sets.
+pub fn imagenet_labels(dataset: &str) -> Option<Vec<usize>> {
+    let known = Known::find(dataset)?;
+    matches!(known.kind, Kind::Wnids(Subset::A | Subset::R)).then(|| indices(known))
 }
 
 /// `n` and eight digits.

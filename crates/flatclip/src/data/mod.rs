@@ -32,6 +32,7 @@ pub use check::{CheckRow, State, check};
 pub use csv::open_csv;
 pub use dataset::{Dataset, Family, Note, Sample, Source, Split};
 pub use folder::open_folder;
+pub use imagenet::imagenet_labels;
 pub use known::{KNOWN, Known, Layout};
 pub use names::{fill, read_templates, readable};
 pub use open::{Compat, OpenOptions, open, open_known};

@@ -7,6 +7,8 @@
 pub mod cache;
 mod clip_encoder;
 mod encoder;
+mod fingerprint;
+mod grid;
 mod log;
 mod merge;
 pub mod metrics;
@@ -22,6 +24,8 @@ mod timing;
 
 pub use clip_encoder::{ClipEncoder, PIXEL_VERSION};
 pub use encoder::Encoder;
+pub use fingerprint::{matrix_hash, stream_hash};
+pub use grid::{GridAxis, SWEEP_PRESETS, cells, preset};
 pub use log::{PredictionLog, read_log};
 pub use merge::merge;
 pub use plan::{Plan, Shard};

@@ -1,0 +1,98 @@
+//! `flatclip cache`: what is kept between runs, and how to be rid of it.
+
+use crate::inputs::cache::CacheArgs;
+use crate::output::{Exit, Output};
+use anyhow::{Result, ensure};
+use flatclip::eval::cache::{self, TextCache};
+use serde_json::json;
+
+/// Options of `flatclip cache`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// What is kept: data set, views, weights, size
+    Ls {
+        #[command(flatten)]
+        cache: CacheArgs,
+    },
+    /// Remove entries by (the beginning of) their id, or everything
+    Rm {
+        #[command(flatten)]
+        cache: CacheArgs,
+        /// Ids as `cache ls` prints them
+        ids: Vec<String>,
+        /// Remove everything
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+    match args.verb {
+        Verb::Ls { cache } => ls(&cache, out),
+        Verb::Rm { cache, ids, all } => rm(&cache, &ids, all, out),
+    }
+}
+
+fn ls(args: &CacheArgs, out: &Output) -> Result<Exit> {
+    let folder = args.folder();
+    let entries = cache::list(&folder)?;
+    let text = TextCache::new(&folder).bytes();
+    let total = text + entries.iter().map(|entry| entry.bytes).sum::<u64>();
+    if out.is_json() {
+        out.json(&json!({ "schema_version": 1, "folder": folder, "entries": entries, "text_bytes": text, "bytes": total }))?;
+        return Ok(Exit::Done);
+    }
+    let mut table = out.table(&["id", "data set", "views", "seed", "precision", "weights", "samples", "size"]);
+    for entry in &entries {
+        let key = &entry.key;
+        table.add_row([
+            entry.id.clone(),
+            format!("{} ({})", key.dataset, key.split),
+            key.views.clone(),
+            key.seed.to_string(),
+            key.precision.clone(),
+            key.weights.chars().take(12).collect(),
+            entry.samples.to_string(),
+            size(entry.bytes),
+        ]);
+    }
+    out.line(table)?;
+    out.line(format_args!("{} in {} (of this {} text banks)", size(total), folder.display(), size(text)))?;
+    Ok(Exit::Done)
+}
+
+fn rm(args: &CacheArgs, ids: &[String], all: bool, out: &Output) -> Result<Exit> {
+    ensure!(all || !ids.is_empty(), "what? give ids from `flatclip cache ls`, or --all");
+    ensure!(!all || ids.is_empty(), "--all removes everything: give no ids with it");
+    let folder = args.folder();
+    let mut freed = 0;
+    if all {
+        freed = cache::remove_all(&folder)?;
+    }
+    for id in ids {
+        freed += cache::remove(&folder, id)?;
+    }
+    if out.is_json() {
+        out.json(&json!({ "schema_version": 1, "freed_bytes": freed }))?;
+    } else {
+        out.line(format_args!("{} freed", size(freed)))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Bytes for people.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1000.0 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
+}

@@ -1,0 +1,145 @@
+//! `flatclip report`: tables and a page of finished runs; `flatclip report merge`: shards to one run.
+
+use crate::output::{Exit, Output};
+use anyhow::{Result, ensure};
+use flatclip::report::{
+    Page, Run, Section, TOLERANCE, Table, against_paper, benchmark_table, find_runs, metrics_table, paired_table,
+    reliability, score_quantiles, top1_bars,
+};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Options of `flatclip report`.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    /// Run directories, or folders that hold some
+    #[arg(value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Put published numbers beside ours: `paper`
+    #[arg(long, value_parser = ["paper"], value_name = "paper")]
+    against: Option<String>,
+    /// How many points ours may differ before it is flagged
+    #[arg(long, default_value_t = TOLERANCE, value_name = "POINTS")]
+    tolerance: f64,
+    /// How to print tables: text, markdown, latex or csv
+    #[arg(long, default_value = "text", value_parser = ["text", "markdown", "latex", "csv"])]
+    format: String,
+    /// Write one self-contained page with tables, figures and provenance
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
+    /// Compare runs on the same samples (McNemar, paired bootstrap), each with the first of its data set
+    #[arg(long)]
+    paired: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// Put the shards of a run together: the same bytes that one run would have written
+    Merge {
+        /// The shards' run directories
+        #[arg(required = true, value_name = "RUN")]
+        parts: Vec<PathBuf>,
+        /// The new run directory
+        #[arg(long, value_name = "RUN")]
+        out: PathBuf,
+    },
+}
+
+pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+    if let Some(Verb::Merge { parts, out: target }) = &args.verb {
+        let summary = flatclip::eval::merge(parts, target)?;
+        if out.is_json() {
+            out.json(&json!({ "schema_version": 1, "out": target, "summary": summary }))?;
+        } else {
+            out.line(format_args!("{} samples, top-1 {:.2} %, in {}", summary.samples, 100.0 * summary.metrics.top1, target.display()))?;
+        }
+        return Ok(if summary.failed == 0 { Exit::Done } else { Exit::Counted });
+    }
+    ensure!(!args.runs.is_empty(), "which runs? give run directories or a folder that holds some");
+    let (runs, unfinished) = read(&args.runs, out)?;
+    ensure!(!runs.is_empty(), "no finished run among the given ones");
+    let tables = tables(&args, &runs)?;
+    if out.is_json() {
+        out.json(&json!({ "schema_version": 1, "runs": runs, "tables": tables }))?;
+    } else {
+        for table in &tables {
+            out.line(match args.format.as_str() {
+                "markdown" => table.to_markdown(),
+                "latex" => table.to_latex(),
+                "csv" => table.to_csv(),
+                _ => table.to_text(),
+            })?;
+        }
+    }
+    if let Some(path) = &args.html {
+        flatclip::files::write_atomic(path, page(&runs, tables).to_html().as_bytes())?;
+        out.note(format_args!("page: {}", path.display()));
+    }
+    let failed = runs.iter().any(|run| run.summary.failed > 0);
+    Ok(if unfinished == 0 && !failed { Exit::Done } else { Exit::Counted })
+}
+
+fn read(paths: &[PathBuf], out: &Output) -> Result<(Vec<Run>, usize)> {
+    let (mut runs, mut unfinished) = (Vec::new(), 0);
+    for path in find_runs(paths)? {
+        match Run::read(&path) {
+            Ok(run) => runs.push(run),
+            Err(error) => {
+                unfinished += 1;
+                out.warn(error);
+            }
+        }
+    }
+    Ok((runs, unfinished))
+}
+
+fn tables(args: &Args, runs: &[Run]) -> Result<Vec<Table>> {
+    let mut tables = vec![metrics_table(runs)];
+    if runs.len() > 1 {
+        tables.push(benchmark_table(runs, "Methods by data sets"));
+    }
+    if args.against.is_some() {
+        tables.push(against_paper(runs, args.tolerance));
+    }
+    if args.paired {
+        tables.push(paired_table(runs)?);
+    }
+    Ok(tables)
+}
+
+/// The page of a report.
+pub(crate) fn page(runs: &[Run], tables: Vec<Table>) -> Page {
+    let mut sections = vec![Section { title: "Results".into(), tables, ..Section::default() }];
+    if runs.len() > 1 {
+        sections[0].figures.push(top1_bars(runs));
+    }
+    sections.push(Section {
+        title: "Calibration".into(),
+        text: "Accuracy against confidence; a calibrated run lies on the diagonal.".into(),
+        figures: runs.iter().map(reliability).collect(),
+        ..Section::default()
+    });
+    let scores: Vec<_> = runs.iter().filter_map(score_quantiles).collect();
+    if !scores.is_empty() {
+        sections.push(Section {
+            title: "Accuracy by score".into(),
+            text: "Does a lower score of the kept views mean a more reliable answer? Samples in five groups of equal size.".into(),
+            figures: scores,
+            ..Section::default()
+        });
+    }
+    let failures: Vec<String> = runs
+        .iter()
+        .flat_map(|run| run.summary.failures.iter().map(|(id, why)| format!("{}: {id}: {why}", run.provenance.dataset)))
+        .collect();
+    if !failures.is_empty() {
+        let mut table = Table::new("Samples that could not be answered", ["sample"]);
+        failures.into_iter().for_each(|line| table.push(vec![flatclip::report::Cell::text(line)]));
+        sections.push(Section { title: "Bad samples".into(), tables: vec![table], ..Section::default() });
+    }
+    sections.push(Page::provenance(runs));
+    Page { title: "flatclip report".into(), sections, ..Page::default() }
+}

@@ -1,0 +1,77 @@
+//! `--data`, `--data-root` and what belongs to them.
+
+use crate::output::Output;
+use anyhow::{Result, bail};
+use flatclip::data::{self, Compat, Dataset, Known, OpenOptions, Split};
+use std::path::PathBuf;
+
+/// Where data sets lie, and which part of them.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct RootArgs {
+    /// Folder with the known data sets, in CoOp's or in TPT's layout
+    #[arg(long, env = "FLATCLIP_DATA", value_name = "DIR")]
+    pub(crate) data_root: Option<PathBuf>,
+    /// Your own folder for a known data set (repeatable)
+    #[arg(long = "path", value_name = "NAME=DIR")]
+    paths: Vec<String>,
+    /// Folder with split_zhou_*.json files, looked at first
+    #[arg(long, value_name = "DIR")]
+    split_files: Option<PathBuf>,
+    /// Which part: train, val or test
+    #[arg(long, default_value = "test")]
+    pub(crate) split: Split,
+    /// Reproduce an oddity of published code: tpt-food101
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub(crate) compat: Vec<String>,
+}
+
+impl RootArgs {
+    pub(crate) fn options(&self) -> Result<OpenOptions> {
+        let mut options = OpenOptions {
+            root: self.data_root.clone(),
+            split_files: self.split_files.clone(),
+            split: self.split,
+            compat: Compat::parse(&self.compat)?,
+            ..OpenOptions::default()
+        };
+        for text in &self.paths {
+            let Some((name, dir)) = text.split_once('=') else {
+                bail!("--path: expected NAME=DIR, found {text:?}");
+            };
+            if Known::find(name).is_none() {
+                bail!("--path: {name:?} is not a known data set; `flatclip data ls` lists them");
+            }
+            options.paths.insert(name.to_owned(), PathBuf::from(dir));
+        }
+        Ok(options)
+    }
+}
+
+/// Which data sets.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct DataArgs {
+    /// folder:DIR, zhou:DIR, csv:FILE, wds:SHARDS, pocket:DOMAIN, or known names; several separated by commas
+    #[arg(long, required = true, value_delimiter = ',', value_name = "DATA")]
+    pub(crate) data: Vec<String>,
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+    /// Class names to use instead, one per line in label order
+    #[arg(long, value_name = "FILE")]
+    class_names: Option<PathBuf>,
+}
+
+impl DataArgs {
+    /// Opens one of the data sets and says what was found.
+    pub(crate) fn open(&self, spec: &str, out: &Output) -> Result<Dataset> {
+        let options = OpenOptions { classes: self.class_names.clone(), ..self.root.options()? };
+        let dataset = data::open(spec, &options)?;
+        for note in &dataset.notes {
+            if note.warning {
+                out.warn(format_args!("{}: {}", dataset.name, note.text));
+            } else {
+                out.note(format_args!("{}: {}", dataset.name, note.text));
+            }
+        }
+        Ok(dataset)
+    }
+}

@@ -1,0 +1,216 @@
+//! A loaded model with a prompt, and the runs that `eval` and `sweep` make with them.
+
+use crate::inputs::model::Model;
+use crate::output::Output;
+use anyhow::{Context as _, Result, ensure};
+use flatclip::data::{Dataset, imagenet_labels};
+use flatclip::eval::cache::{FeatureCache, TextCache};
+use flatclip::eval::{
+    ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, RunConfig, RunDir, Shard, Summary, Timing, ViewConfig,
+    matrix_hash, stream_hash,
+};
+use flatclip::image::DecodeOptions;
+use flatclip::image::views::{ViewOptions, ViewPolicy};
+use flatclip::methods::{self, AdapterSpec, Task};
+use flatclip::prompt::{Prompt, PromptKind};
+use std::path::{Path, PathBuf};
+
+/// What all runs of a call share.
+pub(crate) struct Session<'a> {
+    pub(crate) model: &'a Model,
+    /// As given, for the record.
+    pub(crate) model_name: &'a str,
+    pub(crate) precision: &'a str,
+    pub(crate) prompt: &'a Prompt,
+    /// As given, for the record.
+    pub(crate) prompt_name: String,
+    /// Where features are kept; `None` keeps nothing.
+    pub(crate) cache: Option<&'a Path>,
+    pub(crate) compat: &'a [String],
+    pub(crate) generated: Option<PathBuf>,
+    pub(crate) out: &'a Output,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(crate) struct RunAsk {
+    /// As given, for the record.
+    pub(crate) data: String,
+    pub(crate) method: &'static AdapterSpec,
+    /// Options of the method that differ from its defaults.
+    pub(crate) options: toml::Table,
+    pub(crate) views: usize,
+    pub(crate) policy: ViewPolicy,
+    pub(crate) seed: u64,
+    pub(crate) order_seed: Option<u64>,
+    pub(crate) limit: Option<usize>,
+    pub(crate) shard: Option<Shard>,
+    pub(crate) max_errors: usize,
+    pub(crate) resume: bool,
+    pub(crate) dir: PathBuf,
+}
+
+impl Session<'_> {
+    /// Makes one run in its directory and says how it went.
+    pub(crate) fn run(&self, dataset: &Dataset, ask: &RunAsk) -> Result<(Summary, Timing)> {
+        let fitted = fit_features(self.prompt, dataset)?;
+        let prompt = fitted.as_ref().unwrap_or(self.prompt);
+        let clip = &self.model.clip;
+        let store = self.cache.map(TextCache::new);
+        let mut task = Task::from_prompt(prompt, clip, &self.model.tokenizer, &dataset.classes, ask.seed)?;
+        if let Some(store) = &store {
+            task = task.with_store(store);
+        }
+        let mut adapter = (ask.method.build)(&ask.options)?;
+        adapter.prepare(&task)?;
+        let encoder = ClipEncoder {
+            clip,
+            views: ViewOptions { policy: ask.policy, count: ask.views, size: clip.image_size(), ..ViewOptions::default() },
+            decode: DecodeOptions::default(),
+            seed: ask.seed,
+            generated: self.generated.clone().filter(|_| ask.method.needs.generated),
+        };
+        let arithmetic = format!("{} {}", self.precision, isa());
+        let cache = self.cache.map(|root| FeatureCache::open(root, &encoder.feature_key(dataset, &arithmetic))).transpose()?;
+        let plan = Plan::new(dataset.samples.len(), ask.limit, ask.order_seed);
+        let config = self.config(dataset, ask);
+        let provenance = self.provenance(dataset, prompt, &task, &plan);
+        let (dir, mut log, mut records) = RunDir::start(&ask.dir, &config, &provenance, ask.resume)?;
+        if !records.is_empty() {
+            self.out.note(format_args!("{}: going on after {} samples", ask.dir.display(), records.len()));
+        }
+        let evaluation = Evaluation {
+            dataset,
+            task: &task,
+            kind: ask.method.kind,
+            wants_pixels: ask.method.needs.pixels,
+            encoder: &encoder,
+            cache: cache.as_ref(),
+            plan: &plan,
+            shard: ask.shard,
+            max_errors: ask.max_errors,
+        };
+        let bar = self.out.progress(0, &format!("{} {}", dataset.name, ask.method.name));
+        let timing = evaluation.run(adapter.as_mut(), &mut log, &mut records, &mut |state| {
+            bar.set_length(state.total as u64);
+            bar.set_position(state.done as u64);
+            let bad = if state.failed > 0 { format!(", {} bad", state.failed) } else { String::new() };
+            bar.set_message(format!("top-1 {:.2} %{bad}", 100.0 * state.accuracy()));
+        });
+        bar.finish_and_clear();
+        let timing = timing.with_context(|| format!("{} on {}", ask.method.name, dataset.name))?;
+        let summary = Summary::new(&dataset.name, ask.method.name, dataset.classes.len(), &records);
+        dir.finish(&summary, &timing)?;
+        Ok((summary, timing))
+    }
+
+    fn config(&self, dataset: &Dataset, ask: &RunAsk) -> RunConfig {
+        let mut options = (ask.method.defaults)();
+        options.extend(ask.options.clone());
+        RunConfig {
+            method: ask.method.name.to_owned(),
+            model: self.model_name.to_owned(),
+            precision: self.precision.to_owned(),
+            data: ask.data.clone(),
+            split: dataset.split.name().to_owned(),
+            prompt: self.prompt_name.clone(),
+            seed: ask.seed,
+            order_seed: ask.order_seed,
+            limit: ask.limit,
+            shard: ask.shard,
+            compat: self.compat.to_vec(),
+            views: ViewConfig { augmentation: ask.policy.name().to_owned(), count: ask.views },
+            options,
+        }
+    }
+
+    fn provenance(&self, dataset: &Dataset, prompt: &Prompt, task: &Task<'_>, plan: &Plan) -> Provenance {
+        let clip = &self.model.clip;
+        Provenance {
+            flatclip: env!("CARGO_PKG_VERSION").to_owned(),
+            backbone: clip.config().released_name().map_or_else(|| clip.config().describe(), str::to_owned),
+            weights: clip.hash().to_owned(),
+            prompt: prompt_label(prompt),
+            text_features: matrix_hash(&task.text_features),
+            class_names: dataset.classes_hash(),
+            classes: dataset.classes.len(),
+            dataset: dataset.name.clone(),
+            samples: plan.order.len(),
+            stream: stream_hash(dataset, plan),
+            isa: isa().to_owned(),
+            pixels: PIXEL_VERSION.to_owned(),
+            notes: dataset.notes.clone(),
+        }
+    }
+
+    /// Whether this session has what a method needs; the reason if not.
+    pub(crate) fn refuses(&self, spec: &AdapterSpec) -> Option<&'static str> {
+        let config = self.model.clip.config();
+        let is_vit = matches!(config.image, flatclip::model::ImageConfig::Vit { .. });
+        let single = match &self.prompt.kind {
+            PromptKind::Templates(templates) => templates.len() == 1,
+            PromptKind::Learned { .. } => true,
+            _ => false,
+        };
+        if spec.needs.vit && !is_vit {
+            Some("needs a vision transformer")
+        } else if spec.needs.text_tower && (config.text.is_none() || !single) {
+            Some("needs a text tower and a prompt with one context")
+        } else if spec.needs.generated && self.generated.is_none() {
+            Some("needs generated pictures (--generated)")
+        } else {
+            None
+        }
+    }
+}
+
+fn isa() -> &'static str {
+    flatclip_tensor::isa::current().name()
+}
+
+/// How tables call a prompt.
+fn prompt_label(prompt: &Prompt) -> String {
+    match &prompt.kind {
+        PromptKind::Templates(templates) if templates.len() == 1 => "template".to_owned(),
+        PromptKind::Templates(templates) => format!("templates-{}", templates.len()),
+        PromptKind::Learned { .. } if !prompt.provenance.method.is_empty() => prompt.provenance.method.clone(),
+        _ => prompt.kind_name().to_owned(),
+    }
+}
+
+/// Embeddings of the 1000 ImageNet classes serve ImageNet-A and -R by their 200 rows.
+fn fit_features(prompt: &Prompt, dataset: &Dataset) -> Result<Option<Prompt>> {
+    let (PromptKind::Features(rows), Some(labels)) = (&prompt.kind, imagenet_labels(&dataset.name)) else {
+        return Ok(None);
+    };
+    if rows.rows() != 1000 {
+        return Ok(None);
+    }
+    let mut fitted = Prompt::features(rows.select_rows(&labels))?;
+    fitted.path.clone_from(&prompt.path);
+    Ok(Some(fitted))
+}
+
+/// The methods of `--method`: names, or `all` that the session can serve.
+pub(crate) fn methods_of(names: &[String], session: &Session<'_>) -> Result<Vec<&'static AdapterSpec>> {
+    let mut specs: Vec<&'static AdapterSpec> = Vec::new();
+    for name in names {
+        if name == "all" {
+            for spec in methods::ADAPTERS.iter().copied() {
+                match session.refuses(spec) {
+                    None => specs.push(spec),
+                    Some(reason) => session.out.note(format_args!("{}: left out, {reason}", spec.name)),
+                }
+            }
+        } else {
+            specs.push(methods::adapter(name)?);
+        }
+    }
+    ensure!(!specs.is_empty(), "--method: no method is left");
+    Ok(specs)
+}
+
+/// A directory name for a data set or a value.
+pub(crate) fn file_name(text: &str) -> String {
+    text.chars().map(|c| if c.is_alphanumeric() || "._-=".contains(c) { c } else { '-' }).collect()
+}
