@@ -4,6 +4,7 @@ mod commands;
 mod inputs;
 mod output;
 mod places;
+mod session;
 
 use clap::Parser;
 use output::{Exit, Output};

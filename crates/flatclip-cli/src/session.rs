@@ -65,13 +65,19 @@ impl Session<'_> {
         adapter.prepare(&task)?;
         let encoder = ClipEncoder {
             clip,
-            views: ViewOptions { policy: ask.policy, count: ask.views, size: clip.image_size(), ..ViewOptions::default() },
+            views: ViewOptions {
+                policy: ask.policy,
+                count: ask.views,
+                size: clip.image_size(),
+                ..ViewOptions::default()
+            },
             decode: DecodeOptions::default(),
             seed: ask.seed,
             generated: self.generated.clone().filter(|_| ask.method.needs.generated),
         };
         let arithmetic = format!("{} {}", self.precision, isa());
-        let cache = self.cache.map(|root| FeatureCache::open(root, &encoder.feature_key(dataset, &arithmetic))).transpose()?;
+        let cache =
+            self.cache.map(|root| FeatureCache::open(root, &encoder.feature_key(dataset, &arithmetic))).transpose()?;
         let plan = Plan::new(dataset.samples.len(), ask.limit, ask.order_seed);
         let config = self.config(dataset, ask);
         let provenance = self.provenance(dataset, prompt, &task, &plan);

@@ -45,7 +45,9 @@ fn ls(args: &CacheArgs, out: &Output) -> Result<Exit> {
     let text = TextCache::new(&folder).bytes();
     let total = text + entries.iter().map(|entry| entry.bytes).sum::<u64>();
     if out.is_json() {
-        out.json(&json!({ "schema_version": 1, "folder": folder, "entries": entries, "text_bytes": text, "bytes": total }))?;
+        out.json(
+            &json!({ "schema_version": 1, "folder": folder, "entries": entries, "text_bytes": text, "bytes": total }),
+        )?;
         return Ok(Exit::Done);
     }
     let mut table = out.table(&["id", "data set", "views", "seed", "precision", "weights", "samples", "size"]);

@@ -58,7 +58,8 @@ fn check(names: &[String], root: &RootArgs, out: &Output) -> Result<Exit> {
         print_check(&rows, out)?;
     }
     let asked = !only.is_empty();
-    let bad = |row: &&CheckRow| matches!(row.state, State::Warnings | State::Broken) || (asked && row.state == State::Absent);
+    let bad =
+        |row: &&CheckRow| matches!(row.state, State::Warnings | State::Broken) || (asked && row.state == State::Absent);
     Ok(if rows.iter().filter(bad).count() == 0 { Exit::Done } else { Exit::Counted })
 }
 
@@ -71,7 +72,13 @@ fn print_check(rows: &[CheckRow], out: &Output) -> Result<()> {
             (found, expected) if found == expected => found.to_string(),
             (found, expected) => format!("{found} of {expected}"),
         };
-        table.add_row([row.name.to_owned(), state(row.state).to_owned(), pair(row.classes), pair(row.samples), row.classes_hash.clone()]);
+        table.add_row([
+            row.name.to_owned(),
+            state(row.state).to_owned(),
+            pair(row.classes),
+            pair(row.samples),
+            row.classes_hash.clone(),
+        ]);
     }
     out.line(table)?;
     for row in rows.iter().filter(|row| row.state != State::Absent) {

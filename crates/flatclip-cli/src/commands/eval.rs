@@ -96,7 +96,13 @@ impl SetupArgs {
     }
 
     /// Augmentation and number of views of one method on one data set.
-    pub(crate) fn views_for(&self, spec: &AdapterSpec, family: Family, name: &str, most: usize) -> Result<(ViewPolicy, usize)> {
+    pub(crate) fn views_for(
+        &self,
+        spec: &AdapterSpec,
+        family: Family,
+        name: &str,
+        most: usize,
+    ) -> Result<(ViewPolicy, usize)> {
         if self.view_policy != "published" {
             let policy: ViewPolicy = self.view_policy.parse()?;
             let default = if policy == ViewPolicy::Identity { 1 } else { most };
@@ -245,16 +251,24 @@ fn say(summary: &Summary, timing: &Timing, dir: &Path, out: &Output) {
         out.warn(format_args!("{id}: {reason}"));
     }
     if summary.failed > 5 {
-        out.warn(format_args!("and {} more bad samples, all in {}", summary.failed - 5, dir.join("summary.json").display()));
+        out.warn(format_args!(
+            "and {} more bad samples, all in {}",
+            summary.failed - 5,
+            dir.join("summary.json").display()
+        ));
     }
 }
 
 fn print(done: &[Done], out: &Output) -> Result<()> {
     if out.is_json() {
-        let runs: Vec<_> = done.iter().map(|d| json!({ "dir": d.dir, "views": d.views, "summary": d.summary, "timing": d.timing })).collect();
+        let runs: Vec<_> = done
+            .iter()
+            .map(|d| json!({ "dir": d.dir, "views": d.views, "summary": d.summary, "timing": d.timing }))
+            .collect();
         return out.json(&json!({ "schema_version": 1, "runs": runs }));
     }
-    let mut table = out.table(&["data", "method", "views", "samples", "top-1", "95 %", "top-5", "ECE", "encode s", "adapt s", "run"]);
+    let mut table = out
+        .table(&["data", "method", "views", "samples", "top-1", "95 %", "top-5", "ECE", "encode s", "adapt s", "run"]);
     for run in done {
         let m = &run.summary.metrics;
         let interval = m.top1_interval.map_or("-".into(), |i| format!("{:.1}–{:.1}", 100.0 * i.low, 100.0 * i.high));

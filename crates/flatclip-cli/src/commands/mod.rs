@@ -1,13 +1,18 @@
 //! One file per verb.
 
+mod cache;
 mod convert;
+mod data;
 mod embed;
+mod eval;
 mod explain;
 mod landscape;
 mod models;
 mod pocket;
 mod predict;
+mod report;
 mod settings;
+mod sweep;
 mod version;
 
 use crate::output::{Exit, Output};
@@ -16,10 +21,16 @@ use clap::Subcommand;
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// What is kept between runs: list and remove
+    Cache(cache::Args),
     /// Write a checkpoint in canonical form: one safetensors file with OpenAI's tensor names
     Convert(convert::Args),
+    /// What data sets are on disk, whether they are whole, what to do about the rest
+    Data(data::Args),
     /// Features of pictures or texts
     Embed(embed::Args),
+    /// Measure adapters on data sets; every run is a directory that can be resumed, sharded and reported
+    Eval(eval::Args),
     /// Loss surfaces around a prompt: of a few-shot set, or of single views of a picture
     Landscape(landscape::Args),
     /// Which models are known, which are on disk; or what a checkpoint is
@@ -28,6 +39,10 @@ pub(crate) enum Command {
     Pocket(pocket::Args),
     /// Which class is in each picture
     Predict(predict::Args),
+    /// Tables and a page of finished runs, published numbers beside ours; merge shards
+    Report(report::Args),
+    /// A grid of settings from kept features, with a table and figures
+    Sweep(sweep::Args),
     /// What this binary is and which instructions it would use here
     Version(version::Args),
 }
@@ -35,12 +50,17 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(self, out: &Output) -> anyhow::Result<Exit> {
         match self {
+            Self::Cache(args) => cache::run(args, out),
             Self::Convert(args) => convert::run(args, out),
+            Self::Data(args) => data::run(args, out),
             Self::Embed(args) => embed::run(args, out),
+            Self::Eval(args) => eval::run(args, out),
             Self::Landscape(args) => landscape::run(args, out),
             Self::Models(args) => models::run(args, out),
             Self::Pocket(args) => pocket::run(args, out),
             Self::Predict(args) => predict::run(args, out),
+            Self::Report(args) => report::run(args, out),
+            Self::Sweep(args) => sweep::run(args, out),
             Self::Version(args) => version::run(args, out),
         }
     }

@@ -54,7 +54,12 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         if out.is_json() {
             out.json(&json!({ "schema_version": 1, "out": target, "summary": summary }))?;
         } else {
-            out.line(format_args!("{} samples, top-1 {:.2} %, in {}", summary.samples, 100.0 * summary.metrics.top1, target.display()))?;
+            out.line(format_args!(
+                "{} samples, top-1 {:.2} %, in {}",
+                summary.samples,
+                100.0 * summary.metrics.top1,
+                target.display()
+            ))?;
         }
         return Ok(if summary.failed == 0 { Exit::Done } else { Exit::Counted });
     }

@@ -56,7 +56,11 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let (mut failed, mut documents) = (0, Vec::new());
     for spec in &args.setup.data.data {
         let dataset = args.setup.data.open(spec, out)?;
-        let folder = if args.setup.data.data.len() > 1 { args.out.join(crate::session::file_name(&dataset.name)) } else { args.out.clone() };
+        let folder = if args.setup.data.data.len() > 1 {
+            args.out.join(crate::session::file_name(&dataset.name))
+        } else {
+            args.out.clone()
+        };
         let start = Instant::now();
         let done = args.setup.with_session(&model, &dataset, out, |session| {
             let bar = out.progress(grid.len() as u64, "cells");
@@ -78,7 +82,13 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
             bar.finish_and_clear();
             Ok(done)
         })?;
-        out.note(format_args!("{}: {} cells in {:.1} s, in {}", dataset.name, done.len(), start.elapsed().as_secs_f64(), folder.display()));
+        out.note(format_args!(
+            "{}: {} cells in {:.1} s, in {}",
+            dataset.name,
+            done.len(),
+            start.elapsed().as_secs_f64(),
+            folder.display()
+        ));
         let table = table(&axes, &done, &dataset.name);
         let section = write(&folder, &axes, &done, &dataset.name, &table)?;
         documents.push(json!({ "data": dataset.name, "table": table }));
@@ -101,7 +111,9 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 
 impl Args {
     fn ask(&self, axes: &[GridAxis], cell: &[usize], dataset: &Dataset, data: &str, dir: PathBuf) -> Result<RunAsk> {
-        let value = |key: &str| axes.iter().zip(cell).find(|(axis, _)| axis.key == key).map(|(axis, &i)| axis.values[i].as_str());
+        let value = |key: &str| {
+            axes.iter().zip(cell).find(|(axis, _)| axis.key == key).map(|(axis, &i)| axis.values[i].as_str())
+        };
         let method: &'static AdapterSpec = methods::adapter(value("method").unwrap_or(&self.method))?;
         let settings: Vec<String> = axes
             .iter()
@@ -109,9 +121,16 @@ impl Args {
             .filter(|(axis, _)| !["method", "views", "seed"].contains(&axis.key.as_str()))
             .map(|(axis, &i)| format!("{}={}", axis.key, axis.values[i]))
             .collect();
-        let number = |key: &str| value(key).map(|text| text.parse::<u64>().with_context(|| format!("--set {key}={text}"))).transpose();
+        let number = |key: &str| {
+            value(key).map(|text| text.parse::<u64>().with_context(|| format!("--set {key}={text}"))).transpose()
+        };
         // All cells share one set of views, so that features are computed once.
-        let (policy, views) = self.setup.views_for(method, dataset.family, &dataset.name, method.needs.default_views.max(self.most_views(axes)))?;
+        let (policy, views) = self.setup.views_for(
+            method,
+            dataset.family,
+            &dataset.name,
+            method.needs.default_views.max(self.most_views(axes)),
+        )?;
         Ok(RunAsk {
             data: data.to_owned(),
             method,
@@ -139,11 +158,17 @@ fn describe(axes: &[GridAxis], cell: &[usize]) -> String {
 }
 
 fn table(axes: &[GridAxis], done: &[Done], dataset: &str) -> Table {
-    let header = axes.iter().map(|axis| axis.key.clone()).chain(["top-1", "ECE", "encode s", "adapt s"].map(String::from));
+    let header =
+        axes.iter().map(|axis| axis.key.clone()).chain(["top-1", "ECE", "encode s", "adapt s"].map(String::from));
     let mut table = Table::new(format!("Sweep on {dataset}"), header);
     for run in done {
         let mut row: Vec<Cell> = axes.iter().zip(&run.cell).map(|(axis, &i)| Cell::text(&axis.values[i])).collect();
-        row.extend([Cell::percent(run.top1), Cell::percent(run.ece), Cell::number(run.encode, 2), Cell::number(run.adapt, 2)]);
+        row.extend([
+            Cell::percent(run.top1),
+            Cell::percent(run.ece),
+            Cell::number(run.encode, 2),
+            Cell::number(run.adapt, 2),
+        ]);
         table.push(row);
     }
     table.mark_best([axes.len()]);

@@ -1,6 +1,9 @@
-//! What commands take from the user, checked once: models, class lists, prompts, pictures.
+//! What commands take from the user, checked once: models, class lists, prompts, pictures, data sets, shards.
 
+pub(crate) mod cache;
 pub(crate) mod classes;
+pub(crate) mod data;
 pub(crate) mod model;
 pub(crate) mod pictures;
 pub(crate) mod prompt;
+pub(crate) mod shard;

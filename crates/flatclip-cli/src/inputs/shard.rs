@@ -30,7 +30,9 @@ pub(crate) fn read(text: &str, variable: impl Fn(&str) -> Option<String>) -> Res
     match (number(KUBERNETES), count) {
         (Some(index), Some(count)) => Ok(format!("{index}/{count}").parse()?),
         (Some(_), None) => bail!("--shard auto: {KUBERNETES} tells the index, but not the count; give --shard auto/N"),
-        (None, _) => bail!("--shard {text}: none of RANK, SLURM_PROCID, PMI_RANK, OMPI_COMM_WORLD_RANK, {KUBERNETES} is set"),
+        (None, _) => {
+            bail!("--shard {text}: none of RANK, SLURM_PROCID, PMI_RANK, OMPI_COMM_WORLD_RANK, {KUBERNETES} is set")
+        }
     }
 }
 

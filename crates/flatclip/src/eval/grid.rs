@@ -33,7 +33,8 @@ impl std::str::FromStr for GridAxis {
 fn range(text: &str) -> Option<Vec<String>> {
     let (low, rest) = text.split_once("..")?;
     let (high, step) = rest.split_once(':')?;
-    let (low, high, step): (f64, f64, f64) = (low.trim().parse().ok()?, high.trim().parse().ok()?, step.trim().parse().ok()?);
+    let (low, high, step): (f64, f64, f64) =
+        (low.trim().parse().ok()?, high.trim().parse().ok()?, step.trim().parse().ok()?);
     let count = ((high - low) / step + 1e-9).floor();
     if !(0.0..1000.0).contains(&count) {
         return None;
@@ -60,7 +61,11 @@ pub fn cells(axes: &[GridAxis]) -> Vec<Vec<usize>> {
 
 /// The paper's ablations: (name, what it varies, axes).
 pub const SWEEP_PRESETS: [(&str, &str, &[&str]); 3] = [
-    ("radius", "test radius rho' of STSS, figure 4 of the paper", &["stss.radius=0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1.0"]),
+    (
+        "radius",
+        "test radius rho' of STSS, figure 4 of the paper",
+        &["stss.radius=0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1.0"],
+    ),
     ("kept", "fraction of the views that STSS keeps", &["stss.fraction=0.02,0.05,0.1,0.2,0.3,0.5,0.8,1.0"]),
     ("directions", "number of perturbed contexts R", &["stss.perturbations=1,2,4,8,16,32"]),
 ];
