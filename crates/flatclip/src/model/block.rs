@@ -15,11 +15,11 @@ use flatclip_tensor::{Activation, Linear};
 
 /// The affine parameters of a LayerNorm.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Norm {
+pub(crate) struct Norm {
     /// Factor per channel.
-    pub weight: Vec<f32>,
+    pub(crate) weight: Vec<f32>,
     /// Shift per channel.
-    pub bias: Vec<f32>,
+    pub(crate) bias: Vec<f32>,
 }
 
 impl Norm {

@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn padded_ids_are_split_at_the_context_the_name_and_eot() {
         let row = vec![510, 10, 10, 7, 8, 9, 511, 0, 0];
-        let tokens = ClassTokens::from_ids(&[row.clone()], &[2], 2, Position::End).unwrap();
+        let tokens = ClassTokens::from_ids(std::slice::from_ref(&row), &[2], 2, Position::End).unwrap();
         assert_eq!(tokens.sot, 510);
         assert_eq!(tokens.classes[0], ClassName { name: vec![7, 8], rest: vec![9, 511] });
         assert_eq!(tokens.longest(), 7);

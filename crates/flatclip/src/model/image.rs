@@ -18,8 +18,8 @@ pub struct ImageTower {
 
 #[derive(Debug)]
 enum Kind {
-    Vit(Vit),
-    ResNet(ModifiedResNet),
+    Vit(Box<Vit>),
+    ResNet(Box<ModifiedResNet>),
 }
 
 impl ImageTower {
@@ -28,10 +28,11 @@ impl ImageTower {
         let kind = match config.image {
             ImageConfig::Vit { width, layers, heads, patch, mlp } => {
                 let sizes = Sizes { width, layers, heads, patch, mlp, image_size, embed_dim };
-                Kind::Vit(Vit::load(reader, &sizes, activation)?)
+                Kind::Vit(Box::new(Vit::load(reader, &sizes, activation)?))
             }
             ImageConfig::ResNet { width, blocks, heads } => {
-                Kind::ResNet(ModifiedResNet::load(reader, width, &blocks, heads, image_size, embed_dim)?)
+                let resnet = ModifiedResNet::load(reader, width, &blocks, heads, image_size, embed_dim)?;
+                Kind::ResNet(Box::new(resnet))
             }
         };
         Ok(Self { image_size, kind })

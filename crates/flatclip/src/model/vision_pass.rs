@@ -34,6 +34,9 @@ pub struct VisionGradient {
     pub norms: NormAffine,
 }
 
+/// The tokens of one image after each block: `[tokens, width]` each.
+type Record = Vec<Vec<f32>>;
+
 /// Image features, and what is needed for the gradient of anything computed from them.
 #[derive(Debug)]
 pub struct VisionPass<'a> {
@@ -43,8 +46,7 @@ pub struct VisionPass<'a> {
     norms: NormAffine,
     features: Matrix,
     lengths: Vec<f32>,
-    /// Per image, per block: `[tokens, width]`.
-    records: Option<Vec<Vec<Vec<f32>>>>,
+    records: Option<Vec<Record>>,
 }
 
 impl<'a> VisionPass<'a> {
@@ -221,16 +223,10 @@ fn check(vit: &Vit, input: &VisionInput<'_>) -> Result<()> {
 }
 
 /// Raw features and, per image and block, the tokens after it.
-fn recorded(
-    vit: &Vit,
-    pixels: &[f32],
-    count: usize,
-    prompts: &[Matrix],
-    norms: &NormAffine,
-) -> (Matrix, Vec<Vec<Vec<f32>>>) {
+fn recorded(vit: &Vit, pixels: &[f32], count: usize, prompts: &[Matrix], norms: &NormAffine) -> (Matrix, Vec<Record>) {
     let dim = vit.projection.outputs();
     let size = (vit.tokens() + prompts.first().map_or(0, Matrix::rows)) * vit.width;
-    let chunks: Vec<(Vec<f32>, Vec<Vec<Vec<f32>>>)> = pixels
+    let chunks: Vec<(Vec<f32>, Vec<Record>)> = pixels
         .par_chunks(CHUNK_IMAGES * vit.pixels())
         .map(|pixels| {
             let images = pixels.len() / vit.pixels();

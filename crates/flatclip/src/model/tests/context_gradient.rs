@@ -3,6 +3,7 @@
 use super::super::{Context, Position};
 use super::{assert_close, assert_slope, classes, context, inner, matrix, same_on_any_threads, tiny};
 use flatclip_tensor::Matrix;
+use std::slice::from_ref;
 
 #[test]
 fn the_context_gradient_is_the_derivative() {
@@ -12,7 +13,7 @@ fn the_context_gradient_is_the_derivative() {
         let tokens = classes(7, 3, position);
         let context = context("ctx", class_specific.then_some(7), 3);
         let d = matrix("d", 7, 12);
-        let gradient = tower.pass(&tokens, &[context.clone()]).unwrap().gradient(&[d.clone()]).unwrap();
+        let gradient = tower.pass(&tokens, from_ref(&context)).unwrap().gradient(from_ref(&d)).unwrap();
         assert_slope(&context.data, &gradient[0].data, |data| {
             let moved = Context { data: data.to_vec(), ..context.clone() };
             inner(tower.encode(&tokens, &[moved]).unwrap()[0].data(), d.data())
@@ -44,8 +45,8 @@ fn recomputing_gives_the_same_bytes_as_keeping() {
     let (keeps, some, recomputes) = (tiny(1 << 30), tiny(2 << 20), tiny(0));
     let (tokens, context, d) = (classes(300, 4, Position::End), context("ctx", None, 4), matrix("d", 300, 12));
     let gradient = |clip: &super::Clip| {
-        let pass = clip.text().unwrap().pass(&tokens, &[context.clone()]).unwrap();
-        pass.gradient(&[d.clone()]).unwrap()
+        let pass = clip.text().unwrap().pass(&tokens, from_ref(&context)).unwrap();
+        pass.gradient(from_ref(&d)).unwrap()
     };
     assert_eq!(gradient(&keeps), gradient(&recomputes));
     assert_eq!(gradient(&some), gradient(&recomputes));
@@ -56,8 +57,8 @@ fn the_bytes_do_not_depend_on_threads() {
     let clip = tiny(1 << 20);
     let (tokens, context, d) = (classes(200, 4, Position::End), context("ctx", None, 4), matrix("d", 200, 12));
     same_on_any_threads(|| {
-        let pass = clip.text().unwrap().pass(&tokens, &[context.clone()]).unwrap();
-        (pass.features().to_vec(), pass.gradient(&[d.clone()]).unwrap())
+        let pass = clip.text().unwrap().pass(&tokens, from_ref(&context)).unwrap();
+        (pass.features().to_vec(), pass.gradient(from_ref(&d)).unwrap())
     });
 }
 
@@ -79,7 +80,7 @@ fn deep_prompt_gradients_are_derivatives() {
             loss(&context, &moved)
         });
     }
-    let plain = tower.pass(&tokens, &[context.clone()]).unwrap();
+    let plain = tower.pass(&tokens, from_ref(&context)).unwrap();
     assert_eq!(&plain.features()[0], tower.deep_pass(&tokens, &context, &[]).unwrap().features());
 }
 
@@ -99,7 +100,7 @@ fn wrong_contexts_are_errors_not_panics() {
     assert!(tower.encode_tokens(&[vec![38, 100, 39]]).is_err());
     assert!(tower.encode_tokens(&[vec![]]).is_err());
     assert!(tower.encode_tokens(&[(0..40).map(|i| i % 30).chain([39]).collect()]).is_err());
-    let pass = tower.pass(&tokens, &[good.clone()]).unwrap();
+    let pass = tower.pass(&tokens, from_ref(&good)).unwrap();
     assert!(pass.gradient(&[Matrix::zeros(4, 12)]).is_err() && pass.gradient(&[]).is_err());
     assert!(tower.deep_pass(&classes(5, 3, Position::Front), &good, &[]).is_err());
     assert!(tower.deep_pass(&tokens, &good, &[Matrix::zeros(2, 32)]).is_err());
