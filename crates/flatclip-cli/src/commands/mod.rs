@@ -10,9 +10,11 @@ mod landscape;
 mod models;
 mod pocket;
 mod predict;
+mod prompt;
 mod report;
 mod settings;
 mod sweep;
+mod tune;
 mod version;
 
 use crate::output::{Exit, Output};
@@ -43,6 +45,10 @@ pub(crate) enum Command {
     Report(report::Args),
     /// A grid of settings from kept features, with a table and figures
     Sweep(sweep::Args),
+    /// Show, import or export prompts
+    Prompt(prompt::Args),
+    /// Learn a prompt from a few labelled images per class
+    Tune(tune::Args),
     /// What this binary is and which instructions it would use here
     Version(version::Args),
 }
@@ -61,6 +67,8 @@ impl Command {
             Self::Predict(args) => predict::run(args, out),
             Self::Report(args) => report::run(args, out),
             Self::Sweep(args) => sweep::run(args, out),
+            Self::Prompt(args) => prompt::run(args, out),
+            Self::Tune(args) => tune::run(args, out),
             Self::Version(args) => version::run(args, out),
         }
     }

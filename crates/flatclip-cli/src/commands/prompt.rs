@@ -1,0 +1,156 @@
+//! `flatclip prompt`: what a prompt file is, prompts of other programs, and text features for other programs.
+
+use crate::inputs::classes::ClassArgs;
+use crate::inputs::model::ModelArgs;
+use crate::output::{Exit, Output};
+use anyhow::{Result, ensure};
+use flatclip::model::Position;
+use flatclip::prompt::{ImportOptions, Prompt, PromptKind, import, write_text_features};
+use std::path::PathBuf;
+
+/// Options of `flatclip prompt`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// What a prompt is and how it was made
+    Show(Show),
+    /// Take over a checkpoint of CoOp, CoCoOp or MaPLe (model.pth.tar-N), or Tip-Adapter's keys
+    Import(Import),
+    /// Write the text features of a class list, [classes, width], for other programs
+    Export(Export),
+}
+
+#[derive(clap::Args)]
+struct Show {
+    /// A prompt file or the directory of a tuning run
+    prompt: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct Import {
+    /// The checkpoint
+    file: PathBuf,
+    /// The prompt file to write
+    #[arg(long, short, value_name = "FILE")]
+    out: PathBuf,
+    /// Where the class name stands in a CoOp prompt: end, middle or front
+    #[arg(long, default_value = "end", value_parser = ["end", "middle", "front"])]
+    position: String,
+    /// The words that the context started from, for the record
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    words: String,
+    #[command(flatten)]
+    classes: ClassArgs,
+    /// Tip-Adapter: images per class
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    shots: usize,
+    /// Tip-Adapter: weight of the cache
+    #[arg(long, default_value_t = 1.0)]
+    alpha: f32,
+    /// Tip-Adapter: sharpness of the cache
+    #[arg(long, default_value_t = 5.5)]
+    beta: f32,
+}
+
+#[derive(clap::Args)]
+struct Export {
+    /// A prompt file or the directory of a tuning run
+    prompt: PathBuf,
+    /// The file to write: .npy, or safetensors
+    #[arg(long, short, value_name = "FILE")]
+    out: PathBuf,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    classes: ClassArgs,
+}
+
+pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+    match args.command {
+        Command::Show(args) => show(&Prompt::load(&args.prompt)?, out)?,
+        Command::Import(args) => {
+            let prompt = take_over(&args, out)?;
+            prompt.save(&args.out)?;
+            show(&Prompt::load(&args.out)?, out)?;
+        }
+        Command::Export(args) => export(&args, out)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn take_over(args: &Import, out: &Output) -> Result<Prompt> {
+    let position = match args.position.as_str() {
+        "middle" => Position::Middle,
+        "front" => Position::Front,
+        _ => Position::End,
+    };
+    let options = ImportOptions {
+        position,
+        words: args.words.clone(),
+        classes: args.classes.read(out)?.unwrap_or_default(),
+        shots: args.shots,
+        alpha: args.alpha,
+        beta: args.beta,
+        templates: Vec::new(),
+    };
+    Ok(import(&args.file, &options)?)
+}
+
+fn show(prompt: &Prompt, out: &Output) -> Result<()> {
+    let p = &prompt.provenance;
+    let shape = match &prompt.kind {
+        PromptKind::Templates(templates) => templates.join(" | "),
+        PromptKind::Features(m) => format!("[{}, {}]", m.rows(), m.cols()),
+        PromptKind::TipAdapter { keys, alpha, beta, .. } => {
+            format!("[{}, {}] keys, alpha {alpha}, beta {beta}", keys.rows(), keys.cols())
+        }
+        PromptKind::Maple { context, deep, .. } => format!("{:?}, depth {}", context.shape(), deep.len() + 1),
+        _ => prompt.context().map(|c| format!("{:?}, norm {:.4}", c.shape(), c.norm())).unwrap_or_default(),
+    };
+    let words = match &prompt.kind {
+        PromptKind::Learned { words, .. } | PromptKind::CoCoOp { words, .. } | PromptKind::Maple { words, .. } => words,
+        _ => "",
+    };
+    let any_classes = prompt.check_classes(&["any".to_owned()]).is_ok();
+    if out.is_json() {
+        return out.json(&serde_json::json!({
+            "kind": prompt.kind_name(), "shape": shape, "words": words, "any_classes": any_classes, "provenance": p,
+        }));
+    }
+    let mut table = out.table(&["prompt", ""]);
+    let rows = [
+        ("kind", prompt.kind_name().to_owned()),
+        ("context", shape),
+        ("words", words.to_owned()),
+        ("class lists", if any_classes { "any".to_owned() } else { "its own only".to_owned() }),
+        ("method", p.method.clone()),
+        ("source", p.source.clone()),
+        ("model", p.model_hash.clone()),
+        ("classes", format!("{} ({})", p.classes.len(), p.class_hash)),
+        ("version", p.version.clone()),
+    ];
+    for (name, value) in rows.into_iter().filter(|(_, value)| !value.is_empty()) {
+        table.add_row([name.to_owned(), value]);
+    }
+    out.line(table)
+}
+
+fn export(args: &Export, out: &Output) -> Result<()> {
+    let prompt = Prompt::load(&args.prompt)?;
+    let classes = args.classes.read(out)?.unwrap_or_else(|| prompt.provenance.classes.clone());
+    ensure!(!classes.is_empty(), "--classes: this prompt does not say its classes; give them");
+    let model = args.model.load(out)?;
+    let features = prompt.text_features(&model.clip, &model.tokenizer, &classes)?;
+    write_text_features(&args.out, &features, &classes)?;
+    if out.is_json() {
+        return out.json(&serde_json::json!({
+            "file": args.out, "classes": features.rows(), "width": features.cols(),
+        }));
+    }
+    out.line(format_args!("{}: [{}, {}]", args.out.display(), features.rows(), features.cols()))
+}
