@@ -3,6 +3,7 @@
 mod cache;
 mod convert;
 mod data;
+mod demo;
 mod embed;
 mod eval;
 mod explain;
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Convert(convert::Args),
     /// What data sets are on disk, whether they are whole, what to do about the rest
     Data(data::Args),
+    /// The whole idea on the embedded model and the drawn world, from nothing to a report
+    Demo(demo::Args),
     /// Features of pictures or texts
     Embed(embed::Args),
     /// Measure adapters on data sets; every run is a directory that can be resumed, sharded and reported
@@ -59,6 +62,7 @@ impl Command {
             Self::Cache(args) => cache::run(args, out),
             Self::Convert(args) => convert::run(args, out),
             Self::Data(args) => data::run(args, out),
+            Self::Demo(args) => demo::run(args, out),
             Self::Embed(args) => embed::run(args, out),
             Self::Eval(args) => eval::run(args, out),
             Self::Landscape(args) => landscape::run(args, out),

@@ -32,6 +32,11 @@ pub(crate) struct Model {
 }
 
 impl ModelArgs {
+    /// The embedded model.
+    pub(crate) fn pocket() -> Self {
+        Self { model: "pocket".into(), model_dir: None, offline: true, activation: None }
+    }
+
     /// The checkpoint, opened but not loaded; fetched first when it is a known name that is not on disk.
     pub(crate) fn open(&self, out: &Output) -> Result<Checkpoint> {
         let checkpoint = crate::places::open(&self.model, self.model_dir.as_deref(), self.offline, out)?;

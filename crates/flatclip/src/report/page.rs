@@ -12,7 +12,7 @@ h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem;border-bottom:1px sol
 figure{margin:1rem 0}figure.table>div{overflow-x:auto}figcaption{font-weight:600;margin-bottom:.3rem}\
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}\
 th{color:var(--soft);font-weight:600}td.n{text-align:right}td.best{font-weight:700}td.flagged{color:var(--mark)}td.flagged::after{content:' !'}\
-.note{color:var(--soft);font-size:.88rem;margin:.2rem 0}.figures{display:flex;flex-wrap:wrap;gap:1rem}.figures svg{max-width:100%;height:auto}\
+.note{color:var(--soft);font-size:.88rem;margin:.2rem 0}.figures{display:flex;flex-wrap:wrap;gap:1rem}.figures svg,figure img{max-width:100%;height:auto}\
 @media print{body{max-width:none;margin:0}h2{break-after:avoid}figure{break-inside:avoid}}";
 
 /// A heading with what stands below it.
@@ -26,6 +26,8 @@ pub struct Section {
     pub tables: Vec<Table>,
     /// Figures, in order.
     pub figures: Vec<Figure>,
+    /// Raster pictures: what stands above each, and its `data:` address.
+    pub pictures: Vec<(String, String)>,
 }
 
 /// A page.
@@ -43,7 +45,7 @@ impl Page {
     /// The whole document.
     pub fn to_html(&self) -> String {
         let mut out = format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><link rel=\"icon\" href=\"data:,\">\
              <title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n",
             html(&self.title)
         );
@@ -56,6 +58,12 @@ impl Page {
                 out.push_str(&format!("<p>{}</p>\n", html(&section.text)));
             }
             section.tables.iter().for_each(|table| out.push_str(&table.to_html()));
+            for (caption, address) in &section.pictures {
+                let (caption, address) = (html(caption), html(address));
+                out.push_str(&format!(
+                    "<figure><figcaption>{caption}</figcaption><img alt=\"{caption}\" src=\"{address}\"></figure>\n"
+                ));
+            }
             if !section.figures.is_empty() {
                 let figures: String =
                     section.figures.iter().map(|f| format!("<figure>{}</figure>\n", f.to_svg())).collect();

@@ -1,0 +1,225 @@
+//! The demo's report: the table, examples with their views, landscapes, and what the two knobs of STSS do.
+
+use super::rows::{self, Table, accuracy_table, difference_table};
+use super::{DOMAINS, Model, Output, Size, Tuned, World, template};
+use anyhow::Result;
+use flatclip::data::{self, OpenOptions, Split};
+use flatclip::files::write_atomic;
+use flatclip::image::DecodeOptions;
+use flatclip::image::sheet::{Tile, encode_png, sheet};
+use flatclip::image::views::{ViewKey, ViewOptions, make_views, thumbnails};
+use flatclip::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
+use flatclip::methods::{self, Sample, Task};
+use flatclip::model::Features;
+use flatclip::prompt::Prompt;
+use flatclip::report::figure::{Axis, Figure, Layer};
+use flatclip::report::landscape::{data_address, flatness_table, surface_figure};
+use flatclip::report::{Page, Section};
+use flatclip_tensor::Matrix;
+use std::path::{Path, PathBuf};
+
+/// Values of the two knobs that the figures show.
+const RADII: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
+const FRACTIONS: [f64; 6] = [0.05, 0.1, 0.2, 0.3, 0.5, 1.0];
+/// Domains whose pictures the examples come from.
+const EXAMPLES: [&str; 3] = ["hard", "sketch", "rendition"];
+
+pub(super) fn write(
+    dir: &Path,
+    model: &Model,
+    tuned: &Tuned,
+    table: &Table,
+    tables: &[Table],
+    size: &Size,
+    out: &Output,
+) -> Result<PathBuf> {
+    let classes: Vec<String> = flatclip_pocket::CLASS_NAMES.iter().map(|&c| c.to_owned()).collect();
+    let sections = vec![
+        Section {
+            title: "The comparison".into(),
+            text: rows::reading(table, tuned, size),
+            tables: vec![accuracy_table(tables), difference_table(table)],
+            figures: vec![bars(table)],
+            ..Section::default()
+        },
+        Section {
+            title: "Tuning".into(),
+            text: "Sharpness is the rise of the training loss within radius 0.1 of the context, along its gradient."
+                .into(),
+            tables: vec![tuned.table()],
+            ..Section::default()
+        },
+        examples(model, tuned, &classes, size)?,
+        landscapes(model, tuned, &classes, size)?,
+        knobs(model, tuned, size, dir, out)?,
+    ];
+    let page = Page {
+        title: "flatclip demo".into(),
+        text: format!(
+            "A pocket CLIP on a drawn world. {} ms per picture to draw, crop and encode {} views; the column ms is what an adapter adds.",
+            table.encode_ms.round(),
+            table.views
+        ),
+        sections,
+    };
+    let file = dir.join("report.html");
+    write_atomic(&file, page.to_html().as_bytes())?;
+    Ok(file)
+}
+
+fn bars(table: &Table) -> Figure {
+    let chosen = ["zero-shot", "zero-shot + ZERO", "CoOp + ZERO", "FGA (SAPT + STSS)"];
+    let mut figure = Figure::new(
+        "Accuracy by style",
+        Axis::categories("style", DOMAINS),
+        Axis::new("accuracy, %").within(0.0, 100.0),
+    );
+    for row in table.rows.iter().filter(|row| chosen.contains(&row.name.as_str())) {
+        let values = row.accuracy.iter().map(|a| 100.0 * a).collect();
+        figure = figure.with(Layer::Bars { name: row.name.clone(), values });
+    }
+    figure.size = (900.0, 380.0);
+    figure
+}
+
+fn view_options(model: &Model, size: &Size) -> ViewOptions {
+    ViewOptions { count: size.views, size: model.clip.image_size(), ..ViewOptions::default() }
+}
+
+/// For one picture of each chosen domain: all views with their scores, the kept ones framed.
+fn examples(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> Result<Section> {
+    let views = view_options(model, size);
+    let task = Task::from_prompt(&tuned.sapt, &model.clip, &model.tokenizer, classes, 1)?;
+    let mut stss = methods::build_adapter("stss", &Default::default())?;
+    stss.prepare(&task)?;
+    let mut pictures = Vec::new();
+    for domain in EXAMPLES {
+        let dataset = data::open(
+            &format!("pocket:{domain}:test:1"),
+            &OpenOptions { split: Split::Test, ..OpenOptions::default() },
+        )?;
+        let sample = &dataset.samples[0];
+        let picture = sample.picture(&DecodeOptions::default())?;
+        let key = ViewKey { seed: 1, dataset: &dataset.name, sample: &sample.id };
+        let (features, norms) =
+            Features::unit(model.clip.encode_images(&make_views(&picture, &views, key)?, views.count)?);
+        let answer = stss.adapt(&task, &Sample { norms: &norms, ..Sample::new(&sample.id, &features) })?;
+        let why = &answer.explanation;
+        let small = thumbnails(&picture, &views, key)?;
+        let tiles: Vec<Tile<'_>> = small
+            .iter()
+            .enumerate()
+            .map(|(view, picture)| Tile {
+                picture,
+                label: format!("{:.2} {}", why.scores[view], classes[why.predictions[view]]),
+                frame: why.selected.contains(&view).then_some([213, 94, 0]),
+            })
+            .collect();
+        let caption = format!(
+            "{domain}: a {}; FGA answers {}. Below each view its score (lower is kept) and what it says alone.",
+            classes[sample.label], classes[answer.prediction]
+        );
+        pictures.push((caption, data_address(&encode_png(&sheet(&tiles, 16, 64)?)?)));
+    }
+    Ok(Section { title: "Views and their scores".into(), pictures, ..Section::default() })
+}
+
+/// The training loss around CoOp's and SAPT's prompt.
+fn landscapes(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> Result<Section> {
+    let (features, labels) = train_features(model, size)?;
+    let grid = Grid::new(size.points, 1.0)?;
+    let (mut figures, mut flatness) = (Vec::new(), Vec::new());
+    for (name, prompt) in [("CoOp", &tuned.coop), ("SAPT", &tuned.sapt)] {
+        for (what, scale) in [
+            ("relative, one step is a token's norm", Normalisation::PerToken),
+            ("absolute, radius 0.5", Normalisation::Radius(0.5)),
+        ] {
+            let task = Task::from_prompt(prompt, &model.clip, &model.tokenizer, classes, 1)?;
+            let (side, context) = (task.text_side("demo")?, task.start_context("demo")?);
+            let axes = Directions::random(context, scale, 1)?;
+            let probe =
+                Probe { name: format!("{name} ({what})"), features: features.clone(), labels: Some(labels.clone()) };
+            let probes = [probe];
+            flatness.extend(Flatness::measure(
+                side.tower,
+                side.tokens,
+                context,
+                &axes,
+                &[0.25, 0.5, 1.0],
+                task.logit_scale,
+                &probes,
+            )?);
+            if scale == Normalisation::PerToken {
+                let surfaces = Surface::compute(
+                    side.tower,
+                    side.tokens,
+                    context,
+                    &axes,
+                    &grid,
+                    task.logit_scale,
+                    &probes,
+                    vec![],
+                    |_| Ok(()),
+                )?;
+                figures.extend(surfaces.iter().map(|surface| surface_figure(surface, &grid, "token norms")));
+            }
+        }
+    }
+    Ok(Section {
+        title: "Landscapes of the training loss".into(),
+        text: "Along random directions; worst-case directions are the sharpness column of the tuning table.".into(),
+        tables: vec![flatness_table(&flatness)],
+        figures,
+        ..Section::default()
+    })
+}
+
+fn train_features(model: &Model, size: &Size) -> Result<(Matrix, Vec<usize>)> {
+    let spec = format!("pocket:photo:train:{}", 32 * size.shots);
+    let dataset = data::open(&spec, &OpenOptions { split: Split::Train, ..OpenOptions::default() })?;
+    let plain = ViewOptions { count: 1, ..view_options(model, size) };
+    let mut pixels = Vec::new();
+    for sample in &dataset.samples {
+        let key = ViewKey { seed: 0, dataset: "", sample: "" };
+        pixels.extend(make_views(&sample.picture(&DecodeOptions::default())?, &plain, key)?);
+    }
+    let features = Features::unit(model.clip.encode_images(&pixels, dataset.samples.len())?).0;
+    Ok((features, dataset.samples.iter().map(|s| s.label).collect()))
+}
+
+/// Accuracy on the shifted domains against rho' and the kept fraction, for three prompts, from cached features.
+fn knobs(model: &Model, tuned: &Tuned, size: &Size, dir: &Path, out: &Output) -> Result<Section> {
+    let seed = size.seeds[0];
+    let world = World { model, cache: dir.join(format!("seed-{seed}")).join("cache"), out };
+    let untuned = template()?;
+    let prompts: [(&str, &Prompt); 3] = [("untuned", &untuned), ("CoOp", &tuned.coop), ("SAPT", &tuned.sapt)];
+    let mut figures = Vec::new();
+    for (key, label, values) in
+        [("radius", "rho', absolute", &RADII[..]), ("fraction", "fraction of views kept", &FRACTIONS[..])]
+    {
+        let axis = Axis::new("accuracy on the shifted styles, %");
+        let mut figure = Figure::new(format!("STSS: accuracy against {label}"), Axis::new(label), axis);
+        for (name, prompt) in prompts {
+            let mut points = Vec::new();
+            for &value in values {
+                let mut options = toml::Table::new();
+                options.insert(key.into(), toml::Value::Float(value));
+                let mut sum = 0.0;
+                for domain in &DOMAINS[1..] {
+                    let place = dir.join("knobs").join(format!("{name}-{key}-{value}-{domain}"));
+                    let (right, _) = world.answer(prompt, name, "stss", domain, size, seed, options.clone(), &place)?;
+                    sum += right.iter().filter(|&&r| r).count() as f64 / right.len().max(1) as f64;
+                }
+                points.push((value, 100.0 * sum / (DOMAINS.len() - 1) as f64));
+            }
+            figure = figure.with(Layer::Line { name: name.into(), points, band: None });
+        }
+        figures.push(figure);
+    }
+    Ok(Section {
+        title: "The two knobs of STSS".into(),
+        text: "Read off the test pictures to show the shape; nothing was chosen by them.".into(),
+        figures,
+        ..Section::default()
+    })
+}

@@ -1,0 +1,155 @@
+//! CoOp and SAPT on a few photos, each with the same number of settings tried on held-out photos.
+
+use super::{Model, Output, Size};
+use anyhow::{Context as _, Result};
+use flatclip::data::{self, Dataset, OpenOptions, Split};
+use flatclip::prompt::Prompt;
+use flatclip::report::{Cell, Table};
+use flatclip::train::{TuneInput, TuneRequest, TuneSummary, tune};
+use serde::Serialize;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+/// CoOp's grid: as many settings as SAPT's.
+const RATES: [f64; 5] = [0.002, 0.005, 0.01, 0.02, 0.05];
+/// SAPT's grid, from the paper.
+const RADII: [f64; 5] = [0.05, 0.1, 0.3, 0.5, 0.7];
+
+/// One setting that was tried.
+#[derive(Clone, Debug, Serialize)]
+struct Tried {
+    method: &'static str,
+    setting: String,
+    held_out_loss: f64,
+    summary: TuneSummary,
+    chosen: bool,
+}
+
+/// Both prompts, and how they were chosen.
+pub(super) struct Tuned {
+    pub(super) coop: Prompt,
+    pub(super) sapt: Prompt,
+    tried: Vec<Tried>,
+}
+
+pub(super) fn tune_both(model: &Model, size: &Size, seed: u64, dir: &Path, out: &Output) -> Result<Tuned> {
+    let photos = data::open("pocket:photo:train:4096", &OpenOptions { split: Split::Train, ..OpenOptions::default() })?;
+    let bar = out.progress((RATES.len() + RADII.len()) as u64, "tuning");
+    let mut tried = Vec::new();
+    for rate in RATES {
+        tried.push(one(model, &photos, size, seed, dir, "coop", rate, None)?);
+        bar.inc(1);
+    }
+    let (rate, coop) = choose(&mut tried, "coop", &RATES, dir)?;
+    for radius in RADII {
+        tried.push(one(model, &photos, size, seed, dir, "sapt", rate, Some(radius))?);
+        bar.inc(1);
+    }
+    let (_, sapt) = choose(&mut tried, "sapt", &RADII, dir)?;
+    bar.finish_and_clear();
+    Ok(Tuned { coop, sapt, tried })
+}
+
+fn folder_of(method: &str, rate: f64, radius: Option<f64>) -> String {
+    match radius {
+        Some(radius) => format!("tune-{method}-radius-{radius}"),
+        None => format!("tune-{method}-rate-{rate}"),
+    }
+}
+
+fn one(
+    model: &Model,
+    photos: &Dataset,
+    size: &Size,
+    seed: u64,
+    dir: &Path,
+    method: &'static str,
+    rate: f64,
+    radius: Option<f64>,
+) -> Result<Tried> {
+    let mut settings = format!("[train]\nepochs = {}\nlr = {rate:?}\n", size.epochs);
+    if let Some(radius) = radius {
+        settings.push_str(&format!("[sapt]\nradius = {radius:?}\n"));
+    }
+    let request = TuneRequest {
+        method: method.into(),
+        model: "pocket".into(),
+        data: "pocket:photo".into(),
+        shots: Some(size.shots),
+        held_out: Some(size.shots),
+        seed,
+        overrides: vec![settings.parse().context("the demo's own settings")?],
+        ..TuneRequest::default()
+    };
+    let place = dir.join(folder_of(method, rate, radius));
+    let stop = AtomicBool::new(false);
+    let input = TuneInput {
+        request: &request,
+        clip: &model.clip,
+        tokenizer: &model.tokenizer,
+        dataset: photos,
+        test: None,
+        out: &place,
+        resume: false,
+        stop: &stop,
+    };
+    let summary = tune(&input, &mut |_| {})?;
+    let held_out_loss = summary.held_out.as_ref().map_or(f64::INFINITY, |e| f64::from(e.loss));
+    let setting = radius.map_or_else(|| format!("lr {rate}"), |radius| format!("rho {radius}, lr {rate}"));
+    Ok(Tried { method, setting, held_out_loss, summary, chosen: false })
+}
+
+/// The setting of lowest held-out loss, with its prompt.
+fn choose(tried: &mut [Tried], method: &str, grid: &[f64], dir: &Path) -> Result<(f64, Prompt)> {
+    let mine: Vec<usize> = (0..tried.len()).filter(|&i| tried[i].method == method).collect();
+    let best = mine
+        .iter()
+        .enumerate()
+        .min_by(|a, b| tried[*a.1].held_out_loss.total_cmp(&tried[*b.1].held_out_loss))
+        .map(|(place, &index)| (place, index));
+    let (place, index) = best.context("no setting was tried")?;
+    tried[index].chosen = true;
+    let folder =
+        if method == "coop" { folder_of(method, grid[place], None) } else { folder_of(method, 0.0, Some(grid[place])) };
+    let prompt = Prompt::load(&dir.join(folder).join(&tried[index].summary.prompt))?;
+    Ok((grid[place], prompt))
+}
+
+impl Tuned {
+    /// The settings that were tried, for people.
+    pub(super) fn table(&self) -> Table {
+        let title = "Tuning: settings tried on held-out photos, and how sharp each minimum is";
+        let header = ["prompt", "setting", "held-out loss", "train accuracy", "sharpness", "chosen"];
+        let mut table = Table::new(title, header);
+        for t in &self.tried {
+            let sharpness = t.summary.flatness.map_or_else(Cell::none, |f| Cell::number(f64::from(f.sharpness), 4));
+            let accuracy = t.summary.flatness.map_or_else(Cell::none, |f| Cell::percent(f64::from(f.accuracy)));
+            table.push(vec![
+                Cell::text(t.method),
+                Cell::text(&t.setting),
+                Cell::number(t.held_out_loss, 4),
+                accuracy,
+                sharpness,
+                Cell::text(if t.chosen { "yes" } else { "" }),
+            ]);
+        }
+        table
+    }
+
+    /// The same, for machines.
+    pub(super) fn summary(&self) -> impl Serialize + '_ {
+        &self.tried
+    }
+
+    /// Sharpness (rise of the training loss within the radius) of the chosen CoOp and SAPT prompts.
+    pub(super) fn sharpness(&self) -> Option<(f32, f32)> {
+        let of = |method: &str| {
+            self.tried
+                .iter()
+                .find(|t| t.chosen && t.method == method)
+                .and_then(|t| t.summary.flatness)
+                .map(|f| f.sharpness)
+        };
+        Some((of("coop")?, of("sapt")?))
+    }
+}
