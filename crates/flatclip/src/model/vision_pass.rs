@@ -21,7 +21,7 @@ pub struct VisionInput<'a> {
     pub prompts: &'a [Matrix],
     /// LayerNorm parameters in place of the checkpoint's.
     pub norms: Option<&'a NormAffine>,
-    /// Keeps the tokens after every block: for [`VisionPass::tokens`], and for a faster gradient.
+    /// Keeps the tokens between blocks: for [`VisionPass::tokens`], and for a faster gradient.
     pub record_tokens: bool,
 }
 
@@ -80,7 +80,7 @@ impl<'a> VisionPass<'a> {
         self.vit.tokens() + self.prompts.first().map_or(0, Matrix::rows)
     }
 
-    /// The tokens after block `block`, before any prompt overwrites them: `[count * tokens, width]`.
+    /// The tokens that block `block` reads, visual prompts written in: `[count * tokens, width]`.
     pub fn tokens(&self, block: usize) -> Result<Matrix> {
         let Some(records) = &self.records else {
             return Err(Error::config("vision pass", "tokens were not recorded; set `record_tokens`"));
@@ -89,12 +89,22 @@ impl<'a> VisionPass<'a> {
             let reason = format!("block {block}, but the tower has {}", self.vit.blocks.len());
             return Err(Error::config("vision pass", reason));
         }
-        let data: Vec<f32> = records.iter().flat_map(|image| image[block].iter().copied()).collect();
+        let data = match block.checked_sub(1) {
+            None => {
+                let embedded = self.vit.embed(&self.pixels, self.prompts.first());
+                block_input(self.vit, &embedded, &[], &self.prompts, &self.norms, 0)
+            }
+            Some(below) => {
+                let mut x: Vec<f32> = records.iter().flat_map(|image| image[below].iter().copied()).collect();
+                self.vit.overwrite(&mut x, &self.prompts, block);
+                x
+            }
+        };
         Ok(Matrix::from_vec(data.len() / self.vit.width, self.vit.width, data))
     }
 
-    /// Gradients from those of the unit-norm features and, optionally, of the tokens after some blocks
-    /// (`[count * tokens, width]` each).
+    /// Gradients from those of the unit-norm features and, optionally, of the tokens that some
+    /// blocks read (`[count * tokens, width]` each, as [`VisionPass::tokens`] gives them).
     pub fn gradient(&self, d_features: &Matrix, d_tokens: &[(usize, Vec<f32>)]) -> Result<VisionGradient> {
         self.check_gradient(d_features, d_tokens)?;
         let mut d_raw = vec![0.0; d_features.data().len()];
@@ -166,14 +176,14 @@ impl<'a> VisionPass<'a> {
         let starts = vit.starts(images.len(), &self.prompts);
         let mut d = self.head_gradient(images, d_raw, outputs.last().map_or(&[][..], Vec::as_slice), &mut gradient);
         for (layer, block) in vit.blocks.iter().enumerate().rev() {
-            for (_, d_tokens) in d_tokens.iter().filter(|(at, _)| *at == layer) {
-                d.iter_mut().zip(gather(d_tokens, size, images)).for_each(|(d, t)| *d += t);
-            }
             let x = block_input(vit, &embedded, &outputs, &self.prompts, norms, layer);
             let shape = vit.shape(&starts, Queries::All);
             let tape = block.forward_taped(&x, &shape, &norms.blocks[layer]).1;
             let side = Side { norms: Some(&mut gradient.norms.blocks[layer]), ..Side::default() };
             d = block.backward(&x, &tape, &shape, &norms.blocks[layer], d, side);
+            for (_, d_tokens) in d_tokens.iter().filter(|(at, _)| *at == layer) {
+                d.iter_mut().zip(gather(d_tokens, size, images)).for_each(|(d, t)| *d += t);
+            }
             if layer > 0 {
                 take_prompt_gradient(&mut d, size, gradient.prompts.get_mut(layer));
             }
