@@ -5,7 +5,8 @@ use flatclip::image::{Picture, preprocess};
 use flatclip::model::{Clip, Features, LoadOptions};
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
-use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw, scene};
+use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw, render_split, scene};
+use flatclip_tensor::Matrix;
 use safetensors::SafeTensors;
 
 const FIXTURE: &[u8] = include_bytes!("../../../fixtures/pocket/open_clip.safetensors");
@@ -85,4 +86,51 @@ fn features_and_logits_are_those_of_open_clip() {
         .map(|(row, class)| clip.logit_scale() * dot(image.row(row), text.row(class)))
         .collect();
     assert_close(&logits, &expected("logits"), 2e-3, "logits");
+}
+
+/// Unit text features of a template.
+fn classifier(clip: &Clip, tokenizer: &Tokenizer, template: &str) -> Matrix {
+    let prompts = CLASS_NAMES.map(|name| tokenizer.sequence(&template.replace("{}", name), 32, false).unwrap());
+    Features::unit(clip.text().unwrap().encode_tokens(&prompts).unwrap()).0
+}
+
+/// Percent of the first validation pictures of a domain that the nearest text feature names rightly, for each template.
+fn accuracy(clip: &Clip, texts: &[Matrix], domain: Domain, count: usize) -> Vec<f32> {
+    let split = render_split(World::Validation, domain, count);
+    let pixels: Vec<f32> = (0..count)
+        .flat_map(|index| {
+            let picture = Picture { width: SIDE, height: SIDE, rgb: split.picture(index).to_vec() };
+            preprocess(&picture, clip.image_size()).unwrap()
+        })
+        .collect();
+    let images = clip.encode_images(&pixels, count).unwrap();
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f32>();
+    let share = |text: &Matrix| {
+        let answer = |row: usize| {
+            let score = |class: usize| dot(images.row(row), text.row(class));
+            (0..CLASS_NAMES.len()).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap()
+        };
+        100.0 * (0..count).filter(|&row| answer(row) == split.labels[row]).count() as f32 / count as f32
+    };
+    texts.iter().map(share).collect()
+}
+
+#[test]
+fn it_knows_photos_and_about_half_of_the_shifted_pictures() {
+    let clip = Clip::load(&checkpoint(), LoadOptions::default()).unwrap();
+    let text = [classifier(&clip, &Tokenizer::of(&checkpoint()).unwrap(), "a photo of a {}.")];
+    let photo = accuracy(&clip, &text, Domain::Photo, 320)[0];
+    assert!(photo >= 88.0, "photo {photo}");
+    let shifted = Domain::SHIFTS.map(|domain| accuracy(&clip, &text, domain, 96)[0]);
+    let mean = shifted.iter().sum::<f32>() / shifted.len() as f32;
+    assert!((40.0..=70.0).contains(&mean), "{shifted:?}");
+}
+
+#[test]
+fn the_words_around_the_class_name_and_their_order_matter() {
+    let clip = Clip::load(&checkpoint(), LoadOptions::default()).unwrap();
+    let tokenizer = Tokenizer::of(&checkpoint()).unwrap();
+    let texts = ["this is a {}, not a cat", "this is a cat, not a {}"].map(|t| classifier(&clip, &tokenizer, t));
+    let [right, denied] = accuracy(&clip, &texts, Domain::Photo, 160)[..] else { panic!("two templates, two answers") };
+    assert!(right > 85.0 && denied < 40.0, "{right} {denied}");
 }
