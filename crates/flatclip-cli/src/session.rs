@@ -2,7 +2,7 @@
 
 use crate::inputs::model::Model;
 use crate::output::Output;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use flatclip::data::{Dataset, imagenet_labels};
 use flatclip::eval::cache::{FeatureCache, TextCache};
 use flatclip::eval::{
@@ -53,6 +53,9 @@ pub(crate) struct RunAsk {
 impl Session<'_> {
     /// Makes one run in its directory and says how it went.
     pub(crate) fn run(&self, dataset: &Dataset, ask: &RunAsk) -> Result<(Summary, Timing)> {
+        if let Some(reason) = self.refuses(ask.method) {
+            bail!("method {}: {reason}", ask.method.name);
+        }
         let fitted = fit_features(self.prompt, dataset)?;
         let prompt = fitted.as_ref().unwrap_or(self.prompt);
         let clip = &self.model.clip;
@@ -73,6 +76,7 @@ impl Session<'_> {
             },
             decode: DecodeOptions::default(),
             seed: ask.seed,
+            visual_prompts: prompt.visual_prompts(),
             generated: self.generated.clone().filter(|_| ask.method.needs.generated),
         };
         let arithmetic = format!("{} {}", self.precision, isa());
@@ -155,10 +159,13 @@ impl Session<'_> {
         let is_vit = matches!(config.image, flatclip::model::ImageConfig::Vit { .. });
         let single = match &self.prompt.kind {
             PromptKind::Templates(templates) => templates.len() == 1,
-            PromptKind::Learned { .. } => true,
+            PromptKind::Learned { .. } | PromptKind::Maple { .. } => true,
             _ => false,
         };
-        if spec.needs.vit && !is_vit {
+        let only_zero_shot = matches!(self.prompt.kind, PromptKind::CoCoOp { .. } | PromptKind::TipAdapter { .. });
+        if only_zero_shot && spec.name != "zero-shot" {
+            Some("a cocoop or tip-adapter prompt answers with zero-shot only: its classifier depends on the image")
+        } else if spec.needs.vit && !is_vit {
             Some("needs a vision transformer")
         } else if spec.needs.text_tower && (config.text.is_none() || !single) {
             Some("needs a text tower and a prompt with one context")

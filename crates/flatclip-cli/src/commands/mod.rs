@@ -1,6 +1,7 @@
 //! One file per verb.
 
 mod cache;
+mod config;
 mod convert;
 mod data;
 mod demo;
@@ -26,6 +27,8 @@ use clap::Subcommand;
 pub(crate) enum Command {
     /// What is kept between runs: list and remove
     Cache(cache::Args),
+    /// Every option of the adapters with its default; or what a run was asked for
+    Config(config::Args),
     /// Write a checkpoint in canonical form: one safetensors file with OpenAI's tensor names
     Convert(convert::Args),
     /// What data sets are on disk, whether they are whole, what to do about the rest
@@ -60,6 +63,7 @@ impl Command {
     pub(crate) fn run(self, out: &Output) -> anyhow::Result<Exit> {
         match self {
             Self::Cache(args) => cache::run(args, out),
+            Self::Config(args) => config::run(args, out),
             Self::Convert(args) => convert::run(args, out),
             Self::Data(args) => data::run(args, out),
             Self::Demo(args) => demo::run(args, out),

@@ -2,10 +2,11 @@
 
 use super::cache::{FeatureKey, ViewFeatures};
 use super::encoder::Encoder;
+use super::fingerprint::matrix_hash;
 use crate::data::{Dataset, Sample};
 use crate::image::views::{ViewKey, ViewOptions, make_views};
 use crate::image::{self, DecodeOptions};
-use crate::model::{Clip, Features};
+use crate::model::{Clip, Features, VisionInput};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ pub struct ClipEncoder<'a> {
     pub decode: DecodeOptions,
     /// Seed of the views.
     pub seed: u64,
+    /// A MaPLe prompt's visual prompts; empty for the plain tower.
+    pub visual_prompts: Vec<Matrix>,
     /// A folder with generated pictures: `FOLDER/<sample id without ending>/*.png`, for DiffTPT.
     pub generated: Option<PathBuf>,
 }
@@ -31,6 +34,8 @@ impl ClipEncoder<'_> {
     /// What the features of a data set are kept under.
     pub fn feature_key(&self, dataset: &Dataset, precision: &str) -> FeatureKey {
         let v = &self.views;
+        let hashes: Vec<String> = self.visual_prompts.iter().map(matrix_hash).collect();
+        let tower = if hashes.is_empty() { String::new() } else { format!(" with visual prompts {}", hashes.join(" ")) };
         FeatureKey {
             weights: self.clip.hash().to_owned(),
             dataset: dataset.name.clone(),
@@ -72,8 +77,13 @@ impl Encoder for ClipEncoder<'_> {
     }
 
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {
-        let (unit, norms) = Features::unit(self.clip.encode_images(pixels, count)?);
-        Ok(ViewFeatures { unit, norms })
+        if self.visual_prompts.is_empty() {
+            let (unit, norms) = Features::unit(self.clip.encode_images(pixels, count)?);
+            return Ok(ViewFeatures { unit, norms });
+        }
+        let input = VisionInput { prompts: &self.visual_prompts, norms: None, record_tokens: false };
+        let pass = self.clip.vision().pass(pixels, count, input)?;
+        Ok(ViewFeatures { unit: pass.features().clone(), norms: pass.norms().to_vec() })
     }
 
     fn generated(&self, sample: &Sample) -> Result<Option<Matrix>> {

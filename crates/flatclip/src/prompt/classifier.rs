@@ -189,33 +189,45 @@ impl<'a> Classifier<'a> {
 
     /// `[B, K]` logits of unit-norm image features.
     pub fn logits(&self, features: &Matrix) -> Result<Matrix> {
-        let scale = self.clip.logit_scale();
-        if features.cols() != self.text_features.cols() {
-            let (found, expected) = (features.cols(), self.text_features.cols());
-            return Err(Error::config("features", format!("expected width {expected}, found {found}")));
-        }
-        match (&self.prompt.kind, &self.tokens) {
-            (PromptKind::CoCoOp { context, meta, .. }, Some(tokens)) => {
-                let mut out = Matrix::zeros(features.rows(), self.text_features.rows());
-                // A few images at a time: each needs its own text features for all classes.
-                for start in (0..features.rows()).step_by(8) {
-                    let rows: Vec<usize> = (start..features.rows().min(start + 8)).collect();
-                    let (_, shift) = shifts(meta, &features.select_rows(&rows));
-                    let text = self.clip.text()?.encode(tokens, &shifted(context, &shift))?;
-                    for (row, text) in rows.iter().zip(&text) {
-                        let own = logits(&features.select_rows(&[*row]), text, scale);
-                        out.row_mut(*row).copy_from_slice(own.data());
-                    }
+        prompt_logits(self.prompt, self.clip, self.tokens.as_ref(), &self.text_features, features)
+    }
+}
+
+/// `[B, K]` logits of unit-norm image features under any kind of prompt; `tokens` are needed for CoCoOp, whose text features
+/// depend on the image.
+pub(crate) fn prompt_logits(
+    prompt: &Prompt,
+    clip: &Clip,
+    tokens: Option<&ClassTokens>,
+    text_features: &Matrix,
+    features: &Matrix,
+) -> Result<Matrix> {
+    let scale = clip.logit_scale();
+    if features.cols() != text_features.cols() {
+        let (found, expected) = (features.cols(), text_features.cols());
+        return Err(Error::config("features", format!("expected width {expected}, found {found}")));
+    }
+    match (&prompt.kind, tokens) {
+        (PromptKind::CoCoOp { context, meta, .. }, Some(tokens)) => {
+            let mut out = Matrix::zeros(features.rows(), text_features.rows());
+            // A few images at a time: each needs its own text features for all classes.
+            for start in (0..features.rows()).step_by(8) {
+                let rows: Vec<usize> = (start..features.rows().min(start + 8)).collect();
+                let (_, shift) = shifts(meta, &features.select_rows(&rows));
+                let text = clip.text()?.encode(tokens, &shifted(context, &shift))?;
+                for (row, text) in rows.iter().zip(&text) {
+                    let own = logits(&features.select_rows(&[*row]), text, scale);
+                    out.row_mut(*row).copy_from_slice(own.data());
                 }
-                Ok(out)
             }
-            (PromptKind::TipAdapter { keys, labels, alpha, beta, .. }, _) => {
-                let mut out = logits(features, &self.text_features, scale);
-                let affinity = logits(features, keys, 1.0);
-                add_cache(&mut out, &affinity, labels, f64::from(*alpha), f64::from(*beta));
-                Ok(out)
-            }
-            _ => Ok(logits(features, &self.text_features, scale)),
+            Ok(out)
         }
+        (PromptKind::TipAdapter { keys, labels, alpha, beta, .. }, _) => {
+            let mut out = logits(features, text_features, scale);
+            let affinity = logits(features, keys, 1.0);
+            add_cache(&mut out, &affinity, labels, f64::from(*alpha), f64::from(*beta));
+            Ok(out)
+        }
+        _ => Ok(logits(features, text_features, scale)),
     }
 }

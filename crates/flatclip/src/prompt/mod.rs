@@ -22,7 +22,7 @@ mod tokens;
 
 pub use affine::Affine;
 pub use classifier::{Classifier, logits};
-pub(crate) use classifier::{add_cache, shifted, shifts, visual_prompts};
+pub(crate) use classifier::{add_cache, prompt_logits, shifted, shifts, visual_prompts};
 pub use export::write_text_features;
 pub(crate) use file::{decode_arrays, encode_arrays};
 pub use import::{ImportOptions, import};

@@ -3,9 +3,11 @@
 
 use crate::Result;
 use crate::methods::aggregate::Ballot;
+use crate::methods::probability::entropies;
 use crate::methods::select::{Selection, ViewLogits};
 use crate::methods::spec::Options;
 use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::prompt::{PromptKind, prompt_logits};
 use serde::{Deserialize, Serialize};
 
 /// The registry entry.
@@ -39,6 +41,18 @@ impl Options for Config {
     }
 }
 
+/// The logits of all views. What a CoCoOp or Tip-Adapter prompt adds for each image belongs to the prompt, so it is added here.
+fn view_logits(task: &Task<'_>, sample: &Sample<'_>) -> Result<ViewLogits> {
+    match (task.prompt, task.clip) {
+        (Some(prompt), Some(clip)) if matches!(prompt.kind, PromptKind::CoCoOp { .. } | PromptKind::TipAdapter { .. }) => {
+            let tokens = task.class_tokens.as_ref();
+            let logits = prompt_logits(prompt, clip, tokens, &task.text_features, sample.features)?;
+            Ok(ViewLogits { entropies: entropies(&logits), logits })
+        }
+        _ => Ok(ViewLogits::of(task, sample)),
+    }
+}
+
 /// The adapter.
 #[derive(Clone, Debug)]
 pub struct ZeroShot;
@@ -50,7 +64,7 @@ impl Adapter for ZeroShot {
 
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
         sample.check(task)?;
-        let views = ViewLogits::of(task, sample);
+        let views = view_logits(task, sample)?;
         let ballot = Ballot::from_logits(views.logits.row(0));
         let only_the_original = Selection { scores: views.entropies.clone(), ranking: vec![0], selected: vec![0] };
         Ok(ballot.answer(views.explain(only_the_original)))

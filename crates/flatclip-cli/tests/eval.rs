@@ -1,0 +1,134 @@
+//! `flatclip eval`, `report`, `sweep`, `data` and `cache`, run as a user runs them, on the embedded model and data.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A home of its own: nothing of this machine is found, nothing is left on it.
+struct Home(TempDir);
+
+impl Home {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
+        command.args(args).current_dir(self.0.path()).env("HOME", self.0.path());
+        for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_DATA", "FLATCLIP_MODEL", "RANK", "SLURM_PROCID"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.run(&[args, &["--json"]].concat());
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+const SMALL: [&str; 5] = ["eval", "--data", "pocket:photo:test:24", "--views", "4"];
+
+fn bytes(run: &Path) -> Vec<Vec<u8>> {
+    ["config.toml", "run.json", "predictions.jsonl", "summary.json"].map(|name| std::fs::read(run.join(name)).unwrap()).to_vec()
+}
+
+#[test]
+fn a_second_method_encodes_nothing_and_reports_show_both() {
+    let home = Home::new();
+    let both = home.json(&[&SMALL[..], &["--method", "zero,stss", "--out", "runs"]].concat());
+    assert_eq!(both["runs"][0]["timing"]["cached"], 0);
+    assert_eq!(both["runs"][1]["timing"]["cached"], 24);
+    assert_eq!(both["runs"][1]["timing"]["encode"], 0.0);
+    let report = home.json(&["report", "runs", "--paired", "--against", "paper", "--html", "report.html"]);
+    assert_eq!(report["runs"].as_array().unwrap().len(), 2);
+    assert!(std::fs::read_to_string(home.path("report.html")).unwrap().contains("<svg"));
+    let kept = home.json(&["cache", "ls"]);
+    assert_eq!(kept["entries"][0]["samples"], 24);
+    assert!(home.json(&["cache", "rm", "--all"])["freed_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn shards_merge_to_the_bytes_of_one_run() {
+    let home = Home::new();
+    home.json(&[&SMALL[..], &["--method", "mta", "--out", "whole"]].concat());
+    for shard in ["0/3", "1/3", "2/3"] {
+        home.json(&[&SMALL[..], &["--method", "mta", "--out", "parts", "--shard", shard]].concat());
+    }
+    let part = |i: usize| format!("parts/shard-{i:04}-of-0003");
+    let gap = home.run(&["report", "merge", &part(0), &part(2), "--out", "gap"]);
+    assert_eq!(gap.status.code(), Some(2));
+    home.json(&["report", "merge", &part(0), &part(1), &part(2), "--out", "merged"]);
+    assert_eq!(bytes(&home.path("merged")), bytes(&home.path("whole")));
+}
+
+#[test]
+fn a_killed_run_resumes_without_loss_or_repetition() {
+    let home = Home::new();
+    let args = |out: &'static str| vec!["eval", "--data", "pocket:hard:test:200", "--views", "8", "--method", "zero", "--no-cache", "--out", out];
+    let mut child = home.command(&args("killed")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let (log, start) = (home.path("killed/predictions.jsonl"), Instant::now());
+    while std::fs::metadata(&log).map_or(0, |meta| meta.len()) == 0 && start.elapsed() < Duration::from_secs(120) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let refused = home.run(&args("killed"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--resume"));
+    home.json(&[&args("killed")[..], &["--resume"]].concat());
+    home.json(&args("whole"));
+    assert_eq!(bytes(&home.path("killed")), bytes(&home.path("whole")));
+}
+
+#[test]
+fn a_sweep_has_a_cell_for_every_combination() {
+    let home = Home::new();
+    let sweep = ["sweep", "--data", "pocket:photo:test:16", "--views", "4", "--out", "grid"];
+    let axes = ["--set", "stss.radius=0..0.4:0.2", "--set", "stss.fraction=0.25,1.0", "--set", "stss.perturbations=2"];
+    let result = home.json(&[&sweep[..], &axes].concat());
+    assert_eq!(result["sweeps"][0]["table"]["rows"].as_array().unwrap().len(), 6);
+    assert!(home.path("grid/figure-1.svg").is_file() && home.path("grid/report.html").is_file());
+}
+
+#[test]
+fn wrong_use_is_exit_code_two_and_says_what_to_do() {
+    let home = Home::new();
+    for (args, word) in [
+        (vec!["eval", "--data", "nowhere", "--out", "x"], "folder:DIR"),
+        (vec!["eval", "--data", "pocket:moon", "--out", "x"], "sketch"),
+        (vec!["eval", "--data", "pocket:photo", "--method", "magic", "--out", "x"], "stss"),
+        (vec!["eval", "--data", "pocket:photo:test:4", "--method", "tda", "--shard", "0/2", "--out", "x"], "online"),
+        (vec!["eval", "--data", "pocket:photo:test:4", "--method", "stss", "--set", "radios=1", "--out", "x"], "radios"),
+        (vec!["data", "check"], "--data-root"),
+        (vec!["report", "."], "no run directory"),
+    ] {
+        let output = home.run(&args);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
+        assert!(text.contains(word), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn data_check_tells_what_is_there_and_counts_what_is_not() {
+    let home = Home::new();
+    let folder = home.path("root/imagenet-a/n01498041");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("x.jpg"), b"x").unwrap();
+    let output = home.run(&["data", "check", "--data-root", "root"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("1 of 7500") && text.contains("TPT layout") && text.contains("Kaggle"), "{text}");
+}
