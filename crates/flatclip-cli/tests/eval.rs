@@ -41,7 +41,9 @@ impl Home {
 const SMALL: [&str; 5] = ["eval", "--data", "pocket:photo:test:24", "--views", "4"];
 
 fn bytes(run: &Path) -> Vec<Vec<u8>> {
-    ["config.toml", "run.json", "predictions.jsonl", "summary.json"].map(|name| std::fs::read(run.join(name)).unwrap()).to_vec()
+    ["config.toml", "run.json", "predictions.jsonl", "summary.json"]
+        .map(|name| std::fs::read(run.join(name)).unwrap())
+        .to_vec()
 }
 
 #[test]
@@ -76,7 +78,9 @@ fn shards_merge_to_the_bytes_of_one_run() {
 #[test]
 fn a_killed_run_resumes_without_loss_or_repetition() {
     let home = Home::new();
-    let args = |out: &'static str| vec!["eval", "--data", "pocket:hard:test:200", "--views", "8", "--method", "zero", "--no-cache", "--out", out];
+    let args = |out: &'static str| {
+        vec!["eval", "--data", "pocket:hard:test:200", "--views", "8", "--method", "zero", "--no-cache", "--out", out]
+    };
     let mut child = home.command(&args("killed")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let (log, start) = (home.path("killed/predictions.jsonl"), Instant::now());
     while std::fs::metadata(&log).map_or(0, |meta| meta.len()) == 0 && start.elapsed() < Duration::from_secs(120) {
@@ -110,7 +114,10 @@ fn wrong_use_is_exit_code_two_and_says_what_to_do() {
         (vec!["eval", "--data", "pocket:moon", "--out", "x"], "sketch"),
         (vec!["eval", "--data", "pocket:photo", "--method", "magic", "--out", "x"], "stss"),
         (vec!["eval", "--data", "pocket:photo:test:4", "--method", "tda", "--shard", "0/2", "--out", "x"], "online"),
-        (vec!["eval", "--data", "pocket:photo:test:4", "--method", "stss", "--set", "radios=1", "--out", "x"], "radios"),
+        (
+            vec!["eval", "--data", "pocket:photo:test:4", "--method", "stss", "--set", "radios=1", "--out", "x"],
+            "radios",
+        ),
         (vec!["data", "check"], "--data-root"),
         (vec!["report", "."], "no run directory"),
     ] {

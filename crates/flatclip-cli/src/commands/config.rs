@@ -31,7 +31,8 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         [] => ADAPTERS.to_vec(),
         names => names.iter().map(|name| adapter(name)).collect::<flatclip::Result<_>>()?,
     };
-    let all: toml::Table = specs.iter().map(|spec| (spec.name.to_owned(), toml::Value::Table((spec.defaults)()))).collect();
+    let all: toml::Table =
+        specs.iter().map(|spec| (spec.name.to_owned(), toml::Value::Table((spec.defaults)()))).collect();
     if out.is_json() {
         out.json(&all)?;
     } else {

@@ -35,13 +35,14 @@ impl ClipEncoder<'_> {
     pub fn feature_key(&self, dataset: &Dataset, precision: &str) -> FeatureKey {
         let v = &self.views;
         let hashes: Vec<String> = self.visual_prompts.iter().map(matrix_hash).collect();
-        let tower = if hashes.is_empty() { String::new() } else { format!(" with visual prompts {}", hashes.join(" ")) };
+        let tower =
+            if hashes.is_empty() { String::new() } else { format!(" with visual prompts {}", hashes.join(" ")) };
         FeatureKey {
             weights: self.clip.hash().to_owned(),
             dataset: dataset.name.clone(),
             split: dataset.split.name().to_owned(),
             views: format!(
-                "{} x{} {}px {:?}/{:?}",
+                "{} x{} {}px {:?}/{:?}{tower}",
                 v.policy.name(),
                 v.count,
                 v.size,

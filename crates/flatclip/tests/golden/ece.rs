@@ -17,16 +17,14 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let m = metrics(&outcomes, classes, options);
     let mut report = Report::default();
     let tolerance = case.tolerance("ece", Tolerance::atol(1e-5));
-    for (name, value) in [
-        ("out.ece", m.calibration.ece),
-        ("out.accuracy", m.top1),
-        ("out.nll", m.nll),
-        ("out.brier", m.brier),
-    ] {
+    for (name, value) in
+        [("out.ece", m.calibration.ece), ("out.accuracy", m.top1), ("out.nll", m.nll), ("out.brier", m.brier)]
+    {
         report.close(name, &[value as f32], case.f32(name)?, tolerance);
     }
     // torch.topk takes any of the equal values at rank five: with ties only a range can be told, without it is one number.
-    let strict = logits.chunks_exact(classes).zip(&labels).filter(|(row, label)| is_strictly_in_top5(row, **label)).count();
+    let strict =
+        logits.chunks_exact(classes).zip(&labels).filter(|(row, label)| is_strictly_in_top5(row, **label)).count();
     let (low, high) = (strict as f64 / *samples as f64, m.top5);
     let expected = f64::from(case.f32("out.top5")?[0]);
     let inside = expected >= low - tolerance.atol && expected <= high + tolerance.atol;

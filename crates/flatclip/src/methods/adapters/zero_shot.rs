@@ -44,7 +44,9 @@ impl Options for Config {
 /// The logits of all views. What a CoCoOp or Tip-Adapter prompt adds for each image belongs to the prompt, so it is added here.
 fn view_logits(task: &Task<'_>, sample: &Sample<'_>) -> Result<ViewLogits> {
     match (task.prompt, task.clip) {
-        (Some(prompt), Some(clip)) if matches!(prompt.kind, PromptKind::CoCoOp { .. } | PromptKind::TipAdapter { .. }) => {
+        (Some(prompt), Some(clip))
+            if matches!(prompt.kind, PromptKind::CoCoOp { .. } | PromptKind::TipAdapter { .. }) =>
+        {
             let tokens = task.class_tokens.as_ref();
             let logits = prompt_logits(prompt, clip, tokens, &task.text_features, sample.features)?;
             Ok(ViewLogits { entropies: entropies(&logits), logits })
