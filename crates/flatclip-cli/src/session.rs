@@ -9,7 +9,7 @@ use flatclip::eval::{
     ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, RunConfig, RunDir, Shard, Summary, Timing, ViewConfig,
     matrix_hash, stream_hash,
 };
-use flatclip::image::DecodeOptions;
+use flatclip::image::{DecodeOptions, Normalise};
 use flatclip::image::views::{ViewOptions, ViewPolicy};
 use flatclip::methods::{self, AdapterSpec, Task};
 use flatclip::prompt::{Prompt, PromptKind};
@@ -72,6 +72,7 @@ impl Session<'_> {
                 policy: ask.policy,
                 count: ask.views,
                 size: clip.image_size(),
+                normalise: Normalise::new(clip.config().mean, clip.config().std),
                 ..ViewOptions::default()
             },
             decode: DecodeOptions::default(),

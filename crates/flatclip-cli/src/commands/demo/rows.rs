@@ -242,7 +242,8 @@ pub(super) fn reading(table: &Table, tuned: &Tuned, size: &Size) -> String {
          view changes the shifted mean by {:+.1} points without any tuning (zero-shot + ZERO against zero-shot). CoOp changes it by {:+.1}, \
          SAPT by {:+.1} (single view, against the untuned prompt).{sharpness} FGA against zero-shot + ZERO: {}; against CoOp + ZERO: {}; \
          against STSS + CoOp: {}. {} pictures per style and {} views; a drawn world of 32 classes is a miniature, not ImageNet. Settings were \
-         chosen on held-out photos, five for CoOp and five for SAPT; the test world was read once; rho' = 0.5 and 10 % kept as in the paper.",
+         chosen on held-out photos, five for CoOp (lowest loss) and five for SAPT (largest rho within 2 % of the lowest loss); the test world was \
+         read once; rho' = 0.5 and 10 % kept as in the paper.",
         points("zero-shot + ZERO", "zero-shot"),
         points("CoOp", "zero-shot"),
         points("SAPT", "zero-shot"),

@@ -15,6 +15,9 @@ const RATES: [f64; 5] = [0.002, 0.005, 0.01, 0.02, 0.05];
 /// SAPT's grid, from the paper.
 const RADII: [f64; 5] = [0.05, 0.1, 0.3, 0.5, 0.7];
 
+/// Held-out losses within two per cent count as equal.
+const SLACK: f64 = 1.02;
+
 /// One setting that was tried.
 #[derive(Clone, Debug, Serialize)]
 struct Tried {
@@ -99,15 +102,18 @@ fn one(
     Ok(Tried { method, setting, held_out_loss, summary, chosen: false })
 }
 
-/// The setting of lowest held-out loss, with its prompt.
+/// CoOp: the setting of lowest held-out loss. SAPT: the largest radius whose held-out loss is as good within [`SLACK`];
+/// source data alone always prefer the smallest radius, while the point of a larger one is what it has not seen.
 fn choose(tried: &mut [Tried], method: &str, grid: &[f64], dir: &Path) -> Result<(f64, Prompt)> {
     let mine: Vec<usize> = (0..tried.len()).filter(|&i| tried[i].method == method).collect();
-    let best = mine
-        .iter()
-        .enumerate()
-        .min_by(|a, b| tried[*a.1].held_out_loss.total_cmp(&tried[*b.1].held_out_loss))
-        .map(|(place, &index)| (place, index));
-    let (place, index) = best.context("no setting was tried")?;
+    let loss = |place: usize| tried[mine[place]].held_out_loss;
+    let lowest = (0..mine.len()).min_by(|&a, &b| loss(a).total_cmp(&loss(b))).context("no setting was tried")?;
+    let place = if method == "coop" {
+        lowest
+    } else {
+        (0..mine.len()).rev().find(|&i| loss(i) <= SLACK * loss(lowest)).unwrap_or(lowest)
+    };
+    let index = mine[place];
     tried[index].chosen = true;
     let folder =
         if method == "coop" { folder_of(method, grid[place], None) } else { folder_of(method, 0.0, Some(grid[place])) };
