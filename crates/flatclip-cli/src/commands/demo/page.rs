@@ -19,8 +19,8 @@ use flatclip_tensor::Matrix;
 use std::path::{Path, PathBuf};
 
 /// Values of the two knobs that the figures show.
-const RADII: [f64; 7] = [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
-const FRACTIONS: [f64; 6] = [0.05, 0.1, 0.2, 0.3, 0.5, 1.0];
+const RADII: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];
+const FRACTIONS: [f64; 5] = [0.05, 0.1, 0.3, 0.5, 1.0];
 /// Domains whose pictures the examples come from.
 const EXAMPLES: [&str; 3] = ["hard", "sketch", "rendition"];
 
@@ -187,12 +187,12 @@ fn train_features(model: &Model, size: &Size) -> Result<(Matrix, Vec<usize>)> {
     Ok((features, dataset.samples.iter().map(|s| s.label).collect()))
 }
 
-/// Accuracy on the shifted domains against rho' and the kept fraction, for three prompts, from cached features.
+/// Accuracy on the shifted domains against rho' and the kept fraction, for the untuned and the SAPT prompt, from cached features.
 fn knobs(model: &Model, tuned: &Tuned, size: &Size, dir: &Path, out: &Output) -> Result<Section> {
     let seed = size.seeds[0];
     let world = World { model, cache: dir.join(format!("seed-{seed}")).join("cache"), out };
     let untuned = template()?;
-    let prompts: [(&str, &Prompt); 3] = [("untuned", &untuned), ("CoOp", &tuned.coop), ("SAPT", &tuned.sapt)];
+    let prompts: [(&str, &Prompt); 2] = [("untuned", &untuned), ("SAPT", &tuned.sapt)];
     let mut figures = Vec::new();
     for (key, label, values) in
         [("radius", "rho', absolute", &RADII[..]), ("fraction", "fraction of views kept", &FRACTIONS[..])]
