@@ -9,8 +9,8 @@ use flatclip::eval::{
     ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, RunConfig, RunDir, Shard, Summary, Timing, ViewConfig,
     matrix_hash, stream_hash,
 };
-use flatclip::image::{DecodeOptions, Normalise};
 use flatclip::image::views::{ViewOptions, ViewPolicy};
+use flatclip::image::{DecodeOptions, Normalise};
 use flatclip::methods::{self, AdapterSpec, Task};
 use flatclip::prompt::{Prompt, PromptKind};
 use std::path::{Path, PathBuf};

@@ -73,16 +73,8 @@ pub(super) fn evaluate(
         let mut row = Row { name, right: vec![], accuracy: vec![], ood: 0.0, adapt_ms: 0.0 };
         for domain in DOMAINS {
             let place = dir.join("runs").join(domain).join(format!("{prompt_name}-{method}"));
-            let done = world.answer(
-                prompt(&prompt_name),
-                &prompt_name,
-                &method,
-                domain,
-                size,
-                seed,
-                toml::Table::new(),
-                &place,
-            );
+            let done =
+                world.answer(prompt(&prompt_name), &prompt_name, &method, domain, size, seed, options(&method), &place);
             let (right, timing) = done.with_context(|| format!("{} on {domain}", row.name))?;
             row.accuracy.push(share(&right));
             row.right.push(right);
@@ -251,7 +243,7 @@ pub(super) fn reading(table: &Table, tuned: &Tuned, size: &Size) -> String {
          view changes the shifted mean by {:+.1} points without any tuning (zero-shot + ZERO against zero-shot). CoOp changes it by {:+.1}, \
          SAPT by {:+.1} (single view, against the untuned prompt).{sharpness} FGA against zero-shot + ZERO: {}; against CoOp + ZERO: {}; \
          against STSS + CoOp: {}. {} pictures per style and {} views; a drawn world of 32 classes is a miniature, not ImageNet. Settings were \
-         chosen on held-out photos, five for CoOp (lowest loss) and five for SAPT (largest rho within 2 % of the lowest loss); the test world was \
+         chosen on held-out photos, three for CoOp (lowest loss) and three for SAPT (largest rho within 2 % of the lowest loss); the test world was \
          read once; rho' = 0.5 and 10 % of \
          the views kept, by ZERO, too, as in the paper.",
         points("zero-shot + ZERO", "zero-shot"),
