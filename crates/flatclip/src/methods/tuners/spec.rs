@@ -36,8 +36,8 @@ pub struct TunerSpec {
     pub table: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// What it does, formula, cost, parameters with the source of each default, reference.
-    pub docs: &'static str,
+    /// Its file; [`TunerSpec::docs`] is the text at its top.
+    pub source: &'static str,
     /// Builds it from its options; an absent option has its default.
     pub build: fn(&toml::Table, &TuneTask<'_>) -> Result<Box<dyn Tuner>>,
     /// Refuses wrong options before anything is loaded.
@@ -48,6 +48,14 @@ pub struct TunerSpec {
     pub recipe: fn() -> Recipe,
     /// The views it is trained on.
     pub views: fn() -> TrainViews,
+}
+
+impl TunerSpec {
+    /// What it does, formula, cost, parameters with the source of each default, reference: the text that opens its file.
+    pub fn docs(&self) -> String {
+        let lines = self.source.lines().map_while(|line| line.strip_prefix("//!"));
+        lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect::<Vec<_>>().join("\n")
+    }
 }
 
 impl std::fmt::Debug for TunerSpec {
@@ -66,7 +74,7 @@ static SAPT: TunerSpec = TunerSpec {
     vit: false,
     table: SaptConfig::NAME,
     summary: "context tokens in a flat minimum: CoOp's loss and its sharpness",
-    docs: include_str!("sapt.rs"),
+    source: include_str!("sapt.rs"),
     build: |options, task| Ok(Box::new(Sapt::build(&SaptConfig::read(options)?, task)?)),
     check: |options| SaptConfig::read(options).map(drop),
     defaults: SaptConfig::table,
@@ -81,7 +89,7 @@ static COOP: TunerSpec = TunerSpec {
     vit: false,
     table: CoopConfig::NAME,
     summary: "context tokens that lower the cross-entropy of the shots",
-    docs: include_str!("coop.rs"),
+    source: include_str!("coop.rs"),
     build: |options, task| Ok(Box::new(Coop::build(&CoopConfig::read(options)?, task)?)),
     check: |options| CoopConfig::read(options).map(drop),
     defaults: CoopConfig::table,
@@ -96,7 +104,7 @@ static COCOOP: TunerSpec = TunerSpec {
     vit: false,
     table: CocoopConfig::NAME,
     summary: "context tokens that a small network shifts for every image",
-    docs: include_str!("cocoop.rs"),
+    source: include_str!("cocoop.rs"),
     build: |options, task| Ok(Box::new(Cocoop::build(&CocoopConfig::read(options)?, task)?)),
     check: |options| CocoopConfig::read(options).map(drop),
     defaults: CocoopConfig::table,
@@ -111,7 +119,7 @@ static MAPLE: TunerSpec = TunerSpec {
     vit: true,
     table: MapleConfig::NAME,
     summary: "coupled prompts in the first blocks of both towers (ViT only)",
-    docs: include_str!("maple.rs"),
+    source: include_str!("maple.rs"),
     build: |options, task| Ok(Box::new(Maple::build(&MapleConfig::read(options)?, task)?)),
     check: |options| MapleConfig::read(options).map(drop),
     defaults: MapleConfig::table,
@@ -126,7 +134,7 @@ static TIP_ADAPTER: TunerSpec = TunerSpec {
     vit: false,
     table: TipAdapterConfig::NAME,
     summary: "a cache of the shots' features beside the zero-shot classifier, without training",
-    docs: include_str!("tip_adapter.rs"),
+    source: include_str!("tip_adapter.rs"),
     build: |options, task| Ok(Box::new(TipAdapter::build(&TipAdapterConfig::read(options)?, task)?)),
     check: |options| TipAdapterConfig::read(options).map(drop),
     defaults: TipAdapterConfig::table,
@@ -141,7 +149,7 @@ static TIP_ADAPTER_F: TunerSpec = TunerSpec {
     vit: false,
     table: TipAdapterConfig::NAME,
     summary: "Tip-Adapter with trained keys",
-    docs: include_str!("tip_adapter.rs"),
+    source: include_str!("tip_adapter.rs"),
     build: |options, task| Ok(Box::new(TipAdapter::build(&TipAdapterConfig::read(options)?, task)?)),
     check: |options| TipAdapterConfig::read(options).map(drop),
     defaults: TipAdapterConfig::table,
@@ -285,6 +293,11 @@ mod tests {
         names.windows(2).for_each(|pair| assert_ne!(pair[0], pair[1]));
         for spec in TUNERS {
             (spec.check)(&(spec.defaults)()).unwrap();
+            let docs = spec.docs();
+            for part in ["loss", "Cost", "Reference", "golden"] {
+                assert!(docs.contains(part), "{} docs have no `{part}`", spec.name);
+            }
+            assert!(!docs.contains("use "), "{} docs run into the code", spec.name);
         }
         for preset in PRESETS {
             let spec = tuner(preset.method).unwrap();

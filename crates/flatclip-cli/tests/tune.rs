@@ -1,0 +1,168 @@
+//! `flatclip tune` and `flatclip prompt`, run as a user runs them: on a folder of pictures, killed, stopped, out of disk.
+#![cfg(unix)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+fn flatclip() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
+    command.env_remove("FLATCLIP_MODEL").env("FLATCLIP_OFFLINE", "true");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    flatclip().args(args).output().unwrap()
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Three classes of five pictures each, as folders.
+fn photos(folder: &TempDir) -> PathBuf {
+    let all = folder.path().join("all");
+    let made = run(&["pocket", "export", all.to_str().unwrap(), "--count", "160"]);
+    assert!(made.status.success(), "{}", error(&made));
+    let photos = folder.path().join("photos");
+    let mut classes: Vec<PathBuf> = folders(&all);
+    classes.sort();
+    for class in classes.iter().take(3) {
+        let to = photos.join(class.file_name().unwrap());
+        std::fs::create_dir_all(&to).unwrap();
+        let mut pictures: Vec<PathBuf> = std::fs::read_dir(class).unwrap().map(|e| e.unwrap().path()).collect();
+        pictures.sort();
+        assert!(pictures.len() >= 5, "{} has {} pictures", class.display(), pictures.len());
+        for picture in &pictures[..5] {
+            std::fs::copy(picture, to.join(picture.file_name().unwrap())).unwrap();
+        }
+    }
+    photos
+}
+
+/// The class folders below a folder of pictures, however deep.
+fn folders(path: &Path) -> Vec<PathBuf> {
+    let inside: Vec<PathBuf> = std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect();
+    if inside.iter().any(|p| p.is_file() && p.extension().is_some_and(|e| e == "png")) {
+        return vec![path.to_path_buf()];
+    }
+    inside.iter().filter(|p| p.is_dir()).flat_map(|p| folders(p)).collect()
+}
+
+fn tune(data: &Path, out: &Path, extra: &[&str]) -> Command {
+    let mut command = flatclip();
+    command.args(["tune", "--data", &format!("folder:{}", data.display()), "--shots", "5", "--epochs", "40"]);
+    command.args(["--set", "train.batch=5", "--checkpoint-every", "4", "--out"]).arg(out).args(extra);
+    command
+}
+
+/// All files of a run but the wall-clock times and the lock.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap()))
+        .filter(|(name, _)| name != "timing.jsonl" && name != ".lock")
+        .collect()
+}
+
+#[test]
+fn a_folder_of_photos_becomes_a_prompt_that_shows_and_exports() {
+    let folder = TempDir::new().unwrap();
+    let (photos, out) = (photos(&folder), folder.path().join("run"));
+    let made = tune(&photos, &out, &["--json"]).output().unwrap();
+    assert!(made.status.success(), "{}", error(&made));
+    let summary: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    assert_eq!((&summary["classes"], &summary["images"]), (&3.into(), &15.into()));
+    assert_eq!(summary["method"], "sapt");
+    let shown = run(&["prompt", "show", out.to_str().unwrap(), "--json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!((&shown["kind"], &shown["any_classes"]), (&"learned".into(), &true.into()));
+    let features = folder.path().join("features.npy");
+    let exported = run(&["prompt", "export", out.to_str().unwrap(), "--out", features.to_str().unwrap()]);
+    assert!(exported.status.success(), "{}", error(&exported));
+    assert!(std::fs::read(&features).unwrap().starts_with(b"\x93NUMPY"));
+
+    let too_many = tune(&photos, &folder.path().join("other"), &["--held-out", "2"]).output().unwrap();
+    assert_eq!(too_many.status.code(), Some(2));
+    assert!(error(&too_many).contains("--allow-fewer"), "{}", error(&too_many));
+}
+
+#[test]
+fn twenty_kills_and_resumes_end_with_the_bytes_of_a_straight_run() {
+    let folder = TempDir::new().unwrap();
+    let photos = photos(&folder);
+    let (straight, killed) = (folder.path().join("straight"), folder.path().join("killed"));
+    let made = tune(&photos, &straight, &[]).output().unwrap();
+    assert!(made.status.success(), "{}", error(&made));
+    let mut kills = 0;
+    for moment in 0..20u64 {
+        let mut child = tune(&photos, &killed, &["--resume"]).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        // Anywhere from before the first file to the middle of training.
+        std::thread::sleep(Duration::from_millis(10 + moment * 37 % 300));
+        kills += usize::from(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(kills > 0, "every run ended before its kill");
+    let last = tune(&photos, &killed, &["--resume"]).output().unwrap();
+    assert!(last.status.success(), "{}", error(&last));
+    let (found, expected) = (files(&killed), files(&straight));
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (name, bytes) in &expected {
+        assert!(found[name] == *bytes, "{name} differs after {kills} kills");
+    }
+}
+
+#[test]
+fn a_full_disk_and_a_signal_lose_no_checkpoint() {
+    let folder = TempDir::new().unwrap();
+    let photos = photos(&folder);
+    let (straight, out) = (folder.path().join("straight"), folder.path().join("run"));
+    assert!(tune(&photos, &straight, &[]).output().unwrap().status.success());
+    // Stopped by a signal once there is a checkpoint.
+    let child = tune(&photos, &out, &[]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let checkpoint = out.join("checkpoint.safetensors");
+    for _ in 0..3000 {
+        if checkpoint.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let stopped = child.wait_with_output().unwrap();
+    if stopped.status.code() == Some(2) {
+        assert!(error(&stopped).contains("--resume"), "{}", error(&stopped));
+        let before = std::fs::read(&checkpoint).unwrap();
+        // A limit on file sizes stands in for a full disk: writes fail beyond it.
+        let again = tune(&photos, &out, &["--resume"]);
+        let line: Vec<String> = std::iter::once(again.get_program())
+            .chain(again.get_args())
+            .map(|a| format!("'{}'", a.to_string_lossy()))
+            .collect();
+        let script = format!("trap '' XFSZ; ulimit -f 1; exec {}", line.join(" "));
+        let full = Command::new("bash").args(["-c", &script]).env("FLATCLIP_OFFLINE", "true").output().unwrap();
+        assert_eq!(full.status.code(), Some(2), "{}", error(&full));
+        assert!(std::fs::read(&checkpoint).unwrap() == before, "the earlier checkpoint changed");
+    }
+    let last = tune(&photos, &out, &["--resume"]).output().unwrap();
+    assert!(last.status.success(), "{}", error(&last));
+    assert!(files(&out) == files(&straight), "the resumed run differs");
+}
+
+#[test]
+fn wrong_use_is_told_before_anything_is_loaded() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("run");
+    let fault = |args: &[&str]| {
+        let output = flatclip().args(["tune", "--data", "folder:nowhere", "--out"]).arg(&out).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        error(&output)
+    };
+    assert!(fault(&["--method", "soap"]).contains("sapt-dg"));
+    assert!(fault(&["--set", "sapt.rho=1"]).contains("sapt.rho"));
+    assert!(fault(&[]).contains("nowhere"));
+    assert!(!out.exists());
+}

@@ -1,0 +1,240 @@
+//! Whole tuning runs on the embedded model: what they promise, and how they fail.
+
+use flatclip::data::{self, Dataset, OpenOptions, Source, Split};
+use flatclip::methods::tuners::{TUNERS, cross_entropy};
+use flatclip::model::{Clip, Context, LoadOptions, Position};
+use flatclip::prompt::{Affine, Classifier, Prompt, PromptKind, Provenance, logits};
+use flatclip::text::Tokenizer;
+use flatclip::train::{Event, TuneInput, TuneRequest, TuneSummary, parse_override, tune};
+use flatclip::weights::Checkpoint;
+use flatclip_tensor::Matrix;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tempfile::TempDir;
+
+static MODEL: LazyLock<(Clip, Tokenizer)> = LazyLock::new(|| {
+    let checkpoint = Checkpoint::embedded("pocket").unwrap().unwrap();
+    (Clip::load(&checkpoint, LoadOptions::default()).unwrap(), Tokenizer::of(&checkpoint).unwrap())
+});
+
+/// A few classes of drawn photos.
+fn dataset(classes: usize) -> Dataset {
+    let options = OpenOptions { split: Split::Train, ..OpenOptions::default() };
+    let all = data::open("pocket:photo", &options).unwrap();
+    all.restrict_classes(&(0..classes).collect::<Vec<_>>())
+}
+
+fn request(method: &str, settings: &[&str]) -> TuneRequest {
+    TuneRequest {
+        method: method.into(),
+        shots: Some(3),
+        checkpoint_every: 3,
+        overrides: settings.iter().map(|s| parse_override(s).unwrap()).collect(),
+        ..TuneRequest::default()
+    }
+}
+
+/// Runs with a watcher of steps that may raise the stop flag.
+fn run_watched(
+    request: &TuneRequest,
+    dataset: &Dataset,
+    out: &Path,
+    resume: bool,
+    stop_after: usize,
+) -> flatclip::Result<TuneSummary> {
+    let stop = AtomicBool::new(false);
+    let (clip, tokenizer) = &*MODEL;
+    let input = TuneInput { request, clip, tokenizer, dataset, test: None, out, resume, stop: &stop };
+    tune(&input, &mut |event| {
+        if let Event::Step(progress) = event
+            && progress.record.step == stop_after
+        {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })
+}
+
+fn run(request: &TuneRequest, dataset: &Dataset, out: &Path) -> flatclip::Result<TuneSummary> {
+    run_watched(request, dataset, out, false, usize::MAX)
+}
+
+/// All files of a run but the wall-clock times and the lock.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap()))
+        .filter(|(name, _)| name != "timing.jsonl" && name != ".lock")
+        .collect()
+}
+
+fn losses(folder: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    let loss = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].to_string();
+    text.lines().map(loss).collect()
+}
+
+#[test]
+fn lambda_zero_is_coop_to_the_bit() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(3));
+    let (a, b) = (folder.path().join("sapt"), folder.path().join("coop"));
+    run(&request("sapt", &["sapt.weight=0", "train.epochs=6", "train.batch=4"]), &data, &a).unwrap();
+    run(&request("coop", &["train.epochs=6", "train.batch=4"]), &data, &b).unwrap();
+    assert_eq!(Prompt::load(&a).unwrap().kind, Prompt::load(&b).unwrap().kind);
+    assert_eq!(losses(&a), losses(&b));
+    let c = folder.path().join("sharp");
+    run(&request("sapt", &["train.epochs=6", "train.batch=4"]), &data, &c).unwrap();
+    assert_ne!(Prompt::load(&a).unwrap().kind, Prompt::load(&c).unwrap().kind);
+}
+
+#[test]
+fn a_stopped_and_resumed_run_ends_with_the_same_bytes() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(3));
+    for (method, extra) in [("sapt", "train.average=ema"), ("tip-adapter-f", "tip-adapter.search=none")] {
+        let request = request(method, &["train.epochs=5", "train.batch=4", extra]);
+        let straight = folder.path().join(format!("{method}-straight"));
+        run(&request, &data, &straight).unwrap();
+        for stop_after in [1, 4, 7] {
+            let out = folder.path().join(format!("{method}-{stop_after}"));
+            let error = run_watched(&request, &data, &out, false, stop_after).unwrap_err();
+            assert_eq!(error.code(), "interrupted", "{error}");
+            assert!(!out.join("summary.json").exists());
+            run_watched(&request, &data, &out, true, usize::MAX).unwrap();
+            assert_eq!(files(&out), files(&straight), "{method} stopped after step {stop_after}");
+        }
+    }
+}
+
+#[test]
+fn every_tuner_leaves_a_prompt_that_classifies() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(3));
+    let (clip, tokenizer) = &*MODEL;
+    for spec in TUNERS {
+        let mut settings = vec!["train.epochs=2", "train.batch=4", "views.bank=2"];
+        if spec.name == "maple" {
+            settings.push("maple.depth=2");
+        }
+        let out = folder.path().join(spec.name);
+        let summary = run(&request(spec.name, &settings), &data, &out).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
+        let prompt = Prompt::load(&out).unwrap();
+        assert_eq!(prompt.provenance.method, spec.name);
+        assert_eq!(prompt.provenance.classes, data.classes);
+        let classifier = Classifier::new(&prompt, clip, tokenizer, &data.classes).unwrap();
+        // Two images, whatever they are: their logits exist and are finite.
+        let features = Matrix::from_vec(2, clip.embed_dim(), vec![(clip.embed_dim() as f32).powf(-0.5); 2 * clip.embed_dim()]);
+        let logits = classifier.logits(&features).unwrap();
+        assert_eq!((logits.rows(), logits.cols()), (2, 3), "{}", spec.name);
+        assert!(logits.data().iter().all(|x| x.is_finite()), "{}", spec.name);
+        assert_eq!(classifier.visual_prompts().len(), if spec.name == "maple" { 2 } else { 0 });
+        assert_eq!(summary.images, 9);
+    }
+}
+
+#[test]
+fn tuning_lowers_the_loss_of_the_shots() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(4));
+    let (clip, tokenizer) = &*MODEL;
+    let summary = run(&request("coop", &["train.epochs=30", "train.batch=12"]), &data, &folder.path().join("run")).unwrap();
+    let zero_shot = Prompt::templates(&[Prompt::TEMPLATE]).unwrap().text_features(clip, tokenizer, &data.classes).unwrap();
+    let bank = std::fs::read(folder.path().join("run/features.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bank).unwrap();
+    let view = file.tensor("features").unwrap();
+    let values: Vec<f32> = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let (views, width) = (view.shape()[1], view.shape()[2]);
+    let first: Vec<f32> = values.chunks(views * width).flat_map(|image| image[..width].to_vec()).collect();
+    let features = flatclip::model::Features::unit(Matrix::from_vec(12, width, first)).0;
+    let labels: Vec<usize> = (0..12).map(|i| i / 3).collect();
+    let before = cross_entropy(&logits(&features, &zero_shot, clip.logit_scale()), &labels).loss;
+    assert!(summary.train.unwrap().loss < before, "{:?} against {before} before", summary.train);
+}
+
+#[test]
+fn the_radius_is_chosen_on_held_out_images_and_the_table_is_kept() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(3));
+    let out = folder.path().join("run");
+    let ask = TuneRequest { search: true, held_out: Some(2), ..request("sapt", &["train.epochs=2", "views.bank=1"]) };
+    let summary = run(&ask, &data, &out).unwrap();
+    let table: serde_json::Value = serde_json::from_slice(&std::fs::read(out.join("search.json")).unwrap()).unwrap();
+    assert_eq!(table["rows"].as_array().unwrap().len(), 5);
+    assert_eq!(table["held_out"], 6);
+    assert_eq!(table["chosen"].as_f64(), summary.chosen_radius);
+    let run: serde_json::Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let ids = |key: &str| run[key].as_array().unwrap().clone();
+    assert!(ids("held_out").iter().all(|id| !ids("train").contains(id)));
+}
+
+#[test]
+fn a_loss_that_is_not_finite_names_step_and_batch_and_keeps_the_checkpoint() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(3));
+    let out = folder.path().join("run");
+    let ask = request("coop", &["train.epochs=9", "train.lr=1e38", "train.warmup_epochs=2", "train.batch=9"]);
+    let error = run(&ask, &data, &out).unwrap_err();
+    assert_eq!(error.code(), "not_finite", "{error}");
+    let text = error.to_string();
+    assert!(text.contains("step ") && text.contains("batch [") && text.contains("train.lr"), "{text}");
+}
+
+#[test]
+fn unreadable_images_are_counted_and_tolerated_only_when_allowed() {
+    let folder = TempDir::new().unwrap();
+    let mut data = dataset(3);
+    let broken = folder.path().join("broken.png");
+    std::fs::write(&broken, b"not a picture").unwrap();
+    let list = folder.path().join("list.txt");
+    let picked: Vec<usize> = (0..3).flat_map(|label| {
+        data.samples.iter().enumerate().filter(move |(_, s)| s.label == label).map(|(i, _)| i).take(2).collect::<Vec<_>>()
+    }).collect();
+    data.samples[picked[0]].source = Source::File(broken);
+    let ids: Vec<&str> = picked.iter().map(|&i| data.samples[i].id.as_str()).collect();
+    std::fs::write(&list, ids.join("\n")).unwrap();
+    let ask = TuneRequest { list: Some(list.display().to_string()), ..request("coop", &["train.epochs=1"]) };
+    let error = run(&ask, &data, &folder.path().join("a")).unwrap_err().to_string();
+    assert!(error.contains("--max-errors 1") && error.contains(ids[0]), "{error}");
+    let allowed = TuneRequest { max_errors: 1, ..ask };
+    let summary = run(&allowed, &data, &folder.path().join("b")).unwrap();
+    assert_eq!((summary.images, summary.unreadable), (5, vec![ids[0].to_owned()]));
+}
+
+#[test]
+fn a_second_run_in_the_same_directory_needs_resume_and_a_finished_one_is_left_alone() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(3));
+    let out = folder.path().join("run");
+    let ask = request("coop", &["train.epochs=1"]);
+    let summary = run(&ask, &data, &out).unwrap();
+    let before = files(&out);
+    assert!(run(&ask, &data, &out).unwrap_err().to_string().contains("--resume"));
+    assert_eq!(run_watched(&ask, &data, &out, true, usize::MAX).unwrap(), summary);
+    let other = request("coop", &["train.epochs=2"]);
+    assert!(run_watched(&other, &data, &out, true, usize::MAX).unwrap_err().to_string().contains("epochs"));
+    assert_eq!(files(&out), before);
+}
+
+#[test]
+fn prompts_for_other_models_are_refused_with_the_reason() {
+    let (clip, tokenizer) = &*MODEL;
+    let classes = dataset(2).classes;
+    let made = |kind| Prompt::new(kind, Provenance::default());
+    let wide = clip.text().unwrap().width() + 64;
+    let prompt = made(PromptKind::Learned {
+        context: Context::shared(2, wide, vec![0.1; 2 * wide]),
+        words: String::new(),
+        position: Position::End,
+    });
+    let error = prompt.text_features(clip, tokenizer, &classes).unwrap_err().to_string();
+    assert!(error.contains(&format!("width {wide}")), "{error}");
+
+    let resnet = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models/tiny-rn.openai.safetensors");
+    let resnet = Clip::load(&Checkpoint::open(&resnet).unwrap(), LoadOptions::default()).unwrap();
+    let width = resnet.text().unwrap().width();
+    let maple = made(PromptKind::Maple {
+        context: Context::shared(2, width, vec![0.1; 2 * width]),
+        words: String::new(),
+        tail: String::new(),
+        deep: Vec::new(),
+        projections: vec![Affine { weight: Matrix::zeros(8, width), bias: vec![0.0; 8] }],
+    });
+    let error = maple.check_model(&resnet).unwrap_err().to_string();
+    assert!(error.contains("ResNet"), "{error}");
+}
