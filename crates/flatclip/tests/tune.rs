@@ -2,7 +2,7 @@
 
 use flatclip::data::{self, Dataset, OpenOptions, Source, Split};
 use flatclip::methods::tuners::{TUNERS, cross_entropy};
-use flatclip::model::{Clip, Context, LoadOptions, Position};
+use flatclip::model::{Clip, ClipConfig, Context, ImageConfig, LoadOptions, Position, TextConfig};
 use flatclip::prompt::{Affine, Classifier, Prompt, PromptKind, Provenance, logits};
 use flatclip::text::Tokenizer;
 use flatclip::train::{Event, TuneInput, TuneRequest, TuneSummary, parse_override, tune};
@@ -107,29 +107,71 @@ fn a_stopped_and_resumed_run_ends_with_the_same_bytes() {
     }
 }
 
+/// A small ViT with random weights and CLIP's own vocabulary: the embedded model's image tower is a ResNet.
+fn random_vit() -> (Clip, Tokenizer) {
+    let config = ClipConfig {
+        embed_dim: 32,
+        image_size: 32,
+        image: ImageConfig::Vit { width: 64, layers: 2, heads: 1, patch: 16, mlp: 256 },
+        text: Some(TextConfig { width: 64, layers: 2, heads: 1, context_length: 77, vocab: 49408, mlp: 256 }),
+        ..Checkpoint::embedded("pocket").unwrap().unwrap().config().clone()
+    };
+    let checkpoint = flatclip::weights::random_of(&config, 1);
+    (Clip::load(&checkpoint, LoadOptions::default()).unwrap(), Tokenizer::clip())
+}
+
 #[test]
 fn every_tuner_leaves_a_prompt_that_classifies() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(3));
-    let (clip, tokenizer) = &*MODEL;
+    let vit = random_vit();
     for spec in TUNERS {
         let mut settings = vec!["train.epochs=2", "train.batch=4", "views.bank=2"];
         if spec.name == "maple" {
             settings.push("maple.depth=2");
         }
         let out = folder.path().join(spec.name);
-        let summary = run(&request(spec.name, &settings), &data, &out).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
+        let (clip, tokenizer) = if spec.vit { &vit } else { &*MODEL };
+        let request = request(spec.name, &settings);
+        let stop = AtomicBool::new(false);
+        let input =
+            TuneInput { request: &request, clip, tokenizer, dataset: &data, test: None, out: &out, resume: false, stop: &stop };
+        let summary = tune(&input, &mut |_| {}).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
         let prompt = Prompt::load(&out).unwrap();
         assert_eq!(prompt.provenance.method, spec.name);
         assert_eq!(prompt.provenance.classes, data.classes);
         let classifier = Classifier::new(&prompt, clip, tokenizer, &data.classes).unwrap();
         // Two images, whatever they are: their logits exist and are finite.
-        let features = Matrix::from_vec(2, clip.embed_dim(), vec![(clip.embed_dim() as f32).powf(-0.5); 2 * clip.embed_dim()]);
+        let width = clip.embed_dim();
+        let features = Matrix::from_vec(2, width, vec![(width as f32).powf(-0.5); 2 * width]);
         let logits = classifier.logits(&features).unwrap();
         assert_eq!((logits.rows(), logits.cols()), (2, 3), "{}", spec.name);
         assert!(logits.data().iter().all(|x| x.is_finite()), "{}", spec.name);
         assert_eq!(classifier.visual_prompts().len(), if spec.name == "maple" { 2 } else { 0 });
         assert_eq!(summary.images, 9);
     }
+}
+
+#[test]
+fn maple_on_a_resnet_is_refused_before_the_directory_is_touched() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(3));
+    let out = folder.path().join("run");
+    let error = run(&request("maple", &[]), &data, &out).unwrap_err().to_string();
+    assert!(error.contains("ResNet") && error.contains("sapt"), "{error}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn sapt_ends_flatter_than_coop_at_the_same_training_accuracy() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(8));
+    let measure = |method: &str, extra: &str| {
+        let mut ask = request(method, &["train.epochs=30", "train.batch=16", "train.lr=0.02", extra]);
+        ask.shots = Some(8);
+        run(&ask, &data, &folder.path().join(method)).unwrap().flatness.unwrap()
+    };
+    let (coop, sapt) = (measure("coop", "train.momentum=0.9"), measure("sapt", "sapt.radius=0.7"));
+    println!("coop {coop:?}\nsapt {sapt:?}");
+    assert!(sapt.sharpness < coop.sharpness, "{sapt:?} against {coop:?}");
+    assert!((sapt.accuracy - coop.accuracy).abs() <= 0.02, "{sapt:?} against {coop:?}");
 }
 
 #[test]

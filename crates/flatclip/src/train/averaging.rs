@@ -106,7 +106,7 @@ impl Averager {
 
     /// The valley ends when the last `tolerance` losses are all above the threshold; those segments are not part of it.
     fn find_end(&mut self, recipe: &Recipe, threshold: f64) {
-        while self.segments.last().is_some_and(|s| s.loss <= threshold) && !self.segments.is_empty() {
+        if self.segments.last().is_some_and(|s| s.loss <= threshold) {
             for segment in std::mem::take(&mut self.segments) {
                 self.valley.merge(&segment.mean);
             }

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const CONFIG: &str = "config.toml";
 pub(crate) const CHECKPOINT: &str = "checkpoint.safetensors";
+pub(crate) const SEARCH: &str = "search.json";
 pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) const PROMPT: &str = "prompt.safetensors";
 const METRICS: &str = "metrics.jsonl";
@@ -43,16 +44,21 @@ impl RunDirectory {
         std::fs::create_dir_all(path).map_err(Error::io(path))?;
         let directory = Self { path: path.to_path_buf(), _lock: lock(path)? };
         let stored = directory.file(CONFIG);
-        if stored.is_file() {
-            if !resume {
-                return Err(directory.fault("holds a run already; pass --resume to go on with it, or another --out"));
-            }
+        if stored.is_file() && resume {
             directory.compare(&std::fs::read_to_string(&stored).map_err(Error::io(&stored))?, config)?;
             directory.sweep()?;
-        } else {
-            files::write_atomic(&stored, config.as_bytes())?;
+            return Ok(directory);
         }
+        if directory.has_state() {
+            return Err(directory.fault("holds a run already; pass --resume to go on with it, or another --out"));
+        }
+        files::write_atomic(&stored, config.as_bytes())?;
         Ok(directory)
+    }
+
+    /// Whether there is anything that starting again would lose.
+    fn has_state(&self) -> bool {
+        [CHECKPOINT, SEARCH, PROMPT, SUMMARY].iter().any(|name| self.file(name).is_file())
     }
 
     fn compare(&self, stored: &str, asked: &str) -> Result<()> {
@@ -196,12 +202,16 @@ mod tests {
         let second = RunDirectory::take(&path, "seed = 1\n", true).unwrap_err().to_string();
         assert!(second.contains("another process"), "{second}");
         std::fs::write(first.file(".tmpabc"), "half").unwrap();
+        std::fs::write(first.file(CHECKPOINT), "state").unwrap();
         drop(first);
         assert!(RunDirectory::take(&path, "seed = 1\n", false).unwrap_err().to_string().contains("--resume"));
         let other = RunDirectory::take(&path, "seed = 2\n", true).unwrap_err().to_string();
         assert!(other.contains("was `seed = 1`, now `seed = 2`"), "{other}");
         let again = RunDirectory::take(&path, "seed = 1\n", true).unwrap();
         assert!(!again.file(".tmpabc").exists(), "what a kill left behind is swept");
+        std::fs::remove_file(again.file(CHECKPOINT)).unwrap();
+        drop(again);
+        RunDirectory::take(&path, "seed = 3\n", false).expect("a run that never saved anything can start anew");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The sharpness radius, chosen on held-out training images. Never on test data: they are not within reach here.
 
-use super::directory::RunDirectory;
+use super::directory::{RunDirectory, SEARCH};
 use super::fit::{Control, HeldOut, Progress, TrainData, evaluate, fit};
 use super::settings::Settings;
 use crate::methods::tuners::TuneTask;
@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 
 /// The radii of the paper.
 pub const RADII: [f64; 5] = [0.05, 0.1, 0.3, 0.5, 0.7];
-const FILE: &str = "search.json";
 
 /// What one radius gave on the held-out images.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +45,7 @@ pub(crate) fn search(
     stop: &AtomicBool,
     watch: &mut dyn FnMut(f64, &Progress),
 ) -> Result<SearchTable> {
-    let path = directory.file(FILE);
+    let path = directory.file(SEARCH);
     let mut table = match std::fs::read(&path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| Error::Run { path, reason: e.to_string() })?,
         Err(_) => SearchTable { key: "sapt.radius".into(), held_out: held_out.labels.len(), ..SearchTable::default() },
@@ -60,10 +59,10 @@ pub(crate) fn search(
         fit(data, &settings.recipe, tuner.as_mut(), &mut control)?;
         let found = evaluate(data.clip, tuner.as_ref(), held_out)?;
         table.rows.push(SearchRow { radius, accuracy: found.accuracy, loss: found.loss });
-        directory.write_json(FILE, &table)?;
+        directory.write_json(SEARCH, &table)?;
     }
     table.chosen = choose(&table.rows).map(|row| row.radius);
-    directory.write_json(FILE, &table)?;
+    directory.write_json(SEARCH, &table)?;
     Ok(table)
 }
 

@@ -9,7 +9,7 @@ use crate::data::feature_bank::FeatureBank;
 use crate::data::few_shot::{Pool, Shots};
 use crate::data::train_images::{TrainImages, readable};
 use crate::data::{Dataset, Sample};
-use crate::methods::tuners::{Batch, Input, TuneTask, Tuner, cross_entropy};
+use crate::methods::tuners::{Input, TuneTask, Tuner, cross_entropy, vit_of};
 use crate::model::{Clip, Features};
 use crate::prompt::{Classifier, Prompt, PromptKind, Provenance, class_hash};
 use crate::text::Tokenizer;
@@ -87,6 +87,11 @@ pub struct TuneSummary {
 /// Runs, or goes on with a run, to the end.
 pub fn tune(input: &TuneInput<'_>, watch: &mut dyn FnMut(Event<'_>)) -> Result<TuneSummary> {
     let settings = Settings::resolve(input.request)?;
+    // What the data or the model forbid is found before the directory is touched.
+    let shots = draw(input, &settings)?;
+    if settings.spec.vit {
+        vit_of(input.clip)?;
+    }
     let directory = RunDirectory::take(input.out, &settings.to_toml()?, input.resume)?;
     if directory.is_complete() {
         watch(Event::Note(format!("{}: the run is complete", input.out.display())));
@@ -94,7 +99,7 @@ pub fn tune(input: &TuneInput<'_>, watch: &mut dyn FnMut(Event<'_>)) -> Result<T
         let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
         return serde_json::from_slice(&bytes).map_err(|e| Error::Run { path, reason: e.to_string() });
     }
-    let run = Run::prepare(input, settings, &directory, watch)?;
+    let run = Run::prepare(input, settings, &shots, &directory, watch)?;
     run.finish(input, &directory, watch)
 }
 
@@ -110,10 +115,10 @@ impl Run {
     fn prepare(
         input: &TuneInput<'_>,
         settings: Settings,
+        shots: &Shots,
         directory: &RunDirectory,
         watch: &mut dyn FnMut(Event<'_>),
     ) -> Result<Self> {
-        let shots = draw(input, &settings)?;
         let pick =
             |places: &[usize]| -> Vec<Sample> { places.iter().map(|&i| input.dataset.samples[i].clone()).collect() };
         let mut run = Self { settings, train: pick(&shots.train), held_out: pick(&shots.held_out), unreadable: vec![] };

@@ -17,6 +17,7 @@ mod tip_adapter;
 pub use cocoop::{Cocoop, CocoopConfig};
 pub use coop::{Coop, CoopConfig};
 pub use cross_entropy::{CrossEntropy, cross_entropy};
+pub(crate) use maple::vit_of;
 pub use maple::{Maple, MapleConfig};
 pub use recipe::{Average, OptimiserKind, Recipe, Schedule};
 pub use sapt::{Sapt, SaptConfig};
