@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 fn flatclip() -> Command {
@@ -94,26 +94,41 @@ fn a_folder_of_photos_becomes_a_prompt_that_shows_and_exports() {
 fn twenty_kills_and_resumes_end_with_the_bytes_of_a_straight_run() {
     let folder = TempDir::new().unwrap();
     let photos = photos(&folder);
-    let (straight, killed) = (folder.path().join("straight"), folder.path().join("killed"));
+    let straight = folder.path().join("straight");
+    let start = Instant::now();
     let made = tune(&photos, &straight, &[]).output().unwrap();
     assert!(made.status.success(), "{}", error(&made));
-    let mut kills = 0;
-    for moment in 0..20u64 {
-        let mut child = tune(&photos, &killed, &["--resume"]).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        // Anywhere from before the first file to the middle of training.
-        std::thread::sleep(Duration::from_millis(10 + moment * 37 % 300));
-        kills += usize::from(child.try_wait().unwrap().is_none());
-        child.kill().unwrap();
-        child.wait().unwrap();
+    let (length, expected) = (start.elapsed(), files(&straight));
+    let (mut kills, mut runs, mut saved) = (0, 0, 0);
+    while kills < 20 {
+        let out = folder.path().join(format!("killed-{runs}"));
+        runs += 1;
+        loop {
+            let mut child =
+                tune(&photos, &out, &["--resume"]).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+            // Moments spread over the length of a run: before the first file, while encoding, between two steps.
+            std::thread::sleep(length * (kills * 7 % 20 + 1) / 20);
+            if let Some(status) = child.try_wait().unwrap() {
+                assert!(status.success());
+                break;
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            kills += 1;
+            saved += u32::from(out.join("checkpoint.safetensors").exists());
+            if kills == 20 {
+                let last = tune(&photos, &out, &["--resume"]).output().unwrap();
+                assert!(last.status.success(), "{}", error(&last));
+                break;
+            }
+        }
+        let found = files(&out);
+        assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        for (name, bytes) in &expected {
+            assert!(found[name] == *bytes, "{name} differs after {kills} kills");
+        }
     }
-    assert!(kills > 0, "every run ended before its kill");
-    let last = tune(&photos, &killed, &["--resume"]).output().unwrap();
-    assert!(last.status.success(), "{}", error(&last));
-    let (found, expected) = (files(&killed), files(&straight));
-    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
-    for (name, bytes) in &expected {
-        assert!(found[name] == *bytes, "{name} differs after {kills} kills");
-    }
+    println!("20 kills in {runs} runs, {saved} of them after a checkpoint");
 }
 
 #[test]
@@ -157,7 +172,8 @@ fn wrong_use_is_told_before_anything_is_loaded() {
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("run");
     let fault = |args: &[&str]| {
-        let output = flatclip().args(["tune", "--data", "folder:nowhere", "--out"]).arg(&out).args(args).output().unwrap();
+        let output =
+            flatclip().args(["tune", "--data", "folder:nowhere", "--out"]).arg(&out).args(args).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         error(&output)
     };

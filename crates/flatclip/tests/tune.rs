@@ -133,8 +133,16 @@ fn every_tuner_leaves_a_prompt_that_classifies() {
         let (clip, tokenizer) = if spec.vit { &vit } else { &*MODEL };
         let request = request(spec.name, &settings);
         let stop = AtomicBool::new(false);
-        let input =
-            TuneInput { request: &request, clip, tokenizer, dataset: &data, test: None, out: &out, resume: false, stop: &stop };
+        let input = TuneInput {
+            request: &request,
+            clip,
+            tokenizer,
+            dataset: &data,
+            test: None,
+            out: &out,
+            resume: false,
+            stop: &stop,
+        };
         let summary = tune(&input, &mut |_| {}).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
         let prompt = Prompt::load(&out).unwrap();
         assert_eq!(prompt.provenance.method, spec.name);
@@ -178,8 +186,10 @@ fn sapt_ends_flatter_than_coop_at_the_same_training_accuracy() {
 fn tuning_lowers_the_loss_of_the_shots() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(4));
     let (clip, tokenizer) = &*MODEL;
-    let summary = run(&request("coop", &["train.epochs=30", "train.batch=12"]), &data, &folder.path().join("run")).unwrap();
-    let zero_shot = Prompt::templates(&[Prompt::TEMPLATE]).unwrap().text_features(clip, tokenizer, &data.classes).unwrap();
+    let summary =
+        run(&request("coop", &["train.epochs=30", "train.batch=12"]), &data, &folder.path().join("run")).unwrap();
+    let zero_shot =
+        Prompt::templates(&[Prompt::TEMPLATE]).unwrap().text_features(clip, tokenizer, &data.classes).unwrap();
     let bank = std::fs::read(folder.path().join("run/features.safetensors")).unwrap();
     let file = safetensors::SafeTensors::deserialize(&bank).unwrap();
     let view = file.tensor("features").unwrap();
@@ -225,9 +235,17 @@ fn unreadable_images_are_counted_and_tolerated_only_when_allowed() {
     let broken = folder.path().join("broken.png");
     std::fs::write(&broken, b"not a picture").unwrap();
     let list = folder.path().join("list.txt");
-    let picked: Vec<usize> = (0..3).flat_map(|label| {
-        data.samples.iter().enumerate().filter(move |(_, s)| s.label == label).map(|(i, _)| i).take(2).collect::<Vec<_>>()
-    }).collect();
+    let picked: Vec<usize> = (0..3)
+        .flat_map(|label| {
+            data.samples
+                .iter()
+                .enumerate()
+                .filter(move |(_, s)| s.label == label)
+                .map(|(i, _)| i)
+                .take(2)
+                .collect::<Vec<_>>()
+        })
+        .collect();
     data.samples[picked[0]].source = Source::File(broken);
     let ids: Vec<&str> = picked.iter().map(|&i| data.samples[i].id.as_str()).collect();
     std::fs::write(&list, ids.join("\n")).unwrap();

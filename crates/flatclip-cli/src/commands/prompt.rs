@@ -131,7 +131,10 @@ fn show(prompt: &Prompt, out: &Output) -> Result<()> {
         ("method", p.method.clone()),
         ("source", p.source.clone()),
         ("model", p.model_hash.clone()),
-        ("classes", format!("{} ({})", p.classes.len(), p.class_hash)),
+        (
+            "classes",
+            if p.classes.is_empty() { String::new() } else { format!("{} ({})", p.classes.len(), p.class_hash) },
+        ),
         ("version", p.version.clone()),
     ];
     for (name, value) in rows.into_iter().filter(|(_, value)| !value.is_empty()) {
