@@ -111,6 +111,11 @@ impl Session<'_> {
         bar.finish_and_clear();
         let timing = timing.with_context(|| format!("{} on {}", ask.method.name, dataset.name))?;
         let summary = Summary::new(&dataset.name, ask.method.name, dataset.classes.len(), &records);
+        // A finished run that is resumed keeps its times.
+        if timing.samples == 0 && dir.summary()?.as_ref() == Some(&summary) {
+            let earlier = dir.timing()?.unwrap_or(timing);
+            return Ok((summary, earlier));
+        }
         dir.finish(&summary, &timing)?;
         Ok((summary, timing))
     }

@@ -12,7 +12,8 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Like [`write_atomic`], for content that is made piece by piece.
 pub fn write_atomic_with(path: &Path, fill: impl FnOnce(&mut dyn std::io::Write) -> Result<()>) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut aside = tempfile::NamedTempFile::new_in(folder).map_err(Error::io(folder))?;
+    let mut builder = tempfile::Builder::new();
+    let mut aside = shared(&mut builder).tempfile_in(folder).map_err(Error::io(folder))?;
     let mut buffered = std::io::BufWriter::new(&mut aside);
     fill(&mut buffered)?;
     buffered.flush().map_err(Error::io(path))?;
@@ -24,4 +25,14 @@ pub fn write_atomic_with(path: &Path, fill: impl FnOnce(&mut dyn std::io::Write)
         let _ = folder.sync_all();
     }
     Ok(())
+}
+
+/// Files that others may read as far as the user's umask allows: tempfile's own are private, which surprises in a shared folder.
+pub(crate) fn shared<'a, 'b, 'c>(builder: &'a mut tempfile::Builder<'b, 'c>) -> &'a mut tempfile::Builder<'b, 'c> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    builder
 }

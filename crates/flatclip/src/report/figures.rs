@@ -15,7 +15,7 @@ pub fn reliability(run: &Run) -> Figure {
     let mut figure = Figure::new(title, x, y)
         .with(Layer::Guide { from: (0.0, 0.0), to: (1.0, 1.0) })
         .with(Layer::Line { name: String::new(), points, band: None });
-    figure.size = (380.0, 340.0);
+    figure.size = (430.0, 360.0);
     figure
 }
 
@@ -35,7 +35,10 @@ pub fn score_quantiles(run: &Run) -> Option<Figure> {
     Some(figure)
 }
 
-/// Top-1 of every method, one group per data set.
+/// More bars than this beside each other would repeat colours.
+const MOST_SERIES: usize = 7;
+
+/// Top-1 of every method: one group per data set, or, with many methods, one group per method.
 pub fn top1_bars(runs: &[Run]) -> Figure {
     let (mut datasets, mut rows): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for run in runs {
@@ -51,41 +54,47 @@ pub fn top1_bars(runs: &[Run]) -> Figure {
         let values: Vec<f64> = matching.map(|run| 100.0 * run.summary.metrics.top1).collect();
         if values.is_empty() { f64::NAN } else { values.iter().sum::<f64>() / values.len() as f64 }
     };
+    let by_method = rows.len() > MOST_SERIES && datasets.len() < rows.len();
+    let (groups, series) = if by_method { (&rows, &datasets) } else { (&datasets, &rows) };
     let mut figure =
-        Figure::new("Top-1 in per cent", Axis::categories("", datasets.clone()), Axis::new("top-1 in per cent"));
-    for row in &rows {
-        let values = datasets.iter().map(|dataset| value(row, dataset)).collect();
-        figure.layers.push(Layer::Bars { name: row.clone(), values });
+        Figure::new("Top-1 in per cent", Axis::categories("", groups.clone()), Axis::new("top-1 in per cent"));
+    for name in series {
+        let of = |group: &String| if by_method { value(group, name) } else { value(name, group) };
+        figure.layers.push(Layer::Bars { name: name.clone(), values: groups.iter().map(of).collect() });
     }
-    figure.size = ((160.0 + 110.0 * datasets.len() as f64).clamp(560.0, 1100.0), 380.0);
+    figure.size = ((160.0 + 90.0 * groups.len() as f64).clamp(560.0, 1120.0), 400.0);
     figure
 }
 
 /// One figure per axis of a grid (lines over that axis, the mean over the other axes with their range as band), and a heat
-/// map when there are exactly two numeric axes. `cells` are (value of each axis, top-1 as a fraction).
+/// map when exactly two axes vary. `cells` are (value of each axis, top-1 as a fraction).
 pub fn sweep_figures(axes: &[(String, Vec<String>)], cells: &[(Vec<usize>, f64)], dataset: &str) -> Vec<Figure> {
     let mut figures: Vec<Figure> =
         (0..axes.len()).filter(|&i| axes[i].1.len() > 1).map(|i| axis_figure(axes, cells, i, dataset)).collect();
-    if let [(x_name, x), (y_name, y)] = axes
-        && x.len() > 1
-        && y.len() > 1
-    {
-        let mut values = vec![f64::NAN; x.len() * y.len()];
-        for (index, top1) in cells {
-            values[index[1] * x.len() + index[0]] = 100.0 * top1;
-        }
-        let positions = |n: usize| (0..n).map(|i| i as f64).collect::<Vec<_>>();
-        let (xs, ys) = (positions(x.len()), positions(y.len()));
-        let mut figure = Figure::new(
-            format!("{dataset}: top-1 in per cent"),
-            Axis::categories(x_name.clone(), x.clone()),
-            Axis::categories(y_name.clone(), y.clone()),
-        )
-        .with(Layer::Heat { x: xs, y: ys, values, labels: true });
-        figure.size = (620.0, 380.0);
-        figures.push(figure);
+    let varying: Vec<usize> = (0..axes.len()).filter(|&i| axes[i].1.len() > 1).collect();
+    if let [first, second] = varying[..] {
+        figures.push(heat_map(axes, cells, (first, second), dataset));
     }
     figures
+}
+
+fn heat_map(
+    axes: &[(String, Vec<String>)],
+    cells: &[(Vec<usize>, f64)],
+    (first, second): (usize, usize),
+    dataset: &str,
+) -> Figure {
+    let ((x_name, x), (y_name, y)) = (&axes[first], &axes[second]);
+    let mut values = vec![f64::NAN; x.len() * y.len()];
+    for (index, top1) in cells {
+        values[index[second] * x.len() + index[first]] = 100.0 * top1;
+    }
+    let positions = |n: usize| (0..n).map(|i| i as f64).collect::<Vec<_>>();
+    let heat = Layer::Heat { x: positions(x.len()), y: positions(y.len()), values, labels: true };
+    let (x, y) = (Axis::categories(x_name.clone(), x.clone()), Axis::categories(y_name.clone(), y.clone()));
+    let mut figure = Figure::new(format!("{dataset}: top-1 in per cent"), x, y).with(heat);
+    figure.size = (620.0, 380.0);
+    figure
 }
 
 fn axis_figure(axes: &[(String, Vec<String>)], cells: &[(Vec<usize>, f64)], axis: usize, dataset: &str) -> Figure {

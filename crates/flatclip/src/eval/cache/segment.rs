@@ -8,7 +8,7 @@
 //! The checksum covers everything before it.
 
 use super::features::ViewFeatures;
-use crate::{Error, Result};
+use crate::{Error, Result, files as on_disk};
 use flatclip_tensor::Matrix;
 use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
@@ -99,7 +99,9 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// A new, empty segment with a name of its own.
 pub(super) fn create(folder: &Path) -> Result<File> {
-    let aside = tempfile::Builder::new().prefix("views-").suffix(&format!(".{ENDING}")).tempfile_in(folder);
+    let ending = format!(".{ENDING}");
+    let mut builder = tempfile::Builder::new();
+    let aside = on_disk::shared(builder.prefix("views-").suffix(&ending)).tempfile_in(folder);
     let (file, _) = aside.map_err(Error::io(folder))?.keep().map_err(|e| Error::io(folder)(e.error))?;
     Ok(file)
 }

@@ -215,15 +215,40 @@ fn short(value: f64) -> String {
     if value.abs() >= 10.0 { format!("{value:.1}") } else { format!("{value:.3}") }
 }
 
-/// One line of names above the axes.
-pub(super) fn draw_legend(names: &[(String, usize)], area: &Area, out: &mut String) {
-    let mut x = area.left;
-    for (name, series) in names {
-        let class = format!("s{}", series % SERIES);
-        out.push_str(&format!(
-            "<rect class=\"dot {class}\" x=\"{x:.1}\" y=\"31\" width=\"14\" height=\"8\" rx=\"2\"/>"
-        ));
-        out.push_str(&format!("<text class=\"tick\" x=\"{:.1}\" y=\"39\">{}</text>\n", x + 19.0, html(name)));
-        x += 32.0 + 6.3 * name.chars().count() as f64;
+/// Pixels that a name with its swatch takes.
+fn legend_width(name: &str) -> f64 {
+    32.0 + 6.3 * name.chars().count() as f64
+}
+
+/// The names cut into lines that fit between `left` and `right`.
+pub(super) fn legend_lines(names: Vec<(String, usize)>, room: f64) -> Vec<Vec<(String, usize)>> {
+    let (mut lines, mut used): (Vec<Vec<(String, usize)>>, f64) = (Vec::new(), f64::INFINITY);
+    for entry in names {
+        let width = legend_width(&entry.0);
+        if used + width > room {
+            lines.push(Vec::new());
+            used = 0.0;
+        }
+        used += width;
+        if let Some(line) = lines.last_mut() {
+            line.push(entry);
+        }
+    }
+    lines
+}
+
+/// Lines of names above the axes.
+pub(super) fn draw_legend(lines: &[Vec<(String, usize)>], area: &Area, out: &mut String) {
+    for (number, line) in lines.iter().enumerate() {
+        let (mut x, y) = (area.left, 31.0 + 16.0 * number as f64);
+        for (name, series) in line {
+            let class = format!("s{}", series % SERIES);
+            out.push_str(&format!(
+                "<rect class=\"dot {class}\" x=\"{x:.1}\" y=\"{y}\" width=\"14\" height=\"8\" rx=\"2\"/>"
+            ));
+            let (left, base) = (x + 19.0, y + 8.0);
+            out.push_str(&format!("<text class=\"tick\" x=\"{left:.1}\" y=\"{base}\">{}</text>\n", html(name)));
+            x += legend_width(name);
+        }
     }
 }

@@ -121,10 +121,10 @@ impl Figure {
     /// A standalone SVG document; also fit to be put into an HTML page.
     pub fn to_svg(&self) -> String {
         let (width, height) = self.size;
-        let names = layers::legend(&self.layers);
         let has_scale_bar = self.layers.iter().any(|layer| matches!(layer, Layer::Heat { .. }));
         let right = width - if has_scale_bar { 74.0 } else { 16.0 };
-        let top = 34.0 + if names.is_empty() { 0.0 } else { 18.0 };
+        let names = layers::legend_lines(layers::legend(&self.layers), right - 58.0);
+        let top = 36.0 + 16.0 * names.len() as f64;
         let (xs, ys) = layers::ranges(&self.layers);
         let area = Area { left: 58.0, right, top, bottom: height - 46.0, x: self.x.scale(xs), y: self.y.scale(ys) };
         let mut out = format!(
@@ -169,6 +169,19 @@ mod tests {
             let svg = Figure::new("t", Axis::new("x"), Axis::new("y")).with(line(points)).to_svg();
             assert!(svg.ends_with("</svg>\n") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
+    }
+
+    #[test]
+    fn a_long_legend_is_wrapped_inside_the_figure() {
+        let mut figure = Figure::new("t", Axis::categories("", ["a"]), Axis::new("y"));
+        for i in 0..12 {
+            figure.layers.push(Layer::Bars { name: format!("a rather long name {i}"), values: vec![1.0] });
+        }
+        let svg = figure.to_svg();
+        let swatches = svg.lines().filter(|line| line.contains("rx=\"2\""));
+        let left = |line: &str| line.split("x=\"").nth(1).and_then(|s| s.split('"').next()?.parse::<f64>().ok());
+        assert_eq!(swatches.clone().count(), 12);
+        assert!(swatches.filter_map(left).all(|x| x < 500.0), "{svg}");
     }
 
     #[test]
