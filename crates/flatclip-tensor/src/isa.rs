@@ -59,6 +59,36 @@ impl std::fmt::Display for Isa {
     }
 }
 
+/// Compiles a kernel that is generic over [`Lanes`](crate::simd::Lanes) for each instruction set, and picks one at run
+/// time: `per_isa! { fn name(x: &[f32], ...) = kernel; }` with `#[inline(always)] fn kernel<L: Lanes>(x: &[f32], ...)`.
+macro_rules! per_isa {
+    ($(#[$attribute:meta])* $visible:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) = $kernel:ident;) => {
+        $(#[$attribute])*
+        $visible fn $name($($arg: $type),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2($($arg: $type),*) {
+                $kernel::<crate::simd::Avx2>($($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+            fn avx512($($arg: $type),*) {
+                $kernel::<crate::simd::Avx512>($($arg),*)
+            }
+            match crate::isa::current() {
+                // SAFETY: an instruction set becomes current only after detection.
+                #[cfg(target_arch = "x86_64")]
+                crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                crate::isa::Isa::Avx512 | crate::isa::Isa::Amx => unsafe { avx512($($arg),*) },
+                _ => $kernel::<f32>($($arg),*),
+            }
+        }
+    };
+}
+pub(crate) use per_isa;
+
 /// 0 until the first question or the first `force`.
 static CURRENT: AtomicU8 = AtomicU8::new(0);
 

@@ -47,9 +47,19 @@ pub(crate) fn erf<L: Lanes>(x: L) -> L {
     a.if_below(L::splat(1.0), small, large)
 }
 
-/// A function of one value. A type rather than a closure: closures are compiled without the caller's instruction set.
+/// The standard normal density times `x`, plus the distribution: the slope of `x Φ(x)`.
+#[inline(always)]
+fn gelu_slope<L: Lanes>(x: L) -> L {
+    let density = exp(x.mul(x).mul(L::splat(-0.5))).mul(L::splat(0.398_942_3));
+    let half = L::splat(0.5);
+    let distribution = half.mul_add(erf(x.mul(L::splat(std::f32::consts::FRAC_1_SQRT_2))), half);
+    x.mul_add(density, distribution)
+}
+
+/// A function of one value and its derivative. A type rather than a closure: closures are compiled without the caller's instruction set.
 pub(crate) trait Unary {
     fn of<L: Lanes>(x: L) -> L;
+    fn slope<L: Lanes>(x: L) -> L;
 }
 
 /// `x`.
@@ -58,6 +68,11 @@ impl Unary for Identity {
     #[inline(always)]
     fn of<L: Lanes>(x: L) -> L {
         x
+    }
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        let _ = x;
+        L::splat(1.0)
     }
 }
 
@@ -68,6 +83,10 @@ impl Unary for Relu {
     fn of<L: Lanes>(x: L) -> L {
         x.max(L::splat(0.0))
     }
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        L::splat(0.0).if_below(x, L::splat(1.0), L::splat(0.0))
+    }
 }
 
 /// `x * sigmoid(1.702 x)`.
@@ -76,6 +95,13 @@ impl Unary for QuickGelu {
     #[inline(always)]
     fn of<L: Lanes>(x: L) -> L {
         x.div(L::splat(1.0).add(exp(x.mul(L::splat(-1.702)))))
+    }
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        // s (1 + 1.702 x (1 - s)) with s = sigmoid(1.702 x)
+        let (one, z) = (L::splat(1.0), x.mul(L::splat(1.702)));
+        let s = one.div(one.add(exp(L::splat(0.0).sub(z))));
+        z.mul(one.sub(s)).mul_add(s, s)
     }
 }
 
@@ -86,6 +112,10 @@ impl Unary for Gelu {
     fn of<L: Lanes>(x: L) -> L {
         let half = x.mul(L::splat(0.5));
         half.mul_add(erf(x.mul(L::splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+    }
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        gelu_slope(x)
     }
 }
 
@@ -182,5 +212,25 @@ mod tests {
             }
         }
         assert_eq!(quick[1](-200.0), 0.0);
+    }
+
+    #[test]
+    fn slopes_are_derivatives_and_stay_finite() {
+        let slopes = [vector_form!(QuickGelu::slope), vector_form!(Gelu::slope), vector_form!(Relu::slope)];
+        let values: [fn(f64) -> f64; 3] = [
+            |x| x / (1.0 + (-1.702 * x).exp()),
+            |x| 0.5 * x * (1.0 + erf64(x * std::f64::consts::FRAC_1_SQRT_2)),
+            |x| x.max(0.0),
+        ];
+        for (slopes, value) in slopes.iter().zip(values) {
+            for i in -2000..2000 {
+                let x = (f64::from(i) + 0.5) * 0.01;
+                let want = (value(x + 1e-6) - value(x - 1e-6)) / 2e-6;
+                for slope in slopes {
+                    assert!((f64::from(slope(x as f32)) - want).abs() < 1e-5, "slope at {x}");
+                }
+            }
+            assert!(slopes.iter().all(|slope| slope(-200.0) == 0.0 && slope(200.0) == 1.0));
+        }
     }
 }

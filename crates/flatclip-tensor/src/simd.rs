@@ -30,6 +30,33 @@ pub(crate) trait Lanes: Copy {
     fn copysign(self, sign: Self) -> Self;
     /// Per lane: `if self < limit { below } else { other }`.
     fn if_below(self, limit: Self, below: Self, other: Self) -> Self;
+
+    /// The lanes in an array; those beyond `WIDTH` are zero.
+    #[inline(always)]
+    fn to_array(self) -> [f32; 16] {
+        let mut lanes = [0.0; 16];
+        // SAFETY: no vector has more than 16 lanes.
+        unsafe { self.store(lanes.as_mut_ptr()) };
+        lanes
+    }
+    /// The sum of the lanes, in pairs.
+    #[inline(always)]
+    fn total(self) -> f32 {
+        let mut lanes = self.to_array();
+        let mut half = Self::WIDTH / 2;
+        while half > 0 {
+            for i in 0..half {
+                lanes[i] += lanes[i + half];
+            }
+            half /= 2;
+        }
+        lanes[0]
+    }
+    /// The largest lane.
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        self.to_array()[..Self::WIDTH].iter().copied().fold(f32::NEG_INFINITY, f32::max)
+    }
 }
 
 impl Lanes for f32 {

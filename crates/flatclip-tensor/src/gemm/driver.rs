@@ -172,7 +172,6 @@ pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usi
                     let data = job.panels.data().as_ptr().add(panel * job.panels.panel_len() + start * PANEL);
                     // A tile wider than what is left reads the last panel twice and drops the copy.
                     let second = if panel + 1 < panels.end { data.add(job.panels.panel_len()) } else { data };
-                    kernel.tile(a.as_ptr(), [data, second], depth, &mut tile);
                     let column = panel * PANEL;
                     let target = Target {
                         out: job.out.add(row * job.out_stride + column),
@@ -180,6 +179,11 @@ pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usi
                         rows: K::ROWS.min(rows.end - row),
                         columns: (K::PANELS.min(panels.end - panel) * PANEL).min(job.panels.columns() - column),
                     };
+                    // The result's lines travel while the tile is computed.
+                    for row in 0..target.rows {
+                        K::prefetch(target.out.add(row * target.stride));
+                    }
+                    kernel.tile(a.as_ptr(), [data, second], depth, &mut tile);
                     let width = K::PANELS * PANEL;
                     apply::<K::Lanes>(&tile.0, width, target, column, job.epilogue, ends.0, ends.1);
                 }

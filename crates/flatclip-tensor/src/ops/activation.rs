@@ -2,22 +2,76 @@
 
 use super::real::Real;
 use crate::gemm::Activation;
-use rayon::prelude::*;
+use crate::isa::per_isa;
+use crate::math::{self, Unary};
+use crate::simd::Lanes;
+use crate::threads::for_each_part;
 
 /// Values per parallel task.
 const BLOCK: usize = 1 << 14;
 
-/// `x = act(x)` in place.
+/// `x = act(x)` in place. The same bytes as the activation fused behind a product.
 pub fn activate(activation: Activation, x: &mut [f32]) {
-    x.par_chunks_mut(BLOCK).for_each(|x| x.iter_mut().for_each(|x| *x = value(activation, *x)));
+    for_each_part(x, BLOCK, |_, x| activate_part(activation, x));
 }
 
 /// `d *= act'(x)` with `x` the value before the activation.
 pub fn activate_backward(activation: Activation, x: &[f32], d: &mut [f32]) {
     assert_eq!(x.len(), d.len());
-    d.par_chunks_mut(BLOCK).zip(x.par_chunks(BLOCK)).for_each(|(d, x)| {
-        d.iter_mut().zip(x).for_each(|(d, &x)| *d *= slope(activation, x));
-    });
+    for_each_part(d, BLOCK, |at, d| slope_part(activation, &x[at..at + d.len()], d));
+}
+
+per_isa! { fn activate_part(activation: Activation, x: &mut [f32]) = activate_lanes; }
+per_isa! { fn slope_part(activation: Activation, x: &[f32], d: &mut [f32]) = slope_lanes; }
+
+#[inline(always)]
+fn activate_lanes<L: Lanes>(activation: Activation, x: &mut [f32]) {
+    match activation {
+        Activation::Identity => {}
+        Activation::Relu => each::<L, math::Relu>(x),
+        Activation::QuickGelu => each::<L, math::QuickGelu>(x),
+        Activation::Gelu => each::<L, math::Gelu>(x),
+    }
+}
+
+#[inline(always)]
+fn slope_lanes<L: Lanes>(activation: Activation, x: &[f32], d: &mut [f32]) {
+    match activation {
+        Activation::Identity => {}
+        Activation::Relu => each_slope::<L, math::Relu>(x, d),
+        Activation::QuickGelu => each_slope::<L, math::QuickGelu>(x, d),
+        Activation::Gelu => each_slope::<L, math::Gelu>(x, d),
+    }
+}
+
+#[inline(always)]
+fn each<L: Lanes, A: Unary>(x: &mut [f32]) {
+    let mut chunks = x.chunks_exact_mut(L::WIDTH);
+    for chunk in &mut chunks {
+        // SAFETY: a whole vector.
+        unsafe { A::of(L::load(chunk.as_ptr())).store(chunk.as_mut_ptr()) };
+    }
+    let rest = chunks.into_remainder();
+    let mut padded = [0.0; 16];
+    padded[..rest.len()].copy_from_slice(rest);
+    // SAFETY: no vector has more than 16 lanes.
+    let done = A::of(unsafe { L::load(padded.as_ptr()) }).to_array();
+    rest.copy_from_slice(&done[..rest.len()]);
+}
+
+#[inline(always)]
+fn each_slope<L: Lanes, A: Unary>(x: &[f32], d: &mut [f32]) {
+    let (mut xs, mut ds) = (x.chunks_exact(L::WIDTH), d.chunks_exact_mut(L::WIDTH));
+    for (x, d) in (&mut xs).zip(&mut ds) {
+        // SAFETY: whole vectors.
+        unsafe { A::slope(L::load(x.as_ptr())).mul(L::load(d.as_ptr())).store(d.as_mut_ptr()) };
+    }
+    let (x, d) = (xs.remainder(), ds.into_remainder());
+    let mut padded = [0.0; 16];
+    padded[..x.len()].copy_from_slice(x);
+    // SAFETY: no vector has more than 16 lanes.
+    let slopes = A::slope(unsafe { L::load(padded.as_ptr()) }).to_array();
+    d.iter_mut().zip(slopes).for_each(|(d, slope)| *d *= slope);
 }
 
 /// `act(x)`.
@@ -71,6 +125,20 @@ mod tests {
             let x: Vec<f64> = values(5, 40).iter().map(|x| 3.0 * x).collect();
             let d: Vec<f64> = x.iter().map(|&x| slope(activation, x)).collect();
             assert_gradient(&x, &d, 1e-6, |x| x.iter().map(|&x| value(activation, x)).sum());
+        }
+    }
+
+    #[test]
+    fn vectors_agree_with_the_plain_form() {
+        for activation in [Activation::Identity, Activation::Relu, Activation::QuickGelu, Activation::Gelu] {
+            let x: Vec<f32> = values(5, 43).iter().map(|&x| 4.0 * x as f32).collect();
+            let (mut y, mut d) = (x.clone(), vec![0.5; x.len()]);
+            activate(activation, &mut y);
+            activate_backward(activation, &x, &mut d);
+            for i in 0..x.len() {
+                assert!((y[i] - value(activation, x[i])).abs() < 1e-6);
+                assert!((d[i] - 0.5 * slope(activation, x[i])).abs() < 1e-6);
+            }
         }
     }
 

@@ -13,9 +13,9 @@ use super::context::Context;
 use super::input::Source;
 use super::text::TextTower;
 use crate::{Error, Result};
-use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::attention::{Queries, Shape, SharedPrefix};
 use flatclip_tensor::ops::normalise;
+use flatclip_tensor::{Matrix, threads};
 use std::ops::Range;
 
 /// Rows of a chunk: enough for the matrix products, small enough that a recomputed chunk stays below 100 MB.
@@ -152,7 +152,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Runs all prefixes, then all chunks. `keep` is how many bytes of chunk activations may stay for a backward pass;
-    /// `None` is a pass without a way back, which fuses more and so differs in rounding.
+    /// `None` is a pass without a way back. What is kept does not change the result.
     pub(crate) fn forward(
         tower: &TextTower,
         plan: &Plan,
@@ -160,24 +160,33 @@ impl Run {
         deep: &[Matrix],
         keep: Option<usize>,
     ) -> Self {
-        let mut scratch = Scratch::default();
-        let prefix = prefix_forward(tower, plan, contexts, deep, keep.is_none().then_some(&mut scratch));
+        let prefix = prefix_forward(tower, plan, contexts, deep, keep.is_none().then_some(&mut Scratch::default()));
         let row_bytes: usize = tower.blocks.iter().map(|block| 4 * block.tape_width()).sum();
         let mut left = keep.unwrap_or(0);
+        let items: Vec<(&Chunk, bool)> = plan
+            .chunks
+            .iter()
+            .map(|chunk| {
+                let bytes = chunk.starts[chunk.of.len()] * row_bytes;
+                let kept = keep.is_some() && bytes <= left;
+                left -= if kept { bytes } else { 0 };
+                (chunk, kept)
+            })
+            .collect();
+        let done = threads::map(items, |(chunk, kept)| {
+            let x = plan.chunk_input(tower, contexts, chunk);
+            if kept {
+                let (end, tapes) = chunk_taped(tower, plan, chunk, &prefix, x);
+                (end, Some(tapes))
+            } else {
+                (chunk_plain(tower, plan, chunk, &prefix, x), None)
+            }
+        });
         let mut ends = Vec::with_capacity(plan.contexts * plan.classes() * tower.width());
         let mut chunks = Vec::with_capacity(plan.chunks.len());
-        for chunk in &plan.chunks {
-            let x = plan.chunk_input(tower, contexts, chunk);
-            if keep.is_none() {
-                ends.extend(chunk_plain(tower, plan, chunk, &prefix, x, &mut scratch));
-                chunks.push(None);
-                continue;
-            }
-            let (end, tapes) = chunk_taped(tower, plan, chunk, &prefix, x);
+        for (end, tapes) in done {
             ends.extend(end);
-            let bytes = chunk.starts[chunk.of.len()] * row_bytes;
-            chunks.push((bytes <= left).then_some(tapes));
-            left = left.saturating_sub(bytes);
+            chunks.push(tapes);
         }
         let raw = head(tower, &ends, plan.contexts * plan.classes());
         Self { prefix, chunks, ends, raw }
@@ -213,27 +222,52 @@ impl Run {
         let mut d_contexts: Vec<Context> = contexts.iter().map(Context::zeros_like).collect();
         let prefix_size = plan.contexts * plan.prefix.len() * 3 * width;
         let mut d_prefix = vec![vec![0.0; prefix_size]; tower.blocks.len()];
-        for (chunk, kept) in plan.chunks.iter().zip(&self.chunks) {
-            let again;
-            let tapes = match kept {
-                Some(tapes) => tapes,
-                None => {
-                    let x = plan.chunk_input(tower, contexts, chunk);
-                    again = chunk_taped(tower, plan, chunk, &self.prefix, x).1;
-                    &again
+        // Groups bound what waits to be added; sums are over chunks in order, whatever the group.
+        let items: Vec<(&Chunk, &Option<Tapes>)> = plan.chunks.iter().zip(&self.chunks).collect();
+        for group in items.chunks(rayon::current_num_threads()) {
+            let done = threads::map(group.to_vec(), |(chunk, kept)| {
+                let d = d_ends[chunk.sequences.start * width..chunk.sequences.end * width].to_vec();
+                self.chunk_backward(tower, plan, contexts, chunk, kept.as_ref(), d)
+            });
+            for ((chunk, _), (d, d_prefix_part)) in group.iter().zip(done) {
+                add_chunk_gradient(plan, chunk, &d, &mut d_contexts);
+                for (sum, part) in d_prefix.iter_mut().zip(&d_prefix_part) {
+                    sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
                 }
-            };
-            let mut d = d_ends[chunk.sequences.start * width..chunk.sequences.end * width].to_vec();
-            for (layer, block) in tower.blocks.iter().enumerate().rev() {
-                let shape = chunk_shape(tower, plan, chunk, &self.prefix, layer);
-                let (x, tape) = &tapes.0[layer];
-                let side = Side { prefix: Some(&mut d_prefix[layer]), ..Side::default() };
-                d = block.backward(x, tape, &shape, &tower.norms[layer], d, side);
             }
-            add_chunk_gradient(plan, chunk, &d, &mut d_contexts);
         }
         let d_deep = self.prefix_backward(tower, plan, deep, &d_prefix, &mut d_contexts);
         (d_contexts, d_deep)
+    }
+
+    /// The gradients of a chunk's input rows, and of the prefixes' keys and values in each layer.
+    fn chunk_backward(
+        &self,
+        tower: &TextTower,
+        plan: &Plan,
+        contexts: &[Context],
+        chunk: &Chunk,
+        kept: Option<&Tapes>,
+        mut d: Vec<f32>,
+    ) -> (Vec<f32>, Vec<Vec<f32>>) {
+        let again;
+        let tapes = match kept {
+            Some(tapes) => tapes,
+            None => {
+                let x = plan.chunk_input(tower, contexts, chunk);
+                again = chunk_taped(tower, plan, chunk, &self.prefix, x).1;
+                &again
+            }
+        };
+        let prefix_size = plan.contexts * plan.prefix.len() * 3 * tower.width();
+        let mut d_prefix = vec![vec![0.0; prefix_size]; tower.blocks.len()];
+        for (layer, block) in tower.blocks.iter().enumerate().rev() {
+            let shape = chunk_shape(tower, plan, chunk, &self.prefix, layer);
+            let (x, tape) = &tapes.0[layer];
+            let side = Side { prefix: Some(&mut d_prefix[layer]), ..Side::default() };
+            d = block.backward(x, tape, &shape, &tower.norms[layer], d, side);
+        }
+        (d, d_prefix)
     }
 
     fn prefix_backward(
@@ -318,17 +352,12 @@ fn chunk_shape<'a>(tower: &TextTower, plan: &Plan, chunk: &'a Chunk, prefix: &'a
     Shape { prefix: Some(shared), ..tower.shape(&chunk.starts, queries) }
 }
 
-fn chunk_plain(
-    tower: &TextTower,
-    plan: &Plan,
-    chunk: &Chunk,
-    prefix: &Tapes,
-    mut x: Vec<f32>,
-    scratch: &mut Scratch,
-) -> Vec<f32> {
+/// The residual stream at the ends of a chunk's texts, without a tape.
+fn chunk_plain(tower: &TextTower, plan: &Plan, chunk: &Chunk, prefix: &Tapes, mut x: Vec<f32>) -> Vec<f32> {
+    let mut scratch = Scratch::default();
     for (layer, block) in tower.blocks.iter().enumerate() {
         let shape = chunk_shape(tower, plan, chunk, prefix, layer);
-        block.forward(&mut x, &shape, &tower.norms[layer], scratch);
+        block.forward(&mut x, &shape, &tower.norms[layer], &mut scratch);
     }
     x
 }

@@ -5,11 +5,16 @@ use super::load::Reader;
 use super::norms::NormAffine;
 use crate::Result;
 use flatclip_tensor::ops::attention::{Queries, Shape};
-use flatclip_tensor::{Activation, Linear, Matrix};
-use rayon::prelude::*;
+use flatclip_tensor::{Activation, Linear, Matrix, threads};
+use std::cell::RefCell;
 
-/// Images that go through the tower together: enough rows for the matrix products, few enough to stay in the cache.
-pub(super) const CHUNK_IMAGES: usize = 4;
+/// Most images that go through the tower together: enough rows for the matrix products, few enough to stay in the cache.
+const CHUNK_IMAGES: usize = 4;
+
+thread_local! {
+    /// Work space of a thread, kept from one batch to the next.
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
 
 /// A frozen vision transformer.
 #[derive(Debug)]
@@ -82,12 +87,13 @@ impl Vit {
     pub(super) fn encode(&self, pixels: &[f32], count: usize, prompts: &[Matrix], norms: &NormAffine) -> Matrix {
         let mut raw = Matrix::zeros(count, self.projection.outputs());
         let dim = raw.cols();
-        raw.data_mut()
-            .par_chunks_mut(CHUNK_IMAGES * dim)
-            .zip(pixels.par_chunks(CHUNK_IMAGES * self.pixels()))
-            .for_each_init(Scratch::default, |scratch, (raw, pixels)| {
-                self.encode_chunk(pixels, prompts, norms, scratch, raw);
-            });
+        let images = count.div_ceil(rayon::current_num_threads()).clamp(1, CHUNK_IMAGES);
+        let chunks = raw.data_mut().chunks_mut(images * dim).zip(pixels.chunks(images * self.pixels()));
+        threads::map(chunks.collect(), |(raw, pixels)| {
+            let mut scratch = SCRATCH.take();
+            self.encode_chunk(pixels, prompts, norms, &mut scratch, raw);
+            SCRATCH.set(scratch);
+        });
         raw
     }
 

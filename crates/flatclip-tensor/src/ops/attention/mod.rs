@@ -2,7 +2,10 @@
 //! values were computed once. Scores live in one small buffer per thread, never in a matrix.
 
 mod plain;
+mod tiled;
 
+use crate::isa::{self, Isa};
+use crate::threads::alone;
 use plain::Sequence;
 use rayon::prelude::*;
 
@@ -136,18 +139,31 @@ pub fn forward(shape: &Shape<'_>, qkv: &[f32], out: &mut [f32]) {
             Some((group, take(rest, asking * width)))
         })
         .collect();
-    tasks.into_par_iter().for_each(|(group, out)| {
-        let mut p = Vec::new();
-        let mut rows = out.chunks_exact_mut(width);
-        for index in group {
-            let sequence = shape.sequence(index, qkv);
-            for row in shape.queries.range(shape.length(index)) {
-                if let Some(out) = rows.next() {
-                    sequence.forward(row, &mut p, out);
-                }
+    let run = |(group, out): (std::ops::Range<usize>, &mut [f32])| group_forward(shape, qkv, group, out);
+    if alone() {
+        tasks.into_iter().for_each(run);
+    } else {
+        tasks.into_par_iter().for_each(run);
+    }
+}
+
+/// Queries of one sequence from which on packing its keys and values pays.
+const TILED_FROM: usize = 8;
+
+fn group_forward(shape: &Shape<'_>, qkv: &[f32], group: std::ops::Range<usize>, mut out: &mut [f32]) {
+    let mut p = Vec::new();
+    for index in group {
+        let sequence = shape.sequence(index, qkv);
+        let queries = shape.queries.range(shape.length(index));
+        let out = take(&mut out, queries.len() * shape.width);
+        if queries.len() >= TILED_FROM && isa::current() != Isa::Plain {
+            tiled::forward(&sequence, queries, out);
+        } else {
+            for (row, out) in queries.zip(out.chunks_exact_mut(shape.width)) {
+                sequence.forward(row, &mut p, out);
             }
         }
-    });
+    }
 }
 
 /// The input gradient. `d_qkv[rows, 3 width]` is overwritten; the keys' and values' gradients of the prefixes are added
@@ -171,26 +187,25 @@ pub fn backward(shape: &Shape<'_>, qkv: &[f32], d_out: &[f32], d_qkv: &mut [f32]
             Some((group, d_out, take(rest, rows * stride)))
         })
         .collect();
-    let partial: Vec<(usize, Vec<f32>)> = tasks
-        .into_par_iter()
-        .map(|(group, d_out, d_qkv)| {
-            d_qkv.fill(0.0);
-            let mut d_prefix = vec![0.0; prefix_size];
-            let (mut p, mut dp) = (Vec::new(), Vec::new());
-            let (first, mut d_out) = (group.start, d_out.chunks_exact(width));
-            for index in group {
-                let sequence = shape.sequence(index, qkv);
-                let at = (shape.starts[index] - shape.starts[first]) * stride;
-                let d_qkv = &mut d_qkv[at..at + shape.length(index) * stride];
-                for row in shape.queries.range(shape.length(index)) {
-                    if let Some(d_out) = d_out.next() {
-                        sequence.backward(row, d_out, d_qkv, &mut d_prefix, &mut p, &mut dp);
-                    }
+    let run = |(group, d_out, d_qkv): (std::ops::Range<usize>, &[f32], &mut [f32])| {
+        d_qkv.fill(0.0);
+        let mut d_prefix = vec![0.0; prefix_size];
+        let (mut p, mut dp) = (Vec::new(), Vec::new());
+        let (first, mut d_out) = (group.start, d_out.chunks_exact(width));
+        for index in group {
+            let sequence = shape.sequence(index, qkv);
+            let at = (shape.starts[index] - shape.starts[first]) * stride;
+            let d_qkv = &mut d_qkv[at..at + shape.length(index) * stride];
+            for row in shape.queries.range(shape.length(index)) {
+                if let Some(d_out) = d_out.next() {
+                    sequence.backward(row, d_out, d_qkv, &mut d_prefix, &mut p, &mut dp);
                 }
             }
-            (shape.prefix.map_or(0, |p| p.of[first]), d_prefix)
-        })
-        .collect();
+        }
+        (shape.prefix.map_or(0, |p| p.of[first]), d_prefix)
+    };
+    let partial: Vec<(usize, Vec<f32>)> =
+        if alone() { tasks.into_iter().map(run).collect() } else { tasks.into_par_iter().map(run).collect() };
     if let Some(d_prefix) = d_prefix {
         for (prefix, part) in partial {
             let target = &mut d_prefix[prefix * prefix_size..(prefix + 1) * prefix_size];
@@ -277,6 +292,33 @@ mod tests {
                 full_d_rows[own..].iter().zip(d).for_each(|(a, b)| assert!((a - b).abs() < 1e-5));
             }
             expected.iter().zip(&d_prefix).for_each(|(a, b)| assert!((a - b).abs() < 1e-4, "{a} {b}"));
+        }
+    }
+
+    #[test]
+    fn tiles_agree_with_rows_on_ragged_shapes() {
+        for (rows, prefix_rows, heads, size, causal) in [
+            (197, 0, 2, 64, false),
+            (50, 0, 3, 20, false),
+            (8, 5, 2, 16, true),
+            (33, 17, 1, 7, true),
+            (77, 0, 2, 64, true),
+        ] {
+            let width = heads * size;
+            let (qkv, prefix) = (floats(1, rows * 3 * width), floats(2, prefix_rows * 3 * width));
+            let sequence = Sequence { qkv: &qkv, prefix: &prefix, width, heads, causal };
+            let mut tiles = vec![f32::NAN; rows * width];
+            tiled::forward(&sequence, 0..rows, &mut tiles);
+            let mut row_out = vec![0.0; width];
+            for row in 0..rows {
+                sequence.forward(row, &mut Vec::new(), &mut row_out);
+                let tile = &tiles[row * width..(row + 1) * width];
+                tile.iter().zip(&row_out).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "row {row}: {a} {b}"));
+            }
+            // A row does not depend on the tile it is in.
+            let mut part = vec![0.0; (rows - 1) * width];
+            tiled::forward(&sequence, 1..rows, &mut part);
+            assert_eq!(part, tiles[width..]);
         }
     }
 

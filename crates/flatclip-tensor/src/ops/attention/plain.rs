@@ -13,25 +13,30 @@ pub(super) struct Sequence<'a, T> {
 }
 
 impl<T: Real> Sequence<'_, T> {
-    fn rows(&self) -> usize {
+    #[inline]
+    pub(super) fn rows(&self) -> usize {
         self.qkv.len() / (3 * self.width)
     }
 
-    fn prefix_rows(&self) -> usize {
+    #[inline]
+    pub(super) fn prefix_rows(&self) -> usize {
         self.prefix.len() / (3 * self.width)
     }
 
     /// How many own rows the query of row `row` sees.
-    fn seen(&self, row: usize) -> usize {
+    #[inline]
+    pub(super) fn seen(&self, row: usize) -> usize {
         if self.causal { row + 1 } else { self.rows() }
     }
 
-    fn scale(&self) -> T {
+    #[inline]
+    pub(super) fn scale(&self) -> T {
         T::ONE / T::of((self.width / self.heads) as f64).sqrt()
     }
 
     /// Keys (`part = 1`) or values (`part = 2`) of one head: prefix rows, then own rows up to `seen`.
-    fn parts(&self, part: usize, head: usize, seen: usize) -> impl Iterator<Item = &[T]> {
+    #[inline]
+    pub(super) fn parts(&self, part: usize, head: usize, seen: usize) -> impl Iterator<Item = &[T]> {
         let (size, stride) = (self.width / self.heads, 3 * self.width);
         let at = part * self.width + head * size;
         let own = self.qkv.chunks_exact(stride).take(seen);

@@ -1,0 +1,195 @@
+//! The fast form for many queries of one sequence: tiles of queries against panels of keys, softmax on the scores while
+//! they are in the first cache, and the same tiles against panels of values.
+//!
+//! Scores are laid out as the left side of the second product wants them, so they are written once and read in place.
+
+use super::plain::Sequence;
+use crate::isa::per_isa;
+use crate::math;
+use crate::simd::Lanes;
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Queries of a tile: with two vectors of keys each, their sums fill the registers of AVX2.
+const ROWS: usize = 6;
+
+/// Packed sides and scores of one head, used again and again by a thread.
+#[derive(Default)]
+struct Work {
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    query: Vec<f32>,
+    scores: Vec<f32>,
+}
+
+thread_local! {
+    static WORK: RefCell<Work> = RefCell::default();
+}
+
+per_isa! {
+    /// `out[queries, width]`: the attention of consecutive rows of one sequence.
+    pub(super) fn forward(sequence: &Sequence<'_, f32>, queries: Range<usize>, out: &mut [f32]) = sequence_lanes;
+}
+
+#[inline(always)]
+fn sequence_lanes<L: Lanes>(sequence: &Sequence<'_, f32>, queries: Range<usize>, out: &mut [f32]) {
+    // Taken and put back: a closure would be compiled without this function's instructions.
+    let mut work = WORK.take();
+    for head in 0..sequence.heads {
+        head_lanes::<L>(sequence, head, queries.clone(), &mut work, out);
+    }
+    WORK.set(work);
+}
+
+#[inline(always)]
+fn head_lanes<L: Lanes>(
+    sequence: &Sequence<'_, f32>,
+    head: usize,
+    queries: Range<usize>,
+    work: &mut Work,
+    out: &mut [f32],
+) {
+    let (width, size, panel) = (sequence.width, sequence.width / sequence.heads, 2 * L::WIDTH);
+    let (depth, columns) = (size.next_multiple_of(L::WIDTH), size.next_multiple_of(panel));
+    let keys = (sequence.prefix_rows() + sequence.rows()).next_multiple_of(panel);
+    pack::<L>(sequence, head, keys, work);
+    work.query.resize(ROWS * depth, 0.0);
+    work.scores.resize(ROWS * keys, 0.0);
+    for row in queries.clone().step_by(ROWS) {
+        let rows = ROWS.min(queries.end - row);
+        pack_queries::<L>(sequence, head, row, rows, &mut work.query);
+        let seen = |r: usize| sequence.prefix_rows() + sequence.seen(row + r.min(rows - 1));
+        // Keys behind the last one that the tile sees are not touched.
+        let keys = seen(rows - 1).next_multiple_of(panel);
+        for (keys, scores) in
+            work.keys.chunks_exact(depth * panel).zip(work.scores.chunks_exact_mut(ROWS * panel)).take(keys / panel)
+        {
+            // SAFETY: `[depth / W][ROWS][W]` queries, `[depth][2 W]` keys, room for two groups of `[ROWS][W]` scores.
+            unsafe {
+                let sums = tile::<L>(work.query.as_ptr(), keys.as_ptr(), depth);
+                for r in 0..ROWS {
+                    sums[r][0].store(scores.as_mut_ptr().add(r * L::WIDTH));
+                    sums[r][1].store(scores.as_mut_ptr().add((ROWS + r) * L::WIDTH));
+                }
+            }
+        }
+        let mut inverse = [0.0; ROWS];
+        for r in 0..ROWS {
+            inverse[r] = exponentials::<L>(&mut work.scores[..ROWS * keys], r, seen(r));
+        }
+        for column in (0..columns).step_by(panel) {
+            // SAFETY: `[keys / W][ROWS][W]` weights, and at least `keys` rows of `2 W` in each panel of values.
+            let sums = unsafe {
+                tile::<L>(work.scores.as_ptr(), work.values.as_ptr().add(column * work.keys.len() / depth), keys)
+            };
+            for r in 0..rows {
+                let at = (row - queries.start + r) * width + head * size + column;
+                let (low, high) = (sums[r][0].mul(L::splat(inverse[r])), sums[r][1].mul(L::splat(inverse[r])));
+                put(low, &mut out[at..], size - column);
+                if size - column > L::WIDTH {
+                    put(high, &mut out[at + L::WIDTH..], size - column - L::WIDTH);
+                }
+            }
+        }
+    }
+}
+
+/// Keys as `[panel of 2 W keys][depth][2 W]`, values as `[panel of 2 W columns][keys][2 W]`, zeros beyond the edges.
+#[inline(always)]
+fn pack<L: Lanes>(sequence: &Sequence<'_, f32>, head: usize, keys: usize, work: &mut Work) {
+    let (size, panel) = (sequence.width / sequence.heads, 2 * L::WIDTH);
+    let (depth, columns) = (size.next_multiple_of(L::WIDTH), size.next_multiple_of(panel));
+    let rows = sequence.rows();
+    work.keys.clear();
+    work.keys.resize(keys * depth, 0.0);
+    for (j, key) in sequence.parts(1, head, rows).enumerate() {
+        let to = &mut work.keys[j / panel * panel * depth + j % panel..];
+        for (i, &x) in key.iter().enumerate() {
+            to[i * panel] = x;
+        }
+    }
+    work.values.clear();
+    work.values.resize(keys * columns, 0.0);
+    for (j, value) in sequence.parts(2, head, rows).enumerate() {
+        for (c, part) in value.chunks(panel).enumerate() {
+            work.values[(c * keys + j) * panel..][..part.len()].copy_from_slice(part);
+        }
+    }
+}
+
+/// Queries as `[depth / W][ROWS][W]`, scaled; rows beyond the tile repeat nothing and stay as they were.
+#[inline(always)]
+fn pack_queries<L: Lanes>(sequence: &Sequence<'_, f32>, head: usize, row: usize, rows: usize, packed: &mut [f32]) {
+    let (size, scale) = (sequence.width / sequence.heads, sequence.scale());
+    for r in 0..ROWS {
+        // A short tile computes its last row several times and drops the copies.
+        let query = &sequence.qkv[(row + r.min(rows - 1)) * 3 * sequence.width + head * size..][..size];
+        for (group, part) in query.chunks(L::WIDTH).enumerate() {
+            let to = &mut packed[(group * ROWS + r) * L::WIDTH..][..L::WIDTH];
+            to[part.len()..].fill(0.0);
+            to.iter_mut().zip(part).for_each(|(to, x)| *to = x * scale);
+        }
+    }
+}
+
+/// Row `r` of the scores becomes `exp(score - largest)`, zero from `seen` on; returns one over the sum.
+#[inline(always)]
+fn exponentials<L: Lanes>(scores: &mut [f32], r: usize, seen: usize) -> f32 {
+    let groups = scores.len() / (ROWS * L::WIDTH);
+    let place = |group: usize| (group * ROWS + r) * L::WIDTH;
+    for j in seen..groups * L::WIDTH {
+        scores[place(j / L::WIDTH) + j % L::WIDTH] = f32::NEG_INFINITY;
+    }
+    let mut largest = L::splat(f32::NEG_INFINITY);
+    for group in 0..groups {
+        // SAFETY: a whole vector at each place.
+        largest = largest.max(unsafe { L::load(scores.as_ptr().add(place(group))) });
+    }
+    let largest = L::splat(largest.largest());
+    let mut sum = L::splat(0.0);
+    for group in 0..groups {
+        // SAFETY: as above.
+        unsafe {
+            let p = math::exp(L::load(scores.as_ptr().add(place(group))).sub(largest));
+            p.store(scores.as_mut_ptr().add(place(group)));
+            sum = sum.add(p);
+        }
+    }
+    1.0 / sum.total()
+}
+
+/// `ROWS x 2 W` sums over `depth`.
+///
+/// # Safety
+/// `a` holds `[depth / W][ROWS][W]` values, `b` `[depth][2 W]`.
+#[inline(always)]
+unsafe fn tile<L: Lanes>(a: *const f32, b: *const f32, depth: usize) -> [[L; 2]; ROWS] {
+    let mut sums = [[L::splat(0.0); 2]; ROWS];
+    for group in 0..depth / L::WIDTH {
+        for i in 0..L::WIDTH {
+            // SAFETY: inside the lengths that the caller promises.
+            unsafe {
+                let b = b.add((group * L::WIDTH + i) * 2 * L::WIDTH);
+                let (b0, b1) = (L::load(b), L::load(b.add(L::WIDTH)));
+                for r in 0..ROWS {
+                    let x = L::splat(*a.add((group * ROWS + r) * L::WIDTH + i));
+                    sums[r][0] = x.mul_add(b0, sums[r][0]);
+                    sums[r][1] = x.mul_add(b1, sums[r][1]);
+                }
+            }
+        }
+    }
+    sums
+}
+
+/// The first `count` lanes (at most a vector) to `to`.
+#[inline(always)]
+fn put<L: Lanes>(x: L, to: &mut [f32], count: usize) {
+    if count >= L::WIDTH {
+        let to = &mut to[..L::WIDTH];
+        // SAFETY: a whole vector.
+        unsafe { x.store(to.as_mut_ptr()) };
+    } else {
+        to[..count].copy_from_slice(&x.to_array()[..count]);
+    }
+}
