@@ -7,6 +7,7 @@ mod places;
 mod session;
 
 use clap::Parser;
+use flatclip_tensor::Isa;
 use output::{Exit, Output};
 use std::process::ExitCode;
 
@@ -29,6 +30,9 @@ struct Global {
     /// Worker threads [default: all cores]
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
+    /// Instructions of the kernels: plain, avx2, avx512 or amx [default: the best of this machine]
+    #[arg(long, global = true, env = "FLATCLIP_ISA", value_name = "NAME")]
+    isa: Option<String>,
     /// Say more on stderr (repeat for more)
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -54,6 +58,11 @@ fn start(cli: Cli, out: &Output) -> anyhow::Result<Exit> {
     if let Some(threads) = cli.global.threads {
         anyhow::ensure!(threads > 0, "--threads: expected at least 1, found 0");
         rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    }
+    if let Some(name) = &cli.global.isa {
+        let isa = Isa::from_name(name)
+            .ok_or_else(|| anyhow::anyhow!("--isa: expected plain, avx2, avx512 or amx, found {name:?}"))?;
+        flatclip_tensor::isa::force(isa)?;
     }
     cli.command.run(out)
 }

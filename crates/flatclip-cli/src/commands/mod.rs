@@ -1,5 +1,6 @@
 //! One file per verb.
 
+mod bench;
 mod cache;
 mod config;
 mod convert;
@@ -25,6 +26,8 @@ use clap::Subcommand;
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Time every stage on this machine: GFLOP/s, share of the measured product rate, peak memory
+    Bench(bench::Args),
     /// What is kept between runs: list and remove
     Cache(cache::Args),
     /// Every option of the adapters with its default; or what a run was asked for
@@ -62,6 +65,7 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(self, out: &Output) -> anyhow::Result<Exit> {
         match self {
+            Self::Bench(args) => bench::run(args, out),
             Self::Cache(args) => cache::run(args, out),
             Self::Config(args) => config::run(args, out),
             Self::Convert(args) => convert::run(args, out),

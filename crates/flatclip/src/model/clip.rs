@@ -6,21 +6,12 @@ use super::load::Reader;
 use super::text::TextTower;
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
-use flatclip_tensor::{Activation, Matrix};
-
-/// How numbers are multiplied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Precision {
-    /// Everything in f32: the exact reference path.
-    #[default]
-    F32,
-}
+use flatclip_tensor::{Activation, Matrix, Precision};
 
 /// How a model is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
-    /// How numbers are multiplied.
+    /// How the image tower multiplies. The text tower stays in f32: its gradients need it, and it runs once per prompt.
     pub precision: Precision,
     /// Bytes of activations that a text pass keeps for its gradient; what does not fit is computed again.
     pub activation_budget: usize,
@@ -44,16 +35,17 @@ pub struct Clip {
 impl Clip {
     /// Reads and packs all weights.
     pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self> {
-        let (reader, config) = (Reader(checkpoint), checkpoint.config().clone());
+        let config = checkpoint.config().clone();
+        let reader = |precision| Reader { checkpoint, precision };
         let activation = match config.activation {
             Nonlinearity::QuickGelu => Activation::QuickGelu,
             Nonlinearity::Gelu => Activation::Gelu,
         };
-        let image = ImageTower::load(&reader, &config, activation)?;
+        let image = ImageTower::load(&reader(options.precision), &config, activation)?;
         let text = config
             .text
             .as_ref()
-            .map(|text| TextTower::load(&reader, text, config.embed_dim, activation, &options))
+            .map(|text| TextTower::load(&reader(Precision::F32), text, config.embed_dim, activation, &options))
             .transpose()?;
         Ok(Self { image, text, hash: checkpoint.hash()?, config })
     }

@@ -2,18 +2,22 @@
 
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
-use flatclip_tensor::Linear;
+use flatclip_tensor::{Linear, Precision};
 
 /// Reads layers of a checkpoint.
-pub(crate) struct Reader<'a>(pub(crate) &'a Checkpoint);
+pub(crate) struct Reader<'a> {
+    pub(crate) checkpoint: &'a Checkpoint,
+    /// What products with the weights of transformer blocks compute in.
+    pub(crate) precision: Precision,
+}
 
 impl Reader<'_> {
     /// The numbers of a tensor of exactly this shape.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        let (found, data) = self.0.tensor(name)?;
+        let (found, data) = self.checkpoint.tensor(name)?;
         if found != shape {
             return Err(Error::WeightShape {
-                path: self.0.path().to_path_buf(),
+                path: self.checkpoint.path().to_path_buf(),
                 tensor: name.to_owned(),
                 expected: format!("{shape:?}"),
                 found,
@@ -31,7 +35,7 @@ impl Reader<'_> {
     pub(crate) fn linear_of(&self, weight: &str, bias: &str, outputs: usize, inputs: usize) -> Result<Linear> {
         let weight = self.tensor(weight, &[outputs, inputs])?;
         let bias = self.tensor(bias, &[outputs])?;
-        Ok(Linear::new(outputs, inputs, &weight, Some(&bias)))
+        Ok(Linear::with_precision(outputs, inputs, &weight, Some(&bias), self.precision))
     }
 
     /// A projection `x P` that is stored as `[inputs, outputs]`, without bias.

@@ -20,7 +20,7 @@ mod vit;
 #[cfg(test)]
 mod tests;
 
-pub use clip::{Clip, Features, LoadOptions, Precision};
+pub use clip::{Clip, Features, LoadOptions};
 pub use config::{Activation, ClipConfig, ImageConfig, TextConfig};
 pub use context::{ClassName, ClassTokens, Context, Position};
 pub use context_pass::ContextPass;
@@ -29,3 +29,5 @@ pub use image::ImageTower;
 pub use norms::NormAffine;
 pub use text::TextTower;
 pub use vision_pass::{VisionGradient, VisionInput, VisionPass};
+
+pub use flatclip_tensor::Precision;

@@ -1,0 +1,73 @@
+//! `flatclip bench`: every stage timed on random weights of real shapes (or on a model of yours).
+
+mod cases;
+mod flops;
+mod measure;
+
+use crate::output::{Exit, Output};
+use cases::{CASES, Workbench};
+use measure::Timing;
+
+/// Options of `flatclip bench`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Cases to run [default: all]: gemm, encode-views, views, text-features, context-step, sapt-step, stss-image, tpt-image
+    #[arg(value_name = "CASE")]
+    cases: Vec<String>,
+    /// `random:ViT-B-16`, `random:RN50`, or a checkpoint
+    #[arg(long, short, default_value = "random:ViT-B-16", value_name = "MODEL")]
+    model: String,
+    /// Arithmetic of the image tower: f32, bf16, or auto (bf16 where the CPU has AMX)
+    #[arg(long, default_value = "auto", value_parser = ["auto", "f32", "bf16"])]
+    precision: String,
+    /// Repeats of each case, after one that warms up
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    repeats: usize,
+    /// Views of an image
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    views: usize,
+    /// Classes (of ImageNet) for the text cases; context-step runs 100 and this many
+    #[arg(long, default_value_t = 1000, value_name = "K")]
+    classes: usize,
+}
+
+pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
+    for name in &args.cases {
+        let known: Vec<&str> = CASES.iter().map(|case| case.0).collect();
+        anyhow::ensure!(known.contains(&name.as_str()), "no case `{name}`; known are {}", known.join(", "));
+    }
+    anyhow::ensure!((1..=1000).contains(&args.classes), "--classes: expected 1 to 1000, found {}", args.classes);
+    anyhow::ensure!(args.repeats > 0 && args.views > 0, "--repeats and --views: expected at least 1");
+    let chosen = |name: &str| args.cases.is_empty() || args.cases.iter().any(|case| case == name);
+    let mut bench = Workbench::new(&args, out)?;
+    let mut timings = Vec::new();
+    for (name, case) in CASES.iter().filter(|case| chosen(case.0)) {
+        out.note(format_args!("{name} ..."));
+        timings.extend(case(&mut bench)?);
+    }
+    report(&bench, &timings, out)?;
+    Ok(Exit::Done)
+}
+
+fn report(bench: &Workbench<'_>, timings: &[Timing], out: &Output) -> anyhow::Result<()> {
+    if out.is_json() {
+        return out.json(&serde_json::json!({ "setting": bench.setting(), "cases": timings }));
+    }
+    let mut table = out.table(&["case", "median", "fastest", "slowest", "GFLOP/s", "of products", "peak RSS"]);
+    for t in timings {
+        table.add_row([
+            t.case.clone(),
+            seconds(t.median),
+            seconds(t.fastest),
+            seconds(t.slowest),
+            t.gflops.map_or(String::new(), |x| format!("{x:.1}")),
+            t.share.map_or(String::new(), |x| format!("{:.0} %", 100.0 * x)),
+            t.peak_rss_mb.map_or(String::new(), |x| format!("{x:.0} MB")),
+        ]);
+    }
+    out.line(table)
+}
+
+fn seconds(s: f64) -> String {
+    if s < 0.1 { format!("{:.2} ms", 1e3 * s) } else { format!("{s:.3} s") }
+}

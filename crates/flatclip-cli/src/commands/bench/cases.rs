@@ -1,0 +1,253 @@
+//! The cases, each a stage that people wait for.
+
+use super::measure::{Timing, measure};
+use super::{Args, flops};
+use crate::output::Output;
+use anyhow::Result;
+use flatclip::image::Picture;
+use flatclip::image::views::{ViewKey, ViewOptions, make_views};
+use flatclip::methods::{Sample, Task, build_adapter};
+use flatclip::model::{ClassName, ClassTokens, Clip, Context, Features, LoadOptions, Position, Precision};
+use flatclip::rng::Stream;
+use flatclip::text::{Tokenizer, imagenet};
+use flatclip_tensor::ops::loss::cross_entropy_gradient;
+use flatclip_tensor::{Activation, Linear, Matrix, gemm, isa};
+use std::cell::OnceCell;
+
+type Case = fn(&mut Workbench<'_>) -> Result<Vec<Timing>>;
+
+/// Every case by its name, in the order they run.
+pub(super) static CASES: &[(&str, Case)] = &[
+    ("gemm", gemm_case),
+    ("encode-views", encode_views),
+    ("views", views),
+    ("text-features", text_features),
+    ("context-step", context_step),
+    ("sapt-step", sapt_step),
+    ("stss-image", stss_image),
+    ("tpt-image", tpt_image),
+];
+
+/// Images of a training batch.
+const BATCH: usize = 32;
+
+/// What the cases share, made when first needed.
+pub(super) struct Workbench<'a> {
+    args: &'a Args,
+    out: &'a Output,
+    precision: Precision,
+    clip: OnceCell<Clip>,
+    product_rates: [OnceCell<f64>; 2],
+}
+
+impl<'a> Workbench<'a> {
+    pub(super) fn new(args: &'a Args, out: &'a Output) -> Result<Self> {
+        let precision = match args.precision.as_str() {
+            "f32" => Precision::F32,
+            "bf16" => Precision::Bf16,
+            _ => Precision::auto(),
+        };
+        Ok(Self { args, out, precision, clip: OnceCell::new(), product_rates: Default::default() })
+    }
+
+    /// What makes two runs comparable.
+    pub(super) fn setting(&self) -> serde_json::Value {
+        serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "model": self.args.model,
+            "isa": isa::current().name(),
+            "precision": self.precision.name(),
+            "threads": rayon::current_num_threads(),
+        })
+    }
+
+    fn clip(&self) -> Result<&Clip> {
+        if self.clip.get().is_none() {
+            let checkpoint = crate::places::open(&self.args.model, None, true, self.out)?;
+            let clip = Clip::load(&checkpoint, LoadOptions { precision: self.precision, ..LoadOptions::default() })?;
+            let note = format_args!(
+                "{}, {}, {} threads, {}",
+                self.args.model,
+                self.precision.name(),
+                rayon::current_num_threads(),
+                isa::current()
+            );
+            self.out.note(note);
+            let _ = self.clip.set(clip);
+        }
+        self.clip.get().ok_or_else(|| anyhow::anyhow!("the model was just loaded"))
+    }
+
+    /// GFLOP/s of a bare product of the tower's largest shape.
+    fn product_rate(&self, precision: Precision) -> Result<f64> {
+        let cell = &self.product_rates[usize::from(precision == Precision::Bf16)];
+        if let Some(rate) = cell.get() {
+            return Ok(*rate);
+        }
+        let rate = product(precision, 1576, 768, 3072, self.args.repeats.max(3))?.gflops.unwrap_or(f64::NAN);
+        Ok(*cell.get_or_init(|| rate))
+    }
+
+    fn with_share(&self, mut timing: Timing, precision: Precision) -> Result<Timing> {
+        if let Some(gflops) = timing.gflops {
+            timing.share = Some(gflops / self.product_rate(precision)?);
+        }
+        Ok(timing)
+    }
+
+    /// Pixels that look random; towers do not care.
+    fn pixels(&self, clip: &Clip) -> Vec<f32> {
+        let count = self.args.views * 3 * clip.image_size() * clip.image_size();
+        noise("pixels", count)
+    }
+}
+
+/// Repeatable values in about (-1, 1).
+fn noise(what: &str, count: usize) -> Vec<f32> {
+    // A short block over and over: drawing tens of millions of numbers would take longer than the case.
+    let mut stream = Stream::new(0, &["bench", what]);
+    let block: Vec<f32> = (0..count.min(1 << 16)).map(|_| stream.uniform(-1.0, 1.0) as f32).collect();
+    block.into_iter().cycle().take(count).collect()
+}
+
+fn product(precision: Precision, rows: usize, k: usize, n: usize, repeats: usize) -> Result<Timing> {
+    let (x, weight) = (noise("x", rows * k), noise("weight", n * k));
+    let linear = Linear::with_precision(n, k, &weight, None, precision);
+    let mut out = vec![0.0; rows * n];
+    let name = format!("gemm {} {rows}x{k}x{n}", precision.name());
+    measure(name, repeats, Some(2.0 * (rows * k * n) as f64), || {
+        linear.forward(&x, rows, Activation::Identity, &mut out);
+        Ok(())
+    })
+}
+
+fn gemm_case(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    let mut timings = Vec::new();
+    for precision in [Precision::F32, Precision::Bf16] {
+        for (k, n) in [(768, 3072), (3072, 768), (768, 768), (768, 2304)] {
+            let timing = product(precision, 3152, k, n, bench.args.repeats)?;
+            timings.push(bench.with_share(timing, precision)?);
+        }
+    }
+    Ok(timings)
+}
+
+fn encode_views(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    let (clip, count) = (bench.clip()?, bench.args.views);
+    let pixels = bench.pixels(clip);
+    let flops = flops::image(clip.config()).map(|flops| flops * count as f64);
+    let name = format!("encode-views {count}");
+    let timing = measure(name, bench.args.repeats, flops, || Ok(clip.encode_images(&pixels, count)?))?;
+    Ok(vec![bench.with_share(timing, bench.precision)?])
+}
+
+fn views(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    let rgb: Vec<u8> = noise("picture", 500 * 375 * 3).iter().map(|x| (127.0 + 120.0 * x) as u8).collect();
+    let picture = Picture { width: 500, height: 375, rgb };
+    let options = ViewOptions { count: bench.args.views, ..ViewOptions::default() };
+    let key = ViewKey { seed: 0, dataset: "bench", sample: "picture" };
+    let name = format!("views {} of 500x375", options.count);
+    Ok(vec![measure(name, bench.args.repeats, None, || Ok(make_views(&picture, &options, key)?))?])
+}
+
+/// "a photo of a" as a context before the first `count` ImageNet names.
+fn prompts(clip: &Clip, count: usize) -> Result<(ClassTokens, Context)> {
+    let tokenizer = Tokenizer::clip();
+    let words = tokenizer.encode("a photo of a");
+    let rest = [tokenizer.encode("."), vec![tokenizer.eot()]].concat();
+    let class = |name: &&str| ClassName { name: tokenizer.encode(name), rest: rest.clone() };
+    let classes = imagenet::CLASS_NAMES.iter().take(count).map(class).collect();
+    let tokens = ClassTokens { n_ctx: words.len(), position: Position::End, sot: tokenizer.sot(), classes };
+    let embedded = clip.text()?.embed(&words)?;
+    Ok((tokens, Context::shared(words.len(), embedded.cols(), embedded.into_vec())))
+}
+
+fn text_features(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    let (clip, count) = (bench.clip()?, bench.args.classes);
+    let (tokens, context) = prompts(clip, count)?;
+    let tower = clip.text()?;
+    let flops = flops::text(clip.config(), &tokens);
+    let name = format!("text-features K={count}");
+    let timing =
+        measure(name, bench.args.repeats, flops, || Ok(tower.encode(&tokens, std::slice::from_ref(&context))?))?;
+    Ok(vec![bench.with_share(timing, Precision::F32)?])
+}
+
+/// Loss and gradient of one batch: what a step of CoOp costs besides the update.
+fn step(clip: &Clip, tokens: &ClassTokens, context: &Context, images: &Matrix) -> Result<Context> {
+    let pass = clip.text()?.pass(tokens, std::slice::from_ref(context))?;
+    let text = &pass.features()[0];
+    let (rows, classes, scale) = (images.rows(), text.rows(), clip.logit_scale());
+    let mut logits = vec![0.0; rows * classes];
+    gemm::product_nt(images.data(), rows, text.data(), classes, text.cols(), &mut logits);
+    let mut d = vec![0.0; logits.len()];
+    for (row, (logits, d)) in logits.chunks_exact_mut(classes).zip(d.chunks_exact_mut(classes)).enumerate() {
+        logits.iter_mut().for_each(|x| *x *= scale);
+        cross_entropy_gradient(logits, row % classes, d);
+    }
+    let turned = Matrix::from_vec(rows, classes, d).transpose();
+    let mut d_text = Matrix::zeros(classes, text.cols());
+    gemm::product_nn(turned.data(), classes, images.data(), text.cols(), rows, d_text.data_mut());
+    d_text.data_mut().iter_mut().for_each(|x| *x *= scale / rows as f32);
+    Ok(pass.gradient(&[d_text])?.remove(0))
+}
+
+fn batch(clip: &Clip) -> Matrix {
+    let dim = clip.embed_dim();
+    Features::unit(Matrix::from_vec(BATCH, dim, noise("batch", BATCH * dim))).0
+}
+
+fn context_step(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    steps(bench, "context-step", 1)
+}
+
+fn sapt_step(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    steps(bench, "sapt-step", 2)
+}
+
+/// `times` gradients one after the other, for 100 and for all classes.
+fn steps(bench: &Workbench<'_>, name: &str, times: usize) -> Result<Vec<Timing>> {
+    let clip = bench.clip()?;
+    let images = batch(clip);
+    let mut counts = vec![100.min(bench.args.classes), bench.args.classes];
+    counts.dedup();
+    let mut timings = Vec::new();
+    for count in counts {
+        let (tokens, context) = prompts(clip, count)?;
+        // Forward and input gradient: twice the forward arithmetic.
+        let flops = flops::text(clip.config(), &tokens).map(|flops| 2.0 * times as f64 * flops);
+        let timing = measure(format!("{name} K={count}"), bench.args.repeats, flops, || {
+            (0..times).try_fold(context.clone(), |context, _| step(clip, &tokens, &context, &images))
+        })?;
+        timings.push(bench.with_share(timing, Precision::F32)?);
+    }
+    Ok(timings)
+}
+
+fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    adapted(bench, "stss")
+}
+
+fn tpt_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    adapted(bench, "tpt")
+}
+
+/// Views encoded and answered for by an adapter that is ready.
+fn adapted(bench: &Workbench<'_>, method: &str) -> Result<Vec<Timing>> {
+    let (clip, views, count) = (bench.clip()?, bench.args.views, bench.args.classes);
+    let (tokens, context) = prompts(clip, count)?;
+    let text = clip.text()?.encode(&tokens, std::slice::from_ref(&context))?.remove(0);
+    let classes: Vec<String> = imagenet::CLASS_NAMES.iter().take(count).map(|&name| name.to_owned()).collect();
+    let task = Task::new(&classes, text, clip.logit_scale(), 0)?.with_clip(clip).with_context(tokens, context);
+    let mut adapter = build_adapter(method, &toml::Table::new())?;
+    adapter.prepare(&task)?;
+    let pixels = bench.pixels(clip);
+    let timing = measure(format!("{method}-image V={views} K={count}"), bench.args.repeats, None, || {
+        let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
+        let sample = Sample { norms: &norms, ..Sample::new("bench", &features) };
+        let answer = adapter.adapt(&task, &sample)?;
+        adapter.reset();
+        Ok(answer)
+    })?;
+    Ok(vec![timing])
+}

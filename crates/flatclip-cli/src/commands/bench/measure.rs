@@ -1,0 +1,80 @@
+//! Time and memory of a repeated piece of work.
+
+use serde::Serialize;
+use std::time::Instant;
+
+/// What was measured of a case.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Timing {
+    pub(super) case: String,
+    /// Seconds.
+    pub(super) median: f64,
+    pub(super) fastest: f64,
+    pub(super) slowest: f64,
+    pub(super) repeats: usize,
+    /// Of the median; multiplications and additions of the mathematics, not of padding or recomputation.
+    pub(super) gflops: Option<f64>,
+    /// Of the rate of bare products in the same precision, measured in the same run.
+    pub(super) share: Option<f64>,
+    /// Largest resident memory while the case ran, weights included.
+    pub(super) peak_rss_mb: Option<f64>,
+}
+
+/// Runs `work` once to warm up, then `repeats` times.
+pub(super) fn measure<R>(
+    case: impl Into<String>,
+    repeats: usize,
+    flops: Option<f64>,
+    mut work: impl FnMut() -> anyhow::Result<R>,
+) -> anyhow::Result<Timing> {
+    reset_peak();
+    std::hint::black_box(work()?);
+    let mut times = Vec::with_capacity(repeats);
+    for _ in 0..repeats {
+        let start = Instant::now();
+        std::hint::black_box(work()?);
+        times.push(start.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    let median = (times[(repeats - 1) / 2] + times[repeats / 2]) / 2.0;
+    Ok(Timing {
+        case: case.into(),
+        median,
+        fastest: times[0],
+        slowest: times[repeats - 1],
+        repeats,
+        gflops: flops.map(|flops| flops / median * 1e-9),
+        share: None,
+        peak_rss_mb: peak_rss_mb(),
+    })
+}
+
+/// Asks the kernel to forget the largest resident size so far. Where it cannot, the peak is that of the whole process.
+fn reset_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+fn peak_rss_mb() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse::<f64>().ok().map(|kb| kb / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_statistics_and_rates_fit_together() {
+        let mut calls = 0;
+        let timing = measure("nap", 4, Some(1e6), || {
+            calls += 1;
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            Ok(())
+        })
+        .expect("nothing fails");
+        assert_eq!((calls, timing.repeats), (5, 4));
+        assert!(timing.fastest <= timing.median && timing.median <= timing.slowest && timing.fastest >= 0.002);
+        assert!((timing.gflops.expect("flops were given") - 1e-3 / timing.median).abs() < 1e-9);
+    }
+}
