@@ -70,7 +70,7 @@ enum Weights {
 }
 
 impl Weights {
-    fn pack(n: usize, k: usize, precision: Precision, tiles: bool, entry: impl Fn(usize, usize) -> f32 + Sync) -> Self {
+    fn pack(n: usize, k: usize, precision: Precision, tiles: bool, entry: impl Fn(usize, usize) -> f32) -> Self {
         match precision {
             Precision::F32 => Weights::F32(Panels::pack(n, k, entry)),
             Precision::Bf16 if tiles => Weights::Tiles(Panels::pack(n, k, |k, c| bf16_bits(entry(k, c)))),

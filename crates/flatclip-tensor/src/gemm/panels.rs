@@ -5,7 +5,6 @@
 //! padded with zeros: no kernel has an edge case there.
 
 use crate::pages::{Buffer, Number};
-use rayon::prelude::*;
 use std::cell::RefCell;
 use std::thread::LocalKey;
 
@@ -75,10 +74,11 @@ pub(crate) struct Panels<T: Element> {
 
 impl<T: Element> Panels<T> {
     /// Packs the `[depth, columns]` matrix whose entries `entry(k, column)` gives.
-    pub(crate) fn pack(columns: usize, depth: usize, entry: impl Fn(usize, usize) -> T + Sync) -> Self {
+    pub(crate) fn pack(columns: usize, depth: usize, entry: impl Fn(usize, usize) -> T) -> Self {
         let padded = depth.next_multiple_of(T::STEP).max(T::STEP);
         let mut data = Buffer::zeroed(columns.div_ceil(PANEL) * padded * PANEL);
-        let fill = |(panel, data): (usize, &mut [T])| {
+        // On this thread alone: a transpose is packed inside a lock, where waiting for other tasks could wait for itself.
+        for (panel, data) in data.chunks_exact_mut(padded * PANEL).enumerate() {
             let width = PANEL.min(columns - panel * PANEL);
             for (group, data) in data.chunks_exact_mut(PANEL * T::PAIR).enumerate() {
                 let k = group * T::PAIR;
@@ -88,12 +88,6 @@ impl<T: Element> Panels<T> {
                     }
                 }
             }
-        };
-        // Small matrices are activations packed inside a larger parallel loop.
-        if data.len() < 1 << 16 {
-            data.chunks_exact_mut(padded * PANEL).enumerate().for_each(fill);
-        } else {
-            data.par_chunks_exact_mut(padded * PANEL).enumerate().for_each(fill);
         }
         Self { columns, depth, data }
     }
