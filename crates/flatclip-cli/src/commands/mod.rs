@@ -18,6 +18,7 @@ mod report;
 mod settings;
 mod sweep;
 mod tune;
+mod methods;
 mod version;
 
 use crate::output::{Exit, Output};
@@ -58,6 +59,8 @@ pub(crate) enum Command {
     Prompt(prompt::Args),
     /// Learn a prompt from a few labelled images per class
     Tune(tune::Args),
+    /// The methods: list them, or show one with its options, cost and reference
+    Methods(methods::Args),
     /// What this binary is and which instructions it would use here
     Version(version::Args),
 }
@@ -81,6 +84,7 @@ impl Command {
             Self::Sweep(args) => sweep::run(args, out),
             Self::Prompt(args) => prompt::run(args, out),
             Self::Tune(args) => tune::run(args, out),
+            Self::Methods(args) => methods::run(args, out),
             Self::Version(args) => version::run(args, out),
         }
     }

@@ -44,14 +44,25 @@ pub struct Needs {
     pub generated: bool,
     /// Views per image when the user says nothing.
     pub default_views: usize,
+    /// The kinds of prompt it can work with.
+    pub prompts: &'static [&'static str],
 }
+
+/// Prompts whose text features do not depend on the image. MaPLe's are among them: its visual prompts act in the image tower.
+const FIXED_TEXT: &[&str] = &["templates", "learned", "features", "maple"];
 
 impl Needs {
     /// Features only, 64 views.
-    pub const FEATURES: Self =
-        Self { pixels: false, text_tower: false, vit: false, generated: false, default_views: 64 };
-    /// Features and the text tower, 64 views.
-    pub const CONTEXT: Self = Self { text_tower: true, ..Self::FEATURES };
+    pub const FEATURES: Self = Self {
+        pixels: false,
+        text_tower: false,
+        vit: false,
+        generated: false,
+        default_views: 64,
+        prompts: FIXED_TEXT,
+    };
+    /// Features, the text tower and a context, 64 views.
+    pub const CONTEXT: Self = Self { text_tower: true, prompts: &["templates", "learned"], ..Self::FEATURES };
 }
 
 /// One registry entry.

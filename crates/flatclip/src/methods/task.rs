@@ -1,5 +1,6 @@
 //! What an adapter is given (task, sample) and what it gives back (answer).
 
+use super::AdapterSpec;
 use super::statistics::SourceStatistics;
 use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
 use crate::prompt::{Prompt, PromptKind};
@@ -184,8 +185,13 @@ impl<'a> Sample<'a> {
         Self { id, features, norms: &[], pixels: None, generated: None }
     }
 
-    /// Refuses features that do not fit the task or are not finite: they would end as a confident wrong answer.
-    pub(crate) fn check(&self, task: &Task<'_>) -> Result<()> {
+    /// Refuses features that do not fit the task or are not finite, and prompts that the adapter would misread: both would end as
+    /// confident wrong answers.
+    pub(crate) fn check(&self, task: &Task<'_>, spec: &AdapterSpec) -> Result<()> {
+        if let Some(prompt) = task.prompt.filter(|p| !spec.needs.prompts.contains(&p.kind_name())) {
+            let reason = format!("works with {} prompts, not with a {} one", spec.needs.prompts.join(", "), prompt.kind_name());
+            return Err(Error::method(spec.name, reason));
+        }
         let (found, expected) = (self.features.cols(), task.text_features.cols());
         if self.features.rows() == 0 || found != expected {
             let reason = format!("{} views of width {found}, text features of width {expected}", self.features.rows());

@@ -117,7 +117,7 @@ impl CTpt {
 
     /// The answer, and how the context got there.
     pub fn adapt_traced(&self, task: &Task<'_>, sample: &Sample<'_>) -> Result<(Answer, Tuned)> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let o = &self.options;
         let views = ViewLogits::of(task, sample);
         let selection = LowestEntropy { fraction: o.fraction }.select(sample.features, &views);

@@ -100,7 +100,7 @@ impl Adapter for DiffTpt {
     }
 
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let o = &self.options;
         let features = all_views(sample)?;
         let views = ViewLogits::new(&features, &task.text_features, task.logit_scale);

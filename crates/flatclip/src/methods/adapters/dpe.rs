@@ -312,7 +312,7 @@ impl Adapter for Dpe {
     }
 
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let mut text = Prototypes::new(self.text.clone(), self.options.lr_text, &self.options);
         let views = ViewLogits::new(sample.features, &text.unit().0, task.logit_scale);
         let (query, selection) = Query::confident(sample.features, &views, self.options.fraction);

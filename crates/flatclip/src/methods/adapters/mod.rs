@@ -34,3 +34,5 @@ pub static ADAPTERS: &[&AdapterSpec] = &[
 
 #[cfg(test)]
 mod registry_tests;
+#[cfg(test)]
+mod tower_tests;

@@ -192,7 +192,7 @@ impl Adapter for Mta {
     }
 
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let views = ViewLogits::of(task, sample);
         let count = sample.features.rows();
         if count < 3 {

@@ -100,7 +100,7 @@ impl Adapter for RTpt {
     }
 
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let o = &self.options;
         let views = ViewLogits::of(task, sample);
         let selection = LowestEntropy { fraction: o.fraction }.select(sample.features, &views);

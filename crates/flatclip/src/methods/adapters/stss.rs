@@ -211,7 +211,7 @@ impl Adapter for Stss {
     }
 
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let bank = self.bank.clone().ok_or_else(|| crate::Error::method(Config::NAME, "prepare was not called"))?;
         let views = ViewLogits::new(sample.features, bank.base(), task.logit_scale);
         let selection = self.selector(&bank, task.logit_scale).select(sample.features, &views);

@@ -191,7 +191,7 @@ impl Adapter for Tda {
     }
 
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let views = ViewLogits::of(task, sample);
         let (query, selection) = Query::confident(sample.features, &views, self.options.fraction);
         self.remember(&query);

@@ -93,7 +93,7 @@ impl Adapter for Tps {
     }
 
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let views = ViewLogits::of(task, sample);
         let selection = LowestEntropy { fraction: self.options.fraction }.select(sample.features, &views);
         let text = self.prototypes(task, &sample.features.select_rows(&selection.selected));

@@ -20,7 +20,7 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     name: "tpt",
     aliases: &[],
     kind: Kind::Episodic,
-    needs: Needs::CONTEXT,
+    needs: Needs { prompts: &["templates", "learned", "cocoop"], ..Needs::CONTEXT },
     summary: "tunes the context for each image on the marginal entropy of its confident views, answers view 0",
     docs: "\
 What: keep the int(fraction * V) views of lowest entropy (chosen once), loss = entropy of their mean distribution, AdamW on the context;
@@ -114,7 +114,7 @@ impl Tpt {
 
     /// The answer, and how the context got there.
     pub fn adapt_traced(&self, task: &Task<'_>, sample: &Sample<'_>) -> Result<(Answer, Tuned)> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let cocoop = match task.prompt.map(|p| &p.kind) {
             Some(PromptKind::CoCoOp { context, meta, .. }) => Some(self.start(context, meta, sample)?),
             _ => None,

@@ -61,7 +61,7 @@ impl Adapter for Vte {
     }
 
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let views = ViewLogits::of(task, sample);
         let selection = LowestEntropy { fraction: self.options.fraction }.select(sample.features, &views);
         let mean = mean_row(sample.features, &selection.selected);

@@ -118,7 +118,7 @@ impl Adapter for Zero {
     }
 
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let views = ViewLogits::of(task, sample);
         let selection = LowestEntropy { fraction: self.options.gamma }.select(sample.features, &views);
         let cosines = logits(sample.features, &task.text_features, 1.0);

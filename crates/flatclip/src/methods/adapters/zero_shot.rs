@@ -65,7 +65,7 @@ impl Adapter for ZeroShot {
     }
 
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task)?;
+        sample.check(task, &SPEC)?;
         let views = view_logits(task, sample)?;
         let ballot = Ballot::from_logits(views.logits.row(0));
         let only_the_original = Selection { scores: views.entropies.clone(), ranking: vec![0], selected: vec![0] };

@@ -1,0 +1,234 @@
+//! Promises of the adapters that run the text tower, on a tiny model: identities between methods, episodic behaviour, the text bank.
+
+use super::registry_tests::{names, unit_rows, views};
+use super::{ADAPTERS, c_tpt, stss, tpt, zero};
+use crate::Result;
+use crate::methods::aggregate::{Tie, Vote};
+use crate::methods::select::{LowestEntropy, Selector as _, ViewLogits};
+use crate::methods::{Adapter, Answer, Kind, Sample, Task, TextStore, build_adapter};
+use crate::model::{ClassTokens, Clip, Context, LoadOptions, Position};
+use crate::rng::Stream;
+use crate::weights::Checkpoint;
+use flatclip_tensor::Matrix;
+use std::path::Path;
+use std::sync::Mutex;
+
+fn clip() -> Clip {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models/tiny-vit.openai.safetensors");
+    Clip::load(&Checkpoint::open(&file).unwrap(), LoadOptions::default()).unwrap()
+}
+
+fn tokens(order: &[usize]) -> ClassTokens {
+    let row = |class: usize| {
+        let mut ids = vec![510, 10, 10, 10, 10];
+        ids.extend((0..=class % 3).map(|i| 20 + (7 * class + i) as u32));
+        ids.extend([9, 511]);
+        ids
+    };
+    let ids: Vec<Vec<u32>> = order.iter().map(|&k| row(k)).collect();
+    let lens: Vec<usize> = order.iter().map(|k| k % 3 + 1).collect();
+    ClassTokens::from_ids(&ids, &lens, 4, Position::End).unwrap()
+}
+
+fn context() -> Context {
+    let mut stream = Stream::new(4, &["context"]);
+    Context::shared(4, 128, (0..512).map(|_| (0.05 * stream.normal()) as f32).collect())
+}
+
+fn task<'a>(clip: &'a Clip, names: &'a [String], order: &[usize]) -> Task<'a> {
+    let (tokens, context) = (tokens(order), context());
+    let text = clip.text().unwrap().encode(&tokens, std::slice::from_ref(&context)).unwrap().remove(0);
+    Task::new(names, text, 100.0, 3).unwrap().with_clip(clip).with_context(tokens, context)
+}
+
+/// Views near some class, so that answers are neither all sure nor all unsure.
+fn image(task: &Task<'_>, seed: u64, count: usize) -> Matrix {
+    let mut rows = views(seed, count, task.text_features.cols());
+    let class = seed as usize % task.class_count();
+    for row in 0..count {
+        rows.row_mut(row).iter_mut().zip(task.text_features.row(class)).for_each(|(x, t)| *x = 0.4 * *x + t);
+    }
+    crate::methods::probability::normalise_rows(&mut rows);
+    rows
+}
+
+fn prepared(adapter: impl Adapter + 'static, task: &Task<'_>) -> Box<dyn Adapter> {
+    let mut adapter: Box<dyn Adapter> = Box::new(adapter);
+    adapter.prepare(task).unwrap();
+    adapter
+}
+
+#[test]
+fn stss_without_sharpness_selects_what_zero_and_tpt_select() {
+    let (clip, names) = (clip(), names(6));
+    let task = task(&clip, &names, &[0, 1, 2, 3, 4, 5]);
+    let flat = [
+        stss::Config { radius: 0.0, ..Default::default() },
+        stss::Config { perturbations: 0, ..Default::default() },
+        stss::Config { lambda: 0.0, ..Default::default() },
+    ];
+    for seed in 0..20 {
+        let features = image(&task, seed, 32);
+        let sample = Sample::new("s", &features);
+        let confident = LowestEntropy { fraction: 0.1 }.select(&features, &ViewLogits::of(&task, &sample));
+        let of = |mut adapter: Box<dyn Adapter>| adapter.adapt(&task, &sample).unwrap().explanation;
+        let zero = of(prepared(zero::Zero::new(zero::Config { gamma: 0.1, ..Default::default() }), &task));
+        assert_eq!(zero.selected, confident.selected);
+        for config in &flat {
+            let stss = of(prepared(stss::Stss::new(config.clone()), &task));
+            assert_eq!((stss.selected, stss.scores), (zero.selected.clone(), zero.scores.clone()), "{config:?}");
+        }
+        if seed < 3 {
+            assert_eq!(of(prepared(tpt::Tpt::new(tpt::Config::default()), &task)).selected, zero.selected);
+        }
+    }
+}
+
+#[test]
+fn stss_with_radius_0_and_a_hard_vote_is_zero_with_gamma_a_tenth() {
+    let (clip, names) = (clip(), names(6));
+    let task = task(&clip, &names, &[0, 1, 2, 3, 4, 5]);
+    let config = stss::Config { radius: 0.0, vote: Vote::Majority, tie: Tie::DiscardedViews, ..Default::default() };
+    let mut stss = prepared(stss::Stss::new(config), &task);
+    let mut zero = prepared(zero::Zero::new(zero::Config { gamma: 0.1, ..Default::default() }), &task);
+    for seed in 0..60 {
+        let features = views(seed, 48, 32);
+        let sample = Sample::new("s", &features);
+        assert_eq!(stss.adapt(&task, &sample).unwrap(), zero.adapt(&task, &sample).unwrap());
+    }
+}
+
+#[test]
+fn a_perturbed_prompt_changes_scores_and_moves_no_view_text() {
+    let (clip, names) = (clip(), names(5));
+    let task = task(&clip, &names, &[0, 1, 2, 3, 4]);
+    let features = image(&task, 2, 24);
+    let answer = |radius| {
+        let mut adapter = prepared(stss::Stss::new(stss::Config { radius, ..Default::default() }), &task);
+        adapter.adapt(&task, &Sample::new("s", &features)).unwrap()
+    };
+    let (flat, sharp) = (answer(0.0), answer(0.5));
+    assert_ne!(flat.explanation.scores, sharp.explanation.scores);
+    assert_eq!(flat.explanation.entropies, sharp.explanation.entropies);
+    assert_eq!(flat.explanation.predictions, sharp.explanation.predictions);
+}
+
+#[test]
+fn c_tpt_without_weight_is_tpt() {
+    let (clip, names) = (clip(), names(5));
+    let task = task(&clip, &names, &[0, 1, 2, 3, 4]);
+    let mut tpt = prepared(tpt::Tpt::new(tpt::Config { steps: 2, ..Default::default() }), &task);
+    let plain = c_tpt::Config { weight: 0.0, steps: 2, ..Default::default() };
+    let mut c_tpt = prepared(c_tpt::CTpt::new(plain), &task);
+    for seed in 0..3 {
+        let features = image(&task, seed, 20);
+        let sample = Sample::new("s", &features);
+        assert_eq!(tpt.adapt(&task, &sample).unwrap(), c_tpt.adapt(&task, &sample).unwrap());
+    }
+}
+
+#[test]
+fn a_step_lowers_the_loss_and_no_step_is_zero_shot() {
+    let (clip, names) = (clip(), names(5));
+    let task = task(&clip, &names, &[0, 1, 2, 3, 4]);
+    let features = image(&task, 3, 20);
+    let sample = Sample::new("s", &features);
+    let run = |steps| tpt::Tpt::new(tpt::Config { steps, lr: 1e-4, ..Default::default() }).adapt_traced(&task, &sample).unwrap();
+    let (_, tuned) = run(3);
+    assert!(tuned.steps[2].loss < tuned.steps[0].loss, "{:?}", tuned.steps.iter().map(|s| s.loss).collect::<Vec<_>>());
+    let (answer, _) = run(0);
+    assert_eq!(answer.class_scores, ViewLogits::of(&task, &sample).logits.row(0));
+}
+
+/// Adapters that need the tower, on features (and generated views, which the others ignore).
+fn tower_adapters() -> impl Iterator<Item = &'static str> {
+    ADAPTERS.iter().filter(|s| s.needs.text_tower && !s.needs.pixels).map(|s| s.name)
+}
+
+fn answers(name: &str, task: &Task<'_>, stream: &[Matrix], order: &[usize]) -> Vec<Answer> {
+    let mut adapter = build_adapter(name, &toml::Table::new()).unwrap();
+    adapter.prepare(task).unwrap();
+    let generated = unit_rows(77, 5, 32);
+    let answer = |&i: &usize| {
+        adapter.adapt(task, &Sample { generated: Some(&generated), ..Sample::new("s", &stream[i]) }).unwrap()
+    };
+    order.iter().map(answer).collect()
+}
+
+#[test]
+fn tower_adapters_leave_no_trace_of_an_image() {
+    let (clip, names) = (clip(), names(5));
+    let task = task(&clip, &names, &[0, 1, 2, 3, 4]);
+    let stream: Vec<Matrix> = (0..3).map(|seed| image(&task, seed, 12)).collect();
+    for name in tower_adapters() {
+        assert_eq!(crate::methods::adapter(name).unwrap().kind, Kind::Episodic);
+        let forward = answers(name, &task, &stream, &[0, 1, 2]);
+        let mut backward = answers(name, &task, &stream, &[2, 1, 0]);
+        backward.reverse();
+        assert_eq!(forward, backward, "{name}");
+        assert_eq!(forward[0], answers(name, &task, &stream, &[0, 0])[1], "{name}");
+    }
+}
+
+#[test]
+fn permuting_classes_permutes_the_answers_of_tower_adapters() {
+    let (clip, names) = (clip(), names(5));
+    let order = [3, 0, 4, 1, 2];
+    let (plain, permuted) = (task(&clip, &names, &[0, 1, 2, 3, 4]), task(&clip, &names, &order));
+    let stream: Vec<Matrix> = (0..3).map(|seed| image(&plain, seed, 12)).collect();
+    for name in tower_adapters() {
+        let (a, b) = (answers(name, &plain, &stream, &[0, 1, 2]), answers(name, &permuted, &stream, &[0, 1, 2]));
+        for (a, b) in a.iter().zip(&b) {
+            assert_eq!(a.prediction, order[b.prediction], "{name}");
+        }
+    }
+}
+
+#[derive(Default)]
+struct Shelf(Mutex<Vec<(String, Matrix)>>);
+
+impl TextStore for Shelf {
+    fn load(&self, key: &str) -> Option<Matrix> {
+        self.0.lock().unwrap().iter().find(|(k, _)| k == key).map(|(_, rows)| rows.clone())
+    }
+    fn save(&self, key: &str, rows: &Matrix) {
+        self.0.lock().unwrap().push((key.to_owned(), rows.clone()));
+    }
+}
+
+#[test]
+fn a_text_bank_is_kept_and_found_again_under_the_same_settings_only() {
+    let (clip, names, shelf) = (clip(), names(5), Shelf::default());
+    let task = task(&clip, &names, &[0, 1, 2, 3, 4]).with_store(&shelf);
+    let bank = |radius| {
+        let mut stss = stss::Stss::new(stss::Config { radius, perturbations: 3, ..Default::default() });
+        stss.prepare(&task).unwrap();
+        stss.bank().unwrap().clone()
+    };
+    let first = bank(0.5);
+    assert_eq!(shelf.0.lock().unwrap().len(), 1);
+    assert_eq!(bank(0.5), first);
+    assert_eq!(shelf.0.lock().unwrap().len(), 1);
+    assert_ne!(bank(0.4), first);
+    assert_eq!(shelf.0.lock().unwrap().len(), 2);
+    // Rows that do not fit (a damaged store) are computed again, not trusted.
+    shelf.0.lock().unwrap()[0].1 = Matrix::zeros(2, 32);
+    assert_eq!(bank(0.5), first);
+}
+
+#[test]
+fn what_is_missing_is_named() -> Result<()> {
+    let names = names(4);
+    let features_only = Task::new(&names, unit_rows(1, 4, 32), 100.0, 0)?;
+    for name in tower_adapters() {
+        let mut adapter = build_adapter(name, &toml::Table::new())?;
+        let error = adapter.prepare(&features_only).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("--model"), "{error}");
+    }
+    let clip = clip();
+    let no_context = Task::new(&names, unit_rows(1, 4, 32), 100.0, 0)?.with_clip(&clip);
+    let error = build_adapter("stss", &toml::Table::new())?.prepare(&no_context).unwrap_err().to_string();
+    assert!(error.contains("context"), "{error}");
+    // Without perturbations the selection needs no context at all.
+    build_adapter("stss", &toml::toml! { radius = 0.0 })?.prepare(&no_context)
+}
