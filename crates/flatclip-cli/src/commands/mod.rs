@@ -19,6 +19,9 @@ mod settings;
 mod sweep;
 mod tune;
 mod methods;
+mod methods;
+mod models;
+mod pocket;
 mod version;
 
 use crate::output::{Exit, Output};

@@ -12,6 +12,7 @@ pub mod adapters;
 pub mod aggregate;
 pub mod bank;
 pub mod cache;
+pub mod maple;
 pub mod optim;
 pub mod policy;
 pub mod probability;

@@ -1,16 +1,9 @@
 //! Softmax, entropies, and the losses on logits with their gradients.
 
 use flatclip_tensor::Matrix;
-use flatclip_tensor::gemm::product_nt;
 use flatclip_tensor::ops::{loss, normalise, normalise_backward};
 
-/// `logits[v, k] = scale * <features_v, text_k>`.
-pub fn logits(features: &Matrix, text: &Matrix, scale: f32) -> Matrix {
-    let mut out = Matrix::zeros(features.rows(), text.rows());
-    product_nt(features.data(), features.rows(), text.data(), text.rows(), text.cols(), out.data_mut());
-    out.data_mut().iter_mut().for_each(|z| *z *= scale);
-    out
-}
+pub use crate::prompt::logits;
 
 /// Index of the largest value, the first of equals.
 pub fn argmax(values: &[f32]) -> usize {

@@ -1,6 +1,6 @@
 //! Selectors: rank the views of an image and keep some.
 
-use super::probability::{argmax, dot, entropies, entropy, logits, norm};
+use super::probability::{argmax, dot, entropies, logits, norm};
 use super::{Explanation, Sample, Task};
 use flatclip_tensor::Matrix;
 
@@ -16,14 +16,18 @@ pub struct ViewLogits {
 impl ViewLogits {
     /// The views of `sample` under `text` (`[K, D]`).
     pub fn new(features: &Matrix, text: &Matrix, scale: f32) -> Self {
-        let logits = logits(features, text, scale);
-        let entropies = entropies(&logits);
-        Self { logits, entropies }
+        Self::from_logits(logits(features, text, scale))
     }
 
     /// The views of a sample under the task's own text features.
     pub fn of(task: &Task<'_>, sample: &Sample<'_>) -> Self {
         Self::new(sample.features, &task.text_features, task.logit_scale)
+    }
+
+    /// Views whose logits came from elsewhere.
+    pub fn from_logits(logits: Matrix) -> Self {
+        let entropies = entropies(&logits);
+        Self { logits, entropies }
     }
 
     /// The explanation of an answer that kept `selection`.
@@ -109,11 +113,6 @@ impl Selector for CosineThenEntropy {
         let selected = ranking[..keep_count(self.entropy, ranking.len())].to_vec();
         Selection { scores: views.entropies.clone(), ranking, selected }
     }
-}
-
-/// Entropy of every view under one more text classifier, without keeping its `[V, K]` logits.
-pub fn entropies_under(features: &Matrix, text: &Matrix, scale: f32) -> Vec<f32> {
-    logits(features, text, scale).iter_rows().map(entropy).collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ mod landscape;
 mod maple;
 mod mta;
 mod preprocess;
+mod promptalign;
+mod sar;
 mod stss;
 mod tda;
 mod tip_adapter;
@@ -53,6 +55,8 @@ const FAMILIES: &[(&str, Check)] = &[
     ("dpe", dpe::run),
     ("fga-stss", stss::run),
     ("mta", mta::pixels),
+    ("promptalign", promptalign::run),
+    ("sar", sar::run),
     ("mta-features", mta::features),
     ("tda", tda::run),
     ("tpt", tpt::run),

@@ -5,7 +5,9 @@ pub mod difftpt;
 pub mod dpe;
 pub mod mta;
 pub mod presets;
+pub mod promptalign;
 pub mod r_tpt;
+pub mod sar;
 pub mod stss;
 pub mod tda;
 pub mod tps;
@@ -28,6 +30,8 @@ pub static ADAPTERS: &[&AdapterSpec] = &[
     &c_tpt::SPEC,
     &r_tpt::SPEC,
     &difftpt::SPEC,
+    &promptalign::SPEC,
+    &sar::SPEC,
     &tda::SPEC,
     &dpe::SPEC,
 ];

@@ -10,7 +10,7 @@ use crate::methods::spec::Options;
 use crate::methods::update::{Tuned, on_text, tune_context};
 use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
 use crate::model::Context;
-use crate::prompt::{Affine, PromptKind};
+use crate::prompt::{Affine, PromptKind, shifted, shifts};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
@@ -90,14 +90,8 @@ pub(super) fn adamw(lr: f64, weight_decay: f64) -> AdamW {
 
 /// The context of one image under a CoCoOp prompt: `context + meta(feature)` on every token.
 pub fn cocoop_context(context: &Context, meta: &[Affine; 2], feature: &[f32]) -> Context {
-    let mut hidden = meta[0].apply(&Matrix::from_vec(1, feature.len(), feature.to_vec()));
-    hidden.data_mut().iter_mut().for_each(|h| *h = h.max(0.0));
-    let shift = meta[1].apply(&hidden);
-    let mut shifted = context.clone();
-    for token in shifted.data.chunks_mut(context.width) {
-        token.iter_mut().zip(shift.row(0)).for_each(|(x, s)| *x += s);
-    }
-    shifted
+    let (_, shift) = shifts(meta, &Matrix::from_vec(1, feature.len(), feature.to_vec()));
+    shifted(context, &shift).swap_remove(0)
 }
 
 /// The adapter.

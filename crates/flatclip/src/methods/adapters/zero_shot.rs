@@ -3,7 +3,6 @@
 
 use crate::Result;
 use crate::methods::aggregate::Ballot;
-use crate::methods::probability::entropies;
 use crate::methods::select::{Selection, ViewLogits};
 use crate::methods::spec::Options;
 use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
@@ -15,12 +14,16 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     name: "zero-shot",
     aliases: &["clip", "none"],
     kind: Kind::Episodic,
-    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    needs: Needs {
+        default_views: 1,
+        prompts: &["templates", "learned", "features", "maple", "cocoop", "tip-adapter"],
+        ..Needs::FEATURES
+    },
     summary: "the un-augmented image against the prompt's text features; no adaptation",
     docs: "\
 What: logits = exp(logit_scale) * <f_0, t_k>, answer argmax. Views beyond the first are looked at only to explain.
-Text: one template, several (each encoded and normalised, averaged, normalised again), a learned prompt or a feature file:
-the prompt decides, the adapter does not know.
+Text: one template, several (each encoded and normalised, averaged, normalised again), a learned prompt or a feature file.
+CoCoOp's shift by the image and Tip-Adapter's cache belong to the prompt and are applied.
 Cost: one image-tower pass.
 Options: none.
 Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
@@ -49,7 +52,7 @@ fn view_logits(task: &Task<'_>, sample: &Sample<'_>) -> Result<ViewLogits> {
         {
             let tokens = task.class_tokens.as_ref();
             let logits = prompt_logits(prompt, clip, tokens, &task.text_features, sample.features)?;
-            Ok(ViewLogits { entropies: entropies(&logits), logits })
+            Ok(ViewLogits::from_logits(logits))
         }
         _ => Ok(ViewLogits::of(task, sample)),
     }

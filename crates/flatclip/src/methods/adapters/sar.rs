@@ -1,0 +1,439 @@
+//! SAR: sharpness-aware minimisation of the entropy of reliable views, on the context or on the image tower's LayerNorms.
+//!
+//! `I1 = {v : H_v < E0}`, `g1 = grad mean_{I1} H`; `eps = rho g1/||g1||`; `I2 = {v in I1 : H_v(w + eps) < E0}`, `g2 = grad mean_{I2} H` at
+//! `w + eps`; `w <- optimiser(w, g2)`; answer view 0. For every image anew. Golden cases: `sar-*`.
+
+use crate::methods::aggregate::Ballot;
+use crate::methods::optim::{AdamW, AdamWSettings, Optimiser, Sgd, require_finite};
+use crate::methods::probability::{Loss, entropies, logits, marginal_entropy, mean_entropy};
+use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
+use crate::methods::spec::Options;
+use crate::methods::update::text_gradient;
+use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::model::{Context, NormAffine, VisionInput};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use flatclip_tensor::gemm::product_nn;
+use serde::{Deserialize, Serialize};
+
+/// The registry entry.
+pub static SPEC: AdapterSpec = AdapterSpec {
+    name: "sar",
+    aliases: &[],
+    kind: Kind::Episodic,
+    needs: Needs { prompts: &["templates", "learned", "features"], ..Needs::CONTEXT },
+    summary: "sharpness-aware entropy minimisation on the reliable views of one image, on the context or the LayerNorms",
+    docs: "\
+What: reliable views (entropy below margin * ln K) give a loss; its gradient points to a worse place at distance rho; the gradient of the
+still reliable views' loss there is the step, taken at the original place; view 0 is answered. Everything is put back for the next image.
+SAR was made for streams of batches and normalisation layers; the form on one image's views and a context is the FGA paper's comparison,
+which does not spell it out: filter, loss and optimiser are options.
+Cost: adapt = \"prompt\": about twice tpt. adapt = \"norms\": two image-tower passes with gradients over all views, and the pixels are needed.
+Options:
+  adapt = \"prompt\"          prompt: the context (choice, as the comparison needs). norms: all LayerNorms of a ViT image tower
+  margin = 0.4              reliable means entropy below margin * ln K (authors' code)
+  filter = \"margin\"         margin (authors' code), top: the `fraction` of lowest entropy (TPT's filter), both
+  fraction = 0.1            for filter top and both
+  loss = \"mean\"             mean of the entropies (authors' code), or marginal: entropy of the mean (TPT's loss)
+  rho = 0.05                (authors' code)
+  steps = 1                 (authors' code)
+  optimiser = \"adamw\"       adamw: TPT's, for a context (choice: SAR's own rate leaves it practically unchanged). sgd: the authors'
+  lr = 0.005                TPT's; with sgd the authors use 0.001 for 64 images
+  momentum = 0.9            of sgd (authors' code)
+  weight_decay = 0.01       torch's AdamW default; the authors' sgd has 0
+  recovery = 0.0            the authors' rule for streams: if the moving mean of the second loss falls below it (they: 0.2), undo the step.
+                            On one confident image it undoes every step, so it is off (0) here.
+Reference: Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023.
+",
+    build: |table| Ok(Box::new(Sar::new(Config::read(table)?))),
+    defaults: Config::table,
+};
+
+/// What is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Adapted {
+    /// The context.
+    Prompt,
+    /// The affine parameters of the image tower's LayerNorms.
+    Norms,
+}
+
+/// Which views count as reliable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Filter {
+    /// Entropy below `margin * ln K`.
+    Margin,
+    /// The `fraction` of lowest entropy.
+    Top,
+    /// Both.
+    Both,
+}
+
+/// What is minimised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Objective {
+    /// The mean of the entropies.
+    Mean,
+    /// The entropy of the mean.
+    Marginal,
+}
+
+/// The base optimiser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Base {
+    /// AdamW with torch's other defaults.
+    Adamw,
+    /// SGD with momentum.
+    Sgd,
+}
+
+/// Options of SAR.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What is moved.
+    pub adapt: Adapted,
+    /// Factor on `ln K`.
+    pub margin: f64,
+    /// Which views count as reliable.
+    pub filter: Filter,
+    /// Fraction for [`Filter::Top`] and [`Filter::Both`].
+    pub fraction: f64,
+    /// What is minimised.
+    pub loss: Objective,
+    /// How far the second gradient is taken.
+    pub rho: f64,
+    /// Steps per image.
+    pub steps: usize,
+    /// The base optimiser.
+    pub optimiser: Base,
+    /// Its learning rate.
+    pub lr: f64,
+    /// Its momentum (SGD).
+    pub momentum: f64,
+    /// Its weight decay.
+    pub weight_decay: f64,
+    /// Moving mean of the second loss below which the step is undone.
+    pub recovery: f64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            adapt: Adapted::Prompt,
+            margin: 0.4,
+            filter: Filter::Margin,
+            fraction: 0.1,
+            loss: Objective::Mean,
+            rho: 0.05,
+            steps: 1,
+            optimiser: Base::Adamw,
+            lr: 5e-3,
+            momentum: 0.9,
+            weight_decay: 0.01,
+            recovery: 0.0,
+        }
+    }
+}
+
+impl Options for Config {
+    const NAME: &'static str = "sar";
+    fn check(&self) -> Result<()> {
+        for (key, value) in [
+            ("margin", self.margin),
+            ("rho", self.rho),
+            ("lr", self.lr),
+            ("momentum", self.momentum),
+            ("weight_decay", self.weight_decay),
+            ("recovery", self.recovery),
+        ] {
+            Self::require_not_negative(key, value)?;
+        }
+        Self::require_fraction("fraction", self.fraction)?;
+        Self::require(self.steps <= 1000, "steps", "at most 1000", self.steps)
+    }
+}
+
+/// Parameters that SAR can move: a list of tensors.
+pub trait Parameters: Clone {
+    /// The tensors.
+    fn tensors(&self) -> Vec<&[f32]>;
+    /// The tensors, to write.
+    fn tensors_mut(&mut self) -> Vec<&mut [f32]>;
+}
+
+impl Parameters for Context {
+    fn tensors(&self) -> Vec<&[f32]> {
+        vec![&self.data]
+    }
+    fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
+        vec![&mut self.data]
+    }
+}
+
+impl Parameters for NormAffine {
+    fn tensors(&self) -> Vec<&[f32]> {
+        Self::tensors(self)
+    }
+    fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
+        Self::tensors_mut(self)
+    }
+}
+
+/// The logits of all views at some parameters, and the way back.
+pub struct Forward<'f, P> {
+    /// `[V, K]`.
+    pub logits: Matrix,
+    /// From a gradient on the logits to one on the parameters.
+    pub gradient: Box<dyn Fn(&Matrix) -> Result<P> + 'f>,
+}
+
+/// What happened to the parameters.
+#[derive(Clone, Debug)]
+pub struct Outcome<P> {
+    /// The gradient at the start of the first step.
+    pub first_gradient: Option<P>,
+    /// The gradient at the perturbed place of the first step.
+    pub second_gradient: Option<P>,
+    /// Logits before the last step: what the original returns.
+    pub logits_before: Matrix,
+    /// The views that were reliable in the last step.
+    pub reliable: Vec<usize>,
+    /// After the last step, before a recovery.
+    pub updated: P,
+    /// At the end.
+    pub parameters: P,
+    /// Whether a recovery undid a step.
+    pub recovered: bool,
+}
+
+impl Config {
+    fn reliable(&self, entropies: &[f32], classes: usize) -> Vec<usize> {
+        let limit = self.margin * (classes as f64).ln();
+        let sure = |v: &usize| f64::from(entropies[*v]) < limit;
+        let mut kept: Vec<usize> = match self.filter {
+            Filter::Margin => (0..entropies.len()).filter(sure).collect(),
+            Filter::Top => ranking(entropies)[..keep_count(self.fraction, entropies.len())].to_vec(),
+            Filter::Both => {
+                ranking(entropies)[..keep_count(self.fraction, entropies.len())].iter().copied().filter(sure).collect()
+            }
+        };
+        kept.sort_unstable();
+        kept
+    }
+
+    /// Of reliable views those that still are.
+    fn still_reliable(&self, first: &[usize], entropies: &[f32], classes: usize) -> Vec<usize> {
+        let limit = self.margin * (classes as f64).ln();
+        let keep = |v: &usize| self.filter == Filter::Top || f64::from(entropies[*v]) < limit;
+        first.iter().copied().filter(keep).collect()
+    }
+
+    fn base(&self) -> Box<dyn Optimiser> {
+        match self.optimiser {
+            Base::Adamw => {
+                let settings = AdamWSettings { weight_decay: self.weight_decay, ..AdamWSettings::new(self.lr) };
+                Box::new(AdamW::new(settings))
+            }
+            Base::Sgd => Box::new(Sgd::new(self.lr, self.momentum, self.weight_decay)),
+        }
+    }
+
+    /// The loss on the listed views, its gradient on the logits of all.
+    fn loss_on(&self, all: &Matrix, views: &[usize]) -> Loss {
+        let part = match self.loss {
+            Objective::Mean => mean_entropy(&all.select_rows(views)),
+            Objective::Marginal => marginal_entropy(&all.select_rows(views)),
+        };
+        let mut gradient = Matrix::zeros(all.rows(), all.cols());
+        for (row, &view) in views.iter().enumerate() {
+            gradient.row_mut(view).copy_from_slice(part.gradient.row(row));
+        }
+        Loss { value: part.value, gradient }
+    }
+
+    /// Runs SAR from `start`. A step without reliable views changes nothing.
+    pub fn run<'f, P: Parameters>(&self, start: &P, forward: impl Fn(&P) -> Result<Forward<'f, P>>) -> Result<Outcome<P>> {
+        let (mut w, mut optimiser) = (start.clone(), self.base());
+        let mut moving_mean: Option<f64> = None;
+        let mut out = Outcome {
+            first_gradient: None,
+            second_gradient: None,
+            logits_before: Matrix::default(),
+            reliable: Vec::new(),
+            updated: start.clone(),
+            parameters: start.clone(),
+            recovered: false,
+        };
+        for _ in 0..self.steps {
+            let here = forward(&w)?;
+            out.logits_before = here.logits.clone();
+            let classes = here.logits.cols();
+            out.reliable = self.reliable(&entropies(&here.logits), classes);
+            if !out.reliable.is_empty() {
+                let g1 = (here.gradient)(&self.loss_on(&here.logits, &out.reliable).gradient)?;
+                drop(here);
+                let there = forward(&ascended(&w, &g1, self.rho))?;
+                out.first_gradient.get_or_insert(g1);
+                let second = self.still_reliable(&out.reliable, &entropies(&there.logits), classes);
+                if !second.is_empty() {
+                    let loss = self.loss_on(&there.logits, &second);
+                    let g2 = (there.gradient)(&loss.gradient)?;
+                    require_finite(|| "sar's second gradient".into(), &g2.tensors())?;
+                    optimiser.step(&mut w.tensors_mut(), &g2.tensors());
+                    out.second_gradient.get_or_insert(g2);
+                    let value = f64::from(loss.value);
+                    moving_mean = Some(moving_mean.map_or(value, |mean| 0.9 * mean + 0.1 * value));
+                }
+            }
+            out.updated = w.clone();
+            if moving_mean.is_some_and(|mean| mean < self.recovery) {
+                // As in the original, the optimiser's momentum is kept.
+                w = start.clone();
+                out.recovered = true;
+            }
+        }
+        out.parameters = w;
+        Ok(out)
+    }
+}
+
+/// `w + rho g / (||g|| + 1e-12)`, one norm over all tensors.
+fn ascended<P: Parameters>(w: &P, gradient: &P, rho: f64) -> P {
+    let square: f64 = gradient.tensors().iter().flat_map(|t| t.iter()).map(|&g| f64::from(g) * f64::from(g)).sum();
+    let scale = rho / (square.sqrt() + 1e-12);
+    let mut moved = w.clone();
+    for (w, g) in moved.tensors_mut().into_iter().zip(gradient.tensors()) {
+        w.iter_mut().zip(g).for_each(|(w, &g)| *w = (f64::from(*w) + scale * f64::from(g)) as f32);
+    }
+    moved
+}
+
+/// The adapter.
+#[derive(Clone, Debug)]
+pub struct Sar {
+    options: Config,
+}
+
+impl Sar {
+    /// With these options.
+    pub fn new(options: Config) -> Self {
+        Self { options }
+    }
+
+    /// SAR on the context, and the text features at its end.
+    pub fn on_context(&self, task: &Task<'_>, features: &Matrix) -> Result<(Outcome<Context>, Matrix)> {
+        let side = task.text_side(Config::NAME)?;
+        let outcome = self.options.run(task.start_context(Config::NAME)?, |context| {
+            let pass = side.tower.pass(side.tokens, std::slice::from_ref(context))?;
+            Ok(Forward {
+                logits: logits(features, &pass.features()[0], task.logit_scale),
+                gradient: Box::new(move |slope: &Matrix| {
+                    Ok(pass.gradient(&[text_gradient(features, slope, task.logit_scale)])?.swap_remove(0))
+                }),
+            })
+        })?;
+        let text = side.tower.encode(side.tokens, std::slice::from_ref(&outcome.parameters))?.swap_remove(0);
+        Ok((outcome, text))
+    }
+
+    /// SAR on the LayerNorms of the image tower, and view 0's unit-norm feature at its end.
+    pub fn on_norms(&self, task: &Task<'_>, pixels: &[f32], views: usize) -> Result<(Outcome<NormAffine>, Matrix)> {
+        let tower = task.need_clip(Config::NAME)?.vision();
+        let text = &task.text_features;
+        let outcome = self.options.run(&tower.norm_affine()?, |norms| {
+            let input = VisionInput { norms: Some(norms), record_tokens: true, ..VisionInput::default() };
+            let pass = tower.pass(pixels, views, input)?;
+            Ok(Forward {
+                logits: logits(pass.features(), text, task.logit_scale),
+                gradient: Box::new(move |slope: &Matrix| {
+                    let mut d = Matrix::zeros(slope.rows(), text.cols());
+                    product_nn(slope.data(), slope.rows(), text.data(), text.cols(), text.rows(), d.data_mut());
+                    d.data_mut().iter_mut().for_each(|x| *x *= task.logit_scale);
+                    Ok(pass.gradient(&d, &[])?.norms)
+                }),
+            })
+        })?;
+        let input = VisionInput { norms: Some(&outcome.parameters), ..VisionInput::default() };
+        let first = tower.pass(&pixels[..pixels.len() / views], 1, input)?.features().clone();
+        Ok((outcome, first))
+    }
+}
+
+impl Adapter for Sar {
+    fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
+        match self.options.adapt {
+            Adapted::Prompt => task.start_context(Config::NAME).map(|_| ()),
+            Adapted::Norms => task.need_clip(Config::NAME)?.vision().norm_affine().map(|_| ()),
+        }
+    }
+
+    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
+        sample.check(task, &SPEC)?;
+        let views = ViewLogits::of(task, sample);
+        let (last, reliable) = match self.options.adapt {
+            Adapted::Prompt => {
+                let (outcome, text) = self.on_context(task, sample.features)?;
+                (logits(&sample.features.select_rows(&[0]), &text, task.logit_scale), outcome.reliable)
+            }
+            Adapted::Norms => {
+                let pixels = sample.pixels.ok_or_else(|| {
+                    Error::method(Config::NAME, format!("adapt = \"norms\" needs pixels, sample {} has none", sample.id))
+                })?;
+                let (outcome, first) = self.on_norms(task, pixels, sample.features.rows())?;
+                (logits(&first, &task.text_features, task.logit_scale), outcome.reliable)
+            }
+        };
+        let ranking = ranking(&views.entropies);
+        let selected = ranking.iter().copied().filter(|v| reliable.contains(v)).collect();
+        let selection = Selection { scores: views.entropies.clone(), ranking, selected };
+        Ok(Ballot::from_logits(last.row(0)).answer(views.explain(selection)))
+    }
+
+    fn reset(&mut self) {}
+
+    fn clone_box(&self) -> Box<dyn Adapter> {
+        Box::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Logits that are the parameters themselves.
+    fn forward(w: &Context) -> Result<Forward<'static, Context>> {
+        let shape = w.clone();
+        Ok(Forward {
+            logits: Matrix::from_vec(w.tokens, w.width, w.data.clone()),
+            gradient: Box::new(move |g: &Matrix| Ok(Context { data: g.data().to_vec(), ..shape.clone() })),
+        })
+    }
+
+    fn start() -> Context {
+        // The first view is sure, the second is not.
+        Context::shared(2, 3, vec![3.0, 0.0, 0.0, 0.1, 0.0, 0.0])
+    }
+
+    #[test]
+    fn only_reliable_views_move_and_rho_0_is_plain_entropy_descent() {
+        let config = Config { rho: 0.0, optimiser: Base::Sgd, lr: 1.0, weight_decay: 0.0, ..Config::default() };
+        let outcome = config.run(&start(), forward).unwrap();
+        assert_eq!(outcome.reliable, [0]);
+        assert_eq!(outcome.parameters.data[3..], start().data[3..]);
+        assert_eq!(outcome.first_gradient.unwrap().data, outcome.second_gradient.unwrap().data);
+        assert!(outcome.parameters.data[0] > 3.0);
+    }
+
+    #[test]
+    fn nothing_reliable_changes_nothing_and_recovery_undoes() {
+        let none = Config { margin: 0.01, ..Config::default() }.run(&start(), forward).unwrap();
+        assert_eq!(none.parameters.data, start().data);
+        let undone = Config { recovery: 10.0, ..Config::default() }.run(&start(), forward).unwrap();
+        assert!(undone.recovered && undone.parameters.data == start().data && undone.updated.data != start().data);
+    }
+}

@@ -1,0 +1,130 @@
+//! MaPLe's parameters as one thing that can be moved: forward through both towers, gradient for all of them.
+
+use super::task::TextSide;
+use crate::model::{Clip, Context, DeepPass, VisionInput, VisionPass};
+use crate::prompt::{Affine, Prompt, PromptKind, visual_prompts};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+
+/// The context, the deep text prompts, and the projections of each to visual prompts; or a gradient with respect to them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MapleParameters {
+    /// Text prompts at the input, `[n_ctx, width]`.
+    pub context: Context,
+    /// Text prompts that replace the context's rows before block 1, 2, ...
+    pub deep: Vec<Matrix>,
+    /// Context to visual prompts, then one for each deep prompt.
+    pub projections: Vec<Affine>,
+}
+
+impl MapleParameters {
+    /// Those of a MaPLe prompt, or what `method` lacks.
+    pub fn of(prompt: Option<&Prompt>, method: &str) -> Result<Self> {
+        match prompt.map(|p| &p.kind) {
+            Some(PromptKind::Maple { context, deep, projections, .. }) if projections.len() == deep.len() + 1 => {
+                Ok(Self { context: context.clone(), deep: deep.clone(), projections: projections.clone() })
+            }
+            _ => {
+                let kind = prompt.map_or("given", Prompt::kind_name);
+                Err(Error::method(method, format!("needs a maple prompt (flatclip tune --method maple), not a {kind} one")))
+            }
+        }
+    }
+
+    /// Names in the order of [`MapleParameters::tensors`], as MaPLe's checkpoints have them.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = vec!["ctx".to_owned(), "proj.weight".to_owned(), "proj.bias".to_owned()];
+        for i in 0..self.deep.len() {
+            names.push(format!("compound_prompts_text.{i}"));
+            names.push(format!("compound_prompt_projections.{i}.weight"));
+            names.push(format!("compound_prompt_projections.{i}.bias"));
+        }
+        names
+    }
+
+    /// All tensors.
+    pub fn tensors(&self) -> Vec<&[f32]> {
+        let inputs = std::iter::once(self.context.data.as_slice()).chain(self.deep.iter().map(Matrix::data));
+        inputs.zip(&self.projections).flat_map(|(x, p)| [x, p.weight.data(), p.bias.as_slice()]).collect()
+    }
+
+    /// All tensors, to write.
+    pub fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
+        let inputs = std::iter::once(self.context.data.as_mut_slice()).chain(self.deep.iter_mut().map(Matrix::data_mut));
+        inputs.zip(&mut self.projections).flat_map(|(x, p)| [x, p.weight.data_mut(), p.bias.as_mut_slice()]).collect()
+    }
+
+    /// The text prompts of every depth, the context first.
+    fn text_prompts(&self) -> Vec<Matrix> {
+        let context = Matrix::from_vec(self.context.tokens, self.context.width, self.context.data.clone());
+        std::iter::once(context).chain(self.deep.iter().cloned()).collect()
+    }
+
+    /// The visual prompts of every depth.
+    pub fn visual_prompts(&self) -> Vec<Matrix> {
+        visual_prompts(&self.context, &self.deep, &self.projections)
+    }
+
+    /// Text features alone.
+    pub fn text_features(&self, side: TextSide<'_>) -> Result<Matrix> {
+        Ok(side.tower.deep_pass(side.tokens, &self.context, &self.deep)?.features().clone())
+    }
+
+    /// Image features alone, no gradient.
+    pub fn image_features(&self, clip: &Clip, pixels: &[f32], count: usize) -> Result<Matrix> {
+        let prompts = self.visual_prompts();
+        let input = VisionInput { prompts: &prompts, ..VisionInput::default() };
+        Ok(clip.vision().pass(pixels, count, input)?.features().clone())
+    }
+
+    /// Both towers, ready for the way back; the image tower keeps its tokens.
+    pub fn pass<'t>(&self, clip: &'t Clip, side: TextSide<'t>, pixels: &[f32], count: usize) -> Result<MaplePass<'t>> {
+        let prompts = self.visual_prompts();
+        let input = VisionInput { prompts: &prompts, record_tokens: true, ..VisionInput::default() };
+        Ok(MaplePass {
+            parameters: self.clone(),
+            text: side.tower.deep_pass(side.tokens, &self.context, &self.deep)?,
+            vision: clip.vision().pass(pixels, count, input)?,
+        })
+    }
+}
+
+/// A forward pass through both towers.
+#[derive(Debug)]
+pub struct MaplePass<'t> {
+    parameters: MapleParameters,
+    text: DeepPass<'t>,
+    vision: VisionPass<'t>,
+}
+
+impl MaplePass<'_> {
+    /// Unit-norm `[K, D]`.
+    pub fn text_features(&self) -> &Matrix {
+        self.text.features()
+    }
+
+    /// Unit-norm `[count, D]`.
+    pub fn image_features(&self) -> &Matrix {
+        self.vision.features()
+    }
+
+    /// Tokens after a block, `[count * tokens, width]`.
+    pub fn tokens(&self, block: usize) -> Result<Matrix> {
+        self.vision.tokens(block)
+    }
+
+    /// The gradient of all parameters from those of the text features, the image features and some blocks' tokens.
+    pub fn gradient(&self, d_text: &Matrix, d_image: &Matrix, d_tokens: &[(usize, Vec<f32>)]) -> Result<MapleParameters> {
+        let (context, deep) = self.text.gradient(d_text)?;
+        let mut total = MapleParameters { context, deep, projections: Vec::new() };
+        let visual = self.vision.gradient(d_image, d_tokens)?.prompts;
+        let inputs = self.parameters.text_prompts();
+        for (depth, ((input, layer), d)) in inputs.iter().zip(&self.parameters.projections).zip(&visual).enumerate() {
+            let (d_input, weight, bias) = layer.gradient(input, d);
+            let to = if depth == 0 { &mut total.context.data } else { total.deep[depth - 1].data_mut() };
+            to.iter_mut().zip(d_input.data()).for_each(|(t, d)| *t += d);
+            total.projections.push(Affine { weight, bias });
+        }
+        Ok(total)
+    }
+}

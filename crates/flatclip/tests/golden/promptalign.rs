@@ -1,0 +1,87 @@
+//! `promptalign`: selections, both parts of the loss, all gradients, the tuned parameters, the answer.
+
+use crate::case::{Case, Report, Tolerance};
+use crate::inputs::{self, fault};
+use flatclip::methods::adapters::promptalign::{Config, PromptAlign};
+use flatclip::methods::statistics::SourceStatistics;
+use flatclip::methods::{Sample, Task};
+use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
+use flatclip_tensor::Matrix;
+
+/// The original, slips included.
+fn config(case: &Case) -> Result<Config, String> {
+    Ok(Config {
+        fraction: case.number("tpt_threshold")?,
+        align_fraction: case.number("align_threshold")?,
+        layer_from: case.count("align_layer_from")?,
+        layer_to: case.count("align_layer_to")?,
+        weight: case.number("distr_loss_w")?,
+        steps: case.count("tta_steps")?,
+        lr: case.number("lr")?,
+        weight_decay: case.number("weight_decay")?,
+        compat_layers: true,
+        compat_late_views: true,
+    })
+}
+
+fn prompt(case: &Case) -> Result<Prompt, String> {
+    let affine = |name: String| -> Result<Affine, String> {
+        let weight = inputs::matrix(case, &format!("in.pl.{name}.weight"))?;
+        Ok(Affine { weight, bias: case.f32(&format!("in.pl.{name}.bias"))?.to_vec() })
+    };
+    let (mut deep, mut projections) = (Vec::new(), vec![affine("proj".into())?]);
+    for depth in 0..case.count("prompt_depth")? - 1 {
+        deep.push(inputs::matrix(case, &format!("in.pl.compound_prompts_text.{depth}"))?);
+        projections.push(affine(format!("compound_prompt_projections.{depth}"))?);
+    }
+    let context = inputs::context(case, "in.pl.ctx")?;
+    let kind = PromptKind::Maple { context, words: String::new(), tail: String::new(), deep, projections };
+    Ok(Prompt::new(kind, Provenance::default()))
+}
+
+/// `[layers, tokens, width]` as one matrix per layer.
+fn layers(case: &Case, name: &str) -> Result<Vec<Matrix>, String> {
+    inputs::samples(case, name)
+}
+
+pub fn run(case: &Case) -> Result<Report, String> {
+    let clip = crate::clip::load(case)?;
+    let names = inputs::names(case.shape("in.tokens")?[0]);
+    let prompt = prompt(case)?;
+    let context = prompt.context().ok_or("no context")?;
+    let tokens = inputs::class_tokens(case, context.tokens)?;
+    let statistics = SourceStatistics::new(layers(case, "in.source_means")?, layers(case, "in.source_vars")?).map_err(fault)?;
+    let (features, _) = inputs::image_features(case, &clip, "in.views")?;
+    // The adapter computes its own text features from the prompt; these only have to fit.
+    let text = Matrix::zeros(names.len(), features.cols());
+    let mut task = Task::new(&names, text, clip.logit_scale(), 0).map_err(fault)?;
+    task = task.with_clip(&clip).with_prompt(&prompt).with_statistics(&statistics);
+    task.class_tokens = Some(tokens);
+    let sample = Sample { pixels: Some(case.f32("in.views")?), ..Sample::new("case", &features) };
+    let (answer, aligned) = PromptAlign::new(config(case)?).adapt_traced(&task, &sample).map_err(fault)?;
+
+    let mut report = Report::default();
+    let logits = case.tolerance("logits", Tolerance { atol: 1e-3, rtol: 1e-4, ..Tolerance::default() });
+    report.close("logits", aligned.logits.data(), case.f32("out.logits")?, logits);
+    report.close("entropy", &answer.explanation.entropies, case.f32("out.entropy")?, Tolerance::atol(1e-3));
+    report.equal("selected_align", &aligned.align_views, &case.indices("out.selected_align")?);
+    report.equal("selected_tpt", &answer.explanation.selected, &case.indices("out.selected_tpt")?);
+    let loss = case.tolerance("loss", Tolerance::atol(1e-3));
+    let steps = &aligned.steps;
+    let of = |part: fn(&flatclip::methods::adapters::promptalign::AlignStep) -> f32| steps.iter().map(part).collect::<Vec<_>>();
+    report.close("loss", &of(|s| s.loss), case.f32("out.loss")?, loss);
+    report.close("loss_entropy", &of(|s| s.entropy), case.f32("out.loss_entropy")?, loss);
+    report.close("loss_align", &of(|s| s.alignment), case.f32("out.loss_align")?, loss);
+    // The gradient in the file is what the parameters held at the end: that of the last step.
+    let last = &steps.last().ok_or("no step")?.gradient;
+    let gradients = case.tolerance("grads", Tolerance { to_max: 2e-3, ..Tolerance::default() });
+    let moved = case.tolerance("new", Tolerance::atol(2e-3)).with_outliers(0.005);
+    for (index, name) in last.names().iter().enumerate() {
+        report.close(&format!("grad.{name}"), last.tensors()[index], case.f32(&format!("out.grad.{name}"))?, gradients);
+        let now = aligned.parameters.tensors()[index];
+        report.close(&format!("new.{name}"), now, case.f32(&format!("out.new.{name}"))?, moved);
+    }
+    let final_logits = case.tolerance("final_logits", Tolerance::atol(0.1));
+    report.close("final_logits", &answer.class_scores, case.f32("out.final_logits")?, final_logits);
+    Ok(report)
+}
