@@ -1,7 +1,8 @@
 //! `flatclip methods`: what can be run, and `flatclip methods show NAME`: all a user needs to know of one.
 
 use crate::output::{Exit, Output};
-use flatclip::methods::{ADAPTERS, AdapterSpec, Kind, adapter};
+use flatclip::methods::tuners::{Input, TunerSpec};
+use flatclip::methods::{ADAPTERS, AdapterSpec, Kind, TUNERS};
 use serde_json::{Value, json};
 
 /// Options of `flatclip methods`.
@@ -25,63 +26,119 @@ enum What {
 pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
     match args.what {
         None | Some(What::List) => list(out)?,
-        Some(What::Show { name }) => show(adapter(&name)?, out)?,
+        Some(What::Show { name }) => show(&name, out)?,
     }
     Ok(Exit::Done)
 }
 
-fn kind(spec: &AdapterSpec) -> &'static str {
-    match spec.kind {
-        Kind::Episodic => "episodic",
-        Kind::Online => "online",
+/// What `methods` says of a tuner or an adapter.
+struct Entry {
+    role: &'static str,
+    name: &'static str,
+    aliases: &'static [&'static str],
+    kind: &'static str,
+    needs: String,
+    summary: &'static str,
+    docs: String,
+    table: &'static str,
+    defaults: toml::Table,
+}
+
+impl Entry {
+    fn adapter(spec: &AdapterSpec) -> Self {
+        let n = &spec.needs;
+        let words = [(n.text_tower, "text tower"), (n.pixels, "pixels"), (n.vit, "ViT"), (n.generated, "generated views")];
+        let mut needs: Vec<String> = words.iter().filter(|(needed, _)| *needed).map(|(_, w)| (*w).to_owned()).collect();
+        needs.push(format!("{} {}", n.default_views, if n.default_views == 1 { "view" } else { "views" }));
+        let kind = match spec.kind {
+            Kind::Episodic => "episodic",
+            Kind::Online => "online",
+        };
+        let AdapterSpec { name, aliases, summary, .. } = *spec;
+        let (docs, defaults) = (spec.docs.to_owned(), (spec.defaults)());
+        Self { role: "adapter", name, aliases, kind, needs: needs.join(", "), summary, docs, table: name, defaults }
+    }
+
+    fn tuner(spec: &TunerSpec) -> Self {
+        let input = match spec.input {
+            Input::Features => "features",
+            Input::Pixels => "pixels",
+        };
+        let needs = format!("shots as {input}{}", if spec.vit { ", ViT" } else { "" });
+        let TunerSpec { name, aliases, summary, table, .. } = *spec;
+        let docs = module_docs(spec.docs);
+        Self { role: "tuner", name, aliases, kind: "training", needs, summary, docs, table, defaults: (spec.defaults)() }
+    }
+
+    fn all() -> Vec<Self> {
+        let tuners = TUNERS.iter().map(|spec| Self::tuner(spec));
+        tuners.chain(ADAPTERS.iter().map(|spec| Self::adapter(spec))).collect()
+    }
+
+    /// Name and aliases.
+    fn names(&self) -> String {
+        match self.aliases {
+            [] => self.name.to_owned(),
+            aliases => format!("{} ({})", self.name, aliases.join(", ")),
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name, "aliases": self.aliases, "role": self.role, "kind": self.kind, "needs": self.needs,
+            "summary": self.summary, "docs": self.docs, "table": self.table, "defaults": self.defaults,
+        })
+    }
+
+    fn print(&self, out: &Output) -> anyhow::Result<()> {
+        out.line(format_args!("{} {}: {}", self.role, self.names(), self.summary))?;
+        out.line(format_args!("{}; needs {}\n", self.kind, self.needs))?;
+        out.line(self.docs.trim_end())?;
+        if self.defaults.is_empty() {
+            return Ok(());
+        }
+        out.line(format_args!("\nDefaults, as TOML:\n[{}]\n{}", self.table, toml::to_string(&self.defaults)?.trim_end()))
     }
 }
 
-/// What a method needs beyond image features, in words.
-fn needs(spec: &AdapterSpec) -> String {
-    let n = &spec.needs;
-    let words = [(n.text_tower, "text tower"), (n.pixels, "pixels"), (n.vit, "ViT"), (n.generated, "generated views")];
-    let words: Vec<&str> = words.iter().filter(|(needed, _)| *needed).map(|(_, word)| *word).collect();
-    if words.is_empty() { "features".to_owned() } else { words.join(", ") }
+/// A tuner's docs are its source file: what a user reads is the comment at its head.
+fn module_docs(source: &str) -> String {
+    let head = source.lines().map_while(|line| line.strip_prefix("//!"));
+    let text: Vec<&str> = head.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+    if text.is_empty() { source.to_owned() } else { text.join("\n") }
 }
 
 fn list(out: &Output) -> anyhow::Result<()> {
+    let all = Entry::all();
     if out.is_json() {
-        return out.json(&ADAPTERS.iter().map(|spec| document(spec)).collect::<Vec<_>>());
+        return out.json(&all.iter().map(Entry::json).collect::<Vec<_>>());
     }
-    let mut table = out.table(&["adapter", "kind", "needs", "views", "what it does"]);
-    for spec in ADAPTERS {
-        let name = match spec.aliases {
-            [] => spec.name.to_owned(),
-            aliases => format!("{} ({})", spec.name, aliases.join(", ")),
-        };
-        table.add_row([name, kind(spec).into(), needs(spec), spec.needs.default_views.to_string(), spec.summary.into()]);
+    let mut table = out.table(&["role", "name", "kind", "needs", "what it does"]);
+    for entry in &all {
+        table.add_row([entry.role, &entry.names(), entry.kind, &entry.needs, entry.summary]);
     }
     out.line(table)
 }
 
-fn show(spec: &AdapterSpec, out: &Output) -> anyhow::Result<()> {
+/// A name may be a tuner's and an adapter's at once (`fga`): both are shown.
+fn show(name: &str, out: &Output) -> anyhow::Result<()> {
+    let all = Entry::all();
+    let found: Vec<&Entry> = all.iter().filter(|e| e.name == name || e.aliases.contains(&name)).collect();
+    if found.is_empty() {
+        let known: Vec<&str> = all.iter().map(|e| e.name).collect();
+        anyhow::bail!("no method is called `{name}`; known are {}", known.join(", "));
+    }
     if out.is_json() {
-        return out.json(&document(spec));
+        return match found.as_slice() {
+            [one] => out.json(&one.json()),
+            several => out.json(&several.iter().map(|e| e.json()).collect::<Vec<_>>()),
+        };
     }
-    out.line(format_args!("{}: {}", spec.name, spec.summary))?;
-    if !spec.aliases.is_empty() {
-        out.line(format_args!("also called {}", spec.aliases.join(", ")))?;
+    for (index, entry) in found.iter().enumerate() {
+        if index > 0 {
+            out.line("\n")?;
+        }
+        entry.print(out)?;
     }
-    let (views, prompts) = (spec.needs.default_views, spec.needs.prompts.join(", "));
-    out.line(format_args!("{}; needs {}; {views} views unless told; prompts: {prompts}\n", kind(spec), needs(spec)))?;
-    out.line(spec.docs)?;
-    out.line("Defaults, as TOML:")?;
-    let defaults = (spec.defaults)();
-    if defaults.is_empty() {
-        return out.line("(no options)");
-    }
-    out.line(format_args!("[{}]\n{}", spec.name, toml::to_string(&defaults)?.trim_end()))
-}
-
-fn document(spec: &AdapterSpec) -> Value {
-    json!({
-        "name": spec.name, "aliases": spec.aliases, "role": "adapter", "kind": spec.kind, "needs": spec.needs,
-        "summary": spec.summary, "docs": spec.docs, "defaults": (spec.defaults)(),
-    })
+    Ok(())
 }

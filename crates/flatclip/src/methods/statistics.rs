@@ -1,5 +1,6 @@
 //! Mean and variance of the image tower's tokens over training images: what PromptAlign aligns a test image with.
 
+use crate::prompt::{Tensor, decode_arrays, encode_arrays};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 
@@ -23,6 +24,32 @@ impl SourceStatistics {
             return Err(Error::config("promptalign.statistics", reason));
         }
         Ok(Self { means, variances })
+    }
+
+    /// As a safetensors file: `means` and `variances`, each `[blocks, tokens, width]`.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let stacked = |name: &str, all: &[Matrix]| {
+            let shape = vec![all.len(), all[0].rows(), all[0].cols()];
+            Tensor::new(name, shape, all.iter().flat_map(|m| m.data().iter().copied()).collect())
+        };
+        let tensors = [stacked("means", &self.means), stacked("variances", &self.variances)];
+        encode_arrays(&tensors, "{}").map_err(|reason| Error::config("statistics", reason))
+    }
+
+    /// Reads what [`SourceStatistics::to_bytes`] wrote.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let fault = |reason: String| Error::config("statistics", reason);
+        let (tensors, _) = decode_arrays(bytes).map_err(fault)?;
+        let stacked = |name: &str| -> Result<Vec<Matrix>> {
+            let tensor = tensors.iter().find(|t| t.name == name);
+            match tensor.map(|t| (t.shape.as_slice(), &t.values)) {
+                Some((&[_, rows, cols], values)) if rows * cols > 0 => {
+                    Ok(values.chunks_exact(rows * cols).map(|m| Matrix::from_vec(rows, cols, m.to_vec())).collect())
+                }
+                _ => Err(fault(format!("expected a tensor `{name}` of shape [blocks, tokens, width]"))),
+            }
+        };
+        Self::new(stacked("means")?, stacked("variances")?)
     }
 }
 
@@ -100,5 +127,7 @@ mod tests {
                 < 1e-2
         );
         assert!(StatisticsSum::new(1, 2, 2).finish().is_err());
+        assert_eq!(SourceStatistics::from_bytes(&whole.to_bytes().unwrap()).unwrap(), whole);
+        assert!(SourceStatistics::from_bytes(b"something else").is_err());
     }
 }

@@ -2,9 +2,8 @@
 
 use super::AdapterSpec;
 use super::statistics::SourceStatistics;
-use crate::model::{ClassName, ClassTokens, Clip, Context, ContextPass, Position, TextTower};
+use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
 use crate::prompt::{Classifier, Prompt, PromptKind};
-use crate::text::Tokenizer;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::sync::OnceLock;
@@ -79,40 +78,6 @@ impl<'a> Task<'a> {
             classifier: None,
             start: OnceLock::new(),
         })
-    }
-
-    /// A task from a prompt of any kind: text features, and a context to start from where there is one. A single template gives its
-    /// words before the class name as context.
-    pub fn from_prompt(
-        prompt: &'a Prompt,
-        clip: &'a Clip,
-        tokenizer: &Tokenizer,
-        classes: &'a [String],
-        seed: u64,
-    ) -> Result<Self> {
-        let text = prompt.text_features(clip, tokenizer, classes)?;
-        let mut task = Self::new(classes, text, clip.logit_scale(), seed)?.with_clip(clip).with_prompt(prompt);
-        match &prompt.kind {
-            PromptKind::Learned { context, .. } => {
-                task = task.with_context(prompt.class_tokens(tokenizer, classes)?, context.clone());
-            }
-            PromptKind::Templates(templates) => {
-                if let ([template], Ok(tower)) = (templates.as_slice(), clip.text()) {
-                    if let Some((tokens, words)) = template_context(tokenizer, template, classes) {
-                        let context = tower.embed(&words)?;
-                        task = task.with_context(tokens, Context::shared(context.rows(), context.cols(), context.into_vec()));
-                    }
-                }
-            }
-            PromptKind::CoCoOp { .. } => {
-                task.class_tokens = Some(prompt.class_tokens(tokenizer, classes)?);
-                task.classifier = Some(Classifier::new(prompt, clip, tokenizer, classes)?);
-            }
-            PromptKind::Maple { .. } => task.class_tokens = Some(prompt.class_tokens(tokenizer, classes)?),
-            PromptKind::TipAdapter { .. } => task.classifier = Some(Classifier::new(prompt, clip, tokenizer, classes)?),
-            PromptKind::Features(_) => {}
-        }
-        Ok(task)
     }
 
     /// Adds the model, for adapters that run a tower.
@@ -191,24 +156,6 @@ impl<'a> Task<'a> {
         // Two threads may both have computed it; both computed the same.
         Ok(self.start.get_or_init(|| pass))
     }
-}
-
-/// A template as class tokens and the ids of its words before the class name; `None` when it has no words there, or when they are
-/// not tokens of their own.
-fn template_context(tokenizer: &Tokenizer, template: &str, classes: &[String]) -> Option<(ClassTokens, Vec<u32>)> {
-    let words = tokenizer.encode(template.split("{}").next()?);
-    let mut all = Vec::with_capacity(classes.len());
-    for name in classes {
-        let name = name.replace('_', " ");
-        let ids = tokenizer.encode(&template.replace("{}", &name));
-        let rest = ids.strip_prefix(words.as_slice())?;
-        let length = tokenizer.encode(&name).len().min(rest.len());
-        let mut tail = rest[length..].to_vec();
-        tail.push(tokenizer.eot());
-        all.push(ClassName { name: rest[..length].to_vec(), rest: tail });
-    }
-    let tokens = ClassTokens { n_ctx: words.len(), position: Position::End, sot: tokenizer.sot(), classes: all };
-    (!words.is_empty()).then_some((tokens, words))
 }
 
 fn no_context(method: &str, prompt: Option<&Prompt>) -> Error {
@@ -296,25 +243,4 @@ pub struct Explanation {
     pub entropies: Vec<f32>,
     /// Class of every view at the unadapted prompt.
     pub predictions: Vec<usize>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_template_is_cut_into_context_name_and_rest() {
-        let tokenizer = Tokenizer::clip();
-        let classes = ["cat".to_owned(), "pug_dog".to_owned()];
-        let (tokens, words) = template_context(&tokenizer, "a photo of a {}, a type of pet.", &classes).unwrap();
-        assert_eq!(words, tokenizer.encode("a photo of a"));
-        for (class, name) in tokens.classes.iter().zip(["cat", "pug dog"]) {
-            let whole = [words.clone(), class.name.clone(), class.rest.clone()].concat();
-            let mut expected = tokenizer.encode(&format!("a photo of a {name}, a type of pet."));
-            expected.push(tokenizer.eot());
-            assert_eq!(whole, expected);
-            assert_eq!(class.name, tokenizer.encode(name));
-        }
-        assert!(template_context(&tokenizer, "{} in a photo", &classes).is_none());
-    }
 }

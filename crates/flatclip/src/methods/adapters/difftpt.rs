@@ -24,9 +24,8 @@ pub static SPEC: AdapterSpec = AdapterSpec {
 What: the views are the original, the augmented ones and the generated ones. Of all but the original the int(cosine_fraction * (N-1)) whose
 scaled logits have the largest cosine with the original's are kept, with the original; of these the int(entropy_fraction * n) of lowest entropy.
 Four AdamW steps on their marginal entropy, the views chosen once; view 0 is answered.
-Generated views come from a folder that mirrors the data set, as the original makes them beforehand: for an image class/name.jpg the files
-class/name_0.png, class/name_1.png, ... The authors used Stable Diffusion image variations v2 at guidance 3, 50 steps, 63 per image; any
-image-to-image tool will do.
+Generated views are pictures in DIR/<sample id without ending>/, given with --generated DIR: made beforehand, as the original does. The
+authors used Stable Diffusion image variations v2 at guidance 3, 50 steps, 63 per image; any image-to-image tool will do.
 In the explanation, views after the augmented ones are the generated ones.
 Cost: one image-tower pass over all views; four text-tower backward and forward passes.
 Options:

@@ -1,6 +1,7 @@
 //! Promises that every adapter keeps, checked by walking the registry.
 
 use super::ADAPTERS;
+use crate::methods::policy::{Family, policy_for};
 use crate::methods::{Answer, Kind, Sample, Task, adapter, build_adapter};
 use crate::rng::Stream;
 use flatclip_tensor::Matrix;
@@ -55,6 +56,13 @@ fn every_adapter_documents_itself_and_each_of_its_options() {
         for key in (spec.defaults)().keys() {
             assert!(spec.docs.contains(key.as_str()), "{} docs do not explain `{key}`", spec.name);
         }
+    }
+}
+
+#[test]
+fn every_adapter_has_a_published_view_policy() {
+    for spec in ADAPTERS {
+        policy_for(spec.name, Family::NaturalShift).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
     }
 }
 
