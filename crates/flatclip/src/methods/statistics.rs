@@ -4,7 +4,7 @@ use crate::prompt::{Tensor, decode_arrays, encode_arrays};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 
-/// Per block, token and channel: mean and population variance over images.
+/// Per block, token and channel of what the block reads (visual prompts included): mean and population variance over images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceStatistics {
     /// One `[tokens, width]` per block.

@@ -1,11 +1,11 @@
 //! PromptAlign: TPT on MaPLe's prompts, plus a term that aligns the views' token statistics with those of training images.
 //!
 //! `loss = H(mean_{kept} softmax) + w/(to-from) * sum_l [ 1/2 mean|mu_l - mu^_l| + 1/2 mean|var_l - var^_l| ]`, statistics over the kept views
-//! per token and channel after block `l`. AdamW on all of MaPLe's parameters; answer view 0. Golden cases: `promptalign-*`.
+//! per token and channel of what block `l` reads, its prompts included. AdamW on all of MaPLe's parameters; answer view 0. Golden cases: `promptalign-*`.
 
 use super::tpt::adamw;
 use crate::methods::aggregate::Ballot;
-use crate::methods::maple::{MapleParameters, MaplePass};
+use crate::methods::maple::{Images, MapleParameters, MaplePass};
 use crate::methods::optim::{Optimiser, require_finite};
 use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
@@ -27,7 +27,7 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "TPT on a maple prompt, with the views' token statistics aligned to those of training images",
     docs: "\
 What: the loss is TPT's marginal entropy on the most confident views plus, for some blocks of the image tower, the L1 distance of the mean
-and variance of tokens over those views to the same statistics of training images (given). AdamW moves all parameters of the maple prompt;
+and variance over those views of the tokens that the block reads (prompts included) to the same statistics of training images (given). AdamW moves all parameters of the maple prompt;
 view 0 is answered. Statistics belong to a prompt and a model: compute them with `flatclip stats`, or import the authors' tensors.
 Cost: one image-tower pass over the views, then gradients through both towers for the kept views only.
 Options:
@@ -208,7 +208,7 @@ impl PromptAlign {
             loss: (f64::from(loss.value) + self.options.layer_weight() * alignment) as f32,
             entropy: loss.value,
             alignment: alignment as f32,
-            gradient: pass.gradient(&d_text, &d_image, &d_tokens)?,
+            gradient: pass.gradient(&d_text, &d_image, d_tokens)?,
         })
     }
 
@@ -216,7 +216,7 @@ impl PromptAlign {
     fn align(&self, source: &SourceStatistics, pass: &MaplePass<'_>, images: usize, places: &[usize]) -> Result<(f64, Vec<(usize, Vec<f32>)>)> {
         let (mut total, mut gradients) = (0.0, Vec::new());
         for block in self.options.layers() {
-            let tokens = pass.tokens(block)?;
+            let tokens = pass.block_input(block)?;
             let (mean, variance) = (&source.means[block], &source.variances[block]);
             let per_image = tokens.rows() / images;
             if (mean.rows(), mean.cols()) != (per_image, tokens.cols()) {
@@ -259,10 +259,11 @@ impl PromptAlign {
         let size = pixels.len() / count;
         let kept: Vec<f32> = union.iter().flat_map(|v| &pixels[v * size..(v + 1) * size]).copied().collect();
 
+        let images = Images::new(clip, &kept, union.len())?;
         let mut optimiser = adamw(o.lr, o.weight_decay);
         let mut steps = Vec::new();
         for step in 0..o.steps {
-            let pass = parameters.pass(clip, side, &kept, union.len())?;
+            let pass = parameters.pass(clip, side, &images)?;
             let entropy = if step > 0 && o.compat_late_views { &align_views } else { &selection.selected };
             let found = self.gradient(task, &pass, &union, entropy, &align_views)?;
             require_finite(|| format!("promptalign step {step}"), &found.gradient.tensors())?;
