@@ -367,7 +367,7 @@ impl Sar {
 impl Adapter for Sar {
     fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
         match self.options.adapt {
-            Adapted::Prompt => task.start_context(Config::NAME).map(|_| ()),
+            Adapted::Prompt => task.text_side(Config::NAME).and(task.start_context(Config::NAME)).map(|_| ()),
             Adapted::Norms => task.need_clip(Config::NAME)?.vision().norm_affine().map(|_| ()),
         }
     }

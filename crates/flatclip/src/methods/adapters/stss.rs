@@ -28,7 +28,7 @@ computed once per prompt and class list (the text bank). For each view v: score 
 entropy of softmax(exp(logit_scale) * f_v . T_r). The int(fraction * V) views of lowest score vote with the unperturbed prompt.
 With lambda = 1 the score is max_r H_rv. With radius = 0, perturbations = 0 or lambda = 0 it is TPT's and ZERO's confidence filter.
 Cost: one image-tower pass over the views; R * V * K dot products (below 1 % of it); R text-tower passes once per class list.
-Options (paper: the FGA paper; choice: the paper is silent, ours):
+Options: (paper: the FGA paper; choice: the paper is silent, ours)
   radius = 0.5                 rho', the length of a perturbation (paper)
   radius_unit = \"absolute\"     absolute (paper), or relative: times the length of the context, which transfers to other widths
   norm = \"whole\"               over which entries the length is taken: whole context (paper's symbol), per-class, per-token

@@ -137,7 +137,9 @@ fn a_step_lowers_the_loss_and_no_step_is_zero_shot() {
     let (_, tuned) = run(3);
     assert!(tuned.steps[2].loss < tuned.steps[0].loss, "{:?}", tuned.steps.iter().map(|s| s.loss).collect::<Vec<_>>());
     let (answer, _) = run(0);
-    assert_eq!(answer.class_scores, ViewLogits::of(&task, &sample).logits.row(0));
+    for (a, b) in answer.class_scores.iter().zip(ViewLogits::of(&task, &sample).logits.row(0)) {
+        assert!((a - b).abs() < 1e-3, "{a} {b}");
+    }
 }
 
 /// Adapters that need the tower, on features (and generated views, which the others ignore).
