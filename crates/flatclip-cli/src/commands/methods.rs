@@ -47,7 +47,8 @@ struct Entry {
 impl Entry {
     fn adapter(spec: &AdapterSpec) -> Self {
         let n = &spec.needs;
-        let words = [(n.text_tower, "text tower"), (n.pixels, "pixels"), (n.vit, "ViT"), (n.generated, "generated views")];
+        let words =
+            [(n.text_tower, "text tower"), (n.pixels, "pixels"), (n.vit, "ViT"), (n.generated, "generated views")];
         let mut needs: Vec<String> = words.iter().filter(|(needed, _)| *needed).map(|(_, w)| (*w).to_owned()).collect();
         needs.push(format!("{} {}", n.default_views, if n.default_views == 1 { "view" } else { "views" }));
         let kind = match spec.kind {
@@ -66,8 +67,18 @@ impl Entry {
         };
         let needs = format!("shots as {input}{}", if spec.vit { ", ViT" } else { "" });
         let TunerSpec { name, aliases, summary, table, .. } = *spec;
-        let docs = module_docs(spec.docs);
-        Self { role: "tuner", name, aliases, kind: "training", needs, summary, docs, table, defaults: (spec.defaults)() }
+        let docs = spec.docs();
+        Self {
+            role: "tuner",
+            name,
+            aliases,
+            kind: "training",
+            needs,
+            summary,
+            docs,
+            table,
+            defaults: (spec.defaults)(),
+        }
     }
 
     fn all() -> Vec<Self> {
@@ -97,15 +108,12 @@ impl Entry {
         if self.defaults.is_empty() {
             return Ok(());
         }
-        out.line(format_args!("\nDefaults, as TOML:\n[{}]\n{}", self.table, toml::to_string(&self.defaults)?.trim_end()))
+        out.line(format_args!(
+            "\nDefaults, as TOML:\n[{}]\n{}",
+            self.table,
+            toml::to_string(&self.defaults)?.trim_end()
+        ))
     }
-}
-
-/// A tuner's docs are its source file: what a user reads is the comment at its head.
-fn module_docs(source: &str) -> String {
-    let head = source.lines().map_while(|line| line.strip_prefix("//!"));
-    let text: Vec<&str> = head.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
-    if text.is_empty() { source.to_owned() } else { text.join("\n") }
 }
 
 fn list(out: &Output) -> anyhow::Result<()> {

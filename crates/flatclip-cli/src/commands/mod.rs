@@ -10,6 +10,7 @@ mod embed;
 mod eval;
 mod explain;
 mod landscape;
+mod methods;
 mod models;
 mod pocket;
 mod predict;
@@ -18,10 +19,6 @@ mod report;
 mod settings;
 mod sweep;
 mod tune;
-mod methods;
-mod methods;
-mod models;
-mod pocket;
 mod version;
 
 use crate::output::{Exit, Output};

@@ -27,7 +27,10 @@ impl MapleParameters {
             }
             _ => {
                 let kind = prompt.map_or("given", Prompt::kind_name);
-                Err(Error::method(method, format!("needs a maple prompt (flatclip tune --method maple), not a {kind} one")))
+                Err(Error::method(
+                    method,
+                    format!("needs a maple prompt (flatclip tune --method maple), not a {kind} one"),
+                ))
             }
         }
     }
@@ -51,7 +54,8 @@ impl MapleParameters {
 
     /// All tensors, to write.
     pub fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
-        let inputs = std::iter::once(self.context.data.as_mut_slice()).chain(self.deep.iter_mut().map(Matrix::data_mut));
+        let inputs =
+            std::iter::once(self.context.data.as_mut_slice()).chain(self.deep.iter_mut().map(Matrix::data_mut));
         inputs.zip(&mut self.projections).flat_map(|(x, p)| [x, p.weight.data_mut(), p.bias.as_mut_slice()]).collect()
     }
 
@@ -189,7 +193,12 @@ impl MaplePass<'_> {
     }
 
     /// The gradient of all parameters from those of the text features, the image features and some blocks' inputs.
-    pub fn gradient(&self, d_text: &Matrix, d_image: &Matrix, d_inputs: Vec<(usize, Vec<f32>)>) -> Result<MapleParameters> {
+    pub fn gradient(
+        &self,
+        d_text: &Matrix,
+        d_image: &Matrix,
+        d_inputs: Vec<(usize, Vec<f32>)>,
+    ) -> Result<MapleParameters> {
         let mut direct: Vec<Option<Matrix>> = vec![None; self.visual.len()];
         let mut d_tokens = Vec::new();
         for (block, mut d) in d_inputs {

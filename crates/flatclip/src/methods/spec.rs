@@ -53,14 +53,8 @@ const FIXED_TEXT: &[&str] = &["templates", "learned", "features", "maple"];
 
 impl Needs {
     /// Features only, 64 views.
-    pub const FEATURES: Self = Self {
-        pixels: false,
-        text_tower: false,
-        vit: false,
-        generated: false,
-        default_views: 64,
-        prompts: FIXED_TEXT,
-    };
+    pub const FEATURES: Self =
+        Self { pixels: false, text_tower: false, vit: false, generated: false, default_views: 64, prompts: FIXED_TEXT };
     /// Features, the text tower and a context, 64 views.
     pub const CONTEXT: Self = Self { text_tower: true, prompts: &["templates", "learned"], ..Self::FEATURES };
 }

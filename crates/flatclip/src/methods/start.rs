@@ -2,7 +2,7 @@
 
 use super::Task;
 use crate::model::{ClassName, ClassTokens, Clip, Context, Position};
-use crate::prompt::{Classifier, Prompt, PromptKind, check_length};
+use crate::prompt::{Prompt, PromptKind, check_length};
 use crate::text::Tokenizer;
 use crate::{Error, Result};
 
@@ -17,10 +17,7 @@ impl<'a> Task<'a> {
         seed: u64,
     ) -> Result<Self> {
         let features = prompt.text_features(clip, tokenizer, classes)?;
-        let mut task = Self::new(classes, features, clip.logit_scale(), seed)?.with_clip(clip).with_prompt(prompt);
-        if matches!(prompt.kind, PromptKind::CoCoOp { .. } | PromptKind::TipAdapter { .. }) {
-            task.classifier = Some(Classifier::new(prompt, clip, tokenizer, classes)?);
-        }
+        let task = Self::new(classes, features, clip.logit_scale(), seed)?.with_clip(clip).with_prompt(prompt);
         Ok(match start(prompt, clip, tokenizer, classes)? {
             Some((tokens, context)) => task.with_context(tokens, context),
             None => task,

@@ -3,7 +3,7 @@
 use super::AdapterSpec;
 use super::statistics::SourceStatistics;
 use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
-use crate::prompt::{Classifier, Prompt, PromptKind};
+use crate::prompt::{Prompt, PromptKind};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::sync::OnceLock;
@@ -30,8 +30,6 @@ pub struct Task<'a> {
     pub statistics: Option<&'a SourceStatistics>,
     /// Where computed text banks are kept between runs.
     pub store: Option<&'a dyn TextStore>,
-    /// The whole prompt at work, where text features alone are not (cocoop, tip-adapter).
-    pub classifier: Option<Classifier<'a>>,
     start: OnceLock<ContextPass<'a>>,
 }
 
@@ -75,7 +73,6 @@ impl<'a> Task<'a> {
             context: None,
             statistics: None,
             store: None,
-            classifier: None,
             start: OnceLock::new(),
         })
     }
@@ -192,7 +189,8 @@ impl<'a> Sample<'a> {
     /// confident wrong answers.
     pub(crate) fn check(&self, task: &Task<'_>, spec: &AdapterSpec) -> Result<()> {
         if let Some(prompt) = task.prompt.filter(|p| !spec.needs.prompts.contains(&p.kind_name())) {
-            let reason = format!("works with {} prompts, not with a {} one", spec.needs.prompts.join(", "), prompt.kind_name());
+            let reason =
+                format!("works with {} prompts, not with a {} one", spec.needs.prompts.join(", "), prompt.kind_name());
             return Err(Error::method(spec.name, reason));
         }
         let (found, expected) = (self.features.cols(), task.text_features.cols());

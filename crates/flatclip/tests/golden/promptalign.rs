@@ -50,7 +50,8 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let prompt = prompt(case)?;
     let context = prompt.context().ok_or("no context")?;
     let tokens = inputs::class_tokens(case, context.tokens)?;
-    let statistics = SourceStatistics::new(layers(case, "in.source_means")?, layers(case, "in.source_vars")?).map_err(fault)?;
+    let statistics =
+        SourceStatistics::new(layers(case, "in.source_means")?, layers(case, "in.source_vars")?).map_err(fault)?;
     let (features, _) = inputs::image_features(case, &clip, "in.views")?;
     // The adapter computes its own text features from the prompt; these only have to fit.
     let text = Matrix::zeros(names.len(), features.cols());
@@ -68,7 +69,9 @@ pub fn run(case: &Case) -> Result<Report, String> {
     report.equal("selected_tpt", &answer.explanation.selected, &case.indices("out.selected_tpt")?);
     let loss = case.tolerance("loss", Tolerance::atol(1e-3));
     let steps = &aligned.steps;
-    let of = |part: fn(&flatclip::methods::adapters::promptalign::AlignStep) -> f32| steps.iter().map(part).collect::<Vec<_>>();
+    let of = |part: fn(&flatclip::methods::adapters::promptalign::AlignStep) -> f32| {
+        steps.iter().map(part).collect::<Vec<_>>()
+    };
     report.close("loss", &of(|s| s.loss), case.f32("out.loss")?, loss);
     report.close("loss_entropy", &of(|s| s.entropy), case.f32("out.loss_entropy")?, loss);
     report.close("loss_align", &of(|s| s.alignment), case.f32("out.loss_align")?, loss);

@@ -31,8 +31,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let (features, _) = inputs::image_features(case, &clip, "in.views")?;
     let scale = task.logit_scale;
     if case.has("out.final.ctx") {
-        let (outcome, text) =
-            Sar::new(config(case, Adapted::Prompt)?).on_context(&task, &features).map_err(fault)?;
+        let (outcome, text) = Sar::new(config(case, Adapted::Prompt)?).on_context(&task, &features).map_err(fault)?;
         compare(case, &["ctx".to_owned()], &outcome, &logits(&features.select_rows(&[0]), &text, scale))
     } else {
         let sar = Sar::new(config(case, Adapted::Norms)?);
@@ -42,7 +41,12 @@ pub fn run(case: &Case) -> Result<Report, String> {
     }
 }
 
-fn compare<P: Parameters>(case: &Case, names: &[String], outcome: &Outcome<P>, last: &Matrix) -> Result<Report, String> {
+fn compare<P: Parameters>(
+    case: &Case,
+    names: &[String],
+    outcome: &Outcome<P>,
+    last: &Matrix,
+) -> Result<Report, String> {
     let mut report = Report::default();
     let loose = Tolerance { atol: 1e-3, rtol: 1e-4, ..Tolerance::default() };
     let first_step = case.count("steps")? == 1;
@@ -61,7 +65,12 @@ fn compare<P: Parameters>(case: &Case, names: &[String], outcome: &Outcome<P>, l
     tensors(&mut report, case, names, "grad2", outcome.second_gradient.as_ref(), gradients)?;
     tensors(&mut report, case, names, "updated", Some(&outcome.updated), values)?;
     tensors(&mut report, case, names, "final", Some(&outcome.parameters), values)?;
-    report.close("final_logits", last.data(), case.f32("out.final_logits")?, case.tolerance("final_logits", Tolerance::atol(0.02)));
+    report.close(
+        "final_logits",
+        last.data(),
+        case.f32("out.final_logits")?,
+        case.tolerance("final_logits", Tolerance::atol(0.02)),
+    );
     Ok(report)
 }
 

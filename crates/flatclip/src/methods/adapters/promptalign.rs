@@ -189,8 +189,17 @@ impl PromptAlign {
     }
 
     /// One gradient: `pass` holds the images of `union`, `entropy` and `align` index views.
-    fn gradient(&self, task: &Task<'_>, pass: &MaplePass<'_>, union: &[usize], entropy: &[usize], align: &[usize]) -> Result<AlignStep> {
-        let places = |views: &[usize]| -> Vec<usize> { views.iter().filter_map(|v| union.iter().position(|u| u == v)).collect() };
+    fn gradient(
+        &self,
+        task: &Task<'_>,
+        pass: &MaplePass<'_>,
+        union: &[usize],
+        entropy: &[usize],
+        align: &[usize],
+    ) -> Result<AlignStep> {
+        let places = |views: &[usize]| -> Vec<usize> {
+            views.iter().filter_map(|v| union.iter().position(|u| u == v)).collect()
+        };
         let (images, text) = (pass.image_features(), pass.text_features());
         let kept = places(entropy);
         let features = images.select_rows(&kept);
@@ -213,7 +222,13 @@ impl PromptAlign {
     }
 
     /// The alignment over all blocks (before the weight) and its weighted gradient on the tokens of all images of the pass.
-    fn align(&self, source: &SourceStatistics, pass: &MaplePass<'_>, images: usize, places: &[usize]) -> Result<(f64, Vec<(usize, Vec<f32>)>)> {
+    fn align(
+        &self,
+        source: &SourceStatistics,
+        pass: &MaplePass<'_>,
+        images: usize,
+        places: &[usize],
+    ) -> Result<(f64, Vec<(usize, Vec<f32>)>)> {
         let (mut total, mut gradients) = (0.0, Vec::new());
         for block in self.options.layers() {
             let tokens = pass.block_input(block)?;
@@ -302,7 +317,8 @@ mod tests {
     #[test]
     fn distance_gradient_matches_differences_and_is_zero_at_the_source() {
         let tokens = Matrix::from_vec(6, 2, (0..12).map(|i| (i as f32 * 1.7).sin()).collect());
-        let (mean, variance) = (Matrix::from_vec(2, 2, vec![0.3, -0.2, 0.1, 0.9]), Matrix::from_vec(2, 2, vec![0.2, 0.7, 0.1, 0.4]));
+        let (mean, variance) =
+            (Matrix::from_vec(2, 2, vec![0.3, -0.2, 0.1, 0.9]), Matrix::from_vec(2, 2, vec![0.2, 0.7, 0.1, 0.4]));
         let (_, gradient) = distance(&tokens, 3, &mean, &variance);
         for index in 0..12 {
             let at = |by: f32| {

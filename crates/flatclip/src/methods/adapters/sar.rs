@@ -257,7 +257,11 @@ impl Config {
     }
 
     /// Runs SAR from `start`. A step without reliable views changes nothing.
-    pub fn run<'f, P: Parameters>(&self, start: &P, forward: impl Fn(&P) -> Result<Forward<'f, P>>) -> Result<Outcome<P>> {
+    pub fn run<'f, P: Parameters>(
+        &self,
+        start: &P,
+        forward: impl Fn(&P) -> Result<Forward<'f, P>>,
+    ) -> Result<Outcome<P>> {
         let (mut w, mut optimiser) = (start.clone(), self.base());
         let mut moving_mean: Option<f64> = None;
         let mut out = Outcome {
@@ -382,7 +386,10 @@ impl Adapter for Sar {
             }
             Adapted::Norms => {
                 let pixels = sample.pixels.ok_or_else(|| {
-                    Error::method(Config::NAME, format!("adapt = \"norms\" needs pixels, sample {} has none", sample.id))
+                    Error::method(
+                        Config::NAME,
+                        format!("adapt = \"norms\" needs pixels, sample {} has none", sample.id),
+                    )
                 })?;
                 let (outcome, first) = self.on_norms(task, pixels, sample.features.rows())?;
                 (logits(&first, &task.text_features, task.logit_scale), outcome.reliable)

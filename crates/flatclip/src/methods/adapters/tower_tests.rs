@@ -133,7 +133,9 @@ fn a_step_lowers_the_loss_and_no_step_is_zero_shot() {
     let task = task(&clip, &names, &[0, 1, 2, 3, 4]);
     let features = image(&task, 3, 20);
     let sample = Sample::new("s", &features);
-    let run = |steps| tpt::Tpt::new(tpt::Config { steps, lr: 1e-4, ..Default::default() }).adapt_traced(&task, &sample).unwrap();
+    let run = |steps| {
+        tpt::Tpt::new(tpt::Config { steps, lr: 1e-4, ..Default::default() }).adapt_traced(&task, &sample).unwrap()
+    };
     let (_, tuned) = run(3);
     assert!(tuned.steps[2].loss < tuned.steps[0].loss, "{:?}", tuned.steps.iter().map(|s| s.loss).collect::<Vec<_>>());
     let (answer, _) = run(0);
