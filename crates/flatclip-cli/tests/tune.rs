@@ -1,5 +1,6 @@
 //! `flatclip tune` and `flatclip prompt`, run as a user runs them: on a folder of pictures, killed, stopped, out of disk.
 #![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,10 @@
 //! Whole tuning runs on the embedded model: what they promise, and how they fail.
+#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
 use flatclip::data::{self, Dataset, OpenOptions, Source, Split};
-use flatclip::methods::tuners::{TUNERS, cross_entropy};
+use flatclip::methods::tuners::{
+    Batch, Coop, CoopConfig, Sapt, SaptConfig, TUNERS, TuneTask, Tuner as _, cross_entropy,
+};
 use flatclip::model::{Clip, ClipConfig, Context, ImageConfig, LoadOptions, Position, TextConfig};
 use flatclip::prompt::{Affine, Classifier, Prompt, PromptKind, Provenance, logits};
 use flatclip::text::Tokenizer;
@@ -297,4 +300,42 @@ fn prompts_for_other_models_are_refused_with_the_reason() {
     });
     let error = maple.check_model(&resnet).unwrap_err().to_string();
     assert!(error.contains("ResNet"), "{error}");
+}
+
+/// Timing, so not part of the suite: `cargo test --release --test tune -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures time on a model of real size"]
+fn a_sapt_step_costs_two_context_steps() {
+    let checkpoint = flatclip::weights::random("ViT-B-16", 1).unwrap();
+    let (clip, tokenizer) = (Clip::load(&checkpoint, LoadOptions::default()).unwrap(), Tokenizer::clip());
+    let classes: Vec<String> = flatclip::text::imagenet::CLASS_NAMES.iter().map(|n| (*n).to_owned()).collect();
+    let labels: Vec<usize> = (0..32).map(|i| i * 31).collect();
+    let mut stream = flatclip::rng::Stream::new(1, &["features"]);
+    let raw = (0..32 * clip.embed_dim()).map(|_| stream.normal() as f32).collect();
+    let features = flatclip::model::Features::unit(Matrix::from_vec(32, clip.embed_dim(), raw)).0;
+    let task = TuneTask {
+        clip: &clip,
+        tokenizer: &tokenizer,
+        classes: &classes,
+        templates: &[],
+        labels: &labels,
+        bank: None,
+        seed: 1,
+    };
+    let batch = Batch { labels: &labels, features: &features, pixels: &[] };
+    let coop = Coop::build(&CoopConfig::default(), &task).unwrap();
+    let sapt = Sapt::new(coop.clone(), &SaptConfig::default());
+    let time = |work: &dyn Fn()| {
+        work();
+        let best = (0..3).map(|_| {
+            let start = std::time::Instant::now();
+            work();
+            start.elapsed()
+        });
+        best.min().unwrap().as_secs_f64()
+    };
+    let plain = time(&|| drop(coop.step(&clip, &batch, 0).unwrap()));
+    let sharp = time(&|| drop(sapt.step(&clip, &batch, 0).unwrap()));
+    println!("context step {plain:.2} s, SAPT step {sharp:.2} s, ratio {:.2}", sharp / plain);
+    assert!(sharp <= 2.2 * plain, "{sharp} against {plain}");
 }
