@@ -149,6 +149,18 @@ fn export(args: &Export, out: &Output) -> Result<()> {
     ensure!(!classes.is_empty(), "--classes: this prompt does not say its classes; give them");
     let model = args.model.load(out)?;
     let features = prompt.text_features(&model.clip, &model.tokenizer, &classes)?;
+    let missing = match &prompt.kind {
+        PromptKind::CoCoOp { .. } => Some("the shift that each image gives the context"),
+        PromptKind::Maple { .. } => Some("the prompts in the image tower"),
+        PromptKind::TipAdapter { .. } => Some("the cache"),
+        _ => None,
+    };
+    if let Some(missing) = missing {
+        out.warn(format_args!(
+            "a matrix of text features cannot hold all of a {} prompt: {missing} is left out",
+            prompt.kind_name()
+        ));
+    }
     write_text_features(&args.out, &features, &classes)?;
     if out.is_json() {
         return out.json(&serde_json::json!({
