@@ -29,10 +29,10 @@ impl ClassCache {
         let list = &mut self.classes[class];
         if list.len() < self.capacity {
             list.push(item);
-        } else if let Some(last) = list.last_mut() {
-            if item.uncertainty < last.uncertainty {
-                *last = item;
-            }
+        } else if let Some(last) = list.last_mut()
+            && item.uncertainty < last.uncertainty
+        {
+            *last = item;
         }
         list.sort_by(|a, b| a.uncertainty.total_cmp(&b.uncertainty));
     }

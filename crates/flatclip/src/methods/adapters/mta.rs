@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn an_outlier_is_left_out_of_the_mode() {
-        let mut features = Matrix::from_vec(8, 3, vec![1.0, 0.1, 0.0].repeat(8));
+        let mut features = Matrix::from_vec(8, 3, [1.0, 0.1, 0.0].repeat(8));
         (0..8).for_each(|v| features.row_mut(v)[2] = 0.02 * v as f32);
         features.row_mut(7).copy_from_slice(&[-1.0, 0.2, 0.4]);
         normalise_rows(&mut features);

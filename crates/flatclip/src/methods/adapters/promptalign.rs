@@ -133,6 +133,9 @@ pub struct AlignStep {
     pub gradient: MapleParameters,
 }
 
+/// Gradients on the inputs of some blocks.
+type BlockGradients = Vec<(usize, Vec<f32>)>;
+
 /// How an image was adapted.
 #[derive(Clone, Debug)]
 pub struct Aligned {
@@ -228,7 +231,7 @@ impl PromptAlign {
         pass: &MaplePass<'_>,
         images: usize,
         places: &[usize],
-    ) -> Result<(f64, Vec<(usize, Vec<f32>)>)> {
+    ) -> Result<(f64, BlockGradients)> {
         let (mut total, mut gradients) = (0.0, Vec::new());
         for block in self.options.layers() {
             let tokens = pass.block_input(block)?;

@@ -184,12 +184,15 @@ impl Parameters for NormAffine {
     }
 }
 
+/// From a gradient on logits to one on parameters.
+pub type Backward<'f, P> = Box<dyn Fn(&Matrix) -> Result<P> + 'f>;
+
 /// The logits of all views at some parameters, and the way back.
 pub struct Forward<'f, P> {
     /// `[V, K]`.
     pub logits: Matrix,
     /// From a gradient on the logits to one on the parameters.
-    pub gradient: Box<dyn Fn(&Matrix) -> Result<P> + 'f>,
+    pub gradient: Backward<'f, P>,
 }
 
 /// What happened to the parameters.
