@@ -86,10 +86,6 @@ impl Session<'_> {
         let plan = Plan::new(dataset.samples.len(), ask.limit, ask.order_seed);
         let config = self.config(dataset, ask);
         let provenance = self.provenance(dataset, prompt, &task, &plan);
-        let (dir, mut log, mut records) = RunDir::start(&ask.dir, &config, &provenance, ask.resume)?;
-        if !records.is_empty() {
-            self.out.note(format_args!("{}: going on after {} samples", ask.dir.display(), records.len()));
-        }
         let evaluation = Evaluation {
             dataset,
             task: &task,
@@ -101,6 +97,12 @@ impl Session<'_> {
             shard: ask.shard,
             max_errors: ask.max_errors,
         };
+        // Before anything is written.
+        evaluation.check()?;
+        let (dir, mut log, mut records) = RunDir::start(&ask.dir, &config, &provenance, ask.resume)?;
+        if !records.is_empty() {
+            self.out.note(format_args!("{}: going on after {} samples", ask.dir.display(), records.len()));
+        }
         let bar = self.out.progress(0, &format!("{} {}", dataset.name, ask.method.name));
         let timing = evaluation.run(adapter.as_mut(), &mut log, &mut records, &mut |state| {
             bar.set_length(state.total as u64);

@@ -89,7 +89,7 @@ impl Evaluation<'_> {
         records: &mut Vec<Record>,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Timing> {
-        self.refuse_online_shard()?;
+        self.check()?;
         let positions = self.plan.positions(self.shard);
         self.check_prefix(records, &positions)?;
         let mut state = Progress { total: positions.len(), ..Progress::default() };
@@ -129,7 +129,8 @@ impl Evaluation<'_> {
         }
     }
 
-    fn refuse_online_shard(&self) -> Result<()> {
+    /// Refuses a part of a stream to a method that learns from the stream.
+    pub fn check(&self) -> Result<()> {
         if self.kind == Kind::Online && self.shard.is_some_and(|shard| shard.count > 1) {
             let reason = "an online method learns from the stream: shards of it are other streams with other answers. \
                           Run it whole";

@@ -60,7 +60,7 @@ pub fn calibration(samples: &[(f64, bool)], bins: usize) -> Calibration {
 /// Entry `i` of torch's f32 `linspace(0, 1, bins + 1)`, which counts from the nearer end.
 fn linspace_edge(i: usize, bins: usize) -> f32 {
     let step = 1.0f32 / bins as f32;
-    if i < (bins + 1) / 2 { step * i as f32 } else { 1.0 - step * (bins - i) as f32 }
+    if i < bins.div_ceil(2) { step * i as f32 } else { 1.0 - step * (bins - i) as f32 }
 }
 
 #[cfg(test)]
