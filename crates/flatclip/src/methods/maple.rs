@@ -5,7 +5,6 @@ use crate::model::{Clip, Context, DeepPass, VisionInput, VisionPass};
 use crate::prompt::{Affine, Prompt, PromptKind, visual_prompts};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
-use flatclip_tensor::ops::{layer_norm, layer_norm_backward};
 
 /// The context, the deep text prompts, and the projections of each to visual prompts; or a gradient with respect to them.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,41 +82,14 @@ impl MapleParameters {
     }
 
     /// Both towers, ready for the way back; the image tower keeps its tokens.
-    pub fn pass<'t>(&self, clip: &'t Clip, side: TextSide<'t>, images: &Images<'_>) -> Result<MaplePass<'t>> {
-        let visual = self.visual_prompts();
-        let input = VisionInput { prompts: &visual, record_tokens: true, ..VisionInput::default() };
+    pub fn pass<'t>(&self, clip: &'t Clip, side: TextSide<'t>, pixels: &[f32], count: usize) -> Result<MaplePass<'t>> {
+        let prompts = self.visual_prompts();
+        let input = VisionInput { prompts: &prompts, record_tokens: true, ..VisionInput::default() };
         Ok(MaplePass {
             parameters: self.clone(),
             text: side.tower.deep_pass(side.tokens, &self.context, &self.deep)?,
-            vision: clip.vision().pass(images.pixels, images.count, input)?,
-            visual,
-            entry: images.entry.clone(),
-            entry_norm: images.entry_norm.clone(),
-            count: images.count,
+            vision: clip.vision().pass(pixels, count, input)?,
         })
-    }
-}
-
-/// Images, and what of them no prompt changes: their own tokens at the entry of the image tower.
-#[derive(Clone, Debug)]
-pub struct Images<'p> {
-    pixels: &'p [f32],
-    count: usize,
-    /// `ln_pre` of class token and patches, `[count * tokens, width]`: LayerNorm acts token by token, so prompts do not reach them.
-    entry: Matrix,
-    /// Weight and bias of `ln_pre`.
-    entry_norm: [Vec<f32>; 2],
-}
-
-impl<'p> Images<'p> {
-    /// Looks at the entry of the tower.
-    pub fn new(clip: &Clip, pixels: &'p [f32], count: usize) -> Result<Self> {
-        let norms = clip.vision().norm_affine()?;
-        let trace = clip.vision().trace(pixels, count)?;
-        let entry = trace.into_iter().find(|(name, _)| name == "ln_pre").map(|(_, rows)| rows);
-        let entry = entry.ok_or_else(|| Error::method("maple", "the image tower has no ln_pre; a ViT is needed"))?;
-        let tensors = norms.tensors();
-        Ok(Self { pixels, count, entry, entry_norm: [tensors[0].to_vec(), tensors[1].to_vec()] })
     }
 }
 
@@ -127,10 +99,6 @@ pub struct MaplePass<'t> {
     parameters: MapleParameters,
     text: DeepPass<'t>,
     vision: VisionPass<'t>,
-    visual: Vec<Matrix>,
-    entry: Matrix,
-    entry_norm: [Vec<f32>; 2],
-    count: usize,
 }
 
 impl MaplePass<'_> {
@@ -144,79 +112,21 @@ impl MaplePass<'_> {
         self.vision.features()
     }
 
-    /// Tokens of one image, prompts included.
-    pub fn tokens_per_image(&self) -> usize {
-        self.vision.tokens_per_image()
+    /// The tokens that a block reads, its prompts written in: `[count * tokens, width]`.
+    pub fn tokens(&self, block: usize) -> Result<Matrix> {
+        self.vision.tokens(block)
     }
 
-    /// What block `block` reads, after its prompts have replaced the last tokens: `[count * tokens, width]`.
-    pub fn block_input(&self, block: usize) -> Result<Matrix> {
-        let (tokens, prompts) = (self.tokens_per_image(), self.visual[0].rows());
-        if block > 0 {
-            let mut rows = self.vision.tokens(block - 1)?;
-            if let Some(prompt) = self.visual.get(block) {
-                for image in 0..self.count {
-                    let first = (image + 1) * tokens - prompts;
-                    (0..prompts).for_each(|i| rows.row_mut(first + i).copy_from_slice(prompt.row(i)));
-                }
-            }
-            return Ok(rows);
-        }
-        let first = &self.visual[0];
-        let mut normal = Matrix::zeros(first.rows(), first.cols());
-        layer_norm(first.data(), &self.entry_norm[0], &self.entry_norm[1], normal.data_mut());
-        let own = self.entry.data().len() / self.count;
-        let mut data = Vec::with_capacity(self.count * tokens * first.cols());
-        for image in self.entry.data().chunks_exact(own) {
-            data.extend_from_slice(image);
-            data.extend_from_slice(normal.data());
-        }
-        Ok(Matrix::from_vec(self.count * tokens, first.cols(), data))
-    }
-
-    /// Splits a gradient on [`MaplePass::block_input`]: the part of the block's own prompts, summed over images, is taken out.
-    fn take_prompt_part(&self, block: usize, d_input: &mut [f32]) -> Option<Matrix> {
-        let prompt = self.visual.get(block)?;
-        let mut sum = Matrix::zeros(prompt.rows(), prompt.cols());
-        let size = d_input.len() / self.count;
-        for image in d_input.chunks_exact_mut(size) {
-            let part = &mut image[size - prompt.data().len()..];
-            sum.data_mut().iter_mut().zip(part.iter()).for_each(|(s, d)| *s += d);
-            part.fill(0.0);
-        }
-        if block > 0 {
-            return Some(sum);
-        }
-        let mut through = Matrix::zeros(prompt.rows(), prompt.cols());
-        layer_norm_backward(prompt.data(), &self.entry_norm[0], sum.data(), through.data_mut());
-        Some(through)
-    }
-
-    /// The gradient of all parameters from those of the text features, the image features and some blocks' inputs.
+    /// The gradient of all parameters from those of the text features, the image features and the tokens that some blocks read.
     pub fn gradient(
         &self,
         d_text: &Matrix,
         d_image: &Matrix,
-        d_inputs: Vec<(usize, Vec<f32>)>,
+        d_tokens: &[(usize, Vec<f32>)],
     ) -> Result<MapleParameters> {
-        let mut direct: Vec<Option<Matrix>> = vec![None; self.visual.len()];
-        let mut d_tokens = Vec::new();
-        for (block, mut d) in d_inputs {
-            if let Some(part) = self.take_prompt_part(block, &mut d) {
-                direct[block] = Some(part);
-            }
-            // Before block 0 only prompts can be changed.
-            if block > 0 {
-                d_tokens.push((block - 1, d));
-            }
-        }
         let (context, deep) = self.text.gradient(d_text)?;
         let mut total = MapleParameters { context, deep, projections: Vec::new() };
-        let mut visual = self.vision.gradient(d_image, &d_tokens)?.prompts;
-        for (visual, direct) in visual.iter_mut().zip(direct) {
-            let Some(direct) = direct else { continue };
-            visual.data_mut().iter_mut().zip(direct.data()).for_each(|(v, d)| *v += d);
-        }
+        let visual = self.vision.gradient(d_image, d_tokens)?.prompts;
         let inputs = self.parameters.text_prompts();
         for (depth, ((input, layer), d)) in inputs.iter().zip(&self.parameters.projections).zip(&visual).enumerate() {
             let (d_input, weight, bias) = layer.gradient(input, d);

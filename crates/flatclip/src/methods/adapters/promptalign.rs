@@ -5,7 +5,7 @@
 
 use super::tpt::adamw;
 use crate::methods::aggregate::Ballot;
-use crate::methods::maple::{Images, MapleParameters, MaplePass};
+use crate::methods::maple::{MapleParameters, MaplePass};
 use crate::methods::optim::{Optimiser, require_finite};
 use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
@@ -220,7 +220,7 @@ impl PromptAlign {
             loss: (f64::from(loss.value) + self.options.layer_weight() * alignment) as f32,
             entropy: loss.value,
             alignment: alignment as f32,
-            gradient: pass.gradient(&d_text, &d_image, d_tokens)?,
+            gradient: pass.gradient(&d_text, &d_image, &d_tokens)?,
         })
     }
 
@@ -234,7 +234,7 @@ impl PromptAlign {
     ) -> Result<(f64, BlockGradients)> {
         let (mut total, mut gradients) = (0.0, Vec::new());
         for block in self.options.layers() {
-            let tokens = pass.block_input(block)?;
+            let tokens = pass.tokens(block)?;
             let (mean, variance) = (&source.means[block], &source.variances[block]);
             let per_image = tokens.rows() / images;
             if (mean.rows(), mean.cols()) != (per_image, tokens.cols()) {
@@ -277,11 +277,10 @@ impl PromptAlign {
         let size = pixels.len() / count;
         let kept: Vec<f32> = union.iter().flat_map(|v| &pixels[v * size..(v + 1) * size]).copied().collect();
 
-        let images = Images::new(clip, &kept, union.len())?;
         let mut optimiser = adamw(o.lr, o.weight_decay);
         let mut steps = Vec::new();
         for step in 0..o.steps {
-            let pass = parameters.pass(clip, side, &images)?;
+            let pass = parameters.pass(clip, side, &kept, union.len())?;
             let entropy = if step > 0 && o.compat_late_views { &align_views } else { &selection.selected };
             let found = self.gradient(task, &pass, &union, entropy, &align_views)?;
             require_finite(|| format!("promptalign step {step}"), &found.gradient.tensors())?;
