@@ -1,4 +1,5 @@
 //! `flatclip eval`, `report`, `sweep`, `data` and `cache`, run as a user runs them, on the embedded model and data.
+#![allow(clippy::unwrap_used)] // a test fails by panicking
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
