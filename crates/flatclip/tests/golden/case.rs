@@ -136,11 +136,6 @@ impl Case {
         self.tensors.contains_key(name)
     }
 
-    /// Names of all tensors, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.tensors.keys().map(String::as_str)
-    }
-
     /// Shape of a tensor.
     pub fn shape(&self, name: &str) -> Result<&[usize], String> {
         Ok(&self.entry(name)?.0)
@@ -269,8 +264,8 @@ impl Report {
             let (x, y) = (f64::from(x), f64::from(y));
             let difference = if x == y || (x.is_nan() && y.is_nan()) { 0.0 } else { (x - y).abs() };
             let allowed = tolerance.atol + tolerance.rtol * y.abs() + tolerance.to_max * largest;
-            outside += usize::from(!(difference <= allowed));
-            if !(difference <= worst) {
+            outside += usize::from(difference.is_nan() || difference > allowed);
+            if difference.is_nan() || difference > worst {
                 (worst, at) = (difference, i);
             }
         }
