@@ -1,5 +1,6 @@
 //! One file per verb.
 
+mod analyze;
 mod bench;
 mod cache;
 mod config;
@@ -27,6 +28,8 @@ use clap::Subcommand;
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// What the theory says of sharpness scores, measured on a nearer and a farther data set
+    Analyze(analyze::Args),
     /// Time every stage on this machine: GFLOP/s, share of the measured product rate, peak memory
     Bench(bench::Args),
     /// What is kept between runs: list and remove
@@ -68,6 +71,7 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(self, out: &Output) -> anyhow::Result<Exit> {
         match self {
+            Self::Analyze(args) => analyze::run(args, out),
             Self::Bench(args) => bench::run(args, out),
             Self::Cache(args) => cache::run(args, out),
             Self::Config(args) => config::run(args, out),

@@ -1,0 +1,122 @@
+//! What a newcomer types first, run as the README prints it: pocket, predict, embed, landscape, analyze, demo.
+#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+fn flatclip(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_flatclip"))
+        .args(arguments)
+        .current_dir(folder)
+        .env("XDG_CACHE_HOME", folder.join("cache"))
+        .env_remove("FLATCLIP_MODEL")
+        .output()
+        .unwrap()
+}
+
+fn works(folder: &Path, arguments: &[&str]) -> String {
+    let output = flatclip(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn fails(folder: &Path, arguments: &[&str]) -> String {
+    let output = flatclip(folder, arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+const CLASSES: &str = "fish,lamp,snail,boat,clock,bicycle,butterfly,airplane";
+
+fn photos() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    works(folder.path(), &["pocket", "export", "photos", "--domain", "photo", "--count", "8"]);
+    folder
+}
+
+#[test]
+fn a_folder_of_pictures_is_classified() {
+    let folder = photos();
+    let text = works(folder.path(), &["predict", "photos", "--classes", CLASSES, "--json"]);
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let rows = json["results"].as_array().unwrap();
+    let right = |row: &&Value| row["image"].as_str().unwrap().contains(row["prediction"].as_str().unwrap());
+    assert_eq!(rows.len(), 8);
+    let known = rows.iter().filter(right).count();
+    assert!(known >= 5, "only {known} of 8 right: {text}");
+    let sum: f64 = rows[0]["top"].as_array().unwrap().iter().map(|t| t["probability"].as_f64().unwrap()).sum();
+    assert!(sum > 0.5 && sum < 1.0 + 1e-5);
+    let table = works(folder.path(), &["predict", "photos", "--classes", CLASSES]);
+    assert!(table.contains("probability") && table.contains("photos/fish"), "{table}");
+}
+
+#[test]
+fn an_answer_is_explained_and_repeats() {
+    let folder = photos();
+    let picture = std::fs::read_dir(folder.path().join("photos/fish")).unwrap().next().unwrap().unwrap().path();
+    let picture = picture.to_str().unwrap();
+    let arguments = ["predict", picture, "--classes", CLASSES, "--method", "stss", "--explain", "views.png"];
+    let first = works(folder.path(), &arguments);
+    assert!(first.contains("6 of 64 views decided"), "{first}");
+    assert_eq!(first, works(folder.path(), &[&arguments[..], &["--threads", "1"]].concat()));
+    assert!(std::fs::read(folder.path().join("views.png")).unwrap().starts_with(b"\x89PNG"));
+}
+
+#[test]
+fn features_of_texts_and_pictures_are_unit() {
+    let folder = photos();
+    for input in [&["embed", "--text", "a photo of a cat.", "--json"][..], &["embed", "photos", "--json"]] {
+        let json: Value = serde_json::from_str(&works(folder.path(), input)).unwrap();
+        let row = json["results"][0]["features"].as_array().unwrap();
+        let norm: f64 = row.iter().map(|x| x.as_f64().unwrap().powi(2)).sum();
+        assert!((norm - 1.0).abs() < 1e-4, "{norm}");
+    }
+}
+
+#[test]
+fn wrong_use_is_explained() {
+    let folder = photos();
+    for (arguments, word) in [
+        (&["predict", "photos"][..], "--classes"),
+        (&["predict", "absent.jpg", "--classes", "a,b"], "absent.jpg"),
+        (&["predict", "photos", "--classes", "a,,b"], "class 2"),
+        (&["predict", "photos", "--classes", "a,b", "--method", "stsss"], "stss"),
+        (&["predict", "photos", "--classes", "a,b", "--model", "nowhere"], "nowhere"),
+        (&["predict", "photos", "--classes", "a,b", "--template", "no place"], "{}"),
+        (&["embed"], "--text"),
+        (&["landscape", "--data", "pocket:photo", "--points", "1"], "points"),
+        (&["analyze", "--near", "pocket:moon"], "moon"),
+    ] {
+        let message = fails(folder.path(), arguments);
+        assert!(message.contains(word), "{arguments:?}: {message}");
+    }
+}
+
+#[test]
+fn a_landscape_and_an_analysis_leave_their_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = works(folder.path(), &["landscape", "--data", "pocket:photo", "--shots", "1", "--points", "5", "--out", "l"]);
+    assert!(text.contains("mean rise at 0.25"), "{text}");
+    let page = std::fs::read_to_string(folder.path().join("l/landscape.html")).unwrap();
+    assert!(page.contains("\"values\":") && !page.contains("/*DATA*/") && !page.contains("http://"), "self-contained");
+    let text = works(folder.path(), &["analyze", "--limit", "64", "--shots", "2", "--out", "a"]);
+    assert!(text.contains("P(score < xi)"), "{text}");
+    let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("a/analysis.json")).unwrap()).unwrap();
+    assert_eq!(json["entropy_gap"]["near"]["count"], json["entropy_gap"]["near"]["holding"], "the bound is a theorem");
+}
+
+#[test]
+fn the_demo_runs_from_nothing_to_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = works(folder.path(), &["demo", "--quick"]);
+    for word in ["zero-shot + ZERO", "FGA (SAPT + STSS)", "OOD mean", "What this shows", "report.html"] {
+        assert!(text.contains(word), "no {word:?} in {text}");
+    }
+    let report = std::fs::read_to_string(folder.path().join("flatclip-demo/report.html")).unwrap();
+    assert!(report.contains("<svg") && report.contains("data:image/png"), "figures and examples");
+    std::fs::create_dir(folder.path().join("mine")).unwrap();
+    std::fs::write(folder.path().join("mine/precious"), "x").unwrap();
+    assert!(fails(folder.path(), &["demo", "--quick", "--out", "mine"]).contains("not an earlier demo"));
+}
