@@ -1,6 +1,5 @@
 //! `flatclip eval`, `report`, `sweep`, `data` and `cache`, run as a user runs them, on the embedded model and data.
 #![allow(clippy::unwrap_used)] // a test fails by panicking
-#![allow(clippy::unwrap_used)] // a test that panics has failed
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -97,7 +97,8 @@ fn wrong_use_is_explained() {
 #[test]
 fn a_landscape_and_an_analysis_leave_their_files() {
     let folder = tempfile::tempdir().unwrap();
-    let text = works(folder.path(), &["landscape", "--data", "pocket:photo", "--shots", "1", "--points", "5", "--out", "l"]);
+    let text =
+        works(folder.path(), &["landscape", "--data", "pocket:photo", "--shots", "1", "--points", "5", "--out", "l"]);
     assert!(text.contains("mean rise at 0.25"), "{text}");
     let page = std::fs::read_to_string(folder.path().join("l/landscape.html")).unwrap();
     assert!(page.contains("\"values\":") && !page.contains("/*DATA*/") && !page.contains("http://"), "self-contained");

@@ -178,16 +178,18 @@ fn rank_correlation(x: &[f32], y: &[f32]) -> f64 {
 
 fn save(args: &Args, near: &Found, far: &Found, out: &Output) -> Result<()> {
     let separation = Separation::measure(&near.scores, &far.scores).context("one of the sets has no image")?;
-    let rows = |found: &Found| {
-        EntropyGap::measure(found.probabilities.iter().map(|(p, label)| (p.as_slice(), *label)), ETA)
-    };
+    let rows =
+        |found: &Found| EntropyGap::measure(found.probabilities.iter().map(|(p, label)| (p.as_slice(), *label)), ETA);
     let (gap_near, gap_far) = (rows(near), rows(far));
     let all = |pick: &dyn Fn(&Found) -> Vec<f32>| [pick(near), pick(far)].concat();
     let correlation = rank_correlation(&all(&|f| f.distances.clone()), &all(&|f| f.scores.clone()));
     let share = |found: &Found| found.right.iter().filter(|&&r| r).count() as f64 / found.right.len().max(1) as f64;
     let mean = |values: &[f32]| values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len().max(1) as f64;
 
-    let mut table = Table::new("Two data sets", ["set", "images", "accuracy", "mean score", "mean distance", "entropy bound holds", "mean gap", "mean bound"]);
+    let mut table = Table::new(
+        "Two data sets",
+        ["set", "images", "accuracy", "mean score", "mean distance", "entropy bound holds", "mean gap", "mean bound"],
+    );
     for (name, found, gap) in [(&args.near, near, &gap_near), (&args.far, far, &gap_far)] {
         table.push(vec![
             Cell::text(name),
@@ -216,17 +218,34 @@ fn save(args: &Args, near: &Found, far: &Found, out: &Output) -> Result<()> {
     );
     let curve = |name: &str, values: &[f64]| Layer::Line {
         name: name.to_owned(),
-        points: separation.thresholds.iter().map(|&t| f64::from(t)).zip(values.iter().copied()).step_by((separation.thresholds.len() / 60).max(1)).collect(),
+        points: separation
+            .thresholds
+            .iter()
+            .map(|&t| f64::from(t))
+            .zip(values.iter().copied())
+            .step_by((separation.thresholds.len() / 60).max(1))
+            .collect(),
         band: None,
     };
-    let ecdf = Figure::new("Share of scores below a threshold", Axis::new("threshold xi, nats"), Axis::new("P(score < xi)").within(0.0, 1.0))
-        .with(curve(&args.near, &separation.near))
-        .with(curve(&args.far, &separation.far));
-    let bars = |name: &str, found: &Found| Layer::Bars { name: name.to_owned(), values: deciles(found).iter().map(|d| 100.0 * d.1).collect() };
+    let ecdf = Figure::new(
+        "Share of scores below a threshold",
+        Axis::new("threshold xi, nats"),
+        Axis::new("P(score < xi)").within(0.0, 1.0),
+    )
+    .with(curve(&args.near, &separation.near))
+    .with(curve(&args.far, &separation.far));
+    let bars = |name: &str, found: &Found| Layer::Bars {
+        name: name.to_owned(),
+        values: deciles(found).iter().map(|d| 100.0 * d.1).collect(),
+    };
     let names: Vec<String> = (1..=BINS).map(|i| i.to_string()).collect();
-    let by_score = Figure::new("Accuracy by score", Axis::categories("tenth of the images, lowest scores first", names), Axis::new("accuracy, %").within(0.0, 100.0))
-        .with(bars(&args.near, near))
-        .with(bars(&args.far, far));
+    let by_score = Figure::new(
+        "Accuracy by score",
+        Axis::categories("tenth of the images, lowest scores first", names),
+        Axis::new("accuracy, %").within(0.0, 100.0),
+    )
+    .with(bars(&args.near, near))
+    .with(bars(&args.far, far));
     std::fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     write_atomic(&args.out.join("scores.svg"), ecdf.to_svg().as_bytes())?;
     write_atomic(&args.out.join("accuracy-by-score.svg"), by_score.to_svg().as_bytes())?;
@@ -236,7 +255,13 @@ fn save(args: &Args, near: &Found, far: &Found, out: &Output) -> Result<()> {
         "distance_score_rank_correlation": correlation, "deciles": { "near": deciles(near), "far": deciles(far) },
     });
     write_atomic(&args.out.join("analysis.json"), serde_json::to_string_pretty(&document)?.as_bytes())?;
-    let section = Section { title: "Scores".into(), text: reading.clone(), tables: vec![table.clone()], figures: vec![ecdf, by_score], ..Section::default() };
+    let section = Section {
+        title: "Scores".into(),
+        text: reading.clone(),
+        tables: vec![table.clone()],
+        figures: vec![ecdf, by_score],
+        ..Section::default()
+    };
     let page = Page { title: "Analysis of sharpness scores".into(), text: String::new(), sections: vec![section] };
     write_atomic(&args.out.join("analysis.html"), page.to_html().as_bytes())?;
     if out.is_json() {

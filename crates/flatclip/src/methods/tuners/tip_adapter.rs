@@ -213,7 +213,7 @@ impl Tuner for TipAdapter {
 }
 
 impl TipAdapter {
-    /// The loss of the keys. d key_i = Σ_b alpha beta exp(-beta (1 - f_b·key_i)) (d logits_b)[y_i] f_b.
+    /// The loss of the keys. d key_i = Σ_b alpha beta exp(-beta (1 - f_b·key_i)) `(d logits_b)[y_i]` f_b.
     pub fn key_loss(&self, at: &[Tensor], batch: &Batch<'_>) -> Loss {
         let f = batch.features;
         let affinity = self.affinity(&at[0], f);
