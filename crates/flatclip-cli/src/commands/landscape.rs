@@ -105,10 +105,16 @@ fn prompts(files: &[PathBuf]) -> Result<Vec<(String, Prompt)>> {
         .iter()
         .map(|path| {
             let file = crate::inputs::prompt::prompt_file(path)?;
-            let name = path.file_stem().map_or_else(|| "prompt".to_owned(), |s| s.to_string_lossy().into_owned());
+            let name = prompt_name(path);
             Ok((name, Prompt::load(&file)?))
         })
         .collect()
+}
+
+/// The run directory's whole name (it may contain a point), or the file's name without its ending.
+fn prompt_name(path: &Path) -> String {
+    let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    name.map_or_else(|| "prompt".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 fn training_panels(
