@@ -72,8 +72,10 @@ fn write_sheet(path: &Path, world: World, out: &Output) -> anyhow::Result<Exit> 
 fn export(dir: &Path, domain: Domain, count: usize, world: World, out: &Output) -> anyhow::Result<Exit> {
     let filled = dir.exists() && dir.read_dir().with_context(|| dir.display().to_string())?.next().is_some();
     ensure!(!filled, "{}: expected an empty or absent folder, found files in it; name another", dir.display());
-    for class in CLASS_NAMES {
-        std::fs::create_dir_all(dir.join(class)).with_context(|| dir.join(class).display().to_string())?;
+    // Only classes that get a picture: an empty class folder would be a class without images.
+    for index in 0..count as u64 {
+        let folder = dir.join(CLASS_NAMES[scene(world, domain, index).class]);
+        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     }
     let bar = out.progress(count as u64, "pictures");
     (0..count as u64).into_par_iter().try_for_each(|index| -> anyhow::Result<()> {
