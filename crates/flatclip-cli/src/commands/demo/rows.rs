@@ -241,7 +241,7 @@ pub(super) fn reading(table: &Table, tuned: &Tuned, size: &Size) -> String {
     format!(
         "What this shows. The model saw photos; the other six styles are shifts. Keeping confident views of a picture instead of one \
          view changes the shifted mean by {:+.1} points without any tuning (zero-shot + ZERO against zero-shot). CoOp changes it by {:+.1}, \
-         SAPT by {:+.1} (single view, against the untuned prompt).{sharpness} FGA against zero-shot + ZERO: {}; against CoOp + ZERO: {}; \
+         SAPT by {:+.1} (single view, against the untuned prompt; both start from noise).{sharpness} FGA against zero-shot + ZERO: {}; against CoOp + ZERO: {}; \
          against STSS + CoOp: {}. {} pictures per style and {} views; a drawn world of 32 classes is a miniature, not ImageNet. Settings were \
          chosen on held-out photos, three for CoOp (lowest loss) and three for SAPT (largest rho within 2 % of the lowest loss); the test world was \
          read once; rho' = 0.5 and 10 % of \
