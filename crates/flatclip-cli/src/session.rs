@@ -9,8 +9,8 @@ use flatclip::eval::{
     ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, RunConfig, RunDir, Shard, Summary, Timing, ViewConfig,
     matrix_hash, stream_hash,
 };
+use flatclip::image::DecodeOptions;
 use flatclip::image::views::{ViewOptions, ViewPolicy};
-use flatclip::image::{DecodeOptions, Normalise};
 use flatclip::methods::{self, AdapterSpec, Task};
 use flatclip::prompt::{Prompt, PromptKind};
 use std::path::{Path, PathBuf};
@@ -68,13 +68,7 @@ impl Session<'_> {
         adapter.prepare(&task)?;
         let encoder = ClipEncoder {
             clip,
-            views: ViewOptions {
-                policy: ask.policy,
-                count: ask.views,
-                size: clip.image_size(),
-                normalise: Normalise::new(clip.config().mean, clip.config().std),
-                ..ViewOptions::default()
-            },
+            views: ViewOptions { policy: ask.policy, ..self.model.views(ask.views) },
             decode: DecodeOptions::default(),
             seed: ask.seed,
             visual_prompts: prompt.visual_prompts(),

@@ -6,8 +6,7 @@ use crate::output::{Exit, Output};
 use anyhow::{Context as _, Result, ensure};
 use flatclip::data::{self, Dataset, OpenOptions, Split};
 use flatclip::files::write_atomic;
-use flatclip::image::views::{ViewKey, ViewOptions, make_views};
-use flatclip::image::{DecodeOptions, Normalise};
+use flatclip::image::DecodeOptions;
 use flatclip::landscape::{EntropyGap, Separation};
 use flatclip::methods::{self, Adapter, Sample, Task};
 use flatclip::model::Features;
@@ -82,24 +81,9 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn plain_features(model: &Model, dataset: &Dataset, indices: &[usize]) -> Result<Matrix> {
-    let config = model.clip.config();
-    let views = ViewOptions {
-        count: 1,
-        size: config.image_size,
-        normalise: Normalise::new(config.mean, config.std),
-        ..ViewOptions::default()
-    };
-    let mut rows = Vec::new();
-    for batch in indices.chunks(32) {
-        let mut pixels = Vec::new();
-        for &i in batch {
-            let picture = dataset.samples[i].picture(&DecodeOptions::default())?;
-            pixels.extend(make_views(&picture, &views, ViewKey { seed: 0, dataset: "", sample: "" })?);
-        }
-        rows.extend(Features::unit(model.clip.encode_images(&pixels, batch.len())?).0.into_vec());
-    }
-    Ok(Matrix::from_vec(indices.len(), model.clip.embed_dim(), rows))
+fn unit_features(model: &Model, dataset: &Dataset, indices: &[usize]) -> Result<Matrix> {
+    let pictures = indices.iter().map(|&i| Ok(dataset.samples[i].picture(&DecodeOptions::default())?));
+    Ok(Features::unit(model.plain_features(pictures)?).0)
 }
 
 /// Unit-norm mean feature of each class over the first `shots` training images.
@@ -107,7 +91,7 @@ fn class_centres(model: &Model, train: &Dataset, shots: usize) -> Result<Matrix>
     let groups = train.by_class();
     let mut centres = Matrix::zeros(groups.len(), model.clip.embed_dim());
     for (class, indices) in groups.iter().enumerate() {
-        let features = plain_features(model, train, &indices[..indices.len().min(shots)])?;
+        let features = unit_features(model, train, &indices[..indices.len().min(shots)])?;
         for row in features.iter_rows() {
             centres.row_mut(class).iter_mut().zip(row).for_each(|(c, x)| *c += x);
         }
@@ -128,7 +112,7 @@ fn measure(
     let indices: Vec<usize> = (0..dataset.samples.len().min(args.limit)).collect();
     let mut found = Found::default();
     for batch in indices.chunks(32) {
-        let features = plain_features(model, dataset, batch)?;
+        let features = unit_features(model, dataset, batch)?;
         for (row, &i) in batch.iter().enumerate() {
             let sample = &dataset.samples[i];
             let one = features.select_rows(&[row]);

@@ -4,8 +4,7 @@ use crate::inputs::model::{Model, ModelArgs};
 use crate::inputs::pictures;
 use crate::output::{Exit, Output};
 use anyhow::{Context as _, Result, ensure};
-use flatclip::image::views::{ViewKey, ViewOptions, make_views};
-use flatclip::image::{self, DecodeOptions, Normalise};
+use flatclip::image::{self, DecodeOptions};
 use flatclip::model::Features;
 use flatclip_tensor::Matrix;
 use serde_json::json;
@@ -67,32 +66,14 @@ fn texts_of(args: &Args, model: &Model) -> Result<(Vec<String>, Matrix)> {
     Ok((args.text.clone(), tower.encode_tokens(&tokens)?))
 }
 
-/// Pictures per call of the tower: enough to keep every core busy, few enough to stay small in memory.
-const BATCH: usize = 16;
-
 fn pictures_of(args: &Args, model: &Model, out: &Output) -> Result<(Vec<String>, Matrix)> {
     let files = pictures::expand(&args.images)?;
     let bar = out.progress(files.len() as u64, "pictures");
-    let config = model.clip.config();
-    let plain = ViewOptions {
-        count: 1,
-        size: config.image_size,
-        normalise: Normalise::new(config.mean, config.std),
-        ..ViewOptions::default()
-    };
-    let mut data = Vec::new();
-    for batch in files.chunks(BATCH) {
-        let mut pixels = Vec::new();
-        for file in batch {
-            let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
-            let picture = image::decode_from(file, &bytes, &DecodeOptions::default())?;
-            let key = ViewKey { seed: 0, dataset: "embed", sample: "" };
-            pixels.extend(make_views(&picture, &plain, key)?);
-        }
-        data.extend(model.clip.encode_images(&pixels, batch.len())?.into_vec());
-        bar.inc(batch.len() as u64);
-    }
+    let features = model.plain_features(files.iter().map(|file| {
+        let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
+        bar.inc(1);
+        Ok(image::decode_from(file, &bytes, &DecodeOptions::default())?)
+    }))?;
     bar.finish_and_clear();
-    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-    Ok((names, Matrix::from_vec(files.len(), model.clip.embed_dim(), data)))
+    Ok((files.iter().map(|file| file.display().to_string()).collect(), features))
 }

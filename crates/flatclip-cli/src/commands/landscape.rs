@@ -8,8 +8,8 @@ use flatclip::data::few_shot::{FewShot, Pool, Sampler};
 use flatclip::data::{self, OpenOptions, Split};
 use flatclip::files::write_atomic;
 use flatclip::image::sheet::encode_png;
-use flatclip::image::views::{ViewKey, ViewOptions, make_views, thumbnails};
-use flatclip::image::{self, DecodeOptions, Normalise, Picture};
+use flatclip::image::views::{ViewKey, make_views, thumbnails};
+use flatclip::image::{self, DecodeOptions, Picture};
 use flatclip::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
 use flatclip::methods::{self, Sample, Task};
 use flatclip::model::Features;
@@ -17,7 +17,6 @@ use flatclip::prompt::Prompt;
 use flatclip::report::landscape::{
     LandscapePage, PageSurface, data_address, flatness_table, surface_csv, surface_figure, surface_picture,
 };
-use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -131,11 +130,8 @@ fn training_panels(
     let few =
         FewShot { shots: args.shots, held_out: 0, seed: args.seed, sampler: Sampler::Portable, allow_fewer: true };
     let shots = few.draw(&pool)?.train;
-    let pictures: Vec<Picture> = shots
-        .iter()
-        .map(|&i| dataset.samples[i].picture(&DecodeOptions::default()))
-        .collect::<flatclip::Result<_>>()?;
-    let features = encode_plain(model, &pictures)?;
+    let pictures = shots.iter().map(|&i| Ok(dataset.samples[i].picture(&DecodeOptions::default())?));
+    let features = Features::unit(model.plain_features(pictures)?).0;
     let labels: Vec<usize> = shots.iter().map(|&i| labels[i]).collect();
     let panel = |(prompt, (name, _)): (usize, &(String, Prompt))| {
         let name = format!("{name}: cross-entropy, {} images", labels.len());
@@ -143,28 +139,6 @@ fn training_panels(
         Panel { prompt, probe, picture: None }
     };
     Ok((dataset.classes.clone(), prompts.iter().enumerate().map(panel).collect()))
-}
-
-fn encode_plain(model: &Model, pictures: &[Picture]) -> Result<Matrix> {
-    let views = ViewOptions { count: 1, ..view_options(model) };
-    let mut rows = Vec::new();
-    for batch in pictures.chunks(32) {
-        let mut pixels = Vec::new();
-        for picture in batch {
-            pixels.extend(make_views(picture, &views, ViewKey { seed: 0, dataset: "landscape", sample: "" })?);
-        }
-        rows.extend(Features::unit(model.clip.encode_images(&pixels, batch.len())?).0.into_vec());
-    }
-    Ok(Matrix::from_vec(pictures.len(), model.clip.embed_dim(), rows))
-}
-
-fn view_options(model: &Model) -> ViewOptions {
-    let config = model.clip.config();
-    ViewOptions {
-        size: config.image_size,
-        normalise: Normalise::new(config.mean, config.std),
-        ..ViewOptions::default()
-    }
 }
 
 /// The best selected and the worst rejected view under STSS, for every prompt.
@@ -178,7 +152,7 @@ fn view_panels(
     let classes = args.classes.read(out)?.context("which classes? give --classes a,b,c or --classes-file FILE")?;
     let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
     let picture = image::decode_from(file, &bytes, &DecodeOptions::default())?;
-    let views = view_options(model);
+    let views = model.views(64);
     let id = file.display().to_string();
     let key = ViewKey { seed: args.seed, dataset: "landscape", sample: &id };
     let (features, norms) = Features::unit(model.clip.encode_images(&make_views(&picture, &views, key)?, views.count)?);

@@ -7,7 +7,7 @@ use crate::inputs::prompt::PromptArgs;
 use crate::output::{Exit, Output};
 use anyhow::{Context as _, Result, ensure};
 use flatclip::image::views::{ViewKey, ViewOptions, ViewPolicy, make_views};
-use flatclip::image::{self, DecodeOptions, Normalise, Picture};
+use flatclip::image::{self, DecodeOptions, Picture};
 use flatclip::methods::{self, Adapter, Answer, Sample, Task};
 use flatclip::model::Features;
 use serde_json::json;
@@ -62,13 +62,8 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let task = Task::from_prompt(&prompt, &model.clip, &model.tokenizer, &classes, args.seed)?;
     adapter.prepare(&task)?;
 
-    let views = ViewOptions {
-        policy: args.view_policy,
-        count: args.views.unwrap_or(spec.needs.default_views).max(1),
-        size: model.clip.image_size(),
-        normalise: Normalise::new(model.clip.config().mean, model.clip.config().std),
-        ..ViewOptions::default()
-    };
+    let count = args.views.unwrap_or(spec.needs.default_views).max(1);
+    let views = ViewOptions { policy: args.view_policy, ..model.views(count) };
     let one = One { args: &args, model: &model, task: &task, views: &views, pixels: spec.needs.pixels };
     let bar = out.progress(files.len() as u64, "pictures");
     let mut results = Vec::new();

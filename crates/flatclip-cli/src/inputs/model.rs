@@ -2,10 +2,13 @@
 
 use crate::output::Output;
 use anyhow::{Result, bail};
+use flatclip::image::views::{ViewKey, ViewOptions, make_views};
+use flatclip::image::{Normalise, Picture};
 use flatclip::model::config::Activation;
 use flatclip::model::{Clip, LoadOptions};
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
+use flatclip_tensor::Matrix;
 use std::path::PathBuf;
 
 /// Which model, and how to run it.
@@ -29,6 +32,36 @@ pub(crate) struct ModelArgs {
 pub(crate) struct Model {
     pub(crate) clip: Clip,
     pub(crate) tokenizer: Tokenizer,
+}
+
+/// Pictures per call of the image tower: enough to keep every core busy, few enough to stay small in memory.
+const BATCH: usize = 32;
+
+impl Model {
+    /// TPT's views, in the size and with the pixel statistics that this model wants.
+    pub(crate) fn views(&self, count: usize) -> ViewOptions {
+        let config = self.clip.config();
+        let normalise = Normalise::new(config.mean, config.std);
+        ViewOptions { count, size: config.image_size, normalise, ..ViewOptions::default() }
+    }
+
+    /// Raw features `[n, D]` of pictures as they are, one plain view each.
+    pub(crate) fn plain_features(&self, pictures: impl Iterator<Item = Result<Picture>>) -> Result<Matrix> {
+        let views = self.views(1);
+        let (mut rows, mut pixels, mut waiting) = (Vec::new(), Vec::new(), 0);
+        let mut pictures = pictures.peekable();
+        while let Some(picture) = pictures.next() {
+            pixels.extend(make_views(&picture?, &views, ViewKey { seed: 0, dataset: "", sample: "" })?);
+            waiting += 1;
+            if waiting == BATCH || pictures.peek().is_none() {
+                rows.extend(self.clip.encode_images(&pixels, waiting)?.into_vec());
+                pixels.clear();
+                waiting = 0;
+            }
+        }
+        let width = self.clip.embed_dim();
+        Ok(Matrix::from_vec(rows.len() / width, width, rows))
+    }
 }
 
 impl ModelArgs {

@@ -1,22 +1,8 @@
 //! `clip-image`, `clip-text`, `clip-logits`: plain forward passes, with the steps inside where the file has them.
 
 use crate::case::{Case, Report, Tolerance};
-use flatclip::model::{Clip, Features, LoadOptions};
-use flatclip::weights::Checkpoint;
+use flatclip::model::{Clip, Features};
 use flatclip_tensor::Matrix;
-
-/// The model of a case.
-pub(crate) fn load(case: &Case) -> Result<Clip, String> {
-    let checkpoint = Checkpoint::open(&case.model_path()?).map_err(|e| e.to_string())?;
-    Clip::load(&checkpoint, LoadOptions::default()).map_err(|e| e.to_string())
-}
-
-/// An `I64 [K, length]` tensor as rows of token ids.
-pub(crate) fn token_rows(case: &Case, name: &str) -> Result<Vec<Vec<u32>>, String> {
-    let length = *case.shape(name)?.last().ok_or(format!("`{name}` is a scalar"))?;
-    let ids: Result<Vec<u32>, _> = case.i64(name)?.iter().map(|&id| u32::try_from(id)).collect();
-    Ok(ids.map_err(|e| format!("`{name}`: {e}"))?.chunks(length).map(<[u32]>::to_vec).collect())
-}
 
 fn tolerance(case: &Case, key: &str) -> Tolerance {
     case.tolerance(key, Tolerance { atol: 1e-4, rtol: 1e-4, ..Tolerance::default() })
@@ -24,7 +10,7 @@ fn tolerance(case: &Case, key: &str) -> Tolerance {
 
 /// Checks a case of any of the three methods: it has images, tokens, or both.
 pub(crate) fn run(case: &Case) -> Result<Report, String> {
-    let clip = load(case)?;
+    let clip = case.clip()?;
     let mut report = Report::default();
     let images = case.has("in.image").then(|| images(case, &clip, &mut report)).transpose()?;
     let texts = case.has("in.tokens").then(|| texts(case, &clip, &mut report)).transpose()?;
@@ -72,7 +58,7 @@ fn channels_last(data: &[f32], images: usize, channels: usize, cells: usize) -> 
 
 fn texts(case: &Case, clip: &Clip, report: &mut Report) -> Result<Matrix, String> {
     let tower = clip.text().map_err(|e| e.to_string())?;
-    let rows = token_rows(case, "in.tokens")?;
+    let rows = case.token_rows("in.tokens")?;
     let raw = tower.encode_tokens(&rows).map_err(|e| e.to_string())?;
     report.close("text_features", raw.data(), case.f32("out.text_features")?, tolerance(case, "text_features"));
     let length = rows.first().map_or(0, Vec::len);

@@ -1,7 +1,6 @@
 //! `cocoop`: the shifts, logits, loss and the gradients of context and meta-net.
 
 use crate::case::{Case, Report, Tolerance};
-use crate::clip::load;
 use crate::coop::{class_tokens, context, image_features};
 use flatclip::methods::tuners::{Batch, Cocoop, Tuner};
 use flatclip::prompt::Affine;
@@ -19,7 +18,7 @@ pub(crate) fn affine(case: &Case, name: &str) -> Result<Affine, String> {
 pub(crate) fn run(case: &Case) -> Result<Report, String> {
     let fallback = Tolerance { to_max: 2e-3, rtol: 1e-3, ..Tolerance::default() };
     let tolerance = |key: &str| case.tolerance(key, fallback);
-    let clip = load(case)?;
+    let clip = case.clip()?;
     let context = context(case, "in.ctx")?;
     let tokens = class_tokens(case, context.tokens)?;
     let meta = [affine(case, "in.meta_net.linear1")?, affine(case, "in.meta_net.linear2")?];

@@ -1,7 +1,6 @@
 //! `coop` and `sapt`: text features, loss and gradient of one batch, and the whole trajectory of the trainer.
 
 use crate::case::{Case, Report, Tolerance};
-use crate::clip::{load, token_rows};
 use flatclip::methods::tuners::sharpness::{Norm, Perturbation, moved};
 use flatclip::methods::tuners::{Batch, Coop, Recipe, Sapt, SaptConfig, Tuner};
 use flatclip::model::{ClassTokens, Clip, Context, Features, Position};
@@ -31,7 +30,7 @@ pub(crate) fn class_tokens(case: &Case, n_ctx: usize) -> Result<ClassTokens, Str
         Some("front") => Position::Front,
         Some(other) => return Err(format!("class position {other}")),
     };
-    let rows = token_rows(case, "in.tokens")?;
+    let rows = case.token_rows("in.tokens")?;
     // Where the file has no lengths, the name may as well be all that stands before the full stop and EOT.
     let lens = if case.has("in.name_lens") {
         case.indices("in.name_lens")?
@@ -97,7 +96,7 @@ fn first_batch(case: &Case, features: &Matrix) -> Result<(Vec<usize>, Matrix), S
 
 /// Checks a `coop` case.
 pub(crate) fn coop(case: &Case) -> Result<Report, String> {
-    let clip = load(case)?;
+    let clip = case.clip()?;
     let context = context(case, "in.ctx")?;
     let tokens = class_tokens(case, context.tokens)?;
     let mut report = Report::default();
@@ -141,7 +140,7 @@ fn sapt_config(case: &Case) -> Result<SaptConfig, String> {
 
 /// Checks a `sapt` case.
 pub(crate) fn sapt(case: &Case) -> Result<Report, String> {
-    let clip = load(case)?;
+    let clip = case.clip()?;
     let context = context(case, "in.ctx")?;
     let tokens = class_tokens(case, context.tokens)?;
     let config = sapt_config(case)?;

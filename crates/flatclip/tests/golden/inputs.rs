@@ -1,7 +1,6 @@
 //! What several families read from a case: matrices, samples, class caches.
 
 use crate::case::{Case, Report, Tolerance};
-use crate::clip::token_rows;
 use flatclip::methods::Task;
 use flatclip::methods::cache::ClassCache;
 use flatclip::methods::probability::normalise_rows;
@@ -81,7 +80,7 @@ pub fn image_features(case: &Case, clip: &Clip, name: &str) -> Result<(Matrix, V
 /// Unit-norm features of hand-written prompts: one row per token row.
 pub fn text_features(case: &Case, clip: &Clip, name: &str) -> Result<Matrix, String> {
     let tower = clip.text().map_err(fault)?;
-    Ok(Features::unit(tower.encode_tokens(&token_rows(case, name)?).map_err(fault)?).0)
+    Ok(Features::unit(tower.encode_tokens(&case.token_rows(name)?).map_err(fault)?).0)
 }
 
 /// The context of a case, shared or class-specific.
@@ -101,7 +100,7 @@ pub fn class_tokens(case: &Case, n_ctx: usize) -> Result<ClassTokens, String> {
         Some("front") => Position::Front,
         _ => Position::End,
     };
-    let rows = token_rows(case, "in.tokens")?;
+    let rows = case.token_rows("in.tokens")?;
     let lens = match case.has("in.name_lens") {
         true => case.indices("in.name_lens")?,
         false => vec![0; rows.len()], // the name's length matters for `middle` and `front` only

@@ -1,7 +1,6 @@
 //! `maple`: features of both towers, logits, loss and the gradients of all prompts and projections.
 
 use crate::case::{Case, Report, Tolerance};
-use crate::clip::load;
 use crate::cocoop::affine;
 use crate::coop::{class_tokens, context};
 use flatclip::methods::tuners::{Batch, Maple, Tuner};
@@ -24,7 +23,7 @@ fn key(name: &str) -> String {
 pub(crate) fn run(case: &Case) -> Result<Report, String> {
     let fallback = Tolerance { to_max: 2e-3, rtol: 1e-3, ..Tolerance::default() };
     let tolerance = |key: &str| case.tolerance(key, fallback);
-    let clip = load(case)?;
+    let clip = case.clip()?;
     let context = context(case, "in.pl.ctx")?;
     let tokens = class_tokens(case, context.tokens)?;
     let mut deep = Vec::new();

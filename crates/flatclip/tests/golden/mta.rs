@@ -63,7 +63,7 @@ pub fn features(case: &Case) -> Result<Report, String> {
 }
 
 pub fn pixels(case: &Case) -> Result<Report, String> {
-    let clip = crate::clip::load(case)?;
+    let clip = case.clip()?;
     let names = inputs::names(case.shape("in.tokens")?[0]);
     let task = inputs::context_task(case, &clip, &names)?;
     let (views, _) = inputs::image_features(case, &clip, "in.views")?;

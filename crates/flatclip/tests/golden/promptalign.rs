@@ -45,7 +45,7 @@ fn layers(case: &Case, name: &str) -> Result<Vec<Matrix>, String> {
 }
 
 pub fn run(case: &Case) -> Result<Report, String> {
-    let clip = crate::clip::load(case)?;
+    let clip = case.clip()?;
     let names = inputs::names(case.shape("in.tokens")?[0]);
     let prompt = prompt(case)?;
     let context = prompt.context().ok_or("no context")?;

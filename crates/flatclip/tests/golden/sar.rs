@@ -24,7 +24,7 @@ fn config(case: &Case, adapt: Adapted) -> Result<Config, String> {
 }
 
 pub fn run(case: &Case) -> Result<Report, String> {
-    let clip = crate::clip::load(case)?;
+    let clip = case.clip()?;
     let names = inputs::names(case.shape("in.tokens")?[0]);
     let task = inputs::context_task(case, &clip, &names)?;
     let views = case.shape("in.views")?[0];

@@ -35,7 +35,7 @@ fn bank(case: &Case, task: &Task<'_>, config: &Config) -> Result<TextBank, Strin
 }
 
 pub fn run(case: &Case) -> Result<Report, String> {
-    let clip = crate::clip::load(case)?;
+    let clip = case.clip()?;
     let names = inputs::names(case.shape("in.tokens")?[0]);
     let task = inputs::context_task(case, &clip, &names)?;
     let (features, _) = inputs::image_features(case, &clip, "in.views")?;

@@ -55,7 +55,7 @@ fn class_weights(case: &Case, clip: &Clip) -> Result<Matrix, String> {
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let mut report = Report::default();
-    let clip = case.spec["model"].is_string().then(|| crate::clip::load(case)).transpose()?;
+    let clip = case.spec["model"].is_string().then(|| case.clip()).transpose()?;
     let text = match &clip {
         Some(clip) => class_weights(case, clip)?,
         None => inputs::matrix(case, "out.clip_weights")?,

@@ -1,7 +1,6 @@
 //! `tip-adapter`: classifier, keys, logits, the search, and the training steps of Tip-Adapter-F.
 
 use crate::case::{Case, Report, Tolerance};
-use crate::clip::{load, token_rows};
 use flatclip::data::feature_bank::FeatureBank;
 use flatclip::methods::tuners::{Batch, Grid, OptimiserKind, Recipe, Schedule, TipAdapter, Tuner};
 use flatclip::model::{Clip, Features};
@@ -39,10 +38,10 @@ fn keys(case: &Case) -> Result<Matrix, String> {
 
 /// Checks a case.
 pub(crate) fn run(case: &Case) -> Result<Report, String> {
-    let clip = load(case)?;
+    let clip = case.clip()?;
     let close = case.tolerance("logits", Tolerance { atol: 5e-3, rtol: 1e-3, ..Tolerance::default() });
     let mut report = Report::default();
-    let raw = clip.text().map_err(text)?.encode_tokens(&token_rows(case, "in.tokens")?).map_err(text)?;
+    let raw = clip.text().map_err(text)?.encode_tokens(&case.token_rows("in.tokens")?).map_err(text)?;
     let classifier = Features::unit(raw).0;
     report.close("clip_weights", classifier.data(), case.f32("out.clip_weights")?, Tolerance::atol(1e-5));
     let keys = keys(case)?;

@@ -29,7 +29,7 @@ fn cocoop_prompt(case: &Case) -> Result<Prompt, String> {
 }
 
 pub fn run(case: &Case) -> Result<Report, String> {
-    let clip = crate::clip::load(case)?;
+    let clip = case.clip()?;
     let names = inputs::names(case.shape("in.tokens")?[0]);
     let mut task = inputs::context_task(case, &clip, &names)?;
     let (features, norms) = inputs::image_features(case, &clip, "in.views")?;

@@ -38,7 +38,7 @@ pub fn features(case: &Case) -> Result<Report, String> {
 }
 
 pub fn pixels(case: &Case) -> Result<Report, String> {
-    let clip = crate::clip::load(case)?;
+    let clip = case.clip()?;
     let (views, _) = inputs::image_features(case, &clip, "in.views")?;
     let text = inputs::text_features(case, &clip, "in.tokens")?;
     let answer = answer(case, &text, clip.logit_scale(), &views)?;

@@ -7,7 +7,7 @@ use flatclip::data::{self, OpenOptions, Split};
 use flatclip::files::write_atomic;
 use flatclip::image::DecodeOptions;
 use flatclip::image::sheet::{Tile, encode_png, sheet};
-use flatclip::image::views::{ViewKey, ViewOptions, make_views, thumbnails};
+use flatclip::image::views::{ViewKey, make_views, thumbnails};
 use flatclip::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
 use flatclip::methods::{self, Sample, Task};
 use flatclip::model::Features;
@@ -82,13 +82,9 @@ fn bars(table: &Table) -> Figure {
     figure
 }
 
-fn view_options(model: &Model, size: &Size) -> ViewOptions {
-    ViewOptions { count: size.views, size: model.clip.image_size(), ..ViewOptions::default() }
-}
-
 /// For one picture of each chosen domain: all views with their scores, the kept ones framed.
 fn examples(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> Result<Section> {
-    let views = view_options(model, size);
+    let views = model.views(size.views);
     let task = Task::from_prompt(&tuned.sapt, &model.clip, &model.tokenizer, classes, 1)?;
     let mut stss = methods::build_adapter("stss", &Default::default())?;
     stss.prepare(&task)?;
@@ -177,13 +173,8 @@ fn landscapes(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> 
 fn train_features(model: &Model, size: &Size) -> Result<(Matrix, Vec<usize>)> {
     let spec = format!("pocket:photo:train:{}", 32 * size.shots);
     let dataset = data::open(&spec, &OpenOptions { split: Split::Train, ..OpenOptions::default() })?;
-    let plain = ViewOptions { count: 1, ..view_options(model, size) };
-    let mut pixels = Vec::new();
-    for sample in &dataset.samples {
-        let key = ViewKey { seed: 0, dataset: "", sample: "" };
-        pixels.extend(make_views(&sample.picture(&DecodeOptions::default())?, &plain, key)?);
-    }
-    let features = Features::unit(model.clip.encode_images(&pixels, dataset.samples.len())?).0;
+    let pictures = dataset.samples.iter().map(|sample| Ok(sample.picture(&DecodeOptions::default())?));
+    let features = Features::unit(model.plain_features(pictures)?).0;
     Ok((features, dataset.samples.iter().map(|s| s.label).collect()))
 }
 
