@@ -10,7 +10,8 @@ const USAGE: &str = "usage: cargo xtask TASK
 
   bench-peers [--python FILE] [--repeats N] [--threads N] [--write]
           flatclip and torch, open_clip, OpenVINO on the same work, turn by turn; --write updates docs/benchmarks.md
-  real    FOLDER TOWER_DIR: a real image tower on real photos, against reference features and labels
+  real    FOLDER TOWER_DIR [--views N] [--limit N] [--cache DIR]
+          a real image tower on real photos, against reference features and labels; a table of adapters
   test    format, lints as errors, all tests, documentation: what must pass before a change lands";
 
 fn main() -> Result<()> {

@@ -1,66 +1,98 @@
 //! `cargo xtask real FOLDER TOWER`: a real image tower on real photos, against reference features and labels.
 //!
 //! FOLDER holds `reference_rows.json`, `reference_features.safetensors`, `imagenet_text_features.safetensors` and
-//! `data/imagenet/images/val/WNID/*`; TOWER is a model directory. Nothing of either belongs into this repository.
+//! `data/imagenet/images/val/WNID/*`; TOWER is a model directory. Nothing of either belongs into this repository. Features of
+//! all views are kept in a cache folder outside of it: a run that was stopped goes on, a second one encodes nothing.
 
-use anyhow::{Context as _, Result, ensure};
-use flatclip::image::views::{ViewKey, ViewOptions, make_views};
-use flatclip::image::{self, DecodeOptions};
+use anyhow::{Context as _, Result, bail, ensure};
+use flatclip::data::{Dataset, Sample as Photo, Source, Split};
+use flatclip::eval::cache::FeatureCache;
+use flatclip::eval::{ClipEncoder, Encoder as _};
+use flatclip::image::DecodeOptions;
+use flatclip::image::views::ViewOptions;
 use flatclip::methods::{self, Sample, Task};
-use flatclip::model::{Clip, Features, LoadOptions};
+use flatclip::model::{Clip, LoadOptions};
 use flatclip::prompt::{Prompt, PromptKind, read_text_features};
 use flatclip::weights::Checkpoint;
 use flatclip_tensor::Matrix;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Adapters that need no text tower, in the order of the table.
+/// Adapters that need no text tower, in the order of the table; the others are compared with the first.
 const ADAPTERS: [&str; 6] = ["zero-shot", "vte", "zero", "mta", "tda", "tps"];
+const USAGE: &str = "usage: cargo xtask real FOLDER TOWER_DIR [--views N] [--limit N] [--cache DIR]";
 
-struct Photo {
-    path: PathBuf,
-    label: usize,
+struct Options {
+    views: usize,
+    limit: usize,
+    cache: PathBuf,
 }
 
 pub fn run(arguments: &[String]) -> Result<()> {
-    let [folder, tower, rest @ ..] = arguments else {
-        anyhow::bail!("usage: cargo xtask real FOLDER TOWER_DIR [--views N] [--limit N]");
-    };
+    let [folder, tower, rest @ ..] = arguments else { bail!(USAGE) };
+    let options = parse(rest)?;
     let folder = Path::new(folder);
     if !folder.join("reference_rows.json").is_file() {
         println!("skipped: {} has no reference_rows.json", folder.display());
         return Ok(());
     }
-    let option = |name: &str| -> Result<Option<usize>> {
-        let value = rest.iter().position(|a| a == name).and_then(|i| rest.get(i + 1));
-        Ok(value.map(|v| v.parse()).transpose()?)
-    };
-    let limit = option("--limit")?.unwrap_or(usize::MAX);
-    let photos: Vec<Photo> = photos(folder)?.into_iter().take(limit).collect();
+    let photos = photos(folder, options.limit)?;
     let reference = features_of(&folder.join("reference_features.safetensors"))?;
     let text = features_of(&folder.join("imagenet_text_features.safetensors"))?;
     let clip = Clip::load(&Checkpoint::open(tower)?, LoadOptions::default())?;
     println!("{}", clip.config().describe());
 
-    let single = single_view(&clip, &photos, &reference, &text)?;
-    ensure!(single.lowest >= 0.9999, "a photo has cosine {} to the reference, expected >= 0.9999", single.lowest);
-    if photos.len() == 200 {
-        ensure!((129..=133).contains(&single.right), "{} of 200 right, expected 131 +- 2", single.right);
+    let (plain, _) = encoded(&clip, &photos, 1, &options.cache)?;
+    single_view(&photos, &plain, &reference, &text)?;
+    let (features, ms) = encoded(&clip, &photos, options.views, &options.cache)?;
+    match ms {
+        Some(ms) => println!("{} views: {ms:.0} ms per photo to make and encode\n", options.views),
+        None => println!("{} views: all from {}\n", options.views, options.cache.display()),
     }
-    adapters(&clip, &photos, &text, option("--views")?.unwrap_or(64))
+    adapters(&clip, &photos, &text, &features)
 }
 
-fn photos(folder: &Path) -> Result<Vec<Photo>> {
+fn parse(arguments: &[String]) -> Result<Options> {
+    let mut options = Options { views: 64, limit: usize::MAX, cache: cache_folder() };
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let value = words.next().with_context(|| format!("{word}: a value is missing\n{USAGE}"))?;
+        match word.as_str() {
+            "--views" => options.views = value.parse()?,
+            "--limit" => options.limit = value.parse()?,
+            "--cache" => options.cache = value.into(),
+            _ => bail!("unknown option `{word}`\n{USAGE}"),
+        }
+    }
+    ensure!(options.views > 0 && options.limit > 0, "--views and --limit: expected at least 1");
+    Ok(options)
+}
+
+/// Outside the repository, and still there after a restart.
+fn cache_folder() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    cache.unwrap_or_else(std::env::temp_dir).join("flatclip-real")
+}
+
+/// The photos with their labels, in the order of the reference.
+fn photos(folder: &Path, limit: usize) -> Result<Dataset> {
     let file = folder.join("reference_rows.json");
     let rows: serde_json::Value = serde_json::from_slice(&std::fs::read(&file)?)?;
     let rows = rows["rows"].as_array().context("reference_rows.json has no `rows`")?;
-    rows.iter()
-        .map(|row| {
-            let path = row[0].as_str().context("a row has no path")?;
-            let label = row[1].as_u64().context("a row has no label")?;
-            Ok(Photo { path: folder.join("data/imagenet/images/val").join(path), label: usize::try_from(label)? })
-        })
-        .collect()
+    let photo = |row: &serde_json::Value| {
+        let id = row[0].as_str().context("a row has no path")?.to_owned();
+        let label = usize::try_from(row[1].as_u64().context("a row has no label")?)?;
+        let source = Source::File(folder.join("data/imagenet/images/val").join(&id));
+        Ok(Photo { id, label, source })
+    };
+    Ok(Dataset {
+        name: "imagenet".to_owned(),
+        split: Split::Val,
+        classes: flatclip::text::imagenet::CLASS_NAMES.iter().map(|&class| class.to_owned()).collect(),
+        samples: rows.iter().take(limit).map(photo).collect::<Result<_>>()?,
+        ..Dataset::default()
+    })
 }
 
 fn features_of(path: &Path) -> Result<Matrix> {
@@ -70,90 +102,100 @@ fn features_of(path: &Path) -> Result<Matrix> {
     }
 }
 
-struct Single {
-    lowest: f32,
-    right: usize,
-}
-
-/// f32 features of the plain view against the reference, and zero-shot accuracy.
-fn single_view(clip: &Clip, photos: &[Photo], reference: &Matrix, text: &Matrix) -> Result<Single> {
-    let mut cosines = Vec::new();
-    let mut right = 0;
-    for (i, photo) in photos.iter().enumerate() {
-        let features = views_of(clip, photo, 1)?;
-        cosines.push(dot(features.row(0), reference.row(i)));
-        let best = (0..text.rows()).max_by(|&a, &b| {
-            dot(features.row(0), text.row(a)).total_cmp(&dot(features.row(0), text.row(b))).then(b.cmp(&a))
-        });
-        right += usize::from(best == Some(photo.label));
+/// Unit-norm features of all views of all photos, and the milliseconds per photo of those that were not kept already.
+fn encoded(clip: &Clip, photos: &Dataset, views: usize, cache: &Path) -> Result<(Vec<Matrix>, Option<f64>)> {
+    let encoder = ClipEncoder {
+        clip,
+        views: ViewOptions { count: views, size: clip.image_size(), ..ViewOptions::default() },
+        decode: DecodeOptions::default(),
+        seed: 0,
+        visual_prompts: Vec::new(),
+        generated: None,
+    };
+    let arithmetic = format!("f32 {}", flatclip_tensor::isa::current().name());
+    let cache = FeatureCache::open(cache, &encoder.feature_key(photos, &arithmetic))?;
+    let (mut features, mut new, mut seconds) = (Vec::new(), 0, 0.0);
+    for (i, photo) in photos.samples.iter().enumerate() {
+        if let Some(kept) = cache.get(photo) {
+            features.push(kept.unit);
+            continue;
+        }
+        let start = Instant::now();
+        let found = encoder.encode(&encoder.pixels(&photos.name, photo)?, views)?;
+        seconds += start.elapsed().as_secs_f64();
+        cache.put(photo, &found)?;
+        features.push(found.unit);
+        new += 1;
+        if new % 10 == 0 {
+            eprintln!("{views} views: {} of {} photos, {seconds:.0} s", i + 1, photos.samples.len());
+        }
     }
-    let mut sorted = cosines.clone();
-    sorted.sort_by(f32::total_cmp);
-    let single = Single { lowest: sorted[0], right };
-    println!(
-        "features against the reference: cosine median {:.6}, lowest {:.6}; zero-shot {right} of {} right",
-        sorted[sorted.len() / 2],
-        single.lowest,
-        photos.len()
-    );
-    Ok(single)
+    Ok((features, (new > 0).then(|| 1e3 * seconds / f64::from(new))))
 }
 
-fn views_of(clip: &Clip, photo: &Photo, count: usize) -> Result<Matrix> {
-    let bytes = std::fs::read(&photo.path).with_context(|| photo.path.display().to_string())?;
-    let picture = image::decode_from(&photo.path, &bytes, &DecodeOptions::default())?;
-    let options = ViewOptions { count, size: clip.image_size(), ..ViewOptions::default() };
-    let name = photo.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let pixels = make_views(&picture, &options, ViewKey { seed: 0, dataset: "imagenet", sample: &name })?;
-    Ok(Features::unit(clip.encode_images(&pixels, count)?).0)
+/// Features of the plain view against the reference, and zero-shot accuracy.
+fn single_view(photos: &Dataset, features: &[Matrix], reference: &Matrix, text: &Matrix) -> Result<()> {
+    let mut cosines: Vec<f32> = features.iter().enumerate().map(|(i, f)| dot(f.row(0), reference.row(i))).collect();
+    cosines.sort_by(f32::total_cmp);
+    let best = |f: &Matrix| {
+        let cosine = |k: usize| dot(f.row(0), text.row(k));
+        (0..text.rows()).max_by(|&a, &b| cosine(a).total_cmp(&cosine(b)).then(b.cmp(&a)))
+    };
+    let right = features.iter().zip(&photos.samples).filter(|(f, photo)| best(f) == Some(photo.label)).count();
+    let lowest = cosines[0];
+    println!(
+        "features against the reference: cosine median {:.6}, lowest {lowest:.6}; zero-shot {right} of {} right",
+        cosines[cosines.len() / 2],
+        features.len()
+    );
+    ensure!(lowest >= 0.9999, "a photo has cosine {lowest} to the reference, expected >= 0.9999");
+    if features.len() == 200 {
+        ensure!((129..=133).contains(&right), "{right} of 200 right, expected 131 +- 2");
+    }
+    Ok(())
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Accuracy, changed answers and time per photo of every adapter that needs no text tower.
-fn adapters(clip: &Clip, photos: &[Photo], text: &Matrix, views: usize) -> Result<()> {
-    let classes: Vec<String> = flatclip::text::imagenet::CLASS_NAMES.iter().map(|&c| c.to_owned()).collect();
+/// Accuracy, what became of the answers that changed, and time per photo of every adapter that needs no text tower.
+fn adapters(clip: &Clip, photos: &Dataset, text: &Matrix, features: &[Matrix]) -> Result<()> {
     let prompt = Prompt::features(text.clone())?;
-    let task = Task::new(&classes, text.clone(), clip.logit_scale(), 0)?.with_clip(clip).with_prompt(&prompt);
-    let start = Instant::now();
-    let mut features = Vec::new();
-    for (i, photo) in photos.iter().enumerate() {
-        features.push(views_of(clip, photo, views)?);
-        if (i + 1) % 10 == 0 {
-            eprintln!("{} of {} photos encoded, {:.0} s", i + 1, photos.len(), start.elapsed().as_secs_f64());
-        }
-    }
-    let encode_ms = start.elapsed().as_secs_f64() * 1e3 / photos.len() as f64;
-    println!("{views} views: {encode_ms:.0} ms per photo to make and encode\n");
+    let task = Task::new(&photos.classes, text.clone(), clip.logit_scale(), 0)?.with_clip(clip).with_prompt(&prompt);
+    let count = photos.samples.len();
     println!(
-        "{:<10} {:>7} {:>9} {:>8} {:>8} {:>12}",
-        "method", "right", "accuracy", "mended", "spoilt", "ms per photo"
+        "{:<10} {:>6} {:>9} {:>8} {:>12} {:>12} {:>20}",
+        "method", "right", "accuracy", "changed", "became right", "became wrong", "ms to adapt, a photo"
     );
     let mut plain: Vec<usize> = Vec::new();
     for name in ADAPTERS {
-        let mut adapter = methods::build_adapter(name, &Default::default())?;
+        let mut adapter = methods::build_adapter(name, &toml::Table::new())?;
         adapter.prepare(&task)?;
         let start = Instant::now();
-        let mut answers = Vec::new();
-        for (photo, features) in photos.iter().zip(&features) {
-            let id = photo.path.display().to_string();
-            answers.push(adapter.adapt(&task, &Sample::new(&id, features))?.prediction);
-        }
-        let ms = start.elapsed().as_secs_f64() * 1e3 / photos.len() as f64;
+        let answers = photos.samples.iter().zip(features);
+        let answers =
+            answers.map(|(photo, views)| Ok(adapter.adapt(&task, &Sample::new(&photo.id, views))?.prediction));
+        let answers: Vec<usize> = answers.collect::<Result<_>>()?;
+        let ms = start.elapsed().as_secs_f64() * 1e3 / count as f64;
         if plain.is_empty() {
             plain.clone_from(&answers);
         }
-        let is_right = |answer: usize, photo: &Photo| answer == photo.label;
-        let count = |test: &dyn Fn(usize, usize, &Photo) -> bool| {
-            answers.iter().zip(&plain).zip(photos).filter(|((a, p), photo)| test(**a, **p, photo)).count()
-        };
-        let right = count(&|a, _, photo| is_right(a, photo));
-        let mended = count(&|a, p, photo| is_right(a, photo) && !is_right(p, photo));
-        let spoilt = count(&|a, p, photo| !is_right(a, photo) && is_right(p, photo));
-        let share = 100.0 * right as f64 / photos.len() as f64;
-        println!("{name:<10} {right:>7} {share:>8.1}% {mended:>8} {spoilt:>8} {ms:>12.2}");
+        let changes: Vec<(bool, bool, bool)> = photos
+            .samples
+            .iter()
+            .zip(answers.iter().zip(&plain))
+            .map(|(photo, (&now, &before))| (now != before, now == photo.label, before == photo.label))
+            .collect();
+        let of = |test: fn(&(bool, bool, bool)) -> bool| changes.iter().filter(|c| test(c)).count();
+        let (right, changed) = (of(|c| c.1), of(|c| c.0));
+        let (mended, spoilt) = (of(|c| c.1 && !c.2), of(|c| !c.1 && c.2));
+        let share = 100.0 * right as f64 / count as f64;
+        println!("{name:<10} {right:>6} {share:>8.1}% {changed:>8} {mended:>12} {spoilt:>12} {ms:>20.2}");
     }
+    let error = 100.0 * (0.25 / count as f64).sqrt();
+    println!(
+        "\n{count} photos: a standard error of up to {error:.1} points; look at whether answers that change get better"
+    );
     Ok(())
 }

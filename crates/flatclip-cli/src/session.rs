@@ -2,16 +2,19 @@
 
 use crate::inputs::model::Model;
 use crate::output::Output;
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+use flatclip::Error;
 use flatclip::data::{Dataset, imagenet_labels};
 use flatclip::eval::cache::{FeatureCache, TextCache};
 use flatclip::eval::{
     ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, RunConfig, RunDir, Shard, Summary, Timing, ViewConfig,
-    matrix_hash, stream_hash,
+    matrix_hash, prompts_hash, statistics_hash, stream_hash,
 };
 use flatclip::image::DecodeOptions;
 use flatclip::image::views::{ViewOptions, ViewPolicy};
-use flatclip::methods::{self, AdapterSpec, Task};
+use flatclip::methods::statistics::SourceStatistics;
+use flatclip::methods::{self, AdapterSpec, Needs, Task};
+use flatclip::model::{Clip, ImageConfig};
 use flatclip::prompt::{Prompt, PromptKind};
 use std::path::{Path, PathBuf};
 
@@ -28,6 +31,8 @@ pub(crate) struct Session<'a> {
     pub(crate) cache: Option<&'a Path>,
     pub(crate) compat: &'a [String],
     pub(crate) generated: Option<PathBuf>,
+    /// For PromptAlign.
+    pub(crate) statistics: Option<&'a SourceStatistics>,
     pub(crate) out: &'a Output,
 }
 
@@ -53,8 +58,10 @@ pub(crate) struct RunAsk {
 impl Session<'_> {
     /// Makes one run in its directory and says how it went.
     pub(crate) fn run(&self, dataset: &Dataset, ask: &RunAsk) -> Result<(Summary, Timing)> {
-        if let Some(reason) = self.refuses(ask.method) {
-            bail!("method {}: {reason}", ask.method.name);
+        let mut adapter = (ask.method.build)(&ask.options)?;
+        let needs = adapter.needs().unwrap_or(ask.method.needs);
+        if let Some(reason) = self.refuses(&needs) {
+            return Err(Error::method(ask.method.name, reason).into());
         }
         let fitted = fit_features(self.prompt, dataset)?;
         let prompt = fitted.as_ref().unwrap_or(self.prompt);
@@ -64,7 +71,10 @@ impl Session<'_> {
         if let Some(store) = &store {
             task = task.with_store(store);
         }
-        let mut adapter = (ask.method.build)(&ask.options)?;
+        if let Some(statistics) = self.statistics.filter(|_| needs.statistics) {
+            warn_of_strangers(statistics, clip, prompt, self.out);
+            task = task.with_statistics(statistics);
+        }
         adapter.prepare(&task)?;
         let encoder = ClipEncoder {
             clip,
@@ -72,7 +82,7 @@ impl Session<'_> {
             decode: DecodeOptions::default(),
             seed: ask.seed,
             visual_prompts: prompt.visual_prompts(),
-            generated: self.generated.clone().filter(|_| ask.method.needs.generated),
+            generated: self.generated.clone().filter(|_| needs.generated),
         };
         let arithmetic = format!("{} {}", self.precision, isa());
         let cache =
@@ -84,7 +94,7 @@ impl Session<'_> {
             dataset,
             task: &task,
             kind: ask.method.kind,
-            wants_pixels: ask.method.needs.pixels,
+            wants_pixels: needs.pixels,
             encoder: &encoder,
             cache: cache.as_ref(),
             plan: &plan,
@@ -147,6 +157,7 @@ impl Session<'_> {
             class_names: dataset.classes_hash(),
             classes: dataset.classes.len(),
             dataset: dataset.name.clone(),
+            statistics: task.statistics.map(statistics_hash).unwrap_or_default(),
             samples: plan.order.len(),
             stream: stream_hash(dataset, plan),
             isa: isa().to_owned(),
@@ -155,27 +166,45 @@ impl Session<'_> {
         }
     }
 
-    /// Whether this session has what a method needs; the reason if not.
-    pub(crate) fn refuses(&self, spec: &AdapterSpec) -> Option<&'static str> {
+    /// Why this session cannot give a method what it needs, and what would.
+    pub(crate) fn refuses(&self, needs: &Needs) -> Option<String> {
         let config = self.model.clip.config();
-        let is_vit = matches!(config.image, flatclip::model::ImageConfig::Vit { .. });
-        let single = match &self.prompt.kind {
-            PromptKind::Templates(templates) => templates.len() == 1,
-            PromptKind::Learned { .. } | PromptKind::Maple { .. } => true,
-            _ => false,
-        };
-        let only_zero_shot = matches!(self.prompt.kind, PromptKind::CoCoOp { .. } | PromptKind::TipAdapter { .. });
-        if only_zero_shot && spec.name != "zero-shot" {
-            Some("a cocoop or tip-adapter prompt answers with zero-shot only: its classifier depends on the image")
-        } else if spec.needs.vit && !is_vit {
-            Some("needs a vision transformer")
-        } else if spec.needs.text_tower && (config.text.is_none() || !single) {
-            Some("needs a text tower and a prompt with one context")
-        } else if spec.needs.generated && self.generated.is_none() {
-            Some("needs generated pictures (--generated)")
+        let kind = self.prompt.kind_name();
+        let several = matches!(&self.prompt.kind, PromptKind::Templates(templates) if templates.len() != 1);
+        let no_context = several || matches!(self.prompt.kind, PromptKind::Features(_));
+        if !needs.prompts.contains(&kind) {
+            Some(format!("works with {} prompts, this is a {kind} prompt", one_of(needs.prompts)))
+        } else if needs.vit && !matches!(config.image, ImageConfig::Vit { .. }) {
+            Some("needs a vision transformer, this image tower is a ResNet".to_owned())
+        } else if needs.text_tower && config.text.is_none() {
+            Some("needs a text tower, this checkpoint has none".to_owned())
+        } else if needs.text_tower && no_context {
+            Some("needs a prompt with one context: a learned prompt, or a single template".to_owned())
+        } else if needs.generated && self.generated.is_none() {
+            Some("needs generated pictures (--generated DIR)".to_owned())
+        } else if needs.statistics && self.statistics.is_none() {
+            let make = "`flatclip stats --data DATA --prompt PROMPT --out FILE`";
+            Some(format!(
+                "needs token statistics of training images: make them with {make}, then give --statistics FILE"
+            ))
         } else {
             None
         }
+    }
+}
+
+/// "a", "a or b", "a, b or c".
+fn one_of(words: &[&str]) -> String {
+    match words {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// Says so when statistics were computed with another model or other prompts: numbers would mean nothing.
+pub(crate) fn warn_of_strangers(statistics: &SourceStatistics, clip: &Clip, prompt: &Prompt, out: &Output) {
+    if let Some(reason) = statistics.stranger_to(clip.hash(), &prompts_hash(&prompt.visual_prompts())) {
+        out.warn(format_args!("--statistics: {reason}"));
     }
 }
 
@@ -212,9 +241,9 @@ pub(crate) fn methods_of(names: &[String], session: &Session<'_>) -> Result<Vec<
     for name in names {
         if name == "all" {
             for spec in methods::ADAPTERS.iter().copied() {
-                match session.refuses(spec) {
+                match session.refuses(&spec.needs) {
                     None => specs.push(spec),
-                    Some(reason) => session.out.note(format_args!("{}: left out, {reason}", spec.name)),
+                    Some(reason) => session.out.note(format_args!("{} is left out: it {reason}", spec.name)),
                 }
             }
         } else {

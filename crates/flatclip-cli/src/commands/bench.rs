@@ -3,6 +3,7 @@
 mod cases;
 mod flops;
 mod measure;
+mod methods;
 
 use crate::output::{Exit, Output};
 use cases::{CASES, Workbench};
@@ -11,9 +12,15 @@ use measure::Timing;
 /// Options of `flatclip bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cases to run [default: all]: gemm, encode-views, views, text-features, context-step, sapt-step, stss-image, tpt-image
+    /// Cases to run [default: all]: gemm, encode-views, views, text-features, context-step, sapt-step, stss-image, tpt-image, tpt-step
     #[arg(value_name = "CASE")]
     cases: Vec<String>,
+    /// Instead of the cases: time and peak memory of one image with these adapters (or `all`), each in a process of its own
+    #[arg(long, value_delimiter = ',', value_name = "NAME", conflicts_with = "cases")]
+    methods: Vec<String>,
+    /// One row of --methods, measured in this process
+    #[arg(long, hide = true, value_name = "NAME", conflicts_with_all = ["cases", "methods"])]
+    method_alone: Option<String>,
     /// `random:ViT-B-16`, `random:RN50`, or a checkpoint
     #[arg(long, short, default_value = "random:ViT-B-16", value_name = "MODEL")]
     model: String,
@@ -40,6 +47,14 @@ pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
     anyhow::ensure!(args.repeats > 0 && args.views > 0, "--repeats and --views: expected at least 1");
     let chosen = |name: &str| args.cases.is_empty() || args.cases.iter().any(|case| case == name);
     let mut bench = Workbench::new(&args, out)?;
+    if let Some(name) = &args.method_alone {
+        out.json(&methods::measure_alone(&args, &bench, name)?)?;
+        return Ok(Exit::Done);
+    }
+    if !args.methods.is_empty() {
+        methods::run(&args, &bench, out)?;
+        return Ok(Exit::Done);
+    }
     let mut timings = Vec::new();
     for (name, case) in CASES.iter().filter(|case| chosen(case.0)) {
         out.note(format_args!("{name} ..."));

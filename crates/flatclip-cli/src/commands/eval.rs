@@ -9,7 +9,7 @@ use crate::output::{Exit, Output};
 use crate::session::{RunAsk, Session, file_name, methods_of};
 use anyhow::{Result, bail, ensure};
 use flatclip::data::{Dataset, Family};
-use flatclip::eval::{Shard, Summary, Timing};
+use flatclip::eval::{Shard, Summary, Timing, load_statistics};
 use flatclip::image::views::ViewPolicy;
 use flatclip::methods::AdapterSpec;
 use flatclip::methods::policy::{self, Augmentation};
@@ -72,6 +72,9 @@ pub(crate) struct SetupArgs {
     /// Folder with generated pictures for DiffTPT: DIR/<sample id without ending>/*.png
     #[arg(long, value_name = "DIR")]
     pub(crate) generated: Option<PathBuf>,
+    /// Token statistics of training images for PromptAlign, as `flatclip stats` writes them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) statistics: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
     /// Keep no features between runs
@@ -132,6 +135,7 @@ impl SetupArgs {
     ) -> Result<T> {
         let (prompt, prompt_name) = self.prompt_for(dataset)?;
         let cache = (!self.no_cache).then(|| self.cache.folder());
+        let statistics = self.statistics.as_deref().map(load_statistics).transpose()?;
         work(&Session {
             model,
             model_name: &self.model.model,
@@ -141,6 +145,7 @@ impl SetupArgs {
             cache: cache.as_deref(),
             compat: &self.data.root.compat,
             generated: self.generated.clone(),
+            statistics: statistics.as_ref(),
             out,
         })
     }

@@ -1,9 +1,11 @@
 //! `flatclip methods`: what can be run, and `flatclip methods show NAME`: all a user needs to know of one.
 
 use crate::output::{Exit, Output};
+use flatclip::methods::policy::{Augmentation, Family, policy_for};
 use flatclip::methods::tuners::{Input, TunerSpec};
 use flatclip::methods::{ADAPTERS, AdapterSpec, Kind, TUNERS};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Options of `flatclip methods`.
 #[derive(clap::Args)]
@@ -38,6 +40,10 @@ struct Entry {
     aliases: &'static [&'static str],
     kind: &'static str,
     needs: String,
+    /// Kinds of prompt that an adapter works with.
+    prompts: &'static [&'static str],
+    /// How the method's own code makes views, by family of data sets.
+    published_views: Vec<(&'static str, String)>,
     summary: &'static str,
     docs: String,
     table: &'static str,
@@ -47,8 +53,13 @@ struct Entry {
 impl Entry {
     fn adapter(spec: &AdapterSpec) -> Self {
         let n = &spec.needs;
-        let words =
-            [(n.text_tower, "text tower"), (n.pixels, "pixels"), (n.vit, "ViT"), (n.generated, "generated views")];
+        let words = [
+            (n.text_tower, "text tower"),
+            (n.pixels, "pixels"),
+            (n.vit, "ViT"),
+            (n.generated, "generated views"),
+            (n.statistics, "token statistics"),
+        ];
         let mut needs: Vec<String> = words.iter().filter(|(needed, _)| *needed).map(|(_, w)| (*w).to_owned()).collect();
         needs.push(format!("{} {}", n.default_views, if n.default_views == 1 { "view" } else { "views" }));
         let kind = match spec.kind {
@@ -57,7 +68,9 @@ impl Entry {
         };
         let AdapterSpec { name, aliases, summary, .. } = *spec;
         let (docs, defaults) = (spec.docs.to_owned(), (spec.defaults)());
-        Self { role: "adapter", name, aliases, kind, needs: needs.join(", "), summary, docs, table: name, defaults }
+        let (needs, prompts, published_views) = (needs.join(", "), n.prompts, published_views(name));
+        let (role, table) = ("adapter", name);
+        Self { role, name, aliases, kind, needs, prompts, published_views, summary, docs, table, defaults }
     }
 
     fn tuner(spec: &TunerSpec) -> Self {
@@ -74,6 +87,8 @@ impl Entry {
             aliases,
             kind: "training",
             needs,
+            prompts: &[],
+            published_views: Vec::new(),
             summary,
             docs,
             table,
@@ -97,13 +112,23 @@ impl Entry {
     fn json(&self) -> Value {
         json!({
             "name": self.name, "aliases": self.aliases, "role": self.role, "kind": self.kind, "needs": self.needs,
+            "prompts": self.prompts, "published_views": self.published_views.iter().cloned().collect::<BTreeMap<_, _>>(),
             "summary": self.summary, "docs": self.docs, "table": self.table, "defaults": self.defaults,
         })
     }
 
     fn print(&self, out: &Output) -> anyhow::Result<()> {
         out.line(format_args!("{} {}: {}", self.role, self.names(), self.summary))?;
-        out.line(format_args!("{}; needs {}\n", self.kind, self.needs))?;
+        out.line(format_args!("{}; needs {}", self.kind, self.needs))?;
+        if !self.prompts.is_empty() {
+            out.line(format_args!("prompts: {}", self.prompts.join(", ")))?;
+        }
+        if !self.published_views.is_empty() {
+            let views: Vec<String> =
+                self.published_views.iter().map(|(family, views)| format!("{family} {views}")).collect();
+            out.line(format_args!("views in its own code (--view-policy published): {}", views.join("; ")))?;
+        }
+        out.line("")?;
         out.line(self.docs.trim_end())?;
         if self.defaults.is_empty() {
             return Ok(());
@@ -114,6 +139,22 @@ impl Entry {
             toml::to_string(&self.defaults)?.trim_end()
         ))
     }
+}
+
+/// What [`policy_for`] says of an adapter.
+fn published_views(name: &str) -> Vec<(&'static str, String)> {
+    let families =
+        [("ImageNet", Family::ImageNet), ("its shifts", Family::NaturalShift), ("other sets", Family::CrossDataset)];
+    let views = |(title, family)| {
+        let policy = policy_for(name, family).ok()?;
+        let how = match policy.augmentation {
+            Augmentation::Identity => "as they are",
+            Augmentation::CropFlip => "crop-flip",
+            Augmentation::AugMix => "augmix",
+        };
+        Some((title, format!("{} {how}", policy.views)))
+    };
+    families.into_iter().filter_map(views).collect()
 }
 
 fn list(out: &Output) -> anyhow::Result<()> {

@@ -18,6 +18,7 @@ mod predict;
 mod prompt;
 mod report;
 mod settings;
+mod stats;
 mod sweep;
 mod tune;
 mod version;
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     Predict(predict::Args),
     /// Tables and a page of finished runs, published numbers beside ours; merge shards
     Report(report::Args),
+    /// Token statistics of training images, which PromptAlign aligns test images with
+    Stats(stats::Args),
     /// A grid of settings from kept features, with a table and figures
     Sweep(sweep::Args),
     /// Show, import or export prompts
@@ -85,6 +88,7 @@ impl Command {
             Self::Pocket(args) => pocket::run(args, out),
             Self::Predict(args) => predict::run(args, out),
             Self::Report(args) => report::run(args, out),
+            Self::Stats(args) => stats::run(args, out),
             Self::Sweep(args) => sweep::run(args, out),
             Self::Prompt(args) => prompt::run(args, out),
             Self::Tune(args) => tune::run(args, out),

@@ -1,15 +1,17 @@
 //! `flatclip predict`: which class is in each picture, by any adapter.
 
 use crate::inputs::classes::ClassArgs;
-use crate::inputs::model::{Model, ModelArgs};
+use crate::inputs::model::ModelArgs;
 use crate::inputs::pictures;
 use crate::inputs::prompt::PromptArgs;
 use crate::output::{Exit, Output};
+use crate::session::warn_of_strangers;
 use anyhow::{Context as _, Result, ensure};
+use flatclip::data;
+use flatclip::eval::{ClipEncoder, Encoder as _, load_statistics};
 use flatclip::image::views::{ViewKey, ViewOptions, ViewPolicy, make_views};
 use flatclip::image::{self, DecodeOptions, Picture};
 use flatclip::methods::{self, Adapter, Answer, Sample, Task};
-use flatclip::model::Features;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -37,6 +39,12 @@ pub(crate) struct Args {
     /// How views are made
     #[arg(long, default_value = "crop-flip", value_name = "crop-flip|augmix|identity")]
     view_policy: ViewPolicy,
+    /// Token statistics of training images for PromptAlign, as `flatclip stats` writes them
+    #[arg(long, value_name = "FILE")]
+    statistics: Option<PathBuf>,
+    /// Folder with generated pictures for DiffTPT: DIR/<picture's name without ending>/*.png
+    #[arg(long, value_name = "DIR")]
+    generated: Option<PathBuf>,
     /// Seed of the views and of the method
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -59,12 +67,26 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let mut adapter = (spec.build)(&super::settings::table(&args.settings)?)?;
     let prompt = args.prompt.read()?;
     let model = args.model.load(out)?;
-    let task = Task::from_prompt(&prompt, &model.clip, &model.tokenizer, &classes, args.seed)?;
+    let statistics = args.statistics.as_deref().map(load_statistics).transpose()?;
+    let mut task = Task::from_prompt(&prompt, &model.clip, &model.tokenizer, &classes, args.seed)?;
+    let needs = adapter.needs().unwrap_or(spec.needs);
+    if let Some(statistics) = statistics.as_ref().filter(|_| needs.statistics) {
+        warn_of_strangers(statistics, &model.clip, &prompt, out);
+        task = task.with_statistics(statistics);
+    }
     adapter.prepare(&task)?;
 
     let count = args.views.unwrap_or(spec.needs.default_views).max(1);
     let views = ViewOptions { policy: args.view_policy, ..model.views(count) };
-    let one = One { args: &args, model: &model, task: &task, views: &views, pixels: spec.needs.pixels };
+    let encoder = ClipEncoder {
+        clip: &model.clip,
+        views: views.clone(),
+        decode: DecodeOptions { exif_rotation: args.exif, ..DecodeOptions::default() },
+        seed: args.seed,
+        visual_prompts: prompt.visual_prompts(),
+        generated: args.generated.clone().filter(|_| needs.generated),
+    };
+    let one = One { encoder: &encoder, task: &task, pixels: needs.pixels };
     let bar = out.progress(files.len() as u64, "pictures");
     let mut results = Vec::new();
     let mut failures = 0;
@@ -91,27 +113,31 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 
 /// What every picture of a call shares.
 struct One<'a> {
-    args: &'a Args,
-    model: &'a Model,
+    encoder: &'a ClipEncoder<'a>,
     task: &'a Task<'a>,
-    views: &'a ViewOptions,
     pixels: bool,
 }
 
 impl One<'_> {
     fn key<'k>(&self, id: &'k str) -> ViewKey<'k> {
-        ViewKey { seed: self.args.seed, dataset: "predict", sample: id }
+        ViewKey { seed: self.encoder.seed, dataset: "predict", sample: id }
     }
 
     fn answer(&self, file: &Path, adapter: &mut dyn Adapter) -> Result<(Picture, Answer)> {
         let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
-        let options = DecodeOptions { exif_rotation: self.args.exif, ..DecodeOptions::default() };
-        let picture = image::decode_from(file, &bytes, &options)?;
+        let picture = image::decode_from(file, &bytes, &self.encoder.decode)?;
         let id = file.display().to_string();
-        let pixels = make_views(&picture, self.views, self.key(&id))?;
-        let (features, norms) = Features::unit(self.model.clip.encode_images(&pixels, self.views.count)?);
-        let pixels = self.pixels.then_some(pixels.as_slice());
-        let sample = Sample { norms: &norms, pixels, ..Sample::new(&id, &features) };
+        let pixels = make_views(&picture, &self.encoder.views, self.key(&id))?;
+        let features = self.encoder.encode(&pixels, self.encoder.views.count)?;
+        let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let of_file = data::Sample { id: name, label: 0, source: data::Source::File(file.to_path_buf()) };
+        let generated = self.encoder.generated(&of_file)?;
+        let sample = Sample {
+            norms: &features.norms,
+            pixels: self.pixels.then_some(pixels.as_slice()),
+            generated: generated.as_ref(),
+            ..Sample::new(&id, &features.unit)
+        };
         Ok((picture, adapter.adapt(self.task, &sample)?))
     }
 }

@@ -96,7 +96,9 @@ impl Encoder for ClipEncoder<'_> {
         for path in &files {
             let bytes = std::fs::read(path).map_err(Error::io(path))?;
             let picture = image::decode_from(path, &bytes, &self.decode)?;
-            pixels.extend(image::preprocess(&picture, self.clip.image_size())?);
+            // As the original picture is shown to the tower: one plain view.
+            let views = ViewOptions { count: 1, first_is_plain: true, ..self.views.clone() };
+            pixels.extend(make_views(&picture, &views, ViewKey { seed: 0, dataset: "", sample: "" })?);
         }
         Ok(Some(Features::unit(self.clip.encode_images(&pixels, files.len())?).0))
     }

@@ -17,6 +17,7 @@ mod plan;
 mod record;
 mod run;
 mod run_dir;
+mod source_statistics;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -32,5 +33,8 @@ pub use plan::{Plan, Shard};
 pub use record::{AnswerRecord, Record};
 pub use run::{Evaluation, Progress};
 pub use run_dir::{CONFIG, PREDICTIONS, PROVENANCE, Provenance, RunConfig, RunDir, SUMMARY, TIMING, ViewConfig};
+pub use source_statistics::{
+    Computed, import_statistics, load_statistics, prompts_hash, save_statistics, source_statistics, statistics_hash,
+};
 pub use summary::Summary;
 pub use timing::{SampleTime, Timing, memory};

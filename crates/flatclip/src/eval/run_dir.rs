@@ -89,6 +89,9 @@ pub struct Provenance {
     pub classes: usize,
     /// Name of the data set.
     pub dataset: String,
+    /// Fingerprint of the training images' token statistics; empty where the method uses none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub statistics: String,
     /// Samples of the whole stream, over all shards.
     pub samples: usize,
     /// Fingerprint of the samples and their order.

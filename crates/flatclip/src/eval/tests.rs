@@ -144,6 +144,7 @@ impl World {
             class_names: self.dataset.classes_hash(),
             classes: 4,
             dataset: self.dataset.name.clone(),
+            statistics: String::new(),
             samples: self.dataset.samples.len(),
             stream: "s".into(),
             isa: "plain".into(),
@@ -239,6 +240,52 @@ fn threads_do_not_change_bytes() {
     }
     assert_eq!(bytes(&world.path("t1")), bytes(&world.path("t2")));
     assert_eq!(bytes(&world.path("t1")), bytes(&world.path("t5")));
+}
+
+/// Adapters that a run of features alone can serve.
+fn feature_adapters(kind: methods::Kind) -> impl Iterator<Item = &'static str> {
+    let serves = |n: &methods::Needs| !n.text_tower && !n.pixels && !n.generated && !n.statistics;
+    methods::ADAPTERS.iter().filter(move |spec| spec.kind == kind && serves(&spec.needs)).map(|spec| spec.name)
+}
+
+#[test]
+fn every_episodic_method_gives_the_same_bytes_in_any_order_and_any_parts() {
+    let world = world(1);
+    let records = |out: &str| {
+        let mut records = read_log(&world.path(out).join(PREDICTIONS)).unwrap().0;
+        records.sort_by(|a, b| a.id.cmp(&b.id));
+        records.iter_mut().for_each(|record| record.index = 0);
+        records
+    };
+    for method in feature_adapters(methods::Kind::Episodic) {
+        let (whole, shuffled) = (format!("{method}-whole"), format!("{method}-shuffled"));
+        world.run(&Ask { method, out: &whole, ..PLAIN }).unwrap();
+        world.run(&Ask { method, out: &shuffled, order_seed: Some(8), ..PLAIN }).unwrap();
+        assert_eq!(records(&whole), records(&shuffled), "{method}");
+        // Parts of one sample are batches of one sample.
+        let parts: Vec<PathBuf> = (0..29)
+            .map(|index| {
+                let (out, shard) = (format!("{method}-{index}"), format!("{index}/29"));
+                world.run(&Ask { method, out: &out, shard: Some(&shard), ..PLAIN }).unwrap();
+                world.path(&out)
+            })
+            .collect();
+        let merged = world.path(&format!("{method}-merged"));
+        merge(&parts, &merged).unwrap();
+        assert_eq!(bytes(&merged), bytes(&world.path(&whole)), "{method}");
+    }
+}
+
+#[test]
+fn every_online_method_is_refused_a_part_of_the_stream() {
+    let world = world(0);
+    for method in feature_adapters(methods::Kind::Online) {
+        let message = world.run(&Ask { method, out: method, shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
+        assert!(message.contains("online"), "{method}: {message}");
+        // One part is the whole stream.
+        let out = format!("{method}-whole");
+        world.run(&Ask { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
+    }
 }
 
 #[test]

@@ -19,6 +19,11 @@ pub trait Adapter: Send {
 
     /// A copy for another thread, in the same state.
     fn clone_box(&self) -> Box<dyn Adapter>;
+
+    /// What it must be given with these options, where that is not what its registry entry says.
+    fn needs(&self) -> Option<Needs> {
+        None
+    }
 }
 
 /// What an adapter keeps between images, which decides what may be done with the order of a stream.
@@ -42,6 +47,8 @@ pub struct Needs {
     pub vit: bool,
     /// Features of generated views beside the augmented ones.
     pub generated: bool,
+    /// Token statistics of training images (`flatclip stats`).
+    pub statistics: bool,
     /// Views per image when the user says nothing.
     pub default_views: usize,
     /// The kinds of prompt it can work with.
@@ -53,8 +60,15 @@ const FIXED_TEXT: &[&str] = &["templates", "learned", "features", "maple"];
 
 impl Needs {
     /// Features only, 64 views.
-    pub const FEATURES: Self =
-        Self { pixels: false, text_tower: false, vit: false, generated: false, default_views: 64, prompts: FIXED_TEXT };
+    pub const FEATURES: Self = Self {
+        pixels: false,
+        text_tower: false,
+        vit: false,
+        generated: false,
+        statistics: false,
+        default_views: 64,
+        prompts: FIXED_TEXT,
+    };
     /// Features, the text tower and a context, 64 views.
     pub const CONTEXT: Self = Self { text_tower: true, prompts: &["templates", "learned"], ..Self::FEATURES };
 }

@@ -3,6 +3,23 @@
 use crate::prompt::{Tensor, decode_arrays, encode_arrays};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
+use serde::{Deserialize, Serialize};
+
+/// What statistics were computed from. Empty where an imported file does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StatisticsOrigin {
+    /// Fingerprint of the model's weights.
+    pub weights: String,
+    /// Fingerprint of the visual prompts; empty for the plain tower.
+    pub visual_prompts: String,
+    /// The data set, or the imported files.
+    pub source: String,
+    /// How many images.
+    pub images: usize,
+    /// The program that computed them.
+    pub version: String,
+}
 
 /// Per block, token and channel of what the block reads (visual prompts included): mean and population variance over images.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +28,8 @@ pub struct SourceStatistics {
     pub means: Vec<Matrix>,
     /// One `[tokens, width]` per block.
     pub variances: Vec<Matrix>,
+    /// What they were computed from.
+    pub origin: StatisticsOrigin,
 }
 
 impl SourceStatistics {
@@ -23,7 +42,35 @@ impl SourceStatistics {
                 format!("means of shapes {a:?}, variances of shapes {b:?}; expected one [tokens, width] per block");
             return Err(Error::config("promptalign.statistics", reason));
         }
-        Ok(Self { means, variances })
+        if means.iter().chain(&variances).any(|m| m.data().iter().any(|x| !x.is_finite())) {
+            return Err(Error::NotFinite {
+                place: "promptalign.statistics".into(),
+                reason: "means or variances hold NaN or infinity; compute or import them again".into(),
+            });
+        }
+        Ok(Self { means, variances, origin: StatisticsOrigin::default() })
+    }
+
+    /// Adds what they were computed from.
+    #[must_use]
+    pub fn with_origin(mut self, origin: StatisticsOrigin) -> Self {
+        self.origin = origin;
+        self
+    }
+
+    /// Why they may not belong to a model (by the fingerprint of its weights) and a prompt (by that of its visual prompts).
+    /// Imported statistics do not say what they belong to, so nothing is said of them.
+    pub fn stranger_to(&self, weights: &str, visual_prompts: &str) -> Option<String> {
+        let StatisticsOrigin { weights: of_model, visual_prompts: of_prompt, .. } = &self.origin;
+        if of_model.is_empty() {
+            return None;
+        }
+        if of_model != weights {
+            return Some(format!("computed with the model {of_model}, this is {weights}; compute them again"));
+        }
+        let differs = of_prompt != visual_prompts;
+        differs
+            .then(|| "computed with other visual prompts than these; compute them again with this --prompt".to_owned())
     }
 
     /// As a safetensors file: `means` and `variances`, each `[blocks, tokens, width]`.
@@ -33,13 +80,15 @@ impl SourceStatistics {
             Tensor::new(name, shape, all.iter().flat_map(|m| m.data().iter().copied()).collect())
         };
         let tensors = [stacked("means", &self.means), stacked("variances", &self.variances)];
-        encode_arrays(&tensors, "{}").map_err(|reason| Error::config("statistics", reason))
+        let fault = |reason: String| Error::config("statistics", reason);
+        let origin = serde_json::to_string(&self.origin).map_err(|e| fault(e.to_string()))?;
+        encode_arrays(&tensors, &origin).map_err(fault)
     }
 
     /// Reads what [`SourceStatistics::to_bytes`] wrote.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let fault = |reason: String| Error::config("statistics", reason);
-        let (tensors, _) = decode_arrays(bytes).map_err(fault)?;
+        let (tensors, origin) = decode_arrays(bytes).map_err(fault)?;
         let stacked = |name: &str| -> Result<Vec<Matrix>> {
             let tensor = tensors.iter().find(|t| t.name == name);
             match tensor.map(|t| (t.shape.as_slice(), &t.values)) {
@@ -49,7 +98,9 @@ impl SourceStatistics {
                 _ => Err(fault(format!("expected a tensor `{name}` of shape [blocks, tokens, width]"))),
             }
         };
-        Self::new(stacked("means")?, stacked("variances")?)
+        let origin = origin.map(|json| serde_json::from_str(&json)).transpose();
+        let origin = origin.map_err(|e| fault(format!("metadata: {e}")))?.unwrap_or_default();
+        Ok(Self::new(stacked("means")?, stacked("variances")?)?.with_origin(origin))
     }
 }
 
@@ -127,7 +178,13 @@ mod tests {
                 < 1e-2
         );
         assert!(StatisticsSum::new(1, 2, 2).finish().is_err());
+        let origin = StatisticsOrigin { weights: "w".into(), images: 3, ..StatisticsOrigin::default() };
+        let whole = whole.with_origin(origin);
         assert_eq!(SourceStatistics::from_bytes(&whole.to_bytes().unwrap()).unwrap(), whole);
+        assert!(whole.stranger_to("w", "").is_none());
+        assert!(whole.stranger_to("other", "").unwrap().contains("other"));
+        assert!(whole.stranger_to("w", "prompts").unwrap().contains("--prompt"));
+        assert!(parts.stranger_to("anything", "at all").is_none());
         assert!(SourceStatistics::from_bytes(b"something else").is_err());
     }
 }

@@ -169,7 +169,7 @@ fn no_context(method: &str, prompt: Option<&Prompt>) -> Error {
 pub struct Sample<'a> {
     /// A name that is unique in the stream.
     pub id: &'a str,
-    /// Unit-norm `[V, D]`; row 0 is the original.
+    /// Unit-norm `[V, D]`; row 0 is the original. With a MaPLe prompt its visual prompts were in the tower.
     pub features: &'a Matrix,
     /// Norms of the raw features, one per view (empty when they are not known).
     pub norms: &'a [f32],

@@ -3,8 +3,9 @@
 use crate::case::{Case, Report, Tolerance};
 use crate::inputs::{self, fault};
 use flatclip::methods::adapters::promptalign::{Config, PromptAlign};
+use flatclip::methods::maple::MapleParameters;
 use flatclip::methods::statistics::SourceStatistics;
-use flatclip::methods::{Sample, Task};
+use flatclip::methods::{Sample, Task, TextSide};
 use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
 use flatclip_tensor::Matrix;
 
@@ -52,13 +53,15 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let tokens = inputs::class_tokens(case, context.tokens)?;
     let statistics =
         SourceStatistics::new(layers(case, "in.source_means")?, layers(case, "in.source_vars")?).map_err(fault)?;
-    let (features, _) = inputs::image_features(case, &clip, "in.views")?;
-    // The adapter computes its own text features from the prompt; these only have to fit.
-    let text = Matrix::zeros(names.len(), features.cols());
+    let parameters = MapleParameters::of(Some(&prompt), "promptalign").map_err(fault)?;
+    let side = TextSide { tower: clip.text().map_err(fault)?, tokens: &tokens };
+    let text = parameters.text_features(side).map_err(fault)?;
+    let (pixels, count) = (case.f32("in.views")?, case.shape("in.views")?[0]);
+    let features = parameters.image_features(&clip, pixels, count).map_err(fault)?;
     let mut task = Task::new(&names, text, clip.logit_scale(), 0).map_err(fault)?;
     task = task.with_clip(&clip).with_prompt(&prompt).with_statistics(&statistics);
     task.class_tokens = Some(tokens);
-    let sample = Sample { pixels: Some(case.f32("in.views")?), ..Sample::new("case", &features) };
+    let sample = Sample { pixels: Some(pixels), ..Sample::new("case", &features) };
     let (answer, aligned) = PromptAlign::new(config(case)?).adapt_traced(&task, &sample).map_err(fault)?;
 
     let mut report = Report::default();

@@ -26,6 +26,7 @@ pub(super) static CASES: &[(&str, Case)] = &[
     ("sapt-step", sapt_step),
     ("stss-image", stss_image),
     ("tpt-image", tpt_image),
+    ("tpt-step", tpt_step),
 ];
 
 /// Images of a training batch.
@@ -36,7 +37,7 @@ pub(super) struct Workbench<'a> {
     args: &'a Args,
     out: &'a Output,
     precision: Precision,
-    clip: OnceCell<Clip>,
+    model: OnceCell<(Clip, Tokenizer)>,
     product_rates: [OnceCell<f64>; 2],
 }
 
@@ -47,7 +48,7 @@ impl<'a> Workbench<'a> {
             "bf16" => Precision::Bf16,
             _ => Precision::auto(),
         };
-        Ok(Self { args, out, precision, clip: OnceCell::new(), product_rates: Default::default() })
+        Ok(Self { args, out, precision, model: OnceCell::new(), product_rates: Default::default() })
     }
 
     /// What makes two runs comparable.
@@ -61,8 +62,18 @@ impl<'a> Workbench<'a> {
         })
     }
 
-    fn clip(&self) -> Result<&Clip> {
-        if self.clip.get().is_none() {
+    /// The model, loaded when first asked for.
+    pub(super) fn clip(&self) -> Result<&Clip> {
+        Ok(&self.model()?.0)
+    }
+
+    /// Its tokenizer.
+    pub(super) fn tokenizer(&self) -> Result<&Tokenizer> {
+        Ok(&self.model()?.1)
+    }
+
+    fn model(&self) -> Result<&(Clip, Tokenizer)> {
+        if self.model.get().is_none() {
             let checkpoint = crate::places::open(&self.args.model, None, true, self.out)?;
             let clip = Clip::load(&checkpoint, LoadOptions { precision: self.precision, ..LoadOptions::default() })?;
             let note = format_args!(
@@ -73,9 +84,9 @@ impl<'a> Workbench<'a> {
                 isa::current()
             );
             self.out.note(note);
-            let _ = self.clip.set(clip);
+            let _ = self.model.set((clip, Tokenizer::of(&checkpoint)?));
         }
-        self.clip.get().ok_or_else(|| anyhow::anyhow!("the model was just loaded"))
+        self.model.get().ok_or_else(|| anyhow::anyhow!("the model was just loaded"))
     }
 
     /// GFLOP/s of a bare product of the tower's largest shape.
@@ -103,7 +114,7 @@ impl<'a> Workbench<'a> {
 }
 
 /// Repeatable values in about (-1, 1).
-fn noise(what: &str, count: usize) -> Vec<f32> {
+pub(super) fn noise(what: &str, count: usize) -> Vec<f32> {
     // A short block over and over: drawing tens of millions of numbers would take longer than the case.
     let mut stream = Stream::new(0, &["bench", what]);
     let block: Vec<f32> = (0..count.min(1 << 16)).map(|_| stream.uniform(-1.0, 1.0) as f32).collect();
@@ -151,8 +162,8 @@ fn views(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
 }
 
 /// "a photo of a" as a context before the first `count` ImageNet names.
-fn prompts(clip: &Clip, count: usize) -> Result<(ClassTokens, Context)> {
-    let tokenizer = Tokenizer::clip();
+fn prompts(bench: &Workbench<'_>, count: usize) -> Result<(ClassTokens, Context)> {
+    let (clip, tokenizer) = (bench.clip()?, bench.tokenizer()?);
     let words = tokenizer.encode("a photo of a");
     let rest = [tokenizer.encode("."), vec![tokenizer.eot()]].concat();
     let class = |name: &&str| ClassName { name: tokenizer.encode(name), rest: rest.clone() };
@@ -164,7 +175,7 @@ fn prompts(clip: &Clip, count: usize) -> Result<(ClassTokens, Context)> {
 
 fn text_features(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     let (clip, count) = (bench.clip()?, bench.args.classes);
-    let (tokens, context) = prompts(clip, count)?;
+    let (tokens, context) = prompts(bench, count)?;
     let tower = clip.text()?;
     let flops = flops::text(clip.config(), &tokens);
     let name = format!("text-features K={count}");
@@ -213,7 +224,7 @@ fn steps(bench: &Workbench<'_>, name: &str, times: usize) -> Result<Vec<Timing>>
     counts.dedup();
     let mut timings = Vec::new();
     for count in counts {
-        let (tokens, context) = prompts(clip, count)?;
+        let (tokens, context) = prompts(bench, count)?;
         // Forward and input gradient: twice the forward arithmetic.
         let flops = flops::text(clip.config(), &tokens).map(|flops| 2.0 * times as f64 * flops);
         let timing = measure(format!("{name} K={count}"), bench.args.repeats, flops, || {
@@ -232,18 +243,36 @@ fn tpt_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     adapted(bench, "tpt")
 }
 
+/// TPT without the image tower: what it adds to encoded views.
+fn tpt_step(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    let (clip, views) = (bench.clip()?, bench.args.views);
+    let dim = clip.embed_dim();
+    let (features, norms) = Features::unit(Matrix::from_vec(views, dim, noise("views", views * dim)));
+    answered(bench, "tpt", "step", || Ok((features.clone(), norms.clone())))
+}
+
 /// Views encoded and answered for by an adapter that is ready.
 fn adapted(bench: &Workbench<'_>, method: &str) -> Result<Vec<Timing>> {
+    let (clip, views) = (bench.clip()?, bench.args.views);
+    let pixels = bench.pixels(clip);
+    answered(bench, method, "image", || Ok(Features::unit(clip.encode_images(&pixels, views)?)))
+}
+
+fn answered(
+    bench: &Workbench<'_>,
+    method: &str,
+    what: &str,
+    features: impl Fn() -> Result<(Matrix, Vec<f32>)>,
+) -> Result<Vec<Timing>> {
     let (clip, views, count) = (bench.clip()?, bench.args.views, bench.args.classes);
-    let (tokens, context) = prompts(clip, count)?;
+    let (tokens, context) = prompts(bench, count)?;
     let text = clip.text()?.encode(&tokens, std::slice::from_ref(&context))?.remove(0);
     let classes: Vec<String> = imagenet::CLASS_NAMES.iter().take(count).map(|&name| name.to_owned()).collect();
     let task = Task::new(&classes, text, clip.logit_scale(), 0)?.with_clip(clip).with_context(tokens, context);
     let mut adapter = build_adapter(method, &toml::Table::new())?;
     adapter.prepare(&task)?;
-    let pixels = bench.pixels(clip);
-    let timing = measure(format!("{method}-image V={views} K={count}"), bench.args.repeats, None, || {
-        let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
+    let timing = measure(format!("{method}-{what} V={views} K={count}"), bench.args.repeats, None, || {
+        let (features, norms) = features()?;
         let sample = Sample { norms: &norms, ..Sample::new("bench", &features) };
         let answer = adapter.adapt(&task, &sample)?;
         adapter.reset();

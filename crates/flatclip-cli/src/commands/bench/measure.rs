@@ -35,13 +35,12 @@ pub(super) fn measure<R>(
         std::hint::black_box(work()?);
         times.push(start.elapsed().as_secs_f64());
     }
-    times.sort_by(f64::total_cmp);
-    let median = (times[(repeats - 1) / 2] + times[repeats / 2]) / 2.0;
+    let [fastest, median, slowest] = spread(times);
     Ok(Timing {
         case: case.into(),
         median,
-        fastest: times[0],
-        slowest: times[repeats - 1],
+        fastest,
+        slowest,
         repeats,
         gflops: flops.map(|flops| flops / median * 1e-9),
         share: None,
@@ -49,12 +48,19 @@ pub(super) fn measure<R>(
     })
 }
 
+/// Smallest, median and largest of at least one value.
+pub(super) fn spread(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    [values[0], (values[(count - 1) / 2] + values[count / 2]) / 2.0, values[count - 1]]
+}
+
 /// Asks the kernel to forget the largest resident size so far. Where it cannot, the peak is that of the whole process.
-fn reset_peak() {
+pub(super) fn reset_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-fn peak_rss_mb() -> Option<f64> {
+pub(super) fn peak_rss_mb() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse::<f64>().ok().map(|kb| kb / 1024.0)

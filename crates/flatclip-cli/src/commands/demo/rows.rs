@@ -141,6 +141,7 @@ impl World<'_> {
             cache: Some(&self.cache),
             compat: &[],
             generated: None,
+            statistics: None,
             out: self.out,
         };
         let ask = RunAsk {

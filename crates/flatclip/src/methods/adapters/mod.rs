@@ -37,6 +37,8 @@ pub static ADAPTERS: &[&AdapterSpec] = &[
 ];
 
 #[cfg(test)]
+mod identity_tests;
+#[cfg(test)]
 mod registry_tests;
 #[cfg(test)]
 mod tower_tests;

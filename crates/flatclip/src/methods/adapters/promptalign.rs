@@ -23,13 +23,14 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     name: "promptalign",
     aliases: &[],
     kind: Kind::Episodic,
-    needs: Needs { pixels: true, vit: true, prompts: &["maple"], ..Needs::CONTEXT },
+    needs: Needs { pixels: true, vit: true, statistics: true, prompts: &["maple"], ..Needs::CONTEXT },
     summary: "TPT on a maple prompt, with the views' token statistics aligned to those of training images",
     docs: "\
 What: the loss is TPT's marginal entropy on the most confident views plus, for some blocks of the image tower, the L1 distance of the mean
 and variance over those views of the tokens that the block reads (prompts included) to the same statistics of training images (given). AdamW moves all parameters of the maple prompt;
-view 0 is answered. Statistics belong to a prompt and a model: compute them with `flatclip stats`, or import the authors' tensors.
-Cost: one image-tower pass over the views, then gradients through both towers for the kept views only.
+view 0 is answered. Statistics belong to a prompt and a model: `flatclip stats --data DATA --prompt PROMPT --out FILE` computes them, `flatclip
+stats --import-means FILE --import-variances FILE` takes over the authors' tensors; give them with --statistics.
+Cost: one image-tower pass over the views; per step, both towers forward and back for the kept views; both once more for the answer.
 Options:
   fraction = 0.1             views kept for the entropy (authors' code)
   align_fraction = 0.1       views kept for the statistics (authors' code)
@@ -181,7 +182,9 @@ impl PromptAlign {
 
     fn source<'s>(&self, task: &'s Task<'_>) -> Result<&'s SourceStatistics> {
         let source = task.statistics.ok_or_else(|| {
-            Error::method(Config::NAME, "needs token statistics of training images; compute them with `flatclip stats`")
+            let reason = "needs token statistics of training images: compute them with `flatclip stats --data DATA --prompt PROMPT \
+                          --out FILE`, then give --statistics FILE";
+            Error::method(Config::NAME, reason)
         })?;
         let needed = self.options.layers().end;
         if source.means.len() < needed {
@@ -266,10 +269,10 @@ impl PromptAlign {
         let (clip, side) = (task.need_clip(Config::NAME)?, task.text_side(Config::NAME)?);
         let mut parameters = MapleParameters::of(task.prompt, Config::NAME)?;
         let (pixels, count) = (sample.need_pixels(Config::NAME)?, sample.features.rows());
-        let features = parameters.image_features(clip, pixels, count)?;
-        let views = ViewLogits::new(&features, &parameters.text_features(side)?, task.logit_scale);
-        let selection = LowestEntropy { fraction: o.fraction }.select(&features, &views);
-        let align_views = LowestEntropy { fraction: o.align_fraction }.select(&features, &views).selected;
+        // Both sides of the task come from this prompt, its visual prompts included: nothing is encoded a second time.
+        let views = ViewLogits::of(task, sample);
+        let selection = LowestEntropy { fraction: o.fraction }.select(sample.features, &views);
+        let align_views = LowestEntropy { fraction: o.align_fraction }.select(sample.features, &views).selected;
         // Gradients are needed for these views alone.
         let mut union = [selection.selected.clone(), align_views.clone()].concat();
         union.sort_unstable();

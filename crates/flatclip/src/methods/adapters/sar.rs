@@ -10,7 +10,7 @@ use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
 use crate::methods::spec::Options;
 use crate::methods::update::text_gradient;
 use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
-use crate::model::{Context, NormAffine, VisionInput};
+use crate::model::{Context, ImageConfig, NormAffine, VisionInput};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nn;
@@ -21,6 +21,7 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     name: "sar",
     aliases: &[],
     kind: Kind::Episodic,
+    // Class embeddings serve `adapt = "norms"`, which needs no context.
     needs: Needs { prompts: &["templates", "learned", "features"], ..Needs::CONTEXT },
     summary: "sharpness-aware entropy minimisation on the reliable views of one image, on the context or the LayerNorms",
     docs: "\
@@ -31,6 +32,7 @@ which does not spell it out: filter, loss and optimiser are options.
 Cost: adapt = \"prompt\": about twice tpt. adapt = \"norms\": two image-tower passes with gradients over all views, and the pixels are needed.
 Options:
   adapt = \"prompt\"          prompt: the context (choice, as the comparison needs). norms: all LayerNorms of a ViT image tower
+                            (a ResNet's BatchNorms are folded into its convolutions: refused, use prompt)
   margin = 0.4              reliable means entropy below margin * ln K (authors' code)
   filter = \"margin\"         margin (authors' code), top: the `fraction` of lowest entropy (TPT's filter), both
   fraction = 0.1            for filter top and both
@@ -320,6 +322,17 @@ fn ascended<P: Parameters>(w: &P, gradient: &P, rho: f64) -> P {
     moved
 }
 
+/// The LayerNorms of the image tower, or why there are none to move.
+fn norms_of(task: &Task<'_>) -> Result<NormAffine> {
+    let clip = task.need_clip(Config::NAME)?;
+    if matches!(clip.config().image, ImageConfig::ResNet { .. }) {
+        let reason = "adapt = \"norms\" moves the LayerNorms of a vision transformer; this image tower is a ResNet, whose BatchNorms are \
+                      part of its convolutions once loaded; use adapt = \"prompt\", or a ViT checkpoint";
+        return Err(Error::method(Config::NAME, reason));
+    }
+    clip.vision().norm_affine()
+}
+
 /// The adapter.
 #[derive(Clone, Debug)]
 pub struct Sar {
@@ -352,7 +365,7 @@ impl Sar {
     pub fn on_norms(&self, task: &Task<'_>, pixels: &[f32], views: usize) -> Result<(Outcome<NormAffine>, Matrix)> {
         let tower = task.need_clip(Config::NAME)?.vision();
         let text = &task.text_features;
-        let outcome = self.options.run(&tower.norm_affine()?, |norms| {
+        let outcome = self.options.run(&norms_of(task)?, |norms| {
             let input = VisionInput { norms: Some(norms), record_tokens: true, ..VisionInput::default() };
             let pass = tower.pass(pixels, views, input)?;
             Ok(Forward {
@@ -375,7 +388,14 @@ impl Adapter for Sar {
     fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
         match self.options.adapt {
             Adapted::Prompt => task.text_side(Config::NAME).and(task.start_context(Config::NAME)).map(|_| ()),
-            Adapted::Norms => task.need_clip(Config::NAME)?.vision().norm_affine().map(|_| ()),
+            Adapted::Norms => norms_of(task).map(|_| ()),
+        }
+    }
+
+    fn needs(&self) -> Option<Needs> {
+        match self.options.adapt {
+            Adapted::Prompt => None,
+            Adapted::Norms => Some(Needs { pixels: true, vit: true, text_tower: false, ..SPEC.needs }),
         }
     }
 

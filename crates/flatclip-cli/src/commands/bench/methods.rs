@@ -1,0 +1,318 @@
+//! `flatclip bench --methods`: what one image costs with each adapter, each measured in a process of its own.
+//!
+//! A peak of resident memory belongs to a process, and freed memory of one method would be counted for the next: so this
+//! binary starts itself once per row. Inside, encoding alone and the whole image take turns, so that their ratio does not
+//! depend on how busy the machine was at another time.
+
+use super::cases::{Workbench, noise};
+use super::measure::{peak_rss_mb, reset_peak, spread};
+use super::{Args, seconds};
+use crate::output::Output;
+use anyhow::{Context as _, Result, ensure};
+use flatclip::eval::{ClipEncoder, Encoder as _};
+use flatclip::image::DecodeOptions;
+use flatclip::image::views::ViewOptions;
+use flatclip::methods::statistics::SourceStatistics;
+use flatclip::methods::{ADAPTERS, Needs, Sample, Task, adapter};
+use flatclip::model::{Clip, Context, Features, ImageConfig};
+use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
+use flatclip::text::imagenet;
+use flatclip_tensor::Matrix;
+use serde::{Deserialize, Serialize};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// The row that the others are compared with.
+const ENCODE: &str = "encode";
+/// Rows beside the adapters with their defaults: name, adapter, option.
+const VARIANTS: [(&str, &str, &str); 1] = [("sar-norms", "sar", "adapt = \"norms\"")];
+/// Tokens and depth of the stand-in MaPLe prompt: what PromptAlign starts from.
+const MAPLE: (usize, usize) = (2, 3);
+/// Generated views of an image, stand-ins.
+const GENERATED: usize = 64;
+
+/// What one row says. Seconds, for one image.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Row {
+    method: String,
+    views: usize,
+    /// Once per prompt and class list.
+    prepare: f64,
+    /// Views encoded and answered for.
+    median: f64,
+    fastest: f64,
+    slowest: f64,
+    repeats: usize,
+    /// Views encoded, in turns with the above.
+    encode: f64,
+    /// Median over the turns of image / encode.
+    ratio: f64,
+    /// Largest resident memory from before the preparation to the end, weights included.
+    peak_rss_mb: Option<f64>,
+    /// What the method was given in place of the real thing.
+    stand_ins: Vec<String>,
+}
+
+/// All rows that `--methods` asks for, each from a process of its own.
+pub(super) fn run(args: &Args, bench: &Workbench<'_>, out: &Output) -> Result<()> {
+    let names = rows(&args.methods)?;
+    let mut done = Vec::new();
+    let mut refused = Vec::new();
+    for name in &names {
+        out.note(format_args!("{name} ..."));
+        match alone(args, name)? {
+            Ok(row) => done.push(row),
+            Err(reason) => refused.push((name, reason)),
+        }
+    }
+    for (name, reason) in &refused {
+        out.warn(format_args!("{name} was not measured: {reason}"));
+    }
+    report(args, bench, &done, &refused, out)
+}
+
+/// The names of the rows.
+fn rows(asked: &[String]) -> Result<Vec<String>> {
+    let mut names = vec![ENCODE.to_owned()];
+    for name in asked {
+        if name == "all" {
+            names.extend(ADAPTERS.iter().map(|spec| spec.name.to_owned()));
+            names.extend(VARIANTS.iter().map(|variant| variant.0.to_owned()));
+        } else if VARIANTS.iter().any(|variant| variant.0 == name) {
+            names.push(name.clone());
+        } else if name != ENCODE {
+            names.push(adapter(name)?.name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// One row from a fresh process, or why the method refused.
+fn alone(args: &Args, name: &str) -> Result<Result<Row, String>> {
+    let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
+    command.args(["bench", "--json", "--quiet", "--method-alone", name, "--model", &args.model]);
+    command.args(["--precision", &args.precision, "--isa", flatclip_tensor::isa::current().name()]);
+    let numbers = [
+        ("--repeats", args.repeats),
+        ("--views", args.views),
+        ("--classes", args.classes),
+        ("--threads", rayon::current_num_threads()),
+    ];
+    numbers.iter().for_each(|(flag, value)| {
+        command.args([*flag, &value.to_string()]);
+    });
+    let ended = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
+    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+    if let Ok(error) = serde_json::from_str::<serde_json::Value>(&said)
+        && error["code"] == "method"
+    {
+        return Ok(Err(error["error"].as_str().unwrap_or_default().to_owned()));
+    }
+    ensure!(ended.status.success(), "{name}: its process ended with {}: {said}", ended.status);
+    Ok(Ok(serde_json::from_slice(&ended.stdout).with_context(|| format!("{name}: its process gave no row"))?))
+}
+
+/// The row of one method, measured here.
+pub(super) fn measure_alone(args: &Args, bench: &Workbench<'_>, name: &str) -> Result<Row> {
+    let clip = bench.clip()?;
+    if name == ENCODE {
+        return encode_row(args, clip);
+    }
+    let variant = VARIANTS.iter().find(|variant| variant.0 == name);
+    let spec = adapter(variant.map_or(name, |variant| variant.1))?;
+    let options: toml::Table = variant.map_or("", |variant| variant.2).parse()?;
+    let mut adapter = (spec.build)(&options)?;
+    let needs = adapter.needs().unwrap_or(spec.needs);
+    if needs.vit && !matches!(clip.config().image, ImageConfig::Vit { .. }) {
+        return Err(
+            flatclip::Error::method(spec.name, "needs a vision transformer, this image tower is a ResNet").into()
+        );
+    }
+    let views = if needs.default_views == 1 { 1 } else { args.views };
+    let given = Given::new(clip, &needs)?;
+    let classes: Vec<String> = imagenet::CLASS_NAMES.iter().take(args.classes).map(|&name| name.to_owned()).collect();
+
+    reset_peak();
+    let start = Instant::now();
+    let mut task = Task::from_prompt(&given.prompt, clip, bench.tokenizer()?, &classes, 0)?;
+    if let Some(statistics) = &given.statistics {
+        task = task.with_statistics(statistics);
+    }
+    adapter.prepare(&task)?;
+    let prepare = start.elapsed().as_secs_f64();
+    let encoder = ClipEncoder {
+        clip,
+        views: ViewOptions { count: views, ..ViewOptions::default() },
+        decode: DecodeOptions::default(),
+        seed: 0,
+        visual_prompts: given.prompt.visual_prompts(),
+        generated: None,
+    };
+    let pixels = pixels(clip, views);
+    let mut turns = Turns::default();
+    for turn in 0..=args.repeats {
+        let start = Instant::now();
+        std::hint::black_box(encoder.encode(&pixels, views)?);
+        let encode = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        let features = encoder.encode(&pixels, views)?;
+        let sample = Sample {
+            norms: &features.norms,
+            pixels: needs.pixels.then_some(pixels.as_slice()),
+            generated: given.generated.as_ref(),
+            ..Sample::new("bench", &features.unit)
+        };
+        std::hint::black_box(adapter.adapt(&task, &sample)?);
+        let image = start.elapsed().as_secs_f64();
+        adapter.reset();
+        // The first turn warms up.
+        if turn > 0 {
+            turns.add(encode, image);
+        }
+    }
+    Ok(turns.row(name, views, prepare, given.stand_ins))
+}
+
+fn encode_row(args: &Args, clip: &Clip) -> Result<Row> {
+    let pixels = pixels(clip, args.views);
+    reset_peak();
+    let mut turns = Turns::default();
+    for turn in 0..=args.repeats {
+        let start = Instant::now();
+        std::hint::black_box(clip.encode_images(&pixels, args.views)?);
+        let time = start.elapsed().as_secs_f64();
+        if turn > 0 {
+            turns.add(time, time);
+        }
+    }
+    Ok(turns.row(ENCODE, args.views, 0.0, Vec::new()))
+}
+
+fn pixels(clip: &Clip, views: usize) -> Vec<f32> {
+    noise("pixels", views * 3 * clip.image_size() * clip.image_size())
+}
+
+/// Times of encoding and of the whole image, turn by turn.
+#[derive(Default)]
+struct Turns {
+    encode: Vec<f64>,
+    image: Vec<f64>,
+}
+
+impl Turns {
+    fn add(&mut self, encode: f64, image: f64) {
+        self.encode.push(encode);
+        self.image.push(image);
+    }
+
+    fn row(self, method: &str, views: usize, prepare: f64, stand_ins: Vec<String>) -> Row {
+        let ratios = self.image.iter().zip(&self.encode).map(|(image, encode)| image / encode).collect();
+        let repeats = self.image.len();
+        let [fastest, median, slowest] = spread(self.image);
+        Row {
+            method: method.to_owned(),
+            views,
+            prepare,
+            median,
+            fastest,
+            slowest,
+            repeats,
+            encode: spread(self.encode)[1],
+            ratio: spread(ratios)[1],
+            peak_rss_mb: peak_rss_mb(),
+            stand_ins,
+        }
+    }
+}
+
+/// Prompt, statistics and generated views of the right shape.
+struct Given {
+    prompt: Prompt,
+    statistics: Option<SourceStatistics>,
+    generated: Option<Matrix>,
+    stand_ins: Vec<String>,
+}
+
+impl Given {
+    fn new(clip: &Clip, needs: &Needs) -> Result<Self> {
+        let mut stand_ins = Vec::new();
+        let prompt = if needs.prompts.contains(&"templates") {
+            Prompt::templates(&[Prompt::TEMPLATE])?
+        } else {
+            stand_ins.push(format!("random maple prompt of {} tokens, depth {}", MAPLE.0, MAPLE.1));
+            maple(clip)?
+        };
+        let statistics = needs.statistics.then(|| statistics(clip)).transpose()?;
+        if statistics.is_some() {
+            stand_ins.push("random statistics".to_owned());
+        }
+        let dim = clip.embed_dim();
+        let generated = needs.generated.then(|| {
+            stand_ins.push(format!("{GENERATED} random features of generated views, their encoding not timed"));
+            Features::unit(Matrix::from_vec(GENERATED, dim, noise("generated", GENERATED * dim))).0
+        });
+        Ok(Self { prompt, statistics, generated, stand_ins })
+    }
+}
+
+fn maple(clip: &Clip) -> Result<Prompt> {
+    let (tokens, depth) = MAPLE;
+    let (text, visual) = (clip.text()?.width(), clip.vision().token_width()?);
+    let small = |what: &str, rows: usize, cols: usize| {
+        Matrix::from_vec(rows, cols, noise(what, rows * cols).into_iter().map(|x| 0.03 * x).collect())
+    };
+    let projection =
+        |i: usize| Affine { weight: small(&format!("projection {i}"), visual, text), bias: vec![0.0; visual] };
+    let kind = PromptKind::Maple {
+        context: Context::shared(tokens, text, small("context", tokens, text).into_vec()),
+        words: "a photo of a".to_owned(),
+        tail: "of a".to_owned(),
+        deep: (1..depth).map(|i| small(&format!("deep {i}"), tokens, text)).collect(),
+        projections: (0..depth).map(projection).collect(),
+    };
+    Ok(Prompt::new(kind, Provenance::default()))
+}
+
+fn statistics(clip: &Clip) -> Result<SourceStatistics> {
+    let ImageConfig::Vit { layers, width, .. } = clip.config().image else {
+        anyhow::bail!("token statistics need a vision transformer");
+    };
+    let tokens = clip.config().image_tokens() + MAPLE.0;
+    let block = |what: &str, i: usize| noise(&format!("{what} {i}"), tokens * width);
+    let means = (0..layers).map(|i| Matrix::from_vec(tokens, width, block("mean", i)));
+    let positive = |i: usize| block("variance", i).into_iter().map(f32::abs).collect();
+    let variances = (0..layers).map(|i| Matrix::from_vec(tokens, width, positive(i)));
+    Ok(SourceStatistics::new(means.collect(), variances.collect())?)
+}
+
+fn report(args: &Args, bench: &Workbench<'_>, rows: &[Row], refused: &[(&String, String)], out: &Output) -> Result<()> {
+    if out.is_json() {
+        let refused: Vec<_> =
+            refused.iter().map(|(name, reason)| serde_json::json!({ "method": name, "reason": reason })).collect();
+        return out.json(&serde_json::json!({
+            "setting": bench.setting(), "classes": args.classes, "processes": "one per row", "methods": rows,
+            "refused": refused,
+        }));
+    }
+    let header = ["method", "views", "per image", "fastest", "slowest", "x encode", "once", "peak RSS", "stand-ins"];
+    let mut table = out.table(&header);
+    for row in rows {
+        table.add_row([
+            row.method.clone(),
+            row.views.to_string(),
+            seconds(row.median),
+            seconds(row.fastest),
+            seconds(row.slowest),
+            format!("{:.3}", row.ratio),
+            seconds(row.prepare),
+            row.peak_rss_mb.map_or(String::new(), |x| format!("{x:.0} MB")),
+            row.stand_ins.join("; "),
+        ]);
+    }
+    out.line(table)?;
+    out.line(format_args!(
+        "\nper image: {} views encoded and answered for, K={}, median of {}; x encode: against encoding the same views, in turns; \
+         once: per prompt and class list; peak RSS: each row in a process of its own, weights included",
+        args.views, args.classes, args.repeats
+    ))
+}

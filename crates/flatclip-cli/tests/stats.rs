@@ -1,0 +1,158 @@
+//! `flatclip stats` and what needs it: a maple prompt, its source statistics, PromptAlign, on a small random ViT.
+#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
+
+use flatclip::model::{ClipConfig, ImageConfig, TextConfig};
+use flatclip::weights::{random_of, save_canonical};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// A folder with a model in it, where commands run; nothing of this machine is found.
+struct Home(TempDir);
+
+impl Home {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let image = ImageConfig::Vit { width: 64, layers: 4, heads: 1, patch: 16, mlp: 256 };
+        let text = TextConfig { width: 64, layers: 4, heads: 1, context_length: 77, vocab: 49_408, mlp: 256 };
+        let released = ClipConfig::named("ViT-B-16").unwrap();
+        let config = ClipConfig { embed_dim: 32, image_size: 32, image, text: Some(text), ..released };
+        save_canonical(&random_of(&config, 1), &folder.path().join("vit.safetensors")).unwrap();
+        Self(folder)
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
+        command.args(args).args(["--json"]).current_dir(self.0.path()).env("HOME", self.0.path());
+        for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_DATA"] {
+            command.env_remove(name);
+        }
+        command.env("FLATCLIP_MODEL", "vit.safetensors").env("FLATCLIP_OFFLINE", "true").output().unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const EVAL: [&str; 9] =
+    ["eval", "--data", "pocket:sketch:test:3", "--views", "10", "--prompt", "maple", "--max-errors", "0"];
+
+#[test]
+fn promptalign_runs_from_the_command_line() {
+    let home = Home::new();
+    let train = "pocket:photo:train:96";
+    home.json(&[
+        "tune",
+        "--method",
+        "maple",
+        "--data",
+        train,
+        "--shots",
+        "1",
+        "--allow-fewer",
+        "--epochs",
+        "1",
+        "--set",
+        "maple.depth=3",
+        "--out",
+        "maple",
+    ]);
+
+    // What is missing is said, with the command that makes it.
+    let without = home.run(&[&EVAL[..], &["--method", "promptalign", "--out", "without"]].concat());
+    assert_eq!(without.status.code(), Some(2));
+    assert!(said(&without).contains("flatclip stats") && said(&without).contains("--statistics"), "{}", said(&without));
+    assert!(said(&without).contains("\"method\""), "{}", said(&without));
+
+    let made =
+        home.json(&["stats", "--data", train, "--shots", "1", "--prompt", "maple", "--out", "source.safetensors"]);
+    assert_eq!((&made["blocks"], &made["tokens"], &made["width"]), (&4.into(), &7.into(), &64.into()));
+    assert!(made["origin"]["images"].as_u64().unwrap() > 10);
+    let with = ["--statistics", "source.safetensors"];
+    let run = home.json(&[&EVAL[..], &with, &["--method", "promptalign", "--out", "run"]].concat());
+    assert_eq!(run["runs"][0]["summary"]["samples"], 3);
+    let record: Value = serde_json::from_slice(&std::fs::read(home.0.path().join("run/run.json")).unwrap()).unwrap();
+    assert_eq!(record["statistics"].as_str().unwrap().len(), 16);
+
+    // `all` leaves out what a maple prompt cannot serve, and says why.
+    let all = home.run(&[&EVAL[..], &with, &["--method", "all", "--out", "all"]].concat());
+    assert!(all.status.success(), "{}", said(&all));
+    for (method, reason) in [("tpt", "templates, learned or cocoop prompts"), ("stss", "maple"), ("difftpt", "prompts")]
+    {
+        let line =
+            said(&all).lines().find(|line| line.starts_with(&format!("{method} is left out"))).unwrap().to_owned();
+        assert!(line.contains(reason), "{line}");
+    }
+    let runs: Value = serde_json::from_slice(&all.stdout).unwrap();
+    let methods: Vec<&str> =
+        runs["runs"].as_array().unwrap().iter().map(|run| run["summary"]["method"].as_str().unwrap()).collect();
+    assert!(methods.contains(&"promptalign") && methods.contains(&"zero") && !methods.contains(&"tpt"), "{methods:?}");
+
+    // One picture; statistics of the plain tower do not fit the prompt's tokens.
+    home.json(&["pocket", "export", "pictures", "--count", "1"]);
+    let predict =
+        ["predict", "pictures", "--classes", "cat,dog", "--method", "promptalign", "--prompt", "maple", "--views", "8"];
+    assert_eq!(home.json(&[&predict[..], &with].concat())["results"][0]["top"].as_array().unwrap().len(), 2);
+    home.json(&["stats", "--data", train, "--shots", "1", "--out", "plain.safetensors"]);
+    let other = home.run(&[&predict[..], &["--statistics", "plain.safetensors"]].concat());
+    assert!(
+        said(&other).contains("other visual prompts") && said(&other).contains("compute them again"),
+        "{}",
+        said(&other)
+    );
+}
+
+#[test]
+fn published_statistics_are_imported_and_wrong_use_is_told() {
+    let home = Home::new();
+    let fixture = |name: &str| {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/torch").join(name).to_str().unwrap().to_owned()
+    };
+    let (means, variances) = (fixture("statistics-means.pt"), fixture("statistics-variances.pt"));
+    let import = ["stats", "--import-means", &means, "--import-variances", &variances, "--out", "in.safetensors"];
+    let made = home.json(&import);
+    assert_eq!((&made["blocks"], &made["tokens"], &made["width"]), (&2.into(), &3.into(), &4.into()));
+    for (args, word) in [
+        (vec!["stats", "--out", "x"], "--data"),
+        (vec!["stats", "--import-means", &means, "--out", "x"], "--import-variances"),
+        (vec!["stats", "--data", "folder:nowhere", "--out", "x"], "nowhere"),
+        (vec!["stats", "--data", "pocket:photo:train:4", "--model", "pocket", "--out", "x"], "vision transformer"),
+    ] {
+        let output = home.run(&args);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(said(&output).contains(word), "{args:?}: {}", said(&output));
+    }
+    assert!(!home.0.path().join("x").exists());
+}
+
+#[test]
+fn every_method_is_measured_in_a_process_of_its_own() {
+    let home = Home::new();
+    let small =
+        ["bench", "--model", "vit.safetensors", "--views", "6", "--classes", "5", "--repeats", "1", "--methods"];
+    let report = home.json(&[&small[..], &["all"]].concat());
+    let rows = report["methods"].as_array().unwrap();
+    let known = home.json(&["methods"]);
+    let adapters = known.as_array().unwrap().iter().filter(|entry| entry["role"] == "adapter").count();
+    // Beside the adapters: encoding alone, and sar on LayerNorms.
+    assert_eq!(rows.len(), adapters + 2);
+    assert_eq!(rows[0]["method"], "encode");
+    assert!(rows.iter().all(|row| row["median"].as_f64().unwrap() > 0.0 && row["ratio"].as_f64().unwrap() > 0.0));
+    let promptalign = rows.iter().find(|row| row["method"] == "promptalign").unwrap();
+    assert_eq!(promptalign["stand_ins"].as_array().unwrap().len(), 2);
+    // The embedded model is a ResNet: said, not failed.
+    let pocket =
+        ["--methods", "zero,promptalign", "--model", "pocket", "--views", "2", "--classes", "3", "--repeats", "1"];
+    let report = home.json(&[&["bench"], &pocket[..]].concat());
+    assert_eq!(report["methods"].as_array().unwrap().len(), 2);
+    assert_eq!(report["refused"][0]["method"], "promptalign");
+    assert_eq!(home.run(&["bench", "--methods", "soap"]).status.code(), Some(2));
+}
