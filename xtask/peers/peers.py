@@ -58,8 +58,8 @@ def loss_of(features, images, scale):
     return F.cross_entropy(logits, torch.arange(BATCH) % features.shape[0])
 
 
-def full_tower(count):
-    """The prompts of CoOp and TPT as published: every class at 77 positions through open_clip's text tower."""
+def full_step(count):
+    """CoOp as published: every class at 77 positions through open_clip's text tower."""
     model = clip()
     rows = torch.zeros(count, 77, dtype=torch.long)
     for row, name in zip(rows, names(count)):
@@ -68,49 +68,15 @@ def full_tower(count):
     ends = rows.argmax(-1)
     embedded = model.token_embedding(rows)
     context = embedded[0, 1 : 1 + CONTEXT].clone().requires_grad_()
-
-    def features():
-        shared = context.expand(count, -1, -1)
-        x = torch.cat([embedded[:, :1], shared, embedded[:, 1 + CONTEXT :]], 1) + model.positional_embedding
-        x = model.ln_final(model.transformer(x, attn_mask=model.attn_mask))
-        return x[torch.arange(count), ends] @ model.text_projection
-
-    return context, features
-
-
-def full_step(count):
-    context, features = full_tower(count)
     images = F.normalize(torch.randn(BATCH, 512), dim=-1)
 
     def run():
         context.grad = None
-        loss_of(features(), images, 100.0).backward()
-
-    return run
-
-
-def tpt_step(count):
-    """TPT on one image whose views are encoded: confident views, one AdamW step on the context, the answer, the reset."""
-    context, features = full_tower(count)
-    start = context.detach().clone()
-    images = F.normalize(torch.randn(VIEWS, 512), dim=-1)
-
-    def logits(views):
-        return 100.0 * views @ F.normalize(features(), dim=-1).T
-
-    def run():
-        with torch.no_grad():
-            context.copy_(start)
-        optimiser = torch.optim.AdamW([context], lr=5e-3)
-        all_views = logits(images)
-        entropy = -(all_views.softmax(-1) * all_views.log_softmax(-1)).sum(-1)
-        kept = all_views[entropy.argsort()[: int(0.1 * VIEWS)]].log_softmax(-1)
-        mean = kept.logsumexp(0) - torch.tensor(float(len(kept))).log()
-        optimiser.zero_grad()
-        (-(mean.exp() * mean).sum()).backward()
-        optimiser.step()
-        with torch.inference_mode():
-            return logits(images[:1]).argmax()
+        shared = context.expand(count, -1, -1)
+        x = torch.cat([embedded[:, :1], shared, embedded[:, 1 + CONTEXT :]], 1) + model.positional_embedding
+        x = model.ln_final(model.transformer(x, attn_mask=model.attn_mask))
+        x = x[torch.arange(count), ends] @ model.text_projection
+        loss_of(x, images, 100.0).backward()
 
     return run
 
@@ -185,7 +151,6 @@ WORK = {
     "openvino-views-f32": lambda: openvino_views("f32"),
     "openvino-views-bf16": lambda: openvino_views("bf16"),
     "open_clip-step-100": lambda: full_step(100),
-    "open_clip-tpt-100": lambda: tpt_step(100),
     "shared-step-100": lambda: shared_step(100),
     "shared-step-1000": lambda: shared_step(1000),
 }

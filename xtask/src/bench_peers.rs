@@ -51,12 +51,6 @@ static PAIRS: &[Pair] = &[
         peer: "shared-step-1000",
         goal: Some(1.5),
     },
-    Pair {
-        title: "TPT's step and answer, K=100, features of 64 views given, against open_clip f32 at 77 positions",
-        ours: &["tpt-step", "--classes", "100"],
-        peer: "open_clip-tpt-100",
-        goal: Some(20.0),
-    },
 ];
 
 /// Only where tiles work, since elsewhere bf16 is f32 arithmetic on rounded numbers.

@@ -10,8 +10,8 @@ const USAGE: &str = "usage: cargo xtask TASK
 
   bench-peers [--python FILE] [--repeats N] [--threads N] [--write]
           flatclip and torch, open_clip, OpenVINO on the same work, turn by turn; --write updates docs/benchmarks.md
-  real    FOLDER TOWER_DIR [--views N] [--limit N] [--cache DIR]
-          a real image tower on real photos, against reference features and labels; a table of adapters
+  real    FOLDER TOWER_DIR [--views N] [--limit N] [--cache DIR] [--precision f32|bf16]
+          a real image tower on real photos, against reference features and labels; a table of adapters; bf16 is compared with f32
   test    format, lints as errors, all tests, documentation: what must pass before a change lands";
 
 fn main() -> Result<()> {

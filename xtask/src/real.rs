@@ -1,4 +1,5 @@
-//! `cargo xtask real FOLDER TOWER`: a real image tower on real photos, against reference features and labels.
+//! `cargo xtask real FOLDER TOWER`: a real image tower on real photos, against reference features and labels, and a table of
+//! adapters; with `--precision bf16`, its bf16 features against its f32 ones.
 //!
 //! FOLDER holds `reference_rows.json`, `reference_features.safetensors`, `imagenet_text_features.safetensors` and
 //! `data/imagenet/images/val/WNID/*`; TOWER is a model directory. Nothing of either belongs into this repository. Features of
@@ -11,7 +12,7 @@ use flatclip::eval::{ClipEncoder, Encoder as _};
 use flatclip::image::DecodeOptions;
 use flatclip::image::views::ViewOptions;
 use flatclip::methods::{self, Sample, Task};
-use flatclip::model::{Clip, LoadOptions};
+use flatclip::model::{Clip, LoadOptions, Precision};
 use flatclip::prompt::{Prompt, PromptKind, read_text_features};
 use flatclip::weights::Checkpoint;
 use flatclip_tensor::Matrix;
@@ -20,12 +21,14 @@ use std::time::Instant;
 
 /// Adapters that need no text tower, in the order of the table; the others are compared with the first.
 const ADAPTERS: [&str; 6] = ["zero-shot", "vte", "zero", "mta", "tda", "tps"];
-const USAGE: &str = "usage: cargo xtask real FOLDER TOWER_DIR [--views N] [--limit N] [--cache DIR]";
+const USAGE: &str =
+    "usage: cargo xtask real FOLDER TOWER_DIR [--views N] [--limit N] [--cache DIR] [--precision f32|bf16]";
 
 struct Options {
     views: usize,
     limit: usize,
     cache: PathBuf,
+    precision: Precision,
 }
 
 pub fn run(arguments: &[String]) -> Result<()> {
@@ -39,12 +42,19 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let photos = photos(folder, options.limit)?;
     let reference = features_of(&folder.join("reference_features.safetensors"))?;
     let text = features_of(&folder.join("imagenet_text_features.safetensors"))?;
-    let clip = Clip::load(&Checkpoint::open(tower)?, LoadOptions::default())?;
+    let load = |precision| -> Result<Clip> {
+        Ok(Clip::load(&Checkpoint::open(tower)?, LoadOptions { precision, ..LoadOptions::default() })?)
+    };
+    let clip = load(Precision::F32)?;
     println!("{}", clip.config().describe());
 
-    let (plain, _) = encoded(&clip, &photos, 1, &options.cache)?;
+    let (plain, _) = encoded(&clip, "f32", &photos, 1, &options.cache)?;
+    if options.precision == Precision::Bf16 {
+        let (half, _) = encoded(&load(Precision::Bf16)?, "bf16", &photos, 1, &options.cache)?;
+        return halves(&plain, &half, &text, clip.logit_scale());
+    }
     single_view(&photos, &plain, &reference, &text)?;
-    let (features, ms) = encoded(&clip, &photos, options.views, &options.cache)?;
+    let (features, ms) = encoded(&clip, "f32", &photos, options.views, &options.cache)?;
     match ms {
         Some(ms) => println!("{} views: {ms:.0} ms per photo to make and encode\n", options.views),
         None => println!("{} views: all from {}\n", options.views, options.cache.display()),
@@ -53,7 +63,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
 }
 
 fn parse(arguments: &[String]) -> Result<Options> {
-    let mut options = Options { views: 64, limit: usize::MAX, cache: cache_folder() };
+    let mut options = Options { views: 64, limit: usize::MAX, cache: cache_folder(), precision: Precision::F32 };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let value = words.next().with_context(|| format!("{word}: a value is missing\n{USAGE}"))?;
@@ -61,11 +71,20 @@ fn parse(arguments: &[String]) -> Result<Options> {
             "--views" => options.views = value.parse()?,
             "--limit" => options.limit = value.parse()?,
             "--cache" => options.cache = value.into(),
+            "--precision" => options.precision = parse_precision(value)?,
             _ => bail!("unknown option `{word}`\n{USAGE}"),
         }
     }
     ensure!(options.views > 0 && options.limit > 0, "--views and --limit: expected at least 1");
     Ok(options)
+}
+
+fn parse_precision(word: &str) -> Result<Precision> {
+    match word {
+        "f32" => Ok(Precision::F32),
+        "bf16" => Ok(Precision::Bf16),
+        _ => bail!("--precision: expected f32 or bf16, found {word:?}"),
+    }
 }
 
 /// Outside the repository, and still there after a restart.
@@ -103,7 +122,13 @@ fn features_of(path: &Path) -> Result<Matrix> {
 }
 
 /// Unit-norm features of all views of all photos, and the milliseconds per photo of those that were not kept already.
-fn encoded(clip: &Clip, photos: &Dataset, views: usize, cache: &Path) -> Result<(Vec<Matrix>, Option<f64>)> {
+fn encoded(
+    clip: &Clip,
+    precision: &str,
+    photos: &Dataset,
+    views: usize,
+    cache: &Path,
+) -> Result<(Vec<Matrix>, Option<f64>)> {
     let encoder = ClipEncoder {
         clip,
         views: ViewOptions { count: views, size: clip.image_size(), ..ViewOptions::default() },
@@ -112,7 +137,7 @@ fn encoded(clip: &Clip, photos: &Dataset, views: usize, cache: &Path) -> Result<
         visual_prompts: Vec::new(),
         generated: None,
     };
-    let arithmetic = format!("f32 {}", flatclip_tensor::isa::current().name());
+    let arithmetic = format!("{precision} {}", flatclip_tensor::isa::current().name());
     let cache = FeatureCache::open(cache, &encoder.feature_key(photos, &arithmetic))?;
     let (mut features, mut new, mut seconds) = (Vec::new(), 0, 0.0);
     for (i, photo) in photos.samples.iter().enumerate() {
@@ -137,11 +162,8 @@ fn encoded(clip: &Clip, photos: &Dataset, views: usize, cache: &Path) -> Result<
 fn single_view(photos: &Dataset, features: &[Matrix], reference: &Matrix, text: &Matrix) -> Result<()> {
     let mut cosines: Vec<f32> = features.iter().enumerate().map(|(i, f)| dot(f.row(0), reference.row(i))).collect();
     cosines.sort_by(f32::total_cmp);
-    let best = |f: &Matrix| {
-        let cosine = |k: usize| dot(f.row(0), text.row(k));
-        (0..text.rows()).max_by(|&a, &b| cosine(a).total_cmp(&cosine(b)).then(b.cmp(&a)))
-    };
-    let right = features.iter().zip(&photos.samples).filter(|(f, photo)| best(f) == Some(photo.label)).count();
+    let answers = features.iter().map(|f| best(&logits(f, text, 1.0)));
+    let right = answers.zip(&photos.samples).filter(|(answer, photo)| *answer == Some(photo.label)).count();
     let lowest = cosines[0];
     println!(
         "features against the reference: cosine median {:.6}, lowest {lowest:.6}; zero-shot {right} of {} right",
@@ -153,6 +175,34 @@ fn single_view(photos: &Dataset, features: &[Matrix], reference: &Matrix, text: 
         ensure!((129..=133).contains(&right), "{right} of 200 right, expected 131 +- 2");
     }
     Ok(())
+}
+
+/// bf16 against f32 on the plain view of every photo. Where the CPU has no tiles, the same rounding in f32 arithmetic.
+fn halves(whole: &[Matrix], half: &[Matrix], text: &Matrix, scale: f32) -> Result<()> {
+    let (mut cosines, mut changed, mut moved) = (Vec::new(), Vec::new(), 0.0f32);
+    for (i, (f32s, bf16s)) in whole.iter().zip(half).enumerate() {
+        cosines.push((dot(f32s.row(0), bf16s.row(0)), i));
+        let (a, b) = (logits(f32s, text, scale), logits(bf16s, text, scale));
+        moved = a.iter().zip(&b).fold(moved, |moved, (a, b)| moved.max((a - b).abs()));
+        if best(&a) != best(&b) {
+            changed.push(i);
+        }
+    }
+    cosines.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (lowest, median) = (cosines[0].0, cosines[cosines.len() / 2].0);
+    println!("bf16 against f32: cosine median {median:.6}, lowest {lowest:.6} (photo {})", cosines[0].1);
+    println!("logits moved by at most {moved:.3}; zero-shot answers changed: {} {changed:?}", changed.len());
+    ensure!(median >= 0.9999 && lowest >= 0.999, "expected a median of at least 0.9999 and no photo below 0.999");
+    ensure!(changed.len() <= 1, "{} answers changed, expected at most 1", changed.len());
+    Ok(())
+}
+
+fn logits(features: &Matrix, text: &Matrix, scale: f32) -> Vec<f32> {
+    (0..text.rows()).map(|class| scale * dot(features.row(0), text.row(class))).collect()
+}
+
+fn best(logits: &[f32]) -> Option<usize> {
+    (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b]).then(b.cmp(&a)))
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f32 {

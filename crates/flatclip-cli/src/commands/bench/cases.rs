@@ -26,7 +26,6 @@ pub(super) static CASES: &[(&str, Case)] = &[
     ("sapt-step", sapt_step),
     ("stss-image", stss_image),
     ("tpt-image", tpt_image),
-    ("tpt-step", tpt_step),
 ];
 
 /// Images of a training batch.
@@ -65,6 +64,11 @@ impl<'a> Workbench<'a> {
     /// The model, loaded when first asked for.
     pub(super) fn clip(&self) -> Result<&Clip> {
         Ok(&self.model()?.0)
+    }
+
+    /// The arithmetic that was asked for, resolved.
+    pub(super) fn precision(&self) -> &'static str {
+        self.precision.name()
     }
 
     /// Its tokenizer.
@@ -243,27 +247,8 @@ fn tpt_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     adapted(bench, "tpt")
 }
 
-/// TPT without the image tower: what it adds to encoded views.
-fn tpt_step(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
-    let (clip, views) = (bench.clip()?, bench.args.views);
-    let dim = clip.embed_dim();
-    let (features, norms) = Features::unit(Matrix::from_vec(views, dim, noise("views", views * dim)));
-    answered(bench, "tpt", "step", || Ok((features.clone(), norms.clone())))
-}
-
 /// Views encoded and answered for by an adapter that is ready.
 fn adapted(bench: &Workbench<'_>, method: &str) -> Result<Vec<Timing>> {
-    let (clip, views) = (bench.clip()?, bench.args.views);
-    let pixels = bench.pixels(clip);
-    answered(bench, method, "image", || Ok(Features::unit(clip.encode_images(&pixels, views)?)))
-}
-
-fn answered(
-    bench: &Workbench<'_>,
-    method: &str,
-    what: &str,
-    features: impl Fn() -> Result<(Matrix, Vec<f32>)>,
-) -> Result<Vec<Timing>> {
     let (clip, views, count) = (bench.clip()?, bench.args.views, bench.args.classes);
     let (tokens, context) = prompts(bench, count)?;
     let text = clip.text()?.encode(&tokens, std::slice::from_ref(&context))?.remove(0);
@@ -271,8 +256,9 @@ fn answered(
     let task = Task::new(&classes, text, clip.logit_scale(), 0)?.with_clip(clip).with_context(tokens, context);
     let mut adapter = build_adapter(method, &toml::Table::new())?;
     adapter.prepare(&task)?;
-    let timing = measure(format!("{method}-{what} V={views} K={count}"), bench.args.repeats, None, || {
-        let (features, norms) = features()?;
+    let pixels = bench.pixels(clip);
+    let timing = measure(format!("{method}-image V={views} K={count}"), bench.args.repeats, None, || {
+        let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
         let sample = Sample { norms: &norms, ..Sample::new("bench", &features) };
         let answer = adapter.adapt(&task, &sample)?;
         adapter.reset();

@@ -35,24 +35,18 @@ pub(super) fn measure<R>(
         std::hint::black_box(work()?);
         times.push(start.elapsed().as_secs_f64());
     }
-    let [fastest, median, slowest] = spread(times);
+    times.sort_by(f64::total_cmp);
+    let median = (times[(repeats - 1) / 2] + times[repeats / 2]) / 2.0;
     Ok(Timing {
         case: case.into(),
         median,
-        fastest,
-        slowest,
+        fastest: times[0],
+        slowest: times[repeats - 1],
         repeats,
         gflops: flops.map(|flops| flops / median * 1e-9),
         share: None,
         peak_rss_mb: peak_rss_mb(),
     })
-}
-
-/// Smallest, median and largest of at least one value.
-pub(super) fn spread(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    let count = values.len();
-    [values[0], (values[(count - 1) / 2] + values[count / 2]) / 2.0, values[count - 1]]
 }
 
 /// Asks the kernel to forget the largest resident size so far. Where it cannot, the peak is that of the whole process.

@@ -5,7 +5,7 @@
 //! depend on how busy the machine was at another time.
 
 use super::cases::{Workbench, noise};
-use super::measure::{peak_rss_mb, reset_peak, spread};
+use super::measure::{peak_rss_mb, reset_peak};
 use super::{Args, seconds};
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args, bench: &Workbench<'_>, out: &Output) -> Result<()
     let mut refused = Vec::new();
     for name in &names {
         out.note(format_args!("{name} ..."));
-        match alone(args, name)? {
+        match alone(args, bench, name)? {
             Ok(row) => done.push(row),
             Err(reason) => refused.push((name, reason)),
         }
@@ -88,10 +88,10 @@ fn rows(asked: &[String]) -> Result<Vec<String>> {
 }
 
 /// One row from a fresh process, or why the method refused.
-fn alone(args: &Args, name: &str) -> Result<Result<Row, String>> {
+fn alone(args: &Args, bench: &Workbench<'_>, name: &str) -> Result<Result<Row, String>> {
     let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
     command.args(["bench", "--json", "--quiet", "--method-alone", name, "--model", &args.model]);
-    command.args(["--precision", &args.precision, "--isa", flatclip_tensor::isa::current().name()]);
+    command.args(["--precision", bench.precision(), "--isa", flatclip_tensor::isa::current().name()]);
     let numbers = [
         ("--repeats", args.repeats),
         ("--views", args.views),
@@ -190,6 +190,13 @@ fn encode_row(args: &Args, clip: &Clip) -> Result<Row> {
 
 fn pixels(clip: &Clip, views: usize) -> Vec<f32> {
     noise("pixels", views * 3 * clip.image_size() * clip.image_size())
+}
+
+/// Smallest, median and largest of at least one value.
+fn spread(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    [values[0], (values[(count - 1) / 2] + values[count / 2]) / 2.0, values[count - 1]]
 }
 
 /// Times of encoding and of the whole image, turn by turn.
