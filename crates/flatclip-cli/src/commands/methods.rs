@@ -44,6 +44,8 @@ struct Entry {
     prompts: &'static [&'static str],
     /// How the method's own code makes views, by family of data sets.
     published_views: Vec<(&'static str, String)>,
+    /// A command that runs it.
+    example: String,
     summary: &'static str,
     docs: String,
     table: &'static str,
@@ -70,7 +72,8 @@ impl Entry {
         let (docs, defaults) = (spec.docs.to_owned(), (spec.defaults)());
         let (needs, prompts, published_views) = (needs.join(", "), n.prompts, published_views(name));
         let (role, table) = ("adapter", name);
-        Self { role, name, aliases, kind, needs, prompts, published_views, summary, docs, table, defaults }
+        let example = example(spec);
+        Self { role, name, aliases, kind, needs, prompts, published_views, example, summary, docs, table, defaults }
     }
 
     fn tuner(spec: &TunerSpec) -> Self {
@@ -89,6 +92,9 @@ impl Entry {
             needs,
             prompts: &[],
             published_views: Vec::new(),
+            example: format!(
+                "flatclip tune --method {name} --data DATA --shots 16 --out RUN [--set {table}.KEY=VALUE ..]"
+            ),
             summary,
             docs,
             table,
@@ -113,7 +119,7 @@ impl Entry {
         json!({
             "name": self.name, "aliases": self.aliases, "role": self.role, "kind": self.kind, "needs": self.needs,
             "prompts": self.prompts, "published_views": self.published_views.iter().cloned().collect::<BTreeMap<_, _>>(),
-            "summary": self.summary, "docs": self.docs, "table": self.table, "defaults": self.defaults,
+            "example": self.example, "summary": self.summary, "docs": self.docs, "table": self.table, "defaults": self.defaults,
         })
     }
 
@@ -128,7 +134,7 @@ impl Entry {
                 self.published_views.iter().map(|(family, views)| format!("{family} {views}")).collect();
             out.line(format_args!("views in its own code (--view-policy published): {}", views.join("; ")))?;
         }
-        out.line("")?;
+        out.line(format_args!("use: {}\n", self.example))?;
         out.line(self.docs.trim_end())?;
         if self.defaults.is_empty() {
             return Ok(());
@@ -141,6 +147,18 @@ impl Entry {
     }
 }
 
+/// How to run an adapter with all that it needs.
+fn example(spec: &AdapterSpec) -> String {
+    let n = &spec.needs;
+    let prompt = if n.prompts.contains(&"templates") { "" } else { " --prompt RUN" };
+    let statistics = if n.statistics { " --statistics FILE" } else { "" };
+    let generated = if n.generated { " --generated DIR" } else { "" };
+    format!(
+        "flatclip eval --method {} --data DATA{prompt}{statistics}{generated} --out RUN [--set KEY=VALUE ..]",
+        spec.name
+    )
+}
+
 /// What [`policy_for`] says of an adapter.
 fn published_views(name: &str) -> Vec<(&'static str, String)> {
     let families =
@@ -148,7 +166,7 @@ fn published_views(name: &str) -> Vec<(&'static str, String)> {
     let views = |(title, family)| {
         let policy = policy_for(name, family).ok()?;
         let how = match policy.augmentation {
-            Augmentation::Identity => "as they are",
+            Augmentation::Identity => "plain",
             Augmentation::CropFlip => "crop-flip",
             Augmentation::AugMix => "augmix",
         };

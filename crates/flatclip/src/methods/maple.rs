@@ -1,7 +1,7 @@
 //! MaPLe's parameters as one thing that can be moved: forward through both towers, gradient for all of them.
 
 use super::task::TextSide;
-use crate::model::{Clip, Context, DeepPass, VisionInput, VisionPass};
+use crate::model::{Clip, Context, VisionInput, VisionPass};
 use crate::prompt::{Affine, Prompt, PromptKind, visual_prompts};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -71,7 +71,7 @@ impl MapleParameters {
 
     /// Text features alone.
     pub fn text_features(&self, side: TextSide<'_>) -> Result<Matrix> {
-        Ok(side.tower.deep_pass(side.tokens, &self.context, &self.deep)?.features().clone())
+        side.tower.encode_deep(side.tokens, &self.context, &self.deep)
     }
 
     /// Image features alone, no gradient.
@@ -81,13 +81,23 @@ impl MapleParameters {
         Ok(clip.vision().pass(pixels, count, input)?.features().clone())
     }
 
-    /// Both towers, ready for the way back; the image tower keeps its tokens.
-    pub fn pass<'t>(&self, clip: &'t Clip, side: TextSide<'t>, pixels: &[f32], count: usize) -> Result<MaplePass<'t>> {
+    /// The image tower on some pictures with its tokens kept, and the text features (given where they are known), ready for
+    /// the way back.
+    pub fn pass<'t>(
+        &self,
+        clip: &'t Clip,
+        side: TextSide<'t>,
+        text_features: Option<&Matrix>,
+        pixels: &[f32],
+        count: usize,
+    ) -> Result<MaplePass<'t>> {
         let prompts = self.visual_prompts();
         let input = VisionInput { prompts: &prompts, record_tokens: true, ..VisionInput::default() };
+        let text_features = text_features.map_or_else(|| self.text_features(side), |known| Ok(known.clone()))?;
         Ok(MaplePass {
             parameters: self.clone(),
-            text: side.tower.deep_pass(side.tokens, &self.context, &self.deep)?,
+            side,
+            text_features,
             vision: clip.vision().pass(pixels, count, input)?,
         })
     }
@@ -97,14 +107,15 @@ impl MapleParameters {
 #[derive(Debug)]
 pub struct MaplePass<'t> {
     parameters: MapleParameters,
-    text: DeepPass<'t>,
+    side: TextSide<'t>,
+    text_features: Matrix,
     vision: VisionPass<'t>,
 }
 
 impl MaplePass<'_> {
     /// Unit-norm `[K, D]`.
     pub fn text_features(&self) -> &Matrix {
-        self.text.features()
+        &self.text_features
     }
 
     /// Unit-norm `[count, D]`.
@@ -118,17 +129,21 @@ impl MaplePass<'_> {
     }
 
     /// The gradient of all parameters from those of the text features, the image features and the tokens that some blocks read.
+    /// One tower after the other, so that what they keep for it is never in memory at the same time.
     pub fn gradient(
-        &self,
+        self,
         d_text: &Matrix,
         d_image: &Matrix,
         d_tokens: &[(usize, Vec<f32>)],
     ) -> Result<MapleParameters> {
-        let (context, deep) = self.text.gradient(d_text)?;
+        let Self { parameters, side, vision, .. } = self;
+        let visual = vision.gradient(d_image, d_tokens)?.prompts;
+        drop(vision);
+        let text = side.tower.deep_pass(side.tokens, &parameters.context, &parameters.deep)?;
+        let (context, deep) = text.gradient(d_text)?;
         let mut total = MapleParameters { context, deep, projections: Vec::new() };
-        let visual = self.vision.gradient(d_image, d_tokens)?.prompts;
-        let inputs = self.parameters.text_prompts();
-        for (depth, ((input, layer), d)) in inputs.iter().zip(&self.parameters.projections).zip(&visual).enumerate() {
+        let inputs = parameters.text_prompts();
+        for (depth, ((input, layer), d)) in inputs.iter().zip(&parameters.projections).zip(&visual).enumerate() {
             let (d_input, weight, bias) = layer.gradient(input, d);
             let to = if depth == 0 { &mut total.context.data } else { total.deep[depth - 1].data_mut() };
             to.iter_mut().zip(d_input.data()).for_each(|(t, d)| *t += d);

@@ -23,19 +23,7 @@ pub struct DeepPass<'a> {
 
 impl<'a> DeepPass<'a> {
     pub(super) fn new(tower: &'a TextTower, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Self> {
-        if tokens.position != Position::End || context.classes.is_some() {
-            let reason = "deep prompts need a shared context and the class name at the end";
-            return Err(Error::config("context", reason));
-        }
-        if deep.len() >= tower.blocks.len() {
-            let reason = format!("{} deep prompts, but only {} blocks", deep.len(), tower.blocks.len());
-            return Err(Error::config("deep prompts", reason));
-        }
-        let expected = (tokens.n_ctx, tower.width());
-        if let Some(wrong) = deep.iter().find(|deep| (deep.rows(), deep.cols()) != expected) {
-            let reason = format!("shape {:?}, expected {expected:?}", (wrong.rows(), wrong.cols()));
-            return Err(Error::config("deep prompts", reason));
-        }
+        check(tower, tokens, context, deep)?;
         let context = [context.clone()];
         let plan = tower.plan(tokens, &context)?;
         let run = Run::forward(tower, &plan, &context, deep, Some(tower.activation_budget));
@@ -54,4 +42,34 @@ impl<'a> DeepPass<'a> {
         let (mut contexts, deep) = self.run.backward(self.tower, &self.plan, &self.context, &self.deep, &d_raw);
         Ok((contexts.swap_remove(0), deep))
     }
+}
+
+/// Unit-norm text features `[K, D]` alone: nothing is kept for a way back.
+pub(super) fn deep_features(
+    tower: &TextTower,
+    tokens: &ClassTokens,
+    context: &Context,
+    deep: &[Matrix],
+) -> Result<Matrix> {
+    check(tower, tokens, context, deep)?;
+    let context = std::slice::from_ref(context);
+    let plan = tower.plan(tokens, context)?;
+    Ok(Run::forward(tower, &plan, context, deep, None).features(1).0.swap_remove(0))
+}
+
+fn check(tower: &TextTower, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<()> {
+    if tokens.position != Position::End || context.classes.is_some() {
+        let reason = "deep prompts need a shared context and the class name at the end";
+        return Err(Error::config("context", reason));
+    }
+    if deep.len() >= tower.blocks.len() {
+        let reason = format!("{} deep prompts, but only {} blocks", deep.len(), tower.blocks.len());
+        return Err(Error::config("deep prompts", reason));
+    }
+    let expected = (tokens.n_ctx, tower.width());
+    if let Some(wrong) = deep.iter().find(|deep| (deep.rows(), deep.cols()) != expected) {
+        let reason = format!("shape {:?}, expected {expected:?}", (wrong.rows(), wrong.cols()));
+        return Err(Error::config("deep prompts", reason));
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use super::block::{Block, BlockNorms, Norm};
 use super::config::TextConfig;
 use super::context::{ClassTokens, Context};
+use super::deep::deep_features;
 use super::input::{Source, end_of_text};
 use super::load::Reader;
 use super::prefix::{Plan, Run};
@@ -108,6 +109,11 @@ impl TextTower {
     /// MaPLe: before block `i` (from 1) the context's positions are overwritten by `deep[i - 1]`, `[n_ctx, width]`.
     pub fn deep_pass(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<DeepPass<'_>> {
         DeepPass::new(self, tokens, context, deep)
+    }
+
+    /// The unit-norm text features `[K, D]` of [`TextTower::deep_pass`] alone.
+    pub fn encode_deep(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Matrix> {
+        deep_features(self, tokens, context, deep)
     }
 
     /// Every step of the computation for debugging, all positions of full sequences, nothing shared and nothing cut:

@@ -26,7 +26,7 @@ impl Prompt {
             }
             PromptKind::Maple { context, deep, .. } => {
                 let tokens = self.fitting_tokens(clip, tokenizer, classes)?;
-                Ok(clip.text()?.deep_pass(&tokens, context, deep)?.features().clone())
+                clip.text()?.encode_deep(&tokens, context, deep)
             }
         }
     }

@@ -198,7 +198,7 @@ impl PromptAlign {
     fn gradient(
         &self,
         task: &Task<'_>,
-        pass: &MaplePass<'_>,
+        pass: MaplePass<'_>,
         union: &[usize],
         entropy: &[usize],
         align: &[usize],
@@ -218,7 +218,7 @@ impl PromptAlign {
         for (row, &place) in kept.iter().enumerate() {
             d_image.row_mut(place).iter_mut().zip(part.row(row)).for_each(|(d, p)| *d = p * task.logit_scale);
         }
-        let (alignment, d_tokens) = self.align(self.source(task)?, pass, union.len(), &places(align))?;
+        let (alignment, d_tokens) = self.align(self.source(task)?, &pass, union.len(), &places(align))?;
         Ok(AlignStep {
             loss: (f64::from(loss.value) + self.options.layer_weight() * alignment) as f32,
             entropy: loss.value,
@@ -283,9 +283,11 @@ impl PromptAlign {
         let mut optimiser = adamw(o.lr, o.weight_decay);
         let mut steps = Vec::new();
         for step in 0..o.steps {
-            let pass = parameters.pass(clip, side, &kept, union.len())?;
+            // The first step starts where the task's text features were computed.
+            let known = (step == 0).then_some(&task.text_features);
+            let pass = parameters.pass(clip, side, known, &kept, union.len())?;
             let entropy = if step > 0 && o.compat_late_views { &align_views } else { &selection.selected };
-            let found = self.gradient(task, &pass, &union, entropy, &align_views)?;
+            let found = self.gradient(task, pass, &union, entropy, &align_views)?;
             require_finite(|| format!("promptalign step {step}"), &found.gradient.tensors())?;
             optimiser.step(&mut parameters.tensors_mut(), &found.gradient.tensors());
             steps.push(found);

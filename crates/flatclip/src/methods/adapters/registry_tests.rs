@@ -2,7 +2,7 @@
 
 use super::ADAPTERS;
 use crate::methods::policy::{Family, policy_for};
-use crate::methods::{Answer, Kind, Sample, Task, adapter, build_adapter};
+use crate::methods::{Answer, Sample, Task, adapter, build_adapter};
 use crate::rng::Stream;
 use flatclip_tensor::Matrix;
 
@@ -30,12 +30,6 @@ pub(super) fn names(count: usize) -> Vec<String> {
 
 fn features_only() -> impl Iterator<Item = &'static crate::methods::AdapterSpec> {
     ADAPTERS.iter().copied().filter(|s| !s.needs.text_tower && !s.needs.pixels && !s.needs.generated)
-}
-
-fn answers(name: &str, task: &Task<'_>, stream: &[Matrix], order: &[usize]) -> Vec<Answer> {
-    let mut adapter = build_adapter(name, &toml::Table::new()).unwrap();
-    adapter.prepare(task).unwrap();
-    order.iter().map(|&i| adapter.adapt(task, &Sample::new(&i.to_string(), &stream[i])).unwrap()).collect()
 }
 
 #[test]

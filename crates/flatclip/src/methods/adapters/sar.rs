@@ -322,6 +322,18 @@ fn ascended<P: Parameters>(w: &P, gradient: &P, rho: f64) -> P {
     moved
 }
 
+/// Tokens between blocks that are kept for the way back; where the views need more, reliable ones are run forward again.
+const RECORD_BYTES: usize = 256 << 20;
+
+/// What the tokens of one image between all blocks take: 7 MB for ViT-B/16.
+fn token_bytes(task: &Task<'_>) -> Result<usize> {
+    let config = task.need_clip(Config::NAME)?.config();
+    Ok(match config.image {
+        ImageConfig::Vit { width, layers, .. } => config.image_tokens() * width * layers * size_of::<f32>(),
+        ImageConfig::ResNet { .. } => 0,
+    })
+}
+
 /// The LayerNorms of the image tower, or why there are none to move.
 fn norms_of(task: &Task<'_>) -> Result<NormAffine> {
     let clip = task.need_clip(Config::NAME)?;
@@ -365,8 +377,9 @@ impl Sar {
     pub fn on_norms(&self, task: &Task<'_>, pixels: &[f32], views: usize) -> Result<(Outcome<NormAffine>, Matrix)> {
         let tower = task.need_clip(Config::NAME)?.vision();
         let text = &task.text_features;
+        let record_tokens = views * token_bytes(task)? <= RECORD_BYTES;
         let outcome = self.options.run(&norms_of(task)?, |norms| {
-            let input = VisionInput { norms: Some(norms), record_tokens: true, ..VisionInput::default() };
+            let input = VisionInput { norms: Some(norms), record_tokens, ..VisionInput::default() };
             let pass = tower.pass(pixels, views, input)?;
             Ok(Forward {
                 logits: logits(pass.features(), text, task.logit_scale),

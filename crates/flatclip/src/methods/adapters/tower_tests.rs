@@ -1,11 +1,10 @@
 //! Promises of the adapters that run the text tower, on a tiny model: identities between methods, episodic behaviour, the text bank.
 
 use super::registry_tests::{names, unit_rows, views};
-use super::{ADAPTERS, c_tpt, stss, tpt, zero};
+use super::{ADAPTERS, stss, tpt};
 use crate::Result;
-use crate::methods::aggregate::{Tie, Vote};
-use crate::methods::select::{LowestEntropy, Selector as _, ViewLogits};
-use crate::methods::{Adapter, Answer, Kind, Sample, Task, TextStore, build_adapter};
+use crate::methods::select::ViewLogits;
+use crate::methods::{Adapter, Sample, Task, TextStore, build_adapter};
 use crate::model::{ClassTokens, Clip, Context, LoadOptions, Position};
 use crate::rng::Stream;
 use crate::weights::Checkpoint;
@@ -93,16 +92,6 @@ fn a_step_lowers_the_loss_and_no_step_is_zero_shot() {
 /// Adapters that need the tower, on features (and generated views, which the others ignore).
 fn tower_adapters() -> impl Iterator<Item = &'static str> {
     ADAPTERS.iter().filter(|s| s.needs.text_tower && !s.needs.pixels).map(|s| s.name)
-}
-
-fn answers(name: &str, task: &Task<'_>, stream: &[Matrix], order: &[usize]) -> Vec<Answer> {
-    let mut adapter = build_adapter(name, &toml::Table::new()).unwrap();
-    adapter.prepare(task).unwrap();
-    let generated = unit_rows(77, 5, 32);
-    let answer = |&i: &usize| {
-        adapter.adapt(task, &Sample { generated: Some(&generated), ..Sample::new("s", &stream[i]) }).unwrap()
-    };
-    order.iter().map(answer).collect()
 }
 
 #[derive(Default)]
