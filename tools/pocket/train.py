@@ -11,6 +11,7 @@ import torch
 
 import bpe
 import model as pocket
+import pairs
 import world
 
 parser = argparse.ArgumentParser()
@@ -35,6 +36,7 @@ out = pathlib.Path(args.out)
 out.mkdir(parents=True, exist_ok=True)
 
 train = {domain: world.Pictures(args.data, "train", domain) for domain in world.DOMAINS}
+draws = pairs.Draws(train, pocket.IMAGE, generator, args.crops, args.smallest, args.shift)
 watch = world.Pictures(args.data, "validation", "photo")
 tokenizer = bpe.Tokenizer(
     bpe.learn([c["text"] for split in train.values() for r in split.records[:4000] for c in r["captions"]], args.longest)
@@ -51,41 +53,6 @@ matrices = [p for p in model.parameters() if p.ndim > 1]
 vectors = [p for p in model.parameters() if p.ndim <= 1]
 groups = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]
 optimiser = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.98), eps=1e-8)
-
-
-def sample():
-    draw = generator.random()
-    shift = int(draw / args.shift) if draw < args.shift * len(world.SHIFTS) else None
-    split = train["photo" if shift is None else world.SHIFTS[shift]]
-    at = generator.integers(len(split.records))
-    record, picture = split.records[at], split.pixels[at]
-    if generator.random() < args.crops:
-        picture = world.crop(picture, pocket.IMAGE, generator, args.smallest)
-    else:
-        picture = world.whole(picture, pocket.IMAGE)
-    captions = record["captions"]
-    return picture, record, captions[generator.integers(len(captions))]
-
-
-def agrees(record, caption):
-    """Whether all that the caption claims holds for the picture."""
-    return (
-        caption["class"] == record["class"]
-        and caption["colour"] in (None, record["colour"])
-        and caption["second_colour"] in (None, record["second_colour"])
-        and caption["background"] in (None, record["background"])
-        and caption["style"] in (None, "photo" if record["domain"] == "hard" else record["domain"])
-    )
-
-
-def truth(records, captions):
-    """Rows are pictures, columns captions. A caption counts for its own picture even where it is wrong."""
-    matrix = [[float(agrees(record, caption)) for caption in captions] for record in records]
-    return torch.tensor(matrix).fill_diagonal_(1.0)
-
-
-def soft_cross_entropy(logits, target):
-    return -(target / target.sum(1, keepdim=True) * logits.log_softmax(1)).sum(1).mean()
 
 
 @torch.no_grad()
@@ -108,12 +75,11 @@ for step in range(steps):
     rate = args.lr * warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps)))
     for group in optimiser.param_groups:
         group["lr"] = rate
-    pictures, records, captions = zip(*(sample() for _ in range(args.batch)))
+    pictures, records, captions = draws.batch(args.batch)
     image = pocket.image_features(model, world.normalise(pictures))
     text = pocket.text_features(model, tokenizer.batch([caption["text"] for caption in captions]))
     logits = model.logit_scale.exp() * image @ text.T
-    target = truth(records, captions)
-    loss = (soft_cross_entropy(logits, target) + soft_cross_entropy(logits.T, target.T)) / 2
+    loss = pairs.contrastive(logits, pairs.truth(records, captions))
     optimiser.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -103,7 +103,7 @@ impl Session<'_> {
         };
         // Before anything is written.
         evaluation.check()?;
-        let (dir, mut log, mut records) = RunDir::start(&ask.dir, &config, &provenance, ask.resume)?;
+        let (dir, mut log, mut records) = RunDir::start(&ask.dir, &config, &provenance, &dataset.classes, ask.resume)?;
         if !records.is_empty() {
             self.out.note(format_args!("{}: going on after {} samples", ask.dir.display(), records.len()));
         }

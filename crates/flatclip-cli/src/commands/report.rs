@@ -3,7 +3,7 @@
 use crate::output::{Exit, Output};
 use anyhow::{Result, ensure};
 use flatclip::report::{
-    Page, Run, Section, TOLERANCE, Table, against_paper, benchmark_table, find_runs, metrics_table, paired_table,
+    ConfusionMatrix, Page, Run, Section, TOLERANCE, Table, against_paper, benchmark_table, find_runs, metrics_table, paired_table,
     reliability, score_quantiles, top1_bars,
 };
 use serde_json::json;
@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Compare runs on the same samples (McNemar, paired bootstrap), each with the first of its data set
     #[arg(long)]
     paired: bool,
+    /// Which classes each run takes for which: the N most frequent pairs; with --html the matrix too
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
+    confusion: Option<usize>,
 }
 
 #[derive(clap::Subcommand)]
@@ -80,7 +83,11 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         }
     }
     if let Some(path) = &args.html {
-        flatclip::files::write_atomic(path, page(&runs, tables).to_html().as_bytes())?;
+        let mut page = page(&runs, tables);
+        if args.confusion.is_some() {
+            page.sections.insert(1, confusion_section(&runs)?);
+        }
+        flatclip::files::write_atomic(path, page.to_html().as_bytes())?;
         out.note(format_args!("page: {}", path.display()));
     }
     let failed = runs.iter().any(|run| run.summary.failed > 0);
@@ -112,7 +119,18 @@ fn tables(args: &Args, runs: &[Run]) -> Result<Vec<Table>> {
     if args.paired {
         tables.push(paired_table(runs)?);
     }
+    if let Some(most) = args.confusion {
+        for run in runs {
+            tables.push(ConfusionMatrix::of(run)?.table(most));
+        }
+    }
     Ok(tables)
+}
+
+fn confusion_section(runs: &[Run]) -> Result<Section> {
+    let figures = runs.iter().map(|run| Ok(ConfusionMatrix::of(run)?.figure())).collect::<Result<_>>()?;
+    let text = "A row is a true class, a column an answer; a perfect run has only its diagonal.".into();
+    Ok(Section { title: "Confusions".into(), text, figures, ..Section::default() })
 }
 
 /// The page of a report.

@@ -35,6 +35,9 @@ pub fn merge(parts: &[PathBuf], out: &Path) -> Result<Summary> {
     log.append(&records)?;
     log.sync()?;
     dir.write_json(PROVENANCE, &provenance)?;
+    if let Some(classes) = first.classes()? {
+        dir.write_classes(&classes)?;
+    }
     dir.write_config(&whole)?;
     let summary = Summary::new(&provenance.dataset, &whole.method, provenance.classes, &records);
     dir.finish(&summary, &total_time(&runs)?)?;

@@ -1,5 +1,5 @@
-//! A run directory: `config.toml` (resolved), `run.json` (provenance), `predictions.jsonl`, `summary.json`, and, apart from
-//! what must be the same bytes, `timing.json` and `timing.jsonl`.
+//! A run directory: `config.toml` (resolved), `run.json` (provenance), `classes.txt`, `predictions.jsonl`, `summary.json`, and,
+//! apart from what must be the same bytes, `timing.json` and `timing.jsonl`.
 
 use super::log::{PredictionLog, read_log};
 use super::plan::Shard;
@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 pub const CONFIG: &str = "config.toml";
 /// Provenance.
 pub const PROVENANCE: &str = "run.json";
+/// Class names, one per line, in the order of the labels.
+pub const CLASSES: &str = "classes.txt";
 /// Records.
 pub const PREDICTIONS: &str = "predictions.jsonl";
 /// Metrics; there only when the run is complete.
@@ -117,6 +119,7 @@ impl RunDir {
         path: &Path,
         config: &RunConfig,
         provenance: &Provenance,
+        classes: &[String],
         resume: bool,
     ) -> Result<(Self, PredictionLog, Vec<Record>)> {
         let dir = Self { path: path.to_path_buf() };
@@ -134,6 +137,7 @@ impl RunDir {
         } else {
             std::fs::create_dir_all(path).map_err(Error::io(path))?;
             dir.write_json(PROVENANCE, provenance)?;
+            dir.write_classes(classes)?;
             // Last: a directory with a configuration has its provenance too.
             dir.write_config(config)?;
         }
@@ -186,6 +190,16 @@ impl RunDir {
         if self.path.join(TIMING).is_file() { self.read_json(TIMING).map(Some) } else { Ok(None) }
     }
 
+    /// The class names; `None` for a run that did not keep them.
+    pub fn classes(&self) -> Result<Option<Vec<String>>> {
+        let path = self.path.join(CLASSES);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
+        Ok(Some(text.lines().map(str::to_owned).collect()))
+    }
+
     /// All whole records.
     pub fn records(&self) -> Result<Vec<Record>> {
         Ok(read_log(&self.path.join(PREDICTIONS))?.0)
@@ -202,6 +216,12 @@ impl RunDir {
     pub(super) fn write_config(&self, config: &RunConfig) -> Result<()> {
         let text = toml::to_string(config).map_err(|e| Error::config("config.toml", e.to_string()))?;
         files::write_atomic(&self.path.join(CONFIG), text.as_bytes())
+    }
+
+    /// Writes the class names. A name is one line, whatever a class list calls it.
+    pub(super) fn write_classes(&self, classes: &[String]) -> Result<()> {
+        let text: String = classes.iter().map(|name| name.replace(['\n', '\r'], " ") + "\n").collect();
+        files::write_atomic(&self.path.join(CLASSES), text.as_bytes())
     }
 
     /// Writes a file of the directory as JSON.

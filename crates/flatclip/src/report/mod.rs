@@ -1,5 +1,6 @@
 //! Runs as tables, figures and pages; published numbers beside ours.
 
+mod confusion;
 pub mod figure;
 mod figures;
 pub mod landscape;
@@ -8,6 +9,7 @@ mod paper;
 mod runs;
 mod table;
 
+pub use confusion::ConfusionMatrix;
 pub use figures::{reliability, score_quantiles, sweep_figures, top1_bars};
 pub use page::{Page, Section};
 pub use paper::{PAPER, PaperRow, PaperTable, Published, published};

@@ -46,6 +46,11 @@ impl Run {
         RunDir::open(&self.path)?.records()
     }
 
+    /// The names of its classes; `None` if the run did not keep them.
+    pub fn class_names(&self) -> Result<Option<Vec<String>>> {
+        RunDir::open(&self.path)?.classes()
+    }
+
     /// Prompt and adapter as a row of a table: `coop + stss`.
     pub fn row_name(&self) -> String {
         format!("{} + {}", self.provenance.prompt, self.config.method)

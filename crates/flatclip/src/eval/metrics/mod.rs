@@ -6,11 +6,13 @@
 
 mod bootstrap;
 mod calibration;
+mod confusion;
 mod paired;
 mod quantile;
 
 pub use bootstrap::{Interval, accuracy_interval, paired_interval};
 pub use calibration::{Calibration, ReliabilityBin, calibration};
+pub use confusion::{Confusion, confusion_matrix, confusions};
 pub use paired::{Paired, mcnemar, paired};
 pub use quantile::{QuantileBin, by_score};
 

@@ -16,6 +16,11 @@ pub struct Axis {
     pub ticks: Vec<f64>,
 }
 
+/// Mean width of a character, in pixels.
+const CHARACTER: f64 = 6.5;
+/// Names that are turned all the way.
+const UPRIGHT: f64 = 90.0;
+
 impl Axis {
     /// An axis of numbers.
     pub fn new(label: impl Into<String>) -> Self {
@@ -31,6 +36,26 @@ impl Axis {
     /// An axis of names.
     pub fn categories<S: Into<String>>(label: impl Into<String>, names: impl IntoIterator<Item = S>) -> Self {
         Self { label: label.into(), categories: names.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// Width of the longest name, in pixels.
+    pub(super) fn widest(&self) -> f64 {
+        self.categories.iter().map(|name| name.chars().count()).max().unwrap_or_default() as f64 * CHARACTER
+    }
+
+    /// By how many degrees the names below a figure are turned, so that they do not overlap.
+    fn turn(&self, width: f64) -> f64 {
+        let room = width / self.categories.len().max(1) as f64;
+        match room {
+            _ if self.widest() <= room => 0.0,
+            _ if room < 3.0 * CHARACTER => UPRIGHT,
+            _ => 25.0,
+        }
+    }
+
+    /// Pixels below a figure for names and label.
+    pub(super) fn depth(&self, width: f64) -> f64 {
+        if self.turn(width) == UPRIGHT { 36.0 + self.widest() } else { 46.0 }
     }
 
     pub(super) fn scale(&self, data: (f64, f64)) -> Scale {
@@ -106,14 +131,14 @@ pub(super) fn draw(area: &Area, x: &Axis, y: &Axis) -> String {
             py + 4.0
         ));
     }
-    // Long names are turned, so that they do not overlap.
-    let widest = x.categories.iter().map(|name| name.chars().count()).max().unwrap_or_default() as f64 * 6.5;
-    let room = (area.right - area.left) / x.categories.len().max(1) as f64;
+    let turn = x.turn(area.right - area.left);
     for &tick in &area.x.ticks {
         let (px, py) = (area.px(tick), area.bottom + 16.0);
         let label = html(&x.tick_label(tick, &area.x));
-        let turned = if widest > room { format!(" transform=\"rotate(-25 {px:.2} {py})\"") } else { String::new() };
-        let class = if widest > room { "tick end" } else { "tick mid" };
+        // An upright name ends at the middle of its line of text.
+        let px = if turn == UPRIGHT { px + 4.0 } else { px };
+        let turned = if turn > 0.0 { format!(" transform=\"rotate(-{turn} {px:.2} {py})\"") } else { String::new() };
+        let class = if turn > 0.0 { "tick end" } else { "tick mid" };
         out.push_str(&format!("<text class=\"{class}\" x=\"{px:.2}\" y=\"{py}\"{turned}>{label}</text>\n"));
     }
     let (middle_x, middle_y) = ((area.left + area.right) / 2.0, (area.top + area.bottom) / 2.0);
@@ -124,7 +149,7 @@ pub(super) fn draw(area: &Area, x: &Axis, y: &Axis) -> String {
     ));
     out.push_str(&format!(
         "<text class=\"label mid\" x=\"{middle_x}\" y=\"{}\">{}</text>\n",
-        area.bottom + 38.0,
+        area.bottom + x.depth(area.right - area.left) - 8.0,
         html(&x.label)
     ));
     out.push_str(&format!(

@@ -123,10 +123,18 @@ impl Figure {
         let (width, height) = self.size;
         let has_scale_bar = self.layers.iter().any(|layer| matches!(layer, Layer::Heat { .. }));
         let right = width - if has_scale_bar { 74.0 } else { 16.0 };
-        let names = layers::legend_lines(layers::legend(&self.layers), right - 58.0);
+        let left = (self.y.widest() + 28.0).max(58.0);
+        let names = layers::legend_lines(layers::legend(&self.layers), right - left);
         let top = 36.0 + 16.0 * names.len() as f64;
         let (xs, ys) = layers::ranges(&self.layers);
-        let area = Area { left: 58.0, right, top, bottom: height - 46.0, x: self.x.scale(xs), y: self.y.scale(ys) };
+        let area = Area {
+            left,
+            right,
+            top,
+            bottom: height - self.x.depth(right - left),
+            x: self.x.scale(xs),
+            y: self.y.scale(ys),
+        };
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fc\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
              height=\"{height}\" role=\"img\" aria-label=\"{}\">\n{}",
