@@ -42,7 +42,7 @@ impl Home {
 const SMALL: [&str; 5] = ["eval", "--data", "pocket:photo:test:24", "--views", "4"];
 
 fn bytes(run: &Path) -> Vec<Vec<u8>> {
-    ["config.toml", "run.json", "predictions.jsonl", "summary.json"]
+    ["config.toml", "run.json", "classes.txt", "predictions.jsonl", "summary.json"]
         .map(|name| std::fs::read(run.join(name)).unwrap())
         .to_vec()
 }
@@ -60,6 +60,21 @@ fn a_second_method_encodes_nothing_and_reports_show_both() {
     let kept = home.json(&["cache", "ls"]);
     assert_eq!(kept["entries"][0]["samples"], 24);
     assert!(home.json(&["cache", "rm", "--all"])["freed_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_report_names_the_classes_that_a_run_confuses() {
+    let home = Home::new();
+    home.json(&["eval", "--data", "pocket:hard:test:64", "--method", "zero-shot", "--views", "1", "--out", "run"]);
+    let report = home.json(&["report", "run", "--confusion", "3", "--html", "report.html"]);
+    let table = &report["tables"][1];
+    let times = |row: usize| table["rows"][row][2]["value"].as_f64().unwrap();
+    assert_eq!(table["rows"].as_array().unwrap().len(), 3);
+    assert!(times(0) >= times(1) && times(1) >= times(2) && times(2) >= 1.0, "{table}");
+    let name = table["rows"][0][0]["text"].as_str().unwrap();
+    assert!(flatclip_pocket::CLASS_NAMES.contains(&name), "{name}");
+    let page = std::fs::read_to_string(home.path("report.html")).unwrap();
+    assert!(page.contains("<h2>Confusions</h2>") && page.contains(">butterfly</text>"));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use crate::output::{Exit, Output};
 use anyhow::{Result, ensure};
 use flatclip::report::{
-    ConfusionMatrix, Page, Run, Section, TOLERANCE, Table, against_paper, benchmark_table, find_runs, metrics_table, paired_table,
-    reliability, score_quantiles, top1_bars,
+    ConfusionMatrix, Page, Run, Section, TOLERANCE, Table, against_paper, benchmark_table, find_runs, metrics_table,
+    paired_table, reliability, score_quantiles, top1_bars,
 };
 use serde_json::json;
 use std::path::PathBuf;

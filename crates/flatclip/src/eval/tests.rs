@@ -93,7 +93,8 @@ impl World {
             pixels: "1".into(),
         };
         let cache = if ask.cache { Some(FeatureCache::open(&self.path("cache"), &key)?) } else { None };
-        let (dir, mut log, mut records) = RunDir::start(&self.path(ask.out), &config, &provenance, &self.dataset.classes, ask.resume)?;
+        let (dir, mut log, mut records) =
+            RunDir::start(&self.path(ask.out), &config, &provenance, &self.dataset.classes, ask.resume)?;
         let encoder = Fake::default();
         let evaluation = Evaluation {
             dataset: &self.dataset,

@@ -43,7 +43,10 @@ impl ConfusionMatrix {
             ]);
         }
         let shown = pairs.len().min(most);
-        table.notes.push(format!("{wrong} wrong answers in {} pairs of classes; the {shown} most frequent pairs", pairs.len()));
+        table.notes.push(format!(
+            "{wrong} wrong answers in {} pairs of classes; the {shown} most frequent pairs",
+            pairs.len()
+        ));
         table
     }
 
@@ -111,7 +114,10 @@ mod tests {
     fn the_figure_has_the_first_class_on_top_and_shares_of_rows() {
         let figure = matrix(2, &[(0, 1, 15)]).figure();
         let [Layer::Heat { values, .. }] = &figure.layers[..] else { panic!("one heat map") };
-        assert_eq!((&figure.y.categories[..], &values[..]), (&["n1".into(), "n0".into()][..], &[0.0, 100.0, 25.0, 75.0][..]));
+        assert_eq!(
+            (&figure.y.categories[..], &values[..]),
+            (&["n1".into(), "n0".into()][..], &[0.0, 100.0, 25.0, 75.0][..])
+        );
     }
 
     #[test]
