@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")?;
     let built = Command::new("cargo").args(["build", "--release", "-p", "flatclip-cli"]).current_dir(root).status()?;
     ensure!(built.success(), "flatclip does not build");
-    let binary = target_dir(root)?.join("release/flatclip");
+    let binary = crate::target_dir(root)?.join("release/flatclip");
     let python = match &options.python {
         Some(python) => python.clone(),
         None => make_environment()?,
@@ -125,14 +125,6 @@ fn parse(arguments: &[String]) -> Result<Options> {
     }
     ensure!(options.repeats > 0 && options.threads > 0, "--repeats and --threads: expected at least 1");
     Ok(options)
-}
-
-/// Where cargo put the binary: asked of cargo, since it can be configured.
-fn target_dir(root: &Path) -> Result<PathBuf> {
-    let output =
-        Command::new("cargo").args(["metadata", "--format-version=1", "--no-deps"]).current_dir(root).output()?;
-    let metadata: Value = serde_json::from_slice(&output.stdout)?;
-    metadata["target_directory"].as_str().map(PathBuf::from).context("cargo metadata names no target directory")
 }
 
 /// A virtual environment with the peers, outside the repository.

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: format, lints, tests, documentation, in the order in which they fail fastest.
+//! `cargo xtask test`: format, lints, tests, documentation, pages, in the order in which they fail fastest.
 
 use anyhow::{Context as _, Result, ensure};
 use std::process::Command;
@@ -12,7 +12,8 @@ pub fn run() -> Result<()> {
     // The libraries only: comments of the command line are help texts, not documentation pages.
     let libraries =
         ["doc", "--release", "--no-deps", "-p", "flatclip", "-p", "flatclip-tensor", "-p", "flatclip-pocket"];
-    step("documentation", &libraries, &[("RUSTDOCFLAGS", "-D warnings")])
+    step("documentation", &libraries, &[("RUSTDOCFLAGS", "-D warnings")])?;
+    crate::pages::run_if_possible()
 }
 
 /// rustfmt and clippy come with most toolchains; where they do not, rustup adds them. A machine without rustup has its

@@ -1,26 +1,42 @@
 //! Whatever needs more than cargo. `cargo xtask test` is what must pass before a change lands.
 
 mod bench_peers;
+mod browser;
 mod check;
+mod pages;
 mod real;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const USAGE: &str = "usage: cargo xtask TASK
 
   bench-peers [--python FILE] [--repeats N] [--threads N] [--write]
           flatclip and torch, open_clip, OpenVINO on the same work, turn by turn; --write updates docs/benchmarks.md
+  pages [--browser FILE]
+          makes every kind of HTML page and opens it in a headless browser; fails on any console message
   real    FOLDER TOWER_DIR [--views N] [--limit N] [--cache DIR] [--precision f32|bf16]
           a real image tower on real photos, against reference features and labels; a table of adapters; bf16 is compared with f32
-  test    format, lints as errors, all tests, documentation: what must pass before a change lands";
+  test    format, lints as errors, all tests, documentation: what must pass before a change lands
+          (and the pages, where there is a browser)";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("bench-peers") => bench_peers::run(&arguments[1..]),
+        Some("pages") => pages::run(&arguments[1..]),
         Some("real") => real::run(&arguments[1..]),
         Some("test") => check::run(),
         Some(other) => bail!("unknown task `{other}`\n\n{USAGE}"),
         None => bail!("{USAGE}"),
     }
+}
+
+/// Where cargo puts binaries: asked of cargo, since it can be configured.
+fn target_dir(root: &Path) -> Result<PathBuf> {
+    let output =
+        Command::new(env!("CARGO")).args(["metadata", "--format-version=1", "--no-deps"]).current_dir(root).output()?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    metadata["target_directory"].as_str().map(PathBuf::from).context("cargo metadata names no target directory")
 }

@@ -16,6 +16,8 @@ use flatclip::methods::statistics::SourceStatistics;
 use flatclip::methods::{self, AdapterSpec, Needs, Task};
 use flatclip::model::{Clip, ImageConfig};
 use flatclip::prompt::{Prompt, PromptKind};
+use flatclip_tensor::Matrix;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 /// What all runs of a call share.
@@ -33,6 +35,8 @@ pub(crate) struct Session<'a> {
     pub(crate) generated: Option<PathBuf>,
     /// For PromptAlign.
     pub(crate) statistics: Option<&'a SourceStatistics>,
+    /// Text features of the last class list, so that every method and seed of a call shares them.
+    pub(crate) texts: RefCell<Option<(Vec<String>, Matrix)>>,
     pub(crate) out: &'a Output,
 }
 
@@ -67,7 +71,9 @@ impl Session<'_> {
         let prompt = fitted.as_ref().unwrap_or(self.prompt);
         let clip = &self.model.clip;
         let store = self.cache.map(TextCache::new);
-        let mut task = Task::from_prompt(prompt, clip, &self.model.tokenizer, &dataset.classes, ask.seed)?;
+        let features = self.text_features(prompt, &dataset.classes)?;
+        let tokenizer = &self.model.tokenizer;
+        let mut task = Task::from_features(prompt, features, clip, tokenizer, &dataset.classes, ask.seed)?;
         if let Some(store) = &store {
             task = task.with_store(store);
         }
@@ -126,6 +132,17 @@ impl Session<'_> {
         Ok((summary, timing))
     }
 
+    fn text_features(&self, prompt: &Prompt, classes: &[String]) -> Result<Matrix> {
+        if let Some((of, features)) = &*self.texts.borrow()
+            && of == classes
+        {
+            return Ok(features.clone());
+        }
+        let features = prompt.text_features(&self.model.clip, &self.model.tokenizer, classes)?;
+        *self.texts.borrow_mut() = Some((classes.to_vec(), features.clone()));
+        Ok(features)
+    }
+
     fn config(&self, dataset: &Dataset, ask: &RunAsk) -> RunConfig {
         let mut options = (ask.method.defaults)();
         options.extend(ask.options.clone());
@@ -162,6 +179,7 @@ impl Session<'_> {
             stream: stream_hash(dataset, plan),
             isa: isa().to_owned(),
             pixels: PIXEL_VERSION.to_owned(),
+            decoder: flatclip::image::DECODER.to_owned(),
             notes: dataset.notes.clone(),
         }
     }

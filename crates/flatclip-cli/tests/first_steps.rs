@@ -105,7 +105,14 @@ fn a_landscape_and_an_analysis_leave_their_files() {
     let text = works(folder.path(), &["analyze", "--limit", "64", "--shots", "2", "--out", "a"]);
     assert!(text.contains("P(score < xi)"), "{text}");
     let json: Value = serde_json::from_slice(&std::fs::read(folder.path().join("a/analysis.json")).unwrap()).unwrap();
-    assert_eq!(json["entropy_gap"]["near"]["count"], json["entropy_gap"]["near"]["holding"], "the bound is a theorem");
+    let gap = &json["near"]["entropy_gap"];
+    assert_eq!((&gap["count"], &gap["holding"]), (&64.into(), &64.into()), "the bound is a theorem");
+    let worst = &json["bound"]["worst_case"];
+    let term = |name: &str| worst[name].as_f64().unwrap();
+    assert!(term("centre") <= term("shared") && term("shared") <= term("per_image"), "{worst}");
+    works(folder.path(), &["report", "l", "a", "--html", "r.html"]);
+    let page = std::fs::read_to_string(folder.path().join("r.html")).unwrap();
+    assert!(page.contains("Landscape (l)") && page.contains("Terms of the bound") && page.matches("<svg").count() >= 3);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::inputs::cache::CacheArgs;
 use crate::inputs::data::DataArgs;
 use crate::inputs::model::{Model, ModelArgs};
-use crate::inputs::prompt::PromptArgs;
+use crate::inputs::prompt::{PromptArgs, prompt_of};
 use crate::inputs::shard;
 use crate::output::{Exit, Output};
 use crate::session::{RunAsk, Session, file_name, methods_of};
@@ -83,8 +83,15 @@ pub(crate) struct SetupArgs {
 }
 
 impl SetupArgs {
-    /// The prompt for a data set, and how the record calls it.
-    pub(crate) fn prompt_for(&self, dataset: &Dataset) -> Result<(Prompt, String)> {
+    /// The prompt for a data set, and how the record calls it; `word` says which when an axis of a sweep does.
+    pub(crate) fn prompt_for(&self, dataset: &Dataset, word: Option<&str>) -> Result<(Prompt, String)> {
+        if let Some(word) = word {
+            ensure!(
+                self.prompt.is_default() && !self.own_templates,
+                "prompt is an axis: give no other prompt beside it, add it to the axis instead"
+            );
+            return Ok((prompt_of(word)?, word.to_owned()));
+        }
         if self.own_templates {
             ensure!(self.prompt.is_default(), "--own-templates: give no other prompt with it");
             return Ok((Prompt::templates(&dataset.templates)?, dataset.templates.join(" | ")));
@@ -130,10 +137,11 @@ impl SetupArgs {
         &self,
         model: &Model,
         dataset: &Dataset,
+        prompt: Option<&str>,
         out: &Output,
         work: impl FnOnce(&Session<'_>) -> Result<T>,
     ) -> Result<T> {
-        let (prompt, prompt_name) = self.prompt_for(dataset)?;
+        let (prompt, prompt_name) = self.prompt_for(dataset, prompt)?;
         let cache = (!self.no_cache).then(|| self.cache.folder());
         let statistics = self.statistics.as_deref().map(load_statistics).transpose()?;
         work(&Session {
@@ -146,6 +154,7 @@ impl SetupArgs {
             compat: &self.data.root.compat,
             generated: self.generated.clone(),
             statistics: statistics.as_ref(),
+            texts: Default::default(),
             out,
         })
     }
@@ -166,7 +175,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let mut done = Vec::new();
     for spec in &args.setup.data.data {
         let dataset = args.setup.data.open(spec, out)?;
-        args.setup.with_session(&model, &dataset, out, |session| {
+        args.setup.with_session(&model, &dataset, None, out, |session| {
             let methods = methods_of(&args.method, session)?;
             let most = methods.iter().map(|method| method.needs.default_views).max().unwrap_or(1);
             for method in &methods {
@@ -252,6 +261,11 @@ fn say(summary: &Summary, timing: &Timing, dir: &Path, out: &Output) {
         super::cache::size(timing.peak_memory),
         dir.display()
     ));
+    if timing.memory.len() > 1 {
+        let marks =
+            timing.memory.iter().map(|mark| format!("{} after {}", super::cache::size(mark.bytes), mark.samples));
+        out.note(format_args!("memory: {}", marks.collect::<Vec<_>>().join(", ")));
+    }
     for (id, reason) in summary.failures.iter().take(5) {
         out.warn(format_args!("{id}: {reason}"));
     }

@@ -2,10 +2,9 @@
 
 use crate::inputs::classes::ClassArgs;
 use crate::inputs::model::{Model, ModelArgs};
+use crate::inputs::shots::{ShotFeatures, ShotsAsk};
 use crate::output::{Exit, Output};
 use anyhow::{Context as _, Result, bail, ensure};
-use flatclip::data::few_shot::{FewShot, Pool, Sampler};
-use flatclip::data::{self, OpenOptions, Split};
 use flatclip::files::write_atomic;
 use flatclip::image::sheet::encode_png;
 use flatclip::image::views::{ViewKey, make_views, thumbnails};
@@ -14,9 +13,9 @@ use flatclip::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surf
 use flatclip::methods::{self, Sample, Task};
 use flatclip::model::Features;
 use flatclip::prompt::Prompt;
-use flatclip::report::landscape::{
-    LandscapePage, PageSurface, data_address, flatness_table, surface_csv, surface_figure, surface_picture,
-};
+use flatclip::report::figure::side_by_side;
+use flatclip::report::landscape::{LANDSCAPE_FILE, LandscapeRecord, LandscapeResult, flatness_table, surface_csv};
+use flatclip::report::{data_address, landscape_picture};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -67,6 +66,8 @@ struct Panel {
     prompt: usize,
     probe: Probe,
     picture: Option<Picture>,
+    /// What stands below the picture.
+    caption: Vec<String>,
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
@@ -92,7 +93,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         let task = Task::from_prompt(prompt, &model.clip, &model.tokenizer, &classes, args.seed)?;
         results.extend(measure(&args, &task, name, &mine, normalisation, &grid, out)?);
     }
-    save(&args, &grid, &panels, &results, out)?;
+    save(&args, grid, &panels, results, out)?;
     Ok(Exit::Done)
 }
 
@@ -122,23 +123,14 @@ fn training_panels(
     model: &Model,
     prompts: &[(String, Prompt)],
 ) -> Result<(Vec<String>, Vec<Panel>)> {
-    let options = OpenOptions { root: args.data_root.clone(), split: Split::Train, ..OpenOptions::default() };
-    let dataset = data::open(spec, &options)?;
-    let ids: Vec<String> = dataset.samples.iter().map(|s| s.id.clone()).collect();
-    let labels: Vec<usize> = dataset.samples.iter().map(|s| s.label).collect();
-    let pool = Pool { source: spec, ids: &ids, labels: &labels, classes: &dataset.classes };
-    let few =
-        FewShot { shots: args.shots, held_out: 0, seed: args.seed, sampler: Sampler::Portable, allow_fewer: true };
-    let shots = few.draw(&pool)?.train;
-    let pictures = shots.iter().map(|&i| Ok(dataset.samples[i].picture(&DecodeOptions::default())?));
-    let features = Features::unit(model.plain_features(pictures)?).0;
-    let labels: Vec<usize> = shots.iter().map(|&i| labels[i]).collect();
+    let ask = ShotsAsk { data: spec, root: args.data_root.clone(), shots: args.shots, seed: args.seed };
+    let shots = ShotFeatures::draw(model, &ask)?;
     let panel = |(prompt, (name, _)): (usize, &(String, Prompt))| {
-        let name = format!("{name}: cross-entropy, {} images", labels.len());
-        let probe = Probe { name, features: features.clone(), labels: Some(labels.clone()) };
-        Panel { prompt, probe, picture: None }
+        let probe = shots.probe(format!("{name}: cross-entropy, {} images", shots.labels.len()));
+        Panel { prompt, probe, picture: None, caption: Vec::new() }
     };
-    Ok((dataset.classes.clone(), prompts.iter().enumerate().map(panel).collect()))
+    let panels = prompts.iter().enumerate().map(panel).collect();
+    Ok((shots.classes, panels))
 }
 
 /// The best selected and the worst rejected view under STSS, for every prompt.
@@ -168,19 +160,18 @@ fn view_panels(
         let best = why.selected.first().copied();
         for (word, view) in [("selected", best), ("rejected", worst)] {
             let Some(view) = view else { continue };
-            let name = format!("{name}: {word} view {view}, entropy (score {:.3})", why.scores[view]);
+            let caption = vec![
+                format!("{word} (view {view})"),
+                format!("says {}", classes[why.predictions[view]]),
+                format!("score {:.3}", why.scores[view]),
+                format!("entropy {:.3}", why.entropies[view]),
+            ];
+            let name = format!("{name}: entropy of the {word} view");
             let probe = Probe { name, features: features.select_rows(&[view]), labels: None };
-            panels.push(Panel { prompt: index, probe, picture: Some(small[view].clone()) });
+            panels.push(Panel { prompt: index, probe, picture: Some(small[view].clone()), caption });
         }
     }
     Ok((classes, panels))
-}
-
-/// A finished surface with its numbers.
-#[derive(Serialize, Deserialize)]
-struct Measured {
-    surface: Surface,
-    flatness: Flatness,
 }
 
 /// Rows of an interrupted run, with what they belong to.
@@ -198,7 +189,7 @@ fn measure(
     normalisation: Normalisation,
     grid: &Grid,
     out: &Output,
-) -> Result<Vec<Measured>> {
+) -> Result<Vec<LandscapeResult>> {
     let side = task.text_side("landscape")?;
     let context = task.start_context("landscape")?;
     let directions = Directions::random(context, normalisation, args.seed)?;
@@ -228,7 +219,12 @@ fn measure(
     bar.finish_and_clear();
     let flatness = Flatness::measure(side.tower, side.tokens, context, &directions, &RADII, task.logit_scale, &probes)?;
     let _ = std::fs::remove_file(&partial); // all of it is in the results now
-    Ok(surfaces.into_iter().zip(flatness).map(|(surface, flatness)| Measured { surface, flatness }).collect())
+    let whole = |((surface, flatness), panel): ((Surface, Flatness), &&Panel)| {
+        let png = panel.picture.as_ref().map(encode_png).transpose()?;
+        let picture = png.as_deref().map(data_address);
+        Ok(LandscapeResult { surface, flatness, picture, caption: panel.caption.clone() })
+    };
+    surfaces.into_iter().zip(flatness).zip(panels).map(whole).collect()
 }
 
 fn resume(file: &Path, settings: &str) -> Vec<Vec<Vec<f32>>> {
@@ -251,38 +247,28 @@ fn file_name(name: &str) -> String {
     words.join("-")
 }
 
-fn save(args: &Args, grid: &Grid, panels: &[Panel], results: &[Measured], out: &Output) -> Result<()> {
+fn save(args: &Args, grid: Grid, panels: &[Panel], results: Vec<LandscapeResult>, out: &Output) -> Result<()> {
     ensure!(panels.len() == results.len(), "{} panels, {} surfaces", panels.len(), results.len());
-    let unit = if args.scale == "per-token" { "token norms" } else { "radii" };
-    let mut surfaces = Vec::new();
-    for (measured, panel) in results.iter().zip(panels) {
-        let surface = &measured.surface;
-        let base = args.out.join(file_name(&surface.name));
-        write_atomic(&base.with_extension("csv"), surface_csv(surface, grid).as_bytes())?;
-        write_atomic(&base.with_extension("svg"), surface_figure(surface, grid, unit).to_svg().as_bytes())?;
-        write_atomic(&base.with_extension("png"), &encode_png(&surface_picture(surface, grid))?)?;
-        let picture =
-            panel.picture.as_ref().map(|p| Ok::<_, anyhow::Error>(data_address(&encode_png(p)?))).transpose()?;
-        surfaces.push(PageSurface { name: &surface.name, values: &surface.values, picture });
+    let record = LandscapeRecord { schema_version: 1, grid, scale: args.scale.clone(), seed: args.seed, results };
+    let figures = record.figures();
+    for (result, figure) in record.results.iter().zip(&figures) {
+        let base = args.out.join(file_name(&result.surface.name));
+        write_atomic(&base.with_extension("csv"), surface_csv(&result.surface, &record.grid).as_bytes())?;
+        write_atomic(&base.with_extension("svg"), figure.to_svg().as_bytes())?;
     }
-    let flatness: Vec<Flatness> = results.iter().map(|m| m.flatness.clone()).collect();
-    let caption = format!(
-        "The loss on a {0} x {0} grid of contexts around each prompt (the orange point), along two random directions of length {1}. \
-         Flat means: the loss stays low all around.",
-        grid.coordinates.len(),
-        if args.scale == "per-token" { "equal to each token's norm".to_owned() } else { args.scale.clone() }
-    );
-    let page = LandscapePage { title: "Landscape", caption: &caption, surfaces, flatness: &flatness };
-    write_atomic(&args.out.join("landscape.html"), page.to_html().as_bytes())?;
-    let document = serde_json::json!({
-        "schema_version": 1, "coordinates": grid.coordinates, "scale": args.scale, "seed": args.seed, "results": results,
-    });
-    write_atomic(&args.out.join("landscape.json"), serde_json::to_string_pretty(&document)?.as_bytes())?;
+    let views: Vec<Option<Picture>> = panels.iter().map(|panel| panel.picture.clone()).collect();
+    write_atomic(&args.out.join("landscape.svg"), side_by_side("Landscape", &figures, 2).as_bytes())?;
+    write_atomic(&args.out.join("landscape.png"), &encode_png(&landscape_picture(&record, &views))?)?;
+    write_atomic(&args.out.join("landscape.html"), record.page().as_bytes())?;
+    write_atomic(&args.out.join(LANDSCAPE_FILE), serde_json::to_string_pretty(&record)?.as_bytes())?;
     if out.is_json() {
-        out.json(&document)?;
+        out.json(&record)?;
     } else {
-        out.line(flatness_table(&flatness).to_text())?;
+        out.line(flatness_table(&record.flatness()).to_text())?;
     }
-    out.note(format_args!("{}: open landscape.html", args.out.display()));
+    out.note(format_args!(
+        "{}: landscape.html to turn around, landscape.png and .svg to show, .csv and .json to compute with",
+        args.out.display()
+    ));
     Ok(())
 }

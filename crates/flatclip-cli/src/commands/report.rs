@@ -1,13 +1,14 @@
-//! `flatclip report`: tables and a page of finished runs; `flatclip report merge`: shards to one run.
+//! `flatclip report`: tables and a page of finished runs, landscapes and analyses; `flatclip report merge`: shards to one run.
 
 use crate::output::{Exit, Output};
 use anyhow::{Result, ensure};
+use flatclip::report::landscape::LandscapeRecord;
 use flatclip::report::{
-    ConfusionMatrix, Page, Run, Section, TOLERANCE, Table, against_paper, benchmark_table, find_runs, metrics_table,
-    paired_table, reliability, score_quantiles, top1_bars,
+    AnalysisRecord, ConfusionMatrix, Page, Run, Section, TOLERANCE, Table, against_paper, benchmark_table, find_runs,
+    metrics_table, paired_table, reliability, score_quantiles, top1_bars,
 };
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of `flatclip report`.
 #[derive(clap::Args)]
@@ -15,7 +16,7 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
-    /// Run directories, or folders that hold some
+    /// Run directories, or folders that hold some; folders of `flatclip landscape` and `flatclip analyze`
     #[arg(value_name = "RUN")]
     runs: Vec<PathBuf>,
     /// Put published numbers beside ours: `paper`
@@ -67,9 +68,12 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         return Ok(if summary.failed == 0 { Exit::Done } else { Exit::Counted });
     }
     ensure!(!args.runs.is_empty(), "which runs? give run directories or a folder that holds some");
-    let (runs, unfinished) = read(&args.runs, out)?;
-    ensure!(!runs.is_empty(), "no finished run among the given ones");
-    let tables = tables(&args, &runs)?;
+    let (others, folders) = findings(&args.runs)?;
+    let (runs, unfinished) = if folders.is_empty() { (Vec::new(), 0) } else { read(&folders, out)? };
+    ensure!(!runs.is_empty() || !others.is_empty(), "no finished run, landscape or analysis among the given ones");
+    let mut tables = if runs.is_empty() { Vec::new() } else { tables(&args, &runs)? };
+    let of_runs = tables.clone();
+    tables.extend(others.iter().flat_map(|section| section.tables.clone()));
     if out.is_json() {
         out.json(&json!({ "schema_version": 1, "runs": runs, "tables": tables }))?;
     } else {
@@ -83,7 +87,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         }
     }
     if let Some(path) = &args.html {
-        let mut page = page(&runs, tables);
+        let mut page = page(&runs, of_runs, others);
         if args.confusion.is_some() {
             page.sections.insert(1, confusion_section(&runs)?);
         }
@@ -133,8 +137,42 @@ fn confusion_section(runs: &[Run]) -> Result<Section> {
     Ok(Section { title: "Confusions".into(), text, figures, ..Section::default() })
 }
 
-/// The page of a report.
-pub(crate) fn page(runs: &[Run], tables: Vec<Table>) -> Page {
+/// What the given folders of `flatclip landscape` and `flatclip analyze` hold, and the paths that are neither.
+fn findings(paths: &[PathBuf]) -> Result<(Vec<Section>, Vec<PathBuf>)> {
+    let (mut sections, mut others) = (Vec::new(), Vec::new());
+    for path in paths {
+        let found = sections_of(path)?;
+        if found.is_empty() {
+            others.push(path.clone());
+            for folder in folders_in(path) {
+                sections.extend(sections_of(&folder)?);
+            }
+        }
+        sections.extend(found);
+    }
+    Ok((sections, others))
+}
+
+fn sections_of(folder: &Path) -> Result<Vec<Section>> {
+    let name = folder.file_name().map_or_else(String::new, |name| format!(" ({})", name.to_string_lossy()));
+    let landscape = LandscapeRecord::read(folder)?.map(|record| record.section(&format!("Landscape{name}")));
+    let analysis = AnalysisRecord::read(folder)?.map(|record| record.sections());
+    Ok(landscape.into_iter().chain(analysis.into_iter().flatten()).collect())
+}
+
+/// Folders directly inside, by name; a path that cannot be listed is explained by whoever reads runs from it.
+fn folders_in(path: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+/// The page of a report: what runs answered, then landscapes and analyses, then provenance.
+pub(crate) fn page(runs: &[Run], tables: Vec<Table>, findings: Vec<Section>) -> Page {
+    if runs.is_empty() {
+        return Page { title: "flatclip report".into(), sections: findings, ..Page::default() };
+    }
     let mut sections = vec![Section { title: "Results".into(), tables, ..Section::default() }];
     if runs.len() > 1 {
         sections[0].figures.push(top1_bars(runs));
@@ -163,6 +201,7 @@ pub(crate) fn page(runs: &[Run], tables: Vec<Table>) -> Page {
         failures.into_iter().for_each(|line| table.push(vec![flatclip::report::Cell::text(line)]));
         sections.push(Section { title: "Bad samples".into(), tables: vec![table], ..Section::default() });
     }
+    sections.extend(findings);
     sections.push(Page::provenance(runs));
     Page { title: "flatclip report".into(), sections, ..Page::default() }
 }

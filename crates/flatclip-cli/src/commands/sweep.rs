@@ -1,6 +1,7 @@
 //! `flatclip sweep`: a grid of settings, answered from kept features; a table and a figure per axis.
 
 use super::eval::{SetupArgs, options_of};
+use crate::inputs::model::Model;
 use crate::output::{Exit, Output};
 use crate::session::RunAsk;
 use anyhow::{Context as _, Result, ensure};
@@ -20,7 +21,7 @@ pub(crate) struct Args {
     /// The adapter, unless an axis is `method`
     #[arg(long, default_value = "stss", value_name = "NAME")]
     method: String,
-    /// An axis (or a fixed value): stss.radius=0,0.1,0.2 or stss.radius=0..1:0.1; also method=, views=, seed= (repeatable)
+    /// An axis (or a fixed value): stss.radius=0,0.1,0.2 or stss.radius=0..1:0.1; also method=, prompt=, views=, seed= (repeatable)
     #[arg(long = "set", value_name = "KEY=A,B,..")]
     axes: Vec<GridAxis>,
     /// An ablation of the paper: radius, kept or directions
@@ -36,7 +37,9 @@ pub(crate) struct Args {
 
 /// A finished cell.
 struct Done {
+    number: usize,
     cell: Vec<usize>,
+    failed: usize,
     top1: f64,
     ece: f64,
     encode: f64,
@@ -62,26 +65,9 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
             args.out.clone()
         };
         let start = Instant::now();
-        let done = args.setup.with_session(&model, &dataset, out, |session| {
-            let bar = out.progress(grid.len() as u64, "cells");
-            let mut done = Vec::new();
-            for (number, cell) in grid.iter().enumerate() {
-                let ask = args.ask(&axes, cell, &dataset, spec, folder.join("cells").join(format!("{number:04}")))?;
-                let label = || describe(&axes, cell);
-                let (summary, timing) = session.run(&dataset, &ask).with_context(label)?;
-                failed += summary.failed;
-                done.push(Done {
-                    cell: cell.clone(),
-                    top1: summary.metrics.top1,
-                    ece: summary.metrics.calibration.ece,
-                    encode: timing.encode,
-                    adapt: timing.adapt,
-                });
-                bar.inc(1);
-            }
-            bar.finish_and_clear();
-            Ok(done)
-        })?;
+        let mut done = args.cells(&axes, &grid, &model, &dataset, spec, &folder, out)?;
+        done.sort_by_key(|run| run.number);
+        failed += done.iter().map(|run| run.failed).sum::<usize>();
         out.note(format_args!(
             "{}: {} cells in {:.1} s, in {}",
             dataset.name,
@@ -110,15 +96,51 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 }
 
 impl Args {
+    /// Runs every cell: prompt after prompt, so that each prompt's text features are computed once.
+    fn cells(
+        &self,
+        axes: &[GridAxis],
+        grid: &[Vec<usize>],
+        model: &Model,
+        dataset: &Dataset,
+        spec: &str,
+        folder: &Path,
+        out: &Output,
+    ) -> Result<Vec<Done>> {
+        let bar = out.progress(grid.len() as u64, "cells");
+        let mut done = Vec::new();
+        for prompt in prompts_of(axes) {
+            self.setup.with_session(model, dataset, prompt, out, |session| {
+                let mine = |cell: &Vec<usize>| value_of(axes, cell, "prompt") == prompt;
+                for (number, cell) in grid.iter().enumerate().filter(|(_, cell)| mine(cell)) {
+                    let dir = folder.join("cells").join(format!("{number:04}"));
+                    let ask = self.ask(axes, cell, dataset, spec, dir)?;
+                    let (summary, timing) = session.run(dataset, &ask).with_context(|| describe(axes, cell))?;
+                    done.push(Done {
+                        number,
+                        cell: cell.clone(),
+                        failed: summary.failed,
+                        top1: summary.metrics.top1,
+                        ece: summary.metrics.calibration.ece,
+                        encode: timing.encode,
+                        adapt: timing.adapt,
+                    });
+                    bar.inc(1);
+                }
+                Ok(())
+            })?;
+        }
+        bar.finish_and_clear();
+        Ok(done)
+    }
+
     fn ask(&self, axes: &[GridAxis], cell: &[usize], dataset: &Dataset, data: &str, dir: PathBuf) -> Result<RunAsk> {
-        let value = |key: &str| {
-            axes.iter().zip(cell).find(|(axis, _)| axis.key == key).map(|(axis, &i)| axis.values[i].as_str())
-        };
+        let value = |key: &str| value_of(axes, cell, key);
         let method: &'static AdapterSpec = methods::adapter(value("method").unwrap_or(&self.method))?;
         let settings: Vec<String> = axes
             .iter()
             .zip(cell)
-            .filter(|(axis, _)| !["method", "views", "seed"].contains(&axis.key.as_str()))
+            .filter(|(axis, _)| !["method", "views", "seed", "prompt"].contains(&axis.key.as_str()))
             .map(|(axis, &i)| format!("{}={}", axis.key, axis.values[i]))
             .collect();
         let number = |key: &str| {
@@ -151,6 +173,17 @@ impl Args {
         let named = axes.iter().filter(|axis| axis.key == "method").flat_map(|axis| &axis.values);
         named.filter_map(|name| methods::adapter(name).ok()).map(|spec| spec.needs.default_views).max().unwrap_or(1)
     }
+}
+
+/// What an axis says in a cell.
+fn value_of<'a>(axes: &'a [GridAxis], cell: &[usize], key: &str) -> Option<&'a str> {
+    axes.iter().zip(cell).find(|(axis, _)| axis.key == key).map(|(axis, &i)| axis.values[i].as_str())
+}
+
+/// The prompts of the grid; `None` for the one that the options name.
+fn prompts_of(axes: &[GridAxis]) -> Vec<Option<&str>> {
+    let axis = axes.iter().find(|axis| axis.key == "prompt");
+    axis.map_or_else(|| vec![None], |axis| axis.values.iter().map(|value| Some(value.as_str())).collect())
 }
 
 fn describe(axes: &[GridAxis], cell: &[usize]) -> String {

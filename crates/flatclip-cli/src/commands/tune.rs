@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Take what there is where a class has fewer images than asked for
     #[arg(long)]
     allow_fewer: bool,
-    /// Train on exactly the images that this file names, one id per line
+    /// Train on exactly the images that this file names: one id per line, or a few-shot list of CoOp (.pkl)
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
     /// Unreadable images to go on without

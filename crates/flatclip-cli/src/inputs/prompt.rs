@@ -32,7 +32,7 @@ impl PromptArgs {
             return Ok(Prompt::load(&prompt_file(path)?)?);
         }
         if let Some(name) = &self.ensemble {
-            let Some(ensemble) = Ensemble::ALL.into_iter().find(|e| e.name() == name) else {
+            let Some(ensemble) = ensemble(name) else {
                 let known: Vec<&str> = Ensemble::ALL.iter().map(|e| e.name()).collect();
                 bail!("--ensemble: expected one of {}, found {name:?}", known.join(", "));
             };
@@ -50,6 +50,35 @@ impl PromptArgs {
     }
 }
 
+fn ensemble(name: &str) -> Option<Ensemble> {
+    Ensemble::ALL.into_iter().find(|e| e.name() == name)
+}
+
+/// The prompt that one word means: a text with `{}`, a known set of templates, `template` for the usual one, a prompt file or the
+/// run directory of `flatclip tune`, or a file of class embeddings.
+pub(crate) fn prompt_of(word: &str) -> Result<Prompt> {
+    if word.contains("{}") {
+        return Ok(Prompt::templates(&[word])?);
+    }
+    if word == "template" {
+        return Ok(Prompt::templates(&[DEFAULT_TEMPLATE])?);
+    }
+    if let Some(ensemble) = ensemble(word) {
+        return Ok(Prompt::templates(ensemble.templates())?);
+    }
+    let path = Path::new(word);
+    ensure!(
+        path.exists(),
+        "prompt {word:?}: there is no such file or folder; expected a prompt file, the run directory of `flatclip tune`, a text with {{}}, \
+         template, imagenet7 or imagenet80"
+    );
+    let file = prompt_file(path)?;
+    if file.extension().is_some_and(|ending| ending == "npy") {
+        return Ok(read_text_features(&file)?);
+    }
+    Ok(Prompt::load(&file)?)
+}
+
 /// A run directory holds its prompt under a fixed name.
 pub(crate) fn prompt_file(path: &Path) -> Result<PathBuf> {
     if !path.is_dir() {
@@ -62,4 +91,18 @@ pub(crate) fn prompt_file(path: &Path) -> Result<PathBuf> {
         path.display()
     );
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_a_template_a_known_set_or_a_path_that_exists() {
+        use flatclip::prompt::PromptKind::Templates;
+        assert!(matches!(prompt_of("a sketch of a {}.").unwrap().kind, Templates(t) if t == ["a sketch of a {}."]));
+        assert!(matches!(prompt_of("template").unwrap().kind, Templates(t) if t.len() == 1));
+        assert!(matches!(prompt_of("imagenet7").unwrap().kind, Templates(t) if t.len() == 7));
+        assert!(prompt_of("no-such-run").unwrap_err().to_string().contains("imagenet80"));
+    }
 }

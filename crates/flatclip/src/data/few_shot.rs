@@ -171,6 +171,19 @@ impl Pool<'_> {
         order.into_iter().filter_map(|label| items.remove(&label).map(|list| (label, list))).collect()
     }
 
+    /// The images whose ids the given paths end with: lists made on another machine name them by that machine's folders.
+    pub fn with_paths(&self, list_file: &Path, paths: &[String]) -> Result<Vec<usize>> {
+        self.check()?;
+        let known: BTreeMap<&str, usize> = self.ids.iter().enumerate().map(|(at, id)| (id.as_str(), at)).collect();
+        let find = |path: &String| {
+            let ends = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
+            let reason = || format!("no image of {} ends {path:?}; ids look like {:?}", self.source, self.ids.first());
+            let found = ends.into_iter().find_map(|start| known.get(&path[start..]).copied());
+            found.ok_or_else(|| Error::Data { path: list_file.to_path_buf(), reason: reason() })
+        };
+        paths.iter().map(find).collect()
+    }
+
     /// The images an explicit list names: one id per line, empty lines and `#` comments skipped.
     pub fn listed(&self, list_file: &Path, text: &str) -> Result<Vec<usize>> {
         self.check()?;
@@ -282,5 +295,8 @@ mod tests {
         let message = pool.listed(path, "img-03\nimg-99\n").unwrap_err().to_string();
         assert!(message.contains("shots.txt: line 2") && message.contains("img-99"), "{message}");
         assert!(pool.listed(path, "# nothing\n").is_err());
+        let elsewhere = ["/home/x/data/img-03".to_owned(), "img-00".to_owned()];
+        assert_eq!(pool.with_paths(path, &elsewhere).unwrap(), [3, 0]);
+        assert!(pool.with_paths(path, &["/data/other".to_owned()]).unwrap_err().to_string().contains("/data/other"));
     }
 }

@@ -8,6 +8,7 @@
 mod aircraft;
 mod check;
 mod csv;
+mod dassl_list;
 mod dataset;
 pub mod feature_bank;
 pub mod few_shot;
@@ -30,6 +31,7 @@ mod zhou;
 
 pub use check::{CheckRow, State, check};
 pub use csv::open_csv;
+pub use dassl_list::read_dassl_list;
 pub use dataset::{Dataset, Family, Note, Sample, Source, Split};
 pub use folder::open_folder;
 pub use imagenet::imagenet_labels;

@@ -39,4 +39,4 @@ pub use source_statistics::{
     Computed, import_statistics, load_statistics, prompts_hash, save_statistics, source_statistics, statistics_hash,
 };
 pub use summary::Summary;
-pub use timing::{SampleTime, Timing, memory};
+pub use timing::{MemoryMark, SampleTime, Timing, memory};

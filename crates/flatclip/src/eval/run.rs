@@ -111,10 +111,12 @@ impl Evaluation<'_> {
             new.iter().for_each(|record| state.count(record));
             records.append(&mut new);
             progress(&state);
+            timing.note_memory(false);
             self.check_errors(&state, records)
         })?;
         log.sync()?;
         timing.wall = seconds(start.elapsed());
+        timing.note_memory(true);
         timing.peak_memory = memory().1;
         Ok(timing)
     }

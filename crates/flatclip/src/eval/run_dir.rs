@@ -100,8 +100,11 @@ pub struct Provenance {
     pub stream: String,
     /// Instruction path.
     pub isa: String,
-    /// Decoder and view code.
+    /// Version of decoder and view code.
     pub pixels: String,
+    /// What decoded the pictures; empty in records of versions that did not say.
+    #[serde(default)]
+    pub decoder: String,
     /// What the loader found; not compared.
     pub notes: Vec<Note>,
 }

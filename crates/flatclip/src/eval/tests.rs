@@ -150,6 +150,7 @@ impl World {
             stream: "s".into(),
             isa: "plain".into(),
             pixels: "1".into(),
+            decoder: "test".into(),
             notes: Vec::new(),
         }
     }

@@ -1,11 +1,11 @@
 //! What the paper's theory says of scores, measured: are they lower on the nearer data, and how far is entropy from
 //! cross-entropy.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The empirical form of the paper's main theorem: some threshold `xi` with
 /// `P(score < xi | nearer) > P(score < xi | farther)`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Separation {
     /// Thresholds, ascending: every score that occurs.
     pub thresholds: Vec<f32>,
@@ -56,7 +56,7 @@ impl Separation {
 
 /// The paper's bound on the difference between cross-entropy and entropy, on real outputs:
 /// `|H(y, f) - H(f)| <= ln(1/eta) |y - f|_1 + |y - f|_1^2 / eta`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EntropyGap {
     /// Outputs looked at.
     pub count: usize,

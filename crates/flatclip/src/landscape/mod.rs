@@ -4,11 +4,17 @@
 //! image features.
 
 mod analysis;
+mod bound;
 mod directions;
 mod flatness;
+mod scores;
 mod surface;
+mod worst_case;
 
 pub use analysis::{EntropyGap, Separation};
+pub use bound::Bound;
 pub use directions::{Directions, Normalisation};
 pub use flatness::{Flatness, Ring};
+pub use scores::{Decile, Scores, rank_correlation};
 pub use surface::{Grid, Probe, Surface, loss};
+pub use worst_case::{WorstCase, WorstCaseSearch};

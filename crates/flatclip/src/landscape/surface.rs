@@ -1,9 +1,10 @@
 //! The grid and the loss on it.
 
 use super::Directions;
+use crate::methods::probability::{cross_entropy, entropies, logits};
 use crate::model::{ClassTokens, Context, TextTower};
 use crate::{Error, Result};
-use flatclip_tensor::{Matrix, gemm};
+use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -97,6 +98,12 @@ pub(super) fn losses(
 
 /// Mean cross-entropy (with labels) or mean entropy (without) of a probe under given text features.
 pub fn loss(probe: &Probe, text: &Matrix, logit_scale: f32) -> Result<f32> {
+    let losses = row_losses(probe, text, logit_scale)?;
+    Ok((losses.iter().map(|&l| f64::from(l)).sum::<f64>() / losses.len() as f64) as f32)
+}
+
+/// The loss of every row of a probe.
+pub(super) fn row_losses(probe: &Probe, text: &Matrix, logit_scale: f32) -> Result<Vec<f32>> {
     let (n, k) = (probe.features.rows(), text.rows());
     if n == 0 || probe.features.cols() != text.cols() {
         let found = format!("[{n}, {}]", probe.features.cols());
@@ -110,46 +117,16 @@ pub fn loss(probe: &Probe, text: &Matrix, logit_scale: f32) -> Result<f32> {
     {
         return Err(Error::config("landscape.probe", format!("{} labels for {n} rows and {k} classes", labels.len())));
     }
-    let mut logits = vec![0.0; n * k];
-    gemm::product_nt(probe.features.data(), n, text.data(), k, text.cols(), &mut logits);
-    logits.iter_mut().for_each(|l| *l *= logit_scale);
-    let total: f64 = logits
-        .chunks_exact(k)
-        .enumerate()
-        .map(|(i, logits)| match &probe.labels {
-            Some(labels) => cross_entropy(logits, labels[i]),
-            None => entropy(logits),
-        })
-        .sum();
-    Ok((total / n as f64) as f32)
-}
-
-fn log_sum_exp(logits: &[f32]) -> f64 {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&l| f64::from(l - largest).exp()).sum();
-    f64::from(largest) + sum.ln()
-}
-
-fn cross_entropy(logits: &[f32], label: usize) -> f64 {
-    log_sum_exp(logits) - f64::from(logits[label])
-}
-
-/// `H = log Z - sum p l`.
-fn entropy(logits: &[f32]) -> f64 {
-    let log_z = log_sum_exp(logits);
-    log_z - logits.iter().map(|&l| (f64::from(l) - log_z).exp() * f64::from(l)).sum::<f64>()
+    let logits = logits(&probe.features, text, logit_scale);
+    Ok(match &probe.labels {
+        Some(labels) => logits.iter_rows().zip(labels).map(|(row, &label)| cross_entropy(row, label)).collect(),
+        None => entropies(&logits),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn losses_of_known_logits() {
-        assert!((entropy(&[1.0, 1.0, 1.0, 1.0]) - 4f64.ln()).abs() < 1e-12);
-        assert!((cross_entropy(&[0.0, 0.0], 1) - 2f64.ln()).abs() < 1e-12);
-        assert!(entropy(&[1000.0, -1000.0]).abs() < 1e-9);
-    }
 
     #[test]
     fn a_grid_has_its_centre_and_its_ends() {

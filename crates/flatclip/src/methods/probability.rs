@@ -49,6 +49,13 @@ pub fn entropy(row: &[f32]) -> f32 {
     (sum.ln() - moment / sum) as f32
 }
 
+/// Cross-entropy in nats of the softmax of one row of logits with a label: `-ln softmax(z)[label]`.
+pub fn cross_entropy(row: &[f32], label: usize) -> f32 {
+    let mut log_p = to_f64(row);
+    loss::log_softmax(&mut log_p, row.len());
+    -log_p[label] as f32
+}
+
 /// Entropy of every row.
 pub fn entropies(logits: &Matrix) -> Vec<f32> {
     logits.iter_rows().map(entropy).collect()
@@ -167,6 +174,8 @@ mod tests {
         }
         assert!((entropy(&[3.0; 8]) - 8f32.ln()).abs() < 1e-6);
         assert_eq!(entropy(&[1e4, 0.0, -1e4]), 0.0);
+        assert!((cross_entropy(&[0.0, 0.0], 1) - 2f32.ln()).abs() < 1e-6);
+        assert_eq!(cross_entropy(&[1e3, -1e3], 1), 2e3);
     }
 
     #[test]

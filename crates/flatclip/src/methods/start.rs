@@ -5,6 +5,7 @@ use crate::model::{ClassName, ClassTokens, Clip, Context, Position};
 use crate::prompt::{Prompt, PromptKind, check_length};
 use crate::text::Tokenizer;
 use crate::{Error, Result};
+use flatclip_tensor::Matrix;
 
 impl<'a> Task<'a> {
     /// The task of a prompt: its text features, and, where it has one, the context that text-side adapters start from. A single
@@ -17,6 +18,18 @@ impl<'a> Task<'a> {
         seed: u64,
     ) -> Result<Self> {
         let features = prompt.text_features(clip, tokenizer, classes)?;
+        Self::from_features(prompt, features, clip, tokenizer, classes, seed)
+    }
+
+    /// The same, for text features of the prompt that are known already: computing them is most of the work.
+    pub fn from_features(
+        prompt: &'a Prompt,
+        features: Matrix,
+        clip: &'a Clip,
+        tokenizer: &Tokenizer,
+        classes: &'a [String],
+        seed: u64,
+    ) -> Result<Self> {
         let task = Self::new(classes, features, clip.logit_scale(), seed)?.with_clip(clip).with_prompt(prompt);
         Ok(match start(prompt, clip, tokenizer, classes)? {
             Some((tokens, context)) => task.with_context(tokens, context),

@@ -62,7 +62,14 @@ impl ConfusionMatrix {
         let values = rows.iter().flat_map(|&label| shown.iter().map(move |&answer| share(label, answer))).collect();
         let names = |classes: &[usize]| classes.iter().map(|&class| self.names[class].clone()).collect::<Vec<_>>();
         let positions = |n: usize| (0..n).map(|i| i as f64).collect::<Vec<_>>();
-        let heat = Layer::Heat { x: positions(shown.len()), y: positions(rows.len()), values, labels: false };
+        let heat = Layer::Heat {
+            x: positions(shown.len()),
+            y: positions(rows.len()),
+            values,
+            labels: false,
+            range: None,
+            unit: "%",
+        };
         let part = if shown.len() < all { format!(", {} of {all} classes", shown.len()) } else { String::new() };
         let title = format!("{}: per cent of each true class{part}", self.title);
         let (x, y) = (Axis::categories("answer", names(&shown)), Axis::categories("true class", names(&rows)));

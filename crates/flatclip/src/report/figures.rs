@@ -90,7 +90,8 @@ fn heat_map(
         values[index[second] * x.len() + index[first]] = 100.0 * top1;
     }
     let positions = |n: usize| (0..n).map(|i| i as f64).collect::<Vec<_>>();
-    let heat = Layer::Heat { x: positions(x.len()), y: positions(y.len()), values, labels: true };
+    let heat =
+        Layer::Heat { x: positions(x.len()), y: positions(y.len()), values, labels: true, range: None, unit: "%" };
     let (x, y) = (Axis::categories(x_name.clone(), x.clone()), Axis::categories(y_name.clone(), y.clone()));
     let mut figure = Figure::new(format!("{dataset}: top-1 in per cent"), x, y).with(heat);
     figure.size = (620.0, 380.0);

@@ -1,114 +1,237 @@
-//! Landscapes for people: figures, a raster picture, a table of numbers, and the interactive page.
+//! Landscapes for people: figures, a table of numbers, and the interactive page; and the file that a report reads them from.
 
-use super::figure::{Axis, Figure, Layer, sequential};
+use super::figure::{Axis, Figure, FigurePicture, Layer};
+use super::page::Section;
 use super::table::{Cell, Table};
-use crate::image::Picture;
-use crate::image::sheet::draw_text;
 use crate::landscape::{Flatness, Grid, Surface};
-use serde::Serialize;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The file of a landscape's folder that holds its numbers.
+pub const LANDSCAPE_FILE: &str = "landscape.json";
 
 const PAGE: &str = include_str!("page/surface.html");
 
 /// Surfaces that belong together, with what a reader must know about them.
 #[derive(Clone, Debug, Serialize)]
-pub struct LandscapePage<'a> {
+struct LandscapePage {
     /// The heading.
-    pub title: &'a str,
+    title: String,
     /// What is shown, in a sentence or two.
-    pub caption: &'a str,
+    caption: String,
+    /// Surfaces of single views are shown by their rise above the prompt.
+    of_views: bool,
+    /// What a step of 1 is.
+    unit: String,
+    /// How far the axes reach.
+    span: f32,
     /// The surfaces, side by side.
-    pub surfaces: Vec<PageSurface<'a>>,
+    surfaces: Vec<PageSurface>,
     /// Their flatness numbers, in the same order.
-    pub flatness: &'a [Flatness],
+    flatness: Vec<Flatness>,
 }
 
 /// One surface of the page.
 #[derive(Clone, Debug, Serialize)]
-pub struct PageSurface<'a> {
+struct PageSurface {
     /// Above the surface.
-    pub name: &'a str,
+    name: String,
     /// `values[iy][ix]`.
-    pub values: &'a [Vec<f32>],
+    values: Vec<Vec<f32>>,
     /// The view itself as a `data:` address, where there is one.
-    pub picture: Option<String>,
+    picture: Option<String>,
+    /// What stands beside the view.
+    caption: Vec<String>,
 }
 
-impl LandscapePage<'_> {
+impl LandscapePage {
     /// One file that needs nothing else: data, style and script inside.
-    pub fn to_html(&self) -> String {
+    fn to_html(&self) -> String {
         let data = serde_json::to_string(self).unwrap_or_default();
         // `</script>` inside a name would end the block early.
         PAGE.replace("/*DATA*/", &data.replace("</", "<\\/"))
     }
 }
 
-/// Twelve levels between the smallest and the largest value.
-fn levels(low: f32, high: f32) -> Vec<f64> {
-    (1..12).map(|i| f64::from(low) + f64::from(high - low) * f64::from(i) / 12.0).collect()
+/// Everything that `flatclip landscape` found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LandscapeRecord {
+    /// Of this layout.
+    pub schema_version: u32,
+    /// Coordinates of both axes.
+    #[serde(flatten)]
+    pub grid: Grid,
+    /// `per-token`, or the radius that a direction has.
+    pub scale: String,
+    /// Seed of the directions.
+    pub seed: u64,
+    /// The surfaces.
+    pub results: Vec<LandscapeResult>,
+}
+
+/// One surface with its numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LandscapeResult {
+    /// The loss on the grid.
+    pub surface: Surface,
+    /// The loss on circles.
+    pub flatness: Flatness,
+    /// The view itself as a `data:` address, for the surface of a single view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub picture: Option<String>,
+    /// What stands below the view.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caption: Vec<String>,
+}
+
+impl LandscapeRecord {
+    /// Reads the record of a landscape's folder; `None` when the folder holds none.
+    pub fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(LANDSCAPE_FILE);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+        let reason = |e| format!("not a landscape of this version of flatclip ({e}); run `flatclip landscape` again");
+        let record: Self =
+            serde_json::from_slice(&bytes).map_err(|e| Error::Run { path: path.clone(), reason: reason(e) })?;
+        let n = record.grid.coordinates.len();
+        let fits = |result: &LandscapeResult| {
+            result.surface.values.len() == n && result.surface.values.iter().all(|row| row.len() == n)
+        };
+        if n < 2 || !record.results.iter().all(fits) {
+            let reason = format!("its surfaces do not have {n} x {n} values; run `flatclip landscape` again");
+            return Err(Error::Run { path, reason });
+        }
+        Ok(Some(record))
+    }
+
+    /// What a step of 1 along an axis is.
+    pub fn unit(&self) -> String {
+        if self.scale == "per-token" { "token norms".to_owned() } else { format!("steps of length {}", self.scale) }
+    }
+
+    /// What a reader must know.
+    pub fn caption(&self) -> String {
+        let length = if self.scale == "per-token" {
+            "equal to each token's norm".to_owned()
+        } else {
+            format!("{} over the whole context", self.scale)
+        };
+        format!(
+            "The loss in nats on a {0} x {0} grid of contexts around each prompt (the marked point), along two random directions of \
+             length {length} (seed {1}). Flat means: the loss stays low all around. All surfaces share one colour scale.",
+            self.grid.coordinates.len(),
+            self.seed
+        )
+    }
+
+    /// The surfaces as figures show them. Views are compared by how much their entropy rises around the prompt, not by how high it
+    /// is there; training losses are shown as they are.
+    pub fn shown(&self) -> Vec<Surface> {
+        let shown = |result: &LandscapeResult| {
+            let Surface { name, values } = &result.surface;
+            if result.picture.is_none() {
+                return result.surface.clone();
+            }
+            let rise = |row: &Vec<f32>| row.iter().map(|value| value - result.flatness.centre).collect();
+            Surface { name: format!("{name}, rise above the prompt"), values: values.iter().map(rise).collect() }
+        };
+        self.results.iter().map(shown).collect()
+    }
+
+    /// One figure per surface, the view beside it where there is one.
+    pub fn figures(&self) -> Vec<Figure> {
+        let shown = self.shown();
+        let range = shared_range(shown.iter());
+        let figure = |(result, surface): (&LandscapeResult, &Surface)| {
+            let mut figure = surface_figure(surface, &self.grid, &self.unit(), range);
+            if let Some(address) = &result.picture {
+                figure.size.0 += 150.0;
+                figure.picture = Some(FigurePicture { address: address.clone(), caption: result.caption.clone() });
+            }
+            figure
+        };
+        self.results.iter().zip(&shown).map(figure).collect()
+    }
+
+    /// The flatness numbers of all surfaces.
+    pub fn flatness(&self) -> Vec<Flatness> {
+        self.results.iter().map(|result| result.flatness.clone()).collect()
+    }
+
+    /// The interactive page.
+    pub fn page(&self) -> String {
+        let surface = |result: &'_ LandscapeResult| PageSurface {
+            name: result.surface.name.clone(),
+            values: result.surface.values.clone(),
+            picture: result.picture.clone(),
+            caption: result.caption.clone(),
+        };
+        LandscapePage {
+            title: "Landscape".into(),
+            caption: self.caption(),
+            of_views: self.results.iter().any(|result| result.picture.is_some()),
+            unit: self.unit(),
+            span: self.grid.coordinates.last().copied().unwrap_or(1.0),
+            surfaces: self.results.iter().map(surface).collect(),
+            flatness: self.flatness(),
+        }
+        .to_html()
+    }
+
+    /// As a part of a report.
+    pub fn section(&self, title: &str) -> Section {
+        Section {
+            title: title.to_owned(),
+            text: self.caption(),
+            tables: vec![flatness_table(&self.flatness())],
+            figures: self.figures(),
+            ..Section::default()
+        }
+    }
+}
+
+/// The lowest and the highest value of surfaces that are compared.
+pub fn shared_range<'a>(surfaces: impl Iterator<Item = &'a Surface>) -> (f32, f32) {
+    surfaces
+        .map(Surface::range)
+        .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), (l, h)| (low.min(l), high.max(h)))
+}
+
+/// Lines of equal loss, between the lowest and the highest colour.
+const LEVELS: u8 = 12;
+
+/// The values of the lines of equal loss.
+pub(super) fn levels((low, high): (f32, f32)) -> Vec<f64> {
+    (1..LEVELS).map(|i| f64::from(low) + f64::from(high - low) * f64::from(i) / f64::from(LEVELS)).collect()
 }
 
 /// Contours over a heat map, the prompt itself marked.
-pub fn surface_figure(surface: &Surface, grid: &Grid, unit: &str) -> Figure {
+pub fn surface_figure(surface: &Surface, grid: &Grid, unit: &str, range: (f32, f32)) -> Figure {
     let axis: Vec<f64> = grid.coordinates.iter().map(|&c| f64::from(c)).collect();
     let values: Vec<f64> = surface.values.iter().flatten().map(|&v| f64::from(v)).collect();
-    let (low, high) = surface.range();
-    let label = |name: &str| Axis::new(format!("{name} ({unit})"));
-    let mut figure = Figure::new(surface.name.clone(), label("first direction"), label("second direction"))
-        .with(Layer::Heat { x: axis.clone(), y: axis.clone(), values: values.clone(), labels: false })
-        .with(Layer::Contour { x: axis.clone(), y: axis, values, levels: levels(low, high) })
-        .with(Layer::Mark { at: (0.0, 0.0), name: "prompt".into() });
-    figure.size = (500.0, 420.0);
-    figure
-}
-
-/// Sides of the raster picture, and its margin for numbers.
-const PIXELS: usize = 320;
-const MARGIN: usize = 40;
-
-/// The same as a raster picture: bilinear colours, contour lines where neighbours lie on two sides of a level.
-pub fn surface_picture(surface: &Surface, grid: &Grid) -> Picture {
-    let (width, height) = (PIXELS + 2 * MARGIN, PIXELS + 2 * MARGIN);
-    let mut page = Picture { width, height, rgb: vec![255; width * height * 3] };
-    let (low, high) = surface.range();
-    let share = |v: f32| if high > low { f64::from((v - low) / (high - low)) } else { 0.0 };
-    let at = |x: usize, y: usize| interpolate(&surface.values, x, y);
-    for y in 0..PIXELS {
-        for x in 0..PIXELS {
-            let value = at(x, y);
-            let band = |v: f32| (share(v) * 12.0).floor() as i32;
-            let crossing = band(value) != band(at(x + 1, y)) || band(value) != band(at(x, y + 1));
-            let colour = if crossing { [40, 40, 40] } else { rgb(&sequential(share(value)).0) };
-            // Low y is at the bottom, as in a graph.
-            let place = ((MARGIN + PIXELS - 1 - y) * width + MARGIN + x) * 3;
-            page.rgb[place..place + 3].copy_from_slice(&colour);
-        }
-    }
-    let ink = [30, 30, 30];
-    let ends = (grid.coordinates.first().copied().unwrap_or(0.0), grid.coordinates.last().copied().unwrap_or(0.0));
-    draw_text(&mut page, MARGIN, 8, &surface.name, ink);
-    draw_text(&mut page, MARGIN, 20, &format!("lowest {low:.4}, highest {high:.4}"), ink);
-    draw_text(&mut page, MARGIN, MARGIN + PIXELS + 6, &format!("{:.2}", ends.0), ink);
-    draw_text(&mut page, MARGIN + PIXELS - 24, MARGIN + PIXELS + 6, &format!("{:.2}", ends.1), ink);
-    draw_text(&mut page, 4, MARGIN + PIXELS - 8, &format!("{:.2}", ends.0), ink);
-    draw_text(&mut page, 4, MARGIN, &format!("{:.2}", ends.1), ink);
-    draw_text(&mut page, MARGIN + PIXELS / 2 - 2, MARGIN + PIXELS / 2 - 3, "+", [213, 94, 0]);
-    page
-}
-
-fn interpolate(values: &[Vec<f32>], x: usize, y: usize) -> f32 {
-    let place = |pixel: usize, count: usize| {
-        let position = pixel.min(PIXELS - 1) as f32 / (PIXELS - 1) as f32 * (count - 1) as f32;
-        let index = (position as usize).min(count.saturating_sub(2));
-        (index, position - index as f32)
+    // The axes end where the outermost cells do.
+    let half = (axis.get(1).copied().unwrap_or_default() - axis.first().copied().unwrap_or_default()) / 2.0;
+    let ends = (axis.first().map_or(-1.0, |a| a - half), axis.last().map_or(1.0, |a| a + half));
+    let label = |name: &str| Axis::new(format!("{name} ({unit})")).within(ends.0, ends.1);
+    let colours = Some((f64::from(range.0), f64::from(range.1)));
+    let heat = Layer::Heat {
+        x: axis.clone(),
+        y: axis.clone(),
+        values: values.clone(),
+        labels: false,
+        range: colours,
+        unit: "nats",
     };
-    let ((j, v), (i, u)) = (place(y, values.len()), place(x, values[0].len()));
-    let row = |j: usize| values[j][i] + u * (values[j][i + 1] - values[j][i]);
-    row(j) + v * (row(j + 1) - row(j))
-}
-
-fn rgb(hex: &str) -> [u8; 3] {
-    let part = |at: usize| hex.get(at..at + 2).and_then(|h| u8::from_str_radix(h, 16).ok()).unwrap_or(0);
-    [part(1), part(3), part(5)]
+    let mut figure = Figure::new(surface.name.clone(), label("first direction"), label("second direction"))
+        .with(heat)
+        .with(Layer::Contour { x: axis.clone(), y: axis, values, levels: levels(range) })
+        .with(Layer::Mark { at: (0.0, 0.0), name: "prompt".into() });
+    // With a view beside it, two of them stand side by side on a page.
+    figure.size = (414.0, 364.0);
+    figure
 }
 
 /// `x,y,value` lines.
@@ -143,59 +266,52 @@ pub fn flatness_table(flatness: &[Flatness]) -> Table {
     table
 }
 
-/// A `data:` address of a PNG file.
-pub fn data_address(png: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::from("data:image/png;base64,");
-    for chunk in png.chunks(3) {
-        let bits = chunk.iter().enumerate().fold(0u32, |bits, (i, &b)| bits | u32::from(b) << (16 - 8 * i));
-        for digit in 0..4 {
-            let used = digit <= chunk.len();
-            out.push(if used { DIGITS[(bits >> (18 - 6 * digit) & 63) as usize] as char } else { '=' });
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::landscape::Ring;
 
-    fn bowl() -> (Surface, Grid) {
+    fn bowl() -> LandscapeRecord {
         let grid = Grid::new(5, 1.0).unwrap();
         let value = |x: f32, y: f32| x * x + y * y;
         let values =
             grid.coordinates.iter().map(|&y| grid.coordinates.iter().map(|&x| value(x, y)).collect()).collect();
-        (Surface { name: "bowl </script>".into(), values }, grid)
-    }
-
-    #[test]
-    fn base64_as_everybody_writes_it() {
-        for (text, code) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
-            assert_eq!(data_address(text.as_bytes()), format!("data:image/png;base64,{code}"));
-        }
+        let name = "bowl </script>".to_owned();
+        let rings = vec![Ring { radius: 1.0, mean_increase: 1.0, largest_increase: 1.0 }];
+        let flatness = Flatness { name: name.clone(), centre: 0.0, rings };
+        let surface = Surface { name, values };
+        let picture = Some("data:image/png;base64,AA==".to_owned());
+        let result = LandscapeResult { surface, flatness, picture, caption: vec!["view 3".into()] };
+        LandscapeRecord { schema_version: 1, grid, scale: "per-token".into(), seed: 1, results: vec![result] }
     }
 
     #[test]
     fn a_name_cannot_break_out_of_the_page() {
-        let (surface, _) = bowl();
-        let surfaces = vec![PageSurface { name: &surface.name, values: &surface.values, picture: None }];
-        let page = LandscapePage { title: "t", caption: "c", surfaces, flatness: &[] }.to_html();
-        assert_eq!(page.matches("</script>").count(), 2, "one for the data, one for the code");
+        assert_eq!(bowl().page().matches("</script>").count(), 2, "one for the data, one for the code");
+    }
+
+    #[test]
+    fn a_record_is_read_back_as_it_was_and_a_damaged_one_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(LandscapeRecord::read(dir.path()).unwrap(), None);
+        let path = dir.path().join(LANDSCAPE_FILE);
+        let mut record = bowl();
+        std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+        assert_eq!(LandscapeRecord::read(dir.path()).unwrap().as_ref(), Some(&record));
+        record.results[0].surface.values[2].pop();
+        std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+        assert!(LandscapeRecord::read(dir.path()).unwrap_err().to_string().contains("5 x 5"));
+        std::fs::write(&path, "{}").unwrap();
+        assert!(LandscapeRecord::read(dir.path()).unwrap_err().to_string().contains("landscape.json"));
     }
 
     #[test]
     fn every_form_shows_the_same_surface() {
-        let (surface, grid) = bowl();
-        assert_eq!(surface_csv(&surface, &grid).lines().count(), 26);
-        assert!(surface_figure(&surface, &grid, "token norms").to_svg().contains("contour"));
-        let picture = surface_picture(&surface, &grid);
-        let pixel = |x: usize, y: usize| &picture.rgb[(y * picture.width + x) * 3..][..3];
-        assert_eq!(pixel(MARGIN + PIXELS / 4, MARGIN + PIXELS / 2).len(), 3);
-        assert_ne!(
-            pixel(MARGIN + 1, MARGIN + 1),
-            pixel(MARGIN + PIXELS / 2 + 9, MARGIN + PIXELS / 2 + 9),
-            "edge and centre"
-        );
+        let record = bowl();
+        let result = &record.results[0];
+        assert_eq!(surface_csv(&result.surface, &record.grid).lines().count(), 26);
+        let svg = record.figures()[0].to_svg();
+        assert!(svg.contains("contour") && svg.contains("<image") && svg.contains("view 3"));
+        assert!(record.section("s").tables[0].to_text().contains("bowl"));
     }
 }

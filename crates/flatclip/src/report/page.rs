@@ -11,7 +11,7 @@ body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}\
 figure{margin:1rem 0}figure.table>div{overflow-x:auto}figcaption{font-weight:600;margin-bottom:.3rem}\
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}\
-th{color:var(--soft);font-weight:600}td.n{text-align:right}td.best{font-weight:700}td.flagged{color:var(--mark)}td.flagged::after{content:' !'}\
+th{color:var(--soft);font-weight:600}td.n,th.n{text-align:right}td.best{font-weight:700}td.flagged{color:var(--mark)}td.flagged::after{content:' !'}\
 .note{color:var(--soft);font-size:.88rem;margin:.2rem 0}.figures{display:flex;flex-wrap:wrap;gap:1rem}.figures svg,figure img{max-width:100%;height:auto}\
 @media print{body{max-width:none;margin:0}h2{break-after:avoid}figure{break-inside:avoid}}";
 
@@ -88,6 +88,7 @@ impl Page {
             "seed",
             "order",
             "precision",
+            "decoder",
             "ISA",
             "stream",
             "compat",
@@ -110,6 +111,7 @@ impl Page {
                     c.seed.to_string(),
                     order,
                     c.precision.clone(),
+                    p.decoder.clone(),
                     p.isa.clone(),
                     p.stream.clone(),
                     c.compat.join(", "),

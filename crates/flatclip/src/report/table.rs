@@ -178,7 +178,11 @@ impl Table {
     pub fn to_html(&self) -> String {
         let mut out =
             format!("<figure class=\"table\"><figcaption>{}</figcaption><div><table><thead><tr>", html(&self.title));
-        self.header.iter().for_each(|h| out.push_str(&format!("<th>{}</th>", html(h))));
+        for (column, name) in self.header.iter().enumerate() {
+            // A header stands above its numbers.
+            let is_number = self.rows.iter().any(|row| row.get(column).is_some_and(|cell| cell.value.is_some()));
+            out.push_str(&format!("<th{}>{}</th>", if is_number { " class=\"n\"" } else { "" }, html(name)));
+        }
         out.push_str("</tr></thead><tbody>");
         for row in &self.rows {
             out.push_str("<tr>");

@@ -8,7 +8,7 @@ use super::settings::{Settings, TuneRequest};
 use crate::data::feature_bank::FeatureBank;
 use crate::data::few_shot::{Pool, Shots};
 use crate::data::train_images::{TrainImages, readable};
-use crate::data::{Dataset, Sample};
+use crate::data::{Dataset, Sample, read_dassl_list};
 use crate::methods::tuners::{Input, TuneTask, Tuner, cross_entropy, vit_of};
 use crate::model::{Clip, Features};
 use crate::prompt::{Classifier, Prompt, PromptKind, Provenance, class_hash};
@@ -336,9 +336,17 @@ fn draw(input: &TuneInput<'_>, settings: &Settings) -> Result<Shots> {
     let pool = Pool { source: &dataset.name, ids: &ids, labels: &labels, classes: &dataset.classes };
     let Some(list) = &input.request.list else { return settings.few_shot.draw(&pool) };
     let path = Path::new(list);
-    let train = pool.listed(path, &std::fs::read_to_string(path).map_err(Error::io(path))?)?;
-    let mut shots = Shots { held_out: Vec::new(), train };
-    if settings.few_shot.held_out > 0 {
+    let mut shots = if path.extension().is_some_and(|ending| ending == "pkl") {
+        let part = |name: &str| pool.with_paths(path, &read_dassl_list(path, name)?);
+        Shots {
+            train: part("train")?,
+            held_out: if settings.few_shot.held_out > 0 { part("val")? } else { Vec::new() },
+        }
+    } else {
+        let train = pool.listed(path, &std::fs::read_to_string(path).map_err(Error::io(path))?)?;
+        Shots { held_out: Vec::new(), train }
+    };
+    if settings.few_shot.held_out > 0 && shots.held_out.is_empty() {
         // Held out from what the list does not name.
         let rest: Vec<usize> = (0..ids.len()).filter(|i| !shots.train.contains(i)).collect();
         let (rest_ids, rest_labels): (Vec<String>, Vec<usize>) =

@@ -15,7 +15,7 @@ pub mod hub;
 mod known;
 mod naming;
 mod open;
-mod pickle;
+pub(crate) mod pickle;
 mod random;
 mod safetensors;
 pub mod torch_file;

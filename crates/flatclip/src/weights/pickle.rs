@@ -1,5 +1,5 @@
 //! A restricted pickle reader. It builds a graph of plain nodes and never calls anything: a global is a name, and a call
-//! is recorded as "this name, these arguments" for [`super::torch_file`] to recognise. Names outside the allow-list are
+//! is recorded as "this name, these arguments" for [`super::torch_file`] (or a reader of CoOp's lists) to recognise. Names outside the allow-list are
 //! errors, lengths are checked against the bytes that are left, and the number of nodes is limited.
 
 /// Real checkpoints have some ten thousand nodes; a training checkpoint with optimizer state some hundred thousand.
@@ -106,6 +106,7 @@ fn is_allowed(module: &str, name: &str) -> bool {
         "numpy.core.multiarray" | "numpy._core.multiarray" => matches!(name, "scalar" | "_reconstruct"),
         "argparse" => name == "Namespace",
         "dassl.optim.lr_scheduler" => name.ends_with("Scheduler"),
+        "dassl.data.datasets.base_dataset" | "dassl.data.datasets" => name == "Datum",
         _ => module == "__torch__" || module.starts_with("__torch__.") || module.starts_with("torch.optim."),
     }
 }

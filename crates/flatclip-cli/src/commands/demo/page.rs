@@ -13,8 +13,8 @@ use flatclip::methods::{self, Sample, Task};
 use flatclip::model::Features;
 use flatclip::prompt::Prompt;
 use flatclip::report::figure::{Axis, Figure, Layer};
-use flatclip::report::landscape::{data_address, flatness_table, surface_figure};
-use flatclip::report::{Page, Section};
+use flatclip::report::landscape::{flatness_table, shared_range, surface_figure};
+use flatclip::report::{Page, Section, data_address};
 use flatclip_tensor::Matrix;
 use std::path::{Path, PathBuf};
 
@@ -124,7 +124,7 @@ fn examples(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> Re
 fn landscapes(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> Result<Section> {
     let (features, labels) = train_features(model, size)?;
     let grid = Grid::new(size.points, 1.0)?;
-    let (mut figures, mut flatness) = (Vec::new(), Vec::new());
+    let (mut surfaces, mut flatness) = (Vec::new(), Vec::new());
     for (name, prompt) in [("CoOp", &tuned.coop), ("SAPT", &tuned.sapt)] {
         for (what, scale) in [
             ("relative, one step is a token's norm", Normalisation::PerToken),
@@ -146,7 +146,7 @@ fn landscapes(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> 
                 &probes,
             )?);
             if scale == Normalisation::PerToken {
-                let surfaces = Surface::compute(
+                surfaces.extend(Surface::compute(
                     side.tower,
                     side.tokens,
                     context,
@@ -156,16 +156,18 @@ fn landscapes(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> 
                     &probes,
                     vec![],
                     |_| Ok(()),
-                )?;
-                figures.extend(surfaces.iter().map(|surface| surface_figure(surface, &grid, "token norms")));
+                )?);
             }
         }
     }
+    let range = shared_range(surfaces.iter());
     Ok(Section {
         title: "Landscapes of the training loss".into(),
-        text: "Along random directions; worst-case directions are the sharpness column of the tuning table.".into(),
+        text: "Along random directions; worst-case directions are the sharpness column of the tuning table. Both surfaces share one \
+               colour scale, in nats."
+            .into(),
         tables: vec![flatness_table(&flatness)],
-        figures,
+        figures: surfaces.iter().map(|surface| surface_figure(surface, &grid, "token norms", range)).collect(),
         ..Section::default()
     })
 }

@@ -142,6 +142,7 @@ impl World<'_> {
             compat: &[],
             generated: None,
             statistics: None,
+            texts: Default::default(),
             out: self.out,
         };
         let ask = RunAsk {

@@ -141,6 +141,7 @@ pub(super) fn draw(area: &Area, x: &Axis, y: &Axis) -> String {
         let class = if turn > 0.0 { "tick end" } else { "tick mid" };
         out.push_str(&format!("<text class=\"{class}\" x=\"{px:.2}\" y=\"{py}\"{turned}>{label}</text>\n"));
     }
+    let beside = area.origin + 14.0;
     let (middle_x, middle_y) = ((area.left + area.right) / 2.0, (area.top + area.bottom) / 2.0);
     out.push_str(&format!(
         "<line class=\"axis\" x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\"/>\
@@ -153,7 +154,7 @@ pub(super) fn draw(area: &Area, x: &Axis, y: &Axis) -> String {
         html(&x.label)
     ));
     out.push_str(&format!(
-        "<text class=\"label mid\" x=\"14\" y=\"{middle_y}\" transform=\"rotate(-90 14 {middle_y})\">{}</text>\n",
+        "<text class=\"label mid\" x=\"{beside}\" y=\"{middle_y}\" transform=\"rotate(-90 {beside} {middle_y})\">{}</text>\n",
         html(&y.label)
     ));
     out

@@ -77,6 +77,10 @@ fn edges(centres: &[f64]) -> Vec<f64> {
 /// Draws all layers, back to front.
 pub(super) fn draw(layers: &[Layer], area: &Area, out: &mut String) {
     let groups = layers.iter().filter(|layer| matches!(layer, Layer::Bars { .. })).count();
+    let colours = layers.iter().find_map(|layer| match layer {
+        Layer::Heat { values, range, .. } => Some(range.unwrap_or_else(|| finite_range(values))),
+        _ => None,
+    });
     let (mut series, mut bar) = (0, 0);
     for layer in layers {
         match layer {
@@ -95,18 +99,26 @@ pub(super) fn draw(layers: &[Layer], area: &Area, out: &mut String) {
                 area.px(to.0),
                 area.py(to.1)
             )),
-            Layer::Heat { x, y, values, labels } => draw_heat(x, y, values, *labels, area, out),
-            Layer::Contour { x, y, values, levels } => {
-                for ((x0, y0), (x1, y1)) in levels.iter().flat_map(|&level| contour::segments(x, y, values, level)) {
-                    let (x0, y0, x1, y1) = (area.px(x0), area.py(y0), area.px(x1), area.py(y1));
-                    out.push_str(&format!("<path class=\"contour\" d=\"M{x0:.2} {y0:.2}L{x1:.2} {y1:.2}\"/>"));
+            Layer::Heat { x, y, values, labels, range, unit } => {
+                let (low, high) = range.unwrap_or_else(|| finite_range(values));
+                draw_heat(x, y, values, *labels, (low, high), area, out);
+                if low.is_finite() {
+                    draw_scale_bar(low, high, unit, area, out);
                 }
-                out.push('\n');
+            }
+            Layer::Contour { x, y, values, levels } => {
+                let (low, high) = colours.unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
+                for &level in levels {
+                    // White lines on dark cells, dark lines on light ones.
+                    let dark = (level - low) / (high - low) < 0.5;
+                    draw_contour(x, y, values, level, if dark { "contour pale" } else { "contour" }, area, out);
+                }
             }
             Layer::Mark { at, name } => {
                 let (px, py) = (area.px(at.0), area.py(at.1));
-                out.push_str(&format!("<circle class=\"dot s1\" cx=\"{px:.2}\" cy=\"{py:.2}\" r=\"4\"/>"));
-                out.push_str(&format!("<text x=\"{:.2}\" y=\"{:.2}\">{}</text>\n", px + 7.0, py + 4.0, html(name)));
+                out.push_str(&format!("<circle class=\"dot s1 ring\" cx=\"{px:.2}\" cy=\"{py:.2}\" r=\"4.5\"/>"));
+                let (x, y) = (px + 7.0, py + 4.0);
+                out.push_str(&format!("<text class=\"mark\" x=\"{x:.2}\" y=\"{y:.2}\">{}</text>\n", html(name)));
             }
         }
     }
@@ -167,9 +179,29 @@ fn draw_bars(values: &[f64], (group, groups): (usize, usize), series: usize, are
     }
 }
 
-fn draw_heat(x: &[f64], y: &[f64], values: &[f64], labels: bool, area: &Area, out: &mut String) {
+fn draw_contour(x: &[f64], y: &[f64], values: &[f64], level: f64, class: &str, area: &Area, out: &mut String) {
+    let mut path = String::new();
+    for ((x0, y0), (x1, y1)) in contour::segments(x, y, values, level) {
+        path.push_str(&format!("M{:.2} {:.2}L{:.2} {:.2}", area.px(x0), area.py(y0), area.px(x1), area.py(y1)));
+    }
+    out.push_str(&format!("<path class=\"{class}\" d=\"{path}\"/>\n"));
+}
+
+/// The lowest and the highest finite value.
+fn finite_range(values: &[f64]) -> (f64, f64) {
     let finite = values.iter().copied().filter(|value| value.is_finite());
-    let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
+    finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)))
+}
+
+fn draw_heat(
+    x: &[f64],
+    y: &[f64],
+    values: &[f64],
+    labels: bool,
+    (low, high): (f64, f64),
+    area: &Area,
+    out: &mut String,
+) {
     let share = |value: f64| if high > low { (value - low) / (high - low) } else { 0.5 };
     let (xs, ys) = (edges(x), edges(y));
     for (index, &value) in values.iter().enumerate().take(x.len() * y.len()).filter(|(_, v)| v.is_finite()) {
@@ -190,22 +222,20 @@ fn draw_heat(x: &[f64], y: &[f64], values: &[f64], labels: bool, area: &Area, ou
         }
     }
     out.push('\n');
-    if low.is_finite() {
-        draw_scale_bar(low, high, area, out);
-    }
 }
 
-fn draw_scale_bar(low: f64, high: f64, area: &Area, out: &mut String) {
+fn draw_scale_bar(low: f64, high: f64, unit: &str, area: &Area, out: &mut String) {
     let (left, steps) = (area.right + 14.0, 32);
     let height = (area.bottom - area.top) / steps as f64;
     for step in 0..steps {
         let (colour, _) = sequential(step as f64 / (steps - 1) as f64);
         let top = area.bottom - height * (step + 1) as f64;
         out.push_str(&format!(
-            "<rect x=\"{left}\" y=\"{top:.2}\" width=\"12\" height=\"{:.2}\" fill=\"{colour}\"/>",
+            "<rect class=\"cell\" x=\"{left}\" y=\"{top:.2}\" width=\"12\" height=\"{:.2}\" fill=\"{colour}\"/>",
             height + 0.3
         ));
     }
+    out.push_str(&format!("<text class=\"tick\" x=\"{left}\" y=\"{:.2}\">{}</text>\n", area.top - 7.0, html(unit)));
     for (value, y) in [(high, area.top + 9.0), (low, area.bottom)] {
         out.push_str(&format!("<text class=\"tick\" x=\"{}\" y=\"{y:.2}\">{}</text>\n", left + 16.0, short(value)));
     }

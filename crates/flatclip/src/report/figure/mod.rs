@@ -50,6 +50,10 @@ pub enum Layer {
         values: Vec<f64>,
         /// Write the number into every cell.
         labels: bool,
+        /// The values of the darkest and the lightest colour; else the lowest and the highest value. Surfaces that are compared share one.
+        range: Option<(f64, f64)>,
+        /// Of the values, above the colour scale.
+        unit: &'static str,
     },
     /// Lines of equal value over a grid.
     Contour {
@@ -84,10 +88,26 @@ pub struct Figure {
     pub layers: Vec<Layer>,
     /// Pixels.
     pub size: (f64, f64),
+    /// A picture that stands left of the axes, e.g. the view whose surface is drawn.
+    pub picture: Option<FigurePicture>,
 }
+
+/// A raster picture inside a figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FigurePicture {
+    /// A `data:` address.
+    pub address: String,
+    /// Below it, line by line.
+    pub caption: Vec<String>,
+}
+
+/// Pixels that a picture takes, with its margin.
+const PICTURE: f64 = 150.0;
 
 /// The plotting area inside a figure.
 struct Area {
+    /// Where the figure begins, right of its picture.
+    origin: f64,
     left: f64,
     right: f64,
     top: f64,
@@ -109,7 +129,7 @@ impl Area {
 impl Figure {
     /// A figure of usual size.
     pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Self {
-        Self { title: title.into(), x, y, layers: Vec::new(), size: (560.0, 360.0) }
+        Self { title: title.into(), x, y, layers: Vec::new(), size: (560.0, 360.0), picture: None }
     }
 
     /// The same with one more layer.
@@ -123,31 +143,59 @@ impl Figure {
         let (width, height) = self.size;
         let has_scale_bar = self.layers.iter().any(|layer| matches!(layer, Layer::Heat { .. }));
         let right = width - if has_scale_bar { 74.0 } else { 16.0 };
-        let left = (self.y.widest() + 28.0).max(58.0);
+        let origin = if self.picture.is_some() { PICTURE } else { 0.0 };
+        let left = origin + (self.y.widest() + 28.0).max(58.0);
         let names = layers::legend_lines(layers::legend(&self.layers), right - left);
         let top = 36.0 + 16.0 * names.len() as f64;
         let (xs, ys) = layers::ranges(&self.layers);
-        let area = Area {
-            left,
-            right,
-            top,
-            bottom: height - self.x.depth(right - left),
-            x: self.x.scale(xs),
-            y: self.y.scale(ys),
-        };
-        let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fc\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
-             height=\"{height}\" role=\"img\" aria-label=\"{}\">\n{}",
-            html(&self.title),
-            palette::STYLE
-        );
-        out.push_str(&format!("<rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>\n"));
-        out.push_str(&format!("<text class=\"title\" x=\"{}\" y=\"20\">{}</text>\n", area.left, html(&self.title)));
+        let bottom = height - self.x.depth(right - left);
+        let area = Area { origin, left, right, top, bottom, x: self.x.scale(xs), y: self.y.scale(ys) };
+        let mut out = open(self.size, &self.title);
+        out.push_str(&format!("<text class=\"title\" x=\"16\" y=\"20\">{}</text>\n", html(&self.title)));
+        if let Some(picture) = &self.picture {
+            draw_picture(picture, area.top, &mut out);
+        }
         out.push_str(&axis::draw(&area, &self.x, &self.y));
         layers::draw(&self.layers, &area, &mut out);
         layers::draw_legend(&names, &area, &mut out);
         out.push_str("</svg>\n");
         out
+    }
+}
+
+/// Several figures beside each other as one SVG document, `across` in a row.
+pub fn side_by_side(title: &str, figures: &[Figure], across: usize) -> String {
+    let across = across.clamp(1, figures.len().max(1));
+    let (width, height) = figures.iter().fold((0.0f64, 0.0f64), |(w, h), f| (w.max(f.size.0), h.max(f.size.1)));
+    let size = (width * across as f64, height * figures.len().div_ceil(across) as f64);
+    let mut out = open(size, title);
+    for (index, figure) in figures.iter().enumerate() {
+        let (x, y) = (width * (index % across) as f64, height * (index / across) as f64);
+        out.push_str(&format!("<g transform=\"translate({x} {y})\">{}</g>\n", figure.to_svg()));
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// The head of a document: size, style, paper.
+fn open((width, height): (f64, f64), title: &str) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"fc\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+         height=\"{height}\" role=\"img\" aria-label=\"{}\">\n{}<rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>\n",
+        html(title),
+        palette::STYLE
+    )
+}
+
+fn draw_picture(picture: &FigurePicture, top: f64, out: &mut String) {
+    let side = PICTURE - 22.0;
+    out.push_str(&format!(
+        "<image x=\"16\" y=\"{top}\" width=\"{side}\" height=\"{side}\" href=\"{}\"/>\n",
+        html(&picture.address)
+    ));
+    for (line, text) in picture.caption.iter().enumerate() {
+        let y = top + side + 16.0 * (line + 1) as f64;
+        out.push_str(&format!("<text class=\"tick\" x=\"16\" y=\"{y}\">{}</text>\n", html(text)));
     }
 }
 
@@ -193,18 +241,28 @@ mod tests {
     }
 
     #[test]
+    fn figures_side_by_side_keep_their_pictures_and_close_every_tag() {
+        let mut figure = Figure::new("t", Axis::new("x"), Axis::new("y")).with(line(vec![(0.0, 1.0), (1.0, 2.0)]));
+        figure.picture = Some(FigurePicture { address: "data:,".into(), caption: vec!["view <3>".into()] });
+        let svg = side_by_side("both", &[figure.clone(), figure], 2);
+        assert_eq!(svg.matches("<image").count(), 2);
+        assert!(svg.contains("view &lt;3&gt;") && svg.contains("width=\"1120\""));
+        assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+    }
+
+    #[test]
     fn bars_heat_and_contours_are_drawn() {
         let grid = || (vec![0.0, 1.0, 2.0], vec![0.0, 1.0], vec![0.0, 1.0, 4.0, 1.0, 2.0, 5.0]);
         let (x, y, values) = grid();
         let heat = Figure::new("h", Axis::new("x"), Axis::new("y"))
-            .with(Layer::Heat { x, y, values, labels: true })
+            .with(Layer::Heat { x, y, values, labels: true, range: None, unit: "%" })
             .with({
                 let (x, y, values) = grid();
                 Layer::Contour { x, y, values, levels: vec![1.5, 3.0] }
             })
             .to_svg();
-        assert_eq!(heat.matches("class=\"cell\"").count(), 6);
-        assert!(heat.contains("class=\"contour\""));
+        assert_eq!(heat.matches("class=\"value\"").count(), 6);
+        assert!(heat.contains("class=\"contour"));
         let bars = Figure::new("b", Axis::categories("m", ["a", "b"]), Axis::new("y"))
             .with(Layer::Bars { name: "one".into(), values: vec![1.0, 2.0] })
             .with(Layer::Bars { name: "two".into(), values: vec![3.0, f64::NAN] })

@@ -14,10 +14,11 @@ font:12px system-ui,sans-serif}\
 @media print{svg.fc{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff}}\
 svg.fc .paper{fill:var(--paper)}svg.fc text{fill:var(--ink)}svg.fc .title{font-weight:600;font-size:13px}svg.fc .tick{fill:var(--soft);font-size:11px}\
 svg.fc .end{text-anchor:end}svg.fc .mid{text-anchor:middle}svg.fc .grid{stroke:var(--line)}svg.fc .axis{stroke:var(--soft)}\
-svg.fc .guide{stroke:var(--soft);stroke-dasharray:3 3}svg.fc .contour{stroke:var(--ink);stroke-width:.8;fill:none;opacity:.7}\
+svg.fc .guide{stroke:var(--soft);stroke-dasharray:3 3}svg.fc .contour{stroke:#222;stroke-width:.8;fill:none;opacity:.7}svg.fc .contour.pale{stroke:#fff}\
+svg.fc .ring{stroke:#fff;stroke-width:1}svg.fc .mark{fill:#111;stroke:#fff;stroke-width:3px;paint-order:stroke;font-weight:600}\
 svg.fc .s0{--c:var(--c0)}svg.fc .s1{--c:var(--c1)}svg.fc .s2{--c:var(--c2)}svg.fc .s3{--c:var(--c3)}svg.fc .s4{--c:var(--c4)}svg.fc .s5{--c:var(--c5)}svg.fc .s6{--c:var(--c6)}\
 svg.fc .line{stroke:var(--c);stroke-width:2;fill:none}svg.fc .dot,svg.fc .bar{fill:var(--c)}svg.fc .band{fill:var(--c);opacity:.18}\
-svg.fc .value{font-size:10px;text-anchor:middle}\
+svg.fc .cell{shape-rendering:crispEdges}svg.fc .value{font-size:10px;text-anchor:middle}\
 </style>\n";
 
 /// Anchors of cividis from dark to light.

@@ -1,0 +1,123 @@
+//! The scores of one set of images, and what they say about its answers.
+
+use serde::{Deserialize, Serialize};
+
+/// What was found for every image of a set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// STSS's score of the image as it is: with lambda 1, an estimate of the worst-case entropy `H^rho`.
+    pub scores: Vec<f32>,
+    /// Whether the answer was right.
+    pub right: Vec<bool>,
+    /// Distance to the nearest class mean of the training images.
+    pub distances: Vec<f32>,
+}
+
+/// A tenth of the images.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decile {
+    /// Mean score.
+    pub score: f64,
+    /// Share of right answers.
+    pub accuracy: f64,
+}
+
+const DECILES: usize = 10;
+
+impl Scores {
+    /// Share of right answers.
+    pub fn accuracy(&self) -> f64 {
+        mean(self.right.iter().map(|&right| f64::from(u8::from(right))))
+    }
+
+    /// Mean score.
+    pub fn mean_score(&self) -> f64 {
+        mean(self.scores.iter().map(|&s| f64::from(s)))
+    }
+
+    /// Mean distance.
+    pub fn mean_distance(&self) -> f64 {
+        mean(self.distances.iter().map(|&d| f64::from(d)))
+    }
+
+    /// The paper's `Q(delta)`: how far above the mean score lies the value that all but a share `delta` of the scores are below.
+    pub fn quantile_above_mean(&self, delta: f64) -> f64 {
+        let mut sorted = self.scores.clone();
+        sorted.sort_by(f32::total_cmp);
+        let place = ((1.0 - delta) * sorted.len() as f64).ceil() as usize;
+        let Some(&value) = sorted.get(place.clamp(1, sorted.len().max(1)) - 1) else { return 0.0 };
+        f64::from(value) - self.mean_score()
+    }
+
+    /// Ten groups of equal size, lowest scores first.
+    pub fn deciles(&self) -> Vec<Decile> {
+        let mut order: Vec<usize> = (0..self.scores.len()).collect();
+        order.sort_by(|&a, &b| self.scores[a].total_cmp(&self.scores[b]));
+        let group = |bin: usize| &order[bin * order.len() / DECILES..(bin + 1) * order.len() / DECILES];
+        (0..DECILES)
+            .map(|bin| Decile {
+                score: mean(group(bin).iter().map(|&i| f64::from(self.scores[i]))),
+                accuracy: mean(group(bin).iter().map(|&i| f64::from(u8::from(self.right[i])))),
+            })
+            .collect()
+    }
+}
+
+/// Zero for no value.
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
+    sum / count.max(1) as f64
+}
+
+/// Spearman's rank correlation; equal values share the mean of their ranks.
+pub fn rank_correlation(x: &[f32], y: &[f32]) -> f64 {
+    let (x, y) = (ranks(x), ranks(y));
+    let mean = (x.len() as f64 - 1.0) / 2.0;
+    let sum = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
+    sum(&x, &y) / (sum(&x, &x) * sum(&y, &y)).sqrt().max(1e-30)
+}
+
+fn ranks(values: &[f32]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut start = 0;
+    for group in order.chunk_by(|&a, &b| values[a] == values[b]) {
+        let rank = start as f64 + (group.len() as f64 - 1.0) / 2.0;
+        group.iter().for_each(|&i| ranks[i] = rank);
+        start += group.len();
+    }
+    ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_agree_correlate_fully_and_equal_values_say_nothing() {
+        assert!((rank_correlation(&[1.0, 2.0, 9.0], &[0.1, 0.2, 0.3]) - 1.0).abs() < 1e-12);
+        assert!((rank_correlation(&[1.0, 2.0, 9.0], &[0.3, 0.2, 0.1]) + 1.0).abs() < 1e-12);
+        assert_eq!(rank_correlation(&[1.0, 1.0, 1.0], &[0.3, 0.2, 0.1]), 0.0);
+    }
+
+    #[test]
+    fn deciles_go_from_low_scores_to_high() {
+        let set = Scores {
+            scores: (0..20).map(|i| i as f32).collect(),
+            right: (0..20).map(|i| i < 10).collect(),
+            ..Scores::default()
+        };
+        let groups = set.deciles();
+        assert_eq!(groups[0], Decile { score: 0.5, accuracy: 1.0 });
+        assert_eq!(groups[9], Decile { score: 18.5, accuracy: 0.0 });
+        assert_eq!(set.accuracy(), 0.5);
+    }
+
+    #[test]
+    fn the_quantile_leaves_its_share_above() {
+        let set = Scores { scores: (1..=100).map(|i| i as f32).collect(), ..Scores::default() };
+        assert_eq!(set.quantile_above_mean(0.05), 95.0 - 50.5);
+        assert_eq!(Scores::default().quantile_above_mean(0.05), 0.0);
+    }
+}

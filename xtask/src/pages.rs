@@ -1,0 +1,134 @@
+//! `cargo xtask pages`: every kind of page that flatclip writes, made with the embedded model and opened in a headless browser
+//! without network, in both colour schemes. A message on the console, a resource that cannot be loaded or a page that does
+//! not follow the scheme is a failure. The screenshots stay in `target/pages`.
+
+use crate::browser::{Browser, INSTALL, Scheme};
+use anyhow::{Context as _, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+const CLASSES: &str = "fish,lamp,snail,boat,clock,bicycle,butterfly,airplane";
+
+/// Commands that leave a page behind, quick rather than meaningful, in the order in which they need each other.
+static STEPS: &[&[&str]] = &[
+    &["pocket", "export", "photos", "--domain", "photo", "--count", "8"],
+    &["landscape", "--data", "pocket:photo", "--shots", "2", "--points", "9", "--out", "landscape"],
+    &["landscape", "--image", "photos/fish/000002.png", "--classes", CLASSES, "--points", "9", "--out", "views"],
+    &["analyze", "--limit", "40", "--shots", "2", "--out", "analysis"],
+    &["eval", "--method", "zero-shot,stss", "--data", "pocket:sketch", "--limit", "24", "--no-cache", "--out", "runs"],
+    &["sweep", "--preset", "kept", "--data", "pocket:sketch", "--limit", "24", "--cache", "cache", "--out", "sweep"],
+    &["report", "runs", "landscape", "views", "analysis", "--paired", "--html", "report.html"],
+];
+
+/// What the steps leave: a name for the screenshots, and the file.
+const PAGES: [(&str, &str); 5] = [
+    ("landscape", "landscape/landscape.html"),
+    ("views", "views/landscape.html"),
+    ("analysis", "analysis/analysis.html"),
+    ("sweep", "sweep/report.html"),
+    ("report", "report.html"),
+];
+
+pub fn run(arguments: &[String]) -> Result<()> {
+    let browser = match arguments {
+        [] => Browser::find(None),
+        [flag, file] if flag == "--browser" => Browser::find(Some(file.into())),
+        _ => bail!("usage: cargo xtask pages [--browser FILE]"),
+    };
+    check(&browser.context(INSTALL)?)
+}
+
+/// As a step of `cargo xtask test`: only where there is a browser.
+pub fn run_if_possible() -> Result<()> {
+    match Browser::find(None) {
+        Some(browser) => check(&browser),
+        None => {
+            eprintln!("== pages: SKIPPED, {INSTALL}");
+            Ok(())
+        }
+    }
+}
+
+fn check(browser: &Browser) -> Result<()> {
+    eprintln!("== pages: made with the embedded model, opened in a headless browser");
+    let start = Instant::now();
+    let folder = make()?;
+    sees_faults(browser)?;
+    let mut faults = Vec::new();
+    for (name, file) in PAGES {
+        for scheme in Scheme::ALL {
+            let screenshot = folder.join(format!("{name}-{}.png", scheme.name()));
+            let said = browser.open(&folder.join(file), scheme, &screenshot, (1280, 1600))?;
+            faults.extend(said.into_iter().map(|line| format!("{file} ({}): {line}", scheme.name())));
+            if brightness(&screenshot)? < 0.5 && scheme == Scheme::Light
+                || brightness(&screenshot)? > 0.5 && scheme == Scheme::Dark
+            {
+                faults.push(format!("{file}: does not follow the {} scheme", scheme.name()));
+            }
+        }
+        faults.extend(outside(&folder.join(file))?);
+    }
+    ensure!(faults.is_empty(), "{} faults in pages:\n{}", faults.len(), faults.join("\n"));
+    let seconds = start.elapsed().as_secs_f64();
+    eprintln!("== pages: {} ok in {seconds:.0} s, screenshots in {}", PAGES.len(), folder.display());
+    Ok(())
+}
+
+/// Runs the steps in an empty folder below `target`.
+fn make() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")?;
+    let built =
+        Command::new(env!("CARGO")).args(["build", "--release", "-p", "flatclip-cli"]).current_dir(root).status()?;
+    ensure!(built.success(), "flatclip does not build");
+    let target = crate::target_dir(root)?;
+    let folder = target.join("pages");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    for step in STEPS {
+        let output = Command::new(target.join("release/flatclip")).args(*step).current_dir(&folder).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "flatclip {}: {}\n{said}", step.join(" "), output.status);
+    }
+    Ok(folder)
+}
+
+/// A check that cannot see a fault is worth nothing: a page with one of each kind must be complained about.
+fn sees_faults(browser: &Browser) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let faults = [
+        ("an error", "<script>console.error('wrong')</script>", "wrong"),
+        ("a warning", "<script>console.warn('odd')</script>", "odd"),
+        ("an exception", "<script>missing()</script>", "missing"),
+        ("a missing file", "<img src=\"absent.png\">", "absent.png"),
+        ("an address on the network", "<img src=\"http://flatclip.invalid/x.png\">", "flatclip.invalid"),
+    ];
+    let page = folder.path().join("faulty.html");
+    let body: String = faults.iter().map(|(_, html, _)| *html).collect();
+    std::fs::write(&page, format!("<!doctype html><link rel=\"icon\" href=\"data:,\"><title>faults</title>{body}"))?;
+    let said = browser.open(&page, Scheme::Light, &folder.path().join("faulty.png"), (400, 300))?.join("\n");
+    for (what, _, word) in faults {
+        ensure!(
+            said.contains(word),
+            "this browser does not tell of {what}; the check would be blind. It said:\n{said}"
+        );
+    }
+    Ok(())
+}
+
+/// Mean brightness of a screenshot, 0 to 1.
+fn brightness(screenshot: &Path) -> Result<f64> {
+    let bytes = std::fs::read(screenshot).with_context(|| screenshot.display().to_string())?;
+    let picture = flatclip::image::decode_from(screenshot, &bytes, &flatclip::image::DecodeOptions::default())?;
+    let sum: f64 = picture.rgb.iter().map(|&value| f64::from(value)).sum();
+    Ok(sum / picture.rgb.len().max(1) as f64 / 255.0)
+}
+
+/// Addresses outside the file that the page would follow only on a click or in another state.
+fn outside(page: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(page)?;
+    let found = ["src=\"http", "href=\"http", "url(http", "@import"].into_iter().filter(|word| text.contains(word));
+    Ok(found.map(|word| format!("{}: holds {word}", page.display())).collect())
+}
