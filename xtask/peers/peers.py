@@ -1,14 +1,17 @@
 """The peers of `cargo xtask bench-peers`: one process, asked over a pipe.
 
-Every line of stdin names a piece of work; the answer is one line of JSON with its seconds (or why it could not run).
-Work is prepared and warmed up when first asked for. Random weights of the real shapes; nothing is downloaded.
+Every line of stdin names a piece of work; the answer is one line of JSON with its seconds (or why it could not run). Work
+is prepared and warmed up when first asked for. Random weights of the real shapes; nothing is downloaded. The folder it
+runs in holds `settings.json` and `tokens.json`; it puts `photo.jpg` beside them.
 """
+import io
 import json
 import os
 import sys
 import time
 
-THREADS = int(os.environ["PEER_THREADS"])
+SETTINGS = json.load(open("settings.json"))
+THREADS, VIEWS = SETTINGS["threads"], SETTINGS["views"]
 os.environ["OMP_NUM_THREADS"] = str(THREADS)
 
 import torch
@@ -16,13 +19,55 @@ import torch.nn.functional as F
 
 torch.set_num_threads(THREADS)
 torch.manual_seed(0)
-VIEWS, BATCH, CONTEXT = 64, 32, 4
+BATCH, CONTEXT, ROWS = 32, 4, 3152
 
 
-def clip():
+def product(dtype, k, n):
+    x, weight = torch.randn(ROWS, k, dtype=dtype), torch.randn(n, k, dtype=dtype)
+
+    def run():
+        with torch.inference_mode():
+            F.linear(x, weight)
+
+    return run
+
+
+def photo():
+    """A smooth picture of 500 x 375 with some noise, as photos have it: the same bytes for both sides."""
+    from PIL import Image
+
+    if not os.path.exists("photo.jpg"):
+        coarse = torch.randint(0, 256, (12, 16, 3), dtype=torch.uint8)
+        picture = Image.fromarray(coarse.numpy()).resize((500, 375), Image.BICUBIC)
+        noise = torch.randint(-12, 13, (375, 500, 3), dtype=torch.int16)
+        pixels = (torch.tensor(list(picture.tobytes()), dtype=torch.int16).view(375, 500, 3) + noise).clamp(0, 255)
+        Image.fromarray(pixels.to(torch.uint8).numpy()).save("photo.jpg", quality=90)
+    return open("photo.jpg", "rb").read()
+
+
+def pil_views():
+    """TPT's views: the picture itself, and random crops, flipped."""
+    from PIL import Image
+    from torchvision import transforms as T
+
+    normalise = T.Normalize((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+    plain = T.Compose(
+        [T.Resize(224, interpolation=T.InterpolationMode.BICUBIC), T.CenterCrop(224), T.ToTensor(), normalise]
+    )
+    view = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor(), normalise])
+    data = photo()
+
+    def run():
+        picture = Image.open(io.BytesIO(data)).convert("RGB")
+        torch.stack([plain(picture)] + [view(picture) for _ in range(63)])
+
+    return run
+
+
+def clip(name="ViT-B-16"):
     import open_clip
 
-    model = open_clip.create_model("ViT-B-16", pretrained=None).eval()
+    model = open_clip.create_model(name, pretrained=None).eval()
     model.requires_grad_(False)
     return model
 
@@ -30,6 +75,17 @@ def clip():
 def torch_views(dtype):
     visual = clip().visual.to(dtype)
     pixels = torch.randn(VIEWS, 3, 224, 224, dtype=dtype)
+
+    def run():
+        with torch.inference_mode():
+            visual(pixels)
+
+    return run
+
+
+def torch_resnet(dtype):
+    visual = clip("RN50").visual.to(dtype).to(memory_format=torch.channels_last)
+    pixels = torch.randn(VIEWS, 3, 224, 224, dtype=dtype).contiguous(memory_format=torch.channels_last)
 
     def run():
         with torch.inference_mode():
@@ -50,7 +106,7 @@ def openvino_views(precision):
 
 def names(count):
     """Token ids of class names, as long as ImageNet's are: given by flatclip, so that both sides run the same."""
-    return json.load(open(os.environ["PEER_TOKENS"]))[:count]
+    return json.load(open("tokens.json"))[:count]
 
 
 def loss_of(features, images, scale):
@@ -58,32 +114,70 @@ def loss_of(features, images, scale):
     return F.cross_entropy(logits, torch.arange(BATCH) % features.shape[0])
 
 
+class FullText:
+    """The text side of CoOp and TPT as published: every class at 77 positions through open_clip's text tower."""
+
+    def __init__(self, model, count):
+        self.model, self.count = model, count
+        rows = torch.zeros(count, 77, dtype=torch.long)
+        for row, name in zip(rows, names(count)):
+            ids = [49406] + [343] * CONTEXT + name
+            row[: len(ids)] = torch.tensor(ids)
+        self.ends = rows.argmax(-1)
+        self.embedded = model.token_embedding(rows)
+
+    def context(self):
+        return self.embedded[0, 1 : 1 + CONTEXT].clone().requires_grad_()
+
+    def features(self, context):
+        model, embedded = self.model, self.embedded
+        shared = context.expand(self.count, -1, -1)
+        x = torch.cat([embedded[:, :1], shared, embedded[:, 1 + CONTEXT :]], 1) + model.positional_embedding
+        x = model.ln_final(model.transformer(x, attn_mask=model.attn_mask))
+        return x[torch.arange(self.count), self.ends] @ model.text_projection
+
+
 def full_step(count):
-    """CoOp as published: every class at 77 positions through open_clip's text tower."""
-    model = clip()
-    rows = torch.zeros(count, 77, dtype=torch.long)
-    for row, name in zip(rows, names(count)):
-        ids = [49406] + [343] * CONTEXT + name
-        row[: len(ids)] = torch.tensor(ids)
-    ends = rows.argmax(-1)
-    embedded = model.token_embedding(rows)
-    context = embedded[0, 1 : 1 + CONTEXT].clone().requires_grad_()
+    text = FullText(clip(), count)
+    context = text.context()
     images = F.normalize(torch.randn(BATCH, 512), dim=-1)
 
     def run():
         context.grad = None
-        shared = context.expand(count, -1, -1)
-        x = torch.cat([embedded[:, :1], shared, embedded[:, 1 + CONTEXT :]], 1) + model.positional_embedding
-        x = model.ln_final(model.transformer(x, attn_mask=model.attn_mask))
-        x = x[torch.arange(count), ends] @ model.text_projection
-        loss_of(x, images, 100.0).backward()
+        loss_of(text.features(context), images, 100.0).backward()
 
     return run
 
 
-def shared_step(count):
-    """The same sums with flatclip's idea in torch: the prefix once, own tokens ragged, the last block at the ends only."""
+def tpt(count):
+    """One image of TPT: views encoded, one AdamW step on the entropy of the confident tenth, then the answer."""
     model = clip()
+    text = FullText(model, count)
+    pixels = torch.randn(VIEWS, 3, 224, 224)
+
+    def logits(features, context):
+        return 100.0 * features @ F.normalize(text.features(context), dim=-1).T
+
+    def run():
+        context = text.context()
+        optimizer = torch.optim.AdamW([context], lr=5e-3)
+        with torch.no_grad():
+            features = F.normalize(model.visual(pixels), dim=-1)
+        log_p = F.log_softmax(logits(features, context), dim=-1)
+        entropy = -(log_p.exp() * log_p).sum(-1)
+        chosen = log_p[entropy.argsort()[: max(1, VIEWS // 10)]]
+        mean = torch.logsumexp(chosen, 0) - torch.log(torch.tensor(float(len(chosen))))
+        (-(mean.exp() * mean).sum()).backward()
+        optimizer.step()
+        with torch.no_grad():
+            logits(features[:1], context).argmax()
+
+    return run
+
+
+def shared_step(count, dtype=torch.float32):
+    """The same sums with flatclip's idea in torch: the prefix once, own tokens ragged, the last block at the ends only."""
+    model = clip().to(dtype)
     tails = sorted(names(count), key=len)
     lengths = torch.tensor([len(tail) for tail in tails])
     starts = torch.cumsum(lengths, 0) - lengths
@@ -96,8 +190,8 @@ def shared_step(count):
         rows = (starts[classes][:, None] + torch.arange(length)).flatten()
         groups.append((length, len(classes), rows))
     ends = starts + lengths - 1
-    context = torch.randn(CONTEXT, 512).mul_(0.02).requires_grad_()
-    images = F.normalize(torch.randn(BATCH, 512), dim=-1)
+    context = torch.randn(CONTEXT, 512, dtype=dtype).mul_(0.02).requires_grad_()
+    images = F.normalize(torch.randn(BATCH, 512, dtype=dtype), dim=-1)
     blocks, heads = model.transformer.resblocks, 8
     masks = {
         length: torch.cat(
@@ -145,30 +239,50 @@ def shared_step(count):
     return run
 
 
+SHAPES = [(768, 3072), (3072, 768), (768, 768), (768, 2304)]
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 WORK = {
+    "pil-views": pil_views,
     "torch-views-f32": lambda: torch_views(torch.float32),
     "torch-views-bf16": lambda: torch_views(torch.bfloat16),
+    "torch-rn50-f32": lambda: torch_resnet(torch.float32),
+    "torch-rn50-bf16": lambda: torch_resnet(torch.bfloat16),
     "openvino-views-f32": lambda: openvino_views("f32"),
     "openvino-views-bf16": lambda: openvino_views("bf16"),
     "open_clip-step-100": lambda: full_step(100),
     "shared-step-100": lambda: shared_step(100),
     "shared-step-1000": lambda: shared_step(1000),
+    "shared-step-1000-bf16": lambda: shared_step(1000, torch.bfloat16),
+    "tpt-100": lambda: tpt(100),
 }
+for kind, dtype in DTYPES.items():
+    for k, n in SHAPES:
+        WORK[f"gemm-{kind}-{k}x{n}"] = lambda dtype=dtype, k=k, n=n: product(dtype, k, n)
+
+
+def versions():
+    from importlib.metadata import version
+
+    packages = ["torch", "torchvision", "pillow", "open_clip_torch", "openvino"]
+    return ", ".join(f"{name} {version(name)}" for name in packages)
 
 
 def main():
     ready, answers = {}, os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries that print must not disturb the answers
+    photo()
     for line in sys.stdin:
         name = line.strip()
         try:
-            if name not in ready:
-                ready.clear()  # one at a time in memory
-                ready[name] = WORK[name]()
+            if name == "versions":
+                answer = {"versions": versions()}
+            else:
+                if name not in ready:
+                    ready[name] = WORK[name]()
+                    ready[name]()
+                start = time.perf_counter()
                 ready[name]()
-            start = time.perf_counter()
-            ready[name]()
-            answer = {"seconds": time.perf_counter() - start}
+                answer = {"seconds": time.perf_counter() - start}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)

@@ -10,10 +10,12 @@ use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const USAGE: &str = "usage: cargo xtask TASK
+pub(crate) const USAGE: &str = "usage: cargo xtask TASK
 
-  bench-peers [--python FILE] [--repeats N] [--threads N] [--write]
-          flatclip and torch, open_clip, OpenVINO on the same work, turn by turn; --write updates docs/benchmarks.md
+  bench-peers [--quick] [--venv FOLDER] [--only TEXT] [--repeats N] [--threads N] [--views N] [--preload FILE] [--write]
+          flatclip and torch, open_clip, OpenVINO, PIL on the same work, turn by turn, on an idle machine. The peers live in
+          the virtual environment FOLDER (made when it is not there; by default in the cache of this user). --quick: three
+          turns of 16 views; --only: groups with TEXT in their names; --write: the table becomes docs/benchmarks.md
   pages [--browser FILE]
           makes every kind of HTML page and opens it in a headless browser; fails on any console message
   real    FOLDER TOWER_DIR [--views N] [--limit N] [--cache DIR] [--precision f32|bf16]

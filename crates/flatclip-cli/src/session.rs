@@ -25,7 +25,6 @@ pub(crate) struct Session<'a> {
     pub(crate) model: &'a Model,
     /// As given, for the record.
     pub(crate) model_name: &'a str,
-    pub(crate) precision: &'a str,
     pub(crate) prompt: &'a Prompt,
     /// As given, for the record.
     pub(crate) prompt_name: String,
@@ -90,7 +89,7 @@ impl Session<'_> {
             visual_prompts: prompt.visual_prompts(),
             generated: self.generated.clone().filter(|_| needs.generated),
         };
-        let arithmetic = format!("{} {}", self.precision, isa());
+        let arithmetic = format!("{} {}", clip.precision().name(), isa());
         let cache =
             self.cache.map(|root| FeatureCache::open(root, &encoder.feature_key(dataset, &arithmetic))).transpose()?;
         let plan = Plan::new(dataset.samples.len(), ask.limit, ask.order_seed);
@@ -149,7 +148,7 @@ impl Session<'_> {
         RunConfig {
             method: ask.method.name.to_owned(),
             model: self.model_name.to_owned(),
-            precision: self.precision.to_owned(),
+            precision: self.model.clip.precision().name().to_owned(),
             data: ask.data.clone(),
             split: dataset.split.name().to_owned(),
             prompt: self.prompt_name.clone(),

@@ -5,9 +5,11 @@ mod flops;
 mod measure;
 mod methods;
 
+use crate::inputs::model::PrecisionArg;
 use crate::output::{Exit, Output};
 use cases::{CASES, Workbench};
-use measure::Timing;
+use measure::{Repeats, Timing};
+use std::path::PathBuf;
 
 /// Options of `flatclip bench`.
 #[derive(clap::Args)]
@@ -24,9 +26,9 @@ pub(crate) struct Args {
     /// `random:ViT-B-16`, `random:RN50`, or a checkpoint
     #[arg(long, short, default_value = "random:ViT-B-16", value_name = "MODEL")]
     model: String,
-    /// Arithmetic of the image tower: f32, bf16, or auto (bf16 where the CPU has AMX)
-    #[arg(long, default_value = "auto", value_parser = ["auto", "f32", "bf16"])]
-    precision: String,
+    /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, else f32
+    #[arg(long, value_enum, default_value = "auto", value_name = "NAME")]
+    precision: PrecisionArg,
     /// Repeats of each case, after one that warms up
     #[arg(long, default_value_t = 5, value_name = "N")]
     repeats: usize,
@@ -36,6 +38,18 @@ pub(crate) struct Args {
     /// Classes (of ImageNet) for the text cases; context-step runs 100 and this many
     #[arg(long, default_value_t = 1000, value_name = "K")]
     classes: usize,
+    /// A picture for the case views, which then decodes it, too [default: noise of 500 x 375]
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+    /// One repeat per line `run` on stdin, answered by a line of JSON; a line `next` goes on to the next case
+    #[arg(long)]
+    turns: bool,
+}
+
+impl Args {
+    fn repeats(&self) -> Repeats {
+        if self.turns { Repeats::Turns } else { Repeats::Count(self.repeats) }
+    }
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
@@ -60,7 +74,9 @@ pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
         out.note(format_args!("{name} ..."));
         timings.extend(case(&mut bench)?);
     }
-    report(&bench, &timings, out)?;
+    if !args.turns {
+        report(&bench, &timings, out)?;
+    }
     Ok(Exit::Done)
 }
 

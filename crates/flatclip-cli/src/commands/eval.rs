@@ -147,7 +147,6 @@ impl SetupArgs {
         work(&Session {
             model,
             model_name: &self.model.model,
-            precision: "f32",
             prompt: &prompt,
             prompt_name,
             cache: cache.as_deref(),

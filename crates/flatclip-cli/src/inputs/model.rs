@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use flatclip::image::views::{ViewKey, ViewOptions, make_views};
 use flatclip::image::{Normalise, Picture};
 use flatclip::model::config::Activation;
-use flatclip::model::{Clip, LoadOptions};
+use flatclip::model::{Clip, LoadOptions, Precision};
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
 use flatclip_tensor::Matrix;
@@ -26,6 +26,29 @@ pub(crate) struct ModelArgs {
     /// Override the activation (quick-gelu, gelu) that the checkpoint states or its family suggests
     #[arg(long, value_name = "NAME")]
     pub(crate) activation: Option<String>,
+    /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, else f32. The text tower and the gradients of
+    /// contexts are always f32
+    #[arg(long, env = "FLATCLIP_PRECISION", value_enum, default_value = "auto", value_name = "NAME")]
+    pub(crate) precision: PrecisionArg,
+}
+
+/// The values of `--precision`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PrecisionArg {
+    Auto,
+    F32,
+    Bf16,
+}
+
+impl PrecisionArg {
+    /// Decided for this machine: not while options are read, since one of them may force an instruction set.
+    pub(crate) fn precision(self) -> Precision {
+        match self {
+            Self::Auto => Precision::auto(),
+            Self::F32 => Precision::F32,
+            Self::Bf16 => Precision::Bf16,
+        }
+    }
 }
 
 /// A loaded model with the tokenizer that belongs to it.
@@ -67,7 +90,8 @@ impl Model {
 impl ModelArgs {
     /// The embedded model.
     pub(crate) fn pocket() -> Self {
-        Self { model: "pocket".into(), model_dir: None, offline: true, activation: None }
+        let precision = PrecisionArg::Auto;
+        Self { model: "pocket".into(), model_dir: None, offline: true, activation: None, precision }
     }
 
     /// The checkpoint, opened but not loaded; fetched first when it is a known name that is not on disk.
@@ -85,7 +109,8 @@ impl ModelArgs {
         let checkpoint = self.open(out)?;
         let tokenizer = Tokenizer::of(&checkpoint)?;
         out.note(format_args!("{}: {}", self.model, checkpoint.config().describe()));
-        let clip = Clip::load(&checkpoint, LoadOptions::default())?;
+        let options = LoadOptions { precision: self.precision.precision(), ..LoadOptions::default() };
+        let clip = Clip::load(&checkpoint, options)?;
         Ok(Model { clip, tokenizer })
     }
 }

@@ -84,7 +84,7 @@ real!(f32, erff);
 real!(f64, erf);
 
 /// Inner product with eight partial sums: vectors for the compiler, less rounding for us.
-#[inline]
+#[inline(always)]
 pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     let mut sums = [T::ZERO; 8];
     let (a8, b8) = (a.chunks_exact(8), b.chunks_exact(8));
@@ -118,14 +118,14 @@ pub(crate) fn sum<T: Real>(a: &[T]) -> T {
 }
 
 /// `y += s x`.
-#[inline]
+#[inline(always)]
 pub(crate) fn axpy<T: Real>(s: T, x: &[T], y: &mut [T]) {
     for (y, &x) in y.iter_mut().zip(x) {
         *y += s * x;
     }
 }
 
-#[inline]
+#[inline(always)]
 fn total8<T: Real>(s: [T; 8]) -> T {
     ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
 }

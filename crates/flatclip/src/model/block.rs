@@ -96,6 +96,8 @@ pub(crate) struct Side<'a> {
     pub(crate) prefix: Option<&'a mut [f32]>,
     /// Where the gradients of the two norms' parameters are added.
     pub(crate) norms: Option<&'a mut BlockNorms>,
+    /// Nobody asks for the gradient of the block's input: only that of the prefix is wanted, and nothing is returned.
+    pub(crate) fixed_input: bool,
 }
 
 impl Block {
@@ -116,9 +118,9 @@ impl Block {
         })
     }
 
-    /// Floats that a [`Tape`] holds per row, and the input kept beside it.
+    /// Floats that a [`Tape`] holds per row.
     pub(crate) fn tape_width(&self) -> usize {
-        5 * self.qkv.inputs() + self.fc.outputs()
+        4 * self.qkv.inputs() + self.fc.outputs()
     }
 
     /// `x` becomes the output at the asking rows. `scratch.qkv` holds this block's keys and values afterwards.
@@ -145,13 +147,23 @@ impl Block {
 
     /// The same with what the backward pass needs.
     pub(crate) fn forward_taped(&self, x: &[f32], shape: &Shape<'_>, norms: &BlockNorms) -> (Vec<f32>, Tape) {
+        let tape = self.tape(x, shape, norms);
+        let mut active = tape.hidden.clone();
+        activate(self.activation, &mut active);
+        let mut y = tape.middle.clone();
+        self.proj.forward_add(&active, shape.asking(), &mut y);
+        (y, tape)
+    }
+
+    /// What the backward pass needs, without the output: two thirds of a forward pass.
+    pub(crate) fn tape(&self, x: &[f32], shape: &Shape<'_>, norms: &BlockNorms) -> Tape {
         let (rows, asking, width) = (shape.rows(), shape.asking(), shape.width);
         let mut normal = vec![0.0; rows * width];
         norms[0].apply(x, &mut normal);
         let mut qkv = vec![0.0; rows * 3 * width];
         self.qkv.forward(&normal, rows, Activation::Identity, &mut qkv);
         if asking == 0 {
-            return (Vec::new(), Tape::of_keys(qkv));
+            return Tape::of_keys(qkv);
         }
         let mut attention = vec![0.0; asking * width];
         attention::forward(shape, &qkv, &mut attention);
@@ -162,11 +174,7 @@ impl Block {
         norms[1].apply(&middle, &mut normal);
         let mut hidden = vec![0.0; asking * self.fc.outputs()];
         self.fc.forward(&normal, asking, Activation::Identity, &mut hidden);
-        let mut active = hidden.clone();
-        activate(self.activation, &mut active);
-        let mut y = middle.clone();
-        self.proj.forward_add(&active, asking, &mut y);
-        (y, Tape { qkv, middle, hidden })
+        Tape { qkv, middle, hidden }
     }
 
     /// The gradient with respect to the block's input `x`, from that of its output at the asking rows.
@@ -195,6 +203,9 @@ impl Block {
             let mut d_attention = d_normal;
             self.out.backward(&dy, asking, &mut d_attention);
             attention::backward(shape, &tape.qkv, &d_attention, &mut d_qkv, side.prefix);
+        }
+        if side.fixed_input {
+            return Vec::new();
         }
         if let Some(shared) = side.shared {
             d_qkv.iter_mut().zip(shared).for_each(|(d, s)| *d += s);

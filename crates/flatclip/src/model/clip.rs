@@ -27,6 +27,7 @@ impl Default for LoadOptions {
 #[derive(Debug)]
 pub struct Clip {
     config: ClipConfig,
+    precision: Precision,
     hash: String,
     image: ImageTower,
     text: Option<TextTower>,
@@ -47,12 +48,17 @@ impl Clip {
             .as_ref()
             .map(|text| TextTower::load(&reader(Precision::F32), text, config.embed_dim, activation, &options))
             .transpose()?;
-        Ok(Self { image, text, hash: checkpoint.hash()?, config })
+        Ok(Self { image, text, hash: checkpoint.hash()?, precision: options.precision, config })
     }
 
     /// The architecture.
     pub fn config(&self) -> &ClipConfig {
         &self.config
+    }
+
+    /// What the image tower multiplies in.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// The factor on cosines, tau.

@@ -1,7 +1,8 @@
 //! A forward pass through the text tower that knows its way back to the contexts.
 
 use super::context::Context;
-use super::prefix::{Plan, Run};
+use super::plan::Plan;
+use super::prefix::Run;
 use super::text::TextTower;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;

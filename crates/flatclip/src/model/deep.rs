@@ -4,7 +4,8 @@
 
 use super::context::{ClassTokens, Context, Position};
 use super::context_pass::raw_gradient;
-use super::prefix::{Plan, Run};
+use super::plan::Plan;
+use super::prefix::Run;
 use super::text::TextTower;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;

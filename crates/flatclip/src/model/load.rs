@@ -14,7 +14,7 @@ pub(crate) struct Reader<'a> {
 impl Reader<'_> {
     /// The numbers of a tensor of exactly this shape.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        let (found, data) = self.checkpoint.tensor(name)?;
+        let (found, data) = self.checkpoint.load_tensor(name)?;
         if found != shape {
             return Err(Error::WeightShape {
                 path: self.checkpoint.path().to_path_buf(),

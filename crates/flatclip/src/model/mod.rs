@@ -12,6 +12,7 @@ mod input;
 mod load;
 mod modified_resnet;
 mod norms;
+mod plan;
 mod prefix;
 mod text;
 mod vision_pass;

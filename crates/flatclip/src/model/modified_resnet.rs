@@ -322,7 +322,7 @@ impl Conv {
                 }
             }
         }
-        let linear = Linear::new(outputs, cells * inputs, &weight, Some(&bias));
+        let linear = Linear::with_precision(outputs, cells * inputs, &weight, Some(&bias), reader.precision);
         Ok(Self { kernel, stride, channels: inputs, linear })
     }
 

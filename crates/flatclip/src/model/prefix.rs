@@ -4,146 +4,46 @@
 //! hidden states: they run once per context, and their keys and values are shared by all classes. Each class runs only its
 //! own positions, ragged, up to its end; the last block runs at the ends alone. This is exact, forward and backward.
 //!
-//! Classes go in chunks of a fixed number of rows. A pass keeps the activations of as many chunks as the budget allows and
-//! recomputes the others in the backward pass, so memory does not grow with the number of classes. Gradients of the prefix
-//! are summed over chunks in order.
+//! Classes go in chunks of about equal numbers of rows. A pass keeps of each chunk what its budget allows: the input of
+//! every block, which is little and halves the way back, and then whole tapes. What is missing is computed again in the
+//! backward pass, so memory does not grow with the number of classes. Gradients of the prefix are summed over chunks in
+//! order.
 
 use super::block::{Scratch, Side, Tape};
 use super::context::Context;
-use super::input::Source;
+use super::plan::{Chunk, Plan, add_chunk_gradient, add_rows};
 use super::text::TextTower;
-use crate::{Error, Result};
 use flatclip_tensor::ops::attention::{Queries, Shape, SharedPrefix};
 use flatclip_tensor::ops::normalise;
 use flatclip_tensor::{Matrix, threads};
-use std::ops::Range;
 
-/// Rows of a chunk: enough for the matrix products, small enough that a recomputed chunk stays below 100 MB.
-const CHUNK_ROWS: usize = 256;
+/// Prefix gradients per thread that wait to be added: one per chunk and context.
+const WAITING: usize = 8;
 
-/// Which positions are shared, and which each class has to itself.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    prefix: Vec<Source>,
-    tails: Vec<Vec<Source>>,
-    contexts: usize,
-    chunks: Vec<Chunk>,
+/// Block inputs and tapes of one run through the tower; a missing tape is computed again from its input.
+#[derive(Debug, Default)]
+struct Tapes(Vec<(Vec<f32>, Option<Tape>)>);
+
+/// The same of all prefixes, whole: they are short.
+type PrefixTapes = Vec<(Vec<f32>, Tape)>;
+
+/// What stays of a chunk for its backward pass.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Keep {
+    /// Everything is computed again.
+    Nothing,
+    /// The input of every block.
+    Inputs,
+    /// Inputs and tapes.
+    Tapes,
 }
-
-/// A run of sequences, context-major: sequence `s` is class `s % K` behind context `s / K`.
-#[derive(Debug)]
-struct Chunk {
-    sequences: Range<usize>,
-    starts: Vec<usize>,
-    of: Vec<usize>,
-}
-
-impl Plan {
-    /// Cuts whole prompts (one per class) into what they share and the rest.
-    pub(crate) fn new(tower: &TextTower, prompts: Vec<Vec<Source>>, contexts: &[Context]) -> Result<Self> {
-        if prompts.is_empty() || contexts.is_empty() {
-            return Err(Error::config("text tower", "nothing to encode: no texts or no contexts"));
-        }
-        for (class, prompt) in prompts.iter().enumerate() {
-            if prompt.len() < 2 || prompt.len() > tower.context_length() {
-                let reason = format!(
-                    "text {class} has {} positions, expected 2 to {}; shorten the name or the context",
-                    prompt.len(),
-                    tower.context_length()
-                );
-                return Err(Error::config("class tokens", reason));
-            }
-            for source in prompt {
-                if let Source::Token(id) = source {
-                    tower.check_id(*id)?;
-                }
-            }
-        }
-        let class_specific = contexts.iter().any(|context| context.classes.is_some());
-        let shared = shared_positions(&prompts, class_specific);
-        let prefix = prompts.first().map(|prompt| prompt[..shared].to_vec()).unwrap_or_default();
-        let tails: Vec<Vec<Source>> = prompts.into_iter().map(|prompt| prompt[shared..].to_vec()).collect();
-        let chunks = cut(&tails, contexts.len());
-        Ok(Self { prefix, tails, contexts: contexts.len(), chunks })
-    }
-
-    pub(crate) fn classes(&self) -> usize {
-        self.tails.len()
-    }
-
-    fn prefix_starts(&self) -> Vec<usize> {
-        (0..=self.contexts).map(|i| i * self.prefix.len()).collect()
-    }
-
-    /// The embedded rows of all prefixes.
-    fn prefix_input(&self, tower: &TextTower, contexts: &[Context]) -> Vec<f32> {
-        let mut x = Vec::with_capacity(self.contexts * self.prefix.len() * tower.width());
-        for context in contexts {
-            push_rows(tower, &self.prefix, 0, context, 0, &mut x);
-        }
-        x
-    }
-
-    /// The embedded rows of a chunk.
-    fn chunk_input(&self, tower: &TextTower, contexts: &[Context], chunk: &Chunk) -> Vec<f32> {
-        let mut x = Vec::with_capacity(chunk.starts[chunk.of.len()] * tower.width());
-        for sequence in chunk.sequences.clone() {
-            let (context, class) = (sequence / self.classes(), sequence % self.classes());
-            push_rows(tower, &self.tails[class], self.prefix.len(), &contexts[context], class, &mut x);
-        }
-        x
-    }
-}
-
-/// Positions equal in all prompts. Every prompt keeps at least its end, and a class-specific context is never shared.
-fn shared_positions(prompts: &[Vec<Source>], class_specific: bool) -> usize {
-    let Some(first) = prompts.first() else { return 0 };
-    let common = |prompt: &Vec<Source>| {
-        let same = prompt
-            .iter()
-            .zip(first)
-            .take_while(|(a, b)| a == b && !(class_specific && matches!(a, Source::Context(_))));
-        same.count().min(prompt.len() - 1)
-    };
-    prompts.iter().map(common).min().unwrap_or(0)
-}
-
-/// Chunks of about [`CHUNK_ROWS`] rows. The rule knows nothing of threads, so sums over chunks are always the same.
-fn cut(tails: &[Vec<Source>], contexts: usize) -> Vec<Chunk> {
-    let mut chunks: Vec<Chunk> = Vec::new();
-    for sequence in 0..contexts * tails.len() {
-        if chunks.last().is_none_or(|chunk| chunk.starts[chunk.of.len()] >= CHUNK_ROWS) {
-            chunks.push(Chunk { sequences: sequence..sequence, starts: vec![0], of: Vec::new() });
-        }
-        if let Some(chunk) = chunks.last_mut() {
-            chunk.starts.push(chunk.starts[chunk.of.len()] + tails[sequence % tails.len()].len());
-            chunk.of.push(sequence / tails.len());
-            chunk.sequences.end = sequence + 1;
-        }
-    }
-    chunks
-}
-
-fn push_rows(tower: &TextTower, sources: &[Source], first: usize, context: &Context, class: usize, x: &mut Vec<f32>) {
-    for (i, source) in sources.iter().enumerate() {
-        let row = match *source {
-            Source::Token(id) => tower.token_row(id),
-            Source::Context(token) => context.row(class, token),
-        };
-        x.extend(row.iter().zip(tower.position_row(first + i)).map(|(x, p)| x + p));
-    }
-}
-
-/// Block inputs and tapes of one run through the tower.
-#[derive(Debug)]
-struct Tapes(Vec<(Vec<f32>, Tape)>);
 
 /// A finished forward pass.
 #[derive(Debug)]
 pub(crate) struct Run {
-    prefix: Tapes,
-    /// Kept chunks; `None` is recomputed when its gradient is wanted.
-    chunks: Vec<Option<Tapes>>,
+    prefix: PrefixTapes,
+    /// What was kept of each chunk, empty when nothing was.
+    chunks: Vec<Tapes>,
     /// The residual stream at the end of each text, before the last norm, `[contexts * K, width]`.
     ends: Vec<f32>,
     /// Raw features `[contexts * K, D]`.
@@ -161,26 +61,10 @@ impl Run {
         keep: Option<usize>,
     ) -> Self {
         let prefix = prefix_forward(tower, plan, contexts, deep, keep.is_none().then_some(&mut Scratch::default()));
-        let row_bytes: usize = tower.blocks.iter().map(|block| 4 * block.tape_width()).sum();
-        let mut left = keep.unwrap_or(0);
-        let items: Vec<(&Chunk, bool)> = plan
-            .chunks
-            .iter()
-            .map(|chunk| {
-                let bytes = chunk.starts[chunk.of.len()] * row_bytes;
-                let kept = keep.is_some() && bytes <= left;
-                left -= if kept { bytes } else { 0 };
-                (chunk, kept)
-            })
-            .collect();
-        let done = threads::map(items, |(chunk, kept)| {
+        let items: Vec<(&Chunk, Keep)> = plan.chunks.iter().zip(shares(tower, plan, keep.unwrap_or(0))).collect();
+        let done = threads::map(items, |(chunk, keep)| {
             let x = plan.chunk_input(tower, contexts, chunk);
-            if kept {
-                let (end, tapes) = chunk_taped(tower, plan, chunk, &prefix, x);
-                (end, Some(tapes))
-            } else {
-                (chunk_plain(tower, plan, chunk, &prefix, x), None)
-            }
+            chunk_forward(tower, plan, chunk, &prefix, x, keep)
         });
         let mut ends = Vec::with_capacity(plan.contexts * plan.classes() * tower.width());
         let mut chunks = Vec::with_capacity(plan.chunks.len());
@@ -223,11 +107,12 @@ impl Run {
         let prefix_size = plan.contexts * plan.prefix.len() * 3 * width;
         let mut d_prefix = vec![vec![0.0; prefix_size]; tower.blocks.len()];
         // Groups bound what waits to be added; sums are over chunks in order, whatever the group.
-        let items: Vec<(&Chunk, &Option<Tapes>)> = plan.chunks.iter().zip(&self.chunks).collect();
-        for group in items.chunks(rayon::current_num_threads()) {
+        let items: Vec<(&Chunk, &Tapes)> = plan.chunks.iter().zip(&self.chunks).collect();
+        let waiting = (WAITING / plan.contexts).max(1) * rayon::current_num_threads();
+        for group in items.chunks(waiting) {
             let done = threads::map(group.to_vec(), |(chunk, kept)| {
                 let d = d_ends[chunk.sequences.start * width..chunk.sequences.end * width].to_vec();
-                self.chunk_backward(tower, plan, contexts, chunk, kept.as_ref(), d)
+                self.chunk_backward(tower, plan, contexts, chunk, kept, d)
             });
             for ((chunk, _), (d, d_prefix_part)) in group.iter().zip(done) {
                 add_chunk_gradient(plan, chunk, &d, &mut d_contexts);
@@ -240,32 +125,42 @@ impl Run {
         (d_contexts, d_deep)
     }
 
-    /// The gradients of a chunk's input rows, and of the prefixes' keys and values in each layer.
+    /// The gradients of a chunk's input rows (none where no row came from a context), and of the prefixes' keys and values
+    /// in each layer.
     fn chunk_backward(
         &self,
         tower: &TextTower,
         plan: &Plan,
         contexts: &[Context],
         chunk: &Chunk,
-        kept: Option<&Tapes>,
+        kept: &Tapes,
         mut d: Vec<f32>,
     ) -> (Vec<f32>, Vec<Vec<f32>>) {
         let again;
-        let tapes = match kept {
-            Some(tapes) => tapes,
-            None => {
-                let x = plan.chunk_input(tower, contexts, chunk);
-                again = chunk_taped(tower, plan, chunk, &self.prefix, x).1;
-                &again
-            }
+        let tapes = if kept.0.is_empty() {
+            let x = plan.chunk_input(tower, contexts, chunk);
+            again = chunk_forward(tower, plan, chunk, &self.prefix, x, Keep::Tapes).1;
+            &again
+        } else {
+            kept
         };
         let prefix_size = plan.contexts * plan.prefix.len() * 3 * tower.width();
         let mut d_prefix = vec![vec![0.0; prefix_size]; tower.blocks.len()];
         for (layer, block) in tower.blocks.iter().enumerate().rev() {
             let shape = chunk_shape(tower, plan, chunk, &self.prefix, layer);
             let (x, tape) = &tapes.0[layer];
-            let side = Side { prefix: Some(&mut d_prefix[layer]), ..Side::default() };
-            d = block.backward(x, tape, &shape, &tower.norms[layer], d, side);
+            let norms = &tower.norms[layer];
+            let again;
+            let tape = match tape {
+                Some(tape) => tape,
+                None => {
+                    again = block.tape(x, &shape, norms);
+                    &again
+                }
+            };
+            let fixed_input = layer == 0 && plan.own_rows_are_fixed();
+            let side = Side { prefix: Some(&mut d_prefix[layer]), fixed_input, ..Side::default() };
+            d = block.backward(x, tape, &shape, norms, d, side);
         }
         (d, d_prefix)
     }
@@ -284,7 +179,7 @@ impl Run {
         let mut d = Vec::new();
         for (layer, block) in tower.blocks.iter().enumerate().rev() {
             let shape = tower.shape(&starts, prefix_queries(tower, layer));
-            let (x, tape) = &self.prefix.0[layer];
+            let (x, tape) = &self.prefix[layer];
             let side = Side { shared: Some(&d_prefix[layer]), ..Side::default() };
             d = block.backward(x, tape, &shape, &tower.norms[layer], d, side);
             if let Some(d_deep) = layer.checked_sub(1).and_then(|i| d_deep.get_mut(i)) {
@@ -324,7 +219,7 @@ fn prefix_forward(
     contexts: &[Context],
     deep: &[Matrix],
     mut scratch: Option<&mut Scratch>,
-) -> Tapes {
+) -> PrefixTapes {
     let starts = plan.prefix_starts();
     let mut x = plan.prefix_input(tower, contexts);
     let mut tapes = Vec::with_capacity(tower.blocks.len());
@@ -343,49 +238,55 @@ fn prefix_forward(
             tapes.push((std::mem::replace(&mut x, y), tape));
         }
     }
-    Tapes(tapes)
+    tapes
 }
 
-fn chunk_shape<'a>(tower: &TextTower, plan: &Plan, chunk: &'a Chunk, prefix: &'a Tapes, layer: usize) -> Shape<'a> {
+fn chunk_shape<'a>(tower: &TextTower, plan: &Plan, chunk: &'a Chunk, prefix: &'a PrefixTapes, layer: usize) -> Shape<'a> {
     let queries = if layer + 1 == tower.blocks.len() { Queries::Last } else { Queries::All };
-    let shared = SharedPrefix { qkv: prefix.0[layer].1.qkv(), rows: plan.prefix.len(), of: &chunk.of };
+    let shared = SharedPrefix { qkv: prefix[layer].1.qkv(), rows: plan.prefix.len(), of: &chunk.of };
     Shape { prefix: Some(shared), ..tower.shape(&chunk.starts, queries) }
 }
 
-/// The residual stream at the ends of a chunk's texts, without a tape.
-fn chunk_plain(tower: &TextTower, plan: &Plan, chunk: &Chunk, prefix: &Tapes, mut x: Vec<f32>) -> Vec<f32> {
+/// The residual stream at the ends of a chunk's texts, and what is to be kept.
+fn chunk_forward(
+    tower: &TextTower,
+    plan: &Plan,
+    chunk: &Chunk,
+    prefix: &PrefixTapes,
+    mut x: Vec<f32>,
+    keep: Keep,
+) -> (Vec<f32>, Tapes) {
     let mut scratch = Scratch::default();
-    for (layer, block) in tower.blocks.iter().enumerate() {
+    let mut tapes = Vec::new();
+    for (layer, (block, norms)) in tower.blocks.iter().zip(&tower.norms).enumerate() {
         let shape = chunk_shape(tower, plan, chunk, prefix, layer);
-        block.forward(&mut x, &shape, &tower.norms[layer], &mut scratch);
-    }
-    x
-}
-
-fn chunk_taped(tower: &TextTower, plan: &Plan, chunk: &Chunk, prefix: &Tapes, mut x: Vec<f32>) -> (Vec<f32>, Tapes) {
-    let mut tapes = Vec::with_capacity(tower.blocks.len());
-    for (layer, block) in tower.blocks.iter().enumerate() {
-        let (y, tape) = block.forward_taped(&x, &chunk_shape(tower, plan, chunk, prefix, layer), &tower.norms[layer]);
-        tapes.push((std::mem::replace(&mut x, y), tape));
+        if keep == Keep::Tapes {
+            let (y, tape) = block.forward_taped(&x, &shape, norms);
+            tapes.push((std::mem::replace(&mut x, y), Some(tape)));
+            continue;
+        }
+        if keep == Keep::Inputs {
+            tapes.push((x.clone(), None));
+        }
+        block.forward(&mut x, &shape, norms, &mut scratch);
     }
     (x, Tapes(tapes))
 }
 
-fn add_chunk_gradient(plan: &Plan, chunk: &Chunk, d: &[f32], d_contexts: &mut [Context]) {
-    for (sequence, &start) in chunk.sequences.clone().zip(&chunk.starts) {
-        let (context, class) = (sequence / plan.classes(), sequence % plan.classes());
-        let d_context = &mut d_contexts[context];
-        let d = &d[start * d_context.width..];
-        add_rows(&plan.tails[class], class, d, d_context);
-    }
-}
-
-/// Adds the gradients of the rows that came from the context.
-fn add_rows(sources: &[Source], class: usize, d: &[f32], d_context: &mut Context) {
-    for (source, d) in sources.iter().zip(d.chunks_exact(d_context.width.max(1))) {
-        if let Source::Context(token) = *source {
-            let at = d_context.offset(class, token);
-            d_context.data[at..].iter_mut().zip(d).for_each(|(to, from)| *to += from);
+/// What each chunk may keep of `budget` bytes: inputs first, since a byte of them saves the most, then tapes.
+fn shares(tower: &TextTower, plan: &Plan, budget: usize) -> Vec<Keep> {
+    let input_bytes = tower.blocks.len() * tower.width() * size_of::<f32>();
+    let tape_bytes = tower.blocks.iter().map(|block| block.tape_width() * size_of::<f32>()).sum();
+    let mut left = budget;
+    let mut keep = vec![Keep::Nothing; plan.chunks.len()];
+    for (row_bytes, from, to) in [(input_bytes, Keep::Nothing, Keep::Inputs), (tape_bytes, Keep::Inputs, Keep::Tapes)] {
+        for (keep, chunk) in keep.iter_mut().zip(&plan.chunks).filter(|(keep, _)| **keep == from) {
+            let bytes = chunk.rows() * row_bytes;
+            if bytes <= left {
+                *keep = to;
+                left -= bytes;
+            }
         }
     }
+    keep
 }

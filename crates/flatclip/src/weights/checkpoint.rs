@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Where a tensor's numbers come from.
 pub(crate) enum Origin {
@@ -31,6 +31,8 @@ pub struct Checkpoint {
     entries: BTreeMap<String, Entry>,
     tokenizer_dir: Option<PathBuf>,
     embedded: &'static [(&'static str, &'static [u8])],
+    /// Of tensors that were read to be loaded, so that the hash need not read them again.
+    digests: Mutex<BTreeMap<String, [u8; 32]>>,
     hash: OnceLock<String>,
 }
 
@@ -54,6 +56,7 @@ impl Checkpoint {
             entries,
             tokenizer_dir: None,
             embedded: &[],
+            digests: Mutex::default(),
             hash: OnceLock::new(),
         }
     }
@@ -161,8 +164,16 @@ impl Checkpoint {
         Ok((entry.shape.clone(), values))
     }
 
+    /// [`Checkpoint::tensor`] for whoever loads the model: what is read is hashed on the way.
+    pub(crate) fn load_tensor(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
+        let (shape, values) = self.tensor(name)?;
+        let digest = digest(name, &shape, &values);
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), digest);
+        Ok((shape, values))
+    }
+
     /// SHA-256 over the sorted canonical names, shapes and f32 values: the same for every encoding of the same weights
-    /// (naming, container, f16 kept as f32). Reads the whole checkpoint once; then it is remembered.
+    /// (naming, container, f16 kept as f32). Reads what was not loaded before; then it is remembered.
     pub fn hash(&self) -> Result<String> {
         if let Some(hash) = self.hash.get() {
             return Ok(hash.clone());
@@ -180,18 +191,25 @@ impl Checkpoint {
     }
 
     fn tensor_digest(&self, name: &str) -> Result<[u8; 32]> {
-        let (shape, values) = self.tensor(name)?;
-        let mut digest = Sha256::new();
-        digest.update(name.as_bytes());
-        digest.update([0]);
-        shape.iter().for_each(|&d| digest.update((d as u64).to_le_bytes()));
-        if cfg!(target_endian = "little") {
-            digest.update(bytemuck::cast_slice::<f32, u8>(&values));
-        } else {
-            values.iter().for_each(|v| digest.update(v.to_le_bytes()));
+        if let Some(known) = self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return Ok(*known);
         }
-        Ok(digest.finalize().into())
+        let (shape, values) = self.tensor(name)?;
+        Ok(digest(name, &shape, &values))
     }
+}
+
+fn digest(name: &str, shape: &[usize], values: &[f32]) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    digest.update(name.as_bytes());
+    digest.update([0]);
+    shape.iter().for_each(|&d| digest.update((d as u64).to_le_bytes()));
+    if cfg!(target_endian = "little") {
+        digest.update(bytemuck::cast_slice::<f32, u8>(values));
+    } else {
+        values.iter().for_each(|v| digest.update(v.to_le_bytes()));
+    }
+    digest.finalize().into()
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

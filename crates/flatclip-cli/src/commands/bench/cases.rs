@@ -1,10 +1,10 @@
 //! The cases, each a stage that people wait for.
 
-use super::measure::{Timing, measure};
+use super::measure::{Repeats, Timing, measure};
 use super::{Args, flops};
 use crate::output::Output;
-use anyhow::Result;
-use flatclip::image::Picture;
+use anyhow::{Context as _, Result};
+use flatclip::image::{self, DecodeOptions, Picture};
 use flatclip::image::views::{ViewKey, ViewOptions, make_views};
 use flatclip::methods::{Sample, Task, build_adapter};
 use flatclip::model::{ClassName, ClassTokens, Clip, Context, Features, LoadOptions, Position, Precision};
@@ -42,11 +42,7 @@ pub(super) struct Workbench<'a> {
 
 impl<'a> Workbench<'a> {
     pub(super) fn new(args: &'a Args, out: &'a Output) -> Result<Self> {
-        let precision = match args.precision.as_str() {
-            "f32" => Precision::F32,
-            "bf16" => Precision::Bf16,
-            _ => Precision::auto(),
-        };
+        let precision = args.precision.precision();
         Ok(Self { args, out, precision, model: OnceCell::new(), product_rates: Default::default() })
     }
 
@@ -99,12 +95,12 @@ impl<'a> Workbench<'a> {
         if let Some(rate) = cell.get() {
             return Ok(*rate);
         }
-        let rate = product(precision, 1576, 768, 3072, self.args.repeats.max(3))?.gflops.unwrap_or(f64::NAN);
+        let rate = product(precision, 1576, 768, 3072, Repeats::Count(5))?.gflops.unwrap_or(f64::NAN);
         Ok(*cell.get_or_init(|| rate))
     }
 
     fn with_share(&self, mut timing: Timing, precision: Precision) -> Result<Timing> {
-        if let Some(gflops) = timing.gflops {
+        if let Some(gflops) = timing.gflops.filter(|_| !self.args.turns) {
             timing.share = Some(gflops / self.product_rate(precision)?);
         }
         Ok(timing)
@@ -125,7 +121,7 @@ pub(super) fn noise(what: &str, count: usize) -> Vec<f32> {
     block.into_iter().cycle().take(count).collect()
 }
 
-fn product(precision: Precision, rows: usize, k: usize, n: usize, repeats: usize) -> Result<Timing> {
+fn product(precision: Precision, rows: usize, k: usize, n: usize, repeats: Repeats) -> Result<Timing> {
     let (x, weight) = (noise("x", rows * k), noise("weight", n * k));
     let linear = Linear::with_precision(n, k, &weight, None, precision);
     let mut out = vec![0.0; rows * n];
@@ -138,9 +134,11 @@ fn product(precision: Precision, rows: usize, k: usize, n: usize, repeats: usize
 
 fn gemm_case(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     let mut timings = Vec::new();
-    for precision in [Precision::F32, Precision::Bf16] {
+    // Without tiles bf16 is f32 arithmetic on rounded numbers: measured only when asked for.
+    let both = bench.precision == Precision::Bf16;
+    for precision in [Precision::F32, Precision::Bf16].into_iter().take(1 + usize::from(both)) {
         for (k, n) in [(768, 3072), (3072, 768), (768, 768), (768, 2304)] {
-            let timing = product(precision, 3152, k, n, bench.args.repeats)?;
+            let timing = product(precision, 3152, k, n, bench.args.repeats())?;
             timings.push(bench.with_share(timing, precision)?);
         }
     }
@@ -152,17 +150,26 @@ fn encode_views(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     let pixels = bench.pixels(clip);
     let flops = flops::image(clip.config()).map(|flops| flops * count as f64);
     let name = format!("encode-views {count}");
-    let timing = measure(name, bench.args.repeats, flops, || Ok(clip.encode_images(&pixels, count)?))?;
+    let timing = measure(name, bench.args.repeats(), flops, || Ok(clip.encode_images(&pixels, count)?))?;
     Ok(vec![bench.with_share(timing, bench.precision)?])
 }
 
 fn views(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
-    let rgb: Vec<u8> = noise("picture", 500 * 375 * 3).iter().map(|x| (127.0 + 120.0 * x) as u8).collect();
-    let picture = Picture { width: 500, height: 375, rgb };
     let options = ViewOptions { count: bench.args.views, ..ViewOptions::default() };
     let key = ViewKey { seed: 0, dataset: "bench", sample: "picture" };
+    if let Some(path) = &bench.args.picture {
+        let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
+        let name = format!("views {} of a file, decoded", options.count);
+        let timing = measure(name, bench.args.repeats(), None, || {
+            let picture = image::decode_from(path, &bytes, &DecodeOptions::default())?;
+            Ok(make_views(&picture, &options, key)?)
+        })?;
+        return Ok(vec![timing]);
+    }
+    let rgb: Vec<u8> = noise("picture", 500 * 375 * 3).iter().map(|x| (127.0 + 120.0 * x) as u8).collect();
+    let picture = Picture { width: 500, height: 375, rgb };
     let name = format!("views {} of 500x375", options.count);
-    Ok(vec![measure(name, bench.args.repeats, None, || Ok(make_views(&picture, &options, key)?))?])
+    Ok(vec![measure(name, bench.args.repeats(), None, || Ok(make_views(&picture, &options, key)?))?])
 }
 
 /// "a photo of a" as a context before the first `count` ImageNet names.
@@ -184,7 +191,7 @@ fn text_features(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     let flops = flops::text(clip.config(), &tokens);
     let name = format!("text-features K={count}");
     let timing =
-        measure(name, bench.args.repeats, flops, || Ok(tower.encode(&tokens, std::slice::from_ref(&context))?))?;
+        measure(name, bench.args.repeats(), flops, || Ok(tower.encode(&tokens, std::slice::from_ref(&context))?))?;
     Ok(vec![bench.with_share(timing, Precision::F32)?])
 }
 
@@ -231,7 +238,7 @@ fn steps(bench: &Workbench<'_>, name: &str, times: usize) -> Result<Vec<Timing>>
         let (tokens, context) = prompts(bench, count)?;
         // Forward and input gradient: twice the forward arithmetic.
         let flops = flops::text(clip.config(), &tokens).map(|flops| 2.0 * times as f64 * flops);
-        let timing = measure(format!("{name} K={count}"), bench.args.repeats, flops, || {
+        let timing = measure(format!("{name} K={count}"), bench.args.repeats(), flops, || {
             (0..times).try_fold(context.clone(), |context, _| step(clip, &tokens, &context, &images))
         })?;
         timings.push(bench.with_share(timing, Precision::F32)?);
@@ -257,7 +264,7 @@ fn adapted(bench: &Workbench<'_>, method: &str) -> Result<Vec<Timing>> {
     let mut adapter = build_adapter(method, &toml::Table::new())?;
     adapter.prepare(&task)?;
     let pixels = bench.pixels(clip);
-    let timing = measure(format!("{method}-image V={views} K={count}"), bench.args.repeats, None, || {
+    let timing = measure(format!("{method}-image V={views} K={count}"), bench.args.repeats(), None, || {
         let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
         let sample = Sample { norms: &norms, ..Sample::new("bench", &features) };
         let answer = adapter.adapt(&task, &sample)?;

@@ -135,7 +135,6 @@ impl World<'_> {
         let session = Session {
             model: self.model,
             model_name: "pocket",
-            precision: "f32",
             prompt,
             prompt_name: prompt_name.to_owned(),
             cache: Some(&self.cache),

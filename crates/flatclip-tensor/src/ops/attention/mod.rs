@@ -4,10 +4,12 @@
 mod plain;
 mod tiled;
 
-use crate::isa::{self, Isa};
+use crate::isa::{self, Isa, per_isa};
+use crate::simd::Lanes;
 use crate::threads::alone;
 use plain::Sequence;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Rows that one parallel task of the backward pass handles. Fixed, so that prefix gradients are always summed in the
 /// same groups and the bytes do not depend on the number of threads.
@@ -28,7 +30,7 @@ pub enum Queries {
 
 impl Queries {
     /// The asking rows of a sequence of `rows` rows.
-    pub fn range(self, rows: usize) -> std::ops::Range<usize> {
+    pub fn range(self, rows: usize) -> Range<usize> {
         match self {
             Self::All => 0..rows,
             Self::First => 0..1.min(rows),
@@ -106,8 +108,8 @@ impl<'a> Shape<'a> {
     }
 
     /// Runs of sequences behind the same prefix with about [`GROUP_ROWS`] rows.
-    fn groups(&self) -> Vec<std::ops::Range<usize>> {
-        let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
+    fn groups(&self) -> Vec<Range<usize>> {
+        let mut groups: Vec<Range<usize>> = Vec::new();
         let prefix = |index: usize| self.prefix.map_or(0, |p| p.of[index]);
         for index in 0..self.sequences() {
             match groups.last_mut() {
@@ -139,7 +141,7 @@ pub fn forward(shape: &Shape<'_>, qkv: &[f32], out: &mut [f32]) {
             Some((group, take(rest, asking * width)))
         })
         .collect();
-    let run = |(group, out): (std::ops::Range<usize>, &mut [f32])| group_forward(shape, qkv, group, out);
+    let run = |(group, out): (Range<usize>, &mut [f32])| group_forward(shape, qkv, group, out);
     if alone() {
         tasks.into_iter().for_each(run);
     } else {
@@ -150,8 +152,7 @@ pub fn forward(shape: &Shape<'_>, qkv: &[f32], out: &mut [f32]) {
 /// Queries of one sequence from which on packing its keys and values pays.
 const TILED_FROM: usize = 8;
 
-fn group_forward(shape: &Shape<'_>, qkv: &[f32], group: std::ops::Range<usize>, mut out: &mut [f32]) {
-    let mut p = Vec::new();
+fn group_forward(shape: &Shape<'_>, qkv: &[f32], group: Range<usize>, mut out: &mut [f32]) {
     for index in group {
         let sequence = shape.sequence(index, qkv);
         let queries = shape.queries.range(shape.length(index));
@@ -159,10 +160,41 @@ fn group_forward(shape: &Shape<'_>, qkv: &[f32], group: std::ops::Range<usize>, 
         if queries.len() >= TILED_FROM && isa::current() != Isa::Plain {
             tiled::forward(&sequence, queries, out);
         } else {
-            for (row, out) in queries.zip(out.chunks_exact_mut(shape.width)) {
-                sequence.forward(row, &mut p, out);
-            }
+            rows_forward(&sequence, queries, out);
         }
+    }
+}
+
+per_isa! {
+    /// Row by row, which is best for the few rows of a class name.
+    fn rows_forward(sequence: &Sequence<'_, f32>, queries: Range<usize>, out: &mut [f32]) = rows_forward_for;
+}
+per_isa! {
+    fn rows_backward(
+        sequence: &Sequence<'_, f32>, queries: Range<usize>, d_out: &[f32], d_qkv: &mut [f32], d_prefix: &mut [f32],
+    ) = rows_backward_for;
+}
+
+/// The plain loops; `L` only says which instructions the compiler may use for them.
+#[inline(always)]
+fn rows_forward_for<L: Lanes>(sequence: &Sequence<'_, f32>, queries: Range<usize>, out: &mut [f32]) {
+    let mut p = Vec::new();
+    for (row, out) in queries.zip(out.chunks_exact_mut(sequence.width)) {
+        sequence.forward(row, &mut p, out);
+    }
+}
+
+#[inline(always)]
+fn rows_backward_for<L: Lanes>(
+    sequence: &Sequence<'_, f32>,
+    queries: Range<usize>,
+    d_out: &[f32],
+    d_qkv: &mut [f32],
+    d_prefix: &mut [f32],
+) {
+    let (mut p, mut dp) = (Vec::new(), Vec::new());
+    for (row, d_out) in queries.zip(d_out.chunks_exact(sequence.width)) {
+        sequence.backward(row, d_out, d_qkv, d_prefix, &mut p, &mut dp);
     }
 }
 
@@ -187,20 +219,18 @@ pub fn backward(shape: &Shape<'_>, qkv: &[f32], d_out: &[f32], d_qkv: &mut [f32]
             Some((group, d_out, take(rest, rows * stride)))
         })
         .collect();
-    let run = |(group, d_out, d_qkv): (std::ops::Range<usize>, &[f32], &mut [f32])| {
+    let run = |(group, d_out, d_qkv): (Range<usize>, &[f32], &mut [f32])| {
         d_qkv.fill(0.0);
         let mut d_prefix = vec![0.0; prefix_size];
-        let (mut p, mut dp) = (Vec::new(), Vec::new());
-        let (first, mut d_out) = (group.start, d_out.chunks_exact(width));
+        let (first, mut asked) = (group.start, 0);
         for index in group {
             let sequence = shape.sequence(index, qkv);
             let at = (shape.starts[index] - shape.starts[first]) * stride;
             let d_qkv = &mut d_qkv[at..at + shape.length(index) * stride];
-            for row in shape.queries.range(shape.length(index)) {
-                if let Some(d_out) = d_out.next() {
-                    sequence.backward(row, d_out, d_qkv, &mut d_prefix, &mut p, &mut dp);
-                }
-            }
+            let queries = shape.queries.range(shape.length(index));
+            let d_out = &d_out[asked * width..(asked + queries.len()) * width];
+            asked += queries.len();
+            rows_backward(&sequence, queries, d_out, d_qkv, &mut d_prefix);
         }
         (shape.prefix.map_or(0, |p| p.of[first]), d_prefix)
     };

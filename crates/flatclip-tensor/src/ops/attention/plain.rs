@@ -1,4 +1,5 @@
-//! One sequence, row by row: the oracle of the attention kernels.
+//! One sequence, row by row: the oracle of the attention kernels, and the kernel for short sequences. Always inlined, so that
+//! it is compiled for the instructions of whoever calls it.
 
 use crate::ops::real::{Real, axpy, dot};
 
@@ -13,29 +14,29 @@ pub(super) struct Sequence<'a, T> {
 }
 
 impl<T: Real> Sequence<'_, T> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn rows(&self) -> usize {
         self.qkv.len() / (3 * self.width)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn prefix_rows(&self) -> usize {
         self.prefix.len() / (3 * self.width)
     }
 
     /// How many own rows the query of row `row` sees.
-    #[inline]
+    #[inline(always)]
     pub(super) fn seen(&self, row: usize) -> usize {
         if self.causal { row + 1 } else { self.rows() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn scale(&self) -> T {
         T::ONE / T::of((self.width / self.heads) as f64).sqrt()
     }
 
     /// Keys (`part = 1`) or values (`part = 2`) of one head: prefix rows, then own rows up to `seen`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn parts(&self, part: usize, head: usize, seen: usize) -> impl Iterator<Item = &[T]> {
         let (size, stride) = (self.width / self.heads, 3 * self.width);
         let at = part * self.width + head * size;
@@ -44,6 +45,7 @@ impl<T: Real> Sequence<'_, T> {
     }
 
     /// `softmax(q Kᵀ / sqrt(size))` of one query and head.
+    #[inline(always)]
     fn weights(&self, row: usize, head: usize, p: &mut Vec<T>) {
         let size = self.width / self.heads;
         let query = &self.qkv[row * 3 * self.width + head * size..][..size];
@@ -55,6 +57,7 @@ impl<T: Real> Sequence<'_, T> {
     }
 
     /// `out[width]` of the query in `row`.
+    #[inline(always)]
     pub(super) fn forward(&self, row: usize, p: &mut Vec<T>, out: &mut [T]) {
         let size = self.width / self.heads;
         for head in 0..self.heads {
@@ -68,6 +71,7 @@ impl<T: Real> Sequence<'_, T> {
     }
 
     /// Adds the gradients of the query in `row` to `d_qkv` (own rows) and `d_prefix` (prefix rows).
+    #[inline(always)]
     pub(super) fn backward(
         &self,
         row: usize,

@@ -1,6 +1,7 @@
 //! Whole-tower promises: the fast form equals the full one, gradients are derivatives, bytes do not depend on threads.
 
 mod context_gradient;
+mod determinism;
 mod full_form;
 mod vision;
 

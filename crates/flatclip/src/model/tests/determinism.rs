@@ -1,0 +1,41 @@
+//! The same bytes for any batch and any number of threads, on shapes that reach the fast paths: attention in tiles, several
+//! passes over k, ragged edges of blocks.
+
+use super::super::config::{ClipConfig, ImageConfig};
+use super::super::{Clip, LoadOptions, Precision};
+use super::draws;
+use crate::weights::random_of;
+
+/// Towers whose rows and widths are no multiples of any tile.
+fn towers() -> [ClipConfig; 2] {
+    let mut vit = ClipConfig::named("ViT-B-16").unwrap();
+    (vit.embed_dim, vit.image_size, vit.text) = (20, 48, None);
+    vit.image = ImageConfig::Vit { width: 72, layers: 2, heads: 3, patch: 8, mlp: 300 };
+    let mut resnet = ClipConfig::named("RN50").unwrap();
+    (resnet.embed_dim, resnet.image_size, resnet.text) = (20, 64, None);
+    resnet.image = ImageConfig::ResNet { width: 16, blocks: [1, 1, 1, 1], heads: 4 };
+    [vit, resnet]
+}
+
+#[test]
+fn towers_give_the_same_bytes_for_any_batch_and_any_threads_in_f32_and_bf16() {
+    for config in towers() {
+        let size = 3 * config.image_size * config.image_size;
+        let pixels = draws("pixels", 8 * size);
+        let mut of_precision = Vec::new();
+        for precision in [Precision::F32, Precision::Bf16] {
+            let clip = Clip::load(&random_of(&config, 5), LoadOptions { precision, ..LoadOptions::default() }).unwrap();
+            let whole = clip.encode_images(&pixels, 8).unwrap();
+            for threads in [1, 2, 3] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                for batch in [1, 3, 8] {
+                    let encode = || pixels.chunks(batch * size).map(|p| clip.encode_images(p, p.len() / size).unwrap());
+                    let parts: Vec<f32> = pool.install(|| encode().flat_map(|part| part.into_vec()).collect());
+                    assert!(parts == whole.data(), "{}: {threads} threads, batch {batch}", precision.name());
+                }
+            }
+            of_precision.push(whole);
+        }
+        assert_ne!(of_precision[0], of_precision[1], "bf16 rounds");
+    }
+}
