@@ -53,7 +53,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let page = page::page(&results, &options, arguments, &versions);
     print!("{page}");
     if options.write {
-        std::fs::write(root.join("docs/benchmarks.md"), page)?;
+        let file = root.join("docs/benchmarks.md");
+        let old = std::fs::read_to_string(&file).unwrap_or_default();
+        std::fs::write(&file, page + page::notes_of(&old))?;
     }
     Ok(())
 }

@@ -48,6 +48,11 @@ pub(super) fn page(
     page
 }
 
+/// What people wrote behind the tables of an earlier page: it stays.
+pub(super) fn notes_of(page: &str) -> &str {
+    page.find("\n## Notes").map_or("", |at| &page[at..])
+}
+
 fn rows(group: &Group, times: Option<&Times>) -> String {
     let mut lines = String::new();
     let mut ratios = Vec::new();
@@ -169,5 +174,6 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0, 10.0]), 2.5);
         let words = ["--venv", "/somewhere", "--quick", "--write"].map(str::to_owned);
         assert_eq!(without_paths(&words), ["--quick", "--write"]);
+        assert_eq!(notes_of("# A\n\nold table\n\n## Notes\n\nkept\n"), "\n## Notes\n\nkept\n");
     }
 }
