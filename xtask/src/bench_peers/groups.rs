@@ -125,10 +125,7 @@ pub(super) static GROUPS: &[Group] = &[
     },
     Group {
         name: "RN50 in f32",
-        sides: &[
-            ours(&["encode-views", "--model", "random:RN50", "--precision", "f32"]),
-            Side::Peer("torch-rn50-f32"),
-        ],
+        sides: &[ours(&["encode-views", "--model", "random:RN50", "--precision", "f32"]), Side::Peer("torch-rn50-f32")],
         rows: &[row("encode-views RN50, f32, against torch f32 channels-last", 1, Goal::None)],
         ..PLAIN
     },

@@ -241,7 +241,13 @@ fn prefix_forward(
     tapes
 }
 
-fn chunk_shape<'a>(tower: &TextTower, plan: &Plan, chunk: &'a Chunk, prefix: &'a PrefixTapes, layer: usize) -> Shape<'a> {
+fn chunk_shape<'a>(
+    tower: &TextTower,
+    plan: &Plan,
+    chunk: &'a Chunk,
+    prefix: &'a PrefixTapes,
+    layer: usize,
+) -> Shape<'a> {
     let queries = if layer + 1 == tower.blocks.len() { Queries::Last } else { Queries::All };
     let shared = SharedPrefix { qkv: prefix[layer].1.qkv(), rows: plan.prefix.len(), of: &chunk.of };
     Shape { prefix: Some(shared), ..tower.shape(&chunk.starts, queries) }
