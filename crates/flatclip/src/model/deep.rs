@@ -10,6 +10,10 @@ use super::text::TextTower;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 
+/// Bytes of activations that stay for the way back. Less than a plain context's pass may keep: who tunes deep prompts has the image
+/// tower's weights in memory both ways round, and that tower takes most of the time.
+const KEPT_BYTES: usize = 64 << 20;
+
 /// Text features for a context with deep prompts, and the way back to both.
 #[derive(Debug)]
 pub struct DeepPass<'a> {
@@ -27,7 +31,7 @@ impl<'a> DeepPass<'a> {
         check(tower, tokens, context, deep)?;
         let context = [context.clone()];
         let plan = tower.plan(tokens, &context)?;
-        let run = Run::forward(tower, &plan, &context, deep, Some(tower.activation_budget));
+        let run = Run::forward(tower, &plan, &context, deep, Some(tower.activation_budget.min(KEPT_BYTES)));
         let (features, norms) = run.features(1);
         Ok(Self { tower, plan, context, deep: deep.to_vec(), run, features, norms })
     }
