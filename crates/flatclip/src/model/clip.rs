@@ -19,7 +19,7 @@ pub struct LoadOptions {
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        Self { precision: Precision::F32, activation_budget: 384 << 20 }
+        Self { precision: Precision::F32, activation_budget: 256 << 20 }
     }
 }
 
