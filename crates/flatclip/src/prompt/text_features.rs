@@ -20,7 +20,9 @@ pub fn read_text_features(path: &Path) -> Result<Prompt> {
     let bytes = std::fs::read(path).map_err(Error::io(path))?;
     let features = if bytes.starts_with(NPY_MAGIC) { from_npy(&bytes, path)? } else { from_safetensors(&bytes, path)? };
     check(&features, path)?;
-    Prompt::features(features)
+    let mut prompt = Prompt::features(features)?;
+    prompt.path = path.to_path_buf();
+    Ok(prompt)
 }
 
 fn bad(path: &Path, reason: impl Into<String>) -> Error {
