@@ -1,51 +1,39 @@
 """Zero-shot accuracy per domain: `evaluate.py DATA RUN --world validation`. RUN is a training directory or a shipped one.
 
-The shipped form is read in f32 from its f16 weights, so that what is measured is what is shipped.
+Either model: a pocket CLIP (open_clip) or a pocket-vit (transformers).
 """
 
 import argparse
 import json
-import pathlib
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 
 import bpe
 import model as pocket
+import vit
 import world
 
 TEMPLATE = "a photo of a {}."
 
 
 def load(directory):
-    directory = pathlib.Path(directory)
-    shipped = directory / "open_clip_model.safetensors"
-    if shipped.exists():
-        cfg = json.loads((directory / "open_clip_config.json").read_text())["model_cfg"]
-        state = {name: tensor.float() for name, tensor in load_file(shipped).items()}
-    else:
-        cfg = json.loads((directory / "config.json").read_text())
-        best = directory / "model.pt"
-        state = torch.load(best if best.exists() else directory / "last.pt")
-    model = pocket.build(cfg)
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    # The shipped file leaves out the batch counters and the causal mask; nothing else may differ.
-    assert not unexpected and all(n.endswith("num_batches_tracked") or n == "attn_mask" for n in missing), (missing, unexpected)
-    return model.eval(), bpe.Tokenizer.load(directory)
+    """Towers (the module that knows how to use them), model and tokenizer of a directory."""
+    towers = vit if vit.is_one(directory) else pocket
+    return towers, towers.load(directory), bpe.Tokenizer.load(directory)
 
 
 @torch.no_grad()
-def class_features(model, tokenizer, template=TEMPLATE):
-    return pocket.text_features(model, tokenizer.batch([template.format(name) for name in world.CLASSES]))
+def class_features(towers, model, tokenizer, template=TEMPLATE):
+    return towers.text_features(model, tokenizer.batch([template.format(name) for name in world.CLASSES]))
 
 
 @torch.no_grad()
-def answers(model, text, pixels):
+def answers(towers, model, text, pixels):
     parts = []
     for start in range(0, len(pixels), 128):
         batch = world.normalise([world.whole(p, pocket.IMAGE) for p in pixels[start : start + 128]])
-        parts.append((pocket.image_features(model, batch) @ text.T).argmax(1).numpy())
+        parts.append((towers.image_features(model, batch) @ text.T).argmax(1).numpy())
     return np.concatenate(parts)
 
 
@@ -93,21 +81,23 @@ def main():
     parser.add_argument("--confusion", action="store_true", help="print the photo confusions, most frequent first")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    model, tokenizer = load(args.run)
-    text = class_features(model, tokenizer)
+    towers, model, tokenizer = load(args.run)
+    text = class_features(towers, model, tokenizer)
     result = {"world": args.world, "count": args.count, "scale": round(model.logit_scale.exp().item(), 2)}
     for domain in world.DOMAINS:
         split = world.Pictures(args.data, args.world, domain)
         labels = split.labels[: args.count]
-        found = answers(model, text, split.pixels[: args.count])
+        found = answers(towers, model, text, split.pixels[: args.count])
         result[domain] = round(100 * float((found == labels).mean()), 1)
         if domain == "photo" and args.confusion:
             pairs, counts = np.unique(np.stack([labels, found], 1)[labels != found], axis=0, return_counts=True)
             for at in np.argsort(-counts):
                 print(f"{counts[at]:3d} {world.CLASSES[pairs[at][0]]} taken for {world.CLASSES[pairs[at][1]]}")
     result["shifted mean"] = round(sum(result[d] for d in world.SHIFTS) / len(world.SHIFTS), 1)
-    gradient = context_gradient(model, tokenizer, world.Pictures(args.data, args.world, "photo"))
-    result |= {name: round(value, 4) for name, value in gradient.items()}
+    # pocket-vit has the text tower of the other model, so only that one is looked into.
+    if towers is pocket:
+        gradient = context_gradient(model, tokenizer, world.Pictures(args.data, args.world, "photo"))
+        result |= {name: round(value, 4) for name, value in gradient.items()}
     print(json.dumps(result))
 
 

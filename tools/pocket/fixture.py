@@ -1,7 +1,8 @@
-"""What open_clip computes with the shipped files, for the tests: `fixture.py DATA MODEL OUT.safetensors`.
+"""What the reference library computes with shipped files, for the tests: `fixture.py DATA MODEL OUT.safetensors`.
 
-Pictures are the first of some validation splits; open_clip loads the folder itself, with its own preprocessing. The tokens are
-checked against transformers' CLIPTokenizer on some hundred validation captions.
+An open_clip directory is loaded by open_clip, a Hugging Face directory by transformers, each with its own preprocessing and
+tokenizer. Pictures are the first of some validation splits. Our tokens are checked against transformers' CLIPTokenizer on some
+hundred validation captions.
 """
 
 import sys
@@ -9,47 +10,71 @@ import sys
 import numpy as np
 import open_clip
 import torch
+import transformers
 from PIL import Image
 from safetensors.torch import save_file
-from transformers import CLIPTokenizer
+from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
 
 import bpe
+import model as pocket
+import vit
 import world
+
+CHOSEN = [("photo", 0), ("photo", 1), ("sketch", 0), ("painting", 0), ("rendition", 0), ("hard", 0)]
+PROMPTS = [f"a photo of a {name}." for name in world.CLASSES]
+
+
+def by_open_clip(directory, pictures):
+    model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{directory}", precision="fp32")
+    model.eval()
+    pixels = torch.stack([preprocess(picture) for picture in pictures])
+    rows = [bpe.Tokenizer.load(directory).sequence(prompt) for prompt in PROMPTS]
+    tokens = torch.tensor([row + [0] * (model.context_length - len(row)) for row in rows])
+    return pixels, tokens, model.encode_image(pixels), model.encode_text(tokens), model.logit_scale.exp()
+
+
+def by_transformers(directory, pictures):
+    model = CLIPModel.from_pretrained(directory, dtype=torch.float32).eval()
+    pixels = CLIPImageProcessorPil.from_pretrained(directory)(pictures, return_tensors="pt")["pixel_values"]
+    tokenizer = CLIPTokenizer.from_pretrained(directory)
+    inputs = tokenizer(PROMPTS, padding="max_length", max_length=pocket.CONTEXT, return_tensors="pt")
+    # The answer's embeddings are of unit length; its towers' outputs are what the projections gave, as with open_clip.
+    answer = model(pixel_values=pixels, **inputs)
+    image, text = answer.vision_model_output.pooler_output, answer.text_model_output.pooler_output
+    assert torch.allclose(answer.logits_per_image, logits(image, text, model.logit_scale.exp()), atol=1e-4)
+    return pixels, inputs["input_ids"], image, text, model.logit_scale.exp()
+
+
+def logits(image, text, scale):
+    unit = torch.nn.functional.normalize
+    return scale * unit(image, dim=-1) @ unit(text, dim=-1).T
+
 
 data, directory, out = sys.argv[1:]
 torch.set_num_threads(1)
-tokenizer = bpe.Tokenizer.load(directory)
-other = CLIPTokenizer.from_pretrained(directory)
+ours, theirs = bpe.Tokenizer.load(directory), CLIPTokenizer.from_pretrained(directory)
 for domain in world.DOMAINS:
     for record in world.Pictures(data, "validation", domain).records[:64]:
         text = record["captions"][0]["text"]
-        assert tokenizer.sequence(text) == other(text)["input_ids"], text
+        assert ours.sequence(text) == theirs(text)["input_ids"], text
 
-model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{directory}", precision="fp32")
-model.eval()
-chosen = [("photo", 0), ("photo", 1), ("sketch", 0), ("painting", 0), ("rendition", 0), ("hard", 0)]
-pictures = [np.asarray(world.Pictures(data, "validation", domain).pixels[index]) for domain, index in chosen]
-pixels = torch.stack([preprocess(Image.fromarray(picture)) for picture in pictures])
-rows = [tokenizer.sequence(f"a photo of a {name}.") for name in world.CLASSES]
-length = model.context_length
-tokens = torch.tensor([row + [0] * (length - len(row)) for row in rows])
+pictures = [Image.fromarray(np.asarray(world.Pictures(data, "validation", domain).pixels[at])) for domain, at in CHOSEN]
 with torch.no_grad():
-    image, text = model.encode_image(pixels), model.encode_text(tokens)
-    scale = model.logit_scale.exp()
-    unit = torch.nn.functional.normalize
-    logits = scale * unit(image, dim=-1) @ unit(text, dim=-1).T
+    pixels, tokens, image, text, scale = (by_transformers if vit.is_one(directory) else by_open_clip)(directory, pictures)
+    answers = logits(image, text, scale)
 tensors = {
     "pixels": pixels,
     "tokens": tokens,
     "image_features": image,
     "text_features": text,
-    "logits": logits,
+    "logits": answers,
     "logit_scale": scale.reshape(1),
 }
+library = f"transformers {transformers.__version__}" if vit.is_one(directory) else f"open_clip {open_clip.__version__}"
 about = {
-    "made_by": f"tools/pocket/fixture.py, torch {torch.__version__}, open_clip {open_clip.__version__}",
-    "pictures": " ".join(f"{domain}/{index}" for domain, index in chosen),
+    "made_by": f"tools/pocket/fixture.py, torch {torch.__version__}, {library}",
+    "pictures": " ".join(f"{domain}/{at}" for domain, at in CHOSEN),
     "world": "validation",
 }
 save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, out, metadata=about)
-print("answers:", [world.CLASSES[i] for i in logits.argmax(1)], "scale", scale.item())
+print("answers:", [world.CLASSES[i] for i in answers.argmax(1)], "scale", scale.item())

@@ -1,9 +1,12 @@
 """The pocket CLIP: open_clip's own classes, so that the layout and the names are CLIP's."""
 
+import json
 import math
+import pathlib
 
 import torch
 from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
+from safetensors.torch import load_file
 
 EMBED, IMAGE, CONTEXT, TEXT_WIDTH = 128, 64, 32, 128
 
@@ -34,6 +37,24 @@ def initialise(model):
     with torch.no_grad():
         model.logit_scale.fill_(math.log(1 / 0.07))
     return model
+
+
+def load(directory):
+    """A run of train.py, or its shipped form: read in f32 from its f16 weights, so that what is measured is what is shipped."""
+    directory = pathlib.Path(directory)
+    shipped = directory / "open_clip_model.safetensors"
+    if shipped.exists():
+        cfg = json.loads((directory / "open_clip_config.json").read_text())["model_cfg"]
+        state = {name: tensor.float() for name, tensor in load_file(shipped).items()}
+    else:
+        cfg = json.loads((directory / "config.json").read_text())
+        best = directory / "model.pt"
+        state = torch.load(best if best.exists() else directory / "last.pt")
+    model = build(cfg)
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    # The shipped file leaves out the batch counters and the causal mask; nothing else may differ.
+    assert not unexpected and all(n.endswith("num_batches_tracked") or n == "attn_mask" for n in missing), (missing, unexpected)
+    return model.eval()
 
 
 def text_features(model, tokens):

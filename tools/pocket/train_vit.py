@@ -16,6 +16,7 @@ import torch
 import bpe
 import evaluate
 import model as pocket
+import muon
 import pairs
 import vit
 import world
@@ -46,15 +47,25 @@ class Batches(torch.utils.data.IterableDataset):
             yield pixels.contiguous(), told, text, pairs.truth(records, captions), labels
 
 
-@torch.no_grad()
 def accuracy(model, text, split):
     model.eval()
-    found = []
-    for start in range(0, len(split.labels), 128):
-        batch = world.normalise([world.whole(p, pocket.IMAGE) for p in split.pixels[start : start + 128]])
-        found.append((vit.image_features(model, batch) @ text.T).argmax(1).numpy())
+    share = (evaluate.answers(vit, model, text, split.pixels) == split.labels).mean()
     model.train()
-    return (np.concatenate(found) == split.labels).mean()
+    return share
+
+
+def choose(model, trained, args):
+    """Muon for the blocks' matrices, AdamW for the rest."""
+    blocks = [p for p in model.vision_model.encoder.parameters() if p.ndim == 2]
+    inside = set(map(id, blocks))
+    groups = [
+        {"params": [p for p in trained if p.ndim > 1 and id(p) not in inside], "weight_decay": 0.05},
+        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    optimisers = [torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.98)), muon.Muon(blocks, args.muon)]
+    for group in (group for optimiser in optimisers for group in optimiser.param_groups):
+        group["top"] = group["lr"]
+    return optimisers
 
 
 def main():
@@ -65,8 +76,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=75)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--muon", type=float, default=0)
+    parser.add_argument("--lr", type=float, default=1e-3, help="AdamW's, for all but the blocks' matrices")
+    parser.add_argument("--muon", type=float, default=0.02, help="Muon's learning rate, for the blocks' matrices")
     parser.add_argument("--distil", type=float, default=10, help="weight of 1 - cosine to the teacher's embedding")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -74,42 +85,29 @@ def main():
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
 
-    teacher, tokenizer = evaluate.load(args.teacher)
+    teacher, tokenizer = pocket.load(args.teacher), bpe.Tokenizer.load(args.teacher)
     tokenizer.save(out)
     watch = world.Pictures(args.data, "validation", "photo")
-    names = evaluate.class_features(teacher, tokenizer)
+    names = evaluate.class_features(pocket, teacher, tokenizer)
     model = vit.build(teacher).train()
     model.config.save_pretrained(out)
     image = [p for n, p in model.named_parameters() if n.startswith("vis")]
     print(f"parameters: {sum(p.numel() for p in image)} image, {sum(p.numel() for p in model.parameters())} in all", flush=True)
 
     trained = [*image, model.logit_scale]
-    if args.muon:
-        hidden = [p for n, p in model.vision_model.encoder.named_parameters() if p.ndim == 2]
-    else:
-        hidden = []
-    ids = {id(p) for p in hidden}
-    groups = [
-        {"params": [p for p in trained if p.ndim > 1 and id(p) not in ids], "weight_decay": 0.05},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    optimisers = [torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.98))]
-    if hidden:
-        optimisers.append(Muon(hidden, args.muon))
-    for o in optimisers:
-        for g in o.param_groups:
-            g["top"] = g["lr"]
-    batches = iter(torch.utils.data.DataLoader(
-        Batches(args.data, teacher, tokenizer, args.batch, args.seed), batch_size=None, num_workers=1, prefetch_factor=4
-    ))
+    optimisers = choose(model, trained, args)
+    batches = iter(
+        torch.utils.data.DataLoader(
+            Batches(args.data, teacher, tokenizer, args.batch, args.seed), batch_size=None, num_workers=1, prefetch_factor=4
+        )
+    )
     next(batches)
     start, told, mean, step, progress = time.time(), time.time(), None, 0, 0.0
     while progress < 1:
         progress = min(1.0, (time.time() - start) / (60 * args.minutes))
         rate = min(1.0, (step + 1) / WARM_UP) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress)))
-        for o in optimisers:
-            for group in o.param_groups:
-                group["lr"] = group["top"] * rate
+        for group in (group for optimiser in optimisers for group in optimiser.param_groups):
+            group["lr"] = group["top"] * rate
         pixels, shown, text, target, labels = next(batches)
         features = vit.image_features(model, pixels)
         scale = model.logit_scale.exp()
@@ -119,12 +117,11 @@ def main():
             1 - (features * shown).sum(1).mean(),
         )
         loss = losses[0] + losses[1] + args.distil * losses[2]
-        for o in optimisers:
-            o.zero_grad()
+        model.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        for o in optimisers:
-            o.step()
+        for optimiser in optimisers:
+            optimiser.step()
         with torch.no_grad():
             model.logit_scale.clamp_(0, math.log(100))
         now = torch.tensor([value.item() for value in losses])
@@ -140,31 +137,6 @@ def main():
             )
             torch.save(model.state_dict(), out / "last.pt")
     torch.save(model.state_dict(), out / "model.pt")
-
-
-class Muon(torch.optim.Optimizer):
-    def __init__(self, params, lr, momentum=0.95):
-        super().__init__(params, {"lr": lr, "momentum": momentum})
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for p in group["params"]:
-                state = self.state[p]
-                if not state:
-                    state["m"] = torch.zeros_like(p)
-                m = state["m"]
-                m.lerp_(p.grad, 1 - group["momentum"])
-                g = p.grad.lerp(m, group["momentum"])
-                tall = g.shape[0] > g.shape[1]
-                x = g.T if tall else g
-                x = x / (x.norm() + 1e-7)
-                for _ in range(5):
-                    a = x @ x.T
-                    x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-                x = x.T if tall else x
-                p.mul_(1 - group["lr"] * 0.05)
-                p.add_(x, alpha=-group["lr"] * max(1, g.shape[0] / g.shape[1]) ** 0.5)
 
 
 if __name__ == "__main__":

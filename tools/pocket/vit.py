@@ -1,6 +1,9 @@
 """pocket-vit: transformers' own CLIPModel, small, with the text tower and the tokenizer of a trained pocket CLIP."""
 
+import pathlib
+
 import torch
+from safetensors.torch import load_file
 from transformers import CLIPConfig, CLIPModel
 
 import model as pocket
@@ -80,6 +83,30 @@ def positions(grid, width):
     column = waves[None].expand(grid, grid, -1)
     table = torch.cat([row, column], 2).reshape(grid * grid, width)
     return 0.1 * torch.cat([torch.zeros(1, width), table])
+
+
+def is_one(directory):
+    """Whether a directory holds such a model: its config.json is transformers'."""
+    config = pathlib.Path(directory) / "config.json"
+    return config.exists() and '"model_type": "clip"' in config.read_text()
+
+
+def load(directory):
+    """A run of train_vit.py, finished or not, or its shipped form, read in f32 from its f16 weights."""
+    directory = pathlib.Path(directory)
+    model = CLIPModel(CLIPConfig.from_pretrained(directory))
+    if (directory / "model.safetensors").exists():
+        state = {name: tensor.float() for name, tensor in load_file(directory / "model.safetensors").items()}
+    else:
+        best = directory / "model.pt"
+        state = torch.load(best if best.exists() else directory / "last.pt")
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def text_features(model, tokens):
+    pooled = model.text_model(input_ids=tokens).pooler_output
+    return torch.nn.functional.normalize(model.text_projection(pooled), dim=-1)
 
 
 def image_features(model, pixels):

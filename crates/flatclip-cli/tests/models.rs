@@ -58,6 +58,8 @@ fn the_list_tells_what_is_on_disk_and_what_is_unusable() {
     let list = json(&flatclip(&home, &["models", "--json", "--model-dir", models.path().to_str().unwrap()]));
     let row = |name: &str| list.as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone();
     assert_eq!(row("ViT-L-14/openai")["state"], "not on disk");
+    assert!(row("pocket")["state"].as_str().unwrap().starts_with("ModifiedResNet"), "{}", row("pocket"));
+    assert!(row("pocket-vit")["state"].as_str().unwrap().starts_with("ViT (image 64x64"), "{}", row("pocket-vit"));
     assert!(row("RN50/openai")["state"].as_str().unwrap().starts_with("unusable"));
     assert!(row("ViT-B-16/openai")["state"].as_str().unwrap().starts_with("ViT (image 32x32"));
     assert_eq!(row("ViT-B-16/openai")["bytes"], fixture("tiny-vit.jit.pt").metadata().unwrap().len());

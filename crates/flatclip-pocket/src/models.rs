@@ -1,7 +1,7 @@
 //! The models trained on the pocket world, as the files of their folders.
 
 /// Names of the embedded models.
-pub const MODEL_NAMES: [&str; 1] = ["pocket"];
+pub const MODEL_NAMES: [&str; 2] = ["pocket", "pocket-vit"];
 
 /// How many pictures per domain of the train world the embedded models have seen at most. To tune or test on pictures that
 /// are new to them, take later ones, or another world.
@@ -18,10 +18,20 @@ const POCKET: &[ModelFile] = &[
     ("merges.txt", include_bytes!("../models/pocket/merges.txt")),
 ];
 
+/// A CLIP ViT of width 128, with the text tower and the tokenizer of the other, in Hugging Face's layout.
+const POCKET_VIT: &[ModelFile] = &[
+    ("config.json", include_bytes!("../models/pocket-vit/config.json")),
+    ("preprocessor_config.json", include_bytes!("../models/pocket-vit/preprocessor_config.json")),
+    ("model.safetensors", include_bytes!("../models/pocket-vit/model.safetensors")),
+    ("vocab.json", include_bytes!("../models/pocket-vit/vocab.json")),
+    ("merges.txt", include_bytes!("../models/pocket-vit/merges.txt")),
+];
+
 /// The files of an embedded model, named as they would be in its folder.
 pub fn model_files(name: &str) -> Option<&'static [ModelFile]> {
     match name {
         "pocket" => Some(POCKET),
+        "pocket-vit" => Some(POCKET_VIT),
         _ => None,
     }
 }

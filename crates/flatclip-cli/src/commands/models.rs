@@ -23,7 +23,7 @@ enum Action {
     List,
     /// What a checkpoint is: architecture, activation, precision, hash
     Show {
-        /// A checkpoint file, a model folder, a known name on disk, pocket, or random:ARCH
+        /// A checkpoint file, a model folder, a known name on disk, pocket, pocket-vit, or random:ARCH
         model: String,
     },
 }
@@ -38,7 +38,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 
 fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
     let places = places::places(model_dir);
-    let mut rows = Vec::new();
+    let mut rows = embedded()?;
     for model in KNOWN {
         let path = model.find(&places);
         let opened = path.as_ref().map(|path| model.open(path));
@@ -65,6 +65,22 @@ fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
     let dir = |path: &Option<PathBuf>| path.as_ref().map_or("none".into(), |path| path.display().to_string());
     out.note(format_args!("model folder: {}; hub cache: {}", dir(&places.model_dir), dir(&places.hub_cache)));
     Ok(())
+}
+
+/// The models that need no file.
+fn embedded() -> Result<Vec<serde_json::Value>> {
+    let mut rows = Vec::new();
+    for name in flatclip_pocket::MODEL_NAMES {
+        let files = flatclip_pocket::model_files(name).unwrap_or_default();
+        let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
+        let checkpoint = Checkpoint::embedded(name).transpose()?;
+        let config = checkpoint.as_ref().map(Checkpoint::config);
+        rows.push(serde_json::json!({
+            "name": name, "repository": null, "activation": config.map(|config| config.activation),
+            "path": "embedded", "bytes": bytes, "state": config.map(|config| config.describe()),
+        }));
+    }
+    Ok(rows)
 }
 
 /// Bytes of a file, or of the files directly in a folder.

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// Which model, and how to run it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ModelArgs {
-    /// A checkpoint file, a model directory, a known name such as ViT-B-16/openai, `pocket`, or `random:ViT-B-16`
+    /// A checkpoint file, a model directory, a known name such as ViT-B-16/openai, `pocket`, `pocket-vit`, or `random:ViT-B-16`
     #[arg(long, short, env = "FLATCLIP_MODEL", default_value = "pocket", value_name = "MODEL")]
     pub(crate) model: String,
     /// Where known names are looked for first

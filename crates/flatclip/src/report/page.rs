@@ -20,7 +20,7 @@ th{color:var(--soft);font-weight:600}td.n,th.n{text-align:right}td.best{font-wei
 pub struct Section {
     /// The heading.
     pub title: String,
-    /// A sentence or two; empty for none.
+    /// A sentence or two; empty for none. An empty line begins a new paragraph.
     pub text: String,
     /// Tables, in order.
     pub tables: Vec<Table>,
@@ -54,8 +54,8 @@ impl Page {
         }
         for section in &self.sections {
             out.push_str(&format!("<h2>{}</h2>\n", html(&section.title)));
-            if !section.text.is_empty() {
-                out.push_str(&format!("<p>{}</p>\n", html(&section.text)));
+            for paragraph in section.text.split("\n\n").filter(|paragraph| !paragraph.is_empty()) {
+                out.push_str(&format!("<p>{}</p>\n", html(paragraph)));
             }
             section.tables.iter().for_each(|table| out.push_str(&table.to_html()));
             for (caption, address) in &section.pictures {

@@ -32,7 +32,7 @@ impl Checkpoint {
         Ok(Self::from_tensors(folder, container.tensors, &stated)?.with_embedded(files))
     }
 
-    /// The embedded model of that name (`pocket`), `None` when there is no such model.
+    /// The embedded model of that name (`pocket`, `pocket-vit`), `None` when there is no such model.
     pub fn embedded(name: &str) -> Option<Result<Self>> {
         flatclip_pocket::model_files(name).map(|files| Self::from_files(name, files))
     }

@@ -178,7 +178,7 @@ fn snapshot(cache: &Path, repository: &str) -> Option<PathBuf> {
     current.into_iter().chain(all.into_iter().rev()).find(|path| folder::weight_file(path).is_ok())
 }
 
-/// Opens whatever a user may mean by a model: a file, a folder, `random:ARCH`, an embedded model (`pocket`), a known name
+/// Opens whatever a user may mean by a model: a file, a folder, `random:ARCH`, an embedded model (`pocket`, `pocket-vit`), a known name
 /// that is on disk.
 pub fn resolve(model: &str, places: &Places) -> Result<Checkpoint> {
     if model.starts_with("random:") {
@@ -230,7 +230,7 @@ fn not_found(model: &str, path: &Path) -> String {
         "neither a file, a folder nor a known name"
     };
     format!(
-        "`{model}`: {what}; known names are {}, ... (`flatclip models` lists them), pocket, random:ARCH",
+        "`{model}`: {what}; known names are {}, ... (`flatclip models` lists them), pocket, pocket-vit, random:ARCH",
         known.join(", ")
     )
 }

@@ -86,10 +86,33 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         out.line(rows::accuracy_table(&tables).to_text())?;
         out.line(rows::difference_table(&table).to_text())?;
         out.line(tuned.table().to_text())?;
-        out.line(rows::reading(&table, &tuned, &size))?;
+        out.line(wrapped(&rows::reading(&table, &tuned, &size), 110))?;
         out.line(format_args!("\n{seconds:.0} s. The report: {}\n\n{NEXT}", report.display()))?;
     }
     Ok(Exit::Done)
+}
+
+/// Lines of at most `width` characters, broken between words; empty lines stay.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    let mut used = 0;
+    for (number, paragraph) in text.split("\n\n").enumerate() {
+        if number > 0 {
+            out.push_str("\n\n");
+            used = 0;
+        }
+        for word in paragraph.split_whitespace() {
+            let length = word.chars().count();
+            if used > 0 {
+                let fits = used + 1 + length <= width;
+                out.push(if fits { ' ' } else { '\n' });
+                used = if fits { used + 1 } else { 0 };
+            }
+            out.push_str(word);
+            used += length;
+        }
+    }
+    out
 }
 
 const NEXT: &str = "Next, with your own photos (one folder per class below DIR):
@@ -124,4 +147,15 @@ struct World<'a> {
     model: &'a Model,
     cache: PathBuf,
     out: &'a Output,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrapped;
+
+    #[test]
+    fn long_text_is_broken_between_words_and_paragraphs_stay() {
+        assert_eq!(wrapped("one two  three\n\nfour", 8), "one two\nthree\n\nfour");
+        assert_eq!(wrapped("unbreakable it", 4), "unbreakable\nit");
+    }
 }

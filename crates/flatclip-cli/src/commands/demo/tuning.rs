@@ -151,15 +151,21 @@ impl Tuned {
         &self.tried
     }
 
-    /// Sharpness (rise of the training loss within the radius) of the chosen CoOp and SAPT prompts.
-    pub(super) fn sharpness(&self) -> Option<(f32, f32)> {
-        let of = |method: &str| {
-            self.tried
-                .iter()
-                .find(|t| t.chosen && t.method == method)
-                .and_then(|t| t.summary.flatness)
-                .map(|f| f.sharpness)
-        };
-        Some((of("coop")?, of("sapt")?))
+    /// Sharpness (rise of the training loss within the radius) of a method's prompts: the chosen one, and the range of all.
+    pub(super) fn sharpness(&self, method: &str) -> Option<Sharpness> {
+        let mine = || self.tried.iter().filter(|t| t.method == method);
+        let of = |t: &Tried| t.summary.flatness.map(|f| f.sharpness);
+        Some(Sharpness {
+            chosen: of(mine().find(|t| t.chosen)?)?,
+            least: mine().filter_map(of).fold(f32::INFINITY, f32::min),
+            most: mine().filter_map(of).fold(f32::NEG_INFINITY, f32::max),
+        })
     }
+}
+
+/// See [`Tuned::sharpness`].
+pub(super) struct Sharpness {
+    pub(super) chosen: f32,
+    pub(super) least: f32,
+    pub(super) most: f32,
 }

@@ -1,0 +1,53 @@
+//! `--model pocket-vit`, for what needs a vision transformer.
+#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+fn run(home: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
+    for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_DATA", "FLATCLIP_MODEL"] {
+        command.env_remove(name);
+    }
+    command.current_dir(home).env("HOME", home).env("FLATCLIP_OFFLINE", "true").args(args).output().unwrap()
+}
+
+fn json(home: &Path, args: &[&str]) -> Value {
+    let output = run(home, &[args, &["--json"]].concat());
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+const MODEL: [&str; 2] = ["--model", "pocket-vit"];
+const EVAL: [&str; 5] = ["eval", "--data", "pocket:photo:test:24", "--views", "4"];
+
+fn top1(run: &Value) -> f64 {
+    run["runs"][0]["summary"]["metrics"]["top1"].as_f64().unwrap()
+}
+
+#[test]
+fn maple_is_tuned_and_used() {
+    let home = TempDir::new().unwrap();
+    let few =
+        ["tune", "--method", "maple", "--data", "pocket:photo", "--shots", "1", "--epochs", "1", "--out", "maple"];
+    json(home.path(), &[&few[..], &MODEL].concat());
+    let tuned = ["--prompt", "maple/prompt.safetensors", "--method", "zero-shot", "--out", "tuned"];
+    let tuned = json(home.path(), &[&EVAL[..], &tuned, &MODEL].concat());
+    assert!(top1(&tuned) > 0.6, "{tuned}");
+    let other = run(home.path(), &few);
+    assert_eq!(other.status.code(), Some(2), "the embedded ResNet cannot carry visual prompts");
+}
+
+#[test]
+fn the_other_commands_know_it_too() {
+    let home = TempDir::new().unwrap();
+    let adapted = json(home.path(), &[&EVAL[..], &["--method", "stss", "--out", "adapted"], &MODEL].concat());
+    assert!(top1(&adapted) > 0.6, "{adapted}");
+    json(home.path(), &["pocket", "export", "photos", "--count", "2"]);
+    let answers = json(home.path(), &[&["predict", "photos", "--classes", "cat,fish,lamp"][..], &MODEL].concat());
+    assert_eq!((&answers["model"], answers["results"].as_array().unwrap().len()), (&"pocket-vit".into(), 2));
+    let shown = json(home.path(), &["models", "show", "pocket-vit"]);
+    assert_eq!(shown["config"]["embed_dim"], 128, "{shown}");
+}
