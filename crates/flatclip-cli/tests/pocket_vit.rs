@@ -32,7 +32,10 @@ fn maple_is_tuned_and_used() {
     let home = TempDir::new().unwrap();
     let few =
         ["tune", "--method", "maple", "--data", "pocket:photo", "--shots", "1", "--epochs", "1", "--out", "maple"];
-    json(home.path(), &[&few[..], &MODEL].concat());
+    let deep = run(home.path(), &[&few[..], &MODEL].concat());
+    assert!(String::from_utf8_lossy(&deep.stderr).contains("2 layers in common"), "its towers are small");
+    let small = ["--set", "maple.depth=2", "--set", "maple.words=\"\""];
+    json(home.path(), &[&few[..], &small, &MODEL].concat());
     let tuned = ["--prompt", "maple/prompt.safetensors", "--method", "zero-shot", "--out", "tuned"];
     let tuned = json(home.path(), &[&EVAL[..], &tuned, &MODEL].concat());
     assert!(top1(&tuned) > 0.6, "{tuned}");

@@ -91,7 +91,8 @@ impl Maple {
         let (visual_width, visual_layers) = vit_of(task.clip)?;
         let depth_limit = layers.min(visual_layers);
         if config.depth > depth_limit {
-            let reason = format!("{}, but the towers have {depth_limit} layers in common", config.depth);
+            let reason =
+                format!("{}, but the towers have {depth_limit} layers in common; give that or less", config.depth);
             return Err(Error::config("maple.depth", reason));
         }
         let (start, tail) = split_words(&config.words, config.n_ctx);
