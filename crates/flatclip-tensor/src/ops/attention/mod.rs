@@ -3,6 +3,7 @@
 
 mod plain;
 mod tiled;
+mod tiled_backward;
 
 use crate::isa::{self, Isa, per_isa};
 use crate::simd::Lanes;
@@ -230,7 +231,11 @@ pub fn backward(shape: &Shape<'_>, qkv: &[f32], d_out: &[f32], d_qkv: &mut [f32]
             let queries = shape.queries.range(shape.length(index));
             let d_out = &d_out[asked * width..(asked + queries.len()) * width];
             asked += queries.len();
-            rows_backward(&sequence, queries, d_out, d_qkv, &mut d_prefix);
+            if queries.len() >= TILED_FROM && isa::current() != Isa::Plain {
+                tiled_backward::backward(&sequence, queries, d_out, d_qkv, &mut d_prefix);
+            } else {
+                rows_backward(&sequence, queries, d_out, d_qkv, &mut d_prefix);
+            }
         }
         (shape.prefix.map_or(0, |p| p.of[first]), d_prefix)
     };
@@ -344,6 +349,17 @@ mod tests {
                 sequence.forward(row, &mut Vec::new(), &mut row_out);
                 let tile = &tiles[row * width..(row + 1) * width];
                 tile.iter().zip(&row_out).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "row {row}: {a} {b}"));
+            }
+            let d_out = floats(3, rows * width);
+            let gradient = |tiles: bool| {
+                let (mut d_qkv, mut d_prefix) = (vec![0.0; qkv.len()], vec![0.0; prefix.len()]);
+                let run = if tiles { tiled_backward::backward } else { rows_backward };
+                run(&sequence, 0..rows, &d_out, &mut d_qkv, &mut d_prefix);
+                [d_qkv, d_prefix].concat()
+            };
+            let (tiled, by_rows) = (gradient(true), gradient(false));
+            for (i, (a, b)) in tiled.iter().zip(&by_rows).enumerate() {
+                assert!((a - b).abs() < 1e-5, "{rows} rows, gradient {i}: {a} {b}");
             }
             // A row does not depend on the tile it is in.
             let mut part = vec![0.0; (rows - 1) * width];

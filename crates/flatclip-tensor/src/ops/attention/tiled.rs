@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 /// Queries of a tile: with two vectors of keys each, their sums fill the registers of AVX2.
-const ROWS: usize = 6;
+pub(super) const ROWS: usize = 6;
 
 /// Packed sides and scores of one head, used again and again by a thread.
 #[derive(Default)]
@@ -52,27 +52,18 @@ fn head_lanes<L: Lanes>(
     let (width, size, panel) = (sequence.width, sequence.width / sequence.heads, 2 * L::WIDTH);
     let (depth, columns) = (size.next_multiple_of(L::WIDTH), size.next_multiple_of(panel));
     let keys = (sequence.prefix_rows() + sequence.rows()).next_multiple_of(panel);
-    pack::<L>(sequence, head, keys, work);
+    pack_across::<L>(sequence, 1, head, keys, &mut work.keys);
+    pack_along::<L>(sequence, 2, head, keys, &mut work.values);
     work.query.resize(ROWS * depth, 0.0);
     work.scores.resize(ROWS * keys, 0.0);
     for row in queries.clone().step_by(ROWS) {
         let rows = ROWS.min(queries.end - row);
-        pack_queries::<L>(sequence, head, row, rows, &mut work.query);
+        let asking = &sequence.qkv[row * 3 * width..];
+        pack_rows::<L>(asking, 3 * width, head * size, size, rows, sequence.scale(), &mut work.query);
         let seen = |r: usize| sequence.prefix_rows() + sequence.seen(row + r.min(rows - 1));
         // Keys behind the last one that the tile sees are not touched.
         let keys = seen(rows - 1).next_multiple_of(panel);
-        for (keys, scores) in
-            work.keys.chunks_exact(depth * panel).zip(work.scores.chunks_exact_mut(ROWS * panel)).take(keys / panel)
-        {
-            // SAFETY: `[depth / W][ROWS][W]` queries, `[depth][2 W]` keys, room for two groups of `[ROWS][W]` scores.
-            unsafe {
-                let sums = tile::<L>(work.query.as_ptr(), keys.as_ptr(), depth);
-                for r in 0..ROWS {
-                    sums[r][0].store(scores.as_mut_ptr().add(r * L::WIDTH));
-                    sums[r][1].store(scores.as_mut_ptr().add((ROWS + r) * L::WIDTH));
-                }
-            }
-        }
+        products::<L>(&work.query, &work.keys, depth, keys, &mut work.scores);
         let mut inverse = [0.0; ROWS];
         for r in 0..ROWS {
             inverse[r] = exponentials::<L>(&mut work.scores[..ROWS * keys], r, seen(r));
@@ -94,37 +85,62 @@ fn head_lanes<L: Lanes>(
     }
 }
 
-/// Keys as `[panel of 2 W keys][depth][2 W]`, values as `[panel of 2 W columns][keys][2 W]`, zeros beyond the edges.
+/// Keys (`part = 1`) or values (`part = 2`) as `[panel of 2 W rows][depth][2 W]`, zeros beyond the edges.
 #[inline(always)]
-fn pack<L: Lanes>(sequence: &Sequence<'_, f32>, head: usize, keys: usize, work: &mut Work) {
-    let (size, panel) = (sequence.width / sequence.heads, 2 * L::WIDTH);
-    let (depth, columns) = (size.next_multiple_of(L::WIDTH), size.next_multiple_of(panel));
-    let rows = sequence.rows();
-    work.keys.clear();
-    work.keys.resize(keys * depth, 0.0);
-    for (j, key) in sequence.parts(1, head, rows).enumerate() {
-        let to = &mut work.keys[j / panel * panel * depth + j % panel..];
-        for (i, &x) in key.iter().enumerate() {
+pub(super) fn pack_across<L: Lanes>(
+    sequence: &Sequence<'_, f32>,
+    part: usize,
+    head: usize,
+    keys: usize,
+    packed: &mut Vec<f32>,
+) {
+    let panel = 2 * L::WIDTH;
+    let depth = (sequence.width / sequence.heads).next_multiple_of(L::WIDTH);
+    packed.clear();
+    packed.resize(keys * depth, 0.0);
+    for (j, row) in sequence.parts(part, head, sequence.rows()).enumerate() {
+        let to = &mut packed[j / panel * panel * depth + j % panel..];
+        for (i, &x) in row.iter().enumerate() {
             to[i * panel] = x;
-        }
-    }
-    work.values.clear();
-    work.values.resize(keys * columns, 0.0);
-    for (j, value) in sequence.parts(2, head, rows).enumerate() {
-        for (c, part) in value.chunks(panel).enumerate() {
-            work.values[(c * keys + j) * panel..][..part.len()].copy_from_slice(part);
         }
     }
 }
 
-/// Queries as `[depth / W][ROWS][W]`, scaled; rows beyond the tile repeat nothing and stay as they were.
+/// The same as `[panel of 2 W columns][keys][2 W]`.
 #[inline(always)]
-fn pack_queries<L: Lanes>(sequence: &Sequence<'_, f32>, head: usize, row: usize, rows: usize, packed: &mut [f32]) {
-    let (size, scale) = (sequence.width / sequence.heads, sequence.scale());
+pub(super) fn pack_along<L: Lanes>(
+    sequence: &Sequence<'_, f32>,
+    part: usize,
+    head: usize,
+    keys: usize,
+    packed: &mut Vec<f32>,
+) {
+    let panel = 2 * L::WIDTH;
+    let columns = (sequence.width / sequence.heads).next_multiple_of(panel);
+    packed.clear();
+    packed.resize(keys * columns, 0.0);
+    for (j, row) in sequence.parts(part, head, sequence.rows()).enumerate() {
+        for (c, part) in row.chunks(panel).enumerate() {
+            packed[(c * keys + j) * panel..][..part.len()].copy_from_slice(part);
+        }
+    }
+}
+
+/// `size` values at `at` of `rows` rows, `stride` apart, times `scale`, as `[depth / W][ROWS][W]`. A short tile repeats its last row: it
+/// is computed several times and the copies are dropped.
+#[inline(always)]
+pub(super) fn pack_rows<L: Lanes>(
+    from: &[f32],
+    stride: usize,
+    at: usize,
+    size: usize,
+    rows: usize,
+    scale: f32,
+    packed: &mut [f32],
+) {
     for r in 0..ROWS {
-        // A short tile computes its last row several times and drops the copies.
-        let query = &sequence.qkv[(row + r.min(rows - 1)) * 3 * sequence.width + head * size..][..size];
-        for (group, part) in query.chunks(L::WIDTH).enumerate() {
+        let row = &from[r.min(rows - 1) * stride + at..][..size];
+        for (group, part) in row.chunks(L::WIDTH).enumerate() {
             let to = &mut packed[(group * ROWS + r) * L::WIDTH..][..L::WIDTH];
             to[part.len()..].fill(0.0);
             to.iter_mut().zip(part).for_each(|(to, x)| *to = x * scale);
@@ -132,9 +148,26 @@ fn pack_queries<L: Lanes>(sequence: &Sequence<'_, f32>, head: usize, row: usize,
     }
 }
 
+/// A tile of rows against panels of keys, `[keys / W][ROWS][W]`: what [`tile`] wants as its left side.
+#[inline(always)]
+pub(super) fn products<L: Lanes>(rows: &[f32], panels: &[f32], depth: usize, keys: usize, out: &mut [f32]) {
+    let panel = 2 * L::WIDTH;
+    assert!(rows.len() >= ROWS * depth && panels.len() >= keys * depth && out.len() >= ROWS * keys);
+    for (panels, out) in panels.chunks_exact(depth * panel).zip(out.chunks_exact_mut(ROWS * panel)).take(keys / panel) {
+        // SAFETY: `[depth / W][ROWS][W]` rows, `[depth][2 W]` keys, room for two groups of `[ROWS][W]` sums.
+        unsafe {
+            let sums = tile::<L>(rows.as_ptr(), panels.as_ptr(), depth);
+            for r in 0..ROWS {
+                sums[r][0].store(out.as_mut_ptr().add(r * L::WIDTH));
+                sums[r][1].store(out.as_mut_ptr().add((ROWS + r) * L::WIDTH));
+            }
+        }
+    }
+}
+
 /// Row `r` of the scores becomes `exp(score - largest)`, zero from `seen` on; returns one over the sum.
 #[inline(always)]
-fn exponentials<L: Lanes>(scores: &mut [f32], r: usize, seen: usize) -> f32 {
+pub(super) fn exponentials<L: Lanes>(scores: &mut [f32], r: usize, seen: usize) -> f32 {
     let groups = scores.len() / (ROWS * L::WIDTH);
     let place = |group: usize| (group * ROWS + r) * L::WIDTH;
     for j in seen..groups * L::WIDTH {
@@ -163,7 +196,7 @@ fn exponentials<L: Lanes>(scores: &mut [f32], r: usize, seen: usize) -> f32 {
 /// # Safety
 /// `a` holds `[depth / W][ROWS][W]` values, `b` `[depth][2 W]`.
 #[inline(always)]
-unsafe fn tile<L: Lanes>(a: *const f32, b: *const f32, depth: usize) -> [[L; 2]; ROWS] {
+pub(super) unsafe fn tile<L: Lanes>(a: *const f32, b: *const f32, depth: usize) -> [[L; 2]; ROWS] {
     let mut sums = [[L::splat(0.0); 2]; ROWS];
     for group in 0..depth / L::WIDTH {
         for i in 0..L::WIDTH {
@@ -184,7 +217,7 @@ unsafe fn tile<L: Lanes>(a: *const f32, b: *const f32, depth: usize) -> [[L; 2];
 
 /// The first `count` lanes (at most a vector) to `to`.
 #[inline(always)]
-fn put<L: Lanes>(x: L, to: &mut [f32], count: usize) {
+pub(super) fn put<L: Lanes>(x: L, to: &mut [f32], count: usize) {
     if count >= L::WIDTH {
         let to = &mut to[..L::WIDTH];
         // SAFETY: a whole vector.
