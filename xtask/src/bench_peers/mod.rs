@@ -8,6 +8,7 @@ mod turns;
 use anyhow::{Context as _, Result, bail, ensure};
 use groups::{GROUPS, Group, Side};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use turns::{Turn, Turns};
@@ -102,8 +103,8 @@ fn compare(group: &Group, binary: &Path, python: &Path, folder: &Path, options: 
             let answer = match side {
                 Side::Ours { arguments, skip } => {
                     let process = match processes.entry(index) {
-                        std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-                        std::collections::btree_map::Entry::Vacant(entry) => {
+                        Entry::Occupied(entry) => entry.into_mut(),
+                        Entry::Vacant(entry) => {
                             // What a group fixes itself comes later, and wins.
                             let fixed = ["--threads", &threads, "--views", &views];
                             let fixed = &fixed[..if arguments.contains(&"--views") { 2 } else { 4 }];
@@ -114,9 +115,8 @@ fn compare(group: &Group, binary: &Path, python: &Path, folder: &Path, options: 
                 }
                 Side::Peer(name) | Side::Untuned(name) => {
                     let tuned = matches!(side, Side::Peer(_));
-                    if !peers.contains_key(&tuned) {
-                        let preload = options.preload.as_deref();
-                        peers.insert(tuned, Turns::peers(python, folder, tuned, preload)?);
+                    if let Entry::Vacant(entry) = peers.entry(tuned) {
+                        entry.insert(Turns::peers(python, folder, tuned, options.preload.as_deref())?);
                     }
                     match peers.get_mut(&tuned).map(|process| process.run(name)) {
                         Some(Ok(answer)) => answer,
