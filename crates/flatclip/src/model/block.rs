@@ -101,21 +101,26 @@ pub(crate) struct Side<'a> {
 }
 
 impl Block {
+    /// The block and its norms.
     pub(crate) fn load(
         reader: &Reader<'_>,
         name: &str,
         width: usize,
         mlp: usize,
         activation: Activation,
-    ) -> Result<Self> {
+    ) -> Result<(Self, BlockNorms)> {
         let of = |part: &str| format!("{name}.{part}");
-        Ok(Self {
-            qkv: reader.linear_of(&of("attn.in_proj_weight"), &of("attn.in_proj_bias"), 3 * width, width)?,
+        let mut norms = [reader.norm(&of("ln_1"), width)?, reader.norm(&of("ln_2"), width)?];
+        let [first, second] = &mut norms;
+        let qkv = [of("attn.in_proj_weight"), of("attn.in_proj_bias")];
+        let block = Self {
+            qkv: reader.linear_behind(first, &qkv, 3 * width, width)?,
             out: reader.linear(&of("attn.out_proj"), width, width)?,
-            fc: reader.linear(&of("mlp.c_fc"), mlp, width)?,
+            fc: reader.linear_behind(second, &[of("mlp.c_fc.weight"), of("mlp.c_fc.bias")], mlp, width)?,
             proj: reader.linear(&of("mlp.c_proj"), width, mlp)?,
             activation,
-        })
+        };
+        Ok((block, norms))
     }
 
     /// Floats that a [`Tape`] holds per row.

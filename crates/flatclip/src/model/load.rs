@@ -1,5 +1,6 @@
 //! From named tensors to packed layers. Shapes are checked here, so that no kernel sees a wrong one.
 
+use super::block::Norm;
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
 use flatclip_tensor::{Linear, Precision};
@@ -28,13 +29,29 @@ impl Reader<'_> {
 
     /// `name.weight` and `name.bias` as an affine map.
     pub(crate) fn linear(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear> {
-        self.linear_of(&format!("{name}.weight"), &format!("{name}.bias"), outputs, inputs)
+        let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
+        let bias = self.tensor(&format!("{name}.bias"), &[outputs])?;
+        Ok(Linear::with_precision(outputs, inputs, &weight, Some(&bias), self.precision))
     }
 
-    /// A weight and a bias by their own names.
-    pub(crate) fn linear_of(&self, weight: &str, bias: &str, outputs: usize, inputs: usize) -> Result<Linear> {
+    /// The affine map with this weight and bias, behind a norm. In bf16 the norm's shift moves into the bias, in full precision: a
+    /// large shift would otherwise cost the product's inputs most of their eight bits. `W (n + shift) + b = W n + (W shift + b)`.
+    pub(crate) fn linear_behind(
+        &self,
+        norm: &mut Norm,
+        [weight, bias]: &[String; 2],
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Linear> {
         let weight = self.tensor(weight, &[outputs, inputs])?;
-        let bias = self.tensor(bias, &[outputs])?;
+        let mut bias = self.tensor(bias, &[outputs])?;
+        if self.precision == Precision::Bf16 {
+            for (bias, row) in bias.iter_mut().zip(weight.chunks_exact(inputs)) {
+                let moved: f64 = row.iter().zip(&norm.bias).map(|(&w, &shift)| f64::from(w) * f64::from(shift)).sum();
+                *bias += moved as f32;
+            }
+            norm.bias.fill(0.0);
+        }
         Ok(Linear::with_precision(outputs, inputs, &weight, Some(&bias), self.precision))
     }
 
@@ -48,14 +65,9 @@ impl Reader<'_> {
         Ok(Linear::new(outputs, inputs, &weight, None))
     }
 
-    /// The two norms of a block.
-    pub(crate) fn block_norms(&self, name: &str, width: usize) -> Result<super::block::BlockNorms> {
-        Ok([self.norm(&format!("{name}.ln_1"), width)?, self.norm(&format!("{name}.ln_2"), width)?])
-    }
-
     /// `name.weight` and `name.bias` as a LayerNorm.
-    pub(crate) fn norm(&self, name: &str, width: usize) -> Result<super::block::Norm> {
-        Ok(super::block::Norm {
+    pub(crate) fn norm(&self, name: &str, width: usize) -> Result<Norm> {
+        Ok(Norm {
             weight: self.tensor(&format!("{name}.weight"), &[width])?,
             bias: self.tensor(&format!("{name}.bias"), &[width])?,
         })

@@ -39,13 +39,13 @@ impl TextTower {
         options: &LoadOptions,
     ) -> Result<Self> {
         let width = config.width;
-        let names: Vec<String> = (0..config.layers).map(|i| format!("transformer.resblocks.{i}")).collect();
-        let block = |name: &String| Block::load(reader, name, width, config.mlp, activation);
+        let block = |i| Block::load(reader, &format!("transformer.resblocks.{i}"), width, config.mlp, activation);
+        let (blocks, norms) = (0..config.layers).map(block).collect::<Result<Vec<_>>>()?.into_iter().unzip();
         Ok(Self {
             token_embedding: reader.tensor("token_embedding.weight", &[config.vocab, width])?,
             positions: reader.tensor("positional_embedding", &[config.context_length, width])?,
-            blocks: names.iter().map(block).collect::<Result<_>>()?,
-            norms: names.iter().map(|name| reader.block_norms(name, width)).collect::<Result<_>>()?,
+            blocks,
+            norms,
             final_norm: reader.norm("ln_final", width)?,
             projection: reader.projection("text_projection", width, embed_dim)?,
             activation_budget: options.activation_budget,

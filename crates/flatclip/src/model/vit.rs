@@ -46,7 +46,8 @@ impl Vit {
     pub(super) fn load(reader: &Reader<'_>, sizes: &Sizes, activation: Activation) -> Result<Self> {
         let &Sizes { width, patch, .. } = sizes;
         let grid = sizes.image_size / patch.max(1);
-        let names: Vec<String> = (0..sizes.layers).map(|i| format!("visual.transformer.resblocks.{i}")).collect();
+        let block = |i| Block::load(reader, &format!("visual.transformer.resblocks.{i}"), width, sizes.mlp, activation);
+        let (blocks, block_norms) = (0..sizes.layers).map(block).collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let kernel = reader.tensor("visual.conv1.weight", &[width, 3, patch, patch])?;
         Ok(Self {
             width,
@@ -58,13 +59,10 @@ impl Vit {
             positions: reader.tensor("visual.positional_embedding", &[grid * grid + 1, width])?,
             norms: NormAffine {
                 pre: reader.norm("visual.ln_pre", width)?,
-                blocks: names.iter().map(|name| reader.block_norms(name, width)).collect::<Result<_>>()?,
+                blocks: block_norms,
                 post: reader.norm("visual.ln_post", width)?,
             },
-            blocks: names
-                .iter()
-                .map(|name| Block::load(reader, name, width, sizes.mlp, activation))
-                .collect::<Result<_>>()?,
+            blocks,
             projection: reader.projection("visual.proj", width, sizes.embed_dim)?,
         })
     }
