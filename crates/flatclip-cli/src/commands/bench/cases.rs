@@ -4,9 +4,11 @@ use super::measure::{Repeats, Timing, measure};
 use super::{Args, flops};
 use crate::output::Output;
 use anyhow::{Context as _, Result};
-use flatclip::image::views::{ViewKey, ViewOptions, make_views};
+use flatclip::image::views::{ViewKey, ViewOptions, make_views_into};
 use flatclip::image::{self, DecodeOptions, Picture};
-use flatclip::methods::{Sample, Task, build_adapter};
+use flatclip::methods::adapters::stss::{self, Stss};
+use flatclip::methods::bank::TextBank;
+use flatclip::methods::{Adapter as _, Sample, Task, build_adapter};
 use flatclip::model::{ClassName, ClassTokens, Clip, Context, Features, LoadOptions, Position, Precision};
 use flatclip::rng::Stream;
 use flatclip::text::{Tokenizer, imagenet};
@@ -37,13 +39,21 @@ pub(super) struct Workbench<'a> {
     out: &'a Output,
     precision: Precision,
     model: OnceCell<(Clip, Tokenizer)>,
+    image_tower: OnceCell<Clip>,
     product_rates: [OnceCell<f64>; 2],
 }
 
 impl<'a> Workbench<'a> {
     pub(super) fn new(args: &'a Args, out: &'a Output) -> Result<Self> {
         let precision = args.precision.precision();
-        Ok(Self { args, out, precision, model: OnceCell::new(), product_rates: Default::default() })
+        Ok(Self {
+            args,
+            out,
+            precision,
+            model: OnceCell::new(),
+            image_tower: OnceCell::new(),
+            product_rates: Default::default(),
+        })
     }
 
     /// What makes two runs comparable.
@@ -60,6 +70,19 @@ impl<'a> Workbench<'a> {
     /// The model, loaded when first asked for.
     pub(super) fn clip(&self) -> Result<&Clip> {
         Ok(&self.model()?.0)
+    }
+
+    /// The image tower, without a text tower unless the whole model was loaded before.
+    fn image_tower(&self) -> Result<&Clip> {
+        if let Some((clip, _)) = self.model.get() {
+            return Ok(clip);
+        }
+        if self.image_tower.get().is_none() {
+            let checkpoint = crate::places::open(&self.args.model, None, true, self.out)?;
+            let options = LoadOptions { precision: self.precision, text: false, ..LoadOptions::default() };
+            let _ = self.image_tower.set(Clip::load(&checkpoint, options)?);
+        }
+        self.image_tower.get().ok_or_else(|| anyhow::anyhow!("the tower was just loaded"))
     }
 
     /// The arithmetic that was asked for, resolved.
@@ -157,19 +180,21 @@ fn encode_views(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
 fn views(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     let options = ViewOptions { count: bench.args.views, ..ViewOptions::default() };
     let key = ViewKey { seed: 0, dataset: "bench", sample: "picture" };
+    let mut views = Vec::new();
     if let Some(path) = &bench.args.picture {
         let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
         let name = format!("views {} of a file, decoded", options.count);
         let timing = measure(name, bench.args.repeats(), None, || {
             let picture = image::decode_from(path, &bytes, &DecodeOptions::default())?;
-            Ok(make_views(&picture, &options, key)?)
+            Ok(make_views_into(&picture, &options, key, &mut views)?)
         })?;
         return Ok(vec![timing]);
     }
     let rgb: Vec<u8> = noise("picture", 500 * 375 * 3).iter().map(|x| (127.0 + 120.0 * x) as u8).collect();
     let picture = Picture { width: 500, height: 375, rgb };
     let name = format!("views {} of 500x375", options.count);
-    Ok(vec![measure(name, bench.args.repeats(), None, || Ok(make_views(&picture, &options, key)?))?])
+    let make = || Ok(make_views_into(&picture, &options, key, &mut views)?);
+    Ok(vec![measure(name, bench.args.repeats(), None, make)?])
 }
 
 /// "a photo of a" as a context before the first `count` ImageNet names.
@@ -246,25 +271,40 @@ fn steps(bench: &Workbench<'_>, name: &str, times: usize) -> Result<Vec<Timing>>
     Ok(timings)
 }
 
+/// Views encoded and scored with a text bank from the store: no text tower in memory. The bank's numbers are random.
 fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
-    adapted(bench, "stss")
+    let (clip, views, count) = (bench.image_tower()?, bench.args.views, bench.args.classes);
+    let options = stss::Config::default();
+    let text = |index: usize| {
+        let rows = Matrix::from_vec(count, clip.embed_dim(), noise(&format!("bank {index}"), count * clip.embed_dim()));
+        Features::unit(rows).0
+    };
+    let bank: Vec<f32> = (0..=options.perturbations).flat_map(|i| text(i).data().to_vec()).collect();
+    let rows = Matrix::from_vec(bank.len() / clip.embed_dim(), clip.embed_dim(), bank);
+    let bank = TextBank::from_rows(&rows, count, options.perturbations).context("a bank of these sizes")?;
+    drop(rows);
+    let classes: Vec<String> = imagenet::CLASS_NAMES.iter().take(count).map(|&name| name.to_owned()).collect();
+    let task = Task::new(&classes, bank.base().clone(), clip.logit_scale(), 0)?.with_clip(clip);
+    let mut adapter = Stss::with_bank(options, bank);
+    let pixels = bench.pixels(clip);
+    let timing = measure(format!("stss-image V={views} K={count}"), bench.args.repeats(), None, || {
+        let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
+        Ok(adapter.adapt(&task, &Sample { norms: &norms, ..Sample::new("bench", &features) })?)
+    })?;
+    Ok(vec![timing])
 }
 
+/// Views encoded, one step of TPT, the answer.
 fn tpt_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
-    adapted(bench, "tpt")
-}
-
-/// Views encoded and answered for by an adapter that is ready.
-fn adapted(bench: &Workbench<'_>, method: &str) -> Result<Vec<Timing>> {
     let (clip, views, count) = (bench.clip()?, bench.args.views, bench.args.classes);
     let (tokens, context) = prompts(bench, count)?;
     let text = clip.text()?.encode(&tokens, std::slice::from_ref(&context))?.remove(0);
     let classes: Vec<String> = imagenet::CLASS_NAMES.iter().take(count).map(|&name| name.to_owned()).collect();
     let task = Task::new(&classes, text, clip.logit_scale(), 0)?.with_clip(clip).with_context(tokens, context);
-    let mut adapter = build_adapter(method, &toml::Table::new())?;
+    let mut adapter = build_adapter("tpt", &toml::Table::new())?;
     adapter.prepare(&task)?;
     let pixels = bench.pixels(clip);
-    let timing = measure(format!("{method}-image V={views} K={count}"), bench.args.repeats(), None, || {
+    let timing = measure(format!("tpt-image V={views} K={count}"), bench.args.repeats(), None, || {
         let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
         let sample = Sample { norms: &norms, ..Sample::new("bench", &features) };
         let answer = adapter.adapt(&task, &sample)?;
