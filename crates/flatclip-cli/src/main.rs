@@ -2,6 +2,7 @@
 
 mod commands;
 mod inputs;
+mod log_lines;
 mod output;
 mod places;
 mod session;

@@ -1,10 +1,11 @@
 //! What people and machines see: tables or JSON on stdout, notes and progress on stderr.
 
+use crate::log_lines::LogLines;
 use anyhow::Result;
 use comfy_table::{LineStyle, TableStyle};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 /// How a command ended.
@@ -99,11 +100,18 @@ impl Output {
         };
     }
 
-    /// A bar over `total` steps on stderr; hidden when stderr is not a terminal or the user wants quiet.
+    /// Progress over `total` steps on stderr: a bar on a terminal, else a line per minute; nothing when the user wants quiet.
     pub(crate) fn progress(&self, total: u64, what: &str) -> ProgressBar {
-        let target = if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg} {eta} left")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let terminal = std::io::stderr().is_terminal();
+        let (target, template) = match (self.quiet, terminal) {
+            (true, _) => (ProgressDrawTarget::hidden(), ""),
+            (_, true) => (ProgressDrawTarget::stderr(), "{prefix} {bar:30} {pos}/{len} {msg} {eta} left"),
+            _ => {
+                let lines = ProgressDrawTarget::term_like_with_hz(Box::new(LogLines::new()), 1);
+                (lines, "{prefix} {pos}/{len} {msg} {eta} left")
+            }
+        };
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         ProgressBar::with_draw_target(Some(total), target).with_style(style).with_prefix(what.to_owned())
     }
 }

@@ -88,9 +88,12 @@ fn wrong_use_is_explained() {
         (&["embed"], "--text"),
         (&["landscape", "--data", "pocket:photo", "--points", "1"], "points"),
         (&["analyze", "--near", "pocket:moon"], "moon"),
+        (&["eval", "--data", "folder:nowhere", "--out", "run"], "nowhere"),
+        (&["data", "check", "--data-root", "nowhere"], "nowhere"),
     ] {
         let message = fails(folder.path(), arguments);
         assert!(message.contains(word), "{arguments:?}: {message}");
+        assert!(message.matches("os error").count() < 2, "said twice: {message}");
     }
 }
 

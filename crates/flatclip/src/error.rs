@@ -10,12 +10,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused a file.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {reason}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
+        /// What the system said. Part of the message, so not a source of its own: chains would say it twice.
+        reason: std::io::Error,
     },
     /// A weight file is damaged, foreign or unsafe.
     #[error("{}: {reason}", path.display())]
@@ -149,7 +149,7 @@ impl Error {
 
     /// For `map_err` on file operations.
     pub fn io(path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Self {
-        move |source| Self::Io { path: path.as_ref().to_path_buf(), source }
+        move |reason| Self::Io { path: path.as_ref().to_path_buf(), reason }
     }
 
     /// A wrong setting.

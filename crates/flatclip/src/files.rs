@@ -19,7 +19,7 @@ pub fn write_atomic_with(path: &Path, fill: impl FnOnce(&mut dyn std::io::Write)
     buffered.flush().map_err(Error::io(path))?;
     drop(buffered);
     aside.as_file().sync_all().map_err(Error::io(path))?;
-    aside.persist(path).map_err(|e| Error::Io { path: path.to_path_buf(), source: e.error })?;
+    aside.persist(path).map_err(|e| Error::Io { path: path.to_path_buf(), reason: e.error })?;
     if let Ok(folder) = std::fs::File::open(folder) {
         // The rename itself is durable only when the folder is; a file system that cannot sync folders still has the file.
         let _ = folder.sync_all();

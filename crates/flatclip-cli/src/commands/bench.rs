@@ -60,9 +60,9 @@ pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
     anyhow::ensure!((1..=1000).contains(&args.classes), "--classes: expected 1 to 1000, found {}", args.classes);
     anyhow::ensure!(args.repeats > 0 && args.views > 0, "--repeats and --views: expected at least 1");
     let chosen = |name: &str| args.cases.is_empty() || args.cases.iter().any(|case| case == name);
-    let mut bench = Workbench::new(&args, out)?;
+    let mut bench = Workbench::new(&args, out);
     if let Some(name) = &args.method_alone {
-        out.json(&methods::measure_alone(&args, &bench, name)?)?;
+        out.json(&methods::measure_alone(&args, &mut bench, name)?)?;
         return Ok(Exit::Done);
     }
     if !args.methods.is_empty() {

@@ -51,6 +51,9 @@ fn check(names: &[String], root: &RootArgs, out: &Output) -> Result<Exit> {
     if options.root.is_none() && options.paths.is_empty() {
         bail!("where? give --data-root DIR (or FLATCLIP_DATA), or --path NAME=DIR");
     }
+    if let Some(root) = options.root.as_ref().filter(|root| !root.is_dir()) {
+        bail!("--data-root {}: no such folder; it holds one folder per data set", root.display());
+    }
     let rows = data::check(&options, &only);
     if out.is_json() {
         out.json(&json!({ "schema_version": 1, "data_sets": rows }))?;

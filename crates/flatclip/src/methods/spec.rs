@@ -7,22 +7,31 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Answers for one test image at a time.
-pub trait Adapter: Send {
+pub trait Adapter: Send + CloneAdapter {
     /// Computes what depends on the prompt and the class list alone. Called once per task, before [`Adapter::adapt`].
     fn prepare(&mut self, task: &Task<'_>) -> Result<()>;
 
     /// The answer for one image. An episodic adapter leaves no trace of it; an online one learns from it.
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer>;
 
-    /// Back to the state after [`Adapter::prepare`].
-    fn reset(&mut self);
-
-    /// A copy for another thread, in the same state.
-    fn clone_box(&self) -> Box<dyn Adapter>;
+    /// Back to the state after [`Adapter::prepare`]. Episodic adapters never leave it.
+    fn reset(&mut self) {}
 
     /// What it must be given with these options, where that is not what its registry entry says.
     fn needs(&self) -> Option<Needs> {
         None
+    }
+}
+
+/// Copies of adapters behind a `dyn`; every adapter that is `Clone` has it.
+pub trait CloneAdapter {
+    /// A copy for another thread, in the same state.
+    fn clone_box(&self) -> Box<dyn Adapter>;
+}
+
+impl<A: Adapter + Clone + 'static> CloneAdapter for A {
+    fn clone_box(&self) -> Box<dyn Adapter> {
+        Box::new(self.clone())
     }
 }
 

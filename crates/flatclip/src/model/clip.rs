@@ -15,13 +15,33 @@ pub struct LoadOptions {
     pub precision: Precision,
     /// Bytes of activations that a text pass keeps for its gradient; what does not fit is computed again.
     pub activation_budget: usize,
-    /// Whether the text tower is wanted. Where text features are at hand, it is 40 % of the memory of a ViT-B/16.
-    pub text: bool,
+    /// Which towers are wanted: with features of the other kind at hand, half a model is enough.
+    pub towers: Towers,
+}
+
+/// Which towers of a model are loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Towers {
+    /// Both.
+    #[default]
+    Both,
+    /// Text features are at hand.
+    Image,
+    /// Image features are at hand.
+    Text,
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        Self { precision: Precision::F32, activation_budget: 256 << 20, text: true }
+        Self::of(Towers::Both)
+    }
+}
+
+impl LoadOptions {
+    /// The defaults for these towers. Activations may have the place that an absent image tower leaves.
+    pub fn of(towers: Towers) -> Self {
+        let activation_budget = if towers == Towers::Text { 928 << 20 } else { 256 << 20 };
+        Self { precision: Precision::F32, activation_budget, towers }
     }
 }
 
@@ -44,11 +64,14 @@ impl Clip {
             Nonlinearity::QuickGelu => Activation::QuickGelu,
             Nonlinearity::Gelu => Activation::Gelu,
         };
-        let image = ImageTower::load(&reader(options.precision), &config, activation)?;
+        let image = match options.towers {
+            Towers::Text => ImageTower::absent(config.image_size),
+            _ => ImageTower::load(&reader(options.precision), &config, activation)?,
+        };
         let text = config
             .text
             .as_ref()
-            .filter(|_| options.text)
+            .filter(|_| options.towers != Towers::Image)
             .map(|text| TextTower::load(&reader(Precision::F32), text, config.embed_dim, activation, &options))
             .transpose()?;
         Ok(Self { image, text, hash: checkpoint.hash()?, precision: options.precision, config })

@@ -20,6 +20,8 @@ pub struct ImageTower {
 enum Kind {
     Vit(Box<Vit>),
     ResNet(Box<ModifiedResNet>),
+    /// Left on disk.
+    Absent,
 }
 
 impl ImageTower {
@@ -38,12 +40,18 @@ impl ImageTower {
         Ok(Self { image_size, kind })
     }
 
+    /// In the place of a tower that was not wanted; whoever asks it for something is told so.
+    pub(super) fn absent(image_size: usize) -> Self {
+        Self { image_size, kind: Kind::Absent }
+    }
+
     /// Raw features `[count, D]` of normalised pixels `[count, 3, size, size]`.
     pub fn encode(&self, pixels: &[f32], count: usize) -> Result<Matrix> {
         self.check_pixels(pixels, count)?;
         Ok(match &self.kind {
             Kind::Vit(vit) => vit.encode(pixels, count, &[], &vit.norms),
             Kind::ResNet(resnet) => resnet.encode(pixels, count),
+            Kind::Absent => return Err(not_loaded()),
         })
     }
 
@@ -65,6 +73,7 @@ impl ImageTower {
         Ok(match &self.kind {
             Kind::Vit(vit) => vit.trace(pixels),
             Kind::ResNet(resnet) => resnet.trace(pixels),
+            Kind::Absent => return Err(not_loaded()),
         })
     }
 
@@ -81,6 +90,7 @@ impl ImageTower {
                 "visual prompts, token records and LayerNorm gradients need a vision transformer, this image tower is a \
                  ResNet; choose a ViT checkpoint",
             )),
+            Kind::Absent => Err(not_loaded()),
         }
     }
 
@@ -92,4 +102,8 @@ impl ImageTower {
         let reason = format!("{} values, expected {count} x 3 x {size} x {size}", pixels.len());
         Err(Error::config("pixels", reason))
     }
+}
+
+fn not_loaded() -> Error {
+    Error::config("model", "was loaded without its image tower, expected one for pictures; load both towers")
 }

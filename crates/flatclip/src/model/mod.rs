@@ -21,7 +21,7 @@ mod vit;
 #[cfg(test)]
 mod tests;
 
-pub use clip::{Clip, Features, LoadOptions};
+pub use clip::{Clip, Features, LoadOptions, Towers};
 pub use config::{Activation, ClipConfig, ImageConfig, TextConfig};
 pub use context::{ClassName, ClassTokens, Context, Position};
 pub use context_pass::ContextPass;

@@ -133,7 +133,7 @@ fn lock(path: &Path) -> Result<File> {
             let reason = "another process works in this run directory; wait for it, or take another --out".to_owned();
             Err(Error::Run { path: path.to_path_buf(), reason })
         }
-        Err(TryLockError::Error(source)) => Err(Error::Io { path: name, source }),
+        Err(TryLockError::Error(reason)) => Err(Error::Io { path: name, reason }),
     }
 }
 

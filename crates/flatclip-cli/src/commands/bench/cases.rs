@@ -9,7 +9,7 @@ use flatclip::image::{self, DecodeOptions, Picture};
 use flatclip::methods::adapters::stss::{self, Stss};
 use flatclip::methods::bank::TextBank;
 use flatclip::methods::{Adapter as _, Sample, Task, build_adapter};
-use flatclip::model::{ClassName, ClassTokens, Clip, Context, Features, LoadOptions, Position, Precision};
+use flatclip::model::{ClassName, ClassTokens, Clip, Context, Features, LoadOptions, Position, Precision, Towers};
 use flatclip::rng::Stream;
 use flatclip::text::{Tokenizer, imagenet};
 use flatclip_tensor::ops::loss::cross_entropy_gradient;
@@ -38,22 +38,21 @@ pub(super) struct Workbench<'a> {
     args: &'a Args,
     out: &'a Output,
     precision: Precision,
-    model: OnceCell<(Clip, Tokenizer)>,
-    image_tower: OnceCell<Clip>,
+    loaded: Option<Loaded>,
     product_rates: [OnceCell<f64>; 2],
 }
 
+/// A model, or the half of it that a case needs.
+struct Loaded {
+    towers: Towers,
+    clip: Clip,
+    tokenizer: Tokenizer,
+}
+
 impl<'a> Workbench<'a> {
-    pub(super) fn new(args: &'a Args, out: &'a Output) -> Result<Self> {
+    pub(super) fn new(args: &'a Args, out: &'a Output) -> Self {
         let precision = args.precision.precision();
-        Ok(Self {
-            args,
-            out,
-            precision,
-            model: OnceCell::new(),
-            image_tower: OnceCell::new(),
-            product_rates: Default::default(),
-        })
+        Self { args, out, precision, loaded: None, product_rates: Default::default() }
     }
 
     /// What makes two runs comparable.
@@ -67,49 +66,37 @@ impl<'a> Workbench<'a> {
         })
     }
 
-    /// The model, loaded when first asked for.
-    pub(super) fn clip(&self) -> Result<&Clip> {
-        Ok(&self.model()?.0)
+    /// Has these towers in memory, and no others: what a case needs is what its peak memory shows.
+    pub(super) fn load(&mut self, towers: Towers) -> Result<()> {
+        if self.loaded.as_ref().is_some_and(|loaded| loaded.towers == towers) {
+            return Ok(());
+        }
+        self.loaded = None;
+        let checkpoint = crate::places::open(&self.args.model, None, true, self.out)?;
+        let clip = Clip::load(&checkpoint, LoadOptions { precision: self.precision, ..LoadOptions::of(towers) })?;
+        let (threads, isa) = (rayon::current_num_threads(), isa::current());
+        self.out.note(format_args!("{}, {}, {threads} threads, {isa}", self.args.model, self.precision.name()));
+        self.loaded = Some(Loaded { towers, clip, tokenizer: Tokenizer::of(&checkpoint)? });
+        Ok(())
     }
 
-    /// The image tower, without a text tower unless the whole model was loaded before.
-    fn image_tower(&self) -> Result<&Clip> {
-        if let Some((clip, _)) = self.model.get() {
-            return Ok(clip);
-        }
-        if self.image_tower.get().is_none() {
-            let checkpoint = crate::places::open(&self.args.model, None, true, self.out)?;
-            let options = LoadOptions { precision: self.precision, text: false, ..LoadOptions::default() };
-            let _ = self.image_tower.set(Clip::load(&checkpoint, options)?);
-        }
-        self.image_tower.get().ok_or_else(|| anyhow::anyhow!("the tower was just loaded"))
+    fn loaded(&self) -> Result<&Loaded> {
+        self.loaded.as_ref().context("a case loads the towers that it needs first")
+    }
+
+    /// The model as loaded.
+    pub(super) fn clip(&self) -> Result<&Clip> {
+        Ok(&self.loaded()?.clip)
+    }
+
+    /// Its tokenizer.
+    pub(super) fn tokenizer(&self) -> Result<&Tokenizer> {
+        Ok(&self.loaded()?.tokenizer)
     }
 
     /// The arithmetic that was asked for, resolved.
     pub(super) fn precision(&self) -> &'static str {
         self.precision.name()
-    }
-
-    /// Its tokenizer.
-    pub(super) fn tokenizer(&self) -> Result<&Tokenizer> {
-        Ok(&self.model()?.1)
-    }
-
-    fn model(&self) -> Result<&(Clip, Tokenizer)> {
-        if self.model.get().is_none() {
-            let checkpoint = crate::places::open(&self.args.model, None, true, self.out)?;
-            let clip = Clip::load(&checkpoint, LoadOptions { precision: self.precision, ..LoadOptions::default() })?;
-            let note = format_args!(
-                "{}, {}, {} threads, {}",
-                self.args.model,
-                self.precision.name(),
-                rayon::current_num_threads(),
-                isa::current()
-            );
-            self.out.note(note);
-            let _ = self.model.set((clip, Tokenizer::of(&checkpoint)?));
-        }
-        self.model.get().ok_or_else(|| anyhow::anyhow!("the model was just loaded"))
     }
 
     /// GFLOP/s of a bare product of the tower's largest shape.
@@ -169,6 +156,7 @@ fn gemm_case(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
 }
 
 fn encode_views(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    bench.load(Towers::Image)?;
     let (clip, count) = (bench.clip()?, bench.args.views);
     let pixels = bench.pixels(clip);
     let flops = flops::image(clip.config()).map(|flops| flops * count as f64);
@@ -210,6 +198,7 @@ fn prompts(bench: &Workbench<'_>, count: usize) -> Result<(ClassTokens, Context)
 }
 
 fn text_features(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    bench.load(Towers::Text)?;
     let (clip, count) = (bench.clip()?, bench.args.classes);
     let (tokens, context) = prompts(bench, count)?;
     let tower = clip.text()?;
@@ -253,7 +242,8 @@ fn sapt_step(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
 }
 
 /// `times` gradients one after the other, for 100 and for all classes.
-fn steps(bench: &Workbench<'_>, name: &str, times: usize) -> Result<Vec<Timing>> {
+fn steps(bench: &mut Workbench<'_>, name: &str, times: usize) -> Result<Vec<Timing>> {
+    bench.load(Towers::Text)?;
     let clip = bench.clip()?;
     let images = batch(clip);
     let mut counts = vec![100.min(bench.args.classes), bench.args.classes];
@@ -273,7 +263,8 @@ fn steps(bench: &Workbench<'_>, name: &str, times: usize) -> Result<Vec<Timing>>
 
 /// Views encoded and scored with a text bank from the store: no text tower in memory. The bank's numbers are random.
 fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
-    let (clip, views, count) = (bench.image_tower()?, bench.args.views, bench.args.classes);
+    bench.load(Towers::Image)?;
+    let (clip, views, count) = (bench.clip()?, bench.args.views, bench.args.classes);
     let options = stss::Config::default();
     let text = |index: usize| {
         let rows = Matrix::from_vec(count, clip.embed_dim(), noise(&format!("bank {index}"), count * clip.embed_dim()));
@@ -296,6 +287,7 @@ fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
 
 /// Views encoded, one step of TPT, the answer.
 fn tpt_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    bench.load(Towers::Both)?;
     let (clip, views, count) = (bench.clip()?, bench.args.views, bench.args.classes);
     let (tokens, context) = prompts(bench, count)?;
     let text = clip.text()?.encode(&tokens, std::slice::from_ref(&context))?.remove(0);

@@ -14,7 +14,7 @@ use flatclip::image::DecodeOptions;
 use flatclip::image::views::ViewOptions;
 use flatclip::methods::statistics::SourceStatistics;
 use flatclip::methods::{ADAPTERS, Needs, Sample, Task, adapter};
-use flatclip::model::{Clip, Context, Features, ImageConfig};
+use flatclip::model::{Clip, Context, Features, ImageConfig, Towers};
 use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
 use flatclip::text::imagenet;
 use flatclip_tensor::Matrix;
@@ -116,7 +116,8 @@ fn alone(args: &Args, bench: &Workbench<'_>, name: &str) -> Result<Result<Row, S
 }
 
 /// The row of one method, measured here.
-pub(super) fn measure_alone(args: &Args, bench: &Workbench<'_>, name: &str) -> Result<Row> {
+pub(super) fn measure_alone(args: &Args, bench: &mut Workbench<'_>, name: &str) -> Result<Row> {
+    bench.load(Towers::Both)?;
     let clip = bench.clip()?;
     if name == ENCODE {
         return encode_row(args, clip);

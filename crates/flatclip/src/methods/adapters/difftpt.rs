@@ -112,10 +112,4 @@ impl Adapter for DiffTpt {
         let tuned = tune_context(task.text_side(Config::NAME)?, start, first, &[&objective], o.steps, &mut optimiser)?;
         Ok(view_0(task, sample, &tuned.text_features).answer(views.explain(selection)))
     }
-
-    fn reset(&mut self) {}
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }

@@ -340,8 +340,4 @@ impl Adapter for Dpe {
         self.cache.clear();
         self.last = None;
     }
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }

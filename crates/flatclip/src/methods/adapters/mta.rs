@@ -207,12 +207,6 @@ impl Adapter for Mta {
         let inliers = ranking.iter().copied().filter(|&v| found.inlierness[v] > 1.0 / count as f32).collect();
         Ok(ballot.answer(views.explain(Selection { scores, ranking, selected: inliers })))
     }
-
-    fn reset(&mut self) {}
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }
 
 #[cfg(test)]

@@ -309,12 +309,6 @@ impl Adapter for PromptAlign {
     fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
         Ok(self.adapt_traced(task, sample)?.0)
     }
-
-    fn reset(&mut self) {}
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }
 
 #[cfg(test)]

@@ -117,12 +117,6 @@ impl Adapter for RTpt {
         let sum: Vec<f32> = sum.into_iter().map(|s| s as f32).collect();
         Ok(Ballot::from_logits(&sum).answer(views.explain(selection)))
     }
-
-    fn reset(&mut self) {}
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }
 
 #[cfg(test)]

@@ -436,12 +436,6 @@ impl Adapter for Sar {
         let selection = Selection { scores: views.entropies.clone(), ranking, selected };
         Ok(Ballot::from_logits(last.row(0)).answer(views.explain(selection)))
     }
-
-    fn reset(&mut self) {}
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }
 
 #[cfg(test)]

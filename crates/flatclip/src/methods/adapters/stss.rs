@@ -224,10 +224,4 @@ impl Adapter for Stss {
         };
         Ok(ballot.answer(views.explain(selection)))
     }
-
-    fn reset(&mut self) {}
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }

@@ -202,10 +202,6 @@ impl Adapter for Tda {
         self.positive.clear();
         self.negative.clear();
     }
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }
 
 #[cfg(test)]

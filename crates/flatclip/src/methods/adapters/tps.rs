@@ -100,12 +100,6 @@ impl Adapter for Tps {
         let first = logits(&sample.features.select_rows(&[0]), &text, task.logit_scale);
         Ok(Ballot::from_logits(first.row(0)).answer(views.explain(selection)))
     }
-
-    fn reset(&mut self) {}
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }
 
 #[cfg(test)]

@@ -70,10 +70,4 @@ impl Adapter for Vte {
         let ballot = Ballot::from_logits(logits(&mean, &task.text_features, task.logit_scale).row(0));
         Ok(ballot.answer(views.explain(selection)))
     }
-
-    fn reset(&mut self) {}
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }

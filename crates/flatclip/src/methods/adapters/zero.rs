@@ -124,12 +124,6 @@ impl Adapter for Zero {
         let cosines = logits(sample.features, &task.text_features, 1.0);
         Ok(self.vote(&cosines, &selection).answer(views.explain(selection)))
     }
-
-    fn reset(&mut self) {}
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }
 
 #[cfg(test)]

@@ -74,10 +74,4 @@ impl Adapter for ZeroShot {
         let only_the_original = Selection { scores: views.entropies.clone(), ranking: vec![0], selected: vec![0] };
         Ok(ballot.answer(views.explain(only_the_original)))
     }
-
-    fn reset(&mut self) {}
-
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
-    }
 }
