@@ -149,11 +149,12 @@ def full_step(count):
     return run
 
 
-def tpt(count):
-    """One image of TPT: views encoded, one AdamW step on the entropy of the confident tenth, then the answer."""
+def tpt(count, encode=True):
+    """One image of TPT: views encoded (or at hand), one AdamW step on the entropy of the confident tenth, the answer."""
     model = clip()
     text = FullText(model, count)
     pixels = torch.randn(VIEWS, 3, 224, 224)
+    at_hand = F.normalize(torch.randn(VIEWS, 512), dim=-1)
 
     def logits(features, context):
         return 100.0 * features @ F.normalize(text.features(context), dim=-1).T
@@ -162,7 +163,7 @@ def tpt(count):
         context = text.context()
         optimizer = torch.optim.AdamW([context], lr=5e-3)
         with torch.no_grad():
-            features = F.normalize(model.visual(pixels), dim=-1)
+            features = F.normalize(model.visual(pixels), dim=-1) if encode else at_hand
         log_p = F.log_softmax(logits(features, context), dim=-1)
         entropy = -(log_p.exp() * log_p).sum(-1)
         chosen = log_p[entropy.argsort()[: max(1, VIEWS // 10)]]
@@ -254,6 +255,7 @@ WORK = {
     "shared-step-1000": lambda: shared_step(1000),
     "shared-step-1000-bf16": lambda: shared_step(1000, torch.bfloat16),
     "tpt-100": lambda: tpt(100),
+    "tpt-step-100": lambda: tpt(100, encode=False),
 }
 for kind, dtype in DTYPES.items():
     for k, n in SHAPES:

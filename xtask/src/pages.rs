@@ -36,10 +36,14 @@ pub fn run(arguments: &[String]) -> Result<()> {
         [flag, file] if flag == "--browser" => Browser::find(Some(file.into())),
         _ => bail!("usage: cargo xtask pages [--browser FILE]"),
     };
-    check(&browser.context(INSTALL)?)
+    let browser = browser.context(INSTALL)?;
+    let built =
+        Command::new(env!("CARGO")).args(["build", "--release", "-p", "flatclip-cli"]).current_dir(root()?).status()?;
+    ensure!(built.success(), "flatclip does not build");
+    check(&browser)
 }
 
-/// As a step of `cargo xtask test`: only where there is a browser.
+/// As the last step of `cargo xtask test`: only where there is a browser, and with the binary that the tests were run with.
 pub fn run_if_possible() -> Result<()> {
     match Browser::find(None) {
         Some(browser) => check(&browser),
@@ -74,13 +78,13 @@ fn check(browser: &Browser) -> Result<()> {
     Ok(())
 }
 
+fn root() -> Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")
+}
+
 /// Runs the steps in an empty folder below `target`.
 fn make() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")?;
-    let built =
-        Command::new(env!("CARGO")).args(["build", "--release", "-p", "flatclip-cli"]).current_dir(root).status()?;
-    ensure!(built.success(), "flatclip does not build");
-    let target = crate::target_dir(root)?;
+    let target = crate::target_dir(root()?)?;
     let folder = target.join("pages");
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;

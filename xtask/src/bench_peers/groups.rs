@@ -154,8 +154,19 @@ pub(super) static GROUPS: &[Group] = &[
     },
     Group {
         name: "TPT, K=100",
-        sides: &[ours(&["tpt-image", "--precision", "f32", "--classes", "100"]), Side::Peer("tpt-100")],
-        rows: &[row("tpt-image K=100, f32, against TPT in torch f32 at 77 positions", 1, Goal::None)],
+        sides: &[
+            ours(&["tpt-step", "--precision", "f32", "--classes", "100"]),
+            Side::Peer("tpt-step-100"),
+            ours(&["tpt-image", "--precision", "f32", "--classes", "100"]),
+            Side::Peer("tpt-100"),
+        ],
+        rows: &[
+            row("tpt-step K=100, features at hand, against TPT in torch f32 at 77 positions", 1, Goal::AtLeast(20.0)),
+            Row {
+                under: 2,
+                ..row("tpt-image K=100, f32, views encoded, against TPT in torch f32 at 77 positions", 3, Goal::None)
+            },
+        ],
         ..PLAIN
     },
     Group {

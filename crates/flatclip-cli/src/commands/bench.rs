@@ -14,7 +14,8 @@ use std::path::PathBuf;
 /// Options of `flatclip bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cases to run [default: all]: gemm, encode-views, views, text-features, context-step, sapt-step, stss-image, tpt-image
+    /// Cases to run [default: all]: gemm, encode-views, views, text-features, context-step, sapt-step, stss-image,
+    /// tpt-step, tpt-image
     #[arg(value_name = "CASE")]
     cases: Vec<String>,
     /// Instead of the cases: time and peak memory of one image with these adapters (or `all`), each in a process of its own

@@ -67,7 +67,7 @@ fn check(names: &[String], root: &RootArgs, out: &Output) -> Result<Exit> {
 }
 
 fn print_check(rows: &[CheckRow], out: &Output) -> Result<()> {
-    let mut table = out.table(&["data set", "state", "classes", "images", "class names"]);
+    let mut table = out.table(&["data set", "state", "classes", "images", "hash of class names"]);
     for row in rows {
         let pair = |(found, expected): (usize, usize)| match (found, expected) {
             (0, 0) => "-".to_owned(),
@@ -84,6 +84,9 @@ fn print_check(rows: &[CheckRow], out: &Output) -> Result<()> {
         ]);
     }
     out.line(table)?;
+    if rows.iter().any(|row| row.state != State::Absent) {
+        out.line("\n! needs a look, i is worth knowing, > is what to do")?;
+    }
     for row in rows.iter().filter(|row| row.state != State::Absent) {
         out.line(format_args!("\n{}", row.title))?;
         for note in &row.notes {

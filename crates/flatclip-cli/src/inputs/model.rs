@@ -88,10 +88,10 @@ impl Model {
 }
 
 impl ModelArgs {
-    /// The embedded model.
-    pub(crate) fn pocket() -> Self {
+    /// An embedded model.
+    pub(crate) fn embedded(name: &str) -> Self {
         let precision = PrecisionArg::Auto;
-        Self { model: "pocket".into(), model_dir: None, offline: true, activation: None, precision }
+        Self { model: name.into(), model_dir: None, offline: true, activation: None, precision }
     }
 
     /// The checkpoint, opened but not loaded; fetched first when it is a known name that is not on disk.

@@ -113,7 +113,7 @@ pub static KNOWN: [Known; 15] = [
         title: "ImageNet",
         family: Family::Imagenet,
         classes: 1000,
-        counts: [0, 0, 50_000],
+        counts: [0, 50_000, 50_000],
         template: PHOTO,
         mirrors: "image-net.org (account needed), Kaggle `imagenet-object-localization-challenge`, \
                   Hugging Face `ILSVRC/imagenet-1k`; sort val into wnid folders with valprep.sh",

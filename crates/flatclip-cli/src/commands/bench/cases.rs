@@ -27,6 +27,7 @@ pub(super) static CASES: &[(&str, Case)] = &[
     ("context-step", context_step),
     ("sapt-step", sapt_step),
     ("stss-image", stss_image),
+    ("tpt-step", tpt_step),
     ("tpt-image", tpt_image),
 ];
 
@@ -285,23 +286,35 @@ fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     Ok(vec![timing])
 }
 
+/// One step of TPT and the answer, features at hand.
+fn tpt_step(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
+    bench.load(Towers::Text)?;
+    let (views, dim) = (bench.args.views, bench.clip()?.embed_dim());
+    let features = Features::unit(Matrix::from_vec(views, dim, noise("views", views * dim)));
+    tpt(bench, "tpt-step", || Ok(features.clone()))
+}
+
 /// Views encoded, one step of TPT, the answer.
 fn tpt_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     bench.load(Towers::Both)?;
-    let (clip, views, count) = (bench.clip()?, bench.args.views, bench.args.classes);
+    let (clip, views) = (bench.clip()?, bench.args.views);
+    let pixels = bench.pixels(clip);
+    tpt(bench, "tpt-image", || Ok(Features::unit(clip.encode_images(&pixels, views)?)))
+}
+
+/// TPT on the unit-norm features and norms that `views` makes for each image.
+fn tpt(bench: &Workbench<'_>, name: &str, views: impl Fn() -> Result<(Matrix, Vec<f32>)>) -> Result<Vec<Timing>> {
+    let (clip, count) = (bench.clip()?, bench.args.classes);
     let (tokens, context) = prompts(bench, count)?;
     let text = clip.text()?.encode(&tokens, std::slice::from_ref(&context))?.remove(0);
     let classes: Vec<String> = imagenet::CLASS_NAMES.iter().take(count).map(|&name| name.to_owned()).collect();
     let task = Task::new(&classes, text, clip.logit_scale(), 0)?.with_clip(clip).with_context(tokens, context);
     let mut adapter = build_adapter("tpt", &toml::Table::new())?;
     adapter.prepare(&task)?;
-    let pixels = bench.pixels(clip);
-    let timing = measure(format!("tpt-image V={views} K={count}"), bench.args.repeats(), None, || {
-        let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
-        let sample = Sample { norms: &norms, ..Sample::new("bench", &features) };
-        let answer = adapter.adapt(&task, &sample)?;
-        adapter.reset();
-        Ok(answer)
+    let case = format!("{name} V={} K={count}", bench.args.views);
+    let timing = measure(case, bench.args.repeats(), None, || {
+        let (features, norms) = views()?;
+        Ok(adapter.adapt(&task, &Sample { norms: &norms, ..Sample::new("bench", &features) })?)
     })?;
     Ok(vec![timing])
 }

@@ -1,5 +1,6 @@
 //! `flatclip demo`: the whole idea on the embedded model and the drawn world, from nothing to a report.
 
+mod full;
 mod page;
 mod rows;
 mod tuning;
@@ -7,8 +8,9 @@ mod tuning;
 use crate::inputs::model::{Model, ModelArgs};
 use crate::output::{Exit, Output};
 use anyhow::{Context as _, Result};
+use flatclip::methods::statistics::SourceStatistics;
 use rows::Table;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tuning::Tuned;
 
@@ -18,8 +20,8 @@ pub(crate) struct Args {
     /// Seconds instead of about a minute: fewer pictures, views and epochs; good to see that it runs, not for numbers
     #[arg(long)]
     quick: bool,
-    /// All methods and three seeds; takes many minutes
-    #[arg(long, conflicts_with = "quick")]
+    /// All methods and three seeds; takes many minutes, with --quick a few
+    #[arg(long)]
     full: bool,
     /// Where everything goes; an earlier demo there is replaced
     #[arg(long, default_value = "flatclip-demo", value_name = "DIR")]
@@ -41,15 +43,15 @@ struct Size {
 
 impl Args {
     fn size(&self) -> Size {
-        let usual =
+        let mut size =
             Size { shots: 16, epochs: 30, pictures: 128, views: 64, points: 21, seeds: &[1], all_methods: false };
-        if self.quick {
-            Size { shots: 4, epochs: 3, pictures: 16, views: 16, points: 7, ..usual }
-        } else if self.full {
-            Size { pictures: 500, points: 31, seeds: &[1, 2, 3], all_methods: true, ..usual }
-        } else {
-            usual
+        if self.full {
+            size = Size { pictures: 500, points: 31, seeds: &[1, 2, 3], all_methods: true, ..size };
         }
+        if self.quick {
+            size = Size { shots: 4, epochs: 3, pictures: 16, views: 16, points: 7, ..size };
+        }
+        size
     }
 }
 
@@ -63,33 +65,61 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let start = Instant::now();
     let size = args.size();
     make_room(&args.out)?;
-    let model = ModelArgs::pocket().load(out)?;
-    let mut tables = Vec::new();
-    let mut first: Option<(Tuned, Table)> = None;
+    let model = ModelArgs::embedded("pocket").load(out)?;
+    let vit = size.all_methods.then(|| ModelArgs::embedded("pocket-vit").load(out)).transpose()?;
+    let mut results = Results::default();
+    let mut first: Option<Tuned> = None;
     for &seed in size.seeds {
         let dir = args.out.join(format!("seed-{seed}"));
         out.note(format_args!("seed {seed}: tuning CoOp and SAPT with {} photos per class", size.shots));
         let tuned = tuning::tune_both(&model, &size, seed, &dir, out)?;
         out.note(format_args!("seed {seed}: {} test pictures in {} styles", size.pictures * 7, DOMAINS.len()));
-        let table = rows::evaluate(&model, &tuned, &size, seed, &dir, out)?;
-        tables.push(table.clone());
-        first.get_or_insert((tuned, table));
+        results.tables.push(compare(&model, &tuned, &size, seed, &dir, out)?);
+        if let Some(vit) = &vit {
+            out.note(format_args!("seed {seed}: methods that need a vision transformer"));
+            results.transformer.push(full::transformer(vit, &size, seed, &dir.join("pocket-vit"), out)?);
+        }
+        first.get_or_insert(tuned);
     }
-    let (tuned, table) = first.context("no seed was run")?;
-    let report = page::write(&args.out, &model, &tuned, &table, &tables, &size, out)?;
+    let tuned = first.context("no seed was run")?;
+    let table = results.tables.first().context("no seed was run")?;
+    let report = page::write(&args.out, &model, &tuned, &results, &size, out)?;
     let seconds = start.elapsed().as_secs_f64();
     if out.is_json() {
         out.json(&serde_json::json!({
-            "schema_version": 1, "seconds": seconds, "report": report, "seeds": tables, "tuning": tuned.summary(),
+            "schema_version": 1, "seconds": seconds, "report": report, "seeds": results.tables, "transformer": results.transformer,
+            "tuning": tuned.summary(),
         }))?;
     } else {
-        out.line(rows::accuracy_table(&tables).to_text())?;
-        out.line(rows::difference_table(&table).to_text())?;
+        out.line(rows::accuracy_table("pocket", &results.tables).to_text())?;
+        out.line(rows::difference_table(table).to_text())?;
+        if !results.transformer.is_empty() {
+            out.line(rows::accuracy_table("pocket-vit", &results.transformer).to_text())?;
+        }
         out.line(tuned.table().to_text())?;
-        out.line(wrapped(&rows::reading(&table, &tuned, &size), 110))?;
+        out.line(wrapped(&rows::reading(table, &tuned, &size), 110))?;
         out.line(format_args!("\n{seconds:.0} s. The report: {}\n\n{NEXT}", report.display()))?;
     }
     Ok(Exit::Done)
+}
+
+/// The tables of all seeds.
+#[derive(Default)]
+struct Results {
+    tables: Vec<Table>,
+    /// Of the vision transformer; empty without `--full`.
+    transformer: Vec<Table>,
+}
+
+/// All rows of one seed on the pocket CLIP.
+fn compare(model: &Model, tuned: &Tuned, size: &Size, seed: u64, dir: &Path, out: &Output) -> Result<Table> {
+    let untuned = template()?;
+    let others = if size.all_methods { full::prompts(model, size, seed, dir)? } else { Vec::new() };
+    let mut prompts = vec![("template", &untuned), ("coop", &tuned.coop), ("sapt", &tuned.sapt)];
+    prompts.extend(others.iter().map(|(name, prompt)| (*name, prompt)));
+    let asks = if size.all_methods { full::asks() } else { rows::usual() };
+    let world = World { model, name: "pocket", cache: dir.join("cache"), statistics: None, out };
+    rows::evaluate(&world, &prompts, &asks, size, seed, dir)
 }
 
 /// Lines of at most `width` characters, broken between words; empty lines stay.
@@ -121,7 +151,7 @@ const NEXT: &str = "Next, with your own photos (one folder per class below DIR):
   flatclip predict PHOTO.jpg --model ViT-B-16/openai --prompt my-prompt --method stss --classes cat,dog,car --explain views.png";
 
 /// Replaces an earlier demo, but nothing else.
-fn make_room(dir: &std::path::Path) -> Result<()> {
+fn make_room(dir: &Path) -> Result<()> {
     let name = || dir.display().to_string();
     let occupied = dir.is_dir() && std::fs::read_dir(dir).with_context(name)?.next().is_some();
     if occupied {
@@ -145,7 +175,11 @@ fn template() -> Result<flatclip::prompt::Prompt> {
 /// What the demo's parts share.
 struct World<'a> {
     model: &'a Model,
+    /// The model's name, for the record.
+    name: &'a str,
     cache: PathBuf,
+    /// For PromptAlign.
+    statistics: Option<&'a SourceStatistics>,
     out: &'a Output,
 }
 

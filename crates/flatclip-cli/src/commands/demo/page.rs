@@ -1,8 +1,8 @@
 //! The demo's report: the table, examples with their views, landscapes, and what the two knobs of STSS do.
 
 use super::rows::{self, Table, accuracy_table, difference_table};
-use super::{DOMAINS, Model, Output, Size, Tuned, World, template};
-use anyhow::Result;
+use super::{DOMAINS, Model, Output, Results, Size, Tuned, World, template};
+use anyhow::{Context as _, Result};
 use flatclip::data::{self, OpenOptions, Split};
 use flatclip::files::write_atomic;
 use flatclip::image::DecodeOptions;
@@ -28,17 +28,17 @@ pub(super) fn write(
     dir: &Path,
     model: &Model,
     tuned: &Tuned,
-    table: &Table,
-    tables: &[Table],
+    results: &Results,
     size: &Size,
     out: &Output,
 ) -> Result<PathBuf> {
+    let table = results.tables.first().context("no seed was run")?;
     let classes: Vec<String> = flatclip_pocket::CLASS_NAMES.iter().map(|&c| c.to_owned()).collect();
-    let sections = vec![
+    let mut sections = vec![
         Section {
             title: "The comparison".into(),
             text: rows::reading(table, tuned, size),
-            tables: vec![accuracy_table(tables), difference_table(table)],
+            tables: vec![accuracy_table("pocket", &results.tables), difference_table(table)],
             figures: vec![bars(table)],
             ..Section::default()
         },
@@ -53,6 +53,20 @@ pub(super) fn write(
         landscapes(model, tuned, &classes, size)?,
         knobs(model, tuned, size, dir, out)?,
     ];
+    if !results.transformer.is_empty() {
+        sections.insert(
+            1,
+            Section {
+                title: "Methods that need a vision transformer".into(),
+                text: "On pocket-vit, another embedded model: compare within this table, not with the one above. MaPLe starts from noise; \
+                       PromptAlign's source statistics come from the training photos. DiffTPT is not shown, since it reads pictures made by a \
+                       diffusion model."
+                    .into(),
+                tables: vec![accuracy_table("pocket-vit", &results.transformer)],
+                ..Section::default()
+            },
+        );
+    }
     let page = Page {
         title: "flatclip demo".into(),
         text: format!(
@@ -183,7 +197,8 @@ fn train_features(model: &Model, size: &Size) -> Result<(Matrix, Vec<usize>)> {
 /// Accuracy on the shifted domains against rho' and the kept fraction, for the untuned and the SAPT prompt, from cached features.
 fn knobs(model: &Model, tuned: &Tuned, size: &Size, dir: &Path, out: &Output) -> Result<Section> {
     let seed = size.seeds[0];
-    let world = World { model, cache: dir.join(format!("seed-{seed}")).join("cache"), out };
+    let cache = dir.join(format!("seed-{seed}")).join("cache");
+    let world = World { model, name: "pocket", cache, statistics: None, out };
     let untuned = template()?;
     let prompts: [(&str, &Prompt); 2] = [("untuned", &untuned), ("SAPT", &tuned.sapt)];
     let mut figures = Vec::new();

@@ -1,6 +1,6 @@
 //! The rows of the demo's table: a prompt and an adapter each, on every domain.
 
-use super::{DOMAINS, Model, Output, Size, Tuned, World, template};
+use super::{DOMAINS, Size, Tuned, World};
 use crate::session::{RunAsk, Session};
 use anyhow::{Context as _, Result};
 use flatclip::data::{self, OpenOptions, Split};
@@ -52,29 +52,37 @@ pub(super) struct Table {
     pub(super) views: usize,
 }
 
+/// A row to be made.
+pub(super) struct Ask {
+    pub(super) name: String,
+    /// The name of its prompt.
+    pub(super) prompt: String,
+    pub(super) method: String,
+    pub(super) options: toml::Table,
+}
+
+impl Ask {
+    pub(super) fn new(name: impl Into<String>, prompt: &str, method: &str) -> Self {
+        Self { name: name.into(), prompt: prompt.into(), method: method.into(), options: options(method) }
+    }
+}
+
 pub(super) fn evaluate(
-    model: &Model,
-    tuned: &Tuned,
+    world: &World<'_>,
+    prompts: &[(&str, &Prompt)],
+    asks: &[Ask],
     size: &Size,
     seed: u64,
     dir: &Path,
-    out: &Output,
 ) -> Result<Table> {
-    let world = World { model, cache: dir.join("cache"), out };
-    let untuned = template()?;
-    let prompt = |name: &str| match name {
-        "coop" => &tuned.coop,
-        "sapt" => &tuned.sapt,
-        _ => &untuned,
-    };
     let mut rows = Vec::new();
     let (mut encode, mut encoded) = (0.0, 0);
-    for (name, prompt_name, method) in all_rows(size) {
-        let mut row = Row { name, right: vec![], accuracy: vec![], ood: 0.0, adapt_ms: 0.0 };
+    for Ask { name, prompt: prompt_name, method, options } in asks {
+        let (_, prompt) = prompts.iter().find(|(name, _)| name == prompt_name).context("a row names its prompt")?;
+        let mut row = Row { name: name.clone(), right: vec![], accuracy: vec![], ood: 0.0, adapt_ms: 0.0 };
         for domain in DOMAINS {
             let place = dir.join("runs").join(domain).join(format!("{prompt_name}-{method}"));
-            let done =
-                world.answer(prompt(&prompt_name), &prompt_name, &method, domain, size, seed, options(&method), &place);
+            let done = world.answer(prompt, prompt_name, method, domain, size, seed, options.clone(), &place);
             let (right, timing) = done.with_context(|| format!("{} on {domain}", row.name))?;
             row.accuracy.push(share(&right));
             row.right.push(right);
@@ -97,20 +105,9 @@ fn options(method: &str) -> toml::Table {
     options
 }
 
-/// The ten rows, or every adapter that works with features on each of the three prompts.
-fn all_rows(size: &Size) -> Vec<(String, String, String)> {
-    let mut rows: Vec<(String, String, String)> =
-        ROWS.iter().map(|&(name, prompt, method)| (name.into(), prompt.into(), method.into())).collect();
-    if size.all_methods {
-        for prompt in ["template", "coop", "sapt"] {
-            for spec in methods::ADAPTERS.iter().filter(|s| !s.needs.pixels && !s.needs.vit && !s.needs.generated) {
-                if !rows.iter().any(|(_, p, m)| p == prompt && m == spec.name) {
-                    rows.push((format!("{prompt} + {}", spec.name), prompt.into(), spec.name.into()));
-                }
-            }
-        }
-    }
-    rows
+/// The ten rows.
+pub(super) fn usual() -> Vec<Ask> {
+    ROWS.iter().map(|&(name, prompt, method)| Ask::new(name, prompt, method)).collect()
 }
 
 fn share(right: &[bool]) -> f64 {
@@ -134,13 +131,13 @@ impl World<'_> {
         let dataset = data::open(&spec, &OpenOptions { split: Split::Test, ..OpenOptions::default() })?;
         let session = Session {
             model: self.model,
-            model_name: "pocket",
+            model_name: self.name,
             prompt,
             prompt_name: prompt_name.to_owned(),
             cache: Some(&self.cache),
             compat: &[],
             generated: None,
-            statistics: None,
+            statistics: self.statistics,
             texts: Default::default(),
             out: self.out,
         };
@@ -184,13 +181,13 @@ impl Table {
 }
 
 /// Accuracy per domain; with several seeds, their mean.
-pub(super) fn accuracy_table(tables: &[Table]) -> flatclip::report::Table {
+pub(super) fn accuracy_table(model: &str, tables: &[Table]) -> flatclip::report::Table {
     let mut header: Vec<String> = vec!["prompt and adapter".into()];
     header.extend(DOMAINS.iter().map(|&d| d.to_owned()));
     header.extend(["OOD mean".to_owned(), "ms".to_owned()]);
     let count = tables.len() as f64;
-    let title =
-        if tables.len() > 1 { format!("Accuracy in %, mean of {count} seeds") } else { "Accuracy in %".to_owned() };
+    let seeds = if tables.len() > 1 { format!(", mean of {count} seeds") } else { String::new() };
+    let title = format!("Accuracy of {model} in %{seeds}");
     let mut table = flatclip::report::Table::new(title, header);
     for (i, row) in tables[0].rows.iter().enumerate() {
         let mean = |value: &dyn Fn(&Row) -> f64| tables.iter().map(|t| value(&t.rows[i])).sum::<f64>() / count;

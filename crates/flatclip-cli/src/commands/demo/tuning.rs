@@ -36,7 +36,7 @@ pub(super) struct Tuned {
 }
 
 pub(super) fn tune_both(model: &Model, size: &Size, seed: u64, dir: &Path, out: &Output) -> Result<Tuned> {
-    let photos = data::open("pocket:photo:train:4096", &OpenOptions { split: Split::Train, ..OpenOptions::default() })?;
+    let photos = train_photos()?;
     let bar = out.progress((RATES.len() + RADII.len()) as u64, "tuning");
     let mut tried = Vec::new();
     for rate in RATES {
@@ -78,17 +78,35 @@ fn one(
     if let Some(radius) = radius {
         settings.push_str(&format!("radius = {radius:?}\n"));
     }
+    let place = dir.join(folder_of(method, rate, radius));
+    let held_out = Some(size.shots.div_ceil(2));
+    let summary = tune_on(model, "pocket", photos, &settings, method, (size.shots, held_out), seed, &place)?;
+    let held_out_loss = summary.held_out.as_ref().map_or(f64::INFINITY, |e| f64::from(e.loss));
+    let setting = radius.map_or_else(|| format!("lr {rate}"), |radius| format!("rho {radius}, lr {rate}"));
+    Ok(Tried { method, setting, held_out_loss, summary, chosen: false })
+}
+
+/// One tuner on `shots` photos per class, and perhaps some held out.
+pub(super) fn tune_on(
+    model: &Model,
+    model_name: &str,
+    photos: &Dataset,
+    settings: &str,
+    method: &str,
+    (shots, held_out): (usize, Option<usize>),
+    seed: u64,
+    place: &Path,
+) -> Result<TuneSummary> {
     let request = TuneRequest {
         method: method.into(),
-        model: "pocket".into(),
+        model: model_name.into(),
         data: "pocket:photo".into(),
-        shots: Some(size.shots),
-        held_out: Some(size.shots.div_ceil(2)),
+        shots: Some(shots),
+        held_out,
         seed,
         overrides: vec![settings.parse().context("the demo's own settings")?],
         ..TuneRequest::default()
     };
-    let place = dir.join(folder_of(method, rate, radius));
     let stop = AtomicBool::new(false);
     let input = TuneInput {
         request: &request,
@@ -96,14 +114,17 @@ fn one(
         tokenizer: &model.tokenizer,
         dataset: photos,
         test: None,
-        out: &place,
+        out: place,
         resume: false,
         stop: &stop,
     };
-    let summary = tune(&input, &mut |_| {})?;
-    let held_out_loss = summary.held_out.as_ref().map_or(f64::INFINITY, |e| f64::from(e.loss));
-    let setting = radius.map_or_else(|| format!("lr {rate}"), |radius| format!("rho {radius}, lr {rate}"));
-    Ok(Tried { method, setting, held_out_loss, summary, chosen: false })
+    Ok(tune(&input, &mut |_| {})?)
+}
+
+/// The photos that every prompt of the demo is tuned on.
+pub(super) fn train_photos() -> Result<Dataset> {
+    let options = OpenOptions { split: Split::Train, ..OpenOptions::default() };
+    Ok(data::open("pocket:photo:train:4096", &options)?)
 }
 
 /// CoOp: the setting of lowest held-out loss. SAPT: the largest radius whose held-out loss is as good within [`SLACK`];
