@@ -110,7 +110,7 @@ fn goal(goal: Goal, found: Option<f64>) -> String {
 
 fn peak(turns: &[Turn]) -> Option<f64> {
     let peaks: Vec<f64> = turns.iter().filter_map(|turn| turn.peak_rss_mb).collect();
-    (!peaks.is_empty()).then(|| largest(&peaks) / 1000.0 * 1.048_576)
+    (!peaks.is_empty()).then(|| largest(&peaks) / 1000.0)
 }
 
 fn median(values: &[f64]) -> f64 {

@@ -40,7 +40,7 @@ impl Default for LoadOptions {
 impl LoadOptions {
     /// The defaults for these towers. Activations may have the place that an absent image tower leaves.
     pub fn of(towers: Towers) -> Self {
-        let activation_budget = if towers == Towers::Text { 928 << 20 } else { 256 << 20 };
+        let activation_budget = if towers == Towers::Text { 928 << 20 } else { 192 << 20 };
         Self { precision: Precision::F32, activation_budget, towers }
     }
 }

@@ -178,7 +178,7 @@ impl<'a> VisionPass<'a> {
         for (layer, block) in vit.blocks.iter().enumerate().rev() {
             let x = block_input(vit, &embedded, &outputs, &self.prompts, norms, layer);
             let shape = vit.shape(&starts, Queries::All);
-            let tape = block.forward_taped(&x, &shape, &norms.blocks[layer]).1;
+            let tape = block.tape(&x, &shape, &norms.blocks[layer]);
             let side = Side { norms: Some(&mut gradient.norms.blocks[layer]), ..Side::default() };
             d = block.backward(&x, &tape, &shape, &norms.blocks[layer], d, side);
             for (_, d_tokens) in d_tokens.iter().filter(|(at, _)| *at == layer) {

@@ -103,10 +103,10 @@ pub(super) fn reset_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
+/// The largest resident size in millions of bytes, where the system tells.
 pub(super) fn peak_rss_mb() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse::<f64>().ok().map(|kb| kb / 1024.0)
+    let (_, peak) = flatclip::eval::memory();
+    (peak > 0).then_some(peak as f64 * 1e-6)
 }
 
 #[cfg(test)]
