@@ -74,6 +74,16 @@ fn advise_huge(start: *mut u8, layout: Layout) {
 #[cfg(not(target_os = "linux"))]
 fn advise_huge(_start: *mut u8, _layout: Layout) {}
 
+/// Gives freed memory back to the system. For the moment between two large stages whose buffers have different sizes: the
+/// allocator would keep those of the first beside those of the second.
+pub fn give_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: takes no pointer and may be called from any thread; it only touches memory that is free.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 impl<T: Number> Drop for Buffer<T> {
     fn drop(&mut self) {
         if self.len > 0 {

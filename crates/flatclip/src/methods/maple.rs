@@ -5,6 +5,7 @@ use crate::model::{Clip, Context, VisionInput, VisionPass};
 use crate::prompt::{Affine, Prompt, PromptKind, visual_prompts};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::pages::give_back;
 
 /// The context, the deep text prompts, and the projections of each to visual prompts; or a gradient with respect to them.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,8 +140,11 @@ impl MaplePass<'_> {
         let Self { parameters, side, vision, .. } = self;
         let visual = vision.gradient(d_image, d_tokens)?.prompts;
         drop(vision);
+        give_back();
         let text = side.tower.deep_pass(side.tokens, &parameters.context, &parameters.deep)?;
         let (context, deep) = text.gradient(d_text)?;
+        drop(text);
+        give_back();
         let mut total = MapleParameters { context, deep, projections: Vec::new() };
         let inputs = parameters.text_prompts();
         for (depth, ((input, layer), d)) in inputs.iter().zip(&parameters.projections).zip(&visual).enumerate() {

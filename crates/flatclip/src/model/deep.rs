@@ -11,8 +11,9 @@ use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 
 /// Bytes of activations that stay for the way back. Less than a plain context's pass may keep: who tunes deep prompts has the image
-/// tower's weights in memory both ways round, and that tower takes most of the time.
-const KEPT_BYTES: usize = 64 << 20;
+/// tower's weights in memory both ways round, and that tower takes most of the time. Enough for the block inputs of 1000 classes: a
+/// chunk without them runs again as a whole, with all of its tapes at once.
+const KEPT_BYTES: usize = 104 << 20;
 
 /// Text features for a context with deep prompts, and the way back to both.
 #[derive(Debug)]

@@ -6,12 +6,16 @@
 
 use super::block::Side;
 use super::norms::NormAffine;
-use super::vit::{CHUNK_IMAGES, Vit};
+use super::vit::Vit;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::attention::Queries;
 use flatclip_tensor::ops::{normalise, normalise_backward};
 use rayon::prelude::*;
+
+/// Images that go together: gradients are wanted of a few views, which several at a time would share out unevenly, and what
+/// a block keeps of one image is large.
+const CHUNK_IMAGES: usize = 1;
 
 /// What a vision pass computes with besides pixels.
 #[derive(Clone, Copy, Debug, Default)]

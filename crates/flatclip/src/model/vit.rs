@@ -9,7 +9,7 @@ use flatclip_tensor::{Activation, Linear, Matrix, threads};
 use std::cell::RefCell;
 
 /// Most images that go through the tower together: enough rows for the matrix products, few enough to stay in the cache.
-pub(super) const CHUNK_IMAGES: usize = 4;
+const CHUNK_IMAGES: usize = 4;
 
 thread_local! {
     /// Work space of a thread, kept from one batch to the next.
