@@ -3,10 +3,12 @@
 use crate::log_lines::LogLines;
 use anyhow::Result;
 use comfy_table::{LineStyle, TableStyle};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,13 +107,51 @@ impl Output {
         let terminal = std::io::stderr().is_terminal();
         let (target, template) = match (self.quiet, terminal) {
             (true, _) => (ProgressDrawTarget::hidden(), ""),
-            (_, true) => (ProgressDrawTarget::stderr(), "{prefix} {bar:30} {pos}/{len} {msg} {eta} left"),
+            (_, true) => (ProgressDrawTarget::stderr(), "{prefix} {bar:30} {pos}/{len} {msg}{left}"),
             _ => {
                 let lines = ProgressDrawTarget::term_like_with_hz(Box::new(LogLines::new()), 1);
-                (lines, "{prefix} {pos}/{len} {msg} {eta} left")
+                (lines, "{prefix} {pos}/{len} {msg}{left}")
             }
         };
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style = style.with_key("left", time_left());
         ProgressBar::with_draw_target(Some(total), target).with_style(style).with_prefix(what.to_owned())
+    }
+}
+
+/// Writes the time that is left at the mean pace since the first step that was seen: work comes in batches, which mislead an
+/// estimate from the last moments, and a resumed run does not start at zero.
+fn time_left() -> impl Fn(&ProgressState, &mut dyn std::fmt::Write) + Clone {
+    let first = Arc::new(OnceLock::new());
+    move |state, to| {
+        let (done, elapsed) = (state.pos(), state.elapsed());
+        let total = state.len().unwrap_or(0);
+        if done == 0 {
+            return;
+        }
+        let (from, start) = *first.get_or_init(|| (done, elapsed));
+        if let Some(left) =
+            remaining(done.saturating_sub(from), total.saturating_sub(done), elapsed.saturating_sub(start))
+        {
+            let _ = write!(to, " {:#} left", HumanDuration(left));
+        }
+    }
+}
+
+/// The time of `left` steps when `done` took `elapsed`; none where nothing can be said.
+fn remaining(done: u64, left: u64, elapsed: Duration) -> Option<Duration> {
+    Duration::try_from_secs_f64(elapsed.as_secs_f64() / done as f64 * left as f64).ok().filter(|_| done > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_follows_the_mean_pace() {
+        assert_eq!(remaining(32, 64, Duration::from_secs(60)), Some(Duration::from_secs(120)));
+        assert_eq!(remaining(5, 0, Duration::from_secs(60)), Some(Duration::ZERO));
+        assert_eq!(remaining(0, 64, Duration::from_secs(60)), None);
+        assert_eq!(remaining(0, 64, Duration::ZERO), None);
     }
 }
