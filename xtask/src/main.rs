@@ -6,7 +6,7 @@ mod check;
 mod pages;
 mod real;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,6 +33,19 @@ fn main() -> Result<()> {
         Some(other) => bail!("unknown task `{other}`\n\n{USAGE}"),
         None => bail!("{USAGE}"),
     }
+}
+
+/// The workspace.
+fn root() -> Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")
+}
+
+/// Builds the binary and says where cargo put it.
+fn build(root: &Path) -> Result<PathBuf> {
+    let built =
+        Command::new(env!("CARGO")).args(["build", "--release", "-p", "flatclip-cli"]).current_dir(root).status()?;
+    ensure!(built.success(), "flatclip does not build");
+    Ok(target_dir(root)?.join("release/flatclip"))
 }
 
 /// Where cargo puts binaries: asked of cargo, since it can be configured.

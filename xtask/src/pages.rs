@@ -37,9 +37,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         _ => bail!("usage: cargo xtask pages [--browser FILE]"),
     };
     let browser = browser.context(INSTALL)?;
-    let built =
-        Command::new(env!("CARGO")).args(["build", "--release", "-p", "flatclip-cli"]).current_dir(root()?).status()?;
-    ensure!(built.success(), "flatclip does not build");
+    crate::build(crate::root()?)?;
     check(&browser)
 }
 
@@ -78,13 +76,9 @@ fn check(browser: &Browser) -> Result<()> {
     Ok(())
 }
 
-fn root() -> Result<&'static Path> {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")
-}
-
 /// Runs the steps in an empty folder below `target`.
 fn make() -> Result<PathBuf> {
-    let target = crate::target_dir(root()?)?;
+    let target = crate::target_dir(crate::root()?)?;
     let folder = target.join("pages");
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;

@@ -140,7 +140,7 @@ fn time_left() -> impl Fn(&ProgressState, &mut dyn std::fmt::Write) + Clone {
 
 /// The time of `left` steps when `done` took `elapsed`; none where nothing can be said.
 fn remaining(done: u64, left: u64, elapsed: Duration) -> Option<Duration> {
-    Duration::try_from_secs_f64(elapsed.as_secs_f64() / done as f64 * left as f64).ok().filter(|_| done > 0)
+    Duration::try_from_secs_f64(elapsed.as_secs_f64() / done as f64 * left as f64).ok()
 }
 
 #[cfg(test)]

@@ -55,10 +55,3 @@ fn tokens() -> String {
     let tails: Vec<Vec<u32>> = flatclip::text::imagenet::CLASS_NAMES.iter().map(tail).collect();
     Value::from(tails.into_iter().map(Value::from).collect::<Vec<_>>()).to_string()
 }
-
-/// Builds the binary and says where cargo put it.
-pub(super) fn binary(root: &Path) -> Result<PathBuf> {
-    let built = Command::new("cargo").args(["build", "--release", "-p", "flatclip-cli"]).current_dir(root).status()?;
-    ensure!(built.success(), "flatclip does not build");
-    Ok(crate::target_dir(root)?.join("release/flatclip"))
-}

@@ -33,8 +33,8 @@ type Times = Vec<Result<Vec<Turn>, String>>;
 /// Runs every comparison and prints the table; `--write` puts it into `docs/benchmarks.md`.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let options = parse(arguments)?;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")?;
-    let binary = environment::binary(root)?;
+    let root = crate::root()?;
+    let binary = crate::build(root)?;
     let python = environment::python(options.venv.as_deref())?;
     let folder = tempfile::tempdir()?;
     environment::fill(folder.path())?;

@@ -27,6 +27,6 @@ pub mod tuners;
 pub mod update;
 
 pub use adapters::ADAPTERS;
-pub use spec::{Adapter, AdapterSpec, Kind, Needs, adapter, build_adapter};
+pub use spec::{Adapter, AdapterSpec, CloneAdapter, Kind, Needs, adapter, build_adapter};
 pub use task::{Answer, Explanation, Sample, Task, TextSide, TextStore};
 pub use tuners::TUNERS;

@@ -119,8 +119,14 @@ impl Clip {
 
     /// The text tower.
     pub fn text(&self) -> Result<&TextTower> {
-        self.text.as_ref().ok_or_else(|| {
-            Error::config("model", "this checkpoint has no text tower; give class embeddings with --text-features FILE")
+        self.text.as_ref().ok_or_else(|| match self.config.text {
+            Some(_) => {
+                Error::config("model", "was loaded without its text tower, expected one for texts; load both towers")
+            }
+            None => Error::config(
+                "model",
+                "this checkpoint has no text tower; give class embeddings with --text-features FILE",
+            ),
         })
     }
 }

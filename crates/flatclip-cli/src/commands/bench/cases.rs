@@ -186,6 +186,11 @@ fn views(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     Ok(vec![measure(name, bench.args.repeats(), None, make)?])
 }
 
+/// The first `count` ImageNet names.
+pub(super) fn class_names(count: usize) -> Vec<String> {
+    imagenet::CLASS_NAMES.iter().take(count).map(|&name| name.to_owned()).collect()
+}
+
 /// "a photo of a" as a context before the first `count` ImageNet names.
 fn prompts(bench: &Workbench<'_>, count: usize) -> Result<(ClassTokens, Context)> {
     let (clip, tokenizer) = (bench.clip()?, bench.tokenizer()?);
@@ -275,7 +280,7 @@ fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     let rows = Matrix::from_vec(bank.len() / clip.embed_dim(), clip.embed_dim(), bank);
     let bank = TextBank::from_rows(&rows, count, options.perturbations).context("a bank of these sizes")?;
     drop(rows);
-    let classes: Vec<String> = imagenet::CLASS_NAMES.iter().take(count).map(|&name| name.to_owned()).collect();
+    let classes = class_names(count);
     let task = Task::new(&classes, bank.base().clone(), clip.logit_scale(), 0)?.with_clip(clip);
     let mut adapter = Stss::with_bank(options, bank);
     let pixels = bench.pixels(clip);
@@ -307,7 +312,7 @@ fn tpt(bench: &Workbench<'_>, name: &str, views: impl Fn() -> Result<(Matrix, Ve
     let (clip, count) = (bench.clip()?, bench.args.classes);
     let (tokens, context) = prompts(bench, count)?;
     let text = clip.text()?.encode(&tokens, std::slice::from_ref(&context))?.remove(0);
-    let classes: Vec<String> = imagenet::CLASS_NAMES.iter().take(count).map(|&name| name.to_owned()).collect();
+    let classes = class_names(count);
     let task = Task::new(&classes, text, clip.logit_scale(), 0)?.with_clip(clip).with_context(tokens, context);
     let mut adapter = build_adapter("tpt", &toml::Table::new())?;
     adapter.prepare(&task)?;

@@ -4,7 +4,7 @@
 //! binary starts itself once per row. Inside, encoding alone and the whole image take turns, so that their ratio does not
 //! depend on how busy the machine was at another time.
 
-use super::cases::{Workbench, noise};
+use super::cases::{Workbench, class_names, noise};
 use super::measure::{peak_rss_mb, reset_peak};
 use super::{Args, seconds};
 use crate::output::Output;
@@ -16,7 +16,6 @@ use flatclip::methods::statistics::SourceStatistics;
 use flatclip::methods::{ADAPTERS, Needs, Sample, Task, adapter};
 use flatclip::model::{Clip, Context, Features, ImageConfig, Towers};
 use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
-use flatclip::text::imagenet;
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 use std::process::{Command, Stdio};
@@ -134,7 +133,7 @@ pub(super) fn measure_alone(args: &Args, bench: &mut Workbench<'_>, name: &str) 
     }
     let views = if needs.default_views == 1 { 1 } else { args.views };
     let given = Given::new(clip, &needs)?;
-    let classes: Vec<String> = imagenet::CLASS_NAMES.iter().take(args.classes).map(|&name| name.to_owned()).collect();
+    let classes = class_names(args.classes);
 
     reset_peak();
     let start = Instant::now();

@@ -216,7 +216,7 @@ fn knobs(model: &Model, tuned: &Tuned, size: &Size, dir: &Path, out: &Output) ->
                 for domain in &DOMAINS[1..] {
                     let place = dir.join("knobs").join(format!("{name}-{key}-{value}-{domain}"));
                     let (right, _) = world.answer(prompt, name, "stss", domain, size, seed, options.clone(), &place)?;
-                    sum += right.iter().filter(|&&r| r).count() as f64 / right.len().max(1) as f64;
+                    sum += rows::share(&right);
                 }
                 points.push((value, 100.0 * sum / (DOMAINS.len() - 1) as f64));
             }

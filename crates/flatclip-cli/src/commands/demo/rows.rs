@@ -110,7 +110,8 @@ pub(super) fn usual() -> Vec<Ask> {
     ROWS.iter().map(|&(name, prompt, method)| Ask::new(name, prompt, method)).collect()
 }
 
-fn share(right: &[bool]) -> f64 {
+/// The share of right answers.
+pub(super) fn share(right: &[bool]) -> f64 {
     right.iter().filter(|&&r| r).count() as f64 / right.len().max(1) as f64
 }
 

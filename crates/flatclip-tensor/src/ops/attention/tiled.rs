@@ -62,24 +62,18 @@ fn head_lanes<L: Lanes>(
         pack_rows::<L>(asking, 3 * width, head * size, size, rows, sequence.scale(), &mut work.query);
         let seen = |r: usize| sequence.prefix_rows() + sequence.seen(row + r.min(rows - 1));
         // Keys behind the last one that the tile sees are not touched.
-        let keys = seen(rows - 1).next_multiple_of(panel);
-        products::<L>(&work.query, &work.keys, depth, keys, &mut work.scores);
+        let keys_seen = seen(rows - 1).next_multiple_of(panel);
+        products::<L>(&work.query, &work.keys, depth, keys_seen, &mut work.scores);
         let mut inverse = [0.0; ROWS];
         for r in 0..ROWS {
-            inverse[r] = exponentials::<L>(&mut work.scores[..ROWS * keys], r, seen(r));
+            inverse[r] = exponentials::<L>(&mut work.scores[..ROWS * keys_seen], r, seen(r));
         }
         for column in (0..columns).step_by(panel) {
-            // SAFETY: `[keys / W][ROWS][W]` weights, and at least `keys` rows of `2 W` in each panel of values.
-            let sums = unsafe {
-                tile::<L>(work.scores.as_ptr(), work.values.as_ptr().add(column * work.keys.len() / depth), keys)
-            };
+            // SAFETY: `[keys / W][ROWS][W]` weights, and at least `keys_seen` rows of `2 W` in each panel of values.
+            let sums = unsafe { tile::<L>(work.scores.as_ptr(), work.values.as_ptr().add(column * keys), keys_seen) };
             for r in 0..rows {
                 let at = (row - queries.start + r) * width + head * size + column;
-                let (low, high) = (sums[r][0].mul(L::splat(inverse[r])), sums[r][1].mul(L::splat(inverse[r])));
-                put(low, &mut out[at..], size - column);
-                if size - column > L::WIDTH {
-                    put(high, &mut out[at + L::WIDTH..], size - column - L::WIDTH);
-                }
+                put_row(sums[r], inverse[r], &mut out[at..], size - column);
             }
         }
     }
@@ -215,9 +209,18 @@ pub(super) unsafe fn tile<L: Lanes>(a: *const f32, b: *const f32, depth: usize) 
     sums
 }
 
+/// A row of a tile times `factor`, at most `count` values of it.
+#[inline(always)]
+pub(super) fn put_row<L: Lanes>(sums: [L; 2], factor: f32, to: &mut [f32], count: usize) {
+    put(sums[0].mul(L::splat(factor)), to, count);
+    if count > L::WIDTH {
+        put(sums[1].mul(L::splat(factor)), &mut to[L::WIDTH..], count - L::WIDTH);
+    }
+}
+
 /// The first `count` lanes (at most a vector) to `to`.
 #[inline(always)]
-pub(super) fn put<L: Lanes>(x: L, to: &mut [f32], count: usize) {
+fn put<L: Lanes>(x: L, to: &mut [f32], count: usize) {
     if count >= L::WIDTH {
         let to = &mut to[..L::WIDTH];
         // SAFETY: a whole vector.

@@ -6,7 +6,7 @@
 //! ```
 
 use super::plain::Sequence;
-use super::tiled::{ROWS, exponentials, pack_across, pack_along, pack_rows, products, put, tile};
+use super::tiled::{ROWS, exponentials, pack_across, pack_along, pack_rows, products, put_row, tile};
 use crate::isa::per_isa;
 use crate::simd::Lanes;
 use std::cell::RefCell;
@@ -102,11 +102,7 @@ fn head_lanes<L: Lanes>(
                 unsafe { tile::<L>(work.slopes.as_ptr(), work.keys_along.as_ptr().add(column * keys), keys_seen) };
             for r in 0..rows {
                 let at = (row + r) * 3 * width + head * size + column;
-                let scale = L::splat(sequence.scale());
-                put(sums[r][0].mul(scale), &mut d_qkv[at..], size - column);
-                if size - column > L::WIDTH {
-                    put(sums[r][1].mul(scale), &mut d_qkv[at + L::WIDTH..], size - column - L::WIDTH);
-                }
+                put_row(sums[r], sequence.scale(), &mut d_qkv[at..], size - column);
             }
         }
     }
