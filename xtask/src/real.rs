@@ -11,12 +11,13 @@ use flatclip::eval::cache::FeatureCache;
 use flatclip::eval::{ClipEncoder, Encoder as _};
 use flatclip::image::DecodeOptions;
 use flatclip::image::views::ViewOptions;
-use flatclip::methods::{self, Sample, Task};
+use flatclip::methods::{self, Task, ViewSet};
 use flatclip::model::{Clip, LoadOptions, Precision};
 use flatclip::prompt::{Prompt, PromptKind, read_text_features};
 use flatclip::weights::Checkpoint;
 use flatclip_tensor::Matrix;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Adapters that need no text tower, in the order of the table; the others are compared with the first.
@@ -45,7 +46,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let load = |precision| -> Result<Clip> {
         Ok(Clip::load(&Checkpoint::open(tower)?, LoadOptions { precision, ..LoadOptions::default() })?)
     };
-    let clip = load(Precision::F32)?;
+    let clip = Arc::new(load(Precision::F32)?);
     println!("{}", clip.config().describe());
 
     let (plain, _) = encoded(&clip, "f32", &photos, 1, &options.cache)?;
@@ -210,9 +211,10 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// Accuracy, what became of the answers that changed, and time per photo of every adapter that needs no text tower.
-fn adapters(clip: &Clip, photos: &Dataset, text: &Matrix, features: &[Matrix]) -> Result<()> {
-    let prompt = Prompt::features(text.clone())?;
-    let task = Task::new(&photos.classes, text.clone(), clip.logit_scale(), 0)?.with_clip(clip).with_prompt(&prompt);
+fn adapters(clip: &Arc<Clip>, photos: &Dataset, text: &Matrix, features: &[Matrix]) -> Result<()> {
+    let prompt = Arc::new(Prompt::features(text.clone())?);
+    let task = Task::new(photos.classes.as_slice(), text.clone(), clip.logit_scale(), 0)?;
+    let task = task.with_clip(Arc::clone(clip)).with_prompt(prompt);
     let count = photos.samples.len();
     println!(
         "{:<10} {:>6} {:>9} {:>8} {:>12} {:>12} {:>20}",
@@ -225,7 +227,7 @@ fn adapters(clip: &Clip, photos: &Dataset, text: &Matrix, features: &[Matrix]) -
         let start = Instant::now();
         let answers = photos.samples.iter().zip(features);
         let answers =
-            answers.map(|(photo, views)| Ok(adapter.adapt(&task, &Sample::new(&photo.id, views))?.prediction));
+            answers.map(|(photo, views)| Ok(adapter.adapt(&task, &ViewSet::new(&photo.id, views))?.prediction));
         let answers: Vec<usize> = answers.collect::<Result<_>>()?;
         let ms = start.elapsed().as_secs_f64() * 1e3 / count as f64;
         if plain.is_empty() {

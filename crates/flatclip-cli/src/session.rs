@@ -19,6 +19,7 @@ use flatclip::prompt::{Prompt, PromptKind};
 use flatclip_tensor::Matrix;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What all runs of a call share.
 pub(crate) struct Session<'a> {
@@ -61,24 +62,23 @@ pub(crate) struct RunAsk {
 impl Session<'_> {
     /// Makes one run in its directory and says how it went.
     pub(crate) fn run(&self, dataset: &Dataset, ask: &RunAsk) -> Result<(Summary, Timing)> {
-        let mut adapter = (ask.method.build)(&ask.options)?;
+        let mut adapter = ask.method.build(&ask.options)?;
         let needs = adapter.needs().unwrap_or(ask.method.needs);
         if let Some(reason) = self.refuses(&needs) {
             return Err(Error::method(ask.method.name, reason).into());
         }
         let fitted = fit_features(self.prompt, dataset)?;
-        let prompt = fitted.as_ref().unwrap_or(self.prompt);
+        let prompt = &Arc::new(fitted.unwrap_or_else(|| self.prompt.clone()));
         let clip = &self.model.clip;
-        let store = self.cache.map(TextCache::new);
         let features = self.text_features(prompt, &dataset.classes)?;
         let tokenizer = &self.model.tokenizer;
-        let mut task = Task::from_features(prompt, features, clip, tokenizer, &dataset.classes, ask.seed)?;
-        if let Some(store) = &store {
-            task = task.with_store(store);
+        let mut task = Task::from_features(prompt, features, clip, tokenizer, dataset.classes.as_slice(), ask.seed)?;
+        if let Some(root) = self.cache {
+            task = task.with_store(Arc::new(TextCache::new(root)));
         }
         if let Some(statistics) = self.statistics.filter(|_| needs.statistics) {
             warn_of_strangers(statistics, clip, prompt, self.out);
-            task = task.with_statistics(statistics);
+            task = task.with_statistics(Arc::new(statistics.clone()));
         }
         adapter.prepare(&task)?;
         let encoder = ClipEncoder {
@@ -98,7 +98,6 @@ impl Session<'_> {
         let evaluation = Evaluation {
             dataset,
             task: &task,
-            kind: ask.method.kind,
             wants_pixels: needs.pixels,
             encoder: &encoder,
             cache: cache.as_ref(),
@@ -107,13 +106,13 @@ impl Session<'_> {
             max_errors: ask.max_errors,
         };
         // Before anything is written.
-        evaluation.check()?;
+        evaluation.check(adapter.kind())?;
         let (dir, mut log, mut records) = RunDir::start(&ask.dir, &config, &provenance, &dataset.classes, ask.resume)?;
         if !records.is_empty() {
             self.out.note(format_args!("{}: going on after {} samples", ask.dir.display(), records.len()));
         }
         let bar = self.out.progress(0, &format!("{} {}", dataset.name, ask.method.name));
-        let timing = evaluation.run(adapter.as_mut(), &mut log, &mut records, &mut |state| {
+        let timing = evaluation.run(&mut adapter, &mut log, &mut records, &mut |state| {
             bar.set_length(state.total as u64);
             bar.set_position(state.done as u64);
             let bad = if state.failed > 0 { format!(", {} bad", state.failed) } else { String::new() };
@@ -162,7 +161,7 @@ impl Session<'_> {
         }
     }
 
-    fn provenance(&self, dataset: &Dataset, prompt: &Prompt, task: &Task<'_>, plan: &Plan) -> Provenance {
+    fn provenance(&self, dataset: &Dataset, prompt: &Prompt, task: &Task, plan: &Plan) -> Provenance {
         let clip = &self.model.clip;
         Provenance {
             flatclip: env!("CARGO_PKG_VERSION").to_owned(),
@@ -173,7 +172,7 @@ impl Session<'_> {
             class_names: dataset.classes_hash(),
             classes: dataset.classes.len(),
             dataset: dataset.name.clone(),
-            statistics: task.statistics.map(statistics_hash).unwrap_or_default(),
+            statistics: task.statistics.as_deref().map(statistics_hash).unwrap_or_default(),
             samples: plan.order.len(),
             stream: stream_hash(dataset, plan),
             isa: isa().to_owned(),

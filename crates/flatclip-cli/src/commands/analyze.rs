@@ -9,11 +9,12 @@ use flatclip::data::{self, Dataset, OpenOptions, Split};
 use flatclip::files::write_atomic;
 use flatclip::image::DecodeOptions;
 use flatclip::landscape::{Bound, EntropyGap, Scores, Separation, WorstCase, WorstCaseSearch, rank_correlation};
-use flatclip::methods::{self, Adapter, Sample, Task};
+use flatclip::methods::{self, Adapter, Task, ViewSet};
 use flatclip::model::Features;
 use flatclip::report::{ANALYSIS_FILE, AnalysedSet, AnalysisRecord, Page};
 use flatclip_tensor::Matrix;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Options of `flatclip analyze`.
 #[derive(clap::Args)]
@@ -73,11 +74,11 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let (near, far) = (open(&args.near)?, open(&args.far)?);
     ensure!(near.classes == far.classes, "--near and --far have different class lists; scores would not be comparable");
     let model = args.model.load(out)?;
-    let prompt = args.prompt.read()?;
-    let task = Task::from_prompt(&prompt, &model.clip, &model.tokenizer, &near.classes, args.seed)?;
+    let prompt = Arc::new(args.prompt.read()?);
+    let task = Task::from_prompt(&prompt, &model.clip, &model.tokenizer, near.classes.as_slice(), args.seed)?;
     let mut settings = super::settings::table(&args.settings)?;
     settings.insert("count".into(), toml::Value::Integer(1));
-    let mut stss = methods::build_adapter("stss", &settings)?;
+    let mut stss = methods::build_adapter("stss", &settings)?.into_episodic()?;
     stss.prepare(&task)?;
     let train = args.train.as_deref().unwrap_or(&args.near);
     let ask = ShotsAsk { data: train, root: args.data_root.clone(), shots: args.shots, seed: args.seed };
@@ -86,8 +87,8 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let radius = args.rho.unwrap_or_else(|| radius_of(&settings));
     let worst = worst_case(&args, &task, &shots, radius)?;
     let centres = class_centres(&shots);
-    let near = measure(&args, &model, &task, stss.as_mut(), &near, &centres, out)?;
-    let far = measure(&args, &model, &task, stss.as_mut(), &far, &centres, out)?;
+    let near = measure(&args, &model, &task, stss.as_ref(), &near, &centres, out)?;
+    let far = measure(&args, &model, &task, stss.as_ref(), &far, &centres, out)?;
     let training = format!("{} training images of {train} (seed {})", shots.labels.len(), args.seed);
     save(&args, &near, &far, worst, training, out)?;
     Ok(Exit::Done)
@@ -100,7 +101,7 @@ fn radius_of(settings: &toml::Table) -> f32 {
     value.and_then(|v| v.as_float().or_else(|| v.as_integer().map(|i| i as f64))).unwrap_or(0.5) as f32
 }
 
-fn worst_case(args: &Args, task: &Task<'_>, shots: &ShotFeatures, radius: f32) -> Result<WorstCase> {
+fn worst_case(args: &Args, task: &Task, shots: &ShotFeatures, radius: f32) -> Result<WorstCase> {
     let side = task.text_side("analyze")?;
     let search = WorstCaseSearch { radius, steps: 8, directions: 32, own_gradients: 128, seed: args.seed };
     let probe = shots.probe("training loss".into());
@@ -120,8 +121,8 @@ fn class_centres(shots: &ShotFeatures) -> Matrix {
 fn measure(
     args: &Args,
     model: &Model,
-    task: &Task<'_>,
-    stss: &mut dyn Adapter,
+    task: &Task,
+    stss: &dyn Adapter,
     dataset: &Dataset,
     centres: &Matrix,
     out: &Output,
@@ -135,7 +136,7 @@ fn measure(
         for (row, &i) in batch.iter().enumerate() {
             let sample = &dataset.samples[i];
             let one = features.select_rows(&[row]);
-            let answer = stss.adapt(task, &Sample::new(&sample.id, &one))?;
+            let answer = stss.adapt(task, &ViewSet::new(&sample.id, &one))?;
             let dot = |c: &[f32]| c.iter().zip(one.row(0)).map(|(a, b)| a * b).sum::<f32>();
             found.scores.scores.push(answer.explanation.scores[0]);
             found.scores.right.push(answer.prediction == sample.label);

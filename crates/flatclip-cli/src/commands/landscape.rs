@@ -10,7 +10,7 @@ use flatclip::image::sheet::encode_png;
 use flatclip::image::views::{ViewKey, make_views, thumbnails};
 use flatclip::image::{self, DecodeOptions, Picture};
 use flatclip::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
-use flatclip::methods::{self, Sample, Task};
+use flatclip::methods::{self, Task, ViewSet};
 use flatclip::model::Features;
 use flatclip::prompt::Prompt;
 use flatclip::report::figure::side_by_side;
@@ -18,6 +18,7 @@ use flatclip::report::landscape::{LANDSCAPE_FILE, LandscapeRecord, LandscapeResu
 use flatclip::report::{data_address, landscape_picture};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Radii at which flatness is told, in units of the directions.
 const RADII: [f32; 3] = [0.25, 0.5, 1.0];
@@ -90,23 +91,23 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let mut results = Vec::new();
     for (index, (name, prompt)) in prompts.iter().enumerate() {
         let mine: Vec<&Panel> = panels.iter().filter(|panel| panel.prompt == index).collect();
-        let task = Task::from_prompt(prompt, &model.clip, &model.tokenizer, &classes, args.seed)?;
+        let task = Task::from_prompt(prompt, &model.clip, &model.tokenizer, classes.as_slice(), args.seed)?;
         results.extend(measure(&args, &task, name, &mine, normalisation, &grid, out)?);
     }
     save(&args, grid, &panels, results, out)?;
     Ok(Exit::Done)
 }
 
-fn prompts(files: &[PathBuf]) -> Result<Vec<(String, Prompt)>> {
+fn prompts(files: &[PathBuf]) -> Result<Vec<(String, Arc<Prompt>)>> {
     if files.is_empty() {
-        return Ok(vec![("a photo of a".to_owned(), Prompt::templates(&["a photo of a {}."])?)]);
+        return Ok(vec![("a photo of a".to_owned(), Arc::new(Prompt::templates(&["a photo of a {}."])?))]);
     }
     files
         .iter()
         .map(|path| {
             let file = crate::inputs::prompt::prompt_file(path)?;
             let name = prompt_name(path);
-            Ok((name, Prompt::load(&file)?))
+            Ok((name, Arc::new(Prompt::load(&file)?)))
         })
         .collect()
 }
@@ -121,11 +122,11 @@ fn training_panels(
     args: &Args,
     spec: &str,
     model: &Model,
-    prompts: &[(String, Prompt)],
+    prompts: &[(String, Arc<Prompt>)],
 ) -> Result<(Vec<String>, Vec<Panel>)> {
     let ask = ShotsAsk { data: spec, root: args.data_root.clone(), shots: args.shots, seed: args.seed };
     let shots = ShotFeatures::draw(model, &ask)?;
-    let panel = |(prompt, (name, _)): (usize, &(String, Prompt))| {
+    let panel = |(prompt, (name, _)): (usize, &(String, Arc<Prompt>))| {
         let probe = shots.probe(format!("{name}: cross-entropy, {} images", shots.labels.len()));
         Panel { prompt, probe, picture: None, caption: Vec::new() }
     };
@@ -138,7 +139,7 @@ fn view_panels(
     args: &Args,
     file: &Path,
     model: &Model,
-    prompts: &[(String, Prompt)],
+    prompts: &[(String, Arc<Prompt>)],
     out: &Output,
 ) -> Result<(Vec<String>, Vec<Panel>)> {
     let classes = args.classes.read(out)?.context("which classes? give --classes a,b,c or --classes-file FILE")?;
@@ -151,10 +152,10 @@ fn view_panels(
     let small = thumbnails(&picture, &views, key)?;
     let mut panels = Vec::new();
     for (index, (name, prompt)) in prompts.iter().enumerate() {
-        let task = Task::from_prompt(prompt, &model.clip, &model.tokenizer, &classes, args.seed)?;
-        let mut stss = methods::build_adapter("stss", &Default::default())?;
+        let task = Task::from_prompt(prompt, &model.clip, &model.tokenizer, classes.as_slice(), args.seed)?;
+        let mut stss = methods::build_adapter("stss", &Default::default())?.into_episodic()?;
         stss.prepare(&task)?;
-        let answer = stss.adapt(&task, &Sample { norms: &norms, ..Sample::new(&id, &features) })?;
+        let answer = stss.adapt(&task, &ViewSet { norms: &norms, ..ViewSet::new(&id, &features) })?;
         let why = answer.explanation;
         let worst = (0..views.count).max_by(|&a, &b| why.scores[a].total_cmp(&why.scores[b]));
         let best = why.selected.first().copied();
@@ -183,7 +184,7 @@ struct Partial {
 
 fn measure(
     args: &Args,
-    task: &Task<'_>,
+    task: &Task,
     name: &str,
     panels: &[&Panel],
     normalisation: Normalisation,

@@ -3,7 +3,7 @@
 use crate::output::{Exit, Output};
 use flatclip::methods::policy::{Augmentation, Family, policy_for};
 use flatclip::methods::tuners::{Input, TunerSpec};
-use flatclip::methods::{ADAPTERS, AdapterSpec, Kind, TUNERS};
+use flatclip::methods::{ADAPTERS, AdapterSpec, TUNERS};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -64,10 +64,7 @@ impl Entry {
         ];
         let mut needs: Vec<String> = words.iter().filter(|(needed, _)| *needed).map(|(_, w)| (*w).to_owned()).collect();
         needs.push(format!("{} {}", n.default_views, if n.default_views == 1 { "view" } else { "views" }));
-        let kind = match spec.kind {
-            Kind::Episodic => "episodic",
-            Kind::Online => "online",
-        };
+        let kind = spec.kind().name();
         let AdapterSpec { name, aliases, summary, .. } = *spec;
         let (docs, defaults) = (spec.docs.to_owned(), (spec.defaults)());
         let (needs, prompts, published_views) = (needs.join(", "), n.prompts, published_views(name));

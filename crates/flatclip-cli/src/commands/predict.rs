@@ -11,9 +11,10 @@ use flatclip::data;
 use flatclip::eval::{ClipEncoder, Encoder as _, load_statistics};
 use flatclip::image::views::{ViewKey, ViewOptions, ViewPolicy, make_views};
 use flatclip::image::{self, DecodeOptions, Picture};
-use flatclip::methods::{self, Adapter, Answer, Sample, Task};
+use flatclip::methods::{self, Answer, AnyAdapter, Task, ViewSet};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Options of `flatclip predict`.
 #[derive(clap::Args)]
@@ -64,15 +65,15 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     ensure!(args.explain.is_none() || files.len() == 1, "--explain: expected one picture, found {}", files.len());
     let classes = args.classes.read(out)?.context("which classes? give --classes a,b,c or --classes-file FILE")?;
     let spec = methods::adapter(&args.method)?;
-    let mut adapter = (spec.build)(&super::settings::table(&args.settings)?)?;
-    let prompt = args.prompt.read()?;
+    let mut adapter = spec.build(&super::settings::table(&args.settings)?)?;
+    let prompt = Arc::new(args.prompt.read()?);
     let model = args.model.load(out)?;
-    let statistics = args.statistics.as_deref().map(load_statistics).transpose()?;
-    let mut task = Task::from_prompt(&prompt, &model.clip, &model.tokenizer, &classes, args.seed)?;
+    let statistics = args.statistics.as_deref().map(load_statistics).transpose()?.map(Arc::new);
+    let mut task = Task::from_prompt(&prompt, &model.clip, &model.tokenizer, classes.as_slice(), args.seed)?;
     let needs = adapter.needs().unwrap_or(spec.needs);
     if let Some(statistics) = statistics.as_ref().filter(|_| needs.statistics) {
         warn_of_strangers(statistics, &model.clip, &prompt, out);
-        task = task.with_statistics(statistics);
+        task = task.with_statistics(Arc::clone(statistics));
     }
     adapter.prepare(&task)?;
 
@@ -91,7 +92,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let mut results = Vec::new();
     let mut failures = 0;
     for file in &files {
-        match one.answer(file, adapter.as_mut()) {
+        match one.answer(file, &mut adapter) {
             Ok((picture, answer)) => results.push((file, picture, answer)),
             Err(error) => {
                 failures += 1;
@@ -114,7 +115,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 /// What every picture of a call shares.
 struct One<'a> {
     encoder: &'a ClipEncoder<'a>,
-    task: &'a Task<'a>,
+    task: &'a Task,
     pixels: bool,
 }
 
@@ -123,7 +124,7 @@ impl One<'_> {
         ViewKey { seed: self.encoder.seed, dataset: "predict", sample: id }
     }
 
-    fn answer(&self, file: &Path, adapter: &mut dyn Adapter) -> Result<(Picture, Answer)> {
+    fn answer(&self, file: &Path, adapter: &mut AnyAdapter) -> Result<(Picture, Answer)> {
         let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
         let picture = image::decode_from(file, &bytes, &self.encoder.decode)?;
         let id = file.display().to_string();
@@ -132,13 +133,13 @@ impl One<'_> {
         let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let of_file = data::Sample { id: name, label: 0, source: data::Source::File(file.to_path_buf()) };
         let generated = self.encoder.generated(&of_file)?;
-        let sample = Sample {
+        let image = ViewSet {
             norms: &features.norms,
             pixels: self.pixels.then_some(pixels.as_slice()),
             generated: generated.as_ref(),
-            ..Sample::new(&id, &features.unit)
+            ..ViewSet::new(&id, &features.unit)
         };
-        Ok((picture, adapter.adapt(self.task, &sample)?))
+        Ok((picture, adapter.adapt(self.task, &image)?))
     }
 }
 

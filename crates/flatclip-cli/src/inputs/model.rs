@@ -10,6 +10,7 @@ use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
 use flatclip_tensor::Matrix;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Which model, and how to run it.
 #[derive(clap::Args, Debug)]
@@ -53,7 +54,7 @@ impl PrecisionArg {
 
 /// A loaded model with the tokenizer that belongs to it.
 pub(crate) struct Model {
-    pub(crate) clip: Clip,
+    pub(crate) clip: Arc<Clip>,
     pub(crate) tokenizer: Tokenizer,
 }
 
@@ -110,7 +111,7 @@ impl ModelArgs {
         let tokenizer = Tokenizer::of(&checkpoint)?;
         out.note(format_args!("{}: {}", self.model, checkpoint.config().describe()));
         let options = LoadOptions { precision: self.precision.precision(), ..LoadOptions::default() };
-        let clip = Clip::load(&checkpoint, options)?;
+        let clip = Arc::new(Clip::load(&checkpoint, options)?);
         Ok(Model { clip, tokenizer })
     }
 }

@@ -8,7 +8,7 @@ use super::plan::{Plan, Shard};
 use super::record::Record;
 use super::timing::{SampleTime, Timing, memory, seconds};
 use crate::data::{Dataset, Sample};
-use crate::methods::{self, Adapter, Kind, Task};
+use crate::methods::{Answer, AnyAdapter, Kind, Task, ViewSet, wrong_kind};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use rayon::prelude::*;
@@ -19,9 +19,7 @@ pub struct Evaluation<'a> {
     /// What to answer.
     pub dataset: &'a Dataset,
     /// Classes and text features.
-    pub task: &'a Task<'a>,
-    /// Whether the adapter remembers earlier samples.
-    pub kind: Kind,
+    pub task: &'a Task,
     /// Whether the adapter wants pixels beside features.
     pub wants_pixels: bool,
     /// Makes views and features.
@@ -79,30 +77,42 @@ struct Ready {
     generated: Option<Matrix>,
 }
 
+impl Ready {
+    fn view_set<'a>(&'a self, id: &'a str) -> ViewSet<'a> {
+        ViewSet {
+            id,
+            features: &self.views.unit,
+            norms: &self.views.norms,
+            pixels: self.pixels.as_deref(),
+            generated: self.generated.as_ref(),
+        }
+    }
+}
+
 impl Evaluation<'_> {
     /// Answers every sample of the shard that has no record in `records` yet, in order, appending to the log and to
     /// `records`. The adapter must be prepared.
     pub fn run(
         &self,
-        adapter: &mut dyn Adapter,
+        adapter: &mut AnyAdapter,
         log: &mut PredictionLog,
         records: &mut Vec<Record>,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Timing> {
-        self.check()?;
+        self.check(adapter.kind())?;
         let positions = self.plan.positions(self.shard);
         self.check_prefix(records, &positions)?;
         let mut state = Progress { total: positions.len(), ..Progress::default() };
         records.iter().for_each(|record| state.count(record));
         progress(&state);
         // An online adapter must see the earlier samples again before it goes on.
-        let mut replay = if self.kind == Kind::Online { records.len() } else { 0 };
+        let mut replay = if adapter.kind() == Kind::Online { records.len() } else { 0 };
         let first = records.len() - replay;
         let mut timing = Timing::default();
         let start = Instant::now();
         self.loader().run(&positions[first..], |batch| {
             let encoded = self.encode(batch, &mut timing)?;
-            let mut new = self.adapt(adapter, encoded, &mut timing);
+            let mut new = self.adapt(adapter, &encoded, &mut timing);
             let old = replay.min(new.len());
             self.check_replay(&records[records.len() - replay..], &new[..old])?;
             replay -= old;
@@ -131,9 +141,12 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Refuses a part of a stream to a method that learns from the stream.
-    pub fn check(&self) -> Result<()> {
-        if self.kind == Kind::Online && self.shard.is_some_and(|shard| shard.count > 1) {
+    /// Refuses a part of a stream to a method that learns from the stream, and any run to one that answers sets.
+    pub fn check(&self, kind: Kind) -> Result<()> {
+        if kind == Kind::Batch {
+            return Err(wrong_kind("one that answers image after image", kind));
+        }
+        if kind == Kind::Online && self.shard.is_some_and(|shard| shard.count > 1) {
             let reason = "an online method learns from the stream: shards of it are other streams with other answers. \
                           Run it whole";
             return Err(Error::config("shard", reason));
@@ -230,47 +243,40 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Answers a batch: side by side with copies of an episodic adapter, one after the other with an online one.
-    fn adapt(&self, adapter: &mut dyn Adapter, batch: Vec<Encoded<'_>>, timing: &mut Timing) -> Vec<Record> {
+    /// Answers some samples: side by side with an episodic adapter, one after the other with an online one.
+    fn adapt(&self, adapter: &mut AnyAdapter, batch: &[Encoded<'_>], timing: &mut Timing) -> Vec<Record> {
         let start = Instant::now();
-        let answered: Vec<(Record, SampleTime)> = if self.kind == Kind::Online || batch.len() == 1 {
-            batch.iter().map(|item| self.answer(adapter, item)).collect()
-        } else {
-            let copies: Vec<Box<dyn Adapter>> = batch.iter().map(|_| adapter.clone_box()).collect();
-            let work: Vec<_> = batch.iter().zip(copies).collect();
-            work.into_par_iter().map(|(item, mut copy)| self.answer(copy.as_mut(), item)).collect()
+        let answered: Vec<(Record, SampleTime)> = match adapter {
+            // One image alone leaves all threads to the kernels.
+            AnyAdapter::Episodic(adapter) if batch.len() > 1 => {
+                let adapter = adapter.as_ref();
+                batch.par_iter().map(|item| answer(item, |image| adapter.adapt(self.task, image))).collect()
+            }
+            other => batch.iter().map(|item| answer(item, |image| other.adapt(self.task, image))).collect(),
         };
         timing.adapt += start.elapsed().as_secs_f64();
         let (records, times): (Vec<Record>, Vec<SampleTime>) = answered.into_iter().unzip();
         timing.per_sample.extend(times);
         records
     }
+}
 
-    fn answer(&self, adapter: &mut dyn Adapter, item: &Encoded<'_>) -> (Record, SampleTime) {
-        let start = Instant::now();
-        let Sample { id, label, .. } = item.sample;
-        let result = match &item.features {
-            Ok(ready) => {
-                let sample = methods::Sample {
-                    id,
-                    features: &ready.views.unit,
-                    norms: &ready.views.norms,
-                    pixels: ready.pixels.as_deref(),
-                    generated: ready.generated.as_ref(),
-                };
-                adapter.adapt(self.task, &sample).and_then(|answer| Record::answered(item.position, id, *label, answer))
-            }
-            Err(error) => Ok(Record::failed(item.position, id, *label, error)),
-        };
-        let record = result.unwrap_or_else(|error| Record::failed(item.position, id, *label, &error));
-        let time = SampleTime {
-            index: item.position,
-            load: seconds(item.load),
-            encode: seconds(item.encode),
-            adapt: seconds(start.elapsed()),
-        };
-        (record, time)
-    }
+/// The record of one sample and what it took.
+fn answer(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Result<Answer>) -> (Record, SampleTime) {
+    let start = Instant::now();
+    let Sample { id, label, .. } = item.sample;
+    let result = match &item.features {
+        Ok(ready) => adapt(&ready.view_set(id)).and_then(|answer| Record::answered(item.position, id, *label, answer)),
+        Err(error) => Ok(Record::failed(item.position, id, *label, error)),
+    };
+    let record = result.unwrap_or_else(|error| Record::failed(item.position, id, *label, &error));
+    let time = SampleTime {
+        index: item.position,
+        load: seconds(item.load),
+        encode: seconds(item.encode),
+        adapt: seconds(start.elapsed()),
+    };
+    (record, time)
 }
 
 fn rows_of(all: &ViewFeatures, start: usize, count: usize) -> ViewFeatures {

@@ -3,7 +3,7 @@
 use super::cache::{FeatureCache, FeatureKey, ViewFeatures};
 use super::*;
 use crate::data::{Dataset, Sample, Split, open_folder};
-use crate::methods::{self, Task, build_adapter};
+use crate::methods::{self, Answer, AnyAdapter, BatchAdapter, Task, ViewSet, build_adapter};
 use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -76,9 +76,11 @@ impl World {
     }
 
     fn run(&self, ask: &Ask<'_>) -> Result<(Summary, Timing)> {
-        let spec = methods::adapter(ask.method)?;
-        let mut adapter = build_adapter(ask.method, &toml::Table::new())?;
-        let task = Task::new(&self.dataset.classes, self.text.clone(), 100.0, 0)?;
+        self.run_with(build_adapter(ask.method, &toml::Table::new())?, ask)
+    }
+
+    fn run_with(&self, mut adapter: AnyAdapter, ask: &Ask<'_>) -> Result<(Summary, Timing)> {
+        let task = Task::new(self.dataset.classes.as_slice(), self.text.clone(), 100.0, 0)?;
         adapter.prepare(&task)?;
         let plan = Plan::new(self.dataset.samples.len(), None, ask.order_seed);
         let shard = ask.shard.map(|text| text.parse()).transpose()?;
@@ -99,7 +101,6 @@ impl World {
         let evaluation = Evaluation {
             dataset: &self.dataset,
             task: &task,
-            kind: spec.kind,
             wants_pixels: false,
             encoder: &encoder,
             cache: cache.as_ref(),
@@ -107,7 +108,7 @@ impl World {
             shard,
             max_errors: ask.max_errors,
         };
-        let timing = evaluation.run(adapter.as_mut(), &mut log, &mut records, &mut |_| {})?;
+        let timing = evaluation.run(&mut adapter, &mut log, &mut records, &mut |_| {})?;
         if !ask.resume {
             let expected = (timing.samples - timing.cached - count_failed(&records)) * VIEWS;
             assert_eq!(encoder.encoded.load(Ordering::Relaxed), expected);
@@ -247,7 +248,7 @@ fn threads_do_not_change_bytes() {
 /// Adapters that a run of features alone can serve.
 fn feature_adapters(kind: methods::Kind) -> impl Iterator<Item = &'static str> {
     let serves = |n: &methods::Needs| !n.text_tower && !n.pixels && !n.generated && !n.statistics;
-    methods::ADAPTERS.iter().filter(move |spec| spec.kind == kind && serves(&spec.needs)).map(|spec| spec.name)
+    methods::ADAPTERS.iter().filter(move |spec| spec.kind() == kind && serves(&spec.needs)).map(|spec| spec.name)
 }
 
 #[test]
@@ -288,6 +289,19 @@ fn every_online_method_is_refused_a_part_of_the_stream() {
         let out = format!("{method}-whole");
         world.run(&Ask { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
     }
+}
+
+#[test]
+fn a_method_that_answers_sets_is_refused() {
+    struct Together;
+    impl BatchAdapter for Together {
+        fn adapt(&self, _: &Task, _: &[ViewSet<'_>]) -> Result<Vec<Answer>> {
+            Ok(Vec::new())
+        }
+    }
+    let error = world(0).run_with(AnyAdapter::Batch(Box::new(Together)), &PLAIN).unwrap_err();
+    assert_eq!(error.code(), "config");
+    assert!(error.to_string().contains("batch kind"), "{error}");
 }
 
 #[test]

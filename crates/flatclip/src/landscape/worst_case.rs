@@ -11,12 +11,13 @@
 use super::Probe;
 use super::surface::row_losses;
 use crate::methods::tuners::cross_entropy;
-use crate::model::{ClassTokens, Context, TextTower};
+use crate::model::{ClassTokens, Context, ContextPass, TextTower};
 use crate::prompt::logits;
 use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// How hard the maximum is looked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,7 +63,7 @@ pub struct WorstCase {
 const BATCH: usize = 16;
 
 struct Search<'a> {
-    tower: &'a TextTower,
+    tower: &'a Arc<TextTower>,
     classes: &'a ClassTokens,
     centre: &'a Context,
     probe: &'a Probe,
@@ -78,7 +79,7 @@ struct Search<'a> {
 impl WorstCase {
     /// Looks for the worst case of a labelled probe.
     pub fn measure(
-        tower: &TextTower,
+        tower: &Arc<TextTower>,
         classes: &ClassTokens,
         context: &Context,
         logit_scale: f32,
@@ -186,7 +187,7 @@ impl Search<'_> {
         Ok(count)
     }
 
-    fn gradient(&self, pass: &crate::model::ContextPass<'_>, images: &Matrix, labels: &[usize]) -> Result<Vec<f32>> {
+    fn gradient(&self, pass: &ContextPass, images: &Matrix, labels: &[usize]) -> Result<Vec<f32>> {
         let entropy = cross_entropy(&logits(images, &pass.features()[0], self.scale), labels);
         let gradient = pass.gradient(&[entropy.d_text(images, self.scale)])?;
         Ok(gradient.into_iter().flat_map(|context| context.data).collect())
@@ -236,14 +237,14 @@ mod tests {
     /// The pocket model, four classes, a probe of text features of another template with their labels.
     fn measure(radius: f32, steps: usize, directions: usize, own_gradients: usize) -> WorstCase {
         let checkpoint = crate::weights::Checkpoint::embedded("pocket").unwrap().unwrap();
-        let clip = Clip::load(&checkpoint, LoadOptions::default()).unwrap();
+        let clip = Arc::new(Clip::load(&checkpoint, LoadOptions::default()).unwrap());
         let tokenizer = Tokenizer::of(&checkpoint).unwrap();
         let classes: Vec<String> = ["fish", "lamp", "boat", "clock"].map(String::from).to_vec();
         let other = Prompt::templates(&["a drawing of a {}."]).unwrap();
         assert!(matches!(other.kind, PromptKind::Templates(_)));
         let features = other.text_features(&clip, &tokenizer, &classes).unwrap();
-        let prompt = Prompt::templates(&["a photo of a {}."]).unwrap();
-        let task = crate::methods::Task::from_prompt(&prompt, &clip, &tokenizer, &classes, 0).unwrap();
+        let prompt = Arc::new(Prompt::templates(&["a photo of a {}."]).unwrap());
+        let task = crate::methods::Task::from_prompt(&prompt, &clip, &tokenizer, classes, 0).unwrap();
         let side = task.text_side("test").unwrap();
         let probe = Probe { name: "p".into(), features, labels: Some(vec![0, 1, 2, 3]) };
         let search = WorstCaseSearch { radius, steps, directions, own_gradients, seed: 1 };

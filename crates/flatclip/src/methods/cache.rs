@@ -56,11 +56,6 @@ impl ClassCache {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.classes.iter_mut().for_each(Vec::clear);
-    }
 }
 
 #[cfg(test)]

@@ -27,10 +27,7 @@ impl MapleParameters {
             }
             _ => {
                 let kind = prompt.map_or("given", Prompt::kind_name);
-                Err(Error::method(
-                    method,
-                    format!("needs a maple prompt (flatclip tune --method maple), not a {kind} one"),
-                ))
+                Err(Error::method(method, format!("needs a maple prompt, not a {kind} one")))
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Tuners and adapters, one file each, one registry.
 //!
-//! An adapter answers for one test image from its views. Most are made of three shapes, each written once:
+//! An adapter answers test images from their views. Its kind is its type: [`Adapter`] (episodic: each image on its own),
+//! [`OnlineAdapter`] (a stream) or [`BatchAdapter`] (a set). Most are made of three shapes, each written once:
 //!
 //! * a **selector** ranks the views and keeps some ([`select`]: entropy, sharpness, cosine then entropy),
 //! * an **updater** moves the prompt by gradients of a loss on the kept views ([`update`], [`optim`]),
@@ -14,9 +15,11 @@ pub mod bank;
 pub mod cache;
 pub mod maple;
 pub mod optim;
+mod options;
 pub mod policy;
 pub mod probability;
 pub mod query;
+mod registry;
 pub mod select;
 pub mod sharpness;
 mod spec;
@@ -27,6 +30,8 @@ pub mod tuners;
 pub mod update;
 
 pub use adapters::ADAPTERS;
-pub use spec::{Adapter, AdapterSpec, CloneAdapter, Kind, Needs, adapter, build_adapter};
-pub use task::{Answer, Explanation, Sample, Task, TextSide, TextStore};
+pub use registry::{Registry, adapter, build_adapter};
+pub(crate) use spec::wrong_kind;
+pub use spec::{Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, Kind, Needs, OnlineAdapter};
+pub use task::{Answer, Explanation, Task, TextSide, TextStore, ViewSet};
 pub use tuners::TUNERS;

@@ -1,7 +1,7 @@
 //! Selectors: rank the views of an image and keep some.
 
 use super::probability::{argmax, dot, entropies, logits, norm};
-use super::{Explanation, Sample, Task};
+use super::{Explanation, Task, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// What every view says at the unadapted prompt.
@@ -14,14 +14,14 @@ pub struct ViewLogits {
 }
 
 impl ViewLogits {
-    /// The views of `sample` under `text` (`[K, D]`).
+    /// Views with these features under `text` (`[K, D]`).
     pub fn new(features: &Matrix, text: &Matrix, scale: f32) -> Self {
         Self::from_logits(logits(features, text, scale))
     }
 
-    /// The views of a sample under the task's own text features.
-    pub fn of(task: &Task<'_>, sample: &Sample<'_>) -> Self {
-        Self::new(sample.features, &task.text_features, task.logit_scale)
+    /// The views of an image under the task's own text features.
+    pub fn of(task: &Task, image: &ViewSet<'_>) -> Self {
+        Self::new(image.features, &task.text_features, task.logit_scale)
     }
 
     /// Views whose logits came from elsewhere.

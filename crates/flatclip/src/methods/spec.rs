@@ -1,21 +1,19 @@
-//! What the registry knows of an adapter: its name, what it needs, its options, how to build it.
+//! What an adapter is (one trait per kind), and what the registry knows of it: its name, what it needs, its options, how to
+//! build it.
 
-use super::adapters::ADAPTERS;
-use super::{Answer, Sample, Task};
+use super::{Answer, Task, ViewSet};
 use crate::{Error, Result};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-/// Answers for one test image at a time.
-pub trait Adapter: Send + CloneAdapter {
+/// Episodic: answers each test image on its own. After [`Adapter::prepare`] it never changes, so threads share one.
+pub trait Adapter: Send + Sync {
     /// Computes what depends on the prompt and the class list alone. Called once per task, before [`Adapter::adapt`].
-    fn prepare(&mut self, task: &Task<'_>) -> Result<()>;
+    fn prepare(&mut self, _task: &Task) -> Result<()> {
+        Ok(())
+    }
 
-    /// The answer for one image. An episodic adapter leaves no trace of it; an online one learns from it.
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer>;
-
-    /// Back to the state after [`Adapter::prepare`]. Episodic adapters never leave it.
-    fn reset(&mut self) {}
+    /// The answer for one image.
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer>;
 
     /// What it must be given with these options, where that is not what its registry entry says.
     fn needs(&self) -> Option<Needs> {
@@ -23,26 +21,63 @@ pub trait Adapter: Send + CloneAdapter {
     }
 }
 
-/// Copies of adapters behind a `dyn`; every adapter that is `Clone` has it.
-pub trait CloneAdapter {
-    /// A copy for another thread, in the same state.
-    fn clone_box(&self) -> Box<dyn Adapter>;
+/// Online: answers a stream and learns from it, so that an answer depends on the images before.
+pub trait OnlineAdapter: Send + Sync {
+    /// Computes what depends on the prompt and the class list alone, and forgets every image. Called once per task, before
+    /// [`OnlineAdapter::adapt`].
+    fn prepare(&mut self, _task: &Task) -> Result<()> {
+        Ok(())
+    }
+
+    /// The answer for the next image of the stream.
+    fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Answer>;
+
+    /// What it must be given with these options, where that is not what its registry entry says.
+    fn needs(&self) -> Option<Needs> {
+        None
+    }
+
+    /// A copy in the same state that goes on by itself: a stream of its own. `Box::new(self.clone())` for a type that is `Clone`.
+    fn fork(&self) -> Box<dyn OnlineAdapter>;
 }
 
-impl<A: Adapter + Clone + 'static> CloneAdapter for A {
-    fn clone_box(&self) -> Box<dyn Adapter> {
-        Box::new(self.clone())
+/// Batch: answers a whole set of images at once, each answer depending on all of them.
+pub trait BatchAdapter: Send + Sync {
+    /// Computes what depends on the prompt and the class list alone. Called once per task, before [`BatchAdapter::adapt`].
+    fn prepare(&mut self, _task: &Task) -> Result<()> {
+        Ok(())
+    }
+
+    /// One answer per image, in their order.
+    fn adapt(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Answer>>;
+
+    /// What it must be given with these options, where that is not what its registry entry says.
+    fn needs(&self) -> Option<Needs> {
+        None
     }
 }
 
-/// What an adapter keeps between images, which decides what may be done with the order of a stream.
+/// What an answer depends on, which decides what may be done with the order of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Nothing: any order and any shards give the same bytes.
+    /// The image alone: any order and any shards give the same bytes.
     Episodic,
-    /// A state that grows with the stream: order matters and is recorded, a stream is never sharded silently.
+    /// The images before it: order matters and is recorded, a stream is never sharded silently.
     Online,
+    /// The whole set.
+    Batch,
+}
+
+impl Kind {
+    /// As it is written in JSON and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Episodic => "episodic",
+            Self::Online => "online",
+            Self::Batch => "batch",
+        }
+    }
 }
 
 /// What an adapter must be given.
@@ -56,7 +91,7 @@ pub struct Needs {
     pub vit: bool,
     /// Features of generated views beside the augmented ones.
     pub generated: bool,
-    /// Token statistics of training images (`flatclip stats`).
+    /// Token statistics of training images.
     pub statistics: bool,
     /// Views per image when the user says nothing.
     pub default_views: usize,
@@ -82,89 +117,130 @@ impl Needs {
     pub const CONTEXT: Self = Self { text_tower: true, prompts: &["templates", "learned"], ..Self::FEATURES };
 }
 
+/// How an adapter is built from its options (an absent one has its default), by kind.
+#[derive(Clone, Copy)]
+pub enum Build {
+    /// Builds an episodic adapter.
+    Episodic(fn(&toml::Table) -> Result<Box<dyn Adapter>>),
+    /// Builds an online adapter.
+    Online(fn(&toml::Table) -> Result<Box<dyn OnlineAdapter>>),
+    /// Builds a batch adapter.
+    Batch(fn(&toml::Table) -> Result<Box<dyn BatchAdapter>>),
+}
+
 /// One registry entry.
 pub struct AdapterSpec {
     /// The name used in the CLI, TOML, JSON and Python.
     pub name: &'static str,
     /// Other names it answers to.
     pub aliases: &'static [&'static str],
-    /// Episodic or online.
-    pub kind: Kind,
     /// What it must be given.
     pub needs: Needs,
     /// One line.
     pub summary: &'static str,
     /// What it does, formula, cost, parameters with the source of each default, reference.
     pub docs: &'static str,
-    /// Builds it from its options; an absent option has its default.
-    pub build: fn(&toml::Table) -> Result<Box<dyn Adapter>>,
+    /// How to build it, which also says its kind.
+    pub build: Build,
     /// All options with their defaults.
     pub defaults: fn() -> toml::Table,
 }
 
+impl AdapterSpec {
+    /// Episodic, online or batch.
+    pub fn kind(&self) -> Kind {
+        match self.build {
+            Build::Episodic(_) => Kind::Episodic,
+            Build::Online(_) => Kind::Online,
+            Build::Batch(_) => Kind::Batch,
+        }
+    }
+
+    /// Builds the adapter with these options.
+    pub fn build(&self, options: &toml::Table) -> Result<AnyAdapter> {
+        Ok(match self.build {
+            Build::Episodic(build) => AnyAdapter::Episodic(build(options)?),
+            Build::Online(build) => AnyAdapter::Online(build(options)?),
+            Build::Batch(build) => AnyAdapter::Batch(build(options)?),
+        })
+    }
+}
+
 impl std::fmt::Debug for AdapterSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AdapterSpec").field("name", &self.name).field("kind", &self.kind).finish_non_exhaustive()
+        f.debug_struct("AdapterSpec").field("name", &self.name).field("kind", &self.kind()).finish_non_exhaustive()
     }
 }
 
-/// The adapter of a name or alias.
-pub fn adapter(name: &str) -> Result<&'static AdapterSpec> {
-    ADAPTERS.iter().copied().find(|s| s.name == name || s.aliases.contains(&name)).ok_or_else(|| {
-        let known: Vec<&str> = ADAPTERS.iter().map(|s| s.name).collect();
-        Error::config("method", format!("no adapter is called `{name}`; known are {}", known.join(", ")))
-    })
+/// An adapter whose kind is known when the program runs.
+pub enum AnyAdapter {
+    /// Answers each image on its own.
+    Episodic(Box<dyn Adapter>),
+    /// Answers a stream.
+    Online(Box<dyn OnlineAdapter>),
+    /// Answers a set.
+    Batch(Box<dyn BatchAdapter>),
 }
 
-/// Builds the adapter of a name or alias with these options.
-pub fn build_adapter(name: &str, options: &toml::Table) -> Result<Box<dyn Adapter>> {
-    (adapter(name)?.build)(options)
-}
-
-/// The options of an adapter: serde reads them, [`Options::check`] refuses values that make no sense.
-pub(crate) trait Options: DeserializeOwned + Serialize + Default {
-    /// The adapter's name, the first part of every key.
-    const NAME: &'static str;
-
-    /// The first wrong value as an error that names its key.
-    fn check(&self) -> Result<()>;
-
-    /// Reads options, naming the key that is unknown or of the wrong type.
-    fn read(table: &toml::Table) -> Result<Self> {
-        for (key, value) in table {
-            // One key at a time: serde's message alone does not say which key had the wrong type.
-            let alone = toml::Table::from_iter([(key.clone(), value.clone())]);
-            if let Err(error) = alone.try_into::<Self>() {
-                let reason = error.message().trim().to_string();
-                return Err(Error::config(format!("{}.{key}", Self::NAME), reason));
-            }
+impl AnyAdapter {
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Episodic(_) => Kind::Episodic,
+            Self::Online(_) => Kind::Online,
+            Self::Batch(_) => Kind::Batch,
         }
-        let options: Self =
-            table.clone().try_into().map_err(|e: toml::de::Error| Error::config(Self::NAME, e.message().trim()))?;
-        options.check()?;
-        Ok(options)
     }
 
-    /// All options with their defaults.
-    fn table() -> toml::Table {
-        toml::Table::try_from(Self::default()).expect("option structs hold only values that TOML has")
-    }
-
-    /// An error for `key` unless `holds`.
-    fn require(holds: bool, key: &str, expected: &str, found: impl std::fmt::Display) -> Result<()> {
-        if holds {
-            return Ok(());
+    /// Computes what depends on the prompt and the class list alone. Called once per task, before any answer.
+    pub fn prepare(&mut self, task: &Task) -> Result<()> {
+        match self {
+            Self::Episodic(adapter) => adapter.prepare(task),
+            Self::Online(adapter) => adapter.prepare(task),
+            Self::Batch(adapter) => adapter.prepare(task),
         }
-        Err(Error::config(format!("{}.{key}", Self::NAME), format!("expected {expected}, found {found}")))
     }
 
-    /// An error unless `value` is a fraction of views that can keep some.
-    fn require_fraction(key: &str, value: f64) -> Result<()> {
-        Self::require(value > 0.0 && value <= 1.0, key, "a fraction above 0 and up to 1", value)
+    /// What it must be given with these options, where that is not what its registry entry says.
+    pub fn needs(&self) -> Option<Needs> {
+        match self {
+            Self::Episodic(adapter) => adapter.needs(),
+            Self::Online(adapter) => adapter.needs(),
+            Self::Batch(adapter) => adapter.needs(),
+        }
     }
 
-    /// An error unless `value` is finite and not negative.
-    fn require_not_negative(key: &str, value: f64) -> Result<()> {
-        Self::require(value.is_finite() && value >= 0.0, key, "a number that is not negative", value)
+    /// The answer for the next image: an online adapter learns from it. One that answers sets refuses.
+    pub fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        match self {
+            Self::Episodic(adapter) => adapter.adapt(task, image),
+            Self::Online(adapter) => adapter.adapt(task, image),
+            Self::Batch(_) => Err(wrong_kind("one that answers image after image", Kind::Batch)),
+        }
+    }
+
+    /// The adapter itself if it is episodic.
+    pub fn into_episodic(self) -> Result<Box<dyn Adapter>> {
+        match self {
+            Self::Episodic(adapter) => Ok(adapter),
+            other => Err(wrong_kind("an episodic one", other.kind())),
+        }
+    }
+}
+
+/// An adapter of another kind than the place needs.
+pub(crate) fn wrong_kind(expected: &str, found: Kind) -> Error {
+    let what = match found {
+        Kind::Episodic => "answers each image on its own",
+        Kind::Online => "learns from a stream",
+        Kind::Batch => "answers a whole set of images at once",
+    };
+    let reason = format!("expected {expected}, found a method of the {} kind: it {what}", found.name());
+    Error::config("method", reason)
+}
+
+impl std::fmt::Debug for AnyAdapter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("AnyAdapter").field(&self.kind()).finish()
     }
 }

@@ -6,32 +6,37 @@ use crate::prompt::{Prompt, PromptKind, check_length};
 use crate::text::Tokenizer;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
+use std::sync::Arc;
 
-impl<'a> Task<'a> {
+impl Task {
     /// The task of a prompt: its text features, and, where it has one, the context that text-side adapters start from. A single
     /// template starts at the embeddings of its words, as TPT does.
     pub fn from_prompt(
-        prompt: &'a Prompt,
-        clip: &'a Clip,
+        prompt: &Arc<Prompt>,
+        clip: &Arc<Clip>,
         tokenizer: &Tokenizer,
-        classes: &'a [String],
+        classes: impl Into<Arc<[String]>>,
         seed: u64,
     ) -> Result<Self> {
-        let features = prompt.text_features(clip, tokenizer, classes)?;
+        let classes = classes.into();
+        let features = prompt.text_features(clip, tokenizer, &classes)?;
         Self::from_features(prompt, features, clip, tokenizer, classes, seed)
     }
 
     /// The same, for text features of the prompt that are known already: computing them is most of the work.
     pub fn from_features(
-        prompt: &'a Prompt,
+        prompt: &Arc<Prompt>,
         features: Matrix,
-        clip: &'a Clip,
+        clip: &Arc<Clip>,
         tokenizer: &Tokenizer,
-        classes: &'a [String],
+        classes: impl Into<Arc<[String]>>,
         seed: u64,
     ) -> Result<Self> {
-        let task = Self::new(classes, features, clip.logit_scale(), seed)?.with_clip(clip).with_prompt(prompt);
-        Ok(match start(prompt, clip, tokenizer, classes)? {
+        let classes = classes.into();
+        let start = start(prompt, clip, tokenizer, &classes)?;
+        let task = Self::new(classes, features, clip.logit_scale(), seed)?;
+        let task = task.with_clip(Arc::clone(clip)).with_prompt(Arc::clone(prompt));
+        Ok(match start {
             Some((tokens, context)) => task.with_context(tokens, context),
             None => task,
         })

@@ -69,8 +69,7 @@ impl SourceStatistics {
             return Some(format!("computed with the model {of_model}, this is {weights}; compute them again"));
         }
         let differs = of_prompt != visual_prompts;
-        differs
-            .then(|| "computed with other visual prompts than these; compute them again with this --prompt".to_owned())
+        differs.then(|| "computed with other visual prompts than these; compute them again with this prompt".to_owned())
     }
 
     /// As a safetensors file: `means` and `variances`, each `[blocks, tokens, width]`.
@@ -183,7 +182,7 @@ mod tests {
         assert_eq!(SourceStatistics::from_bytes(&whole.to_bytes().unwrap()).unwrap(), whole);
         assert!(whole.stranger_to("w", "").is_none());
         assert!(whole.stranger_to("other", "").unwrap().contains("other"));
-        assert!(whole.stranger_to("w", "prompts").unwrap().contains("--prompt"));
+        assert!(whole.stranger_to("w", "prompts").unwrap().contains("this prompt"));
         assert!(parts.stranger_to("anything", "at all").is_none());
         assert!(SourceStatistics::from_bytes(b"something else").is_err());
     }

@@ -1,4 +1,4 @@
-//! What an adapter is given (task, sample) and what it gives back (answer).
+//! What an adapter is given (task, views of an image) and what it gives back (answer).
 
 use super::AdapterSpec;
 use super::statistics::SourceStatistics;
@@ -6,12 +6,13 @@ use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
 use crate::prompt::{Prompt, PromptKind};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-/// Everything that stays the same over a stream of images.
-pub struct Task<'a> {
+/// Everything that stays the same over a stream of images. It owns or shares what it holds, so that it can be kept and used by
+/// many threads.
+pub struct Task {
     /// Class names, in the order of the answers.
-    pub classes: &'a [String],
+    pub classes: Arc<[String]>,
     /// Unit-norm `[K, D]`, the prompt's text features.
     pub text_features: Matrix,
     /// `exp(logit_scale)`: 100 for OpenAI's weights.
@@ -19,23 +20,23 @@ pub struct Task<'a> {
     /// Seed of every draw.
     pub seed: u64,
     /// The model, for adapters that run a tower.
-    pub clip: Option<&'a Clip>,
+    pub clip: Option<Arc<Clip>>,
     /// What made the text features.
-    pub prompt: Option<&'a Prompt>,
+    pub prompt: Option<Arc<Prompt>>,
     /// The fixed tokens around the prompt's context.
     pub class_tokens: Option<ClassTokens>,
     /// The context that text-side adapters start from.
     pub context: Option<Context>,
     /// Token statistics of training images, for PromptAlign.
-    pub statistics: Option<&'a SourceStatistics>,
+    pub statistics: Option<Arc<SourceStatistics>>,
     /// Where computed text banks are kept between runs.
-    pub store: Option<&'a dyn TextStore>,
-    start: OnceLock<ContextPass<'a>>,
+    pub store: Option<Arc<dyn TextStore>>,
+    start: OnceLock<ContextPass>,
 }
 
 /// Keeps what [`Adapter::prepare`](super::Adapter::prepare) computed, so that a second run need not. Adapters see no paths:
 /// whoever evaluates gives them this.
-pub trait TextStore: Sync {
+pub trait TextStore: Send + Sync {
     /// What was saved under `key`.
     fn load(&self, key: &str) -> Option<Matrix>;
     /// Keeps `rows` under `key`; a store that cannot is allowed to forget.
@@ -46,14 +47,15 @@ pub trait TextStore: Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct TextSide<'t> {
     /// The tower.
-    pub tower: &'t TextTower,
+    pub tower: &'t Arc<TextTower>,
     /// The tokens around the context.
     pub tokens: &'t ClassTokens,
 }
 
-impl<'a> Task<'a> {
+impl Task {
     /// A task from class embeddings alone: what needs no tower works with it.
-    pub fn new(classes: &'a [String], text_features: Matrix, logit_scale: f32, seed: u64) -> Result<Self> {
+    pub fn new(classes: impl Into<Arc<[String]>>, text_features: Matrix, logit_scale: f32, seed: u64) -> Result<Self> {
+        let classes = classes.into();
         if text_features.rows() != classes.len() || classes.is_empty() {
             let reason = format!("{} text features for {} classes", text_features.rows(), classes.len());
             return Err(Error::config("classes", reason));
@@ -79,7 +81,7 @@ impl<'a> Task<'a> {
 
     /// Adds the model, for adapters that run a tower.
     #[must_use]
-    pub fn with_clip(mut self, clip: &'a Clip) -> Self {
+    pub fn with_clip(mut self, clip: Arc<Clip>) -> Self {
         self.clip = Some(clip);
         self
     }
@@ -94,21 +96,21 @@ impl<'a> Task<'a> {
 
     /// Adds the prompt itself: CoCoOp's and MaPLe's are more than a context.
     #[must_use]
-    pub fn with_prompt(mut self, prompt: &'a Prompt) -> Self {
+    pub fn with_prompt(mut self, prompt: Arc<Prompt>) -> Self {
         self.prompt = Some(prompt);
         self
     }
 
     /// Adds token statistics of training images.
     #[must_use]
-    pub fn with_statistics(mut self, statistics: &'a SourceStatistics) -> Self {
+    pub fn with_statistics(mut self, statistics: Arc<SourceStatistics>) -> Self {
         self.statistics = Some(statistics);
         self
     }
 
     /// Adds a place for text banks.
     #[must_use]
-    pub fn with_store(mut self, store: &'a dyn TextStore) -> Self {
+    pub fn with_store(mut self, store: Arc<dyn TextStore>) -> Self {
         self.store = Some(store);
         self
     }
@@ -119,36 +121,36 @@ impl<'a> Task<'a> {
     }
 
     /// The model, or what `method` lacks.
-    pub fn need_clip(&self, method: &str) -> Result<&'a Clip> {
-        self.clip.ok_or_else(|| {
-            Error::method(method, "runs a tower of the model, but only features were given; give --model")
+    pub fn need_clip(&self, method: &str) -> Result<&Arc<Clip>> {
+        self.clip.as_ref().ok_or_else(|| {
+            Error::method(method, "runs a tower of the model, but only features were given; give the model, too")
         })
     }
 
     /// The text tower and the tokens around the context, or what `method` lacks.
     pub fn text_side(&self, method: &str) -> Result<TextSide<'_>> {
         let tower = self.need_clip(method)?.text()?;
-        let tokens = self.class_tokens.as_ref().ok_or_else(|| no_context(method, self.prompt))?;
+        let tokens = self.class_tokens.as_ref().ok_or_else(|| no_context(method, self.prompt.as_deref()))?;
         Ok(TextSide { tower, tokens })
     }
 
     /// The context that every image starts from, or what `method` lacks.
     pub fn start_context(&self, method: &str) -> Result<&Context> {
-        if self.prompt.is_some_and(|p| matches!(p.kind, PromptKind::CoCoOp { .. })) {
+        if self.prompt.as_deref().is_some_and(|p| matches!(p.kind, PromptKind::CoCoOp { .. })) {
             let reason = "a cocoop prompt has another context for every image; use a learned prompt";
             return Err(Error::method(method, reason));
         }
-        self.context.as_ref().ok_or_else(|| no_context(method, self.prompt))
+        self.context.as_ref().ok_or_else(|| no_context(method, self.prompt.as_deref()))
     }
 
     /// The forward pass at the starting context. It is the same for every image, so it is done once and shared: an image costs
-    /// only the way back.
-    pub fn start_pass(&self, method: &str) -> Result<&ContextPass<'a>> {
+    /// only the backward pass.
+    pub fn start_pass(&self, method: &str) -> Result<&ContextPass> {
         if let Some(pass) = self.start.get() {
             return Ok(pass);
         }
         let tower = self.need_clip(method)?.text()?;
-        let tokens = self.class_tokens.as_ref().ok_or_else(|| no_context(method, self.prompt))?;
+        let tokens = self.class_tokens.as_ref().ok_or_else(|| no_context(method, self.prompt.as_deref()))?;
         let pass = tower.pass(tokens, std::slice::from_ref(self.start_context(method)?))?;
         // Two threads may both have computed it; both computed the same.
         Ok(self.start.get_or_init(|| pass))
@@ -166,7 +168,7 @@ fn no_context(method: &str, prompt: Option<&Prompt>) -> Error {
 
 /// One test image as its views.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample<'a> {
+pub struct ViewSet<'a> {
     /// A name that is unique in the stream.
     pub id: &'a str,
     /// Unit-norm `[V, D]`; row 0 is the original. With a MaPLe prompt its visual prompts were in the tower.
@@ -179,16 +181,16 @@ pub struct Sample<'a> {
     pub generated: Option<&'a Matrix>,
 }
 
-impl<'a> Sample<'a> {
-    /// A sample of features alone.
+impl<'a> ViewSet<'a> {
+    /// Features alone.
     pub fn new(id: &'a str, features: &'a Matrix) -> Self {
         Self { id, features, norms: &[], pixels: None, generated: None }
     }
 
     /// Refuses features that do not fit the task or are not finite, and prompts that the adapter would misread: both would end as
     /// confident wrong answers.
-    pub(crate) fn check(&self, task: &Task<'_>, spec: &AdapterSpec) -> Result<()> {
-        if let Some(prompt) = task.prompt.filter(|p| !spec.needs.prompts.contains(&p.kind_name())) {
+    pub(crate) fn check(&self, task: &Task, spec: &AdapterSpec) -> Result<()> {
+        if let Some(prompt) = task.prompt.as_deref().filter(|p| !spec.needs.prompts.contains(&p.kind_name())) {
             let reason =
                 format!("works with {} prompts, not with a {} one", spec.needs.prompts.join(", "), prompt.kind_name());
             return Err(Error::method(spec.name, reason));
@@ -196,14 +198,14 @@ impl<'a> Sample<'a> {
         let (found, expected) = (self.features.cols(), task.text_features.cols());
         if self.features.rows() == 0 || found != expected {
             let reason = format!("{} views of width {found}, text features of width {expected}", self.features.rows());
-            return Err(Error::config(format!("sample {}", self.id), reason));
+            return Err(Error::config(format!("image {}", self.id), reason));
         }
         finite(self.id, self.features.data())
     }
 
     /// The views' pixels, or what `method` lacks.
     pub(crate) fn need_pixels(&self, method: &str) -> Result<&'a [f32]> {
-        self.pixels.ok_or_else(|| Error::method(method, format!("sample {} has features but no pixels", self.id)))
+        self.pixels.ok_or_else(|| Error::method(method, format!("image {} has features but no pixels", self.id)))
     }
 }
 
@@ -241,4 +243,19 @@ pub struct Explanation {
     pub entropies: Vec<f32>,
     /// Class of every view at the unadapted prompt.
     pub predictions: Vec<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::methods::AnyAdapter;
+
+    /// Compiles only while these can be kept in a handle that threads share.
+    #[test]
+    fn a_task_and_an_adapter_can_be_shared_by_threads() {
+        fn shared<T: Send + Sync + 'static>() {}
+        shared::<Task>();
+        shared::<AnyAdapter>();
+        shared::<ContextPass>();
+    }
 }

@@ -52,7 +52,7 @@ pub struct Tuned {
 pub fn tune_context(
     side: TextSide<'_>,
     start: &Context,
-    first: &ContextPass<'_>,
+    first: &ContextPass,
     objectives: &[Objective<'_>],
     steps: usize,
     optimiser: &mut dyn Optimiser,

@@ -7,6 +7,7 @@ use super::text::TextTower;
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
 use flatclip_tensor::{Activation, Matrix, Precision};
+use std::sync::Arc;
 
 /// How a model is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +53,7 @@ pub struct Clip {
     precision: Precision,
     hash: String,
     image: ImageTower,
-    text: Option<TextTower>,
+    text: Option<Arc<TextTower>>,
 }
 
 impl Clip {
@@ -73,7 +74,8 @@ impl Clip {
             .as_ref()
             .filter(|_| options.towers != Towers::Image)
             .map(|text| TextTower::load(&reader(Precision::F32), text, config.embed_dim, activation, &options))
-            .transpose()?;
+            .transpose()?
+            .map(Arc::new);
         Ok(Self { image, text, hash: checkpoint.hash()?, precision: options.precision, config })
     }
 
@@ -117,16 +119,13 @@ impl Clip {
         &self.image
     }
 
-    /// The text tower.
-    pub fn text(&self) -> Result<&TextTower> {
+    /// The text tower. It is shared: passes through it keep a handle for their gradient.
+    pub fn text(&self) -> Result<&Arc<TextTower>> {
         self.text.as_ref().ok_or_else(|| match self.config.text {
             Some(_) => {
                 Error::config("model", "was loaded without its text tower, expected one for texts; load both towers")
             }
-            None => Error::config(
-                "model",
-                "this checkpoint has no text tower; give class embeddings with --text-features FILE",
-            ),
+            None => Error::config("model", "this checkpoint has no text tower; give class embeddings"),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! A forward pass through the text tower that knows its way back to the contexts.
+//! A forward pass through the text tower that can be differentiated with respect to the contexts.
 
 use super::context::Context;
 use super::plan::Plan;
@@ -7,11 +7,12 @@ use super::text::TextTower;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::normalise_backward;
+use std::sync::Arc;
 
 /// Text features for some contexts, and what is needed for the gradient of anything computed from them.
 #[derive(Debug)]
-pub struct ContextPass<'a> {
-    tower: &'a TextTower,
+pub struct ContextPass {
+    tower: Arc<TextTower>,
     plan: Plan,
     contexts: Vec<Context>,
     run: Run,
@@ -19,9 +20,9 @@ pub struct ContextPass<'a> {
     norms: Vec<f32>,
 }
 
-impl<'a> ContextPass<'a> {
-    pub(super) fn new(tower: &'a TextTower, plan: Plan, contexts: &[Context]) -> Self {
-        let run = Run::forward(tower, &plan, contexts, &[], Some(tower.activation_budget));
+impl ContextPass {
+    pub(super) fn new(tower: Arc<TextTower>, plan: Plan, contexts: &[Context]) -> Self {
+        let run = Run::forward(&tower, &plan, contexts, &[], Some(tower.activation_budget));
         let (features, norms) = run.features(contexts.len());
         Self { tower, plan, contexts: contexts.to_vec(), run, features, norms }
     }
@@ -34,7 +35,7 @@ impl<'a> ContextPass<'a> {
     /// The gradient with respect to each context, from those with respect to the unit-norm features.
     pub fn gradient(&self, d_features: &[Matrix]) -> Result<Vec<Context>> {
         let d_raw = raw_gradient(&self.features, &self.norms, d_features)?;
-        Ok(self.run.backward(self.tower, &self.plan, &self.contexts, &[], &d_raw).0)
+        Ok(self.run.backward(&self.tower, &self.plan, &self.contexts, &[], &d_raw).0)
     }
 }
 

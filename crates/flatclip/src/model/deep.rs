@@ -9,16 +9,17 @@ use super::prefix::Run;
 use super::text::TextTower;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
+use std::sync::Arc;
 
 /// Bytes of activations that stay for the way back. Less than a plain context's pass may keep: who tunes deep prompts has the image
 /// tower's weights in memory both ways round, and that tower takes most of the time. Enough for the block inputs of 1000 classes: a
 /// chunk without them runs again as a whole, with all of its tapes at once.
 const KEPT_BYTES: usize = 104 << 20;
 
-/// Text features for a context with deep prompts, and the way back to both.
+/// Text features for a context with deep prompts, and what is needed for the gradients of both.
 #[derive(Debug)]
-pub struct DeepPass<'a> {
-    tower: &'a TextTower,
+pub struct DeepPass {
+    tower: Arc<TextTower>,
     plan: Plan,
     context: [Context; 1],
     deep: Vec<Matrix>,
@@ -27,12 +28,12 @@ pub struct DeepPass<'a> {
     norms: Vec<f32>,
 }
 
-impl<'a> DeepPass<'a> {
-    pub(super) fn new(tower: &'a TextTower, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Self> {
-        check(tower, tokens, context, deep)?;
+impl DeepPass {
+    pub(super) fn new(tower: Arc<TextTower>, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Self> {
+        check(&tower, tokens, context, deep)?;
         let context = [context.clone()];
         let plan = tower.plan(tokens, &context)?;
-        let run = Run::forward(tower, &plan, &context, deep, Some(tower.activation_budget.min(KEPT_BYTES)));
+        let run = Run::forward(&tower, &plan, &context, deep, Some(tower.activation_budget.min(KEPT_BYTES)));
         let (features, norms) = run.features(1);
         Ok(Self { tower, plan, context, deep: deep.to_vec(), run, features, norms })
     }
@@ -45,7 +46,7 @@ impl<'a> DeepPass<'a> {
     /// The gradients with respect to the context and to each deep prompt.
     pub fn gradient(&self, d_features: &Matrix) -> Result<(Context, Vec<Matrix>)> {
         let d_raw = raw_gradient(&self.features, &self.norms, std::slice::from_ref(d_features))?;
-        let (mut contexts, deep) = self.run.backward(self.tower, &self.plan, &self.context, &self.deep, &d_raw);
+        let (mut contexts, deep) = self.run.backward(&self.tower, &self.plan, &self.context, &self.deep, &d_raw);
         Ok((contexts.swap_remove(0), deep))
     }
 }

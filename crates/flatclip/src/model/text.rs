@@ -12,6 +12,7 @@ use super::{ContextPass, DeepPass, LoadOptions};
 use crate::{Error, Result};
 use flatclip_tensor::ops::attention::{Queries, Shape};
 use flatclip_tensor::{Activation, Linear, Matrix};
+use std::sync::Arc;
 
 /// Contexts that are encoded together; bounds the memory of their prefixes.
 const CONTEXT_GROUP: usize = 32;
@@ -102,14 +103,14 @@ impl TextTower {
     }
 
     /// The same, ready for [`ContextPass::gradient`].
-    pub fn pass(&self, tokens: &ClassTokens, contexts: &[Context]) -> Result<ContextPass<'_>> {
+    pub fn pass(self: &Arc<Self>, tokens: &ClassTokens, contexts: &[Context]) -> Result<ContextPass> {
         let plan = self.plan(tokens, contexts)?;
-        Ok(ContextPass::new(self, plan, contexts))
+        Ok(ContextPass::new(Arc::clone(self), plan, contexts))
     }
 
     /// MaPLe: before block `i` (from 1) the context's positions are overwritten by `deep[i - 1]`, `[n_ctx, width]`.
-    pub fn deep_pass(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<DeepPass<'_>> {
-        DeepPass::new(self, tokens, context, deep)
+    pub fn deep_pass(self: &Arc<Self>, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<DeepPass> {
+        DeepPass::new(Arc::clone(self), tokens, context, deep)
     }
 
     /// The unit-norm text features `[K, D]` of [`TextTower::deep_pass`] alone.

@@ -3,7 +3,7 @@
 use crate::case::{Case, Report, Tolerance};
 use crate::inputs::{self, fault};
 use crate::tpt::steps;
-use flatclip::methods::Sample;
+use flatclip::methods::ViewSet;
 use flatclip::methods::adapters::c_tpt::{CTpt, Config, dispersion};
 
 fn config(case: &Case) -> Result<Config, String> {
@@ -19,11 +19,10 @@ fn config(case: &Case) -> Result<Config, String> {
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let clip = case.clip()?;
-    let names = inputs::names(case.shape("in.tokens")?[0]);
-    let task = inputs::context_task(case, &clip, &names)?;
+    let task = inputs::context_task(case, &clip)?;
     let (features, _) = inputs::image_features(case, &clip, "in.views")?;
     let (answer, tuned) =
-        CTpt::new(config(case)?).adapt_traced(&task, &Sample::new("case", &features)).map_err(fault)?;
+        CTpt::new(config(case)?).adapt_traced(&task, &ViewSet::new("case", &features)).map_err(fault)?;
     let mut report = Report::default();
     report.close("entropy", &answer.explanation.entropies, case.f32("out.entropy")?, Tolerance::atol(1e-3));
     report.equal("selected", &answer.explanation.selected, &case.indices("out.selected")?);

@@ -7,6 +7,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A tensor of a case, as stored.
 #[derive(Clone, Debug)]
@@ -84,9 +85,9 @@ impl Case {
     }
 
     /// The case's model, loaded in f32.
-    pub fn clip(&self) -> Result<Clip, String> {
+    pub fn clip(&self) -> Result<Arc<Clip>, String> {
         let checkpoint = Checkpoint::open(self.model_path()?).map_err(|e| e.to_string())?;
-        Clip::load(&checkpoint, LoadOptions::default()).map_err(|e| e.to_string())
+        Clip::load(&checkpoint, LoadOptions::default()).map(Arc::new).map_err(|e| e.to_string())
     }
 
     /// A context tensor: shared `[n_ctx, width]` or class-specific `[K, n_ctx, width]`.

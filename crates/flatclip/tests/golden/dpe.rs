@@ -3,7 +3,7 @@
 use crate::case::{Case, Report, Tolerance};
 use crate::inputs::{self, cached, fault, samples, unit};
 use flatclip::methods::adapters::dpe::{Config, Dpe, Inference};
-use flatclip::methods::{Adapter as _, Sample, Task};
+use flatclip::methods::{OnlineAdapter as _, Task, ViewSet};
 
 fn config(case: &Case) -> Result<Config, String> {
     let all_views = case.hyper("dataset").as_str() == Some("A");
@@ -24,15 +24,14 @@ fn config(case: &Case) -> Result<Config, String> {
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let text = inputs::matrix(case, "in.clip_weights")?;
-    let names = inputs::names(text.rows());
-    let task = Task::new(&names, text, case.number("logit_scale")? as f32, 0).map_err(fault)?;
+    let task = Task::new(inputs::names(text.rows()), text, case.number("logit_scale")? as f32, 0).map_err(fault)?;
     let mut dpe = Dpe::new(config(case)?);
     dpe.prepare(&task).map_err(fault)?;
     let (mut logits, mut before, mut residuals, mut right) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let labels = case.indices("in.labels")?;
     for (views, label) in samples(case, "in.image_features")?.into_iter().zip(&labels) {
         before.extend_from_slice(dpe.text_prototypes().data());
-        let answer = dpe.adapt(&task, &Sample::new("case", &unit(views))).map_err(fault)?;
+        let answer = dpe.adapt(&task, &ViewSet::new("case", &unit(views))).map_err(fault)?;
         logits.extend(&answer.class_scores);
         right += usize::from(answer.prediction == *label);
         residuals.extend_from_slice(dpe.last_residuals().ok_or("no residuals")?.text.data());

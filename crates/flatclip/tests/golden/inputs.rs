@@ -6,6 +6,7 @@ use flatclip::methods::cache::ClassCache;
 use flatclip::methods::probability::normalise_rows;
 use flatclip::model::{ClassTokens, Clip, Context, Features, Position};
 use flatclip_tensor::Matrix;
+use std::sync::Arc;
 
 /// Placeholder class names.
 pub fn names(count: usize) -> Vec<String> {
@@ -109,10 +110,10 @@ pub fn class_tokens(case: &Case, n_ctx: usize) -> Result<ClassTokens, String> {
 }
 
 /// A task at the context of a case: its text features, the model, the tokens.
-pub fn context_task<'a>(case: &Case, clip: &'a Clip, names: &'a [String]) -> Result<Task<'a>, String> {
+pub fn context_task(case: &Case, clip: &Arc<Clip>) -> Result<Task, String> {
     let context = context(case, "in.ctx")?;
     let tokens = class_tokens(case, context.tokens)?;
     let text = clip.text().map_err(fault)?.encode(&tokens, std::slice::from_ref(&context)).map_err(fault)?.remove(0);
-    let task = Task::new(names, text, clip.logit_scale(), 0).map_err(fault)?;
-    Ok(task.with_clip(clip).with_context(tokens, context))
+    let task = Task::new(names(text.rows()), text, clip.logit_scale(), 0).map_err(fault)?;
+    Ok(task.with_clip(Arc::clone(clip)).with_context(tokens, context))
 }

@@ -64,8 +64,7 @@ pub fn features(case: &Case) -> Result<Report, String> {
 
 pub fn pixels(case: &Case) -> Result<Report, String> {
     let clip = case.clip()?;
-    let names = inputs::names(case.shape("in.tokens")?[0]);
-    let task = inputs::context_task(case, &clip, &names)?;
+    let task = inputs::context_task(case, &clip)?;
     let (views, _) = inputs::image_features(case, &clip, "in.views")?;
     let mut all = Found::default();
     let found = all.add(case, &task.text_features, clip.logit_scale(), &views)?;

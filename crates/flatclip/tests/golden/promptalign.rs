@@ -5,9 +5,10 @@ use crate::inputs::{self, fault};
 use flatclip::methods::adapters::promptalign::{Config, PromptAlign};
 use flatclip::methods::maple::MapleParameters;
 use flatclip::methods::statistics::SourceStatistics;
-use flatclip::methods::{Sample, Task, TextSide};
+use flatclip::methods::{Task, TextSide, ViewSet};
 use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
 use flatclip_tensor::Matrix;
+use std::sync::Arc;
 
 /// The original, slips included.
 fn config(case: &Case) -> Result<Config, String> {
@@ -47,8 +48,7 @@ fn layers(case: &Case, name: &str) -> Result<Vec<Matrix>, String> {
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let clip = case.clip()?;
-    let names = inputs::names(case.shape("in.tokens")?[0]);
-    let prompt = prompt(case)?;
+    let prompt = Arc::new(prompt(case)?);
     let context = prompt.context().ok_or("no context")?;
     let tokens = inputs::class_tokens(case, context.tokens)?;
     let statistics =
@@ -58,11 +58,11 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let text = parameters.text_features(side).map_err(fault)?;
     let (pixels, count) = (case.f32("in.views")?, case.shape("in.views")?[0]);
     let features = parameters.image_features(&clip, pixels, count).map_err(fault)?;
-    let mut task = Task::new(&names, text, clip.logit_scale(), 0).map_err(fault)?;
-    task = task.with_clip(&clip).with_prompt(&prompt).with_statistics(&statistics);
+    let mut task = Task::new(inputs::names(text.rows()), text, clip.logit_scale(), 0).map_err(fault)?;
+    task = task.with_clip(Arc::clone(&clip)).with_prompt(Arc::clone(&prompt)).with_statistics(Arc::new(statistics));
     task.class_tokens = Some(tokens);
-    let sample = Sample { pixels: Some(pixels), ..Sample::new("case", &features) };
-    let (answer, aligned) = PromptAlign::new(config(case)?).adapt_traced(&task, &sample).map_err(fault)?;
+    let image = ViewSet { pixels: Some(pixels), ..ViewSet::new("case", &features) };
+    let (answer, aligned) = PromptAlign::new(config(case)?).adapt_traced(&task, &image).map_err(fault)?;
 
     let mut report = Report::default();
     let logits = case.tolerance("logits", Tolerance { atol: 1e-3, rtol: 1e-4, ..Tolerance::default() });

@@ -25,8 +25,7 @@ fn config(case: &Case, adapt: Adapted) -> Result<Config, String> {
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let clip = case.clip()?;
-    let names = inputs::names(case.shape("in.tokens")?[0]);
-    let task = inputs::context_task(case, &clip, &names)?;
+    let task = inputs::context_task(case, &clip)?;
     let views = case.shape("in.views")?[0];
     let (features, _) = inputs::image_features(case, &clip, "in.views")?;
     let scale = task.logit_scale;

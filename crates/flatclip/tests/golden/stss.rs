@@ -7,7 +7,7 @@ use flatclip::methods::aggregate::{Tie, Vote, vote};
 use flatclip::methods::bank::{Directions, Norm, Perturbation, RadiusUnit, TextBank};
 use flatclip::methods::probability::mean_probability;
 use flatclip::methods::select::{Selector as _, ViewLogits, ranking};
-use flatclip::methods::{Adapter as _, Sample, Task};
+use flatclip::methods::{Adapter as _, Task, ViewSet};
 
 fn config(case: &Case) -> Result<Config, String> {
     Ok(Config {
@@ -20,7 +20,7 @@ fn config(case: &Case) -> Result<Config, String> {
 }
 
 /// The bank of the case: its own noise instead of drawn directions.
-fn bank(case: &Case, task: &Task<'_>, config: &Config) -> Result<TextBank, String> {
+fn bank(case: &Case, task: &Task, config: &Config) -> Result<TextBank, String> {
     let how = Perturbation {
         count: config.perturbations,
         radius: config.radius,
@@ -36,8 +36,7 @@ fn bank(case: &Case, task: &Task<'_>, config: &Config) -> Result<TextBank, Strin
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let clip = case.clip()?;
-    let names = inputs::names(case.shape("in.tokens")?[0]);
-    let task = inputs::context_task(case, &clip, &names)?;
+    let task = inputs::context_task(case, &clip)?;
     let (features, _) = inputs::image_features(case, &clip, "in.views")?;
     let config = config(case)?;
     let bank = bank(case, &task, &config)?;
@@ -53,7 +52,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let entropy = case.tolerance("entropy", Tolerance::atol(2e-3));
     report.close("entropy", &views.entropies, case.f32("out.entropy")?, entropy);
 
-    let mut stss = Stss::with_bank(config.clone(), bank.clone());
+    let stss = Stss::with_bank(config.clone(), bank.clone());
     let selector = stss.selector(&bank, task.logit_scale);
     let around: Vec<f32> = bank.perturbed().iter().flat_map(|text| selector.losses(&features, text)).collect();
     report.close("entropy_perturbed", &around, case.f32("out.entropy_perturbed")?, entropy);
@@ -67,7 +66,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     };
     report.equal("selected", &sorted(&selection.selected), &sorted(&expected));
 
-    let answer = stss.adapt(&task, &Sample::new("case", &features)).map_err(fault)?;
+    let answer = stss.adapt(&task, &ViewSet::new("case", &features)).map_err(fault)?;
     let average = case.tolerance("avg_prob", Tolerance::atol(1e-3));
     report.close("avg_prob", &answer.probabilities, case.f32("out.avg_prob")?, average);
     report.equal("avg_pred", &[answer.prediction], &case.indices("out.avg_pred")?);

@@ -6,7 +6,7 @@ use flatclip::methods::adapters::tda::{Config, Tda};
 use flatclip::methods::probability::{argmax, mean_row};
 use flatclip::methods::query::{Query, normalised_entropy};
 use flatclip::methods::select::ViewLogits;
-use flatclip::methods::{Adapter as _, Sample, Task};
+use flatclip::methods::{OnlineAdapter as _, Task, ViewSet};
 use flatclip::model::Clip;
 use flatclip_tensor::Matrix;
 
@@ -61,22 +61,21 @@ pub fn run(case: &Case) -> Result<Report, String> {
         None => inputs::matrix(case, "out.clip_weights")?,
     };
     report.close("clip_weights", text.data(), case.f32("out.clip_weights")?, Tolerance::atol(1e-5));
-    let names = inputs::names(text.rows());
-    let task = Task::new(&names, text, case.number("logit_scale")? as f32, 0).map_err(fault)?;
+    let task = Task::new(inputs::names(text.rows()), text, case.number("logit_scale")? as f32, 0).map_err(fault)?;
     let config = config(case)?;
     let mut tda = Tda::new(config.clone());
     tda.prepare(&task).map_err(fault)?;
     let (mut zero_shot, mut entropy, mut doubt, mut pseudo) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut logits, mut right) = (Vec::new(), 0);
     let labels = case.indices("in.labels")?;
-    for (views, label) in stream(case, clip.as_ref())?.iter().zip(&labels) {
+    for (views, label) in stream(case, clip.as_deref())?.iter().zip(&labels) {
         let seen = ViewLogits::new(views, &task.text_features, task.logit_scale);
         let (query, _) = Query::confident(views, &seen, config.fraction);
         zero_shot.extend(&query.logits);
         entropy.push(query.entropy);
-        doubt.push(normalised_entropy(query.entropy, names.len()));
+        doubt.push(normalised_entropy(query.entropy, task.class_count()));
         pseudo.push(query.prediction);
-        let answer = tda.adapt(&task, &Sample::new("case", views)).map_err(fault)?;
+        let answer = tda.adapt(&task, &ViewSet::new("case", views)).map_err(fault)?;
         logits.extend(&answer.class_scores);
         right += usize::from(argmax(&answer.class_scores) == *label);
     }

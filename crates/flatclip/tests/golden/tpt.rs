@@ -2,11 +2,12 @@
 
 use crate::case::{Case, Report, Tolerance};
 use crate::inputs::{self, fault};
-use flatclip::methods::Sample;
+use flatclip::methods::ViewSet;
 use flatclip::methods::adapters::tpt::{CocoopFeature, Config, Tpt, cocoop_context};
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::update::Tuned;
 use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
+use std::sync::Arc;
 
 fn config(case: &Case) -> Result<Config, String> {
     Ok(Config {
@@ -30,21 +31,20 @@ fn cocoop_prompt(case: &Case) -> Result<Prompt, String> {
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let clip = case.clip()?;
-    let names = inputs::names(case.shape("in.tokens")?[0]);
-    let mut task = inputs::context_task(case, &clip, &names)?;
+    let mut task = inputs::context_task(case, &clip)?;
     let (features, norms) = inputs::image_features(case, &clip, "in.views")?;
-    let sample = Sample { norms: &norms, ..Sample::new("case", &features) };
-    let prompt = case.has("in.meta_net.linear1.weight").then(|| cocoop_prompt(case)).transpose()?;
+    let image = ViewSet { norms: &norms, ..ViewSet::new("case", &features) };
+    let prompt = case.has("in.meta_net.linear1.weight").then(|| cocoop_prompt(case)).transpose()?.map(Arc::new);
     let mut report = Report::default();
     if let Some(prompt) = &prompt {
-        task = task.with_prompt(prompt);
+        task = task.with_prompt(Arc::clone(prompt));
         if let PromptKind::CoCoOp { context, meta, .. } = &prompt.kind {
             let raw: Vec<f32> = features.row(0).iter().map(|x| x * norms[0]).collect();
             let start = cocoop_context(context, meta, &raw);
             report.close("ctx_generated", &start.data, case.f32("out.ctx_generated")?, Tolerance::atol(1e-5));
         }
     }
-    let (answer, tuned) = Tpt::new(config(case)?).adapt_traced(&task, &sample).map_err(fault)?;
+    let (answer, tuned) = Tpt::new(config(case)?).adapt_traced(&task, &image).map_err(fault)?;
     let first = &tuned.steps.first().ok_or("no step")?.text_features;
     let before = ViewLogits::new(&features, first, task.logit_scale);
     report.close(

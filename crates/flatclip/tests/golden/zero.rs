@@ -5,7 +5,7 @@ use crate::inputs::{self, samples, unit};
 use flatclip::methods::adapters::zero::{Config, Temperature, Zero};
 use flatclip::methods::aggregate::TieFallback;
 use flatclip::methods::select::ranking;
-use flatclip::methods::{Adapter as _, Answer, Sample, Task};
+use flatclip::methods::{Adapter as _, Answer, Task, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The original in f32, index slip included.
@@ -15,9 +15,8 @@ fn adapter(case: &Case) -> Result<Zero, String> {
 }
 
 fn answer(case: &Case, text: &Matrix, scale: f32, features: &Matrix) -> Result<Answer, String> {
-    let names = inputs::names(text.rows());
-    let task = Task::new(&names, text.clone(), scale, 0).map_err(|e| e.to_string())?;
-    adapter(case)?.adapt(&task, &Sample::new("case", features)).map_err(|e| e.to_string())
+    let task = Task::new(inputs::names(text.rows()), text.clone(), scale, 0).map_err(|e| e.to_string())?;
+    adapter(case)?.adapt(&task, &ViewSet::new("case", features)).map_err(|e| e.to_string())
 }
 
 pub fn features(case: &Case) -> Result<Report, String> {

@@ -8,13 +8,14 @@ use flatclip::image::views::{ViewKey, ViewOptions, make_views_into};
 use flatclip::image::{self, DecodeOptions, Picture};
 use flatclip::methods::adapters::stss::{self, Stss};
 use flatclip::methods::bank::TextBank;
-use flatclip::methods::{Adapter as _, Sample, Task, build_adapter};
+use flatclip::methods::{Adapter as _, Task, ViewSet, build_adapter};
 use flatclip::model::{ClassName, ClassTokens, Clip, Context, Features, LoadOptions, Position, Precision, Towers};
 use flatclip::rng::Stream;
 use flatclip::text::{Tokenizer, imagenet};
 use flatclip_tensor::ops::loss::cross_entropy_gradient;
 use flatclip_tensor::{Activation, Linear, Matrix, gemm, isa};
 use std::cell::OnceCell;
+use std::sync::Arc;
 
 type Case = fn(&mut Workbench<'_>) -> Result<Vec<Timing>>;
 
@@ -46,7 +47,7 @@ pub(super) struct Workbench<'a> {
 /// A model, or the half of it that a case needs.
 struct Loaded {
     towers: Towers,
-    clip: Clip,
+    clip: Arc<Clip>,
     tokenizer: Tokenizer,
 }
 
@@ -77,7 +78,7 @@ impl<'a> Workbench<'a> {
         let clip = Clip::load(&checkpoint, LoadOptions { precision: self.precision, ..LoadOptions::of(towers) })?;
         let (threads, isa) = (rayon::current_num_threads(), isa::current());
         self.out.note(format_args!("{}, {}, {threads} threads, {isa}", self.args.model, self.precision.name()));
-        self.loaded = Some(Loaded { towers, clip, tokenizer: Tokenizer::of(&checkpoint)? });
+        self.loaded = Some(Loaded { towers, clip: Arc::new(clip), tokenizer: Tokenizer::of(&checkpoint)? });
         Ok(())
     }
 
@@ -86,7 +87,7 @@ impl<'a> Workbench<'a> {
     }
 
     /// The model as loaded.
-    pub(super) fn clip(&self) -> Result<&Clip> {
+    pub(super) fn clip(&self) -> Result<&Arc<Clip>> {
         Ok(&self.loaded()?.clip)
     }
 
@@ -280,13 +281,12 @@ fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<Timing>> {
     let rows = Matrix::from_vec(bank.len() / clip.embed_dim(), clip.embed_dim(), bank);
     let bank = TextBank::from_rows(&rows, count, options.perturbations).context("a bank of these sizes")?;
     drop(rows);
-    let classes = class_names(count);
-    let task = Task::new(&classes, bank.base().clone(), clip.logit_scale(), 0)?.with_clip(clip);
-    let mut adapter = Stss::with_bank(options, bank);
+    let task = Task::new(class_names(count), bank.base().clone(), clip.logit_scale(), 0)?.with_clip(Arc::clone(clip));
+    let adapter = Stss::with_bank(options, bank);
     let pixels = bench.pixels(clip);
     let timing = measure(format!("stss-image V={views} K={count}"), bench.args.repeats(), None, || {
         let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
-        Ok(adapter.adapt(&task, &Sample { norms: &norms, ..Sample::new("bench", &features) })?)
+        Ok(adapter.adapt(&task, &ViewSet { norms: &norms, ..ViewSet::new("bench", &features) })?)
     })?;
     Ok(vec![timing])
 }
@@ -312,14 +312,15 @@ fn tpt(bench: &Workbench<'_>, name: &str, views: impl Fn() -> Result<(Matrix, Ve
     let (clip, count) = (bench.clip()?, bench.args.classes);
     let (tokens, context) = prompts(bench, count)?;
     let text = clip.text()?.encode(&tokens, std::slice::from_ref(&context))?.remove(0);
-    let classes = class_names(count);
-    let task = Task::new(&classes, text, clip.logit_scale(), 0)?.with_clip(clip).with_context(tokens, context);
-    let mut adapter = build_adapter("tpt", &toml::Table::new())?;
+    let task = Task::new(class_names(count), text, clip.logit_scale(), 0)?
+        .with_clip(Arc::clone(clip))
+        .with_context(tokens, context);
+    let mut adapter = build_adapter("tpt", &toml::Table::new())?.into_episodic()?;
     adapter.prepare(&task)?;
     let case = format!("{name} V={} K={count}", bench.args.views);
     let timing = measure(case, bench.args.repeats(), None, || {
         let (features, norms) = views()?;
-        Ok(adapter.adapt(&task, &Sample { norms: &norms, ..Sample::new("bench", &features) })?)
+        Ok(adapter.adapt(&task, &ViewSet { norms: &norms, ..ViewSet::new("bench", &features) })?)
     })?;
     Ok(vec![timing])
 }

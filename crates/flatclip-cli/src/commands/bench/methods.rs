@@ -13,12 +13,13 @@ use flatclip::eval::{ClipEncoder, Encoder as _};
 use flatclip::image::DecodeOptions;
 use flatclip::image::views::ViewOptions;
 use flatclip::methods::statistics::SourceStatistics;
-use flatclip::methods::{ADAPTERS, Needs, Sample, Task, adapter};
+use flatclip::methods::{ADAPTERS, Kind, Needs, Task, ViewSet, adapter};
 use flatclip::model::{Clip, Context, Features, ImageConfig, Towers};
 use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The row that the others are compared with.
@@ -124,7 +125,7 @@ pub(super) fn measure_alone(args: &Args, bench: &mut Workbench<'_>, name: &str) 
     let variant = VARIANTS.iter().find(|variant| variant.0 == name);
     let spec = adapter(variant.map_or(name, |variant| variant.1))?;
     let options: toml::Table = variant.map_or("", |variant| variant.2).parse()?;
-    let mut adapter = (spec.build)(&options)?;
+    let mut adapter = spec.build(&options)?;
     let needs = adapter.needs().unwrap_or(spec.needs);
     if needs.vit && !matches!(clip.config().image, ImageConfig::Vit { .. }) {
         return Err(
@@ -137,9 +138,9 @@ pub(super) fn measure_alone(args: &Args, bench: &mut Workbench<'_>, name: &str) 
 
     reset_peak();
     let start = Instant::now();
-    let mut task = Task::from_prompt(&given.prompt, clip, bench.tokenizer()?, &classes, 0)?;
+    let mut task = Task::from_prompt(&given.prompt, clip, bench.tokenizer()?, classes, 0)?;
     if let Some(statistics) = &given.statistics {
-        task = task.with_statistics(statistics);
+        task = task.with_statistics(Arc::clone(statistics));
     }
     adapter.prepare(&task)?;
     let prepare = start.elapsed().as_secs_f64();
@@ -159,15 +160,18 @@ pub(super) fn measure_alone(args: &Args, bench: &mut Workbench<'_>, name: &str) 
         let encode = start.elapsed().as_secs_f64();
         let start = Instant::now();
         let features = encoder.encode(&pixels, views)?;
-        let sample = Sample {
+        let image = ViewSet {
             norms: &features.norms,
             pixels: needs.pixels.then_some(pixels.as_slice()),
             generated: given.generated.as_ref(),
-            ..Sample::new("bench", &features.unit)
+            ..ViewSet::new("bench", &features.unit)
         };
-        std::hint::black_box(adapter.adapt(&task, &sample)?);
+        std::hint::black_box(adapter.adapt(&task, &image)?);
         let image = start.elapsed().as_secs_f64();
-        adapter.reset();
+        // Every turn is the first image of a stream.
+        if adapter.kind() == Kind::Online {
+            adapter.prepare(&task)?;
+        }
         // The first turn warms up.
         if turn > 0 {
             turns.add(encode, image);
@@ -241,8 +245,8 @@ impl Turns {
 
 /// Prompt, statistics and generated views of the right shape.
 struct Given {
-    prompt: Prompt,
-    statistics: Option<SourceStatistics>,
+    prompt: Arc<Prompt>,
+    statistics: Option<Arc<SourceStatistics>>,
     generated: Option<Matrix>,
     stand_ins: Vec<String>,
 }
@@ -256,7 +260,7 @@ impl Given {
             stand_ins.push(format!("random maple prompt of {} tokens, depth {}", MAPLE.0, MAPLE.1));
             maple(clip)?
         };
-        let statistics = needs.statistics.then(|| statistics(clip)).transpose()?;
+        let statistics = needs.statistics.then(|| statistics(clip)).transpose()?.map(Arc::new);
         if statistics.is_some() {
             stand_ins.push("random statistics".to_owned());
         }
@@ -265,7 +269,7 @@ impl Given {
             stand_ins.push(format!("{GENERATED} random features of generated views, their encoding not timed"));
             Features::unit(Matrix::from_vec(GENERATED, dim, noise("generated", GENERATED * dim))).0
         });
-        Ok(Self { prompt, statistics, generated, stand_ins })
+        Ok(Self { prompt: Arc::new(prompt), statistics, generated, stand_ins })
     }
 }
 

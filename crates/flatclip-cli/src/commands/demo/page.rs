@@ -9,7 +9,7 @@ use flatclip::image::DecodeOptions;
 use flatclip::image::sheet::{Tile, encode_png, sheet};
 use flatclip::image::views::{ViewKey, make_views, thumbnails};
 use flatclip::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
-use flatclip::methods::{self, Sample, Task};
+use flatclip::methods::{self, Task, ViewSet};
 use flatclip::model::Features;
 use flatclip::prompt::Prompt;
 use flatclip::report::figure::{Axis, Figure, Layer};
@@ -17,6 +17,7 @@ use flatclip::report::landscape::{flatness_table, shared_range, surface_figure};
 use flatclip::report::{Page, Section, data_address};
 use flatclip_tensor::Matrix;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Values of the two knobs that the figures show.
 const RADII: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];
@@ -99,8 +100,8 @@ fn bars(table: &Table) -> Figure {
 /// For one picture of each chosen domain: all views with their scores, the kept ones framed.
 fn examples(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> Result<Section> {
     let views = model.views(size.views);
-    let task = Task::from_prompt(&tuned.sapt, &model.clip, &model.tokenizer, classes, 1)?;
-    let mut stss = methods::build_adapter("stss", &Default::default())?;
+    let task = Task::from_prompt(&Arc::new(tuned.sapt.clone()), &model.clip, &model.tokenizer, classes, 1)?;
+    let mut stss = methods::build_adapter("stss", &Default::default())?.into_episodic()?;
     stss.prepare(&task)?;
     let mut pictures = Vec::new();
     for domain in EXAMPLES {
@@ -113,7 +114,7 @@ fn examples(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> Re
         let key = ViewKey { seed: 1, dataset: &dataset.name, sample: &sample.id };
         let (features, norms) =
             Features::unit(model.clip.encode_images(&make_views(&picture, &views, key)?, views.count)?);
-        let answer = stss.adapt(&task, &Sample { norms: &norms, ..Sample::new(&sample.id, &features) })?;
+        let answer = stss.adapt(&task, &ViewSet { norms: &norms, ..ViewSet::new(&sample.id, &features) })?;
         let why = &answer.explanation;
         let small = thumbnails(&picture, &views, key)?;
         let tiles: Vec<Tile<'_>> = small
@@ -144,7 +145,7 @@ fn landscapes(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> 
             ("relative, one step is a token's norm", Normalisation::PerToken),
             ("absolute, radius 0.5", Normalisation::Radius(0.5)),
         ] {
-            let task = Task::from_prompt(prompt, &model.clip, &model.tokenizer, classes, 1)?;
+            let task = Task::from_prompt(&Arc::new(prompt.clone()), &model.clip, &model.tokenizer, classes, 1)?;
             let (side, context) = (task.text_side("demo")?, task.start_context("demo")?);
             let axes = Directions::random(context, scale, 1)?;
             let probe =

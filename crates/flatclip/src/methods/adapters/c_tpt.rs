@@ -4,11 +4,11 @@
 
 use super::tpt::{adamw, view_0};
 use crate::Result;
+use crate::methods::options::Options;
 use crate::methods::probability::{Loss, marginal_entropy, norm};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
-use crate::methods::spec::Options;
 use crate::methods::update::{Objective, Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "c-tpt",
     aliases: &["ctpt"],
-    kind: Kind::Episodic,
     needs: Needs::CONTEXT,
     summary: "TPT plus a term that spreads the class text features, for calibration",
     docs: "\
@@ -29,7 +28,7 @@ Options:
   fraction = 0.1, steps = 1, lr = 0.005, weight_decay = 0.01      as tpt
 Reference: Yoon et al., C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models via Text Feature Dispersion, ICLR 2024.
 ",
-    build: |table| Ok(Box::new(CTpt::new(Config::read(table)?))),
+    build: Build::Episodic(|table| Ok(Box::new(CTpt::new(Config::read(table)?)))),
     defaults: Config::table,
 };
 
@@ -116,12 +115,12 @@ impl CTpt {
     }
 
     /// The answer, and how the context got there.
-    pub fn adapt_traced(&self, task: &Task<'_>, sample: &Sample<'_>) -> Result<(Answer, Tuned)> {
-        sample.check(task, &SPEC)?;
+    pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Answer, Tuned)> {
+        image.check(task, &SPEC)?;
         let o = &self.options;
-        let views = ViewLogits::of(task, sample);
-        let selection = LowestEntropy { fraction: o.fraction }.select(sample.features, &views);
-        let kept = sample.features.select_rows(&selection.selected);
+        let views = ViewLogits::of(task, image);
+        let selection = LowestEntropy { fraction: o.fraction }.select(image.features, &views);
+        let kept = image.features.select_rows(&selection.selected);
         let entropy = |text: &Matrix| on_text(&kept, text, task.logit_scale, marginal_entropy);
         let spread = |text: &Matrix| {
             let zero = Loss { value: 0.0, gradient: Matrix::zeros(text.rows(), text.cols()) };
@@ -132,17 +131,17 @@ impl CTpt {
         let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);
         let mut optimiser = adamw(o.lr, o.weight_decay);
         let tuned = tune_context(task.text_side(Config::NAME)?, start, first, objectives, o.steps, &mut optimiser)?;
-        Ok((view_0(task, sample, &tuned.text_features).answer(views.explain(selection)), tuned))
+        Ok((view_0(task, image, &tuned.text_features).answer(views.explain(selection)), tuned))
     }
 }
 
 impl Adapter for CTpt {
-    fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
         task.start_pass(Config::NAME).map(|_| ())
     }
 
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        Ok(self.adapt_traced(task, sample)?.0)
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        Ok(self.adapt_traced(task, image)?.0)
     }
 }
 

@@ -4,11 +4,11 @@
 //! lowest entropy; four AdamW steps on their marginal entropy; answer view 0.
 
 use super::tpt::{adamw, view_0};
+use crate::methods::options::Options;
 use crate::methods::probability::marginal_entropy;
 use crate::methods::select::{CosineThenEntropy, Selector, ViewLogits};
-use crate::methods::spec::Options;
 use crate::methods::update::{on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "difftpt",
     aliases: &[],
-    kind: Kind::Episodic,
     needs: Needs { generated: true, default_views: 65, ..Needs::CONTEXT },
     summary: "TPT on augmented and generated views, filtered by similarity to the original and by entropy",
     docs: "\
@@ -34,7 +33,7 @@ Options:
 Published numbers are of about 1000 images per set, not of whole test sets.
 Reference: Feng et al., Diverse Data Augmentation with Diffusions for Effective Test-time Prompt Tuning, ICCV 2023.
 ",
-    build: |table| Ok(Box::new(DiffTpt { options: Config::read(table)? })),
+    build: Build::Episodic(|table| Ok(Box::new(DiffTpt { options: Config::read(table)? }))),
     defaults: Config::table,
 };
 
@@ -78,30 +77,27 @@ pub struct DiffTpt {
 }
 
 /// Augmented, then generated.
-fn all_views(sample: &Sample<'_>) -> Result<Matrix> {
-    let generated = sample.generated.filter(|g| g.rows() > 0).ok_or_else(|| {
-        Error::method(
-            Config::NAME,
-            format!("sample {} has no generated views; give their folder with --generated", sample.id),
-        )
+fn all_views(image: &ViewSet<'_>) -> Result<Matrix> {
+    let generated = image.generated.filter(|g| g.rows() > 0).ok_or_else(|| {
+        Error::method(Config::NAME, format!("image {} has no generated views; give a folder that has them", image.id))
     })?;
-    if generated.cols() != sample.features.cols() || generated.data().iter().any(|x| !x.is_finite()) {
-        let reason = format!("generated views of sample {} have width {}", sample.id, generated.cols());
+    if generated.cols() != image.features.cols() || generated.data().iter().any(|x| !x.is_finite()) {
+        let reason = format!("generated views of image {} have width {}", image.id, generated.cols());
         return Err(Error::method(Config::NAME, reason));
     }
-    let data = [sample.features.data(), generated.data()].concat();
-    Ok(Matrix::from_vec(sample.features.rows() + generated.rows(), generated.cols(), data))
+    let data = [image.features.data(), generated.data()].concat();
+    Ok(Matrix::from_vec(image.features.rows() + generated.rows(), generated.cols(), data))
 }
 
 impl Adapter for DiffTpt {
-    fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
         task.start_pass(Config::NAME).map(|_| ())
     }
 
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task, &SPEC)?;
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        image.check(task, &SPEC)?;
         let o = &self.options;
-        let features = all_views(sample)?;
+        let features = all_views(image)?;
         let views = ViewLogits::new(&features, &task.text_features, task.logit_scale);
         let selector = CosineThenEntropy { cosine: o.cosine_fraction, entropy: o.entropy_fraction };
         let selection = selector.select(&features, &views);
@@ -110,6 +106,6 @@ impl Adapter for DiffTpt {
         let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);
         let mut optimiser = adamw(o.lr, o.weight_decay);
         let tuned = tune_context(task.text_side(Config::NAME)?, start, first, &[&objective], o.steps, &mut optimiser)?;
-        Ok(view_0(task, sample, &tuned.text_features).answer(views.explain(selection)))
+        Ok(view_0(task, image, &tuned.text_features).answer(views.explain(selection)))
     }
 }

@@ -9,12 +9,12 @@ use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
+use crate::methods::options::Options;
 use crate::methods::probability::{dot, entropy, logits, mean_entropy, normalise_rows_gradient, softmax};
 use crate::methods::query::{Query, affinity, normalised_entropy};
 use crate::methods::select::ViewLogits;
-use crate::methods::spec::Options;
 use crate::methods::update::shifted;
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{AdapterSpec, Answer, Build, Needs, OnlineAdapter, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "dpe",
     aliases: &[],
-    kind: Kind::Online,
     needs: Needs::FEATURES,
     summary: "text and visual prototypes evolve over the stream, one gradient step on residuals per image",
     docs: "\
@@ -45,7 +44,7 @@ Options:
                         original does for ImageNet-A alone.
 Reference: Zhang et al., Dual Prototype Evolving for Test-Time Generalization of Vision-Language Models, NeurIPS 2024.
 ",
-    build: |table| Ok(Box::new(Dpe::new(Config::read(table)?))),
+    build: Build::Online(|table| Ok(Box::new(Dpe::new(Config::read(table)?)))),
     defaults: Config::table,
 };
 
@@ -139,7 +138,6 @@ impl Options for Config {
 #[derive(Clone, Debug)]
 pub struct Dpe {
     options: Config,
-    initial: Matrix,
     text: Matrix,
     folded: usize,
     cache: ClassCache,
@@ -187,7 +185,7 @@ impl Dpe {
             (options.lr_text, options.lr_image) = (p.lr, p.lr);
         }
         let cache = ClassCache::new(0, options.capacity);
-        Self { options, initial: Matrix::default(), text: Matrix::default(), folded: 0, cache, last: None }
+        Self { options, text: Matrix::default(), folded: 0, cache, last: None }
     }
 
     /// The text prototypes now: a running mean, not normalised.
@@ -237,16 +235,16 @@ impl Dpe {
     /// One step of both residuals on the loss at the present prototypes.
     fn step(
         &self,
-        task: &Task<'_>,
-        sample: &Sample<'_>,
+        task: &Task,
+        image: &ViewSet<'_>,
         text: &mut Prototypes,
         visual: &mut Prototypes,
         classes: &[usize],
     ) {
         let (w, w_norms) = text.unit();
         let (v, v_norms) = visual.unit();
-        let views = ViewLogits::new(sample.features, &w, task.logit_scale);
-        let (query, _) = Query::confident(sample.features, &views, self.options.fraction);
+        let views = ViewLogits::new(image.features, &w, task.logit_scale);
+        let (query, _) = Query::confident(image.features, &views, self.options.fraction);
         let (z, weights) = self.combined(&query, &v, classes);
         let slope = mean_entropy(&Matrix::from_vec(1, z.len(), z)).gradient;
         let (mut dw, mut dv) = (Matrix::zeros(w.rows(), w.cols()), Matrix::zeros(v.rows(), v.cols()));
@@ -277,14 +275,14 @@ impl Dpe {
     }
 
     /// The image under the moved prototypes.
-    fn query_after(&self, task: &Task<'_>, sample: &Sample<'_>, w: &Matrix) -> Query {
+    fn query_after(&self, task: &Task, image: &ViewSet<'_>, w: &Matrix) -> Query {
         match self.options.inference {
             Inference::Confident => {
-                let views = ViewLogits::new(sample.features, w, task.logit_scale);
-                Query::confident(sample.features, &views, self.options.fraction).0
+                let views = ViewLogits::new(image.features, w, task.logit_scale);
+                Query::confident(image.features, &views, self.options.fraction).0
             }
             Inference::View0 => {
-                let first = sample.features.select_rows(&[0]);
+                let first = image.features.select_rows(&[0]);
                 Query::of(&first, &ViewLogits::new(&first, w, task.logit_scale), &[0])
             }
         }
@@ -303,30 +301,31 @@ fn add_scaled(out: &mut [f32], scale: f64, row: &[f32]) {
     out.iter_mut().zip(row).for_each(|(o, &x)| *o = (f64::from(*o) + scale * f64::from(x)) as f32);
 }
 
-impl Adapter for Dpe {
-    fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
-        self.initial = task.text_features.clone();
+impl OnlineAdapter for Dpe {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
+        self.text = task.text_features.clone();
+        self.folded = 0;
         self.cache = ClassCache::new(task.class_count(), self.options.capacity);
-        self.reset();
+        self.last = None;
         Ok(())
     }
 
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task, &SPEC)?;
+    fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        image.check(task, &SPEC)?;
         let mut text = Prototypes::new(self.text.clone(), self.options.lr_text, &self.options);
-        let views = ViewLogits::new(sample.features, &text.unit().0, task.logit_scale);
-        let (query, selection) = Query::confident(sample.features, &views, self.options.fraction);
+        let views = ViewLogits::new(image.features, &text.unit().0, task.logit_scale);
+        let (query, selection) = Query::confident(image.features, &views, self.options.fraction);
         let uncertainty = normalised_entropy(query.entropy, task.class_count());
         let item = Item { feature: query.feature, uncertainty, probabilities: Vec::new() };
         self.cache.insert(query.prediction, item);
 
-        let (means, classes) = self.visual(sample.features.cols());
+        let (means, classes) = self.visual(image.features.cols());
         let mut visual = Prototypes::new(means, self.options.lr_image, &self.options);
         for _ in 0..self.options.steps {
-            self.step(task, sample, &mut text, &mut visual, &classes);
+            self.step(task, image, &mut text, &mut visual, &classes);
         }
         let (w, v) = (text.unit().0, visual.unit().0);
-        let (z, _) = self.combined(&self.query_after(task, sample, &w), &v, &classes);
+        let (z, _) = self.combined(&self.query_after(task, image, &w), &v, &classes);
         if f64::from(normalised_entropy(entropy(&z), task.class_count())) < self.options.threshold {
             self.fold(&w);
         }
@@ -334,10 +333,7 @@ impl Adapter for Dpe {
         Ok(Ballot::from_logits(&z).answer(views.explain(selection)))
     }
 
-    fn reset(&mut self) {
-        self.text = self.initial.clone();
-        self.folded = 0;
-        self.cache.clear();
-        self.last = None;
+    fn fork(&self) -> Box<dyn OnlineAdapter> {
+        Box::new(self.clone())
     }
 }

@@ -9,7 +9,7 @@ use super::{ADAPTERS, c_tpt, stss, tpt, zero};
 use crate::methods::aggregate::{Tie, Vote};
 use crate::methods::maple::MapleParameters;
 use crate::methods::statistics::SourceStatistics;
-use crate::methods::{Adapter, Answer, Kind, Needs, Sample, Task, TextSide, build_adapter};
+use crate::methods::{Adapter, Answer, AnyAdapter, Needs, Task, TextSide, ViewSet, build_adapter};
 use crate::model::{Clip, Features};
 use crate::prompt::{Affine, Prompt, PromptKind, Provenance};
 use crate::rng::Stream;
@@ -17,9 +17,9 @@ use flatclip_tensor::Matrix;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use rayon::prelude::*;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-static CLIP: LazyLock<Clip> = LazyLock::new(clip);
+static CLIP: LazyLock<Arc<Clip>> = LazyLock::new(clip);
 
 fn draws(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, rng_seed: RngSeed::Fixed(6), failure_persistence: None, ..ProptestConfig::default() }
@@ -37,7 +37,7 @@ fn needs_of(name: &str, options: &toml::Table) -> Needs {
 }
 
 /// A small maple prompt and statistics for it.
-fn maple() -> (Prompt, SourceStatistics) {
+fn maple() -> (Arc<Prompt>, Arc<SourceStatistics>) {
     let width = CLIP.vision().token_width().unwrap();
     let small = |seed, rows, cols| {
         let mut stream = Stream::new(seed, &["maple"]);
@@ -53,13 +53,13 @@ fn maple() -> (Prompt, SourceStatistics) {
     let count = CLIP.config().image_tokens() + 4;
     let blocks = |seed: u64| (0..4).map(|i| small(seed + i, count, width)).collect::<Vec<_>>();
     let statistics = SourceStatistics::new(blocks(10), blocks(20)).unwrap();
-    (Prompt::new(kind, Provenance::default()), statistics)
+    (Arc::new(Prompt::new(kind, Provenance::default())), Arc::new(statistics))
 }
 
 /// What a method is given: a task over the classes in some order, and images as features, pixels and generated features.
 struct World {
     names: Vec<String>,
-    maple: (Prompt, SourceStatistics),
+    maple: (Arc<Prompt>, Arc<SourceStatistics>),
 }
 
 struct Picture {
@@ -73,7 +73,7 @@ impl World {
         Self { names: names(classes), maple: maple() }
     }
 
-    fn task(&self, needs: &Needs, order: &[usize]) -> Task<'_> {
+    fn task(&self, needs: &Needs, order: &[usize]) -> Task {
         let (tokens, context) = (tokens(order), context());
         let tower = CLIP.text().unwrap();
         let text = if needs.statistics {
@@ -82,12 +82,17 @@ impl World {
         } else {
             tower.encode(&tokens, std::slice::from_ref(&context)).unwrap().remove(0)
         };
-        let task = Task::new(&self.names, text, 100.0, 3).unwrap().with_clip(&CLIP).with_context(tokens, context);
-        if needs.statistics { task.with_prompt(&self.maple.0).with_statistics(&self.maple.1) } else { task }
+        let task = Task::new(self.names.as_slice(), text, 100.0, 3).unwrap();
+        let task = task.with_clip(Arc::clone(&CLIP)).with_context(tokens, context);
+        if needs.statistics {
+            task.with_prompt(Arc::clone(&self.maple.0)).with_statistics(Arc::clone(&self.maple.1))
+        } else {
+            task
+        }
     }
 
     /// Features near a class where features are all that is needed; else those that the tower gives for drawn pixels.
-    fn picture(&self, needs: &Needs, task: &Task<'_>, seed: u64, count: usize) -> Picture {
+    fn picture(&self, needs: &Needs, task: &Task, seed: u64, count: usize) -> Picture {
         let generated = unit_rows(seed + 77, 5, task.text_features.cols());
         if !needs.pixels {
             return Picture { features: image(task, seed, count), pixels: Vec::new(), generated };
@@ -105,10 +110,14 @@ impl World {
 }
 
 impl Picture {
-    fn answer(&self, adapter: &mut dyn Adapter, task: &Task<'_>) -> Answer {
+    fn view_set(&self) -> ViewSet<'_> {
         let pixels = (!self.pixels.is_empty()).then_some(self.pixels.as_slice());
-        let sample = Sample { pixels, generated: Some(&self.generated), ..Sample::new("s", &self.features) };
-        adapter.adapt(task, &sample).unwrap()
+        ViewSet { pixels, generated: Some(&self.generated), ..ViewSet::new("s", &self.features) }
+    }
+
+    /// The first answer of a stream.
+    fn answer(&self, mut adapter: AnyAdapter, task: &Task) -> Answer {
+        adapter.adapt(task, &self.view_set()).unwrap()
     }
 
     fn reordered(&self, order: &[usize]) -> Self {
@@ -118,7 +127,7 @@ impl Picture {
     }
 }
 
-fn ready(name: &str, options: &toml::Table, task: &Task<'_>) -> Box<dyn Adapter> {
+fn ready(name: &str, options: &toml::Table, task: &Task) -> AnyAdapter {
     let mut adapter = build_adapter(name, options).unwrap();
     adapter.prepare(task).unwrap();
     adapter
@@ -154,7 +163,7 @@ proptest! {
         let world = World::new(classes);
         let task = world.task(&Needs::CONTEXT, &order(0, classes, classes));
         let features = image(&task, seed, count);
-        let sample = Sample::new("s", &features);
+        let image = ViewSet::new("s", &features);
         let fraction = percent as f64 / 100.0;
         let mut flat = stss::Config { fraction, ..Default::default() };
         match which {
@@ -162,7 +171,7 @@ proptest! {
             1 => flat.perturbations = 0,
             _ => flat.lambda = 0.0,
         }
-        let of = |mut adapter: Box<dyn Adapter>| adapter.adapt(&task, &sample).unwrap().explanation;
+        let of = |adapter: Box<dyn Adapter>| adapter.adapt(&task, &image).unwrap().explanation;
         let stss = of(prepared(stss::Stss::new(flat), &task));
         let zero = of(prepared(zero::Zero::new(zero::Config { gamma: fraction, ..Default::default() }), &task));
         let tpt = of(prepared(tpt::Tpt::new(tpt::Config { fraction, ..Default::default() }), &task));
@@ -180,23 +189,23 @@ proptest! {
         let fraction = if seed % 2 == 0 { 0.1 } else { percent as f64 / 100.0 };
         let config =
             stss::Config { radius: 0.0, fraction, vote: Vote::Majority, tie: Tie::DiscardedViews, ..Default::default() };
-        let mut stss = prepared(stss::Stss::new(config), &task);
-        let mut zero = prepared(zero::Zero::new(zero::Config { gamma: fraction, ..Default::default() }), &task);
+        let stss = prepared(stss::Stss::new(config), &task);
+        let zero = prepared(zero::Zero::new(zero::Config { gamma: fraction, ..Default::default() }), &task);
         let features = views(seed, count, task.text_features.cols());
-        let sample = Sample::new("s", &features);
-        prop_assert_eq!(stss.adapt(&task, &sample).unwrap(), zero.adapt(&task, &sample).unwrap());
+        let image = ViewSet::new("s", &features);
+        prop_assert_eq!(stss.adapt(&task, &image).unwrap(), zero.adapt(&task, &image).unwrap());
     }
 
     #[test]
     fn c_tpt_without_weight_is_tpt(seed in 0u64..10_000, count in 2usize..33, steps in 0usize..3, lr in 1e-4f64..1e-2) {
         let world = World::new(5);
         let task = world.task(&Needs::CONTEXT, &[0, 1, 2, 3, 4]);
-        let mut tpt = prepared(tpt::Tpt::new(tpt::Config { steps, lr, ..Default::default() }), &task);
+        let tpt = prepared(tpt::Tpt::new(tpt::Config { steps, lr, ..Default::default() }), &task);
         let plain = c_tpt::Config { weight: 0.0, steps, lr, ..Default::default() };
-        let mut c_tpt = prepared(c_tpt::CTpt::new(plain), &task);
+        let c_tpt = prepared(c_tpt::CTpt::new(plain), &task);
         let features = image(&task, seed, count);
-        let sample = Sample::new("s", &features);
-        prop_assert_eq!(tpt.adapt(&task, &sample).unwrap(), c_tpt.adapt(&task, &sample).unwrap());
+        let image = ViewSet::new("s", &features);
+        prop_assert_eq!(tpt.adapt(&task, &image).unwrap(), c_tpt.adapt(&task, &image).unwrap());
     }
 }
 
@@ -211,8 +220,8 @@ proptest! {
             let needs = needs_of(name, &options);
             let (plain, permuted) = (world.task(&needs, &[0, 1, 2, 3, 4]), world.task(&needs, &order));
             let picture = world.picture(&needs, &plain, seed, count);
-            let a = picture.answer(ready(name, &options, &plain).as_mut(), &plain);
-            let b = picture.answer(ready(name, &options, &permuted).as_mut(), &permuted);
+            let a = picture.answer(ready(name, &options, &plain), &plain);
+            let b = picture.answer(ready(name, &options, &permuted), &permuted);
             let by = tolerance(&needs);
             prop_assert!(a.prediction == order[b.prediction] || close_call(&a.probabilities, by), "{} {:?} {:?}", name, a, b);
             for (index, &class) in order.iter().enumerate() {
@@ -230,8 +239,8 @@ proptest! {
             let needs = needs_of(name, &options);
             let task = world.task(&needs, &[0, 1, 2, 3, 4]);
             let picture = world.picture(&needs, &task, seed, count);
-            let a = picture.answer(ready(name, &options, &task).as_mut(), &task);
-            let b = picture.reordered(&order).answer(ready(name, &options, &task).as_mut(), &task);
+            let a = picture.answer(ready(name, &options, &task), &task);
+            let b = picture.reordered(&order).answer(ready(name, &options, &task), &task);
             let by = tolerance(&needs);
             prop_assert!(a.prediction == b.prediction || close_call(&a.probabilities, by), "{} {:?} {:?}", name, a, b);
             for (x, y) in a.probabilities.iter().zip(&b.probabilities) {
@@ -252,30 +261,22 @@ proptest! {
 fn episodic_methods_give_the_same_bytes_for_any_order_thread_count_and_batch() {
     let world = World::new(5);
     for (name, options) in all_methods() {
-        if crate::methods::adapter(name).unwrap().kind == Kind::Online {
-            continue;
-        }
         let needs = needs_of(name, &options);
         let task = world.task(&needs, &[0, 1, 2, 3, 4]);
+        let AnyAdapter::Episodic(adapter) = ready(name, &options, &task) else { continue };
         let pictures: Vec<Picture> = (0..4).map(|seed| world.picture(&needs, &task, seed, 12)).collect();
-        let adapter = ready(name, &options, &task);
-        let answers = |mut adapter: Box<dyn Adapter>, order: &[usize]| -> Vec<Answer> {
-            order.iter().map(|&i| pictures[i].answer(adapter.as_mut(), &task)).collect()
-        };
-        let expected = answers(adapter.clone_box(), &[0, 1, 2, 3]);
-        let mut backward = answers(adapter.clone_box(), &[3, 2, 1, 0]);
+        let answer = |picture: &Picture| adapter.adapt(&task, &picture.view_set()).unwrap();
+        let expected: Vec<Answer> = pictures.iter().map(answer).collect();
+        let mut backward: Vec<Answer> = pictures.iter().rev().map(answer).collect();
         backward.reverse();
         assert_eq!(backward, expected, "{name} in another order");
         for threads in [1, 2, 5] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let copy = adapter.clone_box();
-            assert_eq!(pool.install(|| answers(copy, &[0, 1, 2, 3])), expected, "{name} with {threads} threads");
-            // As an evaluation answers a batch: side by side, a copy each.
-            let copies: Vec<_> = pictures.iter().map(|picture| (picture, adapter.clone_box())).collect();
-            let batch: Vec<Answer> = pool.install(|| {
-                copies.into_par_iter().map(|(picture, mut copy)| picture.answer(copy.as_mut(), &task)).collect()
-            });
-            assert_eq!(batch, expected, "{name} in a batch with {threads} threads");
+            let one_by_one: Vec<Answer> = pool.install(|| pictures.iter().map(answer).collect());
+            assert_eq!(one_by_one, expected, "{name} with {threads} threads");
+            // As an evaluation answers several images: side by side, one adapter for all.
+            let side_by_side: Vec<Answer> = pool.install(|| pictures.par_iter().map(answer).collect());
+            assert_eq!(side_by_side, expected, "{name} side by side with {threads} threads");
         }
     }
 }

@@ -5,10 +5,10 @@
 
 use crate::Result;
 use crate::methods::aggregate::Ballot;
+use crate::methods::options::Options;
 use crate::methods::probability::{logits, softmax};
 use crate::methods::select::{Selection, ViewLogits, ranking};
-use crate::methods::spec::Options;
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nt;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "mta",
     aliases: &[],
-    kind: Kind::Episodic,
     needs: Needs::FEATURES,
     summary: "mean shift over the views' features, weighted by how much views agree",
     docs: "\
@@ -33,7 +32,7 @@ Options:
   tolerance = 1e-6        a change below it ends the steps of a round (authors' code)
 Reference: Zanella and Ben Ayed, On the Test-time Zero-shot Generalization of Vision-Language Models, CVPR 2024.
 ",
-    build: |table| Ok(Box::new(Mta { options: Config::read(table)? })),
+    build: Build::Episodic(|table| Ok(Box::new(Mta { options: Config::read(table)? }))),
     defaults: Config::table,
 };
 
@@ -187,20 +186,16 @@ pub struct Mta {
 }
 
 impl Adapter for Mta {
-    fn prepare(&mut self, _task: &Task<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task, &SPEC)?;
-        let views = ViewLogits::of(task, sample);
-        let count = sample.features.rows();
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        image.check(task, &SPEC)?;
+        let views = ViewLogits::of(task, image);
+        let count = image.features.rows();
         if count < 3 {
             let ballot = Ballot::from_logits(views.logits.row(0));
             let original = Selection { scores: views.entropies.clone(), ranking: vec![0], selected: vec![0] };
             return Ok(ballot.answer(views.explain(original)));
         }
-        let found = find_mode(&self.options, sample.features, &views);
+        let found = find_mode(&self.options, image.features, &views);
         let ballot = Ballot::from_logits(logits(&found.mode, &task.text_features, task.logit_scale).row(0));
         let scores: Vec<f32> = found.inlierness.iter().map(|y| -y).collect();
         let ranking = ranking(&scores);

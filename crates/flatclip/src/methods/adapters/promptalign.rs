@@ -7,12 +7,12 @@ use super::tpt::adamw;
 use crate::methods::aggregate::Ballot;
 use crate::methods::maple::{MapleParameters, MaplePass};
 use crate::methods::optim::{Optimiser, require_finite};
+use crate::methods::options::Options;
 use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
-use crate::methods::spec::Options;
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::update::text_gradient;
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nn;
@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "promptalign",
     aliases: &[],
-    kind: Kind::Episodic,
     needs: Needs { pixels: true, vit: true, statistics: true, prompts: &["maple"], ..Needs::CONTEXT },
     summary: "TPT on a maple prompt, with the views' token statistics aligned to those of training images",
     docs: "\
@@ -43,7 +42,7 @@ Options:
   compat_late_views = false  true: from the second step on take the entropy over the alignment's views, as the authors' code does
 Reference: Abdul Samadh et al., Align Your Prompts: Test-Time Prompting with Distribution Alignment for Zero-Shot Generalization, NeurIPS 2023.
 ",
-    build: |table| Ok(Box::new(PromptAlign::new(Config::read(table)?))),
+    build: Build::Episodic(|table| Ok(Box::new(PromptAlign::new(Config::read(table)?)))),
     defaults: Config::table,
 };
 
@@ -180,10 +179,10 @@ impl PromptAlign {
         Self { options }
     }
 
-    fn source<'s>(&self, task: &'s Task<'_>) -> Result<&'s SourceStatistics> {
-        let source = task.statistics.ok_or_else(|| {
-            let reason = "needs token statistics of training images: compute them with `flatclip stats --data DATA --prompt PROMPT \
-                          --out FILE`, then give --statistics FILE";
+    fn source<'t>(&self, task: &'t Task) -> Result<&'t SourceStatistics> {
+        let source = task.statistics.as_deref().ok_or_else(|| {
+            let reason =
+                "needs token statistics of training images; compute them with this model and prompt and give them";
             Error::method(Config::NAME, reason)
         })?;
         let needed = self.options.layers().end;
@@ -197,7 +196,7 @@ impl PromptAlign {
     /// One gradient: `pass` holds the images of `union`, `entropy` and `align` index views.
     fn gradient(
         &self,
-        task: &Task<'_>,
+        task: &Task,
         pass: MaplePass<'_>,
         union: &[usize],
         entropy: &[usize],
@@ -263,16 +262,16 @@ impl PromptAlign {
     }
 
     /// The answer, and how it came about.
-    pub fn adapt_traced(&self, task: &Task<'_>, sample: &Sample<'_>) -> Result<(Answer, Aligned)> {
-        sample.check(task, &SPEC)?;
+    pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Answer, Aligned)> {
+        image.check(task, &SPEC)?;
         let o = &self.options;
         let (clip, side) = (task.need_clip(Config::NAME)?, task.text_side(Config::NAME)?);
-        let mut parameters = MapleParameters::of(task.prompt, Config::NAME)?;
-        let (pixels, count) = (sample.need_pixels(Config::NAME)?, sample.features.rows());
+        let mut parameters = MapleParameters::of(task.prompt.as_deref(), Config::NAME)?;
+        let (pixels, count) = (image.need_pixels(Config::NAME)?, image.features.rows());
         // Both sides of the task come from this prompt, its visual prompts included: nothing is encoded a second time.
-        let views = ViewLogits::of(task, sample);
-        let selection = LowestEntropy { fraction: o.fraction }.select(sample.features, &views);
-        let align_views = LowestEntropy { fraction: o.align_fraction }.select(sample.features, &views).selected;
+        let views = ViewLogits::of(task, image);
+        let selection = LowestEntropy { fraction: o.fraction }.select(image.features, &views);
+        let align_views = LowestEntropy { fraction: o.align_fraction }.select(image.features, &views).selected;
         // Gradients are needed for these views alone.
         let mut union = [selection.selected.clone(), align_views.clone()].concat();
         union.sort_unstable();
@@ -300,14 +299,14 @@ impl PromptAlign {
 }
 
 impl Adapter for PromptAlign {
-    fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
-        MapleParameters::of(task.prompt, Config::NAME)?;
+    fn prepare(&mut self, task: &Task) -> Result<()> {
+        MapleParameters::of(task.prompt.as_deref(), Config::NAME)?;
         self.source(task)?;
         task.text_side(Config::NAME).map(|_| ())
     }
 
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        Ok(self.adapt_traced(task, sample)?.0)
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        Ok(self.adapt_traced(task, image)?.0)
     }
 }
 

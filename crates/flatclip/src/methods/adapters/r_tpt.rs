@@ -6,11 +6,11 @@
 use super::tpt::adamw;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
+use crate::methods::options::Options;
 use crate::methods::probability::{logits, mean_entropy, softmax};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
-use crate::methods::spec::Options;
 use crate::methods::update::{on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "r-tpt",
     aliases: &["rtpt"],
-    kind: Kind::Episodic,
     needs: Needs::CONTEXT,
     summary: "TPT on the mean of entropies, then a vote weighted by how much a view resembles the others",
     docs: "\
@@ -32,7 +31,7 @@ Options:
   temperature = 0.01       of the weights (authors' code)
 Reference: Sheng et al., R-TPT: Improving Adversarial Robustness of Vision-Language Models through Test-Time Prompt Tuning, CVPR 2025.
 ",
-    build: |table| Ok(Box::new(RTpt { options: Config::read(table)? })),
+    build: Build::Episodic(|table| Ok(Box::new(RTpt { options: Config::read(table)? }))),
     defaults: Config::table,
 };
 
@@ -95,23 +94,23 @@ pub struct RTpt {
 }
 
 impl Adapter for RTpt {
-    fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
         task.start_pass(Config::NAME).map(|_| ())
     }
 
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task, &SPEC)?;
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        image.check(task, &SPEC)?;
         let o = &self.options;
-        let views = ViewLogits::of(task, sample);
-        let selection = LowestEntropy { fraction: o.fraction }.select(sample.features, &views);
-        let kept = sample.features.select_rows(&selection.selected);
+        let views = ViewLogits::of(task, image);
+        let selection = LowestEntropy { fraction: o.fraction }.select(image.features, &views);
+        let kept = image.features.select_rows(&selection.selected);
         let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, mean_entropy);
         let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);
         let mut optimiser = adamw(o.lr, o.weight_decay);
         let tuned = tune_context(task.text_side(Config::NAME)?, start, first, &[&objective], o.steps, &mut optimiser)?;
-        let z = logits(sample.features, &tuned.text_features, task.logit_scale);
+        let z = logits(image.features, &tuned.text_features, task.logit_scale);
         let mut sum = vec![0.0f64; z.cols()];
-        for (row, weight) in z.iter_rows().zip(reliability(sample.features, o.neighbours, o.temperature)) {
+        for (row, weight) in z.iter_rows().zip(reliability(image.features, o.neighbours, o.temperature)) {
             sum.iter_mut().zip(row).for_each(|(s, &z)| *s += weight * f64::from(z));
         }
         let sum: Vec<f32> = sum.into_iter().map(|s| s as f32).collect();

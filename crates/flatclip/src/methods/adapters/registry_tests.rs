@@ -2,7 +2,7 @@
 
 use super::ADAPTERS;
 use crate::methods::policy::{Family, policy_for};
-use crate::methods::{Answer, Sample, Task, adapter, build_adapter};
+use crate::methods::{AdapterSpec, Answer, AnyAdapter, Kind, OnlineAdapter, Task, ViewSet, adapter, build_adapter};
 use crate::rng::Stream;
 use flatclip_tensor::Matrix;
 
@@ -28,7 +28,7 @@ pub(super) fn names(count: usize) -> Vec<String> {
     (0..count).map(|k| format!("class {k}")).collect()
 }
 
-fn features_only() -> impl Iterator<Item = &'static crate::methods::AdapterSpec> {
+fn features_only() -> impl Iterator<Item = &'static AdapterSpec> {
     ADAPTERS.iter().copied().filter(|s| !s.needs.text_tower && !s.needs.pixels && !s.needs.generated)
 }
 
@@ -66,7 +66,7 @@ fn defaults_survive_toml_and_build() {
         let text = toml::to_string(&(spec.defaults)()).unwrap();
         let back: toml::Table = text.parse().unwrap();
         assert_eq!(back, (spec.defaults)(), "{}", spec.name);
-        (spec.build)(&back).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
+        spec.build(&back).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
     }
 }
 
@@ -83,36 +83,93 @@ fn an_unknown_or_mistyped_option_is_named() {
     }
 }
 
+/// A task, and images of a stream.
+fn stream(images: u64) -> (Task, Vec<Matrix>) {
+    let task = Task::new(names(5), unit_rows(2, 5, 16), 30.0, 0).unwrap();
+    (task, (0..images).map(|i| views(50 + i, 12, 16)).collect())
+}
+
+fn built(spec: &AdapterSpec, task: &Task) -> AnyAdapter {
+    let mut adapter = spec.build(&toml::Table::new()).unwrap();
+    assert_eq!(adapter.kind(), spec.kind(), "{}", spec.name);
+    adapter.prepare(task).unwrap();
+    adapter
+}
+
 #[test]
-fn reset_forgets_everything_and_a_clone_is_independent() {
-    let classes = names(5);
-    let task = Task::new(&classes, unit_rows(2, 5, 16), 30.0, 0).unwrap();
-    let stream: Vec<Matrix> = (0..8).map(|i| views(50 + i, 12, 16)).collect();
+fn preparing_again_forgets_the_stream_and_a_fork_goes_on_by_itself() {
+    let (task, images) = stream(8);
+    let mut found = 0;
     for spec in features_only() {
-        let mut adapter = build_adapter(spec.name, &toml::Table::new()).unwrap();
-        adapter.prepare(&task).unwrap();
-        let run = |adapter: &mut dyn crate::methods::Adapter| -> Vec<Answer> {
-            stream.iter().map(|f| adapter.adapt(&task, &Sample::new("s", f)).unwrap()).collect()
+        let AnyAdapter::Online(mut adapter) = built(spec, &task) else { continue };
+        found += 1;
+        let answers = |adapter: &mut dyn OnlineAdapter, images: &[Matrix]| -> Vec<Answer> {
+            images.iter().map(|f| adapter.adapt(&task, &ViewSet::new("s", f)).unwrap()).collect()
         };
-        let mut clone = adapter.clone_box();
-        let first = run(adapter.as_mut());
-        adapter.reset();
-        assert_eq!(first, run(adapter.as_mut()), "{} after reset", spec.name);
-        assert_eq!(first, run(clone.as_mut()), "{} clone", spec.name);
+        let first = answers(adapter.as_mut(), &images[..4]);
+        let mut fork = adapter.fork();
+        let second = answers(adapter.as_mut(), &images[4..]);
+        assert_eq!(answers(fork.as_mut(), &images[4..]), second, "{}: the fork", spec.name);
+        adapter.prepare(&task).unwrap();
+        assert_eq!(answers(adapter.as_mut(), &images[..4]), first, "{}: after prepare", spec.name);
+        assert_ne!(answers(built_online(spec, &task).as_mut(), &images[4..]), second, "{} keeps nothing", spec.name);
     }
+    assert!(found >= 2, "{found} online adapters");
+}
+
+fn built_online(spec: &AdapterSpec, task: &Task) -> Box<dyn OnlineAdapter> {
+    match built(spec, task) {
+        AnyAdapter::Online(adapter) => adapter,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn threads_that_share_an_episodic_adapter_give_the_bits_of_one_thread() {
+    let (task, images) = stream(16);
+    let mut found = 0;
+    for spec in features_only().filter(|spec| spec.kind() == Kind::Episodic) {
+        found += 1;
+        let adapter = built(spec, &task).into_episodic().unwrap();
+        let answers = |start: usize| -> Vec<Answer> {
+            // Every thread begins elsewhere, so that different images are answered at the same time.
+            let mut order: Vec<usize> = (0..images.len()).map(|i| (i + start) % images.len()).collect();
+            let answers = order.iter().map(|&i| adapter.adapt(&task, &ViewSet::new("s", &images[i])).unwrap());
+            let mut answers: Vec<Answer> = answers.collect();
+            answers.rotate_right(start);
+            order.rotate_right(start);
+            assert!(order.is_sorted());
+            answers
+        };
+        let expected = answers(0);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|thread| scope.spawn(move || answers(2 * thread))).collect();
+            for thread in threads {
+                assert_eq!(thread.join().unwrap(), expected, "{}", spec.name);
+            }
+        });
+    }
+    assert!(found >= 4, "{found} episodic adapters");
+}
+
+#[test]
+fn an_adapter_of_another_kind_is_refused() {
+    let error = build_adapter("tda", &toml::Table::new()).unwrap().into_episodic().err().unwrap().to_string();
+    assert!(error.contains("episodic") && error.contains("online"), "{error}");
+    assert_eq!(serde_json::to_string(&Kind::Batch).unwrap(), "\"batch\"");
 }
 
 #[test]
 fn features_that_do_not_fit_or_are_not_finite_are_refused() {
     let classes = names(3);
-    let task = Task::new(&classes, unit_rows(5, 3, 16), 30.0, 0).unwrap();
+    let task = Task::new(classes.as_slice(), unit_rows(5, 3, 16), 30.0, 0).unwrap();
     let mut broken = views(7, 6, 16);
     broken.row_mut(3)[2] = f32::NAN;
     for spec in features_only() {
         let mut adapter = build_adapter(spec.name, &toml::Table::new()).unwrap();
         adapter.prepare(&task).unwrap();
         for bad in [&broken, &views(7, 6, 8), &Matrix::zeros(0, 16)] {
-            assert!(adapter.adapt(&task, &Sample::new("bad", bad)).is_err(), "{}", spec.name);
+            assert!(adapter.adapt(&task, &ViewSet::new("bad", bad)).is_err(), "{}", spec.name);
         }
     }
 }
@@ -121,12 +178,12 @@ fn features_that_do_not_fit_or_are_not_finite_are_refused() {
 fn one_view_and_one_class_have_an_answer() {
     for classes in [1, 4] {
         let names = names(classes);
-        let task = Task::new(&names, unit_rows(6, classes, 16), 30.0, 0).unwrap();
+        let task = Task::new(names.as_slice(), unit_rows(6, classes, 16), 30.0, 0).unwrap();
         for spec in features_only() {
             for count in [1, 2, 64] {
                 let mut adapter = build_adapter(spec.name, &toml::Table::new()).unwrap();
                 adapter.prepare(&task).unwrap();
-                let answer = adapter.adapt(&task, &Sample::new("s", &views(8, count, 16))).unwrap();
+                let answer = adapter.adapt(&task, &ViewSet::new("s", &views(8, count, 16))).unwrap();
                 assert!(answer.prediction < classes, "{}", spec.name);
                 assert!(answer.probabilities.iter().all(|p| p.is_finite()), "{} {count}", spec.name);
             }

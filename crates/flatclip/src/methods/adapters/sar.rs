@@ -5,11 +5,11 @@
 
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser, Sgd, require_finite};
+use crate::methods::options::Options;
 use crate::methods::probability::{Loss, entropies, logits, marginal_entropy, mean_entropy};
 use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
-use crate::methods::spec::Options;
 use crate::methods::update::text_gradient;
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use crate::model::{Context, ImageConfig, NormAffine, VisionInput};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -20,7 +20,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "sar",
     aliases: &[],
-    kind: Kind::Episodic,
     // Class embeddings serve `adapt = "norms"`, which needs no context.
     needs: Needs { prompts: &["templates", "learned", "features"], ..Needs::CONTEXT },
     summary: "sharpness-aware entropy minimisation on the reliable views of one image, on the context or the LayerNorms",
@@ -47,7 +46,7 @@ Options:
                             On one confident image it undoes every step, so it is off (0) here.
 Reference: Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023.
 ",
-    build: |table| Ok(Box::new(Sar::new(Config::read(table)?))),
+    build: Build::Episodic(|table| Ok(Box::new(Sar::new(Config::read(table)?)))),
     defaults: Config::table,
 };
 
@@ -326,7 +325,7 @@ fn ascended<P: Parameters>(w: &P, gradient: &P, rho: f64) -> P {
 const RECORD_BYTES: usize = 256 << 20;
 
 /// What the tokens of one image between all blocks take: 7 MB for ViT-B/16.
-fn token_bytes(task: &Task<'_>) -> Result<usize> {
+fn token_bytes(task: &Task) -> Result<usize> {
     let config = task.need_clip(Config::NAME)?.config();
     Ok(match config.image {
         ImageConfig::Vit { width, layers, .. } => config.image_tokens() * width * layers * size_of::<f32>(),
@@ -335,7 +334,7 @@ fn token_bytes(task: &Task<'_>) -> Result<usize> {
 }
 
 /// The LayerNorms of the image tower, or why there are none to move.
-fn norms_of(task: &Task<'_>) -> Result<NormAffine> {
+fn norms_of(task: &Task) -> Result<NormAffine> {
     let clip = task.need_clip(Config::NAME)?;
     if matches!(clip.config().image, ImageConfig::ResNet { .. }) {
         let reason = "adapt = \"norms\" moves the LayerNorms of a vision transformer; this image tower is a ResNet, whose BatchNorms are \
@@ -358,7 +357,7 @@ impl Sar {
     }
 
     /// SAR on the context, and the text features at its end.
-    pub fn on_context(&self, task: &Task<'_>, features: &Matrix) -> Result<(Outcome<Context>, Matrix)> {
+    pub fn on_context(&self, task: &Task, features: &Matrix) -> Result<(Outcome<Context>, Matrix)> {
         let side = task.text_side(Config::NAME)?;
         let outcome = self.options.run(task.start_context(Config::NAME)?, |context| {
             let pass = side.tower.pass(side.tokens, std::slice::from_ref(context))?;
@@ -374,7 +373,7 @@ impl Sar {
     }
 
     /// SAR on the LayerNorms of the image tower, and view 0's unit-norm feature at its end.
-    pub fn on_norms(&self, task: &Task<'_>, pixels: &[f32], views: usize) -> Result<(Outcome<NormAffine>, Matrix)> {
+    pub fn on_norms(&self, task: &Task, pixels: &[f32], views: usize) -> Result<(Outcome<NormAffine>, Matrix)> {
         let tower = task.need_clip(Config::NAME)?.vision();
         let text = &task.text_features;
         let record_tokens = views * token_bytes(task)? <= RECORD_BYTES;
@@ -398,7 +397,7 @@ impl Sar {
 }
 
 impl Adapter for Sar {
-    fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
         match self.options.adapt {
             Adapted::Prompt => task.text_side(Config::NAME).and(task.start_context(Config::NAME)).map(|_| ()),
             Adapted::Norms => norms_of(task).map(|_| ()),
@@ -412,22 +411,19 @@ impl Adapter for Sar {
         }
     }
 
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task, &SPEC)?;
-        let views = ViewLogits::of(task, sample);
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        image.check(task, &SPEC)?;
+        let views = ViewLogits::of(task, image);
         let (last, reliable) = match self.options.adapt {
             Adapted::Prompt => {
-                let (outcome, text) = self.on_context(task, sample.features)?;
-                (logits(&sample.features.select_rows(&[0]), &text, task.logit_scale), outcome.reliable)
+                let (outcome, text) = self.on_context(task, image.features)?;
+                (logits(&image.features.select_rows(&[0]), &text, task.logit_scale), outcome.reliable)
             }
             Adapted::Norms => {
-                let pixels = sample.pixels.ok_or_else(|| {
-                    Error::method(
-                        Config::NAME,
-                        format!("adapt = \"norms\" needs pixels, sample {} has none", sample.id),
-                    )
+                let pixels = image.pixels.ok_or_else(|| {
+                    Error::method(Config::NAME, format!("adapt = \"norms\" needs pixels, image {} has none", image.id))
                 })?;
-                let (outcome, first) = self.on_norms(task, pixels, sample.features.rows())?;
+                let (outcome, first) = self.on_norms(task, pixels, image.features.rows())?;
                 (logits(&first, &task.text_features, task.logit_scale), outcome.reliable)
             }
         };

@@ -8,18 +8,16 @@
 use crate::Result;
 use crate::methods::aggregate::{Tie, Vote, vote};
 use crate::methods::bank::{Directions, Norm, Perturbation, RadiusUnit, TextBank, check_count};
+use crate::methods::options::Options;
 use crate::methods::select::{Selector, ViewLogits};
 use crate::methods::sharpness::{Original, Reduce, Sharpness, Surrogate};
-use crate::methods::spec::Options;
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "stss",
     aliases: &["fga"],
-    kind: Kind::Episodic,
     needs: Needs::CONTEXT,
     summary: "keeps the views whose entropy stays low around the prompt and lets them vote; FGA with a sapt prompt",
     docs: "\
@@ -47,7 +45,7 @@ Options: (paper: the FGA paper; choice: the paper is silent, ours)
   vote_text = \"context\"        the vote uses the unperturbed text features (paper), or bank-mean: the mean over the bank
 Reference: Flatness-guided adaptation (FGA), ICLR 2026; first version as TLLA, arXiv 2501.18864.
 ",
-    build: |table| Ok(Box::new(Stss::new(Config::read(table)?))),
+    build: Build::Episodic(|table| Ok(Box::new(Stss::new(Config::read(table)?)))),
     defaults: Config::table,
 };
 
@@ -154,7 +152,7 @@ impl Config {
 #[derive(Clone, Debug)]
 pub struct Stss {
     options: Config,
-    bank: Option<Arc<TextBank>>,
+    bank: Option<TextBank>,
 }
 
 impl Stss {
@@ -165,12 +163,12 @@ impl Stss {
 
     /// With a bank from elsewhere.
     pub fn with_bank(options: Config, bank: TextBank) -> Self {
-        Self { options, bank: Some(Arc::new(bank)) }
+        Self { options, bank: Some(bank) }
     }
 
     /// The bank, once there is one.
     pub fn bank(&self) -> Option<&TextBank> {
-        self.bank.as_deref()
+        self.bank.as_ref()
     }
 
     /// The selector these options make.
@@ -192,7 +190,7 @@ impl Stss {
 }
 
 impl Adapter for Stss {
-    fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
         let bank = if self.options.is_flat() {
             TextBank::flat(task.text_features.clone())
         } else {
@@ -203,22 +201,22 @@ impl Adapter for Stss {
                 &self.options.perturbation(),
                 task.seed,
                 task.need_clip(Config::NAME)?.hash(),
-                task.store,
+                task.store.as_deref(),
             )?
         };
-        self.bank = Some(Arc::new(bank));
+        self.bank = Some(bank);
         Ok(())
     }
 
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task, &SPEC)?;
-        let bank = self.bank.clone().ok_or_else(|| crate::Error::method(Config::NAME, "prepare was not called"))?;
-        let views = ViewLogits::new(sample.features, bank.base(), task.logit_scale);
-        let selection = self.selector(&bank, task.logit_scale).select(sample.features, &views);
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        image.check(task, &SPEC)?;
+        let bank = self.bank.as_ref().ok_or_else(|| crate::Error::method(Config::NAME, "prepare was not called"))?;
+        let views = ViewLogits::new(image.features, bank.base(), task.logit_scale);
+        let selection = self.selector(bank, task.logit_scale).select(image.features, &views);
         let ballot = match self.options.vote_text {
             VoteText::Context => vote(self.options.vote, self.options.tie, &views.logits, &selection),
             VoteText::BankMean => {
-                let mean = ViewLogits::new(sample.features, &bank.mean(), task.logit_scale);
+                let mean = ViewLogits::new(image.features, &bank.mean(), task.logit_scale);
                 vote(self.options.vote, self.options.tie, &mean.logits, &selection)
             }
         };

@@ -7,18 +7,17 @@ use super::presets::{Benchmark, tda_positive};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
+use crate::methods::options::Options;
 use crate::methods::probability::dot;
 use crate::methods::query::{Query, affinity, normalised_entropy};
 use crate::methods::select::ViewLogits;
-use crate::methods::spec::Options;
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{AdapterSpec, Answer, Build, Needs, OnlineAdapter, Task, ViewSet};
 use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "tda",
     aliases: &[],
-    kind: Kind::Online,
     needs: Needs::FEATURES,
     summary: "online caches of confident and doubtful test images correct the zero-shot logits",
     docs: "\
@@ -42,7 +41,7 @@ Options:
   mask_low = 0.03, mask_high = 1.0            window of probabilities that a doubtful image speaks against (authors' code)
 Reference: Karmanov et al., Efficient Test-Time Adaptation of Vision-Language Models, CVPR 2024.
 ",
-    build: |table| Ok(Box::new(Tda::new(Config::read(table)?))),
+    build: Build::Online(|table| Ok(Box::new(Tda::new(Config::read(table)?)))),
     defaults: Config::table,
 };
 
@@ -183,24 +182,23 @@ impl Tda {
     }
 }
 
-impl Adapter for Tda {
-    fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
+impl OnlineAdapter for Tda {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
         self.positive = ClassCache::new(task.class_count(), self.options.capacity);
         self.negative = ClassCache::new(task.class_count(), self.options.negative_capacity);
         Ok(())
     }
 
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task, &SPEC)?;
-        let views = ViewLogits::of(task, sample);
-        let (query, selection) = Query::confident(sample.features, &views, self.options.fraction);
+    fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        image.check(task, &SPEC)?;
+        let views = ViewLogits::of(task, image);
+        let (query, selection) = Query::confident(image.features, &views, self.options.fraction);
         self.remember(&query);
         Ok(Ballot::from_logits(&self.logits(&query)).answer(views.explain(selection)))
     }
 
-    fn reset(&mut self) {
-        self.positive.clear();
-        self.negative.clear();
+    fn fork(&self) -> Box<dyn OnlineAdapter> {
+        Box::new(self.clone())
     }
 }
 

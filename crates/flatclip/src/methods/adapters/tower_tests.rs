@@ -4,17 +4,17 @@ use super::registry_tests::{names, unit_rows, views};
 use super::{ADAPTERS, stss, tpt};
 use crate::Result;
 use crate::methods::select::ViewLogits;
-use crate::methods::{Adapter, Sample, Task, TextStore, build_adapter};
+use crate::methods::{Adapter, Task, TextStore, ViewSet, build_adapter};
 use crate::model::{ClassTokens, Clip, Context, LoadOptions, Position};
 use crate::rng::Stream;
 use crate::weights::Checkpoint;
 use flatclip_tensor::Matrix;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-pub(super) fn clip() -> Clip {
+pub(super) fn clip() -> Arc<Clip> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models/tiny-vit.openai.safetensors");
-    Clip::load(&Checkpoint::open(&file).unwrap(), LoadOptions::default()).unwrap()
+    Arc::new(Clip::load(&Checkpoint::open(&file).unwrap(), LoadOptions::default()).unwrap())
 }
 
 pub(super) fn tokens(order: &[usize]) -> ClassTokens {
@@ -34,14 +34,14 @@ pub(super) fn context() -> Context {
     Context::shared(4, 128, (0..512).map(|_| (0.05 * stream.normal()) as f32).collect())
 }
 
-fn task<'a>(clip: &'a Clip, names: &'a [String], order: &[usize]) -> Task<'a> {
+fn task(clip: &Arc<Clip>, order: &[usize]) -> Task {
     let (tokens, context) = (tokens(order), context());
     let text = clip.text().unwrap().encode(&tokens, std::slice::from_ref(&context)).unwrap().remove(0);
-    Task::new(names, text, 100.0, 3).unwrap().with_clip(clip).with_context(tokens, context)
+    Task::new(names(order.len()), text, 100.0, 3).unwrap().with_clip(Arc::clone(clip)).with_context(tokens, context)
 }
 
 /// Views near some class, so that answers are neither all sure nor all unsure.
-pub(super) fn image(task: &Task<'_>, seed: u64, count: usize) -> Matrix {
+pub(super) fn image(task: &Task, seed: u64, count: usize) -> Matrix {
     let mut rows = views(seed, count, task.text_features.cols());
     let class = seed as usize % task.class_count();
     for row in 0..count {
@@ -51,7 +51,7 @@ pub(super) fn image(task: &Task<'_>, seed: u64, count: usize) -> Matrix {
     rows
 }
 
-pub(super) fn prepared(adapter: impl Adapter + 'static, task: &Task<'_>) -> Box<dyn Adapter> {
+pub(super) fn prepared(adapter: impl Adapter + 'static, task: &Task) -> Box<dyn Adapter> {
     let mut adapter: Box<dyn Adapter> = Box::new(adapter);
     adapter.prepare(task).unwrap();
     adapter
@@ -59,12 +59,11 @@ pub(super) fn prepared(adapter: impl Adapter + 'static, task: &Task<'_>) -> Box<
 
 #[test]
 fn a_perturbed_prompt_changes_scores_and_moves_no_view_text() {
-    let (clip, names) = (clip(), names(5));
-    let task = task(&clip, &names, &[0, 1, 2, 3, 4]);
+    let task = task(&clip(), &[0, 1, 2, 3, 4]);
     let features = image(&task, 2, 24);
     let answer = |radius| {
-        let mut adapter = prepared(stss::Stss::new(stss::Config { radius, ..Default::default() }), &task);
-        adapter.adapt(&task, &Sample::new("s", &features)).unwrap()
+        let adapter = prepared(stss::Stss::new(stss::Config { radius, ..Default::default() }), &task);
+        adapter.adapt(&task, &ViewSet::new("s", &features)).unwrap()
     };
     let (flat, sharp) = (answer(0.0), answer(0.5));
     assert_ne!(flat.explanation.scores, sharp.explanation.scores);
@@ -74,17 +73,16 @@ fn a_perturbed_prompt_changes_scores_and_moves_no_view_text() {
 
 #[test]
 fn a_step_lowers_the_loss_and_no_step_is_zero_shot() {
-    let (clip, names) = (clip(), names(5));
-    let task = task(&clip, &names, &[0, 1, 2, 3, 4]);
+    let task = task(&clip(), &[0, 1, 2, 3, 4]);
     let features = image(&task, 3, 20);
-    let sample = Sample::new("s", &features);
+    let image = ViewSet::new("s", &features);
     let run = |steps| {
-        tpt::Tpt::new(tpt::Config { steps, lr: 1e-4, ..Default::default() }).adapt_traced(&task, &sample).unwrap()
+        tpt::Tpt::new(tpt::Config { steps, lr: 1e-4, ..Default::default() }).adapt_traced(&task, &image).unwrap()
     };
     let (_, tuned) = run(3);
     assert!(tuned.steps[2].loss < tuned.steps[0].loss, "{:?}", tuned.steps.iter().map(|s| s.loss).collect::<Vec<_>>());
     let (answer, _) = run(0);
-    for (a, b) in answer.class_scores.iter().zip(ViewLogits::of(&task, &sample).logits.row(0)) {
+    for (a, b) in answer.class_scores.iter().zip(ViewLogits::of(&task, &image).logits.row(0)) {
         assert!((a - b).abs() < 1e-3, "{a} {b}");
     }
 }
@@ -108,8 +106,8 @@ impl TextStore for Shelf {
 
 #[test]
 fn a_text_bank_is_kept_and_found_again_under_the_same_settings_only() {
-    let (clip, names, shelf) = (clip(), names(5), Shelf::default());
-    let task = task(&clip, &names, &[0, 1, 2, 3, 4]).with_store(&shelf);
+    let shelf = Arc::new(Shelf::default());
+    let task = task(&clip(), &[0, 1, 2, 3, 4]).with_store(Arc::clone(&shelf) as Arc<dyn TextStore>);
     let bank = |radius| {
         let mut stss = stss::Stss::new(stss::Config { radius, perturbations: 3, ..Default::default() });
         stss.prepare(&task).unwrap();
@@ -128,15 +126,13 @@ fn a_text_bank_is_kept_and_found_again_under_the_same_settings_only() {
 
 #[test]
 fn what_is_missing_is_named() -> Result<()> {
-    let names = names(4);
-    let features_only = Task::new(&names, unit_rows(1, 4, 32), 100.0, 0)?;
+    let features_only = Task::new(names(4), unit_rows(1, 4, 32), 100.0, 0)?;
     for name in tower_adapters() {
         let mut adapter = build_adapter(name, &toml::Table::new())?;
         let error = adapter.prepare(&features_only).unwrap_err().to_string();
-        assert!(error.contains(name) && error.contains("--model"), "{error}");
+        assert!(error.contains(name) && error.contains("give the model"), "{error}");
     }
-    let clip = clip();
-    let no_context = Task::new(&names, unit_rows(1, 4, 32), 100.0, 0)?.with_clip(&clip);
+    let no_context = Task::new(names(4), unit_rows(1, 4, 32), 100.0, 0)?.with_clip(clip());
     let error = build_adapter("stss", &toml::Table::new())?.prepare(&no_context).unwrap_err().to_string();
     assert!(error.contains("context"), "{error}");
     // Without perturbations the selection needs no context at all.

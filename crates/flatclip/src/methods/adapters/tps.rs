@@ -5,11 +5,11 @@
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
+use crate::methods::options::Options;
 use crate::methods::probability::{logits, marginal_entropy, normalise_rows_gradient};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
-use crate::methods::spec::Options;
 use crate::methods::update::{on_text, shifted};
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "tps",
     aliases: &[],
-    kind: Kind::Episodic,
     needs: Needs::FEATURES,
     summary: "shifts the class prototypes in feature space by one step on the confident views' marginal entropy",
     docs: "\
@@ -31,7 +30,7 @@ Options:
   weight_decay = 0.01  AdamW's default in torch
 Reference: Sui et al., Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with Vision-Language Models, WACV 2025.
 ",
-    build: |table| Ok(Box::new(Tps { options: Config::read(table)? })),
+    build: Build::Episodic(|table| Ok(Box::new(Tps { options: Config::read(table)? }))),
     defaults: Config::table,
 };
 
@@ -72,7 +71,7 @@ pub struct Tps {
 }
 
 impl Tps {
-    fn prototypes(&self, task: &Task<'_>, kept: &Matrix) -> Matrix {
+    fn prototypes(&self, task: &Task, kept: &Matrix) -> Matrix {
         let base = &task.text_features;
         let mut shift = Matrix::zeros(base.rows(), base.cols());
         let settings = AdamWSettings { weight_decay: self.options.weight_decay, ..AdamWSettings::new(self.options.lr) };
@@ -88,16 +87,12 @@ impl Tps {
 }
 
 impl Adapter for Tps {
-    fn prepare(&mut self, _task: &Task<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task, &SPEC)?;
-        let views = ViewLogits::of(task, sample);
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(sample.features, &views);
-        let text = self.prototypes(task, &sample.features.select_rows(&selection.selected));
-        let first = logits(&sample.features.select_rows(&[0]), &text, task.logit_scale);
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        image.check(task, &SPEC)?;
+        let views = ViewLogits::of(task, image);
+        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        let text = self.prototypes(task, &image.features.select_rows(&selection.selected));
+        let first = logits(&image.features.select_rows(&[0]), &text, task.logit_scale);
         Ok(Ballot::from_logits(first.row(0)).answer(views.explain(selection)))
     }
 }
@@ -109,8 +104,7 @@ mod tests {
 
     #[test]
     fn the_step_lowers_the_marginal_entropy_and_no_step_is_zero_shot() {
-        let classes = names(6);
-        let task = Task::new(&classes, unit_rows(1, 6, 16), 20.0, 0).unwrap();
+        let task = Task::new(names(6), unit_rows(1, 6, 16), 20.0, 0).unwrap();
         let kept = views(3, 4, 16);
         let value = |text: &Matrix| marginal_entropy(&logits(&kept, text, 20.0)).value;
         let tps = |steps| Tps { options: Config { steps, ..Config::default() } };

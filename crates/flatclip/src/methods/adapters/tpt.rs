@@ -4,11 +4,11 @@
 
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings};
+use crate::methods::options::Options;
 use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
-use crate::methods::spec::Options;
 use crate::methods::update::{Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use crate::model::Context;
 use crate::prompt::{Affine, PromptKind, shifted, shifts};
 use crate::{Error, Result};
@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "tpt",
     aliases: &[],
-    kind: Kind::Episodic,
     needs: Needs { prompts: &["templates", "learned", "cocoop"], ..Needs::CONTEXT },
     summary: "tunes the context for each image on the marginal entropy of its confident views, answers view 0",
     docs: "\
@@ -37,7 +36,7 @@ Options:
                             as the authors' code feeds it (a slip: about ten times too large)
 Reference: Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models, NeurIPS 2022.
 ",
-    build: |table| Ok(Box::new(Tpt { options: Config::read(table)? })),
+    build: Build::Episodic(|table| Ok(Box::new(Tpt { options: Config::read(table)? }))),
     defaults: Config::table,
 };
 
@@ -107,10 +106,10 @@ impl Tpt {
     }
 
     /// The answer, and how the context got there.
-    pub fn adapt_traced(&self, task: &Task<'_>, sample: &Sample<'_>) -> Result<(Answer, Tuned)> {
-        sample.check(task, &SPEC)?;
-        let cocoop = match task.prompt.map(|p| &p.kind) {
-            Some(PromptKind::CoCoOp { context, meta, .. }) => Some(self.start(context, meta, sample)?),
+    pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Answer, Tuned)> {
+        image.check(task, &SPEC)?;
+        let cocoop = match task.prompt.as_deref().map(|p| &p.kind) {
+            Some(PromptKind::CoCoOp { context, meta, .. }) => Some(self.start(context, meta, image)?),
             _ => None,
         };
         let side = task.text_side(Config::NAME)?;
@@ -123,24 +122,24 @@ impl Tpt {
             None => (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?),
         };
         let text = if cocoop.is_some() { &first.features()[0] } else { &task.text_features };
-        let views = ViewLogits::new(sample.features, text, task.logit_scale);
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(sample.features, &views);
-        let kept = sample.features.select_rows(&selection.selected);
+        let views = ViewLogits::new(image.features, text, task.logit_scale);
+        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        let kept = image.features.select_rows(&selection.selected);
         let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, marginal_entropy);
         let mut optimiser = adamw(self.options.lr, self.options.weight_decay);
         let tuned = tune_context(side, start, first, &[&objective], self.options.steps, &mut optimiser)?;
-        let ballot = view_0(task, sample, &tuned.text_features);
+        let ballot = view_0(task, image, &tuned.text_features);
         Ok((ballot.answer(views.explain(selection)), tuned))
     }
 
-    fn start(&self, context: &Context, meta: &[Affine; 2], sample: &Sample<'_>) -> Result<Context> {
-        let mut feature = sample.features.row(0).to_vec();
+    fn start(&self, context: &Context, meta: &[Affine; 2], image: &ViewSet<'_>) -> Result<Context> {
+        let mut feature = image.features.row(0).to_vec();
         if meta[0].weight.cols() != feature.len() || meta[1].bias.len() != context.width {
             return Err(Error::method(Config::NAME, "the prompt's meta-net does not fit this model's features"));
         }
         if self.options.cocoop_feature == CocoopFeature::Raw {
-            let norm = sample.norms.first().ok_or_else(|| {
-                Error::config("tpt.cocoop_feature", "raw needs the norms of the features, which this sample lacks")
+            let norm = image.norms.first().ok_or_else(|| {
+                Error::config("tpt.cocoop_feature", "raw needs the norms of the features, which this image lacks")
             })?;
             feature.iter_mut().for_each(|x| *x *= norm);
         }
@@ -149,16 +148,16 @@ impl Tpt {
 }
 
 /// View 0 under these text features.
-pub(super) fn view_0(task: &Task<'_>, sample: &Sample<'_>, text: &Matrix) -> Ballot {
-    Ballot::from_logits(logits(&sample.features.select_rows(&[0]), text, task.logit_scale).row(0))
+pub(super) fn view_0(task: &Task, image: &ViewSet<'_>, text: &Matrix) -> Ballot {
+    Ballot::from_logits(logits(&image.features.select_rows(&[0]), text, task.logit_scale).row(0))
 }
 
 impl Adapter for Tpt {
-    fn prepare(&mut self, task: &Task<'_>) -> Result<()> {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
         task.text_side(Config::NAME).map(|_| ())
     }
 
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        Ok(self.adapt_traced(task, sample)?.0)
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        Ok(self.adapt_traced(task, image)?.0)
     }
 }

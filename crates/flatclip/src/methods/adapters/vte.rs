@@ -2,10 +2,10 @@
 
 use crate::Result;
 use crate::methods::aggregate::Ballot;
+use crate::methods::options::Options;
 use crate::methods::probability::{logits, mean_row, normalise_rows};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
-use crate::methods::spec::Options;
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "vte",
     aliases: &[],
-    kind: Kind::Episodic,
     needs: Needs::FEATURES,
     summary: "mean image feature of the most confident views; the baseline to print next to ZERO",
     docs: "\
@@ -24,7 +23,7 @@ Options:
 Use it with an ensemble of templates to have the published method.
 Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV workshops 2024.
 ",
-    build: |table| Ok(Box::new(Vte { options: Config::read(table)? })),
+    build: Build::Episodic(|table| Ok(Box::new(Vte { options: Config::read(table)? }))),
     defaults: Config::table,
 };
 
@@ -56,15 +55,11 @@ pub struct Vte {
 }
 
 impl Adapter for Vte {
-    fn prepare(&mut self, _task: &Task<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task, &SPEC)?;
-        let views = ViewLogits::of(task, sample);
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(sample.features, &views);
-        let mean = mean_row(sample.features, &selection.selected);
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        image.check(task, &SPEC)?;
+        let views = ViewLogits::of(task, image);
+        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        let mean = mean_row(image.features, &selection.selected);
         let mut mean = Matrix::from_vec(1, mean.len(), mean);
         normalise_rows(&mut mean);
         let ballot = Ballot::from_logits(logits(&mean, &task.text_features, task.logit_scale).row(0));

@@ -6,10 +6,10 @@
 
 use crate::Result;
 use crate::methods::aggregate::{Ballot, TieFallback, break_tie};
+use crate::methods::options::Options;
 use crate::methods::probability::{argmax, logits, softmax};
 use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits};
-use crate::methods::spec::Options;
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use half::f16;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "zero",
     aliases: &[],
-    kind: Kind::Episodic,
     needs: Needs::FEATURES,
     summary: "the most confident views vote at temperature zero; ties go to the discarded views",
     docs: "\
@@ -35,7 +34,7 @@ Options:
                            most confident discarded view. original: reproduces an index slip of the original code.
 Reference: Farina et al., Frustratingly Easy Test-Time Adaptation of Vision-Language Models, NeurIPS 2024.
 ",
-    build: |table| Ok(Box::new(Zero::new(Config::read(table)?))),
+    build: Build::Episodic(|table| Ok(Box::new(Zero::new(Config::read(table)?)))),
     defaults: Config::table,
 };
 
@@ -113,15 +112,11 @@ fn add(votes: &mut [f64], cold: impl Iterator<Item = f32>) {
 }
 
 impl Adapter for Zero {
-    fn prepare(&mut self, _task: &Task<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task, &SPEC)?;
-        let views = ViewLogits::of(task, sample);
-        let selection = LowestEntropy { fraction: self.options.gamma }.select(sample.features, &views);
-        let cosines = logits(sample.features, &task.text_features, 1.0);
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        image.check(task, &SPEC)?;
+        let views = ViewLogits::of(task, image);
+        let selection = LowestEntropy { fraction: self.options.gamma }.select(image.features, &views);
+        let cosines = logits(image.features, &task.text_features, 1.0);
         Ok(self.vote(&cosines, &selection).answer(views.explain(selection)))
     }
 }

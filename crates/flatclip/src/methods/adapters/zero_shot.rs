@@ -3,9 +3,9 @@
 
 use crate::Result;
 use crate::methods::aggregate::Ballot;
+use crate::methods::options::Options;
 use crate::methods::select::{Selection, ViewLogits};
-use crate::methods::spec::Options;
-use crate::methods::{Adapter, AdapterSpec, Answer, Kind, Needs, Sample, Task};
+use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
 use crate::prompt::{PromptKind, prompt_logits};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "zero-shot",
     aliases: &["clip", "none"],
-    kind: Kind::Episodic,
     needs: Needs {
         default_views: 1,
         prompts: &["templates", "learned", "features", "maple", "cocoop", "tip-adapter"],
@@ -28,7 +27,7 @@ Cost: one image-tower pass.
 Options: none.
 Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
 ",
-    build: |table| Config::read(table).map(|_| Box::new(ZeroShot) as Box<dyn Adapter>),
+    build: Build::Episodic(|table| Config::read(table).map(|_| Box::new(ZeroShot) as Box<dyn Adapter>)),
     defaults: Config::table,
 };
 
@@ -45,16 +44,16 @@ impl Options for Config {
 }
 
 /// The logits of all views. What a CoCoOp or Tip-Adapter prompt adds for each image belongs to the prompt, so it is added here.
-fn view_logits(task: &Task<'_>, sample: &Sample<'_>) -> Result<ViewLogits> {
-    match (task.prompt, task.clip) {
+fn view_logits(task: &Task, image: &ViewSet<'_>) -> Result<ViewLogits> {
+    match (task.prompt.as_deref(), task.clip.as_deref()) {
         (Some(prompt), Some(clip))
             if matches!(prompt.kind, PromptKind::CoCoOp { .. } | PromptKind::TipAdapter { .. }) =>
         {
             let tokens = task.class_tokens.as_ref();
-            let logits = prompt_logits(prompt, clip, tokens, &task.text_features, sample.features)?;
+            let logits = prompt_logits(prompt, clip, tokens, &task.text_features, image.features)?;
             Ok(ViewLogits::from_logits(logits))
         }
-        _ => Ok(ViewLogits::of(task, sample)),
+        _ => Ok(ViewLogits::of(task, image)),
     }
 }
 
@@ -63,13 +62,9 @@ fn view_logits(task: &Task<'_>, sample: &Sample<'_>) -> Result<ViewLogits> {
 pub struct ZeroShot;
 
 impl Adapter for ZeroShot {
-    fn prepare(&mut self, _task: &Task<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    fn adapt(&mut self, task: &Task<'_>, sample: &Sample<'_>) -> Result<Answer> {
-        sample.check(task, &SPEC)?;
-        let views = view_logits(task, sample)?;
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        image.check(task, &SPEC)?;
+        let views = view_logits(task, image)?;
         let ballot = Ballot::from_logits(views.logits.row(0));
         let only_the_original = Selection { scores: views.entropies.clone(), ranking: vec![0], selected: vec![0] };
         Ok(ballot.answer(views.explain(only_the_original)))

@@ -12,7 +12,7 @@ use super::context_init;
 use super::cross_entropy::cross_entropy;
 use super::{Batch, Loss, TuneTask, Tuner};
 use crate::Result;
-use crate::methods::spec::Options;
+use crate::methods::options::Options;
 use crate::model::{ClassTokens, Clip, Context, Position};
 use crate::prompt::{PromptKind, Tensor, check_length, class_tokens, logits};
 use flatclip_tensor::Matrix;

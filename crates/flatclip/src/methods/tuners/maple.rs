@@ -15,7 +15,7 @@
 use super::coop::context_of;
 use super::cross_entropy::cross_entropy;
 use super::{Batch, Loss, TuneTask, Tuner, context_init};
-use crate::methods::spec::Options;
+use crate::methods::options::Options;
 use crate::model::{ClassTokens, Clip, Context, ImageConfig, Position, VisionInput};
 use crate::prompt::{Affine, PromptKind, Tensor, check_length, class_tokens, logits, visual_prompts};
 use crate::rng::Stream;

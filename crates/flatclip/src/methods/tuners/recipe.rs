@@ -1,7 +1,7 @@
 //! How a tuner is trained: steps, optimiser, learning rate. The `[train]` table.
 
 use crate::Result;
-use crate::methods::spec::Options;
+use crate::methods::options::Options;
 use serde::{Deserialize, Serialize};
 
 /// Which optimiser moves the parameters.

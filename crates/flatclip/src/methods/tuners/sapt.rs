@@ -24,7 +24,7 @@ use super::coop::{Coop, CoopConfig};
 use super::sharpness::{Ball, Norm, Perturbation, moved, norm};
 use super::{Batch, Loss, Perturbed, Step, TuneTask, Tuner};
 use crate::Result;
-use crate::methods::spec::Options;
+use crate::methods::options::Options;
 use crate::model::{Clip, Position};
 use crate::prompt::{PromptKind, Tensor};
 use flatclip_tensor::Matrix;

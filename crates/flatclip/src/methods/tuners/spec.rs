@@ -8,7 +8,7 @@ use super::sapt::{Sapt, SaptConfig};
 use super::tip_adapter::{TipAdapter, TipAdapterConfig};
 use super::{TuneTask, Tuner};
 use crate::data::train_images::TrainViews;
-use crate::methods::spec::Options;
+use crate::methods::options::Options;
 use crate::{Error, Result};
 use serde::Serialize;
 

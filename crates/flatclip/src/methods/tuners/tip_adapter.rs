@@ -15,7 +15,7 @@
 
 use super::cross_entropy::{argmax, cross_entropy};
 use super::{Batch, Loss, TuneTask, Tuner};
-use crate::methods::spec::Options;
+use crate::methods::options::Options;
 use crate::model::Clip;
 use crate::prompt::{Prompt, PromptKind, Tensor, add_cache, logits};
 use crate::{Error, Result};
