@@ -1,11 +1,11 @@
 //! The `flatclip` command: results to stdout, everything else to stderr.
 
 mod commands;
+mod hints;
 mod inputs;
 mod log_lines;
 mod output;
-mod places;
-mod session;
+mod progress;
 
 use clap::Parser;
 use flatclip_tensor::Isa;

@@ -1,5 +1,6 @@
 //! What people and machines see: tables or JSON on stdout, notes and progress on stderr.
 
+use crate::hints::as_flags;
 use crate::log_lines::LogLines;
 use anyhow::Result;
 use comfy_table::{LineStyle, TableStyle};
@@ -93,12 +94,14 @@ impl Output {
 
     /// The whole chain of an error in one line, on stderr; as JSON when asked for.
     pub(crate) fn error(&self, error: &anyhow::Error) {
+        let known = error.chain().find_map(|cause| cause.downcast_ref::<flatclip::Error>());
+        let hint = known.and_then(flatclip::Error::hint).map_or(String::new(), |hint| format!("; {}", as_flags(hint)));
         let mut stderr = std::io::stderr().lock();
         let _ = if self.json {
-            let code = error.downcast_ref::<flatclip::Error>().map_or("usage", flatclip::Error::code);
-            writeln!(stderr, "{}", serde_json::json!({ "error": format!("{error:#}"), "code": code }))
+            let code = known.map_or("usage", flatclip::Error::code);
+            writeln!(stderr, "{}", serde_json::json!({ "error": format!("{error:#}{hint}"), "code": code }))
         } else {
-            writeln!(stderr, "error: {error:#}")
+            writeln!(stderr, "error: {error:#}{hint}")
         };
     }
 

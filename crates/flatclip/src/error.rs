@@ -1,4 +1,6 @@
-//! One error type. A variant is a cause; a message names the file or key, what was expected, what was found, what to do.
+//! One error type. A variant is a cause with a stable [code](Error::code); its message names the file or key, what was
+//! expected and what was found. What would help is a [`Hint`] in neutral words: the library knows no flag of a command
+//! line, no JSON field and no keyword argument, so whoever shows the error translates it.
 
 use std::path::{Path, PathBuf};
 
@@ -121,30 +123,175 @@ pub enum Error {
         /// What to look at.
         reason: String,
     },
-    /// The user asked to stop; what was done is saved.
+    /// A name that is not one of the known ones.
+    #[error("{what} `{name}` is not known{}; known are {known}", nearest.as_ref().map_or(String::new(), |near| format!(" (did you mean `{near}`?)")))]
+    Unknown {
+        /// What was named: `method`, `model`, `data set`, `option`, ...
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// The known one that is spelt most alike.
+        nearest: Option<String>,
+        /// The known ones, separated by commas.
+        known: String,
+    },
+    /// A prompt was learned with another model.
+    #[error("{}: {reason}", path.display())]
+    OtherModel {
+        /// The prompt file.
+        path: PathBuf,
+        /// Both models.
+        reason: String,
+    },
+    /// The caller asked to stop; what was done is saved.
     #[error("interrupted: {0}")]
     Interrupted(String),
+    /// An error together with what would help.
+    #[error("{error}")]
+    Hinted {
+        /// The error itself.
+        error: Box<Error>,
+        /// What would help.
+        hint: Hint,
+    },
+}
+
+/// What would help, in neutral words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hint {
+    /// Name a model.
+    Model,
+    /// Give class embeddings: then no text tower is needed.
+    TextFeatures,
+    /// Tune a prompt with this tuner first.
+    Tune(&'static str),
+    /// Import the file as a prompt, or give it as class embeddings.
+    ImportPrompt,
+    /// Compute token statistics of training images, and give them.
+    Statistics,
+    /// Give a folder of generated pictures.
+    Generated,
+    /// Resume the run.
+    Resume,
+    /// Resume the run, or choose another directory.
+    ResumeOrElsewhere,
+    /// Choose another directory.
+    Elsewhere,
+    /// Allow so many unreadable pictures.
+    AllowErrors(usize),
+    /// Ask for fewer shots, or allow fewer where a class has fewer.
+    FewerShots,
+    /// Keep pictures of each class out of training, or fix the setting.
+    HeldOut,
+    /// Name the folder of the known data sets, or the folder of this one.
+    DataRoot(String),
+    /// Make it again with this version: `landscape`, `analyze`.
+    Again(&'static str),
+    /// List what is known: `models`, `methods`, `data sets`, `cache entries`.
+    List(&'static str),
+    /// Use the prompt with the model it was learned with, or say that the difference is meant.
+    OtherModel,
+}
+
+impl std::fmt::Display for Hint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Model => write!(f, "name a model"),
+            Self::TextFeatures => write!(f, "give class embeddings"),
+            Self::Tune(tuner) => write!(f, "tune a prompt with {tuner} first"),
+            Self::ImportPrompt => write!(f, "import it as a prompt, or give it as class embeddings"),
+            Self::Statistics => write!(f, "compute token statistics of training images first, and give them"),
+            Self::Generated => write!(f, "give a folder of generated pictures"),
+            Self::Resume => write!(f, "resume the run"),
+            Self::ResumeOrElsewhere => write!(f, "resume the run, or choose another directory"),
+            Self::Elsewhere => write!(f, "choose another directory"),
+            Self::AllowErrors(count) => write!(f, "mend the pictures, or allow {count} errors"),
+            Self::FewerShots => write!(f, "ask for fewer shots, or allow fewer where a class has fewer"),
+            Self::HeldOut => write!(f, "keep some pictures of each class out of training, or fix the setting"),
+            Self::DataRoot(name) => write!(f, "name the folder of the data sets, or the folder of {name}"),
+            Self::Again(what) => write!(f, "make the {what} again with this version"),
+            Self::List(what) => write!(f, "list the {what}"),
+            Self::OtherModel => write!(f, "use the model it was learned with, or say that the difference is meant"),
+        }
+    }
 }
 
 impl Error {
-    /// A stable name of the cause, for machines.
+    /// A stable name of the cause, for machines: one of [`Error::CODES`].
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Io { .. } => "io",
-            Self::Weights { .. } => "weights",
-            Self::Fetch { .. } => "fetch",
+            Self::Io { .. } => "file.io",
+            Self::Weights { .. } => "weights.unreadable",
             Self::WeightShape { .. } => "weights.shape",
-            Self::Image { .. } => "image",
-            Self::Limit { .. } => "limit",
-            Self::Text { .. } => "text",
-            Self::Config { .. } => "config",
-            Self::Prompt { .. } => "prompt",
-            Self::Data { .. } => "data",
-            Self::Method { .. } => "method",
-            Self::Run { .. } => "run",
-            Self::NotFinite { .. } => "not_finite",
+            Self::Fetch { .. } => "model.fetch",
+            Self::Image { .. } => "image.unreadable",
+            Self::Limit { .. } => "limit.exceeded",
+            Self::Text { .. } => "text.unusable",
+            Self::Config { .. } => "option.invalid",
+            Self::Unknown { .. } => "name.unknown",
+            Self::Prompt { .. } => "prompt.unusable",
+            Self::OtherModel { .. } => "prompt.other-model",
+            Self::Data { .. } => "data.unusable",
+            Self::Method { .. } => "method.needs",
+            Self::Run { .. } => "run.unusable",
+            Self::NotFinite { .. } => "number.not-finite",
             Self::Interrupted(_) => "interrupted",
+            Self::Hinted { error, .. } => error.code(),
         }
+    }
+
+    /// Every code, with what it means.
+    pub const CODES: &[(&str, &str)] = &[
+        ("file.io", "the operating system refused a file"),
+        ("weights.unreadable", "a weight file is damaged, foreign or unsafe"),
+        ("weights.shape", "a tensor has another shape than the architecture needs"),
+        ("model.fetch", "a model could not be fetched"),
+        ("image.unreadable", "a picture cannot be decoded"),
+        ("limit.exceeded", "something is larger than a limit that protects memory or time"),
+        ("text.unusable", "a text or class name cannot be tokenised"),
+        ("option.invalid", "a setting is unknown, of the wrong type or out of range"),
+        ("name.unknown", "a name of a method, model or data set is not known"),
+        ("prompt.unusable", "a prompt file does not fit"),
+        ("prompt.other-model", "a prompt was learned with another model"),
+        ("data.unusable", "a data set is not as expected"),
+        ("method.needs", "a method was not given what it needs"),
+        ("run.unusable", "a run directory cannot be used"),
+        ("number.not-finite", "a number is NaN or infinite"),
+        ("interrupted", "the caller asked to stop; what was done is saved"),
+    ];
+
+    /// What would help, where that is known.
+    pub fn hint(&self) -> Option<&Hint> {
+        match self {
+            Self::Hinted { hint, .. } => Some(hint),
+            _ => None,
+        }
+    }
+
+    /// The same error with what would help; the first hint stays.
+    #[must_use]
+    pub fn with_hint(self, hint: Hint) -> Self {
+        match self {
+            Self::Hinted { .. } => self,
+            error => Self::Hinted { error: Box::new(error), hint },
+        }
+    }
+
+    /// The error without its hint.
+    #[must_use]
+    pub fn without_hint(self) -> Self {
+        match self {
+            Self::Hinted { error, .. } => *error,
+            error => error,
+        }
+    }
+
+    /// `name` is not one of `known`; names the one that is spelt most alike.
+    pub fn unknown<'k>(what: &'static str, name: &str, known: impl IntoIterator<Item = &'k str>) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        let nearest = nearest(name, &known).map(str::to_owned);
+        Self::Unknown { what, name: name.to_owned(), nearest, known: known.join(", ") }
     }
 
     /// For `map_err` on file operations.
@@ -160,5 +307,52 @@ impl Error {
     /// A method that cannot work with what it was given.
     pub fn method(method: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Method { method: method.into(), reason: reason.into() }
+    }
+}
+
+/// The known name within two edits (a third of its length for long ones), case aside.
+fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let name = name.to_lowercase();
+    let distance = |other: &str| edits(&name, &other.to_lowercase());
+    let close = |other: &&&str| distance(other) <= 2.max(other.len() / 3);
+    known.iter().filter(close).min_by_key(|other| distance(other)).copied()
+}
+
+/// Levenshtein's distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_name_gets_the_nearest_one_and_a_foreign_one_gets_none() {
+        let message = |name: &str| Error::unknown("method", name, ["stss", "zero-shot", "tpt"]).to_string();
+        assert!(message("STS").contains("did you mean `stss`"), "{}", message("STS"));
+        assert!(message("zeroshot").contains("`zero-shot`?"));
+        assert!(!message("resnet50").contains("did you mean"));
+    }
+
+    #[test]
+    fn a_hint_changes_neither_message_nor_code_and_the_first_stays() {
+        let error = Error::method("stss", "needs a text tower");
+        let (text, code) = (error.to_string(), error.code());
+        let hinted = error.with_hint(Hint::TextFeatures).with_hint(Hint::Model);
+        assert_eq!((hinted.to_string(), hinted.code()), (text, code));
+        assert_eq!(hinted.hint(), Some(&Hint::TextFeatures));
+        assert!(Error::CODES.iter().any(|(known, _)| *known == code));
     }
 }

@@ -8,7 +8,10 @@
 
 pub mod error;
 pub mod files;
+pub mod progress;
 pub mod rng;
+pub mod run_dir;
+pub mod settings;
 
 pub mod image;
 pub mod text;
@@ -28,4 +31,18 @@ pub mod train;
 
 pub mod report;
 
-pub use error::{Error, Result};
+mod facade;
+
+pub mod bench;
+pub mod demo;
+
+pub use error::{Error, Hint, Result};
+pub use eval::cache::ViewFeatures;
+pub use eval::{import_statistics, load_statistics, save_statistics};
+pub use facade::*;
+pub use flatclip_tensor::Matrix;
+pub use image::Picture;
+pub use methods::Registry;
+pub use progress::Progress;
+pub use prompt::Prompt;
+pub use train::{TuneRequest, TuneSummary};

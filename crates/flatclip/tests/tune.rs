@@ -6,10 +6,11 @@ use flatclip::methods::tuners::{
     Batch, Coop, CoopConfig, Sapt, SaptConfig, TUNERS, TuneTask, Tuner as _, cross_entropy,
 };
 use flatclip::model::{Clip, ClipConfig, Context, ImageConfig, LoadOptions, Position, TextConfig};
-use flatclip::prompt::{Affine, Classifier, Prompt, PromptKind, Provenance, logits};
+use flatclip::prompt::{Affine, Prompt, PromptClassifier, PromptKind, Provenance, logits};
+use flatclip::settings::parse_settings;
 use flatclip::text::Tokenizer;
-use flatclip::train::{Event, TuneInput, TuneRequest, TuneSummary, parse_override, tune};
 use flatclip::weights::Checkpoint;
+use flatclip::{Hint, Model, Progress, TuneRequest, TuneSummary, tune};
 use flatclip_tensor::Matrix;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,10 +18,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
-static MODEL: LazyLock<(Clip, Tokenizer)> = LazyLock::new(|| {
-    let checkpoint = Checkpoint::embedded("pocket").unwrap().unwrap();
-    (Clip::load(&checkpoint, LoadOptions::default()).unwrap(), Tokenizer::of(&checkpoint).unwrap())
-});
+static MODEL: LazyLock<Model> = LazyLock::new(|| Model::load("pocket").unwrap());
 
 /// A few classes of drawn photos.
 fn dataset(classes: usize) -> Dataset {
@@ -34,12 +32,30 @@ fn request(method: &str, settings: &[&str]) -> TuneRequest {
         method: method.into(),
         shots: Some(3),
         checkpoint_every: 3,
-        overrides: settings.iter().map(|s| parse_override(s).unwrap()).collect(),
+        overrides: vec![parse_settings(settings).unwrap()],
         ..TuneRequest::default()
     }
 }
 
-/// Runs with a watcher of steps that may raise the stop flag.
+/// Cancels after a step of the training.
+struct StopAfter {
+    step: u64,
+    stop: AtomicBool,
+}
+
+impl Progress for StopAfter {
+    fn advance(&self, done: u64, status: &str) {
+        if done == self.step && status.starts_with("loss") {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs with a watcher of steps that may cancel.
 fn run_watched(
     request: &TuneRequest,
     dataset: &Dataset,
@@ -47,16 +63,9 @@ fn run_watched(
     resume: bool,
     stop_after: usize,
 ) -> flatclip::Result<TuneSummary> {
-    let stop = AtomicBool::new(false);
-    let (clip, tokenizer) = &*MODEL;
-    let input = TuneInput { request, clip, tokenizer, dataset, test: None, out, resume, stop: &stop };
-    tune(&input, &mut |event| {
-        if let Event::Step(progress) = event
-            && progress.record.step == stop_after
-        {
-            stop.store(true, Ordering::Relaxed);
-        }
-    })
+    let request = TuneRequest { out: out.to_path_buf(), resume, ..request.clone() };
+    let watcher = StopAfter { step: stop_after as u64, stop: AtomicBool::new(false) };
+    tune(&request, &MODEL, dataset, &watcher)
 }
 
 fn run(request: &TuneRequest, dataset: &Dataset, out: &Path) -> flatclip::Result<TuneSummary> {
@@ -111,7 +120,7 @@ fn a_stopped_and_resumed_run_ends_with_the_same_bytes() {
 }
 
 /// A small ViT with random weights and CLIP's own vocabulary: the embedded model's image tower is a ResNet.
-fn random_vit() -> (Clip, Tokenizer) {
+fn random_vit() -> Model {
     let config = ClipConfig {
         embed_dim: 32,
         image_size: 32,
@@ -120,7 +129,8 @@ fn random_vit() -> (Clip, Tokenizer) {
         ..Checkpoint::embedded("pocket").unwrap().unwrap().config().clone()
     };
     let checkpoint = flatclip::weights::random_of(&config, 1);
-    (Clip::load(&checkpoint, LoadOptions::default()).unwrap(), Tokenizer::clip())
+    let clip = Clip::load(&checkpoint, LoadOptions::default()).unwrap();
+    Model::from_parts("random", clip, Tokenizer::clip())
 }
 
 #[test]
@@ -133,24 +143,14 @@ fn every_tuner_leaves_a_prompt_that_classifies() {
             settings.push("maple.depth=2");
         }
         let out = folder.path().join(spec.name);
-        let (clip, tokenizer) = if spec.vit { &vit } else { &*MODEL };
-        let request = request(spec.name, &settings);
-        let stop = AtomicBool::new(false);
-        let input = TuneInput {
-            request: &request,
-            clip,
-            tokenizer,
-            dataset: &data,
-            test: None,
-            out: &out,
-            resume: false,
-            stop: &stop,
-        };
-        let summary = tune(&input, &mut |_| {}).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
+        let model = if spec.vit { &vit } else { &*MODEL };
+        let request = TuneRequest { out: out.clone(), ..request(spec.name, &settings) };
+        let summary = tune(&request, model, &data, &()).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
+        let (clip, tokenizer) = (model.clip(), model.tokenizer());
         let prompt = Prompt::load(&out).unwrap();
         assert_eq!(prompt.provenance.method, spec.name);
         assert_eq!(prompt.provenance.classes, data.classes);
-        let classifier = Classifier::new(&prompt, clip, tokenizer, &data.classes).unwrap();
+        let classifier = PromptClassifier::new(&prompt, clip, tokenizer, &data.classes).unwrap();
         // Two images, whatever they are: their logits exist and are finite.
         let width = clip.embed_dim();
         let features = Matrix::from_vec(2, width, vec![(width as f32).powf(-0.5); 2 * width]);
@@ -188,7 +188,7 @@ fn sapt_ends_flatter_than_coop_at_the_same_training_accuracy() {
 #[test]
 fn tuning_lowers_the_loss_of_the_shots() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(4));
-    let (clip, tokenizer) = &*MODEL;
+    let (clip, tokenizer) = (MODEL.clip(), MODEL.tokenizer());
     let summary =
         run(&request("coop", &["train.epochs=30", "train.batch=12"]), &data, &folder.path().join("run")).unwrap();
     let zero_shot =
@@ -226,7 +226,7 @@ fn a_loss_that_is_not_finite_names_step_and_batch_and_keeps_the_checkpoint() {
     let out = folder.path().join("run");
     let ask = request("coop", &["train.epochs=9", "train.lr=1e38", "train.warmup_epochs=2", "train.batch=9"]);
     let error = run(&ask, &data, &out).unwrap_err();
-    assert_eq!(error.code(), "not_finite", "{error}");
+    assert_eq!(error.code(), "number.not-finite", "{error}");
     let text = error.to_string();
     assert!(text.contains("step ") && text.contains("batch [") && text.contains("train.lr"), "{text}");
 }
@@ -253,8 +253,8 @@ fn unreadable_images_are_counted_and_tolerated_only_when_allowed() {
     let ids: Vec<&str> = picked.iter().map(|&i| data.samples[i].id.as_str()).collect();
     std::fs::write(&list, ids.join("\n")).unwrap();
     let ask = TuneRequest { list: Some(list.display().to_string()), ..request("coop", &["train.epochs=1"]) };
-    let error = run(&ask, &data, &folder.path().join("a")).unwrap_err().to_string();
-    assert!(error.contains("--max-errors 1") && error.contains(ids[0]), "{error}");
+    let error = run(&ask, &data, &folder.path().join("a")).unwrap_err();
+    assert!(error.hint() == Some(&Hint::AllowErrors(1)) && error.to_string().contains(ids[0]), "{error}");
     let allowed = TuneRequest { max_errors: 1, ..ask };
     let summary = run(&allowed, &data, &folder.path().join("b")).unwrap();
     assert_eq!((summary.images, summary.unreadable), (5, vec![ids[0].to_owned()]));
@@ -267,7 +267,7 @@ fn a_second_run_in_the_same_directory_needs_resume_and_a_finished_one_is_left_al
     let ask = request("coop", &["train.epochs=1"]);
     let summary = run(&ask, &data, &out).unwrap();
     let before = files(&out);
-    assert!(run(&ask, &data, &out).unwrap_err().to_string().contains("--resume"));
+    assert_eq!(run(&ask, &data, &out).unwrap_err().hint(), Some(&Hint::ResumeOrElsewhere));
     assert_eq!(run_watched(&ask, &data, &out, true, usize::MAX).unwrap(), summary);
     let other = request("coop", &["train.epochs=2"]);
     assert!(run_watched(&other, &data, &out, true, usize::MAX).unwrap_err().to_string().contains("epochs"));
@@ -276,7 +276,7 @@ fn a_second_run_in_the_same_directory_needs_resume_and_a_finished_one_is_left_al
 
 #[test]
 fn prompts_for_other_models_are_refused_with_the_reason() {
-    let (clip, tokenizer) = &*MODEL;
+    let (clip, tokenizer) = (MODEL.clip(), MODEL.tokenizer());
     let classes = dataset(2).classes;
     let made = |kind| Prompt::new(kind, Provenance::default());
     let wide = clip.text().unwrap().width() + 64;

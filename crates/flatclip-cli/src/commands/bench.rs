@@ -1,15 +1,14 @@
 //! `flatclip bench`: every stage timed on random weights of real shapes (or on a model of yours).
 
-mod cases;
-mod flops;
-mod measure;
-mod methods;
-
 use crate::inputs::model::PrecisionArg;
 use crate::output::{Exit, Output};
-use cases::{CASES, Workbench};
-use measure::{Repeats, Timing};
+use crate::progress::Terminal;
+use anyhow::{Context as _, Result, ensure};
+use flatclip::Model;
+use flatclip::bench::{BenchRequest, CaseTiming, MethodTiming, Turn, TurnTaker, method_names, time_cases, time_method};
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 /// Options of `flatclip bench`.
 #[derive(clap::Args)]
@@ -48,42 +47,57 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn repeats(&self) -> Repeats {
-        if self.turns { Repeats::Turns } else { Repeats::Count(self.repeats) }
+    fn request(&self) -> BenchRequest {
+        BenchRequest {
+            model: self.model.clone(),
+            find: Model::builder(&self.model).offline(true),
+            precision: self.precision.precision(),
+            repeats: self.repeats,
+            views: self.views,
+            classes: self.classes,
+            picture: self.picture.clone(),
+        }
     }
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
-    for name in &args.cases {
-        let known: Vec<&str> = CASES.iter().map(|case| case.0).collect();
-        anyhow::ensure!(known.contains(&name.as_str()), "no case `{name}`; known are {}", known.join(", "));
-    }
-    anyhow::ensure!((1..=1000).contains(&args.classes), "--classes: expected 1 to 1000, found {}", args.classes);
-    anyhow::ensure!(args.repeats > 0 && args.views > 0, "--repeats and --views: expected at least 1");
-    let chosen = |name: &str| args.cases.is_empty() || args.cases.iter().any(|case| case == name);
-    let mut bench = Workbench::new(&args, out);
+pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+    let (request, terminal) = (args.request(), Terminal::new(out));
     if let Some(name) = &args.method_alone {
-        out.json(&methods::measure_alone(&args, &mut bench, name)?)?;
-        return Ok(Exit::Done);
-    }
-    if !args.methods.is_empty() {
-        methods::run(&args, &bench, out)?;
-        return Ok(Exit::Done);
-    }
-    let mut timings = Vec::new();
-    for (name, case) in CASES.iter().filter(|case| chosen(case.0)) {
-        out.note(format_args!("{name} ..."));
-        timings.extend(case(&mut bench)?);
-    }
-    if !args.turns {
-        report(&bench, &timings, out)?;
+        out.json(&time_method(&request, name, &terminal)?)?;
+    } else if !args.methods.is_empty() {
+        methods(&args, &request, out)?;
+    } else if args.turns {
+        time_cases(&request, &args.cases, Some(&mut LinesOfStdin), &terminal)?;
+    } else {
+        report(&request, &time_cases(&request, &args.cases, None, &terminal)?, out)?;
     }
     Ok(Exit::Done)
 }
 
-fn report(bench: &Workbench<'_>, timings: &[Timing], out: &Output) -> anyhow::Result<()> {
+/// A line `run` on stdin is a turn, answered by a line of JSON; a line `next` goes on to the next case.
+struct LinesOfStdin;
+
+impl TurnTaker for LinesOfStdin {
+    fn wait(&mut self) -> flatclip::Result<bool> {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map_err(flatclip::Error::io("stdin"))?;
+        match line.trim() {
+            "run" => Ok(true),
+            "next" | "" => Ok(false),
+            other => Err(flatclip::Error::config("turns", format!("expected `run` or `next`, found {other:?}"))),
+        }
+    }
+
+    fn done(&mut self, turn: &Turn<'_>) -> flatclip::Result<()> {
+        let mut stdout = std::io::stdout().lock();
+        let line = serde_json::to_string(turn).unwrap_or_default();
+        writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(flatclip::Error::io("stdout"))
+    }
+}
+
+fn report(request: &BenchRequest, timings: &[CaseTiming], out: &Output) -> Result<()> {
     if out.is_json() {
-        return out.json(&serde_json::json!({ "setting": bench.setting(), "cases": timings }));
+        return out.json(&serde_json::json!({ "setting": request.setting(), "cases": timings }));
     }
     let mut table = out.table(&["case", "median", "fastest", "slowest", "GFLOP/s", "of products", "peak RSS"]);
     for t in timings {
@@ -98,6 +112,85 @@ fn report(bench: &Workbench<'_>, timings: &[Timing], out: &Output) -> anyhow::Re
         ]);
     }
     out.line(table)
+}
+
+/// All rows that `--methods` asks for, each from a process of its own: a peak of resident memory belongs to a process.
+fn methods(args: &Args, request: &BenchRequest, out: &Output) -> Result<()> {
+    let (mut done, mut refused) = (Vec::new(), Vec::new());
+    for name in method_names(&args.methods)? {
+        out.note(format_args!("{name} ..."));
+        match alone(args, request, &name)? {
+            Ok(row) => done.push(row),
+            Err(reason) => {
+                out.warn(format_args!("{name} was not measured: {reason}"));
+                refused.push((name, reason));
+            }
+        }
+    }
+    report_methods(args, request, &done, &refused, out)
+}
+
+/// One row from a fresh process, or why the method refused.
+fn alone(args: &Args, request: &BenchRequest, name: &str) -> Result<Result<MethodTiming, String>> {
+    let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
+    command.args(["bench", "--json", "--quiet", "--method-alone", name, "--model", &args.model]);
+    command.args(["--precision", request.precision.name(), "--isa", flatclip_tensor::isa::current().name()]);
+    let numbers = [
+        ("--repeats", args.repeats),
+        ("--views", args.views),
+        ("--classes", args.classes),
+        ("--threads", rayon::current_num_threads()),
+    ];
+    numbers.iter().for_each(|(flag, value)| {
+        command.args([*flag, &value.to_string()]);
+    });
+    let ended = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
+    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+    if let Ok(error) = serde_json::from_str::<serde_json::Value>(&said)
+        && error["code"] == "method.needs"
+    {
+        return Ok(Err(error["error"].as_str().unwrap_or_default().to_owned()));
+    }
+    ensure!(ended.status.success(), "{name}: its process ended with {}: {said}", ended.status);
+    Ok(Ok(serde_json::from_slice(&ended.stdout).with_context(|| format!("{name}: its process gave no row"))?))
+}
+
+fn report_methods(
+    args: &Args,
+    request: &BenchRequest,
+    rows: &[MethodTiming],
+    refused: &[(String, String)],
+    out: &Output,
+) -> Result<()> {
+    if out.is_json() {
+        let refused: Vec<_> =
+            refused.iter().map(|(name, reason)| serde_json::json!({ "method": name, "reason": reason })).collect();
+        return out.json(&serde_json::json!({
+            "setting": request.setting(), "classes": args.classes, "processes": "one per row", "methods": rows,
+            "refused": refused,
+        }));
+    }
+    let header = ["method", "views", "per image", "fastest", "slowest", "x encode", "once", "peak RSS", "stand-ins"];
+    let mut table = out.table(&header);
+    for row in rows {
+        table.add_row([
+            row.method.clone(),
+            row.views.to_string(),
+            seconds(row.median),
+            seconds(row.fastest),
+            seconds(row.slowest),
+            format!("{:.3}", row.ratio),
+            seconds(row.prepare),
+            row.peak_rss_mb.map_or(String::new(), |x| format!("{x:.0} MB")),
+            row.stand_ins.join("; "),
+        ]);
+    }
+    out.line(table)?;
+    out.line(format_args!(
+        "\nper image: {} views encoded and answered for, K={}, median of {}; x encode: against encoding the same views, in turns; \
+         once: per prompt and class list; peak RSS: each row in a process of its own, weights included",
+        args.views, args.classes, args.repeats
+    ))
 }
 
 fn seconds(s: f64) -> String {

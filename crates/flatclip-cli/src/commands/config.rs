@@ -2,8 +2,8 @@
 
 use crate::output::{Exit, Output};
 use anyhow::Result;
-use flatclip::eval::RunDir;
 use flatclip::methods::{ADAPTERS, AdapterSpec, adapter};
+use flatclip::run_dir::RunDir;
 use std::path::PathBuf;
 
 /// Options of `flatclip config`.

@@ -1,8 +1,9 @@
 //! `flatclip convert IN OUT.safetensors`.
 
+use crate::inputs::model::FindArgs;
 use crate::output::{Exit, Output};
-use anyhow::{Result, bail, ensure};
-use flatclip::model::config::Activation;
+use crate::progress::Terminal;
+use anyhow::{Result, ensure};
 use flatclip::weights;
 use std::path::PathBuf;
 
@@ -13,15 +14,8 @@ pub(crate) struct Args {
     input: String,
     /// The safetensors file to write
     output: PathBuf,
-    /// Where known names are looked for first
-    #[arg(long, env = "FLATCLIP_MODEL_DIR", value_name = "DIR")]
-    model_dir: Option<PathBuf>,
-    /// Never fetch a model, only look on disk
-    #[arg(long, env = "FLATCLIP_OFFLINE")]
-    offline: bool,
-    /// Record this activation (quick-gelu, gelu) instead of the one that the checkpoint states or its family suggests
-    #[arg(long, value_name = "NAME")]
-    activation: Option<String>,
+    #[command(flatten)]
+    find: FindArgs,
     /// Replace the output when it exists
     #[arg(long)]
     force: bool,
@@ -29,13 +23,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     ensure!(args.force || !args.output.exists(), "{}: exists already; --force replaces it", args.output.display());
-    let mut checkpoint = crate::places::open(&args.input, args.model_dir.as_deref(), args.offline, out)?;
-    if let Some(word) = &args.activation {
-        let Some(activation) = Activation::parse(word) else {
-            bail!("--activation: expected quick-gelu or gelu, found {word:?}");
-        };
-        checkpoint = checkpoint.with_activation(activation);
-    }
+    let checkpoint = args.find.builder(&args.input)?.open(&Terminal::new(out))?;
     weights::save_canonical(&checkpoint, &args.output)?;
     let (describe, hash, bytes) = (checkpoint.config().describe(), checkpoint.hash()?, args.output.metadata()?.len());
     if out.is_json() {

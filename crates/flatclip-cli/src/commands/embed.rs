@@ -1,12 +1,11 @@
 //! `flatclip embed`: features of pictures or texts.
 
-use crate::inputs::model::{Model, ModelArgs};
+use crate::inputs::model::ModelArgs;
 use crate::inputs::pictures;
 use crate::output::{Exit, Output};
-use anyhow::{Context as _, Result, ensure};
-use flatclip::image::{self, DecodeOptions};
+use anyhow::{Result, ensure};
 use flatclip::model::Features;
-use flatclip_tensor::Matrix;
+use flatclip::{Matrix, Model, Picture};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -35,7 +34,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     ensure!(!args.images.is_empty() || !args.text.is_empty(), "nothing to embed: name pictures, or give --text");
     let model = args.model.load(out)?;
-    let (names, raw) = if args.text.is_empty() { pictures_of(&args, &model, out)? } else { texts_of(&args, &model)? };
+    let (names, raw) = if args.text.is_empty() {
+        pictures_of(&args, &model, out)?
+    } else {
+        (args.text.clone(), model.raw_text_features(&args.text, args.truncate)?)
+    };
     let features = if args.raw { raw } else { Features::unit(raw).0 };
     if let Some(path) = &args.out {
         flatclip::files::write_atomic(path, &flatclip::prompt::npy_bytes(&features))?;
@@ -56,23 +59,12 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn texts_of(args: &Args, model: &Model) -> Result<(Vec<String>, Matrix)> {
-    let tower = model.clip.text()?;
-    let tokens: Vec<Vec<u32>> = args
-        .text
-        .iter()
-        .map(|text| model.tokenizer.sequence(text, tower.context_length(), args.truncate))
-        .collect::<flatclip::Result<_>>()?;
-    Ok((args.text.clone(), tower.encode_tokens(&tokens)?))
-}
-
 fn pictures_of(args: &Args, model: &Model, out: &Output) -> Result<(Vec<String>, Matrix)> {
     let files = pictures::expand(&args.images)?;
     let bar = out.progress(files.len() as u64, "pictures");
     let features = model.plain_features(files.iter().map(|file| {
-        let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
         bar.inc(1);
-        Ok(image::decode_from(file, &bytes, &DecodeOptions::default())?)
+        Picture::open(file)
     }))?;
     bar.finish_and_clear();
     Ok((files.iter().map(|file| file.display().to_string()).collect(), features))

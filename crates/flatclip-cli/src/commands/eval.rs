@@ -2,20 +2,17 @@
 
 use crate::inputs::cache::CacheArgs;
 use crate::inputs::data::DataArgs;
-use crate::inputs::model::{Model, ModelArgs};
-use crate::inputs::prompt::{PromptArgs, prompt_of};
+use crate::inputs::model::ModelArgs;
+use crate::inputs::prompt::PromptArgs;
 use crate::inputs::shard;
 use crate::output::{Exit, Output};
-use crate::session::{RunAsk, Session, file_name, methods_of};
-use anyhow::{Result, bail, ensure};
-use flatclip::data::{Dataset, Family};
-use flatclip::eval::{Shard, Summary, Timing, load_statistics};
-use flatclip::image::views::ViewPolicy;
-use flatclip::methods::AdapterSpec;
-use flatclip::methods::policy::{self, Augmentation};
-use flatclip::prompt::Prompt;
+use crate::progress::Terminal;
+use anyhow::{Result, ensure};
+use flatclip::settings::parse_settings;
+use flatclip::{EvaluateRequest, EvaluatedRun, PromptChoice, ViewChoice, evaluate};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Options of `flatclip eval`.
 #[derive(clap::Args)]
@@ -83,169 +80,51 @@ pub(crate) struct SetupArgs {
 }
 
 impl SetupArgs {
-    /// The prompt for a data set, and how the record calls it; `word` says which when an axis of a sweep does.
-    pub(crate) fn prompt_for(&self, dataset: &Dataset, word: Option<&str>) -> Result<(Prompt, String)> {
-        if let Some(word) = word {
-            ensure!(
-                self.prompt.is_default() && !self.own_templates,
-                "prompt is an axis: give no other prompt beside it, add it to the axis instead"
-            );
-            return Ok((prompt_of(word)?, word.to_owned()));
-        }
-        if self.own_templates {
-            ensure!(self.prompt.is_default(), "--own-templates: give no other prompt with it");
-            return Ok((Prompt::templates(&dataset.templates)?, dataset.templates.join(" | ")));
-        }
-        let prompt = self.prompt.read()?;
-        let name = match &prompt.kind {
-            flatclip::prompt::PromptKind::Templates(templates) if templates.len() <= 3 => templates.join(" | "),
-            flatclip::prompt::PromptKind::Templates(templates) => format!("{} templates", templates.len()),
-            _ => prompt.path.display().to_string(),
+    /// The request that these options make; methods, options and seeds are the caller's.
+    pub(crate) fn request(&self, out: &Path, resume: bool) -> Result<EvaluateRequest> {
+        ensure!(!self.own_templates || self.prompt.is_default(), "--own-templates: give no other prompt with it");
+        let prompt =
+            if self.own_templates { PromptChoice::OwnTemplates } else { PromptChoice::One(self.prompt.read()?.into()) };
+        let view_policy = match self.view_policy.as_str() {
+            "published" => ViewChoice::Published,
+            name => ViewChoice::Policy(name.parse()?),
         };
-        Ok((prompt, name))
-    }
-
-    /// Augmentation and number of views of one method on one data set.
-    pub(crate) fn views_for(
-        &self,
-        spec: &AdapterSpec,
-        family: Family,
-        name: &str,
-        most: usize,
-    ) -> Result<(ViewPolicy, usize)> {
-        if self.view_policy != "published" {
-            let policy: ViewPolicy = self.view_policy.parse()?;
-            let default = if policy == ViewPolicy::Identity { 1 } else { most };
-            return Ok((policy, self.views.unwrap_or(default).max(1)));
-        }
-        let family = match family {
-            Family::Imagenet if name == "imagenet" => policy::Family::ImageNet,
-            Family::Imagenet => policy::Family::NaturalShift,
-            _ => policy::Family::CrossDataset,
-        };
-        let published = policy::policy_for(spec.name, family)?;
-        let policy = match published.augmentation {
-            Augmentation::Identity => ViewPolicy::Identity,
-            Augmentation::CropFlip => ViewPolicy::CropFlip,
-            Augmentation::AugMix => ViewPolicy::AugMix,
-        };
-        Ok((policy, self.views.unwrap_or(published.views).max(1)))
-    }
-
-    /// Opens one data set and everything around it, and gives the session to `work`.
-    pub(crate) fn with_session<T>(
-        &self,
-        model: &Model,
-        dataset: &Dataset,
-        prompt: Option<&str>,
-        out: &Output,
-        work: impl FnOnce(&Session<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let (prompt, prompt_name) = self.prompt_for(dataset, prompt)?;
-        let cache = (!self.no_cache).then(|| self.cache.folder());
-        let statistics = self.statistics.as_deref().map(load_statistics).transpose()?;
-        work(&Session {
-            model,
-            model_name: &self.model.model,
-            prompt: &prompt,
-            prompt_name,
-            cache: cache.as_deref(),
-            compat: &self.data.root.compat,
+        Ok(EvaluateRequest {
+            prompt,
+            views: self.views,
+            view_policy,
+            order_seed: self.order_seed,
+            limit: self.limit,
+            max_errors: self.max_errors,
             generated: self.generated.clone(),
-            statistics: statistics.as_ref(),
-            texts: Default::default(),
-            out,
+            statistics: self.statistics.as_deref().map(flatclip::load_statistics).transpose()?.map(Arc::new),
+            cache: (!self.no_cache).then(|| self.cache.folder()),
+            compat: self.data.root.compat.clone(),
+            resume,
+            ..EvaluateRequest::new(out)?
         })
     }
 }
 
-/// A finished run, for the table.
-struct Done {
-    dir: PathBuf,
-    summary: Summary,
-    timing: Timing,
-    views: usize,
-}
-
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let shard = args.shard.as_deref().map(|text| shard::read(text, |name| std::env::var(name).ok())).transpose()?;
-    let settings = super::settings::table(&args.settings)?;
+    let request = EvaluateRequest {
+        methods: args.method.clone(),
+        options: parse_settings(&args.settings)?,
+        seeds: args.seeds.clone(),
+        shard,
+        ..args.setup.request(&args.out, args.resume)?
+    };
     let model = args.setup.model.load(out)?;
-    let mut done = Vec::new();
-    for spec in &args.setup.data.data {
-        let dataset = args.setup.data.open(spec, out)?;
-        args.setup.with_session(&model, &dataset, None, out, |session| {
-            let methods = methods_of(&args.method, session)?;
-            let most = methods.iter().map(|method| method.needs.default_views).max().unwrap_or(1);
-            for method in &methods {
-                for &seed in &args.seeds {
-                    let several = [args.setup.data.data.len(), methods.len(), args.seeds.len()];
-                    let dir = run_dir(&args.out, &dataset.name, method.name, seed, several, shard);
-                    let (policy, views) = args.setup.views_for(method, dataset.family, &dataset.name, most)?;
-                    let ask = RunAsk {
-                        data: spec.clone(),
-                        method,
-                        options: options_of(&settings, method.name, methods.len())?,
-                        views,
-                        policy,
-                        seed,
-                        order_seed: args.setup.order_seed,
-                        limit: args.setup.limit,
-                        shard,
-                        max_errors: args.setup.max_errors,
-                        resume: args.resume,
-                        dir: dir.clone(),
-                    };
-                    let (summary, timing) = session.run(&dataset, &ask)?;
-                    say(&summary, &timing, &dir, out);
-                    done.push(Done { dir, summary, timing, views });
-                }
-            }
-            Ok(())
-        })?;
-    }
+    let datasets = args.setup.data.open_all(out)?;
+    let done = evaluate(&request, &model, &datasets, &Terminal::with_interrupts(out)?)?;
+    done.iter().for_each(|run| say(run, out));
     print(&done, out)?;
     Ok(if done.iter().all(|run| run.summary.failed == 0) { Exit::Done } else { Exit::Counted })
 }
 
-/// The run's own directory below `--out`.
-fn run_dir(out: &Path, dataset: &str, method: &str, seed: u64, several: [usize; 3], shard: Option<Shard>) -> PathBuf {
-    let mut dir = out.to_path_buf();
-    if several[0] > 1 {
-        dir.push(file_name(dataset));
-    }
-    if several[1] > 1 {
-        dir.push(method);
-    }
-    if several[2] > 1 {
-        dir.push(format!("seed-{seed}"));
-    }
-    if let Some(Shard { index, count }) = shard {
-        dir.push(format!("shard-{index:04}-of-{count:04}"));
-    }
-    dir
-}
-
-/// Options for one method: plain keys if it is the only one, and the table of its name.
-pub(crate) fn options_of(settings: &toml::Table, method: &str, methods: usize) -> Result<toml::Table> {
-    let mut options = toml::Table::new();
-    for (key, value) in settings {
-        match value {
-            toml::Value::Table(table) if flatclip::methods::adapter(key).is_ok() => {
-                if flatclip::methods::adapter(key)?.name == method {
-                    options.extend(table.clone());
-                }
-            }
-            _ if methods == 1 => {
-                options.insert(key.clone(), value.clone());
-            }
-            _ => bail!("--set {key}=..: with several methods, say whose option it is, e.g. {method}.{key}=.."),
-        }
-    }
-    Ok(options)
-}
-
-fn say(summary: &Summary, timing: &Timing, dir: &Path, out: &Output) {
+fn say(run: &EvaluatedRun, out: &Output) {
+    let EvaluatedRun { dir, summary, timing, .. } = run;
     out.note(format_args!(
         "{} on {}: {} samples in {:.1} s ({:.2}/s; load {:.1} s beside, encode {:.1} s, adapt {:.1} s; {} from cache), peak {}, {}",
         summary.method,
@@ -277,7 +156,7 @@ fn say(summary: &Summary, timing: &Timing, dir: &Path, out: &Output) {
     }
 }
 
-fn print(done: &[Done], out: &Output) -> Result<()> {
+fn print(done: &[EvaluatedRun], out: &Output) -> Result<()> {
     if out.is_json() {
         let runs: Vec<_> = done
             .iter()
@@ -306,27 +185,4 @@ fn print(done: &[Done], out: &Output) -> Result<()> {
         ]);
     }
     out.line(table)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_reach_their_method_and_stray_ones_are_refused() {
-        let settings: toml::Table = toml::from_str("[stss]\nradius = 0.3\n[zero]\nfraction = 0.2").unwrap();
-        assert_eq!(options_of(&settings, "stss", 2).unwrap()["radius"].as_float(), Some(0.3));
-        assert!(!options_of(&settings, "zero", 2).unwrap().contains_key("radius"));
-        let plain: toml::Table = toml::from_str("radius = 0.3").unwrap();
-        assert!(options_of(&plain, "stss", 1).is_ok());
-        assert!(options_of(&plain, "stss", 2).unwrap_err().to_string().contains("stss.radius"));
-    }
-
-    #[test]
-    fn every_run_has_a_directory_of_its_own() {
-        let shard = "1/4".parse().ok();
-        assert_eq!(run_dir(Path::new("o"), "pocket:hard", "mta", 0, [1, 1, 1], None), Path::new("o"));
-        let all = run_dir(Path::new("o"), "pocket:hard", "mta", 2, [2, 2, 2], shard);
-        assert_eq!(all, Path::new("o/pocket-hard/mta/seed-2/shard-0001-of-0004"));
-    }
 }

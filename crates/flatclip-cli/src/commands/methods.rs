@@ -1,7 +1,8 @@
 //! `flatclip methods`: what can be run, and `flatclip methods show NAME`: all a user needs to know of one.
 
 use crate::output::{Exit, Output};
-use flatclip::methods::policy::{Augmentation, Family, policy_for};
+use flatclip::image::views::ViewPolicy;
+use flatclip::methods::policy::{TestFamily, policy_for};
 use flatclip::methods::tuners::{Input, TunerSpec};
 use flatclip::methods::{ADAPTERS, AdapterSpec, TUNERS};
 use serde_json::{Value, json};
@@ -158,15 +159,14 @@ fn example(spec: &AdapterSpec) -> String {
 
 /// What [`policy_for`] says of an adapter.
 fn published_views(name: &str) -> Vec<(&'static str, String)> {
-    let families =
-        [("ImageNet", Family::ImageNet), ("its shifts", Family::NaturalShift), ("other sets", Family::CrossDataset)];
+    let families = [
+        ("ImageNet", TestFamily::ImageNet),
+        ("its shifts", TestFamily::NaturalShift),
+        ("other sets", TestFamily::CrossDataset),
+    ];
     let views = |(title, family)| {
         let policy = policy_for(name, family).ok()?;
-        let how = match policy.augmentation {
-            Augmentation::Identity => "plain",
-            Augmentation::CropFlip => "crop-flip",
-            Augmentation::AugMix => "augmix",
-        };
+        let how = if policy.policy == ViewPolicy::Identity { "plain" } else { policy.policy.name() };
         Some((title, format!("{} {how}", policy.views)))
     };
     families.into_iter().filter_map(views).collect()

@@ -1,9 +1,8 @@
 //! `flatclip models`: what is known, what is on disk; `flatclip models show MODEL`: what a checkpoint is.
 
 use crate::output::{Exit, Output};
-use crate::places;
 use anyhow::Result;
-use flatclip::weights::{self, Checkpoint, KNOWN};
+use flatclip::weights::{self, Checkpoint, KNOWN, Places};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -37,7 +36,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 }
 
 fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
-    let places = places::places(model_dir);
+    let places = places(model_dir);
     let mut rows = embedded()?;
     for model in KNOWN {
         let path = model.find(&places);
@@ -67,6 +66,15 @@ fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
     Ok(())
 }
 
+/// Where known names are looked for.
+fn places(model_dir: Option<&Path>) -> Places {
+    let mut places = flatclip::model_places();
+    if let Some(folder) = model_dir {
+        places.model_dir = Some(folder.to_path_buf());
+    }
+    places
+}
+
 /// The models that need no file.
 fn embedded() -> Result<Vec<serde_json::Value>> {
     let mut rows = Vec::new();
@@ -93,7 +101,7 @@ fn size(path: &Path) -> u64 {
 }
 
 fn show(model: &str, model_dir: Option<&Path>, out: &Output) -> Result<()> {
-    let checkpoint = weights::resolve(model, &places::places(model_dir))?;
+    let checkpoint = weights::resolve(model, &places(model_dir))?;
     let dtypes = dtypes(&checkpoint);
     let file = Some(checkpoint.path()).filter(|path| path.is_file());
     let published = match file {

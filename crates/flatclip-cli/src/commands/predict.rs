@@ -5,13 +5,10 @@ use crate::inputs::model::ModelArgs;
 use crate::inputs::pictures;
 use crate::inputs::prompt::PromptArgs;
 use crate::output::{Exit, Output};
-use crate::session::warn_of_strangers;
 use anyhow::{Context as _, Result, ensure};
-use flatclip::data;
-use flatclip::eval::{ClipEncoder, Encoder as _, load_statistics};
-use flatclip::image::views::{ViewKey, ViewOptions, ViewPolicy, make_views};
-use flatclip::image::{self, DecodeOptions, Picture};
-use flatclip::methods::{self, Answer, AnyAdapter, Task, ViewSet};
+use flatclip::image::views::ViewPolicy;
+use flatclip::settings::parse_settings;
+use flatclip::{Answer, Classifier};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +28,7 @@ pub(crate) struct Args {
     /// How to answer: `flatclip methods` lists them
     #[arg(long, default_value = "zero-shot")]
     method: String,
-    /// An option of the method, e.g. radius=0.3 (repeatable)
+    /// An option of the method: radius=0.3 or stss.radius=0.3 (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// Views per picture [default: what the method wants]
@@ -63,106 +60,85 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let files = pictures::expand(&args.images)?;
     ensure!(args.explain.is_none() || files.len() == 1, "--explain: expected one picture, found {}", files.len());
-    let classes = args.classes.read(out)?.context("which classes? give --classes a,b,c or --classes-file FILE")?;
-    let spec = methods::adapter(&args.method)?;
-    let mut adapter = spec.build(&super::settings::table(&args.settings)?)?;
-    let prompt = Arc::new(args.prompt.read()?);
-    let model = args.model.load(out)?;
-    let statistics = args.statistics.as_deref().map(load_statistics).transpose()?.map(Arc::new);
-    let mut task = Task::from_prompt(&prompt, &model.clip, &model.tokenizer, classes.as_slice(), args.seed)?;
-    let needs = adapter.needs().unwrap_or(spec.needs);
-    if let Some(statistics) = statistics.as_ref().filter(|_| needs.statistics) {
-        warn_of_strangers(statistics, &model.clip, &prompt, out);
-        task = task.with_statistics(Arc::clone(statistics));
-    }
-    adapter.prepare(&task)?;
-
-    let count = args.views.unwrap_or(spec.needs.default_views).max(1);
-    let views = ViewOptions { policy: args.view_policy, ..model.views(count) };
-    let encoder = ClipEncoder {
-        clip: &model.clip,
-        views: views.clone(),
-        decode: DecodeOptions { exif_rotation: args.exif, ..DecodeOptions::default() },
-        seed: args.seed,
-        visual_prompts: prompt.visual_prompts(),
-        generated: args.generated.clone().filter(|_| needs.generated),
-    };
-    let one = One { encoder: &encoder, task: &task, pixels: needs.pixels };
+    let classifier = args.classifier(out)?;
+    let mut stream = classifier.stream()?;
     let bar = out.progress(files.len() as u64, "pictures");
     let mut results = Vec::new();
-    let mut failures = 0;
     for file in &files {
-        match one.answer(file, &mut adapter) {
-            Ok((picture, answer)) => results.push((file, picture, answer)),
-            Err(error) => {
-                failures += 1;
-                bar.suspend(|| out.error(&error));
-            }
+        match stream.answer_path(file) {
+            Ok(answer) => results.push((file, answer)),
+            Err(error) => bar.suspend(|| out.error(&error.into())),
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
     ensure!(!results.is_empty(), "none of the {} pictures could be answered", files.len());
-    if let (Some(sheet), [(file, picture, answer)]) = (&args.explain, results.as_slice()) {
-        let id = file.display().to_string();
-        super::explain::write(sheet, picture, answer, &classes, &views, one.key(&id), out)?;
+    if let (Some(sheet), [(file, answer)]) = (&args.explain, results.as_slice()) {
+        explain(sheet, file, &classifier, answer, out)?;
     }
-    let results: Vec<(&PathBuf, Answer)> = results.into_iter().map(|(file, _, answer)| (file, answer)).collect();
-    print(&args, spec.name, &classes, &results, out)?;
-    Ok(if failures == 0 { Exit::Done } else { Exit::Counted })
+    print(&args, classifier.method(), &results, out)?;
+    Ok(if results.len() == files.len() { Exit::Done } else { Exit::Counted })
 }
 
-/// What every picture of a call shares.
-struct One<'a> {
-    encoder: &'a ClipEncoder<'a>,
-    task: &'a Task,
-    pixels: bool,
-}
-
-impl One<'_> {
-    fn key<'k>(&self, id: &'k str) -> ViewKey<'k> {
-        ViewKey { seed: self.encoder.seed, dataset: "predict", sample: id }
-    }
-
-    fn answer(&self, file: &Path, adapter: &mut AnyAdapter) -> Result<(Picture, Answer)> {
-        let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
-        let picture = image::decode_from(file, &bytes, &self.encoder.decode)?;
-        let id = file.display().to_string();
-        let pixels = make_views(&picture, &self.encoder.views, self.key(&id))?;
-        let features = self.encoder.encode(&pixels, self.encoder.views.count)?;
-        let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let of_file = data::Sample { id: name, label: 0, source: data::Source::File(file.to_path_buf()) };
-        let generated = self.encoder.generated(&of_file)?;
-        let image = ViewSet {
-            norms: &features.norms,
-            pixels: self.pixels.then_some(pixels.as_slice()),
-            generated: generated.as_ref(),
-            ..ViewSet::new(&id, &features.unit)
-        };
-        Ok((picture, adapter.adapt(self.task, &image)?))
+impl Args {
+    fn classifier(&self, out: &Output) -> Result<Classifier> {
+        let classes = self.classes.read(out)?.context("which classes? give --classes a,b,c or --classes-file FILE")?;
+        let options = parse_settings(&self.settings)?;
+        let prompt = self.prompt.read()?;
+        let model = self.model.load(out)?;
+        let mut builder = Classifier::builder(&model)
+            .classes(classes)
+            .prompt(prompt)
+            .method(&self.method)
+            .options(options)
+            .view_policy(self.view_policy)
+            .seed(self.seed)
+            .exif_rotation(self.exif);
+        if let Some(views) = self.views {
+            builder = builder.views(views);
+        }
+        if let Some(file) = &self.statistics {
+            builder = builder.statistics(Arc::new(flatclip::load_statistics(file)?));
+        }
+        if let Some(folder) = &self.generated {
+            builder = builder.generated(folder);
+        }
+        Ok(builder.build()?)
     }
 }
 
-/// Class indices, most probable first; ties go to the lower index.
-fn ranked(answer: &Answer, top: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..answer.probabilities.len()).collect();
-    order.sort_by(|&a, &b| answer.probabilities[b].total_cmp(&answer.probabilities[a]).then(a.cmp(&b)));
-    order.truncate(top.max(1));
-    order
+/// Prints the selected views, best first, and writes all of them as a sheet.
+fn explain(sheet: &Path, file: &Path, classifier: &Classifier, answer: &Answer, out: &Output) -> Result<()> {
+    if !out.is_json() {
+        out.line(format_args!("{} of {} views decided", answer.kept().len(), classifier.views()))?;
+        let mut table = out.table(&["rank", "view", "score", "entropy", "says"]);
+        for (rank, view) in answer.kept().into_iter().enumerate() {
+            let number = |value: Option<f32>| value.map_or("-".to_owned(), |v| format!("{v:.4}"));
+            let name = if view.index == 0 { "0 (the picture)".to_owned() } else { view.index.to_string() };
+            let says = view.label.unwrap_or("-").to_owned();
+            table.add_row([(rank + 1).to_string(), name, number(view.score), number(view.entropy), says]);
+        }
+        out.line(format_args!("{table}\n"))?;
+    }
+    let png = classifier.view_sheet(&classifier.open(file)?, answer, 8, 112)?;
+    flatclip::files::write_atomic(sheet, &png)?;
+    let views = classifier.views();
+    out.note(format_args!("{}: {views} views with their scores, the selected ones framed", sheet.display()));
+    Ok(())
 }
 
-fn print(args: &Args, method: &str, classes: &[String], results: &[(&PathBuf, Answer)], out: &Output) -> Result<()> {
+fn print(args: &Args, method: &str, results: &[(&PathBuf, Answer)], out: &Output) -> Result<()> {
+    let top = args.top.max(1);
     if out.is_json() {
         let rows: Vec<_> = results
             .iter()
             .map(|(file, answer)| {
-                let top: Vec<_> = ranked(answer, args.top)
-                    .into_iter()
-                    .map(|k| json!({ "class": classes[k], "index": k, "probability": answer.probabilities[k] }))
-                    .collect();
+                let row = |(index, class, p)| json!({ "class": class, "index": index, "probability": p });
+                let top: Vec<_> = answer.ranked(top).into_iter().map(row).collect();
+                let why = answer.explanation();
                 json!({
-                    "image": file, "prediction": classes[answer.prediction], "index": answer.prediction, "top": top,
-                    "selected_views": answer.explanation.selected, "view_scores": answer.explanation.scores,
+                    "image": file, "prediction": answer.label(), "index": answer.index(), "top": top,
+                    "selected_views": why.selected, "view_scores": why.scores,
                 })
             })
             .collect();
@@ -170,18 +146,17 @@ fn print(args: &Args, method: &str, classes: &[String], results: &[(&PathBuf, An
     }
     if let [(_, answer)] = results {
         let mut table = out.table(&["class", "probability"]);
-        for k in ranked(answer, args.top) {
-            table.add_row([classes[k].clone(), format!("{:.4}", answer.probabilities[k])]);
+        for (_, class, p) in answer.ranked(top) {
+            table.add_row([class.to_owned(), format!("{p:.4}")]);
         }
         return out.line(table);
     }
     let mut table = out.table(&["picture", "class", "probability", "then"]);
     for (file, answer) in results {
-        let order = ranked(answer, args.top);
-        let rest: Vec<String> =
-            order.iter().skip(1).map(|&k| format!("{} {:.3}", classes[k], answer.probabilities[k])).collect();
-        let first = format!("{:.4}", answer.probabilities[order[0]]);
-        table.add_row([file.display().to_string(), classes[order[0]].clone(), first, rest.join(", ")]);
+        let ranked = answer.ranked(top);
+        let rest: Vec<String> = ranked.iter().skip(1).map(|(_, class, p)| format!("{class} {p:.3}")).collect();
+        let (_, class, p) = ranked[0];
+        table.add_row([file.display().to_string(), class.to_owned(), format!("{p:.4}"), rest.join(", ")]);
     }
     out.line(table)
 }

@@ -72,7 +72,7 @@ struct Export {
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     match args.command {
-        Command::Show(args) => show(&Prompt::load(&args.prompt)?, out)?,
+        Command::Show(args) => show(&Prompt::open(&args.prompt)?, out)?,
         Command::Import(args) => {
             let prompt = take_over(&args, out)?;
             prompt.save(&args.out)?;
@@ -144,11 +144,11 @@ fn show(prompt: &Prompt, out: &Output) -> Result<()> {
 }
 
 fn export(args: &Export, out: &Output) -> Result<()> {
-    let prompt = Prompt::load(&args.prompt)?;
+    let prompt = Prompt::open(&args.prompt)?;
     let classes = args.classes.read(out)?.unwrap_or_else(|| prompt.provenance.classes.clone());
     ensure!(!classes.is_empty(), "--classes: this prompt does not say its classes; give them");
     let model = args.model.load(out)?;
-    let features = prompt.text_features(&model.clip, &model.tokenizer, &classes)?;
+    let features = prompt.text_features(model.clip(), model.tokenizer(), &classes)?;
     let missing = match &prompt.kind {
         PromptKind::CoCoOp { .. } => Some("the shift that each image gives the context"),
         PromptKind::Maple { .. } => Some("the prompts in the image tower"),

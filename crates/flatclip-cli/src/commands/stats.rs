@@ -1,14 +1,12 @@
 //! `flatclip stats`: token statistics of training images for PromptAlign, computed or taken over.
 
 use crate::inputs::model::ModelArgs;
-use crate::inputs::prompt::prompt_file;
 use crate::output::{Exit, Output};
-use anyhow::{Context as _, Result, ensure};
-use flatclip::data::few_shot::{FewShot, Pool, Sampler};
-use flatclip::data::{self, Dataset, OpenOptions, Sample, Split};
-use flatclip::eval::{import_statistics, save_statistics, source_statistics};
+use crate::progress::Terminal;
+use anyhow::{Context as _, Result};
+use flatclip::data::{self, OpenOptions, Split};
 use flatclip::methods::statistics::SourceStatistics;
-use flatclip::prompt::Prompt;
+use flatclip::{Prompt, StatisticsRequest, import_statistics, save_statistics, statistics};
 use std::path::PathBuf;
 
 /// Options of `flatclip stats`.
@@ -61,45 +59,20 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 /// The statistics, and how many images could not be read.
 fn compute(args: &Args, out: &Output) -> Result<(SourceStatistics, usize)> {
     let spec = args.data.as_deref().context("--data: which training images?")?;
-    let prompt =
-        args.prompt.as_deref().map(|path| Ok::<_, anyhow::Error>(Prompt::load(&prompt_file(path)?)?)).transpose()?;
-    let visual = prompt.as_ref().map(Prompt::visual_prompts).unwrap_or_default();
-    if let Some(prompt) = prompt.as_ref().filter(|_| visual.is_empty()) {
-        out.warn(format_args!("--prompt: a {} prompt does not change the image tower", prompt.kind_name()));
-    }
+    let request = StatisticsRequest {
+        prompt: args.prompt.as_deref().map(Prompt::open).transpose()?,
+        shots: args.shots,
+        seed: args.seed,
+        max_errors: args.max_errors,
+    };
     let options = OpenOptions { root: args.data_root.clone(), split: args.split, ..OpenOptions::default() };
     let dataset = data::open(spec, &options)?;
     for note in dataset.notes.iter().filter(|note| note.warning) {
         out.warn(format_args!("{}: {}", dataset.name, note.text));
     }
-    let samples = chosen(args, &dataset)?;
-    ensure!(!samples.is_empty(), "{}: no images", dataset.name);
     let model = args.model.load(out)?;
-    let bar = out.progress(samples.len() as u64, "images");
-    let computed =
-        source_statistics(&model.clip, &visual, &dataset.name, &samples, &mut |done| bar.set_position(done as u64));
-    bar.finish_and_clear();
-    let computed = computed?;
-    for (id, error) in computed.unreadable.iter().take(5) {
-        out.warn(format_args!("{id}: {error}"));
-    }
-    let bad = computed.unreadable.len();
-    ensure!(
-        bad <= args.max_errors,
-        "{bad} of {} images cannot be read; --max-errors {bad} goes on without them",
-        samples.len()
-    );
-    Ok((computed.statistics, bad))
-}
-
-/// All samples, or a few of each class.
-fn chosen<'d>(args: &Args, dataset: &'d Dataset) -> Result<Vec<&'d Sample>> {
-    let Some(shots) = args.shots else { return Ok(dataset.samples.iter().collect()) };
-    let ids: Vec<String> = dataset.samples.iter().map(|s| s.id.clone()).collect();
-    let labels: Vec<usize> = dataset.samples.iter().map(|s| s.label).collect();
-    let pool = Pool { source: &dataset.name, ids: &ids, labels: &labels, classes: &dataset.classes };
-    let few = FewShot { shots, held_out: 0, seed: args.seed, sampler: Sampler::Portable, allow_fewer: true };
-    Ok(few.draw(&pool)?.train.into_iter().map(|i| &dataset.samples[i]).collect())
+    let (statistics, unreadable) = statistics(&request, &model, &dataset, &Terminal::new(out))?;
+    Ok((statistics, unreadable.len()))
 }
 
 fn print(args: &Args, statistics: &SourceStatistics, unreadable: usize, out: &Output) -> Result<()> {

@@ -2,14 +2,13 @@
 
 use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
+use crate::progress::Terminal;
 use anyhow::{Context as _, Result};
 use flatclip::data::few_shot::Sampler;
 use flatclip::data::{self, Dataset, OpenOptions, Split};
-use flatclip::train::{Event, Progress, TuneInput, TuneRequest, TuneSummary, parse_override, tune};
-use indicatif::ProgressBar;
+use flatclip::settings::parse_settings;
+use flatclip::{TuneRequest, TuneSummary, tune};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Options of `flatclip tune`.
 #[derive(clap::Args)]
@@ -85,13 +84,10 @@ impl Args {
             tables.retain(|_, value| value.is_table());
             overrides.push(tables);
         }
-        for text in &self.settings {
-            overrides.push(parse_override(text)?);
-        }
         let flags = [("views.bank", self.feature_bank), ("train.epochs", self.epochs)];
-        for (key, value) in flags.into_iter().filter_map(|(key, value)| Some((key, value?))) {
-            overrides.push(parse_override(&format!("{key}={value}"))?);
-        }
+        let flags = flags.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));
+        overrides.push(parse_settings(&self.settings)?);
+        overrides.push(parse_settings(&flags.collect::<Vec<_>>())?);
         Ok(TuneRequest {
             method: self.method.clone(),
             model: self.model.model.clone(),
@@ -106,6 +102,9 @@ impl Args {
             search: self.search.is_some(),
             checkpoint_every: self.checkpoint_every,
             overrides,
+            out: self.out.clone(),
+            resume: self.resume,
+            ..TuneRequest::default()
         })
     }
 
@@ -125,81 +124,17 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
-    let request = args.request()?;
+    let mut request = args.request()?;
     // Wrong settings are told before anything is loaded.
-    let settings = flatclip::train::Settings::resolve(&request)?;
-    let dataset = args.dataset(Split::Train, out)?;
-    let searched_on_test = settings.options.get("search").and_then(toml::Value::as_str) == Some("test");
-    let test = searched_on_test.then(|| args.dataset(Split::Test, out)).transpose()?;
-    let model = args.model.load(out)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The second signal ends the process the usual way: a run that hangs can still be stopped.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    let chooses_on_test = request.check()?;
+    let train = args.dataset(Split::Train, out)?;
+    if chooses_on_test {
+        request.test = Some(args.dataset(Split::Test, out)?);
     }
-    let input = TuneInput {
-        request: &request,
-        clip: &model.clip,
-        tokenizer: &model.tokenizer,
-        dataset: &dataset,
-        test: test.as_ref(),
-        out: &args.out,
-        resume: args.resume,
-        stop: &stop,
-    };
-    let mut bars = Bars { out, bar: None, what: String::new() };
-    let summary = tune(&input, &mut |event| bars.show(event));
-    bars.clear();
-    let summary = summary?;
+    let model = args.model.load(out)?;
+    let summary = tune(&request, &model, &train, &Terminal::with_interrupts(out)?)?;
     print(&args, &summary, out)?;
     Ok(if summary.unreadable.is_empty() { Exit::Done } else { Exit::Counted })
-}
-
-/// One bar at a time.
-struct Bars<'a> {
-    out: &'a Output,
-    bar: Option<ProgressBar>,
-    what: String,
-}
-
-impl Bars<'_> {
-    fn show(&mut self, event: Event<'_>) {
-        match event {
-            Event::Note(text) => self.out.note(text),
-            Event::Encoding { done, total } => self.bar("encoding", total).set_position(done as u64),
-            Event::Search(radius, progress) => self.step(&format!("radius {radius}"), progress),
-            Event::Step(progress) => self.step("tuning", progress),
-        }
-    }
-
-    fn step(&mut self, what: &str, progress: &Progress) {
-        let record = &progress.record;
-        let sharpness = record.sharpness.map(|s| format!(", sharpness {s:.3}")).unwrap_or_default();
-        let bar = self.bar(what, progress.total);
-        bar.set_message(format!(
-            "loss {:.3}, accuracy {:.0} %{sharpness}, {:.0} images/s, {} s left,",
-            record.loss,
-            100.0 * record.accuracy,
-            progress.images_per_second,
-            progress.left.as_secs()
-        ));
-        bar.set_position(record.step as u64);
-    }
-
-    fn bar(&mut self, what: &str, total: usize) -> &ProgressBar {
-        if self.what != what {
-            self.clear();
-            self.what = what.to_owned();
-        }
-        self.bar.get_or_insert_with(|| self.out.progress(total as u64, what))
-    }
-
-    fn clear(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {

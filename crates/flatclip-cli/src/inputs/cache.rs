@@ -1,4 +1,4 @@
-//! `--cache` and `--no-cache`: where features are kept between runs.
+//! `--cache`: where features are kept between runs.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,8 @@ pub(crate) struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// The folder: as given, else below `XDG_CACHE_HOME` or `~/.cache`.
+    /// The folder: as given, else the user's.
     pub(crate) fn folder(&self) -> PathBuf {
-        let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-        let user =
-            || std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(home);
-        self.cache
-            .clone()
-            .or_else(|| user().map(|path| path.join("flatclip")))
-            .unwrap_or_else(|| PathBuf::from(".flatclip-cache"))
+        self.cache.clone().unwrap_or_else(flatclip::cache_folder)
     }
 }

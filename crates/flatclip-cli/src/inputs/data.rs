@@ -61,6 +61,11 @@ pub(crate) struct DataArgs {
 }
 
 impl DataArgs {
+    /// Opens all data sets and says what was found.
+    pub(crate) fn open_all(&self, out: &Output) -> Result<Vec<Dataset>> {
+        self.data.iter().map(|spec| self.open(spec, out)).collect()
+    }
+
     /// Opens one of the data sets and says what was found.
     pub(crate) fn open(&self, spec: &str, out: &Output) -> Result<Dataset> {
         let options = OpenOptions { classes: self.class_names.clone(), ..self.root.options()? };

@@ -1,4 +1,4 @@
-//! What commands take from the user, checked once: models, class lists, prompts, pictures, data sets, shards.
+//! What commands take from the user, checked once: models, class lists, prompts, pictures, data sets.
 
 pub(crate) mod cache;
 pub(crate) mod classes;
@@ -7,4 +7,3 @@ pub(crate) mod model;
 pub(crate) mod pictures;
 pub(crate) mod prompt;
 pub(crate) mod shard;
-pub(crate) mod shots;

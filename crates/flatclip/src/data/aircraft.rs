@@ -22,6 +22,7 @@ pub(super) fn open(known: &'static Known, found: &Found, split: Split) -> Result
     let samples = read_list(&list, &classes, &found.images, &mut notes)
         .map_err(|reason| Error::Data { path: list_path, reason })?;
     Ok(Dataset {
+        spec: String::new(),
         name: known.name.to_owned(),
         family: known.family,
         split,

@@ -202,6 +202,8 @@ impl Note {
 pub struct Dataset {
     /// The name in results and in random streams, e.g. `imagenet_a` or `folder:holiday`.
     pub name: String,
+    /// As it was named to [`open`](super::open); empty for one that was made in memory.
+    pub spec: String,
     /// Which table it belongs to.
     pub family: Family,
     /// Which part was read.
@@ -275,6 +277,7 @@ impl Dataset {
     fn without_samples(&self) -> Self {
         Self {
             name: self.name.clone(),
+            spec: self.spec.clone(),
             family: self.family,
             split: self.split,
             classes: self.classes.clone(),

@@ -18,6 +18,7 @@ pub(super) fn open(known: &'static Known, found: &Found, split: Split) -> Result
     let classes = class_names(found, &images, &indices, &mut notes)?;
     let samples = read_folders(known, &images, &indices, &mut notes)?;
     Ok(Dataset {
+        spec: String::new(),
         name: known.name.to_owned(),
         family: known.family,
         split,

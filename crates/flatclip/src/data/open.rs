@@ -60,6 +60,7 @@ pub fn open(spec: &str, options: &OpenOptions) -> Result<Dataset> {
         Some(("pocket", domain)) => pocket::open_pocket(domain, options.split)?,
         _ => open_known(known_or_error(spec)?, options)?,
     };
+    spec.clone_into(&mut data.spec);
     if let Some(path) = &options.classes {
         data.classes = replacement_names(path, data.classes.len())?;
     }

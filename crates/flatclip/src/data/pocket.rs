@@ -37,6 +37,7 @@ pub fn open_pocket(text: &str, split: Split) -> Result<Dataset> {
         source: Source::Drawn { world, domain, index },
     };
     Ok(Dataset {
+        spec: String::new(),
         name: format!("pocket:{}", domain.name()),
         family: Family::Pocket,
         split,

@@ -39,6 +39,7 @@ pub(super) fn open(known: &'static Known, file: &str, found: &Found, options: &O
     let samples = parsed.locate(&mut locator, &mut notes)?;
     let classes = class_names(known, &parsed, options, &mut notes);
     Ok(Dataset {
+        spec: String::new(),
         name: known.name.to_owned(),
         family: known.family,
         split: options.split,

@@ -5,19 +5,20 @@ use super::encoder::Encoder;
 use super::fingerprint::matrix_hash;
 use crate::data::{Dataset, Sample};
 use crate::image::views::{ViewKey, ViewOptions, make_views};
-use crate::image::{self, DecodeOptions};
+use crate::image::{self, DecodeOptions, Picture};
 use crate::model::{Clip, Features, VisionInput};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Raised when decoding or view making gives other pixels: kept features of older versions are then not used.
 pub const PIXEL_VERSION: &str = "1";
 
 /// Pictures, views and features of one model.
-pub struct ClipEncoder<'a> {
+pub struct ClipEncoder {
     /// The model.
-    pub clip: &'a Clip,
+    pub clip: Arc<Clip>,
     /// How views are made.
     pub views: ViewOptions,
     /// How pictures are read.
@@ -30,7 +31,7 @@ pub struct ClipEncoder<'a> {
     pub generated: Option<PathBuf>,
 }
 
-impl ClipEncoder<'_> {
+impl ClipEncoder {
     /// What the features of a data set are kept under.
     pub fn feature_key(&self, dataset: &Dataset, precision: &str) -> FeatureKey {
         let v = &self.views;
@@ -55,9 +56,31 @@ impl ClipEncoder<'_> {
         }
     }
 
-    fn generated_files(&self, sample: &Sample) -> Result<Vec<PathBuf>> {
+    /// The views of a picture that is at hand: normalised pixels `[views, 3, H, W]`.
+    pub(crate) fn views_of(&self, picture: &Picture, key: ViewKey<'_>) -> Result<Vec<f32>> {
+        make_views(picture, &self.views, key)
+    }
+
+    /// Unit-norm features of the generated pictures of a name.
+    pub(crate) fn generated_named(&self, name: &str) -> Result<Option<Matrix>> {
+        let files = self.generated_files(name)?;
+        if files.is_empty() {
+            return Ok(None);
+        }
+        let mut pixels = Vec::new();
+        for path in &files {
+            let bytes = std::fs::read(path).map_err(Error::io(path))?;
+            let picture = image::decode_from(path, &bytes, &self.decode)?;
+            // As the original picture is shown to the tower: one plain view.
+            let views = ViewOptions { count: 1, first_is_plain: true, ..self.views.clone() };
+            pixels.extend(make_views(&picture, &views, ViewKey { seed: 0, dataset: "", sample: "" })?);
+        }
+        Ok(Some(Features::unit(self.clip.encode_images(&pixels, files.len())?).0))
+    }
+
+    fn generated_files(&self, name: &str) -> Result<Vec<PathBuf>> {
         let Some(root) = &self.generated else { return Ok(Vec::new()) };
-        let stem = sample.id.rsplit_once('.').map_or(sample.id.as_str(), |(stem, _)| stem);
+        let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
         let folder = root.join(stem);
         let entries = std::fs::read_dir(&folder).map_err(Error::io(&folder))?;
         let mut files: Vec<PathBuf> =
@@ -67,14 +90,14 @@ impl ClipEncoder<'_> {
     }
 }
 
-impl Encoder for ClipEncoder<'_> {
+impl Encoder for ClipEncoder {
     fn views(&self) -> usize {
         self.views.count
     }
 
     fn pixels(&self, dataset: &str, sample: &Sample) -> Result<Vec<f32>> {
         let picture = sample.picture(&self.decode)?;
-        make_views(&picture, &self.views, ViewKey { seed: self.seed, dataset, sample: &sample.id })
+        self.views_of(&picture, ViewKey { seed: self.seed, dataset, sample: &sample.id })
     }
 
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {
@@ -88,18 +111,6 @@ impl Encoder for ClipEncoder<'_> {
     }
 
     fn generated(&self, sample: &Sample) -> Result<Option<Matrix>> {
-        let files = self.generated_files(sample)?;
-        if files.is_empty() {
-            return Ok(None);
-        }
-        let mut pixels = Vec::new();
-        for path in &files {
-            let bytes = std::fs::read(path).map_err(Error::io(path))?;
-            let picture = image::decode_from(path, &bytes, &self.decode)?;
-            // As the original picture is shown to the tower: one plain view.
-            let views = ViewOptions { count: 1, first_is_plain: true, ..self.views.clone() };
-            pixels.extend(make_views(&picture, &views, ViewKey { seed: 0, dataset: "", sample: "" })?);
-        }
-        Ok(Some(Features::unit(self.clip.encode_images(&pixels, files.len())?).0))
+        self.generated_named(&sample.id)
     }
 }

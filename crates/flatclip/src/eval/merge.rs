@@ -2,9 +2,11 @@
 
 use super::log::PredictionLog;
 use super::record::Record;
-use super::run_dir::{PREDICTIONS, PROVENANCE, RunConfig, RunDir, as_table, first_difference};
+use super::run_dir::{PREDICTIONS, PROVENANCE, RunConfig, as_table};
 use super::summary::Summary;
 use super::timing::Timing;
+use crate::error::Hint;
+use crate::run_dir::{RunDir, first_difference};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -27,10 +29,10 @@ pub fn merge(parts: &[PathBuf], out: &Path) -> Result<Summary> {
     }
     let records = collect(&runs, provenance.samples)?;
     if out.exists() {
-        return Err(Error::Run { path: out.to_path_buf(), reason: "exists already; give another --out".into() });
+        let fault = Error::Run { path: out.to_path_buf(), reason: "exists already".into() };
+        return Err(fault.with_hint(Hint::Elsewhere));
     }
-    std::fs::create_dir_all(out).map_err(Error::io(out))?;
-    let dir = RunDir { path: out.to_path_buf() };
+    let dir = RunDir::claim(out)?;
     let mut log = PredictionLog::create(&out.join(PREDICTIONS))?;
     log.append(&records)?;
     log.sync()?;
@@ -38,7 +40,7 @@ pub fn merge(parts: &[PathBuf], out: &Path) -> Result<Summary> {
     if let Some(classes) = first.classes()? {
         dir.write_classes(&classes)?;
     }
-    dir.write_config(&whole)?;
+    dir.write_config(&as_table(&whole)?)?;
     let summary = Summary::new(&provenance.dataset, &whole.method, provenance.classes, &records);
     dir.finish(&summary, &total_time(&runs)?)?;
     Ok(summary)
@@ -67,10 +69,10 @@ fn collect(runs: &[RunDir], samples: usize) -> Result<Vec<Record>> {
     if let Some(first) = missing.first() {
         let path = runs.first().map(|run| run.path.clone()).unwrap_or_default();
         let reason = format!(
-            "{} of {samples} positions are in no part, the first is {first}; a shard is missing or not finished (--resume it)",
+            "{} of {samples} positions are in no part, the first is {first}; a shard is missing or not finished",
             missing.len()
         );
-        return Err(Error::Run { path, reason });
+        return Err(Error::Run { path, reason }.with_hint(Hint::Resume));
     }
     Ok(by_position.into_iter().flatten().map(|(_, record)| record).collect())
 }

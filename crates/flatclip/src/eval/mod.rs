@@ -31,10 +31,8 @@ pub use log::{PredictionLog, read_log};
 pub use merge::merge;
 pub use plan::{Plan, Shard};
 pub use record::{AnswerRecord, Record};
-pub use run::{Evaluation, Progress};
-pub use run_dir::{
-    CLASSES, CONFIG, PREDICTIONS, PROVENANCE, Provenance, RunConfig, RunDir, SUMMARY, TIMING, ViewConfig,
-};
+pub use run::Evaluation;
+pub use run_dir::{CLASSES, PREDICTIONS, PROVENANCE, Provenance, RunConfig, TIMING, ViewConfig};
 pub use source_statistics::{
     Computed, import_statistics, load_statistics, prompts_hash, save_statistics, source_statistics, statistics_hash,
 };

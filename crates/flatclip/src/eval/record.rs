@@ -2,7 +2,7 @@
 //! time, machine or shard.
 
 use super::metrics::{Outcome, is_in_top, top_classes};
-use crate::methods::Answer;
+use crate::methods::Decision;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -50,13 +50,13 @@ pub struct AnswerRecord {
 
 impl Record {
     /// The record of an answer.
-    pub fn answered(index: usize, id: &str, label: usize, answer: Answer) -> Result<Self> {
+    pub fn answered(index: usize, id: &str, label: usize, answer: Decision) -> Result<Self> {
         let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
         if !finite(&answer.probabilities) || !finite(&answer.explanation.scores) {
             let reason = "the answer holds NaN or infinity; look at the weights and at the picture".to_owned();
             return Err(Error::NotFinite { place: id.to_owned(), reason });
         }
-        let Answer { prediction, probabilities, class_scores, explanation } = answer;
+        let Decision { prediction, probabilities, class_scores, explanation } = answer;
         let (Some(&confidence), Some(&label_probability)) = (probabilities.get(prediction), probabilities.get(label))
         else {
             let reason = format!("answer {prediction} or label {label} is not one of {} classes", probabilities.len());
@@ -105,8 +105,8 @@ mod tests {
     use super::*;
     use crate::methods::Explanation;
 
-    fn answer() -> Answer {
-        Answer {
+    fn answer() -> Decision {
+        Decision {
             prediction: 1,
             probabilities: vec![0.25, 0.5, 0.25],
             class_scores: vec![1.0, 3.0, 2.0],
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn answers_that_are_not_numbers_are_refused() {
-        let bad = Answer { probabilities: vec![f32::NAN; 3], ..answer() };
+        let bad = Decision { probabilities: vec![f32::NAN; 3], ..answer() };
         assert!(matches!(Record::answered(0, "x", 0, bad), Err(Error::NotFinite { .. })));
-        let short = Answer { probabilities: vec![1.0], ..answer() };
+        let short = Decision { probabilities: vec![1.0], ..answer() };
         assert!(Record::answered(0, "x", 0, short).is_err());
     }
 }

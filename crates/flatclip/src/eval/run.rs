@@ -8,7 +8,9 @@ use super::plan::{Plan, Shard};
 use super::record::Record;
 use super::timing::{SampleTime, Timing, memory, seconds};
 use crate::data::{Dataset, Sample};
-use crate::methods::{Answer, AnyAdapter, Kind, Task, ViewSet, wrong_kind};
+use crate::error::Hint;
+use crate::methods::{AnyAdapter, Decision, Kind, Task, ViewSet, wrong_kind};
+use crate::progress::Progress;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use rayon::prelude::*;
@@ -36,21 +38,23 @@ pub struct Evaluation<'a> {
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Progress {
+pub(super) struct RunState {
     /// Samples with a record.
-    pub done: usize,
+    done: usize,
     /// Samples of the shard.
-    pub total: usize,
+    total: usize,
     /// Samples that were answered rightly.
-    pub right: usize,
+    right: usize,
     /// Samples that could not be answered.
-    pub failed: usize,
+    failed: usize,
 }
 
-impl Progress {
-    /// Share of the answered samples that is right.
-    pub fn accuracy(&self) -> f64 {
-        self.right as f64 / (self.done - self.failed).max(1) as f64
+impl RunState {
+    /// Share of the answered samples that is right, for people.
+    fn status(&self) -> String {
+        let accuracy = self.right as f64 / (self.done - self.failed).max(1) as f64;
+        let bad = if self.failed > 0 { format!(", {} bad", self.failed) } else { String::new() };
+        format!("top-1 {:.2} %{bad}", 100.0 * accuracy)
     }
 
     fn count(&mut self, record: &Record) {
@@ -97,14 +101,14 @@ impl Evaluation<'_> {
         adapter: &mut AnyAdapter,
         log: &mut PredictionLog,
         records: &mut Vec<Record>,
-        progress: &mut dyn FnMut(&Progress),
+        progress: &dyn Progress,
     ) -> Result<Timing> {
         self.check(adapter.kind())?;
         let positions = self.plan.positions(self.shard);
         self.check_prefix(records, &positions)?;
-        let mut state = Progress { total: positions.len(), ..Progress::default() };
+        let mut state = RunState { total: positions.len(), ..RunState::default() };
         records.iter().for_each(|record| state.count(record));
-        progress(&state);
+        progress.advance(state.done as u64, &state.status());
         // An online adapter must see the earlier samples again before it goes on.
         let mut replay = if adapter.kind() == Kind::Online { records.len() } else { 0 };
         let first = records.len() - replay;
@@ -120,9 +124,15 @@ impl Evaluation<'_> {
             log.append(&new)?;
             new.iter().for_each(|record| state.count(record));
             records.append(&mut new);
-            progress(&state);
+            progress.advance(state.done as u64, &state.status());
             timing.note_memory(false);
-            self.check_errors(&state, records)
+            self.check_errors(&state, records)?;
+            if progress.cancelled() && state.done < state.total {
+                log.sync()?;
+                let text = format!("{} of {} samples are answered and kept", state.done, state.total);
+                return Err(Error::Interrupted(text).with_hint(Hint::Resume));
+            }
+            Ok(())
         })?;
         log.sync()?;
         timing.wall = seconds(start.elapsed());
@@ -177,17 +187,18 @@ impl Evaluation<'_> {
         }
     }
 
-    fn check_errors(&self, state: &Progress, records: &[Record]) -> Result<()> {
+    fn check_errors(&self, state: &RunState, records: &[Record]) -> Result<()> {
         if state.failed <= self.max_errors {
             return Ok(());
         }
         let last = records.iter().rev().find_map(|record| record.error.clone()).unwrap_or_default();
-        Err(Error::Limit {
+        let error = Error::Limit {
             what: format!("bad samples (the last: {last})"),
             asked: state.failed as u64,
             allowed: self.max_errors as u64,
-            hint: "mend them, or raise --max-errors; --resume goes on from here".into(),
-        })
+            hint: "what was answered is kept".into(),
+        };
+        Err(error.with_hint(Hint::AllowErrors(self.dataset.samples.len())))
     }
 
     /// Runs the tower on the views of all samples that have no features, in one batch.
@@ -262,7 +273,7 @@ impl Evaluation<'_> {
 }
 
 /// The record of one sample and what it took.
-fn answer(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Result<Answer>) -> (Record, SampleTime) {
+fn answer(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Result<Decision>) -> (Record, SampleTime) {
     let start = Instant::now();
     let Sample { id, label, .. } = item.sample;
     let result = match &item.features {

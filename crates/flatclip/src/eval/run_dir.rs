@@ -1,4 +1,4 @@
-//! A run directory: `config.toml` (resolved), `run.json` (provenance), `classes.txt`, `predictions.jsonl`, `summary.json`, and,
+//! What an evaluation keeps in its run directory: `config.toml` (resolved), `run.json` (provenance), `classes.txt`, `predictions.jsonl`, `summary.json`, and,
 //! apart from what must be the same bytes, `timing.json` and `timing.jsonl`.
 
 use super::log::{PredictionLog, read_log};
@@ -7,21 +7,17 @@ use super::record::Record;
 use super::summary::Summary;
 use super::timing::Timing;
 use crate::data::Note;
+use crate::run_dir::{CONFIG, RunDir, SUMMARY, first_difference};
 use crate::{Error, Result, files};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// File names inside a run directory.
-pub const CONFIG: &str = "config.toml";
 /// Provenance.
 pub const PROVENANCE: &str = "run.json";
 /// Class names, one per line, in the order of the labels.
 pub const CLASSES: &str = "classes.txt";
 /// Records.
 pub const PREDICTIONS: &str = "predictions.jsonl";
-/// Metrics; there only when the run is complete.
-pub const SUMMARY: &str = "summary.json";
 /// Seconds by stage.
 pub const TIMING: &str = "timing.json";
 
@@ -66,8 +62,9 @@ pub struct RunConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ViewConfig {
-    /// identity, crop-flip or aug-mix.
-    pub augmentation: String,
+    /// crop-flip, augmix or identity; older records call it augmentation.
+    #[serde(alias = "augmentation")]
+    pub policy: String,
     /// Views of a sample, the original included.
     pub count: usize,
 }
@@ -109,15 +106,12 @@ pub struct Provenance {
     pub notes: Vec<Note>,
 }
 
-/// An opened run directory.
-#[derive(Debug)]
-pub struct RunDir {
-    /// Where.
-    pub path: PathBuf,
-}
+/// What starting again would lose.
+const STATE: [&str; 2] = [PREDICTIONS, SUMMARY];
 
+/// The directory of an evaluation.
 impl RunDir {
-    /// Begins a run, or goes on with one that has the same configuration. Gives the log and the records so far.
+    /// Begins an evaluation, or goes on with one that has the same configuration. Gives the log and the records so far.
     pub fn start(
         path: &Path,
         config: &RunConfig,
@@ -125,57 +119,26 @@ impl RunDir {
         classes: &[String],
         resume: bool,
     ) -> Result<(Self, PredictionLog, Vec<Record>)> {
-        let dir = Self { path: path.to_path_buf() };
-        if path.join(CONFIG).is_file() {
-            if !resume {
-                let reason = "holds a run already; give --resume to go on with it, or another --out".to_owned();
-                return Err(Error::Run { path: path.to_path_buf(), reason });
+        let (dir, goes_on) = Self::take(path, &as_table(config)?, resume, &STATE)?;
+        let log = dir.file(PREDICTIONS);
+        if goes_on && dir.file(PROVENANCE).is_file() {
+            if let Some(difference) = dir.provenance()?.difference(provenance) {
+                return Err(dir.fault(format!("cannot go on with another configuration: {difference}")));
             }
-            dir.compare(config, provenance)?;
-            let log = path.join(PREDICTIONS);
             if log.is_file() {
                 let (log, records) = PredictionLog::resume(&log)?;
                 return Ok((dir, log, records));
             }
-        } else {
-            std::fs::create_dir_all(path).map_err(Error::io(path))?;
-            dir.write_json(PROVENANCE, provenance)?;
-            dir.write_classes(classes)?;
-            // Last: a directory with a configuration has its provenance too.
-            dir.write_config(config)?;
         }
-        let log = PredictionLog::create(&path.join(PREDICTIONS))?;
-        Ok((dir, log, Vec::new()))
-    }
-
-    /// A run to read.
-    pub fn open(path: &Path) -> Result<Self> {
-        if !path.join(CONFIG).is_file() {
-            let reason = format!("is not a run directory: it has no {CONFIG}");
-            return Err(Error::Run { path: path.to_path_buf(), reason });
-        }
-        Ok(Self { path: path.to_path_buf() })
-    }
-
-    fn compare(&self, config: &RunConfig, provenance: &Provenance) -> Result<()> {
-        let stored = self.config()?;
-        let difference = first_difference(&as_table(&stored)?, &as_table(config)?, "")
-            .or_else(|| self.provenance().err().map(|e| e.to_string()))
-            .or_else(|| self.provenance().ok()?.difference(provenance));
-        match difference {
-            None => Ok(()),
-            Some(difference) => {
-                let reason = format!("cannot go on with another configuration: {difference}");
-                Err(Error::Run { path: self.path.clone(), reason })
-            }
-        }
+        dir.write_json(PROVENANCE, provenance)?;
+        dir.write_classes(classes)?;
+        Ok((dir, PredictionLog::create(&log)?, Vec::new()))
     }
 
     /// The configuration.
     pub fn config(&self) -> Result<RunConfig> {
-        let path = self.path.join(CONFIG);
-        let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
-        toml::from_str(&text).map_err(|e| Error::Run { path, reason: e.message().to_owned() })
+        let reason = |e: toml::de::Error| Error::Run { path: self.file(CONFIG), reason: e.message().to_owned() };
+        self.config_table()?.try_into().map_err(reason)
     }
 
     /// The provenance.
@@ -185,17 +148,17 @@ impl RunDir {
 
     /// The summary; `None` while the run is not complete.
     pub fn summary(&self) -> Result<Option<Summary>> {
-        if self.path.join(SUMMARY).is_file() { self.read_json(SUMMARY).map(Some) } else { Ok(None) }
+        if self.is_complete() { self.read_json(SUMMARY).map(Some) } else { Ok(None) }
     }
 
     /// The times; `None` if they were not kept.
     pub fn timing(&self) -> Result<Option<Timing>> {
-        if self.path.join(TIMING).is_file() { self.read_json(TIMING).map(Some) } else { Ok(None) }
+        if self.file(TIMING).is_file() { self.read_json(TIMING).map(Some) } else { Ok(None) }
     }
 
     /// The class names; `None` for a run that did not keep them.
     pub fn classes(&self) -> Result<Option<Vec<String>>> {
-        let path = self.path.join(CLASSES);
+        let path = self.file(CLASSES);
         if !path.is_file() {
             return Ok(None);
         }
@@ -205,40 +168,20 @@ impl RunDir {
 
     /// All whole records.
     pub fn records(&self) -> Result<Vec<Record>> {
-        Ok(read_log(&self.path.join(PREDICTIONS))?.0)
+        Ok(read_log(&self.file(PREDICTIONS))?.0)
     }
 
     /// Ends a run: the summary is written last and says that it is complete.
     pub fn finish(&self, summary: &Summary, timing: &Timing) -> Result<()> {
         self.write_json(TIMING, timing)?;
-        files::write_atomic(&self.path.join("timing.jsonl"), timing.lines().as_bytes())?;
+        files::write_atomic(&self.file("timing.jsonl"), timing.lines().as_bytes())?;
         self.write_json(SUMMARY, summary)
-    }
-
-    /// Writes the configuration.
-    pub(super) fn write_config(&self, config: &RunConfig) -> Result<()> {
-        let text = toml::to_string(config).map_err(|e| Error::config("config.toml", e.to_string()))?;
-        files::write_atomic(&self.path.join(CONFIG), text.as_bytes())
     }
 
     /// Writes the class names. A name is one line, whatever a class list calls it.
     pub(super) fn write_classes(&self, classes: &[String]) -> Result<()> {
         let text: String = classes.iter().map(|name| name.replace(['\n', '\r'], " ") + "\n").collect();
-        files::write_atomic(&self.path.join(CLASSES), text.as_bytes())
-    }
-
-    /// Writes a file of the directory as JSON.
-    pub(super) fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<()> {
-        let path = self.path.join(name);
-        let mut text = serde_json::to_string_pretty(value).map_err(|e| Error::io(&path)(e.into()))?;
-        text.push('\n');
-        files::write_atomic(&path, text.as_bytes())
-    }
-
-    fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
-        let path = self.path.join(name);
-        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
-        serde_json::from_slice(&bytes).map_err(|e| Error::Run { path, reason: e.to_string() })
+        files::write_atomic(&self.file(CLASSES), text.as_bytes())
     }
 }
 
@@ -253,21 +196,4 @@ impl Provenance {
 /// A configuration as a table of keys.
 pub(super) fn as_table(config: &RunConfig) -> Result<toml::Table> {
     toml::Table::try_from(config).map_err(|e| Error::config("config", e.to_string()))
-}
-
-/// The first key whose values differ, with both values.
-pub(super) fn first_difference(stored: &toml::Table, asked: &toml::Table, prefix: &str) -> Option<String> {
-    let mut keys: Vec<&String> = stored.keys().chain(asked.keys()).collect();
-    keys.sort();
-    keys.dedup();
-    keys.into_iter().find_map(|key| match (stored.get(key), asked.get(key)) {
-        (Some(toml::Value::Table(a)), Some(toml::Value::Table(b))) => {
-            first_difference(a, b, &format!("{prefix}{key}."))
-        }
-        (a, b) if a == b => None,
-        (a, b) => {
-            let show = |v: Option<&toml::Value>| v.map_or("nothing".to_owned(), toml::Value::to_string);
-            Some(format!("{prefix}{key} was {}, now {}", show(a), show(b)))
-        }
-    })
 }

@@ -14,6 +14,28 @@ pub enum Normalisation {
     Radius(f32),
 }
 
+impl Normalisation {
+    /// `per-token`, or the radius.
+    pub fn name(self) -> String {
+        match self {
+            Self::PerToken => "per-token".to_owned(),
+            Self::Radius(radius) => radius.to_string(),
+        }
+    }
+}
+
+impl std::str::FromStr for Normalisation {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.parse::<f32>() {
+            _ if text == "per-token" => Ok(Self::PerToken),
+            Ok(radius) if radius > 0.0 && radius.is_finite() => Ok(Self::Radius(radius)),
+            _ => Err(Error::config("scale", format!("expected per-token or a positive radius, found {text:?}"))),
+        }
+    }
+}
+
 /// The two axes, of the context's own shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Directions {

@@ -2,7 +2,7 @@
 
 use super::probability::{argmax, mean_probability, mean_row, softmax, softmax_f32};
 use super::select::Selection;
-use super::{Answer, Explanation};
+use super::{Decision, Explanation};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -63,8 +63,8 @@ impl Ballot {
     }
 
     /// Adds the reasons.
-    pub fn answer(self, explanation: Explanation) -> Answer {
-        Answer {
+    pub fn answer(self, explanation: Explanation) -> Decision {
+        Decision {
             prediction: self.prediction,
             probabilities: self.probabilities,
             class_scores: self.class_scores,

@@ -33,5 +33,5 @@ pub use adapters::ADAPTERS;
 pub use registry::{Registry, adapter, build_adapter};
 pub(crate) use spec::wrong_kind;
 pub use spec::{Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, Kind, Needs, OnlineAdapter};
-pub use task::{Answer, Explanation, Task, TextSide, TextStore, ViewSet};
+pub use task::{Decision, Explanation, Task, TextSide, TextStore, ViewSet};
 pub use tuners::TUNERS;

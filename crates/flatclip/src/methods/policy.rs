@@ -1,25 +1,14 @@
 //! Which views each published code base makes, as data. The choice moves ImageNet-A by several points, so it is an explicit
 //! option that every result records, never a rule hidden in a method.
 
+use crate::image::views::ViewPolicy;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-
-/// How augmented views are made; view 0 is always the un-augmented image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Augmentation {
-    /// No augmented views: view 0 alone.
-    Identity,
-    /// Random resized crop and horizontal flip.
-    CropFlip,
-    /// AugMix on top of crop and flip.
-    AugMix,
-}
 
 /// The groups of test sets among which code bases differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Family {
+pub enum TestFamily {
     /// ImageNet's validation set.
     ImageNet,
     /// ImageNet-A, -V2, -R, -Sketch.
@@ -30,9 +19,9 @@ pub enum Family {
 
 /// What a code base does for one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Policy {
-    /// The augmentation.
-    pub augmentation: Augmentation,
+pub struct PublishedViews {
+    /// How views are made.
+    pub policy: ViewPolicy,
     /// Views including the original.
     pub views: usize,
 }
@@ -44,12 +33,12 @@ pub struct CodeBase {
     pub name: &'static str,
     /// Code bases that do the same.
     pub same: &'static [&'static str],
-    policies: [Policy; 3],
+    policies: [PublishedViews; 3],
 }
 
-const CROPS: Policy = Policy { augmentation: Augmentation::CropFlip, views: 64 };
-const AUGMIX: Policy = Policy { augmentation: Augmentation::AugMix, views: 64 };
-const SINGLE: Policy = Policy { augmentation: Augmentation::Identity, views: 1 };
+const CROPS: PublishedViews = PublishedViews { policy: ViewPolicy::CropFlip, views: 64 };
+const AUGMIX: PublishedViews = PublishedViews { policy: ViewPolicy::AugMix, views: 64 };
+const SINGLE: PublishedViews = PublishedViews { policy: ViewPolicy::Identity, views: 1 };
 
 /// Read in the code bases' sources; C-TPT's own natural-shift script sets its AugMix flag for V2, A, R and Sketch only.
 pub const CODE_BASES: &[CodeBase] = &[
@@ -64,12 +53,12 @@ pub const CODE_BASES: &[CodeBase] = &[
 ];
 
 /// The policy of a code base for a family of test sets.
-pub fn policy_for(code_base: &str, family: Family) -> Result<Policy> {
+pub fn policy_for(code_base: &str, family: TestFamily) -> Result<PublishedViews> {
     let row = CODE_BASES.iter().find(|c| c.name == code_base || c.same.contains(&code_base));
     let index = match family {
-        Family::ImageNet => 0,
-        Family::NaturalShift => 1,
-        Family::CrossDataset => 2,
+        TestFamily::ImageNet => 0,
+        TestFamily::NaturalShift => 1,
+        TestFamily::CrossDataset => 2,
     };
     row.map(|row| row.policies[index]).ok_or_else(|| {
         let known: Vec<&str> = CODE_BASES.iter().map(|c| c.name).collect();
@@ -83,13 +72,13 @@ mod tests {
 
     #[test]
     fn tpt_and_c_tpt_differ_on_the_shifts_and_names_are_unique() {
-        let augmentation = |name, family| policy_for(name, family).unwrap().augmentation;
-        assert_eq!(augmentation("tpt", Family::NaturalShift), Augmentation::CropFlip);
-        assert_eq!(augmentation("c-tpt", Family::NaturalShift), Augmentation::AugMix);
-        assert_eq!(policy_for("tda", Family::CrossDataset).unwrap().views, 1);
+        let policy = |name, family| policy_for(name, family).unwrap().policy;
+        assert_eq!(policy("tpt", TestFamily::NaturalShift), ViewPolicy::CropFlip);
+        assert_eq!(policy("c-tpt", TestFamily::NaturalShift), ViewPolicy::AugMix);
+        assert_eq!(policy_for("tda", TestFamily::CrossDataset).unwrap().views, 1);
         let mut names: Vec<&str> = CODE_BASES.iter().flat_map(|c| c.same.iter().chain([&c.name])).copied().collect();
         names.sort_unstable();
         names.windows(2).for_each(|pair| assert_ne!(pair[0], pair[1]));
-        assert!(policy_for("tptt", Family::ImageNet).unwrap_err().to_string().contains("c-tpt"));
+        assert!(policy_for("tptt", TestFamily::ImageNet).unwrap_err().to_string().contains("c-tpt"));
     }
 }

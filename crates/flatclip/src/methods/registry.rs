@@ -91,12 +91,12 @@ fn edits(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::{Adapter, Answer, Build, Kind, Needs, Task, ViewSet};
+    use crate::methods::{Adapter, Build, Decision, Kind, Needs, Task, ViewSet};
 
     struct Never;
 
     impl Adapter for Never {
-        fn adapt(&self, _: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+        fn adapt(&self, _: &Task, image: &ViewSet<'_>) -> Result<Decision> {
             Err(Error::method("never", image.id))
         }
     }

@@ -1,7 +1,7 @@
 //! What an adapter is (one trait per kind), and what the registry knows of it: its name, what it needs, its options, how to
 //! build it.
 
-use super::{Answer, Task, ViewSet};
+use super::{Decision, Task, ViewSet};
 use crate::{Error, Result};
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub trait Adapter: Send + Sync {
     }
 
     /// The answer for one image.
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer>;
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision>;
 
     /// What it must be given with these options, where that is not what its registry entry says.
     fn needs(&self) -> Option<Needs> {
@@ -30,7 +30,7 @@ pub trait OnlineAdapter: Send + Sync {
     }
 
     /// The answer for the next image of the stream.
-    fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Answer>;
+    fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision>;
 
     /// What it must be given with these options, where that is not what its registry entry says.
     fn needs(&self) -> Option<Needs> {
@@ -49,7 +49,7 @@ pub trait BatchAdapter: Send + Sync {
     }
 
     /// One answer per image, in their order.
-    fn adapt(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Answer>>;
+    fn adapt(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>>;
 
     /// What it must be given with these options, where that is not what its registry entry says.
     fn needs(&self) -> Option<Needs> {
@@ -95,6 +95,8 @@ pub struct Needs {
     pub statistics: bool,
     /// Views per image when the user says nothing.
     pub default_views: usize,
+    /// A ready text bank stands for the text tower.
+    pub bank: bool,
     /// The kinds of prompt it can work with.
     pub prompts: &'static [&'static str],
 }
@@ -111,6 +113,7 @@ impl Needs {
         generated: false,
         statistics: false,
         default_views: 64,
+        bank: false,
         prompts: FIXED_TEXT,
     };
     /// Features, the text tower and a context, 64 views.
@@ -211,7 +214,7 @@ impl AnyAdapter {
     }
 
     /// The answer for the next image: an online adapter learns from it. One that answers sets refuses.
-    pub fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    pub fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         match self {
             Self::Episodic(adapter) => adapter.adapt(task, image),
             Self::Online(adapter) => adapter.adapt(task, image),

@@ -60,7 +60,7 @@ impl SourceStatistics {
 
     /// Why they may not belong to a model (by the fingerprint of its weights) and a prompt (by that of its visual prompts).
     /// Imported statistics do not say what they belong to, so nothing is said of them.
-    pub fn stranger_to(&self, weights: &str, visual_prompts: &str) -> Option<String> {
+    pub fn mismatch(&self, weights: &str, visual_prompts: &str) -> Option<String> {
         let StatisticsOrigin { weights: of_model, visual_prompts: of_prompt, .. } = &self.origin;
         if of_model.is_empty() {
             return None;
@@ -180,10 +180,10 @@ mod tests {
         let origin = StatisticsOrigin { weights: "w".into(), images: 3, ..StatisticsOrigin::default() };
         let whole = whole.with_origin(origin);
         assert_eq!(SourceStatistics::from_bytes(&whole.to_bytes().unwrap()).unwrap(), whole);
-        assert!(whole.stranger_to("w", "").is_none());
-        assert!(whole.stranger_to("other", "").unwrap().contains("other"));
-        assert!(whole.stranger_to("w", "prompts").unwrap().contains("this prompt"));
-        assert!(parts.stranger_to("anything", "at all").is_none());
+        assert!(whole.mismatch("w", "").is_none());
+        assert!(whole.mismatch("other", "").unwrap().contains("other"));
+        assert!(whole.mismatch("w", "prompts").unwrap().contains("this prompt"));
+        assert!(parts.mismatch("anything", "at all").is_none());
         assert!(SourceStatistics::from_bytes(b"something else").is_err());
     }
 }

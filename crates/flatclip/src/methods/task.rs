@@ -1,6 +1,7 @@
 //! What an adapter is given (task, views of an image) and what it gives back (answer).
 
 use super::AdapterSpec;
+use super::bank::TextBank;
 use super::statistics::SourceStatistics;
 use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
 use crate::prompt::{Prompt, PromptKind};
@@ -31,6 +32,8 @@ pub struct Task {
     pub statistics: Option<Arc<SourceStatistics>>,
     /// Where computed text banks are kept between runs.
     pub store: Option<Arc<dyn TextStore>>,
+    /// A ready text bank, for a prompt whose text tower is elsewhere.
+    pub bank: Option<Arc<TextBank>>,
     start: OnceLock<ContextPass>,
 }
 
@@ -75,6 +78,7 @@ impl Task {
             context: None,
             statistics: None,
             store: None,
+            bank: None,
             start: OnceLock::new(),
         })
     }
@@ -112,6 +116,13 @@ impl Task {
     #[must_use]
     pub fn with_store(mut self, store: Arc<dyn TextStore>) -> Self {
         self.store = Some(store);
+        self
+    }
+
+    /// Adds a ready text bank.
+    #[must_use]
+    pub fn with_bank(mut self, bank: Arc<TextBank>) -> Self {
+        self.bank = Some(bank);
         self
     }
 
@@ -221,7 +232,7 @@ fn finite(place: &str, values: &[f32]) -> Result<()> {
 
 /// The answer for one image.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct Decision {
     /// Index of the class.
     pub prediction: usize,
     /// One per class, summing to 1.

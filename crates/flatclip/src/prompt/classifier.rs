@@ -10,7 +10,7 @@ use flatclip_tensor::gemm::product_nt;
 
 impl Prompt {
     /// Unit-norm `[K, D]` text features of a class list. Those of a CoCoOp prompt depend on the image: this gives them
-    /// without the image's shift; [`Classifier`] has the whole method.
+    /// without the image's shift; [`PromptClassifier`] has the whole method.
     pub fn text_features(&self, clip: &Clip, tokenizer: &Tokenizer, classes: &[String]) -> Result<Matrix> {
         self.check_model(clip)?;
         self.check_classes(classes)?;
@@ -154,14 +154,14 @@ pub fn logits(images: &Matrix, text: &Matrix, scale: f32) -> Matrix {
 }
 
 /// A prompt made ready for a model and a class list: logits of image features, whatever its kind.
-pub struct Classifier<'a> {
+pub struct PromptClassifier<'a> {
     clip: &'a Clip,
     prompt: &'a Prompt,
     tokens: Option<ClassTokens>,
     text_features: Matrix,
 }
 
-impl<'a> Classifier<'a> {
+impl<'a> PromptClassifier<'a> {
     /// Computes what does not depend on images.
     pub fn new(prompt: &'a Prompt, clip: &'a Clip, tokenizer: &Tokenizer, classes: &[String]) -> Result<Self> {
         let text_features = prompt.text_features(clip, tokenizer, classes)?;

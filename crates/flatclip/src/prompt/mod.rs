@@ -16,12 +16,13 @@ mod classifier;
 mod export;
 mod file;
 mod import;
+mod open;
 mod tensor;
 mod text_features;
 mod tokens;
 
 pub use affine::Affine;
-pub use classifier::{Classifier, logits};
+pub use classifier::{PromptClassifier, logits};
 pub(crate) use classifier::{add_cache, prompt_logits, shifted, shifts, visual_prompts};
 pub use export::write_text_features;
 pub(crate) use file::{decode_arrays, encode_arrays};

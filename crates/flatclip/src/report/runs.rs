@@ -3,8 +3,10 @@
 use super::paper::{Published, published};
 use super::table::{Cell, Table};
 use crate::data::{Family, Known};
+use crate::error::Hint;
 use crate::eval::metrics::paired;
-use crate::eval::{Provenance, Record, RunConfig, RunDir, Summary, Timing};
+use crate::eval::{Provenance, Record, RunConfig, Summary, Timing};
+use crate::run_dir::{CONFIG, RunDir};
 use crate::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -35,8 +37,8 @@ impl Run {
         let provenance = dir.provenance()?;
         let Some(summary) = dir.summary()? else {
             let done = dir.records().map(|records| records.len()).unwrap_or_default();
-            let reason = format!("is not finished: {done} of {} samples; go on with --resume", provenance.samples);
-            return Err(Error::Run { path: path.to_path_buf(), reason });
+            let reason = format!("is not finished: {done} of {} samples", provenance.samples);
+            return Err(Error::Run { path: path.to_path_buf(), reason }.with_hint(Hint::Resume));
         };
         Ok(Self { path: path.to_path_buf(), config: dir.config()?, provenance, summary, timing: dir.timing()? })
     }
@@ -77,7 +79,7 @@ pub fn find_runs(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 }
 
 fn collect(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
-    if path.join(crate::eval::CONFIG).is_file() {
+    if path.join(CONFIG).is_file() {
         found.push(path.to_path_buf());
         return Ok(());
     }

@@ -16,95 +16,26 @@
 use super::checkpoint::LogLengths;
 use super::events;
 use super::trainer::StepRecord;
-use crate::{Error, Result, files};
-use serde::Serialize;
-use std::fs::{File, OpenOptions, TryLockError};
+use crate::run_dir::{RunDir, SUMMARY};
+use crate::{Error, Result};
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-pub(crate) const CONFIG: &str = "config.toml";
 pub(crate) const CHECKPOINT: &str = "checkpoint.safetensors";
 pub(crate) const SEARCH: &str = "search.json";
-pub(crate) const SUMMARY: &str = "summary.json";
 pub(crate) const PROMPT: &str = "prompt.safetensors";
 const METRICS: &str = "metrics.jsonl";
 const EVENTS: &str = "events.out.tfevents.0.flatclip";
 
-/// A run directory that belongs to this process.
-#[derive(Debug)]
-pub struct RunDirectory {
-    path: PathBuf,
-    /// Held as long as the directory is used.
-    _lock: File,
-}
+/// What starting again would lose.
+const STATE: [&str; 4] = [CHECKPOINT, SEARCH, PROMPT, SUMMARY];
 
-impl RunDirectory {
-    /// Takes a directory for a run with this configuration: a new one, or with `resume` one that has the same.
-    pub fn take(path: &Path, config: &str, resume: bool) -> Result<Self> {
-        std::fs::create_dir_all(path).map_err(Error::io(path))?;
-        let directory = Self { path: path.to_path_buf(), _lock: lock(path)? };
-        let stored = directory.file(CONFIG);
-        if stored.is_file() && resume {
-            directory.compare(&std::fs::read_to_string(&stored).map_err(Error::io(&stored))?, config)?;
-            directory.sweep()?;
-            return Ok(directory);
-        }
-        if directory.has_state() {
-            return Err(directory.fault("holds a run already; pass --resume to go on with it, or another --out"));
-        }
-        files::write_atomic(&stored, config.as_bytes())?;
-        Ok(directory)
-    }
-
-    /// Whether there is anything that starting again would lose.
-    fn has_state(&self) -> bool {
-        [CHECKPOINT, SEARCH, PROMPT, SUMMARY].iter().any(|name| self.file(name).is_file())
-    }
-
-    fn compare(&self, stored: &str, asked: &str) -> Result<()> {
-        if stored == asked {
-            return Ok(());
-        }
-        let (mut old, mut new) = (stored.lines(), asked.lines());
-        let difference = loop {
-            match (old.next(), new.next()) {
-                (Some(a), Some(b)) if a == b => {}
-                (a, b) => break format!("was `{}`, now `{}`", a.unwrap_or("(end)"), b.unwrap_or("(end)")),
-            }
-        };
-        Err(self.fault(&format!("cannot go on with other settings than {CONFIG}: {difference}")))
-    }
-
-    /// Removes what a killed process left half written.
-    fn sweep(&self) -> Result<()> {
-        for entry in std::fs::read_dir(&self.path).map_err(Error::io(&self.path))?.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(".tmp") {
-                std::fs::remove_file(entry.path()).map_err(Error::io(entry.path()))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A file of the directory.
-    pub fn file(&self, name: &str) -> PathBuf {
-        self.path.join(name)
-    }
-
-    /// Whether the run is complete.
-    pub fn is_complete(&self) -> bool {
-        self.file(SUMMARY).is_file()
-    }
-
-    pub(crate) fn fault(&self, reason: &str) -> Error {
-        Error::Run { path: self.path.clone(), reason: reason.into() }
-    }
-
-    /// Writes a document.
-    pub(crate) fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<()> {
-        let path = self.file(name);
-        let mut text = serde_json::to_string_pretty(value).map_err(|e| self.fault(&format!("{name}: {e}")))?;
-        text.push('\n');
-        files::write_atomic(&path, text.as_bytes())
+/// The directory of a tuning run.
+impl RunDir {
+    /// Takes a directory for a tuning run: a new one, or with `resume` one that has the same configuration.
+    pub(crate) fn take_tuning(path: &Path, config: &toml::Table, resume: bool) -> Result<Self> {
+        Ok(Self::take(path, config, resume, &STATE)?.0)
     }
 
     /// The step logs, cut back to what a checkpoint knows of.
@@ -121,19 +52,6 @@ impl RunDirectory {
         let path = self.file("timing.jsonl");
         let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io(&path))?;
         writeln!(file, "{what}").map_err(Error::io(&path))
-    }
-}
-
-fn lock(path: &Path) -> Result<File> {
-    let name = path.join(".lock");
-    let file = OpenOptions::new().create(true).append(true).open(&name).map_err(Error::io(&name))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            let reason = "another process works in this run directory; wait for it, or take another --out".to_owned();
-            Err(Error::Run { path: path.to_path_buf(), reason })
-        }
-        Err(TryLockError::Error(reason)) => Err(Error::Io { path: name, reason }),
     }
 }
 
@@ -195,29 +113,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_for_one_process_and_one_configuration() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run");
-        let first = RunDirectory::take(&path, "seed = 1\n", false).unwrap();
-        let second = RunDirectory::take(&path, "seed = 1\n", true).unwrap_err().to_string();
-        assert!(second.contains("another process"), "{second}");
-        std::fs::write(first.file(".tmpabc"), "half").unwrap();
-        std::fs::write(first.file(CHECKPOINT), "state").unwrap();
-        drop(first);
-        assert!(RunDirectory::take(&path, "seed = 1\n", false).unwrap_err().to_string().contains("--resume"));
-        let other = RunDirectory::take(&path, "seed = 2\n", true).unwrap_err().to_string();
-        assert!(other.contains("was `seed = 1`, now `seed = 2`"), "{other}");
-        let again = RunDirectory::take(&path, "seed = 1\n", true).unwrap();
-        assert!(!again.file(".tmpabc").exists(), "what a kill left behind is swept");
-        std::fs::remove_file(again.file(CHECKPOINT)).unwrap();
-        drop(again);
-        RunDirectory::take(&path, "seed = 3\n", false).expect("a run that never saved anything can start anew");
-    }
-
-    #[test]
     fn logs_are_cut_back_and_a_shortened_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let directory = RunDirectory::take(folder.path(), "", false).unwrap();
+        let directory = RunDir::claim(folder.path()).unwrap();
         let record = |step| StepRecord {
             step,
             epoch: 0,

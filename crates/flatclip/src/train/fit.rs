@@ -1,18 +1,20 @@
 //! The loop: batches in a fixed random order, steps, logs, checkpoints, progress.
 
 use super::checkpoint::{self, LogLengths};
-use super::directory::{CHECKPOINT, Logs, RunDirectory};
+use super::directory::{CHECKPOINT, Logs};
 use super::trainer::{StepRecord, Trainer};
 use crate::data::feature_bank::FeatureBank;
 use crate::data::train_images::TrainImages;
+use crate::error::Hint;
 use crate::methods::tuners::{Batch, Input, Recipe, Tuner, cross_entropy};
 use crate::model::{Clip, Features};
+use crate::progress::Progress;
 use crate::prompt::logits;
 use crate::rng::Stream;
+use crate::run_dir::RunDir;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Labelled features that no step sees.
 #[derive(Clone, Debug)]
@@ -48,29 +50,16 @@ pub struct TrainData<'a> {
     pub seed: u64,
 }
 
-/// How far a run is.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    /// What the last step did.
-    pub record: StepRecord,
-    /// Steps in all.
-    pub total: usize,
-    /// Images per second since the start.
-    pub images_per_second: f64,
-    /// Time left at this speed.
-    pub left: Duration,
-}
-
-/// Where a run writes, when it stops, who watches.
+/// Where a run writes, and who watches and stops it.
 pub struct Control<'a> {
     /// The run directory; without, nothing is written.
-    pub directory: Option<&'a RunDirectory>,
+    pub directory: Option<&'a RunDir>,
+    /// What the progress calls it.
+    pub stage: &'a str,
     /// Steps between checkpoints.
     pub every: usize,
-    /// Set by a signal: save and leave.
-    pub stop: &'a AtomicBool,
-    /// Called after every step.
-    pub watch: &'a mut dyn FnMut(&Progress),
+    /// Told after every step; a run that it cancels is saved.
+    pub progress: &'a dyn Progress,
 }
 
 impl TrainData<'_> {
@@ -94,7 +83,7 @@ impl TrainData<'_> {
 }
 
 /// Trains to the end, from the last checkpoint if the directory has one. An interrupted run is saved and is an error.
-pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control: &mut Control<'_>) -> Result<()> {
+pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control: &Control<'_>) -> Result<()> {
     let mut trainer = Trainer::new(recipe, recipe.steps_per_epoch(data.labels.len()));
     let mut lengths = LogLengths::default();
     if let Some(file) = control.directory.map(|d| d.file(CHECKPOINT)).filter(|f| f.is_file()) {
@@ -102,14 +91,12 @@ pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control
     }
     let mut logs = control.directory.map(|d| d.logs(lengths)).transpose()?;
     let (start, first) = (Instant::now(), trainer.done());
+    control.progress.start(control.stage, Some(trainer.total() as u64));
     while trainer.done() < trainer.total() {
-        if control.stop.load(Ordering::Relaxed) {
+        if control.progress.cancelled() {
             save(control, &trainer, tuner, logs.as_mut())?;
-            return Err(Error::Interrupted(format!(
-                "stopped after step {} of {}; pass --resume to go on",
-                trainer.done(),
-                trainer.total()
-            )));
+            let text = format!("stopped after step {} of {}", trainer.done(), trainer.total());
+            return Err(Error::Interrupted(text).with_hint(Hint::Resume));
         }
         let record = one_step(data, recipe, &mut trainer, tuner)?;
         if let Some(logs) = &mut logs {
@@ -118,16 +105,19 @@ pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control
         if trainer.done().is_multiple_of(control.every.max(1)) || trainer.done() == trainer.total() {
             save(control, &trainer, tuner, logs.as_mut())?;
         }
-        let (seconds, steps) = (start.elapsed().as_secs_f64(), trainer.done() - first);
-        let left = seconds / steps as f64 * (trainer.total() - trainer.done()) as f64;
-        (control.watch)(&Progress {
-            record,
-            total: trainer.total(),
-            images_per_second: (steps * recipe.batch.min(data.labels.len())) as f64 / seconds.max(1e-9),
-            left: Duration::try_from_secs_f64(left).unwrap_or_default(),
-        });
+        let images = (trainer.done() - first) * recipe.batch.min(data.labels.len());
+        let rate = images as f64 / start.elapsed().as_secs_f64().max(1e-9);
+        control.progress.advance(record.step as u64, &status(&record, rate));
     }
+    control.progress.finish();
     trainer.finish(tuner)
+}
+
+/// A step for people.
+fn status(record: &StepRecord, images_per_second: f64) -> String {
+    let sharpness = record.sharpness.map(|s| format!(", sharpness {s:.3}")).unwrap_or_default();
+    let accuracy = 100.0 * record.accuracy;
+    format!("loss {:.3}, accuracy {accuracy:.0} %{sharpness}, {images_per_second:.0} images/s", record.loss)
 }
 
 fn one_step(data: &TrainData<'_>, recipe: &Recipe, trainer: &mut Trainer, tuner: &mut dyn Tuner) -> Result<StepRecord> {
@@ -162,7 +152,7 @@ fn save(control: &Control<'_>, trainer: &Trainer, tuner: &dyn Tuner, logs: Optio
 
 /// Loss and accuracy on some features.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Evaluation {
+pub struct LossAndAccuracy {
     /// Mean cross-entropy.
     pub loss: f32,
     /// Part that is right.
@@ -170,11 +160,11 @@ pub struct Evaluation {
 }
 
 /// Loss and accuracy of a tuner of features.
-pub fn evaluate(clip: &Clip, tuner: &dyn Tuner, held_out: &HeldOut) -> Result<Evaluation> {
+pub fn evaluate(clip: &Clip, tuner: &dyn Tuner, held_out: &HeldOut) -> Result<LossAndAccuracy> {
     let found = match tuner.text_features(clip)? {
         Some(text) => logits(&held_out.features, &text, clip.logit_scale()),
         None => tuner.loss(clip, tuner.parameters(), &held_out.batch())?.logits,
     };
     let entropy = cross_entropy(&found, &held_out.labels);
-    Ok(Evaluation { loss: entropy.loss, accuracy: entropy.correct as f32 / held_out.labels.len().max(1) as f32 })
+    Ok(LossAndAccuracy { loss: entropy.loss, accuracy: entropy.correct as f32 / held_out.labels.len().max(1) as f32 })
 }

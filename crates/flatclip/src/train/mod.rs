@@ -12,10 +12,10 @@ mod settings;
 mod trainer;
 mod tune;
 
-pub use directory::RunDirectory;
-pub use fit::{Control, Evaluation, HeldOut, Progress, TrainData, evaluate, fit};
+pub use fit::{Control, HeldOut, LossAndAccuracy, TrainData, evaluate, fit};
 pub use measure::{Flatness, RADIUS, flatness};
 pub use search::{RADII, SearchRow, SearchTable};
-pub use settings::{Settings, TuneRequest, parse_override};
+pub use settings::TuneRequest;
 pub use trainer::{StepRecord, Trainer};
-pub use tune::{Event, TuneInput, TuneSummary, tune};
+pub use tune::TuneSummary;
+pub(crate) use tune::{TuneInput, tune};

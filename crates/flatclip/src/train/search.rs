@@ -1,12 +1,13 @@
 //! The sharpness radius, chosen on held-out training images. Never on test data: they are not within reach here.
 
-use super::directory::{RunDirectory, SEARCH};
-use super::fit::{Control, HeldOut, Progress, TrainData, evaluate, fit};
+use super::directory::SEARCH;
+use super::fit::{Control, HeldOut, TrainData, evaluate, fit};
 use super::settings::Settings;
 use crate::methods::tuners::TuneTask;
+use crate::progress::Progress;
+use crate::run_dir::RunDir;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::AtomicBool;
 
 /// The radii of the paper.
 pub const RADII: [f64; 5] = [0.05, 0.1, 0.3, 0.5, 0.7];
@@ -41,9 +42,8 @@ pub(crate) fn search(
     task: &TuneTask<'_>,
     settings: &Settings,
     held_out: &HeldOut,
-    directory: &RunDirectory,
-    stop: &AtomicBool,
-    watch: &mut dyn FnMut(f64, &Progress),
+    directory: &RunDir,
+    progress: &dyn Progress,
 ) -> Result<SearchTable> {
     let path = directory.file(SEARCH);
     let mut table = match std::fs::read(&path) {
@@ -54,9 +54,8 @@ pub(crate) fn search(
         let mut options = settings.options.clone();
         options.insert("radius".into(), radius.into());
         let mut tuner = (settings.spec.build)(&options, task)?;
-        let mut watch = |progress: &Progress| watch(radius, progress);
-        let mut control = Control { directory: None, every: usize::MAX, stop, watch: &mut watch };
-        fit(data, &settings.recipe, tuner.as_mut(), &mut control)?;
+        let control = Control { directory: None, stage: &format!("radius {radius}"), every: usize::MAX, progress };
+        fit(data, &settings.recipe, tuner.as_mut(), &control)?;
         let found = evaluate(data.clip, tuner.as_ref(), held_out)?;
         table.rows.push(SearchRow { radius, accuracy: found.accuracy, loss: found.loss });
         directory.write_json(SEARCH, &table)?;

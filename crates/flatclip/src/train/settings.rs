@@ -1,10 +1,12 @@
 //! What the user asked for, resolved: defaults, then the preset, then the user's file, then single keys.
 
+use crate::data::Dataset;
 use crate::data::few_shot::{FewShot, Sampler};
 use crate::data::train_images::TrainViews;
 use crate::methods::tuners::{Average, Input, Recipe, TunerSpec, preset, tuner};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// A tuning run as it is asked for.
 #[derive(Clone, Debug)]
@@ -35,6 +37,12 @@ pub struct TuneRequest {
     pub checkpoint_every: usize,
     /// Tables that override the defaults, the earlier ones first: `[train]`, `[views]` and the tuner's own.
     pub overrides: Vec<toml::Table>,
+    /// The test images, only for Tip-Adapter's published search on them.
+    pub test: Option<Dataset>,
+    /// The run directory.
+    pub out: PathBuf,
+    /// Go on with the run that is there.
+    pub resume: bool,
 }
 
 impl Default for TuneRequest {
@@ -53,13 +61,25 @@ impl Default for TuneRequest {
             search: false,
             checkpoint_every: 100,
             overrides: Vec::new(),
+            test: None,
+            out: PathBuf::from("tuned"),
+            resume: false,
         }
+    }
+}
+
+impl TuneRequest {
+    /// Refuses wrong settings before anything is loaded. True if the tuner chooses on test images, as published:
+    /// [`TuneRequest::test`] is needed then.
+    pub fn check(&self) -> Result<bool> {
+        let settings = Settings::resolve(self)?;
+        Ok(settings.options.get("search").and_then(toml::Value::as_str) == Some("test"))
     }
 }
 
 /// The settings of a run, complete: what `config.toml` holds.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The tuner.
     pub spec: &'static TunerSpec,
     /// How shots are drawn.
@@ -93,7 +113,7 @@ struct Top {
 
 impl Settings {
     /// Resolves a request; wrong keys and values are errors that name them.
-    pub fn resolve(request: &TuneRequest) -> Result<Self> {
+    pub(crate) fn resolve(request: &TuneRequest) -> Result<Self> {
         let preset = preset(&request.method);
         let spec = tuner(preset.map_or(request.method.as_str(), |p| p.method))?;
         let mut recipe = to_table(&(spec.recipe)())?;
@@ -150,7 +170,12 @@ impl Settings {
     }
 
     /// The text of `config.toml`.
-    pub fn to_toml(&self) -> Result<String> {
+    pub(crate) fn to_toml(&self) -> Result<String> {
+        toml::to_string(&self.to_table()?).map_err(|e| Error::config("config.toml", e.to_string()))
+    }
+
+    /// What `config.toml` holds.
+    pub(crate) fn to_table(&self) -> Result<toml::Table> {
         let r = &self.request;
         let top = Top {
             method: self.spec.name.into(),
@@ -170,7 +195,7 @@ impl Settings {
         table.insert("train".into(), to_table(&self.recipe)?.into());
         table.insert("views".into(), to_table(&self.views)?.into());
         table.insert(self.spec.table.into(), self.options.clone().into());
-        toml::to_string(&table).map_err(|e| Error::config("config.toml", e.to_string()))
+        Ok(table)
     }
 }
 
@@ -191,25 +216,13 @@ fn widen(default: Option<&toml::Value>, value: &toml::Value) -> toml::Value {
     }
 }
 
-/// The table of `train.epochs=5`: one key of `--set`.
-pub fn parse_override(text: &str) -> Result<toml::Table> {
-    let fault = |reason: &str| Error::config(format!("--set {text}"), reason);
-    let (path, value) = text.split_once('=').ok_or_else(|| fault("expected table.key=value"))?;
-    let (table, key) = path.trim().split_once('.').ok_or_else(|| fault("expected table.key=value"))?;
-    // What is no TOML value is a plain text: `sapt.words=a photo of a` needs no quotes.
-    let parsed: Option<toml::Table> = format!("value = {}", value.trim()).parse().ok();
-    let value =
-        parsed.and_then(|mut t| t.remove("value")).unwrap_or_else(|| toml::Value::String(value.trim().to_owned()));
-    let entry = toml::Table::from_iter([(key.trim().to_owned(), value)]);
-    Ok(toml::Table::from_iter([(table.trim().to_owned(), entry.into())]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::parse_settings;
 
     fn request(method: &str, sets: &[&str]) -> TuneRequest {
-        let overrides = sets.iter().map(|s| parse_override(s).unwrap()).collect();
+        let overrides = vec![parse_settings(sets).unwrap()];
         TuneRequest { method: method.into(), overrides, ..TuneRequest::default() }
     }
 
@@ -234,7 +247,7 @@ mod tests {
         assert!(fault("sapt", "coop.words=x").contains("no such table for sapt"));
         assert!(fault("sapt", "train.epochs=many").contains("train.epochs"));
         assert!(fault("sapt", "views.scale=[0.0, 1.0]").contains("views.scale"));
-        assert!(parse_override("epochs=3").unwrap_err().to_string().contains("table.key=value"));
+        assert!(fault("sapt", "epochs=3").contains("epochs"));
         let search = TuneRequest { search: true, ..request("coop", &[]) };
         assert!(Settings::resolve(&search).unwrap_err().to_string().contains("only sapt"));
         assert!(Settings::resolve(&request("soap", &[])).unwrap_err().to_string().contains("sapt-dg"));

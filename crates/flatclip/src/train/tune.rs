@@ -1,7 +1,7 @@
 //! A whole tuning run: shots, features, search, training, result.
 
-use super::directory::{PROMPT, RunDirectory, SUMMARY};
-use super::fit::{Control, Evaluation, HeldOut, Progress, TrainData, fit};
+use super::directory::PROMPT;
+use super::fit::{Control, HeldOut, LossAndAccuracy, TrainData, fit};
 use super::measure::{self, Flatness};
 use super::search::{SearchTable, search};
 use super::settings::{Settings, TuneRequest};
@@ -9,52 +9,31 @@ use crate::data::feature_bank::FeatureBank;
 use crate::data::few_shot::{Pool, Shots};
 use crate::data::train_images::{TrainImages, readable};
 use crate::data::{Dataset, Sample, read_dassl_list};
+use crate::error::Hint;
 use crate::methods::tuners::{Input, TuneTask, Tuner, cross_entropy, vit_of};
 use crate::model::{Clip, Features};
-use crate::prompt::{Classifier, Prompt, PromptKind, Provenance, class_hash};
+use crate::progress::Progress;
+use crate::prompt::{Prompt, PromptClassifier, PromptKind, Provenance, class_hash};
+use crate::run_dir::{RunDir, SUMMARY};
 use crate::text::Tokenizer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-/// What happens during a run, for whoever watches.
-pub enum Event<'a> {
-    /// Something worth knowing.
-    Note(String),
-    /// The feature bank grows.
-    Encoding {
-        /// Images done.
-        done: usize,
-        /// Images in all.
-        total: usize,
-    },
-    /// A step of the search at a radius.
-    Search(f64, &'a Progress),
-    /// A training step.
-    Step(&'a Progress),
-}
-
 /// What a run is given.
-pub struct TuneInput<'a> {
+pub(crate) struct TuneInput<'a> {
     /// The settings.
-    pub request: &'a TuneRequest,
+    pub(crate) request: &'a TuneRequest,
     /// The frozen model.
-    pub clip: &'a Clip,
+    pub(crate) clip: &'a Clip,
     /// Its tokenizer.
-    pub tokenizer: &'a Tokenizer,
+    pub(crate) tokenizer: &'a Tokenizer,
     /// Where shots are drawn from.
-    pub dataset: &'a Dataset,
-    /// The test images, only for Tip-Adapter's published search on them.
-    pub test: Option<&'a Dataset>,
-    /// The run directory.
-    pub out: &'a Path,
-    /// Go on with a run that is there.
-    pub resume: bool,
-    /// Set by a signal: save and leave.
-    pub stop: &'a AtomicBool,
+    pub(crate) dataset: &'a Dataset,
+    /// Who watches.
+    pub(crate) progress: &'a dyn Progress,
 }
 
 /// The result of a run: `summary.json`.
@@ -71,9 +50,9 @@ pub struct TuneSummary {
     /// Training steps.
     pub steps: usize,
     /// Loss and accuracy of the training images (first views of the bank).
-    pub train: Option<Evaluation>,
+    pub train: Option<LossAndAccuracy>,
     /// Loss and accuracy of the held-out images.
-    pub held_out: Option<Evaluation>,
+    pub held_out: Option<LossAndAccuracy>,
     /// How flat the loss of the training images is, for learned contexts.
     pub flatness: Option<Flatness>,
     /// The radius that a search chose.
@@ -85,22 +64,19 @@ pub struct TuneSummary {
 }
 
 /// Runs, or goes on with a run, to the end.
-pub fn tune(input: &TuneInput<'_>, watch: &mut dyn FnMut(Event<'_>)) -> Result<TuneSummary> {
+pub(crate) fn tune(input: &TuneInput<'_>) -> Result<TuneSummary> {
     let settings = Settings::resolve(input.request)?;
     // What the data or the model forbid is found before the directory is touched.
     let shots = draw(input, &settings)?;
     if settings.spec.vit {
         vit_of(input.clip)?;
     }
-    let directory = RunDirectory::take(input.out, &settings.to_toml()?, input.resume)?;
+    let directory = RunDir::take_tuning(&input.request.out, &settings.to_table()?, input.request.resume)?;
     if directory.is_complete() {
-        watch(Event::Note(format!("{}: the run is complete", input.out.display())));
-        let path = directory.file(SUMMARY);
-        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
-        return serde_json::from_slice(&bytes).map_err(|e| Error::Run { path, reason: e.to_string() });
+        input.progress.note(&format!("{}: the run is complete", directory.path.display()));
+        return directory.read_json(SUMMARY);
     }
-    let run = Run::prepare(input, settings, &shots, &directory, watch)?;
-    run.finish(input, &directory, watch)
+    Run::prepare(input, settings, &shots, &directory)?.finish(input, &directory)
 }
 
 /// A run whose images are chosen and readable.
@@ -112,39 +88,30 @@ struct Run {
 }
 
 impl Run {
-    fn prepare(
-        input: &TuneInput<'_>,
-        settings: Settings,
-        shots: &Shots,
-        directory: &RunDirectory,
-        watch: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Self> {
+    fn prepare(input: &TuneInput<'_>, settings: Settings, shots: &Shots, directory: &RunDir) -> Result<Self> {
         let pick =
             |places: &[usize]| -> Vec<Sample> { places.iter().map(|&i| input.dataset.samples[i].clone()).collect() };
         let mut run = Self { settings, train: pick(&shots.train), held_out: pick(&shots.held_out), unreadable: vec![] };
-        run.drop_unreadable(input, watch)?;
+        run.drop_unreadable(input)?;
         directory.write_json("run.json", &run.provenance(input)?)?;
         Ok(run)
     }
 
-    fn drop_unreadable(&mut self, input: &TuneInput<'_>, watch: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+    fn drop_unreadable(&mut self, input: &TuneInput<'_>) -> Result<()> {
         for samples in [&mut self.train, &mut self.held_out] {
             let (good, bad) = readable(samples);
             for (id, error) in bad {
-                watch(Event::Note(format!("{id}: {error}")));
+                input.progress.warn(&format!("{id}: {error}"));
                 self.unreadable.push(id);
             }
             *samples = good.into_iter().map(|i| samples[i].clone()).collect();
         }
         let (found, allowed) = (self.unreadable.len(), input.request.max_errors);
         if found > allowed {
-            return Err(Error::Data {
-                path: input.dataset.name.clone().into(),
-                reason: format!(
-                    "{found} of the chosen images cannot be read ({}); pass --max-errors {found} to train without them",
-                    self.unreadable.iter().take(5).cloned().collect::<Vec<_>>().join(", ")
-                ),
-            });
+            let named = self.unreadable.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+            let reason = format!("{found} of the chosen images cannot be read ({named})");
+            let error = Error::Data { path: input.dataset.name.clone().into(), reason };
+            return Err(error.with_hint(Hint::AllowErrors(found)));
         }
         let has = |label: usize| self.train.iter().any(|s| s.label == label);
         if let Some(empty) = (0..input.dataset.classes.len()).find(|&label| !has(label)) {
@@ -171,17 +138,12 @@ impl Run {
             "train": ids(&self.train),
             "held_out": ids(&self.held_out),
             "unreadable": self.unreadable,
-            "test_searched": input.test.is_some(),
+            "test_searched": input.request.test.is_some(),
         }))
     }
 
     /// Encodes, searches, trains and writes the result.
-    fn finish(
-        mut self,
-        input: &TuneInput<'_>,
-        directory: &RunDirectory,
-        watch: &mut dyn FnMut(Event<'_>),
-    ) -> Result<TuneSummary> {
+    fn finish(mut self, input: &TuneInput<'_>, directory: &RunDir) -> Result<TuneSummary> {
         let (clip, seed) = (input.clip, input.request.seed);
         let spec = self.settings.spec;
         let train = std::mem::take(&mut self.train);
@@ -189,10 +151,10 @@ impl Run {
         let labels: Vec<usize> = train.iter().map(|s| s.label).collect();
         let start = Instant::now();
         let bank = match (spec.input, self.settings.views.bank) {
-            (Input::Features, views) if views > 0 => Some(self.bank(input, &images, views, directory, watch)?),
+            (Input::Features, views) if views > 0 => Some(self.bank(input, &images, views, directory)?),
             _ => None,
         };
-        let held_out = self.held_out_features(input, watch)?;
+        let held_out = self.held_out_features(input)?;
         directory.time(&serde_json::json!({ "stage": "features", "seconds": start.elapsed().as_secs_f64() }))?;
 
         let dataset = input.dataset;
@@ -207,13 +169,12 @@ impl Run {
         };
         let (bank, held_out) = (bank.as_ref(), held_out.as_ref());
         let data = TrainData { clip, images: &images, labels: &labels, bank, input: spec.input, held_out, seed };
-        let table = self.search(input, &data, &task, directory, watch)?;
+        let table = self.search(input, &data, &task, directory)?;
         let start = Instant::now();
         let mut tuner = (spec.build)(&self.settings.options, &task)?;
-        let mut step = |progress: &Progress| watch(Event::Step(progress));
         let every = input.request.checkpoint_every;
-        let mut control = Control { directory: Some(directory), every, stop: input.stop, watch: &mut step };
-        fit(&data, &self.settings.recipe, tuner.as_mut(), &mut control)?;
+        let control = Control { directory: Some(directory), stage: "tuning", every, progress: input.progress };
+        fit(&data, &self.settings.recipe, tuner.as_mut(), &control)?;
         directory.time(&serde_json::json!({ "stage": "training", "seconds": start.elapsed().as_secs_f64() }))?;
         tuner.finish(held_out.map(HeldOut::batch).as_ref())?;
         self.result(input, tuner.as_ref(), &data, table, directory)
@@ -224,8 +185,7 @@ impl Run {
         input: &TuneInput<'_>,
         images: &TrainImages<'_>,
         views: usize,
-        directory: &RunDirectory,
-        watch: &mut dyn FnMut(Event<'_>),
+        directory: &RunDir,
     ) -> Result<FeatureBank> {
         let mut hash = Sha256::new();
         (0..images.len()).for_each(|i| hash.update(format!("{}\n", images.id(i))));
@@ -235,16 +195,18 @@ impl Run {
         if let Some(bank) = FeatureBank::load(&path, &key) {
             return Ok(bank);
         }
-        let bank = images.bank(input.clip, views, &mut |done, total| watch(Event::Encoding { done, total }))?;
+        input.progress.start("encoding", Some(images.len() as u64));
+        let bank = images.bank(input.clip, views, &mut |done, _| input.progress.advance(done as u64, ""))?;
+        input.progress.finish();
         bank.save(&path, &key)?;
         Ok(bank)
     }
 
     /// Features of the images that settings are chosen on.
-    fn held_out_features(&self, input: &TuneInput<'_>, watch: &mut dyn FnMut(Event<'_>)) -> Result<Option<HeldOut>> {
-        let samples = match input.test {
+    fn held_out_features(&self, input: &TuneInput<'_>) -> Result<Option<HeldOut>> {
+        let samples = match &input.request.test {
             Some(test) => {
-                watch(Event::Note("alpha and beta are chosen on TEST images, as published: not a fair number".into()));
+                input.progress.warn("alpha and beta are chosen on TEST images, as published: not a fair number");
                 test.samples.as_slice()
             }
             None => self.held_out.as_slice(),
@@ -264,12 +226,10 @@ impl Run {
         input: &TuneInput<'_>,
         data: &TrainData<'_>,
         task: &TuneTask<'_>,
-        directory: &RunDirectory,
-        watch: &mut dyn FnMut(Event<'_>),
+        directory: &RunDir,
     ) -> Result<Option<SearchTable>> {
         let Some(held_out) = data.held_out.filter(|_| input.request.search) else { return Ok(None) };
-        let mut step = |radius: f64, progress: &Progress| watch(Event::Search(radius, progress));
-        let table = search(data, task, &self.settings, held_out, directory, input.stop, &mut step)?;
+        let table = search(data, task, &self.settings, held_out, directory, input.progress)?;
         if let Some(radius) = table.chosen {
             self.settings.options.insert("radius".into(), radius.into());
         }
@@ -283,7 +243,7 @@ impl Run {
         tuner: &dyn Tuner,
         data: &TrainData<'_>,
         table: Option<SearchTable>,
-        directory: &RunDirectory,
+        directory: &RunDir,
     ) -> Result<TuneSummary> {
         let classes = &input.dataset.classes;
         let provenance = Provenance {
@@ -296,10 +256,13 @@ impl Run {
             version: env!("CARGO_PKG_VERSION").into(),
         };
         let prompt = Prompt::new(tuner.prompt(), provenance);
-        let classifier = Classifier::new(&prompt, input.clip, input.tokenizer, classes)?;
-        let measured = |own: &HeldOut| -> Result<Evaluation> {
+        let classifier = PromptClassifier::new(&prompt, input.clip, input.tokenizer, classes)?;
+        let measured = |own: &HeldOut| -> Result<LossAndAccuracy> {
             let entropy = cross_entropy(&classifier.logits(&own.features)?, &own.labels);
-            Ok(Evaluation { loss: entropy.loss, accuracy: entropy.correct as f32 / own.labels.len().max(1) as f32 })
+            Ok(LossAndAccuracy {
+                loss: entropy.loss,
+                accuracy: entropy.correct as f32 / own.labels.len().max(1) as f32,
+            })
         };
         let own = data.bank.map(|bank| HeldOut { features: bank.first_views(), labels: data.labels.to_vec() });
         let flatness = match (&prompt.kind, &own) {

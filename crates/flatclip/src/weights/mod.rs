@@ -12,6 +12,7 @@ mod embedded;
 mod folder;
 #[cfg(feature = "hub")]
 pub mod hub;
+mod kept_hash;
 mod known;
 mod naming;
 mod open;

@@ -5,7 +5,7 @@ use crate::inputs::{self, samples, unit};
 use flatclip::methods::adapters::zero::{Config, Temperature, Zero};
 use flatclip::methods::aggregate::TieFallback;
 use flatclip::methods::select::ranking;
-use flatclip::methods::{Adapter as _, Answer, Task, ViewSet};
+use flatclip::methods::{Adapter as _, Decision, Task, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The original in f32, index slip included.
@@ -14,7 +14,7 @@ fn adapter(case: &Case) -> Result<Zero, String> {
     Ok(Zero::new(Config { gamma, temperature: Temperature::F32Eps, tie_fallback: TieFallback::Original }))
 }
 
-fn answer(case: &Case, text: &Matrix, scale: f32, features: &Matrix) -> Result<Answer, String> {
+fn answer(case: &Case, text: &Matrix, scale: f32, features: &Matrix) -> Result<Decision, String> {
     let task = Task::new(inputs::names(text.rows()), text.clone(), scale, 0).map_err(|e| e.to_string())?;
     adapter(case)?.adapt(&task, &ViewSet::new("case", features)).map_err(|e| e.to_string())
 }

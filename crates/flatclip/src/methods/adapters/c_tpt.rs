@@ -8,7 +8,7 @@ use crate::methods::options::Options;
 use crate::methods::probability::{Loss, marginal_entropy, norm};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{Objective, Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -115,7 +115,7 @@ impl CTpt {
     }
 
     /// The answer, and how the context got there.
-    pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Answer, Tuned)> {
+    pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Tuned)> {
         image.check(task, &SPEC)?;
         let o = &self.options;
         let views = ViewLogits::of(task, image);
@@ -140,7 +140,7 @@ impl Adapter for CTpt {
         task.start_pass(Config::NAME).map(|_| ())
     }
 
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         Ok(self.adapt_traced(task, image)?.0)
     }
 }

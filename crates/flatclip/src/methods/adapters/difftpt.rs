@@ -8,7 +8,7 @@ use crate::methods::options::Options;
 use crate::methods::probability::marginal_entropy;
 use crate::methods::select::{CosineThenEntropy, Selector, ViewLogits};
 use crate::methods::update::{on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
@@ -94,7 +94,7 @@ impl Adapter for DiffTpt {
         task.start_pass(Config::NAME).map(|_| ())
     }
 
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let o = &self.options;
         let features = all_views(image)?;

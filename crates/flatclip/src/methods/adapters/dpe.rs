@@ -14,7 +14,7 @@ use crate::methods::probability::{dot, entropy, logits, mean_entropy, normalise_
 use crate::methods::query::{Query, affinity, normalised_entropy};
 use crate::methods::select::ViewLogits;
 use crate::methods::update::shifted;
-use crate::methods::{AdapterSpec, Answer, Build, Needs, OnlineAdapter, Task, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -310,7 +310,7 @@ impl OnlineAdapter for Dpe {
         Ok(())
     }
 
-    fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let mut text = Prototypes::new(self.text.clone(), self.options.lr_text, &self.options);
         let views = ViewLogits::new(image.features, &text.unit().0, task.logit_scale);

@@ -9,7 +9,7 @@ use super::{ADAPTERS, c_tpt, stss, tpt, zero};
 use crate::methods::aggregate::{Tie, Vote};
 use crate::methods::maple::MapleParameters;
 use crate::methods::statistics::SourceStatistics;
-use crate::methods::{Adapter, Answer, AnyAdapter, Needs, Task, TextSide, ViewSet, build_adapter};
+use crate::methods::{Adapter, AnyAdapter, Decision, Needs, Task, TextSide, ViewSet, build_adapter};
 use crate::model::{Clip, Features};
 use crate::prompt::{Affine, Prompt, PromptKind, Provenance};
 use crate::rng::Stream;
@@ -116,7 +116,7 @@ impl Picture {
     }
 
     /// The first answer of a stream.
-    fn answer(&self, mut adapter: AnyAdapter, task: &Task) -> Answer {
+    fn answer(&self, mut adapter: AnyAdapter, task: &Task) -> Decision {
         adapter.adapt(task, &self.view_set()).unwrap()
     }
 
@@ -266,16 +266,16 @@ fn episodic_methods_give_the_same_bytes_for_any_order_thread_count_and_batch() {
         let AnyAdapter::Episodic(adapter) = ready(name, &options, &task) else { continue };
         let pictures: Vec<Picture> = (0..4).map(|seed| world.picture(&needs, &task, seed, 12)).collect();
         let answer = |picture: &Picture| adapter.adapt(&task, &picture.view_set()).unwrap();
-        let expected: Vec<Answer> = pictures.iter().map(answer).collect();
-        let mut backward: Vec<Answer> = pictures.iter().rev().map(answer).collect();
+        let expected: Vec<Decision> = pictures.iter().map(answer).collect();
+        let mut backward: Vec<Decision> = pictures.iter().rev().map(answer).collect();
         backward.reverse();
         assert_eq!(backward, expected, "{name} in another order");
         for threads in [1, 2, 5] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let one_by_one: Vec<Answer> = pool.install(|| pictures.iter().map(answer).collect());
+            let one_by_one: Vec<Decision> = pool.install(|| pictures.iter().map(answer).collect());
             assert_eq!(one_by_one, expected, "{name} with {threads} threads");
             // As an evaluation answers several images: side by side, one adapter for all.
-            let side_by_side: Vec<Answer> = pool.install(|| pictures.par_iter().map(answer).collect());
+            let side_by_side: Vec<Decision> = pool.install(|| pictures.par_iter().map(answer).collect());
             assert_eq!(side_by_side, expected, "{name} side by side with {threads} threads");
         }
     }

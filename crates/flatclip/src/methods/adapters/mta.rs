@@ -8,7 +8,7 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::options::Options;
 use crate::methods::probability::{logits, softmax};
 use crate::methods::select::{Selection, ViewLogits, ranking};
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nt;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "mean shift over the views' features, weighted by how much views agree",
     docs: "\
 What: alternates an inlierness y per view, y = softmax((K(m) + lambda_q A y) / lambda_y), and a mode m of the features,
-m = normalise(sum y_i K_i f_i), five rounds of at most five steps each; A_ij = p_i . p_j. Answer: the mode against the text.
+m = normalise(sum y_i K_i f_i), five rounds of at most five steps each; A_ij = p_i . p_j. Decision: the mode against the text.
 The bandwidth of a view is half the mean squared distance to its nearest 30 % of the others. Two views or fewer have none:
 the answer is then zero-shot. In the explanation a view's score is minus its inlierness, `selected` those above 1/V.
 Cost: one image-tower pass over the views and O(V^2 D) multiplications; no gradient, no state.
@@ -186,7 +186,7 @@ pub struct Mta {
 }
 
 impl Adapter for Mta {
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
         let count = image.features.rows();

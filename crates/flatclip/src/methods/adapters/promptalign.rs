@@ -12,7 +12,7 @@ use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::update::text_gradient;
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nn;
@@ -262,7 +262,7 @@ impl PromptAlign {
     }
 
     /// The answer, and how it came about.
-    pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Answer, Aligned)> {
+    pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Aligned)> {
         image.check(task, &SPEC)?;
         let o = &self.options;
         let (clip, side) = (task.need_clip(Config::NAME)?, task.text_side(Config::NAME)?);
@@ -305,7 +305,7 @@ impl Adapter for PromptAlign {
         task.text_side(Config::NAME).map(|_| ())
     }
 
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         Ok(self.adapt_traced(task, image)?.0)
     }
 }

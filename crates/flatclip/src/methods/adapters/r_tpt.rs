@@ -10,7 +10,7 @@ use crate::methods::options::Options;
 use crate::methods::probability::{logits, mean_entropy, softmax};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +98,7 @@ impl Adapter for RTpt {
         task.start_pass(Config::NAME).map(|_| ())
     }
 
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let o = &self.options;
         let views = ViewLogits::of(task, image);

@@ -1,8 +1,8 @@
 //! Promises that every adapter keeps, checked by walking the registry.
 
 use super::ADAPTERS;
-use crate::methods::policy::{Family, policy_for};
-use crate::methods::{AdapterSpec, Answer, AnyAdapter, Kind, OnlineAdapter, Task, ViewSet, adapter, build_adapter};
+use crate::methods::policy::{TestFamily, policy_for};
+use crate::methods::{AdapterSpec, AnyAdapter, Decision, Kind, OnlineAdapter, Task, ViewSet, adapter, build_adapter};
 use crate::rng::Stream;
 use flatclip_tensor::Matrix;
 
@@ -56,7 +56,7 @@ fn every_adapter_documents_itself_and_each_of_its_options() {
 #[test]
 fn every_adapter_has_a_published_view_policy() {
     for spec in ADAPTERS {
-        policy_for(spec.name, Family::NaturalShift).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
+        policy_for(spec.name, TestFamily::NaturalShift).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
     }
 }
 
@@ -103,7 +103,7 @@ fn preparing_again_forgets_the_stream_and_a_fork_goes_on_by_itself() {
     for spec in features_only() {
         let AnyAdapter::Online(mut adapter) = built(spec, &task) else { continue };
         found += 1;
-        let answers = |adapter: &mut dyn OnlineAdapter, images: &[Matrix]| -> Vec<Answer> {
+        let answers = |adapter: &mut dyn OnlineAdapter, images: &[Matrix]| -> Vec<Decision> {
             images.iter().map(|f| adapter.adapt(&task, &ViewSet::new("s", f)).unwrap()).collect()
         };
         let first = answers(adapter.as_mut(), &images[..4]);
@@ -131,11 +131,11 @@ fn threads_that_share_an_episodic_adapter_give_the_bits_of_one_thread() {
     for spec in features_only().filter(|spec| spec.kind() == Kind::Episodic) {
         found += 1;
         let adapter = built(spec, &task).into_episodic().unwrap();
-        let answers = |start: usize| -> Vec<Answer> {
+        let answers = |start: usize| -> Vec<Decision> {
             // Every thread begins elsewhere, so that different images are answered at the same time.
             let mut order: Vec<usize> = (0..images.len()).map(|i| (i + start) % images.len()).collect();
             let answers = order.iter().map(|&i| adapter.adapt(&task, &ViewSet::new("s", &images[i])).unwrap());
-            let mut answers: Vec<Answer> = answers.collect();
+            let mut answers: Vec<Decision> = answers.collect();
             answers.rotate_right(start);
             order.rotate_right(start);
             assert!(order.is_sorted());

@@ -9,7 +9,7 @@ use crate::methods::options::Options;
 use crate::methods::probability::{Loss, entropies, logits, marginal_entropy, mean_entropy};
 use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
 use crate::methods::update::text_gradient;
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use crate::model::{Context, ImageConfig, NormAffine, VisionInput};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -411,7 +411,7 @@ impl Adapter for Sar {
         }
     }
 
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
         let (last, reliable) = match self.options.adapt {

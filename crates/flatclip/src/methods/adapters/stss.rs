@@ -11,14 +11,14 @@ use crate::methods::bank::{Directions, Norm, Perturbation, RadiusUnit, TextBank,
 use crate::methods::options::Options;
 use crate::methods::select::{Selector, ViewLogits};
 use crate::methods::sharpness::{Original, Reduce, Sharpness, Surrogate};
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "stss",
     aliases: &["fga"],
-    needs: Needs::CONTEXT,
+    needs: Needs { bank: true, ..Needs::CONTEXT },
     summary: "keeps the views whose entropy stays low around the prompt and lets them vote; FGA with a sapt prompt",
     docs: "\
 What: the context p is perturbed R times by random directions of length radius; the text features T_r of all perturbed contexts are
@@ -193,6 +193,8 @@ impl Adapter for Stss {
     fn prepare(&mut self, task: &Task) -> Result<()> {
         let bank = if self.options.is_flat() {
             TextBank::flat(task.text_features.clone())
+        } else if let Some(ready) = &task.bank {
+            TextBank::clone(ready)
         } else {
             TextBank::load_or_encode(
                 task.text_side(Config::NAME)?,
@@ -208,7 +210,7 @@ impl Adapter for Stss {
         Ok(())
     }
 
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let bank = self.bank.as_ref().ok_or_else(|| crate::Error::method(Config::NAME, "prepare was not called"))?;
         let views = ViewLogits::new(image.features, bank.base(), task.logit_scale);

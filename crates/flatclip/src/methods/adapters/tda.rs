@@ -11,7 +11,7 @@ use crate::methods::options::Options;
 use crate::methods::probability::dot;
 use crate::methods::query::{Query, affinity, normalised_entropy};
 use crate::methods::select::ViewLogits;
-use crate::methods::{AdapterSpec, Answer, Build, Needs, OnlineAdapter, Task, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
 use serde::{Deserialize, Serialize};
 
 /// The registry entry.
@@ -189,7 +189,7 @@ impl OnlineAdapter for Tda {
         Ok(())
     }
 
-    fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
         let (query, selection) = Query::confident(image.features, &views, self.options.fraction);

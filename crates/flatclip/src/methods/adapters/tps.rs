@@ -9,7 +9,7 @@ use crate::methods::options::Options;
 use crate::methods::probability::{logits, marginal_entropy, normalise_rows_gradient};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{on_text, shifted};
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +87,7 @@ impl Tps {
 }
 
 impl Adapter for Tps {
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
         let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);

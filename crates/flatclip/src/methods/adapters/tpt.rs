@@ -8,7 +8,7 @@ use crate::methods::options::Options;
 use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use crate::model::Context;
 use crate::prompt::{Affine, PromptKind, shifted, shifts};
 use crate::{Error, Result};
@@ -106,7 +106,7 @@ impl Tpt {
     }
 
     /// The answer, and how the context got there.
-    pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Answer, Tuned)> {
+    pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Tuned)> {
         image.check(task, &SPEC)?;
         let cocoop = match task.prompt.as_deref().map(|p| &p.kind) {
             Some(PromptKind::CoCoOp { context, meta, .. }) => Some(self.start(context, meta, image)?),
@@ -157,7 +157,7 @@ impl Adapter for Tpt {
         task.text_side(Config::NAME).map(|_| ())
     }
 
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         Ok(self.adapt_traced(task, image)?.0)
     }
 }

@@ -5,7 +5,7 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::options::Options;
 use crate::methods::probability::{logits, mean_row, normalise_rows};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +55,7 @@ pub struct Vte {
 }
 
 impl Adapter for Vte {
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
         let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);

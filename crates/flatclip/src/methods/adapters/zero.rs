@@ -9,7 +9,7 @@ use crate::methods::aggregate::{Ballot, TieFallback, break_tie};
 use crate::methods::options::Options;
 use crate::methods::probability::{argmax, logits, softmax};
 use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use half::f16;
 use serde::{Deserialize, Serialize};
@@ -112,7 +112,7 @@ fn add(votes: &mut [f64], cold: impl Iterator<Item = f32>) {
 }
 
 impl Adapter for Zero {
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
         let selection = LowestEntropy { fraction: self.options.gamma }.select(image.features, &views);

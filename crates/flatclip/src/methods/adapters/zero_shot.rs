@@ -5,7 +5,7 @@ use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::options::Options;
 use crate::methods::select::{Selection, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Answer, Build, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use crate::prompt::{PromptKind, prompt_logits};
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ fn view_logits(task: &Task, image: &ViewSet<'_>) -> Result<ViewLogits> {
 pub struct ZeroShot;
 
 impl Adapter for ZeroShot {
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Answer> {
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = view_logits(task, image)?;
         let ballot = Ballot::from_logits(views.logits.row(0));

@@ -1,58 +1,74 @@
 //! Time and memory of a repeated piece of work.
 
+use crate::Result;
 use serde::Serialize;
-use std::io::Write as _;
 use std::time::Instant;
-
-/// How often a case runs after it has warmed up.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Repeats {
-    Count(usize),
-    /// Once for every line `run` on stdin, with one line of JSON as the answer, until a line `next`: another program takes
-    /// the turns between.
-    Turns,
-}
 
 /// What was measured of a case.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Timing {
-    pub(super) case: String,
+pub struct CaseTiming {
+    /// The case with its sizes.
+    pub case: String,
     /// Seconds.
-    pub(super) median: f64,
-    pub(super) fastest: f64,
-    pub(super) slowest: f64,
-    pub(super) repeats: usize,
+    pub median: f64,
+    /// Seconds.
+    pub fastest: f64,
+    /// Seconds.
+    pub slowest: f64,
+    /// After the one that warms up.
+    pub repeats: usize,
     /// Of the median; multiplications and additions of the mathematics, not of padding or recomputation.
-    pub(super) gflops: Option<f64>,
+    pub gflops: Option<f64>,
     /// Of the rate of bare products in the same precision, measured in the same run.
-    pub(super) share: Option<f64>,
+    pub share: Option<f64>,
     /// Largest resident memory while the case ran, weights included.
-    pub(super) peak_rss_mb: Option<f64>,
+    pub peak_rss_mb: Option<f64>,
+}
+
+/// One repeat, for whoever takes turns.
+#[derive(Clone, Debug, Serialize)]
+pub struct Turn<'a> {
+    /// The case with its sizes.
+    pub case: &'a str,
+    /// How long it took.
+    pub seconds: f64,
+    /// Its arithmetic, in 10^9 operations.
+    pub gflop: Option<f64>,
+    /// Largest resident memory so far.
+    pub peak_rss_mb: Option<f64>,
+}
+
+/// Lets another program run between the repeats of a case.
+pub trait TurnTaker {
+    /// Waits for the next turn; false goes on to the next case.
+    fn wait(&mut self) -> Result<bool>;
+    /// The turn is over.
+    fn done(&mut self, turn: &Turn<'_>) -> Result<()>;
 }
 
 /// Runs `work` once to warm up, then as often as asked.
 pub(super) fn measure<R>(
-    case: impl Into<String>,
-    repeats: Repeats,
+    case: String,
+    repeats: usize,
+    turns: Option<&mut dyn TurnTaker>,
     flops: Option<f64>,
-    mut work: impl FnMut() -> anyhow::Result<R>,
-) -> anyhow::Result<Timing> {
-    let case = case.into();
+    mut work: impl FnMut() -> Result<R>,
+) -> Result<CaseTiming> {
     reset_peak();
     std::hint::black_box(work()?);
-    let mut timed = || -> anyhow::Result<f64> {
+    let mut timed = || -> Result<f64> {
         let start = Instant::now();
         std::hint::black_box(work()?);
         Ok(start.elapsed().as_secs_f64())
     };
-    let times = match repeats {
-        Repeats::Count(count) => (0..count.max(1)).map(|_| timed()).collect::<anyhow::Result<Vec<f64>>>()?,
-        Repeats::Turns => take_turns(&case, flops, timed)?,
+    let times = match turns {
+        None => (0..repeats.max(1)).map(|_| timed()).collect::<Result<Vec<f64>>>()?,
+        Some(turns) => take_turns(&case, turns, flops, timed)?,
     };
-    Ok(Timing::new(case, times, flops))
+    Ok(CaseTiming::new(case, times, flops))
 }
 
-impl Timing {
+impl CaseTiming {
     fn new(case: String, mut times: Vec<f64>, flops: Option<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         let repeats = times.len();
@@ -72,24 +88,16 @@ impl Timing {
 
 fn take_turns(
     case: &str,
+    turns: &mut dyn TurnTaker,
     flops: Option<f64>,
-    mut timed: impl FnMut() -> anyhow::Result<f64>,
-) -> anyhow::Result<Vec<f64>> {
+    mut timed: impl FnMut() -> Result<f64>,
+) -> Result<Vec<f64>> {
     let mut times = Vec::new();
-    for line in std::io::stdin().lines() {
-        match line?.trim() {
-            "run" => times.push(timed()?),
-            "next" => break,
-            other => anyhow::bail!("--turns: expected `run` or `next` on stdin, found {other:?}"),
-        }
-        if let Some(&seconds) = times.last() {
-            let answer = serde_json::json!({
-                "case": case, "seconds": seconds, "gflop": flops.map(|flops| flops * 1e-9), "peak_rss_mb": peak_rss_mb(),
-            });
-            let mut stdout = std::io::stdout().lock();
-            writeln!(stdout, "{answer}")?;
-            stdout.flush()?;
-        }
+    while turns.wait()? {
+        let seconds = timed()?;
+        times.push(seconds);
+        let gflop = flops.map(|flops| flops * 1e-9);
+        turns.done(&Turn { case, seconds, gflop, peak_rss_mb: peak_rss_mb() })?;
     }
     // A case that was passed over has no times.
     if times.is_empty() {
@@ -105,7 +113,7 @@ pub(super) fn reset_peak() {
 
 /// The largest resident size in millions of bytes, where the system tells.
 pub(super) fn peak_rss_mb() -> Option<f64> {
-    let (_, peak) = flatclip::eval::memory();
+    let (_, peak) = crate::eval::memory();
     (peak > 0).then_some(peak as f64 * 1e-6)
 }
 
@@ -116,7 +124,7 @@ mod tests {
     #[test]
     fn order_statistics_and_rates_fit_together() {
         let mut calls = 0;
-        let timing = measure("nap", Repeats::Count(4), Some(1e6), || {
+        let timing = measure("nap".to_owned(), 4, None, Some(1e6), || {
             calls += 1;
             std::thread::sleep(std::time::Duration::from_millis(2));
             Ok(())

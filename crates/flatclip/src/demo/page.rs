@@ -1,20 +1,19 @@
 //! The demo's report: the table, examples with their views, landscapes, and what the two knobs of STSS do.
 
 use super::rows::{self, Table, accuracy_table, difference_table};
-use super::{DOMAINS, Model, Output, Results, Size, Tuned, World, template};
-use anyhow::{Context as _, Result};
-use flatclip::data::{self, OpenOptions, Split};
-use flatclip::files::write_atomic;
-use flatclip::image::DecodeOptions;
-use flatclip::image::sheet::{Tile, encode_png, sheet};
-use flatclip::image::views::{ViewKey, make_views, thumbnails};
-use flatclip::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
-use flatclip::methods::{self, Task, ViewSet};
-use flatclip::model::Features;
-use flatclip::prompt::Prompt;
-use flatclip::report::figure::{Axis, Figure, Layer};
-use flatclip::report::landscape::{flatness_table, shared_range, surface_figure};
-use flatclip::report::{Page, Section, data_address};
+use super::{DOMAINS, Model, Results, Size, Tuned, World, named, template};
+use crate::Result;
+use crate::data::{self, OpenOptions, Split};
+use crate::facade::{Classifier, NamedPrompt};
+use crate::files::write_atomic;
+use crate::image::DecodeOptions;
+use crate::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
+use crate::methods::Task;
+use crate::model::Features;
+use crate::progress::Progress;
+use crate::report::figure::{Axis, Figure, Layer};
+use crate::report::landscape::{flatness_table, shared_range, surface_figure};
+use crate::report::{Page, Section, data_address};
 use flatclip_tensor::Matrix;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,9 +30,9 @@ pub(super) fn write(
     tuned: &Tuned,
     results: &Results,
     size: &Size,
-    out: &Output,
+    progress: &dyn Progress,
 ) -> Result<PathBuf> {
-    let table = results.tables.first().context("no seed was run")?;
+    let table = &results.tables[0];
     let classes: Vec<String> = flatclip_pocket::CLASS_NAMES.iter().map(|&c| c.to_owned()).collect();
     let mut sections = vec![
         Section {
@@ -52,7 +51,7 @@ pub(super) fn write(
         },
         examples(model, tuned, &classes, size)?,
         landscapes(model, tuned, &classes, size)?,
-        knobs(model, tuned, size, dir, out)?,
+        knobs(model, tuned, size, dir, progress)?,
     ];
     if !results.transformer.is_empty() {
         sections.insert(
@@ -99,38 +98,26 @@ fn bars(table: &Table) -> Figure {
 
 /// For one picture of each chosen domain: all views with their scores, the kept ones framed.
 fn examples(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> Result<Section> {
-    let views = model.views(size.views);
-    let task = Task::from_prompt(&Arc::new(tuned.sapt.clone()), &model.clip, &model.tokenizer, classes, 1)?;
-    let mut stss = methods::build_adapter("stss", &Default::default())?.into_episodic()?;
-    stss.prepare(&task)?;
+    let fga = Classifier::builder(model)
+        .classes(classes.iter().cloned())
+        .prompt(tuned.sapt.clone())
+        .method("stss")
+        .views(size.views)
+        .seed(1)
+        .build()?;
     let mut pictures = Vec::new();
     for domain in EXAMPLES {
-        let dataset = data::open(
-            &format!("pocket:{domain}:test:1"),
-            &OpenOptions { split: Split::Test, ..OpenOptions::default() },
-        )?;
+        let options = OpenOptions { split: Split::Test, ..OpenOptions::default() };
+        let dataset = data::open(&format!("pocket:{domain}:test:1"), &options)?;
         let sample = &dataset.samples[0];
         let picture = sample.picture(&DecodeOptions::default())?;
-        let key = ViewKey { seed: 1, dataset: &dataset.name, sample: &sample.id };
-        let (features, norms) =
-            Features::unit(model.clip.encode_images(&make_views(&picture, &views, key)?, views.count)?);
-        let answer = stss.adapt(&task, &ViewSet { norms: &norms, ..ViewSet::new(&sample.id, &features) })?;
-        let why = &answer.explanation;
-        let small = thumbnails(&picture, &views, key)?;
-        let tiles: Vec<Tile<'_>> = small
-            .iter()
-            .enumerate()
-            .map(|(view, picture)| Tile {
-                picture,
-                label: format!("{:.2} {}", why.scores[view], classes[why.predictions[view]]),
-                frame: why.selected.contains(&view).then_some([213, 94, 0]),
-            })
-            .collect();
+        let answer = fga.answer(&picture)?;
         let caption = format!(
             "{domain}: a {}; FGA answers {}. Below each view its score (lower is kept) and what it says alone.",
-            classes[sample.label], classes[answer.prediction]
+            classes[sample.label],
+            answer.label()
         );
-        pictures.push((caption, data_address(&encode_png(&sheet(&tiles, 16, 64)?)?)));
+        pictures.push((caption, data_address(&fga.view_sheet(&picture, &answer, 16, 64)?)));
     }
     Ok(Section { title: "Views and their scores".into(), pictures, ..Section::default() })
 }
@@ -145,7 +132,8 @@ fn landscapes(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> 
             ("relative, one step is a token's norm", Normalisation::PerToken),
             ("absolute, radius 0.5", Normalisation::Radius(0.5)),
         ] {
-            let task = Task::from_prompt(&Arc::new(prompt.clone()), &model.clip, &model.tokenizer, classes, 1)?;
+            let prompt = Arc::new(prompt.clone());
+            let task = Task::from_prompt(&prompt, model.clip(), model.tokenizer(), classes.to_vec(), 1)?;
             let (side, context) = (task.text_side("demo")?, task.start_context("demo")?);
             let axes = Directions::random(context, scale, 1)?;
             let probe =
@@ -190,25 +178,26 @@ fn landscapes(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> 
 fn train_features(model: &Model, size: &Size) -> Result<(Matrix, Vec<usize>)> {
     let spec = format!("pocket:photo:train:{}", 32 * size.shots);
     let dataset = data::open(&spec, &OpenOptions { split: Split::Train, ..OpenOptions::default() })?;
-    let pictures = dataset.samples.iter().map(|sample| Ok(sample.picture(&DecodeOptions::default())?));
+    let pictures = dataset.samples.iter().map(|sample| sample.picture(&DecodeOptions::default()));
     let features = Features::unit(model.plain_features(pictures)?).0;
     Ok((features, dataset.samples.iter().map(|s| s.label).collect()))
 }
 
 /// Accuracy on the shifted domains against rho' and the kept fraction, for the untuned and the SAPT prompt, from cached features.
-fn knobs(model: &Model, tuned: &Tuned, size: &Size, dir: &Path, out: &Output) -> Result<Section> {
+fn knobs(model: &Model, tuned: &Tuned, size: &Size, dir: &Path, progress: &dyn Progress) -> Result<Section> {
     let seed = size.seeds[0];
     let cache = dir.join(format!("seed-{seed}")).join("cache");
-    let world = World { model, name: "pocket", cache, statistics: None, out };
-    let untuned = template()?;
-    let prompts: [(&str, &Prompt); 2] = [("untuned", &untuned), ("SAPT", &tuned.sapt)];
+    let world = World { model, cache, statistics: None, progress };
+    let untuned = NamedPrompt { name: "untuned".to_owned(), ..template()? };
+    let prompts = [untuned, named("SAPT", &tuned.sapt)];
     let mut figures = Vec::new();
     for (key, label, values) in
         [("radius", "rho', absolute", &RADII[..]), ("fraction", "fraction of views kept", &FRACTIONS[..])]
     {
         let axis = Axis::new("accuracy on the shifted styles, %");
         let mut figure = Figure::new(format!("STSS: accuracy against {label}"), Axis::new(label), axis);
-        for (name, prompt) in prompts {
+        for prompt in &prompts {
+            let name = &prompt.name;
             let mut points = Vec::new();
             for &value in values {
                 let mut options = toml::Table::new();
@@ -216,12 +205,12 @@ fn knobs(model: &Model, tuned: &Tuned, size: &Size, dir: &Path, out: &Output) ->
                 let mut sum = 0.0;
                 for domain in &DOMAINS[1..] {
                     let place = dir.join("knobs").join(format!("{name}-{key}-{value}-{domain}"));
-                    let (right, _) = world.answer(prompt, name, "stss", domain, size, seed, options.clone(), &place)?;
+                    let (right, _) = world.answer(prompt, "stss", domain, size, seed, options.clone(), &place)?;
                     sum += rows::share(&right);
                 }
                 points.push((value, 100.0 * sum / (DOMAINS.len() - 1) as f64));
             }
-            figure = figure.with(Layer::Line { name: name.into(), points, band: None });
+            figure = figure.with(Layer::Line { name: name.clone(), points, band: None });
         }
         figures.push(figure);
     }

@@ -1,14 +1,15 @@
 //! CoOp and SAPT on a few photos, each with the same number of settings tried on held-out photos.
 
-use super::{Model, Output, Size};
-use anyhow::{Context as _, Result};
-use flatclip::data::{self, Dataset, OpenOptions, Split};
-use flatclip::prompt::Prompt;
-use flatclip::report::{Cell, Table};
-use flatclip::train::{TuneInput, TuneRequest, TuneSummary, tune};
+use super::{Model, Size};
+use crate::data::{self, Dataset, OpenOptions, Split};
+use crate::facade::tune;
+use crate::progress::Progress;
+use crate::prompt::Prompt;
+use crate::report::{Cell, Table};
+use crate::train::{TuneRequest, TuneSummary};
+use crate::{Error, Result};
 use serde::Serialize;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 /// CoOp's grid: as many settings as SAPT's.
 const RATES: [f64; 3] = [0.002, 0.01, 0.05];
@@ -29,27 +30,28 @@ struct Tried {
 }
 
 /// Both prompts, and how they were chosen.
+#[derive(Debug)]
 pub(super) struct Tuned {
     pub(super) coop: Prompt,
     pub(super) sapt: Prompt,
     tried: Vec<Tried>,
 }
 
-pub(super) fn tune_both(model: &Model, size: &Size, seed: u64, dir: &Path, out: &Output) -> Result<Tuned> {
+pub(super) fn tune_both(model: &Model, size: &Size, seed: u64, dir: &Path, progress: &dyn Progress) -> Result<Tuned> {
     let photos = train_photos()?;
-    let bar = out.progress((RATES.len() + RADII.len()) as u64, "tuning");
+    progress.start("tuning", Some((RATES.len() + RADII.len()) as u64));
     let mut tried = Vec::new();
     for rate in RATES {
         tried.push(one(model, &photos, size, seed, dir, "coop", rate, None)?);
-        bar.inc(1);
+        progress.advance(tried.len() as u64, "");
     }
     let (rate, coop) = choose(&mut tried, "coop", &RATES, dir)?;
     for radius in RADII {
         tried.push(one(model, &photos, size, seed, dir, "sapt", rate, Some(radius))?);
-        bar.inc(1);
+        progress.advance(tried.len() as u64, "");
     }
     let (_, sapt) = choose(&mut tried, "sapt", &RADII, dir)?;
-    bar.finish_and_clear();
+    progress.finish();
     Ok(Tuned { coop, sapt, tried })
 }
 
@@ -80,7 +82,7 @@ fn one(
     }
     let place = dir.join(folder_of(method, rate, radius));
     let held_out = Some(size.shots.div_ceil(2));
-    let summary = tune_on(model, "pocket", photos, &settings, method, (size.shots, held_out), seed, &place)?;
+    let summary = tune_on(model, photos, &settings, method, (size.shots, held_out), seed, &place)?;
     let held_out_loss = summary.held_out.as_ref().map_or(f64::INFINITY, |e| f64::from(e.loss));
     let setting = radius.map_or_else(|| format!("lr {rate}"), |radius| format!("rho {radius}, lr {rate}"));
     Ok(Tried { method, setting, held_out_loss, summary, chosen: false })
@@ -89,7 +91,6 @@ fn one(
 /// One tuner on `shots` photos per class, and perhaps some held out.
 pub(super) fn tune_on(
     model: &Model,
-    model_name: &str,
     photos: &Dataset,
     settings: &str,
     method: &str,
@@ -97,34 +98,24 @@ pub(super) fn tune_on(
     seed: u64,
     place: &Path,
 ) -> Result<TuneSummary> {
+    let settings = settings.parse().map_err(|e: toml::de::Error| Error::config("settings", e.message()))?;
     let request = TuneRequest {
         method: method.into(),
-        model: model_name.into(),
         data: "pocket:photo".into(),
         shots: Some(shots),
         held_out,
         seed,
-        overrides: vec![settings.parse().context("the demo's own settings")?],
+        overrides: vec![settings],
+        out: place.to_path_buf(),
         ..TuneRequest::default()
     };
-    let stop = AtomicBool::new(false);
-    let input = TuneInput {
-        request: &request,
-        clip: &model.clip,
-        tokenizer: &model.tokenizer,
-        dataset: photos,
-        test: None,
-        out: place,
-        resume: false,
-        stop: &stop,
-    };
-    Ok(tune(&input, &mut |_| {})?)
+    tune(&request, model, photos, &())
 }
 
 /// The photos that every prompt of the demo is tuned on.
 pub(super) fn train_photos() -> Result<Dataset> {
     let options = OpenOptions { split: Split::Train, ..OpenOptions::default() };
-    Ok(data::open("pocket:photo:train:4096", &options)?)
+    data::open("pocket:photo:train:4096", &options)
 }
 
 /// CoOp: the setting of lowest held-out loss. SAPT: the largest radius whose held-out loss is as good within [`SLACK`];
@@ -132,7 +123,8 @@ pub(super) fn train_photos() -> Result<Dataset> {
 fn choose(tried: &mut [Tried], method: &str, grid: &[f64], dir: &Path) -> Result<(f64, Prompt)> {
     let mine: Vec<usize> = (0..tried.len()).filter(|&i| tried[i].method == method).collect();
     let loss = |place: usize| tried[mine[place]].held_out_loss;
-    let lowest = (0..mine.len()).min_by(|&a, &b| loss(a).total_cmp(&loss(b))).context("no setting was tried")?;
+    let lowest = (0..mine.len()).min_by(|&a, &b| loss(a).total_cmp(&loss(b)));
+    let lowest = lowest.ok_or_else(|| Error::config(method, "no setting was tried"))?;
     let place = if method == "coop" {
         lowest
     } else {

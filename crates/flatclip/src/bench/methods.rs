@@ -1,24 +1,21 @@
-//! `flatclip bench --methods`: what one image costs with each adapter, each measured in a process of its own.
-//!
-//! A peak of resident memory belongs to a process, and freed memory of one method would be counted for the next: so this
-//! binary starts itself once per row. Inside, encoding alone and the whole image take turns, so that their ratio does not
-//! depend on how busy the machine was at another time.
+//! What one image costs with each adapter. A peak of resident memory belongs to a process, and freed memory of one method
+//! would be counted for the next: so each row is meant for a process of its own. Inside, encoding alone and the whole
+//! image take turns, so that their ratio does not depend on how busy the machine was at another time.
 
+use super::BenchRequest;
 use super::cases::{Workbench, class_names, noise};
 use super::measure::{peak_rss_mb, reset_peak};
-use super::{Args, seconds};
-use crate::output::Output;
-use anyhow::{Context as _, Result, ensure};
-use flatclip::eval::{ClipEncoder, Encoder as _};
-use flatclip::image::DecodeOptions;
-use flatclip::image::views::ViewOptions;
-use flatclip::methods::statistics::SourceStatistics;
-use flatclip::methods::{ADAPTERS, Kind, Needs, Task, ViewSet, adapter};
-use flatclip::model::{Clip, Context, Features, ImageConfig, Towers};
-use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
+use crate::eval::{ClipEncoder, Encoder as _};
+use crate::image::DecodeOptions;
+use crate::image::views::ViewOptions;
+use crate::methods::statistics::SourceStatistics;
+use crate::methods::{ADAPTERS, Kind, Needs, Task, ViewSet, adapter};
+use crate::model::{Clip, Context, Features, ImageConfig, Towers};
+use crate::progress::Progress;
+use crate::prompt::{Affine, Prompt, PromptKind, Provenance};
+use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,46 +32,33 @@ const GENERATED: usize = 64;
 
 /// What one row says. Seconds, for one image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Row {
-    method: String,
-    views: usize,
+pub struct MethodTiming {
+    /// The adapter, or `encode`.
+    pub method: String,
+    /// Views of the image.
+    pub views: usize,
     /// Once per prompt and class list.
-    prepare: f64,
+    pub prepare: f64,
     /// Views encoded and answered for.
-    median: f64,
-    fastest: f64,
-    slowest: f64,
-    repeats: usize,
+    pub median: f64,
+    /// The fastest repeat.
+    pub fastest: f64,
+    /// The slowest repeat.
+    pub slowest: f64,
+    /// After the one that warms up.
+    pub repeats: usize,
     /// Views encoded, in turns with the above.
-    encode: f64,
+    pub encode: f64,
     /// Median over the turns of image / encode.
-    ratio: f64,
+    pub ratio: f64,
     /// Largest resident memory from before the preparation to the end, weights included.
-    peak_rss_mb: Option<f64>,
+    pub peak_rss_mb: Option<f64>,
     /// What the method was given in place of the real thing.
-    stand_ins: Vec<String>,
+    pub stand_ins: Vec<String>,
 }
 
-/// All rows that `--methods` asks for, each from a process of its own.
-pub(super) fn run(args: &Args, bench: &Workbench<'_>, out: &Output) -> Result<()> {
-    let names = rows(&args.methods)?;
-    let mut done = Vec::new();
-    let mut refused = Vec::new();
-    for name in &names {
-        out.note(format_args!("{name} ..."));
-        match alone(args, bench, name)? {
-            Ok(row) => done.push(row),
-            Err(reason) => refused.push((name, reason)),
-        }
-    }
-    for (name, reason) in &refused {
-        out.warn(format_args!("{name} was not measured: {reason}"));
-    }
-    report(args, bench, &done, &refused, out)
-}
-
-/// The names of the rows.
-fn rows(asked: &[String]) -> Result<Vec<String>> {
+/// The rows that these names ask for (`all`: every adapter), encoding alone first.
+pub fn method_names(asked: &[String]) -> Result<Vec<String>> {
     let mut names = vec![ENCODE.to_owned()];
     for name in asked {
         if name == "all" {
@@ -90,47 +74,24 @@ fn rows(asked: &[String]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// One row from a fresh process, or why the method refused.
-fn alone(args: &Args, bench: &Workbench<'_>, name: &str) -> Result<Result<Row, String>> {
-    let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
-    command.args(["bench", "--json", "--quiet", "--method-alone", name, "--model", &args.model]);
-    command.args(["--precision", bench.precision(), "--isa", flatclip_tensor::isa::current().name()]);
-    let numbers = [
-        ("--repeats", args.repeats),
-        ("--views", args.views),
-        ("--classes", args.classes),
-        ("--threads", rayon::current_num_threads()),
-    ];
-    numbers.iter().for_each(|(flag, value)| {
-        command.args([*flag, &value.to_string()]);
-    });
-    let ended = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
-    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
-    if let Ok(error) = serde_json::from_str::<serde_json::Value>(&said)
-        && error["code"] == "method"
-    {
-        return Ok(Err(error["error"].as_str().unwrap_or_default().to_owned()));
-    }
-    ensure!(ended.status.success(), "{name}: its process ended with {}: {said}", ended.status);
-    Ok(Ok(serde_json::from_slice(&ended.stdout).with_context(|| format!("{name}: its process gave no row"))?))
-}
-
-/// The row of one method, measured here.
-pub(super) fn measure_alone(args: &Args, bench: &mut Workbench<'_>, name: &str) -> Result<Row> {
-    bench.load(Towers::Both)?;
-    let clip = bench.clip()?;
+/// The row of one method, measured in this process: its peak memory is that of the process.
+pub fn time_method(args: &BenchRequest, name: &str, progress: &dyn Progress) -> Result<MethodTiming> {
+    args.check()?;
+    let model = Workbench::new(args, None, progress).load(Towers::Both)?;
+    let clip = model.clip();
     if name == ENCODE {
         return encode_row(args, clip);
     }
     let variant = VARIANTS.iter().find(|variant| variant.0 == name);
     let spec = adapter(variant.map_or(name, |variant| variant.1))?;
-    let options: toml::Table = variant.map_or("", |variant| variant.2).parse()?;
+    let options: toml::Table = variant
+        .map_or("", |variant| variant.2)
+        .parse()
+        .map_err(|e: toml::de::Error| Error::config(name, e.message()))?;
     let mut adapter = spec.build(&options)?;
     let needs = adapter.needs().unwrap_or(spec.needs);
     if needs.vit && !matches!(clip.config().image, ImageConfig::Vit { .. }) {
-        return Err(
-            flatclip::Error::method(spec.name, "needs a vision transformer, this image tower is a ResNet").into()
-        );
+        return Err(Error::method(spec.name, "needs a vision transformer, this image tower is a ResNet"));
     }
     let views = if needs.default_views == 1 { 1 } else { args.views };
     let given = Given::new(clip, &needs)?;
@@ -138,14 +99,14 @@ pub(super) fn measure_alone(args: &Args, bench: &mut Workbench<'_>, name: &str) 
 
     reset_peak();
     let start = Instant::now();
-    let mut task = Task::from_prompt(&given.prompt, clip, bench.tokenizer()?, classes, 0)?;
+    let mut task = Task::from_prompt(&given.prompt, clip, model.tokenizer(), classes, 0)?;
     if let Some(statistics) = &given.statistics {
         task = task.with_statistics(Arc::clone(statistics));
     }
     adapter.prepare(&task)?;
     let prepare = start.elapsed().as_secs_f64();
     let encoder = ClipEncoder {
-        clip,
+        clip: Arc::clone(clip),
         views: ViewOptions { count: views, ..ViewOptions::default() },
         decode: DecodeOptions::default(),
         seed: 0,
@@ -184,7 +145,7 @@ pub(super) fn measure_alone(args: &Args, bench: &mut Workbench<'_>, name: &str) 
     Ok(turns.row(name, views, prepare, stand_ins))
 }
 
-fn encode_row(args: &Args, clip: &Clip) -> Result<Row> {
+fn encode_row(args: &BenchRequest, clip: &Clip) -> Result<MethodTiming> {
     let pixels = pixels(clip, args.views);
     reset_peak();
     let mut turns = Turns::default();
@@ -223,11 +184,11 @@ impl Turns {
         self.image.push(image);
     }
 
-    fn row(self, method: &str, views: usize, prepare: f64, stand_ins: Vec<String>) -> Row {
+    fn row(self, method: &str, views: usize, prepare: f64, stand_ins: Vec<String>) -> MethodTiming {
         let ratios = self.image.iter().zip(&self.encode).map(|(image, encode)| image / encode).collect();
         let repeats = self.image.len();
         let [fastest, median, slowest] = spread(self.image);
-        Row {
+        MethodTiming {
             method: method.to_owned(),
             views,
             prepare,
@@ -293,44 +254,12 @@ fn maple(clip: &Clip) -> Result<Prompt> {
 
 fn statistics(clip: &Clip) -> Result<SourceStatistics> {
     let ImageConfig::Vit { layers, width, .. } = clip.config().image else {
-        anyhow::bail!("token statistics need a vision transformer");
+        return Err(Error::method("promptalign", "token statistics need a vision transformer"));
     };
     let tokens = clip.config().image_tokens() + MAPLE.0;
     let block = |what: &str, i: usize| noise(&format!("{what} {i}"), tokens * width);
     let means = (0..layers).map(|i| Matrix::from_vec(tokens, width, block("mean", i)));
     let positive = |i: usize| block("variance", i).into_iter().map(f32::abs).collect();
     let variances = (0..layers).map(|i| Matrix::from_vec(tokens, width, positive(i)));
-    Ok(SourceStatistics::new(means.collect(), variances.collect())?)
-}
-
-fn report(args: &Args, bench: &Workbench<'_>, rows: &[Row], refused: &[(&String, String)], out: &Output) -> Result<()> {
-    if out.is_json() {
-        let refused: Vec<_> =
-            refused.iter().map(|(name, reason)| serde_json::json!({ "method": name, "reason": reason })).collect();
-        return out.json(&serde_json::json!({
-            "setting": bench.setting(), "classes": args.classes, "processes": "one per row", "methods": rows,
-            "refused": refused,
-        }));
-    }
-    let header = ["method", "views", "per image", "fastest", "slowest", "x encode", "once", "peak RSS", "stand-ins"];
-    let mut table = out.table(&header);
-    for row in rows {
-        table.add_row([
-            row.method.clone(),
-            row.views.to_string(),
-            seconds(row.median),
-            seconds(row.fastest),
-            seconds(row.slowest),
-            format!("{:.3}", row.ratio),
-            seconds(row.prepare),
-            row.peak_rss_mb.map_or(String::new(), |x| format!("{x:.0} MB")),
-            row.stand_ins.join("; "),
-        ]);
-    }
-    out.line(table)?;
-    out.line(format_args!(
-        "\nper image: {} views encoded and answered for, K={}, median of {}; x encode: against encoding the same views, in turns; \
-         once: per prompt and class list; peak RSS: each row in a process of its own, weights included",
-        args.views, args.classes, args.repeats
-    ))
+    SourceStatistics::new(means.collect(), variances.collect())
 }

@@ -1,14 +1,14 @@
 //! The rows of the demo's table: a prompt and an adapter each, on every domain.
 
 use super::{DOMAINS, Size, Tuned, World};
-use crate::session::{RunAsk, Session};
-use anyhow::{Context as _, Result};
-use flatclip::data::{self, OpenOptions, Split};
-use flatclip::eval::metrics::{Paired, paired};
-use flatclip::image::views::ViewPolicy;
-use flatclip::methods;
-use flatclip::prompt::Prompt;
-use flatclip::report::{Cell, Run};
+use crate::data::{self, OpenOptions, Split};
+use crate::eval::Timing;
+use crate::eval::metrics::{Paired, paired};
+use crate::facade::{NamedPrompt, RunRequest, Runner};
+use crate::image::views::ViewPolicy;
+use crate::methods;
+use crate::report::{Cell, Run};
+use crate::{Error, Result};
 use serde::Serialize;
 use std::path::Path;
 
@@ -53,7 +53,7 @@ pub(super) struct Table {
 }
 
 /// A row to be made.
-pub(super) struct Ask {
+pub(super) struct RowRequest {
     pub(super) name: String,
     /// The name of its prompt.
     pub(super) prompt: String,
@@ -61,7 +61,7 @@ pub(super) struct Ask {
     pub(super) options: toml::Table,
 }
 
-impl Ask {
+impl RowRequest {
     pub(super) fn new(name: impl Into<String>, prompt: &str, method: &str) -> Self {
         Self { name: name.into(), prompt: prompt.into(), method: method.into(), options: options(method) }
     }
@@ -69,21 +69,21 @@ impl Ask {
 
 pub(super) fn evaluate(
     world: &World<'_>,
-    prompts: &[(&str, &Prompt)],
-    asks: &[Ask],
+    prompts: &[NamedPrompt],
+    requests: &[RowRequest],
     size: &Size,
     seed: u64,
     dir: &Path,
 ) -> Result<Table> {
     let mut rows = Vec::new();
     let (mut encode, mut encoded) = (0.0, 0);
-    for Ask { name, prompt: prompt_name, method, options } in asks {
-        let (_, prompt) = prompts.iter().find(|(name, _)| name == prompt_name).context("a row names its prompt")?;
+    for RowRequest { name, prompt: prompt_name, method, options } in requests {
+        let prompt = prompts.iter().find(|prompt| prompt.name == *prompt_name);
+        let prompt = prompt.ok_or_else(|| Error::config("prompt", format!("no prompt is called {prompt_name}")))?;
         let mut row = Row { name: name.clone(), right: vec![], accuracy: vec![], ood: 0.0, adapt_ms: 0.0 };
         for domain in DOMAINS {
             let place = dir.join("runs").join(domain).join(format!("{prompt_name}-{method}"));
-            let done = world.answer(prompt, prompt_name, method, domain, size, seed, options.clone(), &place);
-            let (right, timing) = done.with_context(|| format!("{} on {domain}", row.name))?;
+            let (right, timing) = world.answer(prompt, method, domain, size, seed, options.clone(), &place)?;
             row.accuracy.push(share(&right));
             row.right.push(right);
             row.adapt_ms += 1e3 * timing.adapt / (size.pictures * DOMAINS.len()) as f64;
@@ -106,8 +106,8 @@ fn options(method: &str) -> toml::Table {
 }
 
 /// The ten rows.
-pub(super) fn usual() -> Vec<Ask> {
-    ROWS.iter().map(|&(name, prompt, method)| Ask::new(name, prompt, method)).collect()
+pub(super) fn usual() -> Vec<RowRequest> {
+    ROWS.iter().map(|&(name, prompt, method)| RowRequest::new(name, prompt, method)).collect()
 }
 
 /// The share of right answers.
@@ -119,31 +119,22 @@ impl World<'_> {
     /// One run; which pictures were answered rightly.
     pub(super) fn answer(
         &self,
-        prompt: &Prompt,
-        prompt_name: &str,
+        prompt: &NamedPrompt,
         method: &str,
         domain: &str,
         size: &Size,
         seed: u64,
         options: toml::Table,
         dir: &Path,
-    ) -> Result<(Vec<bool>, flatclip::eval::Timing)> {
+    ) -> Result<(Vec<bool>, Timing)> {
         let spec = format!("pocket:{domain}:test:{}", size.pictures);
         let dataset = data::open(&spec, &OpenOptions { split: Split::Test, ..OpenOptions::default() })?;
-        let session = Session {
-            model: self.model,
-            model_name: self.name,
-            prompt,
-            prompt_name: prompt_name.to_owned(),
+        let runner = Runner {
             cache: Some(&self.cache),
-            compat: &[],
-            generated: None,
-            statistics: self.statistics,
-            texts: Default::default(),
-            out: self.out,
+            statistics: self.statistics.clone(),
+            ..Runner::new(self.model, prompt.clone(), self.progress)
         };
-        let ask = RunAsk {
-            data: spec,
+        let request = RunRequest {
             method: methods::adapter(method)?,
             options,
             views: size.views,
@@ -156,7 +147,7 @@ impl World<'_> {
             resume: false,
             dir: dir.to_path_buf(),
         };
-        let (_, timing) = session.run(&dataset, &ask)?;
+        let (_, timing) = runner.run(&dataset, &request)?;
         let records = Run::read(dir)?.records()?;
         let right = records.iter().map(|r| r.answer.as_ref().is_some_and(|a| a.prediction == r.label)).collect();
         Ok((right, timing))
@@ -182,14 +173,14 @@ impl Table {
 }
 
 /// Accuracy per domain; with several seeds, their mean.
-pub(super) fn accuracy_table(model: &str, tables: &[Table]) -> flatclip::report::Table {
+pub(super) fn accuracy_table(model: &str, tables: &[Table]) -> crate::report::Table {
     let mut header: Vec<String> = vec!["prompt and adapter".into()];
     header.extend(DOMAINS.iter().map(|&d| d.to_owned()));
     header.extend(["OOD mean".to_owned(), "ms".to_owned()]);
     let count = tables.len() as f64;
     let seeds = if tables.len() > 1 { format!(", mean of {count} seeds") } else { String::new() };
     let title = format!("Accuracy of {model} in %{seeds}");
-    let mut table = flatclip::report::Table::new(title, header);
+    let mut table = crate::report::Table::new(title, header);
     for (i, row) in tables[0].rows.iter().enumerate() {
         let mean = |value: &dyn Fn(&Row) -> f64| tables.iter().map(|t| value(&t.rows[i])).sum::<f64>() / count;
         let mut cells = vec![Cell::text(&row.name)];
@@ -207,10 +198,9 @@ pub(super) fn accuracy_table(model: &str, tables: &[Table]) -> flatclip::report:
 }
 
 /// FGA against each row, on the same pictures.
-pub(super) fn difference_table(table: &Table) -> flatclip::report::Table {
+pub(super) fn difference_table(table: &Table) -> crate::report::Table {
     let title = "FGA minus each row, all shifted pictures, points with 95 % paired bootstrap interval";
-    let mut out =
-        flatclip::report::Table::new(title, ["row", "difference", "interval", "mended", "spoilt", "McNemar p"]);
+    let mut out = crate::report::Table::new(title, ["row", "difference", "interval", "mended", "spoilt", "McNemar p"]);
     for row in table.rows.iter().filter(|row| row.name != OURS) {
         let d = table.difference(&row.name);
         let interval =

@@ -1,6 +1,6 @@
 //! How much arithmetic a stage is: two operations per multiply-add of the products and of attention.
 
-use flatclip::model::{ClassTokens, ClipConfig, ImageConfig};
+use crate::model::{ClassTokens, ClipConfig, ImageConfig};
 
 /// One image through the image tower; `None` for a ResNet, whose count depends on every stage.
 pub(super) fn image(config: &ClipConfig) -> Option<f64> {

@@ -1,0 +1,76 @@
+//! Progress on a terminal: a bar for each stage, notes and warnings as lines, Ctrl-C as a request to stop.
+
+use crate::output::Output;
+use flatclip::Progress;
+use indicatif::ProgressBar;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Watches long work for the person at the terminal.
+pub(crate) struct Terminal<'a> {
+    out: &'a Output,
+    bar: Mutex<Option<ProgressBar>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl<'a> Terminal<'a> {
+    /// Interrupts end the program as usual.
+    pub(crate) fn new(out: &'a Output) -> Self {
+        Self { out, bar: Mutex::default(), stop: Arc::default() }
+    }
+
+    /// The first SIGINT or SIGTERM asks the work to save and leave; a second one ends the process the usual way, so that
+    /// a run that hangs can still be stopped.
+    pub(crate) fn with_interrupts(out: &'a Output) -> anyhow::Result<Self> {
+        let terminal = Self::new(out);
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&terminal.stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&terminal.stop))?;
+        }
+        Ok(terminal)
+    }
+
+    /// Writes a line without tearing the bar.
+    fn line(&self, write: impl FnOnce()) {
+        match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn replace(&self, bar: Option<ProgressBar>) {
+        let mut slot = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = std::mem::replace(&mut *slot, bar) {
+            old.finish_and_clear();
+        }
+    }
+}
+
+impl Progress for Terminal<'_> {
+    fn start(&self, stage: &str, total: Option<u64>) {
+        self.replace(Some(self.out.progress(total.unwrap_or(0), stage)));
+    }
+
+    fn advance(&self, done: u64, status: &str) {
+        if let Some(bar) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+            bar.set_message(status.to_owned());
+            bar.set_position(done);
+        }
+    }
+
+    fn note(&self, text: &str) {
+        self.line(|| self.out.note(text));
+    }
+
+    fn warn(&self, text: &str) {
+        self.line(|| self.out.warn(text));
+    }
+
+    fn finish(&self) {
+        self.replace(None);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,92 @@
+//! The answer for one picture.
+
+use crate::methods::{self, Explanation};
+use std::sync::Arc;
+
+/// Which class, how sure, and which views decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    classes: Arc<[String]>,
+    decision: methods::Decision,
+}
+
+/// One view of a picture as a method saw it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ViewScore<'a> {
+    /// Which view; 0 is the picture itself.
+    pub index: usize,
+    /// What views were ranked by, lower is better; `None` for methods that rank none.
+    pub score: Option<f32>,
+    /// Entropy of its own probabilities in nats.
+    pub entropy: Option<f32>,
+    /// What it says alone.
+    pub label: Option<&'a str>,
+    /// Whether it was kept.
+    pub kept: bool,
+}
+
+impl Answer {
+    pub(crate) fn new(classes: &Arc<[String]>, decision: methods::Decision) -> Self {
+        Self { classes: Arc::clone(classes), decision }
+    }
+
+    /// Name of the answered class.
+    pub fn label(&self) -> &str {
+        self.name(self.decision.prediction)
+    }
+
+    /// Its index in the class list.
+    pub fn index(&self) -> usize {
+        self.decision.prediction
+    }
+
+    /// Its probability.
+    pub fn confidence(&self) -> f32 {
+        self.decision.probabilities.get(self.decision.prediction).copied().unwrap_or(0.0)
+    }
+
+    /// One probability per class, in the order of the class list.
+    pub fn probabilities(&self) -> &[f32] {
+        &self.decision.probabilities
+    }
+
+    /// The `top` most probable classes as (index, name, probability); ties go to the lower index.
+    pub fn ranked(&self, top: usize) -> Vec<(usize, &str, f32)> {
+        let p = self.probabilities();
+        let mut order: Vec<usize> = (0..p.len()).collect();
+        order.sort_by(|&a, &b| p[b].total_cmp(&p[a]).then(a.cmp(&b)));
+        order.truncate(top);
+        order.into_iter().map(|k| (k, self.name(k), p[k])).collect()
+    }
+
+    /// The views that decided, best first.
+    pub fn kept(&self) -> Vec<ViewScore<'_>> {
+        self.explanation().selected.iter().map(|&index| self.view(index)).collect()
+    }
+
+    /// One view.
+    pub fn view(&self, index: usize) -> ViewScore<'_> {
+        let why = self.explanation();
+        ViewScore {
+            index,
+            score: why.scores.get(index).copied(),
+            entropy: why.entropies.get(index).copied(),
+            label: why.predictions.get(index).map(|&class| self.name(class)),
+            kept: why.selected.contains(&index),
+        }
+    }
+
+    /// Selected views, scores, entropies and predictions of all views as the method left them.
+    pub fn explanation(&self) -> &Explanation {
+        &self.decision.explanation
+    }
+
+    /// The class list.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn name(&self, class: usize) -> &str {
+        self.classes.get(class).map_or("", String::as_str)
+    }
+}

@@ -1,0 +1,259 @@
+//! What a classifier is made of.
+
+use super::classifier::{Classifier, Parts};
+use super::features::TextFeatures;
+use super::model::Model;
+use super::needs::Supply;
+use super::run::options_of;
+use crate::eval::cache::TextCache;
+use crate::eval::{ClipEncoder, prompts_hash};
+use crate::image::DecodeOptions;
+use crate::image::views::{ViewOptions, ViewPolicy};
+use crate::methods::bank::TextBank;
+use crate::methods::statistics::SourceStatistics;
+use crate::methods::{AdapterSpec, Registry, Task};
+use crate::prompt::Prompt;
+use crate::text::templates::Ensemble;
+use crate::{Error, Result};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Builds a [`Classifier`].
+#[derive(Clone, Debug)]
+pub struct ClassifierBuilder {
+    source: Source,
+    classes: Vec<String>,
+    prompt: Option<Prompt>,
+    method: String,
+    options: toml::Table,
+    registry: Registry,
+    views: Option<usize>,
+    policy: ViewPolicy,
+    seed: u64,
+    statistics: Option<Arc<SourceStatistics>>,
+    generated: Option<PathBuf>,
+    cache: Option<PathBuf>,
+    exif_rotation: bool,
+}
+
+/// Where text features come from.
+#[derive(Clone, Debug)]
+enum Source {
+    Model(Model),
+    Text { text: TextFeatures, bank: Option<Arc<TextBank>> },
+}
+
+impl ClassifierBuilder {
+    pub(super) fn with_model(model: &Model) -> Self {
+        Self::new(Source::Model(model.clone()))
+    }
+
+    pub(super) fn with_text(text: TextFeatures, bank: Option<TextBank>) -> Self {
+        Self::new(Source::Text { text, bank: bank.map(Arc::new) })
+    }
+
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            classes: Vec::new(),
+            prompt: None,
+            method: "zero-shot".to_owned(),
+            options: toml::Table::new(),
+            registry: Registry::builtin(),
+            views: None,
+            policy: ViewPolicy::default(),
+            seed: 0,
+            statistics: None,
+            generated: None,
+            cache: None,
+            exif_rotation: false,
+        }
+    }
+
+    /// The class names, in the order of the probabilities. A prompt that knows its classes needs none.
+    #[must_use]
+    pub fn classes<S: Into<String>>(mut self, classes: impl IntoIterator<Item = S>) -> Self {
+        self.classes = classes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// What stands for a class; by default [`Prompt::TEMPLATE`].
+    #[must_use]
+    pub fn prompt(mut self, prompt: Prompt) -> Self {
+        self.prompt = Some(prompt);
+        self
+    }
+
+    /// A text with `{}` for the class name.
+    pub fn template(self, template: &str) -> Result<Self> {
+        Ok(self.prompt(Prompt::templates(&[template])?))
+    }
+
+    /// A known set of templates: `imagenet7` or `imagenet80`.
+    pub fn ensemble(self, name: &str) -> Result<Self> {
+        Ok(self.prompt(Prompt::templates(name.parse::<Ensemble>()?.templates())?))
+    }
+
+    /// How to answer: the name of an adapter. By default `zero-shot`.
+    #[must_use]
+    pub fn method(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.method);
+        self
+    }
+
+    /// An option of the method; unknown ones and values out of range are errors here.
+    pub fn set(mut self, key: &str, value: impl Into<toml::Value>) -> Result<Self> {
+        self.options.insert(key.to_owned(), value.into());
+        let spec = self.registry.adapter(&self.method)?;
+        spec.build(&self.own_options(spec)?)?;
+        Ok(self)
+    }
+
+    /// All options of the method; checked when it is built.
+    #[must_use]
+    pub fn options(mut self, options: toml::Table) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The methods to choose from, where they are not only the built-in ones.
+    #[must_use]
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.registry = registry;
+        self
+    }
+
+    /// Views per picture, the picture itself included; by default what the method wants.
+    #[must_use]
+    pub fn views(mut self, count: usize) -> Self {
+        self.views = Some(count);
+        self
+    }
+
+    /// How views are made; by default by crops and flips.
+    #[must_use]
+    pub fn view_policy(mut self, policy: ViewPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Seed of the views and of the method.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Token statistics of training images, for PromptAlign.
+    #[must_use]
+    pub fn statistics(mut self, statistics: Arc<SourceStatistics>) -> Self {
+        self.statistics = Some(statistics);
+        self
+    }
+
+    /// A folder with generated pictures for DiffTPT: `FOLDER/<picture's name without ending>/*.png`.
+    #[must_use]
+    pub fn generated(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.generated = Some(folder.into());
+        self
+    }
+
+    /// A folder in which text banks are kept between programs.
+    #[must_use]
+    pub fn cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cache = Some(folder.into());
+        self
+    }
+
+    /// Turn pictures as their EXIF tag says; the reference implementations, and so the default, do not.
+    #[must_use]
+    pub fn exif_rotation(mut self, turn: bool) -> Self {
+        self.exif_rotation = turn;
+        self
+    }
+
+    /// Computes text features and whatever else depends on prompt and class list alone.
+    pub fn build(self) -> Result<Classifier> {
+        let spec = self.registry.adapter(&self.method)?;
+        let mut adapter = spec.build(&self.own_options(spec)?)?;
+        let needs = adapter.needs().unwrap_or(spec.needs);
+        let views = self.views.unwrap_or(needs.default_views);
+        if views == 0 {
+            return Err(Error::config("views", "expected at least 1, found 0"));
+        }
+        let (task, encoder) = match &self.source {
+            Source::Model(model) => {
+                let prompt = Arc::new(match &self.prompt {
+                    Some(prompt) => prompt.clone(),
+                    None => Prompt::templates(&[Prompt::TEMPLATE])?,
+                });
+                let supply = Supply {
+                    model: Some(model),
+                    prompt: Some(&prompt),
+                    bank: false,
+                    statistics: self.statistics.is_some(),
+                    generated: self.generated.is_some(),
+                };
+                supply.unmet(spec.name, &needs).map_or(Ok(()), Err)?;
+                let task = self.model_task(model, &prompt, needs.statistics)?;
+                let encoder = ClipEncoder {
+                    clip: Arc::clone(model.clip()),
+                    views: ViewOptions { policy: self.policy, ..model.views(views) },
+                    decode: DecodeOptions { exif_rotation: self.exif_rotation, ..DecodeOptions::default() },
+                    seed: self.seed,
+                    visual_prompts: prompt.visual_prompts(),
+                    generated: self.generated.clone().filter(|_| needs.generated),
+                };
+                (task, Some(encoder))
+            }
+            Source::Text { text, bank } => {
+                let supply = Supply { bank: bank.is_some(), ..Supply::default() };
+                supply.unmet(spec.name, &needs).map_or(Ok(()), Err)?;
+                (self.text_task(text, bank.as_ref())?, None)
+            }
+        };
+        adapter.prepare(&task)?;
+        Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder }))
+    }
+
+    /// Plain keys, or those of the method's own table.
+    fn own_options(&self, spec: &'static AdapterSpec) -> Result<toml::Table> {
+        options_of(&self.options, spec, 1, |name| self.registry.adapter(name).ok())
+    }
+
+    fn model_task(&self, model: &Model, prompt: &Arc<Prompt>, wants_statistics: bool) -> Result<Task> {
+        let classes = if self.classes.is_empty() { &prompt.provenance.classes } else { &self.classes };
+        check_classes(classes)?;
+        let mut task = Task::from_prompt(prompt, model.clip(), model.tokenizer(), classes.clone(), self.seed)?;
+        if let Some(folder) = &self.cache {
+            task = task.with_store(Arc::new(TextCache::new(folder)));
+        }
+        if let Some(statistics) = self.statistics.as_ref().filter(|_| wants_statistics) {
+            if let Some(mismatch) = statistics.mismatch(model.hash(), &prompts_hash(&prompt.visual_prompts())) {
+                tracing::warn!("token statistics: {mismatch}");
+            }
+            task = task.with_statistics(Arc::clone(statistics));
+        }
+        Ok(task)
+    }
+
+    fn text_task(&self, text: &TextFeatures, bank: Option<&Arc<TextBank>>) -> Result<Task> {
+        let text = if self.classes.is_empty() { text.clone() } else { text.clone().named(self.classes.clone())? };
+        let mut task = Task::new(text.classes, text.rows, text.logit_scale, self.seed)?;
+        if let Some(bank) = bank {
+            task = task.with_bank(Arc::clone(bank));
+        }
+        Ok(task)
+    }
+}
+
+/// A class list that can be answered: not empty, no empty name.
+pub(crate) fn check_classes(classes: &[String]) -> Result<()> {
+    if classes.is_empty() {
+        return Err(Error::config("classes", "expected class names, found none"));
+    }
+    match classes.iter().position(|name| name.trim().is_empty()) {
+        Some(at) => Err(Error::config("classes", format!("class {} has no name", at + 1))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,262 @@
+//! A classifier: a model, class names, a prompt and a method, ready to answer.
+
+use super::answer::Answer;
+use super::builder::ClassifierBuilder;
+use super::features::TextFeatures;
+use super::model::Model;
+use super::stream::Stream;
+use crate::error::Hint;
+use crate::eval::cache::ViewFeatures;
+use crate::eval::{ClipEncoder, Encoder as _};
+use crate::image::sheet::{Tile, encode_png, sheet};
+use crate::image::views::{ViewKey, thumbnails};
+use crate::image::{self, DecodeOptions, Picture};
+use crate::methods::bank::TextBank;
+use crate::methods::{AdapterSpec, AnyAdapter, Decision, Kind, Needs, Task, ViewSet};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Answers pictures. A cheap handle on shared data: clone it, share it between threads.
+///
+/// Everything that depends on prompt and class list alone (text features, text bank) is computed when it is built;
+/// whatever a method lacks is an error there, so that an answer fails only for what is wrong with the picture. Random views
+/// are drawn by the picture's content and the seed, never by its name, its order or the thread.
+///
+/// ```
+/// use flatclip::{Classifier, Model, Picture};
+/// # fn main() -> flatclip::Result<()> {
+/// let model = Model::load("pocket")?;
+/// let picture = Picture { width: 64, height: 64, rgb: vec![200; 64 * 64 * 3] };
+/// let animals = Classifier::builder(&model).classes(["cat", "fish", "bird"]).method("stss").views(16).build()?;
+/// let answer = animals.answer(&picture)?;
+/// assert_eq!(answer.kept().len(), 1);
+/// println!("{} {:.2}", answer.label(), answer.confidence());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Classifier(Arc<Parts>);
+
+pub(super) struct Parts {
+    pub(super) spec: &'static AdapterSpec,
+    pub(super) needs: Needs,
+    pub(super) adapter: AnyAdapter,
+    pub(super) task: Task,
+    /// Makes and encodes views; `None` for features that were made elsewhere.
+    pub(super) encoder: Option<ClipEncoder>,
+}
+
+/// A picture as a method sees it.
+pub(super) struct Seen {
+    id: String,
+    views: ViewFeatures,
+    pixels: Option<Vec<f32>>,
+    generated: Option<Matrix>,
+}
+
+impl Seen {
+    pub(super) fn view_set(&self) -> ViewSet<'_> {
+        ViewSet {
+            norms: &self.views.norms,
+            pixels: self.pixels.as_deref(),
+            generated: self.generated.as_ref(),
+            ..ViewSet::new(&self.id, &self.views.unit)
+        }
+    }
+}
+
+impl std::fmt::Debug for Classifier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Classifier").field("method", &self.method()).field("classes", &self.classes().len()).finish()
+    }
+}
+
+impl Classifier {
+    /// A classifier with this model.
+    pub fn builder(model: &Model) -> ClassifierBuilder {
+        ClassifierBuilder::with_model(model)
+    }
+
+    /// A classifier for features that were made elsewhere, from class embeddings alone. Methods that run a tower are refused.
+    pub fn from_text_features(text: TextFeatures) -> ClassifierBuilder {
+        ClassifierBuilder::with_text(text, None)
+    }
+
+    /// The same from a ready text bank `[1 + R, K, D]`: text features at the prompt and around it, which STSS needs.
+    pub fn from_text_bank(bank: TextBank, logit_scale: f32) -> Result<ClassifierBuilder> {
+        let text = TextFeatures::new(bank.base().clone(), logit_scale)?;
+        Ok(ClassifierBuilder::with_text(text, Some(bank)))
+    }
+
+    pub(super) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    /// Name of the method.
+    pub fn method(&self) -> &'static str {
+        self.0.spec.name
+    }
+
+    /// Episodic, online or batch.
+    pub fn kind(&self) -> Kind {
+        self.0.adapter.kind()
+    }
+
+    /// Class names, in the order of the probabilities.
+    pub fn classes(&self) -> &[String] {
+        &self.0.task.classes
+    }
+
+    /// Views per picture; 0 when features are made elsewhere.
+    pub fn views(&self) -> usize {
+        self.0.encoder.as_ref().map_or(0, |encoder| encoder.views.count)
+    }
+
+    /// The answer for a picture.
+    pub fn answer(&self, picture: &Picture) -> Result<Answer> {
+        self.answer_named(picture, "")
+    }
+
+    /// The same for a picture whose name says where its generated views are (DiffTPT).
+    pub fn answer_named(&self, picture: &Picture, name: &str) -> Result<Answer> {
+        self.labelled(self.episodic()?.adapt(&self.0.task, &self.see(picture, name)?.view_set())?)
+    }
+
+    /// The answer for an encoded picture.
+    pub fn answer_bytes(&self, bytes: &[u8]) -> Result<Answer> {
+        self.answer(&self.decode(bytes)?)
+    }
+
+    /// The answer for a picture file.
+    pub fn answer_path(&self, path: impl AsRef<Path>) -> Result<Answer> {
+        let path = path.as_ref();
+        self.answer_named(&self.open(path)?, &Self::name_of(path))
+    }
+
+    /// The answer for the features of a picture's views.
+    pub fn answer_features(&self, views: &ViewFeatures) -> Result<Answer> {
+        self.check_features_suffice()?;
+        self.labelled(self.episodic()?.adapt(&self.0.task, &Self::set_of(views))?)
+    }
+
+    /// One answer per picture of a set that a batch method sees at once, from the features of their views.
+    pub fn answer_set(&self, set: &[ViewFeatures]) -> Result<Vec<Answer>> {
+        self.check_features_suffice()?;
+        let AnyAdapter::Batch(adapter) = &self.0.adapter else {
+            return set.iter().map(|views| self.answer_features(views)).collect();
+        };
+        let sets: Vec<ViewSet<'_>> = set.iter().map(Self::set_of).collect();
+        adapter.adapt(&self.0.task, &sets)?.into_iter().map(|decision| self.labelled(decision)).collect()
+    }
+
+    /// A stream that learns from its pictures, for online methods; each has a state of its own.
+    pub fn stream(&self) -> Result<Stream> {
+        match &self.0.adapter {
+            AnyAdapter::Episodic(_) => Ok(Stream::new(self.clone(), None)),
+            AnyAdapter::Online(adapter) => Ok(Stream::new(self.clone(), Some(adapter.fork()))),
+            AnyAdapter::Batch(_) => Err(self.wrong_kind("answers a whole set at once, not a stream")),
+        }
+    }
+
+    /// The answer together with the features of the views that it was made from.
+    pub fn answer_and_features(&self, picture: &Picture) -> Result<(Answer, ViewFeatures)> {
+        let seen = self.see(picture, "")?;
+        let answer = self.labelled(self.episodic()?.adapt(&self.0.task, &seen.view_set())?)?;
+        Ok((answer, seen.views))
+    }
+
+    /// The views of a picture as small pictures.
+    pub fn view_pictures(&self, picture: &Picture) -> Result<Vec<Picture>> {
+        thumbnails(picture, &self.encoder()?.views, self.key(&picture.digest()))
+    }
+
+    /// All views of a picture as a contact sheet (PNG), each with its score and its own answer, the kept ones framed.
+    pub fn view_sheet(&self, picture: &Picture, answer: &Answer, columns: usize, side: usize) -> Result<Vec<u8>> {
+        let small = self.view_pictures(picture)?;
+        let tile = |(index, picture)| {
+            let view = answer.view(index);
+            let number = view.score.or(view.entropy).map_or("-".to_owned(), |score| format!("{score:.3}"));
+            let label = format!("{index}: {number}\n{}", view.label.unwrap_or_default());
+            Tile { picture, label, frame: view.kept.then_some(KEPT_FRAME) }
+        };
+        let tiles: Vec<Tile<'_>> = small.iter().enumerate().map(tile).collect();
+        encode_png(&sheet(&tiles, columns, side)?)
+    }
+
+    /// Decodes a file as this classifier reads pictures.
+    pub fn open(&self, path: &Path) -> Result<Picture> {
+        Picture::open_with(path, &self.decode_options())
+    }
+
+    pub(super) fn decode(&self, bytes: &[u8]) -> Result<Picture> {
+        image::decode(bytes, &self.decode_options())
+    }
+
+    fn decode_options(&self) -> DecodeOptions {
+        self.0.encoder.as_ref().map(|encoder| encoder.decode.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn task(&self) -> &Task {
+        &self.0.task
+    }
+
+    pub(super) fn labelled(&self, decision: Decision) -> Result<Answer> {
+        Ok(Answer::new(&self.0.task.classes, decision))
+    }
+
+    /// The file's own name.
+    pub(super) fn name_of(path: &Path) -> String {
+        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    pub(super) fn set_of(views: &ViewFeatures) -> ViewSet<'_> {
+        ViewSet { norms: &views.norms, ..ViewSet::new("features", &views.unit) }
+    }
+
+    /// Makes and encodes the views of a picture.
+    pub(super) fn see(&self, picture: &Picture, name: &str) -> Result<Seen> {
+        let encoder = self.encoder()?;
+        let id = picture.digest();
+        let pixels = encoder.views_of(picture, self.key(&id))?;
+        let views = encoder.encode(&pixels, encoder.views.count)?;
+        let generated = if self.0.needs.generated { encoder.generated_named(name)? } else { None };
+        Ok(Seen { id, views, pixels: self.0.needs.pixels.then_some(pixels), generated })
+    }
+
+    fn key<'k>(&self, id: &'k str) -> ViewKey<'k> {
+        ViewKey { seed: self.0.task.seed, dataset: "picture", sample: id }
+    }
+
+    fn encoder(&self) -> Result<&ClipEncoder> {
+        self.0.encoder.as_ref().ok_or_else(|| {
+            let reason = "this classifier was made from text features and answers features only";
+            Error::method(self.method(), reason).with_hint(Hint::Model)
+        })
+    }
+
+    /// A method that runs the image tower or reads generated pictures cannot be given features.
+    fn check_features_suffice(&self) -> Result<()> {
+        if self.0.needs.pixels || self.0.needs.generated {
+            let what = if self.0.needs.pixels { "pixels" } else { "generated pictures" };
+            let reason = format!("needs {what} beside features; give it the picture itself");
+            return Err(Error::method(self.method(), reason));
+        }
+        Ok(())
+    }
+
+    fn episodic(&self) -> Result<&dyn crate::methods::Adapter> {
+        match &self.0.adapter {
+            AnyAdapter::Episodic(adapter) => Ok(adapter.as_ref()),
+            AnyAdapter::Online(_) => Err(self.wrong_kind("learns from a stream; take a stream from the classifier")),
+            AnyAdapter::Batch(_) => Err(self.wrong_kind("answers a whole set at once")),
+        }
+    }
+
+    fn wrong_kind(&self, reason: &str) -> Error {
+        Error::method(self.method(), reason)
+    }
+}
+
+/// Orange, readable beside any picture and for any colour vision.
+const KEPT_FRAME: [u8; 3] = [213, 94, 0];

@@ -1,0 +1,74 @@
+//! Features that were made elsewhere: another model, a GPU, another program.
+
+use super::answer::Answer;
+use super::classifier::Classifier;
+use crate::eval::cache::ViewFeatures;
+use crate::model::Features;
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use std::sync::Arc;
+
+/// Class embeddings and the temperature that belongs to them.
+#[derive(Clone, Debug)]
+pub struct TextFeatures {
+    pub(crate) rows: Matrix,
+    pub(crate) logit_scale: f32,
+    pub(crate) classes: Arc<[String]>,
+}
+
+impl TextFeatures {
+    /// Class embeddings `[K, D]` (scaled to unit norm here) and the factor on cosines, `exp(logit_scale)` in most code:
+    /// 100 for OpenAI's weights. Classes are called by their numbers until they get [names](TextFeatures::named).
+    pub fn new(mut rows: Matrix, logit_scale: f32) -> Result<Self> {
+        crate::prompt::normalise_rows(&mut rows)?;
+        if rows.rows() == 0 {
+            return Err(Error::config("text features", "expected at least one class, found none"));
+        }
+        let classes = (0..rows.rows()).map(|class| class.to_string()).collect();
+        Ok(Self { rows, logit_scale, classes })
+    }
+
+    /// The same with class names.
+    pub fn named<S: Into<String>>(mut self, classes: impl IntoIterator<Item = S>) -> Result<Self> {
+        self.classes = classes.into_iter().map(Into::into).collect();
+        if self.classes.len() != self.rows.rows() {
+            let reason = format!("{} names for {} text features", self.classes.len(), self.rows.rows());
+            return Err(Error::config("classes", reason));
+        }
+        Ok(self)
+    }
+}
+
+impl ViewFeatures {
+    /// Features `[V, D]` of the views of one picture, row 0 the picture itself; scaled to unit norm here.
+    pub fn new(raw: Matrix) -> Result<Self> {
+        if raw.rows() == 0 || raw.cols() == 0 {
+            return Err(Error::config(
+                "view features",
+                format!("expected [V, D], found [{}, {}]", raw.rows(), raw.cols()),
+            ));
+        }
+        let fine = |row: &[f32]| row.iter().all(|x| x.is_finite()) && row.iter().any(|&x| x != 0.0);
+        if let Some(view) = raw.iter_rows().position(|row| !fine(row)) {
+            let reason = "it holds NaN, infinity or only zeros".to_owned();
+            return Err(Error::NotFinite { place: format!("view features, row {view}"), reason });
+        }
+        let (unit, norms) = Features::unit(raw);
+        Ok(Self { unit, norms })
+    }
+}
+
+/// The answer of an episodic method with its default options, from features alone. For options, streams or a text bank take
+/// [`Classifier::from_text_features`].
+///
+/// ```
+/// use flatclip::{Matrix, TextFeatures, ViewFeatures, adapt};
+/// # fn main() -> flatclip::Result<()> {
+/// let text = TextFeatures::new(Matrix::from_vec(2, 2, vec![1.0, 0.0, 0.0, 1.0]), 100.0)?.named(["cat", "dog"])?;
+/// let views = ViewFeatures::new(Matrix::from_vec(3, 2, vec![0.9, 0.1, 0.8, 0.3, 0.2, 0.9]))?;
+/// assert_eq!(adapt("zero", &views, &text)?.label(), "cat");
+/// # Ok(()) }
+/// ```
+pub fn adapt(method: &str, views: &ViewFeatures, text: &TextFeatures) -> Result<Answer> {
+    Classifier::from_text_features(text.clone()).method(method).build()?.answer_features(views)
+}

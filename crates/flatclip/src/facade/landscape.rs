@@ -1,0 +1,278 @@
+//! Loss surfaces around prompts, as numbers, figures and a page to turn around.
+
+use super::classifier::Classifier;
+use super::model::Model;
+use super::run::NamedPrompt;
+use super::shots::ShotFeatures;
+use crate::data::Dataset;
+use crate::eval::matrix_hash;
+use crate::files::write_atomic;
+use crate::image::Picture;
+use crate::image::sheet::encode_png;
+use crate::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
+use crate::methods::Task;
+use crate::progress::Progress;
+use crate::prompt::Prompt;
+use crate::report::figure::side_by_side;
+use crate::report::landscape::{LANDSCAPE_FILE, LandscapeRecord, LandscapeResult, surface_csv};
+use crate::report::{data_address, landscape_picture};
+use crate::run_dir::RunDir;
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Radii at which flatness is told, in units of the directions.
+const RADII: [f32; 3] = [0.25, 0.5, 1.0];
+/// Views of a picture, of which a selected and a rejected one are shown.
+const VIEWS: usize = 64;
+
+/// Which loss is looked at.
+#[derive(Clone, Debug)]
+pub enum LandscapeOf {
+    /// Cross-entropy over some images of each class.
+    Training {
+        /// Where they are drawn from.
+        data: Dataset,
+        /// Images per class.
+        shots: usize,
+    },
+    /// Entropy of the best selected and the worst rejected view of a picture under STSS.
+    Views {
+        /// The picture.
+        picture: Picture,
+        /// The class names.
+        classes: Vec<String>,
+    },
+}
+
+/// What to look at, and how.
+#[derive(Clone, Debug)]
+pub struct LandscapeRequest {
+    /// The prompts, side by side.
+    pub prompts: Vec<NamedPrompt>,
+    /// The loss.
+    pub of: LandscapeOf,
+    /// Grid points along each axis.
+    pub points: usize,
+    /// The axes reach from minus to plus this.
+    pub span: f32,
+    /// Length of a direction.
+    pub scale: Normalisation,
+    /// Seed of the directions, the shots and the views.
+    pub seed: u64,
+    /// Where the files go.
+    pub out: PathBuf,
+}
+
+impl LandscapeRequest {
+    /// The defaults for this loss: the usual template, 31 points from -1 to 1 in units of the tokens' norms.
+    pub fn new(of: LandscapeOf, out: impl Into<PathBuf>) -> Result<Self> {
+        let usual = NamedPrompt { name: "a photo of a".to_owned(), ..Prompt::templates(&[Prompt::TEMPLATE])?.into() };
+        let scale = Normalisation::PerToken;
+        Ok(Self { prompts: vec![usual], of, points: 31, span: 1.0, scale, seed: 1, out: out.into() })
+    }
+}
+
+/// One panel: a prompt, what is looked at, and, for a view, its picture.
+struct Panel {
+    prompt: usize,
+    probe: Probe,
+    picture: Option<Picture>,
+    /// What stands below the picture.
+    caption: Vec<String>,
+}
+
+/// Computes the surfaces and writes CSV, SVG, PNG, JSON and a page. Rows of a run that was stopped are not computed again.
+pub fn landscape(request: &LandscapeRequest, model: &Model, progress: &dyn Progress) -> Result<LandscapeRecord> {
+    let grid = Grid::new(request.points, request.span)?;
+    let names = unique_names(&request.prompts);
+    let (classes, panels) = match &request.of {
+        LandscapeOf::Training { data, shots } => training_panels(request, model, data, *shots, &names)?,
+        LandscapeOf::Views { picture, classes } => view_panels(request, model, picture, classes, &names)?,
+    };
+    let dir = RunDir::claim(&request.out)?;
+    let mut results = Vec::new();
+    for (index, NamedPrompt { prompt, .. }) in request.prompts.iter().enumerate() {
+        let mine: Vec<&Panel> = panels.iter().filter(|panel| panel.prompt == index).collect();
+        let task = Task::from_prompt(prompt, model.clip(), model.tokenizer(), classes.clone(), request.seed)?;
+        results.extend(measure(request, &task, &names[index], &mine, &grid, &dir, progress)?);
+    }
+    let record = LandscapeRecord { schema_version: 1, grid, scale: request.scale.name(), seed: request.seed, results };
+    save(&record, &panels, &dir.path)?;
+    Ok(record)
+}
+
+/// The prompts' names, numbered where two have the same: their files must not overwrite each other.
+fn unique_names(prompts: &[NamedPrompt]) -> Vec<String> {
+    let mut seen = BTreeMap::new();
+    let mut count = |name: &str| {
+        let times = seen.entry(file_name(name)).or_insert(0);
+        *times += 1;
+        *times
+    };
+    let numbered =
+        |(name, number): (&String, usize)| if number > 1 { format!("{name} ({number})") } else { name.clone() };
+    prompts.iter().map(|prompt| numbered((&prompt.name, count(&prompt.name)))).collect()
+}
+
+fn training_panels(
+    request: &LandscapeRequest,
+    model: &Model,
+    data: &Dataset,
+    shots: usize,
+    names: &[String],
+) -> Result<(Vec<String>, Vec<Panel>)> {
+    let shots = ShotFeatures::draw(model, data, shots, request.seed)?;
+    let panel = |(prompt, name): (usize, &String)| {
+        let probe = shots.probe(format!("{name}: cross-entropy, {} images", shots.labels.len()));
+        Panel { prompt, probe, picture: None, caption: Vec::new() }
+    };
+    let panels = names.iter().enumerate().map(panel).collect();
+    Ok((shots.classes, panels))
+}
+
+/// The best selected and the worst rejected view under STSS, for every prompt.
+fn view_panels(
+    request: &LandscapeRequest,
+    model: &Model,
+    picture: &Picture,
+    classes: &[String],
+    names: &[String],
+) -> Result<(Vec<String>, Vec<Panel>)> {
+    let mut panels = Vec::new();
+    for (index, (name, NamedPrompt { prompt, .. })) in names.iter().zip(&request.prompts).enumerate() {
+        let stss = Classifier::builder(model)
+            .classes(classes.iter().cloned())
+            .prompt((**prompt).clone())
+            .method("stss")
+            .views(VIEWS)
+            .seed(request.seed)
+            .build()?;
+        let (answer, features) = stss.answer_and_features(picture)?;
+        let small = stss.view_pictures(picture)?;
+        let scores = &answer.explanation().scores;
+        let worst = (0..scores.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
+        let best = answer.explanation().selected.first().copied();
+        for (word, view) in [("selected", best), ("rejected", worst)] {
+            let Some(view) = view else { continue };
+            let seen = answer.view(view);
+            let caption = vec![
+                format!("{word} (view {view})"),
+                format!("says {}", seen.label.unwrap_or_default()),
+                format!("score {:.3}", seen.score.unwrap_or(f32::NAN)),
+                format!("entropy {:.3}", seen.entropy.unwrap_or(f32::NAN)),
+            ];
+            let name = format!("{name}: entropy of the {word} view");
+            let probe = Probe { name, features: features.unit.select_rows(&[view]), labels: None };
+            panels.push(Panel { prompt: index, probe, picture: Some(small[view].clone()), caption });
+        }
+    }
+    Ok((classes.to_vec(), panels))
+}
+
+/// Rows of an interrupted run, with what they belong to.
+#[derive(Serialize, Deserialize)]
+struct Partial {
+    /// Everything that the numbers depend on.
+    key: String,
+    rows: Vec<Vec<Vec<f32>>>,
+}
+
+fn measure(
+    request: &LandscapeRequest,
+    task: &Task,
+    name: &str,
+    panels: &[&Panel],
+    grid: &Grid,
+    dir: &RunDir,
+    progress: &dyn Progress,
+) -> Result<Vec<LandscapeResult>> {
+    let side = task.text_side("landscape")?;
+    let context = task.start_context("landscape")?;
+    let directions = Directions::random(context, request.scale, request.seed)?;
+    let probes: Vec<Probe> = panels.iter().map(|panel| panel.probe.clone()).collect();
+    let partial = dir.file(&format!("{}.partial.json", file_name(name)));
+    let key = key(request, task, grid, &probes)?;
+    let mut kept = Partial { rows: resume(&partial, &key), key };
+    progress.start(name, Some(grid.coordinates.len() as u64));
+    let before = kept.rows.clone();
+    let on_row = |row: &[Vec<f32>]| {
+        kept.rows.push(row.to_vec());
+        progress.advance(kept.rows.len() as u64, "");
+        // A surface of a large model takes minutes; what is there after a crash need not be computed again.
+        write_atomic(&partial, &serde_json::to_vec(&kept).unwrap_or_default())?;
+        if progress.cancelled() {
+            let text = format!("{name}: {} of {} rows are kept", kept.rows.len(), grid.coordinates.len());
+            return Err(Error::Interrupted(text));
+        }
+        Ok(())
+    };
+    let scale = task.logit_scale;
+    let surfaces =
+        Surface::compute(side.tower, side.tokens, context, &directions, grid, scale, &probes, before, on_row);
+    progress.finish();
+    let flatness = Flatness::measure(side.tower, side.tokens, context, &directions, &RADII, scale, &probes)?;
+    let whole = |((surface, flatness), panel): ((Surface, Flatness), &&Panel)| {
+        let png = panel.picture.as_ref().map(encode_png).transpose()?;
+        let picture = png.as_deref().map(data_address);
+        Ok(LandscapeResult { surface, flatness, picture, caption: panel.caption.clone() })
+    };
+    let results = surfaces?.into_iter().zip(flatness).zip(panels).map(whole).collect();
+    let _ = std::fs::remove_file(&partial); // all of it is in the results now
+    results
+}
+
+/// Names everything that a surface depends on: model, context, class list, directions, grid and what is looked at.
+fn key(request: &LandscapeRequest, task: &Task, grid: &Grid, probes: &[Probe]) -> Result<String> {
+    let context = task.start_context("landscape")?;
+    let tokens = Matrix::from_vec(1, context.data.len(), context.data.clone());
+    let probes: Vec<String> = probes.iter().map(|p| format!("{} {:?}", matrix_hash(&p.features), p.labels)).collect();
+    let model = task.need_clip("landscape")?.hash();
+    let settings = format!("{:?} {grid:?} {}", request.scale, request.seed);
+    Ok(format!("{model} {} {} {settings} {probes:?}", matrix_hash(&tokens), matrix_hash(&task.text_features)))
+}
+
+fn resume(file: &Path, key: &str) -> Vec<Vec<Vec<f32>>> {
+    let kept = std::fs::read(file).ok().and_then(|bytes| serde_json::from_slice::<Partial>(&bytes).ok());
+    kept.filter(|kept| kept.key == key).map_or_else(Vec::new, |kept| kept.rows)
+}
+
+/// Letters, digits and dashes of a name.
+fn file_name(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
+}
+
+fn save(record: &LandscapeRecord, panels: &[Panel], out: &Path) -> Result<()> {
+    let figures = record.figures();
+    for (result, figure) in record.results.iter().zip(&figures) {
+        let base = out.join(file_name(&result.surface.name));
+        write_atomic(&base.with_extension("csv"), surface_csv(&result.surface, &record.grid).as_bytes())?;
+        write_atomic(&base.with_extension("svg"), figure.to_svg().as_bytes())?;
+    }
+    let views: Vec<Option<Picture>> = panels.iter().map(|panel| panel.picture.clone()).collect();
+    write_atomic(&out.join("landscape.svg"), side_by_side("Landscape", &figures, 2).as_bytes())?;
+    write_atomic(&out.join("landscape.png"), &encode_png(&landscape_picture(record, &views))?)?;
+    write_atomic(&out.join("landscape.html"), record.page().as_bytes())?;
+    let json = serde_json::to_string_pretty(record).map_err(|e| Error::config(LANDSCAPE_FILE, e.to_string()))?;
+    write_atomic(&out.join(LANDSCAPE_FILE), json.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_of_the_same_name_get_files_of_their_own() {
+        let prompt = |name: &str| NamedPrompt {
+            name: name.to_owned(),
+            ..Prompt::templates(&[Prompt::TEMPLATE]).unwrap().into()
+        };
+        let names = unique_names(&[prompt("prompt"), prompt("sapt"), prompt("Prompt!"), prompt("prompt")]);
+        assert_eq!(names, ["prompt", "sapt", "Prompt! (2)", "prompt (3)"]);
+        let files: std::collections::BTreeSet<String> = names.iter().map(|name| file_name(name)).collect();
+        assert_eq!(files.len(), 4);
+    }
+}

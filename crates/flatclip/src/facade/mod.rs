@@ -1,0 +1,36 @@
+//! The front door: what a program that uses flatclip calls. The command line, a server and a Python package are thin
+//! layers over this room; they decode, encode, choose views and look for weights nowhere else.
+
+mod analyze;
+mod answer;
+mod builder;
+mod classifier;
+mod evaluate;
+mod features;
+mod folders;
+mod landscape;
+mod model;
+mod needs;
+mod picture;
+mod run;
+mod shots;
+mod statistics;
+mod stream;
+mod sweep;
+mod tune;
+
+pub use analyze::{AnalyzeRequest, analyze};
+pub use answer::{Answer, ViewScore};
+pub use builder::ClassifierBuilder;
+pub use classifier::Classifier;
+pub use evaluate::{EvaluateRequest, EvaluatedRun, PromptChoice, ViewChoice, evaluate};
+pub use features::{TextFeatures, adapt};
+pub use folders::{cache_folder, model_places};
+pub use landscape::{LandscapeOf, LandscapeRequest, landscape};
+pub use model::{Model, ModelBuilder};
+pub use run::NamedPrompt;
+pub(crate) use run::{RunRequest, Runner};
+pub use statistics::{StatisticsRequest, statistics};
+pub use stream::Stream;
+pub use sweep::{SweepRequest, SweptData, sweep};
+pub use tune::tune;

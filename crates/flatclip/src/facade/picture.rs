@@ -1,0 +1,33 @@
+//! Pictures from files and bytes.
+
+use crate::image::{self, DecodeOptions, Picture};
+use crate::{Error, Result};
+use sha2::{Digest as _, Sha256};
+use std::path::Path;
+
+impl Picture {
+    /// Decodes a file: JPEG, PNG, WebP, BMP or GIF, pixel for pixel as Pillow does.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path.as_ref(), &DecodeOptions::default())
+    }
+
+    /// The same with choices.
+    pub fn open_with(path: &Path, options: &DecodeOptions) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(Error::io(path))?;
+        image::decode_from(path, &bytes, options)
+    }
+
+    /// Names the picture by its pixels.
+    pub fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update((self.width as u64).to_le_bytes());
+        hash.update((self.height as u64).to_le_bytes());
+        hash.update(&self.rgb);
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Decodes a picture in memory.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        image::decode(bytes, &DecodeOptions::default())
+    }
+}

@@ -1,0 +1,263 @@
+//! One run of an evaluation: a prompt, an adapter and a data set, in a directory of its own.
+
+use super::model::Model;
+use super::needs::Supply;
+use crate::data::{Dataset, imagenet_labels};
+use crate::eval::cache::{FeatureCache, TextCache};
+use crate::eval::{
+    ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, RunConfig, Shard, Summary, Timing, ViewConfig,
+    matrix_hash, prompts_hash, statistics_hash, stream_hash,
+};
+use crate::image::DecodeOptions;
+use crate::image::views::{ViewOptions, ViewPolicy};
+use crate::methods::statistics::SourceStatistics;
+use crate::methods::{AdapterSpec, Task};
+use crate::progress::Progress;
+use crate::prompt::{Prompt, PromptKind};
+use crate::run_dir::RunDir;
+use crate::{Error, Result};
+use flatclip_tensor::{Matrix, isa};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A prompt and how records call it.
+#[derive(Clone, Debug)]
+pub struct NamedPrompt {
+    /// As it is recorded: a template, a file, a run directory.
+    pub name: String,
+    /// The prompt.
+    pub prompt: Arc<Prompt>,
+}
+
+impl From<Prompt> for NamedPrompt {
+    fn from(prompt: Prompt) -> Self {
+        Self { name: prompt.title(), prompt: Arc::new(prompt) }
+    }
+}
+
+/// What all runs with one model and one prompt share.
+pub(crate) struct Runner<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) prompt: NamedPrompt,
+    /// Where features are kept; `None` keeps nothing.
+    pub(crate) cache: Option<&'a Path>,
+    pub(crate) compat: &'a [String],
+    pub(crate) generated: Option<&'a Path>,
+    /// For PromptAlign.
+    pub(crate) statistics: Option<Arc<SourceStatistics>>,
+    pub(crate) progress: &'a dyn Progress,
+    /// Text features of the last class list, so that every method and seed shares them.
+    pub(crate) texts: Mutex<Option<(Vec<String>, Matrix)>>,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(crate) struct RunRequest {
+    pub(crate) method: &'static AdapterSpec,
+    /// Options of the method that differ from its defaults.
+    pub(crate) options: toml::Table,
+    pub(crate) views: usize,
+    pub(crate) policy: ViewPolicy,
+    pub(crate) seed: u64,
+    pub(crate) order_seed: Option<u64>,
+    pub(crate) limit: Option<usize>,
+    pub(crate) shard: Option<Shard>,
+    pub(crate) max_errors: usize,
+    pub(crate) resume: bool,
+    pub(crate) dir: PathBuf,
+}
+
+impl<'a> Runner<'a> {
+    pub(crate) fn new(model: &'a Model, prompt: NamedPrompt, progress: &'a dyn Progress) -> Self {
+        Self {
+            model,
+            prompt,
+            cache: None,
+            compat: &[],
+            generated: None,
+            statistics: None,
+            progress,
+            texts: Mutex::default(),
+        }
+    }
+
+    /// What it can give a method.
+    pub(crate) fn supply(&self) -> Supply<'_> {
+        Supply {
+            model: Some(self.model),
+            prompt: Some(&self.prompt.prompt),
+            bank: false,
+            statistics: self.statistics.is_some(),
+            generated: self.generated.is_some(),
+        }
+    }
+
+    /// Makes one run in its directory.
+    pub(crate) fn run(&self, dataset: &Dataset, request: &RunRequest) -> Result<(Summary, Timing)> {
+        let spec = request.method;
+        let mut adapter = spec.build(&request.options)?;
+        let needs = adapter.needs().unwrap_or(spec.needs);
+        self.supply().unmet(spec.name, &needs).map_or(Ok(()), Err)?;
+        let prompt = fitted(&self.prompt.prompt, dataset)?;
+        let task = self.task(&prompt, dataset, request.seed, needs.statistics)?;
+        adapter.prepare(&task)?;
+        let encoder = ClipEncoder {
+            clip: Arc::clone(self.model.clip()),
+            views: ViewOptions { policy: request.policy, ..self.model.views(request.views) },
+            decode: DecodeOptions::default(),
+            seed: request.seed,
+            visual_prompts: prompt.visual_prompts(),
+            generated: self.generated.map(Path::to_path_buf).filter(|_| needs.generated),
+        };
+        let arithmetic = format!("{} {}", self.model.clip().precision().name(), isa::current().name());
+        let key = encoder.feature_key(dataset, &arithmetic);
+        let cache = self.cache.map(|root| FeatureCache::open(root, &key)).transpose()?;
+        let plan = Plan::new(dataset.samples.len(), request.limit, request.order_seed);
+        let evaluation = Evaluation {
+            dataset,
+            task: &task,
+            wants_pixels: needs.pixels,
+            encoder: &encoder,
+            cache: cache.as_ref(),
+            plan: &plan,
+            shard: request.shard,
+            max_errors: request.max_errors,
+        };
+        // Before anything is written.
+        evaluation.check(spec.kind())?;
+        let config = self.config(dataset, request);
+        let provenance = self.provenance(dataset, &prompt, &task, &plan);
+        let (dir, mut log, mut records) =
+            RunDir::start(&request.dir, &config, &provenance, &dataset.classes, request.resume)?;
+        if !records.is_empty() {
+            self.progress.note(&format!("{}: going on after {} samples", dir.path.display(), records.len()));
+        }
+        let total = plan.positions(request.shard).len() as u64;
+        self.progress.start(&format!("{} {}", dataset.name, spec.name), Some(total));
+        let timing = evaluation.run(&mut adapter, &mut log, &mut records, self.progress);
+        self.progress.finish();
+        let timing = timing?;
+        let summary = Summary::new(&dataset.name, spec.name, dataset.classes.len(), &records);
+        // A finished run that is resumed keeps its times.
+        if timing.samples == 0 && dir.summary()?.as_ref() == Some(&summary) {
+            let earlier = dir.timing()?.unwrap_or(timing);
+            return Ok((summary, earlier));
+        }
+        dir.finish(&summary, &timing)?;
+        Ok((summary, timing))
+    }
+
+    fn task(&self, prompt: &Arc<Prompt>, dataset: &Dataset, seed: u64, wants_statistics: bool) -> Result<Task> {
+        let features = self.text_features(prompt, &dataset.classes)?;
+        let (clip, tokenizer) = (self.model.clip(), self.model.tokenizer());
+        let mut task = Task::from_features(prompt, features, clip, tokenizer, dataset.classes.clone(), seed)?;
+        if let Some(root) = self.cache {
+            task = task.with_store(Arc::new(TextCache::new(root)));
+        }
+        if let Some(statistics) = self.statistics.as_ref().filter(|_| wants_statistics) {
+            if let Some(mismatch) = statistics.mismatch(clip.hash(), &prompts_hash(&prompt.visual_prompts())) {
+                self.progress.warn(&format!("token statistics: {mismatch}"));
+            }
+            task = task.with_statistics(Arc::clone(statistics));
+        }
+        Ok(task)
+    }
+
+    fn text_features(&self, prompt: &Prompt, classes: &[String]) -> Result<Matrix> {
+        let mut kept = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, features)) = &*kept
+            && of == classes
+        {
+            return Ok(features.clone());
+        }
+        let features = prompt.text_features(self.model.clip(), self.model.tokenizer(), classes)?;
+        *kept = Some((classes.to_vec(), features.clone()));
+        Ok(features)
+    }
+
+    fn config(&self, dataset: &Dataset, request: &RunRequest) -> RunConfig {
+        let mut options = (request.method.defaults)();
+        options.extend(request.options.clone());
+        RunConfig {
+            method: request.method.name.to_owned(),
+            model: self.model.name().to_owned(),
+            precision: self.model.clip().precision().name().to_owned(),
+            data: if dataset.spec.is_empty() { dataset.name.clone() } else { dataset.spec.clone() },
+            split: dataset.split.name().to_owned(),
+            prompt: self.prompt.name.clone(),
+            seed: request.seed,
+            order_seed: request.order_seed,
+            limit: request.limit,
+            shard: request.shard,
+            compat: self.compat.to_vec(),
+            views: ViewConfig { policy: request.policy.name().to_owned(), count: request.views },
+            options,
+        }
+    }
+
+    fn provenance(&self, dataset: &Dataset, prompt: &Prompt, task: &Task, plan: &Plan) -> Provenance {
+        let config = self.model.config();
+        Provenance {
+            flatclip: env!("CARGO_PKG_VERSION").to_owned(),
+            backbone: config.released_name().map_or_else(|| config.describe(), str::to_owned),
+            weights: self.model.hash().to_owned(),
+            prompt: prompt.label(),
+            text_features: matrix_hash(&task.text_features),
+            class_names: dataset.classes_hash(),
+            classes: dataset.classes.len(),
+            dataset: dataset.name.clone(),
+            statistics: task.statistics.as_deref().map(statistics_hash).unwrap_or_default(),
+            samples: plan.order.len(),
+            stream: stream_hash(dataset, plan),
+            isa: isa::current().name().to_owned(),
+            pixels: PIXEL_VERSION.to_owned(),
+            decoder: crate::image::DECODER.to_owned(),
+            notes: dataset.notes.clone(),
+        }
+    }
+}
+
+/// Embeddings of the 1000 ImageNet classes serve ImageNet-A and -R by their 200 rows.
+fn fitted(prompt: &Arc<Prompt>, dataset: &Dataset) -> Result<Arc<Prompt>> {
+    let (PromptKind::Features(rows), Some(labels)) = (&prompt.kind, imagenet_labels(&dataset.name)) else {
+        return Ok(Arc::clone(prompt));
+    };
+    if rows.rows() != 1000 {
+        return Ok(Arc::clone(prompt));
+    }
+    let mut fitted = Prompt::features(rows.select_rows(&labels))?;
+    fitted.path.clone_from(&prompt.path);
+    Ok(Arc::new(fitted))
+}
+
+/// A directory name for a data set or a value.
+pub(crate) fn file_name(text: &str) -> String {
+    text.chars().map(|c| if c.is_alphanumeric() || "._-=".contains(c) { c } else { '-' }).collect()
+}
+
+/// Options for one method: plain keys if it is the only one, and the table of its name.
+pub(crate) fn options_of(
+    settings: &toml::Table,
+    method: &AdapterSpec,
+    methods: usize,
+    find: impl Fn(&str) -> Option<&'static AdapterSpec>,
+) -> Result<toml::Table> {
+    let mut options = toml::Table::new();
+    for (key, value) in settings {
+        match (value, find(key)) {
+            (toml::Value::Table(table), Some(owner)) => {
+                if owner.name == method.name {
+                    options.extend(table.clone());
+                }
+            }
+            _ if methods == 1 => {
+                options.insert(key.clone(), value.clone());
+            }
+            _ => {
+                let reason = format!("with several methods, say whose option it is, e.g. {}.{key}", method.name);
+                return Err(Error::config(key, reason));
+            }
+        }
+    }
+    Ok(options)
+}

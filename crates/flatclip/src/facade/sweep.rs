@@ -1,0 +1,182 @@
+//! Sweeps: a grid of settings, answered from kept features; a table and a figure per axis.
+
+use super::evaluate::{EvaluateRequest, PromptChoice};
+use super::model::Model;
+use super::run::{NamedPrompt, file_name, options_of};
+use crate::data::Dataset;
+use crate::eval::{GridAxis, Summary, cells};
+use crate::files::write_atomic;
+use crate::methods::AdapterSpec;
+use crate::progress::Progress;
+use crate::prompt::Prompt;
+use crate::report::{Cell, Page, Run, Section, Table, find_runs, sweep_figures};
+use crate::settings::parse_settings;
+use crate::{Error, Result};
+use std::path::Path;
+
+/// A grid of evaluations.
+#[derive(Clone, Debug)]
+pub struct SweepRequest {
+    /// What stays the same in all cells; its first method is the one that is varied unless an axis is `method`.
+    pub base: EvaluateRequest,
+    /// What varies: options such as `stss.radius`, or `method`, `prompt`, `views`, `seed`.
+    pub axes: Vec<GridAxis>,
+}
+
+/// What a sweep found on one data set.
+#[derive(Clone, Debug)]
+pub struct SweptData {
+    /// The data set.
+    pub dataset: String,
+    /// One row per cell.
+    pub table: Table,
+    /// Samples that could not be answered, over all cells.
+    pub failed: usize,
+}
+
+/// A finished cell.
+struct DoneCell {
+    number: usize,
+    cell: Vec<usize>,
+    summary: Summary,
+}
+
+/// Runs every cell on each data set, and writes `table.csv`, `table.md`, `figure-N.svg` and one `report.html` below
+/// the base request's directory.
+pub fn sweep(
+    request: &SweepRequest,
+    model: &Model,
+    datasets: &[Dataset],
+    progress: &dyn Progress,
+) -> Result<Vec<SweptData>> {
+    if request.axes.is_empty() {
+        return Err(Error::config("axes", "expected at least one setting to vary, found none"));
+    }
+    let out = &request.base.out;
+    let (mut swept, mut sections) = (Vec::new(), Vec::new());
+    for dataset in datasets {
+        let folder = if datasets.len() > 1 { out.join(file_name(&dataset.name)) } else { out.clone() };
+        let mut done = request.cells(model, dataset, &folder, progress)?;
+        done.sort_by_key(|cell| cell.number);
+        let table = request.table(&done, &dataset.name);
+        sections.push(request.write(&folder, &done, &dataset.name, &table)?);
+        let failed = done.iter().map(|cell| cell.summary.failed).sum();
+        swept.push(SweptData { dataset: dataset.name.clone(), table, failed });
+    }
+    sections.push(Page::provenance(&first_runs(out)?));
+    let page = Page { title: "flatclip sweep".into(), sections, ..Page::default() };
+    write_atomic(&out.join("report.html"), page.to_html().as_bytes())?;
+    Ok(swept)
+}
+
+impl SweepRequest {
+    /// Prompt after prompt, so that each prompt's text features are computed once.
+    fn cells(&self, model: &Model, dataset: &Dataset, folder: &Path, progress: &dyn Progress) -> Result<Vec<DoneCell>> {
+        let grid = cells(&self.axes);
+        let mut done = Vec::new();
+        for word in self.prompts() {
+            let base = match word {
+                None => self.base.clone(),
+                Some(word) => {
+                    let prompt = NamedPrompt { name: word.to_owned(), ..Prompt::parse(word)?.into() };
+                    EvaluateRequest { prompt: PromptChoice::One(prompt), ..self.base.clone() }
+                }
+            };
+            let runner = base.runner(model, dataset, progress)?;
+            let mine = |cell: &Vec<usize>| self.value(cell, "prompt") == word;
+            for (number, cell) in grid.iter().enumerate().filter(|(_, cell)| mine(cell)) {
+                let dir = folder.join("cells").join(format!("{number:04}"));
+                let (method, options) = self.method(cell)?;
+                let most = method.needs.default_views.max(self.most_views());
+                let (policy, views) = base.views_for(method, dataset, most)?;
+                let views = self.number(cell, "views")?.map_or(views, |n| n as usize);
+                let seed = self.number(cell, "seed")?.unwrap_or_else(|| base.seeds.first().copied().unwrap_or(0));
+                let run = base.run_request(method, options, (policy, views), seed, dir);
+                let (summary, _) = runner.run(dataset, &run)?;
+                done.push(DoneCell { number, cell: cell.clone(), summary });
+            }
+        }
+        Ok(done)
+    }
+
+    /// The method of a cell with its options.
+    fn method(&self, cell: &[usize]) -> Result<(&'static AdapterSpec, toml::Table)> {
+        let registry = &self.base.registry;
+        let named = self.value(cell, "method").or(self.base.methods.first().map(String::as_str));
+        let method = registry.adapter(named.unwrap_or("stss"))?;
+        let special = ["method", "prompt", "views", "seed"];
+        let settings: Vec<String> = (self.axes.iter().zip(cell))
+            .filter(|(axis, _)| !special.contains(&axis.key.as_str()))
+            .map(|(axis, &i)| format!("{}={}", axis.key, axis.values[i]))
+            .collect();
+        let mut settings = parse_settings(&settings)?;
+        for (key, value) in &self.base.options {
+            settings.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        let options = options_of(&settings, method, 1, |name| registry.adapter(name).ok())?;
+        Ok((method, options))
+    }
+
+    /// What an axis says in a cell.
+    fn value(&self, cell: &[usize], key: &str) -> Option<&str> {
+        self.axes.iter().zip(cell).find(|(axis, _)| axis.key == key).map(|(axis, &i)| axis.values[i].as_str())
+    }
+
+    fn number(&self, cell: &[usize], key: &str) -> Result<Option<u64>> {
+        let parsed = self.value(cell, key).map(|text| {
+            let whole = text.parse::<u64>();
+            whole.map_err(|_| Error::config(key, format!("expected a whole number, found {text:?}")))
+        });
+        let parsed = parsed.transpose()?;
+        if key == "views" && parsed == Some(0) {
+            return Err(Error::config(key, "expected at least 1, found 0"));
+        }
+        Ok(parsed)
+    }
+
+    /// The prompts of the grid; `None` for the base's own.
+    fn prompts(&self) -> Vec<Option<&str>> {
+        let axis = self.axes.iter().find(|axis| axis.key == "prompt");
+        axis.map_or_else(|| vec![None], |axis| axis.values.iter().map(|value| Some(value.as_str())).collect())
+    }
+
+    fn most_views(&self) -> usize {
+        let named = self.axes.iter().filter(|axis| axis.key == "method").flat_map(|axis| &axis.values);
+        let specs = named.filter_map(|name| self.base.registry.adapter(name).ok());
+        specs.map(|spec| spec.needs.default_views).max().unwrap_or(1)
+    }
+
+    fn table(&self, done: &[DoneCell], dataset: &str) -> Table {
+        let header = self.axes.iter().map(|axis| axis.key.clone()).chain(["top-1", "ECE"].map(String::from));
+        let mut table = Table::new(format!("Sweep on {dataset}"), header);
+        for DoneCell { cell, summary, .. } in done {
+            let mut row: Vec<Cell> = self.axes.iter().zip(cell).map(|(axis, &i)| Cell::text(&axis.values[i])).collect();
+            row.extend([Cell::percent(summary.metrics.top1), Cell::percent(summary.metrics.calibration.ece)]);
+            table.push(row);
+        }
+        table.mark_best([self.axes.len()]);
+        table.notes.push("top-1 and ECE in per cent; every cell answers the same views".into());
+        table
+    }
+
+    fn write(&self, folder: &Path, done: &[DoneCell], dataset: &str, table: &Table) -> Result<Section> {
+        let named: Vec<(String, Vec<String>)> =
+            self.axes.iter().map(|axis| (axis.key.clone(), axis.values.clone())).collect();
+        let values: Vec<(Vec<usize>, f64)> =
+            done.iter().map(|done| (done.cell.clone(), done.summary.metrics.top1)).collect();
+        let figures = sweep_figures(&named, &values, dataset);
+        for (number, figure) in figures.iter().enumerate() {
+            write_atomic(&folder.join(format!("figure-{}.svg", number + 1)), figure.to_svg().as_bytes())?;
+        }
+        write_atomic(&folder.join("table.csv"), table.to_csv().as_bytes())?;
+        write_atomic(&folder.join("table.md"), table.to_markdown().as_bytes())?;
+        Ok(Section { title: dataset.to_owned(), tables: vec![table.clone()], figures, ..Section::default() })
+    }
+}
+
+/// The first cell of every data set: what the whole sweep shares.
+fn first_runs(out: &Path) -> Result<Vec<Run>> {
+    let found = find_runs(&[out.to_path_buf()])?;
+    let first = found.iter().filter(|path| path.file_name().is_some_and(|name| name == "0000"));
+    first.map(|path| Run::read(path)).collect()
+}

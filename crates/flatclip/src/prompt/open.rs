@@ -1,0 +1,86 @@
+//! Prompts as people name them: files, run directories, templates, known sets of templates.
+
+use super::{Prompt, PromptKind, read_text_features};
+use crate::text::templates::Ensemble;
+use crate::{Error, Result};
+use std::path::{Path, PathBuf};
+
+impl Prompt {
+    /// Reads a prompt: its file, the run directory of a finished tuning run, or a `.npy` file of class embeddings.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let file = file_of(path.as_ref())?;
+        if file.extension().is_some_and(|ending| ending == "npy") {
+            return read_text_features(&file);
+        }
+        Self::load(&file)
+    }
+
+    /// The prompt that one word means: a text with `{}`, a known set of templates, `template` for the usual one, or a
+    /// path that [`Prompt::open`] takes.
+    pub fn parse(word: &str) -> Result<Self> {
+        if word.contains("{}") {
+            return Self::templates(&[word]);
+        }
+        if word == "template" {
+            return Self::templates(&[Self::TEMPLATE]);
+        }
+        if let Ok(ensemble) = word.parse::<Ensemble>() {
+            return Self::templates(ensemble.templates());
+        }
+        if !Path::new(word).exists() {
+            let reason = format!(
+                "{word:?} is no file or folder; expected a prompt file, the directory of a tuning run, a text with {{}}, \
+                 template, imagenet7 or imagenet80"
+            );
+            return Err(Error::config("prompt", reason));
+        }
+        Self::open(word)
+    }
+
+    /// The prompt in a record: its templates, their number, or its file.
+    pub fn title(&self) -> String {
+        match &self.kind {
+            PromptKind::Templates(templates) if templates.len() <= 3 => templates.join(" | "),
+            PromptKind::Templates(templates) => format!("{} templates", templates.len()),
+            _ => self.path.display().to_string(),
+        }
+    }
+
+    /// The prompt in a table: `template`, `templates-80`, `coop`, `sapt`, `features`, ...
+    pub fn label(&self) -> String {
+        match &self.kind {
+            PromptKind::Templates(templates) if templates.len() == 1 => "template".to_owned(),
+            PromptKind::Templates(templates) => format!("templates-{}", templates.len()),
+            PromptKind::Learned { .. } if !self.provenance.method.is_empty() => self.provenance.method.clone(),
+            _ => self.kind_name().to_owned(),
+        }
+    }
+}
+
+/// A run directory holds its prompt under a fixed name.
+fn file_of(path: &Path) -> Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_path_buf());
+    }
+    let file = path.join("prompt.safetensors");
+    if file.is_file() {
+        return Ok(file);
+    }
+    let reason = "no prompt.safetensors in this folder; is it the directory of a finished tuning run?".to_owned();
+    Err(Error::Prompt { path: path.to_path_buf(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_a_template_a_known_set_or_a_path_that_exists() {
+        use PromptKind::Templates;
+        let kind = |word| Prompt::parse(word).unwrap().kind;
+        assert!(matches!(kind("a sketch of a {}."), Templates(t) if t == ["a sketch of a {}."]));
+        assert!(matches!(kind("template"), Templates(t) if t.len() == 1));
+        assert!(matches!(kind("imagenet7"), Templates(t) if t.len() == 7));
+        assert!(Prompt::parse("no-such-run").unwrap_err().to_string().contains("imagenet80"));
+    }
+}

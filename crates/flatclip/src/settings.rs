@@ -1,0 +1,59 @@
+//! Settings as people type them: `key=value`, `table.key=value`, values as TOML or plain text.
+
+use crate::{Error, Result};
+
+/// The settings as a table; dotted keys make tables, and a value that is not TOML is taken as text, so that
+/// `sapt.words=a photo of a` needs no quotes.
+pub fn parse_settings<S: AsRef<str>>(settings: &[S]) -> Result<toml::Table> {
+    let mut table = toml::Table::new();
+    for setting in settings.iter().map(AsRef::as_ref) {
+        let Some((key, value)) = setting.split_once('=') else {
+            return Err(Error::config("setting", format!("expected KEY=VALUE, found {setting:?}")));
+        };
+        insert(&mut table, key.trim(), key.trim(), parse_value(value))?;
+    }
+    Ok(table)
+}
+
+/// A TOML value, or the text itself.
+pub fn parse_value(text: &str) -> toml::Value {
+    let text = text.trim();
+    let parsed = format!("v = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("v"));
+    parsed.unwrap_or_else(|| toml::Value::String(text.to_owned()))
+}
+
+fn insert(table: &mut toml::Table, whole: &str, key: &str, value: toml::Value) -> Result<()> {
+    let Some((head, rest)) = key.split_once('.') else {
+        if key.is_empty() {
+            return Err(Error::config("setting", format!("expected KEY=VALUE, found an empty key in {whole:?}")));
+        }
+        table.insert(key.to_owned(), value);
+        return Ok(());
+    };
+    let entry = table.entry(head.to_owned()).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    let toml::Value::Table(inner) = entry else {
+        return Err(Error::config(whole, format!("`{head}` is a value already, it cannot have parts")));
+    };
+    insert(inner, whole, rest, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_toml_or_text() {
+        let table = parse_settings(&["radius=0.5", "vote=majority", "a.b=3", "a.words=a photo of a"]).unwrap();
+        assert_eq!(table["radius"].as_float(), Some(0.5));
+        assert_eq!(table["vote"].as_str(), Some("majority"));
+        assert_eq!(table["a"]["b"].as_integer(), Some(3));
+        assert_eq!(table["a"]["words"].as_str(), Some("a photo of a"));
+    }
+
+    #[test]
+    fn settings_without_key_or_value_and_parts_of_values_are_refused() {
+        for bad in [&["radius"][..], &["=1"], &["a=1", "a.b=2"], &["a.=1"]] {
+            assert!(parse_settings(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Hashes of weight files kept between starts: hashing reads every number, which takes longer than an answer.
+//!
+//! A hash is kept under the checkpoint's path with size, time of change and inode of its files; a file that was changed
+//! or replaced is hashed again.
+
+use super::checkpoint::{Checkpoint, hex};
+use crate::files::write_atomic;
+use sha2::{Digest as _, Sha256};
+use std::path::{Path, PathBuf};
+
+impl Checkpoint {
+    /// Takes over the hash that an earlier start kept below `folder`, if the files are still the same.
+    pub(crate) fn recall_hash(&self, folder: &Path) {
+        let Some(stamp) = stamp(self.path()) else { return };
+        let Ok(text) = std::fs::read_to_string(place(folder, self.path())) else { return };
+        if let Some((hash, kept)) = text.split_once('\n')
+            && kept == stamp
+            && hash.len() == 64
+            && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+        {
+            self.know_hash(hash);
+        }
+    }
+
+    /// Keeps the hash for the next start. A folder that cannot be written costs that start its time, nothing else.
+    pub(crate) fn remember_hash(&self, folder: &Path) {
+        let (Some(stamp), Ok(hash)) = (stamp(self.path()), self.hash()) else { return };
+        let place = place(folder, self.path());
+        let text = format!("{hash}\n{stamp}");
+        if std::fs::read_to_string(&place).is_ok_and(|kept| kept == text) {
+            return;
+        }
+        let made = place.parent().is_some_and(|parent| std::fs::create_dir_all(parent).is_ok());
+        if !made || write_atomic(&place, text.as_bytes()).is_err() {
+            tracing::debug!("the hash of {} is not kept", self.path().display());
+        }
+    }
+}
+
+/// The file that keeps the hash of a checkpoint.
+fn place(folder: &Path, checkpoint: &Path) -> PathBuf {
+    let name = Sha256::digest(checkpoint.as_os_str().as_encoded_bytes());
+    folder.join("hashes").join(&hex(&name)[..32])
+}
+
+/// What changes when a file does: of the checkpoint's file, or of all files in its folder. `None` for an embedded model.
+fn stamp(path: &Path) -> Option<String> {
+    let mut files = match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| entry.path()).filter(|file| file.is_file()).collect(),
+        Err(_) => vec![path.to_path_buf()],
+    };
+    files.sort();
+    let mut stamp = std::fs::canonicalize(path).ok()?.display().to_string();
+    for file in files {
+        let about = std::fs::metadata(&file).ok()?;
+        let changed = about.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos();
+        stamp.push_str(&format!(
+            "\n{} {} {changed} {}",
+            file.file_name()?.to_string_lossy(),
+            about.len(),
+            inode(&about)
+        ));
+    }
+    Some(stamp)
+}
+
+#[cfg(unix)]
+fn inode(about: &std::fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(about)
+}
+
+#[cfg(not(unix))]
+fn inode(_about: &std::fs::Metadata) -> u64 {
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::{random_of, save_canonical};
+
+    #[test]
+    fn a_hash_is_kept_and_a_changed_file_is_hashed_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.safetensors");
+        let config = Checkpoint::embedded("pocket").unwrap().unwrap().config().clone();
+        save_canonical(&random_of(&config, 1), &file).unwrap();
+        let first = Checkpoint::open(&file).unwrap();
+        first.recall_hash(folder.path());
+        let hash = first.hash().unwrap();
+        first.remember_hash(folder.path());
+        // A kept hash is taken without a look at the numbers: plant another and see it come back.
+        let place = place(folder.path(), &file);
+        let planted = "0".repeat(64);
+        let text = std::fs::read_to_string(&place).unwrap().replace(&hash, &planted);
+        std::fs::write(&place, text).unwrap();
+        let second = Checkpoint::open(&file).unwrap();
+        second.recall_hash(folder.path());
+        assert_eq!(second.hash().unwrap(), planted);
+        save_canonical(&random_of(&config, 2), &file).unwrap();
+        let third = Checkpoint::open(&file).unwrap();
+        third.recall_hash(folder.path());
+        let changed = third.hash().unwrap();
+        assert!(changed != planted && changed != hash);
+    }
+}
