@@ -301,7 +301,7 @@ fn a_method_that_answers_sets_is_refused() {
         }
     }
     let error = world(0).run_with(AnyAdapter::Batch(Box::new(Together)), &PLAIN).unwrap_err();
-    assert_eq!(error.code(), "config");
+    assert_eq!(error.code(), "option.invalid");
     assert!(error.to_string().contains("batch kind"), "{error}");
 }
 

@@ -189,7 +189,7 @@ impl EvaluateRequest {
                 for spec in self.registry.adapters() {
                     match runner.supply().unmet(spec.name, &spec.needs) {
                         None => specs.push(spec),
-                        Some(reason) => runner.progress.note(&format!("left out: {reason}")),
+                        Some(reason) => runner.progress.note(&format!("{} is left out: {reason}", spec.name)),
                     }
                 }
                 continue;

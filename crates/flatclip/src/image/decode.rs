@@ -354,10 +354,10 @@ mod tests {
         let sum = crc32fast::hash(&bytes[12..29]);
         bytes[29..33].copy_from_slice(&sum.to_be_bytes());
         let error = decode_from(Path::new("huge.png"), &bytes, &DecodeOptions::default()).unwrap_err();
-        assert_eq!(error.code(), "limit");
+        assert_eq!(error.code(), "limit.exceeded");
         assert!(error.to_string().contains("huge.png") && error.to_string().contains("4294967296"), "{error}");
         let small = DecodeOptions { max_bytes: 10, ..Default::default() };
-        assert_eq!(decode(&bytes, &small).unwrap_err().code(), "limit");
+        assert_eq!(decode(&bytes, &small).unwrap_err().code(), "limit.exceeded");
     }
 
     #[test]
@@ -366,7 +366,7 @@ mod tests {
         let cut = &picture[..picture.len() / 2];
         for bytes in [b"" as &[u8], b"hello, world", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"BM", cut] {
             let error = decode_from(Path::new("x/y.jpg"), bytes, &DecodeOptions::default()).unwrap_err();
-            assert!(error.code() == "image" && error.to_string().contains("x/y.jpg"), "{error}");
+            assert!(error.code() == "image.unreadable" && error.to_string().contains("x/y.jpg"), "{error}");
         }
     }
 

@@ -158,6 +158,6 @@ mod tests {
 
     #[test]
     fn nothing_to_show_is_an_error() {
-        assert_eq!(sheet(&[], 3, 20).unwrap_err().code(), "config");
+        assert_eq!(sheet(&[], 3, 20).unwrap_err().code(), "option.invalid");
     }
 }

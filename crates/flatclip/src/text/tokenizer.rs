@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn an_over_long_text_is_an_error_that_says_how_long() {
         let error = Tokenizer::clip().sequence(&"cat ".repeat(76), 77, false).unwrap_err();
-        assert_eq!(error.code(), "text");
+        assert_eq!(error.code(), "text.unusable");
         assert!(error.to_string().contains("78 tokens"), "{error}");
         let cut = Tokenizer::clip().sequence(&"cat ".repeat(76), 77, true).unwrap();
         assert_eq!((cut.len(), cut[75], cut[76]), (77, 2368, 49407));

@@ -184,6 +184,6 @@ fn an_unreachable_server_is_an_error_that_says_what_to_do() {
     drop(listener);
     let server = Server { url, log: Arc::default() };
     let error = fetch(&server, &TempDir::new().unwrap()).unwrap_err();
-    assert_eq!(error.code(), "fetch");
+    assert_eq!(error.code(), "model.fetch");
     assert!(error.to_string().contains("model folder"), "{error}");
 }
