@@ -3,6 +3,7 @@
 mod bench_peers;
 mod browser;
 mod check;
+mod layers;
 mod pages;
 mod real;
 
@@ -23,17 +24,20 @@ struct Arguments {
 enum Task {
     /// Time flatclip and torch, open_clip, OpenVINO, PIL on the same work, turn by turn, on an idle machine
     BenchPeers(bench_peers::Arguments),
+    /// Check that the library's modules use each other in one direction only, and the table of it in ARCHITECTURE.md
+    Layers(layers::Arguments),
     /// Make every kind of HTML page and open it in a headless browser; fails on any console message
     Pages(pages::Arguments),
     /// Run a real image tower on real photos, against reference features and labels; prints a table of adapters
     Real(real::Arguments),
-    /// Format, lints as errors, all tests, documentation, pages: what must pass before a change lands
+    /// Layers, format, lints as errors, all tests, documentation, pages: what must pass before a change lands
     Test,
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::BenchPeers(arguments) => bench_peers::run(arguments),
+        Task::Layers(arguments) => layers::run(&arguments),
         Task::Pages(arguments) => pages::run(arguments),
         Task::Real(arguments) => real::run(&arguments),
         Task::Test => check::run(),

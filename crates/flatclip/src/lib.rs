@@ -3,12 +3,14 @@
 //! Data flows one way, and the modules are listed in that order; a module uses modules above it only:
 //!
 //! ```text
-//! weights, text, image -> model -> prompt -> data -> methods -> train, eval, landscape -> report
+//! architecture -> weights, text, image -> model -> prompt -> data -> methods -> train, eval, landscape -> report
 //! ```
 
 pub mod error;
 pub mod files;
 pub mod rng;
+
+pub mod architecture;
 
 pub mod image;
 pub mod text;

@@ -2,7 +2,7 @@
 
 use crate::output::{Exit, Output};
 use anyhow::{Result, bail, ensure};
-use flatclip::model::config::Activation;
+use flatclip::architecture::Activation;
 use flatclip::weights;
 use std::path::PathBuf;
 

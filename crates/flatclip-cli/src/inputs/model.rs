@@ -2,9 +2,9 @@
 
 use crate::output::Output;
 use anyhow::{Result, bail};
+use flatclip::architecture::Activation;
 use flatclip::image::views::{ViewKey, ViewOptions, make_views};
 use flatclip::image::{Normalise, Picture};
-use flatclip::model::config::Activation;
 use flatclip::model::{Clip, LoadOptions, Precision};
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
