@@ -5,6 +5,7 @@ mod browser;
 mod check;
 mod layers;
 mod pages;
+mod public_items;
 mod real;
 
 use anyhow::{Context as _, Result, ensure};
@@ -28,6 +29,8 @@ enum Task {
     Layers(layers::Arguments),
     /// Make every kind of HTML page and open it in a headless browser; fails on any console message
     Pages(pages::Arguments),
+    /// Count the public items of each library, by module
+    PublicItems(public_items::Arguments),
     /// Run a real image tower on real photos, against reference features and labels; prints a table of adapters
     Real(real::Arguments),
     /// Layers, format, lints as errors, all tests, documentation, pages: what must pass before a change lands
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Task::BenchPeers(arguments) => bench_peers::run(arguments),
         Task::Layers(arguments) => layers::run(&arguments),
         Task::Pages(arguments) => pages::run(arguments),
+        Task::PublicItems(arguments) => public_items::run(&arguments),
         Task::Real(arguments) => real::run(&arguments),
         Task::Test => check::run(),
     };
