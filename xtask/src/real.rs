@@ -1,11 +1,11 @@
-//! `cargo xtask real FOLDER TOWER`: a real image tower on real photos, against reference features and labels, and a table of
+//! `cargo xtask real FOLDER TOWER_DIR`: a real image tower on real photos, against reference features and labels, and a table of
 //! adapters; with `--precision bf16`, its bf16 features against its f32 ones.
 //!
 //! FOLDER holds `reference_rows.json`, `reference_features.safetensors`, `imagenet_text_features.safetensors` and
-//! `data/imagenet/images/val/WNID/*`; TOWER is a model directory. Nothing of either belongs into this repository. Features of
+//! `data/imagenet/images/val/WNID/*`; TOWER_DIR is a model directory. Nothing of either belongs into this repository. Features of
 //! all views are kept in a cache folder outside of it: a run that was stopped goes on, a second one encodes nothing.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use flatclip::data::{Dataset, Sample as Photo, Source, Split};
 use flatclip::eval::cache::FeatureCache;
 use flatclip::eval::{ClipEncoder, Encoder as _};
@@ -16,76 +16,69 @@ use flatclip::model::{Clip, LoadOptions, Precision};
 use flatclip::prompt::{Prompt, PromptKind, read_text_features};
 use flatclip::weights::Checkpoint;
 use flatclip_tensor::Matrix;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Adapters that need no text tower, in the order of the table; the others are compared with the first.
 const ADAPTERS: [&str; 6] = ["zero-shot", "vte", "zero", "mta", "tda", "tps"];
-const USAGE: &str =
-    "usage: cargo xtask real FOLDER TOWER_DIR [--views N] [--limit N] [--cache DIR] [--precision f32|bf16]";
 
-struct Options {
-    views: usize,
-    limit: usize,
-    cache: PathBuf,
-    precision: Precision,
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Holds reference_rows.json, reference_features.safetensors, imagenet_text_features.safetensors and the photos in
+    /// data/imagenet/images/val; without the first of these the task is skipped
+    folder: PathBuf,
+    /// Model directory of the image tower
+    tower_dir: PathBuf,
+    /// Views per photo
+    #[arg(long, value_name = "N", default_value = "64")]
+    views: NonZeroUsize,
+    /// Use the first N photos
+    #[arg(long, value_name = "N")]
+    limit: Option<NonZeroUsize>,
+    /// Where features are kept between runs [default: flatclip-real in the cache folder of this user]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Precision; with bf16, its features are compared with those of f32
+    #[arg(long, value_enum, default_value = "f32")]
+    precision: Arithmetic,
 }
 
-pub fn run(arguments: &[String]) -> Result<()> {
-    let [folder, tower, rest @ ..] = arguments else { bail!(USAGE) };
-    let options = parse(rest)?;
-    let folder = Path::new(folder);
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Arithmetic {
+    F32,
+    Bf16,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let (folder, views) = (arguments.folder.as_path(), arguments.views.get());
+    let cache = arguments.cache.clone().unwrap_or_else(cache_folder);
     if !folder.join("reference_rows.json").is_file() {
         println!("skipped: {} has no reference_rows.json", folder.display());
         return Ok(());
     }
-    let photos = photos(folder, options.limit)?;
+    let photos = photos(folder, arguments.limit.map_or(usize::MAX, NonZeroUsize::get))?;
     let reference = features_of(&folder.join("reference_features.safetensors"))?;
     let text = features_of(&folder.join("imagenet_text_features.safetensors"))?;
     let load = |precision| -> Result<Clip> {
-        Ok(Clip::load(&Checkpoint::open(tower)?, LoadOptions { precision, ..LoadOptions::default() })?)
+        Ok(Clip::load(&Checkpoint::open(&arguments.tower_dir)?, LoadOptions { precision, ..LoadOptions::default() })?)
     };
     let clip = Arc::new(load(Precision::F32)?);
     println!("{}", clip.config().describe());
 
-    let (plain, _) = encoded(&clip, "f32", &photos, 1, &options.cache)?;
-    if options.precision == Precision::Bf16 {
-        let (half, _) = encoded(&load(Precision::Bf16)?, "bf16", &photos, 1, &options.cache)?;
+    let (plain, _) = encoded(&clip, "f32", &photos, 1, &cache)?;
+    if arguments.precision == Arithmetic::Bf16 {
+        let (half, _) = encoded(&load(Precision::Bf16)?, "bf16", &photos, 1, &cache)?;
         return halves(&plain, &half, &text, clip.logit_scale());
     }
     single_view(&photos, &plain, &reference, &text)?;
-    let (features, ms) = encoded(&clip, "f32", &photos, options.views, &options.cache)?;
+    let (features, ms) = encoded(&clip, "f32", &photos, views, &cache)?;
     match ms {
-        Some(ms) => println!("{} views: {ms:.0} ms per photo to make and encode\n", options.views),
-        None => println!("{} views: all from {}\n", options.views, options.cache.display()),
+        Some(ms) => println!("{} views: {ms:.0} ms per photo to make and encode\n", views),
+        None => println!("{} views: all from {}\n", views, cache.display()),
     }
     adapters(&clip, &photos, &text, &features)
-}
-
-fn parse(arguments: &[String]) -> Result<Options> {
-    let mut options = Options { views: 64, limit: usize::MAX, cache: cache_folder(), precision: Precision::F32 };
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        let value = words.next().with_context(|| format!("{word}: a value is missing\n{USAGE}"))?;
-        match word.as_str() {
-            "--views" => options.views = value.parse()?,
-            "--limit" => options.limit = value.parse()?,
-            "--cache" => options.cache = value.into(),
-            "--precision" => options.precision = parse_precision(value)?,
-            _ => bail!("unknown option `{word}`\n{USAGE}"),
-        }
-    }
-    ensure!(options.views > 0 && options.limit > 0, "--views and --limit: expected at least 1");
-    Ok(options)
-}
-
-fn parse_precision(word: &str) -> Result<Precision> {
-    match word {
-        "f32" => Ok(Precision::F32),
-        "bf16" => Ok(Precision::Bf16),
-        _ => bail!("--precision: expected f32 or bf16, found {word:?}"),
-    }
 }
 
 /// Outside the repository, and still there after a restart.

@@ -3,7 +3,7 @@
 //! Data flows one way, and the modules are listed in that order; a module uses modules above it only:
 //!
 //! ```text
-//! weights, text, image -> model -> prompt -> data -> methods -> train, eval, landscape -> report
+//! architecture -> weights, text, image -> model -> prompt -> data -> methods -> train, eval, landscape -> report
 //! ```
 
 pub mod error;
@@ -12,6 +12,8 @@ pub mod progress;
 pub mod rng;
 pub mod run_dir;
 pub mod settings;
+
+pub mod architecture;
 
 pub mod image;
 pub mod text;

@@ -3,7 +3,8 @@
 use crate::output::Output;
 use crate::progress::Terminal;
 use anyhow::{Result, bail};
-use flatclip::model::{Activation, Precision};
+use flatclip::architecture::Activation;
+use flatclip::model::Precision;
 use flatclip::{Model, ModelBuilder};
 use std::path::PathBuf;
 

@@ -2,12 +2,7 @@
 
 use super::{Columns, Crop, Interpolation, Mode, Output, Picture, Source};
 use crate::Result;
-
-/// Mean of CLIP's training pictures, RGB.
-pub const CLIP_MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
-/// Standard deviation of CLIP's training pictures, RGB.
-#[allow(clippy::excessive_precision)] // as published
-pub const CLIP_STD: [f32; 3] = [0.26862954, 0.26130258, 0.27577711];
+use crate::architecture::{CLIP_MEAN, CLIP_STD};
 
 /// When a picture that is not RGB becomes RGB. It matters for palettes (which PIL scales without interpolation),
 /// transparency (which PIL multiplies in) and CMYK.

@@ -1,11 +1,11 @@
 //! The image tower: one face for both architectures.
 
-use super::config::{ClipConfig, ImageConfig};
 use super::load::Reader;
 use super::modified_resnet::ModifiedResNet;
 use super::norms::NormAffine;
 use super::vision_pass::{VisionInput, VisionPass};
 use super::vit::{Sizes, Vit};
+use crate::architecture::{ClipConfig, ImageConfig};
 use crate::{Error, Result};
 use flatclip_tensor::{Activation, Matrix};
 

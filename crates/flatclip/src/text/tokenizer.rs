@@ -1,7 +1,6 @@
 //! CLIP's byte-level byte-pair encoding: the original vocabulary, embedded, or one read from a model folder.
 
 use super::clean;
-use crate::weights::Checkpoint;
 use crate::{Error, Result};
 use regex::Regex;
 use std::collections::HashMap;
@@ -81,18 +80,12 @@ impl Tokenizer {
         })
     }
 
-    /// The tokenizer of a checkpoint: its own where it brings one, else the original.
-    pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
-        if let Some(dir) = checkpoint.tokenizer_dir() {
-            return Self::from_dir(&dir);
-        }
-        let files = (checkpoint.embedded_file("vocab.json"), checkpoint.embedded_file("merges.txt"));
-        let (Some(vocab), Some(merges)) = files else { return Ok(Self::clip()) };
-        let path = checkpoint.path().join("vocab.json");
-        let wrong = |reason: String| Error::Weights { path: path.clone(), reason };
+    /// From the contents of `vocab.json` and `merges.txt`; `path` stands for the first in messages.
+    pub fn from_bytes(path: &Path, vocab: &[u8], merges: &[u8]) -> Result<Self> {
+        let wrong = |reason: String| Error::Weights { path: path.to_path_buf(), reason };
         let json = serde_json::from_slice(vocab).map_err(|e| wrong(format!("not JSON: {e}")))?;
         let text = std::str::from_utf8(merges).map_err(|e| wrong(format!("merges.txt beside it is not text: {e}")))?;
-        Self::build(&path, vocabulary_of(&path, &json)?, merge_pairs(text))
+        Self::build(path, vocabulary_of(path, &json)?, merge_pairs(text))
     }
 
     fn from_tokenizer_json(path: &Path) -> Result<Self> {

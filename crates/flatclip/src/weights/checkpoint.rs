@@ -1,10 +1,9 @@
 //! A checkpoint: canonical names, shapes checked, numbers read one tensor at a time.
 
-use super::architecture::{self, Shapes, Stated};
 use super::bytes::{Dtype, Stored, bad};
 use super::naming::{self, Naming, Recipe};
 use super::random;
-use crate::model::config::{Activation, ActivationSource, ClipConfig};
+use crate::architecture::{self, Activation, ActivationSource, ClipConfig, Shapes, Stated};
 use crate::{Error, Result};
 use rayon::prelude::*;
 use sha2::{Digest as _, Sha256};

@@ -1,10 +1,10 @@
 //! Models that are part of the program.
 
-use super::architecture::Stated;
 use super::bytes::{Source, bad};
 use super::checkpoint::Checkpoint;
 use super::{folder, safetensors};
 use crate::Result;
+use crate::architecture::Stated;
 use serde_json::Value;
 use std::path::Path;
 

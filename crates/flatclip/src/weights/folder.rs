@@ -1,10 +1,9 @@
 //! Model folders as Hugging Face and open_clip lay them out: which files hold the tensors, and what the configuration
 //! states about them.
 
-use super::architecture::Stated;
 use super::bytes::{Stored, bad};
 use super::open::read_tensors;
-use crate::model::config::Activation;
+use crate::architecture::{Activation, Stated};
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,7 +3,7 @@
 use super::bytes::bad;
 use super::checkpoint::{Checkpoint, hex};
 use super::{folder, random};
-use crate::model::config::{Activation, CLIP_MEAN, CLIP_STD};
+use crate::architecture::{Activation, CLIP_MEAN, CLIP_STD};
 use crate::{Error, Result};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;

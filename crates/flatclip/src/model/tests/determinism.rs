@@ -1,9 +1,9 @@
 //! The same bytes for any batch and any number of threads, on shapes that reach the fast paths: attention in tiles, several
 //! passes over k, ragged edges of blocks.
 
-use super::super::config::{ClipConfig, ImageConfig};
 use super::super::{Clip, LoadOptions, Precision};
 use super::draws;
+use crate::architecture::{ClipConfig, ImageConfig};
 use crate::weights::random_of;
 
 /// Towers whose rows and widths are no multiples of any tile.

@@ -1,6 +1,6 @@
 //! Makes weight files for the tests: other encodings of a checkpoint, and broken ones.
 
-use crate::model::config::{ImageConfig, TextConfig};
+use crate::architecture::{ImageConfig, TextConfig};
 use crate::weights::{Checkpoint, random_of};
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -1,5 +1,5 @@
 use super::forge::{Precision, Tensors, fixture, hugging_face, safetensors, small, tensors, tiny_vit, torch_zip};
-use crate::model::config::{Activation, ActivationSource, ClipConfig, ImageConfig};
+use crate::architecture::{Activation, ActivationSource, ClipConfig, ImageConfig};
 use crate::weights::{Checkpoint, Dtype, Naming, random, random_of, save_canonical};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;

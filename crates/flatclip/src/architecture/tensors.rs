@@ -1,12 +1,15 @@
 //! The architecture, inferred from the tensors' names and shapes, and the tensors that an architecture needs.
 
-use super::bytes::bad;
-use crate::model::config::{
+use super::config::{
     Activation, ActivationSource, CLIP_MEAN, CLIP_STD, ClipConfig, HEAD_WIDTH, ImageConfig, TextConfig,
 };
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+
+fn bad(path: &Path, reason: impl Into<String>) -> Error {
+    Error::Weights { path: path.to_path_buf(), reason: reason.into() }
+}
 
 /// What a configuration file may know better than the tensors.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,13 @@
-//! What a CLIP checkpoint is, apart from its numbers: sizes, activation, preprocessing.
+//! Sizes, activation and preprocessing of a model.
 
-pub use crate::image::{CLIP_MEAN, CLIP_STD};
 use serde::Serialize;
 use std::fmt::Write as _;
+
+/// Mean of CLIP's training pictures, RGB.
+pub const CLIP_MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
+/// Standard deviation of CLIP's training pictures, RGB.
+#[allow(clippy::excessive_precision)] // as published
+pub const CLIP_STD: [f32; 3] = [0.26862954, 0.26130258, 0.27577711];
 
 /// The non-linearity inside every MLP of both towers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
