@@ -1,6 +1,7 @@
 //! Words to token ids: cleaning, the tokenizer, templates, class names.
 
 mod clean;
+mod files;
 mod html;
 pub mod imagenet;
 mod mojibake;
@@ -8,4 +9,5 @@ pub mod templates;
 mod tokenizer;
 
 pub use clean::clean;
+pub use files::{quoted, read_class_names, read_text};
 pub use tokenizer::Tokenizer;
