@@ -7,6 +7,7 @@ pub mod imagenet;
 mod mojibake;
 pub mod templates;
 mod tokenizer;
+mod vocabulary;
 
 pub use clean::clean;
 pub use files::{quoted, read_class_names, read_text};
