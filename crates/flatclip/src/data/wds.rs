@@ -4,12 +4,19 @@
 
 use super::dataset::{Dataset, Note, Sample, Source, Split};
 use super::{folder, names, scan};
+use crate::text::{quoted, read_class_names, read_text};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read as _};
+use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// More classes than ImageNet-21k has are not called by their numbers: one damaged label must not make a million classes.
+const MAX_UNNAMED: usize = 32_768;
+
+/// Members and their headers begin at multiples of this.
+const BLOCK: u64 = 512;
 
 /// Longer `.cls` members are not labels.
 const MAX_LABEL_BYTES: u64 = 32;
@@ -34,6 +41,7 @@ pub fn open_wds(shards: &str, split: Split) -> Result<Dataset> {
     }
     let needed = samples.iter().map(|sample| sample.label + 1).max().unwrap_or_default();
     let classes = class_names(&folder, needed, &mut notes)?;
+    names::note_duplicates(&classes, &mut notes);
     let templates = match beside(&folder, "zeroshot_classification_templates.txt") {
         Some(path) => names::read_templates(&path)?,
         None => vec![folder::PLAIN_TEMPLATE.to_owned()],
@@ -62,6 +70,7 @@ fn shard_files(shards: &str, split: Split) -> Result<Vec<PathBuf>> {
         let reason = "expected .tar shards, found none; unpack .tar.gz, or give one shard or DIR/{0..7}.tar".to_owned();
         return Err(Error::Data { path: folder, reason });
     }
+    check_shards(&folder, files.len())?;
     // 10.tar after 9.tar, as they were written.
     files.sort_by_key(|file| {
         let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -82,44 +91,112 @@ fn brace_range(pattern: &str) -> Option<Vec<PathBuf>> {
 }
 
 fn read_shard(file: &Path, samples: &mut Vec<Sample>, notes: &mut Vec<Note>) -> Result<()> {
-    let handle = File::open(file).map_err(Error::io(file))?;
+    let mut handle = File::open(file).map_err(Error::io(file))?;
     let length = handle.metadata().map_err(Error::io(file))?.len();
-    let damaged =
-        |e: std::io::Error| Error::Data { path: file.to_path_buf(), reason: format!("not a whole tar archive: {e}") };
-    let mut archive = tar::Archive::new(BufReader::new(handle));
+    let wrong = |reason: String| Error::Data { path: file.to_path_buf(), reason };
+    let damaged = |e: std::io::Error| wrong(format!("not a whole tar archive: {}", quoted(&e.to_string())));
+    let mut archive = tar::Archive::new(BufReader::new(&mut handle));
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
-    let mut order = Vec::new();
+    let (mut order, mut end) = (Vec::new(), 0);
     for entry in archive.entries().map_err(damaged)? {
         let mut entry = entry.map_err(damaged)?;
         let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
-        if !entry.header().entry_type().is_file() {
-            continue;
+        let (offset, size) = (entry.raw_file_position(), entry.size());
+        end = offset.checked_add(size).and_then(|end| end.checked_next_multiple_of(BLOCK)).unwrap_or(u64::MAX);
+        if end > length {
+            let name = quoted(&name);
+            return Err(wrong(format!("member `{name}` reaches beyond the end of the file; download the shard again")));
         }
         let (key, ending) = split_key(&name);
-        let (offset, size) = (entry.raw_file_position(), entry.size());
-        if offset.checked_add(size).is_none_or(|end| end > length) {
-            let reason = format!("member `{name}` reaches beyond the end of the file; download the shard again");
-            return Err(Error::Data { path: file.to_path_buf(), reason });
-        }
-        if ending != "cls" && !scan::is_picture(&name) {
+        if !entry.header().entry_type().is_file() || (ending != "cls" && !scan::is_picture(&name)) {
             continue;
         }
         let pair = pairs.entry(key.to_owned()).or_insert_with(|| {
             order.push(key.to_owned());
             Pair::default()
         });
-        if ending == "cls" {
-            let mut text = String::new();
-            let mut limited = (&mut entry).take(MAX_LABEL_BYTES);
-            limited.read_to_string(&mut text).map_err(damaged)?;
-            let reason = format!("member `{name}` holds {text:?}, expected an integer label");
-            let label = text.trim().parse().map_err(|_| Error::Data { path: file.to_path_buf(), reason })?;
-            pair.label = Some(label);
+        let twice = if ending == "cls" {
+            pair.label.replace(read_label(&mut entry).map_err(|found| {
+                wrong(format!("member `{}` holds {found:?}, expected an integer label", quoted(&name)))
+            })?)
         } else {
-            pair.picture = Some((offset, size));
+            pair.picture.replace((offset, size)).map(|_| 0)
+        };
+        if twice.is_some() {
+            return Err(wrong(format!("member `{}` is the second one of its kind for its key", quoted(&name))));
         }
     }
+    check_end(&mut handle, end, length).map_err(wrong)?;
+    let before = samples.len();
     collect_pairs(file, pairs, &order, samples, notes);
+    check_count(file, samples.len() - before)
+}
+
+/// The label, or what stands in its place.
+fn read_label(member: &mut impl std::io::Read) -> std::result::Result<usize, String> {
+    let mut bytes = Vec::new();
+    member.take(MAX_LABEL_BYTES).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    text.trim().parse().map_err(|_| text)
+}
+
+/// An archive ends with two blocks of zeros, and only zeros follow. Otherwise it is cut off, or a member's header is wiped out
+/// and what it and the members behind it held would be left out silently.
+fn check_end(file: &mut File, end: u64, length: u64) -> std::result::Result<(), String> {
+    if length.saturating_sub(end) < 2 * BLOCK {
+        return Err(format!(
+            "the end-of-archive blocks are missing: the last member ends at byte {end} of {length}; download the shard again"
+        ));
+    }
+    file.seek(SeekFrom::Start(end)).map_err(|e| e.to_string())?;
+    let (mut at, mut buffer) = (end, vec![0; 1 << 16]);
+    loop {
+        let count = file.read(&mut buffer).map_err(|e| e.to_string())?;
+        if let Some(place) = buffer[..count].iter().position(|&byte| byte != 0) {
+            return Err(format!(
+                "the archive ends at byte {end}, but there is data at byte {}: a header is damaged, or archives were \
+                 joined; download the shard again, or join members instead of archives",
+                at + place as u64
+            ));
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        at += count as u64;
+    }
+}
+
+/// `sizes.json` beside the shards (webdataset's own list: file name to samples), if it is there.
+fn check_count(file: &Path, found: usize) -> Result<()> {
+    let Some(name) = file.file_name().and_then(|name| name.to_str()) else { return Ok(()) };
+    let path = file.with_file_name("sizes.json");
+    if !path.is_file() {
+        return Ok(());
+    }
+    let wrong = |reason: String| Error::Data { path: path.clone(), reason };
+    let sizes: BTreeMap<String, usize> = serde_json::from_str(&read_text(&path)?)
+        .map_err(|e| wrong(format!("expected an object of shard names and sample counts: {e}")))?;
+    match sizes.get(name) {
+        Some(&expected) if expected != found => {
+            Err(wrong(format!("says {expected} samples for {name}, the shard has {found}; download it again")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `nshards.txt` beside the shards (clip_benchmark's own count), if it is there and a whole folder is read.
+fn check_shards(folder: &Path, found: usize) -> Result<()> {
+    let path = folder.join("nshards.txt");
+    if !path.is_file() {
+        return Ok(());
+    }
+    let wrong = |reason: String| Error::Data { path: path.clone(), reason };
+    let text = read_text(&path)?;
+    let expected: usize =
+        text.trim().parse().map_err(|_| wrong(format!("expected a number, found {:?}", quoted(&text))))?;
+    if expected != found {
+        return Err(wrong(format!("says {expected} shards, the folder has {found}; download the missing ones")));
+    }
     Ok(())
 }
 
@@ -164,15 +241,17 @@ fn beside(folder: &Path, file: &str) -> Option<PathBuf> {
 
 fn class_names(folder: &Path, needed: usize, notes: &mut Vec<Note>) -> Result<Vec<String>> {
     let Some(path) = beside(folder, "classnames.txt") else {
-        if needed > 1_000_000 {
-            let reason = format!("largest label is {}, and there is no classnames.txt", needed - 1);
+        if needed > MAX_UNNAMED {
+            let reason = format!(
+                "the largest label is {}, above {MAX_UNNAMED}, and there is no classnames.txt; add one, or mend the labels",
+                needed - 1
+            );
             return Err(Error::Data { path: folder.to_path_buf(), reason });
         }
         notes.push(Note::warning("no classnames.txt beside the shards: classes are called by their numbers"));
         return Ok((0..needed).map(|label| label.to_string()).collect());
     };
-    let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
-    let classes: Vec<String> = text.lines().map(str::trim).filter(|l| !l.is_empty()).map(names::readable).collect();
+    let classes: Vec<String> = read_class_names(&path)?.iter().map(|name| names::readable(name)).collect();
     if classes.len() < needed {
         let reason = format!("{} names, but the shards have labels up to {}", classes.len(), needed - 1);
         return Err(Error::Data { path, reason });
@@ -239,5 +318,61 @@ mod tests {
         assert!(open_wds(path.to_str().unwrap(), Split::Test).unwrap_err().to_string().contains("integer label"));
         shard(&path, &[("s1.jpg", b"x"), ("s1.cls", b"7")]);
         assert!(open_wds(path.to_str().unwrap(), Split::Test).unwrap_err().to_string().contains("labels up to 7"));
+    }
+
+    /// Eight samples: header and data of each member take 1024 bytes.
+    fn eight() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.tar");
+        let names: Vec<(String, String)> = (0..8).map(|i| (format!("s{i}.jpg"), format!("s{i}.cls"))).collect();
+        let members: Vec<(&str, &[u8])> =
+            names.iter().flat_map(|(jpg, cls)| [(jpg.as_str(), b"x" as &[u8]), (cls.as_str(), b"1")]).collect();
+        shard(&path, &members);
+        let bytes = std::fs::read(&path).unwrap();
+        (dir, path, bytes)
+    }
+
+    #[test]
+    fn an_archive_that_is_cut_or_has_a_wiped_header_is_refused_at_every_block() {
+        let (_dir, path, whole) = eight();
+        let open = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            open_wds(path.to_str().unwrap(), Split::Test).map(|data| data.samples.len()).map_err(|e| e.to_string())
+        };
+        assert_eq!(open(&whole), Ok(8));
+        for cut in (0..whole.len()).step_by(512) {
+            let result = open(&whole[..cut]);
+            assert!(result.is_err(), "cut at {cut}: {result:?}");
+        }
+        for member in 0..16 {
+            let mut wiped = whole.clone();
+            wiped[member * 1024..member * 1024 + 512].fill(0);
+            assert!(open(&wiped).unwrap_err().contains("there is data at byte"), "member {member}");
+        }
+        assert!(open(&[&whole[..], &whole].concat()).unwrap_err().contains("archives were"));
+        assert_eq!(open(&[&whole[..], &[0; 9 * 512]].concat()), Ok(8));
+    }
+
+    #[test]
+    fn stated_counts_are_compared_and_a_key_has_one_picture() {
+        let (dir, path, _) = eight();
+        let open = || open_wds(dir.path().to_str().unwrap(), Split::Test).map(|_| ()).map_err(|e| e.to_string());
+        std::fs::write(dir.path().join("sizes.json"), r#"{"0.tar": 9}"#).unwrap();
+        assert!(open().unwrap_err().contains("says 9 samples for 0.tar, the shard has 8"));
+        std::fs::write(dir.path().join("sizes.json"), r#"{"0.tar": 8}"#).unwrap();
+        std::fs::write(dir.path().join("nshards.txt"), "2\n").unwrap();
+        assert!(open().unwrap_err().contains("says 2 shards"));
+        std::fs::write(dir.path().join("nshards.txt"), "1\n").unwrap();
+        open().unwrap();
+        shard(&path, &[("s1.jpg", b"x"), ("s1.cls", b"1"), ("s1.png", b"y")]);
+        assert!(open().unwrap_err().contains("second one"));
+    }
+
+    #[test]
+    fn large_labels_need_names() {
+        let (_dir, path, _) = eight();
+        shard(&path, &[("s1.jpg", b"x"), ("s1.cls", b"1000000")]);
+        let message = open_wds(path.to_str().unwrap(), Split::Test).unwrap_err().to_string();
+        assert!(message.contains("1000000") && message.contains("classnames.txt"), "{message}");
     }
 }

@@ -68,10 +68,10 @@ pub(crate) fn stated_beside(file: &Path) -> Result<Option<Stated>> {
     Ok(Some(stated))
 }
 
-/// The folder, if it has a tokenizer of its own.
+/// The folder, if it has a tokenizer of its own, or a part of one: half a tokenizer must not become CLIP's silently.
 pub(crate) fn tokenizer(folder: &Path) -> Option<PathBuf> {
-    let complete = folder.join("vocab.json").is_file() && folder.join("merges.txt").is_file();
-    complete.then(|| folder.to_path_buf())
+    let some = ["vocab.json", "merges.txt", "tokenizer.json"].iter().any(|name| folder.join(name).is_file());
+    some.then(|| folder.to_path_buf())
 }
 
 fn read_shards(folder: &Path, index: &Path) -> Result<Vec<Stored>> {

@@ -4,12 +4,17 @@
 //! the high byte is kept, while 16-bit grey is cut off at 255 (before scaling, in either order of conversion). Colour
 //! profiles are ignored.
 
+mod gif;
+mod orientation;
+mod other;
+
 use super::preprocess::multiply;
 use super::{Picture, jpeg};
 use crate::{Error, Result};
 use ::image::metadata::Orientation;
-use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
-use std::io::Cursor;
+use ::image::ImageFormat;
+use orientation::turned;
+use std::panic::{UnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// What decodes pictures, for the record: our own JPEG decoder, the `image` crate for the rest.
@@ -82,7 +87,7 @@ pub struct Source {
 impl Source {
     /// Decodes a file; `path` is for messages.
     pub fn decode(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<Self> {
-        File { path, bytes, options }.decode()
+        guarded(path, || File { path, bytes, options }.decode())
     }
 
     /// As RGB.
@@ -115,6 +120,18 @@ pub fn decode_from(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result
         return Ok(Picture { width: source.width, height: source.height, rgb: source.samples });
     }
     Ok(source.to_picture())
+}
+
+/// Runs a decoder. Its panic is a fault of the decoder, but a picture like any other must not end the process.
+fn guarded(path: &Path, decode: impl FnOnce() -> Result<Source> + UnwindSafe) -> Result<Source> {
+    catch_unwind(decode).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+        let reason = format!(
+            "the decoder failed unexpectedly ({}); the file is damaged in a way that is not handled, save it anew",
+            said.unwrap_or("no message")
+        );
+        Err(Error::Image { path: path.to_path_buf(), reason })
+    })
 }
 
 struct File<'a> {
@@ -165,150 +182,12 @@ impl File<'_> {
         Ok(self.turn(source, jpeg::exif(self.bytes).and_then(Orientation::from_exif_chunk)))
     }
 
-    fn still(&self, format: ImageFormat) -> Result<Source> {
-        let mut reader = ImageReader::with_format(Cursor::new(self.bytes), format);
-        // A pixel has at most 8 bytes (16-bit RGBA), and decoders may keep a second copy.
-        let mut limits = Limits::no_limits();
-        limits.max_alloc = Some(self.options.max_pixels.saturating_mul(16));
-        reader.limits(limits);
-        let mut decoder = reader.into_decoder().map_err(|e| self.error(e))?;
-        let (width, height) = decoder.dimensions();
-        self.check_size(width.into(), height.into())?;
-        let orientation = decoder.orientation().ok();
-        let picture = DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?;
-        let (width, height) = (picture.width() as usize, picture.height() as usize);
-        let samples = samples_of(picture, Layout::of(self.bytes, format));
-        let (mode, samples) = samples.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))?;
-        Ok(self.turn(Source { width, height, mode, samples }, orientation))
-    }
-
     fn turn(&self, source: Source, orientation: Option<Orientation>) -> Source {
         match orientation {
             Some(orientation) if self.options.exif_rotation => turned(source, orientation),
             _ => source,
         }
     }
-
-    /// The first frame; where it does not reach, and where it is transparent, the palette's colour shows, as in PIL.
-    fn gif(&self) -> Result<Source> {
-        let mut options = gif::DecodeOptions::new();
-        options.set_color_output(gif::ColorOutput::Indexed);
-        let mut decoder = options.read_info(Cursor::new(self.bytes)).map_err(|e| self.error(e))?;
-        let (width, height) = (usize::from(decoder.width()), usize::from(decoder.height()));
-        self.check_size(width as u64, height as u64)?;
-        let global = decoder.global_palette().map(<[u8]>::to_vec);
-        let frame = decoder.read_next_frame().map_err(|e| self.error(e))?.ok_or_else(|| self.error("no frame"))?;
-        let palette = frame.palette.clone().or(global).ok_or_else(|| self.error("no palette"))?;
-        let mut indices = vec![frame.transparent.unwrap_or(0); width * height];
-        let (left, top, wide) = (usize::from(frame.left), usize::from(frame.top), usize::from(frame.width));
-        for (y, row) in frame.buffer.chunks(wide.max(1)).enumerate().take(height.saturating_sub(top)) {
-            let used = wide.min(width.saturating_sub(left)).min(row.len());
-            let start = (top + y) * width + left;
-            indices[start..start + used].copy_from_slice(&row[..used]);
-        }
-        // A palette that is the grey ramp makes a grey picture.
-        let ramp = palette.chunks_exact(3).enumerate().all(|(i, c)| c.iter().all(|&v| usize::from(v) == i));
-        if ramp {
-            return Ok(Source { width, height, mode: Mode::Luma, samples: indices });
-        }
-        let colour = |i: &u8| palette.get(usize::from(*i) * 3..usize::from(*i) * 3 + 3).unwrap_or(&[0, 0, 0]);
-        let samples = indices.iter().flat_map(colour).copied().collect();
-        Ok(Source { width, height, mode: Mode::Palette, samples })
-    }
-}
-
-/// How the file stores pixels, where the decoder's answer does not tell.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Layout {
-    AsDecoded,
-    /// Palette, or one bit of grey.
-    Palette,
-    /// Grey without alpha channel, though a transparent value may be named.
-    Grey,
-    /// RGB without alpha channel, though a transparent value may be named.
-    Colour,
-}
-
-impl Layout {
-    fn of(bytes: &[u8], format: ImageFormat) -> Self {
-        match format {
-            // IHDR is always first: depth at byte 24, colour type at byte 25.
-            ImageFormat::Png => match (bytes.get(24), bytes.get(25)) {
-                (_, Some(3)) | (Some(1), Some(0)) => Self::Palette,
-                (_, Some(0)) => Self::Grey,
-                (_, Some(2)) => Self::Colour,
-                _ => Self::AsDecoded,
-            },
-            ImageFormat::Bmp => match bytes.get(28) {
-                Some(1..=8) if !has_grey_ramp(bytes) => Self::Palette,
-                Some(1..=8) => Self::Grey,
-                _ => Self::Colour,
-            },
-            _ => Self::AsDecoded,
-        }
-    }
-}
-
-/// Whether an 8-bit BMP's palette is the grey ramp, which makes it a grey picture.
-fn has_grey_ramp(bytes: &[u8]) -> bool {
-    let header = bytes.get(14..18).map_or(0, |h| u32::from_le_bytes([h[0], h[1], h[2], h[3]]) as usize);
-    // Entries are blue, green, red, 0; BMP files of the first version have no 0 and are left as palettes.
-    let palette = bytes.get(14 + header..14 + header + 256 * 4).filter(|_| header >= 40 && bytes.get(28) == Some(&8));
-    palette.is_some_and(|p| p.chunks_exact(4).enumerate().all(|(i, c)| c[..3].iter().all(|&v| usize::from(v) == i)))
-}
-
-fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> {
-    let high = |samples: Vec<u16>| samples.into_iter().map(|v| (v >> 8) as u8).collect::<Vec<u8>>();
-    let cut =
-        |samples: &[u16], step: usize| samples.iter().step_by(step).map(|&v| v.min(255) as u8).collect::<Vec<u8>>();
-    let (mode, samples) = match picture {
-        DynamicImage::ImageLuma8(p) => (Mode::Luma, p.into_raw()),
-        DynamicImage::ImageLumaA8(p) => (Mode::LumaAlpha, p.into_raw()),
-        DynamicImage::ImageRgb8(p) => (Mode::Rgb, p.into_raw()),
-        DynamicImage::ImageRgba8(p) => (Mode::Rgba, p.into_raw()),
-        DynamicImage::ImageLuma16(p) => (Mode::Luma, cut(p.as_raw(), 1)),
-        DynamicImage::ImageLumaA16(p) if layout == Layout::Grey => (Mode::Luma, cut(p.as_raw(), 2)),
-        DynamicImage::ImageLumaA16(p) => (Mode::LumaAlpha, high(p.into_raw())),
-        DynamicImage::ImageRgb16(p) => (Mode::Rgb, high(p.into_raw())),
-        DynamicImage::ImageRgba16(p) => (Mode::Rgba, high(p.into_raw())),
-        _ => return None,
-    };
-    // A grey palette is decoded as colour; any of the three is the grey.
-    let first = |n: usize| samples.chunks_exact(mode.channels()).flat_map(|p| &p[..n]).copied().collect::<Vec<u8>>();
-    Some(match (layout, mode) {
-        (Layout::Grey, Mode::LumaAlpha | Mode::Rgb | Mode::Rgba) => (Mode::Luma, first(1)),
-        (Layout::Colour, Mode::Rgba) => (Mode::Rgb, first(3)),
-        (Layout::Palette, mode) => {
-            let source = Source { width: 1, height: samples.len() / mode.channels(), mode, samples };
-            (Mode::Palette, source.to_picture().rgb)
-        }
-        _ => (mode, samples),
-    })
-}
-
-/// Turns and mirrors, pixel by pixel, from where each pixel of the result comes.
-fn turned(source: Source, orientation: Orientation) -> Source {
-    use Orientation as O;
-    let (width, height, channels) = (source.width, source.height, source.mode.channels());
-    let swaps = matches!(orientation, O::Rotate90 | O::Rotate270 | O::Rotate90FlipH | O::Rotate270FlipH);
-    let (wide, high) = if swaps { (height, width) } else { (width, height) };
-    let from = |x: usize, y: usize| match orientation {
-        O::NoTransforms => (x, y),
-        O::FlipHorizontal => (width - 1 - x, y),
-        O::Rotate180 => (width - 1 - x, height - 1 - y),
-        O::FlipVertical => (x, height - 1 - y),
-        O::Rotate90 => (y, height - 1 - x),
-        O::Rotate270 => (width - 1 - y, x),
-        O::Rotate90FlipH => (y, x),
-        O::Rotate270FlipH => (width - 1 - y, height - 1 - x),
-    };
-    let places = (0..high).flat_map(|y| (0..wide).map(move |x| (x, y)));
-    let pixel = |(x, y)| {
-        let (x, y) = from(x, y);
-        &source.samples[(y * width + x) * channels..][..channels]
-    };
-    let samples = places.flat_map(pixel).copied().collect();
-    Source { width: wide, height: high, mode: source.mode, samples }
 }
 
 #[cfg(test)]
@@ -384,21 +263,9 @@ mod tests {
         assert_eq!(decode(&bytes).to_picture().rgb[..3], [10, 10, 99]);
     }
 
-    #[test]
-    fn a_gif_shows_its_first_frame_with_the_colour_under_transparency() {
-        let mut bytes = Vec::new();
-        let mut encoder = gif::Encoder::new(&mut bytes, 2, 1, &[9, 8, 7, 40, 50, 60]).unwrap();
-        for indices in [[0u8, 1], [1, 1]] {
-            let frame = gif::Frame { transparent: Some(1), ..gif::Frame::from_indexed_pixels(2, 1, indices, None) };
-            encoder.write_frame(&frame).unwrap();
-        }
-        drop(encoder);
-        assert_eq!(rgb(&bytes), [9, 8, 7, 40, 50, 60]);
-    }
-
     /// A JPEG file with an EXIF entry after its first marker.
     fn with_exif(entry: &[u8]) -> Vec<u8> {
-        let plain = include_bytes!("jpeg/testdata/narrow.jpg");
+        let plain = include_bytes!("../jpeg/testdata/narrow.jpg");
         let length = u16::try_from(entry.len() + 8).unwrap().to_be_bytes();
         [&plain[..2], &[0xff, 0xe1], &length, b"Exif\0\0", entry, &plain[2..]].concat()
     }
@@ -419,14 +286,10 @@ mod tests {
     }
 
     #[test]
-    fn turning_equals_the_image_crate() {
-        let source = Source { width: 3, height: 2, mode: Mode::Luma, samples: vec![1, 2, 3, 4, 5, 6] };
-        for code in 1..=8 {
-            let orientation = Orientation::from_exif(code).unwrap();
-            let mut expected =
-                DynamicImage::ImageLuma8(::image::GrayImage::from_raw(3, 2, source.samples.clone()).unwrap());
-            expected.apply_orientation(orientation);
-            assert_eq!(turned(source.clone(), orientation).samples, expected.into_bytes(), "{orientation:?}");
-        }
+    fn a_panic_of_a_decoder_is_an_error_with_the_files_name() {
+        let error = guarded(Path::new("x/odd.gif"), || panic!("index {} out of range", 7)).unwrap_err();
+        assert_eq!(error.code(), "image");
+        let text = error.to_string();
+        assert!(text.contains("x/odd.gif") && text.contains("failed unexpectedly (index 7"), "{text}");
     }
 }
