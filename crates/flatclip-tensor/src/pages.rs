@@ -32,6 +32,9 @@ unsafe impl<T: Number> Sync for Buffer<T> {}
 
 impl<T: Number> Buffer<T> {
     /// `len` zeros.
+    ///
+    /// # Panics
+    /// If they would not fit into the address space.
     pub fn zeroed(len: usize) -> Self {
         if len == 0 {
             return Self { start: NonNull::dangling(), len };
@@ -56,10 +59,13 @@ impl<T: Number> Buffer<T> {
     }
 
     fn layout(len: usize) -> Layout {
-        let bytes = len.checked_mul(size_of::<T>()).expect("a buffer is made from sizes that were allocated before");
-        let (bytes, align) =
-            if bytes >= HUGE_PAGE { (bytes.next_multiple_of(HUGE_PAGE), HUGE_PAGE) } else { (bytes, LINE) };
-        Layout::from_size_align(bytes, align).expect("a buffer is smaller than the address space")
+        let size = || {
+            let bytes = len.checked_mul(size_of::<T>())?;
+            let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { LINE };
+            let bytes = if bytes >= HUGE_PAGE { bytes.checked_next_multiple_of(HUGE_PAGE)? } else { bytes };
+            Layout::from_size_align(bytes, align).ok()
+        };
+        size().expect("a buffer is smaller than the address space")
     }
 }
 
@@ -131,6 +137,13 @@ mod tests {
             assert_eq!(buffer.len(), len);
             assert!(buffer.iter().all(|&x| x == 0.0));
             assert!(len == 0 || buffer.as_ptr().addr().is_multiple_of(LINE));
+        }
+    }
+
+    #[test]
+    fn a_buffer_beyond_the_address_space_is_refused() {
+        for len in [usize::MAX, usize::MAX / 4, usize::MAX / 8, usize::MAX / 4 - HUGE_PAGE / 8] {
+            assert!(std::panic::catch_unwind(|| Buffer::<f32>::zeroed(len)).is_err(), "{len} values");
         }
     }
 

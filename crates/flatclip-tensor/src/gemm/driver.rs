@@ -29,7 +29,10 @@ pub(crate) trait Kernel {
     const BLOCK: usize;
 
     /// Makes the unit ready on this thread; dropping it undoes that.
-    fn start() -> Self;
+    ///
+    /// # Safety
+    /// The machine has the kernel's instructions, and no other kernel that was started on this thread lives.
+    unsafe fn start() -> Self;
     /// A row of the left side as the kernel wants it.
     fn convert(x: f32) -> Self::Element;
     /// Hints that the line at `_to` will be written soon.
@@ -68,15 +71,16 @@ impl<'a, T: Element> Job<'a, T> {
     ) -> Self {
         let (k, n) = (panels.depth(), panels.columns());
         assert!(x_stride >= k && out_stride >= n, "strides {x_stride}, {out_stride} are narrower than {k}, {n}");
-        assert!(rows == 0 || x.len() >= (rows - 1) * x_stride + k, "the left side is shorter than [{rows}, {k}]");
-        assert!(rows == 0 || out.len() >= (rows - 1) * out_stride + n, "the result is shorter than [{rows}, {n}]");
+        assert!(fits(x.len(), rows, x_stride, k), "the left side is shorter than [{rows}, {k}]");
+        assert!(fits(out.len(), rows, out_stride, n), "the result is shorter than [{rows}, {n}]");
         assert!(epilogue.bias.is_none_or(|bias| bias.len() == n));
         Self { x, x_stride, rows, panels, out: out.as_mut_ptr(), out_stride, epilogue }
     }
 
-    /// Runs the product, `block` on each block (in parallel when that pays).
+    /// Runs the product, `block` on each block (in parallel when that pays). The job is used up: run twice at the same
+    /// time, it would write its result from two sides.
     pub(crate) fn run(
-        &self,
+        self,
         tile: (usize, usize),
         block_rows: usize,
         block: impl Fn(&Self, Range<usize>, Range<usize>) + Sync,
@@ -90,7 +94,7 @@ impl<'a, T: Element> Job<'a, T> {
         let cut = Cut::new(self.rows, panels, tile, block_rows, threads);
         let one = |index: usize| {
             let (rows, panels) = cut.block(index);
-            block(self, rows, panels);
+            block(&self, rows, panels);
         };
         if threads == 1 || cut.count() == 1 {
             (0..cut.count()).for_each(one);
@@ -98,6 +102,11 @@ impl<'a, T: Element> Job<'a, T> {
             (0..cut.count()).into_par_iter().with_max_len(1).for_each(one);
         }
     }
+}
+
+/// Whether `rows` rows of `width` values, `stride` apart, lie inside `len` values.
+fn fits(len: usize, rows: usize, stride: usize, width: usize) -> bool {
+    rows == 0 || (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width)).is_some_and(|end| end <= len)
 }
 
 /// Multiply-adds below which waking other threads costs more than it gives (about 20 µs of one core).
@@ -153,7 +162,8 @@ impl Cut {
 #[inline(always)]
 pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
     let padded = job.panels.padded_depth();
-    let mut kernel = K::start();
+    // SAFETY: the caller promises the instructions; the kernel ends with this block, which starts no other.
+    let mut kernel = unsafe { K::start() };
     let mut tile = Tile([0.0; 1024]);
     let tiles = rows.len().div_ceil(K::ROWS);
     // Taken out and put back, not borrowed in a closure: a closure would be compiled without the kernel's instructions.
@@ -167,7 +177,8 @@ pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usi
             for index in 0..tiles {
                 let a = &packed[index * K::ROWS * depth..(index + 1) * K::ROWS * depth];
                 let row = rows.start + index * K::ROWS;
-                // SAFETY: the panels end inside the data; the target is this block's part of `out`.
+                // SAFETY: the panels end inside the data; the target is this block's part of `out`; the kernel's
+                // instructions include those of its lanes.
                 unsafe {
                     let data = job.panels.data().as_ptr().add(panel * job.panels.panel_len() + start * PANEL);
                     // A tile wider than what is left reads the last panel twice and drops the copy.

@@ -27,7 +27,7 @@ impl Kernel for PlainKernel {
     const DEPTH: usize = DEPTH;
     const BLOCK: usize = 240;
 
-    fn start() -> Self {
+    unsafe fn start() -> Self {
         Self
     }
     #[inline(always)]
@@ -67,8 +67,9 @@ impl<K: Kernel<Element = f32>> Kernel for Rounded<K> {
     const BLOCK: usize = K::BLOCK;
 
     #[inline(always)]
-    fn start() -> Self {
-        Self(K::start())
+    unsafe fn start() -> Self {
+        // SAFETY: passed on unchanged.
+        Self(unsafe { K::start() })
     }
     #[inline(always)]
     fn convert(x: f32) -> f32 {
@@ -81,10 +82,20 @@ impl<K: Kernel<Element = f32>> Kernel for Rounded<K> {
     }
 }
 
-/// Runs a job with kernel `K` and no special instructions.
-pub(super) fn run_plain<K: Kernel>(job: &Job<'_, K::Element>) {
+/// A kernel for any machine.
+///
+/// # Safety
+/// Neither the kernel nor its lanes use instructions that a machine could lack.
+pub(super) unsafe trait Portable: Kernel {}
+// SAFETY: plain Rust.
+unsafe impl Portable for PlainKernel {}
+// SAFETY: rounding is plain Rust.
+unsafe impl<K: Portable<Element = f32>> Portable for Rounded<K> {}
+
+/// Runs a job with a kernel for any machine.
+pub(super) fn run_plain<K: Portable>(job: Job<'_, K::Element>) {
     job.run((K::ROWS, K::PANELS), K::BLOCK, |job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>| {
-        // SAFETY: no special instructions, and `run` hands out disjoint blocks.
+        // SAFETY: a portable kernel, and `run` hands out disjoint blocks.
         unsafe { driver::block::<K>(job, rows, panels) }
     });
 }

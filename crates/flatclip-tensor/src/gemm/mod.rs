@@ -13,7 +13,7 @@ mod plain;
 #[cfg(test)]
 mod tests;
 
-use crate::isa::{self, Isa};
+use crate::isa::{self, Isa, Usable};
 use driver::Job;
 use epilogue::Epilogue;
 use kernels::{PlainKernel, Rounded, run_plain};
@@ -89,17 +89,20 @@ impl Weights {
     /// `out = epilogue(x · self)` with rows at the given strides.
     fn product(&self, x: (&[f32], usize), rows: usize, out: (&mut [f32], usize), epilogue: Epilogue<'_>) {
         match self {
-            Weights::F32(panels) => run_f32(&Job::new(x, rows, panels, out, epilogue), isa::current()),
-            Weights::Rounded(panels) => run_rounded(&Job::new(x, rows, panels, out, epilogue), isa::current()),
-            Weights::Tiles(panels) => run_bf16(&Job::new(x, rows, panels, out, epilogue), isa::current() == Isa::Amx),
+            Weights::F32(panels) => run_f32(Job::new(x, rows, panels, out, epilogue), Usable::current()),
+            Weights::Rounded(panels) => run_rounded(Job::new(x, rows, panels, out, epilogue), Usable::current()),
+            Weights::Tiles(panels) => {
+                let tiles = if isa::current() == Isa::Amx { amx::permitted() } else { None };
+                run_bf16(Job::new(x, rows, panels, out, epilogue), tiles);
+            }
         }
     }
 }
 
-fn run_f32(job: &Job<'_, f32>, isa: Isa) {
-    match isa {
+fn run_f32(job: Job<'_, f32>, isa: Usable) {
+    match isa.isa() {
         Isa::Plain => run_plain::<PlainKernel>(job),
-        // SAFETY: an instruction set becomes current only after detection.
+        // SAFETY: a `Usable` instruction set was detected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { kernels::run_avx2::<kernels::Avx2Kernel>(job) },
         // SAFETY: as above.
@@ -110,10 +113,10 @@ fn run_f32(job: &Job<'_, f32>, isa: Isa) {
     }
 }
 
-fn run_rounded(job: &Job<'_, f32>, isa: Isa) {
-    match isa {
+fn run_rounded(job: Job<'_, f32>, isa: Usable) {
+    match isa.isa() {
         Isa::Plain => run_plain::<Rounded<PlainKernel>>(job),
-        // SAFETY: an instruction set becomes current only after detection.
+        // SAFETY: a `Usable` instruction set was detected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { kernels::run_avx2::<Rounded<kernels::Avx2Kernel>>(job) },
         // SAFETY: as above.
@@ -124,22 +127,22 @@ fn run_rounded(job: &Job<'_, f32>, isa: Isa) {
     }
 }
 
-/// `hardware` false runs the emulation.
-fn run_bf16(job: &Job<'_, u16>, hardware: bool) {
+/// `tiles` `None` runs the emulation.
+fn run_bf16(job: Job<'_, u16>, tiles: Option<amx::Permitted>) {
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-    if hardware {
-        // SAFETY: asked for only where tiles, and with them AVX-512, were found to work.
+    if tiles.is_some() {
+        // SAFETY: the proof covers tiles and, with them, AVX-512.
         return unsafe { kernels::run_avx512::<amx::TileKernel<amx::Hardware, crate::simd::Avx512>>(job) };
     }
-    let _ = hardware;
+    let _ = tiles;
     run_plain::<amx::TileKernel<amx::Emulated, f32>>(job);
 }
 
 /// A bare tile product, for the check that decides whether the hardware is trusted.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn run_tiles(x: &[f32], rows: usize, panels: &Panels<u16>, out: &mut [f32], hardware: bool) {
+fn run_tiles(x: &[f32], rows: usize, panels: &Panels<u16>, out: &mut [f32], tiles: Option<amx::Permitted>) {
     let (k, n) = (panels.depth(), panels.columns());
-    run_bf16(&Job::new((x, k), rows, panels, (out, n), PRODUCT), hardware);
+    run_bf16(Job::new((x, k), rows, panels, (out, n), PRODUCT), tiles);
 }
 
 /// Nothing but the sums.
@@ -187,7 +190,7 @@ impl Linear {
         precision: Precision,
         tiles: bool,
     ) -> Self {
-        assert_eq!(weight.len(), outputs * inputs);
+        assert_eq!(Some(weight.len()), outputs.checked_mul(inputs));
         assert!(bias.is_none_or(|b| b.len() == outputs));
         let weights = Weights::pack(outputs, inputs, precision, tiles, |k, column| weight[column * inputs + k]);
         Self { outputs, inputs, weights, transposed: OnceLock::new(), bias: bias.map(<[f32]>::to_vec) }
@@ -241,11 +244,11 @@ impl Linear {
 /// `out[m, n] = a[m, k] · b[n, k]ᵀ` for two activations.
 pub fn product_nt(a: &[f32], m: usize, b: &[f32], n: usize, k: usize, out: &mut [f32]) {
     let panels = Panels::pack(n, k, |i, column| b[column * k + i]);
-    run_f32(&Job::new((a, k), m, &panels, (out, n), PRODUCT), isa::current());
+    run_f32(Job::new((a, k), m, &panels, (out, n), PRODUCT), Usable::current());
 }
 
 /// `out[m, n] = a[m, k] · b[k, n]` for two activations.
 pub fn product_nn(a: &[f32], m: usize, b: &[f32], n: usize, k: usize, out: &mut [f32]) {
     let panels = Panels::pack(n, k, |i, column| b[i * n + column]);
-    run_f32(&Job::new((a, k), m, &panels, (out, n), PRODUCT), isa::current());
+    run_f32(Job::new((a, k), m, &panels, (out, n), PRODUCT), Usable::current());
 }

@@ -74,9 +74,14 @@ pub(crate) struct Panels<T: Element> {
 
 impl<T: Element> Panels<T> {
     /// Packs the `[depth, columns]` matrix whose entries `entry(k, column)` gives.
+    ///
+    /// # Panics
+    /// If the matrix is larger than the address space.
     pub(crate) fn pack(columns: usize, depth: usize, entry: impl Fn(usize, usize) -> T) -> Self {
-        let padded = depth.next_multiple_of(T::STEP).max(T::STEP);
-        let mut data = Buffer::zeroed(columns.div_ceil(PANEL) * padded * PANEL);
+        let sizes = depth.max(1).checked_next_multiple_of(T::STEP).zip(columns.checked_next_multiple_of(PANEL));
+        let size = sizes.and_then(|(depth, columns)| depth.checked_mul(columns));
+        let mut data = Buffer::zeroed(size.expect("a matrix fits into the address space"));
+        let padded = depth.max(1).next_multiple_of(T::STEP);
         // On this thread alone: a transpose is packed inside a lock, where waiting for other tasks could wait for itself.
         for (panel, data) in data.chunks_exact_mut(padded * PANEL).enumerate() {
             let width = PANEL.min(columns - panel * PANEL);
@@ -114,7 +119,7 @@ impl<T: Element> Panels<T> {
 
     /// The depth with its padding.
     pub(crate) fn padded_depth(&self) -> usize {
-        self.depth.next_multiple_of(T::STEP).max(T::STEP)
+        self.depth.max(1).next_multiple_of(T::STEP)
     }
 
     /// Number of panels.

@@ -27,7 +27,7 @@ impl<L: Lanes, const ROWS: usize> Kernel for TwoVectors<L, ROWS> {
     const BLOCK: usize = 40 * ROWS;
 
     #[inline(always)]
-    fn start() -> Self {
+    unsafe fn start() -> Self {
         Self(PhantomData)
     }
     #[inline(always)]
@@ -41,7 +41,7 @@ impl<L: Lanes, const ROWS: usize> Kernel for TwoVectors<L, ROWS> {
     }
     #[inline(always)]
     unsafe fn tile(&mut self, a: *const f32, b: [*const f32; 2], depth: usize, tile: &mut Tile) {
-        // SAFETY: inside the lengths that the trait promises; the caller is compiled for the instructions of `L`.
+        // SAFETY: inside the lengths that the trait promises; a started kernel has its instructions.
         unsafe {
             let mut sums = [[L::splat(0.0); 2]; ROWS];
             let mut a = a;
@@ -71,11 +71,11 @@ impl<L: Lanes, const ROWS: usize> Kernel for TwoVectors<L, ROWS> {
 /// Runs a job with a kernel written for AVX2.
 ///
 /// # Safety
-/// The machine has AVX2 and FMA.
-pub(in crate::gemm) unsafe fn run_avx2<K: Kernel>(job: &Job<'_, K::Element>) {
+/// The machine has AVX2 and FMA, and `K` needs no more.
+pub(in crate::gemm) unsafe fn run_avx2<K: Kernel>(job: Job<'_, K::Element>) {
     #[target_feature(enable = "avx2,fma")]
-    fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
-        // SAFETY: only called below.
+    unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
+        // SAFETY: passed on unchanged; only called below.
         unsafe { driver::block::<K>(job, rows, panels) }
     }
     job.run((K::ROWS, K::PANELS), K::BLOCK, |job: &Job<'_, K::Element>, rows, panels| {
@@ -87,11 +87,11 @@ pub(in crate::gemm) unsafe fn run_avx2<K: Kernel>(job: &Job<'_, K::Element>) {
 /// Runs a job with a kernel written for AVX-512 (and, for tiles, AMX inside it).
 ///
 /// # Safety
-/// The machine has AVX-512 F, BW, DQ and VL.
-pub(in crate::gemm) unsafe fn run_avx512<K: Kernel>(job: &Job<'_, K::Element>) {
+/// The machine has AVX-512 F, BW, DQ and VL, and whatever else `K` needs.
+pub(in crate::gemm) unsafe fn run_avx512<K: Kernel>(job: Job<'_, K::Element>) {
     #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
-    fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
-        // SAFETY: only called below.
+    unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
+        // SAFETY: passed on unchanged; only called below.
         unsafe { driver::block::<K>(job, rows, panels) }
     }
     job.run((K::ROWS, K::PANELS), K::BLOCK, |job: &Job<'_, K::Element>, rows, panels| {
