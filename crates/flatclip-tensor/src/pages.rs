@@ -9,14 +9,16 @@ const LINE: usize = 64;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// A number whose all-zero bytes mean zero and that needs no drop.
-pub trait Number: Copy + Send + Sync + 'static + sealed::Sealed {}
+pub trait Number: Copy + Default + Send + Sync + 'static + sealed::Sealed {}
 impl Number for f32 {}
 impl Number for u16 {}
+impl Number for i16 {}
 
 mod sealed {
     pub trait Sealed {}
     impl Sealed for f32 {}
     impl Sealed for u16 {}
+    impl Sealed for i16 {}
 }
 
 /// A fixed-size, zero-initialised, aligned array.

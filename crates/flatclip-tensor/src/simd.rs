@@ -196,6 +196,24 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub(crate) struct Avx512(__m512);
 
+    impl Avx2 {
+        /// # Safety
+        /// The machine has AVX2 and FMA.
+        #[inline(always)]
+        pub(crate) unsafe fn of(lanes: __m256) -> Self {
+            Self(lanes)
+        }
+    }
+
+    impl Avx512 {
+        /// # Safety
+        /// The machine has AVX-512 F, BW, DQ and VL.
+        #[inline(always)]
+        pub(crate) unsafe fn of(lanes: __m512) -> Self {
+            Self(lanes)
+        }
+    }
+
     /// One method per line: the intrinsics differ, the shape does not.
     macro_rules! lane_ops {
         ($lanes:ident: $($name:ident($($arg:ident),*) = $value:expr;)*) => {$(

@@ -5,7 +5,7 @@ mod emulated;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod hardware;
 
-use super::driver::{Kernel, Tile};
+use super::driver::{Kernel, Operands, Tile, convert_row};
 use super::kernels::Portable;
 use super::panels::{PANEL, bf16_bits};
 use crate::simd::Lanes;
@@ -47,7 +47,6 @@ impl<U: TileUnit, L: Lanes> Kernel for TileKernel<U, L> {
     type Lanes = L;
     const ROWS: usize = 2 * TILE_ROWS;
     const PANELS: usize = 2;
-    const DEPTH: usize = 768;
     const BLOCK: usize = 512;
 
     #[inline(always)]
@@ -56,17 +55,17 @@ impl<U: TileUnit, L: Lanes> Kernel for TileKernel<U, L> {
         Self(unsafe { U::start() }, PhantomData)
     }
     #[inline(always)]
-    fn convert(x: f32) -> u16 {
-        bf16_bits(x)
+    unsafe fn pack_row(from: &[f32], tile: &mut [u16], r: usize) {
+        convert_row::<Self>(from, tile, r, bf16_bits);
     }
     #[inline(always)]
-    unsafe fn tile(&mut self, a: *const u16, b: [*const u16; 2], depth: usize, tile: &mut Tile) {
-        let unit = &mut self.0;
+    unsafe fn tile(&mut self, of: &Operands<u16>, tile: &mut Tile) {
+        let (unit, a, b) = (&mut self.0, of.a, of.b);
         unit.zero::<0>();
         unit.zero::<1>();
         unit.zero::<2>();
         unit.zero::<3>();
-        for step in 0..depth / (TILE_VALUES / TILE_ROWS) {
+        for step in 0..of.depth / (TILE_VALUES / TILE_ROWS) {
             // SAFETY: the trait promises `depth / 32` steps of two tiles of `a` and one of each panel.
             unsafe {
                 unit.load::<4>(a.add(step * 2 * TILE_VALUES));

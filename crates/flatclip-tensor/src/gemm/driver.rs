@@ -4,7 +4,7 @@
 //! pass after pass. So a result does not depend on the number of rows, on its place in the matrix, or on the threads.
 
 use super::epilogue::{Epilogue, Target, apply};
-use super::panels::{Element, PANEL, Panels};
+use super::panels::{Element, PANEL, Panels, Scratch};
 use crate::simd::Lanes;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -12,6 +12,20 @@ use std::ops::Range;
 /// Largest tile of any kernel (32 x 32), on a cache line.
 #[repr(C, align(64))]
 pub(crate) struct Tile(pub(crate) [f32; 1024]);
+
+/// What a tile is computed from, for one pass over k.
+pub(crate) struct Operands<T: Element> {
+    /// `[depth / STEP][ROWS][STEP]` values of the left side.
+    pub(crate) a: *const T,
+    /// What goes with each of the `ROWS` rows.
+    pub(crate) rows: *const T::Row,
+    /// `16 depth` values of each panel; a kernel of one panel uses the first only.
+    pub(crate) b: [*const T; 2],
+    /// What goes with the columns of each panel.
+    pub(crate) columns: [*const T::Columns; 2],
+    /// A multiple of the element's step.
+    pub(crate) depth: usize,
+}
 
 /// The innermost product, for one instruction set.
 pub(crate) trait Kernel {
@@ -23,8 +37,6 @@ pub(crate) trait Kernel {
     const ROWS: usize;
     /// Panels (of 16 columns) of a tile: 1 or 2.
     const PANELS: usize;
-    /// Depth of a pass over k: what of a panel stays in the first cache.
-    const DEPTH: usize;
     /// Rows of a block: what of the packed left side stays in the second cache.
     const BLOCK: usize;
 
@@ -33,16 +45,20 @@ pub(crate) trait Kernel {
     /// # Safety
     /// The machine has the kernel's instructions, and no other kernel that was started on this thread lives.
     unsafe fn start() -> Self;
-    /// A row of the left side as the kernel wants it.
-    fn convert(x: f32) -> Self::Element;
+    /// Packs the start of a row of the left side as row `r` of `tile`, `[depth / STEP][ROWS][STEP]`, with zeros behind its
+    /// end. [`convert_row`] does so value by value.
+    ///
+    /// # Safety
+    /// The machine has the kernel's instructions.
+    unsafe fn pack_row(from: &[f32], tile: &mut [Self::Element], r: usize) -> <Self::Element as Element>::Row;
     /// Hints that the line at `_to` will be written soon.
     #[inline(always)]
     fn prefetch(_to: *const f32) {}
-    /// `tile[ROWS][16 PANELS] = a b` over `depth` (a multiple of the element's step).
+    /// `tile[ROWS][16 PANELS] = a b`.
     ///
     /// # Safety
-    /// `a` holds `[depth / STEP][ROWS][STEP]` values, each panel `16 depth`.
-    unsafe fn tile(&mut self, a: *const Self::Element, b: [*const Self::Element; 2], depth: usize, tile: &mut Tile);
+    /// Everything that [`Operands`] says can be read.
+    unsafe fn tile(&mut self, of: &Operands<Self::Element>, tile: &mut Tile);
 }
 
 /// One product: `out = epilogue(x · panels)`, with rows of `x` and `out` at a stride.
@@ -161,29 +177,32 @@ impl Cut {
 /// The machine has the kernel's instructions; blocks that run at the same time are disjoint.
 #[inline(always)]
 pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
-    let padded = job.panels.padded_depth();
+    let (padded, pass_depth) = (job.panels.padded_depth(), K::Element::DEPTH);
     // SAFETY: the caller promises the instructions; the kernel ends with this block, which starts no other.
     let mut kernel = unsafe { K::start() };
     let mut tile = Tile([0.0; 1024]);
     let tiles = rows.len().div_ceil(K::ROWS);
     // Taken out and put back, not borrowed in a closure: a closure would be compiled without the kernel's instructions.
     let mut scratch = K::Element::scratch().take();
-    let packed = scratch.reserve(tiles * K::ROWS * K::DEPTH.min(padded));
-    for start in (0..padded).step_by(K::DEPTH) {
-        let depth = K::DEPTH.min(padded - start);
-        pack_rows::<K>(job, rows.clone(), start, depth, packed);
+    scratch.values.reserve(tiles * K::ROWS * pass_depth.min(padded));
+    scratch.rows.resize(tiles * K::ROWS, Default::default());
+    for (pass, start) in (0..padded).step_by(pass_depth).enumerate() {
+        let depth = pass_depth.min(padded - start);
+        // SAFETY: the caller promises the instructions.
+        unsafe { pack_rows::<K>(job, rows.clone(), start, depth, &mut scratch) };
         let ends = (start == 0, start + depth == padded);
         for panel in panels.clone().step_by(K::PANELS) {
+            // A tile wider than what is left reads the last panel twice and drops the copy.
+            let pair = [panel, if panel + 1 < panels.end { panel + 1 } else { panel }];
+            let of_panel = |panel: usize| job.panels.data()[panel * job.panels.panel_len() + start * PANEL..].as_ptr();
+            let (b, columns) = (pair.map(of_panel), pair.map(|panel| std::ptr::from_ref(job.panels.side(panel, pass))));
             for index in 0..tiles {
-                let a = &packed[index * K::ROWS * depth..(index + 1) * K::ROWS * depth];
-                let row = rows.start + index * K::ROWS;
+                let a = scratch.values[index * K::ROWS * depth..(index + 1) * K::ROWS * depth].as_ptr();
+                let of = Operands { a, rows: scratch.rows[index * K::ROWS..].as_ptr(), b, columns, depth };
+                let (row, column) = (rows.start + index * K::ROWS, panel * PANEL);
                 // SAFETY: the panels end inside the data; the target is this block's part of `out`; the kernel's
                 // instructions include those of its lanes.
                 unsafe {
-                    let data = job.panels.data().as_ptr().add(panel * job.panels.panel_len() + start * PANEL);
-                    // A tile wider than what is left reads the last panel twice and drops the copy.
-                    let second = if panel + 1 < panels.end { data.add(job.panels.panel_len()) } else { data };
-                    let column = panel * PANEL;
                     let target = Target {
                         out: job.out.add(row * job.out_stride + column),
                         stride: job.out_stride,
@@ -194,7 +213,7 @@ pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usi
                     for row in 0..target.rows {
                         K::prefetch(target.out.add(row * target.stride));
                     }
-                    kernel.tile(a.as_ptr(), [data, second], depth, &mut tile);
+                    kernel.tile(&of, &mut tile);
                     let width = K::PANELS * PANEL;
                     apply::<K::Lanes>(&tile.0, width, target, column, job.epilogue, ends.0, ends.1);
                 }
@@ -205,39 +224,49 @@ pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usi
 }
 
 /// Packs `rows` of the left side at `start..start + depth` as `[tile][depth / STEP][ROWS][STEP]`, zeros beyond the edges.
+///
+/// # Safety
+/// The machine has the kernel's instructions.
 #[inline(always)]
-fn pack_rows<K: Kernel>(
+unsafe fn pack_rows<K: Kernel>(
     job: &Job<'_, K::Element>,
     rows: Range<usize>,
     start: usize,
     depth: usize,
-    packed: &mut [K::Element],
+    scratch: &mut Scratch<K::Element>,
+) {
+    let inside = job.panels.depth().saturating_sub(start).min(depth);
+    let tiles = scratch.values.chunks_exact_mut(K::ROWS * depth).zip(scratch.rows.chunks_exact_mut(K::ROWS));
+    for (index, (tile, sides)) in tiles.take(rows.len().div_ceil(K::ROWS)).enumerate() {
+        for (r, side) in sides.iter_mut().enumerate() {
+            let row = rows.start + index * K::ROWS + r;
+            let from = if row < rows.end { &job.x[row * job.x_stride + start..][..inside] } else { &[] };
+            // SAFETY: promised by the caller.
+            *side = unsafe { K::pack_row(from, tile, r) };
+        }
+    }
+}
+
+/// [`Kernel::pack_row`] for values that are converted one by one.
+#[inline(always)]
+pub(crate) fn convert_row<K: Kernel>(
+    from: &[f32],
+    tile: &mut [K::Element],
+    r: usize,
+    convert: impl Fn(f32) -> K::Element,
 ) {
     let step = K::Element::STEP;
-    let inside = job.panels.depth().saturating_sub(start).min(depth);
-    let zero = K::Element::from_f32(0.0);
-    for (index, tile) in packed.chunks_exact_mut(K::ROWS * depth).take(rows.len().div_ceil(K::ROWS)).enumerate() {
-        for r in 0..K::ROWS {
-            let row = rows.start + index * K::ROWS + r;
-            let groups = tile.chunks_exact_mut(K::ROWS * step);
-            if row >= rows.end {
-                groups.for_each(|group| group[r * step..(r + 1) * step].fill(zero));
-                continue;
-            }
-            let source = &job.x[row * job.x_stride + start..][..inside];
-            let mut chunks = source.chunks_exact(step);
-            for group in groups {
-                let to = &mut group[r * step..(r + 1) * step];
-                if let Some(from) = chunks.next() {
-                    to.iter_mut().zip(from).for_each(|(to, &x)| *to = K::convert(x));
-                } else {
-                    // The ragged end once, then nothing but padding.
-                    let from = chunks.remainder();
-                    to.iter_mut().zip(from).for_each(|(to, &x)| *to = K::convert(x));
-                    to[from.len()..].fill(zero);
-                    chunks = [].chunks_exact(step);
-                }
-            }
+    let mut chunks = from.chunks_exact(step);
+    for group in tile.chunks_exact_mut(K::ROWS * step) {
+        let to = &mut group[r * step..(r + 1) * step];
+        if let Some(from) = chunks.next() {
+            to.iter_mut().zip(from).for_each(|(to, &x)| *to = convert(x));
+        } else {
+            // The ragged end once, then nothing but padding.
+            let from = chunks.remainder();
+            to.iter_mut().zip(from).for_each(|(to, &x)| *to = convert(x));
+            to[from.len()..].fill(Default::default());
+            chunks = [].chunks_exact(step);
         }
     }
 }

@@ -6,6 +6,7 @@
 mod amx;
 mod driver;
 mod epilogue;
+mod fixed;
 mod kernels;
 mod panels;
 #[cfg(test)]
@@ -35,7 +36,7 @@ pub enum Activation {
     Gelu,
 }
 
-/// What products with weights compute in. Sums, norms, softmax and the residual stream are `f32` in both.
+/// What products with weights compute in. Norms, softmax and the residual stream are `f32` in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// `f32` throughout: the reference.
@@ -43,9 +44,15 @@ pub enum Precision {
     F32,
     /// Weights and inputs of products rounded to bfloat16. Fast on AMX tiles; elsewhere the same rounding at `f32` speed.
     Bf16,
+    /// Weights and inputs of products in 16-bit fixed point with scales of their own per 384 values, exact sums. Nearer to `f32`
+    /// than [`Precision::Bf16`], half the memory of `f32`, and faster than it on CPUs with AVX2 or VNNI.
+    I16,
 }
 
 impl Precision {
+    /// Every precision, the reference first.
+    pub const ALL: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::I16];
+
     /// `bf16` where tiles really work, else `f32`.
     pub fn auto() -> Self {
         if isa::current() == Isa::Amx { Precision::Bf16 } else { Precision::F32 }
@@ -56,7 +63,13 @@ impl Precision {
         match self {
             Precision::F32 => "f32",
             Precision::Bf16 => "bf16",
+            Precision::I16 => "i16",
         }
+    }
+
+    /// Finds a precision by its name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|precision| precision.name() == name)
     }
 }
 
@@ -67,6 +80,7 @@ enum Weights {
     /// bfloat16 values held as `f32`, for machines without tiles.
     Rounded(Panels<f32>),
     Tiles(Panels<u16>),
+    Fixed(Panels<i16>),
 }
 
 impl Weights {
@@ -74,6 +88,7 @@ impl Weights {
         match precision {
             Precision::F32 => Weights::F32(Panels::pack(n, k, entry)),
             Precision::Bf16 if tiles => Weights::Tiles(Panels::pack(n, k, |k, c| bf16_bits(entry(k, c)))),
+            Precision::I16 => Weights::Fixed(Panels::fixed(n, k, entry)),
             Precision::Bf16 => Weights::Rounded(Panels::pack(n, k, |k, c| bf16_round(entry(k, c)))),
         }
     }
@@ -83,6 +98,7 @@ impl Weights {
             Weights::F32(panels) => Weights::F32(panels.transposed()),
             Weights::Rounded(panels) => Weights::Rounded(panels.transposed()),
             Weights::Tiles(panels) => Weights::Tiles(panels.transposed()),
+            Weights::Fixed(panels) => Weights::Fixed(panels.fixed_transposed()),
         }
     }
 
@@ -91,6 +107,7 @@ impl Weights {
         match self {
             Weights::F32(panels) => run_f32(Job::new(x, rows, panels, out, epilogue), Usable::current()),
             Weights::Rounded(panels) => run_rounded(Job::new(x, rows, panels, out, epilogue), Usable::current()),
+            Weights::Fixed(panels) => fixed::run(Job::new(x, rows, panels, out, epilogue), Usable::current()),
             Weights::Tiles(panels) => {
                 let tiles = if isa::current() == Isa::Amx { amx::permitted() } else { None };
                 run_bf16(Job::new(x, rows, panels, out, epilogue), tiles);
@@ -211,6 +228,7 @@ impl Linear {
         match self.weights {
             Weights::F32(_) => Precision::F32,
             Weights::Rounded(_) | Weights::Tiles(_) => Precision::Bf16,
+            Weights::Fixed(_) => Precision::I16,
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// Values in -1..1 that look random and are the same everywhere.
-fn values(count: usize, seed: u64) -> Vec<f32> {
+pub(super) fn values(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
