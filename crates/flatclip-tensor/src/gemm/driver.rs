@@ -39,6 +39,8 @@ pub(crate) trait Kernel {
     const PANELS: usize;
     /// Rows of a block: what of the packed left side stays in the second cache.
     const BLOCK: usize;
+    /// Most panels of a block: its part of the result is read and written in every pass, its rows are packed once.
+    const BLOCK_PANELS: usize = 32;
 
     /// Makes the unit ready on this thread; dropping it undoes that.
     ///
@@ -95,19 +97,14 @@ impl<'a, T: Element> Job<'a, T> {
 
     /// Runs the product, `block` on each block (in parallel when that pays). The job is used up: run twice at the same
     /// time, it would write its result from two sides.
-    pub(crate) fn run(
-        self,
-        tile: (usize, usize),
-        block_rows: usize,
-        block: impl Fn(&Self, Range<usize>, Range<usize>) + Sync,
-    ) {
+    pub(crate) fn run<K: Kernel<Element = T>>(self, block: impl Fn(&Self, Range<usize>, Range<usize>) + Sync) {
         let panels = self.panels.count();
         if self.rows == 0 || panels == 0 {
             return;
         }
         let work = self.rows * panels * PANEL * self.panels.padded_depth();
         let threads = if work < SEQUENTIAL_BELOW || crate::threads::alone() { 1 } else { rayon::current_num_threads() };
-        let cut = Cut::new(self.rows, panels, tile, block_rows, threads);
+        let cut = Cut::new(self.rows, panels, (K::ROWS, K::PANELS), (K::BLOCK, K::BLOCK_PANELS), threads);
         let one = |index: usize| {
             let (rows, panels) = cut.block(index);
             block(&self, rows, panels);
@@ -131,9 +128,6 @@ const SEQUENTIAL_BELOW: usize = 1 << 20;
 /// Blocks per thread that even out unequal speeds.
 const BLOCKS_PER_THREAD: usize = 4;
 
-/// Widest block: its part of the result stays in the second cache from pass to pass.
-const BLOCK_PANELS: usize = 32;
-
 /// A grid of blocks over rows and panels.
 struct Cut {
     rows: usize,
@@ -147,13 +141,13 @@ impl Cut {
         rows: usize,
         panels: usize,
         (tile_rows, tile_panels): (usize, usize),
-        block_rows: usize,
+        (block_rows, block_panels): (usize, usize),
         threads: usize,
     ) -> Self {
         let row_blocks = rows.div_ceil(block_rows);
         let block_rows = rows.div_ceil(row_blocks).next_multiple_of(tile_rows);
         let wanted = if threads == 1 { 1 } else { (threads * BLOCKS_PER_THREAD).div_ceil(row_blocks) };
-        let block_panels = panels.div_ceil(wanted.max(panels.div_ceil(BLOCK_PANELS))).next_multiple_of(tile_panels);
+        let block_panels = panels.div_ceil(wanted.max(panels.div_ceil(block_panels))).next_multiple_of(tile_panels);
         Self { rows, panels, block_rows, block_panels }
     }
 
@@ -279,7 +273,7 @@ mod tests {
     fn the_blocks_of_a_cut_cover_each_cell_once() {
         for (rows, panels, threads) in [(1, 1, 1), (7, 3, 2), (241, 48, 2), (4165, 5, 8), (12608, 192, 2)] {
             for tile in [(6, 1), (12, 2), (32, 2)] {
-                let cut = Cut::new(rows, panels, tile, 240, threads);
+                let cut = Cut::new(rows, panels, tile, (240, 32), threads);
                 let mut seen = vec![0u8; rows * panels];
                 for index in 0..cut.count() {
                     let (rows, columns) = cut.block(index);

@@ -16,6 +16,8 @@
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
+mod winograd;
+#[cfg(target_arch = "x86_64")]
 mod x86;
 
 use super::driver::{Job, Kernel, Operands, Tile};
@@ -36,14 +38,28 @@ const SMALLEST: f32 = 1e-30;
 /// Values of a packed row that lie side by side: one vector.
 const STEP: usize = <i16 as Element>::STEP;
 
+/// What goes with a packed row of a pass.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Row {
+    scale: f32,
+    /// Sum of the products of every value and the second next one, for [`winograd`]; 0 where that is not used.
+    cross: i32,
+}
+
+/// What goes with the packed columns of a pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Columns {
+    scales: [f32; PANEL],
+    /// As that of a row.
+    crosses: [i32; PANEL],
+}
+
 impl Element for i16 {
     const STEP: usize = 16;
     const PAIR: usize = 2;
     const DEPTH: usize = 384;
-    /// The scale.
-    type Row = f32;
-    /// The scales.
-    type Columns = [f32; PANEL];
+    type Row = Row;
+    type Columns = Columns;
     fn scratch() -> &'static LocalKey<RefCell<Scratch<Self>>> {
         thread_local! {
             static SCRATCH: RefCell<Scratch<i16>> = RefCell::default();
@@ -61,14 +77,17 @@ impl Panels<i16> {
         let scales: Vec<f32> = (0..columns * passes).map(scale).collect();
         let mut packed = Self::pack(columns, depth, |k, c| to_fixed(entry(k, c) / scales[c * passes + k / i16::DEPTH]));
         for (at, &scale) in scales.iter().enumerate() {
-            packed.side_mut(at / passes / PANEL, at % passes)[at / passes % PANEL] = scale;
+            let column = at / passes;
+            let cross = cross(pass(at % passes).map(|k| packed.at(k, column)));
+            let side = packed.side_mut(column / PANEL, at % passes);
+            (side.scales[column % PANEL], side.crosses[column % PANEL]) = (scale, cross);
         }
         packed
     }
 
     /// The entry at depth `k` of `column`.
     fn value(&self, k: usize, column: usize) -> f32 {
-        f32::from(self.at(k, column)) * self.side(column / PANEL, k / i16::DEPTH)[column % PANEL]
+        f32::from(self.at(k, column)) * self.side(column / PANEL, k / i16::DEPTH).scales[column % PANEL]
     }
 
     /// The transpose, packed with scales of its own.
@@ -87,6 +106,17 @@ fn column_scale(weights: impl ExactSizeIterator<Item = f32>) -> f32 {
     // Rounding may add half a step per weight; one more step covers the rounding of the scale itself.
     let room = f64::from(WEIGHT_SUM) - 0.5 * count - 1.0;
     (top / WEIGHT_TOP as f32).max((sum / room) as f32).max(SMALLEST)
+}
+
+/// The sum of `v1 v3 + v2 v4` over fours `v1, v2, v3, v4`, modulo 2^32.
+fn cross(mut values: impl Iterator<Item = i16>) -> i32 {
+    let mut sum = 0i32;
+    while let Some(first) = values.next() {
+        let [first, second, third, fourth] =
+            [Some(first), values.next(), values.next(), values.next()].map(|value| i32::from(value.unwrap_or(0)));
+        sum = sum.wrapping_add(first * third).wrapping_add(second * fourth);
+    }
+    sum
 }
 
 /// To the nearest whole number, ties to even; NaN becomes 0 (its scale is NaN).
@@ -126,15 +156,15 @@ impl Kernel for PlainKernel {
         Self
     }
     #[inline(always)]
-    unsafe fn pack_row(from: &[f32], tile: &mut [i16], r: usize) -> f32 {
+    unsafe fn pack_row(from: &[f32], tile: &mut [i16], r: usize) -> Row {
         let (scale, inverse) = row_scale(from.iter().map(|&x| magnitude_bits(x)).max().unwrap_or(0));
         super::driver::convert_row::<Self>(from, tile, r, |x| to_fixed(x * inverse));
-        scale
+        Row { scale, cross: 0 }
     }
     #[inline(always)]
     unsafe fn tile(&mut self, of: &Operands<i16>, tile: &mut Tile) {
         // SAFETY: the lengths that the trait promises.
-        let (a, b, rows, scales) = unsafe {
+        let (a, b, rows, columns) = unsafe {
             let a = std::slice::from_raw_parts(of.a, of.depth * Self::ROWS);
             let b = std::slice::from_raw_parts(of.b[0], of.depth * PANEL);
             (a, b, std::slice::from_raw_parts(of.rows, Self::ROWS), &*of.columns[0])
@@ -153,7 +183,7 @@ impl Kernel for PlainKernel {
         }
         for row in 0..Self::ROWS {
             for column in 0..PANEL {
-                tile.0[row * PANEL + column] = sums[row][column] as f32 * (rows[row] * scales[column]);
+                tile.0[row * PANEL + column] = sums[row][column] as f32 * (rows[row].scale * columns.scales[column]);
             }
         }
     }

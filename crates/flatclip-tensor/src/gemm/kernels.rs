@@ -89,7 +89,7 @@ unsafe impl<K: Portable<Element = f32>> Portable for Rounded<K> {}
 
 /// Runs a job with a kernel for any machine.
 pub(super) fn run_plain<K: Portable>(job: Job<'_, K::Element>) {
-    job.run((K::ROWS, K::PANELS), K::BLOCK, |job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>| {
+    job.run::<K>(|job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>| {
         // SAFETY: a portable kernel, and `run` hands out disjoint blocks.
         unsafe { driver::block::<K>(job, rows, panels) }
     });

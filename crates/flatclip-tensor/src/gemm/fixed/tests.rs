@@ -168,6 +168,26 @@ fn weights_take_half_the_memory_of_floats() {
     assert_eq!(2 * size_of_val(fixed.data()), size_of_val(floats.data()));
 }
 
+/// The tile of the VNNI kernels, which few machines can run, with two instructions in the place of theirs.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_tile_of_the_vnni_kernels_equals_the_others() {
+    use super::super::kernels::run_avx2;
+    use super::x86::{Add, TwoVectors};
+    if Usable::new(Isa::Avx2).is_err() {
+        return;
+    }
+    for (rows, n, k) in SHAPES {
+        let (x, weight) = (values(rows * k, 1), values(n * k, 2));
+        let panels = Panels::fixed(n, k, |i, column| weight[column * k + i]);
+        let want = product(Usable::new(Isa::Plain).expect("always there"), &x, rows, &panels, PRODUCT);
+        let mut got = vec![7.0; rows * n];
+        // SAFETY: AVX2 was found.
+        unsafe { run_avx2::<TwoVectors<Add, 6>>(Job::new((&x, k), rows, &panels, (&mut got, n), PRODUCT)) };
+        assert_eq!(got, want, "{rows}x{n}x{k}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]

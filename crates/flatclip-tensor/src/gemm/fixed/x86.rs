@@ -1,11 +1,13 @@
-//! Kernels for AVX2 (`vpmaddwd`, `vpaddd`) and for CPUs that do both in one instruction (`vpdpwssd`: AVX-VNNI, AVX512-VNNI).
-//! All multiply the same integers.
+//! Packing with AVX2, and kernels for CPUs that multiply and add pairs in one instruction (`vpdpwssd`: AVX-VNNI,
+//! AVX512-VNNI). The integers are those of every kernel.
 
-use super::{STEP, row_scale};
+use super::winograd::Winograd;
+use super::{Row, STEP, row_scale};
 use crate::gemm::driver::{Job, Kernel, Operands, Tile};
 use crate::gemm::kernels::{run_avx_vnni, run_avx2, run_avx512_vnni};
 use crate::gemm::panels::PANEL;
 use crate::simd::{Avx2, Avx512, Lanes};
+use std::arch::asm;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
@@ -29,7 +31,8 @@ pub(super) trait Pairs {
     unsafe fn floats(sums: Self::Vector) -> Self::Lanes;
 }
 
-/// `vpmaddwd` and `vpaddd`.
+/// `vpmaddwd` and `vpaddd`, in the place of one `vpdpwssd` where the tests run on machines without it.
+#[cfg(test)]
 pub(super) struct Add;
 /// AVX-VNNI.
 pub(super) struct Vnni;
@@ -69,8 +72,33 @@ macro_rules! pairs_256 {
         }
     };
 }
+#[cfg(test)]
 pairs_256!(Add: sums, a, b => _mm256_add_epi32(sums, _mm256_madd_epi16(a, b)));
-pairs_256!(Vnni: sums, a, b => _mm256_dpwssd_avx_epi32(sums, a, b));
+pairs_256!(Vnni: sums, a, b => dot_vnni(sums, a, b));
+
+/// Not the intrinsic: of a chain of those the compiler makes `vpmaddwd` and `vpaddd` again.
+#[inline]
+#[target_feature(enable = "avx2,avxvnni")]
+fn dot_vnni(mut sums: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: the function's features include the instruction, which touches nothing but its operands.
+    unsafe {
+        asm!("{{vex}} vpdpwssd {sums}, {a}, {b}", sums = inout(ymm_reg) sums, a = in(ymm_reg) a, b = in(ymm_reg) b,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    sums
+}
+
+/// As [`dot_vnni`], on 512 bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn dot_vnni_512(mut sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: as in `dot_vnni`.
+    unsafe {
+        asm!("vpdpwssd {sums}, {a}, {b}", sums = inout(zmm_reg) sums, a = in(zmm_reg) a, b = in(zmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    sums
+}
 
 impl Pairs for Vnni512 {
     type Vector = __m512i;
@@ -93,7 +121,7 @@ impl Pairs for Vnni512 {
     #[inline(always)]
     unsafe fn dot(sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: promised by the caller.
-        unsafe { _mm512_dpwssd_epi32(sums, a, b) }
+        unsafe { dot_vnni_512(sums, a, b) }
     }
     #[inline(always)]
     unsafe fn floats(sums: __m512i) -> Avx512 {
@@ -110,7 +138,8 @@ impl<P: Pairs, const ROWS: usize> Kernel for TwoVectors<P, ROWS> {
     type Lanes = P::Lanes;
     const ROWS: usize = ROWS;
     const PANELS: usize = 2 * P::Lanes::WIDTH / PANEL;
-    const BLOCK: usize = 64 * ROWS;
+    const BLOCK: usize = 32 * ROWS;
+    const BLOCK_PANELS: usize = 64;
 
     #[inline(always)]
     unsafe fn start() -> Self {
@@ -122,7 +151,7 @@ impl<P: Pairs, const ROWS: usize> Kernel for TwoVectors<P, ROWS> {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(to.cast()) }
     }
     #[inline(always)]
-    unsafe fn pack_row(from: &[f32], tile: &mut [i16], r: usize) -> f32 {
+    unsafe fn pack_row(from: &[f32], tile: &mut [i16], r: usize) -> Row {
         // SAFETY: every kernel here has AVX2.
         unsafe { pack_row::<ROWS>(from, tile, r) }
     }
@@ -147,11 +176,11 @@ impl<P: Pairs, const ROWS: usize> Kernel for TwoVectors<P, ROWS> {
                 left = left.add(STEP * PANEL);
                 right = right.add(STEP * PANEL);
             }
-            let scales = if Self::PANELS == 1 { [of.columns[0]; 2] } else { of.columns };
-            for (half, scales) in scales.into_iter().enumerate() {
-                let columns = P::Lanes::load(scales.cast::<f32>().add(half * width % PANEL));
+            let columns = if Self::PANELS == 1 { [of.columns[0]; 2] } else { of.columns };
+            for (half, columns) in columns.into_iter().enumerate() {
+                let columns = P::Lanes::load((&raw const (*columns).scales).cast::<f32>().add(half * width % PANEL));
                 for row in 0..ROWS {
-                    let factor = columns.like(*of.rows.add(row)).mul(columns);
+                    let factor = columns.like((*of.rows.add(row)).scale).mul(columns);
                     let to = tile.0.as_mut_ptr().add(row * 2 * width + half * width);
                     P::floats(sums[row][half]).mul(factor).store(to);
                 }
@@ -165,7 +194,7 @@ impl<P: Pairs, const ROWS: usize> Kernel for TwoVectors<P, ROWS> {
 /// # Safety
 /// The machine has AVX2.
 #[inline(always)]
-unsafe fn pack_row<const ROWS: usize>(from: &[f32], tile: &mut [i16], r: usize) -> f32 {
+pub(super) unsafe fn pack_row<const ROWS: usize>(from: &[f32], tile: &mut [i16], r: usize) -> Row {
     let chunks = from.chunks_exact(STEP);
     let mut end = [0.0; STEP];
     end[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
@@ -178,17 +207,20 @@ unsafe fn pack_row<const ROWS: usize>(from: &[f32], tile: &mut [i16], r: usize) 
         }
         let (scale, inverse) = row_scale(largest(_mm256_max_epi32(tops[0], tops[1])));
         let inverse = _mm256_set1_ps(inverse);
+        let mut cross = _mm256_setzero_si256();
         let mut groups = tile.chunks_exact_mut(ROWS * STEP);
         for (chunk, group) in chunks.zip(groups.by_ref()) {
-            to_fixed(chunk, inverse, &mut group[r * STEP..(r + 1) * STEP]);
+            let packed = to_fixed(chunk, inverse, &mut group[r * STEP..(r + 1) * STEP]);
+            cross = _mm256_add_epi32(cross, crosses(packed));
         }
         if let Some(group) = groups.next() {
-            to_fixed(&end, inverse, &mut group[r * STEP..(r + 1) * STEP]);
+            let packed = to_fixed(&end, inverse, &mut group[r * STEP..(r + 1) * STEP]);
+            cross = _mm256_add_epi32(cross, crosses(packed));
         }
         for group in groups {
             group[r * STEP..(r + 1) * STEP].fill(0);
         }
-        scale
+        Row { scale, cross: sum_of_even(cross) }
     }
 }
 
@@ -197,7 +229,7 @@ unsafe fn pack_row<const ROWS: usize>(from: &[f32], tile: &mut [i16], r: usize) 
 /// # Safety
 /// The machine has AVX2; both slices have sixteen values.
 #[inline(always)]
-unsafe fn to_fixed(from: &[f32], inverse: __m256, to: &mut [i16]) {
+unsafe fn to_fixed(from: &[f32], inverse: __m256, to: &mut [i16]) -> __m256i {
     debug_assert!(from.len() == STEP && to.len() == STEP);
     // SAFETY: promised by the caller.
     unsafe {
@@ -206,7 +238,30 @@ unsafe fn to_fixed(from: &[f32], inverse: __m256, to: &mut [i16]) {
         // The pack works within 128-bit halves; the permutation puts the quarters in order.
         let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(low, high));
         _mm256_storeu_si256(to.as_mut_ptr().cast(), packed);
+        packed
     }
+}
+
+/// In the even lanes, what [`super::cross`] sums; the odd ones say the same again.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn crosses(packed: __m256i) -> __m256i {
+    // SAFETY: promised by the caller.
+    unsafe { _mm256_madd_epi16(packed, _mm256_shuffle_epi32::<0b10_11_00_01>(packed)) }
+}
+
+/// The sum of the even lanes, modulo 2^32.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn sum_of_even(lanes: __m256i) -> i32 {
+    let mut array = [0i32; 8];
+    // SAFETY: eight values fit; AVX2 is promised by the caller.
+    unsafe { _mm256_storeu_si256(array.as_mut_ptr().cast(), lanes) };
+    array.iter().step_by(2).fold(0, |sum, &x| sum.wrapping_add(x))
 }
 
 /// The bits of the magnitudes of eight values.
@@ -244,7 +299,7 @@ pub(super) unsafe fn run(job: Job<'_, i16>, wide: bool) {
         } else if is_x86_feature_detected!("avxvnni") {
             run_avx_vnni::<TwoVectors<Vnni, 6>>(job);
         } else {
-            run_avx2::<TwoVectors<Add, 6>>(job);
+            run_avx2::<Winograd>(job);
         }
     }
 }

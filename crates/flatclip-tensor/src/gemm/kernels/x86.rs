@@ -77,7 +77,7 @@ macro_rules! runner {
                 // SAFETY: passed on unchanged; only called below.
                 unsafe { driver::block::<K>(job, rows, panels) }
             }
-            job.run((K::ROWS, K::PANELS), K::BLOCK, |job: &Job<'_, K::Element>, rows, panels| {
+            job.run::<K>(|job: &Job<'_, K::Element>, rows, panels| {
                 // SAFETY: the caller promised the instructions, and `run` hands out disjoint blocks.
                 unsafe { block::<K>(job, rows, panels) }
             });
