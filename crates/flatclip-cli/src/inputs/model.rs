@@ -42,6 +42,7 @@ pub(crate) enum PrecisionArg {
     Auto,
     F32,
     Bf16,
+    I16,
 }
 
 impl PrecisionArg {
@@ -51,6 +52,7 @@ impl PrecisionArg {
             Self::Auto => Precision::auto(),
             Self::F32 => Precision::F32,
             Self::Bf16 => Precision::Bf16,
+            Self::I16 => Precision::I16,
         }
     }
 }

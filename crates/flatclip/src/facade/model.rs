@@ -2,9 +2,9 @@
 
 use super::folders;
 use crate::Result;
+use crate::architecture::{Activation, ClipConfig};
 use crate::image::views::{ViewKey, ViewOptions, make_views};
 use crate::image::{Normalise, Picture};
-use crate::architecture::{Activation, ClipConfig};
 use crate::model::{Clip, Features, LoadOptions, Precision, Towers};
 use crate::progress::Progress;
 use crate::text::Tokenizer;

@@ -91,4 +91,3 @@ fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> 
         _ => (mode, samples),
     })
 }
-
