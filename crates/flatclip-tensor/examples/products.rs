@@ -1,6 +1,8 @@
 //! The rate of products in `i16` beside those in `f32`, over the four shapes of a ViT-B/16 block at 16 images, sides
 //! alternating, in CPU time, so that other work on the machine counts less. `cargo run --release -p flatclip-tensor --example products [THREADS] [TURNS]`
 
+#![allow(clippy::print_stdout)]
+
 use flatclip_tensor::{Activation, Linear, Precision};
 
 const ROWS: usize = 3152;

@@ -89,9 +89,9 @@ fn one_large_value_in_a_row_or_a_column_costs_only_its_own_pass() {
 fn the_worst_case_does_not_overflow() {
     for (rows, n, k) in [(2, 3, 383), (3, 17, 384), (2, 2, 768), (2, 16, 3000)] {
         for size in [1.0f32, 1e-20, 1e20] {
-            let sign = |i: usize| if i % 3 == 0 { -1.0 } else { 1.0 };
+            let sign = |i: usize| if i.is_multiple_of(3) { -1.0 } else { 1.0 };
             let weight: Vec<f32> =
-                (0..n * k).map(|i| size * sign(i % k) * if i / k % 2 == 0 { 1.0 } else { -1.0 }).collect();
+                (0..n * k).map(|i| size * sign(i % k) * if (i / k).is_multiple_of(2) { 1.0 } else { -1.0 }).collect();
             let x: Vec<f32> = (0..rows * k).map(|i| sign(i % k)).collect();
             check(&x, rows, &weight, n, k);
         }
