@@ -6,6 +6,7 @@
 //! architecture -> weights, text, image -> model -> prompt -> data -> methods -> train, eval, landscape -> report
 //! ```
 
+pub(crate) mod digest;
 pub mod error;
 pub mod files;
 pub mod rng;
