@@ -53,6 +53,7 @@
 //! architecture -> weights, text, image -> model -> prompt -> data -> methods -> train, eval, landscape -> report -> facade
 //! ```
 
+pub(crate) mod digest;
 pub mod error;
 pub mod files;
 pub mod progress;

@@ -1,9 +1,9 @@
 //! Named random streams. Every draw belongs to a stream keyed by (seed, purpose, ...), so an answer does not depend on
 //! thread count, batch size, order, shard or resume.
 
+use crate::digest::Digest;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use sha2::{Digest as _, Sha256};
 
 /// One stream of draws. The distributions are defined here, so that no library update can change a result.
 #[derive(Clone, Debug)]
@@ -12,13 +12,8 @@ pub struct Stream(ChaCha8Rng);
 impl Stream {
     /// The stream of `seed` for a purpose and its keys, e.g. `Stream::new(0, &["views", dataset, sample])`.
     pub fn new(seed: u64, keys: &[&str]) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(seed.to_le_bytes());
-        for key in keys {
-            hash.update((key.len() as u64).to_le_bytes());
-            hash.update(key.as_bytes());
-        }
-        Self(ChaCha8Rng::from_seed(hash.finalize().into()))
+        let digest = keys.iter().fold(Digest::default().bytes(seed.to_le_bytes()), Digest::part);
+        Self(ChaCha8Rng::from_seed(digest.finish()))
     }
 
     /// 64 random bits.

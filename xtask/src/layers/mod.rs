@@ -14,7 +14,8 @@ use std::path::Path;
 /// its own step none but itself.
 const ORDER: &[&[&str]] = &[
     &["error"],
-    &["files", "rng", "digest"],
+    &["digest", "files"],
+    &["rng"],
     &["architecture"],
     &["weights", "text", "image"],
     &["model"],
@@ -200,7 +201,7 @@ mod tests {
         let found = library(&[("weights/mod.rs", "use crate::Error;\n"), ("error.rs", "")]);
         let page = format!("before\n{START}\nold\n{END}\nafter\n");
         let drawn = with_table(&page, &table(&found.uses)).unwrap();
-        assert!(drawn.contains("| 1 | `error` | – |\n| 4 | `weights` | error |\n"), "{drawn}");
+        assert!(drawn.contains("| 1 | `error` | – |\n| 5 | `weights` | error |\n"), "{drawn}");
         assert!(drawn.starts_with("before\n") && drawn.ends_with("after\n") && !drawn.contains("old"), "{drawn}");
         assert_eq!(with_table(&drawn, &table(&found.uses)).unwrap(), drawn);
     }

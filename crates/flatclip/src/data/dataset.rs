@@ -1,10 +1,9 @@
 //! What a data set is, whatever it was read from.
 
 use crate::image::{self, DecodeOptions, Picture};
-use crate::{Error, Result};
+use crate::{Error, Result, digest};
 use flatclip_pocket::{Domain, World};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -221,12 +220,7 @@ pub struct Dataset {
 impl Dataset {
     /// The class list's fingerprint: names and their order.
     pub fn classes_hash(&self) -> String {
-        let mut hash = Sha256::new();
-        for class in &self.classes {
-            hash.update((class.len() as u64).to_le_bytes());
-            hash.update(class.as_bytes());
-        }
-        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        digest::of_names(&self.classes)
     }
 
     /// How many samples each class has.

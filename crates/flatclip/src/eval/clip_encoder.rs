@@ -2,8 +2,8 @@
 
 use super::cache::{FeatureKey, ViewFeatures};
 use super::encoder::Encoder;
-use super::fingerprint::matrix_hash;
 use crate::data::{Dataset, Sample};
+use crate::digest::matrix_hash;
 use crate::image::views::{ViewKey, ViewOptions, make_views};
 use crate::image::{self, DecodeOptions, Picture};
 use crate::model::{Clip, Features, VisionInput};

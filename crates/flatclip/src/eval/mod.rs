@@ -23,9 +23,10 @@ mod summary;
 mod tests;
 mod timing;
 
+pub use crate::digest::matrix_hash;
 pub use clip_encoder::{ClipEncoder, PIXEL_VERSION};
 pub use encoder::Encoder;
-pub use fingerprint::{matrix_hash, stream_hash};
+pub use fingerprint::stream_hash;
 pub use grid::{GridAxis, SWEEP_PRESETS, cells, preset};
 pub use log::{PredictionLog, read_log};
 pub use merge::merge;

@@ -1,7 +1,7 @@
 //! PromptAlign's source statistics: computed from training images, read, written, and taken over from the authors' files.
 
-use super::fingerprint::matrix_hash;
 use crate::data::Sample;
+use crate::digest::matrix_hash;
 use crate::image::views::{ViewKey, ViewOptions, make_views};
 use crate::image::{DecodeOptions, Normalise};
 use crate::methods::statistics::{SourceStatistics, StatisticsOrigin, StatisticsSum};
@@ -173,14 +173,14 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
     }
 
-    fn clip(name: &str) -> Clip {
-        let file = fixture("golden/models").join(name);
+    fn vit() -> Clip {
+        let file = fixture("golden/models/tiny-vit.jit.pt");
         Clip::load(&Checkpoint::open(&file).unwrap(), LoadOptions::default()).unwrap()
     }
 
     #[test]
     fn statistics_are_those_of_the_tokens_and_do_not_depend_on_chunks() {
-        let clip = clip("tiny-vit.openai.safetensors");
+        let clip = vit();
         let data = open_pocket("photo:train:19", Split::Train).unwrap();
         let samples: Vec<&Sample> = data.samples.iter().collect();
         let prompts = [Matrix::from_vec(
@@ -209,11 +209,13 @@ mod tests {
     fn unreadable_pictures_are_counted_and_resnets_refused() {
         let bad = Sample { id: "gone.jpg".into(), label: 0, source: Source::File("no/such/gone.jpg".into()) };
         let data = open_pocket("photo:train:2", Split::Train).unwrap();
-        let vit = clip("tiny-vit.openai.safetensors");
+        let vit = vit();
         let found = source_statistics(&vit, &[], "photo", &[&bad, &data.samples[0]], &mut |_| {}).unwrap();
         assert_eq!((found.unreadable.len(), found.statistics.origin.images), (1, 1));
         assert!(source_statistics(&vit, &[], "photo", &[&bad], &mut |_| {}).is_err());
-        let resnet = source_statistics(&clip("tiny-rn.openai.safetensors"), &[], "", &[&data.samples[0]], &mut |_| {});
+        let pocket = Checkpoint::embedded("pocket").unwrap().unwrap();
+        let pocket = Clip::load(&pocket, LoadOptions::default()).unwrap();
+        let resnet = source_statistics(&pocket, &[], "", &[&data.samples[0]], &mut |_| {});
         assert!(resnet.unwrap_err().to_string().contains("ViT"));
     }
 

@@ -2,12 +2,12 @@
 
 use super::TextStore;
 use super::task::TextSide;
+use crate::digest::Digest;
 use crate::model::Context;
 use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 /// Over which entries a perturbation has the length of the radius.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,14 +203,9 @@ impl TextBank {
 
 /// Names everything that the bank's numbers depend on.
 fn key(side: TextSide<'_>, base: &Matrix, context: &Context, how: &Perturbation, seed: u64, model: &str) -> String {
-    let mut hash = Sha256::new();
-    hash.update(model.as_bytes());
-    hash.update(format!("{how:?} {seed} {:?} {:?}", context.shape(), side.tokens).as_bytes());
-    for values in [&context.data, base.data()] {
-        values.iter().for_each(|x| hash.update(x.to_le_bytes()));
-    }
-    let digest = hash.finalize();
-    format!("text-bank-{}", digest.iter().take(16).map(|b| format!("{b:02x}")).collect::<String>())
+    let told = format!("{how:?} {seed} {:?} {:?}", context.shape(), side.tokens);
+    let digest = Digest::default().bytes(model).bytes(told).floats(&context.data).floats(base.data());
+    format!("text-bank-{}", digest.key())
 }
 
 /// Refuses a perturbation that would take more memory than any machine it is meant for.

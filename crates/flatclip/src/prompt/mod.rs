@@ -32,10 +32,9 @@ pub use text_features::{npy_bytes, read_text_features};
 pub use tokens::{check_length, class_tokens};
 
 use crate::model::{Context, Position};
-use crate::{Error, Result};
+use crate::{Error, Result, digest};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use std::path::PathBuf;
 
 /// What stands for a class list, and where it came from.
@@ -232,10 +231,5 @@ pub(crate) fn normalise_rows(features: &mut Matrix) -> Result<()> {
 
 /// A short name of a class list: what makes two runs comparable.
 pub fn class_hash(classes: &[String]) -> String {
-    let mut hash = Sha256::new();
-    for name in classes {
-        hash.update((name.len() as u64).to_le_bytes());
-        hash.update(name.as_bytes());
-    }
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    digest::of_names(classes)
 }

@@ -1,7 +1,8 @@
 //! Fetching known models from the Hugging Face hub (feature `hub`): resumable, checked by size and SHA-256, complete or
 //! absent. Only a caller that asks for a model by name ever gets here.
 
-use super::known::{KnownModel, file_sha256};
+use super::known::KnownModel;
+use crate::digest::file_sha256;
 use crate::{Error, Result};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write as _};

@@ -22,10 +22,11 @@ pub mod torch_file;
 mod torch_tree;
 mod zip;
 
+pub use crate::digest::file_sha256;
 pub use bytes::Dtype;
 pub use canonical_file::save_canonical;
 pub use checkpoint::Checkpoint;
-pub use known::{KNOWN, KnownModel, Places, file_sha256, known, published_as, resolve};
+pub use known::{KNOWN, KnownModel, Places, known, published_as, resolve};
 pub use naming::Naming;
 pub use random::{random, random_of};
 

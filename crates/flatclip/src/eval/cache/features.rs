@@ -2,10 +2,10 @@
 
 use super::segment::{self, Location};
 use crate::data::Sample;
+use crate::digest::Digest;
 use crate::{Error, Result, files};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -43,7 +43,7 @@ pub struct FeatureKey {
 impl FeatureKey {
     fn id(&self) -> Result<String> {
         let json = serde_json::to_vec(self).map_err(|e| Error::config("cache", e.to_string()))?;
-        Ok(Sha256::digest(json).iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+        Ok(Digest::default().bytes(json).short())
     }
 
     /// The key of a cache folder; `None` if it has none (yet).

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 pub(super) fn clip() -> Arc<Clip> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models/tiny-vit.openai.safetensors");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models/tiny-vit.jit.pt");
     Arc::new(Clip::load(&Checkpoint::open(&file).unwrap(), LoadOptions::default()).unwrap())
 }
 

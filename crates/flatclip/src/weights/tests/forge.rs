@@ -11,7 +11,7 @@ pub(super) fn fixture(name: &str) -> PathBuf {
 }
 
 pub(super) fn tiny_vit() -> Checkpoint {
-    Checkpoint::open(fixture("golden/models/tiny-vit.openai.safetensors")).unwrap()
+    Checkpoint::open(fixture("golden/models/tiny-vit.jit.pt")).unwrap()
 }
 
 /// A model of 100 kB with random weights, where a test writes many files.

@@ -1,9 +1,8 @@
 //! Fetching, against a server on this machine that behaves well or badly.
 
 use super::forge::{Precision, safetensors, small, tensors};
-use crate::weights::checkpoint::hex;
+use crate::digest::Digest;
 use crate::weights::{Places, hub, known, resolve};
-use sha2::{Digest as _, Sha256};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -81,7 +80,7 @@ fn answer(
     }
     if !path.starts_with("/cdn") {
         // As the hub does: the answer describes the file and points to where the bytes are.
-        let mut digest = hex(&Sha256::digest(weights));
+        let mut digest = Digest::default().bytes(weights).hex();
         if manner == Manner::WrongDigest {
             digest.replace_range(..1, if digest.starts_with('0') { "1" } else { "0" });
         }
