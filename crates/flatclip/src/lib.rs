@@ -8,6 +8,7 @@
 
 pub mod error;
 pub mod files;
+pub mod options;
 pub mod progress;
 pub mod rng;
 pub mod run_dir;
