@@ -311,7 +311,7 @@ impl Error {
 }
 
 /// The known name within two edits (a third of its length for long ones), case aside.
-fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let name = name.to_lowercase();
     let distance = |other: &str| edits(&name, &other.to_lowercase());
     let close = |other: &&&str| distance(other) <= 2.max(other.len() / 3);

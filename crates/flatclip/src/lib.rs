@@ -56,6 +56,7 @@
 pub(crate) mod digest;
 pub mod error;
 pub mod files;
+pub mod options;
 pub mod progress;
 pub mod rng;
 pub mod run_dir;

@@ -1,15 +1,15 @@
-//! `flatclip config`: every option of the adapters with its default, or the resolved configuration of a run.
+//! `flatclip config`: every option of adapters and tuners with its default, or the resolved configuration of a run.
 
 use crate::output::{Exit, Output};
 use anyhow::Result;
-use flatclip::methods::{ADAPTERS, AdapterSpec, adapter};
+use flatclip::methods::{ADAPTERS, Registry};
 use flatclip::run_dir::RunDir;
 use std::path::PathBuf;
 
 /// Options of `flatclip config`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Adapters [default: all]
+    /// Adapters or tuners; a tuner comes with its [train] and [views] [default: all adapters]
     #[arg(value_name = "METHOD")]
     methods: Vec<String>,
     /// Print the configuration of a run instead, every default filled in
@@ -27,12 +27,22 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         }
         return Ok(Exit::Done);
     }
-    let specs: Vec<&AdapterSpec> = match args.methods.as_slice() {
-        [] => ADAPTERS.to_vec(),
-        names => names.iter().map(|name| adapter(name)).collect::<flatclip::Result<_>>()?,
-    };
-    let all: toml::Table =
-        specs.iter().map(|spec| (spec.name.to_owned(), toml::Value::Table((spec.defaults)()))).collect();
+    let mut all = toml::Table::new();
+    if args.methods.is_empty() {
+        all.extend(ADAPTERS.iter().map(|spec| (spec.name.to_owned(), spec.defaults().into())));
+    }
+    for name in &args.methods {
+        let registry = Registry::builtin();
+        match (registry.adapter(name), registry.tuner(name)) {
+            (Ok(spec), _) => drop(all.insert(spec.name.to_owned(), spec.defaults().into())),
+            (_, Ok(spec)) => {
+                all.insert(spec.table.to_owned(), spec.defaults().into());
+                all.insert("train".to_owned(), (spec.recipe)().table().into());
+                all.insert("views".to_owned(), (spec.views)().table().into());
+            }
+            (Err(error), Err(_)) => return Err(error.into()),
+        }
+    }
     if out.is_json() {
         out.json(&all)?;
     } else {

@@ -5,6 +5,7 @@ use flatclip::image::views::ViewPolicy;
 use flatclip::methods::policy::{TestFamily, policy_for};
 use flatclip::methods::tuners::{Input, TunerSpec};
 use flatclip::methods::{ADAPTERS, AdapterSpec, TUNERS};
+use flatclip::options::{OptionKind, OptionSpec, defaults};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -48,9 +49,9 @@ struct Entry {
     /// A command that runs it.
     example: String,
     summary: &'static str,
-    docs: String,
+    docs: &'static str,
     table: &'static str,
-    defaults: toml::Table,
+    options: &'static [OptionSpec],
 }
 
 impl Entry {
@@ -66,12 +67,11 @@ impl Entry {
         let mut needs: Vec<String> = words.iter().filter(|(needed, _)| *needed).map(|(_, w)| (*w).to_owned()).collect();
         needs.push(format!("{} {}", n.default_views, if n.default_views == 1 { "view" } else { "views" }));
         let kind = spec.kind().name();
-        let AdapterSpec { name, aliases, summary, .. } = *spec;
-        let (docs, defaults) = (spec.docs.to_owned(), (spec.defaults)());
+        let AdapterSpec { name, aliases, summary, docs, options, .. } = *spec;
         let (needs, prompts, published_views) = (needs.join(", "), n.prompts, published_views(name));
         let (role, table) = ("adapter", name);
         let example = example(spec);
-        Self { role, name, aliases, kind, needs, prompts, published_views, example, summary, docs, table, defaults }
+        Self { role, name, aliases, kind, needs, prompts, published_views, example, summary, docs, table, options }
     }
 
     fn tuner(spec: &TunerSpec) -> Self {
@@ -80,8 +80,7 @@ impl Entry {
             Input::Pixels => "pixels",
         };
         let needs = format!("shots as {input}{}", if spec.vit { ", ViT" } else { "" });
-        let TunerSpec { name, aliases, summary, table, .. } = *spec;
-        let docs = spec.docs();
+        let TunerSpec { name, aliases, summary, table, docs, options, .. } = *spec;
         Self {
             role: "tuner",
             name,
@@ -96,7 +95,7 @@ impl Entry {
             summary,
             docs,
             table,
-            defaults: (spec.defaults)(),
+            options,
         }
     }
 
@@ -117,12 +116,13 @@ impl Entry {
         json!({
             "name": self.name, "aliases": self.aliases, "role": self.role, "kind": self.kind, "needs": self.needs,
             "prompts": self.prompts, "published_views": self.published_views.iter().cloned().collect::<BTreeMap<_, _>>(),
-            "example": self.example, "summary": self.summary, "docs": self.docs, "table": self.table, "defaults": self.defaults,
+            "example": self.example, "summary": self.summary, "docs": self.docs, "table": self.table, "options": self.options,
+            "defaults": defaults(self.options),
         })
     }
 
     fn print(&self, out: &Output) -> anyhow::Result<()> {
-        out.line(format_args!("{} {}: {}", self.role, self.names(), self.summary))?;
+        out.line(wrap(&format!("{} {}: {}", self.role, self.names(), self.summary), WIDTH).join("\n"))?;
         out.line(format_args!("{}; needs {}", self.kind, self.needs))?;
         if !self.prompts.is_empty() {
             out.line(format_args!("prompts: {}", self.prompts.join(", ")))?;
@@ -130,19 +130,75 @@ impl Entry {
         if !self.published_views.is_empty() {
             let views: Vec<String> =
                 self.published_views.iter().map(|(family, views)| format!("{family} {views}")).collect();
-            out.line(format_args!("views in its own code (--view-policy published): {}", views.join("; ")))?;
+            let line = format!("views in its own code (--view-policy published): {}", views.join("; "));
+            out.line(wrap(&line, WIDTH).join("\n"))?;
         }
-        out.line(format_args!("use: {}\n", self.example))?;
+        out.line(wrap(&format!("use: {}", self.example), WIDTH).join("\n"))?;
+        out.line("")?;
         out.line(self.docs.trim_end())?;
-        if self.defaults.is_empty() {
-            return Ok(());
+        if self.options.is_empty() {
+            return out.line("Options: none");
         }
-        out.line(format_args!(
-            "\nDefaults, as TOML:\n[{}]\n{}",
-            self.table,
-            toml::to_string(&self.defaults)?.trim_end()
-        ))
+        out.line(format_args!("Options in [{}], with default, range and source:", self.table))?;
+        out.line(option_lines(self.options))
     }
+}
+
+/// The widest line.
+const WIDTH: usize = 110;
+/// The widest `name = default` that has its text beside it; a longer one has it below.
+const BESIDE: usize = 32;
+
+/// Every option: `name = default`, and beside it what it means, its range and the source of its default.
+fn option_lines(options: &[OptionSpec]) -> String {
+    let keys: Vec<String> = options.iter().map(|o| format!("  {} = {}", o.name, (o.default)())).collect();
+    let indent = keys.iter().map(|key| key.chars().count()).filter(|&n| n <= BESIDE).max().unwrap_or(BESIDE) + 2;
+    let mut lines = Vec::new();
+    for (key, option) in keys.iter().zip(options) {
+        let mut text = wrap(&explained(option), WIDTH - indent).into_iter();
+        if key.chars().count() + 2 > indent {
+            lines.push(key.clone());
+        } else {
+            lines.push(format!("{key:indent$}{}", text.next().unwrap_or_default()));
+        }
+        lines.extend(text.map(|line| format!("{:indent$}{line}", "")));
+    }
+    lines.join("\n")
+}
+
+/// Sentence, choices, other names, range and source.
+fn explained(option: &OptionSpec) -> String {
+    let mut text = option.sentence.to_owned();
+    match option.kind {
+        // The names of many choices say what they are.
+        OptionKind::Choice(choices) if choices.len() > 6 => text.push_str(&format!(" {}.", option.kind)),
+        OptionKind::Choice(choices) => {
+            choices.iter().for_each(|choice| text.push_str(&format!(" {}: {}", choice.name, choice.sentence)));
+        }
+        _ => {}
+    }
+    let mut facts = Vec::new();
+    if option.range.is_bounded() {
+        facts.push(option.range.to_string());
+    }
+    facts.extend(option.aliases.iter().map(|alias| format!("also {alias}")));
+    facts.push(option.source.to_owned());
+    format!("{text} [{}]", facts.join("; "))
+}
+
+/// Words in lines of at most `width` characters.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// How to run an adapter with all that it needs.
@@ -205,4 +261,24 @@ fn show(name: &str, out: &Output) -> anyhow::Result<()> {
         entry.print(out)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_is_shown_within_the_width_with_default_range_and_source() {
+        for entry in Entry::all().iter().filter(|entry| !entry.options.is_empty()) {
+            let text = option_lines(entry.options);
+            text.lines().for_each(|line| assert!(line.chars().count() <= WIDTH, "{line}"));
+            let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            for option in entry.options {
+                assert!(text.contains(&format!("  {} = {}", option.name, (option.default)())), "{text}");
+                for part in [option.sentence, option.source, &option.range.to_string()] {
+                    assert!(flat.contains(part), "{part}: {text}");
+                }
+            }
+        }
+    }
 }

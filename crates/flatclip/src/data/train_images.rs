@@ -5,44 +5,34 @@ use super::feature_bank::FeatureBank;
 use crate::image::views::{ViewKey, ViewOptions, make_views};
 use crate::image::{DecodeOptions, Normalise};
 use crate::model::Clip;
+use crate::options::mismatch;
 use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 /// Images that the image tower takes at once.
 const CHUNK: usize = 32;
 
-/// How training views are made: the `[views]` table. Random crop (bicubic) and flip, as CoOp and Dassl train.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TrainViews {
-    /// Views of each image that are encoded once and drawn from in every epoch; 0 encodes new views in every step.
-    pub bank: usize,
-    /// Smallest and largest part of the picture that a crop takes.
-    pub scale: [f64; 2],
-    /// Chance of a flip.
-    pub flip: f64,
-}
-
-impl Default for TrainViews {
-    fn default() -> Self {
-        Self { bank: 8, scale: [0.08, 1.0], flip: 0.5 }
+crate::options! {
+    /// How training views are made: the `[views]` table. Random crop (bicubic) and flip, as CoOp and Dassl train.
+    pub struct TrainViews for "views", check TrainViews::scale_is_ordered {
+        /// Views of each image that are encoded once and drawn from in every epoch; 0 encodes new views in every step.
+        bank: usize = 8, from "choice";
+        /// Smallest and largest part of the picture that a crop takes.
+        scale: [f64; 2] = [0.08, 1.0], range fraction, from "CoOp's code";
+        /// Chance of a flip.
+        flip: f64 = 0.5, range between(0.0, 1.0), from "CoOp's code";
     }
 }
 
 impl TrainViews {
-    /// Refuses values that make no sense.
-    pub fn check(&self) -> Result<()> {
+    fn scale_is_ordered(&self) -> Result<()> {
         let [low, high] = self.scale;
-        if !(low > 0.0 && low <= high && high <= 1.0) {
-            return Err(Error::config("views.scale", format!("expected 0 < low <= high <= 1, found {low}, {high}")));
+        if low <= high {
+            return Ok(());
         }
-        if !(0.0..=1.0).contains(&self.flip) {
-            return Err(Error::config("views.flip", format!("expected a chance from 0 to 1, found {}", self.flip)));
-        }
-        Ok(())
+        Err(mismatch(Self::NAME, "scale", "the smaller part first", format!("{low}, {high}")))
     }
 }
 

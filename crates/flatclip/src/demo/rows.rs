@@ -100,7 +100,7 @@ pub(super) fn evaluate(
 fn options(method: &str) -> toml::Table {
     let mut options = toml::Table::new();
     if method == "zero" {
-        options.insert("gamma".into(), toml::Value::Float(0.1));
+        options.insert("fraction".into(), toml::Value::Float(0.1));
     }
     options
 }

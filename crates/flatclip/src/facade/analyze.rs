@@ -85,7 +85,7 @@ pub fn analyze(request: &AnalyzeRequest, model: &Model, progress: &dyn Progress)
 
 /// STSS's radius, as given or by default.
 fn radius_of(options: &toml::Table) -> f32 {
-    let defaults = methods::adapter("stss").map(|spec| (spec.defaults)()).unwrap_or_default();
+    let defaults = methods::adapter("stss").map(|spec| spec.defaults()).unwrap_or_default();
     let value = options.get("radius").or_else(|| defaults.get("radius"));
     value.and_then(|v| v.as_float().or_else(|| v.as_integer().map(|i| i as f64))).unwrap_or(0.5) as f32
 }

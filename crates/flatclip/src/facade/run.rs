@@ -125,7 +125,7 @@ impl<'a> Runner<'a> {
         };
         // Before anything is written.
         evaluation.check(spec.kind())?;
-        let config = self.config(dataset, request);
+        let config = self.config(dataset, request)?;
         let provenance = self.provenance(dataset, &prompt, &task, &plan);
         let (dir, mut log, mut records) =
             RunDir::start(&request.dir, &config, &provenance, &dataset.classes, request.resume)?;
@@ -175,10 +175,8 @@ impl<'a> Runner<'a> {
         Ok(features)
     }
 
-    fn config(&self, dataset: &Dataset, request: &RunRequest) -> RunConfig {
-        let mut options = (request.method.defaults)();
-        options.extend(request.options.clone());
-        RunConfig {
+    fn config(&self, dataset: &Dataset, request: &RunRequest) -> Result<RunConfig> {
+        Ok(RunConfig {
             method: request.method.name.to_owned(),
             model: self.model.name().to_owned(),
             precision: self.model.clip().precision().name().to_owned(),
@@ -191,8 +189,8 @@ impl<'a> Runner<'a> {
             shard: request.shard,
             compat: self.compat.to_vec(),
             views: ViewConfig { policy: request.policy.name().to_owned(), count: request.views },
-            options,
-        }
+            options: request.method.complete(&request.options)?,
+        })
     }
 
     fn provenance(&self, dataset: &Dataset, prompt: &Prompt, task: &Task, plan: &Plan) -> Provenance {

@@ -52,6 +52,11 @@ pub fn sweep(
     if request.axes.is_empty() {
         return Err(Error::config("axes", "expected at least one setting to vary, found none"));
     }
+    // Every key and value is checked before the first cell runs.
+    for cell in cells(&request.axes) {
+        let (method, options) = request.method(&cell)?;
+        method.build(&options)?;
+    }
     let out = &request.base.out;
     let (mut swept, mut sections) = (Vec::new(), Vec::new());
     for dataset in datasets {

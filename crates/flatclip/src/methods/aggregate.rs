@@ -4,30 +4,29 @@ use super::probability::{argmax, mean_probability, mean_row, softmax, softmax_f3
 use super::select::Selection;
 use super::{Decision, Explanation};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
-/// How kept views decide together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Vote {
-    /// The mean of their softmax probabilities.
-    MeanProbability,
-    /// One vote each.
-    Majority,
-    /// The softmax of their mean logits.
-    MeanLogits,
-    /// Their probabilities weighted by `exp(-score)`.
-    ScoreWeighted,
+crate::choices! {
+    /// How kept views decide together.
+    pub enum Vote {
+        /// The mean of their softmax probabilities.
+        MeanProbability = "mean-probability",
+        /// One vote each.
+        Majority = "majority",
+        /// The softmax of their mean logits.
+        MeanLogits = "mean-logits",
+        /// Their probabilities weighted by `exp(-score)`.
+        ScoreWeighted = "score-weighted",
+    }
 }
 
-/// Who decides between classes with equally many votes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Tie {
-    /// The highest mean probability among them, then the lowest index.
-    MeanProbability,
-    /// ZERO's rule: the first view that was not kept, in order of confidence, that votes for one of them.
-    DiscardedViews,
+crate::choices! {
+    /// Who decides between classes with equally many votes.
+    pub enum Tie {
+        /// The highest mean probability among them, then the lowest index.
+        MeanProbability = "mean-probability",
+        /// ZERO's rule: the first view that was not kept, in order of confidence, that votes for one of them.
+        DiscardedViews = "discarded-views",
+    }
 }
 
 /// Class scores and the class they elect.
@@ -111,14 +110,15 @@ fn most_probable(classes: &[usize], p: &[f64]) -> usize {
     classes.iter().copied().fold(classes[0], |best, k| if p[k] > p[best] { k } else { best })
 }
 
-/// What to do when no discarded view votes for a tied class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TieFallback {
-    /// The tied class with the largest logit of the most confident discarded view.
-    Intended,
-    /// As ZERO's code does: an index slip there excludes the mirror images `K-1-t` of the tied classes instead of the rest.
-    Original,
+crate::choices! {
+    /// What to do when no discarded view votes for a tied class.
+    pub enum TieFallback {
+        /// The tied class with the largest logit of the most confident discarded view.
+        Intended = "intended",
+        /// As ZERO's code does: an index slip there excludes the mirror images K-1-t of the tied classes instead of
+        /// the rest.
+        Original = "original",
+    }
 }
 
 /// ZERO's tie rule. The winner of a tie gets one more vote.

@@ -1,51 +1,39 @@
 //! The text bank: text features at a context and at its random perturbations, computed once per prompt and class list.
 
 use super::TextStore;
+use super::sam::NormScope;
 use super::task::TextSide;
+use crate::Result;
 use crate::digest::Digest;
 use crate::model::Context;
 use crate::rng::Stream;
-use crate::{Error, Result};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
-/// Over which entries a perturbation has the length of the radius.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Norm {
-    /// All entries of the context together.
-    Whole,
-    /// The entries of each class of a class-specific context (a shared context has one group).
-    PerClass,
-    /// The entries of each token.
-    PerToken,
+crate::choices! {
+    /// What the radius is measured in.
+    pub enum RadiusUnit {
+        /// The radius itself.
+        Absolute = "absolute",
+        /// The length of the context (over the same entries).
+        Relative = "relative",
+    }
 }
 
-/// What the radius is measured in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RadiusUnit {
-    /// The radius itself.
-    Absolute,
-    /// The length of the context (over the same entries).
-    Relative,
-}
-
-/// How directions are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Directions {
-    /// Independent, standard normal.
-    Gaussian,
-    /// Every second one is minus the one before.
-    Antithetic,
-    /// Orthogonal to the ones before (as far as there is room).
-    Orthogonal,
+crate::choices! {
+    /// How directions are drawn.
+    pub enum Directions {
+        /// Independent, standard normal.
+        Gaussian = "gaussian",
+        /// Every second one is minus the one before.
+        Antithetic = "antithetic",
+        /// Orthogonal to the ones before (as far as there is room).
+        Orthogonal = "orthogonal",
+    }
 }
 
 /// How a context is perturbed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Perturbation {
+pub struct RandomPerturbation {
     /// How many perturbed contexts.
     pub count: usize,
     /// How far they are from the context.
@@ -53,12 +41,12 @@ pub struct Perturbation {
     /// What the radius is measured in.
     pub unit: RadiusUnit,
     /// Over which entries it is measured.
-    pub norm: Norm,
+    pub norm: NormScope,
     /// How directions are drawn.
     pub directions: Directions,
 }
 
-impl Perturbation {
+impl RandomPerturbation {
     /// Directions of the shape of `context`. They depend on the seed and the shape alone, so data sets share them.
     pub fn draw(&self, context: &Context, seed: u64) -> Vec<Vec<f32>> {
         let mut drawn: Vec<Vec<f32>> = Vec::with_capacity(self.count);
@@ -81,9 +69,9 @@ impl Perturbation {
     /// `context + radius * noise / ||noise||`, group by group.
     pub fn apply(&self, context: &Context, noise: &[f32]) -> Context {
         let group = match self.norm {
-            Norm::Whole => context.data.len(),
-            Norm::PerClass => context.tokens * context.width,
-            Norm::PerToken => context.width,
+            NormScope::Whole => context.data.len(),
+            NormScope::PerClass => context.tokens * context.width,
+            NormScope::PerToken => context.width,
         };
         let mut moved = context.clone();
         for (values, noise) in moved.data.chunks_mut(group.max(1)).zip(noise.chunks(group.max(1))) {
@@ -146,7 +134,7 @@ impl TextBank {
         side: TextSide<'_>,
         base: &Matrix,
         context: &Context,
-        how: &Perturbation,
+        how: &RandomPerturbation,
         seed: u64,
         model_hash: &str,
         store: Option<&dyn TextStore>,
@@ -202,26 +190,25 @@ impl TextBank {
 }
 
 /// Names everything that the bank's numbers depend on.
-fn key(side: TextSide<'_>, base: &Matrix, context: &Context, how: &Perturbation, seed: u64, model: &str) -> String {
+fn key(
+    side: TextSide<'_>,
+    base: &Matrix,
+    context: &Context,
+    how: &RandomPerturbation,
+    seed: u64,
+    model: &str,
+) -> String {
     let told = format!("{how:?} {seed} {:?} {:?}", context.shape(), side.tokens);
     let digest = Digest::default().bytes(model).bytes(told).floats(&context.data).floats(base.data());
     format!("text-bank-{}", digest.key())
-}
-
-/// Refuses a perturbation that would take more memory than any machine it is meant for.
-pub(crate) fn check_count(key: &str, count: usize) -> Result<()> {
-    if count <= 4096 {
-        return Ok(());
-    }
-    Err(Error::Limit { what: key.into(), asked: count as u64, allowed: 4096, hint: "16 is the published value".into() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn how(norm: Norm, unit: RadiusUnit, directions: Directions) -> Perturbation {
-        Perturbation { count: 6, radius: 0.5, unit, norm, directions }
+    fn how(norm: NormScope, unit: RadiusUnit, directions: Directions) -> RandomPerturbation {
+        RandomPerturbation { count: 6, radius: 0.5, unit, norm, directions }
     }
 
     fn context() -> Context {
@@ -231,7 +218,7 @@ mod tests {
     #[test]
     fn a_perturbation_has_the_length_of_the_radius_over_its_group() {
         let context = context();
-        for (norm, group) in [(Norm::Whole, 24), (Norm::PerClass, 12), (Norm::PerToken, 4)] {
+        for (norm, group) in [(NormScope::Whole, 24), (NormScope::PerClass, 12), (NormScope::PerToken, 4)] {
             for unit in [RadiusUnit::Absolute, RadiusUnit::Relative] {
                 let how = how(norm, unit, Directions::Gaussian);
                 let moved = how.apply(&context, &how.draw(&context, 1)[0]);
@@ -248,9 +235,9 @@ mod tests {
     fn directions_are_what_they_are_called() {
         let context = context();
         let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
-        let pairs = how(Norm::Whole, RadiusUnit::Absolute, Directions::Antithetic).draw(&context, 1);
+        let pairs = how(NormScope::Whole, RadiusUnit::Absolute, Directions::Antithetic).draw(&context, 1);
         pairs.chunks(2).for_each(|pair| assert!(pair[0].iter().zip(&pair[1]).all(|(a, b)| *a == -b)));
-        let orthogonal = how(Norm::Whole, RadiusUnit::Absolute, Directions::Orthogonal).draw(&context, 1);
+        let orthogonal = how(NormScope::Whole, RadiusUnit::Absolute, Directions::Orthogonal).draw(&context, 1);
         for a in 0..6 {
             (0..a).for_each(|b| assert!(dot(&orthogonal[a], &orthogonal[b]).abs() < 1e-3));
         }
@@ -258,8 +245,8 @@ mod tests {
 
     #[test]
     fn draws_do_not_depend_on_their_number() {
-        let gaussian = how(Norm::Whole, RadiusUnit::Absolute, Directions::Gaussian);
-        let few = Perturbation { count: 2, ..gaussian }.draw(&context(), 9);
+        let gaussian = how(NormScope::Whole, RadiusUnit::Absolute, Directions::Gaussian);
+        let few = RandomPerturbation { count: 2, ..gaussian }.draw(&context(), 9);
         assert_eq!(few, gaussian.draw(&context(), 9)[..2]);
     }
 

@@ -15,11 +15,11 @@ pub mod bank;
 pub mod cache;
 pub mod maple;
 pub mod optim;
-mod options;
 pub mod policy;
 pub mod probability;
 pub mod query;
 mod registry;
+pub mod sam;
 pub mod select;
 pub mod sharpness;
 mod spec;
@@ -30,8 +30,11 @@ pub mod tuners;
 pub mod update;
 
 pub use adapters::ADAPTERS;
-pub use registry::{Registry, adapter, build_adapter};
+pub use registry::{Registry, adapter, build_adapter, tuner};
 pub(crate) use spec::wrong_kind;
 pub use spec::{Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, Kind, Needs, OnlineAdapter};
 pub use task::{Decision, Explanation, Task, TextSide, TextStore, ViewSet};
 pub use tuners::TUNERS;
+
+#[cfg(test)]
+mod option_tests;

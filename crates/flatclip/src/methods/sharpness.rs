@@ -4,18 +4,17 @@ use super::bank::TextBank;
 use super::probability::{entropy, logits, softmax};
 use super::select::{Selection, Selector, ViewLogits, keep_count, ranking};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
-/// The loss of a view that has no label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Surrogate {
-    /// Entropy of its probabilities, in nats.
-    Entropy,
-    /// One minus the gap between its two largest probabilities.
-    Margin,
-    /// Minus the logarithm of its largest probability.
-    Confidence,
+crate::choices! {
+    /// The loss of a view that has no label.
+    pub enum Surrogate {
+        /// Entropy of its probabilities, in nats.
+        Entropy = "entropy",
+        /// One minus the gap between its two largest probabilities.
+        Margin = "margin",
+        /// Minus the logarithm of its largest probability.
+        Confidence = "confidence",
+    }
 }
 
 impl Surrogate {
@@ -39,33 +38,33 @@ impl Surrogate {
     }
 }
 
-/// How the losses at the perturbed contexts become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reduce {
-    /// The largest: the paper's.
-    Max,
-    /// The mean.
-    Mean,
-    /// A quantile.
-    Quantile,
+crate::choices! {
+    /// How the losses at the perturbed contexts become one.
+    pub enum Reduce {
+        /// The largest: the paper's.
+        Max = "max",
+        /// The mean.
+        Mean = "mean",
+        /// A quantile.
+        Quantile = "quantile",
+    }
 }
 
-/// What happens to the un-augmented view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Original {
-    /// It competes like the others.
-    Pool,
-    /// It is always kept.
-    Forced,
-    /// It is never kept (unless it is the only view).
-    Excluded,
+crate::choices! {
+    /// What happens to the un-augmented view.
+    pub enum Original {
+        /// It competes like the others.
+        Pool = "pool",
+        /// It is always kept.
+        Forced = "forced",
+        /// It is never kept (unless it is the only view).
+        Excluded = "excluded",
+    }
 }
 
 /// `score_v = H_v + lambda * (reduce_r H_{r,v} - H_v)`; the lowest are kept.
 #[derive(Clone, Copy, Debug)]
-pub struct Sharpness<'b> {
+pub struct SharpnessSelector<'b> {
     /// Text features at the perturbed contexts.
     pub bank: &'b TextBank,
     /// Factor on cosines.
@@ -88,7 +87,7 @@ pub struct Sharpness<'b> {
     pub count: usize,
 }
 
-impl Sharpness<'_> {
+impl SharpnessSelector<'_> {
     /// The loss of every view at one perturbed context.
     pub fn losses(&self, features: &Matrix, text: &Matrix) -> Vec<f32> {
         logits(features, text, self.scale).iter_rows().map(|row| self.surrogate.of(row)).collect()
@@ -144,7 +143,7 @@ impl Sharpness<'_> {
     }
 }
 
-impl Selector for Sharpness<'_> {
+impl Selector for SharpnessSelector<'_> {
     fn select(&self, features: &Matrix, views: &ViewLogits) -> Selection {
         let scores = self.scores(features, views);
         let mut ranking = ranking(&scores);
@@ -160,8 +159,8 @@ impl Selector for Sharpness<'_> {
 mod tests {
     use super::*;
 
-    fn sharpness(bank: &TextBank) -> Sharpness<'_> {
-        Sharpness {
+    fn sharpness(bank: &TextBank) -> SharpnessSelector<'_> {
+        SharpnessSelector {
             bank,
             scale: 10.0,
             lambda: 1.0,
@@ -194,9 +193,9 @@ mod tests {
         for (score, worst) in plain.scores(&features(), &views).iter().zip(&worst) {
             assert!((score - worst).abs() < 1e-6);
         }
-        let clamped = Sharpness { clamp: true, ..plain }.scores(&features(), &views);
+        let clamped = SharpnessSelector { clamp: true, ..plain }.scores(&features(), &views);
         clamped.iter().zip(&views.entropies).for_each(|(s, h)| assert!(s >= h));
-        let half = Sharpness { lambda: 0.5, ..plain }.scores(&features(), &views);
+        let half = SharpnessSelector { lambda: 0.5, ..plain }.scores(&features(), &views);
         for ((s, h), worst) in half.iter().zip(&views.entropies).zip(&worst) {
             assert!((s - 0.5 * (h + worst)).abs() < 1e-6);
         }
@@ -206,7 +205,7 @@ mod tests {
     fn the_original_is_forced_or_excluded_when_asked() {
         let bank = TextBank::flat(text(0.0));
         let views = ViewLogits::new(&features(), bank.base(), 10.0);
-        let kept = |original| Sharpness { original, ..sharpness(&bank) }.select(&features(), &views).selected;
+        let kept = |original| SharpnessSelector { original, ..sharpness(&bank) }.select(&features(), &views).selected;
         assert_eq!(kept(Original::Pool), [1, 0]);
         assert_eq!(kept(Original::Forced), [0, 1]);
         assert_eq!(kept(Original::Excluded), [1, 2]);
@@ -216,7 +215,7 @@ mod tests {
     fn quantiles_lie_between_and_end_at_the_extremes() {
         let bank = TextBank::flat(text(0.0));
         let at = |quantile| {
-            Sharpness { reduce: Reduce::Quantile, quantile, ..sharpness(&bank) }.reduced(vec![3.0, 1.0, 2.0])
+            SharpnessSelector { reduce: Reduce::Quantile, quantile, ..sharpness(&bank) }.reduced(vec![3.0, 1.0, 2.0])
         };
         assert_eq!((at(0.0), at(0.5), at(1.0), at(0.75)), (1.0, 2.0, 3.0, 2.5));
     }

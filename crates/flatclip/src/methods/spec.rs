@@ -2,6 +2,7 @@
 //! build it.
 
 use super::{Decision, Task, ViewSet};
+use crate::options::{self, OptionSpec};
 use crate::{Error, Result};
 use serde::Serialize;
 
@@ -141,12 +142,12 @@ pub struct AdapterSpec {
     pub needs: Needs,
     /// One line.
     pub summary: &'static str,
-    /// What it does, formula, cost, parameters with the source of each default, reference.
+    /// What it does, formula, cost, reference.
     pub docs: &'static str,
     /// How to build it, which also says its kind.
     pub build: Build,
-    /// All options with their defaults.
-    pub defaults: fn() -> toml::Table,
+    /// Every option: name, kind, default, range, source, sentence.
+    pub options: &'static [OptionSpec],
 }
 
 impl AdapterSpec {
@@ -157,6 +158,16 @@ impl AdapterSpec {
             Build::Online(_) => Kind::Online,
             Build::Batch(_) => Kind::Batch,
         }
+    }
+
+    /// All options with their defaults.
+    pub fn defaults(&self) -> toml::Table {
+        options::defaults(self.options)
+    }
+
+    /// All options: the given ones under their own names, the others with their defaults.
+    pub fn complete(&self, given: &toml::Table) -> Result<toml::Table> {
+        options::complete(self.name, self.options, given)
     }
 
     /// Builds the adapter with these options.

@@ -2,7 +2,7 @@
 //! radius of the parameters, along the gradient.
 
 use crate::Result;
-use crate::methods::tuners::sharpness::{Ball, Norm, Perturbation, moved};
+use crate::methods::sam::{Ascent, moved};
 use crate::methods::tuners::{Batch, Tuner};
 use crate::model::Clip;
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 /// The radius at which runs are compared.
 pub const RADIUS: f64 = 0.1;
 
-/// How flat the loss is around the parameters.
+/// How sharp the loss is around the parameters: its rise at one radius.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Flatness {
+pub struct SharpnessAtRadius {
     /// Length of eps.
     pub radius: f64,
     /// Loss at p.
@@ -26,12 +26,11 @@ pub struct Flatness {
 }
 
 /// SAM's measure at the tuner's parameters.
-pub fn flatness(clip: &Clip, tuner: &dyn Tuner, batch: &Batch<'_>, radius: f64) -> Result<Flatness> {
+pub fn sharpness(clip: &Clip, tuner: &dyn Tuner, batch: &Batch<'_>, radius: f64) -> Result<SharpnessAtRadius> {
     let p = tuner.parameters();
     let here = tuner.loss(clip, p, batch)?;
-    let ball = Ball { perturbation: Perturbation::Sam, norm: Norm::Whole, radius, eta: 0.0 };
-    let there = tuner.loss(clip, &moved(p, &ball.epsilon(p, &here.gradient)), batch)?;
-    Ok(Flatness {
+    let there = tuner.loss(clip, &moved(p, &Ascent::sam(radius).epsilon(p, &here.gradient)), batch)?;
+    Ok(SharpnessAtRadius {
         radius,
         loss: here.value,
         perturbed_loss: there.value,

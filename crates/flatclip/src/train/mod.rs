@@ -13,7 +13,7 @@ mod trainer;
 mod tune;
 
 pub use fit::{Control, HeldOut, LossAndAccuracy, TrainData, evaluate, fit};
-pub use measure::{Flatness, RADIUS, flatness};
+pub use measure::{RADIUS, SharpnessAtRadius, sharpness};
 pub use search::{RADII, SearchRow, SearchTable};
 pub use settings::TuneRequest;
 pub use trainer::{StepRecord, Trainer};

@@ -3,7 +3,9 @@
 use crate::data::Dataset;
 use crate::data::few_shot::{FewShot, Sampler};
 use crate::data::train_images::TrainViews;
-use crate::methods::tuners::{Average, Input, Recipe, TunerSpec, preset, tuner};
+use crate::methods::Registry;
+use crate::methods::tuners::{Average, Input, Recipe, TunerSpec, preset};
+use crate::options::{OptionSpec, named};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -39,6 +41,8 @@ pub struct TuneRequest {
     pub overrides: Vec<toml::Table>,
     /// The test images, only for Tip-Adapter's published search on them.
     pub test: Option<Dataset>,
+    /// Where tuners are looked for.
+    pub registry: Registry,
     /// The run directory.
     pub out: PathBuf,
     /// Go on with the run that is there.
@@ -62,6 +66,7 @@ impl Default for TuneRequest {
             checkpoint_every: 100,
             overrides: Vec::new(),
             test: None,
+            registry: Registry::builtin(),
             out: PathBuf::from("tuned"),
             resume: false,
         }
@@ -115,35 +120,32 @@ impl Settings {
     /// Resolves a request; wrong keys and values are errors that name them.
     pub(crate) fn resolve(request: &TuneRequest) -> Result<Self> {
         let preset = preset(&request.method);
-        let spec = tuner(preset.map_or(request.method.as_str(), |p| p.method))?;
-        let mut recipe = to_table(&(spec.recipe)())?;
-        let mut views = to_table(&(spec.views)())?;
-        let mut options = (spec.defaults)();
+        let spec = request.registry.tuner(preset.map_or(request.method.as_str(), |p| p.method))?;
         let published: Option<toml::Table> = preset
             .map(|p| p.toml.parse().map_err(|e: toml::de::Error| Error::config(p.name, e.message())))
             .transpose()?;
+        let mut recipe = (spec.recipe)().table();
+        let mut views = (spec.views)().table();
+        let mut options = toml::Table::new();
         for table in published.iter().chain(&request.overrides) {
             for (name, value) in table {
-                let target = match name.as_str() {
-                    "train" => &mut recipe,
-                    "views" => &mut views,
-                    name if name == spec.table => &mut options,
+                let entries = value.as_table().ok_or_else(|| {
+                    Error::config(name, format!("expected a table or `{name}.key=value`, found {value}"))
+                });
+                match name.as_str() {
+                    "train" => put(&mut recipe, "train", Recipe::OPTIONS, entries?)?,
+                    "views" => put(&mut views, "views", TrainViews::OPTIONS, entries?)?,
+                    name if name == spec.table => put(&mut options, name, spec.options, entries?)?,
                     other => {
                         let reason = format!("no such table for {}; known are train, views, {}", spec.name, spec.table);
                         return Err(Error::config(other, reason));
                     }
-                };
-                let entries = value.as_table().ok_or_else(|| {
-                    Error::config(name, format!("expected a table or `{name}.key=value`, found {value}"))
-                })?;
-                entries.iter().for_each(|(key, value)| drop(target.insert(key.clone(), widen(target.get(key), value))));
+                }
             }
         }
         (spec.check)(&options)?;
-        let recipe = Recipe::read(&recipe)?;
-        let views: TrainViews =
-            views.try_into().map_err(|e: toml::de::Error| Error::config("views", e.message().trim()))?;
-        views.check()?;
+        let options = spec.complete(&options)?;
+        let (recipe, views) = (Recipe::read(&recipe)?, TrainViews::read(&views)?);
         let shots = request.shots.or(preset.map(|p| p.shots)).unwrap_or(16);
         let needs_held_out = request.search || recipe.average == Average::Swad || searches_on_val(spec, &options);
         let held_out = request.held_out.unwrap_or(if needs_held_out { shots.min(4) } else { 0 });
@@ -192,8 +194,8 @@ impl Settings {
             checkpoint_every: r.checkpoint_every,
         };
         let mut table = to_table(&top)?;
-        table.insert("train".into(), to_table(&self.recipe)?.into());
-        table.insert("views".into(), to_table(&self.views)?.into());
+        table.insert("train".into(), self.recipe.table().into());
+        table.insert("views".into(), self.views.table().into());
         table.insert(self.spec.table.into(), self.options.clone().into());
         Ok(table)
     }
@@ -208,12 +210,10 @@ fn to_table<T: Serialize>(value: &T) -> Result<toml::Table> {
     toml::Table::try_from(value).map_err(|e| Error::config("config.toml", e.to_string()))
 }
 
-/// `radius=1` is meant as 1.0 where the default is a real number.
-fn widen(default: Option<&toml::Value>, value: &toml::Value) -> toml::Value {
-    match (default, value) {
-        (Some(toml::Value::Float(_)), toml::Value::Integer(i)) => toml::Value::Float(*i as f64),
-        _ => value.clone(),
-    }
+/// Puts settings over earlier ones, by the options' own names, so that an alias replaces what a preset set.
+fn put(into: &mut toml::Table, table: &str, options: &[OptionSpec], entries: &toml::Table) -> Result<()> {
+    into.extend(named(table, options, entries)?);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -228,8 +228,7 @@ mod tests {
 
     #[test]
     fn presets_and_single_keys_override_defaults_in_that_order() {
-        let settings =
-            Settings::resolve(&request("sapt-xd", &["sapt.radius=1", "train.batch=8", "sapt.words=a picture"]));
+        let settings = Settings::resolve(&request("sapt-xd", &["sapt.rho=1", "train.batch=8", "sapt.words=a picture"]));
         let settings = settings.unwrap();
         assert_eq!((settings.recipe.epochs, settings.recipe.batch), (5, 8));
         assert_eq!(settings.options["radius"].as_float(), Some(1.0));
@@ -243,7 +242,7 @@ mod tests {
     #[test]
     fn wrong_keys_are_named() {
         let fault = |method: &str, set: &str| Settings::resolve(&request(method, &[set])).unwrap_err().to_string();
-        assert!(fault("sapt", "sapt.rho=1").contains("sapt.rho"));
+        assert!(fault("sapt", "sapt.rhoo=1").contains("sapt.rhoo"));
         assert!(fault("sapt", "coop.words=x").contains("no such table for sapt"));
         assert!(fault("sapt", "train.epochs=many").contains("train.epochs"));
         assert!(fault("sapt", "views.scale=[0.0, 1.0]").contains("views.scale"));

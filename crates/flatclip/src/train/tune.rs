@@ -2,7 +2,7 @@
 
 use super::directory::PROMPT;
 use super::fit::{Control, HeldOut, LossAndAccuracy, TrainData, fit};
-use super::measure::{self, Flatness};
+use super::measure::{self, SharpnessAtRadius};
 use super::search::{SearchTable, search};
 use super::settings::{Settings, TuneRequest};
 use crate::data::feature_bank::FeatureBank;
@@ -54,7 +54,7 @@ pub struct TuneSummary {
     /// Loss and accuracy of the held-out images.
     pub held_out: Option<LossAndAccuracy>,
     /// How flat the loss of the training images is, for learned contexts.
-    pub flatness: Option<Flatness>,
+    pub flatness: Option<SharpnessAtRadius>,
     /// The radius that a search chose.
     pub chosen_radius: Option<f64>,
     /// Images that could not be read.
@@ -266,7 +266,7 @@ impl Run {
         let own = data.bank.map(|bank| HeldOut { features: bank.first_views(), labels: data.labels.to_vec() });
         let flatness = match (&prompt.kind, &own) {
             (PromptKind::Learned { .. }, Some(own)) => {
-                Some(measure::flatness(input.clip, tuner, &own.batch(), measure::RADIUS)?)
+                Some(measure::sharpness(input.clip, tuner, &own.batch(), measure::RADIUS)?)
             }
             _ => None,
         };

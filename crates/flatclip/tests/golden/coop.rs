@@ -1,7 +1,7 @@
 //! `coop` and `sapt`: text features, loss and gradient of one batch, and the whole trajectory of the trainer.
 
 use crate::case::{Case, Report, Tolerance};
-use flatclip::methods::tuners::sharpness::{Norm, Perturbation, moved};
+use flatclip::methods::sam::{NormScope, SamVariant, moved};
 use flatclip::methods::tuners::{Batch, Coop, Recipe, Sapt, SaptConfig, Tuner};
 use flatclip::model::{ClassTokens, Clip, Context, Features, Position};
 use flatclip::prompt::logits;
@@ -128,14 +128,14 @@ pub(crate) fn coop(case: &Case) -> Result<Report, String> {
 /// The options of a `sapt` case.
 fn sapt_config(case: &Case) -> Result<SaptConfig, String> {
     let (perturbation, eta) = match case.hyper("variant").as_str().unwrap_or("sam") {
-        "sam" => (Perturbation::Sam, 0.0),
+        "sam" => (SamVariant::Sam, 0.0),
         // davda54's adaptive form is ASAM without eta.
-        "adaptive" => (Perturbation::Asam, 0.0),
-        "asam" => (Perturbation::Asam, case.number("eta")?),
+        "adaptive" => (SamVariant::Asam, 0.0),
+        "asam" => (SamVariant::Asam, case.number("eta")?),
         other => return Err(format!("variant {other}")),
     };
     let (radius, weight) = (case.number("rho")?, case.number("lambda")?);
-    Ok(SaptConfig { radius, weight, perturbation, asam_eta: eta, norm: Norm::Whole, ..SaptConfig::default() })
+    Ok(SaptConfig { radius, weight, perturbation, asam_eta: eta, norm: NormScope::Whole, ..SaptConfig::default() })
 }
 
 /// Checks a `sapt` case.
@@ -152,7 +152,7 @@ pub(crate) fn sapt(case: &Case) -> Result<Report, String> {
     let plain = tuner.loss(&clip, tuner.parameters(), &batch).map_err(text)?;
     report.close("loss", &[plain.value], case.f32("out.loss")?, tolerance(case, "loss"));
     report.close("grad_plain", &plain.gradient[0], case.f32("out.grad_plain")?, tolerance(case, "grad"));
-    let epsilon = config.ball().epsilon(tuner.parameters(), &plain.gradient);
+    let epsilon = config.ascent().epsilon(tuner.parameters(), &plain.gradient);
     report.close("eps", &epsilon[0], case.f32("out.eps")?, tolerance(case, "eps"));
     let perturbed = tuner.loss(&clip, &moved(tuner.parameters(), &epsilon), &batch).map_err(text)?;
     report.close("loss_perturbed", &[perturbed.value], case.f32("out.loss_perturbed")?, tolerance(case, "loss"));

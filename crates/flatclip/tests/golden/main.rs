@@ -129,7 +129,7 @@ fn run(file: &Path, check: Check) -> Result<(), Failed> {
 
 /// Whether the library claims the method, so that a missing check is a fault.
 fn is_registered(method: &str) -> bool {
-    flatclip::methods::adapter(method).is_ok() || flatclip::methods::tuners::tuner(method).is_ok()
+    flatclip::methods::adapter(method).is_ok() || flatclip::methods::tuner(method).is_ok()
 }
 
 fn not_covered(method: &str) -> Result<(), Failed> {

@@ -12,7 +12,7 @@ fn config(case: &Case, adapt: Adapted) -> Result<Config, String> {
     Ok(Config {
         adapt,
         margin: case.number("margin")? / classes.ln(),
-        rho: case.number("rho")?,
+        radius: case.number("rho")?,
         steps: case.count("steps")?,
         optimiser: Base::Sgd,
         lr: case.number("lr")?,

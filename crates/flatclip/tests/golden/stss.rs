@@ -4,8 +4,9 @@ use crate::case::{Case, Report, Tolerance};
 use crate::inputs::{self, fault};
 use flatclip::methods::adapters::stss::{Config, Stss};
 use flatclip::methods::aggregate::{Tie, Vote, vote};
-use flatclip::methods::bank::{Directions, Norm, Perturbation, RadiusUnit, TextBank};
+use flatclip::methods::bank::{Directions, RadiusUnit, RandomPerturbation, TextBank};
 use flatclip::methods::probability::mean_probability;
+use flatclip::methods::sam::NormScope;
 use flatclip::methods::select::{Selector as _, ViewLogits, ranking};
 use flatclip::methods::{Adapter as _, Task, ViewSet};
 
@@ -21,11 +22,11 @@ fn config(case: &Case) -> Result<Config, String> {
 
 /// The bank of the case: its own noise instead of drawn directions.
 fn bank(case: &Case, task: &Task, config: &Config) -> Result<TextBank, String> {
-    let how = Perturbation {
+    let how = RandomPerturbation {
         count: config.perturbations,
         radius: config.radius,
         unit: RadiusUnit::Absolute,
-        norm: Norm::Whole,
+        norm: NormScope::Whole,
         directions: Directions::Gaussian,
     };
     let context = task.context.as_ref().ok_or("no context")?;

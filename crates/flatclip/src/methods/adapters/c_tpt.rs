@@ -2,15 +2,14 @@
 //!
 //! `loss = H(mean_{v kept} softmax(tau f_v T')) - weight * mean_k ||t_k - mean_j t_j||`. Golden cases: `c-tpt-*`.
 
+use super::groups::{adamw_steps, views_kept};
 use super::tpt::{adamw, view_0};
 use crate::Result;
-use crate::methods::options::Options;
 use crate::methods::probability::{Loss, marginal_entropy, norm};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{Objective, Tuned, on_text, tune_context};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -19,51 +18,25 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::CONTEXT,
     summary: "TPT plus a term that spreads the class text features, for calibration",
     docs: "\
-What: TPT's loss minus weight times the mean distance of the unit-norm class text features to their mean (text-feature dispersion), one
-joint AdamW step; view 0 is answered. weight = 0 is TPT.
+What: TPT's loss minus weight times the mean distance of the unit-norm class text features to their mean
+(text-feature dispersion), one joint AdamW step; view 0 is answered. weight = 0 is TPT.
 Cost: as tpt; two_step doubles the text-tower passes.
-Options:
-  weight = 50.0         of the dispersion: 50 on fine-grained sets, 20 on ImageNet's shifts (authors' scripts)
-  two_step = false      true: a step on the entropy, then one on the dispersion, with one optimiser state (authors' alternative)
-  fraction = 0.1, steps = 1, lr = 0.005, weight_decay = 0.01      as tpt
-Reference: Yoon et al., C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models via Text Feature Dispersion, ICLR 2024.
+Reference: Yoon et al., C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models via Text
+Feature Dispersion, ICLR 2024.
 ",
     build: Build::Episodic(|table| Ok(Box::new(CTpt::new(Config::read(table)?)))),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// Options of C-TPT.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Weight of the dispersion.
-    pub weight: f64,
-    /// Entropy and dispersion in steps of their own.
-    pub two_step: bool,
-    /// Fraction of the views to keep.
-    pub fraction: f64,
-    /// AdamW steps per image.
-    pub steps: usize,
-    /// Learning rate.
-    pub lr: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { weight: 50.0, two_step: false, fraction: 0.1, steps: 1, lr: 5e-3, weight_decay: 0.01 }
-    }
-}
-
-impl Options for Config {
-    const NAME: &'static str = "c-tpt";
-    fn check(&self) -> Result<()> {
-        Self::require_not_negative("weight", self.weight)?;
-        Self::require_fraction("fraction", self.fraction)?;
-        Self::require(self.steps <= 1000, "steps", "at most 1000", self.steps)?;
-        Self::require_not_negative("lr", self.lr)?;
-        Self::require_not_negative("weight_decay", self.weight_decay)
+crate::options! {
+    /// Options of C-TPT.
+    pub struct Config for "c-tpt" {
+        /// Weight of the dispersion.
+        weight: f64 = 50.0, range at_least(0.0), from "authors' scripts: 50 on fine-grained sets, 20 on ImageNet's shifts";
+        /// A step on the entropy, then one on the dispersion, with one optimiser state: the authors' alternative.
+        two_step: bool = false, from "authors' code";
+        include views_kept;
+        include adamw_steps;
     }
 }
 

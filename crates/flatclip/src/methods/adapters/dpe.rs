@@ -4,19 +4,18 @@
 //! `H(softmax(z + alpha sum_j exp(-beta (1 - g.V_j)) onehot(j))) + align * InfoNCE(V -> W)`; answer with the moved prototypes;
 //! a confident answer folds `W` into the running mean `T`. Golden cases: `dpe-*`.
 
+use super::groups::views_kept;
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
-use crate::methods::options::Options;
 use crate::methods::probability::{dot, entropy, logits, mean_entropy, normalise_rows_gradient, softmax};
 use crate::methods::query::{Query, affinity, normalised_entropy};
 use crate::methods::select::ViewLogits;
 use crate::methods::update::shifted;
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -25,112 +24,62 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES,
     summary: "text and visual prototypes evolve over the stream, one gradient step on residuals per image",
     docs: "\
-What: T are text prototypes (running mean over the stream), V the mean features of a class's most certain past images. For each image
-zero residuals R_t, R_v take one AdamW step on the entropy of z + alpha sum_j exp(-beta (1 - g.V_j)) onehot(j) plus
-align * InfoNCE(V -> W) with W = normalise(T + R_t), V = normalise(mean + R_v); the image is answered with the moved prototypes.
-If the answer's normalised entropy (nats over log2 K, as in TDA) is below the threshold, W joins the running mean T.
-Online: the answer depends on the images before it, and on their order. The published method averages templates with CuPL sentences
-in the text features: give such a prompt or feature file to have it.
+What: T are text prototypes (running mean over the stream), V the mean features of a class's most certain
+past images. For each image zero residuals R_t, R_v take one AdamW step on the entropy of z + alpha sum_j
+exp(-beta (1 - g.V_j)) onehot(j) plus align * InfoNCE(V -> W) with W = normalise(T + R_t), V =
+normalise(mean + R_v); the image is answered with the moved prototypes. If the answer's normalised entropy
+(nats over log2 K, as in TDA) is below the threshold, W joins the running mean T.
+Online: the answer depends on the images before it, and on their order. The published method averages
+templates with CuPL sentences in the text features: give such a prompt or feature file to have it.
 Cost: one image-tower pass; a few K x D products.
-Options:
-  fraction = 0.1        views averaged (authors' code)
-  preset = \"neutral\"    neutral: the values below. A benchmark's name (as for tda): the authors' alpha, beta, lr and align for it.
-                        TUNED ON TEST DATA: do not quote it as a fair number.
-  alpha = 6.0, beta = 5.0, align = 0.5     weight and sharpness of V, weight of InfoNCE (authors' ImageNet values)
-  lr_text = 6e-4, lr_image = 6e-4          AdamW rates of the residuals (authors' ImageNet values)
-  steps = 1, capacity = 3, threshold = 0.1, temperature = 0.01      (authors' code; temperature of InfoNCE)
-  eps = 1e-3, weight_decay = 0.1           of AdamW (authors' code)
-  inference = \"view0\"   view0: the moved prototypes answer for view 0. confident: for the confident views again, as the
-                        original does for ImageNet-A alone.
-Reference: Zhang et al., Dual Prototype Evolving for Test-Time Generalization of Vision-Language Models, NeurIPS 2024.
+Reference: Zhang et al., Dual Prototype Evolving for Test-Time Generalization of Vision-Language Models,
+NeurIPS 2024.
 ",
     build: Build::Online(|table| Ok(Box::new(Dpe::new(Config::read(table)?)))),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// Which views the moved prototypes answer for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Inference {
-    /// The un-augmented one.
-    View0,
-    /// The most confident ones under the moved prototypes.
-    Confident,
-}
-
-/// Options of DPE.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Fraction of the views to average.
-    pub fraction: f64,
-    /// Published per-dataset values.
-    pub preset: Benchmark,
-    /// Weight of the visual prototypes.
-    pub alpha: f64,
-    /// Sharpness of the visual prototypes.
-    pub beta: f64,
-    /// Weight of InfoNCE.
-    pub align: f64,
-    /// Learning rate of the text residual.
-    pub lr_text: f64,
-    /// Learning rate of the visual residual.
-    pub lr_image: f64,
-    /// AdamW steps per image.
-    pub steps: usize,
-    /// Items per class of the visual cache.
-    pub capacity: usize,
-    /// Normalised entropy below which an answer joins the text prototypes.
-    pub threshold: f64,
-    /// Temperature of InfoNCE.
-    pub temperature: f64,
-    /// AdamW's epsilon.
-    pub eps: f64,
-    /// AdamW's weight decay.
-    pub weight_decay: f64,
-    /// Which views are answered.
-    pub inference: Inference,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            fraction: 0.1,
-            preset: Benchmark::Neutral,
-            alpha: 6.0,
-            beta: 5.0,
-            align: 0.5,
-            lr_text: 6e-4,
-            lr_image: 6e-4,
-            steps: 1,
-            capacity: 3,
-            threshold: 0.1,
-            temperature: 0.01,
-            eps: 1e-3,
-            weight_decay: 0.1,
-            inference: Inference::View0,
-        }
+crate::choices! {
+    /// Which views the moved prototypes answer for.
+    pub enum Inference {
+        /// The un-augmented one.
+        View0 = "view0",
+        /// The most confident ones under the moved prototypes, as the original does for ImageNet-A alone.
+        Confident = "confident",
     }
 }
 
-impl Options for Config {
-    const NAME: &'static str = "dpe";
-    fn check(&self) -> Result<()> {
-        Self::require_fraction("fraction", self.fraction)?;
-        for (key, value) in [
-            ("alpha", self.alpha),
-            ("beta", self.beta),
-            ("align", self.align),
-            ("lr_text", self.lr_text),
-            ("lr_image", self.lr_image),
-            ("weight_decay", self.weight_decay),
-        ] {
-            Self::require_not_negative(key, value)?;
-        }
-        Self::require(self.steps <= 1000, "steps", "at most 1000", self.steps)?;
-        Self::require((1..=10_000).contains(&self.capacity), "capacity", "1 to 10000", self.capacity)?;
-        Self::require(self.temperature > 0.0, "temperature", "a positive number", self.temperature)?;
-        Self::require(self.eps > 0.0, "eps", "a positive number", self.eps)
+crate::options! {
+    /// Options of DPE.
+    pub struct Config for "dpe" {
+        include views_kept;
+        /// Alpha, beta, align and both rates of the authors' configuration of a benchmark, instead of those below. TUNED ON
+        /// TEST DATA: do not quote it as a fair number.
+        preset: Benchmark = Benchmark::Neutral, from "choice";
+        /// Weight of the visual prototypes.
+        alpha: f64 = 6.0, range at_least(0.0), from "authors' ImageNet value";
+        /// Sharpness of the visual prototypes.
+        beta: f64 = 5.0, range at_least(0.0), from "authors' ImageNet value";
+        /// Weight of InfoNCE.
+        align: f64 = 0.5, range at_least(0.0), from "authors' ImageNet value";
+        /// AdamW's rate for the text residual.
+        lr_text: f64 = 6e-4, range at_least(0.0), from "authors' ImageNet value";
+        /// AdamW's rate for the visual residual.
+        lr_image: f64 = 6e-4, range at_least(0.0), from "authors' ImageNet value";
+        /// AdamW steps per image.
+        steps: usize = 1, range up_to(1000), from "authors' code";
+        /// Items per class of the visual cache.
+        capacity: usize = 3, range between(1, 10_000), from "authors' code";
+        /// Normalised entropy below which an answer joins the text prototypes.
+        threshold: f64 = 0.1, from "authors' code";
+        /// Temperature of InfoNCE.
+        temperature: f64 = 0.01, range above(0.0), from "authors' code";
+        /// AdamW's epsilon.
+        eps: f64 = 1e-3, range above(0.0), from "authors' code";
+        /// AdamW's weight decay.
+        weight_decay: f64 = 0.1, range at_least(0.0), from "authors' code";
+        /// Which views the moved prototypes answer for.
+        inference: Inference = Inference::View0, from "authors' code for all sets but ImageNet-A";
     }
 }
 

@@ -173,7 +173,7 @@ proptest! {
         }
         let of = |adapter: Box<dyn Adapter>| adapter.adapt(&task, &image).unwrap().explanation;
         let stss = of(prepared(stss::Stss::new(flat), &task));
-        let zero = of(prepared(zero::Zero::new(zero::Config { gamma: fraction, ..Default::default() }), &task));
+        let zero = of(prepared(zero::Zero::new(zero::Config { fraction, ..Default::default() }), &task));
         let tpt = of(prepared(tpt::Tpt::new(tpt::Config { fraction, ..Default::default() }), &task));
         prop_assert_eq!(&stss.selected, &zero.selected);
         prop_assert_eq!(&stss.selected, &tpt.selected);
@@ -190,7 +190,7 @@ proptest! {
         let config =
             stss::Config { radius: 0.0, fraction, vote: Vote::Majority, tie: Tie::DiscardedViews, ..Default::default() };
         let stss = prepared(stss::Stss::new(config), &task);
-        let zero = prepared(zero::Zero::new(zero::Config { gamma: fraction, ..Default::default() }), &task);
+        let zero = prepared(zero::Zero::new(zero::Config { fraction, ..Default::default() }), &task);
         let features = views(seed, count, task.text_features.cols());
         let image = ViewSet::new("s", &features);
         prop_assert_eq!(stss.adapt(&task, &image).unwrap(), zero.adapt(&task, &image).unwrap());

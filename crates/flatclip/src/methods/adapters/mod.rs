@@ -3,6 +3,7 @@
 pub mod c_tpt;
 pub mod difftpt;
 pub mod dpe;
+mod groups;
 pub mod mta;
 pub mod presets;
 pub mod promptalign;

@@ -5,13 +5,11 @@
 
 use crate::Result;
 use crate::methods::aggregate::Ballot;
-use crate::methods::options::Options;
 use crate::methods::probability::{logits, softmax};
 use crate::methods::select::{Selection, ViewLogits, ranking};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nt;
-use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -20,54 +18,30 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES,
     summary: "mean shift over the views' features, weighted by how much views agree",
     docs: "\
-What: alternates an inlierness y per view, y = softmax((K(m) + lambda_q A y) / lambda_y), and a mode m of the features,
-m = normalise(sum y_i K_i f_i), five rounds of at most five steps each; A_ij = p_i . p_j. Decision: the mode against the text.
-The bandwidth of a view is half the mean squared distance to its nearest 30 % of the others. Two views or fewer have none:
-the answer is then zero-shot. In the explanation a view's score is minus its inlierness, `selected` those above 1/V.
+What: alternates an inlierness y per view, y = softmax((K(m) + lambda_q A y) / lambda_y), and a mode m of
+the features, m = normalise(sum y_i K_i f_i), five rounds of at most five steps each; A_ij = p_i . p_j.
+Decision: the mode against the text. The bandwidth of a view is half the mean squared distance to its
+nearest 30 % of the others. Two views or fewer have none: the answer is then zero-shot. In the explanation a
+view's score is minus its inlierness, `selected` those above 1/V.
 Cost: one image-tower pass over the views and O(V^2 D) multiplications; no gradient, no state.
-Options:
-  lambda_y = 0.2          weight of y's entropy (authors' code)
-  lambda_q = 4.0          weight of the agreement between views (authors' code)
-  max_iter = 5            rounds, and steps within a round (authors' code)
-  tolerance = 1e-6        a change below it ends the steps of a round (authors' code)
-Reference: Zanella and Ben Ayed, On the Test-time Zero-shot Generalization of Vision-Language Models, CVPR 2024.
+Reference: Zanella and Ben Ayed, On the Test-time Zero-shot Generalization of Vision-Language Models, CVPR
+2024.
 ",
     build: Build::Episodic(|table| Ok(Box::new(Mta { options: Config::read(table)? }))),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// Options of MTA.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Weight of the inlierness entropy.
-    pub lambda_y: f64,
-    /// Weight of the agreement between views.
-    pub lambda_q: f64,
-    /// Rounds, and steps within a round.
-    pub max_iter: usize,
-    /// A smaller change ends the steps of a round.
-    pub tolerance: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { lambda_y: 0.2, lambda_q: 4.0, max_iter: 5, tolerance: 1e-6 }
-    }
-}
-
-impl Options for Config {
-    const NAME: &'static str = "mta";
-    fn check(&self) -> Result<()> {
-        Self::require(
-            self.lambda_y.is_finite() && self.lambda_y > 0.0,
-            "lambda_y",
-            "a positive number",
-            self.lambda_y,
-        )?;
-        Self::require_not_negative("lambda_q", self.lambda_q)?;
-        Self::require(self.max_iter > 0, "max_iter", "at least 1", self.max_iter)?;
-        Self::require_not_negative("tolerance", self.tolerance)
+crate::options! {
+    /// Options of MTA.
+    pub struct Config for "mta" {
+        /// Weight of the entropy of the inlierness.
+        lambda_y: f64 = 0.2, range above(0.0), from "authors' code";
+        /// Weight of the agreement between views.
+        lambda_q: f64 = 4.0, range at_least(0.0), from "authors' code";
+        /// Rounds, and steps within a round.
+        max_iter: usize = 5, range between(1, 1000), from "authors' code";
+        /// A smaller change ends the steps of a round.
+        tolerance: f64 = 1e-6, range at_least(0.0), from "authors' code";
     }
 }
 

@@ -1,30 +1,42 @@
 //! Published per-dataset settings of TDA and DPE. They were evidently chosen on the test sets themselves, so they are never a
 //! default: whoever asks for one gets the published number, and the record of the run says so.
 
-use serde::{Deserialize, Serialize};
-
-/// The benchmarks that have published settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)] // the names of the data sets say what they are
-pub enum Benchmark {
-    /// No preset: the options' own values.
-    Neutral,
-    Imagenet,
-    ImagenetA,
-    ImagenetV2,
-    ImagenetR,
-    ImagenetSketch,
-    Caltech101,
-    Dtd,
-    Eurosat,
-    Aircraft,
-    Food101,
-    Flowers102,
-    Pets,
-    Cars,
-    Sun397,
-    Ucf101,
+crate::choices! {
+    /// The benchmarks that have published settings.
+    pub enum Benchmark {
+        /// None: the options' own values.
+        Neutral = "neutral",
+        /// ImageNet.
+        Imagenet = "imagenet",
+        /// ImageNet-A.
+        ImagenetA = "imagenet-a",
+        /// ImageNet-V2.
+        ImagenetV2 = "imagenet-v2",
+        /// ImageNet-R.
+        ImagenetR = "imagenet-r",
+        /// ImageNet-Sketch.
+        ImagenetSketch = "imagenet-sketch",
+        /// Caltech101.
+        Caltech101 = "caltech101",
+        /// DTD.
+        Dtd = "dtd",
+        /// EuroSAT.
+        Eurosat = "eurosat",
+        /// FGVC Aircraft.
+        Aircraft = "aircraft",
+        /// Food101.
+        Food101 = "food101",
+        /// Flowers102.
+        Flowers102 = "flowers102",
+        /// Oxford Pets.
+        Pets = "pets",
+        /// Stanford Cars.
+        Cars = "cars",
+        /// SUN397.
+        Sun397 = "sun397",
+        /// UCF101.
+        Ucf101 = "ucf101",
+    }
 }
 
 /// TDA's (alpha, beta) of the positive cache, from the configuration files of the authors' code.

@@ -3,20 +3,20 @@
 //! `loss = H(mean_{kept} softmax) + w/(to-from) * sum_l [ 1/2 mean|mu_l - mu^_l| + 1/2 mean|var_l - var^_l| ]`, statistics over the kept views
 //! per token and channel of what block `l` reads, its prompts included. AdamW on all of MaPLe's parameters; answer view 0. Golden cases: `promptalign-*`.
 
+use super::groups::{adamw_steps, views_kept};
 use super::tpt::adamw;
 use crate::methods::aggregate::Ballot;
 use crate::methods::maple::{MapleParameters, MaplePass};
 use crate::methods::optim::{Optimiser, require_finite};
-use crate::methods::options::Options;
 use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::update::text_gradient;
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::options::mismatch;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nn;
-use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -25,84 +25,48 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs { pixels: true, vit: true, statistics: true, prompts: &["maple"], ..Needs::CONTEXT },
     summary: "TPT on a maple prompt, with the views' token statistics aligned to those of training images",
     docs: "\
-What: the loss is TPT's marginal entropy on the most confident views plus, for some blocks of the image tower, the L1 distance of the mean
-and variance over those views of the tokens that the block reads (prompts included) to the same statistics of training images (given). AdamW moves all parameters of the maple prompt;
-view 0 is answered. Statistics belong to a prompt and a model: `flatclip stats --data DATA --prompt PROMPT --out FILE` computes them, `flatclip
-stats --import-means FILE --import-variances FILE` takes over the authors' tensors; give them with --statistics.
-Cost: one image-tower pass over the views; per step, both towers forward and back for the kept views; both once more for the answer.
-Options:
-  fraction = 0.1             views kept for the entropy (authors' code)
-  align_fraction = 0.1       views kept for the statistics (authors' code)
-  layer_from = 0, layer_to = 3     blocks from .. to-1 are aligned (authors' configuration)
-  weight = 100.0             of the alignment, divided by layer_to - layer_from (authors' configuration)
-  steps = 1                  (authors' code)
-  lr = 0.04                  the authors' value for ImageNet's shifts; 0.0005 for fine-grained sets
-  weight_decay = 0.01        torch's AdamW default (authors' code)
-  compat_layers = false      true: leave out the last block, as a slip in the authors' loop does (the weight is still divided by all)
-  compat_late_views = false  true: from the second step on take the entropy over the alignment's views, as the authors' code does
-Reference: Abdul Samadh et al., Align Your Prompts: Test-Time Prompting with Distribution Alignment for Zero-Shot Generalization, NeurIPS 2023.
+What: the loss is TPT's marginal entropy on the most confident views plus, for some blocks of the image
+tower, the L1 distance of the mean and variance over those views of the tokens that the block reads (prompts
+included) to the same statistics of training images (given). AdamW moves all parameters of the maple prompt;
+view 0 is answered. Statistics belong to a prompt and a model: they are computed from training images
+once and given to every run; the authors' tensors can be imported.
+Cost: one image-tower pass over the views; per step, both towers forward and back for the kept views; both
+once more for the answer.
+Reference: Abdul Samadh et al., Align Your Prompts: Test-Time Prompting with Distribution Alignment for
+Zero-Shot Generalization, NeurIPS 2023.
 ",
     build: Build::Episodic(|table| Ok(Box::new(PromptAlign::new(Config::read(table)?)))),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// Options of PromptAlign.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Fraction of the views for the entropy.
-    pub fraction: f64,
-    /// Fraction of the views for the statistics.
-    pub align_fraction: f64,
-    /// First aligned block.
-    pub layer_from: usize,
-    /// One past the last aligned block.
-    pub layer_to: usize,
-    /// Weight of the alignment over all blocks.
-    pub weight: f64,
-    /// AdamW steps per image.
-    pub steps: usize,
-    /// Learning rate.
-    pub lr: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Leave out the last block, as the original does.
-    pub compat_layers: bool,
-    /// Entropy over the alignment's views from the second step on, as the original does.
-    pub compat_late_views: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            fraction: 0.1,
-            align_fraction: 0.1,
-            layer_from: 0,
-            layer_to: 3,
-            weight: 100.0,
-            steps: 1,
-            lr: 0.04,
-            weight_decay: 0.01,
-            compat_layers: false,
-            compat_late_views: false,
-        }
-    }
-}
-
-impl Options for Config {
-    const NAME: &'static str = "promptalign";
-    fn check(&self) -> Result<()> {
-        Self::require_fraction("fraction", self.fraction)?;
-        Self::require_fraction("align_fraction", self.align_fraction)?;
-        Self::require(self.layer_from < self.layer_to, "layer_from", "less than layer_to", self.layer_from)?;
-        Self::require_not_negative("weight", self.weight)?;
-        Self::require(self.steps <= 1000, "steps", "at most 1000", self.steps)?;
-        Self::require_not_negative("lr", self.lr)?;
-        Self::require_not_negative("weight_decay", self.weight_decay)
+crate::options! {
+    /// Options of PromptAlign.
+    pub struct Config for "promptalign", check Config::has_blocks {
+        include views_kept;
+        /// Fraction of the views for the statistics.
+        align_fraction: f64 = 0.1, range fraction, from "authors' code";
+        /// First aligned block.
+        layer_from: usize = 0, from "authors' configuration";
+        /// One past the last aligned block.
+        layer_to: usize = 3, range at_least(1), from "authors' configuration";
+        /// Weight of the alignment, divided by layer_to - layer_from.
+        weight: f64 = 100.0, range at_least(0.0), from "authors' configuration";
+        include adamw_steps { lr = 0.04, from "authors' value for ImageNet's shifts; 0.0005 for fine-grained sets"; };
+        /// Leave out the last block, as a slip in the authors' loop does; the weight is still divided by all.
+        compat_layers: bool = false, from "choice";
+        /// From the second step on take the entropy over the alignment's views, as the authors' code does.
+        compat_late_views: bool = false, from "choice";
     }
 }
 
 impl Config {
+    fn has_blocks(&self) -> Result<()> {
+        if self.layer_from < self.layer_to {
+            return Ok(());
+        }
+        Err(mismatch(Self::NAME, "layer_from", "less than layer_to", self.layer_from))
+    }
+
     /// The aligned blocks.
     pub fn layers(&self) -> std::ops::Range<usize> {
         self.layer_from..if self.compat_layers { self.layer_to - 1 } else { self.layer_to }

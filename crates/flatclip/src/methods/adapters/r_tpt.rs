@@ -3,16 +3,15 @@
 //! `loss = mean_{v kept} H(softmax(tau f_v T'))`; `w = softmax(s / 0.01)`, `s_v` the mean of the 20 largest cosines of view `v` with the
 //! others; answer `sum_v w_v z_v` with the tuned prompt.
 
+use super::groups::{adamw_steps, views_kept};
 use super::tpt::adamw;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
-use crate::methods::options::Options;
 use crate::methods::probability::{logits, mean_entropy, softmax};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{on_text, tune_context};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -21,53 +20,27 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::CONTEXT,
     summary: "TPT on the mean of entropies, then a vote weighted by how much a view resembles the others",
     docs: "\
-What: the int(fraction * V) views of lowest entropy give the loss, the mean of their entropies (not the entropy of their mean); AdamW on
-the context. All views answer together: weights softmax(s / temperature), s the mean of the neighbours largest cosines of a view with the
-other views. Made for attacked images; helps on clean ones, too.
+What: the int(fraction * V) views of lowest entropy give the loss, the mean of their entropies (not the
+entropy of their mean); AdamW on the context. All views answer together: weights softmax(s / temperature), s
+the mean of the neighbours largest cosines of a view with the other views. Made for attacked images; helps
+on clean ones, too.
 Cost: as tpt.
-Options:
-  fraction = 0.1, steps = 1, lr = 0.005, weight_decay = 0.01      as tpt (authors' code)
-  neighbours = 20          cosines averaged into a view's reliability (authors' code)
-  temperature = 0.01       of the weights (authors' code)
-Reference: Sheng et al., R-TPT: Improving Adversarial Robustness of Vision-Language Models through Test-Time Prompt Tuning, CVPR 2025.
+Reference: Sheng et al., R-TPT: Improving Adversarial Robustness of Vision-Language Models through Test-Time
+Prompt Tuning, CVPR 2025.
 ",
     build: Build::Episodic(|table| Ok(Box::new(RTpt { options: Config::read(table)? }))),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// Options of R-TPT.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Fraction of the views to keep for the loss.
-    pub fraction: f64,
-    /// AdamW steps per image.
-    pub steps: usize,
-    /// Learning rate.
-    pub lr: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Cosines averaged into a view's reliability.
-    pub neighbours: usize,
-    /// Temperature of the weights.
-    pub temperature: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { fraction: 0.1, steps: 1, lr: 5e-3, weight_decay: 0.01, neighbours: 20, temperature: 0.01 }
-    }
-}
-
-impl Options for Config {
-    const NAME: &'static str = "r-tpt";
-    fn check(&self) -> Result<()> {
-        Self::require_fraction("fraction", self.fraction)?;
-        Self::require(self.steps <= 1000, "steps", "at most 1000", self.steps)?;
-        Self::require_not_negative("lr", self.lr)?;
-        Self::require_not_negative("weight_decay", self.weight_decay)?;
-        Self::require(self.neighbours > 0, "neighbours", "at least 1", self.neighbours)?;
-        Self::require(self.temperature > 0.0, "temperature", "a positive number", self.temperature)
+crate::options! {
+    /// Options of R-TPT.
+    pub struct Config for "r-tpt" {
+        include views_kept;
+        include adamw_steps;
+        /// Cosines averaged into a view's reliability.
+        neighbours: usize = 20, range at_least(1), from "authors' code";
+        /// Temperature of the weights.
+        temperature: f64 = 0.01, range above(0.0), from "authors' code";
     }
 }
 

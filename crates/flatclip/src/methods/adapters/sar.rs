@@ -3,9 +3,9 @@
 //! `I1 = {v : H_v < E0}`, `g1 = grad mean_{I1} H`; `eps = rho g1/||g1||`; `I2 = {v in I1 : H_v(w + eps) < E0}`, `g2 = grad mean_{I2} H` at
 //! `w + eps`; `w <- optimiser(w, g2)`; answer view 0. For every image anew. Golden cases: `sar-*`.
 
+use super::groups::views_kept;
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser, Sgd, require_finite};
-use crate::methods::options::Options;
 use crate::methods::probability::{Loss, entropies, logits, marginal_entropy, mean_entropy};
 use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
 use crate::methods::update::text_gradient;
@@ -14,7 +14,6 @@ use crate::model::{Context, ImageConfig, NormAffine, VisionInput};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nn;
-use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -24,138 +23,88 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs { prompts: &["templates", "learned", "features"], ..Needs::CONTEXT },
     summary: "sharpness-aware entropy minimisation on the reliable views of one image, on the context or the LayerNorms",
     docs: "\
-What: reliable views (entropy below margin * ln K) give a loss; its gradient points to a worse place at distance rho; the gradient of the
-still reliable views' loss there is the step, taken at the original place; view 0 is answered. Everything is put back for the next image.
-SAR was made for streams of batches and normalisation layers; the form on one image's views and a context is the FGA paper's comparison,
-which does not spell it out: filter, loss and optimiser are options.
-Cost: adapt = \"prompt\": about twice tpt. adapt = \"norms\": two image-tower passes with gradients over all views, and the pixels are needed.
-Options:
-  adapt = \"prompt\"          prompt: the context (choice, as the comparison needs). norms: all LayerNorms of a ViT image tower
-                            (a ResNet's BatchNorms are folded into its convolutions: refused, use prompt)
-  margin = 0.4              reliable means entropy below margin * ln K (authors' code)
-  filter = \"margin\"         margin (authors' code), top: the `fraction` of lowest entropy (TPT's filter), both
-  fraction = 0.1            for filter top and both
-  loss = \"mean\"             mean of the entropies (authors' code), or marginal: entropy of the mean (TPT's loss)
-  rho = 0.05                (authors' code)
-  steps = 1                 (authors' code)
-  optimiser = \"adamw\"       adamw: TPT's, for a context (choice: SAR's own rate leaves it practically unchanged). sgd: the authors'
-  lr = 0.005                TPT's; with sgd the authors use 0.001 for 64 images
-  momentum = 0.9            of sgd (authors' code)
-  weight_decay = 0.01       torch's AdamW default; the authors' sgd has 0
-  recovery = 0.0            the authors' rule for streams: if the moving mean of the second loss falls below it (they: 0.2), undo the step.
-                            On one confident image it undoes every step, so it is off (0) here.
+What: reliable views (entropy below margin * ln K) give a loss; its gradient points to a worse place at
+distance rho; the gradient of the still reliable views' loss there is the step, taken at the original place;
+view 0 is answered. Everything is put back for the next image.
+SAR was made for streams of batches and normalisation layers; the form on one image's views and a context is
+the FGA paper's comparison, which does not spell it out: filter, loss and optimiser are options.
+Cost: adapt = \"prompt\": about twice tpt. adapt = \"norms\": two image-tower passes with gradients over all
+views, and the pixels are needed.
 Reference: Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023.
 ",
     build: Build::Episodic(|table| Ok(Box::new(Sar::new(Config::read(table)?)))),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// What is moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Adapted {
-    /// The context.
-    Prompt,
-    /// The affine parameters of the image tower's LayerNorms.
-    Norms,
-}
-
-/// Which views count as reliable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Filter {
-    /// Entropy below `margin * ln K`.
-    Margin,
-    /// The `fraction` of lowest entropy.
-    Top,
-    /// Both.
-    Both,
-}
-
-/// What is minimised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Objective {
-    /// The mean of the entropies.
-    Mean,
-    /// The entropy of the mean.
-    Marginal,
-}
-
-/// The base optimiser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Base {
-    /// AdamW with torch's other defaults.
-    Adamw,
-    /// SGD with momentum.
-    Sgd,
-}
-
-/// Options of SAR.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
+crate::choices! {
     /// What is moved.
-    pub adapt: Adapted,
-    /// Factor on `ln K`.
-    pub margin: f64,
-    /// Which views count as reliable.
-    pub filter: Filter,
-    /// Fraction for [`Filter::Top`] and [`Filter::Both`].
-    pub fraction: f64,
-    /// What is minimised.
-    pub loss: Objective,
-    /// How far the second gradient is taken.
-    pub rho: f64,
-    /// Steps per image.
-    pub steps: usize,
-    /// The base optimiser.
-    pub optimiser: Base,
-    /// Its learning rate.
-    pub lr: f64,
-    /// Its momentum (SGD).
-    pub momentum: f64,
-    /// Its weight decay.
-    pub weight_decay: f64,
-    /// Moving mean of the second loss below which the step is undone.
-    pub recovery: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            adapt: Adapted::Prompt,
-            margin: 0.4,
-            filter: Filter::Margin,
-            fraction: 0.1,
-            loss: Objective::Mean,
-            rho: 0.05,
-            steps: 1,
-            optimiser: Base::Adamw,
-            lr: 5e-3,
-            momentum: 0.9,
-            weight_decay: 0.01,
-            recovery: 0.0,
-        }
+    pub enum Adapted {
+        /// The context.
+        Prompt = "prompt",
+        /// All LayerNorms of a ViT image tower (a ResNet's BatchNorms are folded into its convolutions: refused).
+        Norms = "norms",
     }
 }
 
-impl Options for Config {
-    const NAME: &'static str = "sar";
-    fn check(&self) -> Result<()> {
-        for (key, value) in [
-            ("margin", self.margin),
-            ("rho", self.rho),
-            ("lr", self.lr),
-            ("momentum", self.momentum),
-            ("weight_decay", self.weight_decay),
-            ("recovery", self.recovery),
-        ] {
-            Self::require_not_negative(key, value)?;
-        }
-        Self::require_fraction("fraction", self.fraction)?;
-        Self::require(self.steps <= 1000, "steps", "at most 1000", self.steps)
+crate::choices! {
+    /// Which views count as reliable.
+    pub enum Filter {
+        /// Entropy below `margin * ln K`.
+        Margin = "margin",
+        /// The `fraction` of lowest entropy.
+        Top = "top",
+        /// Both.
+        Both = "both",
+    }
+}
+
+crate::choices! {
+    /// What is minimised.
+    pub enum Objective {
+        /// The mean of the entropies.
+        Mean = "mean",
+        /// The entropy of the mean.
+        Marginal = "marginal",
+    }
+}
+
+crate::choices! {
+    /// The base optimiser.
+    pub enum Base {
+        /// AdamW with torch's other defaults.
+        Adamw = "adamw",
+        /// SGD with momentum.
+        Sgd = "sgd",
+    }
+}
+
+crate::options! {
+    /// Options of SAR.
+    pub struct Config for "sar" {
+        /// What is moved.
+        adapt: Adapted = Adapted::Prompt, from "choice, as the comparison needs";
+        /// A view is reliable if its entropy is below margin * ln K.
+        margin: f64 = 0.4, range at_least(0.0), from "authors' code";
+        /// Which views count as reliable.
+        filter: Filter = Filter::Margin, from "authors' code";
+        include views_kept { fraction = 0.1, from "TPT's filter"; };
+        /// What is minimised.
+        loss: Objective = Objective::Mean, from "authors' code";
+        /// How far away the second gradient is taken, rho.
+        radius: f64 = 0.05, alias "rho", range at_least(0.0), from "authors' code";
+        /// Steps per image.
+        steps: usize = 1, range up_to(1000), from "authors' code";
+        /// The base optimiser.
+        optimiser: Base = Base::Adamw, from "choice: SAR's own rate leaves a context practically unchanged";
+        /// Its learning rate.
+        lr: f64 = 5e-3, range at_least(0.0), from "TPT's; with sgd the authors use 0.001 for 64 images";
+        /// Momentum of sgd.
+        momentum: f64 = 0.9, range at_least(0.0), from "authors' code";
+        /// Weight decay.
+        weight_decay: f64 = 0.01, range at_least(0.0), from "torch's AdamW default; the authors' sgd has 0";
+        /// If the moving mean of the second loss falls below it, the step is undone: the authors' rule for streams (0.2).
+        /// On one confident image it would undo every step.
+        recovery: f64 = 0.0, range at_least(0.0), from "choice: off";
     }
 }
 
@@ -285,7 +234,7 @@ impl Config {
             if !out.reliable.is_empty() {
                 let g1 = (here.gradient)(&self.loss_on(&here.logits, &out.reliable).gradient)?;
                 drop(here);
-                let there = forward(&ascended(&w, &g1, self.rho))?;
+                let there = forward(&ascended(&w, &g1, self.radius))?;
                 out.first_gradient.get_or_insert(g1);
                 let second = self.still_reliable(&out.reliable, &entropies(&there.logits), classes);
                 if !second.is_empty() {
@@ -453,8 +402,8 @@ mod tests {
     }
 
     #[test]
-    fn only_reliable_views_move_and_rho_0_is_plain_entropy_descent() {
-        let config = Config { rho: 0.0, optimiser: Base::Sgd, lr: 1.0, weight_decay: 0.0, ..Config::default() };
+    fn only_reliable_views_move_and_radius_0_is_plain_entropy_descent() {
+        let config = Config { radius: 0.0, optimiser: Base::Sgd, lr: 1.0, weight_decay: 0.0, ..Config::default() };
         let outcome = config.run(&start(), forward).unwrap();
         assert_eq!(outcome.reliable, [0]);
         assert_eq!(outcome.parameters.data[3..], start().data[3..]);

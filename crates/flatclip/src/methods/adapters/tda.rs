@@ -3,16 +3,16 @@
 //! `z' = z + alpha_p sum_j exp(-beta_p (1 - g.k_j)) onehot(c_j) - alpha_n sum_j exp(-beta_n (1 - g.k_j)) [low < P_j < high]`.
 //! Golden cases: `tda-*`.
 
+use super::groups::views_kept;
 use super::presets::{Benchmark, tda_positive};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
-use crate::methods::options::Options;
 use crate::methods::probability::dot;
 use crate::methods::query::{Query, affinity, normalised_entropy};
 use crate::methods::select::ViewLogits;
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
-use serde::{Deserialize, Serialize};
+use crate::options::mismatch;
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -21,102 +21,63 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES,
     summary: "online caches of confident and doubtful test images correct the zero-shot logits",
     docs: "\
-What: the image is the mean feature g and mean logits z of its most confident views (or its single view). It enters the positive
-cache of its class, and, if its normalised entropy lies in a window, the negative cache; then
+What: the image is the mean feature g and mean logits z of its most confident views (or its single view). It
+enters the positive cache of its class, and, if its normalised entropy lies in a window, the negative cache;
+then
   z' = z + alpha sum_j exp(-beta (1 - g.k_j)) onehot(c_j) - alpha_n sum_j exp(-beta_n (1 - g.k_j)) [low < P_j < high].
-Online: the answer depends on the images before it, and on their order. The image itself is in the cache when it is answered.
-The normalised entropy is nats over log2 K, as in the original: it ends at 0.693, and the window is on that scale.
+Online: the answer depends on the images before it, and on their order. The image itself is in the cache
+when it is answered. The normalised entropy is nats over log2 K, as in the original: it ends at 0.693, and
+the window is on that scale.
 Cost: one image-tower pass; 5 K dot products.
-Options:
-  fraction = 0.1              views averaged (authors' code)
-  preset = \"neutral\"          neutral: alpha and beta below. A benchmark's name (imagenet, imagenet-a, imagenet-v2, imagenet-r,
-                              imagenet-sketch, caltech101, dtd, eurosat, aircraft, food101, flowers102, pets, cars, sun397, ucf101):
-                              the authors' pair for it instead. TUNED ON TEST DATA: nobody said otherwise; do not quote it as a fair number.
-  positive = true             use the positive cache
-  alpha = 2.0, beta = 5.0     its weight and sharpness (authors' ImageNet pair, which later comparisons use for all sets)
-  capacity = 3                items per class (authors' code)
-  negative = true             use the negative cache
-  negative_alpha = 0.117, negative_beta = 1.0, negative_capacity = 2     (authors' code, all sets)
-  entropy_low = 0.2, entropy_high = 0.5       window of normalised entropy that enters the negative cache (authors' code)
-  mask_low = 0.03, mask_high = 1.0            window of probabilities that a doubtful image speaks against (authors' code)
 Reference: Karmanov et al., Efficient Test-Time Adaptation of Vision-Language Models, CVPR 2024.
 ",
     build: Build::Online(|table| Ok(Box::new(Tda::new(Config::read(table)?)))),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// Options of TDA.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Fraction of the views to average.
-    pub fraction: f64,
-    /// Published per-dataset values instead of `alpha` and `beta`.
-    pub preset: Benchmark,
-    /// Use the positive cache.
-    pub positive: bool,
-    /// Weight of the positive cache.
-    pub alpha: f64,
-    /// Sharpness of the positive cache.
-    pub beta: f64,
-    /// Items per class of the positive cache.
-    pub capacity: usize,
-    /// Use the negative cache.
-    pub negative: bool,
-    /// Weight of the negative cache.
-    pub negative_alpha: f64,
-    /// Sharpness of the negative cache.
-    pub negative_beta: f64,
-    /// Items per class of the negative cache.
-    pub negative_capacity: usize,
-    /// Lower end of the entropy window.
-    pub entropy_low: f64,
-    /// Upper end of the entropy window.
-    pub entropy_high: f64,
-    /// Lower end of the probability mask.
-    pub mask_low: f64,
-    /// Upper end of the probability mask.
-    pub mask_high: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            fraction: 0.1,
-            preset: Benchmark::Neutral,
-            positive: true,
-            alpha: 2.0,
-            beta: 5.0,
-            capacity: 3,
-            negative: true,
-            negative_alpha: 0.117,
-            negative_beta: 1.0,
-            negative_capacity: 2,
-            entropy_low: 0.2,
-            entropy_high: 0.5,
-            mask_low: 0.03,
-            mask_high: 1.0,
-        }
+crate::options! {
+    /// Options of TDA.
+    pub struct Config for "tda", check Config::windows_are_open {
+        include views_kept;
+        /// Alpha and beta of the authors' configuration of a benchmark, instead of those below. TUNED ON TEST DATA: nobody
+        /// said otherwise; do not quote it as a fair number.
+        preset: Benchmark = Benchmark::Neutral, from "choice";
+        /// Use the positive cache.
+        positive: bool = true, from "authors' code";
+        /// Weight of the positive cache.
+        alpha: f64 = 2.0, range at_least(0.0), from "authors' ImageNet pair, which later comparisons use for all sets";
+        /// Sharpness of the positive cache.
+        beta: f64 = 5.0, range at_least(0.0), from "authors' ImageNet pair";
+        /// Items per class of the positive cache.
+        capacity: usize = 3, range between(1, 10_000), from "authors' code";
+        /// Use the negative cache.
+        negative: bool = true, from "authors' code";
+        /// Weight of the negative cache.
+        negative_alpha: f64 = 0.117, range at_least(0.0), from "authors' code";
+        /// Sharpness of the negative cache.
+        negative_beta: f64 = 1.0, range at_least(0.0), from "authors' code";
+        /// Items per class of the negative cache.
+        negative_capacity: usize = 2, range between(1, 10_000), from "authors' code";
+        /// Lower end of the window of normalised entropy that enters the negative cache.
+        entropy_low: f64 = 0.2, from "authors' code";
+        /// Upper end of that window.
+        entropy_high: f64 = 0.5, from "authors' code";
+        /// Lower end of the window of probabilities that a doubtful image speaks against.
+        mask_low: f64 = 0.03, from "authors' code";
+        /// Upper end of that window.
+        mask_high: f64 = 1.0, from "authors' code";
     }
 }
 
-impl Options for Config {
-    const NAME: &'static str = "tda";
-    fn check(&self) -> Result<()> {
-        Self::require_fraction("fraction", self.fraction)?;
-        for (key, value) in [
-            ("alpha", self.alpha),
-            ("beta", self.beta),
-            ("negative_alpha", self.negative_alpha),
-            ("negative_beta", self.negative_beta),
-        ] {
-            Self::require_not_negative(key, value)?;
+impl Config {
+    fn windows_are_open(&self) -> Result<()> {
+        if self.entropy_low >= self.entropy_high {
+            return Err(mismatch(Self::NAME, "entropy_low", "less than entropy_high", self.entropy_low));
         }
-        for (key, value) in [("capacity", self.capacity), ("negative_capacity", self.negative_capacity)] {
-            Self::require((1..=10_000).contains(&value), key, "1 to 10000", value)?;
+        if self.mask_low >= self.mask_high {
+            return Err(mismatch(Self::NAME, "mask_low", "less than mask_high", self.mask_low));
         }
-        Self::require(self.entropy_low < self.entropy_high, "entropy_low", "less than entropy_high", self.entropy_low)?;
-        Self::require(self.mask_low < self.mask_high, "mask_low", "less than mask_high", self.mask_low)
+        Ok(())
     }
 }
 

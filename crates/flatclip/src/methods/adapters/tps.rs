@@ -2,16 +2,15 @@
 //!
 //! `W = normalise(T + S)`, `S = 0` at the start of every image; `loss = H(mean_kept softmax(s f W'))`; AdamW on `S`; answer view 0.
 
+use super::groups::{adamw_steps, views_kept};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
-use crate::methods::options::Options;
 use crate::methods::probability::{logits, marginal_entropy, normalise_rows_gradient};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{on_text, shifted};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -20,47 +19,22 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES,
     summary: "shifts the class prototypes in feature space by one step on the confident views' marginal entropy",
     docs: "\
-What: prototypes W = normalise(T + S) with one shift per class, S = 0 for every image. The int(fraction * V) views of lowest entropy
-give the loss, the entropy of their mean distribution; AdamW moves S; view 0 is answered with the moved prototypes.
+What: prototypes W = normalise(T + S) with one shift per class, S = 0 for every image. The int(fraction * V)
+views of lowest entropy give the loss, the entropy of their mean distribution; AdamW moves S; view 0 is
+answered with the moved prototypes.
 Cost: one image-tower pass over the views and two K x D products: no gradient goes through an encoder.
-Options:
-  fraction = 0.1       views kept (TPT's filter)
-  steps = 1            (authors' code)
-  lr = 0.005           the authors' value for the ImageNet family; 0.001 is used for other sets by a later comparison
-  weight_decay = 0.01  AdamW's default in torch
-Reference: Sui et al., Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with Vision-Language Models, WACV 2025.
+Reference: Sui et al., Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with
+Vision-Language Models, WACV 2025.
 ",
     build: Build::Episodic(|table| Ok(Box::new(Tps { options: Config::read(table)? }))),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// Options of TPS.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Fraction of the views to keep.
-    pub fraction: f64,
-    /// AdamW steps per image.
-    pub steps: usize,
-    /// Learning rate.
-    pub lr: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { fraction: 0.1, steps: 1, lr: 5e-3, weight_decay: 0.01 }
-    }
-}
-
-impl Options for Config {
-    const NAME: &'static str = "tps";
-    fn check(&self) -> Result<()> {
-        Self::require_fraction("fraction", self.fraction)?;
-        Self::require(self.steps <= 1000, "steps", "at most 1000", self.steps)?;
-        Self::require_not_negative("lr", self.lr)?;
-        Self::require_not_negative("weight_decay", self.weight_decay)
+crate::options! {
+    /// Options of TPS.
+    pub struct Config for "tps" {
+        include views_kept;
+        include adamw_steps { lr = 5e-3, from "authors' value for ImageNet's shifts; a later comparison has 0.001 elsewhere"; };
     }
 }
 

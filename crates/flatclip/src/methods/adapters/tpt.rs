@@ -2,9 +2,9 @@
 //!
 //! `loss = H(mean_{v kept} softmax(tau f_v T(p)'))`; `p <- AdamW(p)`; answer view 0 with `T(p)`. Golden cases: `tpt-*`, `tpt-cocoop-*`.
 
+use super::groups::{adamw_steps, views_kept};
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings};
-use crate::methods::options::Options;
 use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
@@ -13,7 +13,6 @@ use crate::model::Context;
 use crate::prompt::{Affine, PromptKind, shifted, shifts};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -22,63 +21,36 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs { prompts: &["templates", "learned", "cocoop"], ..Needs::CONTEXT },
     summary: "tunes the context for each image on the marginal entropy of its confident views, answers view 0",
     docs: "\
-What: keep the int(fraction * V) views of lowest entropy (chosen once), loss = entropy of their mean distribution, AdamW on the context;
-view 0 is answered with the tuned context; the context is put back exactly. One AdamW step moves every entry by about lr: only signs of
-the gradient count.
-With a cocoop prompt the start is context + meta_net(feature of view 0), tuned as it stands.
-Cost: one image-tower pass over the views; per image and step one text-tower backward pass and one forward pass over all classes.
-Options:
-  fraction = 0.1            views kept (authors' code)
-  steps = 1                 (authors' code)
-  lr = 0.005                (authors' code)
-  weight_decay = 0.01       AdamW's default in torch, as in the authors' code
-  cocoop_feature = \"unit\"   what the meta-net sees: the unit-norm feature it was trained with, or raw: the feature with its norm,
-                            as the authors' code feeds it (a slip: about ten times too large)
-Reference: Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models, NeurIPS 2022.
+What: keep the int(fraction * V) views of lowest entropy (chosen once), loss = entropy of their mean
+distribution, AdamW on the context; view 0 is answered with the tuned context; the context is put back
+exactly. One AdamW step moves every entry by about lr: only signs of the gradient count. With a cocoop
+prompt the start is context + meta_net(feature of view 0), tuned as it stands.
+Cost: one image-tower pass over the views; per image and step one text-tower backward pass and one forward
+pass over all classes.
+Reference: Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models,
+NeurIPS 2022.
 ",
     build: Build::Episodic(|table| Ok(Box::new(Tpt { options: Config::read(table)? }))),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// The feature that CoCoOp's meta-net is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CocoopFeature {
-    /// Unit norm, as in training.
-    Unit,
-    /// As it leaves the tower.
-    Raw,
-}
-
-/// Options of TPT.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Fraction of the views to keep.
-    pub fraction: f64,
-    /// AdamW steps per image.
-    pub steps: usize,
-    /// Learning rate.
-    pub lr: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// What CoCoOp's meta-net sees.
-    pub cocoop_feature: CocoopFeature,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { fraction: 0.1, steps: 1, lr: 5e-3, weight_decay: 0.01, cocoop_feature: CocoopFeature::Unit }
+crate::choices! {
+    /// The feature that CoCoOp's meta-net is given.
+    pub enum CocoopFeature {
+        /// The unit-norm feature it was trained with.
+        Unit = "unit",
+        /// The feature with its norm, as the authors' code feeds it (a slip: about ten times too large).
+        Raw = "raw",
     }
 }
 
-impl Options for Config {
-    const NAME: &'static str = "tpt";
-    fn check(&self) -> Result<()> {
-        Self::require_fraction("fraction", self.fraction)?;
-        Self::require(self.steps <= 1000, "steps", "at most 1000", self.steps)?;
-        Self::require_not_negative("lr", self.lr)?;
-        Self::require_not_negative("weight_decay", self.weight_decay)
+crate::options! {
+    /// Options of TPT.
+    pub struct Config for "tpt" {
+        include views_kept;
+        include adamw_steps;
+        /// What CoCoOp's meta-net sees.
+        cocoop_feature: CocoopFeature = CocoopFeature::Unit, from "as it was trained";
     }
 }
 

@@ -1,13 +1,12 @@
 //! VTE: the mean feature of the most confident views, against the text features.
 
+use super::groups::views_kept;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
-use crate::methods::options::Options;
 use crate::methods::probability::{logits, mean_row, normalise_rows};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -16,35 +15,20 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES,
     summary: "mean image feature of the most confident views; the baseline to print next to ZERO",
     docs: "\
-What: keep the int(fraction * V) views of lowest entropy, g = their mean feature, normalised; logits = exp(logit_scale) <g, t_k>.
+What: keep the int(fraction * V) views of lowest entropy, g = their mean feature, normalised; logits =
+exp(logit_scale) <g, t_k>.
 Cost: one image-tower pass over the views; nothing else that can be measured.
-Options:
-  fraction = 0.1   views kept (the paper's and TPT's value)
 Use it with an ensemble of templates to have the published method.
 Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV workshops 2024.
 ",
     build: Build::Episodic(|table| Ok(Box::new(Vte { options: Config::read(table)? }))),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// Options of VTE.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Fraction of the views to keep.
-    pub fraction: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { fraction: 0.1 }
-    }
-}
-
-impl Options for Config {
-    const NAME: &'static str = "vte";
-    fn check(&self) -> Result<()> {
-        Self::require_fraction("fraction", self.fraction)
+crate::options! {
+    /// Options of VTE.
+    pub struct Config for "vte" {
+        include views_kept { fraction = 0.1, from "paper, and TPT's value"; };
     }
 }
 

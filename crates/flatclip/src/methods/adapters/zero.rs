@@ -1,18 +1,17 @@
 //! ZERO: confident views vote at temperature zero.
 //!
-//! `l_v = <f_v, t_k>` (not scaled); keep the `int(gamma V)` views of lowest entropy of `softmax(l_v / tau)`, `tau = 1 / exp(logit_scale)`;
+//! `l_v = <f_v, t_k>` (not scaled); keep the `int(fraction V)` views of lowest entropy of `softmax(l_v / tau)`, `tau = 1 / exp(logit_scale)`;
 //! `votes = sum_kept softmax(l_v / eps)`; a tie goes to the first discarded view, by confidence, that votes for a tied class.
 //! Golden cases: `zero-*`, `zero-features-*`.
 
+use super::groups::views_kept;
 use crate::Result;
 use crate::methods::aggregate::{Ballot, TieFallback, break_tie};
-use crate::methods::options::Options;
 use crate::methods::probability::{argmax, logits, softmax};
 use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use half::f16;
-use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -21,57 +20,38 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES,
     summary: "the most confident views vote at temperature zero; ties go to the discarded views",
     docs: "\
-What: rank the views by entropy, keep int(gamma * V), let each vote with a softmax of its cosines at \"zero\" temperature, sum.
-Several classes with exactly the most votes: the most confident discarded view that votes for one of them decides.
+What: rank the views by entropy, keep int(fraction * V), let each vote with a softmax of its cosines at
+\"zero\" temperature, sum.
+Several classes with exactly the most votes: the most confident discarded view that votes for one of them
+decides.
 Cost: one image-tower pass over the views; no gradient, no state.
-Options:
-  gamma = 0.3              fraction kept. 0.3 is what the authors' code ships today; 0.1 is the paper's value and makes ZERO the
-                           same selection as TPT and as STSS at radius 0. A baseline is run as its authors ship it.
-  temperature = \"hard\"     hard: whole votes. f32-eps: softmax(l / 2^-23), the original's arithmetic in f32, practically whole
-                           votes. fp16-eps: softmax(l / 2^-10) of cosines rounded to f16, what the original does under autocast:
-                           votes of undecided views are soft, so ties almost never happen.
-  tie_fallback = \"intended\"  when no discarded view votes for a tied class. intended: the tied class with the largest logit of the
-                           most confident discarded view. original: reproduces an index slip of the original code.
 Reference: Farina et al., Frustratingly Easy Test-Time Adaptation of Vision-Language Models, NeurIPS 2024.
 ",
     build: Build::Episodic(|table| Ok(Box::new(Zero::new(Config::read(table)?)))),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// How cold zero temperature is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Temperature {
-    /// Whole votes.
-    Hard,
-    /// `2^-23`, the epsilon of f32.
-    F32Eps,
-    /// `2^-10` on cosines rounded to f16.
-    Fp16Eps,
-}
-
-/// Options of ZERO.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Fraction of the views to keep.
-    pub gamma: f64,
-    /// How cold the vote is.
-    pub temperature: Temperature,
-    /// The last resort of the tie rule.
-    pub tie_fallback: TieFallback,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { gamma: 0.3, temperature: Temperature::Hard, tie_fallback: TieFallback::Intended }
+crate::choices! {
+    /// How cold zero temperature is.
+    pub enum Temperature {
+        /// Whole votes.
+        Hard = "hard",
+        /// softmax(l / 2^-23), the original's arithmetic in f32: practically whole votes.
+        F32Eps = "f32-eps",
+        /// softmax(l / 2^-10) of cosines rounded to f16, what the original does under autocast: votes of undecided views
+        /// are soft, so ties almost never happen.
+        Fp16Eps = "fp16-eps",
     }
 }
 
-impl Options for Config {
-    const NAME: &'static str = "zero";
-    fn check(&self) -> Result<()> {
-        Self::require_fraction("gamma", self.gamma)
+crate::options! {
+    /// Options of ZERO.
+    pub struct Config for "zero" {
+        include views_kept { fraction = 0.3, from "authors' code; the paper has 0.1, as TPT and STSS"; };
+        /// How cold the zero temperature of the votes is.
+        temperature: Temperature = Temperature::Hard, from "paper";
+        /// What decides a tie when no discarded view votes for a tied class.
+        tie_fallback: TieFallback = TieFallback::Intended, from "paper";
     }
 }
 
@@ -115,7 +95,7 @@ impl Adapter for Zero {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let selection = LowestEntropy { fraction: self.options.gamma }.select(image.features, &views);
+        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
         let cosines = logits(image.features, &task.text_features, 1.0);
         Ok(self.vote(&cosines, &selection).answer(views.explain(selection)))
     }

@@ -3,11 +3,9 @@
 
 use crate::Result;
 use crate::methods::aggregate::Ballot;
-use crate::methods::options::Options;
 use crate::methods::select::{Selection, ViewLogits};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use crate::prompt::{PromptKind, prompt_logits};
-use serde::{Deserialize, Serialize};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -20,27 +18,21 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     },
     summary: "the un-augmented image against the prompt's text features; no adaptation",
     docs: "\
-What: logits = exp(logit_scale) * <f_0, t_k>, answer argmax. Views beyond the first are looked at only to explain.
-Text: one template, several (each encoded and normalised, averaged, normalised again), a learned prompt or a feature file.
+What: logits = exp(logit_scale) * <f_0, t_k>, answer argmax. Views beyond the first are looked at only to
+explain.
+Text: one template, several (each encoded and normalised, averaged, normalised again), a learned prompt or a
+feature file.
 CoCoOp's shift by the image and Tip-Adapter's cache belong to the prompt and are applied.
 Cost: one image-tower pass.
-Options: none.
 Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
 ",
     build: Build::Episodic(|table| Config::read(table).map(|_| Box::new(ZeroShot) as Box<dyn Adapter>)),
-    defaults: Config::table,
+    options: Config::OPTIONS,
 };
 
-/// It has no options.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {}
-
-impl Options for Config {
-    const NAME: &'static str = "zero-shot";
-    fn check(&self) -> Result<()> {
-        Ok(())
-    }
+crate::options! {
+    /// It has no options.
+    pub struct Config for "zero-shot" {}
 }
 
 /// The logits of all views. What a CoCoOp or Tip-Adapter prompt adds for each image belongs to the prompt, so it is added here.

@@ -1,51 +1,49 @@
 //! CoCoOp: a context that a small network shifts for every image.
-//!
-//! ```text
-//! pi_i = W2 relu(W1 z_i + b1) + b2          z_i unit-norm image features
-//! p_i  = p + pi_i                           the same shift for all L tokens
-//! loss = mean CE(tau z_i t(p_i)ᵀ, y_i)      trained: p, W1, b1, W2, b2
-//! ```
-//!
-//! Cost: B contexts times K classes through the text tower per step; the B contexts are one batch, not a loop.
-//! Defaults (batch 1, 10 epochs, hidden width D/16, words "a photo of a") are those of the published recipe.
-//! Reference: Zhou et al., "Conditional Prompt Learning for Vision-Language Models", CVPR 2022. Held by the golden cases
-//! `cocoop-*`.
 
 use super::coop::context_of;
 use super::cross_entropy::cross_entropy;
-use super::{Batch, Loss, TuneTask, Tuner, context_init};
+use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec, context_init};
 use crate::Result;
-use crate::methods::options::Options;
+use crate::data::train_images::TrainViews;
 use crate::model::{ClassTokens, Clip, Context, Position};
 use crate::prompt::{Affine, PromptKind, Tensor, check_length, class_tokens, logits, shifted, shifts};
 use crate::rng::Stream;
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
-/// Options of `cocoop`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CocoopConfig {
-    /// Words whose embeddings the context starts from; empty for noise.
-    pub words: String,
-    /// Number of context tokens; 0 means as many as the words have, or 4 without words.
-    pub n_ctx: usize,
-    /// Width of the hidden layer; 0 means a sixteenth of the feature width.
-    pub hidden: usize,
-}
+/// The registry entry.
+pub static SPEC: TunerSpec = TunerSpec {
+    name: "cocoop",
+    aliases: &[],
+    input: Input::Features,
+    vit: false,
+    table: CocoopConfig::NAME,
+    summary: "context tokens that a small network shifts for every image",
+    docs: "\
+What: a network with one hidden layer shifts the context by what it sees of the image; trained are the
+context p and the network W1, b1, W2, b2. Golden cases: cocoop-*.
+  pi_i = W2 relu(W1 z_i + b1) + b2          z_i unit-norm image features
+  p_i  = p + pi_i                           the same shift for all L tokens
+  loss = mean CE(tau z_i t(p_i)', y_i)
+Trained as published: batch 1, 10 epochs.
+Cost: B contexts times K classes through the text tower per step; the B contexts are one batch, not a loop.
+Reference: Zhou et al., Conditional Prompt Learning for Vision-Language Models, CVPR 2022.
+",
+    options: CocoopConfig::OPTIONS,
+    check: |options| CocoopConfig::read(options).map(drop),
+    build: |options, task| Ok(Box::new(Cocoop::build(&CocoopConfig::read(options)?, task)?)),
+    recipe: || Recipe { epochs: 10, batch: 1, ..Recipe::default() },
+    views: TrainViews::default,
+};
 
-impl Default for CocoopConfig {
-    fn default() -> Self {
-        Self { words: "a photo of a".into(), n_ctx: 0, hidden: 0 }
-    }
-}
-
-impl Options for CocoopConfig {
-    const NAME: &'static str = "cocoop";
-
-    fn check(&self) -> Result<()> {
-        Self::require(self.n_ctx <= 64, "n_ctx", "at most 64 context tokens", self.n_ctx)?;
-        Self::require(self.hidden <= 4096, "hidden", "at most 4096", self.hidden)
+crate::options! {
+    /// Options of `cocoop`.
+    pub struct CocoopConfig for "cocoop" {
+        /// Words whose embeddings the context starts from; empty for noise.
+        words: String = "a photo of a".into(), from "paper";
+        /// Number of context tokens; 0 means as many as the words have, or 4 without words.
+        n_ctx: usize = 0, range up_to(64), from "paper";
+        /// Width of the hidden layer; 0 means a sixteenth of the feature width.
+        hidden: usize = 0, range up_to(4096), from "paper";
     }
 }
 

@@ -1,48 +1,65 @@
 //! CoOp: learn the context tokens in front of (around, behind) the class names, everything else frozen.
-//!
-//! ```text
-//! t_k  = norm(E_t([SOT] p_1 .. p_L [name_k] "." [EOT]))        z = norm(E_v(x))
-//! loss = mean over the batch of -log softmax(tau z tᵀ)[y]      trained: p, [L, d] or [K, L, d]
-//! ```
-//!
-//! Cost: one forward and one backward of the text tower over K classes per step; images are encoded once.
-//! Reference: Zhou et al., "Learning to Prompt for Vision-Language Models", IJCV 2022. Held by the golden cases `coop-*`.
 
 use super::context_init;
 use super::cross_entropy::cross_entropy;
-use super::{Batch, Loss, TuneTask, Tuner};
+use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec};
 use crate::Result;
-use crate::methods::options::Options;
+use crate::data::train_images::TrainViews;
 use crate::model::{ClassTokens, Clip, Context, Position};
 use crate::prompt::{PromptKind, Tensor, check_length, class_tokens, logits};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
-/// Options of `coop`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CoopConfig {
-    /// Words whose embeddings the context starts from; empty for noise.
-    pub words: String,
-    /// Number of context tokens; 0 means as many as the words have, or 16 without words.
-    pub n_ctx: usize,
-    /// One context per class.
-    pub class_specific: bool,
-    /// Where the class name stands.
-    pub position: Position,
-}
+/// The registry entry.
+pub static SPEC: TunerSpec = TunerSpec {
+    name: "coop",
+    aliases: &[],
+    input: Input::Features,
+    vit: false,
+    table: CoopConfig::NAME,
+    summary: "context tokens that lower the cross-entropy of the shots",
+    docs: "\
+What: the context p in front of (around, behind) the class names is trained, [L, d] or [K, L, d]; all else is
+frozen. Golden cases: coop-*.
+  t_k  = norm(E_t([SOT] p_1 .. p_L [name_k] \".\" [EOT]))        z = norm(E_v(x))
+  loss = mean over the batch of -log softmax(tau z t')[y]
+Cost: one forward and one backward of the text tower over K classes per step; images are encoded once.
+Reference: Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022.
+",
+    options: CoopConfig::OPTIONS,
+    check: |options| CoopConfig::read(options).map(drop),
+    build: |options, task| Ok(Box::new(Coop::build(&CoopConfig::read(options)?, task)?)),
+    recipe: Recipe::default,
+    views: TrainViews::default,
+};
 
-impl Default for CoopConfig {
-    fn default() -> Self {
-        Self { words: "a photo of a".into(), n_ctx: 0, class_specific: false, position: Position::End }
+crate::choices! {
+    impl Position {
+        /// The context, then the name.
+        End = "end",
+        /// Half of the context, the name, the other half.
+        Middle = "middle",
+        /// The name, then the context.
+        Front = "front",
     }
 }
 
-impl Options for CoopConfig {
-    const NAME: &'static str = "coop";
+crate::option_group! {
+    ($) pub(super) learned_context {
+        /// Words whose embeddings the context starts from; empty for noise.
+        words: String = "a photo of a".into(), from "paper";
+        /// Number of context tokens; 0 means as many as the words have, or 16 without words.
+        n_ctx: usize = 0, range up_to(64), from "paper";
+        /// One context per class.
+        class_specific: bool = false, from "paper";
+        /// Where the class name stands.
+        position: Position = Position::End, from "paper";
+    }
+}
 
-    fn check(&self) -> Result<()> {
-        Self::require(self.n_ctx <= 64, "n_ctx", "at most 64 context tokens", self.n_ctx)
+crate::options! {
+    /// Options of `coop`.
+    pub struct CoopConfig for "coop" {
+        include learned_context;
     }
 }
 

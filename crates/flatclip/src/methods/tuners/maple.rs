@@ -1,52 +1,50 @@
 //! MaPLe: prompts in both towers, at the input and at the first blocks; the visual ones are projections of the textual
 //! ones, so that both towers move together.
-//!
-//! ```text
-//! text   [SOT] p [tail name "." EOT]; before block i (1 <= i < depth) the positions of p become c_i
-//! vision [CLS, patches, P_0 p]      ; before block i the last L tokens become P_i c_i
-//! loss = mean CE(tau z tᵀ, y)         trained: p, c_1.., and the projections P_0, P_1..
-//! ```
-//!
-//! Cost: forward and backward through both towers per step; image features cannot be kept. Vision transformers only.
-//! Defaults (depth 9, two tokens from "a photo", fixed "of a", 5 epochs, lr 0.0035, batch 4) are the published
-//! base-to-new recipe. Reference: Khattak et al., "MaPLe: Multi-modal Prompt Learning", CVPR 2023. Held by the golden
-//! cases `maple-*`.
 
 use super::coop::context_of;
 use super::cross_entropy::cross_entropy;
-use super::{Batch, Loss, TuneTask, Tuner, context_init};
-use crate::methods::options::Options;
+use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec, context_init};
+use crate::data::train_images::TrainViews;
 use crate::model::{ClassTokens, Clip, Context, ImageConfig, Position, VisionInput};
 use crate::prompt::{Affine, PromptKind, Tensor, check_length, class_tokens, logits, visual_prompts};
 use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
-/// Options of `maple`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MapleConfig {
-    /// Words: the first `n_ctx` start the context, the others stay as fixed words before the name; empty for noise.
-    pub words: String,
-    /// Number of context tokens.
-    pub n_ctx: usize,
-    /// Number of layers with prompts of their own, the input included.
-    pub depth: usize,
-}
+/// The registry entry.
+pub static SPEC: TunerSpec = TunerSpec {
+    name: "maple",
+    aliases: &[],
+    input: Input::Pixels,
+    vit: true,
+    table: MapleConfig::NAME,
+    summary: "coupled prompts in the first blocks of both towers (ViT only)",
+    docs: "\
+What: prompts in both towers; the visual ones are projections of the textual ones, so that both towers move
+together. Trained: p, c_1.., and the projections P_0, P_1... Golden cases: maple-*.
+  text   [SOT] p [tail name \".\" EOT]; before block i (1 <= i < depth) the positions of p become c_i
+  vision [CLS, patches, P_0 p]      ; before block i the last L tokens become P_i c_i
+  loss = mean CE(tau z t', y)
+Trained as published for base-to-new: 5 epochs, lr 0.0035, batch 4.
+Cost: forward and backward through both towers per step; image features cannot be kept. ViT only.
+Reference: Khattak et al., MaPLe: Multi-modal Prompt Learning, CVPR 2023.
+",
+    options: MapleConfig::OPTIONS,
+    check: |options| MapleConfig::read(options).map(drop),
+    build: |options, task| Ok(Box::new(Maple::build(&MapleConfig::read(options)?, task)?)),
+    recipe: || Recipe { epochs: 5, batch: 4, lr: 0.0035, ..Recipe::default() },
+    views: || TrainViews { bank: 0, ..TrainViews::default() },
+};
 
-impl Default for MapleConfig {
-    fn default() -> Self {
-        Self { words: "a photo of a".into(), n_ctx: 2, depth: 9 }
-    }
-}
-
-impl Options for MapleConfig {
-    const NAME: &'static str = "maple";
-
-    fn check(&self) -> Result<()> {
-        Self::require((1..=64).contains(&self.n_ctx), "n_ctx", "1 to 64 context tokens", self.n_ctx)?;
-        Self::require(self.depth >= 1, "depth", "at least 1", self.depth)
+crate::options! {
+    /// Options of `maple`.
+    pub struct MapleConfig for "maple" {
+        /// Words: the first n_ctx start the context, the others stay as fixed words before the name; empty for noise.
+        words: String = "a photo of a".into(), from "paper";
+        /// Number of context tokens.
+        n_ctx: usize = 2, range between(1, 64), from "paper";
+        /// Number of layers with prompts of their own, the input included.
+        depth: usize = 9, range at_least(1), from "paper, base-to-new; 3 across data sets";
     }
 }
 

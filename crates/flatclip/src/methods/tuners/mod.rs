@@ -3,16 +3,15 @@
 //! A tuner is a loss of some trained tensors on a batch, with its gradient, and the prompt that the tensors make; one
 //! file each. The loop, the optimiser and the checkpoints are in [`crate::train`] and the same for all.
 
-mod cocoop;
+pub mod cocoop;
 mod context_init;
-mod coop;
+pub mod coop;
 mod cross_entropy;
-mod maple;
+pub mod maple;
 mod recipe;
-mod sapt;
-pub mod sharpness;
+pub mod sapt;
 mod spec;
-mod tip_adapter;
+pub mod tip_adapter;
 
 pub use cocoop::{Cocoop, CocoopConfig};
 pub use coop::{Coop, CoopConfig};
@@ -21,11 +20,12 @@ pub(crate) use maple::vit_of;
 pub use maple::{Maple, MapleConfig};
 pub use recipe::{Average, OptimiserKind, Recipe, Schedule};
 pub use sapt::{Sapt, SaptConfig};
-pub use spec::{Input, PRESETS, Preset, TUNERS, TunerSpec, preset, tuner};
+pub use spec::{Input, PRESETS, Preset, TUNERS, TunerSpec, preset};
 pub use tip_adapter::{Grid, TipAdapter, TipAdapterConfig, TipSearch};
 
 use crate::Result;
 use crate::data::feature_bank::FeatureBank;
+use crate::methods::sam;
 use crate::model::Clip;
 use crate::prompt::{PromptKind, Tensor};
 use crate::text::Tokenizer;
@@ -131,7 +131,7 @@ pub trait Tuner: Send + Sync {
 impl Step {
     /// Follows the gradient of the loss itself.
     pub fn plain(loss: Loss) -> Self {
-        let gradient_norm = sharpness::norm(&loss.gradient) as f32;
+        let gradient_norm = sam::norm(&loss.gradient) as f32;
         Self { loss: loss.value, correct: loss.correct, gradient: loss.gradient, gradient_norm, perturbed: None }
     }
 }

@@ -1,99 +1,65 @@
 //! SAPT: sharpness-aware prompt tuning. CoOp's loss, and how much it can rise within a radius of the context.
-//!
-//! ```text
-//! loss(p) = CE(p) + lambda [CE(p + eps) - CE(p)]        eps = rho g / ‖g‖, g = ∇CE(p), held constant
-//! step    = (1 - lambda) ∇CE(p) + lambda ∇CE(p + eps)   on one batch
-//! ```
-//!
-//! lambda = 0 is CoOp to the bit, lambda = 1 (the paper's) is SAM. Weight decay acts in the optimiser, at p, and is no part
-//! of eps. Cost: two forward and two backward passes of the text tower over K classes per step.
-//!
-//! | option | default | source |
-//! |---|---|---|
-//! | radius (rho) | 0.1 | the paper searches {0.05, 0.1, 0.3, 0.5, 0.7}; `--search radius` does so on held-out shots |
-//! | weight (lambda) | 1 | paper |
-//! | words | a photo of a | paper: 4 context tokens, as the CoOp row it compares with |
-//! | perturbation, norm | sam, whole | paper: one norm over the tuple of all tokens |
-//! | asam_eta, fisher_eta | 0.01, 1 | defaults of the methods' own code |
-//! | start_epoch | 0 | every epoch, the warm-up included |
-//!
-//! Reference: "Flatness guided test-time adaptation for vision-language models", ICLR 2026. Held by the golden cases
-//! `sapt-*`.
 
-use super::coop::{Coop, CoopConfig};
-use super::sharpness::{Ball, Norm, Perturbation, moved, norm};
-use super::{Batch, Loss, Perturbed, Step, TuneTask, Tuner};
+use super::coop::{Coop, CoopConfig, learned_context};
+use super::{Batch, Input, Loss, Perturbed, Recipe, Step, TuneTask, Tuner, TunerSpec};
 use crate::Result;
-use crate::methods::options::Options;
+use crate::data::train_images::TrainViews;
+use crate::methods::sam::{Ascent, NormScope, SamVariant, moved, norm};
 use crate::model::{Clip, Position};
 use crate::prompt::{PromptKind, Tensor};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
-/// Options of `sapt`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SaptConfig {
-    /// rho, the length of eps.
-    pub radius: f64,
-    /// lambda, the weight of the sharpness.
-    pub weight: f64,
-    /// How eps is made.
-    pub perturbation: Perturbation,
-    /// What of eps has the length rho.
-    pub norm: Norm,
-    /// ASAM's eta.
-    pub asam_eta: f64,
-    /// FisherSAM's eta.
-    pub fisher_eta: f64,
-    /// The first epoch with a perturbation.
-    pub start_epoch: usize,
-    /// Words whose embeddings the context starts from; empty for noise.
-    pub words: String,
-    /// Number of context tokens; 0 means as many as the words have, or 16 without words.
-    pub n_ctx: usize,
-    /// One context per class.
-    pub class_specific: bool,
-    /// Where the class name stands.
-    pub position: Position,
-}
+/// The registry entry.
+pub static SPEC: TunerSpec = TunerSpec {
+    name: "sapt",
+    aliases: &["fga"],
+    input: Input::Features,
+    vit: false,
+    table: SaptConfig::NAME,
+    summary: "context tokens in a flat minimum: CoOp's loss and its sharpness",
+    docs: "\
+What: CoOp's loss, and how much it can rise within a radius of the context. Golden cases: sapt-*.
+  loss(p) = CE(p) + lambda [CE(p + eps) - CE(p)]        eps = rho g / |g|, g = grad CE(p), held constant
+  step    = (1 - lambda) grad CE(p) + lambda grad CE(p + eps)   on one batch
+lambda (weight) = 0 is CoOp to the bit, lambda = 1 is SAM. Weight decay acts in the optimiser, at p, and is
+no part of eps. The paper searches the radius in {0.05, 0.1, 0.3, 0.5, 0.7}: a search of the radius does so
+on held-out shots.
+Cost: two forward and two backward passes of the text tower over K classes per step.
+Reference: Flatness guided test-time adaptation for vision-language models, ICLR 2026.
+",
+    options: SaptConfig::OPTIONS,
+    check: |options| SaptConfig::read(options).map(drop),
+    build: |options, task| Ok(Box::new(Sapt::build(&SaptConfig::read(options)?, task)?)),
+    recipe: Recipe::default,
+    views: TrainViews::default,
+};
 
-impl Default for SaptConfig {
-    fn default() -> Self {
-        let CoopConfig { words, n_ctx, class_specific, position } = CoopConfig::default();
-        Self {
-            radius: 0.1,
-            weight: 1.0,
-            perturbation: Perturbation::Sam,
-            norm: Norm::Whole,
-            asam_eta: 0.01,
-            fisher_eta: 1.0,
-            start_epoch: 0,
-            words,
-            n_ctx,
-            class_specific,
-            position,
-        }
-    }
-}
-
-impl Options for SaptConfig {
-    const NAME: &'static str = "sapt";
-
-    fn check(&self) -> Result<()> {
-        Self::require_not_negative("radius", self.radius)?;
-        Self::require((0.0..=1.0).contains(&self.weight), "weight", "a number from 0 to 1", self.weight)?;
-        Self::require_not_negative("asam_eta", self.asam_eta)?;
-        Self::require_not_negative("fisher_eta", self.fisher_eta)?;
-        Self::require(self.n_ctx <= 64, "n_ctx", "at most 64 context tokens", self.n_ctx)
+crate::options! {
+    /// Options of `sapt`.
+    pub struct SaptConfig for "sapt" {
+        /// rho, the length of eps.
+        radius: f64 = 0.1, alias "rho", range at_least(0.0), from "paper, which searches 0.05 to 0.7";
+        /// lambda, the weight of the sharpness.
+        weight: f64 = 1.0, alias "lambda", range between(0.0, 1.0), from "paper";
+        /// How eps is made.
+        perturbation: SamVariant = SamVariant::Sam, from "paper";
+        /// Over which entries eps has its length.
+        norm: NormScope = NormScope::Whole, from "paper: one norm over the tuple of all tokens";
+        /// ASAM's eta.
+        asam_eta: f64 = 0.01, range at_least(0.0), from "ASAM's code";
+        /// FisherSAM's eta.
+        fisher_eta: f64 = 1.0, range at_least(0.0), from "FisherSAM's code";
+        /// The first epoch with a perturbation.
+        start_epoch: usize = 0, from "paper: every epoch, the warm-up included";
+        include learned_context;
     }
 }
 
 impl SaptConfig {
-    /// The ball that eps reaches the border of.
-    pub fn ball(&self) -> Ball {
-        let eta = if self.perturbation == Perturbation::FisherSam { self.fisher_eta } else { self.asam_eta };
-        Ball { perturbation: self.perturbation, norm: self.norm, radius: self.radius, eta }
+    /// The ascent that makes eps.
+    pub fn ascent(&self) -> Ascent {
+        let eta = if self.perturbation == SamVariant::FisherSam { self.fisher_eta } else { self.asam_eta };
+        Ascent { variant: self.perturbation, norm: self.norm, radius: self.radius, eta }
     }
 
     /// What it shares with CoOp.
@@ -107,7 +73,7 @@ impl SaptConfig {
 #[derive(Clone, Debug)]
 pub struct Sapt {
     coop: Coop,
-    ball: Ball,
+    ascent: Ascent,
     weight: f32,
     start_epoch: usize,
 }
@@ -115,7 +81,7 @@ pub struct Sapt {
 impl Sapt {
     /// Around a given learner.
     pub fn new(coop: Coop, config: &SaptConfig) -> Self {
-        Self { coop, ball: config.ball(), weight: config.weight as f32, start_epoch: config.start_epoch }
+        Self { coop, ascent: config.ascent(), weight: config.weight as f32, start_epoch: config.start_epoch }
     }
 
     /// Starts from words or noise.
@@ -143,7 +109,7 @@ impl Tuner for Sapt {
         if self.weight == 0.0 || epoch < self.start_epoch {
             return Ok(step);
         }
-        let epsilon = self.ball.epsilon(p, &step.gradient);
+        let epsilon = self.ascent.epsilon(p, &step.gradient);
         let epsilon_norm = norm(&epsilon) as f32;
         if epsilon_norm == 0.0 {
             // Nothing to perturb by: rho is 0, or the gradient vanished.

@@ -1,15 +1,9 @@
-//! What the registry knows of a tuner, and the presets.
+//! What the registry knows of a tuner, the list of all, and the presets.
 
-use super::cocoop::{Cocoop, CocoopConfig};
-use super::coop::{Coop, CoopConfig};
-use super::maple::{Maple, MapleConfig};
-use super::recipe::{OptimiserKind, Recipe, Schedule};
-use super::sapt::{Sapt, SaptConfig};
-use super::tip_adapter::{TipAdapter, TipAdapterConfig};
-use super::{TuneTask, Tuner};
+use super::{Recipe, TuneTask, Tuner, cocoop, coop, maple, sapt, tip_adapter};
+use crate::Result;
 use crate::data::train_images::TrainViews;
-use crate::methods::options::Options;
-use crate::{Error, Result};
+use crate::options::{self, OptionSpec};
 use serde::Serialize;
 
 /// What a tuner's steps are given.
@@ -36,14 +30,14 @@ pub struct TunerSpec {
     pub table: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// Its file; [`TunerSpec::docs`] is the text at its top.
-    pub source: &'static str,
-    /// Builds it from its options; an absent option has its default.
-    pub build: fn(&toml::Table, &TuneTask<'_>) -> Result<Box<dyn Tuner>>,
+    /// What it does, formula, cost, reference.
+    pub docs: &'static str,
+    /// Every option: name, kind, default, range, source, sentence.
+    pub options: &'static [OptionSpec],
     /// Refuses wrong options before anything is loaded.
     pub check: fn(&toml::Table) -> Result<()>,
-    /// All options with their defaults.
-    pub defaults: fn() -> toml::Table,
+    /// Builds it from its options; an absent option has its default.
+    pub build: fn(&toml::Table, &TuneTask<'_>) -> Result<Box<dyn Tuner>>,
     /// How it is trained.
     pub recipe: fn() -> Recipe,
     /// The views it is trained on.
@@ -51,10 +45,14 @@ pub struct TunerSpec {
 }
 
 impl TunerSpec {
-    /// What it does, formula, cost, parameters with the source of each default, reference: the text that opens its file.
-    pub fn docs(&self) -> String {
-        let lines = self.source.lines().map_while(|line| line.strip_prefix("//!"));
-        lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect::<Vec<_>>().join("\n")
+    /// All options with their defaults.
+    pub fn defaults(&self) -> toml::Table {
+        options::defaults(self.options)
+    }
+
+    /// All options: the given ones under their own names, the others with their defaults.
+    pub fn complete(&self, given: &toml::Table) -> Result<toml::Table> {
+        options::complete(self.table, self.options, given)
     }
 }
 
@@ -65,127 +63,8 @@ impl std::fmt::Debug for TunerSpec {
 }
 
 /// All tuners.
-pub static TUNERS: &[&TunerSpec] = &[&SAPT, &COOP, &COCOOP, &MAPLE, &TIP_ADAPTER, &TIP_ADAPTER_F];
-
-static SAPT: TunerSpec = TunerSpec {
-    name: "sapt",
-    aliases: &["fga"],
-    input: Input::Features,
-    vit: false,
-    table: SaptConfig::NAME,
-    summary: "context tokens in a flat minimum: CoOp's loss and its sharpness",
-    source: include_str!("sapt.rs"),
-    build: |options, task| Ok(Box::new(Sapt::build(&SaptConfig::read(options)?, task)?)),
-    check: |options| SaptConfig::read(options).map(drop),
-    defaults: SaptConfig::table,
-    recipe: Recipe::default,
-    views: TrainViews::default,
-};
-
-static COOP: TunerSpec = TunerSpec {
-    name: "coop",
-    aliases: &[],
-    input: Input::Features,
-    vit: false,
-    table: CoopConfig::NAME,
-    summary: "context tokens that lower the cross-entropy of the shots",
-    source: include_str!("coop.rs"),
-    build: |options, task| Ok(Box::new(Coop::build(&CoopConfig::read(options)?, task)?)),
-    check: |options| CoopConfig::read(options).map(drop),
-    defaults: CoopConfig::table,
-    recipe: Recipe::default,
-    views: TrainViews::default,
-};
-
-static COCOOP: TunerSpec = TunerSpec {
-    name: "cocoop",
-    aliases: &[],
-    input: Input::Features,
-    vit: false,
-    table: CocoopConfig::NAME,
-    summary: "context tokens that a small network shifts for every image",
-    source: include_str!("cocoop.rs"),
-    build: |options, task| Ok(Box::new(Cocoop::build(&CocoopConfig::read(options)?, task)?)),
-    check: |options| CocoopConfig::read(options).map(drop),
-    defaults: CocoopConfig::table,
-    recipe: || Recipe { epochs: 10, batch: 1, ..Recipe::default() },
-    views: TrainViews::default,
-};
-
-static MAPLE: TunerSpec = TunerSpec {
-    name: "maple",
-    aliases: &[],
-    input: Input::Pixels,
-    vit: true,
-    table: MapleConfig::NAME,
-    summary: "coupled prompts in the first blocks of both towers (ViT only)",
-    source: include_str!("maple.rs"),
-    build: |options, task| Ok(Box::new(Maple::build(&MapleConfig::read(options)?, task)?)),
-    check: |options| MapleConfig::read(options).map(drop),
-    defaults: MapleConfig::table,
-    recipe: || Recipe { epochs: 5, batch: 4, lr: 0.0035, ..Recipe::default() },
-    views: || TrainViews { bank: 0, ..TrainViews::default() },
-};
-
-static TIP_ADAPTER: TunerSpec = TunerSpec {
-    name: "tip-adapter",
-    aliases: &["tip"],
-    input: Input::Features,
-    vit: false,
-    table: TipAdapterConfig::NAME,
-    summary: "a cache of the shots' features beside the zero-shot classifier, without training",
-    source: include_str!("tip_adapter.rs"),
-    build: |options, task| Ok(Box::new(TipAdapter::build(&TipAdapterConfig::read(options)?, task)?)),
-    check: |options| TipAdapterConfig::read(options).map(drop),
-    defaults: TipAdapterConfig::table,
-    recipe: || Recipe { epochs: 0, ..tip_adapter_f_recipe() },
-    views: tip_adapter_views,
-};
-
-static TIP_ADAPTER_F: TunerSpec = TunerSpec {
-    name: "tip-adapter-f",
-    aliases: &["tip-f"],
-    input: Input::Features,
-    vit: false,
-    table: TipAdapterConfig::NAME,
-    summary: "Tip-Adapter with trained keys",
-    source: include_str!("tip_adapter.rs"),
-    build: |options, task| Ok(Box::new(TipAdapter::build(&TipAdapterConfig::read(options)?, task)?)),
-    check: |options| TipAdapterConfig::read(options).map(drop),
-    defaults: TipAdapterConfig::table,
-    recipe: tip_adapter_f_recipe,
-    views: tip_adapter_views,
-};
-
-/// Ten views of at least half the picture, as published.
-fn tip_adapter_views() -> TrainViews {
-    TrainViews { bank: 10, scale: [0.5, 1.0], ..TrainViews::default() }
-}
-
-fn tip_adapter_f_recipe() -> Recipe {
-    Recipe {
-        epochs: 20,
-        batch: 256,
-        keep_last: true,
-        optimiser: OptimiserKind::AdamW,
-        lr: 1e-3,
-        eps: 1e-4,
-        weight_decay: 0.01,
-        schedule: Schedule::Step,
-        warmup_epochs: 0,
-        ..Recipe::default()
-    }
-}
-
-/// The tuner of a name or alias.
-pub fn tuner(name: &str) -> Result<&'static TunerSpec> {
-    TUNERS.iter().copied().find(|s| s.name == name || s.aliases.contains(&name)).ok_or_else(|| {
-        let known: Vec<&str> = TUNERS.iter().map(|s| s.name).collect();
-        let presets: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
-        let (known, presets) = (known.join(", "), presets.join(", "));
-        Error::config("method", format!("no tuner is called `{name}`; known are {known}; presets are {presets}"))
-    })
-}
+pub static TUNERS: &[&TunerSpec] =
+    &[&sapt::SPEC, &coop::SPEC, &cocoop::SPEC, &maple::SPEC, &tip_adapter::SPEC, &tip_adapter::SPEC_F];
 
 /// A published setting under a name.
 #[derive(Debug)]
@@ -284,22 +163,12 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::tuner;
 
     #[test]
-    fn names_are_unique_and_defaults_and_presets_are_valid() {
-        let mut names: Vec<&str> = TUNERS.iter().flat_map(|s| s.aliases.iter().chain([&s.name])).copied().collect();
-        names.extend(PRESETS.iter().map(|p| p.name));
-        names.sort_unstable();
-        names.windows(2).for_each(|pair| assert_ne!(pair[0], pair[1]));
-        for spec in TUNERS {
-            (spec.check)(&(spec.defaults)()).unwrap();
-            let docs = spec.docs();
-            for part in ["loss", "Cost", "Reference", "golden"] {
-                assert!(docs.contains(part), "{} docs have no `{part}`", spec.name);
-            }
-            assert!(!docs.contains("use "), "{} docs run into the code", spec.name);
-        }
+    fn presets_are_settings_of_their_tuner() {
         for preset in PRESETS {
+            assert!(tuner(preset.name).is_err(), "{} is a tuner", preset.name);
             let spec = tuner(preset.method).unwrap();
             let tables: toml::Table = preset.toml.parse().unwrap();
             for (name, value) in &tables {

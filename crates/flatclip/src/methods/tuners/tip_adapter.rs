@@ -1,80 +1,103 @@
 //! Tip-Adapter: a cache of the shots' features beside the zero-shot classifier. Tip-Adapter-F also trains the keys.
-//!
-//! ```text
-//! key_i  = norm(mean over augmented views of the raw features of shot i)          y_i its label
-//! logits = tau f Wᵀ + alpha Σ_i exp(-beta (1 - f·key_i)) onehot(y_i)               W [K, D] from templates
-//! F: loss = mean CE(logits, y) at the first alpha and beta, trained: the keys
-//! ```
-//!
-//! alpha and beta are then searched on held-out images, beta in the outer loop, a strictly better accuracy wins. The
-//! published numbers for ImageNet searched them on the *test* images; `search = "test"` does that, is recorded, and is
-//! never the default. Cost: N·D per image; no gradient of the towers.
-//! Defaults (10 views, alpha 1.17, beta 1, grid 200 x 20 up to 7 and 3; F: AdamW 1e-3, eps 1e-4, 20 epochs, batch 256) are
-//! the published ImageNet settings. Reference: Zhang et al., "Tip-Adapter", ECCV 2022. Held by the golden cases
-//! `tip-adapter-*`.
 
 use super::cross_entropy::{argmax, cross_entropy};
-use super::{Batch, Loss, TuneTask, Tuner};
-use crate::methods::options::Options;
+use super::{Batch, Input, Loss, OptimiserKind, Recipe, Schedule, TuneTask, Tuner, TunerSpec};
+use crate::data::train_images::TrainViews;
 use crate::model::Clip;
+use crate::options::mismatch;
 use crate::prompt::{Prompt, PromptKind, Tensor, add_cache, logits};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
-use serde::{Deserialize, Serialize};
 
-/// Where alpha and beta are chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TipSearch {
-    /// On held-out images of the training set.
-    #[default]
-    Val,
-    /// On the test images, as the published ImageNet numbers: the test set leaks into the result.
-    Test,
-    /// Not at all.
-    None,
-}
+/// The registry entry of the plain cache.
+pub static SPEC: TunerSpec = TunerSpec {
+    name: "tip-adapter",
+    aliases: &["tip"],
+    input: Input::Features,
+    vit: false,
+    table: TipAdapterConfig::NAME,
+    summary: "a cache of the shots' features beside the zero-shot classifier, without training",
+    docs: "\
+What: the shots' features are keys, their labels values of a cache that is added to the zero-shot logits;
+tip-adapter-f also trains the keys, at the first alpha and beta. Golden cases: tip-adapter-*.
+  key_i  = norm(mean over augmented views of the raw features of shot i)          y_i its label
+  logits = tau f W' + alpha sum_i exp(-beta (1 - f.key_i)) onehot(y_i)            W [K, D] from templates
+  F: loss = mean CE(logits, y)
+alpha and beta are then searched on held-out images, beta in the outer loop, a strictly better accuracy wins.
+The published numbers for ImageNet searched them on the *test* images; search = \"test\" does that, is
+recorded, and is never the default. Trained as published: ten views, AdamW 1e-3, eps 1e-4, 20 epochs, batch 256.
+Cost: N * D per image; no gradient of the towers.
+Reference: Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022.
+",
+    options: TipAdapterConfig::OPTIONS,
+    check: |options| TipAdapterConfig::read(options).map(drop),
+    build: |options, task| Ok(Box::new(TipAdapter::build(&TipAdapterConfig::read(options)?, task)?)),
+    recipe: || Recipe { epochs: 0, ..trained() },
+    // Ten views of at least half the picture, as published.
+    views: || TrainViews { bank: 10, scale: [0.5, 1.0], ..TrainViews::default() },
+};
 
-/// Options of `tip-adapter` and `tip-adapter-f`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TipAdapterConfig {
-    /// Weight of the cache, before the search.
-    pub alpha: f64,
-    /// Sharpness of the cache, before the search.
-    pub beta: f64,
-    /// Where alpha and beta are chosen.
-    pub search: TipSearch,
-    /// Largest beta and alpha of the search.
-    pub search_scale: [f64; 2],
-    /// Number of betas and alphas.
-    pub search_step: [usize; 2],
-    /// Templates of the zero-shot classifier; empty means the data set's own.
-    pub templates: Vec<String>,
-}
+/// The registry entry of the cache with trained keys.
+pub static SPEC_F: TunerSpec = TunerSpec {
+    name: "tip-adapter-f",
+    aliases: &["tip-f"],
+    summary: "Tip-Adapter with trained keys",
+    recipe: trained,
+    ..SPEC
+};
 
-impl Default for TipAdapterConfig {
-    fn default() -> Self {
-        Self {
-            alpha: 1.17,
-            beta: 1.0,
-            search: TipSearch::Val,
-            search_scale: [7.0, 3.0],
-            search_step: [200, 20],
-            templates: Vec::new(),
-        }
+fn trained() -> Recipe {
+    Recipe {
+        epochs: 20,
+        batch: 256,
+        keep_last: true,
+        optimiser: OptimiserKind::AdamW,
+        lr: 1e-3,
+        eps: 1e-4,
+        weight_decay: 0.01,
+        schedule: Schedule::Step,
+        warmup_epochs: 0,
+        ..Recipe::default()
     }
 }
 
-impl Options for TipAdapterConfig {
-    const NAME: &'static str = "tip-adapter";
+crate::choices! {
+    /// Where alpha and beta are chosen.
+    pub enum TipSearch {
+        /// On held-out images of the training set.
+        Val = "val",
+        /// On the test images, as the published ImageNet numbers: the test set leaks into the result.
+        Test = "test",
+        /// Not at all.
+        None = "none",
+    }
+}
 
-    fn check(&self) -> Result<()> {
-        Self::require_not_negative("alpha", self.alpha)?;
-        Self::require_not_negative("beta", self.beta)?;
-        Self::require(self.search_scale.iter().all(|s| *s > 0.1), "search_scale", "two numbers above 0.1", "less")?;
+crate::options! {
+    /// Options of `tip-adapter` and `tip-adapter-f`.
+    pub struct TipAdapterConfig for "tip-adapter", check TipAdapterConfig::grid_is_finite {
+        /// Weight of the cache, before the search.
+        alpha: f64 = 1.17, range at_least(0.0), from "authors' code, ImageNet";
+        /// Sharpness of the cache, before the search.
+        beta: f64 = 1.0, range at_least(0.0), from "authors' code, ImageNet";
+        /// Where alpha and beta are chosen.
+        search: TipSearch = TipSearch::Val, from "choice: the paper's ImageNet numbers searched the test images";
+        /// Largest beta and alpha of the search.
+        search_scale: [f64; 2] = [7.0, 3.0], range above(0.1), from "authors' code";
+        /// Number of betas and alphas; at most a million points in all.
+        search_step: [usize; 2] = [200, 20], range between(1, 1_000_000), from "authors' code";
+        /// Templates of the zero-shot classifier; empty means the data set's own.
+        templates: Vec<String> = Vec::new(), from "authors' code";
+    }
+}
+
+impl TipAdapterConfig {
+    fn grid_is_finite(&self) -> Result<()> {
         let points = self.search_step[0].saturating_mul(self.search_step[1]);
-        Self::require((1..=1_000_000).contains(&points), "search_step", "1 to 1000000 points in all", points)
+        if points <= 1_000_000 {
+            return Ok(());
+        }
+        Err(mismatch(Self::NAME, "search_step", "at most 1000000 points in all", points))
     }
 }
 

@@ -7,48 +7,50 @@
 //! | fisher-sam | rho f g / sqrt(gᵀ f g), f = 1 / (1 + eta g²) | Kim et al. 2022 |
 
 use crate::prompt::Tensor;
-use serde::{Deserialize, Serialize};
 
-/// Which geometry the perturbation is the worst case of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Perturbation {
-    /// A ball.
-    #[default]
-    Sam,
-    /// A ball scaled by the size of each entry.
-    Asam,
-    /// A ball of the diagonal Fisher information.
-    FisherSam,
+crate::choices! {
+    /// Which geometry the perturbation is the worst case of.
+    pub enum SamVariant {
+        /// A ball.
+        Sam = "sam",
+        /// A ball scaled by the size of each entry.
+        Asam = "asam",
+        /// A ball of the diagonal Fisher information.
+        FisherSam = "fisher-sam",
+    }
 }
 
-/// What has the length rho.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Norm {
-    /// All of eps.
-    #[default]
-    Whole,
-    /// Each token of it.
-    PerToken,
-    /// The part of each class of a class-specific context; all of a shared one.
-    PerClass,
+crate::choices! {
+    /// Over which entries a perturbation has the length of the radius.
+    pub enum NormScope {
+        /// All entries of the context together.
+        Whole = "whole",
+        /// The entries of each token.
+        PerToken = "per-token",
+        /// The entries of each class of a class-specific context; a shared context has one group.
+        PerClass = "per-class",
+    }
 }
 
 /// How eps is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ball {
+pub struct Ascent {
     /// The geometry.
-    pub perturbation: Perturbation,
+    pub variant: SamVariant,
     /// What has the length rho.
-    pub norm: Norm,
+    pub norm: NormScope,
     /// rho.
     pub radius: f64,
     /// ASAM's or FisherSAM's eta.
     pub eta: f64,
 }
 
-impl Ball {
+impl Ascent {
+    /// SAM's own: one ball around all parameters.
+    pub fn sam(radius: f64) -> Self {
+        Self { variant: SamVariant::Sam, norm: NormScope::Whole, radius, eta: 0.0 }
+    }
+
     /// eps for each parameter. A part whose gradient is zero or not finite gets none.
     pub fn epsilon(&self, parameters: &[Tensor], gradient: &[Vec<f32>]) -> Vec<Vec<f32>> {
         let mut epsilon: Vec<Vec<f32>> = gradient.iter().map(|g| vec![0.0; g.len()]).collect();
@@ -78,22 +80,22 @@ impl Ball {
 
     /// What an entry's gradient is multiplied by to give its direction.
     fn metric(&self, value: f32, gradient: f64) -> f64 {
-        match self.perturbation {
-            Perturbation::Sam => 1.0,
-            Perturbation::Asam => (f64::from(value).abs() + self.eta).powi(2),
-            Perturbation::FisherSam => 1.0 / (1.0 + self.eta * gradient * gradient),
+        match self.variant {
+            SamVariant::Sam => 1.0,
+            SamVariant::Asam => (f64::from(value).abs() + self.eta).powi(2),
+            SamVariant::FisherSam => 1.0 / (1.0 + self.eta * gradient * gradient),
         }
     }
 
     /// The ranges (tensor, start, end) that share one norm.
     fn parts(&self, parameters: &[Tensor]) -> Vec<Vec<(usize, usize, usize)>> {
-        if self.norm == Norm::Whole {
+        if self.norm == NormScope::Whole {
             return vec![parameters.iter().enumerate().map(|(i, p)| (i, 0, p.values.len())).collect()];
         }
         let mut parts = Vec::new();
         for (index, parameter) in parameters.iter().enumerate() {
             let size = match (self.norm, parameter.shape.as_slice()) {
-                (Norm::PerToken, [.., width]) => *width,
+                (NormScope::PerToken, [.., width]) => *width,
                 (_, [_, tokens, width]) => tokens * width,
                 _ => parameter.values.len(),
             };
@@ -127,23 +129,23 @@ mod tests {
         vec![Tensor::new("context", shape.to_vec(), values.to_vec())]
     }
 
-    fn ball(perturbation: Perturbation, norm: Norm) -> Ball {
-        Ball { perturbation, norm, radius: 0.5, eta: 0.01 }
+    fn ascent(variant: SamVariant, norm: NormScope) -> Ascent {
+        Ascent { variant, norm, radius: 0.5, eta: 0.01 }
     }
 
     #[test]
     fn sam_has_the_length_rho_along_the_gradient() {
         let p = tensor(&[2, 2], &[1.0, -2.0, 0.5, 0.0]);
         let g = vec![vec![3.0, 0.0, 0.0, -4.0]];
-        assert_eq!(ball(Perturbation::Sam, Norm::Whole).epsilon(&p, &g)[0], [0.3, 0.0, 0.0, -0.4]);
-        assert_eq!(ball(Perturbation::Sam, Norm::PerToken).epsilon(&p, &g)[0], [0.5, 0.0, 0.0, -0.5]);
+        assert_eq!(ascent(SamVariant::Sam, NormScope::Whole).epsilon(&p, &g)[0], [0.3, 0.0, 0.0, -0.4]);
+        assert_eq!(ascent(SamVariant::Sam, NormScope::PerToken).epsilon(&p, &g)[0], [0.5, 0.0, 0.0, -0.5]);
     }
 
     #[test]
     fn each_class_of_a_class_specific_context_has_its_own_length() {
         let p = tensor(&[2, 1, 2], &[1.0; 4]);
         let g = vec![vec![3.0, 4.0, 0.6, 0.8]];
-        let epsilon = ball(Perturbation::Sam, Norm::PerClass).epsilon(&p, &g);
+        let epsilon = ascent(SamVariant::Sam, NormScope::PerClass).epsilon(&p, &g);
         for (found, expected) in epsilon[0].iter().zip([0.3, 0.4, 0.3, 0.4]) {
             assert!((found - expected).abs() < 1e-6);
         }
@@ -155,12 +157,12 @@ mod tests {
         let g = vec![vec![0.3, 0.7]];
         let t = [2.01f64, 1.01];
         let length = ((t[0] * 0.3).powi(2) + (t[1] * 0.7).powi(2)).sqrt();
-        let asam = ball(Perturbation::Asam, Norm::Whole).epsilon(&p, &g);
+        let asam = ascent(SamVariant::Asam, NormScope::Whole).epsilon(&p, &g);
         for at in 0..2 {
             let expected = 0.5 * t[at] * t[at] * f64::from(g[0][at]) / length;
             assert!((f64::from(asam[0][at]) - expected).abs() < 1e-6);
         }
-        let fisher = Ball { eta: 1.0, ..ball(Perturbation::FisherSam, Norm::Whole) }.epsilon(&p, &g);
+        let fisher = Ascent { eta: 1.0, ..ascent(SamVariant::FisherSam, NormScope::Whole) }.epsilon(&p, &g);
         let f = [1.0f64 / 1.09, 1.0 / 1.49];
         let length = (0.09 * f[0] + 0.49 * f[1]).sqrt();
         for at in 0..2 {
@@ -173,7 +175,7 @@ mod tests {
     fn no_direction_gives_no_perturbation() {
         let p = tensor(&[1, 2], &[2.0, -1.0]);
         for g in [[0.0, 0.0], [f32::NAN, 1.0], [f32::INFINITY, 1.0]] {
-            assert_eq!(ball(Perturbation::Sam, Norm::Whole).epsilon(&p, &[g.to_vec()])[0], [0.0, 0.0]);
+            assert_eq!(ascent(SamVariant::Sam, NormScope::Whole).epsilon(&p, &[g.to_vec()])[0], [0.0, 0.0]);
         }
     }
 }

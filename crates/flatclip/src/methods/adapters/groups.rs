@@ -1,0 +1,19 @@
+//! Options that several adapters share, written once.
+
+crate::option_group! {
+    ($) pub(crate) views_kept {
+        /// Fraction of the views to keep: the int(fraction * V) of lowest score.
+        fraction: f64 = 0.1, alias "gamma", range fraction, from "authors' code";
+    }
+}
+
+crate::option_group! {
+    ($) pub(crate) adamw_steps {
+        /// AdamW steps per image.
+        steps: usize = 1, range up_to(1000), from "authors' code";
+        /// Learning rate.
+        lr: f64 = 5e-3, range at_least(0.0), from "authors' code";
+        /// Decoupled weight decay.
+        weight_decay: f64 = 0.01, range at_least(0.0), from "torch's AdamW default, as the authors' code";
+    }
+}
