@@ -1,5 +1,5 @@
 //! The examples are programs that run: each as it stands, from start to end.
-#![allow(unreachable_pub, clippy::print_stdout, clippy::print_stderr, missing_docs)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, missing_docs)]
 
 #[path = "../examples/classify.rs"]
 mod classify;
