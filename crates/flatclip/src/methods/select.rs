@@ -1,8 +1,9 @@
 //! Selectors: rank the views of an image and keep some.
 
-use super::probability::{argmax, dot, entropies, logits, norm};
+use super::probability::{argmax, dot, entropies, logits};
 use super::{Explanation, Task, ViewSet};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::ops::l2_norm;
 
 /// What every view says at the unadapted prompt.
 #[derive(Clone, Debug)]
@@ -101,7 +102,7 @@ impl Selector for CosineThenEntropy {
         let distance: Vec<f32> = (1..=others)
             .map(|view| {
                 let row = views.logits.row(view);
-                -(dot(first, row) / (norm(first) * norm(row)).max(f64::MIN_POSITIVE)) as f32
+                -(dot(first, row) / (l2_norm(first) * l2_norm(row)).max(f64::MIN_POSITIVE)) as f32
             })
             .collect();
         // Unlike `keep_count`, keeping none of the others is possible here: view 0 is always in.

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_original_is_forced_or_excluded_when_asked() {
+    fn the_original_is_forced_or_excluded_when_set() {
         let bank = TextBank::flat(text(0.0));
         let views = ViewLogits::new(&features(), bank.base(), 10.0);
         let kept = |original| SharpnessSelector { original, ..sharpness(&bank) }.select(&features(), &views).selected;

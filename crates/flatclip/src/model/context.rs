@@ -1,6 +1,7 @@
 //! What a prompt is to the text tower: learnable context vectors, and the fixed tokens of every class around them.
 
 use crate::{Error, Result};
+use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
 
 /// Where the class name stands relative to the context.
@@ -62,7 +63,7 @@ impl Context {
 
     /// Euclidean norm over all entries.
     pub fn norm(&self) -> f32 {
-        self.data.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt() as f32
+        l2_norm(&self.data) as f32
     }
 }
 

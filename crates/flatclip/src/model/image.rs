@@ -40,7 +40,7 @@ impl ImageTower {
         Ok(Self { image_size, kind })
     }
 
-    /// In the place of a tower that was not wanted; whoever asks it for something is told so.
+    /// In the place of a tower that was not loaded; every use of it is an error.
     pub(super) fn absent(image_size: usize) -> Self {
         Self { image_size, kind: Kind::Absent }
     }

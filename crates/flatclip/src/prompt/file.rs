@@ -2,7 +2,7 @@
 
 use super::{Affine, Prompt, PromptKind, Provenance, Tensor};
 use crate::model::{Context, Position};
-use crate::{Error, Result, files};
+use crate::{Error, Hint, Result, files};
 use flatclip_tensor::Matrix;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -61,15 +61,14 @@ impl Prompt {
         let fault = |reason: String| Error::Prompt { path: path.to_path_buf(), reason };
         let (tensors, json) = decode_arrays(bytes).map_err(fault)?;
         let json = json.ok_or_else(|| {
-            fault(
-                "a safetensors file without flatclip metadata; use `flatclip prompt import`, or --text-features".into(),
-            )
+            fault("expected a prompt file, found a safetensors file without flatclip metadata".into())
+                .with_hint(Hint::ImportPrompt)
         })?;
         let header: Header = serde_json::from_str(&json).map_err(|e| fault(format!("metadata: {e}")))?;
         if header.format != FORMAT {
             return Err(fault(format!("prompt format {}, this version reads {FORMAT}", header.format)));
         }
-        let kind = Arrays(tensors).join(header.kind).map_err(fault)?;
+        let kind = Arrays(&tensors).join(header.kind).map_err(fault)?;
         Ok(Self { kind, provenance: header.provenance, path: path.to_path_buf() })
     }
 }
@@ -146,10 +145,10 @@ fn matrix_tensor(name: &str, matrix: &Matrix) -> Tensor {
     Tensor::new(name, vec![matrix.rows(), matrix.cols()], matrix.data().to_vec())
 }
 
-/// The arrays of a file, taken by name; also how foreign checkpoints are read.
-pub(crate) struct Arrays(pub(crate) Vec<Tensor>);
+/// Arrays by name: those of a file, of a foreign checkpoint, or what a tuner trains.
+pub(crate) struct Arrays<'a>(pub(crate) &'a [Tensor]);
 
-impl Arrays {
+impl Arrays<'_> {
     fn join(self, kind: Kind) -> Result<PromptKind, String> {
         self.finite()?;
         Ok(match kind {

@@ -6,6 +6,7 @@ use crate::methods::optim::{AdamW, AdamWSettings, AdamWState, Optimiser, Sgd};
 use crate::methods::tuners::{Batch, OptimiserKind, Recipe, Step, Tuner};
 use crate::model::Clip;
 use crate::{Error, Result};
+use flatclip_tensor::ops::l2_norm;
 use serde::Serialize;
 
 /// What one step did: a line of `metrics.jsonl`.
@@ -180,8 +181,7 @@ impl Trainer {
     }
 
     fn record(&self, tuner: &dyn Tuner, step: &Step, batch: &Batch<'_>, lr: f64) -> StepRecord {
-        let squares = tuner.parameters().iter().flat_map(|p| &p.values).map(|&x| f64::from(x) * f64::from(x));
-        let parameter_norm = squares.sum::<f64>().sqrt() as f32;
+        let parameter_norm = l2_norm(tuner.parameters().iter().flat_map(|p| &p.values)) as f32;
         let perturbed = step.perturbed;
         StepRecord {
             step: self.done + 1,

@@ -254,7 +254,7 @@ impl Run {
             config: self.settings.to_toml()?,
             version: env!("CARGO_PKG_VERSION").into(),
         };
-        let prompt = Prompt::new(tuner.prompt(), provenance);
+        let prompt = Prompt::new(tuner.prompt()?, provenance);
         let classifier = PromptClassifier::new(&prompt, input.clip, input.tokenizer, classes)?;
         let measured = |own: &HeldOut| -> Result<LossAndAccuracy> {
             let entropy = cross_entropy(&classifier.logits(&own.features)?, &own.labels);

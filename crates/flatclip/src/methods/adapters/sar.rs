@@ -7,6 +7,7 @@ use super::groups::views_kept;
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser, Sgd, require_finite};
 use crate::methods::probability::{Loss, entropies, logits, marginal_entropy, mean_entropy};
+use crate::methods::sam::{Ascent, Shaped};
 use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
 use crate::methods::update::text_gradient;
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
@@ -137,7 +138,7 @@ impl Parameters for NormAffine {
 /// From a gradient on logits to one on parameters.
 pub type Backward<'f, P> = Box<dyn Fn(&Matrix) -> Result<P> + 'f>;
 
-/// The logits of all views at some parameters, and the way back.
+/// The logits of all views at some parameters, and the backward pass.
 pub struct Forward<'f, P> {
     /// `[V, K]`.
     pub logits: Matrix,
@@ -259,18 +260,19 @@ impl Config {
     }
 }
 
-/// `w + rho g / (||g|| + 1e-12)`, one norm over all tensors.
-fn ascended<P: Parameters>(w: &P, gradient: &P, rho: f64) -> P {
-    let square: f64 = gradient.tensors().iter().flat_map(|t| t.iter()).map(|&g| f64::from(g) * f64::from(g)).sum();
-    let scale = rho / (square.sqrt() + 1e-12);
+/// `w + eps`, SAM's step with one norm over all tensors.
+fn ascended<P: Parameters>(w: &P, gradient: &P, radius: f64) -> P {
+    let shapes: Vec<[usize; 1]> = w.tensors().iter().map(|t| [t.len()]).collect();
+    let parameters: Vec<Shaped<'_>> = shapes.iter().map(|shape| shape.as_slice()).zip(w.tensors()).collect();
+    let epsilon = Ascent::sam(radius).epsilon_of(&parameters, &gradient.tensors());
     let mut moved = w.clone();
-    for (w, g) in moved.tensors_mut().into_iter().zip(gradient.tensors()) {
-        w.iter_mut().zip(g).for_each(|(w, &g)| *w = (f64::from(*w) + scale * f64::from(g)) as f32);
+    for (w, epsilon) in moved.tensors_mut().into_iter().zip(&epsilon) {
+        w.iter_mut().zip(epsilon).for_each(|(w, e)| *w += e);
     }
     moved
 }
 
-/// Tokens between blocks that are kept for the way back; where the views need more, reliable ones are run forward again.
+/// Tokens between blocks that are kept for the backward pass; where the views need more, reliable ones are run forward again.
 const RECORD_BYTES: usize = 256 << 20;
 
 /// What the tokens of one image between all blocks take: 7 MB for ViT-B/16.

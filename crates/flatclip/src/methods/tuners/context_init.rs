@@ -25,7 +25,7 @@ pub(crate) fn context(task: &TuneTask<'_>, words: &str, n_ctx: usize, class_spec
     let ids = task.tokenizer.encode(&words.replace('_', " "));
     if n_ctx != 0 && n_ctx != ids.len() {
         let reason = format!(
-            "{n_ctx} asked for, but the words {words:?} have {} tokens; leave one of the two out (words = \"\" starts from noise)",
+            "expected {n_ctx} tokens, but the words {words:?} have {} tokens; leave one of the two out (words = \"\" starts from noise)",
             ids.len()
         );
         return Err(Error::config("n_ctx", reason));

@@ -1,12 +1,13 @@
 //! Tip-Adapter: a cache of the shots' features beside the zero-shot classifier. Tip-Adapter-F also trains the keys.
 
-use super::cross_entropy::{argmax, cross_entropy};
+use super::cross_entropy::cross_entropy;
 use super::{Batch, Input, Loss, OptimiserKind, Recipe, Schedule, TuneTask, Tuner, TunerSpec};
 use crate::data::train_images::TrainViews;
+use crate::methods::probability::argmax;
 use crate::model::Clip;
 use crate::options::mismatch;
 use crate::prompt::{Prompt, PromptKind, Tensor, add_cache, logits};
-use crate::{Error, Result};
+use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 
 /// The registry entry of the plain cache.
@@ -213,25 +214,23 @@ impl Tuner for TipAdapter {
     fn finish(&mut self, held_out: Option<&Batch<'_>>) -> Result<()> {
         let Some(grid) = self.search else { return Ok(()) };
         let Some(held_out) = held_out else {
-            return Err(Error::method(
-                "tip-adapter",
-                "alpha and beta are searched on held-out images, and there are none; pass --held-out N, or --set \
-                 tip-adapter.search=none to keep alpha and beta as they are",
-            ));
+            let reason = "alpha and beta are searched on held-out images, and there are none; keep some out of training, \
+                          or set search = \"none\" to keep alpha and beta as they are";
+            return Err(Error::method("tip-adapter", reason).with_hint(Hint::HeldOut));
         };
         self.search(held_out.features, held_out.labels, &grid);
         Ok(())
     }
 
-    fn prompt(&self) -> PromptKind {
+    fn prompt(&self) -> Result<PromptKind> {
         let keys = &self.parameters[0];
-        PromptKind::TipAdapter {
+        Ok(PromptKind::TipAdapter {
             keys: Matrix::from_vec(keys.shape[0], keys.shape[1], keys.values.clone()),
             labels: self.labels.clone(),
             alpha: self.alpha as f32,
             beta: self.beta as f32,
             templates: self.templates.clone(),
-        }
+        })
     }
 }
 
@@ -295,6 +294,6 @@ mod tests {
         assert!((beta - 0.1).abs() < 1e-12 && alpha * (1.0 - (-beta).exp()) <= 0.4 || beta > 0.1, "{beta} {alpha}");
         assert!(alpha * (1.0 - (-beta).exp()) > 0.4, "{beta} {alpha}");
         adapter.search = Some(grid);
-        assert!(adapter.finish(None).unwrap_err().to_string().contains("--held-out"));
+        assert_eq!(adapter.finish(None).unwrap_err().hint(), Some(&Hint::HeldOut));
     }
 }
