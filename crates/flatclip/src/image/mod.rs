@@ -9,7 +9,7 @@ mod resize;
 pub mod sheet;
 pub mod views;
 
-pub use decode::{DECODER, DecodeOptions, Mode, Source, decode, decode_from};
+pub use decode::{DECODER, DecodeOptions, Mode, Source, decode, decode_from, open};
 pub use preprocess::{ConvertOrder, Normalise, preprocess, preprocess_bytes, preprocess_source};
 pub use resize::{Columns, Crop, Interpolation, Output};
 

@@ -7,6 +7,7 @@
 mod gif;
 mod orientation;
 mod other;
+mod png;
 
 use super::preprocess::multiply;
 use super::{Picture, jpeg};
@@ -14,6 +15,7 @@ use crate::{Error, Result};
 use ::image::ImageFormat;
 use ::image::metadata::Orientation;
 use orientation::turned;
+use std::io::Read as _;
 use std::panic::{UnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -29,11 +31,26 @@ pub struct DecodeOptions {
     pub max_bytes: u64,
     /// Turn the picture as its EXIF entry says. The original code bases do not.
     pub exif_rotation: bool,
+    /// Scale 16-bit grey to 8 bits. PIL, and so every published number, cuts it off at 255.
+    pub scale_16_bit_grey: bool,
+}
+
+/// The largest width or height: as much as JPEG and GIF can say.
+const MAX_SIDE: u64 = 65_535;
+/// What a decoder may take beside the result.
+const SCRATCH: u64 = 64 << 20;
+
+impl DecodeOptions {
+    /// Bytes that decoding one picture may take: the largest picture and some room.
+    pub fn max_memory(&self) -> u64 {
+        self.max_pixels.saturating_mul(3).saturating_add(SCRATCH)
+    }
 }
 
 impl Default for DecodeOptions {
     fn default() -> Self {
-        Self { max_pixels: 100_000_000, max_bytes: 256 << 20, exif_rotation: false }
+        // PIL warns above this number.
+        Self { max_pixels: 89_478_485, max_bytes: 256 << 20, exif_rotation: false, scale_16_bit_grey: false }
     }
 }
 
@@ -87,25 +104,47 @@ pub struct Source {
 impl Source {
     /// Decodes a file; `path` is for messages.
     pub fn decode(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<Self> {
-        guarded(path, || File { path, bytes, options }.decode())
+        guarded(path, || File { path, bytes, options, as_rgb: false }.decode())
     }
 
     /// As RGB.
     pub fn to_picture(&self) -> Picture {
-        let pixels = self.samples.chunks_exact(self.mode.channels());
-        let rgb: Vec<u8> = match self.mode {
-            Mode::Rgb | Mode::Palette => self.samples.clone(),
-            Mode::Luma | Mode::LumaAlpha => pixels.flat_map(|p| [p[0]; 3]).collect(),
-            Mode::Rgba => pixels.flat_map(|p| [p[0], p[1], p[2]]).collect(),
-            Mode::Cmyk => pixels
-                .flat_map(|p| {
-                    let light = 255 - p[3];
-                    [p[0], p[1], p[2]].map(|ink| light - multiply(ink, light))
-                })
-                .collect(),
-        };
-        Picture { width: self.width, height: self.height, rgb }
+        self.clone().into_picture()
     }
+
+    /// As RGB, in the same memory where that is possible.
+    pub fn into_picture(self) -> Picture {
+        let Self { width, height, mode, mut samples } = self;
+        let pixels = samples.len() / mode.channels();
+        match mode {
+            Mode::Rgb | Mode::Palette => {}
+            // From the end, so that nothing is overwritten before it is read.
+            Mode::Luma | Mode::LumaAlpha => {
+                samples.resize(3 * pixels, 0);
+                for i in (0..pixels).rev() {
+                    let grey = samples[i * mode.channels()];
+                    samples[3 * i..3 * i + 3].fill(grey);
+                }
+            }
+            Mode::Rgba => shorten(&mut samples, 4, |p| [p[0], p[1], p[2]]),
+            Mode::Cmyk => shorten(&mut samples, 4, |p| {
+                let light = 255 - p[3];
+                [p[0], p[1], p[2]].map(|ink| light - multiply(ink, light))
+            }),
+        }
+        Picture { width, height, rgb: samples }
+    }
+}
+
+/// Replaces every pixel of `channels` samples by fewer, in the same memory.
+fn shorten<const N: usize>(samples: &mut Vec<u8>, channels: usize, convert: impl Fn(&[u8]) -> [u8; N]) {
+    let pixels = samples.len() / channels;
+    for i in 0..pixels {
+        let new = convert(&samples[i * channels..(i + 1) * channels]);
+        samples[i * N..(i + 1) * N].copy_from_slice(&new);
+    }
+    samples.truncate(pixels * N);
+    samples.shrink_to_fit();
 }
 
 /// Decodes a picture that has no file name.
@@ -115,11 +154,18 @@ pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<Picture> {
 
 /// Decodes a picture; `path` is for messages.
 pub fn decode_from(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<Picture> {
-    let source = Source::decode(path, bytes, options)?;
-    if source.mode == Mode::Rgb {
-        return Ok(Picture { width: source.width, height: source.height, rgb: source.samples });
-    }
-    Ok(source.to_picture())
+    Ok(guarded(path, || File { path, bytes, options, as_rgb: true }.decode())?.into_picture())
+}
+
+/// Reads and decodes a file. Its size is looked at before it is read, and its header before it is decoded.
+pub fn open(path: &Path, options: &DecodeOptions) -> Result<Picture> {
+    let file = std::fs::File::open(path).map_err(Error::io(path))?;
+    let size = file.metadata().map_err(Error::io(path))?.len();
+    File { path, bytes: &[], options, as_rgb: true }.limit("bytes", size, options.max_bytes)?;
+    let mut bytes = Vec::new();
+    // A file that grows, or has no size of its own, is cut one byte above the limit and refused.
+    file.take(options.max_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    decode_from(path, &bytes, options)
 }
 
 /// Runs a decoder. Its panic is a fault of the decoder, but a picture like any other must not end the process.
@@ -138,6 +184,8 @@ struct File<'a> {
     path: &'a Path,
     bytes: &'a [u8],
     options: &'a DecodeOptions,
+    /// Only RGB is wanted: opacity and inks need not be kept.
+    as_rgb: bool,
 }
 
 impl File<'_> {
@@ -157,7 +205,13 @@ impl File<'_> {
         if width == 0 || height == 0 {
             return Err(self.error(format!("the header says {width} x {height} pixels")));
         }
-        self.limit("pixels", width * height, self.options.max_pixels)
+        self.limit("pixels", width * height, self.options.max_pixels)?;
+        self.limit("pixels of one side", width.max(height), MAX_SIDE)
+    }
+
+    /// Refuses a picture whose decoder needs more than the result and some room.
+    fn check_memory(&self, bytes: u64) -> Result<()> {
+        self.limit("bytes of memory to decode it", bytes, self.options.max_memory())
     }
 
     fn decode(&self) -> Result<Source> {
@@ -169,17 +223,19 @@ impl File<'_> {
         match ::image::guess_format(self.bytes).map_err(|_| unknown())? {
             ImageFormat::Gif => self.gif(),
             ImageFormat::Jpeg => self.jpeg(),
-            format @ (ImageFormat::Png | ImageFormat::WebP | ImageFormat::Bmp) => self.still(format),
+            ImageFormat::Png => self.png(),
+            format @ (ImageFormat::WebP | ImageFormat::Bmp) => self.other(format),
             _ => Err(unknown()),
         }
     }
 
     fn jpeg(&self) -> Result<Source> {
-        let (width, height) = jpeg::dimensions(self.bytes).map_err(|e| self.error(e))?;
-        self.check_size(width as u64, height as u64)?;
-        let source = jpeg::decode(self.bytes).map_err(|e| self.error(e))?;
+        let header = jpeg::inspect(self.bytes).map_err(|e| self.error(e))?;
+        self.check_size(header.width as u64, header.height as u64)?;
+        self.check_memory(header.kept + 3 * (header.width * header.height) as u64)?;
+        let source = jpeg::decode(self.bytes, self.as_rgb).map_err(|e| self.error(e))?;
         // A broken EXIF entry turns nothing.
-        Ok(self.turn(source, jpeg::exif(self.bytes).and_then(Orientation::from_exif_chunk)))
+        Ok(self.turn(source, header.exif.and_then(Orientation::from_exif_chunk)))
     }
 
     fn turn(&self, source: Source, orientation: Option<Orientation>) -> Source {
@@ -237,6 +293,24 @@ mod tests {
         assert!(error.to_string().contains("huge.png") && error.to_string().contains("4294967296"), "{error}");
         let small = DecodeOptions { max_bytes: 10, ..Default::default() };
         assert_eq!(decode(&bytes, &small).unwrap_err().code(), "limit.exceeded");
+    }
+
+    #[test]
+    fn a_file_is_measured_before_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sparse.jpg");
+        std::fs::File::create(&path).unwrap().set_len(3 << 30).unwrap();
+        assert_eq!(open(&path, &DecodeOptions::default()).unwrap_err().code(), "limit");
+        std::fs::write(&path, png(&[1, 2, 3], 1, 1, ExtendedColorType::Rgb8)).unwrap();
+        assert_eq!(open(&path, &DecodeOptions::default()).unwrap().rgb, [1, 2, 3]);
+    }
+
+    #[test]
+    fn grey_of_sixteen_bits_is_scaled_when_asked() {
+        let words: Vec<u8> = [200u16, 0x8012].iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let options = DecodeOptions { scale_16_bit_grey: true, ..Default::default() };
+        let picture = decode(&png(&words, 2, 1, ExtendedColorType::L16), &options).unwrap();
+        assert_eq!(picture.rgb, [0, 0, 0, 0x80, 0x80, 0x80]);
     }
 
     #[test]

@@ -1,19 +1,25 @@
-//! PNG, WebP and BMP through the `image` crate.
+//! WebP and BMP through the `image` crate.
 
-use super::{File, Mode, Result, Source};
+use super::{File, Mode, Result, Source, shorten};
 use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 use std::io::Cursor;
 
 impl File<'_> {
-    pub(super) fn still(&self, format: ImageFormat) -> Result<Source> {
+    pub(super) fn other(&self, format: ImageFormat) -> Result<Source> {
+        // A WebP file states its length.
+        let stated = self.bytes.get(4..8).map_or(0, |b| u64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]])) + 8);
+        if format == ImageFormat::WebP && stated > self.bytes.len() as u64 {
+            let found = self.bytes.len();
+            return Err(self.error(format!("the file says that it has {stated} bytes, it has {found}: it is cut off")));
+        }
         let mut reader = ImageReader::with_format(Cursor::new(self.bytes), format);
-        // A pixel has at most 8 bytes (16-bit RGBA), and decoders may keep a second copy.
         let mut limits = Limits::no_limits();
-        limits.max_alloc = Some(self.options.max_pixels.saturating_mul(16));
+        limits.max_alloc = Some(self.options.max_memory());
         reader.limits(limits);
         let mut decoder = reader.into_decoder().map_err(|e| self.error(e))?;
         let (width, height) = decoder.dimensions();
         self.check_size(width.into(), height.into())?;
+        self.check_memory(u64::from(width) * u64::from(height) * bytes_per_pixel(self.bytes, format))?;
         let orientation = decoder.orientation().ok();
         let picture = DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?;
         let (width, height) = (picture.width() as usize, picture.height() as usize);
@@ -23,33 +29,36 @@ impl File<'_> {
     }
 }
 
-/// How the file stores pixels, where the decoder's answer does not tell.
+/// What the decoder takes at its peak: planes, frames and the result.
+fn bytes_per_pixel(bytes: &[u8], format: ImageFormat) -> u64 {
+    match (format, bytes.get(12..16)) {
+        // With opacity or several frames.
+        (ImageFormat::WebP, Some(b"VP8X")) => 12,
+        (ImageFormat::WebP, _) => 7,
+        // Then the file itself has as many.
+        _ if bytes.get(28) == Some(&32) => 4,
+        _ => 3,
+    }
+}
+
+/// How a BMP stores pixels, where the decoder's answer does not tell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layout {
     AsDecoded,
-    /// Palette, or one bit of grey.
+    /// Palette.
     Palette,
-    /// Grey without alpha channel, though a transparent value may be named.
+    /// A palette that is the grey ramp.
     Grey,
-    /// RGB without alpha channel, though a transparent value may be named.
+    /// RGB without opacity.
     Colour,
 }
 
 impl Layout {
     fn of(bytes: &[u8], format: ImageFormat) -> Self {
-        match format {
-            // IHDR is always first: depth at byte 24, colour type at byte 25.
-            ImageFormat::Png => match (bytes.get(24), bytes.get(25)) {
-                (_, Some(3)) | (Some(1), Some(0)) => Self::Palette,
-                (_, Some(0)) => Self::Grey,
-                (_, Some(2)) => Self::Colour,
-                _ => Self::AsDecoded,
-            },
-            ImageFormat::Bmp => match bytes.get(28) {
-                Some(1..=8) if !has_grey_ramp(bytes) => Self::Palette,
-                Some(1..=8) => Self::Grey,
-                _ => Self::Colour,
-            },
+        match (format, bytes.get(28)) {
+            (ImageFormat::Bmp, Some(1..=8)) if !has_grey_ramp(bytes) => Self::Palette,
+            (ImageFormat::Bmp, Some(1..=8)) => Self::Grey,
+            (ImageFormat::Bmp, _) => Self::Colour,
             _ => Self::AsDecoded,
         }
     }
@@ -64,29 +73,26 @@ fn has_grey_ramp(bytes: &[u8]) -> bool {
 }
 
 fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> {
-    let high = |samples: Vec<u16>| samples.into_iter().map(|v| (v >> 8) as u8).collect::<Vec<u8>>();
-    let cut =
-        |samples: &[u16], step: usize| samples.iter().step_by(step).map(|&v| v.min(255) as u8).collect::<Vec<u8>>();
-    let (mode, samples) = match picture {
+    let (mode, mut samples) = match picture {
         DynamicImage::ImageLuma8(p) => (Mode::Luma, p.into_raw()),
         DynamicImage::ImageLumaA8(p) => (Mode::LumaAlpha, p.into_raw()),
         DynamicImage::ImageRgb8(p) => (Mode::Rgb, p.into_raw()),
         DynamicImage::ImageRgba8(p) => (Mode::Rgba, p.into_raw()),
-        DynamicImage::ImageLuma16(p) => (Mode::Luma, cut(p.as_raw(), 1)),
-        DynamicImage::ImageLumaA16(p) if layout == Layout::Grey => (Mode::Luma, cut(p.as_raw(), 2)),
-        DynamicImage::ImageLumaA16(p) => (Mode::LumaAlpha, high(p.into_raw())),
-        DynamicImage::ImageRgb16(p) => (Mode::Rgb, high(p.into_raw())),
-        DynamicImage::ImageRgba16(p) => (Mode::Rgba, high(p.into_raw())),
         _ => return None,
     };
-    // A grey palette is decoded as colour; any of the three is the grey.
-    let first = |n: usize| samples.chunks_exact(mode.channels()).flat_map(|p| &p[..n]).copied().collect::<Vec<u8>>();
     Some(match (layout, mode) {
-        (Layout::Grey, Mode::LumaAlpha | Mode::Rgb | Mode::Rgba) => (Mode::Luma, first(1)),
-        (Layout::Colour, Mode::Rgba) => (Mode::Rgb, first(3)),
+        // A grey palette is decoded as colour; any of the three is the grey.
+        (Layout::Grey, Mode::Rgb | Mode::Rgba) => {
+            shorten(&mut samples, mode.channels(), |p| [p[0]]);
+            (Mode::Luma, samples)
+        }
+        (Layout::Colour, Mode::Rgba) => {
+            shorten(&mut samples, 4, |p| [p[0], p[1], p[2]]);
+            (Mode::Rgb, samples)
+        }
         (Layout::Palette, mode) => {
             let source = Source { width: 1, height: samples.len() / mode.channels(), mode, samples };
-            (Mode::Palette, source.to_picture().rgb)
+            (Mode::Palette, source.into_picture().rgb)
         }
         _ => (mode, samples),
     })
