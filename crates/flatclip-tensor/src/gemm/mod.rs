@@ -25,6 +25,7 @@ use kernels::{PlainKernel, Rounded, run_plain};
 use panels::{Panels, bf16_bits, bf16_round};
 use std::sync::OnceLock;
 
+#[cfg(target_arch = "x86_64")]
 pub(crate) use amx::works as amx_works;
 
 /// The nonlinearity fused behind a product.
