@@ -20,6 +20,7 @@ impl<L> Copy for Available<L> {}
 impl<L: Lanes> Available<L> {
     /// # Safety
     /// The machine has the instructions of `L`.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) unsafe fn detected() -> Self {
         Self(PhantomData)

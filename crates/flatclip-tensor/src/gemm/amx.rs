@@ -93,11 +93,12 @@ impl<U: TileUnit, L: Lanes> Kernel for TileKernel<U, L> {
 unsafe impl Portable for TileKernel<Emulated, f32> {}
 
 /// Whether tiles compute right results on this machine.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn works() -> bool {
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     return hardware::works();
     // Tiles need the kernel's permission, which only the Linux code requests.
-    #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+    #[cfg(not(target_os = "linux"))]
     false
 }
 

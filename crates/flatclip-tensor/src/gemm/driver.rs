@@ -19,11 +19,11 @@ pub(crate) struct Operands<T: Element> {
     pub(crate) a: *const T,
     /// What goes with each of the `ROWS` rows.
     pub(crate) rows: *const T::Row,
-    /// `16 depth` values of each panel; a kernel of one panel uses the first only.
+    /// `16 depth` values of each panel, on a cache line; a kernel of one panel uses the first only.
     pub(crate) b: [*const T; 2],
     /// What goes with the columns of each panel.
     pub(crate) columns: [*const T::Columns; 2],
-    /// A multiple of the element's step.
+    /// A multiple of the element's step, and not 0.
     pub(crate) depth: usize,
 }
 

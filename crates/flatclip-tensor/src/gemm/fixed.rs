@@ -43,6 +43,7 @@ const STEP: usize = <i16 as Element>::STEP;
 pub(crate) struct Row {
     scale: f32,
     /// Sum of the products of every value and the second next one, for [`winograd`]; 0 where that is not used.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
     cross: i32,
 }
 

@@ -1,7 +1,11 @@
 //! Matrix products: [`Linear`] for frozen weights (packed once), [`product_nt`] and [`product_nn`] for two activations.
 //!
 //! On one instruction set a result is the same to the last bit for any number of threads and whatever other rows are in
-//! the batch. Across instruction sets it differs in rounding only.
+//! the batch. Across instruction sets it differs in rounding only; products in `i16` do not differ at all.
+//!
+//! A precision is an `Element` (how values lie in memory, what goes with a row and a column), a function
+//! that packs weights, and a `Kernel` per instruction set (how a row is packed, how a tile is
+//! multiplied). Blocks, threads and epilogues are the same for all: `fixed.rs` shows one.
 
 mod amx;
 mod driver;
@@ -21,6 +25,7 @@ use kernels::{PlainKernel, Rounded, run_plain};
 use panels::{Panels, bf16_bits, bf16_round};
 use std::sync::OnceLock;
 
+#[cfg(target_arch = "x86_64")]
 pub(crate) use amx::works as amx_works;
 
 /// The nonlinearity fused behind a product.

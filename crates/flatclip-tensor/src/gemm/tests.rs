@@ -140,7 +140,8 @@ fn a_row_has_the_same_bytes_in_any_batch_and_on_any_number_of_threads() {
         linear.forward_add(x, rows, &mut out);
         out
     };
-    for (precision, tiles) in [(Precision::F32, false), (Precision::Bf16, false), (Precision::Bf16, true)] {
+    let forms = [(Precision::F32, false), (Precision::Bf16, false), (Precision::Bf16, true), (Precision::I16, false)];
+    for (precision, tiles) in forms {
         // The emulated tiles are slow: fewer rows of them.
         let rows = if tiles { 70 } else { rows };
         let linear = Linear::packed(n, k, &weight, Some(&bias), precision, tiles);
@@ -189,9 +190,22 @@ fn strided_rows_leave_what_lies_between_them() {
 }
 
 #[test]
+fn precisions_are_found_by_their_names() {
+    for precision in Precision::ALL {
+        assert_eq!(Precision::from_name(precision.name()), Some(precision));
+    }
+    assert_eq!(Precision::from_name("i16"), Some(Precision::I16));
+    assert_eq!(Precision::from_name("f64"), None);
+}
+
+#[test]
 fn empty_products_do_nothing() {
-    let linear = Linear::new(3, 2, &[1.0; 6], None);
-    linear.forward(&[], 0, Activation::Relu, &mut []);
+    for precision in Precision::ALL {
+        Linear::with_precision(3, 2, &[1.0; 6], None, precision).forward(&[], 0, Activation::Relu, &mut []);
+        let mut out = [5.0; 3];
+        Linear::with_precision(3, 0, &[], None, precision).forward(&[], 1, Activation::Identity, &mut out);
+        assert_eq!(out, [0.0; 3]);
+    }
     product_nt(&[], 0, &[1.0; 4], 2, 2, &mut []);
     let mut out = [5.0; 2];
     product_nn(&[], 2, &[], 1, 0, &mut out);
