@@ -1,5 +1,6 @@
 //! Answers a folder of pictures as CSV: `cargo run --release --example classify -- FOLDER cat dog fish`.
 //! Without arguments it draws three pictures and answers those.
+#![allow(missing_docs, unreachable_pub, clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
 
 use flatclip::{Classifier, Model};
 use std::path::PathBuf;

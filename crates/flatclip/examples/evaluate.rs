@@ -1,4 +1,5 @@
 //! An evaluation with a progress callback: three methods on one data set, then a table with intervals.
+#![allow(missing_docs, unreachable_pub, clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
 
 use flatclip::data::{self, OpenOptions};
 use flatclip::report::{Run, metrics_table};

@@ -1,4 +1,5 @@
 //! The methods on features that another model made (open_clip, SigLIP, a GPU): no tower of ours runs here.
+#![allow(missing_docs, unreachable_pub, clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
 
 use flatclip::methods::bank::TextBank;
 use flatclip::{Classifier, Matrix, TextFeatures, ViewFeatures, adapt};

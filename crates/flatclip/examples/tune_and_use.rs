@@ -1,4 +1,5 @@
 //! Learns a prompt from four photos per class, then answers a test picture with it: SAPT and STSS, together FGA.
+#![allow(missing_docs, unreachable_pub, clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
 
 use flatclip::data::{self, OpenOptions, Split};
 use flatclip::image::DecodeOptions;

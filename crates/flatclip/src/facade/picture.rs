@@ -2,7 +2,7 @@
 
 use crate::digest::Digest;
 use crate::image::{self, DecodeOptions, Picture};
-use crate::{Error, Result};
+use crate::Result;
 use std::path::Path;
 
 impl Picture {
@@ -13,8 +13,7 @@ impl Picture {
 
     /// The same with choices.
     pub fn open_with(path: &Path, options: &DecodeOptions) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(Error::io(path))?;
-        image::decode_from(path, &bytes, options)
+        image::open(path, options)
     }
 
     /// Names the picture by its pixels.

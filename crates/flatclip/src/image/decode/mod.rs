@@ -300,7 +300,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sparse.jpg");
         std::fs::File::create(&path).unwrap().set_len(3 << 30).unwrap();
-        assert_eq!(open(&path, &DecodeOptions::default()).unwrap_err().code(), "limit");
+        assert_eq!(open(&path, &DecodeOptions::default()).unwrap_err().code(), "limit.exceeded");
         std::fs::write(&path, png(&[1, 2, 3], 1, 1, ExtendedColorType::Rgb8)).unwrap();
         assert_eq!(open(&path, &DecodeOptions::default()).unwrap().rgb, [1, 2, 3]);
     }
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn a_panic_of_a_decoder_is_an_error_with_the_files_name() {
         let error = guarded(Path::new("x/odd.gif"), || panic!("index {} out of range", 7)).unwrap_err();
-        assert_eq!(error.code(), "image");
+        assert_eq!(error.code(), "image.unreadable");
         let text = error.to_string();
         assert!(text.contains("x/odd.gif") && text.contains("failed unexpectedly (index 7"), "{text}");
     }
