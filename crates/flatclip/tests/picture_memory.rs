@@ -1,5 +1,6 @@
 //! Peak memory of pictures that are small as files and large as pixels. A process of its own, so that its peak is theirs.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // a test: a panic is its failure
 
 use flatclip::image::{DecodeOptions, decode};
 use std::io::Write as _;

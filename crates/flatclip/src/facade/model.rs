@@ -234,7 +234,7 @@ impl ModelBuilder {
         };
         progress.note(&format!("{} is not on disk; fetching it into {}", known.name, dir.display()));
         let mut total = None;
-        weights::hub::fetch(known, dir, weights::hub::HUB, &mut |done, all| {
+        weights::hub::fetch(known, dir, folders::hub(), &mut |done, all| {
             if total != Some(all) {
                 progress.start(known.name, all);
                 total = Some(all);

@@ -1,8 +1,8 @@
 //! Pictures from files and bytes.
 
+use crate::Result;
 use crate::digest::Digest;
 use crate::image::{self, DecodeOptions, Picture};
-use crate::Result;
 use std::path::Path;
 
 impl Picture {

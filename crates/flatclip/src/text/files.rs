@@ -55,24 +55,23 @@ fn without_wnid(line: &str) -> Option<&str> {
     (digits.len() == 8 && digits.bytes().all(|b| b.is_ascii_digit())).then_some(name.trim())
 }
 
-/// A file's text as a message may show it: control characters and marks that reorder or hide text are written as
-/// escapes, and long texts are cut.
+/// A file's text as a message may show it: [`escaped`], and cut if it is long.
 pub fn quoted(text: &str) -> String {
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}..", escaped(&text[..end])),
+        None => escaped(text),
+    }
+}
+
+/// Control characters, and marks that reorder or hide text, as escapes: what a file holds must not steer a terminal.
+pub fn escaped(text: &str) -> String {
     let hidden = |c: char| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
     };
-    let mut out = String::new();
-    for (at, c) in text.chars().enumerate() {
-        if at == QUOTED {
-            out.push_str("..");
-            break;
-        }
-        if hidden(c) {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hidden(c) { out.extend(c.escape_default()) } else { out.push(c) }
     }
     out
 }

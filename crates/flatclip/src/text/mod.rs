@@ -10,5 +10,5 @@ mod tokenizer;
 mod vocabulary;
 
 pub use clean::clean;
-pub use files::{quoted, read_class_names, read_text};
+pub use files::{escaped, quoted, read_class_names, read_text};
 pub use tokenizer::Tokenizer;

@@ -137,6 +137,18 @@ fn tensors_must_fill_the_file_without_hole_or_overlap() {
 }
 
 #[test]
+fn control_characters_of_names_are_escaped() {
+    let other = Tensors::from([("visual.\u{1b}[2J\u{7}conv9".into(), (vec![2], vec![0.0; 2]))]);
+    let header = r#"{"\u001b[2Jx":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}}"#;
+    let mut extra = tiny();
+    extra.extend(other);
+    for bytes in [container(header, 8), safetensors(&extra, Precision::F32)] {
+        let text = error(&bytes);
+        assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}[2J"), "{text:?}");
+    }
+}
+
+#[test]
 fn a_wrong_shape_names_tensor_expected_and_found() {
     let mut wrong = tiny();
     wrong.insert("visual.ln_post.weight".into(), (vec![32], vec![1.0; 32]));
