@@ -69,7 +69,7 @@ pub(crate) fn of_names(names: &[String]) -> String {
 }
 
 /// A short name of a matrix: its shape and its bits.
-pub fn matrix_hash(matrix: &Matrix) -> String {
+pub(crate) fn matrix_hash(matrix: &Matrix) -> String {
     Digest::default().number(matrix.rows()).number(matrix.cols()).floats(matrix.data()).short()
 }
 

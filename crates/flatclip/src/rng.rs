@@ -27,7 +27,7 @@ impl Stream {
     }
 
     /// Uniform in `[low, high)`.
-    pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
+    pub(crate) fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
@@ -58,16 +58,6 @@ impl Stream {
             items.swap(last, self.below(last + 1));
         }
     }
-
-    /// Where in the stream the next draw comes from: part of a checkpoint.
-    pub fn position(&self) -> u128 {
-        self.0.get_word_pos()
-    }
-
-    /// Goes to a position that [`Stream::position`] told.
-    pub fn seek(&mut self, position: u128) {
-        self.0.set_word_pos(position);
-    }
 }
 
 #[cfg(test)]
@@ -80,16 +70,6 @@ mod tests {
         assert_eq!(draw(&["a", "b"]), draw(&["a", "b"]));
         assert_ne!(draw(&["a", "b"]), draw(&["ab"]));
         assert_ne!(Stream::new(7, &["a"]).bits(), Stream::new(8, &["a"]).bits());
-    }
-
-    #[test]
-    fn a_sought_stream_goes_on_where_it_was() {
-        let mut stream = Stream::new(1, &["x"]);
-        stream.normal();
-        let (position, next) = (stream.position(), stream.clone().bits());
-        let mut other = Stream::new(1, &["x"]);
-        other.seek(position);
-        assert_eq!(other.bits(), next);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use serde::Serialize;
 use std::fmt::Write as _;
 
 /// Mean of CLIP's training pictures, RGB.
-pub const CLIP_MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
+pub(crate) const CLIP_MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
 /// Standard deviation of CLIP's training pictures, RGB.
 #[allow(clippy::excessive_precision)] // as published
-pub const CLIP_STD: [f32; 3] = [0.26862954, 0.26130258, 0.27577711];
+pub(crate) const CLIP_STD: [f32; 3] = [0.26862954, 0.26130258, 0.27577711];
 
 /// The non-linearity inside every MLP of both towers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -191,7 +191,7 @@ impl ClipConfig {
     }
 
     /// Tokens that the image tower attends over: patches and the class token (attention pool tokens for a ResNet).
-    pub fn image_tokens(&self) -> usize {
+    pub(crate) fn image_tokens(&self) -> usize {
         let cell = match self.image {
             ImageConfig::Vit { patch, .. } => patch,
             ImageConfig::ResNet { .. } => 32,

@@ -5,5 +5,6 @@
 mod config;
 mod tensors;
 
-pub use config::{Activation, ActivationSource, CLIP_MEAN, CLIP_STD, ClipConfig, ImageConfig, TextConfig};
+pub use config::{Activation, ActivationSource, ClipConfig, ImageConfig, TextConfig};
+pub(crate) use config::{CLIP_MEAN, CLIP_STD};
 pub(crate) use tensors::{Shapes, Stated, infer, tensors};

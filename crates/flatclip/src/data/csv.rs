@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Reads the rows of one split (all rows if there is no `split` column).
-pub fn open_csv(file: &Path, split: Split) -> Result<Dataset> {
+pub(crate) fn open_csv(file: &Path, split: Split) -> Result<Dataset> {
     let text = read_text(file)?;
     let wrong = |reason: String| Error::Data { path: file.to_path_buf(), reason };
     let table = Table::parse(&text).map_err(wrong)?;

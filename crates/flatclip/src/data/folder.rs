@@ -12,7 +12,7 @@ use std::path::Path;
 pub(super) const PLAIN_TEMPLATE: &str = "a photo of a {}.";
 
 /// Reads `DIR/<class>/**/*.jpg`. With sub-folders named `train`, `val` or `test` the split's folder is taken.
-pub fn open_folder(dir: &Path, split: Split) -> Result<Dataset> {
+pub(crate) fn open_folder(dir: &Path, split: Split) -> Result<Dataset> {
     let mut notes = Vec::new();
     let root = split_folder(dir, split, &mut notes)?;
     let folders = scan::folders(&root)?;

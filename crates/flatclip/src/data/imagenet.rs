@@ -38,7 +38,7 @@ fn indices(known: &Known) -> Vec<usize> {
 }
 
 /// For ImageNet-A and -R: which of the 1000 ImageNet classes each of their 200 labels is. `None` for other data sets.
-pub fn imagenet_labels(dataset: &str) -> Option<Vec<usize>> {
+pub(crate) fn imagenet_labels(dataset: &str) -> Option<Vec<usize>> {
     let known = Known::find(dataset)?;
     matches!(known.kind, Kind::Wnids(Subset::A | Subset::R)).then(|| indices(known))
 }

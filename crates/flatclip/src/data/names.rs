@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use std::path::Path;
 
 /// `Apply_Eye_Makeup` as words; surrounding and doubled spaces are dropped.
-pub fn readable(name: &str) -> String {
+pub(crate) fn readable(name: &str) -> String {
     name.replace('_', " ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -16,7 +16,7 @@ pub fn fill(template: &str, class: &str) -> String {
 }
 
 /// Templates from a file, one per line; every one must have a place for the class name.
-pub fn read_templates(path: &Path) -> Result<Vec<String>> {
+pub(crate) fn read_templates(path: &Path) -> Result<Vec<String>> {
     let text = read_text(path)?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let templates: Vec<String> = lines.map(|line| line.replace("{c}", "{}")).collect();

@@ -102,7 +102,7 @@ fn replacement_names(path: &Path, count: usize) -> Result<Vec<String>> {
 }
 
 /// Opens a known data set and compares it with what is published.
-pub fn open_known(known: &'static Known, options: &OpenOptions) -> Result<Dataset> {
+pub(crate) fn open_known(known: &'static Known, options: &OpenOptions) -> Result<Dataset> {
     let named = options.paths.iter().find(|(name, _)| Known::find(name).is_some_and(|k| k.name == known.name));
     let places = place::candidates(known, options.root.as_deref(), named.map(|(_, path)| path.as_path()));
     if places.is_empty() {

@@ -100,7 +100,7 @@ pub(super) fn report_missing(missing: &[String], listed: usize, notes: &mut Vec<
 }
 
 /// `zhou:DIR`: any folder with one `split_zhou_*.json` (or `split*.json`) and its pictures somewhere below.
-pub fn open_zhou(dir: &Path, split: Split) -> Result<Dataset> {
+pub(crate) fn open_zhou(dir: &Path, split: Split) -> Result<Dataset> {
     let (root, json) = split_file(dir)?;
     let parsed = read(&json, split)?;
     let mut notes = vec![Note::info(format!("split file {}", json.display()))];

@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use std::time::{Duration, Instant};
 
 /// Everything a run is made of.
-pub struct Evaluation<'a> {
+pub(crate) struct Evaluation<'a> {
     /// What to answer.
     pub dataset: &'a Dataset,
     /// Classes and text features.
@@ -96,7 +96,7 @@ impl Ready {
 impl Evaluation<'_> {
     /// Answers every sample of the shard that has no record in `records` yet, in order, appending to the log and to
     /// `records`. The adapter must be prepared.
-    pub fn run(
+    pub(crate) fn run(
         &self,
         adapter: &mut AnyAdapter,
         log: &mut PredictionLog,
@@ -152,7 +152,7 @@ impl Evaluation<'_> {
     }
 
     /// Refuses a part of a stream to a method that learns from the stream, and any run to one that answers sets.
-    pub fn check(&self, kind: Kind) -> Result<()> {
+    pub(crate) fn check(&self, kind: Kind) -> Result<()> {
         if kind == Kind::Batch {
             return Err(wrong_kind("one that answers image after image", kind));
         }

@@ -17,7 +17,7 @@ const CHUNK: usize = 16;
 
 /// Statistics, and the images that could not be read.
 #[derive(Debug)]
-pub struct Computed {
+pub(crate) struct Computed {
     /// The statistics of all readable images.
     pub statistics: SourceStatistics,
     /// Id and reason of every other image.
@@ -25,7 +25,7 @@ pub struct Computed {
 }
 
 /// Mean and variance of the tokens that every block of the image tower reads, over un-augmented pictures.
-pub fn source_statistics(
+pub(crate) fn source_statistics(
     clip: &Clip,
     visual_prompts: &[Matrix],
     dataset: &str,
@@ -94,12 +94,12 @@ fn add_images(
 }
 
 /// One fingerprint of a prompt's visual prompts; empty when there are none.
-pub fn prompts_hash(visual_prompts: &[Matrix]) -> String {
+pub(crate) fn prompts_hash(visual_prompts: &[Matrix]) -> String {
     visual_prompts.iter().map(matrix_hash).collect::<Vec<_>>().join(" ")
 }
 
 /// One fingerprint of all means and variances.
-pub fn statistics_hash(statistics: &SourceStatistics) -> String {
+pub(crate) fn statistics_hash(statistics: &SourceStatistics) -> String {
     let all = || statistics.means.iter().chain(&statistics.variances);
     let rows = all().map(Matrix::rows).sum();
     let data = all().flat_map(|m| m.data().iter().copied()).collect();
@@ -164,7 +164,7 @@ fn named(path: &Path, error: &Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Source, Split, open_pocket};
+    use crate::data::{OpenOptions, Source, Split, open};
     use crate::model::LoadOptions;
     use crate::weights::Checkpoint;
     use std::path::PathBuf;
@@ -181,7 +181,8 @@ mod tests {
     #[test]
     fn statistics_are_those_of_the_tokens_and_do_not_depend_on_chunks() {
         let clip = vit();
-        let data = open_pocket("photo:train:19", Split::Train).unwrap();
+        let data =
+            open("pocket:photo:train:19", &OpenOptions { split: Split::Train, ..OpenOptions::default() }).unwrap();
         let samples: Vec<&Sample> = data.samples.iter().collect();
         let prompts = [Matrix::from_vec(
             2,
@@ -208,7 +209,8 @@ mod tests {
     #[test]
     fn unreadable_pictures_are_counted_and_resnets_refused() {
         let bad = Sample { id: "gone.jpg".into(), label: 0, source: Source::File("no/such/gone.jpg".into()) };
-        let data = open_pocket("photo:train:2", Split::Train).unwrap();
+        let data =
+            open("pocket:photo:train:2", &OpenOptions { split: Split::Train, ..OpenOptions::default() }).unwrap();
         let vit = vit();
         let found = source_statistics(&vit, &[], "photo", &[&bad, &data.samples[0]], &mut |_| {}).unwrap();
         assert_eq!((found.unreadable.len(), found.statistics.origin.images), (1, 1));

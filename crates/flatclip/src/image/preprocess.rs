@@ -60,7 +60,7 @@ pub fn preprocess(picture: &Picture, size: usize) -> Result<Vec<f32>> {
 }
 
 /// Planes of bytes `[3, size, size]`: shorter side to `size` (bicubic), centre crop.
-pub fn preprocess_bytes(picture: &Picture, size: usize) -> Result<Vec<u8>> {
+pub(crate) fn preprocess_bytes(picture: &Picture, size: usize) -> Result<Vec<u8>> {
     centre(&Columns::new(&picture.rgb, 3, picture.width, picture.height), size, Interpolation::Bicubic)
 }
 

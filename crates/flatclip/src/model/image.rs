@@ -62,7 +62,7 @@ impl ImageTower {
     }
 
     /// Channels of a token of a vision transformer, and so of a visual prompt.
-    pub fn token_width(&self) -> Result<usize> {
+    pub(crate) fn token_width(&self) -> Result<usize> {
         Ok(self.vit()?.width)
     }
 
@@ -78,7 +78,7 @@ impl ImageTower {
     }
 
     /// The LayerNorm parameters of a vision transformer.
-    pub fn norm_affine(&self) -> Result<NormAffine> {
+    pub(crate) fn norm_affine(&self) -> Result<NormAffine> {
         Ok(self.vit()?.norms.clone())
     }
 

@@ -43,7 +43,7 @@ impl NormAffine {
     }
 
     /// The tensors, to write.
-    pub fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
+    pub(crate) fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
         std::iter::once(&mut self.pre)
             .chain(self.blocks.iter_mut().flatten())
             .chain(std::iter::once(&mut self.post))

@@ -114,7 +114,7 @@ impl TextTower {
     }
 
     /// The unit-norm text features `[K, D]` of [`TextTower::deep_pass`] alone.
-    pub fn encode_deep(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Matrix> {
+    pub(crate) fn encode_deep(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Matrix> {
         deep_features(self, tokens, context, deep)
     }
 

@@ -29,8 +29,9 @@ pub(crate) use file::{Arrays, decode_arrays, encode_arrays};
 pub use import::{ImportOptions, import};
 pub use tensor::Tensor;
 pub use text_features::{npy_bytes, read_text_features};
+pub(crate) use tokens::check_length;
+pub use tokens::class_tokens;
 pub(crate) use tokens::template_context;
-pub use tokens::{check_length, class_tokens};
 
 use crate::model::{Context, Position};
 use crate::{Error, Result, digest};

@@ -70,7 +70,7 @@ pub(crate) fn template_context(
 }
 
 /// Refuses class names that do not fit the text tower's positions.
-pub fn check_length(tokens: &ClassTokens, classes: &[String], limit: usize) -> Result<()> {
+pub(crate) fn check_length(tokens: &ClassTokens, classes: &[String], limit: usize) -> Result<()> {
     for (class, name) in tokens.classes.iter().zip(classes) {
         let length = 1 + tokens.n_ctx + class.name.len() + class.rest.len();
         if length > limit {

@@ -11,7 +11,7 @@ const MAX_BYTES: u64 = 256 << 20;
 const QUOTED: usize = 80;
 
 /// A UTF-8 file as text, without its byte-order mark.
-pub fn read_text(path: &Path) -> Result<String> {
+pub(crate) fn read_text(path: &Path) -> Result<String> {
     let file = std::fs::File::open(path).map_err(Error::io(path))?;
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
@@ -56,7 +56,7 @@ fn without_wnid(line: &str) -> Option<&str> {
 }
 
 /// A file's text as a message may show it: [`escaped`], and cut if it is long.
-pub fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{}..", escaped(&text[..end])),
         None => escaped(text),

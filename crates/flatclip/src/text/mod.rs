@@ -9,6 +9,7 @@ pub mod templates;
 mod tokenizer;
 mod vocabulary;
 
-pub use clean::clean;
-pub use files::{escaped, quoted, read_class_names, read_text};
+pub(crate) use clean::clean;
+pub use files::{escaped, read_class_names};
+pub(crate) use files::{quoted, read_text};
 pub use tokenizer::Tokenizer;

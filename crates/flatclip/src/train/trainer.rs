@@ -42,7 +42,7 @@ pub struct StepRecord {
 
 impl StepRecord {
     /// The numbers under their names, for event files.
-    pub fn scalars(&self) -> Vec<(&'static str, f32)> {
+    pub(crate) fn scalars(&self) -> Vec<(&'static str, f32)> {
         let mut scalars = vec![
             ("train/loss", self.loss),
             ("train/accuracy", self.accuracy),
@@ -154,7 +154,7 @@ impl Trainer {
     }
 
     /// The epoch of the next step.
-    pub fn epoch(&self) -> usize {
+    pub(crate) fn epoch(&self) -> usize {
         self.done / self.rate.steps_per_epoch.max(1)
     }
 

@@ -84,7 +84,7 @@ impl Checkpoint {
     }
 
     /// Computes with another activation than the checkpoint states or its family suggests.
-    pub fn with_activation(mut self, activation: Activation) -> Self {
+    pub(crate) fn with_activation(mut self, activation: Activation) -> Self {
         self.config.activation = activation;
         self.config.activation_source = ActivationSource::Asked;
         self
@@ -121,7 +121,7 @@ impl Checkpoint {
     }
 
     /// A file of an embedded model, e.g. its `vocab.json`.
-    pub fn embedded_file(&self, name: &str) -> Option<&'static [u8]> {
+    pub(crate) fn embedded_file(&self, name: &str) -> Option<&'static [u8]> {
         self.embedded.iter().find(|(found, _)| *found == name).map(|(_, bytes)| *bytes)
     }
 

@@ -18,7 +18,7 @@ mod open;
 pub(crate) mod pickle;
 mod random;
 mod safetensors;
-pub mod torch_file;
+pub(crate) mod torch_file;
 mod torch_tree;
 mod zip;
 

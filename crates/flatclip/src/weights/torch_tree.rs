@@ -99,10 +99,7 @@ impl<'a> Tree<'a> {
         }
         Ok(match self.graph.node(id) {
             Node::None | Node::Long(_) | Node::Bytes(_) | Node::Global(_) | Node::Persistent(_) => Value::None,
-            Node::Bool(b) => Value::Bool(*b),
-            Node::Int(n) => Value::Int(*n),
-            Node::Float(x) => Value::Float(*x),
-            Node::Text(text) => Value::Text(self.copy(text)?),
+            Node::Bool(_) | Node::Int(_) | Node::Float(_) | Node::Text(_) => Value::None,
             Node::List(items) | Node::Tuple(items) => {
                 Value::List(items.iter().map(|&item| self.value(item, depth + 1)).collect::<Result<_>>()?)
             }
@@ -138,22 +135,16 @@ impl<'a> Tree<'a> {
             ("torch._tensor._rebuild_from_type_v2", [function, _, inner, ..]) => {
                 self.object(*function, *inner, None, depth + 1)
             }
-            _ => self.module(class, state, depth),
+            _ => self.module(state, depth),
         }
     }
 
-    fn module(&mut self, class: &str, state: Option<Id>, depth: usize) -> Result<Value> {
+    fn module(&mut self, state: Option<Id>, depth: usize) -> Result<Value> {
         let state = match state.map(|id| self.graph.node(id)) {
             Some(Node::Dict(pairs)) => self.entries(pairs, depth)?,
             _ => Vec::new(),
         };
-        Ok(Value::Object { class: self.copy(class)?, state })
-    }
-
-    /// A text for the tree, within the limit.
-    fn copy(&mut self, text: &str) -> Result<String> {
-        self.charge(text.len())?;
-        Ok(text.to_owned())
+        Ok(Value::Object(state))
     }
 
     fn charge(&mut self, bytes: usize) -> Result<()> {

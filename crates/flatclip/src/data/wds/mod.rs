@@ -31,7 +31,7 @@ struct Pair {
 }
 
 /// Opens one shard, a folder of shards, or a pattern with one brace range: `DIR/{0..7}.tar`.
-pub fn open_wds(shards: &str, split: Split) -> Result<Dataset> {
+pub(crate) fn open_wds(shards: &str, split: Split) -> Result<Dataset> {
     let files = shard_files(shards, split)?;
     let folder = files[0].parent().unwrap_or(Path::new(".")).to_path_buf();
     let (mut samples, mut notes) = (Vec::new(), vec![Note::info(format!("{} shards", files.len()))]);

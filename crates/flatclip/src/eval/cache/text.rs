@@ -23,7 +23,7 @@ impl TextCache {
     }
 
     /// Removes all; the number of bytes that were freed.
-    pub fn clear(&self) -> Result<u64> {
+    pub(crate) fn clear(&self) -> Result<u64> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return Ok(0) };
         let mut freed = 0;
         for entry in entries.flatten() {

@@ -10,11 +10,13 @@ mod confusion;
 mod paired;
 mod quantile;
 
-pub use bootstrap::{Interval, accuracy_interval, paired_interval};
+pub use bootstrap::Interval;
+pub(crate) use bootstrap::accuracy_interval;
 pub use calibration::{Calibration, ReliabilityBin, calibration};
-pub use confusion::{Confusion, confusion_matrix, confusions};
-pub use paired::{Paired, mcnemar, paired};
-pub use quantile::{QuantileBin, by_score};
+pub(crate) use confusion::{confusion_matrix, confusions};
+pub use paired::{Paired, paired};
+pub use quantile::QuantileBin;
+pub(crate) use quantile::by_score;
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +41,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Right or wrong.
-    pub fn is_correct(&self) -> bool {
+    pub(crate) fn is_correct(&self) -> bool {
         self.label == self.prediction
     }
 }

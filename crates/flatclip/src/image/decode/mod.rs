@@ -22,7 +22,7 @@ use std::panic::{UnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// What decodes pictures, for the record: our own JPEG decoder, the `image` crate for the rest.
-pub const DECODER: &str = "flatclip-jpeg; image 0.25 for other formats";
+pub(crate) const DECODER: &str = "flatclip-jpeg; image 0.25 for other formats";
 
 /// What is read, and how much of it.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ const SCRATCH: u64 = 64 << 20;
 
 impl DecodeOptions {
     /// Bytes that decoding one picture may take: the largest picture and some room.
-    pub fn max_memory(&self) -> u64 {
+    pub(crate) fn max_memory(&self) -> u64 {
         self.max_pixels.saturating_mul(3).saturating_add(SCRATCH)
     }
 }
@@ -85,7 +85,7 @@ impl Mode {
     }
 
     /// Whether the last sample is opacity.
-    pub fn has_alpha(self) -> bool {
+    pub(crate) fn has_alpha(self) -> bool {
         matches!(self, Self::LumaAlpha | Self::Rgba)
     }
 }
@@ -115,7 +115,7 @@ impl Source {
     }
 
     /// As RGB, in the same memory where that is possible.
-    pub fn into_picture(self) -> Picture {
+    pub(crate) fn into_picture(self) -> Picture {
         let Self { width, height, mode, mut samples } = self;
         let pixels = samples.len() / mode.channels();
         match mode {

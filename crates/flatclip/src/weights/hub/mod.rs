@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the hub lives.
-pub const HUB: &str = "https://huggingface.co";
+pub(crate) const HUB: &str = "https://huggingface.co";
 /// Weights, best first.
 const WEIGHTS: [&str; 2] = ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"];
 const CONFIG: &str = "open_clip_config.json";
@@ -43,7 +43,7 @@ pub struct Hub {
 
 impl Hub {
     /// Sends this token to the endpoint's host, and to no other.
-    pub fn with_token(mut self, token: impl Into<String>) -> Self {
+    pub(crate) fn with_token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
