@@ -1,4 +1,5 @@
-//! The text bank: text features at a context and at its random perturbations, computed once per prompt and class list.
+//! The text bank: text features at a context and at its random perturbations, computed once per prompt and
+//! class list.
 
 use super::TextStore;
 use super::sam::NormScope;
@@ -48,7 +49,8 @@ pub struct RandomPerturbation {
 }
 
 impl RandomPerturbation {
-    /// Directions of the shape of `context`. They depend on the seed and the shape alone, so data sets share them.
+    /// Directions of the shape of `context`. They depend on the seed and the shape alone, so data sets share
+    /// them.
     pub fn draw(&self, context: &Context, seed: u64) -> Vec<Vec<f32>> {
         let mut drawn: Vec<Vec<f32>> = Vec::with_capacity(self.count);
         for index in 0..self.count {

@@ -7,7 +7,8 @@ use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::pages::give_back;
 
-/// The context, the deep text prompts, and the projections of each to visual prompts; or a gradient with respect to them.
+/// The context, the deep text prompts, and the projections of each to visual prompts; or a gradient with
+/// respect to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapleParameters {
     /// Text prompts at the input, `[n_ctx, width]`.
@@ -103,8 +104,9 @@ impl MapleParameters {
         self.pass_beside(text, clip, side, pixels, count, false)
     }
 
-    /// The same with the image tower's tokens kept, and of the text tower the features alone (given where they are known):
-    /// its pass is made again for the gradient, so that both towers are never in memory together.
+    /// The same with the image tower's tokens kept, and of the text tower the features alone (given where
+    /// they are known): its pass is made again for the gradient, so that both towers are never in memory
+    /// together.
     pub fn pass_with_tokens<'t>(
         &self,
         clip: &'t Clip,
@@ -168,8 +170,9 @@ impl MaplePass<'_> {
         self.vision.tokens(block)
     }
 
-    /// The gradient of all parameters from those of the text features, the image features and the tokens that some blocks read.
-    /// One tower after the other, so that what they keep for it is never in memory at the same time.
+    /// The gradient of all parameters from those of the text features, the image features and the tokens that
+    /// some blocks read. One tower after the other, so that what they keep for it is never in memory at the
+    /// same time.
     pub fn gradient(
         self,
         d_text: &Matrix,

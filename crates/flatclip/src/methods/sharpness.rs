@@ -93,7 +93,8 @@ impl SharpnessSelector<'_> {
         logits(features, text, self.scale).iter_rows().map(|row| self.surrogate.of(row)).collect()
     }
 
-    /// The reduced loss of every view over the perturbed contexts. One `[V, K]` at a time: `[R, V, K]` is never in memory.
+    /// The reduced loss of every view over the perturbed contexts. One `[V, K]` at a time: `[R, V, K]` is
+    /// never in memory.
     fn around(&self, features: &Matrix) -> Vec<f32> {
         let mut all: Vec<Vec<f32>> = vec![Vec::new(); features.rows()];
         for text in self.bank.perturbed() {

@@ -9,8 +9,8 @@ use flatclip_tensor::Matrix;
 use std::sync::Arc;
 
 impl Task {
-    /// The task of a prompt: its text features, and, where it has one, the context that text-side adapters start from. A single
-    /// template starts at the embeddings of its words, as TPT does.
+    /// The task of a prompt: its text features, and, where it has one, the context that text-side adapters
+    /// start from. A single template starts at the embeddings of its words, as TPT does.
     pub fn from_prompt(
         prompt: &Arc<Prompt>,
         clip: &Arc<Clip>,

@@ -74,8 +74,8 @@ impl Default for TuneRequest {
 }
 
 impl TuneRequest {
-    /// Refuses wrong settings before anything is loaded. True if the tuner chooses on test images, as published:
-    /// [`TuneRequest::test`] is needed then.
+    /// Refuses wrong settings before anything is loaded. True if the tuner chooses on test images, as
+    /// published: [`TuneRequest::test`] is needed then.
     pub fn check(&self) -> Result<bool> {
         let settings = Settings::resolve(self)?;
         Ok(settings.options.get("search").and_then(toml::Value::as_str) == Some("test"))

@@ -207,6 +207,6 @@ mod tests {
         assert!(remove(dir.path(), "").unwrap_err().to_string().contains("2 entries"));
         assert_eq!(remove(dir.path(), &entries[0].id).unwrap(), entries[0].bytes);
         assert_eq!(remove_all(dir.path()).unwrap(), entries[1].bytes);
-        assert!(list(dir.path()).unwrap().index.is_empty());
+        assert!(list(dir.path()).unwrap().is_empty());
     }
 }

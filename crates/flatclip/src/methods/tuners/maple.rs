@@ -1,5 +1,5 @@
-//! MaPLe: prompts in both towers, at the input and at the first blocks; the visual ones are projections of the textual
-//! ones, so that both towers move together.
+//! MaPLe: prompts in both towers, at the input and at the first blocks; the visual ones are projections of
+//! the textual ones, so that both towers move together.
 
 use super::cross_entropy::cross_entropy;
 use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec, context_init};
@@ -40,7 +40,8 @@ Reference: Khattak et al., MaPLe: Multi-modal Prompt Learning, CVPR 2023.
 crate::options! {
     /// Options of `maple`.
     pub struct MapleConfig for "maple" {
-        /// Words: the first n_ctx start the context, the others stay as fixed words before the name; empty for noise.
+        /// Words: the first n_ctx start the context, the others stay as fixed words before the name; empty
+        /// for noise.
         words: String = "a photo of a".into(), from "paper";
         /// Number of context tokens.
         n_ctx: usize = 2, range between(1, 64), from "paper";

@@ -1,7 +1,8 @@
 //! Tuners: they learn a prompt (or adapter) from a few labelled images per class.
 //!
-//! A tuner is a loss of some trained tensors on a batch, with its gradient, and the prompt that the tensors make; one
-//! file each. The loop, the optimiser and the checkpoints are in [`crate::train`] and the same for all.
+//! A tuner is a loss of some trained tensors on a batch, with its gradient, and the prompt that the tensors
+//! make; one file each. The loop, the optimiser and the checkpoints are in [`crate::train`] and the same for
+//! all.
 
 pub mod cocoop;
 mod context_init;

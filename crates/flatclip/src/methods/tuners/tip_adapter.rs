@@ -1,4 +1,5 @@
-//! Tip-Adapter: a cache of the shots' features beside the zero-shot classifier. Tip-Adapter-F also trains the keys.
+//! Tip-Adapter: a cache of the shots' features beside the zero-shot classifier. Tip-Adapter-F also trains the
+//! keys.
 
 use super::cross_entropy::cross_entropy;
 use super::{Batch, Input, Loss, OptimiserKind, Recipe, Schedule, TuneTask, Tuner, TunerSpec};
@@ -26,7 +27,8 @@ tip-adapter-f also trains the keys, at the first alpha and beta. Golden cases: t
   F: loss = mean CE(logits, y)
 alpha and beta are then searched on held-out images, beta in the outer loop, a strictly better accuracy wins.
 The published numbers for ImageNet searched them on the *test* images; search = \"test\" does that, is
-recorded, and is never the default. Trained as published: ten views, AdamW 1e-3, eps 1e-4, 20 epochs, batch 256.
+recorded, and is never the default. Trained as published: ten views, AdamW 1e-3, eps 1e-4, 20 epochs, batch
+256.
 Cost: N * D per image; no gradient of the towers.
 Reference: Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022.
 ",
