@@ -14,8 +14,8 @@ use std::path::Path;
 /// its own step none but itself.
 const ORDER: &[&[&str]] = &[
     &["error"],
-    &["digest", "files"],
-    &["rng"],
+    &["digest", "files", "options", "progress", "settings"],
+    &["rng", "run_dir"],
     &["architecture"],
     &["weights", "text", "image"],
     &["model"],
@@ -25,6 +25,7 @@ const ORDER: &[&[&str]] = &[
     &["train", "eval", "landscape"],
     &["report"],
     &["facade"],
+    &["bench", "demo"],
 ];
 
 /// Between these lines of ARCHITECTURE.md stands the table.

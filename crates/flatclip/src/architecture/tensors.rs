@@ -3,13 +3,10 @@
 use super::config::{
     Activation, ActivationSource, CLIP_MEAN, CLIP_STD, ClipConfig, HEAD_WIDTH, ImageConfig, TextConfig,
 };
+use crate::error::unusable_weights as bad;
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-fn bad(path: &Path, reason: impl Into<String>) -> Error {
-    Error::Weights { path: path.to_path_buf(), reason: reason.into() }
-}
 
 /// What a configuration file may know better than the tensors.
 #[derive(Clone, Debug, Default)]

@@ -1,5 +1,6 @@
 //! Text files that people write: lists of names, templates, tables.
 
+use crate::error::escaped;
 use crate::{Error, Result};
 use std::io::Read as _;
 use std::path::Path;
@@ -61,19 +62,6 @@ pub(crate) fn quoted(text: &str) -> String {
         Some((end, _)) => format!("{}..", escaped(&text[..end])),
         None => escaped(text),
     }
-}
-
-/// Control characters, and marks that reorder or hide text, as escapes: what a file holds must not steer a terminal.
-pub fn escaped(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if hidden(c) { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -10,6 +10,6 @@ mod tokenizer;
 mod vocabulary;
 
 pub(crate) use clean::clean;
-pub use files::{escaped, read_class_names};
+pub use files::read_class_names;
 pub(crate) use files::{quoted, read_text};
 pub use tokenizer::Tokenizer;

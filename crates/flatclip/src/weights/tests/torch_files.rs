@@ -44,7 +44,7 @@ fn views_parameters_types_and_nesting_load() {
         assert!(tensor(&file, "empty").values().unwrap().is_empty());
         let nested = file.get("nested").unwrap();
         let Some(Value::List(deep)) = nested.get("deep") else { panic!("{nested:?}") };
-        assert_eq!(deep.len(), 5);
+        assert_eq!(deep.len(), 6);
         let Some(Value::Object(state)) = file.get("args") else { panic!() };
         assert_eq!(state[0].0, "lr");
     }
