@@ -323,6 +323,17 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
+/// How much of a file's text a message quotes.
+const QUOTED: usize = 80;
+
+/// A file's text as a message may show it: [`escaped`], and cut if it is long.
+pub(crate) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}..", escaped(&text[..end])),
+        None => escaped(text),
+    }
+}
+
 /// A weight file that cannot be used. What the file holds is escaped.
 pub(crate) fn unusable_weights(path: &Path, reason: impl Into<String>) -> Error {
     Error::Weights { path: path.to_path_buf(), reason: escaped(&reason.into()) }

@@ -28,6 +28,9 @@ const ORDER: &[&[&str]] = &[
     &["bench", "demo"],
 ];
 
+/// Exported macros stand at the crate's root, whatever module declares them.
+const MACROS: [(&str, &str); 2] = [("choices", "options"), ("option_group", "options")];
+
 /// Between these lines of ARCHITECTURE.md stands the table.
 const START: &str = "<!-- layers: drawn by `cargo xtask layers --write` -->";
 const END: &str = "<!-- /layers -->";
@@ -74,7 +77,8 @@ struct Found {
 /// Reads every source file below `folder`, the `src` of the library.
 fn scan(folder: &Path) -> Result<Found> {
     let lib = std::fs::read_to_string(folder.join("lib.rs")).context("the library has no lib.rs")?;
-    let names = root_names(&lib);
+    let mut names = root_names(&lib);
+    names.extend(MACROS.map(|(name, module)| (name.to_owned(), module.to_owned())));
     let mut found = Found::default();
     for (file, module) in sources(folder)? {
         let room = module[0].clone();

@@ -3,7 +3,8 @@
 
 use super::dataset::{Dataset, Note, Sample, Source, Split};
 use super::{folder, names, zhou};
-use crate::text::{quoted, read_text};
+use crate::error::quoted;
+use crate::files::read_text;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -3,7 +3,8 @@
 use super::dataset::{Dataset, Note, Sample, Source, Split};
 use super::locate::Locator;
 use super::{folder, names, scan};
-use crate::text::{quoted, read_text};
+use crate::error::quoted;
+use crate::files::read_text;
 use crate::{Error, Result};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};

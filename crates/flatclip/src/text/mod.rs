@@ -11,5 +11,4 @@ mod vocabulary;
 
 pub(crate) use clean::clean;
 pub use files::read_class_names;
-pub(crate) use files::{quoted, read_text};
 pub use tokenizer::Tokenizer;
