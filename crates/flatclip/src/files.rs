@@ -1,4 +1,8 @@
-//! Files that are complete or absent: written aside, synced, renamed.
+//! Files that are complete or absent: written aside, synced, renamed. And texts that people wrote.
+
+mod text;
+
+pub use text::{escaped, quoted, read_text};
 
 use crate::{Error, Result};
 use std::io::Write as _;

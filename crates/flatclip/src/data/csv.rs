@@ -3,7 +3,7 @@
 
 use super::dataset::{Dataset, Note, Sample, Source, Split};
 use super::{folder, names, zhou};
-use crate::text::{quoted, read_text};
+use crate::files::{quoted, read_text};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -3,7 +3,8 @@
 
 use super::dataset::{Dataset, Note, Sample, Source, Split};
 use super::{names, scan};
-use crate::text::{quoted, read_class_names, read_text};
+use crate::files::{quoted, read_text};
+use crate::text::read_class_names;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -148,7 +148,7 @@ fn class_names(found: &Found, images: &Path, indices: &[usize], notes: &mut Vec<
         notes.push(Note::info("class names: the embedded list"));
         return Ok(indices.iter().map(|&index| CLASS_NAMES[index].to_owned()).collect());
     };
-    let text = crate::text::read_text(&path)?;
+    let text = crate::files::read_text(&path)?;
     let lines = text.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
     let by_wnid: BTreeMap<&str, &str> = lines.map(|(wnid, name)| (wnid, name.trim())).collect();
     notes.push(Note::info(format!("class names: {}", path.display())));

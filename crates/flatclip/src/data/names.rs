@@ -1,7 +1,8 @@
 //! Class names and templates as they stand in a sentence.
 
 use super::dataset::Note;
-use crate::text::{quoted, read_text, templates};
+use crate::files::{quoted, read_text};
+use crate::text::templates;
 use crate::{Error, Result};
 use std::path::Path;
 

@@ -3,7 +3,7 @@
 use super::dataset::{Dataset, Note, Sample, Source, Split};
 use super::locate::Locator;
 use super::{folder, names, scan};
-use crate::text::{quoted, read_text};
+use crate::files::{quoted, read_text};
 use crate::{Error, Result};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};

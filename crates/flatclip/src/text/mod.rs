@@ -1,7 +1,7 @@
 //! Words to token ids: cleaning, the tokenizer, templates, class names.
 
+mod class_names;
 mod clean;
-mod files;
 mod html;
 pub mod imagenet;
 mod mojibake;
@@ -9,6 +9,6 @@ pub mod templates;
 mod tokenizer;
 mod vocabulary;
 
+pub use class_names::read_class_names;
 pub use clean::clean;
-pub use files::{escaped, quoted, read_class_names, read_text};
 pub use tokenizer::Tokenizer;

@@ -1,7 +1,8 @@
 //! CLIP's byte-level byte-pair encoding: the original vocabulary, embedded, or one read from a model folder.
 
+use super::clean;
 use super::vocabulary::{END_OF_WORD, EOT, SOT, Vocabulary, byte_symbols, merge_pairs, parse_json, vocabulary_of};
-use super::{clean, read_text};
+use crate::files::read_text;
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
 use regex::Regex;

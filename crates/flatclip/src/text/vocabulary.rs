@@ -126,7 +126,7 @@ pub(super) fn byte_symbols() -> Vec<(u8, char)> {
 
 pub(super) fn parse_json(path: &Path) -> Result<serde_json::Value> {
     let wrong = |e: serde_json::Error| Error::Weights { path: PathBuf::from(path), reason: format!("not JSON: {e}") };
-    serde_json::from_str(&super::read_text(path)?).map_err(wrong)
+    serde_json::from_str(&crate::files::read_text(path)?).map_err(wrong)
 }
 
 pub(super) fn vocabulary_of(path: &Path, value: &serde_json::Value) -> Result<HashMap<String, u32>> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 /// An error about a weight file. Names that the file holds stand in it as escapes.
 pub(crate) fn bad(path: &Path, reason: impl Into<String>) -> Error {
-    Error::Weights { path: path.to_path_buf(), reason: crate::text::escaped(&reason.into()) }
+    Error::Weights { path: path.to_path_buf(), reason: crate::files::escaped(&reason.into()) }
 }
 
 /// A file kept open for positioned reads, or one that is part of the program.

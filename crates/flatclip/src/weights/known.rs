@@ -229,8 +229,5 @@ fn not_found(model: &str, path: &Path) -> String {
     } else {
         "neither a file, a folder nor a known name"
     };
-    format!(
-        "`{model}`: {what}; known names are {}, ... (`flatclip models` lists them), pocket, pocket-vit, random:ARCH",
-        known.join(", ")
-    )
+    format!("`{model}`: {what}; known names are {}, ..., pocket, pocket-vit, random:ARCH", known.join(", "))
 }

@@ -2,7 +2,7 @@
 //! is recorded as "this name, these arguments" for [`super::torch_file`] (or a reader of CoOp's lists) to recognise. Names outside the allow-list are
 //! errors, lengths are checked against the bytes that are left, and the number of nodes is limited.
 
-use crate::text::quoted;
+use crate::files::quoted;
 
 /// Real checkpoints have some ten thousand nodes; a training checkpoint with optimizer state some hundred thousand.
 pub(crate) const MAX_NODES: usize = 4_000_000;

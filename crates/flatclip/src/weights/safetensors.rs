@@ -5,7 +5,7 @@
 
 use super::bytes::{Bytes, Dtype, Packing, Source, Stored, bad, count};
 use crate::Result;
-use crate::text::quoted;
+use crate::files::quoted;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! Whether a shard is whole: its end, and the counts that stand beside it.
 
 use super::BLOCK;
-use crate::text::{quoted, read_text};
+use crate::files::{quoted, read_text};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -6,7 +6,8 @@ mod checks;
 
 use super::dataset::{Dataset, Note, Sample, Source, Split};
 use super::{folder, names, scan};
-use crate::text::{quoted, read_class_names};
+use crate::files::quoted;
+use crate::text::read_class_names;
 use crate::{Error, Result};
 use checks::{check_count, check_end, check_shards};
 use std::collections::BTreeMap;

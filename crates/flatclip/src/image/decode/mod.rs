@@ -192,7 +192,7 @@ struct File<'a> {
 
 impl File<'_> {
     fn error(&self, reason: impl std::fmt::Display) -> Error {
-        Error::Image { path: self.path.to_path_buf(), reason: crate::text::escaped(&reason.to_string()) }
+        Error::Image { path: self.path.to_path_buf(), reason: crate::files::escaped(&reason.to_string()) }
     }
 
     fn limit(&self, what: &str, asked: u64, allowed: u64) -> Result<()> {

@@ -1,8 +1,7 @@
 //! What was stated about files when they were first fetched: `flatclip.lock` in the model's folder.
 
 use super::client::{Expected, Failure};
-use crate::files::write_atomic;
-use crate::text::read_text;
+use crate::files::{read_text, write_atomic};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -202,7 +202,7 @@ fn check_content(name: &str, path: &Path) -> Result<()> {
     match Path::new(name).extension().and_then(|ending| ending.to_str()) {
         Some("safetensors") => safetensors::open(path).map(drop),
         Some("json") => {
-            let text = crate::text::read_text(path)?;
+            let text = crate::files::read_text(path)?;
             match serde_json::from_str(&text) {
                 Ok(serde_json::Value::Object(_)) => Ok(()),
                 _ => Err(bad(path, "it is not a JSON object")),
