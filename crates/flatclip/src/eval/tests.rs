@@ -60,7 +60,7 @@ fn world(bad: usize) -> World {
     World { dir, dataset, text }
 }
 
-struct Ask<'a> {
+struct RunRequest<'a> {
     method: &'a str,
     out: &'a str,
     shard: Option<&'a str>,
@@ -70,24 +70,31 @@ struct Ask<'a> {
     max_errors: usize,
 }
 
-const PLAIN: Ask<'_> =
-    Ask { method: "mta", out: "run", shard: None, resume: false, order_seed: None, cache: false, max_errors: 100 };
+const PLAIN: RunRequest<'_> = RunRequest {
+    method: "mta",
+    out: "run",
+    shard: None,
+    resume: false,
+    order_seed: None,
+    cache: false,
+    max_errors: 100,
+};
 
 impl World {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn run(&self, ask: &Ask<'_>) -> Result<(Summary, Timing)> {
-        self.run_with(build_adapter(ask.method, &toml::Table::new())?, ask)
+    fn run(&self, request: &RunRequest<'_>) -> Result<(Summary, Timing)> {
+        self.run_with(build_adapter(request.method, &toml::Table::new())?, request)
     }
 
-    fn run_with(&self, mut adapter: AnyAdapter, ask: &Ask<'_>) -> Result<(Summary, Timing)> {
+    fn run_with(&self, mut adapter: AnyAdapter, request: &RunRequest<'_>) -> Result<(Summary, Timing)> {
         let task = Task::new(self.dataset.classes.as_slice(), self.text.clone(), 100.0, 0)?;
         adapter.prepare(&task)?;
-        let plan = Plan::new(self.dataset.samples.len(), None, ask.order_seed);
-        let shard = ask.shard.map(|text| text.parse()).transpose()?;
-        let (config, provenance) = (self.config(ask, shard), self.provenance());
+        let plan = Plan::new(self.dataset.samples.len(), None, request.order_seed);
+        let shard = request.shard.map(|text| text.parse()).transpose()?;
+        let (config, provenance) = (self.config(request, shard), self.provenance());
         let key = FeatureKey {
             weights: "fake".into(),
             dataset: self.dataset.name.clone(),
@@ -97,9 +104,9 @@ impl World {
             precision: "f32".into(),
             pixels: "1".into(),
         };
-        let cache = if ask.cache { Some(FeatureCache::open(&self.path("cache"), &key)?) } else { None };
+        let cache = if request.cache { Some(FeatureCache::open(&self.path("cache"), &key)?) } else { None };
         let (dir, mut log, mut records) =
-            RunDir::start(&self.path(ask.out), &config, &provenance, &self.dataset.classes, ask.resume)?;
+            RunDir::start(&self.path(request.out), &config, &provenance, &self.dataset.classes, request.resume)?;
         let encoder = Fake::default();
         let evaluation = Evaluation {
             dataset: &self.dataset,
@@ -109,28 +116,28 @@ impl World {
             cache: cache.as_ref(),
             plan: &plan,
             shard,
-            max_errors: ask.max_errors,
+            max_errors: request.max_errors,
         };
         let timing = evaluation.run(&mut adapter, &mut log, &mut records, &())?;
-        if !ask.resume {
+        if !request.resume {
             let expected = (timing.samples - timing.cached - count_failed(&records)) * VIEWS;
             assert_eq!(encoder.encoded.load(Ordering::Relaxed), expected);
         }
-        let summary = Summary::new(&self.dataset.name, ask.method, 4, &records);
+        let summary = Summary::new(&self.dataset.name, request.method, 4, &records);
         dir.finish(&summary, &timing)?;
         Ok((summary, timing))
     }
 
-    fn config(&self, ask: &Ask<'_>, shard: Option<Shard>) -> RunConfig {
+    fn config(&self, request: &RunRequest<'_>, shard: Option<Shard>) -> RunConfig {
         RunConfig {
-            method: ask.method.into(),
+            method: request.method.into(),
             model: "fake".into(),
             precision: "f32".into(),
             data: "folder:data".into(),
             split: "test".into(),
             prompt: "features".into(),
             seed: 0,
-            order_seed: ask.order_seed,
+            order_seed: request.order_seed,
             limit: None,
             shard,
             compat: Vec::new(),
@@ -177,7 +184,7 @@ fn shards_merge_to_the_bytes_of_one_run() {
         let parts: Vec<PathBuf> = (0..count)
             .map(|index| {
                 let (out, shard) = (format!("part-{count}-{index}"), format!("{index}/{count}"));
-                world.run(&Ask { out: &out, shard: Some(&shard), ..PLAIN }).unwrap();
+                world.run(&RunRequest { out: &out, shard: Some(&shard), ..PLAIN }).unwrap();
                 world.path(&out)
             })
             .collect();
@@ -196,8 +203,8 @@ fn shards_merge_to_the_bytes_of_one_run() {
 #[test]
 fn parts_of_different_runs_are_not_merged() {
     let world = world(0);
-    world.run(&Ask { out: "a", shard: Some("0/2"), ..PLAIN }).unwrap();
-    world.run(&Ask { out: "b", shard: Some("1/2"), method: "zero", ..PLAIN }).unwrap();
+    world.run(&RunRequest { out: "a", shard: Some("0/2"), ..PLAIN }).unwrap();
+    world.run(&RunRequest { out: "b", shard: Some("1/2"), method: "zero", ..PLAIN }).unwrap();
     let message = merge(&[world.path("a"), world.path("b")], &world.path("m")).unwrap_err().to_string();
     assert!(message.contains("method was \"mta\", now \"zero\""), "{message}");
     assert!(!world.path("m").exists());
@@ -208,7 +215,7 @@ fn a_run_cut_at_any_record_resumes_to_the_same_bytes() {
     let world = world(1);
     for method in ["mta", "tda"] {
         let out = format!("whole-{method}");
-        world.run(&Ask { method, out: &out, order_seed: Some(3), ..PLAIN }).unwrap();
+        world.run(&RunRequest { method, out: &out, order_seed: Some(3), ..PLAIN }).unwrap();
         let whole = bytes(&world.path(&out));
         for (number, cut) in [0, 1, 700, 2000, whole[2].len() - 1, whole[2].len()].into_iter().enumerate() {
             let part = format!("cut-{method}-{number}");
@@ -217,7 +224,7 @@ fn a_run_cut_at_any_record_resumes_to_the_same_bytes() {
                 std::fs::write(world.path(&part).join(name), content).unwrap();
             }
             std::fs::write(world.path(&part).join(PREDICTIONS), &whole[2][..cut]).unwrap();
-            world.run(&Ask { method, out: &part, resume: true, order_seed: Some(3), ..PLAIN }).unwrap();
+            world.run(&RunRequest { method, out: &part, resume: true, order_seed: Some(3), ..PLAIN }).unwrap();
             assert_eq!(bytes(&world.path(&part)), whole, "{method} cut at {cut}");
         }
     }
@@ -226,12 +233,12 @@ fn a_run_cut_at_any_record_resumes_to_the_same_bytes() {
 #[test]
 fn a_second_method_encodes_nothing_and_answers_the_same_bytes() {
     let world = world(0);
-    let (_, first) = world.run(&Ask { out: "fill", cache: true, ..PLAIN }).unwrap();
+    let (_, first) = world.run(&RunRequest { out: "fill", cache: true, ..PLAIN }).unwrap();
     assert_eq!((first.cached, first.samples), (0, 29));
     for method in ["zero", "mta", "zero-shot"] {
         let (plain, cached) = (format!("plain-{method}"), format!("cached-{method}"));
-        world.run(&Ask { method, out: &plain, ..PLAIN }).unwrap();
-        let (_, timing) = world.run(&Ask { method, out: &cached, cache: true, ..PLAIN }).unwrap();
+        world.run(&RunRequest { method, out: &plain, ..PLAIN }).unwrap();
+        let (_, timing) = world.run(&RunRequest { method, out: &cached, cache: true, ..PLAIN }).unwrap();
         assert_eq!((timing.cached, timing.encode), (29, 0.0));
         assert_eq!(bytes(&world.path(&plain)), bytes(&world.path(&cached)));
     }
@@ -242,7 +249,7 @@ fn threads_do_not_change_bytes() {
     let world = world(1);
     for threads in [1, 2, 5] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| world.run(&Ask { out: &format!("t{threads}"), ..PLAIN })).unwrap();
+        pool.install(|| world.run(&RunRequest { out: &format!("t{threads}"), ..PLAIN })).unwrap();
     }
     assert_eq!(bytes(&world.path("t1")), bytes(&world.path("t2")));
     assert_eq!(bytes(&world.path("t1")), bytes(&world.path("t5")));
@@ -265,14 +272,14 @@ fn every_episodic_method_gives_the_same_bytes_in_any_order_and_any_parts() {
     };
     for method in feature_adapters(methods::Kind::Episodic) {
         let (whole, shuffled) = (format!("{method}-whole"), format!("{method}-shuffled"));
-        world.run(&Ask { method, out: &whole, ..PLAIN }).unwrap();
-        world.run(&Ask { method, out: &shuffled, order_seed: Some(8), ..PLAIN }).unwrap();
+        world.run(&RunRequest { method, out: &whole, ..PLAIN }).unwrap();
+        world.run(&RunRequest { method, out: &shuffled, order_seed: Some(8), ..PLAIN }).unwrap();
         assert_eq!(records(&whole), records(&shuffled), "{method}");
         // Other parts are other batches.
         let parts: Vec<PathBuf> = (0..8)
             .map(|index| {
                 let (out, shard) = (format!("{method}-{index}"), format!("{index}/8"));
-                world.run(&Ask { method, out: &out, shard: Some(&shard), ..PLAIN }).unwrap();
+                world.run(&RunRequest { method, out: &out, shard: Some(&shard), ..PLAIN }).unwrap();
                 world.path(&out)
             })
             .collect();
@@ -286,11 +293,12 @@ fn every_episodic_method_gives_the_same_bytes_in_any_order_and_any_parts() {
 fn every_online_method_is_refused_a_part_of_the_stream() {
     let world = world(0);
     for method in feature_adapters(methods::Kind::Online) {
-        let message = world.run(&Ask { method, out: method, shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
+        let message =
+            world.run(&RunRequest { method, out: method, shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
         assert!(message.contains("online"), "{method}: {message}");
         // One part is the whole stream.
         let out = format!("{method}-whole");
-        world.run(&Ask { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
+        world.run(&RunRequest { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
     }
 }
 
@@ -313,18 +321,19 @@ fn bad_samples_are_counted_listed_and_limited() {
     let (summary, _) = world.run(&PLAIN).unwrap();
     assert_eq!((summary.samples, summary.failed, summary.metrics.count), (29, 3, 26));
     assert!(summary.failures[0].0.contains("bad0") && summary.failures[0].1.contains("not a picture"));
-    let message = world.run(&Ask { out: "strict", max_errors: 0, ..PLAIN }).unwrap_err().to_string();
+    let message = world.run(&RunRequest { out: "strict", max_errors: 0, ..PLAIN }).unwrap_err().to_string();
     assert!(message.contains("bad samples"), "{message}");
 }
 
 #[test]
 fn online_methods_are_never_sharded_and_runs_never_overwritten() {
     let world = world(0);
-    let message = world.run(&Ask { method: "tda", shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
+    let message = world.run(&RunRequest { method: "tda", shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
     assert!(message.contains("online"), "{message}");
-    world.run(&Ask { out: "x", ..PLAIN }).unwrap();
-    assert!(world.run(&Ask { out: "x", ..PLAIN }).unwrap_err().hint() == Some(&crate::Hint::ResumeOrElsewhere));
-    let message = world.run(&Ask { out: "x", resume: true, order_seed: Some(1), ..PLAIN }).unwrap_err().to_string();
+    world.run(&RunRequest { out: "x", ..PLAIN }).unwrap();
+    assert!(world.run(&RunRequest { out: "x", ..PLAIN }).unwrap_err().hint() == Some(&crate::Hint::ResumeOrElsewhere));
+    let message =
+        world.run(&RunRequest { out: "x", resume: true, order_seed: Some(1), ..PLAIN }).unwrap_err().to_string();
     assert!(message.contains("order_seed was nothing, now 1"), "{message}");
-    world.run(&Ask { out: "x", resume: true, ..PLAIN }).unwrap();
+    world.run(&RunRequest { out: "x", resume: true, ..PLAIN }).unwrap();
 }

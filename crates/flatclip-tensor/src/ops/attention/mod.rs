@@ -16,7 +16,7 @@ use std::ops::Range;
 /// same groups and the bytes do not depend on the number of threads.
 const GROUP_ROWS: usize = 64;
 
-/// Which rows of each sequence ask; keys and values always come from all rows.
+/// Which rows of each sequence are queries; keys and values always come from all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queries {
     /// Every row.
@@ -30,7 +30,7 @@ pub enum Queries {
 }
 
 impl Queries {
-    /// The asking rows of a sequence of `rows` rows.
+    /// The query rows of a sequence of `rows` rows.
     pub fn range(self, rows: usize) -> Range<usize> {
         match self {
             Self::All => 0..rows,
@@ -63,7 +63,7 @@ pub struct Shape<'a> {
     pub starts: &'a [usize],
     /// Whether a row sees itself and earlier rows only.
     pub causal: bool,
-    /// Which rows ask.
+    /// Which rows are queries.
     pub queries: Queries,
     /// What stands before the sequences.
     pub prefix: Option<SharedPrefix<'a>>,
@@ -80,7 +80,7 @@ impl<'a> Shape<'a> {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Number of rows that ask.
+    /// Number of query rows.
     pub fn asking(&self) -> usize {
         match self.queries {
             Queries::All => self.rows(),
@@ -89,7 +89,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// The rows that ask, in order.
+    /// The query rows, in order.
     pub fn asking_rows(&self) -> impl Iterator<Item = usize> + '_ {
         self.starts.windows(2).flat_map(|w| self.queries.range(w[1] - w[0]).map(move |row| w[0] + row))
     }

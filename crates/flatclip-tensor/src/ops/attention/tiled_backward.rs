@@ -110,7 +110,7 @@ fn head_lanes<L: Lanes>(
     }
 }
 
-/// The copies that fill a short tile ask for nothing, so they add nothing to the sums.
+/// Copies that fill a short tile have zero gradients, so they add nothing to the sums.
 #[inline(always)]
 fn silence_copies<L: Lanes>(d_out: &mut [f32], rows: usize) {
     for group in d_out.chunks_exact_mut(ROWS * L::WIDTH) {
