@@ -72,7 +72,7 @@ impl Output {
         Ok(())
     }
 
-    /// An empty table in the house style: no rules but the one below the header.
+    /// An empty table: no rules but the one below the header.
     pub(crate) fn table(&self, header: &[&str]) -> comfy_table::Table {
         let mut table = comfy_table::Table::new();
         let rule = LineStyle::none().fill('─').junction('─');
