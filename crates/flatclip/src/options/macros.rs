@@ -2,13 +2,14 @@
 
 /// Makes a struct of options; see [the module](crate::options).
 ///
-/// A field is a sentence as its doc comment, then `name: Type = default, alias "other", range RANGE, from
-/// "source";`, where alias and range may be left out. A range is `at_least(n)`, `above(n)`, `between(a, b)`,
+/// A field is a sentence as its doc comment, then
+/// `name: Type = default, alias "other", range RANGE, from "source";`,
+/// where alias and range may be left out. A range is `at_least(n)`, `above(n)`, `between(a, b)`,
 /// `from_below(a, b)`, `up_to(n)` or `fraction`; types are those of
 /// [`OptionValue`](crate::options::OptionValue). `include group;` stands for the fields of an
 /// [`option_group!`](crate::option_group!), and `include group { name = default, from "source"; };` changes
-/// defaults. A rule over several options is a function: `struct Config for "table", check Config::rule { ..
-/// }`.
+/// defaults. A rule over several options is a function that the head names:
+/// `struct Config for "table", check Config::rule { .. }`.
 ///
 /// The struct gets `NAME`, `OPTIONS`, `read`, `table` and `check`, and implements `Clone`, `Debug`,
 /// `PartialEq` and `Default`.

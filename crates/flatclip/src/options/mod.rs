@@ -92,7 +92,7 @@ impl OptionSpec {
         if self.range.holds(&accepted) {
             return Ok(accepted);
         }
-        Err(format!("expected {} {}, found {value}", self.kind, self.range))
+        Err(format!("expected {}, {}, found {value}", self.kind, self.range))
     }
 }
 

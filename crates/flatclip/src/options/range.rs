@@ -78,7 +78,7 @@ impl fmt::Display for Range {
             (Bound::Included(low), Bound::Excluded(high)) => write!(f, "from {low} to below {high}"),
             (Bound::Excluded(low), Bound::Included(high)) => write!(f, "above {low}, up to {high}"),
             (Bound::Excluded(low), Bound::Excluded(high)) => write!(f, "above {low}, below {high}"),
-            (Bound::Included(low), Bound::Unbounded) => write!(f, "of at least {low}"),
+            (Bound::Included(low), Bound::Unbounded) => write!(f, "at least {low}"),
             (Bound::Excluded(low), Bound::Unbounded) => write!(f, "above {low}"),
             (Bound::Unbounded, Bound::Included(high)) => write!(f, "up to {high}"),
             (Bound::Unbounded, Bound::Excluded(high)) => write!(f, "below {high}"),
