@@ -92,14 +92,14 @@ fn check_one(known: &'static Known, options: &OpenOptions) -> CheckRow {
 fn advice_if_absent(known: &Known) -> String {
     let folders: Vec<String> =
         known.places.iter().take(2).map(|(layout, folder, _)| format!("{folder}/ ({})", layout.name())).collect();
-    format!("put it into {}, or give --path {}=DIR; source: {}", folders.join(" or "), known.name, known.mirrors)
+    format!("put it into {}, or name its own folder; source: {}", folders.join(" or "), known.mirrors)
 }
 
 /// What changes numbers although the copy is whole.
 fn traps(known: &Known) -> Vec<&'static str> {
     match known.name {
         "food101" => vec![
-            "TPT, MTA, C-TPT and others swap the names of labels 16 and 17 (about 2 points); --compat tpt-food101 reproduces them",
+            "TPT, MTA, C-TPT and others swap the names of labels 16 and 17 (about 2 points); the compat switch tpt-food101 reproduces them",
         ],
         "imagenetv2" => {
             vec!["folder names are numbers and are read as numbers; sorted as texts every label would be wrong"]

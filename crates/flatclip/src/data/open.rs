@@ -4,6 +4,7 @@ use super::dataset::{Dataset, Note, Split};
 use super::known::{Kind, Known};
 use super::place::{self, Found};
 use super::{aircraft, csv, folder, imagenet, names, pocket, split_set, wds, zhou};
+use crate::error::Hint;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -131,22 +132,17 @@ fn open_at(known: &'static Known, found: &Found, options: &OpenOptions) -> Resul
 
 fn not_found(known: &Known, options: &OpenOptions) -> Error {
     let Some(root) = &options.root else {
-        let reason = format!("{} needs --data-root (or --path {}=DIR)", known.title, known.name);
-        return Error::config("data", reason);
+        let reason = format!("{} needs the folder of the data sets, or its own", known.title);
+        return Error::config("data", reason).with_hint(Hint::DataRoot(known.name.to_owned()));
     };
     let join = |&(layout, folder, images): &super::known::Place| {
         let images = if images.is_empty() { String::new() } else { format!("/{images}") };
         format!("{folder}{images} ({})", layout.name())
     };
     let tried: Vec<String> = known.places.iter().map(join).collect();
-    let reason = format!(
-        "{} is not here; looked for {}. Give --path {}=DIR, or get it: {}",
-        known.title,
-        tried.join(", "),
-        known.name,
-        known.mirrors
-    );
-    Error::Data { path: root.clone(), reason }
+    let reason =
+        format!("{} is not here; looked for {}; it can be got from {}", known.title, tried.join(", "), known.mirrors);
+    Error::Data { path: root.clone(), reason }.with_hint(Hint::DataRoot(known.name.to_owned()))
 }
 
 /// Counts against the published ones: the check that catches most wrong set-ups.
@@ -184,8 +180,8 @@ mod tests {
         let options = OpenOptions { root: Some(dir.path().into()), ..OpenOptions::default() };
         let message = open("cars", &options).unwrap_err().to_string();
         assert!(message.contains("stanford_cars (CoOp)") && message.contains("Kaggle"), "{message}");
-        let message = open("cars", &OpenOptions::default()).unwrap_err().to_string();
-        assert!(message.contains("--data-root"), "{message}");
+        let error = open("cars", &OpenOptions::default()).unwrap_err();
+        assert_eq!(error.hint(), Some(&Hint::DataRoot("stanford_cars".to_owned())));
     }
 
     #[test]

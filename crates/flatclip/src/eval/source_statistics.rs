@@ -157,7 +157,7 @@ fn stacked(path: &Path) -> Result<Vec<Matrix>> {
 }
 
 fn named(path: &Path, error: &Error) -> Error {
-    let reason = format!("{error}; expected a file of `flatclip stats`");
+    let reason = format!("{error}; expected a file of token statistics");
     Error::Prompt { path: path.to_path_buf(), reason }
 }
 
@@ -234,6 +234,6 @@ mod tests {
         save_statistics(&path, &found).unwrap();
         assert_eq!(load_statistics(&path).unwrap(), found);
         let error = load_statistics(&means).unwrap_err().to_string();
-        assert!(error.contains("statistics-means.pt") && error.contains("flatclip stats"), "{error}");
+        assert!(error.contains("statistics-means.pt") && error.contains("token statistics"), "{error}");
     }
 }

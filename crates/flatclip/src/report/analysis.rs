@@ -77,8 +77,8 @@ impl AnalysisRecord {
         }
         let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
         serde_json::from_slice(&bytes).map(Some).map_err(|e| {
-            let reason = format!("not an analysis of this version of flatclip ({e}); run `flatclip analyze` again");
-            Error::Run { path, reason }
+            let reason = format!("not an analysis of this version of flatclip ({e})");
+            Error::Run { path, reason }.with_hint(crate::error::Hint::Again("analyze"))
         })
     }
 

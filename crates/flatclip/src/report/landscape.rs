@@ -93,16 +93,17 @@ impl LandscapeRecord {
             return Ok(None);
         }
         let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
-        let reason = |e| format!("not a landscape of this version of flatclip ({e}); run `flatclip landscape` again");
+        let again = |error: Error| error.with_hint(crate::error::Hint::Again("landscape"));
+        let reason = |e| format!("not a landscape of this version of flatclip ({e})");
         let record: Self =
-            serde_json::from_slice(&bytes).map_err(|e| Error::Run { path: path.clone(), reason: reason(e) })?;
+            serde_json::from_slice(&bytes).map_err(|e| again(Error::Run { path: path.clone(), reason: reason(e) }))?;
         let n = record.grid.coordinates.len();
         let fits = |result: &LandscapeResult| {
             result.surface.values.len() == n && result.surface.values.iter().all(|row| row.len() == n)
         };
         if n < 2 || !record.results.iter().all(fits) {
-            let reason = format!("its surfaces do not have {n} x {n} values; run `flatclip landscape` again");
-            return Err(Error::Run { path, reason });
+            let reason = format!("its surfaces do not have {n} x {n} values");
+            return Err(again(Error::Run { path, reason }));
         }
         Ok(Some(record))
     }

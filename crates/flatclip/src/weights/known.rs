@@ -4,6 +4,7 @@ use super::bytes::bad;
 use super::checkpoint::Checkpoint;
 use super::{folder, random};
 use crate::architecture::{Activation, CLIP_MEAN, CLIP_STD};
+use crate::error::Hint;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -189,7 +190,7 @@ pub fn resolve(model: &str, places: &Places) -> Result<Checkpoint> {
         return embedded;
     }
     let Some(known) = known(model) else {
-        return Err(Error::config("model", not_found(model, path)));
+        return Err(Error::config("model", not_found(model, path)).with_hint(Hint::List("models")));
     };
     match known.find(places) {
         Some(path) => known.open(&path),
@@ -213,8 +214,5 @@ fn not_found(model: &str, path: &Path) -> String {
     } else {
         "neither a file, a folder nor a known name"
     };
-    format!(
-        "`{model}`: {what}; known names are {}, ... (`flatclip models` lists them), pocket, pocket-vit, random:ARCH",
-        known.join(", ")
-    )
+    format!("`{model}`: {what}; known names are {}, ..., pocket, pocket-vit, random:ARCH", known.join(", "))
 }

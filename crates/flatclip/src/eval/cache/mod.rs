@@ -46,8 +46,8 @@ pub fn list(root: &Path) -> Result<Vec<CacheEntry>> {
 pub fn remove(root: &Path, id: &str) -> Result<u64> {
     let matching: Vec<CacheEntry> = list(root)?.into_iter().filter(|entry| entry.id.starts_with(id)).collect();
     let [entry] = &matching[..] else {
-        let reason = format!("`{id}` names {} entries, expected one; `cache ls` lists them", matching.len());
-        return Err(Error::config("cache", reason));
+        let reason = format!("`{id}` names {} entries, expected one", matching.len());
+        return Err(Error::config("cache", reason).with_hint(crate::error::Hint::List("cache entries")));
     };
     let folder = root.join("features").join(&entry.id);
     std::fs::remove_dir_all(&folder).map_err(Error::io(&folder))?;
