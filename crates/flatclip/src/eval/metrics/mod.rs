@@ -9,12 +9,14 @@ mod calibration;
 mod confusion;
 mod paired;
 mod quantile;
+mod temperature;
 
 pub use bootstrap::{Interval, accuracy_interval, paired_interval};
 pub use calibration::{Calibration, ReliabilityBin, calibration};
 pub use confusion::{Confusion, confusion_matrix, confusions};
 pub use paired::{Paired, mcnemar, paired};
 pub use quantile::{QuantileBin, by_score};
+pub use temperature::Temperature;
 
 use serde::{Deserialize, Serialize};
 
