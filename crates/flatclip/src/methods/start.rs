@@ -57,7 +57,7 @@ fn start(
             [template] => template_start(template, clip, tokenizer, classes),
             _ => Ok(None),
         },
-        PromptKind::Features(_) | PromptKind::TipAdapter { .. } => Ok(None),
+        PromptKind::Features(_) | PromptKind::TipAdapter { .. } | PromptKind::Linear { .. } => Ok(None),
     }
 }
 
