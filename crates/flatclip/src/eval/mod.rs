@@ -4,6 +4,7 @@
 //! tables, comparisons, merges) is computed from the records. Records do not depend on threads, batches, the cache,
 //! shards or interruptions.
 
+mod answer;
 pub mod cache;
 mod clip_encoder;
 mod encoder;
@@ -36,5 +37,5 @@ pub use run_dir::{CLASSES, PREDICTIONS, PROVENANCE, Provenance, RunConfig, TIMIN
 pub use source_statistics::{
     Computed, import_statistics, load_statistics, prompts_hash, save_statistics, source_statistics, statistics_hash,
 };
-pub use summary::Summary;
+pub use summary::{Sets, Summary};
 pub use timing::{MemoryMark, SampleTime, Timing, memory};
