@@ -1,10 +1,12 @@
-//! `cargo xtask test`: format, lints, tests, documentation, pages, in the order in which they fail fastest.
+//! `cargo xtask test`: layers, format, lints, tests, documentation, pages, in the order in which they fail fastest.
 
 use anyhow::{Context as _, Result, ensure};
 use std::process::Command;
 use std::time::Instant;
 
 pub fn run() -> Result<()> {
+    eprintln!("== layers");
+    crate::layers::check(false)?;
     install_components();
     step("format", &["fmt", "--all", "--check"], &[])?;
     step("lints", &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;

@@ -3,35 +3,56 @@
 mod bench_peers;
 mod browser;
 mod check;
+mod layers;
 mod pages;
+mod public_items;
 mod real;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
-pub(crate) const USAGE: &str = "usage: cargo xtask TASK
+/// Tools of this repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_version_flag = true)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
 
-  bench-peers [--quick] [--venv FOLDER] [--only TEXT] [--repeats N] [--threads N] [--views N] [--preload FILE] [--write]
-          flatclip and torch, open_clip, OpenVINO, PIL on the same work, turn by turn, on an idle machine. The peers live in
-          the virtual environment FOLDER (made when it is not there; by default in the cache of this user). --quick: three
-          turns of 16 views; --only: groups with TEXT in their names; --write: the table becomes docs/benchmarks.md
-  pages [--browser FILE]
-          makes every kind of HTML page and opens it in a headless browser; fails on any console message
-  real    FOLDER TOWER_DIR [--views N] [--limit N] [--cache DIR] [--precision f32|bf16]
-          a real image tower on real photos, against reference features and labels; a table of adapters; bf16 is compared with f32
-  test    format, lints as errors, all tests, documentation: what must pass before a change lands
-          (and the pages, where there is a browser)";
+#[derive(Subcommand)]
+enum Task {
+    /// Time flatclip and torch, open_clip, OpenVINO, PIL on the same work, turn by turn, on an idle machine
+    BenchPeers(bench_peers::Arguments),
+    /// Check that the library's modules use each other in one direction only, and the table of it in ARCHITECTURE.md
+    Layers(layers::Arguments),
+    /// Make every kind of HTML page and open it in a headless browser; fails on any console message
+    Pages(pages::Arguments),
+    /// Count the public items of each library, by module
+    PublicItems(public_items::Arguments),
+    /// Run a real image tower on real photos, against reference features and labels; prints a table of adapters
+    Real(real::Arguments),
+    /// Layers, format, lints as errors, all tests, documentation, pages: what must pass before a change lands
+    Test,
+}
 
-fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.first().map(String::as_str) {
-        Some("bench-peers") => bench_peers::run(&arguments[1..]),
-        Some("pages") => pages::run(&arguments[1..]),
-        Some("real") => real::run(&arguments[1..]),
-        Some("test") => check::run(),
-        Some(other) => bail!("unknown task `{other}`\n\n{USAGE}"),
-        None => bail!("{USAGE}"),
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::BenchPeers(arguments) => bench_peers::run(arguments),
+        Task::Layers(arguments) => layers::run(&arguments),
+        Task::Pages(arguments) => pages::run(arguments),
+        Task::PublicItems(arguments) => public_items::run(&arguments),
+        Task::Real(arguments) => real::run(&arguments),
+        Task::Test => check::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Not by returning it from `main`: that would print a backtrace where RUST_BACKTRACE is set.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
     }
 }
 
@@ -48,10 +69,39 @@ fn build(root: &Path) -> Result<PathBuf> {
     Ok(target_dir(root)?.join("release/flatclip"))
 }
 
-/// Where cargo puts binaries: asked of cargo, since it can be configured.
+/// Where cargo puts binaries: taken from cargo, since it can be configured.
 fn target_dir(root: &Path) -> Result<PathBuf> {
     let output =
         Command::new(env!("CARGO")).args(["metadata", "--format-version=1", "--no-deps"]).current_dir(root).output()?;
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     metadata["target_directory"].as_str().map(PathBuf::from).context("cargo metadata names no target directory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+    use clap::error::ErrorKind;
+
+    fn error_of(words: &[&str]) -> clap::Error {
+        let words = std::iter::once("cargo xtask").chain(words.iter().copied());
+        Arguments::try_parse_from(words).err().expect("not a task")
+    }
+
+    #[test]
+    fn every_task_has_help() {
+        Arguments::command().debug_assert();
+        for task in Arguments::command().get_subcommands() {
+            let error = error_of(&[task.get_name(), "--help"]);
+            assert_eq!(error.kind(), ErrorKind::DisplayHelp);
+            assert!(error.to_string().contains(&format!("Usage: cargo xtask {}", task.get_name())), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_task_gets_a_suggestion() {
+        let error = error_of(&["tets"]);
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("'test'"), "{error}");
+    }
 }

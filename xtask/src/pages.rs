@@ -3,7 +3,7 @@
 //! not follow the scheme is a failure. The screenshots stay in `target/pages`.
 
 use crate::browser::{Browser, INSTALL, Scheme};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -30,13 +30,15 @@ const PAGES: [(&str, &str); 5] = [
     ("report", "report.html"),
 ];
 
-pub fn run(arguments: &[String]) -> Result<()> {
-    let browser = match arguments {
-        [] => Browser::find(None),
-        [flag, file] if flag == "--browser" => Browser::find(Some(file.into())),
-        _ => bail!("usage: cargo xtask pages [--browser FILE]"),
-    };
-    let browser = browser.context(INSTALL)?;
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A Chromium; by default the first known name on the search path
+    #[arg(long, value_name = "FILE")]
+    browser: Option<PathBuf>,
+}
+
+pub fn run(arguments: Arguments) -> Result<()> {
+    let browser = Browser::find(arguments.browser).context(INSTALL)?;
     crate::build(crate::root()?)?;
     check(&browser)
 }
@@ -70,7 +72,10 @@ fn check(browser: &Browser) -> Result<()> {
             }
         }
     }
-    ensure!(faults.is_empty(), "{} faults in pages:\n{}", faults.len(), faults.join("\n"));
+    for fault in &faults {
+        eprintln!("{fault}");
+    }
+    ensure!(faults.is_empty(), "{} faults in pages", faults.len());
     let seconds = start.elapsed().as_secs_f64();
     eprintln!("== pages: {} ok in {seconds:.0} s, screenshots in {}", PAGES.len(), folder.display());
     Ok(())

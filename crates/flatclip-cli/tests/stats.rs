@@ -70,7 +70,7 @@ fn promptalign_runs_from_the_command_line() {
     let without = home.run(&[&EVAL[..], &["--method", "promptalign", "--out", "without"]].concat());
     assert_eq!(without.status.code(), Some(2));
     assert!(said(&without).contains("flatclip stats") && said(&without).contains("--statistics"), "{}", said(&without));
-    assert!(said(&without).contains("\"method\""), "{}", said(&without));
+    assert!(said(&without).contains("\"method.needs\""), "{}", said(&without));
 
     let made =
         home.json(&["stats", "--data", train, "--shots", "1", "--prompt", "maple", "--out", "source.safetensors"]);

@@ -179,7 +179,7 @@ fn wrong_use_is_told_before_anything_is_loaded() {
         error(&output)
     };
     assert!(fault(&["--method", "soap"]).contains("sapt-dg"));
-    assert!(fault(&["--set", "sapt.rho=1"]).contains("sapt.rho"));
+    assert!(fault(&["--set", "sapt.rhoo=1"]).contains("sapt.rhoo"));
     assert!(fault(&[]).contains("nowhere"));
     assert!(!out.exists());
 }

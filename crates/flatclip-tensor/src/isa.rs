@@ -53,6 +53,27 @@ impl Isa {
     }
 }
 
+/// An instruction set that this machine was found to have: what a safe function needs before it runs a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Usable(Isa);
+
+impl Usable {
+    /// `isa`, if this machine has it.
+    pub(crate) fn new(isa: Isa) -> Result<Self, Unsupported> {
+        if supports(isa) { Ok(Self(isa)) } else { Err(Unsupported { asked: isa, best: detect() }) }
+    }
+
+    /// The instruction set in use.
+    pub(crate) fn current() -> Self {
+        // Only `force`, after a check, and `current` itself, from detection, ever choose one.
+        Self(current())
+    }
+
+    pub(crate) fn isa(self) -> Isa {
+        self.0
+    }
+}
+
 impl std::fmt::Display for Isa {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
@@ -60,7 +81,8 @@ impl std::fmt::Display for Isa {
 }
 
 /// Compiles a kernel that is generic over [`Lanes`](crate::simd::Lanes) for each instruction set, and picks one at run
-/// time: `per_isa! { fn name(x: &[f32], ...) = kernel; }` with `#[inline(always)] fn kernel<L: Lanes>(x: &[f32], ...)`.
+/// time: `per_isa! { fn name(x: &[f32], ...) = kernel; }` with `#[inline(always)]
+/// fn kernel<L: Lanes>(lanes: Available<L>, x: &[f32], ...)`.
 macro_rules! per_isa {
     ($(#[$attribute:meta])* $visible:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) = $kernel:ident;) => {
         $(#[$attribute])*
@@ -68,12 +90,16 @@ macro_rules! per_isa {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             fn avx2($($arg: $type),*) {
-                $kernel::<crate::simd::Avx2>($($arg),*)
+                // SAFETY: this function is only called where its instructions were found.
+                let lanes = unsafe { crate::simd::Available::<crate::simd::Avx2>::detected() };
+                $kernel(lanes, $($arg),*)
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
             fn avx512($($arg: $type),*) {
-                $kernel::<crate::simd::Avx512>($($arg),*)
+                // SAFETY: this function is only called where its instructions were found.
+                let lanes = unsafe { crate::simd::Available::<crate::simd::Avx512>::detected() };
+                $kernel(lanes, $($arg),*)
             }
             match crate::isa::current() {
                 // SAFETY: an instruction set becomes current only after detection.
@@ -82,7 +108,7 @@ macro_rules! per_isa {
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
                 crate::isa::Isa::Avx512 | crate::isa::Isa::Amx => unsafe { avx512($($arg),*) },
-                _ => $kernel::<f32>($($arg),*),
+                _ => $kernel(crate::simd::Available::plain(), $($arg),*),
             }
         }
     };
@@ -111,10 +137,8 @@ pub fn current() -> Isa {
 /// Uses `isa` from now on. Meant to be called once, before weights are packed; results of different sets differ in
 /// rounding only.
 pub fn force(isa: Isa) -> Result<(), Unsupported> {
-    if !supports(isa) {
-        return Err(Unsupported { asked: isa, best: detect() });
-    }
-    CURRENT.store(isa as u8, Ordering::Relaxed);
+    let usable = Usable::new(isa)?;
+    CURRENT.store(usable.isa() as u8, Ordering::Relaxed);
     Ok(())
 }
 
@@ -169,8 +193,12 @@ mod tests {
     #[test]
     fn an_instruction_set_that_is_missing_is_refused() {
         for isa in ALL.into_iter().filter(|&isa| !supports(isa)) {
+            let before = current();
             let refused = force(isa).expect_err("not supported");
+            assert_eq!(refused, Unsupported { asked: isa, best: detect() });
             assert!(refused.to_string().contains(isa.name()));
+            assert_eq!(Usable::new(isa), Err(refused));
+            assert_eq!(current(), before, "a refused instruction set must not come into use");
         }
     }
 }

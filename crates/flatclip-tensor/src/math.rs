@@ -6,9 +6,9 @@ use crate::simd::Lanes;
 /// Evaluates `c[0] + c[1] x + c[2] x² + ...`.
 #[inline(always)]
 fn polynomial<L: Lanes, const N: usize>(x: L, c: [f32; N]) -> L {
-    let mut y = L::splat(c[N - 1]);
+    let mut y = x.like(c[N - 1]);
     for i in (0..N - 1).rev() {
-        y = y.mul_add(x, L::splat(c[i]));
+        y = y.mul_add(x, x.like(c[i]));
     }
     y
 }
@@ -17,14 +17,14 @@ fn polynomial<L: Lanes, const N: usize>(x: L, c: [f32; N]) -> L {
 #[inline(always)]
 pub(crate) fn exp<L: Lanes>(x: L) -> L {
     const LOWEST: f32 = -87.33;
-    let y = x.max(L::splat(LOWEST)).min(L::splat(89.0));
-    let n = y.mul(L::splat(std::f32::consts::LOG2_E)).round();
+    let y = x.max(x.like(LOWEST)).min(x.like(89.0));
+    let n = y.mul(x.like(std::f32::consts::LOG2_E)).round();
     // ln 2 in two parts: the first has few enough bits that n times it is exact.
-    let r = n.mul_add(L::splat(-0.693_359_4), y);
-    let r = n.mul_add(L::splat(2.121_944_4e-4), r);
+    let r = n.mul_add(x.like(-0.693_359_4), y);
+    let r = n.mul_add(x.like(2.121_944_4e-4), r);
     let tail = polynomial(r, [0.5, 0.166_665_18, 0.041_666_206, 0.008_368_918, 0.001_395_053_8]);
-    let mantissa = r.mul(r).mul_add(tail, r).add(L::splat(1.0));
-    x.if_below(L::splat(LOWEST), L::splat(0.0), mantissa.mul(n.exp2_whole()))
+    let mantissa = r.mul(r).mul_add(tail, r).add(x.like(1.0));
+    x.if_below(x.like(LOWEST), x.like(0.0), mantissa.mul(n.exp2_whole()))
 }
 
 /// The error function.
@@ -40,19 +40,19 @@ pub(crate) fn erf<L: Lanes>(x: L) -> L {
     .mul_add(x, x);
     // Beyond: erf(x) = 1 - exp(ln erfc(x)), and 1 in f32 above 4.
     let log_erfc = polynomial(
-        a.min(L::splat(4.0)),
+        a.min(x.like(4.0)),
         [-3.004_280_4e-4, -1.127_251_5, -0.637_883_07, -0.103_327_35, 0.021_940_433, -0.002_972_442_2, 1.888_236_4e-4],
     );
-    let large = L::splat(1.0).sub(exp(log_erfc)).copysign(x);
-    a.if_below(L::splat(1.0), small, large)
+    let large = x.like(1.0).sub(exp(log_erfc)).copysign(x);
+    a.if_below(x.like(1.0), small, large)
 }
 
 /// The standard normal density times `x`, plus the distribution: the slope of `x Φ(x)`.
 #[inline(always)]
 fn gelu_slope<L: Lanes>(x: L) -> L {
-    let density = exp(x.mul(x).mul(L::splat(-0.5))).mul(L::splat(0.398_942_3));
-    let half = L::splat(0.5);
-    let distribution = half.mul_add(erf(x.mul(L::splat(std::f32::consts::FRAC_1_SQRT_2))), half);
+    let density = exp(x.mul(x).mul(x.like(-0.5))).mul(x.like(0.398_942_3));
+    let half = x.like(0.5);
+    let distribution = half.mul_add(erf(x.mul(x.like(std::f32::consts::FRAC_1_SQRT_2))), half);
     x.mul_add(density, distribution)
 }
 
@@ -71,8 +71,7 @@ impl Unary for Identity {
     }
     #[inline(always)]
     fn slope<L: Lanes>(x: L) -> L {
-        let _ = x;
-        L::splat(1.0)
+        x.like(1.0)
     }
 }
 
@@ -81,11 +80,11 @@ pub(crate) struct Relu;
 impl Unary for Relu {
     #[inline(always)]
     fn of<L: Lanes>(x: L) -> L {
-        x.max(L::splat(0.0))
+        x.max(x.like(0.0))
     }
     #[inline(always)]
     fn slope<L: Lanes>(x: L) -> L {
-        L::splat(0.0).if_below(x, L::splat(1.0), L::splat(0.0))
+        x.like(0.0).if_below(x, x.like(1.0), x.like(0.0))
     }
 }
 
@@ -94,13 +93,13 @@ pub(crate) struct QuickGelu;
 impl Unary for QuickGelu {
     #[inline(always)]
     fn of<L: Lanes>(x: L) -> L {
-        x.div(L::splat(1.0).add(exp(x.mul(L::splat(-1.702)))))
+        x.div(x.like(1.0).add(exp(x.mul(x.like(-1.702)))))
     }
     #[inline(always)]
     fn slope<L: Lanes>(x: L) -> L {
         // s (1 + 1.702 x (1 - s)) with s = sigmoid(1.702 x)
-        let (one, z) = (L::splat(1.0), x.mul(L::splat(1.702)));
-        let s = one.div(one.add(exp(L::splat(0.0).sub(z))));
+        let (one, z) = (x.like(1.0), x.mul(x.like(1.702)));
+        let s = one.div(one.add(exp(x.like(0.0).sub(z))));
         z.mul(one.sub(s)).mul_add(s, s)
     }
 }
@@ -110,8 +109,8 @@ pub(crate) struct Gelu;
 impl Unary for Gelu {
     #[inline(always)]
     fn of<L: Lanes>(x: L) -> L {
-        let half = x.mul(L::splat(0.5));
-        half.mul_add(erf(x.mul(L::splat(std::f32::consts::FRAC_1_SQRT_2))), half)
+        let half = x.mul(x.like(0.5));
+        half.mul_add(erf(x.mul(x.like(std::f32::consts::FRAC_1_SQRT_2))), half)
     }
     #[inline(always)]
     fn slope<L: Lanes>(x: L) -> L {
@@ -159,7 +158,7 @@ mod tests {
             #[target_feature(enable = "avx2,fma")]
             fn vector(x: f32) -> f32 {
                 let mut out = [0.0f32; 8];
-                // SAFETY: eight values fit.
+                // SAFETY: eight values fit, and this is compiled for AVX2.
                 unsafe { $name(crate::simd::Avx2::splat(x)).store(out.as_mut_ptr()) };
                 out[0]
             }

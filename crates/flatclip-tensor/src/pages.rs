@@ -9,14 +9,16 @@ const LINE: usize = 64;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// A number whose all-zero bytes mean zero and that needs no drop.
-pub trait Number: Copy + Send + Sync + 'static + sealed::Sealed {}
+pub trait Number: Copy + Default + Send + Sync + 'static + sealed::Sealed {}
 impl Number for f32 {}
 impl Number for u16 {}
+impl Number for i16 {}
 
 mod sealed {
     pub trait Sealed {}
     impl Sealed for f32 {}
     impl Sealed for u16 {}
+    impl Sealed for i16 {}
 }
 
 /// A fixed-size, zero-initialised, aligned array.
@@ -32,6 +34,9 @@ unsafe impl<T: Number> Sync for Buffer<T> {}
 
 impl<T: Number> Buffer<T> {
     /// `len` zeros.
+    ///
+    /// # Panics
+    /// If they would not fit into the address space.
     pub fn zeroed(len: usize) -> Self {
         if len == 0 {
             return Self { start: NonNull::dangling(), len };
@@ -56,10 +61,13 @@ impl<T: Number> Buffer<T> {
     }
 
     fn layout(len: usize) -> Layout {
-        let bytes = len.checked_mul(size_of::<T>()).expect("a buffer is made from sizes that were allocated before");
-        let (bytes, align) =
-            if bytes >= HUGE_PAGE { (bytes.next_multiple_of(HUGE_PAGE), HUGE_PAGE) } else { (bytes, LINE) };
-        Layout::from_size_align(bytes, align).expect("a buffer is smaller than the address space")
+        let size = || {
+            let bytes = len.checked_mul(size_of::<T>())?;
+            let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { LINE };
+            let bytes = if bytes >= HUGE_PAGE { bytes.checked_next_multiple_of(HUGE_PAGE)? } else { bytes };
+            Layout::from_size_align(bytes, align).ok()
+        };
+        size().expect("a buffer is smaller than the address space")
     }
 }
 
@@ -131,6 +139,13 @@ mod tests {
             assert_eq!(buffer.len(), len);
             assert!(buffer.iter().all(|&x| x == 0.0));
             assert!(len == 0 || buffer.as_ptr().addr().is_multiple_of(LINE));
+        }
+    }
+
+    #[test]
+    fn a_buffer_beyond_the_address_space_is_refused() {
+        for len in [usize::MAX, usize::MAX / 4, usize::MAX / 8, usize::MAX / 4 - HUGE_PAGE / 8] {
+            assert!(std::panic::catch_unwind(|| Buffer::<f32>::zeroed(len)).is_err(), "{len} values");
         }
     }
 

@@ -1,14 +1,63 @@
 //! Vectors of `f32` behind one small trait, so that epilogues, norms and softmax are written once.
 //!
-//! Everything here is `#[inline(always)]` and meant to be called from a function compiled for the instruction set
-//! (`#[target_feature]`); only such functions name `Avx2` or `Avx512` lanes, and they run only after detection.
+//! A vector proves that the machine has its instructions: the first one is made from [`Available`] or by an `unsafe`
+//! constructor, and everything that is safe here starts from a vector. For speed, callers are functions compiled for the
+//! instruction set (`#[target_feature]`), into which all of this is inlined.
+
+use std::marker::PhantomData;
+
+/// A proof that this machine has the instructions of `L`.
+pub(crate) struct Available<L>(PhantomData<L>);
+
+impl<L> Clone for Available<L> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<L> Copy for Available<L> {}
+
+impl<L: Lanes> Available<L> {
+    /// # Safety
+    /// The machine has the instructions of `L`.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) unsafe fn detected() -> Self {
+        Self(PhantomData)
+    }
+    /// `x` in every lane.
+    #[inline(always)]
+    pub(crate) fn splat(self, x: f32) -> L {
+        // SAFETY: `self` proves the instructions.
+        unsafe { L::splat(x) }
+    }
+    /// # Safety
+    /// `WIDTH` values can be read at `from`.
+    #[inline(always)]
+    pub(crate) unsafe fn load(self, from: *const f32) -> L {
+        // SAFETY: `self` proves the instructions, the caller the memory.
+        unsafe { L::load(from) }
+    }
+}
+
+impl Available<f32> {
+    /// One lane needs no instructions that a machine could lack.
+    #[inline(always)]
+    pub(crate) fn plain() -> Self {
+        Self(PhantomData)
+    }
+}
 
 /// A vector of `WIDTH` values.
 pub(crate) trait Lanes: Copy {
     const WIDTH: usize;
-    fn splat(x: f32) -> Self;
+    /// `x` in every lane.
+    ///
     /// # Safety
-    /// `WIDTH` values can be read at `from`.
+    /// The machine has the instructions of these lanes.
+    unsafe fn splat(x: f32) -> Self;
+    /// # Safety
+    /// The machine has the instructions of these lanes, and `WIDTH` values can be read at `from`.
     unsafe fn load(from: *const f32) -> Self;
     /// # Safety
     /// `WIDTH` values can be written at `to`.
@@ -31,6 +80,12 @@ pub(crate) trait Lanes: Copy {
     /// Per lane: `if self < limit { below } else { other }`.
     fn if_below(self, limit: Self, below: Self, other: Self) -> Self;
 
+    /// `x` in every lane of another vector.
+    #[inline(always)]
+    fn like(self, x: f32) -> Self {
+        // SAFETY: `self` was made, so the machine has the instructions.
+        unsafe { Self::splat(x) }
+    }
     /// The lanes in an array; those beyond `WIDTH` are zero.
     #[inline(always)]
     fn to_array(self) -> [f32; 16] {
@@ -62,7 +117,7 @@ pub(crate) trait Lanes: Copy {
 impl Lanes for f32 {
     const WIDTH: usize = 1;
     #[inline(always)]
-    fn splat(x: f32) -> Self {
+    unsafe fn splat(x: f32) -> Self {
         x
     }
     #[inline(always)]
@@ -136,11 +191,29 @@ mod x86 {
 
     /// Eight lanes of AVX2.
     #[derive(Clone, Copy)]
-    pub(crate) struct Avx2(pub(crate) __m256);
+    pub(crate) struct Avx2(__m256);
 
     /// Sixteen lanes of AVX-512.
     #[derive(Clone, Copy)]
-    pub(crate) struct Avx512(pub(crate) __m512);
+    pub(crate) struct Avx512(__m512);
+
+    impl Avx2 {
+        /// # Safety
+        /// The machine has AVX2 and FMA.
+        #[inline(always)]
+        pub(crate) unsafe fn of(lanes: __m256) -> Self {
+            Self(lanes)
+        }
+    }
+
+    impl Avx512 {
+        /// # Safety
+        /// The machine has AVX-512 F, BW, DQ and VL.
+        #[inline(always)]
+        pub(crate) unsafe fn of(lanes: __m512) -> Self {
+            Self(lanes)
+        }
+    }
 
     /// One method per line: the intrinsics differ, the shape does not.
     macro_rules! lane_ops {
@@ -149,7 +222,7 @@ mod x86 {
             fn $name(self $(, $arg: Self)*) -> Self {
                 let x = self.0;
                 $(let $arg = $arg.0;)*
-                // SAFETY: lanes are only made in functions compiled for this instruction set (module comment).
+                // SAFETY: a vector proves the instructions (module comment).
                 $lanes(unsafe { $value(x $(, $arg)*) })
             }
         )*};
@@ -158,8 +231,8 @@ mod x86 {
     impl Lanes for Avx2 {
         const WIDTH: usize = 8;
         #[inline(always)]
-        fn splat(x: f32) -> Self {
-            // SAFETY: see the module comment.
+        unsafe fn splat(x: f32) -> Self {
+            // SAFETY: promised by the caller.
             Avx2(unsafe { _mm256_set1_ps(x) })
         }
         #[inline(always)]
@@ -184,7 +257,7 @@ mod x86 {
         }
         #[inline(always)]
         fn exp2_whole(self) -> Self {
-            // SAFETY: see the module comment.
+            // SAFETY: a vector proves the instructions.
             unsafe {
                 let n = _mm256_add_epi32(_mm256_cvtps_epi32(self.0), _mm256_set1_epi32(127));
                 Avx2(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(n)))
@@ -192,17 +265,17 @@ mod x86 {
         }
         #[inline(always)]
         fn abs(self) -> Self {
-            // SAFETY: see the module comment.
+            // SAFETY: a vector proves the instructions.
             Avx2(unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), self.0) })
         }
         #[inline(always)]
         fn copysign(self, sign: Self) -> Self {
-            // SAFETY: see the module comment.
+            // SAFETY: a vector proves the instructions.
             Avx2(unsafe { _mm256_or_ps(self.abs().0, _mm256_and_ps(_mm256_set1_ps(-0.0), sign.0)) })
         }
         #[inline(always)]
         fn if_below(self, limit: Self, below: Self, other: Self) -> Self {
-            // SAFETY: see the module comment.
+            // SAFETY: a vector proves the instructions.
             Avx2(unsafe { _mm256_blendv_ps(other.0, below.0, _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, limit.0)) })
         }
     }
@@ -210,8 +283,8 @@ mod x86 {
     impl Lanes for Avx512 {
         const WIDTH: usize = 16;
         #[inline(always)]
-        fn splat(x: f32) -> Self {
-            // SAFETY: see the module comment.
+        unsafe fn splat(x: f32) -> Self {
+            // SAFETY: promised by the caller.
             Avx512(unsafe { _mm512_set1_ps(x) })
         }
         #[inline(always)]
@@ -237,7 +310,7 @@ mod x86 {
         }
         #[inline(always)]
         fn exp2_whole(self) -> Self {
-            // SAFETY: see the module comment.
+            // SAFETY: a vector proves the instructions.
             unsafe {
                 let n = _mm512_add_epi32(_mm512_cvtps_epi32(self.0), _mm512_set1_epi32(127));
                 Avx512(_mm512_castsi512_ps(_mm512_slli_epi32::<23>(n)))
@@ -245,12 +318,12 @@ mod x86 {
         }
         #[inline(always)]
         fn copysign(self, sign: Self) -> Self {
-            // SAFETY: see the module comment.
+            // SAFETY: a vector proves the instructions.
             Avx512(unsafe { _mm512_or_ps(self.abs().0, _mm512_and_ps(_mm512_set1_ps(-0.0), sign.0)) })
         }
         #[inline(always)]
         fn if_below(self, limit: Self, below: Self, other: Self) -> Self {
-            // SAFETY: see the module comment.
+            // SAFETY: a vector proves the instructions.
             Avx512(unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, limit.0), other.0, below.0) })
         }
     }

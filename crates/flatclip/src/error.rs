@@ -310,6 +310,35 @@ impl Error {
     }
 }
 
+/// Control characters, and marks that reorder or hide text, as escapes: what a file holds must not steer a terminal.
+pub(crate) fn escaped(text: &str) -> String {
+    let hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hidden(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+/// How much of a file's text a message quotes.
+const QUOTED: usize = 80;
+
+/// A file's text as a message may show it: [`escaped`], and cut if it is long.
+pub(crate) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}..", escaped(&text[..end])),
+        None => escaped(text),
+    }
+}
+
+/// A weight file that cannot be used. What the file holds is escaped.
+pub(crate) fn unusable_weights(path: &Path, reason: impl Into<String>) -> Error {
+    Error::Weights { path: path.to_path_buf(), reason: escaped(&reason.into()) }
+}
+
 /// The known name within two edits (a third of its length for long ones), case aside.
 pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let name = name.to_lowercase();

@@ -1,11 +1,59 @@
-//! Prompt tuning and test-time adaptation for CLIP-like vision-language models, led by flatness.
+//! Prompt tuning and test-time adaptation for CLIP-like vision-language models, led by flatness: SAPT tunes a prompt into a
+//! flat minimum, STSS answers with those views of a picture whose loss stays flat around it, and together they are FGA.
+//! Beside them stand the methods they are compared with, all behind the same calls.
+//!
+//! ```
+//! use flatclip::{Classifier, Model, Picture};
+//! # fn main() -> flatclip::Result<()> {
+//! # let (folder, picture) = (tempfile::tempdir().unwrap(), Picture { width: 8, height: 8, rgb: vec![90; 192] });
+//! # let path = folder.path().join("photo.png");
+//! # std::fs::write(&path, flatclip::image::sheet::encode_png(&picture)?).unwrap();
+//! let model = Model::load("pocket")?; // or a folder, a file, "ViT-B-16/openai"
+//! let animals = Classifier::builder(&model)
+//!     .classes(["cat", "dog", "fish"])
+//!     .method("stss")
+//!     .set("radius", 0.5)? // known and in range, or an error here
+//!     .views(16)
+//!     .build()?; // text features are computed here, once
+//! let answer = animals.answer(&Picture::open(&path)?)?; // from any number of threads
+//! println!("{} {:.2}", answer.label(), answer.confidence());
+//! for view in answer.kept() {
+//!     println!("view {} has score {:?}", view.index, view.score);
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # What to call
+//!
+//! | for | take |
+//! |---|---|
+//! | answers for pictures | [`Model`], [`Classifier`], [`Answer`]; [`Stream`] for methods that learn from a stream |
+//! | methods on features of another model | [`adapt`], [`ViewFeatures`], [`TextFeatures`], [`Classifier::from_text_bank`] |
+//! | a prompt learned from a few photos | [`tune`], [`TuneRequest`], [`Prompt`] |
+//! | numbers | [`evaluate`], [`sweep`], [`report`] |
+//! | the shape of the loss | [`landscape()`], [`analyze`] |
+//! | a method of one's own | [`methods::Adapter`], [`methods::AdapterSpec`], [`Registry`] |
+//! | progress and cancellation | [`Progress`] |
+//! | what went wrong | [`Error`], its [code](Error::code) and its [hint](Error::hint) |
+//!
+//! Runnable programs for each are in `examples/`. The towers ([`model`]), readers ([`weights`], [`image`], [`data`]) and the
+//! parts methods are made of ([`methods`]) can be used on their own and are less stable.
+//!
+//! # Promises
+//!
+//! Random draws are keyed by content and seed, never by path, order or thread, so an answer is the same for any number of
+//! threads, batch size, order, shard or resume, on one instruction set. Bad input is a typed [`Error`]. Nothing is printed,
+//! and the environment is read in two places only: [`cache_folder`] and [`model_places`].
+//!
+//! # Inside
 //!
 //! Data flows one way, and the modules are listed in that order; a module uses modules above it only:
 //!
 //! ```text
-//! weights, text, image -> model -> prompt -> data -> methods -> train, eval, landscape -> report
+//! architecture -> weights, text, image -> model -> prompt -> data -> methods -> train, eval, landscape -> report -> facade
 //! ```
 
+pub(crate) mod digest;
 pub mod error;
 pub mod files;
 pub mod options;
@@ -13,6 +61,8 @@ pub mod progress;
 pub mod rng;
 pub mod run_dir;
 pub mod settings;
+
+pub mod architecture;
 
 pub mod image;
 pub mod text;

@@ -9,9 +9,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
 /// The resolved configuration.
-pub const CONFIG: &str = "config.toml";
+pub(crate) const CONFIG: &str = "config.toml";
 /// Metrics or results; written last, so that it is there only when the run is complete.
-pub const SUMMARY: &str = "summary.json";
+pub(crate) const SUMMARY: &str = "summary.json";
 
 /// A run directory: taken to write into, or opened to read.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl RunDir {
     }
 
     /// A directory without a configuration of its own, made if it is not there, for one process at a time.
-    pub fn claim(path: &Path) -> Result<Self> {
+    pub(crate) fn claim(path: &Path) -> Result<Self> {
         std::fs::create_dir_all(path).map_err(Error::io(path))?;
         Ok(Self { path: path.to_path_buf(), _lock: lock(path)? })
     }
@@ -62,7 +62,7 @@ impl RunDir {
     }
 
     /// Whether the run is complete.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.file(SUMMARY).is_file()
     }
 
@@ -72,7 +72,7 @@ impl RunDir {
     }
 
     /// The configuration as it was written.
-    pub fn config_table(&self) -> Result<toml::Table> {
+    pub(crate) fn config_table(&self) -> Result<toml::Table> {
         let path = self.file(CONFIG);
         let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
         text.parse().map_err(|e: toml::de::Error| Error::Run { path, reason: e.message().to_owned() })

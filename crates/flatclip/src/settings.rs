@@ -16,7 +16,7 @@ pub fn parse_settings<S: AsRef<str>>(settings: &[S]) -> Result<toml::Table> {
 }
 
 /// A TOML value, or the text itself.
-pub fn parse_value(text: &str) -> toml::Value {
+pub(crate) fn parse_value(text: &str) -> toml::Value {
     let text = text.trim();
     let parsed = format!("v = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("v"));
     parsed.unwrap_or_else(|| toml::Value::String(text.to_owned()))

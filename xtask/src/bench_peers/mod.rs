@@ -5,10 +5,11 @@ mod groups;
 mod page;
 mod turns;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use groups::{GROUPS, Group, Side};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use turns::{Turn, Turns};
@@ -16,9 +17,52 @@ use turns::{Turn, Turns};
 /// Between turns: threads of the last side stop spinning.
 const PAUSE: Duration = Duration::from_millis(300);
 
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Three turns of 16 views, where --repeats and --views do not say otherwise
+    #[arg(long)]
+    quick: bool,
+    /// Virtual environment of the peers, made when it is not there [default: flatclip-peers in the cache folder of this user]
+    #[arg(long, value_name = "FOLDER")]
+    venv: Option<PathBuf>,
+    /// Run only groups with TEXT in their names
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Turns that count [default: 5]
+    #[arg(long, value_name = "N")]
+    repeats: Option<NonZeroUsize>,
+    /// Threads of both sides
+    #[arg(long, value_name = "N", default_value = "2")]
+    threads: NonZeroUsize,
+    /// Views per image [default: 64]
+    #[arg(long, value_name = "N")]
+    views: Option<NonZeroUsize>,
+    /// A library for the peers' process, such as one that answers CPUID leaves that a hypervisor hides
+    #[arg(long, value_name = "FILE")]
+    preload: Option<PathBuf>,
+    /// Put the table into docs/benchmarks.md
+    #[arg(long)]
+    write: bool,
+}
+
+impl Arguments {
+    fn options(self) -> Options {
+        let (repeats, views) = if self.quick { (3, 16) } else { (5, 64) };
+        Options {
+            venv: self.venv,
+            preload: self.preload,
+            only: self.only,
+            repeats: self.repeats.map_or(repeats, NonZeroUsize::get),
+            threads: self.threads.get(),
+            views: self.views.map_or(views, NonZeroUsize::get),
+            write: self.write,
+        }
+    }
+}
+
+/// The arguments with their defaults.
 struct Options {
     venv: Option<PathBuf>,
-    /// A library for the peers' process, such as one that answers CPUID leaves that a hypervisor hides.
     preload: Option<PathBuf>,
     only: Option<String>,
     repeats: usize,
@@ -31,8 +75,8 @@ struct Options {
 type Times = Vec<Result<Vec<Turn>, String>>;
 
 /// Runs every comparison and prints the table; `--write` puts it into `docs/benchmarks.md`.
-pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let options = parse(arguments)?;
+pub(crate) fn run(arguments: Arguments) -> Result<()> {
+    let options = arguments.options();
     let root = crate::root()?;
     let binary = crate::build(root)?;
     let python = environment::python(options.venv.as_deref())?;
@@ -51,7 +95,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     ensure!(!results.is_empty(), "--only: no group has this in its name");
     let versions = Turns::peers(&python, folder.path(), true, None)?.ask("versions")?;
-    let page = page::page(&results, &options, arguments, &versions);
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let page = page::page(&results, &options, &words, &versions);
     print!("{page}");
     if options.write {
         let file = root.join("docs/benchmarks.md");
@@ -59,29 +104,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         std::fs::write(&file, page + page::notes_of(&old))?;
     }
     Ok(())
-}
-
-fn parse(arguments: &[String]) -> Result<Options> {
-    let mut options =
-        Options { venv: None, preload: None, only: None, repeats: 5, threads: 2, views: 64, write: false };
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("{word}: a value is missing"));
-        match word.as_str() {
-            "--venv" => options.venv = Some(value()?.into()),
-            "--preload" => options.preload = Some(value()?.into()),
-            "--only" => options.only = Some(value()?.clone()),
-            "--repeats" => options.repeats = value()?.parse()?,
-            "--threads" => options.threads = value()?.parse()?,
-            "--views" => options.views = value()?.parse()?,
-            "--quick" => (options.repeats, options.views) = (3, 16),
-            "--write" => options.write = true,
-            _ => bail!("unknown option `{word}`\n\n{}", crate::USAGE),
-        }
-    }
-    let smallest = options.repeats.min(options.threads).min(options.views);
-    ensure!(smallest > 0, "--repeats, --threads and --views: expected at least 1");
-    Ok(options)
 }
 
 /// Turn by turn: every side once, and again. Each of our sides has a process of its own, the peers share one (or two,

@@ -132,8 +132,12 @@ fn without_paths(arguments: &[String]) -> Vec<&str> {
     let mut kept = Vec::new();
     let mut words = arguments.iter().map(String::as_str);
     while let Some(word) = words.next() {
-        if word == "--venv" || word == "--preload" {
-            words.next();
+        let names =
+            |option: &str| word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+        if names("--venv") || names("--preload") {
+            if !word.contains('=') {
+                words.next();
+            }
         } else {
             kept.push(word);
         }
@@ -172,7 +176,7 @@ mod tests {
         assert_eq!(goal(Goal::AtLeast(1.5), Some(1.4)), ">= 1.5 (missed)");
         assert_eq!(goal(Goal::AtMost(1.03), Some(1.01)), "<= 1.03");
         assert_eq!(median(&[3.0, 1.0, 2.0, 10.0]), 2.5);
-        let words = ["--venv", "/somewhere", "--quick", "--write"].map(str::to_owned);
+        let words = ["--venv", "/somewhere", "--quick", "--preload=/x.so", "--write"].map(str::to_owned);
         assert_eq!(without_paths(&words), ["--quick", "--write"]);
         assert_eq!(notes_of("# A\n\nold table\n\n## Notes\n\nkept\n"), "\n## Notes\n\nkept\n");
     }

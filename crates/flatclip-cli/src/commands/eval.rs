@@ -99,6 +99,7 @@ impl SetupArgs {
             generated: self.generated.clone(),
             statistics: self.statistics.as_deref().map(flatclip::load_statistics).transpose()?.map(Arc::new),
             cache: (!self.no_cache).then(|| self.cache.folder()),
+            any_model: self.prompt.any_model,
             compat: self.data.root.compat.clone(),
             resume,
             ..EvaluateRequest::new(out)?

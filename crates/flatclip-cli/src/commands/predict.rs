@@ -93,7 +93,8 @@ impl Args {
             .options(options)
             .view_policy(self.view_policy)
             .seed(self.seed)
-            .exif_rotation(self.exif);
+            .exif_rotation(self.exif)
+            .any_model(self.prompt.any_model);
         if let Some(views) = self.views {
             builder = builder.views(views);
         }

@@ -3,7 +3,8 @@
 use crate::output::Output;
 use crate::progress::Terminal;
 use anyhow::{Result, bail};
-use flatclip::model::{Activation, Precision};
+use flatclip::architecture::Activation;
+use flatclip::model::Precision;
 use flatclip::{Model, ModelBuilder};
 use std::path::PathBuf;
 
@@ -41,6 +42,7 @@ pub(crate) enum PrecisionArg {
     Auto,
     F32,
     Bf16,
+    I16,
 }
 
 impl PrecisionArg {
@@ -50,6 +52,7 @@ impl PrecisionArg {
             Self::Auto => Precision::auto(),
             Self::F32 => Precision::F32,
             Self::Bf16 => Precision::Bf16,
+            Self::I16 => Precision::I16,
         }
     }
 }

@@ -21,6 +21,9 @@ pub(crate) struct PromptArgs {
     /// Class embeddings made elsewhere: safetensors or .npy, [classes, width]; no text tower is needed then
     #[arg(long, value_name = "FILE")]
     text_features: Option<PathBuf>,
+    /// Accept a prompt that was learned with another model
+    #[arg(long)]
+    pub(crate) any_model: bool,
 }
 
 impl PromptArgs {

@@ -4,7 +4,7 @@
 //! pass after pass. So a result does not depend on the number of rows, on its place in the matrix, or on the threads.
 
 use super::epilogue::{Epilogue, Target, apply};
-use super::panels::{Element, PANEL, Panels};
+use super::panels::{Element, PANEL, Panels, Scratch};
 use crate::simd::Lanes;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -12,6 +12,20 @@ use std::ops::Range;
 /// Largest tile of any kernel (32 x 32), on a cache line.
 #[repr(C, align(64))]
 pub(crate) struct Tile(pub(crate) [f32; 1024]);
+
+/// What a tile is computed from, for one pass over k.
+pub(crate) struct Operands<T: Element> {
+    /// `[depth / STEP][ROWS][STEP]` values of the left side.
+    pub(crate) a: *const T,
+    /// What goes with each of the `ROWS` rows.
+    pub(crate) rows: *const T::Row,
+    /// `16 depth` values of each panel, on a cache line; a kernel of one panel uses the first only.
+    pub(crate) b: [*const T; 2],
+    /// What goes with the columns of each panel.
+    pub(crate) columns: [*const T::Columns; 2],
+    /// A multiple of the element's step, and not 0.
+    pub(crate) depth: usize,
+}
 
 /// The innermost product, for one instruction set.
 pub(crate) trait Kernel {
@@ -23,23 +37,30 @@ pub(crate) trait Kernel {
     const ROWS: usize;
     /// Panels (of 16 columns) of a tile: 1 or 2.
     const PANELS: usize;
-    /// Depth of a pass over k: what of a panel stays in the first cache.
-    const DEPTH: usize;
     /// Rows of a block: what of the packed left side stays in the second cache.
     const BLOCK: usize;
+    /// Most panels of a block: its part of the result is read and written in every pass, its rows are packed once.
+    const BLOCK_PANELS: usize = 32;
 
     /// Makes the unit ready on this thread; dropping it undoes that.
-    fn start() -> Self;
-    /// A row of the left side as the kernel wants it.
-    fn convert(x: f32) -> Self::Element;
+    ///
+    /// # Safety
+    /// The machine has the kernel's instructions, and no other kernel that was started on this thread lives.
+    unsafe fn start() -> Self;
+    /// Packs the start of a row of the left side as row `r` of `tile`, `[depth / STEP][ROWS][STEP]`, with zeros behind its
+    /// end. [`convert_row`] does so value by value.
+    ///
+    /// # Safety
+    /// The machine has the kernel's instructions.
+    unsafe fn pack_row(from: &[f32], tile: &mut [Self::Element], r: usize) -> <Self::Element as Element>::Row;
     /// Hints that the line at `_to` will be written soon.
     #[inline(always)]
     fn prefetch(_to: *const f32) {}
-    /// `tile[ROWS][16 PANELS] = a b` over `depth` (a multiple of the element's step).
+    /// `tile[ROWS][16 PANELS] = a b`.
     ///
     /// # Safety
-    /// `a` holds `[depth / STEP][ROWS][STEP]` values, each panel `16 depth`.
-    unsafe fn tile(&mut self, a: *const Self::Element, b: [*const Self::Element; 2], depth: usize, tile: &mut Tile);
+    /// Everything that [`Operands`] says can be read.
+    unsafe fn tile(&mut self, of: &Operands<Self::Element>, tile: &mut Tile);
 }
 
 /// One product: `out = epilogue(x · panels)`, with rows of `x` and `out` at a stride.
@@ -68,29 +89,25 @@ impl<'a, T: Element> Job<'a, T> {
     ) -> Self {
         let (k, n) = (panels.depth(), panels.columns());
         assert!(x_stride >= k && out_stride >= n, "strides {x_stride}, {out_stride} are narrower than {k}, {n}");
-        assert!(rows == 0 || x.len() >= (rows - 1) * x_stride + k, "the left side is shorter than [{rows}, {k}]");
-        assert!(rows == 0 || out.len() >= (rows - 1) * out_stride + n, "the result is shorter than [{rows}, {n}]");
+        assert!(fits(x.len(), rows, x_stride, k), "the left side is shorter than [{rows}, {k}]");
+        assert!(fits(out.len(), rows, out_stride, n), "the result is shorter than [{rows}, {n}]");
         assert!(epilogue.bias.is_none_or(|bias| bias.len() == n));
         Self { x, x_stride, rows, panels, out: out.as_mut_ptr(), out_stride, epilogue }
     }
 
-    /// Runs the product, `block` on each block (in parallel when that pays).
-    pub(crate) fn run(
-        &self,
-        tile: (usize, usize),
-        block_rows: usize,
-        block: impl Fn(&Self, Range<usize>, Range<usize>) + Sync,
-    ) {
+    /// Runs the product, `block` on each block (in parallel when that pays). The job is used up: run twice at the same
+    /// time, it would write its result from two sides.
+    pub(crate) fn run<K: Kernel<Element = T>>(self, block: impl Fn(&Self, Range<usize>, Range<usize>) + Sync) {
         let panels = self.panels.count();
         if self.rows == 0 || panels == 0 {
             return;
         }
         let work = self.rows * panels * PANEL * self.panels.padded_depth();
         let threads = if work < SEQUENTIAL_BELOW || crate::threads::alone() { 1 } else { rayon::current_num_threads() };
-        let cut = Cut::new(self.rows, panels, tile, block_rows, threads);
+        let cut = Cut::new(self.rows, panels, (K::ROWS, K::PANELS), (K::BLOCK, K::BLOCK_PANELS), threads);
         let one = |index: usize| {
             let (rows, panels) = cut.block(index);
-            block(self, rows, panels);
+            block(&self, rows, panels);
         };
         if threads == 1 || cut.count() == 1 {
             (0..cut.count()).for_each(one);
@@ -100,14 +117,16 @@ impl<'a, T: Element> Job<'a, T> {
     }
 }
 
+/// Whether `rows` rows of `width` values, `stride` apart, lie inside `len` values.
+fn fits(len: usize, rows: usize, stride: usize, width: usize) -> bool {
+    rows == 0 || (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width)).is_some_and(|end| end <= len)
+}
+
 /// Multiply-adds below which waking other threads costs more than it gives (about 20 µs of one core).
 const SEQUENTIAL_BELOW: usize = 1 << 20;
 
 /// Blocks per thread that even out unequal speeds.
 const BLOCKS_PER_THREAD: usize = 4;
-
-/// Widest block: its part of the result stays in the second cache from pass to pass.
-const BLOCK_PANELS: usize = 32;
 
 /// A grid of blocks over rows and panels.
 struct Cut {
@@ -122,13 +141,13 @@ impl Cut {
         rows: usize,
         panels: usize,
         (tile_rows, tile_panels): (usize, usize),
-        block_rows: usize,
+        (block_rows, block_panels): (usize, usize),
         threads: usize,
     ) -> Self {
         let row_blocks = rows.div_ceil(block_rows);
         let block_rows = rows.div_ceil(row_blocks).next_multiple_of(tile_rows);
         let wanted = if threads == 1 { 1 } else { (threads * BLOCKS_PER_THREAD).div_ceil(row_blocks) };
-        let block_panels = panels.div_ceil(wanted.max(panels.div_ceil(BLOCK_PANELS))).next_multiple_of(tile_panels);
+        let block_panels = panels.div_ceil(wanted.max(panels.div_ceil(block_panels))).next_multiple_of(tile_panels);
         Self { rows, panels, block_rows, block_panels }
     }
 
@@ -152,27 +171,32 @@ impl Cut {
 /// The machine has the kernel's instructions; blocks that run at the same time are disjoint.
 #[inline(always)]
 pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
-    let padded = job.panels.padded_depth();
-    let mut kernel = K::start();
+    let (padded, pass_depth) = (job.panels.padded_depth(), K::Element::DEPTH);
+    // SAFETY: the caller promises the instructions; the kernel ends with this block, which starts no other.
+    let mut kernel = unsafe { K::start() };
     let mut tile = Tile([0.0; 1024]);
     let tiles = rows.len().div_ceil(K::ROWS);
     // Taken out and put back, not borrowed in a closure: a closure would be compiled without the kernel's instructions.
     let mut scratch = K::Element::scratch().take();
-    let packed = scratch.reserve(tiles * K::ROWS * K::DEPTH.min(padded));
-    for start in (0..padded).step_by(K::DEPTH) {
-        let depth = K::DEPTH.min(padded - start);
-        pack_rows::<K>(job, rows.clone(), start, depth, packed);
+    scratch.values.reserve(tiles * K::ROWS * pass_depth.min(padded));
+    scratch.rows.resize(tiles * K::ROWS, Default::default());
+    for (pass, start) in (0..padded).step_by(pass_depth).enumerate() {
+        let depth = pass_depth.min(padded - start);
+        // SAFETY: the caller promises the instructions.
+        unsafe { pack_rows::<K>(job, rows.clone(), start, depth, &mut scratch) };
         let ends = (start == 0, start + depth == padded);
         for panel in panels.clone().step_by(K::PANELS) {
+            // A tile wider than what is left reads the last panel twice and drops the copy.
+            let pair = [panel, if panel + 1 < panels.end { panel + 1 } else { panel }];
+            let of_panel = |panel: usize| job.panels.data()[panel * job.panels.panel_len() + start * PANEL..].as_ptr();
+            let (b, columns) = (pair.map(of_panel), pair.map(|panel| std::ptr::from_ref(job.panels.side(panel, pass))));
             for index in 0..tiles {
-                let a = &packed[index * K::ROWS * depth..(index + 1) * K::ROWS * depth];
-                let row = rows.start + index * K::ROWS;
-                // SAFETY: the panels end inside the data; the target is this block's part of `out`.
+                let a = scratch.values[index * K::ROWS * depth..(index + 1) * K::ROWS * depth].as_ptr();
+                let of = Operands { a, rows: scratch.rows[index * K::ROWS..].as_ptr(), b, columns, depth };
+                let (row, column) = (rows.start + index * K::ROWS, panel * PANEL);
+                // SAFETY: the panels end inside the data; the target is this block's part of `out`; the kernel's
+                // instructions include those of its lanes.
                 unsafe {
-                    let data = job.panels.data().as_ptr().add(panel * job.panels.panel_len() + start * PANEL);
-                    // A tile wider than what is left reads the last panel twice and drops the copy.
-                    let second = if panel + 1 < panels.end { data.add(job.panels.panel_len()) } else { data };
-                    let column = panel * PANEL;
                     let target = Target {
                         out: job.out.add(row * job.out_stride + column),
                         stride: job.out_stride,
@@ -183,7 +207,7 @@ pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usi
                     for row in 0..target.rows {
                         K::prefetch(target.out.add(row * target.stride));
                     }
-                    kernel.tile(a.as_ptr(), [data, second], depth, &mut tile);
+                    kernel.tile(&of, &mut tile);
                     let width = K::PANELS * PANEL;
                     apply::<K::Lanes>(&tile.0, width, target, column, job.epilogue, ends.0, ends.1);
                 }
@@ -194,39 +218,49 @@ pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usi
 }
 
 /// Packs `rows` of the left side at `start..start + depth` as `[tile][depth / STEP][ROWS][STEP]`, zeros beyond the edges.
+///
+/// # Safety
+/// The machine has the kernel's instructions.
 #[inline(always)]
-fn pack_rows<K: Kernel>(
+unsafe fn pack_rows<K: Kernel>(
     job: &Job<'_, K::Element>,
     rows: Range<usize>,
     start: usize,
     depth: usize,
-    packed: &mut [K::Element],
+    scratch: &mut Scratch<K::Element>,
+) {
+    let inside = job.panels.depth().saturating_sub(start).min(depth);
+    let tiles = scratch.values.chunks_exact_mut(K::ROWS * depth).zip(scratch.rows.chunks_exact_mut(K::ROWS));
+    for (index, (tile, sides)) in tiles.take(rows.len().div_ceil(K::ROWS)).enumerate() {
+        for (r, side) in sides.iter_mut().enumerate() {
+            let row = rows.start + index * K::ROWS + r;
+            let from = if row < rows.end { &job.x[row * job.x_stride + start..][..inside] } else { &[] };
+            // SAFETY: promised by the caller.
+            *side = unsafe { K::pack_row(from, tile, r) };
+        }
+    }
+}
+
+/// [`Kernel::pack_row`] for values that are converted one by one.
+#[inline(always)]
+pub(crate) fn convert_row<K: Kernel>(
+    from: &[f32],
+    tile: &mut [K::Element],
+    r: usize,
+    convert: impl Fn(f32) -> K::Element,
 ) {
     let step = K::Element::STEP;
-    let inside = job.panels.depth().saturating_sub(start).min(depth);
-    let zero = K::Element::from_f32(0.0);
-    for (index, tile) in packed.chunks_exact_mut(K::ROWS * depth).take(rows.len().div_ceil(K::ROWS)).enumerate() {
-        for r in 0..K::ROWS {
-            let row = rows.start + index * K::ROWS + r;
-            let groups = tile.chunks_exact_mut(K::ROWS * step);
-            if row >= rows.end {
-                groups.for_each(|group| group[r * step..(r + 1) * step].fill(zero));
-                continue;
-            }
-            let source = &job.x[row * job.x_stride + start..][..inside];
-            let mut chunks = source.chunks_exact(step);
-            for group in groups {
-                let to = &mut group[r * step..(r + 1) * step];
-                if let Some(from) = chunks.next() {
-                    to.iter_mut().zip(from).for_each(|(to, &x)| *to = K::convert(x));
-                } else {
-                    // The ragged end once, then nothing but padding.
-                    let from = chunks.remainder();
-                    to.iter_mut().zip(from).for_each(|(to, &x)| *to = K::convert(x));
-                    to[from.len()..].fill(zero);
-                    chunks = [].chunks_exact(step);
-                }
-            }
+    let mut chunks = from.chunks_exact(step);
+    for group in tile.chunks_exact_mut(K::ROWS * step) {
+        let to = &mut group[r * step..(r + 1) * step];
+        if let Some(from) = chunks.next() {
+            to.iter_mut().zip(from).for_each(|(to, &x)| *to = convert(x));
+        } else {
+            // The ragged end once, then nothing but padding.
+            let from = chunks.remainder();
+            to.iter_mut().zip(from).for_each(|(to, &x)| *to = convert(x));
+            to[from.len()..].fill(Default::default());
+            chunks = [].chunks_exact(step);
         }
     }
 }
@@ -239,7 +273,7 @@ mod tests {
     fn the_blocks_of_a_cut_cover_each_cell_once() {
         for (rows, panels, threads) in [(1, 1, 1), (7, 3, 2), (241, 48, 2), (4165, 5, 8), (12608, 192, 2)] {
             for tile in [(6, 1), (12, 2), (32, 2)] {
-                let cut = Cut::new(rows, panels, tile, 240, threads);
+                let cut = Cut::new(rows, panels, tile, (240, 32), threads);
                 let mut seen = vec![0u8; rows * panels];
                 for index in 0..cut.count() {
                     let (rows, columns) = cut.block(index);

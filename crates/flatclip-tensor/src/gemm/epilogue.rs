@@ -24,7 +24,7 @@ pub(crate) struct Target {
 /// Adds the tile (rows of `width`) to its place in `out`, finishing with bias and activation in the last pass over k.
 ///
 /// # Safety
-/// `target` lies inside one matrix that nobody else writes there; `tile` holds `target.rows` rows of
+/// The machine has the instructions of `L`; `target` lies inside one matrix that nobody else writes there; `tile` holds `target.rows` rows of
 /// `width >= target.columns` values; the bias has `target.columns` values from `column` on.
 #[inline(always)]
 pub(crate) unsafe fn apply<L: Lanes>(
@@ -91,7 +91,7 @@ unsafe fn rows<L: Lanes, A: Unary>(
 }
 
 /// # Safety
-/// A vector can be read at `from`, at `bias`, and read and written at `to`.
+/// The machine has the instructions of `L`. A vector can be read at `from`, at `bias`, and read and written at `to`.
 #[inline(always)]
 unsafe fn finish<L: Lanes, A: Unary>(from: *const f32, to: *mut f32, bias: Option<*const f32>, accumulate: bool) {
     // SAFETY: promised by the caller.

@@ -1,20 +1,17 @@
 //! The `f32` kernels. All keep to one order of sums (k after k, fused where the machine can), so AVX2 and AVX-512 give
 //! the same bytes.
 
-use super::driver::{self, Job, Kernel, Tile};
-use super::panels::{PANEL, bf16_round};
+use super::driver::{self, Job, Kernel, Operands, Tile, convert_row};
+use super::panels::{Element, PANEL, bf16_round};
 use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Avx2Kernel, Avx512Kernel, run_avx2, run_avx512};
+pub(super) use x86::{Avx2Kernel, Avx512Kernel, run_avx_vnni, run_avx2, run_avx512, run_avx512_vnni};
 
 /// k values of a packed row that lie side by side: a whole row of them is one vector copy, and kernels unroll over them.
-const STEP: usize = 8;
-
-/// Depth of a pass, the same for every `f32` kernel, so that all sum in the same order.
-const DEPTH: usize = 256;
+const STEP: usize = <f32 as Element>::STEP;
 
 /// Portable Rust that compilers turn into whatever vectors the target has.
 pub(super) struct PlainKernel;
@@ -24,22 +21,21 @@ impl Kernel for PlainKernel {
     type Lanes = f32;
     const ROWS: usize = 2;
     const PANELS: usize = 1;
-    const DEPTH: usize = DEPTH;
     const BLOCK: usize = 240;
 
-    fn start() -> Self {
+    unsafe fn start() -> Self {
         Self
     }
     #[inline(always)]
-    fn convert(x: f32) -> f32 {
-        x
+    unsafe fn pack_row(from: &[f32], tile: &mut [f32], r: usize) {
+        convert_row::<Self>(from, tile, r, |x| x);
     }
     #[inline(always)]
-    unsafe fn tile(&mut self, a: *const f32, b: [*const f32; 2], depth: usize, tile: &mut Tile) {
+    unsafe fn tile(&mut self, of: &Operands<f32>, tile: &mut Tile) {
         // SAFETY: the length that the trait promises.
-        let a = unsafe { std::slice::from_raw_parts(a, depth * Self::ROWS) };
+        let a = unsafe { std::slice::from_raw_parts(of.a, of.depth * Self::ROWS) };
         // SAFETY: as above.
-        let b = unsafe { std::slice::from_raw_parts(b[0], depth * PANEL) };
+        let b = unsafe { std::slice::from_raw_parts(of.b[0], of.depth * PANEL) };
         let mut sums = [[0.0f32; PANEL]; Self::ROWS];
         for (a, b) in a.chunks_exact(Self::ROWS * STEP).zip(b.chunks_exact(STEP * PANEL)) {
             for (i, b) in b.chunks_exact(PANEL).enumerate() {
@@ -63,28 +59,38 @@ impl<K: Kernel<Element = f32>> Kernel for Rounded<K> {
     type Lanes = K::Lanes;
     const ROWS: usize = K::ROWS;
     const PANELS: usize = K::PANELS;
-    const DEPTH: usize = K::DEPTH;
     const BLOCK: usize = K::BLOCK;
 
     #[inline(always)]
-    fn start() -> Self {
-        Self(K::start())
-    }
-    #[inline(always)]
-    fn convert(x: f32) -> f32 {
-        bf16_round(x)
-    }
-    #[inline(always)]
-    unsafe fn tile(&mut self, a: *const f32, b: [*const f32; 2], depth: usize, tile: &mut Tile) {
+    unsafe fn start() -> Self {
         // SAFETY: passed on unchanged.
-        unsafe { self.0.tile(a, b, depth, tile) }
+        Self(unsafe { K::start() })
+    }
+    #[inline(always)]
+    unsafe fn pack_row(from: &[f32], tile: &mut [f32], r: usize) {
+        convert_row::<Self>(from, tile, r, bf16_round);
+    }
+    #[inline(always)]
+    unsafe fn tile(&mut self, of: &Operands<f32>, tile: &mut Tile) {
+        // SAFETY: passed on unchanged.
+        unsafe { self.0.tile(of, tile) }
     }
 }
 
-/// Runs a job with kernel `K` and no special instructions.
-pub(super) fn run_plain<K: Kernel>(job: &Job<'_, K::Element>) {
-    job.run((K::ROWS, K::PANELS), K::BLOCK, |job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>| {
-        // SAFETY: no special instructions, and `run` hands out disjoint blocks.
+/// A kernel for any machine.
+///
+/// # Safety
+/// Neither the kernel nor its lanes use instructions that a machine could lack.
+pub(super) unsafe trait Portable: Kernel {}
+// SAFETY: plain Rust.
+unsafe impl Portable for PlainKernel {}
+// SAFETY: rounding is plain Rust.
+unsafe impl<K: Portable<Element = f32>> Portable for Rounded<K> {}
+
+/// Runs a job with a kernel for any machine.
+pub(super) fn run_plain<K: Portable>(job: Job<'_, K::Element>) {
+    job.run::<K>(|job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>| {
+        // SAFETY: a portable kernel, and `run` hands out disjoint blocks.
         unsafe { driver::block::<K>(job, rows, panels) }
     });
 }

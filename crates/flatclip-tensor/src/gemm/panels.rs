@@ -1,7 +1,7 @@
 //! The right-hand side of a product, packed: panels of 16 columns, each panel all of k, in the order the kernels read it.
 //!
-//! `f32`:  `[panel][k][16]`. `bf16` (as bits): `[panel][k / 2][16][2]`, the pairs that a tile product multiplies.
-//! Both take 16 values per panel and step of k, so depth `p` of a panel starts at `16 p` in either. Columns and depth are
+//! `f32`:  `[panel][k][16]`. `bf16` (as bits) and `i16`: `[panel][k / 2][16][2]`, the pairs that their products multiply.
+//! All take 16 values per panel and step of k, so depth `p` of a panel starts at `16 p` in any. Columns and depth are
 //! padded with zeros: no kernel has an edge case there.
 
 use crate::pages::{Buffer, Number};
@@ -17,23 +17,40 @@ pub(crate) trait Element: Number {
     const STEP: usize;
     /// Consecutive values of one column that lie side by side.
     const PAIR: usize;
-    fn from_f32(x: f32) -> Self;
+    /// Depth of a pass over k, the same for every kernel, so that all sum in the same order.
+    const DEPTH: usize;
+    /// What a pass needs to know of a packed row besides its values.
+    type Row: Copy + Default + 'static;
+    /// What a pass needs to know of the columns of a panel besides their values.
+    type Columns: Copy + Default + std::fmt::Debug + Send + Sync;
     /// Room for the packed left side of a block on this thread.
-    fn scratch() -> &'static LocalKey<RefCell<Buffer<Self>>>;
+    fn scratch() -> &'static LocalKey<RefCell<Scratch<Self>>>;
+}
+
+/// The packed left side of a block.
+pub(crate) struct Scratch<T: Element> {
+    pub(crate) values: Buffer<T>,
+    pub(crate) rows: Vec<T::Row>,
+}
+
+impl<T: Element> Default for Scratch<T> {
+    fn default() -> Self {
+        Self { values: Buffer::default(), rows: Vec::new() }
+    }
 }
 
 thread_local! {
-    static SCRATCH_F32: RefCell<Buffer<f32>> = RefCell::default();
-    static SCRATCH_BF16: RefCell<Buffer<u16>> = RefCell::default();
+    static SCRATCH_F32: RefCell<Scratch<f32>> = RefCell::default();
+    static SCRATCH_BF16: RefCell<Scratch<u16>> = RefCell::default();
 }
 
 impl Element for f32 {
     const STEP: usize = 8;
     const PAIR: usize = 1;
-    fn from_f32(x: f32) -> Self {
-        x
-    }
-    fn scratch() -> &'static LocalKey<RefCell<Buffer<Self>>> {
+    const DEPTH: usize = 256;
+    type Row = ();
+    type Columns = ();
+    fn scratch() -> &'static LocalKey<RefCell<Scratch<Self>>> {
         &SCRATCH_F32
     }
 }
@@ -41,10 +58,10 @@ impl Element for f32 {
 impl Element for u16 {
     const STEP: usize = 32;
     const PAIR: usize = 2;
-    fn from_f32(x: f32) -> Self {
-        bf16_bits(x)
-    }
-    fn scratch() -> &'static LocalKey<RefCell<Buffer<Self>>> {
+    const DEPTH: usize = 768;
+    type Row = ();
+    type Columns = ();
+    fn scratch() -> &'static LocalKey<RefCell<Scratch<Self>>> {
         &SCRATCH_BF16
     }
 }
@@ -70,13 +87,20 @@ pub(crate) struct Panels<T: Element> {
     columns: usize,
     depth: usize,
     data: Buffer<T>,
+    /// Per panel and pass.
+    sides: Vec<T::Columns>,
 }
 
 impl<T: Element> Panels<T> {
     /// Packs the `[depth, columns]` matrix whose entries `entry(k, column)` gives.
+    ///
+    /// # Panics
+    /// If the matrix is larger than the address space.
     pub(crate) fn pack(columns: usize, depth: usize, entry: impl Fn(usize, usize) -> T) -> Self {
-        let padded = depth.next_multiple_of(T::STEP).max(T::STEP);
-        let mut data = Buffer::zeroed(columns.div_ceil(PANEL) * padded * PANEL);
+        let sizes = depth.max(1).checked_next_multiple_of(T::STEP).zip(columns.checked_next_multiple_of(PANEL));
+        let size = sizes.and_then(|(depth, columns)| depth.checked_mul(columns));
+        let mut data = Buffer::zeroed(size.expect("a matrix fits into the address space"));
+        let padded = depth.max(1).next_multiple_of(T::STEP);
         // On this thread alone: a transpose is packed inside a lock, where waiting for other tasks could wait for itself.
         for (panel, data) in data.chunks_exact_mut(padded * PANEL).enumerate() {
             let width = PANEL.min(columns - panel * PANEL);
@@ -89,18 +113,29 @@ impl<T: Element> Panels<T> {
                 }
             }
         }
-        Self { columns, depth, data }
+        let sides = vec![T::Columns::default(); columns.div_ceil(PANEL) * padded.div_ceil(T::DEPTH)];
+        Self { columns, depth, data, sides }
+    }
+
+    /// Passes over k.
+    pub(crate) fn passes(&self) -> usize {
+        self.padded_depth().div_ceil(T::DEPTH)
+    }
+
+    /// What `pass` needs to know of the columns of `panel`.
+    pub(crate) fn side(&self, panel: usize, pass: usize) -> &T::Columns {
+        &self.sides[panel * self.passes() + pass]
+    }
+
+    pub(crate) fn side_mut(&mut self, panel: usize, pass: usize) -> &mut T::Columns {
+        let at = panel * self.passes() + pass;
+        &mut self.sides[at]
     }
 
     /// The entry at depth `k` of `column`.
     pub(crate) fn at(&self, k: usize, column: usize) -> T {
         let inside = (k / T::PAIR) * PANEL * T::PAIR + (column % PANEL) * T::PAIR + k % T::PAIR;
         self.data[(column / PANEL) * self.panel_len() + inside]
-    }
-
-    /// The transpose, packed.
-    pub(crate) fn transposed(&self) -> Self {
-        Self::pack(self.depth, self.columns, |k, column| self.at(column, k))
     }
 
     pub(crate) fn columns(&self) -> usize {
@@ -114,7 +149,7 @@ impl<T: Element> Panels<T> {
 
     /// The depth with its padding.
     pub(crate) fn padded_depth(&self) -> usize {
-        self.depth.next_multiple_of(T::STEP).max(T::STEP)
+        self.depth.max(1).next_multiple_of(T::STEP)
     }
 
     /// Number of panels.
@@ -130,6 +165,13 @@ impl<T: Element> Panels<T> {
     /// All panels, one after the other.
     pub(crate) fn data(&self) -> &[T] {
         &self.data
+    }
+}
+
+impl<T: Element<Columns = ()>> Panels<T> {
+    /// The transpose, packed.
+    pub(crate) fn transposed(&self) -> Self {
+        Self::pack(self.depth, self.columns, |k, column| self.at(column, k))
     }
 }
 

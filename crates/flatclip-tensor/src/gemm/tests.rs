@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// Values in -1..1 that look random and are the same everywhere.
-fn values(count: usize, seed: u64) -> Vec<f32> {
+pub(super) fn values(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -41,7 +41,7 @@ fn forward_on(
 ) -> Vec<f32> {
     let panels = Panels::pack(n, k, |i, column| weight[column * k + i]);
     let mut out = vec![7.0; rows * n];
-    run_f32(&Job::new((x, k), rows, &panels, (&mut out, n), epilogue), isa);
+    run_f32(Job::new((x, k), rows, &panels, (&mut out, n), epilogue), Usable::new(isa).expect("listed by `paths`"));
     out
 }
 
@@ -140,7 +140,8 @@ fn a_row_has_the_same_bytes_in_any_batch_and_on_any_number_of_threads() {
         linear.forward_add(x, rows, &mut out);
         out
     };
-    for (precision, tiles) in [(Precision::F32, false), (Precision::Bf16, false), (Precision::Bf16, true)] {
+    let forms = [(Precision::F32, false), (Precision::Bf16, false), (Precision::Bf16, true), (Precision::I16, false)];
+    for (precision, tiles) in forms {
         // The emulated tiles are slow: fewer rows of them.
         let rows = if tiles { 70 } else { rows };
         let linear = Linear::packed(n, k, &weight, Some(&bias), precision, tiles);
@@ -176,7 +177,10 @@ fn strided_rows_leave_what_lies_between_them() {
     let panels = Panels::pack(n, k, |i, column| weight[column * k + i]);
     for isa in paths() {
         let mut out = vec![7.0; rows * 50];
-        run_f32(&Job::new((&x, 30), rows, &panels, (&mut out, 50), PRODUCT), isa);
+        run_f32(
+            Job::new((&x, 30), rows, &panels, (&mut out, 50), PRODUCT),
+            Usable::new(isa).expect("listed by `paths`"),
+        );
         for row in 0..rows {
             let want = plain::linear(&x[row * 30..row * 30 + k], 1, &weight, n, k, None, Activation::Identity);
             check(&out[row * 50..row * 50 + n], &want, k, isa.name());
@@ -186,13 +190,42 @@ fn strided_rows_leave_what_lies_between_them() {
 }
 
 #[test]
+fn precisions_are_found_by_their_names() {
+    for precision in Precision::ALL {
+        assert_eq!(Precision::from_name(precision.name()), Some(precision));
+    }
+    assert_eq!(Precision::from_name("i16"), Some(Precision::I16));
+    assert_eq!(Precision::from_name("f64"), None);
+}
+
+#[test]
 fn empty_products_do_nothing() {
-    let linear = Linear::new(3, 2, &[1.0; 6], None);
-    linear.forward(&[], 0, Activation::Relu, &mut []);
+    for precision in Precision::ALL {
+        Linear::with_precision(3, 2, &[1.0; 6], None, precision).forward(&[], 0, Activation::Relu, &mut []);
+        let mut out = [5.0; 3];
+        Linear::with_precision(3, 0, &[], None, precision).forward(&[], 1, Activation::Identity, &mut out);
+        assert_eq!(out, [0.0; 3]);
+    }
     product_nt(&[], 0, &[1.0; 4], 2, 2, &mut []);
     let mut out = [5.0; 2];
     product_nn(&[], 2, &[], 1, 0, &mut out);
     assert_eq!(out, [0.0; 2]);
+}
+
+/// Sizes whose products wrap around must not pass for small ones.
+#[test]
+fn shapes_beyond_the_address_space_are_refused() {
+    let half = 1usize << (usize::BITS / 2);
+    let linear = Linear::new(4, 4, &[1.0; 16], None);
+    let calls: [&(dyn Fn() + std::panic::RefUnwindSafe); 4] = [
+        &|| linear.forward(&[0.0; 8], usize::MAX / 4 + 2, Activation::Identity, &mut [0.0; 8]),
+        &|| linear.backward(&[0.0; 8], usize::MAX / 4 + 2, &mut [0.0; 8]),
+        &|| drop(Linear::new(half, half, &[], None)),
+        &|| product_nt(&[], 1, &[], half, half, &mut []),
+    ];
+    for (index, call) in calls.into_iter().enumerate() {
+        assert!(std::panic::catch_unwind(call).is_err(), "call {index}");
+    }
 }
 
 proptest! {

@@ -4,7 +4,7 @@ use super::real::Real;
 use crate::gemm::Activation;
 use crate::isa::per_isa;
 use crate::math::{self, Unary};
-use crate::simd::Lanes;
+use crate::simd::{Available, Lanes};
 use crate::threads::for_each_part;
 
 /// Values per parallel task.
@@ -25,52 +25,52 @@ per_isa! { fn activate_part(activation: Activation, x: &mut [f32]) = activate_la
 per_isa! { fn slope_part(activation: Activation, x: &[f32], d: &mut [f32]) = slope_lanes; }
 
 #[inline(always)]
-fn activate_lanes<L: Lanes>(activation: Activation, x: &mut [f32]) {
+fn activate_lanes<L: Lanes>(lanes: Available<L>, activation: Activation, x: &mut [f32]) {
     match activation {
         Activation::Identity => {}
-        Activation::Relu => each::<L, math::Relu>(x),
-        Activation::QuickGelu => each::<L, math::QuickGelu>(x),
-        Activation::Gelu => each::<L, math::Gelu>(x),
+        Activation::Relu => each::<math::Relu, L>(lanes, x),
+        Activation::QuickGelu => each::<math::QuickGelu, L>(lanes, x),
+        Activation::Gelu => each::<math::Gelu, L>(lanes, x),
     }
 }
 
 #[inline(always)]
-fn slope_lanes<L: Lanes>(activation: Activation, x: &[f32], d: &mut [f32]) {
+fn slope_lanes<L: Lanes>(lanes: Available<L>, activation: Activation, x: &[f32], d: &mut [f32]) {
     match activation {
         Activation::Identity => {}
-        Activation::Relu => each_slope::<L, math::Relu>(x, d),
-        Activation::QuickGelu => each_slope::<L, math::QuickGelu>(x, d),
-        Activation::Gelu => each_slope::<L, math::Gelu>(x, d),
+        Activation::Relu => each_slope::<math::Relu, L>(lanes, x, d),
+        Activation::QuickGelu => each_slope::<math::QuickGelu, L>(lanes, x, d),
+        Activation::Gelu => each_slope::<math::Gelu, L>(lanes, x, d),
     }
 }
 
 #[inline(always)]
-fn each<L: Lanes, A: Unary>(x: &mut [f32]) {
+fn each<A: Unary, L: Lanes>(lanes: Available<L>, x: &mut [f32]) {
     let mut chunks = x.chunks_exact_mut(L::WIDTH);
     for chunk in &mut chunks {
         // SAFETY: a whole vector.
-        unsafe { A::of(L::load(chunk.as_ptr())).store(chunk.as_mut_ptr()) };
+        unsafe { A::of(lanes.load(chunk.as_ptr())).store(chunk.as_mut_ptr()) };
     }
     let rest = chunks.into_remainder();
     let mut padded = [0.0; 16];
     padded[..rest.len()].copy_from_slice(rest);
     // SAFETY: no vector has more than 16 lanes.
-    let done = A::of(unsafe { L::load(padded.as_ptr()) }).to_array();
+    let done = A::of(unsafe { lanes.load(padded.as_ptr()) }).to_array();
     rest.copy_from_slice(&done[..rest.len()]);
 }
 
 #[inline(always)]
-fn each_slope<L: Lanes, A: Unary>(x: &[f32], d: &mut [f32]) {
+fn each_slope<A: Unary, L: Lanes>(lanes: Available<L>, x: &[f32], d: &mut [f32]) {
     let (mut xs, mut ds) = (x.chunks_exact(L::WIDTH), d.chunks_exact_mut(L::WIDTH));
     for (x, d) in (&mut xs).zip(&mut ds) {
         // SAFETY: whole vectors.
-        unsafe { A::slope(L::load(x.as_ptr())).mul(L::load(d.as_ptr())).store(d.as_mut_ptr()) };
+        unsafe { A::slope(lanes.load(x.as_ptr())).mul(lanes.load(d.as_ptr())).store(d.as_mut_ptr()) };
     }
     let (x, d) = (xs.remainder(), ds.into_remainder());
     let mut padded = [0.0; 16];
     padded[..x.len()].copy_from_slice(x);
     // SAFETY: no vector has more than 16 lanes.
-    let slopes = A::slope(unsafe { L::load(padded.as_ptr()) }).to_array();
+    let slopes = A::slope(unsafe { lanes.load(padded.as_ptr()) }).to_array();
     d.iter_mut().zip(slopes).for_each(|(d, slope)| *d *= slope);
 }
 

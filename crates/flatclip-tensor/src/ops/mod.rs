@@ -13,4 +13,4 @@ pub(crate) mod check;
 
 pub use activation::{activate, activate_backward};
 pub use norm::{layer_norm, layer_norm_affine_gradient, layer_norm_backward};
-pub use unit::{normalise, normalise_backward};
+pub use unit::{l2_norm, normalise, normalise_backward};

@@ -2,7 +2,7 @@
 
 use super::real::{Real, sum};
 use crate::isa::per_isa;
-use crate::simd::Lanes;
+use crate::simd::{Available, Lanes};
 use crate::threads::for_each_part;
 
 /// The epsilon of every CLIP checkpoint.
@@ -32,17 +32,17 @@ per_isa! { fn norm_part(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]
 per_isa! { fn gradient_part(x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32]) = gradient_lanes; }
 
 #[inline(always)]
-fn norm_lanes<L: Lanes>(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]) {
+fn norm_lanes<L: Lanes>(lanes: Available<L>, x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]) {
     let width = weight.len();
-    let whole = width - width % L::WIDTH;
+    let (bias, whole) = (&bias[..width], width - width % L::WIDTH);
     for (x, out) in x.chunks_exact(width.max(1)).zip(out.chunks_exact_mut(width.max(1))) {
-        let (mean, scale) = moments_lanes::<L>(x);
-        let (mean_lanes, scale_lanes) = (L::splat(mean), L::splat(scale));
+        let (mean, scale) = moments_lanes(lanes, x);
+        let (mean_lanes, scale_lanes) = (lanes.splat(mean), lanes.splat(scale));
         for i in (0..whole).step_by(L::WIDTH) {
             // SAFETY: a whole vector from `i` on in each row.
             unsafe {
-                let normal = L::load(x.as_ptr().add(i)).sub(mean_lanes).mul(scale_lanes);
-                let y = normal.mul_add(L::load(weight.as_ptr().add(i)), L::load(bias.as_ptr().add(i)));
+                let normal = lanes.load(x.as_ptr().add(i)).sub(mean_lanes).mul(scale_lanes);
+                let y = normal.mul_add(lanes.load(weight.as_ptr().add(i)), lanes.load(bias.as_ptr().add(i)));
                 y.store(out.as_mut_ptr().add(i));
             }
         }
@@ -53,19 +53,19 @@ fn norm_lanes<L: Lanes>(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]
 }
 
 #[inline(always)]
-fn gradient_lanes<L: Lanes>(x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32]) {
+fn gradient_lanes<L: Lanes>(lanes: Available<L>, x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32]) {
     let width = weight.len();
     let whole = width - width % L::WIDTH;
     let rows = x.chunks_exact(width.max(1)).zip(dy.chunks_exact(width.max(1)));
     for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(width.max(1))) {
-        let (mean, scale) = moments_lanes::<L>(x);
-        let (mean_lanes, scale_lanes) = (L::splat(mean), L::splat(scale));
-        let (mut sum, mut product) = (L::splat(0.0), L::splat(0.0));
+        let (mean, scale) = moments_lanes(lanes, x);
+        let (mean_lanes, scale_lanes) = (lanes.splat(mean), lanes.splat(scale));
+        let (mut sum, mut product) = (lanes.splat(0.0), lanes.splat(0.0));
         for i in (0..whole).step_by(L::WIDTH) {
             // SAFETY: a whole vector from `i` on in each row.
             unsafe {
-                let normal = L::load(x.as_ptr().add(i)).sub(mean_lanes).mul(scale_lanes);
-                let grad = L::load(dy.as_ptr().add(i)).mul(L::load(weight.as_ptr().add(i)));
+                let normal = lanes.load(x.as_ptr().add(i)).sub(mean_lanes).mul(scale_lanes);
+                let grad = lanes.load(dy.as_ptr().add(i)).mul(lanes.load(weight.as_ptr().add(i)));
                 sum = sum.add(grad);
                 product = grad.mul_add(normal, product);
             }
@@ -76,14 +76,14 @@ fn gradient_lanes<L: Lanes>(x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32
             product += dy[i] * weight[i] * ((x[i] - mean) * scale);
         }
         let (mean_grad, mean_product) = (sum / width as f32, product / width as f32);
-        let (mean_grad_lanes, mean_product_lanes) = (L::splat(mean_grad), L::splat(mean_product));
+        let (mean_grad_lanes, mean_product_lanes) = (lanes.splat(mean_grad), lanes.splat(mean_product));
         for i in (0..whole).step_by(L::WIDTH) {
             // SAFETY: a whole vector from `i` on in each row.
             unsafe {
-                let normal = L::load(x.as_ptr().add(i)).sub(mean_lanes).mul(scale_lanes);
-                let grad = L::load(dy.as_ptr().add(i)).mul(L::load(weight.as_ptr().add(i)));
+                let normal = lanes.load(x.as_ptr().add(i)).sub(mean_lanes).mul(scale_lanes);
+                let grad = lanes.load(dy.as_ptr().add(i)).mul(lanes.load(weight.as_ptr().add(i)));
                 let d = grad.sub(mean_grad_lanes).sub(normal.mul(mean_product_lanes));
-                d.mul_add(scale_lanes, L::load(dx.as_ptr().add(i))).store(dx.as_mut_ptr().add(i));
+                d.mul_add(scale_lanes, lanes.load(dx.as_ptr().add(i))).store(dx.as_mut_ptr().add(i));
             }
         }
         for i in whole..width {
@@ -95,18 +95,18 @@ fn gradient_lanes<L: Lanes>(x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32
 
 /// Mean and `1 / sqrt(var + eps)`; two passes, since a residual stream may have a large mean.
 #[inline(always)]
-fn moments_lanes<L: Lanes>(x: &[f32]) -> (f32, f32) {
+fn moments_lanes<L: Lanes>(lanes: Available<L>, x: &[f32]) -> (f32, f32) {
     let (n, whole) = (x.len() as f32, x.len() - x.len() % L::WIDTH);
-    let mut sum = L::splat(0.0);
+    let mut sum = lanes.splat(0.0);
     for i in (0..whole).step_by(L::WIDTH) {
         // SAFETY: a whole vector from `i` on.
-        sum = sum.add(unsafe { L::load(x.as_ptr().add(i)) });
+        sum = sum.add(unsafe { lanes.load(x.as_ptr().add(i)) });
     }
     let mean = (sum.total() + x[whole..].iter().sum::<f32>()) / n;
-    let mut squares = L::splat(0.0);
+    let mut squares = lanes.splat(0.0);
     for i in (0..whole).step_by(L::WIDTH) {
         // SAFETY: a whole vector from `i` on.
-        let d = unsafe { L::load(x.as_ptr().add(i)) }.sub(L::splat(mean));
+        let d = unsafe { lanes.load(x.as_ptr().add(i)) }.sub(lanes.splat(mean));
         squares = d.mul_add(d, squares);
     }
     let rest: f32 = x[whole..].iter().map(|x| (x - mean) * (x - mean)).sum();

@@ -2,6 +2,11 @@
 
 use super::real::{Real, dot};
 
+/// Euclidean norm of all values, added up in `f64`.
+pub fn l2_norm<'a>(values: impl IntoIterator<Item = &'a f32>) -> f64 {
+    values.into_iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt()
+}
+
 /// Divides each row of `width` values by its Euclidean norm and returns the norms. A row of zeros stays zero.
 pub fn normalise<T: Real>(x: &mut [T], width: usize) -> Vec<T> {
     x.chunks_exact_mut(width.max(1))
@@ -50,6 +55,13 @@ mod tests {
             normalise(&mut y, 9);
             y.iter().zip(&dy).map(|(y, d)| y * d).sum()
         });
+    }
+
+    #[test]
+    fn the_norm_is_added_up_in_f64() {
+        assert_eq!(l2_norm(&[3.0, 4.0]), 5.0);
+        assert_eq!(l2_norm([&[1e30f32][..], &[]].concat().iter()), f64::from(1e30f32));
+        assert_eq!(l2_norm(&[]), 0.0);
     }
 
     #[test]

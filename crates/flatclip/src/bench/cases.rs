@@ -8,8 +8,9 @@ use crate::image::{self, DecodeOptions, Picture};
 use crate::methods::adapters::stss::{self, Stss};
 use crate::methods::bank::TextBank;
 use crate::methods::{Adapter as _, Task, ViewSet, build_adapter};
-use crate::model::{ClassName, ClassTokens, Clip, Context, Features, Position, Precision, Towers};
+use crate::model::{ClassTokens, Clip, Context, Features, Precision, Towers};
 use crate::progress::Progress;
+use crate::prompt::{Prompt, template_context};
 use crate::rng::Stream;
 use crate::text::imagenet;
 use crate::{Error, Result};
@@ -176,14 +177,8 @@ pub(super) fn class_names(count: usize) -> Vec<String> {
 
 /// "a photo of a" as a context before the first `count` ImageNet names.
 fn prompts(model: &Model, count: usize) -> Result<(ClassTokens, Context)> {
-    let (clip, tokenizer) = (model.clip(), model.tokenizer());
-    let words = tokenizer.encode("a photo of a");
-    let rest = [tokenizer.encode("."), vec![tokenizer.eot()]].concat();
-    let class = |name: &&str| ClassName { name: tokenizer.encode(name), rest: rest.clone() };
-    let classes = imagenet::CLASS_NAMES.iter().take(count).map(class).collect();
-    let tokens = ClassTokens { n_ctx: words.len(), position: Position::End, sot: tokenizer.sot(), classes };
-    let embedded = clip.text()?.embed(&words)?;
-    Ok((tokens, Context::shared(words.len(), embedded.cols(), embedded.into_vec())))
+    let context = template_context(Prompt::TEMPLATE, model.clip().text()?, model.tokenizer(), &class_names(count))?;
+    context.ok_or_else(|| Error::config("template", "expected words before the class name"))
 }
 
 fn text_features(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {

@@ -13,7 +13,7 @@ pub(super) fn open(known: &'static Known, found: &Found, split: Split) -> Result
     let lists = found.images.parent().unwrap_or(&found.folder);
     let read = |name: &str| {
         let path = lists.join(name);
-        std::fs::read_to_string(&path).map(|text| (path.clone(), text)).map_err(Error::io(&path))
+        crate::files::read_text(&path).map(|text| (path.clone(), text))
     };
     let (_, variants) = read("variants.txt")?;
     let classes: Vec<String> = variants.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();

@@ -3,13 +3,15 @@
 
 use super::dataset::{Dataset, Note, Sample, Source, Split};
 use super::{folder, names, zhou};
+use crate::error::quoted;
+use crate::files::read_text;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Reads the rows of one split (all rows if there is no `split` column).
-pub fn open_csv(file: &Path, split: Split) -> Result<Dataset> {
-    let text = std::fs::read_to_string(file).map_err(Error::io(file))?;
+pub(crate) fn open_csv(file: &Path, split: Split) -> Result<Dataset> {
+    let text = read_text(file)?;
     let wrong = |reason: String| Error::Data { path: file.to_path_buf(), reason };
     let table = Table::parse(&text).map_err(wrong)?;
     let classes = table.classes().map_err(wrong)?;
@@ -28,6 +30,7 @@ pub fn open_csv(file: &Path, split: Split) -> Result<Dataset> {
     }
     let mut notes = vec![Note::info(format!("{listed} rows of split {}", split.name()))];
     zhou::report_missing(&missing, listed, &mut notes);
+    names::note_duplicates(&classes.names, &mut notes);
     Ok(Dataset {
         name: format!("csv:{}", folder::base_name(file)),
         split,
@@ -63,32 +66,38 @@ impl Classes {
     }
 }
 
+/// A row behind the last one: if the reader does not find it, an open quote has swallowed it.
+const END: &str = "\n\u{1}\n";
+
 impl Table {
     fn parse(text: &str) -> std::result::Result<Self, String> {
-        let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let (_, header) = lines.next().ok_or("the file is empty; expected a header with path and label")?;
-        let header: Vec<String> = cells(header).map_err(|e| format!("line 1: {e}"))?;
-        let column = |name: &str| header.iter().position(|cell| cell.trim().eq_ignore_ascii_case(name));
-        let found = header.join(", ");
-        let path = column("path").ok_or(format!("no column `path` in the header; found {found}"))?;
-        let label = column("label").ok_or(format!("no column `label` in the header; found {found}"))?;
-        let (class, split, id) = (column("class"), column("split"), column("id"));
-        let mut rows = Vec::new();
-        for (number, line) in lines {
-            let cells = cells(line).map_err(|e| format!("line {}: {e}", number + 1))?;
-            if cells.len() != header.len() {
-                return Err(format!("line {}: {} cells, the header has {}", number + 1, cells.len(), header.len()));
+        let input = std::io::Read::chain(text.as_bytes(), END.as_bytes());
+        let reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
+        let mut records = Vec::new();
+        for record in reader.into_records() {
+            let record = record.map_err(|e| e.to_string())?;
+            if record.iter().any(|cell| !cell.trim().is_empty()) {
+                records.push(record);
             }
-            let get = |index: usize| cells[index].trim().to_owned();
-            rows.push(Row {
-                path: get(path).replace('\\', "/"),
-                label: get(label),
-                class: class.map(get),
-                split: split.map(get),
-                id: id.map(get),
-            });
         }
-        Ok(Self { rows })
+        let line = |record: &csv::StringRecord| record.position().map_or(0, csv::Position::line);
+        match records.pop() {
+            Some(last) if &last[0] != END.trim_matches('\n') => {
+                return Err(format!("line {}: a quote is not closed", line(&last)));
+            }
+            _ => {}
+        }
+        let mut records = records.into_iter();
+        let header = records.next().ok_or("the file is empty; expected a header with path and label")?;
+        let columns = Columns::of(&header)?;
+        let row = |record: csv::StringRecord| {
+            let (line, cells) = (line(&record), record.len());
+            if cells != header.len() {
+                return Err(format!("line {line}: {cells} cells, the header has {}", header.len()));
+            }
+            columns.row(&record).ok_or_else(|| format!("line {line}: no path or no label"))
+        };
+        Ok(Self { rows: records.map(row).collect::<std::result::Result<_, _>>()? })
     }
 
     fn classes(&self) -> std::result::Result<Classes, String> {
@@ -109,7 +118,7 @@ impl Table {
             let name = row.class.as_deref().map_or_else(|| row.label.clone(), names::readable);
             let known = names.entry(label).or_insert_with(|| name.clone());
             if *known != name {
-                return Err(format!("label {label} is called `{known}` and `{name}`"));
+                return Err(format!("label {label} is called `{}` and `{}`", quoted(known), quoted(&name)));
             }
         }
         match (0..names.len()).find(|label| !names.contains_key(label)) {
@@ -119,26 +128,32 @@ impl Table {
     }
 }
 
-/// The cells of one line: commas, double quotes, doubled quotes inside.
-fn cells(line: &str) -> std::result::Result<Vec<String>, &'static str> {
-    let (mut cells, mut cell, mut quoted) = (Vec::new(), String::new(), false);
-    let mut chars = line.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '"' if quoted && chars.peek() == Some(&'"') => {
-                chars.next();
-                cell.push('"');
-            }
-            '"' => quoted = !quoted,
-            ',' if !quoted => cells.push(std::mem::take(&mut cell)),
-            _ => cell.push(c),
-        }
+/// Where the columns stand.
+struct Columns {
+    path: usize,
+    label: usize,
+    class: Option<usize>,
+    split: Option<usize>,
+    id: Option<usize>,
+}
+
+impl Columns {
+    fn of(header: &csv::StringRecord) -> std::result::Result<Self, String> {
+        let column = |name: &str| header.iter().position(|cell| cell.trim().eq_ignore_ascii_case(name));
+        let found = || header.iter().map(quoted).collect::<Vec<_>>().join(", ");
+        let needed =
+            |name: &str| column(name).ok_or_else(|| format!("no column `{name}` in the header; found {}", found()));
+        let (class, split, id) = (column("class"), column("split"), column("id"));
+        Ok(Self { path: needed("path")?, label: needed("label")?, class, split, id })
     }
-    if quoted {
-        return Err("a quote is not closed");
+
+    /// `None` without a path or a label.
+    fn row(&self, record: &csv::StringRecord) -> Option<Row> {
+        let get = |column: usize| record.get(column).unwrap_or_default().trim().to_owned();
+        let (path, label) = (get(self.path).replace('\\', "/"), get(self.label));
+        let (class, split, id) = (self.class.map(get), self.split.map(get), self.id.map(get));
+        (!path.is_empty() && !label.is_empty()).then_some(Row { path, label, class, split, id })
     }
-    cells.push(cell);
-    Ok(cells)
 }
 
 #[cfg(test)]
@@ -170,12 +185,24 @@ mod tests {
     }
 
     #[test]
+    fn marks_windows_line_ends_and_quoted_newlines_are_read() {
+        let csv = "\u{feff}path,label\r\na/1.jpg,\"two\r\nlines\"\r\n\r\nb/2.jpg,\"say \"\"hi\"\"\"\r\n";
+        let data = open(csv, Split::Test).unwrap();
+        assert_eq!(data.classes, ["say \"hi\"", "two lines"]);
+        assert_eq!(data.samples.len(), 2);
+        let twice = open("path,label\na/1.jpg,x_y\nb/2.jpg,x y\n", Split::Test).unwrap();
+        assert!(twice.notes.iter().any(|note| note.warning && note.text.contains("`x y`")), "{:?}", twice.notes);
+    }
+
+    #[test]
     fn faults_name_the_line_or_the_column() {
         for (csv, word) in [
             ("", "empty"),
             ("file,label\n", "`path`"),
             ("path,label\na/1.jpg\n", "line 2: 1 cells"),
-            ("path,label\n\"a,0\n", "line 2: a quote"),
+            ("path,label\n\"a,0\nb/2.jpg,1\n", "line 2: a quote"),
+            ("path,label\na/1.jpg,\n", "line 2: no path or no label"),
+            ("\x1b[2Jpath,label\n", "found \\u{1b}[2Jpath, label"),
             ("path,label\na/1.jpg,2\n", "label 0 has no row"),
             ("path,label,class\na/1.jpg,0,x\nb/2.jpg,0,y\n", "called"),
         ] {

@@ -9,7 +9,7 @@ use std::path::Path;
 const MAX_BYTES: u64 = 64 << 20;
 
 /// The paths of the pictures that the list `part` (`train` or `val`) names, as its author's machine had them.
-pub fn read_dassl_list(path: &Path, part: &str) -> Result<Vec<String>> {
+pub(crate) fn read_dassl_list(path: &Path, part: &str) -> Result<Vec<String>> {
     let length = std::fs::metadata(path).map_err(Error::io(path))?.len();
     if length > MAX_BYTES {
         let hint = "a few-shot list of CoOp is expected here".to_owned();

@@ -1,10 +1,9 @@
 //! What a data set is, whatever it was read from.
 
 use crate::image::{self, DecodeOptions, Picture};
-use crate::{Error, Result};
+use crate::{Error, Result, digest};
 use flatclip_pocket::{Domain, World};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -148,7 +147,7 @@ impl Sample {
     }
 
     /// Size and modification time of what the sample is read from: two equal stamps mean an unchanged picture.
-    pub fn stamp(&self) -> Result<String> {
+    pub(crate) fn stamp(&self) -> Result<String> {
         if let Source::Drawn { .. } = self.source {
             return Ok("drawn".to_owned());
         }
@@ -221,12 +220,7 @@ pub struct Dataset {
 impl Dataset {
     /// The class list's fingerprint: names and their order.
     pub fn classes_hash(&self) -> String {
-        let mut hash = Sha256::new();
-        for class in &self.classes {
-            hash.update((class.len() as u64).to_le_bytes());
-            hash.update(class.as_bytes());
-        }
-        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        digest::of_names(&self.classes)
     }
 
     /// How many samples each class has.
@@ -247,12 +241,6 @@ impl Dataset {
         lists
     }
 
-    /// The same classes with only the listed samples.
-    pub fn subset(&self, indices: &[usize]) -> Self {
-        let samples = indices.iter().map(|&index| self.samples[index].clone()).collect();
-        Self { samples, ..self.without_samples() }
-    }
-
     /// The classes `keep` (in that order) and their samples, relabelled from 0: base and new halves.
     pub fn restrict_classes(&self, keep: &[usize]) -> Self {
         let mut new_label = vec![None; self.classes.len()];
@@ -265,13 +253,6 @@ impl Dataset {
             samples: self.samples.iter().filter_map(relabel).collect(),
             ..self.without_samples()
         }
-    }
-
-    /// The first half of the classes (rounded up) is `base`, the rest is `new`, as CoCoOp and MaPLe cut them.
-    pub fn base_and_new(&self) -> (Self, Self) {
-        let middle = self.classes.len().div_ceil(2);
-        let labels: Vec<usize> = (0..self.classes.len()).collect();
-        (self.restrict_classes(&labels[..middle]), self.restrict_classes(&labels[middle..]))
     }
 
     fn without_samples(&self) -> Self {
@@ -303,12 +284,9 @@ mod tests {
     }
 
     #[test]
-    fn base_takes_the_larger_half_and_new_is_relabelled_from_zero() {
-        let (base, new) = toy().base_and_new();
-        assert_eq!((base.classes.len(), new.classes.len()), (3, 2));
-        assert_eq!(new.classes, ["d", "e"]);
-        assert_eq!(new.class_counts(), [2, 2]);
-        assert_eq!(base.samples.len() + new.samples.len(), 11);
+    fn chosen_classes_are_relabelled_from_zero() {
+        let new = toy().restrict_classes(&[3, 4]);
+        assert_eq!((new.classes.clone(), new.class_counts()), (vec!["d".to_owned(), "e".to_owned()], vec![2, 2]));
     }
 
     #[test]

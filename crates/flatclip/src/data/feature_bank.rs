@@ -40,7 +40,7 @@ impl FeatureBank {
     }
 
     /// Unit-norm `[images, D]`: the first view of every image.
-    pub fn first_views(&self) -> Matrix {
+    pub(crate) fn first_views(&self) -> Matrix {
         self.select(&(0..self.images()).map(|image| (image, 0)).collect::<Vec<_>>())
     }
 

@@ -25,7 +25,7 @@ pub enum Sampler {
 
 /// How many images of each class to draw.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FewShot {
+pub(crate) struct FewShot {
     /// Training images per class.
     pub shots: usize,
     /// Further images per class, kept out of training, on which settings are chosen.
@@ -40,7 +40,7 @@ pub struct FewShot {
 
 /// What can be drawn from: one entry per image.
 #[derive(Clone, Copy, Debug)]
-pub struct Pool<'a> {
+pub(crate) struct Pool<'a> {
     /// The data set's name or folder, for messages.
     pub source: &'a str,
     /// Stable id of every image.
@@ -53,7 +53,7 @@ pub struct Pool<'a> {
 
 /// Positions in the pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shots {
+pub(crate) struct Shots {
     /// To train on, class after class.
     pub train: Vec<usize>,
     /// To choose settings on; disjoint from `train`.
@@ -62,7 +62,7 @@ pub struct Shots {
 
 impl FewShot {
     /// Draws the shots.
-    pub fn draw(&self, pool: &Pool<'_>) -> Result<Shots> {
+    pub(crate) fn draw(&self, pool: &Pool<'_>) -> Result<Shots> {
         pool.check()?;
         let groups = pool.groups();
         self.check(pool, &groups)?;
@@ -172,7 +172,7 @@ impl Pool<'_> {
     }
 
     /// The images whose ids the given paths end with: lists made on another machine name them by that machine's folders.
-    pub fn with_paths(&self, list_file: &Path, paths: &[String]) -> Result<Vec<usize>> {
+    pub(crate) fn with_paths(&self, list_file: &Path, paths: &[String]) -> Result<Vec<usize>> {
         self.check()?;
         let known: BTreeMap<&str, usize> = self.ids.iter().enumerate().map(|(at, id)| (id.as_str(), at)).collect();
         let find = |path: &String| {
@@ -185,7 +185,7 @@ impl Pool<'_> {
     }
 
     /// The images an explicit list names: one id per line, empty lines and `#` comments skipped.
-    pub fn listed(&self, list_file: &Path, text: &str) -> Result<Vec<usize>> {
+    pub(crate) fn listed(&self, list_file: &Path, text: &str) -> Result<Vec<usize>> {
         self.check()?;
         let known: BTreeMap<&str, usize> = self.ids.iter().enumerate().map(|(at, id)| (id.as_str(), at)).collect();
         let mut picked = Vec::new();

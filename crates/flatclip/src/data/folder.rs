@@ -3,14 +3,18 @@
 
 use super::dataset::{Dataset, Note, Sample, Source, Split};
 use super::{names, scan};
+use crate::error::quoted;
+use crate::files::read_text;
+use crate::text::read_class_names;
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The zero-shot template when nothing else is known.
 pub(super) const PLAIN_TEMPLATE: &str = "a photo of a {}.";
 
 /// Reads `DIR/<class>/**/*.jpg`. With sub-folders named `train`, `val` or `test` the split's folder is taken.
-pub fn open_folder(dir: &Path, split: Split) -> Result<Dataset> {
+pub(crate) fn open_folder(dir: &Path, split: Split) -> Result<Dataset> {
     let mut notes = Vec::new();
     let root = split_folder(dir, split, &mut notes)?;
     let folders = scan::folders(&root)?;
@@ -36,6 +40,7 @@ pub fn open_folder(dir: &Path, split: Split) -> Result<Dataset> {
     }
     let folder_names: Vec<&str> = folders.iter().map(|folder| folder.name.as_str()).collect();
     let classes = class_names(dir, &folder_names)?;
+    names::note_duplicates(&classes, &mut notes);
     let templates = template_lines(dir)?.unwrap_or_else(|| vec![PLAIN_TEMPLATE.to_owned()]);
     let name = format!("folder:{}", base_name(dir));
     Ok(Dataset { name, split, classes, templates, samples, notes, ..Dataset::default() })
@@ -55,7 +60,8 @@ fn split_folder(dir: &Path, split: Split, notes: &mut Vec<Note>) -> Result<std::
     }
     let has_other = ["train", "val", "test"].iter().any(|name| dir.join(name).is_dir());
     if has_other && scan::folders(dir)?.iter().all(|f| ["train", "val", "test"].contains(&f.name.as_str())) {
-        let reason = format!("has split folders, but none named `{}`; give --split or point to one", split.name());
+        let reason =
+            format!("has split folders, but none named `{}`; choose another split or point to one", split.name());
         return Err(Error::Data { path: dir.to_path_buf(), reason });
     }
     Ok(dir.to_path_buf())
@@ -66,28 +72,32 @@ fn class_names(dir: &Path, folders: &[&str]) -> Result<Vec<String>> {
     if !path.is_file() {
         return Ok(folders.iter().map(|name| names::readable(name)).collect());
     }
-    let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
-    named_classes(&text, folders).map_err(|reason| Error::Data { path, reason })
+    let text = read_text(&path)?;
+    if text.contains('\t') {
+        return by_folder(&text, folders).map_err(|reason| Error::Data { path, reason });
+    }
+    let names = read_class_names(&path)?;
+    if names.len() != folders.len() {
+        let reason =
+            format!("expected one name for each of the {} class folders, found {}", folders.len(), names.len());
+        return Err(Error::Data { path, reason });
+    }
+    Ok(names)
 }
 
-/// Names for folders from lines `folder<TAB>name` (any order) or plain names in folder order.
-fn named_classes(text: &str, folders: &[&str]) -> std::result::Result<Vec<String>, String> {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    if lines.iter().any(|line| line.contains('\t')) {
-        let find = |folder: &&str| {
-            let found = lines.iter().filter_map(|line| line.split_once('\t')).find(|(key, _)| key == folder);
-            found.map(|(_, name)| name.trim().to_owned()).ok_or(format!("no line for folder `{folder}`"))
-        };
-        return folders.iter().map(find).collect();
+/// Names for folders from lines `folder<TAB>name`, in any order.
+fn by_folder(text: &str, folders: &[&str]) -> std::result::Result<Vec<String>, String> {
+    let mut names = BTreeMap::new();
+    for (folder, name) in text.lines().filter_map(|line| line.trim().split_once('\t')) {
+        if names.insert(folder, name.trim()).is_some() {
+            return Err(format!("two lines for folder `{}`", quoted(folder)));
+        }
     }
-    if lines.len() != folders.len() {
-        return Err(format!(
-            "expected one name for each of the {} class folders, found {}",
-            folders.len(),
-            lines.len()
-        ));
-    }
-    Ok(lines.iter().map(|&line| line.to_owned()).collect())
+    let find = |folder: &&str| {
+        let name = names.get(folder).filter(|name| !name.is_empty());
+        name.map(|&name| name.to_owned()).ok_or_else(|| format!("no name for folder `{}`", quoted(folder)))
+    };
+    folders.iter().map(find).collect()
 }
 
 fn template_lines(dir: &Path) -> Result<Option<Vec<String>>> {
@@ -132,6 +142,17 @@ mod tests {
         );
         std::fs::write(dir.path().join("classes.txt"), "only one\n").unwrap();
         assert!(open_folder(dir.path(), Split::Test).unwrap_err().to_string().contains("found 1"));
+    }
+
+    #[test]
+    fn marks_windows_line_ends_and_two_equal_names_are_noticed() {
+        let dir = tree(&["x/1.jpg", "y/2.jpg"]);
+        std::fs::write(dir.path().join("classes.txt"), "\u{feff}x\tX one\r\ny\tX one\r\n").unwrap();
+        let data = open_folder(dir.path(), Split::Test).unwrap();
+        assert_eq!(data.classes, ["X one", "X one"]);
+        assert!(data.notes.iter().any(|note| note.warning && note.text.contains("[0, 1]")), "{:?}", data.notes);
+        std::fs::write(dir.path().join("classes.txt"), "x\tX one\nx\tX two\ny\tY\n").unwrap();
+        assert!(open_folder(dir.path(), Split::Test).unwrap_err().to_string().contains("two lines"));
     }
 
     #[test]

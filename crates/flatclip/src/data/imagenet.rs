@@ -38,7 +38,7 @@ fn indices(known: &Known) -> Vec<usize> {
 }
 
 /// For ImageNet-A and -R: which of the 1000 ImageNet classes each of their 200 labels is. `None` for other data sets.
-pub fn imagenet_labels(dataset: &str) -> Option<Vec<usize>> {
+pub(crate) fn imagenet_labels(dataset: &str) -> Option<Vec<usize>> {
     let known = Known::find(dataset)?;
     matches!(known.kind, Kind::Wnids(Subset::A | Subset::R)).then(|| indices(known))
 }
@@ -149,7 +149,7 @@ fn class_names(found: &Found, images: &Path, indices: &[usize], notes: &mut Vec<
         notes.push(Note::info("class names: the embedded list"));
         return Ok(indices.iter().map(|&index| CLASS_NAMES[index].to_owned()).collect());
     };
-    let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
+    let text = crate::files::read_text(&path)?;
     let lines = text.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
     let by_wnid: BTreeMap<&str, &str> = lines.map(|(wnid, name)| (wnid, name.trim())).collect();
     notes.push(Note::info(format!("class names: {}", path.display())));

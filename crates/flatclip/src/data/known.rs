@@ -5,7 +5,7 @@ use Layout::{CoOp, Mta, Tpt, Unpacked, Zero};
 
 /// Whose folder names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     /// KaiyangZhou/CoOp, also TDA, DPE, MaPLe, PromptAlign.
     CoOp,
     /// azshue/TPT, also C-TPT, DMN, DynaPrompt.
@@ -20,7 +20,7 @@ pub enum Layout {
 
 impl Layout {
     /// As printed.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             CoOp => "CoOp",
             Tpt => "TPT",

@@ -6,14 +6,14 @@ const M: usize = 397;
 
 /// The state of CPython's `random.Random(seed)`.
 #[derive(Clone)]
-pub struct MersenneTwister {
+pub(crate) struct MersenneTwister {
     state: [u32; N],
     index: usize,
 }
 
 impl MersenneTwister {
     /// `random.seed(seed)` for a non-negative integer.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut key = vec![seed as u32];
         if seed > u64::from(u32::MAX) {
             key.push((seed >> 32) as u32);
@@ -60,7 +60,7 @@ impl MersenneTwister {
     }
 
     /// The next 32 bits.
-    pub fn word(&mut self) -> u32 {
+    pub(crate) fn word(&mut self) -> u32 {
         if self.index == N {
             self.refill();
         }
@@ -97,7 +97,7 @@ impl MersenneTwister {
 
     /// The positions that `random.sample(range(n), k)` picks, in its order; all of them, in order, if `k >= n` is asked
     /// for more than there are.
-    pub fn sample(&mut self, n: usize, k: usize) -> Vec<usize> {
+    pub(crate) fn sample(&mut self, n: usize, k: usize) -> Vec<usize> {
         if k > n {
             return (0..n).collect();
         }

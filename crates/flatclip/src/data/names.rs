@@ -1,10 +1,14 @@
 //! Class names and templates as they stand in a sentence.
 
+use super::dataset::Note;
+use crate::error::quoted;
+use crate::files::read_text;
+use crate::text::templates;
 use crate::{Error, Result};
 use std::path::Path;
 
 /// `Apply_Eye_Makeup` as words; surrounding and doubled spaces are dropped.
-pub fn readable(name: &str) -> String {
+pub(crate) fn readable(name: &str) -> String {
     name.replace('_', " ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -14,17 +18,25 @@ pub fn fill(template: &str, class: &str) -> String {
 }
 
 /// Templates from a file, one per line; every one must have a place for the class name.
-pub fn read_templates(path: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+pub(crate) fn read_templates(path: &Path) -> Result<Vec<String>> {
+    let text = read_text(path)?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let templates: Vec<String> = lines.map(|line| line.replace("{c}", "{}")).collect();
     let bad = templates.iter().find(|line| !line.contains("{}"));
     if templates.is_empty() || bad.is_some() {
-        let found = bad.map_or("an empty file".to_owned(), |line| format!("`{line}`"));
+        let found = bad.map_or("an empty file".to_owned(), |line| format!("`{}`", quoted(line)));
         let reason = format!("expected one template per line with `{{}}` for the class name, found {found}");
         return Err(Error::Data { path: path.to_path_buf(), reason });
     }
     Ok(templates)
+}
+
+/// A warning for each class name that stands more than once: such classes cannot be told apart.
+pub(super) fn note_duplicates(classes: &[String], notes: &mut Vec<Note>) {
+    for (name, labels) in templates::duplicates(classes) {
+        let text = format!("labels {labels:?} are all called `{}`: only the first can ever be answered", quoted(&name));
+        notes.push(Note::warning(text));
+    }
 }
 
 #[cfg(test)]

@@ -93,8 +93,7 @@ fn known_or_error(spec: &str) -> Result<&'static Known> {
 }
 
 fn replacement_names(path: &Path, count: usize) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
-    let lines: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    let lines = crate::text::read_class_names(path)?;
     if lines.len() != count {
         let reason = format!("expected {count} class names, one per line in label order, found {}", lines.len());
         return Err(Error::Data { path: path.to_path_buf(), reason });
@@ -103,7 +102,7 @@ fn replacement_names(path: &Path, count: usize) -> Result<Vec<String>> {
 }
 
 /// Opens a known data set and compares it with what is published.
-pub fn open_known(known: &'static Known, options: &OpenOptions) -> Result<Dataset> {
+pub(crate) fn open_known(known: &'static Known, options: &OpenOptions) -> Result<Dataset> {
     let named = options.paths.iter().find(|(name, _)| Known::find(name).is_some_and(|k| k.name == known.name));
     let places = place::candidates(known, options.root.as_deref(), named.map(|(_, path)| path.as_path()));
     if places.is_empty() {

@@ -10,7 +10,7 @@ const DEFAULT_COUNT: usize = 640;
 const MAX_COUNT: usize = 1_000_000;
 
 /// Opens a domain of the pocket world; without a world the split decides (train, validation, test).
-pub fn open_pocket(text: &str, split: Split) -> Result<Dataset> {
+pub(crate) fn open_pocket(text: &str, split: Split) -> Result<Dataset> {
     let mut parts = text.split(':');
     let domain_name = parts.next().unwrap_or_default();
     let domain = Domain::from_name(domain_name).ok_or_else(|| {

@@ -128,7 +128,7 @@ impl<'a> TrainImages<'a> {
 }
 
 /// The samples that can be read, and for each other one its id and why not.
-pub fn readable(samples: &[Sample]) -> (Vec<usize>, Vec<(String, Error)>) {
+pub(crate) fn readable(samples: &[Sample]) -> (Vec<usize>, Vec<(String, Error)>) {
     let read = |sample: &Sample| sample.picture(&DecodeOptions::default()).map(drop);
     let verdicts: Vec<Result<()>> = samples.par_iter().map(read).collect();
     let (mut good, mut bad) = (Vec::new(), Vec::new());

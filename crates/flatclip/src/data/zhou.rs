@@ -3,10 +3,10 @@
 use super::dataset::{Dataset, Note, Sample, Source, Split};
 use super::locate::Locator;
 use super::{folder, names, scan};
+use crate::error::quoted;
+use crate::files::read_text;
 use crate::{Error, Result};
 use serde::Deserialize;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// How many missing files a message lists.
@@ -33,9 +33,9 @@ pub(super) struct ZhouSplit {
 
 /// Reads a split file; labels must be 0-based, contiguous, and have one name each.
 pub(super) fn read(path: &Path, split: Split) -> Result<ZhouSplit> {
-    let file = File::open(path).map_err(Error::io(path))?;
+    let text = read_text(path)?;
     let wrong = |reason: String| Error::Data { path: path.to_path_buf(), reason };
-    let parsed: SplitFile = serde_json::from_reader(BufReader::new(file)).map_err(|e| {
+    let parsed: SplitFile = serde_json::from_str(&text).map_err(|e| {
         wrong(format!("expected an object with train, val and test, each a list of [path, label, class name]: {e}"))
     })?;
     let all = [&parsed.train, &parsed.val, &parsed.test];
@@ -43,13 +43,14 @@ pub(super) fn read(path: &Path, split: Split) -> Result<ZhouSplit> {
     let mut raw_names: Vec<Option<&str>> = Vec::new();
     for Row(image, label, name) in all.into_iter().flatten() {
         if *label >= total {
-            return Err(wrong(format!("`{image}` has label {label}, more than there are rows ({total})")));
+            return Err(wrong(format!("`{}` has label {label}, more than there are rows ({total})", quoted(image))));
         }
         if *label >= raw_names.len() {
             raw_names.resize(label + 1, None);
         }
         match raw_names[*label] {
             Some(known) if known != name => {
+                let (known, name) = (quoted(known), quoted(name));
                 return Err(wrong(format!("label {label} is called `{known}` and `{name}`; the file is damaged")));
             }
             _ => raw_names[*label] = Some(name),
@@ -93,24 +94,26 @@ impl ZhouSplit {
 /// One warning for all pictures that a list names and the disk does not have.
 pub(super) fn report_missing(missing: &[String], listed: usize, notes: &mut Vec<Note>) {
     if !missing.is_empty() {
-        let some = missing.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let some = missing.iter().take(LISTED).map(|path| quoted(path)).collect::<Vec<_>>().join(", ");
         let dots = if missing.len() > LISTED { ", .." } else { "" };
         notes.push(Note::warning(format!("{} of {listed} listed pictures are missing: {some}{dots}", missing.len())));
     }
 }
 
 /// `zhou:DIR`: any folder with one `split_zhou_*.json` (or `split*.json`) and its pictures somewhere below.
-pub fn open_zhou(dir: &Path, split: Split) -> Result<Dataset> {
+pub(crate) fn open_zhou(dir: &Path, split: Split) -> Result<Dataset> {
     let (root, json) = split_file(dir)?;
     let parsed = read(&json, split)?;
     let mut notes = vec![Note::info(format!("split file {}", json.display()))];
     let mut image_folders = vec![root.clone()];
     image_folders.extend(scan::folders(&root)?.into_iter().map(|entry| entry.path));
     let samples = parsed.locate(&mut Locator::new(&root, image_folders), &mut notes)?;
+    let classes: Vec<String> = parsed.raw_names.iter().map(|name| names::readable(name)).collect();
+    names::note_duplicates(&classes, &mut notes);
     Ok(Dataset {
         name: format!("zhou:{}", folder::base_name(&root)),
         split,
-        classes: parsed.raw_names.iter().map(|name| names::readable(name)).collect(),
+        classes,
         templates: vec![folder::PLAIN_TEMPLATE.to_owned()],
         samples,
         notes,

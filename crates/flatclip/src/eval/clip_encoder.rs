@@ -2,8 +2,8 @@
 
 use super::cache::{FeatureKey, ViewFeatures};
 use super::encoder::Encoder;
-use super::fingerprint::matrix_hash;
 use crate::data::{Dataset, Sample};
+use crate::digest::matrix_hash;
 use crate::image::views::{ViewKey, ViewOptions, make_views};
 use crate::image::{self, DecodeOptions, Picture};
 use crate::model::{Clip, Features, VisionInput};
@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Raised when decoding or view making gives other pixels: kept features of older versions are then not used.
-pub const PIXEL_VERSION: &str = "1";
+pub(crate) const PIXEL_VERSION: &str = "1";
 
 /// Pictures, views and features of one model.
-pub struct ClipEncoder {
+pub(crate) struct ClipEncoder {
     /// The model.
     pub clip: Arc<Clip>,
     /// How views are made.
@@ -33,7 +33,7 @@ pub struct ClipEncoder {
 
 impl ClipEncoder {
     /// What the features of a data set are kept under.
-    pub fn feature_key(&self, dataset: &Dataset, precision: &str) -> FeatureKey {
+    pub(crate) fn feature_key(&self, dataset: &Dataset, precision: &str) -> FeatureKey {
         let v = &self.views;
         let hashes: Vec<String> = self.visual_prompts.iter().map(matrix_hash).collect();
         let tower =

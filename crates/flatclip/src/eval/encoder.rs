@@ -6,7 +6,7 @@ use crate::data::Sample;
 use flatclip_tensor::Matrix;
 
 /// Makes views and encodes them. Both must depend on the sample alone, not on batch, thread or order.
-pub trait Encoder: Sync {
+pub(crate) trait Encoder: Sync {
     /// Views per sample.
     fn views(&self) -> usize;
 

@@ -12,7 +12,7 @@ const SYNC_EVERY: Duration = Duration::from_secs(2);
 
 /// The records of a file and how many of its bytes they are. A last line without its end is left out: the process died
 /// while writing it.
-pub fn read_log(path: &Path) -> Result<(Vec<Record>, u64)> {
+pub(crate) fn read_log(path: &Path) -> Result<(Vec<Record>, u64)> {
     let file = File::open(path).map_err(Error::io(path))?;
     let mut reader = BufReader::new(file);
     let (mut records, mut valid, mut line) = (Vec::new(), 0u64, Vec::new());
@@ -57,7 +57,7 @@ impl PredictionLog {
     }
 
     /// Appends records, one line each.
-    pub fn append(&mut self, records: &[Record]) -> Result<()> {
+    pub(crate) fn append(&mut self, records: &[Record]) -> Result<()> {
         let mut lines = Vec::new();
         for record in records {
             serde_json::to_writer(&mut lines, record).map_err(|e| Error::io(&self.path)(e.into()))?;

@@ -24,18 +24,19 @@ mod summary;
 mod tests;
 mod timing;
 
-pub use clip_encoder::{ClipEncoder, PIXEL_VERSION};
-pub use encoder::Encoder;
-pub use fingerprint::{matrix_hash, stream_hash};
+pub(crate) use crate::digest::matrix_hash;
+pub(crate) use clip_encoder::{ClipEncoder, PIXEL_VERSION};
+pub(crate) use encoder::Encoder;
+pub(crate) use fingerprint::stream_hash;
 pub use grid::{GridAxis, SWEEP_PRESETS, cells, preset};
-pub use log::{PredictionLog, read_log};
+pub use log::PredictionLog;
 pub use merge::merge;
-pub use plan::{Plan, Shard};
+pub(crate) use plan::Plan;
+pub use plan::Shard;
 pub use record::{AnswerRecord, Record};
-pub use run::Evaluation;
-pub use run_dir::{CLASSES, PREDICTIONS, PROVENANCE, Provenance, RunConfig, TIMING, ViewConfig};
-pub use source_statistics::{
-    Computed, import_statistics, load_statistics, prompts_hash, save_statistics, source_statistics, statistics_hash,
-};
+pub(crate) use run::Evaluation;
+pub use run_dir::{CLASSES, Provenance, RunConfig, ViewConfig};
+pub use source_statistics::{import_statistics, load_statistics, save_statistics};
+pub(crate) use source_statistics::{prompts_hash, source_statistics, statistics_hash};
 pub use summary::{Sets, Summary};
 pub use timing::{MemoryMark, SampleTime, Timing, memory};

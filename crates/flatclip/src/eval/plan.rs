@@ -42,7 +42,7 @@ impl From<Shard> for String {
 
 /// The order of a run's stream: `order[position]` is a sample of the data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Sample indices by position, over all shards.
     pub order: Vec<usize>,
 }
@@ -50,7 +50,7 @@ pub struct Plan {
 impl Plan {
     /// All `samples`, or `limit` of them spread evenly over the data set (so that a small run sees many classes), shuffled
     /// when an order seed is given.
-    pub fn new(samples: usize, limit: Option<usize>, order_seed: Option<u64>) -> Self {
+    pub(crate) fn new(samples: usize, limit: Option<usize>, order_seed: Option<u64>) -> Self {
         let take = limit.unwrap_or(samples).min(samples);
         let mut order: Vec<usize> = (0..take).map(|i| i * samples / take.max(1)).collect();
         if let Some(seed) = order_seed {
@@ -60,7 +60,7 @@ impl Plan {
     }
 
     /// The positions of a shard (all of them without one), ascending.
-    pub fn positions(&self, shard: Option<Shard>) -> Vec<usize> {
+    pub(crate) fn positions(&self, shard: Option<Shard>) -> Vec<usize> {
         let Shard { index, count } = shard.unwrap_or(Shard { index: 0, count: 1 });
         (index..self.order.len()).step_by(count).collect()
     }

@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use std::time::{Duration, Instant};
 
 /// Everything a run is made of.
-pub struct Evaluation<'a> {
+pub(crate) struct Evaluation<'a> {
     /// What to answer.
     pub dataset: &'a Dataset,
     /// Classes and text features.
@@ -69,7 +69,7 @@ impl RunState {
 impl Evaluation<'_> {
     /// Answers every sample of the shard that has no record in `records` yet, in order, appending to the log and to
     /// `records`. The adapter must be prepared.
-    pub fn run(
+    pub(crate) fn run(
         &self,
         adapter: &mut AnyAdapter,
         log: &mut PredictionLog,
@@ -144,7 +144,7 @@ impl Evaluation<'_> {
     }
 
     /// Refuses a part of a stream to a method whose answers depend on the others of the stream.
-    pub fn check(&self, kind: Kind) -> Result<()> {
+    pub(crate) fn check(&self, kind: Kind) -> Result<()> {
         let reason = match kind {
             Kind::Online => {
                 "an online method learns from the stream: shards of it are other streams with other answers. Run it whole"

@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Provenance.
-pub const PROVENANCE: &str = "run.json";
+pub(crate) const PROVENANCE: &str = "run.json";
 /// Class names, one per line, in the order of the labels.
 pub const CLASSES: &str = "classes.txt";
 /// Records.
-pub const PREDICTIONS: &str = "predictions.jsonl";
+pub(crate) const PREDICTIONS: &str = "predictions.jsonl";
 /// Seconds by stage.
-pub const TIMING: &str = "timing.json";
+pub(crate) const TIMING: &str = "timing.json";
 
 /// What was asked for, with every default filled in. Two runs with the same configuration give the same bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! PromptAlign's source statistics: computed from training images, read, written, and taken over from the authors' files.
 
-use super::fingerprint::matrix_hash;
 use crate::data::Sample;
+use crate::digest::matrix_hash;
 use crate::image::views::{ViewKey, ViewOptions, make_views};
 use crate::image::{DecodeOptions, Normalise};
 use crate::methods::statistics::{SourceStatistics, StatisticsOrigin, StatisticsSum};
@@ -17,7 +17,7 @@ const CHUNK: usize = 16;
 
 /// Statistics, and the images that could not be read.
 #[derive(Debug)]
-pub struct Computed {
+pub(crate) struct Computed {
     /// The statistics of all readable images.
     pub statistics: SourceStatistics,
     /// Id and reason of every other image.
@@ -25,7 +25,7 @@ pub struct Computed {
 }
 
 /// Mean and variance of the tokens that every block of the image tower reads, over un-augmented pictures.
-pub fn source_statistics(
+pub(crate) fn source_statistics(
     clip: &Clip,
     visual_prompts: &[Matrix],
     dataset: &str,
@@ -94,12 +94,12 @@ fn add_images(
 }
 
 /// One fingerprint of a prompt's visual prompts; empty when there are none.
-pub fn prompts_hash(visual_prompts: &[Matrix]) -> String {
+pub(crate) fn prompts_hash(visual_prompts: &[Matrix]) -> String {
     visual_prompts.iter().map(matrix_hash).collect::<Vec<_>>().join(" ")
 }
 
 /// One fingerprint of all means and variances.
-pub fn statistics_hash(statistics: &SourceStatistics) -> String {
+pub(crate) fn statistics_hash(statistics: &SourceStatistics) -> String {
     let all = || statistics.means.iter().chain(&statistics.variances);
     let rows = all().map(Matrix::rows).sum();
     let data = all().flat_map(|m| m.data().iter().copied()).collect();
@@ -164,7 +164,7 @@ fn named(path: &Path, error: &Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Source, Split, open_pocket};
+    use crate::data::{OpenOptions, Source, Split, open};
     use crate::model::LoadOptions;
     use crate::weights::Checkpoint;
     use std::path::PathBuf;
@@ -173,15 +173,16 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
     }
 
-    fn clip(name: &str) -> Clip {
-        let file = fixture("golden/models").join(name);
+    fn vit() -> Clip {
+        let file = fixture("golden/models/tiny-vit.jit.pt");
         Clip::load(&Checkpoint::open(&file).unwrap(), LoadOptions::default()).unwrap()
     }
 
     #[test]
     fn statistics_are_those_of_the_tokens_and_do_not_depend_on_chunks() {
-        let clip = clip("tiny-vit.openai.safetensors");
-        let data = open_pocket("photo:train:19", Split::Train).unwrap();
+        let clip = vit();
+        let data =
+            open("pocket:photo:train:19", &OpenOptions { split: Split::Train, ..OpenOptions::default() }).unwrap();
         let samples: Vec<&Sample> = data.samples.iter().collect();
         let prompts = [Matrix::from_vec(
             2,
@@ -208,12 +209,15 @@ mod tests {
     #[test]
     fn unreadable_pictures_are_counted_and_resnets_refused() {
         let bad = Sample { id: "gone.jpg".into(), label: 0, source: Source::File("no/such/gone.jpg".into()) };
-        let data = open_pocket("photo:train:2", Split::Train).unwrap();
-        let vit = clip("tiny-vit.openai.safetensors");
+        let data =
+            open("pocket:photo:train:2", &OpenOptions { split: Split::Train, ..OpenOptions::default() }).unwrap();
+        let vit = vit();
         let found = source_statistics(&vit, &[], "photo", &[&bad, &data.samples[0]], &mut |_| {}).unwrap();
         assert_eq!((found.unreadable.len(), found.statistics.origin.images), (1, 1));
         assert!(source_statistics(&vit, &[], "photo", &[&bad], &mut |_| {}).is_err());
-        let resnet = source_statistics(&clip("tiny-rn.openai.safetensors"), &[], "", &[&data.samples[0]], &mut |_| {});
+        let pocket = Checkpoint::embedded("pocket").unwrap().unwrap();
+        let pocket = Clip::load(&pocket, LoadOptions::default()).unwrap();
+        let resnet = source_statistics(&pocket, &[], "", &[&data.samples[0]], &mut |_| {});
         assert!(resnet.unwrap_err().to_string().contains("ViT"));
     }
 

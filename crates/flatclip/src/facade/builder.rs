@@ -3,7 +3,7 @@
 use super::classifier::{Classifier, Parts};
 use super::features::TextFeatures;
 use super::model::Model;
-use super::needs::Supply;
+use super::needs::{Supply, check_origin};
 use super::run::options_of;
 use crate::eval::cache::TextCache;
 use crate::eval::{ClipEncoder, prompts_hash};
@@ -34,6 +34,7 @@ pub struct ClassifierBuilder {
     generated: Option<PathBuf>,
     cache: Option<PathBuf>,
     exif_rotation: bool,
+    any_model: bool,
 }
 
 /// Where text features come from.
@@ -67,6 +68,7 @@ impl ClassifierBuilder {
             generated: None,
             cache: None,
             exif_rotation: false,
+            any_model: false,
         }
     }
 
@@ -172,6 +174,13 @@ impl ClassifierBuilder {
         self
     }
 
+    /// Accept a prompt that was learned with another model.
+    #[must_use]
+    pub fn any_model(mut self, accept: bool) -> Self {
+        self.any_model = accept;
+        self
+    }
+
     /// Computes text features and whatever else depends on prompt and class list alone.
     pub fn build(self) -> Result<Classifier> {
         let spec = self.registry.adapter(&self.method)?;
@@ -187,6 +196,9 @@ impl ClassifierBuilder {
                     Some(prompt) => prompt.clone(),
                     None => Prompt::templates(&[Prompt::TEMPLATE])?,
                 });
+                if !self.any_model {
+                    check_origin(&prompt, model)?;
+                }
                 let supply = Supply {
                     model: Some(model),
                     prompt: Some(&prompt),

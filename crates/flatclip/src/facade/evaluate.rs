@@ -1,6 +1,7 @@
 //! Evaluation: prompt x adapters x data sets x seeds, each a run directory.
 
 use super::model::Model;
+use super::needs::check_origin;
 use super::run::{NamedPrompt, RunRequest, Runner, file_name, options_of};
 use crate::data::{Dataset, Family};
 use crate::eval::{Shard, Summary, Timing};
@@ -61,6 +62,8 @@ pub struct EvaluateRequest {
     pub statistics: Option<Arc<SourceStatistics>>,
     /// Folder in which features are kept between runs; `None` keeps nothing.
     pub cache: Option<PathBuf>,
+    /// Accept a prompt that was learned with another model.
+    pub any_model: bool,
     /// Oddities of published code that the data sets reproduce, for the record.
     pub compat: Vec<String>,
     /// The run directory; with several data sets, methods, seeds or shards, the folder of theirs.
@@ -88,6 +91,7 @@ impl EvaluateRequest {
             generated: None,
             statistics: None,
             cache: None,
+            any_model: false,
             compat: Vec::new(),
             out: out.into(),
             resume: false,
@@ -149,6 +153,9 @@ impl EvaluateRequest {
             PromptChoice::One(prompt) => prompt.clone(),
             PromptChoice::OwnTemplates => NamedPrompt::from(Prompt::templates(&dataset.templates)?),
         };
+        if !self.any_model {
+            check_origin(&prompt.prompt, model)?;
+        }
         Ok(Runner {
             cache: self.cache.as_deref(),
             compat: &self.compat,
@@ -189,7 +196,7 @@ impl EvaluateRequest {
                 for spec in self.registry.adapters() {
                     match runner.supply().unmet(spec.name, &spec.needs) {
                         None => specs.push(spec),
-                        Some(reason) => runner.progress.note(&format!("left out: {reason}")),
+                        Some(reason) => runner.progress.note(&format!("{} is left out: {reason}", spec.name)),
                     }
                 }
                 continue;

@@ -28,3 +28,14 @@ fn hub_cache() -> Option<PathBuf> {
         .or_else(|| Some(PathBuf::from(var_os("HF_HOME")?).join("hub")))
         .or_else(|| Some(user_cache()?.join("huggingface/hub")))
 }
+
+/// The hub, or the mirror that `HF_ENDPOINT` names, with the token of `HF_TOKEN`: as Hugging Face's own libraries find them.
+#[cfg(feature = "hub")]
+pub(super) fn hub() -> crate::weights::hub::Hub {
+    let text = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let hub = text("HF_ENDPOINT").map_or_else(Default::default, |endpoint| endpoint.as_str().into());
+    match text("HF_TOKEN") {
+        Some(token) => crate::weights::hub::Hub::with_token(hub, token),
+        None => hub,
+    }
+}

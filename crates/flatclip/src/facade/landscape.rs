@@ -2,6 +2,7 @@
 
 use super::classifier::Classifier;
 use super::model::Model;
+use super::needs::check_origin;
 use super::run::NamedPrompt;
 use super::shots::ShotFeatures;
 use crate::data::Dataset;
@@ -87,6 +88,7 @@ struct Panel {
 /// Computes the surfaces and writes CSV, SVG, PNG, JSON and a page. Rows of a run that was stopped are not computed again.
 pub fn landscape(request: &LandscapeRequest, model: &Model, progress: &dyn Progress) -> Result<LandscapeRecord> {
     let grid = Grid::new(request.points, request.span)?;
+    request.prompts.iter().try_for_each(|named| check_origin(&named.prompt, model))?;
     let names = unique_names(&request.prompts);
     let (classes, panels) = match &request.of {
         LandscapeOf::Training { data, shots } => training_panels(request, model, data, *shots, &names)?,

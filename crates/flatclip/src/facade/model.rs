@@ -2,9 +2,9 @@
 
 use super::folders;
 use crate::Result;
+use crate::architecture::{Activation, ClipConfig};
 use crate::image::views::{ViewKey, ViewOptions, make_views};
 use crate::image::{Normalise, Picture};
-use crate::model::config::{Activation, ClipConfig};
 use crate::model::{Clip, Features, LoadOptions, Precision, Towers};
 use crate::progress::Progress;
 use crate::text::Tokenizer;
@@ -234,7 +234,7 @@ impl ModelBuilder {
         };
         progress.note(&format!("{} is not on disk; fetching it into {}", known.name, dir.display()));
         let mut total = None;
-        weights::hub::fetch(known, dir, weights::hub::HUB, &mut |done, all| {
+        weights::hub::fetch(known, dir, folders::hub(), &mut |done, all| {
             if total != Some(all) {
                 progress.start(known.name, all);
                 total = Some(all);

@@ -2,11 +2,11 @@
 //! by picture.
 
 use super::model::Model;
-use crate::Error;
 use crate::error::Hint;
 use crate::methods::Needs;
 use crate::model::ImageConfig;
 use crate::prompt::{Prompt, PromptKind};
+use crate::{Error, Result};
 
 /// What a caller can give a method.
 #[derive(Clone, Copy, Default)]
@@ -28,25 +28,22 @@ impl Supply<'_> {
     pub(crate) fn unmet(&self, method: &str, needs: &Needs) -> Option<Error> {
         let lacks = |reason: String| Some(Error::method(method, reason));
         let hinted = |reason: &str, hint: Hint| Some(Error::method(method, reason).with_hint(hint));
-        let kind = self.prompt.map_or("features", Prompt::kind_name);
-        if !needs.prompts.contains(&kind) && !(self.bank && needs.bank) {
-            return lacks(format!("works with {} prompts, this is a {kind} prompt", one_of(needs.prompts)));
-        }
         let text_tower = needs.text_tower && !(self.bank && needs.bank);
         let Some(model) = self.model else {
             return if needs.pixels || needs.vit {
                 hinted("runs the image tower, but only features were given", Hint::Model)
             } else if text_tower && needs.bank {
-                hinted(
-                    "needs the text features around the prompt: a text bank, or a model with a text tower",
-                    Hint::Model,
-                )
-            } else if text_tower {
-                hinted("runs the text tower, but only features were given", Hint::Model)
+                hinted("needs text features around the prompt: a text bank, or a model with a text tower", Hint::Model)
+            } else if text_tower || needs.generated {
+                hinted("runs a tower of the model, but only features were given", Hint::Model)
             } else {
                 None
             };
         };
+        let kind = self.prompt.map_or("features", Prompt::kind_name);
+        if !needs.prompts.contains(&kind) {
+            return lacks(format!("works with {} prompts, this is a {kind} prompt", one_of(needs.prompts)));
+        }
         if needs.vit && !matches!(model.config().image, ImageConfig::Vit { .. }) {
             lacks("needs a vision transformer, this image tower is a ResNet".to_owned())
         } else if text_tower && model.config().text.is_none() {
@@ -61,6 +58,18 @@ impl Supply<'_> {
             None
         }
     }
+}
+
+/// Refuses a prompt that was learned with another model: its numbers would mean nothing there.
+pub(crate) fn check_origin(prompt: &Prompt, model: &Model) -> Result<()> {
+    let learned_with = &prompt.provenance.model_hash;
+    if learned_with.is_empty() || learned_with == model.hash() {
+        return Ok(());
+    }
+    let short = |hash: &str| hash.chars().take(12).collect::<String>();
+    let (theirs, ours) = (short(learned_with), short(model.hash()));
+    let reason = format!("was learned with the weights {theirs}, but {} has {ours}", model.name());
+    Err(Error::OtherModel { path: prompt.path.clone(), reason }.with_hint(Hint::OtherModel))
 }
 
 /// Whether text-side methods have a context to start from.

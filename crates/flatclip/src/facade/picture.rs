@@ -1,8 +1,8 @@
 //! Pictures from files and bytes.
 
+use crate::Result;
+use crate::digest::Digest;
 use crate::image::{self, DecodeOptions, Picture};
-use crate::{Error, Result};
-use sha2::{Digest as _, Sha256};
 use std::path::Path;
 
 impl Picture {
@@ -13,17 +13,13 @@ impl Picture {
 
     /// The same with choices.
     pub fn open_with(path: &Path, options: &DecodeOptions) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(Error::io(path))?;
-        image::decode_from(path, &bytes, options)
+        image::open(path, options)
     }
 
     /// Names the picture by its pixels.
     pub fn digest(&self) -> String {
-        let mut hash = Sha256::new();
-        hash.update((self.width as u64).to_le_bytes());
-        hash.update((self.height as u64).to_le_bytes());
-        hash.update(&self.rgb);
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        let digest = Digest::default().number(self.width).number(self.height);
+        digest.bytes(&self.rgb).key()
     }
 
     /// Decodes a picture in memory.

@@ -7,7 +7,7 @@ use super::Normalise;
 use crate::rng::Stream;
 
 /// Chains per view.
-pub const CHAINS: usize = 3;
+pub(crate) const CHAINS: usize = 3;
 
 /// An operation on the bytes of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -9,8 +9,9 @@ mod resize;
 pub mod sheet;
 pub mod views;
 
-pub use decode::{DECODER, DecodeOptions, Mode, Source, decode, decode_from};
-pub use preprocess::{CLIP_MEAN, CLIP_STD, ConvertOrder, Normalise, preprocess, preprocess_bytes, preprocess_source};
+pub(crate) use decode::DECODER;
+pub use decode::{DecodeOptions, Mode, Source, decode, decode_from, open};
+pub use preprocess::{ConvertOrder, Normalise, preprocess, preprocess_source};
 pub use resize::{Columns, Crop, Interpolation, Output};
 
 /// A decoded picture: rows of RGB bytes.

@@ -2,12 +2,7 @@
 
 use super::{Columns, Crop, Interpolation, Mode, Output, Picture, Source};
 use crate::Result;
-
-/// Mean of CLIP's training pictures, RGB.
-pub const CLIP_MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
-/// Standard deviation of CLIP's training pictures, RGB.
-#[allow(clippy::excessive_precision)] // as published
-pub const CLIP_STD: [f32; 3] = [0.26862954, 0.26130258, 0.27577711];
+use crate::architecture::{CLIP_MEAN, CLIP_STD};
 
 /// When a picture that is not RGB becomes RGB. It matters for palettes (which PIL scales without interpolation),
 /// transparency (which PIL multiplies in) and CMYK.
@@ -65,7 +60,7 @@ pub fn preprocess(picture: &Picture, size: usize) -> Result<Vec<f32>> {
 }
 
 /// Planes of bytes `[3, size, size]`: shorter side to `size` (bicubic), centre crop.
-pub fn preprocess_bytes(picture: &Picture, size: usize) -> Result<Vec<u8>> {
+pub(crate) fn preprocess_bytes(picture: &Picture, size: usize) -> Result<Vec<u8>> {
     centre(&Columns::new(&picture.rgb, 3, picture.width, picture.height), size, Interpolation::Bicubic)
 }
 

@@ -273,7 +273,7 @@ mod tests {
         for crop in [Crop { top: 0, left: 1, height: 2, width: 2 }, Crop { top: 0, left: 0, height: 0, width: 2 }] {
             assert_eq!(
                 columns.resize(crop, Output::whole(4, 4), Interpolation::Bilinear).unwrap_err().code(),
-                "config"
+                "option.invalid"
             );
         }
     }

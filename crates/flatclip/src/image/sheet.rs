@@ -59,7 +59,7 @@ pub fn sheet(tiles: &[Tile<'_>], columns: usize, size: usize) -> Result<Picture>
 }
 
 /// Writes a line of text with its upper left corner at (x, y); what is not ASCII becomes a question mark.
-pub fn draw_text(page: &mut Picture, x: usize, y: usize, text: &str, colour: [u8; 3]) {
+pub(crate) fn draw_text(page: &mut Picture, x: usize, y: usize, text: &str, colour: [u8; 3]) {
     for (place, c) in text.chars().enumerate() {
         for (column, dots) in glyph(c).into_iter().enumerate() {
             for row in (0..7).filter(|row| dots >> row & 1 == 1) {
@@ -158,6 +158,6 @@ mod tests {
 
     #[test]
     fn nothing_to_show_is_an_error() {
-        assert_eq!(sheet(&[], 3, 20).unwrap_err().code(), "config");
+        assert_eq!(sheet(&[], 3, 20).unwrap_err().code(), "option.invalid");
     }
 }

@@ -46,7 +46,7 @@ impl std::str::FromStr for ViewPolicy {
 
 /// How views are made. The defaults are TPT's.
 #[derive(Clone, Debug)]
-pub struct ViewOptions {
+pub(crate) struct ViewOptions {
     /// What views 1.. are.
     pub policy: ViewPolicy,
     /// Views, view 0 included.
@@ -88,14 +88,14 @@ impl Default for ViewOptions {
 
 impl ViewOptions {
     /// One random crop and flip, bicubic: what CoOp, CoCoOp, MaPLe and Tip-Adapter train on.
-    pub fn training(size: usize) -> Self {
+    pub(crate) fn training(size: usize) -> Self {
         Self { count: 1, size, interpolation: Interpolation::Bicubic, first_is_plain: false, ..Self::default() }
     }
 }
 
 /// Whose views: the keys of the random streams.
 #[derive(Clone, Copy, Debug)]
-pub struct ViewKey<'a> {
+pub(crate) struct ViewKey<'a> {
     /// The run's seed.
     pub seed: u64,
     /// The data set.
@@ -116,7 +116,7 @@ pub struct Draw {
 }
 
 /// The draws of view `index` of a `width x height` picture.
-pub fn draw_view(width: usize, height: usize, options: &ViewOptions, key: ViewKey<'_>, index: usize) -> Draw {
+pub(crate) fn draw_view(width: usize, height: usize, options: &ViewOptions, key: ViewKey<'_>, index: usize) -> Draw {
     if options.policy == ViewPolicy::Identity || (index == 0 && options.first_is_plain) {
         return Draw { crop: None, flip: false, mix: None };
     }
@@ -128,7 +128,7 @@ pub fn draw_view(width: usize, height: usize, options: &ViewOptions, key: ViewKe
 }
 
 /// All views, `[count, 3, size, size]`, normalised.
-pub fn make_views(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<f32>> {
+pub(crate) fn make_views(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<f32>> {
     let mut out = Vec::new();
     make_views_into(picture, options, key, &mut out)?;
     Ok(out)
@@ -136,7 +136,12 @@ pub fn make_views(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>) ->
 
 /// The same into a buffer that keeps its memory from picture to picture: half of the time of making views is the system's, for
 /// the pages of a new one.
-pub fn make_views_into(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>, out: &mut Vec<f32>) -> Result<()> {
+pub(crate) fn make_views_into(
+    picture: &Picture,
+    options: &ViewOptions,
+    key: ViewKey<'_>,
+    out: &mut Vec<f32>,
+) -> Result<()> {
     let len = check(options)?;
     let columns = Columns::new(&picture.rgb, 3, picture.width, picture.height);
     out.resize(options.count * len, 0.0);
@@ -147,7 +152,7 @@ pub fn make_views_into(picture: &Picture, options: &ViewOptions, key: ViewKey<'_
 }
 
 /// Views for people: `[count]` pictures of `size x size` RGB bytes, not normalised. AugMix shows its mixed bytes.
-pub fn thumbnails(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<Picture>> {
+pub(crate) fn thumbnails(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<Picture>> {
     let plain = ViewOptions { normalise: Normalise::new([0.0; 3], [1.0; 3]), ..options.clone() };
     let len = check(&plain)?;
     let values = make_views(picture, &plain, key)?;
@@ -241,7 +246,7 @@ mod tests {
     fn thumbnails_show_the_bytes_that_were_normalised() {
         let options = ViewOptions { count: 2, size: 20, ..Default::default() };
         let shown = thumbnails(&picture(), &options, KEY).unwrap();
-        let bytes = crate::image::preprocess_bytes(&picture(), 20).unwrap();
+        let bytes = crate::image::preprocess::preprocess_bytes(&picture(), 20).unwrap();
         let planes: Vec<u8> = (0..3).flat_map(|c| shown[0].rgb.iter().skip(c).step_by(3).copied()).collect();
         assert_eq!(planes, bytes);
     }

@@ -49,7 +49,7 @@ impl Separation {
     }
 
     /// Whether it is seen at every threshold: the nearer set's scores are lower throughout.
-    pub fn holds_everywhere(&self) -> bool {
+    pub(crate) fn holds_everywhere(&self) -> bool {
         self.holds() && self.smallest.1 >= 0.0
     }
 }

@@ -3,6 +3,7 @@
 use crate::model::Context;
 use crate::rng::Stream;
 use crate::{Error, Result};
+use flatclip_tensor::ops::l2_norm;
 
 /// How long a direction is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,7 +106,7 @@ fn match_slices(direction: &mut [f32], context: &Context) {
 }
 
 fn norm(values: &[f32]) -> f32 {
-    values.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt() as f32
+    l2_norm(values) as f32
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub use analysis::{EntropyGap, Separation};
 pub use bound::Bound;
 pub use directions::{Directions, Normalisation};
 pub use flatness::{Flatness, Ring};
-pub use scores::{Decile, Scores, rank_correlation};
+pub(crate) use scores::rank_correlation;
+pub use scores::{Decile, Scores};
 pub use surface::{Grid, Probe, Surface, loss};
 pub use worst_case::{WorstCase, WorstCaseSearch};

@@ -31,17 +31,17 @@ impl Scores {
     }
 
     /// Mean score.
-    pub fn mean_score(&self) -> f64 {
+    pub(crate) fn mean_score(&self) -> f64 {
         mean(self.scores.iter().map(|&s| f64::from(s)))
     }
 
     /// Mean distance.
-    pub fn mean_distance(&self) -> f64 {
+    pub(crate) fn mean_distance(&self) -> f64 {
         mean(self.distances.iter().map(|&d| f64::from(d)))
     }
 
     /// The paper's `Q(delta)`: how far above the mean score lies the value that all but a share `delta` of the scores are below.
-    pub fn quantile_above_mean(&self, delta: f64) -> f64 {
+    pub(crate) fn quantile_above_mean(&self, delta: f64) -> f64 {
         let mut sorted = self.scores.clone();
         sorted.sort_by(f32::total_cmp);
         let place = ((1.0 - delta) * sorted.len() as f64).ceil() as usize;
@@ -50,7 +50,7 @@ impl Scores {
     }
 
     /// Ten groups of equal size, lowest scores first.
-    pub fn deciles(&self) -> Vec<Decile> {
+    pub(crate) fn deciles(&self) -> Vec<Decile> {
         let mut order: Vec<usize> = (0..self.scores.len()).collect();
         order.sort_by(|&a, &b| self.scores[a].total_cmp(&self.scores[b]));
         let group = |bin: usize| &order[bin * order.len() / DECILES..(bin + 1) * order.len() / DECILES];
@@ -70,7 +70,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Spearman's rank correlation; equal values share the mean of their ranks.
-pub fn rank_correlation(x: &[f32], y: &[f32]) -> f64 {
+pub(crate) fn rank_correlation(x: &[f32], y: &[f32]) -> f64 {
     let (x, y) = (ranks(x), ranks(y));
     let mean = (x.len() as f64 - 1.0) / 2.0;
     let sum = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();

@@ -10,12 +10,14 @@
 
 use super::Probe;
 use super::surface::row_losses;
+use crate::methods::sam::Ascent;
 use crate::methods::tuners::cross_entropy;
 use crate::model::{ClassTokens, Context, ContextPass, TextTower};
 use crate::prompt::logits;
 use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -28,7 +30,8 @@ pub struct WorstCaseSearch {
     pub steps: usize,
     /// Random directions.
     pub directions: usize,
-    /// Images, spread over the set, that also get a step along their own gradient. Each costs a pass of the text tower and back.
+    /// Images, spread over the set, that also get a step along their own gradient. Each costs a forward and a backward pass of
+    /// the text tower.
     pub own_gradients: usize,
     /// Seed of the directions.
     pub seed: u64,
@@ -91,7 +94,7 @@ impl WorstCase {
         };
         if !(search.radius.is_finite() && search.radius >= 0.0) {
             let reason = format!("expected a radius of 0 or more, found {}", search.radius);
-            return Err(Error::config("rho", reason));
+            return Err(Error::config("radius", reason));
         }
         let mut found = Search {
             tower,
@@ -154,7 +157,7 @@ impl Search<'_> {
             let gradient = self.gradient(&pass, &self.probe.features, self.labels)?;
             let step = scaled(&gradient, self.radius);
             eps.iter_mut().zip(&step).for_each(|(e, s)| *e += s);
-            if norm(&eps) > self.radius {
+            if l2_norm(&eps) > self.radius {
                 eps = scaled(&eps, self.radius);
             }
             self.visit(std::slice::from_ref(&eps))?;
@@ -217,14 +220,9 @@ fn moved(context: &Context, eps: &[f32]) -> Context {
     Context { data: context.data.iter().zip(eps).map(|(p, e)| p + e).collect(), ..context.clone() }
 }
 
-fn norm(values: &[f32]) -> f64 {
-    values.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt()
-}
-
-/// The direction with the given length; a zero direction stays.
+/// SAM's step along a direction: the direction with the given length; a zero direction stays.
 fn scaled(direction: &[f32], length: f64) -> Vec<f32> {
-    let scale = length / norm(direction).max(1e-30);
-    direction.iter().map(|&d| (f64::from(d) * scale) as f32).collect()
+    Ascent::sam(length).epsilon_of(&[(&[direction.len()], direction)], &[direction]).swap_remove(0)
 }
 
 #[cfg(test)]

@@ -130,11 +130,11 @@ pub fn break_tie(votes: &mut [f64], logits: &Matrix, selection: &Selection, fall
     }
     let discarded = &selection.ranking[selection.selected.len()..];
     let vote_of = |view: usize| argmax(logits.row(view));
-    // With nothing discarded the kept views are asked instead, most confident first: one of them voted for a tied class.
-    let asked = if discarded.is_empty() { &selection.selected } else { discarded };
-    let winner = asked.iter().map(|&view| vote_of(view)).find(|k| tied.contains(k));
+    // With nothing discarded the kept views decide instead, most confident first: one of them voted for a tied class.
+    let voters = if discarded.is_empty() { &selection.selected } else { discarded };
+    let winner = voters.iter().map(|&view| vote_of(view)).find(|k| tied.contains(k));
     let winner = winner.unwrap_or_else(|| {
-        let row = logits.row(asked[0]);
+        let row = logits.row(voters[0]);
         let allowed: Vec<usize> = match fallback {
             TieFallback::Intended => tied,
             TieFallback::Original => (0..row.len()).filter(|k| !tied.contains(&(row.len() - 1 - k))).collect(),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fallback_keeps_to_the_tied_classes_unless_asked_to_copy_the_slip() {
+    fn the_fallback_keeps_to_the_tied_classes_unless_told_to_copy_the_slip() {
         // Views 0 and 1 tie classes 0 and 1 of 4; the only discarded view votes for 3.
         let mut logits = one_hot(&[0, 1, 3], 4);
         logits.row_mut(2)[1] = 1.0;

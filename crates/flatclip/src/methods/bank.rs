@@ -1,13 +1,15 @@
-//! The text bank: text features at a context and at its random perturbations, computed once per prompt and class list.
+//! The text bank: text features at a context and at its random perturbations, computed once per prompt and
+//! class list.
 
 use super::TextStore;
 use super::sam::NormScope;
 use super::task::TextSide;
 use crate::Result;
+use crate::digest::Digest;
 use crate::model::Context;
 use crate::rng::Stream;
 use flatclip_tensor::Matrix;
-use sha2::{Digest as _, Sha256};
+use flatclip_tensor::ops::l2_norm;
 
 crate::choices! {
     /// What the radius is measured in.
@@ -47,7 +49,8 @@ pub struct RandomPerturbation {
 }
 
 impl RandomPerturbation {
-    /// Directions of the shape of `context`. They depend on the seed and the shape alone, so data sets share them.
+    /// Directions of the shape of `context`. They depend on the seed and the shape alone, so data sets share
+    /// them.
     pub fn draw(&self, context: &Context, seed: u64) -> Vec<Vec<f32>> {
         let mut drawn: Vec<Vec<f32>> = Vec::with_capacity(self.count);
         for index in 0..self.count {
@@ -77,10 +80,10 @@ impl RandomPerturbation {
         for (values, noise) in moved.data.chunks_mut(group.max(1)).zip(noise.chunks(group.max(1))) {
             let unit = match self.unit {
                 RadiusUnit::Absolute => 1.0,
-                RadiusUnit::Relative => length(values),
+                RadiusUnit::Relative => l2_norm(values.iter()),
             };
             // A direction without length (it cannot be drawn, but it can be given) moves nothing.
-            let scale = self.radius * unit / length(noise).max(f64::MIN_POSITIVE);
+            let scale = self.radius * unit / l2_norm(noise).max(f64::MIN_POSITIVE);
             values.iter_mut().zip(noise).for_each(|(x, &n)| *x = (f64::from(*x) + scale * f64::from(n)) as f32);
         }
         moved
@@ -92,17 +95,13 @@ impl RandomPerturbation {
     }
 }
 
-fn length(values: &[f32]) -> f64 {
-    values.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt()
-}
-
 /// Gram-Schmidt, each vector in turn. Lengths do not matter here: they are normalised when applied.
 fn orthogonalise(vectors: &mut [Vec<f32>]) {
     for index in 1..vectors.len() {
         let (before, rest) = vectors.split_at_mut(index);
         for other in before.iter() {
             let along: f64 = rest[0].iter().zip(other).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
-            let square = length(other).powi(2).max(f64::MIN_POSITIVE);
+            let square = l2_norm(other).powi(2).max(f64::MIN_POSITIVE);
             rest[0]
                 .iter_mut()
                 .zip(other)
@@ -198,14 +197,9 @@ fn key(
     seed: u64,
     model: &str,
 ) -> String {
-    let mut hash = Sha256::new();
-    hash.update(model.as_bytes());
-    hash.update(format!("{how:?} {seed} {:?} {:?}", context.shape(), side.tokens).as_bytes());
-    for values in [&context.data, base.data()] {
-        values.iter().for_each(|x| hash.update(x.to_le_bytes()));
-    }
-    let digest = hash.finalize();
-    format!("text-bank-{}", digest.iter().take(16).map(|b| format!("{b:02x}")).collect::<String>())
+    let told = format!("{how:?} {seed} {:?} {:?}", context.shape(), side.tokens);
+    let digest = Digest::default().bytes(model).bytes(told).floats(&context.data).floats(base.data());
+    format!("text-bank-{}", digest.key())
 }
 
 #[cfg(test)]
@@ -229,8 +223,8 @@ mod tests {
                 let moved = how.apply(&context, &how.draw(&context, 1)[0]);
                 let step: Vec<f32> = moved.data.iter().zip(&context.data).map(|(a, b)| a - b).collect();
                 for (step, values) in step.chunks(group).zip(context.data.chunks(group)) {
-                    let expected = if unit == RadiusUnit::Absolute { 0.5 } else { 0.5 * length(values) };
-                    assert!((length(step) - expected).abs() < 1e-5, "{norm:?} {unit:?}");
+                    let expected = if unit == RadiusUnit::Absolute { 0.5 } else { 0.5 * l2_norm(values) };
+                    assert!((l2_norm(step) - expected).abs() < 1e-5, "{norm:?} {unit:?}");
                 }
             }
         }

@@ -8,7 +8,7 @@ const PARALLEL: usize = 192;
 
 /// The inverse of a symmetric positive definite `[n, n]` matrix, by Gauss-Jordan elimination, which needs no pivoting
 /// there. `None` if it is not positive definite.
-pub fn inverse(matrix: &[f64], n: usize) -> Option<Vec<f64>> {
+pub(crate) fn inverse(matrix: &[f64], n: usize) -> Option<Vec<f64>> {
     let mut a = matrix.to_vec();
     let mut pivot_row = vec![0.0; n];
     for k in 0..n {
@@ -38,7 +38,7 @@ pub fn inverse(matrix: &[f64], n: usize) -> Option<Vec<f64>> {
 
 /// The Moore-Penrose inverse of a symmetric positive semidefinite `[n, n]` matrix. Eigenvalues below `n` times the f32
 /// rounding unit of the largest count as zero, as in torch's f32 `pinv`.
-pub fn pseudo_inverse(matrix: &[f64], n: usize) -> Vec<f64> {
+pub(crate) fn pseudo_inverse(matrix: &[f64], n: usize) -> Vec<f64> {
     let cutoff = n as f64 * f64::from(f32::EPSILON);
     // The product of the Frobenius norms is at least the condition number: below 1 / cutoff nothing counts as zero.
     if let Some(inverse) = inverse(matrix, n)
@@ -60,7 +60,7 @@ pub fn pseudo_inverse(matrix: &[f64], n: usize) -> Vec<f64> {
 
 /// Eigenvalues (in no order) and, row by row, unit eigenvectors of a symmetric `[n, n]` matrix: Householder reduction to
 /// a tridiagonal matrix, then the implicit QL method.
-pub fn eigen(matrix: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
+pub(crate) fn eigen(matrix: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
     let (mut diagonal, mut beside, mut vectors) = tridiagonal(matrix, n);
     for low in 0..n {
         // 30 rounds are the customary limit, which a finite matrix does not reach.

@@ -1,13 +1,14 @@
 //! MaPLe's parameters as one thing that can be moved: forward through both towers, gradient for all of them.
 
 use super::task::TextSide;
-use crate::model::{Clip, Context, VisionInput, VisionPass};
-use crate::prompt::{Affine, Prompt, PromptKind, visual_prompts};
-use crate::{Error, Result};
+use crate::model::{Clip, Context, DeepPass, VisionInput, VisionPass};
+use crate::prompt::{Affine, Arrays, Prompt, PromptKind, Tensor, unusable, visual_prompts};
+use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::pages::give_back;
 
-/// The context, the deep text prompts, and the projections of each to visual prompts; or a gradient with respect to them.
+/// The context, the deep text prompts, and the projections of each to visual prompts; or a gradient with
+/// respect to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapleParameters {
     /// Text prompts at the input, `[n_ctx, width]`.
@@ -27,20 +28,38 @@ impl MapleParameters {
             }
             _ => {
                 let kind = prompt.map_or("given", Prompt::kind_name);
-                Err(Error::method(method, format!("needs a maple prompt, not a {kind} one")))
+                let error = Error::method(method, format!("needs a maple prompt, not a {kind} one"));
+                Err(error.with_hint(Hint::Tune("maple")))
             }
         }
     }
 
-    /// Names in the order of [`MapleParameters::tensors`], as MaPLe's checkpoints have them.
-    pub fn names(&self) -> Vec<String> {
-        let mut names = vec!["ctx".to_owned(), "proj.weight".to_owned(), "proj.bias".to_owned()];
-        for i in 0..self.deep.len() {
-            names.push(format!("compound_prompts_text.{i}"));
-            names.push(format!("compound_prompt_projections.{i}.weight"));
-            names.push(format!("compound_prompt_projections.{i}.bias"));
+    /// Those of trained tensors, taken by name.
+    pub fn from_tensors(tensors: &[Tensor]) -> Result<Self> {
+        let arrays = Arrays(tensors);
+        let read = || {
+            let deep = arrays.numbered("deep", |name| arrays.matrix(name))?;
+            let mut projections = vec![arrays.affine("proj")?];
+            for index in 0..deep.len() {
+                projections.push(arrays.affine(&format!("projections.{index}"))?);
+            }
+            Ok(Self { context: arrays.shared_context("context")?, deep, projections })
+        };
+        read().map_err(|reason: String| unusable(reason))
+    }
+
+    /// As trained tensors: the context and its projection, the deep prompts, their projections.
+    pub fn to_tensors(&self) -> Vec<Tensor> {
+        let mut tensors = vec![Tensor::new("context", self.context.shape(), self.context.data.clone())];
+        let mut projections = self.projections.iter();
+        tensors.extend(projections.next().into_iter().flat_map(|layer| layer.tensors("proj")));
+        for (index, prompt) in self.deep.iter().enumerate() {
+            let shape = vec![prompt.rows(), prompt.cols()];
+            tensors.push(Tensor::new(format!("deep.{index}"), shape, prompt.data().to_vec()));
         }
-        names
+        tensors
+            .extend(projections.enumerate().flat_map(|(index, layer)| layer.tensors(&format!("projections.{index}"))));
+        tensors
     }
 
     /// All tensors.
@@ -79,9 +98,16 @@ impl MapleParameters {
         Ok(clip.vision().pass(pixels, count, input)?.features().clone())
     }
 
-    /// The image tower on some pictures with its tokens kept, and the text features (given where they are known), ready for
-    /// the way back.
-    pub fn pass<'t>(
+    /// Both towers on some pictures, with all that the backward pass needs.
+    pub fn pass<'t>(&self, clip: &'t Clip, side: TextSide<'t>, pixels: &[f32], count: usize) -> Result<MaplePass<'t>> {
+        let text = TextPart::Recorded(Box::new(side.tower.deep_pass(side.tokens, &self.context, &self.deep)?));
+        self.pass_beside(text, clip, side, pixels, count, false)
+    }
+
+    /// The same with the image tower's tokens kept, and of the text tower the features alone (given where
+    /// they are known): its pass is made again for the gradient, so that both towers are never in memory
+    /// together.
+    pub fn pass_with_tokens<'t>(
         &self,
         clip: &'t Clip,
         side: TextSide<'t>,
@@ -89,16 +115,31 @@ impl MapleParameters {
         pixels: &[f32],
         count: usize,
     ) -> Result<MaplePass<'t>> {
-        let prompts = self.visual_prompts();
-        let input = VisionInput { prompts: &prompts, record_tokens: true, ..VisionInput::default() };
-        let text_features = text_features.map_or_else(|| self.text_features(side), |known| Ok(known.clone()))?;
-        Ok(MaplePass {
-            parameters: self.clone(),
-            side,
-            text_features,
-            vision: clip.vision().pass(pixels, count, input)?,
-        })
+        let features = text_features.map_or_else(|| self.text_features(side), |known| Ok(known.clone()))?;
+        self.pass_beside(TextPart::Features(features), clip, side, pixels, count, true)
     }
+
+    fn pass_beside<'t>(
+        &self,
+        text: TextPart,
+        clip: &'t Clip,
+        side: TextSide<'t>,
+        pixels: &[f32],
+        count: usize,
+        record_tokens: bool,
+    ) -> Result<MaplePass<'t>> {
+        let prompts = self.visual_prompts();
+        let input = VisionInput { prompts: &prompts, record_tokens, ..VisionInput::default() };
+        let vision = clip.vision().pass(pixels, count, input)?;
+        Ok(MaplePass { parameters: self.clone(), side, text, vision })
+    }
+}
+
+/// What is kept of the text tower.
+#[derive(Debug)]
+enum TextPart {
+    Recorded(Box<DeepPass>),
+    Features(Matrix),
 }
 
 /// A forward pass through both towers.
@@ -106,14 +147,17 @@ impl MapleParameters {
 pub struct MaplePass<'t> {
     parameters: MapleParameters,
     side: TextSide<'t>,
-    text_features: Matrix,
+    text: TextPart,
     vision: VisionPass<'t>,
 }
 
 impl MaplePass<'_> {
     /// Unit-norm `[K, D]`.
     pub fn text_features(&self) -> &Matrix {
-        &self.text_features
+        match &self.text {
+            TextPart::Recorded(pass) => pass.features(),
+            TextPart::Features(features) => features,
+        }
     }
 
     /// Unit-norm `[count, D]`.
@@ -126,19 +170,25 @@ impl MaplePass<'_> {
         self.vision.tokens(block)
     }
 
-    /// The gradient of all parameters from those of the text features, the image features and the tokens that some blocks read.
-    /// One tower after the other, so that what they keep for it is never in memory at the same time.
+    /// The gradient of all parameters from those of the text features, the image features and the tokens that
+    /// some blocks read. One tower after the other, so that what they keep for it is never in memory at the
+    /// same time.
     pub fn gradient(
         self,
         d_text: &Matrix,
         d_image: &Matrix,
         d_tokens: &[(usize, Vec<f32>)],
     ) -> Result<MapleParameters> {
-        let Self { parameters, side, vision, .. } = self;
+        let Self { parameters, side, text, vision } = self;
         let visual = vision.gradient(d_image, d_tokens)?.prompts;
         drop(vision);
         give_back();
-        let text = side.tower.deep_pass(side.tokens, &parameters.context, &parameters.deep)?;
+        let text = match text {
+            TextPart::Recorded(pass) => pass,
+            TextPart::Features(_) => {
+                Box::new(side.tower.deep_pass(side.tokens, &parameters.context, &parameters.deep)?)
+            }
+        };
         let (context, deep) = text.gradient(d_text)?;
         drop(text);
         give_back();

@@ -14,7 +14,7 @@ pub mod aggregate;
 pub mod bank;
 pub mod cache;
 pub mod gaussian;
-pub mod linalg;
+mod linalg;
 pub mod maple;
 pub mod optim;
 pub mod policy;

@@ -7,11 +7,13 @@ use crate::data::train_images::TrainViews;
 use crate::options::{OptionKind, OptionSpec, Table, Value, complete, defaults};
 use std::ops::Bound;
 
+type Read = Box<dyn Fn(&Table) -> Result<()>>;
+
 /// One declaration: its table, its options, and what reads them.
 struct Declared {
     table: &'static str,
     options: &'static [OptionSpec],
-    read: Box<dyn Fn(&Table) -> Result<()>>,
+    read: Read,
 }
 
 fn all() -> Vec<Declared> {

@@ -131,11 +131,6 @@ pub fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
-/// L2 norm, accumulated in f64.
-pub fn norm(values: &[f32]) -> f64 {
-    dot(values, values).sqrt()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

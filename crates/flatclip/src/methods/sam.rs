@@ -32,6 +32,9 @@ crate::choices! {
     }
 }
 
+/// A parameter: its shape and its values.
+pub type Shaped<'a> = (&'a [usize], &'a [f32]);
+
 /// How eps is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ascent {
@@ -51,16 +54,24 @@ impl Ascent {
         Self { variant: SamVariant::Sam, norm: NormScope::Whole, radius, eta: 0.0 }
     }
 
-    /// eps for each parameter. A part whose gradient is zero or not finite gets none.
+    /// eps for each parameter. A group whose gradient is zero or not finite gets none.
     pub fn epsilon(&self, parameters: &[Tensor], gradient: &[Vec<f32>]) -> Vec<Vec<f32>> {
+        let parameters: Vec<Shaped<'_>> =
+            parameters.iter().map(|p| (p.shape.as_slice(), p.values.as_slice())).collect();
+        let gradient: Vec<&[f32]> = gradient.iter().map(Vec::as_slice).collect();
+        self.epsilon_of(&parameters, &gradient)
+    }
+
+    /// The same for values that are not [`Tensor`]s.
+    pub fn epsilon_of(&self, parameters: &[Shaped<'_>], gradient: &[&[f32]]) -> Vec<Vec<f32>> {
         let mut epsilon: Vec<Vec<f32>> = gradient.iter().map(|g| vec![0.0; g.len()]).collect();
-        for part in self.parts(parameters) {
+        for group in self.groups(parameters) {
             // eps = rho · direction / sqrt(Σ direction · g): direction is g, t² g or f g.
             let mut total = 0.0;
-            for &(tensor, start, end) in &part {
+            for &(tensor, start, end) in &group {
                 for at in start..end {
                     let g = f64::from(gradient[tensor][at]);
-                    total += self.metric(parameters[tensor].values[at], g) * g * g;
+                    total += self.metric(parameters[tensor].1[at], g) * g * g;
                 }
             }
             let length = total.sqrt();
@@ -68,10 +79,10 @@ impl Ascent {
                 continue;
             }
             let scale = self.radius / (length + 1e-12);
-            for &(tensor, start, end) in &part {
+            for &(tensor, start, end) in &group {
                 for at in start..end {
                     let g = f64::from(gradient[tensor][at]);
-                    epsilon[tensor][at] = (scale * self.metric(parameters[tensor].values[at], g) * g) as f32;
+                    epsilon[tensor][at] = (scale * self.metric(parameters[tensor].1[at], g) * g) as f32;
                 }
             }
         }
@@ -88,22 +99,20 @@ impl Ascent {
     }
 
     /// The ranges (tensor, start, end) that share one norm.
-    fn parts(&self, parameters: &[Tensor]) -> Vec<Vec<(usize, usize, usize)>> {
+    fn groups(&self, parameters: &[Shaped<'_>]) -> Vec<Vec<(usize, usize, usize)>> {
         if self.norm == NormScope::Whole {
-            return vec![parameters.iter().enumerate().map(|(i, p)| (i, 0, p.values.len())).collect()];
+            return vec![parameters.iter().enumerate().map(|(i, (_, values))| (i, 0, values.len())).collect()];
         }
-        let mut parts = Vec::new();
-        for (index, parameter) in parameters.iter().enumerate() {
-            let size = match (self.norm, parameter.shape.as_slice()) {
+        let mut groups = Vec::new();
+        for (index, (shape, values)) in parameters.iter().enumerate() {
+            let size = match (self.norm, shape) {
                 (NormScope::PerToken, [.., width]) => *width,
                 (_, [_, tokens, width]) => tokens * width,
-                _ => parameter.values.len(),
+                _ => values.len(),
             };
-            parts.extend(
-                (0..parameter.values.len()).step_by(size.max(1)).map(|start| vec![(index, start, start + size)]),
-            );
+            groups.extend((0..values.len()).step_by(size.max(1)).map(|start| vec![(index, start, start + size)]));
         }
-        parts
+        groups
     }
 }
 
@@ -114,11 +123,6 @@ pub fn moved(parameters: &[Tensor], epsilon: &[Vec<f32>]) -> Vec<Tensor> {
         tensor.values.iter_mut().zip(epsilon).for_each(|(p, e)| *p += e);
     }
     moved
-}
-
-/// Euclidean norm over all entries.
-pub fn norm(parts: &[Vec<f32>]) -> f64 {
-    parts.iter().flatten().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt()
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Selectors: rank the views of an image and keep some.
 
-use super::probability::{argmax, dot, entropies, logits, norm};
+use super::probability::{argmax, dot, entropies, logits};
 use super::{Explanation, Task, ViewSet};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::ops::l2_norm;
 
 /// What every view says at the unadapted prompt.
 #[derive(Clone, Debug)]
@@ -98,7 +99,7 @@ impl CosineThenEntropy {
     /// Cosine of view 0's logits with those of every other view.
     pub fn cosines(views: &ViewLogits) -> Vec<f32> {
         let first = views.logits.row(0);
-        let cosine = |row: &[f32]| (dot(first, row) / (norm(first) * norm(row)).max(f64::MIN_POSITIVE)) as f32;
+        let cosine = |row: &[f32]| (dot(first, row) / (l2_norm(first) * l2_norm(row)).max(f64::MIN_POSITIVE)) as f32;
         views.logits.iter_rows().skip(1).map(cosine).collect()
     }
 

@@ -93,7 +93,8 @@ impl SharpnessSelector<'_> {
         logits(features, text, self.scale).iter_rows().map(|row| self.surrogate.of(row)).collect()
     }
 
-    /// The reduced loss of every view over the perturbed contexts. One `[V, K]` at a time: `[R, V, K]` is never in memory.
+    /// The reduced loss of every view over the perturbed contexts. One `[V, K]` at a time: `[R, V, K]` is
+    /// never in memory.
     fn around(&self, features: &Matrix) -> Vec<f32> {
         let mut all: Vec<Vec<f32>> = vec![Vec::new(); features.rows()];
         for text in self.bank.perturbed() {
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_original_is_forced_or_excluded_when_asked() {
+    fn the_original_is_forced_or_excluded_when_set() {
         let bank = TextBank::flat(text(0.0));
         let views = ViewLogits::new(&features(), bank.base(), 10.0);
         let kept = |original| SharpnessSelector { original, ..sharpness(&bank) }.select(&features(), &views).selected;

@@ -5,7 +5,7 @@ use super::bank::TextBank;
 use super::statistics::SourceStatistics;
 use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
 use crate::prompt::{Prompt, PromptKind};
-use crate::{Error, Result};
+use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 use std::sync::{Arc, OnceLock};
 
@@ -144,7 +144,7 @@ impl Task {
     /// The model, or what `method` lacks.
     pub fn need_clip(&self, method: &str) -> Result<&Arc<Clip>> {
         self.clip.as_ref().ok_or_else(|| {
-            Error::method(method, "runs a tower of the model, but only features were given; give the model, too")
+            Error::method(method, "runs a tower of the model, but only features were given").with_hint(Hint::Model)
         })
     }
 

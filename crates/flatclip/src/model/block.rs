@@ -4,7 +4,7 @@
 //! m = x + Wo attention(Wqkv LN1(x))        y = m + W2 act(W1 LN2(m))
 //! ```
 //!
-//! The weights are frozen, so the backward pass costs about one forward pass. Only rows that ask (see [`Queries`]) leave
+//! The weights are frozen, so the backward pass costs about one forward pass. Only query rows (see [`Queries`]) leave
 //! the block, since the last block of a tower is wanted at one row per sequence.
 
 use super::load::Reader;
@@ -60,14 +60,14 @@ pub(crate) struct Block {
 pub(crate) struct Tape {
     /// `[rows, 3 width]`.
     qkv: Vec<f32>,
-    /// The residual stream between the halves, asking rows.
+    /// The residual stream between the halves, query rows.
     middle: Vec<f32>,
-    /// The MLP before its activation, asking rows.
+    /// The MLP before its activation, query rows.
     hidden: Vec<f32>,
 }
 
 impl Tape {
-    /// Keys and values alone, for passes without a way back.
+    /// Keys and values alone, for passes without a backward pass.
     pub(crate) fn of_keys(qkv: Vec<f32>) -> Self {
         Self { qkv, middle: Vec::new(), hidden: Vec::new() }
     }
@@ -96,7 +96,7 @@ pub(crate) struct Side<'a> {
     pub(crate) prefix: Option<&'a mut [f32]>,
     /// Where the gradients of the two norms' parameters are added.
     pub(crate) norms: Option<&'a mut BlockNorms>,
-    /// Nobody asks for the gradient of the block's input: only that of the prefix is wanted, and nothing is returned.
+    /// The gradient of the block's input is not needed: only that of the prefix is, and nothing is returned.
     pub(crate) fixed_input: bool,
 }
 
@@ -128,26 +128,26 @@ impl Block {
         4 * self.qkv.inputs() + self.fc.outputs()
     }
 
-    /// `x` becomes the output at the asking rows. `scratch.qkv` holds this block's keys and values afterwards.
+    /// `x` becomes the output at the query rows. `scratch.qkv` holds this block's keys and values afterwards.
     pub(crate) fn forward(&self, x: &mut Vec<f32>, shape: &Shape<'_>, norms: &BlockNorms, scratch: &mut Scratch) {
-        let (rows, asking, width) = (shape.rows(), shape.asking(), shape.width);
+        let (rows, queries, width) = (shape.rows(), shape.asking(), shape.width);
         let Scratch { normal, qkv, attention, hidden } = scratch;
         resize(normal, rows * width);
         norms[0].apply(x, normal);
         resize(qkv, rows * 3 * width);
         self.qkv.forward(normal, rows, Activation::Identity, qkv);
-        keep_asking(x, shape);
-        if asking == 0 {
+        keep_query_rows(x, shape);
+        if queries == 0 {
             return;
         }
-        resize(attention, asking * width);
+        resize(attention, queries * width);
         attention::forward(shape, qkv, attention);
-        self.out.forward_add(attention, asking, x);
-        resize(normal, asking * width);
+        self.out.forward_add(attention, queries, x);
+        resize(normal, queries * width);
         norms[1].apply(x, normal);
-        resize(hidden, asking * self.fc.outputs());
-        self.fc.forward(normal, asking, self.activation, hidden);
-        self.proj.forward_add(hidden, asking, x);
+        resize(hidden, queries * self.fc.outputs());
+        self.fc.forward(normal, queries, self.activation, hidden);
+        self.proj.forward_add(hidden, queries, x);
     }
 
     /// The same with what the backward pass needs.
@@ -162,27 +162,27 @@ impl Block {
 
     /// What the backward pass needs, without the output: two thirds of a forward pass.
     pub(crate) fn tape(&self, x: &[f32], shape: &Shape<'_>, norms: &BlockNorms) -> Tape {
-        let (rows, asking, width) = (shape.rows(), shape.asking(), shape.width);
+        let (rows, queries, width) = (shape.rows(), shape.asking(), shape.width);
         let mut normal = vec![0.0; rows * width];
         norms[0].apply(x, &mut normal);
         let mut qkv = vec![0.0; rows * 3 * width];
         self.qkv.forward(&normal, rows, Activation::Identity, &mut qkv);
-        if asking == 0 {
+        if queries == 0 {
             return Tape::of_keys(qkv);
         }
-        let mut attention = vec![0.0; asking * width];
+        let mut attention = vec![0.0; queries * width];
         attention::forward(shape, &qkv, &mut attention);
         let mut middle = x.to_vec();
-        keep_asking(&mut middle, shape);
-        self.out.forward_add(&attention, asking, &mut middle);
-        normal.truncate(asking * width);
+        keep_query_rows(&mut middle, shape);
+        self.out.forward_add(&attention, queries, &mut middle);
+        normal.truncate(queries * width);
         norms[1].apply(&middle, &mut normal);
-        let mut hidden = vec![0.0; asking * self.fc.outputs()];
-        self.fc.forward(&normal, asking, Activation::Identity, &mut hidden);
+        let mut hidden = vec![0.0; queries * self.fc.outputs()];
+        self.fc.forward(&normal, queries, Activation::Identity, &mut hidden);
         Tape { qkv, middle, hidden }
     }
 
-    /// The gradient with respect to the block's input `x`, from that of its output at the asking rows.
+    /// The gradient with respect to the block's input `x`, from that of its output at the query rows.
     pub(crate) fn backward(
         &self,
         x: &[f32],
@@ -192,21 +192,21 @@ impl Block {
         mut dy: Vec<f32>,
         side: Side<'_>,
     ) -> Vec<f32> {
-        let (rows, asking, width) = (shape.rows(), shape.asking(), shape.width);
+        let (rows, queries, width) = (shape.rows(), shape.asking(), shape.width);
         let mut norm_gradients = side.norms;
         let mut d_qkv = vec![0.0; rows * 3 * width];
-        if asking > 0 {
-            let mut d_hidden = vec![0.0; asking * self.fc.outputs()];
-            self.proj.backward(&dy, asking, &mut d_hidden);
+        if queries > 0 {
+            let mut d_hidden = vec![0.0; queries * self.fc.outputs()];
+            self.proj.backward(&dy, queries, &mut d_hidden);
             activate_backward(self.activation, &tape.hidden, &mut d_hidden);
-            let mut d_normal = vec![0.0; asking * width];
-            self.fc.backward(&d_hidden, asking, &mut d_normal);
+            let mut d_normal = vec![0.0; queries * width];
+            self.fc.backward(&d_hidden, queries, &mut d_normal);
             norms[1].backward(&tape.middle, &d_normal, &mut dy);
             if let Some(gradients) = norm_gradients.as_deref_mut() {
                 gradients[1].add_gradient(&tape.middle, &d_normal);
             }
             let mut d_attention = d_normal;
-            self.out.backward(&dy, asking, &mut d_attention);
+            self.out.backward(&dy, queries, &mut d_attention);
             attention::backward(shape, &tape.qkv, &d_attention, &mut d_qkv, side.prefix);
         }
         if side.fixed_input {
@@ -217,7 +217,7 @@ impl Block {
         }
         let mut d_normal = vec![0.0; rows * width];
         self.qkv.backward(&d_qkv, rows, &mut d_normal);
-        let mut dx = spread_asking(dy, shape);
+        let mut dx = spread_query_rows(dy, shape);
         norms[0].backward(x, &d_normal, &mut dx);
         if let Some(gradients) = norm_gradients {
             gradients[0].add_gradient(x, &d_normal);
@@ -230,8 +230,8 @@ fn resize(buffer: &mut Vec<f32>, size: usize) {
     buffer.resize(size, 0.0);
 }
 
-/// Keeps the asking rows of `x`.
-fn keep_asking(x: &mut Vec<f32>, shape: &Shape<'_>) {
+/// Keeps the query rows of `x`.
+fn keep_query_rows(x: &mut Vec<f32>, shape: &Shape<'_>) {
     if shape.queries == Queries::All {
         return;
     }
@@ -241,8 +241,8 @@ fn keep_asking(x: &mut Vec<f32>, shape: &Shape<'_>) {
     x.truncate(shape.asking() * shape.width);
 }
 
-/// The inverse: asking rows at their places, zeros elsewhere.
-fn spread_asking(d: Vec<f32>, shape: &Shape<'_>) -> Vec<f32> {
+/// The inverse: query rows at their places, zeros elsewhere.
+fn spread_query_rows(d: Vec<f32>, shape: &Shape<'_>) -> Vec<f32> {
     if shape.queries == Queries::All {
         return d;
     }

@@ -1,9 +1,9 @@
 //! A whole model: two towers and the temperature.
 
-use super::config::{Activation as Nonlinearity, ClipConfig};
 use super::image::ImageTower;
 use super::load::Reader;
 use super::text::TextTower;
+use crate::architecture::{Activation as Nonlinearity, ClipConfig};
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
 use flatclip_tensor::{Activation, Matrix, Precision};

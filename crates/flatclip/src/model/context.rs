@@ -1,6 +1,7 @@
 //! What a prompt is to the text tower: learnable context vectors, and the fixed tokens of every class around them.
 
 use crate::{Error, Result};
+use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
 
 /// Where the class name stands relative to the context.
@@ -53,16 +54,9 @@ impl Context {
         self.classes.into_iter().chain([self.tokens, self.width]).collect()
     }
 
-    /// The context vectors of one class, `[tokens, width]`.
-    pub fn of_class(&self, class: usize) -> &[f32] {
-        let size = self.tokens * self.width;
-        let start = if self.classes.is_some() { class * size } else { 0 };
-        &self.data[start..start + size]
-    }
-
     /// Euclidean norm over all entries.
     pub fn norm(&self) -> f32 {
-        self.data.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt() as f32
+        l2_norm(&self.data) as f32
     }
 }
 
@@ -109,11 +103,6 @@ impl ClassTokens {
         }
         Ok(Self { n_ctx, position, sot: ids[0][0], classes })
     }
-
-    /// Length of the longest sequence, SOT to EOT.
-    pub fn longest(&self) -> usize {
-        self.classes.iter().map(|c| 1 + self.n_ctx + c.name.len() + c.rest.len()).max().unwrap_or(0)
-    }
 }
 
 #[cfg(test)]
@@ -126,7 +115,6 @@ mod tests {
         let tokens = ClassTokens::from_ids(std::slice::from_ref(&row), &[2], 2, Position::End).unwrap();
         assert_eq!(tokens.sot, 510);
         assert_eq!(tokens.classes[0], ClassName { name: vec![7, 8], rest: vec![9, 511] });
-        assert_eq!(tokens.longest(), 7);
         assert!(ClassTokens::from_ids(&[row], &[5], 2, Position::End).is_err());
     }
 }

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::sync::Arc;
 
-/// Bytes of activations that stay for the way back. Less than a plain context's pass may keep: who tunes deep prompts has the image
+/// Bytes of activations that stay for the backward pass. Less than a plain context's pass may keep: who tunes deep prompts has the image
 /// tower's weights in memory both ways round, and that tower takes most of the time. Enough for the block inputs of 1000 classes: a
 /// chunk without them runs again as a whole, with all of its tapes at once.
 const KEPT_BYTES: usize = 104 << 20;
@@ -51,7 +51,7 @@ impl DeepPass {
     }
 }
 
-/// Unit-norm text features `[K, D]` alone: nothing is kept for a way back.
+/// Unit-norm text features `[K, D]` alone: nothing is kept for a backward pass.
 pub(super) fn deep_features(
     tower: &TextTower,
     tokens: &ClassTokens,

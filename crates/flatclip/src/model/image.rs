@@ -1,11 +1,11 @@
 //! The image tower: one face for both architectures.
 
-use super::config::{ClipConfig, ImageConfig};
 use super::load::Reader;
 use super::modified_resnet::ModifiedResNet;
 use super::norms::NormAffine;
 use super::vision_pass::{VisionInput, VisionPass};
 use super::vit::{Sizes, Vit};
+use crate::architecture::{ClipConfig, ImageConfig};
 use crate::{Error, Result};
 use flatclip_tensor::{Activation, Matrix};
 
@@ -40,7 +40,7 @@ impl ImageTower {
         Ok(Self { image_size, kind })
     }
 
-    /// In the place of a tower that was not wanted; whoever asks it for something is told so.
+    /// In the place of a tower that was not loaded; every use of it is an error.
     pub(super) fn absent(image_size: usize) -> Self {
         Self { image_size, kind: Kind::Absent }
     }
@@ -62,7 +62,7 @@ impl ImageTower {
     }
 
     /// Channels of a token of a vision transformer, and so of a visual prompt.
-    pub fn token_width(&self) -> Result<usize> {
+    pub(crate) fn token_width(&self) -> Result<usize> {
         Ok(self.vit()?.width)
     }
 
@@ -78,7 +78,7 @@ impl ImageTower {
     }
 
     /// The LayerNorm parameters of a vision transformer.
-    pub fn norm_affine(&self) -> Result<NormAffine> {
+    pub(crate) fn norm_affine(&self) -> Result<NormAffine> {
         Ok(self.vit()?.norms.clone())
     }
 

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_stands_where_asked() {
+    fn the_name_stands_at_its_position() {
         use Source::{Context as C, Token as T};
         let sources = |position| {
             let ids = vec![510, 10, 10, 10, 7, 8, 9, 511, 0, 0];

@@ -34,8 +34,9 @@ impl Reader<'_> {
         Ok(Linear::with_precision(outputs, inputs, &weight, Some(&bias), self.precision))
     }
 
-    /// The affine map with this weight and bias, behind a norm. In bf16 the norm's shift moves into the bias, in full precision: a
-    /// large shift would otherwise cost the product's inputs most of their eight bits. `W (n + shift) + b = W n + (W shift + b)`.
+    /// The affine map with this weight and bias, behind a norm. Unless products are in f32, the norm's shift moves into the
+    /// bias, in full precision: a large shift would otherwise cost the product's inputs many of their bits.
+    /// `W (n + shift) + b = W n + (W shift + b)`.
     pub(crate) fn linear_behind(
         &self,
         norm: &mut Norm,
@@ -45,7 +46,7 @@ impl Reader<'_> {
     ) -> Result<Linear> {
         let weight = self.tensor(weight, &[outputs, inputs])?;
         let mut bias = self.tensor(bias, &[outputs])?;
-        if self.precision == Precision::Bf16 {
+        if self.precision != Precision::F32 {
             for (bias, row) in bias.iter_mut().zip(weight.chunks_exact(inputs)) {
                 let moved: f64 = row.iter().zip(&norm.bias).map(|(&w, &shift)| f64::from(w) * f64::from(shift)).sum();
                 *bias += moved as f32;

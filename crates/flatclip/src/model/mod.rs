@@ -1,7 +1,5 @@
 //! The CLIP towers, frozen, with gradients for what is learned beside them: contexts, prompts, LayerNorm parameters.
 
-pub mod config;
-
 mod block;
 mod clip;
 mod context;
@@ -15,6 +13,7 @@ mod norms;
 mod plan;
 mod prefix;
 mod text;
+mod tokenizer;
 mod vision_pass;
 mod vit;
 
@@ -22,7 +21,6 @@ mod vit;
 mod tests;
 
 pub use clip::{Clip, Features, LoadOptions, Towers};
-pub use config::{Activation, ClipConfig, ImageConfig, TextConfig};
 pub use context::{ClassName, ClassTokens, Context, Position};
 pub use context_pass::ContextPass;
 pub use deep::DeepPass;
@@ -31,4 +29,5 @@ pub use norms::NormAffine;
 pub use text::TextTower;
 pub use vision_pass::{VisionGradient, VisionInput, VisionPass};
 
+pub use crate::architecture::{Activation, ClipConfig, ImageConfig, TextConfig};
 pub use flatclip_tensor::Precision;

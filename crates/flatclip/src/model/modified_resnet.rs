@@ -194,7 +194,7 @@ impl ModifiedResNet {
         plane.average(2, work)
     }
 
-    /// Attention over all cells of an image, asked by their mean.
+    /// Attention over all cells of an image, their mean the query.
     fn pool(&self, plane: &Plane, raw: &mut [f32]) {
         let (images, cells, width) = (plane.images, plane.height * plane.width, plane.channels);
         let tokens = cells + 1;
@@ -212,7 +212,7 @@ impl ModifiedResNet {
         self.query.forward(&means, images, Activation::Identity, &mut queries);
         let mut keys_values = vec![0.0; images * tokens * 2 * width];
         self.keys_values.forward(&x, images * tokens, Activation::Identity, &mut keys_values);
-        // Only the first row of an image asks, so only it has a query.
+        // Only the first row of an image is a query row.
         let mut qkv = vec![0.0; images * tokens * 3 * width];
         for (row, (qkv, keys_values)) in
             qkv.chunks_exact_mut(3 * width).zip(keys_values.chunks_exact(2 * width)).enumerate()

@@ -1,6 +1,7 @@
 //! All LayerNorm parameters of a vision transformer: what SAR moves, and what a gradient with respect to them is.
 
 use super::block::{BlockNorms, Norm};
+use flatclip_tensor::ops::l2_norm;
 
 /// The affine parameters of every LayerNorm of the image tower, or a gradient with respect to them.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +43,7 @@ impl NormAffine {
     }
 
     /// The tensors, to write.
-    pub fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
+    pub(crate) fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
         std::iter::once(&mut self.pre)
             .chain(self.blocks.iter_mut().flatten())
             .chain(std::iter::once(&mut self.post))
@@ -52,7 +53,7 @@ impl NormAffine {
 
     /// Euclidean norm over all entries.
     pub fn norm(&self) -> f32 {
-        self.tensors().iter().flat_map(|t| t.iter()).map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt() as f32
+        l2_norm(self.tensors().into_iter().flatten()) as f32
     }
 
     /// `self += other`, entry by entry.

@@ -5,7 +5,7 @@
 //! own positions, ragged, up to its end; the last block runs at the ends alone. This is exact, forward and backward.
 //!
 //! Classes go in chunks of about equal numbers of rows. A pass keeps of each chunk what its budget allows: the input of
-//! every block, which is little and halves the way back, and then whole tapes. What is missing is computed again in the
+//! every block, which is little and halves the backward pass, and then whole tapes. What is missing is computed again in the
 //! backward pass, so memory does not grow with the number of classes. Gradients of the prefix are summed over chunks in
 //! order.
 
@@ -52,7 +52,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Runs all prefixes, then all chunks. `keep` is how many bytes of chunk activations may stay for a backward pass;
-    /// `None` is a pass without a way back. What is kept does not change the result.
+    /// `None` is a pass without a backward pass. What is kept does not change the result.
     pub(crate) fn forward(
         tower: &TextTower,
         plan: &Plan,

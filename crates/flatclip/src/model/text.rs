@@ -1,7 +1,6 @@
 //! The text tower: token rows, causal blocks, the row at the end of each text, projected.
 
 use super::block::{Block, BlockNorms, Norm};
-use super::config::TextConfig;
 use super::context::{ClassTokens, Context};
 use super::deep::deep_features;
 use super::input::{Source, end_of_text};
@@ -9,6 +8,7 @@ use super::load::Reader;
 use super::plan::Plan;
 use super::prefix::Run;
 use super::{ContextPass, DeepPass, LoadOptions};
+use crate::architecture::TextConfig;
 use crate::{Error, Result};
 use flatclip_tensor::ops::attention::{Queries, Shape};
 use flatclip_tensor::{Activation, Linear, Matrix};
@@ -114,7 +114,7 @@ impl TextTower {
     }
 
     /// The unit-norm text features `[K, D]` of [`TextTower::deep_pass`] alone.
-    pub fn encode_deep(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Matrix> {
+    pub(crate) fn encode_deep(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Matrix> {
         deep_features(self, tokens, context, deep)
     }
 

@@ -1,4 +1,4 @@
-//! A forward pass through a vision transformer that knows its way back to visual prompts, to LayerNorm parameters, and
+//! A forward pass through a vision transformer with a backward pass to visual prompts, to LayerNorm parameters, and
 //! from gradients on the tokens between blocks.
 //!
 //! Images go in small chunks. The backward pass computes each block again from its recorded input, and the inputs too
@@ -80,7 +80,7 @@ impl<'a> VisionPass<'a> {
     }
 
     /// Tokens of one image: class token, patches, visual prompts.
-    pub fn tokens_per_image(&self) -> usize {
+    pub(crate) fn tokens_per_image(&self) -> usize {
         self.vit.tokens() + self.prompts.first().map_or(0, Matrix::rows)
     }
 

@@ -2,15 +2,16 @@
 
 /// Makes a struct of options; see [the module](crate::options).
 ///
-/// A field is a sentence as its doc comment, then
-/// `name: Type = default, alias "other", range RANGE, from "source";`, where alias and range may be left out. A range is
-/// `at_least(n)`, `above(n)`, `between(a, b)`, `from_below(a, b)`, `up_to(n)` or `fraction`; types are those of
+/// A field is a sentence as its doc comment, then `name: Type = default, alias "other", range RANGE, from
+/// "source";`, where alias and range may be left out. A range is `at_least(n)`, `above(n)`, `between(a, b)`,
+/// `from_below(a, b)`, `up_to(n)` or `fraction`; types are those of
 /// [`OptionValue`](crate::options::OptionValue). `include group;` stands for the fields of an
-/// [`option_group!`](crate::option_group!), and `include group { name = default, from "source"; };` changes defaults.
-/// A rule over several options is a function: `struct Config for "table", check Config::rule { .. }`.
+/// [`option_group!`](crate::option_group!), and `include group { name = default, from "source"; };` changes
+/// defaults. A rule over several options is a function: `struct Config for "table", check Config::rule { ..
+/// }`.
 ///
-/// The struct gets `NAME`, `OPTIONS`, `read`, `table` and `check`, and implements `Clone`, `Debug`, `PartialEq`
-/// and `Default`.
+/// The struct gets `NAME`, `OPTIONS`, `read`, `table` and `check`, and implements `Clone`, `Debug`,
+/// `PartialEq` and `Default`.
 #[macro_export]
 macro_rules! options {
     (@munch $head:tt $fields:tt [$($changed:tt)*] include $group:ident $({ $($own:tt)* })? ; $($rest:tt)*) => {
@@ -72,8 +73,8 @@ macro_rules! options {
                 },
             )*];
 
-            /// Reads options; an absent one has its default. An unknown key, a value of another type or outside its
-            /// range is an error that names the key.
+            /// Reads options; an absent one has its default. An unknown key, a value of another type or
+            /// outside its range is an error that names the key.
             $vis fn read(table: &$crate::options::Table) -> $crate::Result<Self> {
                 let _all = $crate::options::complete(Self::NAME, Self::OPTIONS, table)?;
                 let options = Self { $($field: $crate::options::take(Self::NAME, stringify!($field), &_all)?,)* };
@@ -104,8 +105,8 @@ macro_rules! options {
     };
 }
 
-/// Names fields that several [`options!`](crate::options!) share: `option_group! { ($) name { fields } }`. The `$` in
-/// front is needed, because a group is a macro itself.
+/// Names fields that several [`options!`](crate::options!) share: `option_group! { ($) name { fields } }`.
+/// The `$` in front is needed, because a group is a macro itself.
 #[macro_export]
 macro_rules! option_group {
     (($d:tt) $(#[$meta:meta])* $vis:vis $name:ident { $($fields:tt)* }) => {
@@ -120,8 +121,8 @@ macro_rules! option_group {
     };
 }
 
-/// Makes an enum an option can choose from: each variant with its name and, as its doc comment, what it means.
-/// `choices! { impl Enum { .. } }` does the same for an enum that exists.
+/// Makes an enum an option can choose from: each variant with its name and, as its doc comment, what it
+/// means. `choices! { impl Enum { .. } }` does the same for an enum that exists.
 #[macro_export]
 macro_rules! choices {
     (impl $name:ident { $($(#[doc = $sentence:literal])+ $variant:ident = $text:literal),+ $(,)? }) => {

@@ -1,8 +1,9 @@
 //! Options that are written once: name, type, default, range, source of the default and a sentence.
 //!
-//! [`options!`](crate::options!) makes a struct of such a declaration, and with it everything that is said about an
-//! option elsewhere: `Default`, reading from a TOML table, the check, the table of defaults, and the list of
-//! [`OptionSpec`]s that help pages, JSON and sweeps are made of. Methods outside this crate use it as the built-in ones do:
+//! [`options!`](crate::options!) makes a struct of such a declaration, and with it everything that is said
+//! about an option elsewhere: `Default`, reading from a TOML table, the check, the table of defaults, and the
+//! list of [`OptionSpec`]s that help pages, JSON and sweeps are made of. Methods outside this crate use it as
+//! the built-in ones do:
 //!
 //! ```
 //! use flatclip::options::defaults;
@@ -75,7 +76,8 @@ impl OptionSpec {
         self.name == key || self.aliases.contains(&key)
     }
 
-    /// The value as this option keeps it (integers become numbers where a number is expected), or why it is refused.
+    /// The value as this option keeps it (integers become numbers where a number is expected), or why it is
+    /// refused.
     pub fn accept(&self, value: &Value) -> Result<Value, String> {
         let accepted = self.kind.accept(value).ok_or_else(|| {
             let near = match (self.kind, value) {
@@ -123,8 +125,8 @@ pub fn complete(table: &str, options: &[OptionSpec], given: &Table) -> Result<Ta
     Ok(all)
 }
 
-/// The given settings under the options' own names, each checked. `table` is the first part of the key that an error
-/// names.
+/// The given settings under the options' own names, each checked. `table` is the first part of the key that
+/// an error names.
 pub fn named(table: &str, options: &[OptionSpec], given: &Table) -> Result<Table> {
     let mut named = Table::new();
     for (key, value) in given {

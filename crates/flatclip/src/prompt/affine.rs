@@ -22,12 +22,6 @@ impl Affine {
         ]
     }
 
-    /// From arrays that [`Affine::tensors`] made.
-    pub fn from_tensors(weight: &Tensor, bias: &Tensor) -> Self {
-        let weight = Matrix::from_vec(weight.shape[0], weight.shape[1], weight.values.clone());
-        Self { weight, bias: bias.values.clone() }
-    }
-
     /// `[rows, in]` to `[rows, out]`.
     pub fn apply(&self, input: &Matrix) -> Matrix {
         let mut output = Matrix::zeros(input.rows(), self.bias.len());

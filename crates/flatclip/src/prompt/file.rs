@@ -2,7 +2,7 @@
 
 use super::{Affine, Prompt, PromptKind, Provenance, Tensor};
 use crate::model::{Context, Position};
-use crate::{Error, Result, files};
+use crate::{Error, Hint, Result, files};
 use flatclip_tensor::Matrix;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ enum Kind {
 
 impl Prompt {
     /// The file's bytes; the same prompt gives the same bytes.
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
         let (kind, tensors) = split(&self.kind);
         let header = Header { format: FORMAT, kind, provenance: self.provenance.clone() };
         let json = serde_json::to_string(&header).map_err(|e| self.fault(format!("metadata: {e}")))?;
@@ -58,19 +58,18 @@ impl Prompt {
     }
 
     /// Reads the bytes of a prompt file; `path` is for messages.
-    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
+    pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
         let fault = |reason: String| Error::Prompt { path: path.to_path_buf(), reason };
         let (tensors, json) = decode_arrays(bytes).map_err(fault)?;
         let json = json.ok_or_else(|| {
-            fault(
-                "a safetensors file without flatclip metadata; use `flatclip prompt import`, or --text-features".into(),
-            )
+            fault("expected a prompt file, found a safetensors file without flatclip metadata".into())
+                .with_hint(Hint::ImportPrompt)
         })?;
         let header: Header = serde_json::from_str(&json).map_err(|e| fault(format!("metadata: {e}")))?;
         if header.format != FORMAT {
             return Err(fault(format!("prompt format {}, this version reads {FORMAT}", header.format)));
         }
-        let kind = Arrays(tensors).join(header.kind).map_err(fault)?;
+        let kind = Arrays(&tensors).join(header.kind).map_err(fault)?;
         Ok(Self { kind, provenance: header.provenance, path: path.to_path_buf() })
     }
 }
@@ -150,10 +149,10 @@ fn matrix_tensor(name: &str, matrix: &Matrix) -> Tensor {
     Tensor::new(name, vec![matrix.rows(), matrix.cols()], matrix.data().to_vec())
 }
 
-/// The arrays of a file, taken by name; also how foreign checkpoints are read.
-pub(crate) struct Arrays(pub(crate) Vec<Tensor>);
+/// Arrays by name: those of a file, of a foreign checkpoint, or what a tuner trains.
+pub(crate) struct Arrays<'a>(pub(crate) &'a [Tensor]);
 
-impl Arrays {
+impl Arrays<'_> {
     fn join(self, kind: Kind) -> Result<PromptKind, String> {
         self.finite()?;
         Ok(match kind {

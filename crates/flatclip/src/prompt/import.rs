@@ -1,7 +1,6 @@
 //! Prompts that other programs trained: CoOp and CoCoOp checkpoints, MaPLe's whole-model checkpoints, Tip-Adapter's keys.
 
-use super::file::Arrays;
-use super::{Prompt, PromptKind, Provenance, Tensor, class_hash, normalise_rows};
+use super::{Arrays, Prompt, PromptKind, Provenance, Tensor, class_hash, normalise_rows};
 use crate::model::Position;
 use crate::weights::torch_file;
 use crate::{Error, Result};
@@ -46,11 +45,11 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Prompt> {
         }
         tensors.push(Tensor::new(wanted, tensor.shape().to_vec(), tensor.values()?));
     }
-    let kind = kind_of(Arrays(tensors), options).map_err(fault)?;
+    let kind = kind_of(&Arrays(&tensors), options).map_err(fault)?;
     Ok(with_provenance(path, kind, options))
 }
 
-fn kind_of(arrays: Arrays, options: &ImportOptions) -> Result<PromptKind, String> {
+fn kind_of(arrays: &Arrays<'_>, options: &ImportOptions) -> Result<PromptKind, String> {
     arrays.finite()?;
     let has = |name: &str| arrays.0.iter().any(|t| t.name == name);
     let words = options.words.clone();
@@ -134,16 +133,16 @@ fn with_provenance(path: &Path, kind: PromptKind, options: &ImportOptions) -> Pr
 mod tests {
     use super::*;
 
-    fn arrays(list: &[(&str, &[usize])]) -> Arrays {
+    fn arrays(list: &[(&str, &[usize])]) -> Vec<Tensor> {
         let tensor =
             |(name, shape): &(&str, &[usize])| Tensor::new(*name, shape.to_vec(), vec![0.5; shape.iter().product()]);
-        Arrays(list.iter().map(tensor).collect())
+        list.iter().map(tensor).collect()
     }
 
     #[test]
     fn the_tensors_say_what_a_checkpoint_is() {
         let options = ImportOptions::default();
-        let kind = |list: &[(&str, &[usize])]| kind_of(arrays(list), &options);
+        let kind = |list: &[(&str, &[usize])]| kind_of(&Arrays(&arrays(list)), &options);
         assert!(matches!(kind(&[("ctx", &[4, 8])]), Ok(PromptKind::Learned { .. })));
         let meta: [(&str, &[usize]); 5] = [
             ("ctx", &[4, 8]),

@@ -26,17 +26,19 @@ pub use affine::Affine;
 pub use classifier::{PromptClassifier, logits};
 pub(crate) use classifier::{add_cache, prompt_logits, shifted, shifts, visual_prompts};
 pub use export::write_text_features;
-pub(crate) use file::{decode_arrays, encode_arrays};
+pub(crate) use file::{Arrays, decode_arrays, encode_arrays};
 pub use import::{ImportOptions, import};
 pub use tensor::Tensor;
 pub use text_features::{npy_bytes, read_text_features};
-pub use tokens::{check_length, class_tokens};
+pub(crate) use tokens::check_length;
+pub use tokens::class_tokens;
+pub(crate) use tokens::template_context;
 
 use crate::model::{Context, Position};
-use crate::{Error, Result};
+use crate::{Error, Result, digest};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use std::path::PathBuf;
 
 /// What stands for a class list, and where it came from.
@@ -186,8 +188,10 @@ impl Prompt {
 
     /// An error of this prompt, naming its file.
     pub(crate) fn fault(&self, reason: impl Into<String>) -> Error {
-        let path = if self.path.as_os_str().is_empty() { "prompt".into() } else { self.path.clone() };
-        Error::Prompt { path, reason: reason.into() }
+        if self.path.as_os_str().is_empty() {
+            return unusable(reason);
+        }
+        Error::Prompt { path: self.path.clone(), reason: reason.into() }
     }
 
     /// Refuses a class list that this prompt cannot serve, and says why.
@@ -226,11 +230,16 @@ impl Prompt {
     }
 }
 
+/// A prompt in memory that does not fit.
+pub(crate) fn unusable(reason: impl Into<String>) -> Error {
+    Error::Prompt { path: "prompt".into(), reason: reason.into() }
+}
+
 /// Divides each row by its norm; a zero or non-finite row is an error.
 pub(crate) fn normalise_rows(features: &mut Matrix) -> Result<()> {
     for row in 0..features.rows() {
         let values = features.row_mut(row);
-        let norm = values.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+        let norm = l2_norm(values.iter());
         if !(norm.is_finite() && norm > 0.0) {
             return Err(Error::NotFinite {
                 place: format!("text features, row {row}"),
@@ -244,10 +253,5 @@ pub(crate) fn normalise_rows(features: &mut Matrix) -> Result<()> {
 
 /// A short name of a class list: what makes two runs comparable.
 pub fn class_hash(classes: &[String]) -> String {
-    let mut hash = Sha256::new();
-    for name in classes {
-        hash.update((name.len() as u64).to_le_bytes());
-        hash.update(name.as_bytes());
-    }
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    digest::of_names(classes)
 }

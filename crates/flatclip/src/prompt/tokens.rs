@@ -1,7 +1,7 @@
 //! Class names to the fixed tokens around a context.
 
 use super::{Prompt, PromptKind};
-use crate::model::{ClassName, ClassTokens, Position};
+use crate::model::{ClassName, ClassTokens, Context, Position, TextTower};
 use crate::text::Tokenizer;
 use crate::{Error, Result};
 
@@ -29,22 +29,48 @@ pub fn class_tokens(
     tail: &str,
 ) -> ClassTokens {
     let tail = tokenizer.encode(tail);
-    let classes = classes
-        .iter()
-        .map(|name| {
-            let name = name.replace('_', " ");
-            let all = tokenizer.encode(&format!("{name}."));
-            let length = tokenizer.encode(&name).len().min(all.len());
-            let mut rest = all[length..].to_vec();
-            rest.push(tokenizer.eot());
-            ClassName { name: [&tail, &all[..length]].concat(), rest }
-        })
-        .collect();
-    ClassTokens { n_ctx, position, sot: tokenizer.sot(), classes }
+    let classes = classes.iter().map(|name| {
+        let ClassName { name, rest } = cut(tokenizer, name, ".");
+        ClassName { name: [tail.as_slice(), &name].concat(), rest }
+    });
+    ClassTokens { n_ctx, position, sot: tokenizer.sot(), classes: classes.collect() }
+}
+
+/// The tokens of a name and of what follows it. The rest is cut off the whole, so that pieces that join across the border
+/// join here, too.
+fn cut(tokenizer: &Tokenizer, name: &str, after: &str) -> ClassName {
+    let name = name.replace('_', " ");
+    let all = tokenizer.encode(&format!("{name}{after}"));
+    let length = tokenizer.encode(&name).len().min(all.len());
+    let mut rest = all[length..].to_vec();
+    rest.push(tokenizer.eot());
+    ClassName { name: all[..length].to_vec(), rest }
+}
+
+/// A template as a context: the embeddings of the words before the class name, and what follows as fixed tokens. `None`
+/// for a template that begins with the name.
+pub(crate) fn template_context(
+    template: &str,
+    tower: &TextTower,
+    tokenizer: &Tokenizer,
+    classes: &[String],
+) -> Result<Option<(ClassTokens, Context)>> {
+    let (before, after) = template
+        .split_once("{}")
+        .ok_or_else(|| Error::config("template", format!("expected `{{}}` for the class name, found {template:?}")))?;
+    let words = tokenizer.encode(before);
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let context = Context::shared(words.len(), tower.width(), tower.embed(&words)?.into_vec());
+    let names = classes.iter().map(|class| cut(tokenizer, class, after)).collect();
+    let tokens = ClassTokens { n_ctx: words.len(), position: Position::End, sot: tokenizer.sot(), classes: names };
+    check_length(&tokens, classes, tower.context_length())?;
+    Ok(Some((tokens, context)))
 }
 
 /// Refuses class names that do not fit the text tower's positions.
-pub fn check_length(tokens: &ClassTokens, classes: &[String], limit: usize) -> Result<()> {
+pub(crate) fn check_length(tokens: &ClassTokens, classes: &[String], limit: usize) -> Result<()> {
     for (class, name) in tokens.classes.iter().zip(classes) {
         let length = 1 + tokens.n_ctx + class.name.len() + class.rest.len();
         if length > limit {

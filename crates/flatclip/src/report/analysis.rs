@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// The file of an analysis' folder that holds its numbers.
-pub const ANALYSIS_FILE: &str = "analysis.json";
+pub(crate) const ANALYSIS_FILE: &str = "analysis.json";
 
 /// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -230,7 +230,7 @@ impl AnalysisRecord {
     }
 
     /// Shares of scores below a threshold.
-    pub fn score_figure(&self) -> Figure {
+    pub(crate) fn score_figure(&self) -> Figure {
         let s = &self.separation;
         let curve = |name: &str, values: &[f64]| {
             let all = s.thresholds.iter().map(|&t| f64::from(t)).zip(values.iter().copied());
@@ -244,7 +244,7 @@ impl AnalysisRecord {
     }
 
     /// Accuracy of the tenths.
-    pub fn decile_figure(&self) -> Figure {
+    pub(crate) fn decile_figure(&self) -> Figure {
         let bars = |set: &AnalysedSet| Layer::Bars {
             name: set.name.clone(),
             values: set.deciles.iter().map(|d| 100.0 * d.accuracy).collect(),

@@ -68,7 +68,7 @@ pub fn top1_bars(runs: &[Run]) -> Figure {
 
 /// One figure per axis of a grid (lines over that axis, the mean over the other axes with their range as band), and a heat
 /// map when exactly two axes vary. `cells` are (value of each axis, top-1 as a fraction).
-pub fn sweep_figures(axes: &[(String, Vec<String>)], cells: &[(Vec<usize>, f64)], dataset: &str) -> Vec<Figure> {
+pub(crate) fn sweep_figures(axes: &[(String, Vec<String>)], cells: &[(Vec<usize>, f64)], dataset: &str) -> Vec<Figure> {
     let mut figures: Vec<Figure> =
         (0..axes.len()).filter(|&i| axes[i].1.len() > 1).map(|i| axis_figure(axes, cells, i, dataset)).collect();
     let varying: Vec<usize> = (0..axes.len()).filter(|&i| axes[i].1.len() > 1).collect();

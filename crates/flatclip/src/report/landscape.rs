@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// The file of a landscape's folder that holds its numbers.
-pub const LANDSCAPE_FILE: &str = "landscape.json";
+pub(crate) const LANDSCAPE_FILE: &str = "landscape.json";
 
 const PAGE: &str = include_str!("page/surface.html");
 
@@ -113,7 +113,7 @@ impl LandscapeRecord {
     }
 
     /// What a reader must know.
-    pub fn caption(&self) -> String {
+    pub(crate) fn caption(&self) -> String {
         let length = if self.scale == "per-token" {
             "equal to each token's norm".to_owned()
         } else {
@@ -194,7 +194,7 @@ impl LandscapeRecord {
 }
 
 /// The lowest and the highest value of surfaces that are compared.
-pub fn shared_range<'a>(surfaces: impl Iterator<Item = &'a Surface>) -> (f32, f32) {
+pub(crate) fn shared_range<'a>(surfaces: impl Iterator<Item = &'a Surface>) -> (f32, f32) {
     surfaces
         .map(Surface::range)
         .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), (l, h)| (low.min(l), high.max(h)))
@@ -209,7 +209,7 @@ pub(super) fn levels((low, high): (f32, f32)) -> Vec<f64> {
 }
 
 /// Contours over a heat map, the prompt itself marked.
-pub fn surface_figure(surface: &Surface, grid: &Grid, unit: &str, range: (f32, f32)) -> Figure {
+pub(crate) fn surface_figure(surface: &Surface, grid: &Grid, unit: &str, range: (f32, f32)) -> Figure {
     let axis: Vec<f64> = grid.coordinates.iter().map(|&c| f64::from(c)).collect();
     let values: Vec<f64> = surface.values.iter().flatten().map(|&v| f64::from(v)).collect();
     // The axes end where the outermost cells do.
@@ -235,7 +235,7 @@ pub fn surface_figure(surface: &Surface, grid: &Grid, unit: &str, range: (f32, f
 }
 
 /// `x,y,value` lines.
-pub fn surface_csv(surface: &Surface, grid: &Grid) -> String {
+pub(crate) fn surface_csv(surface: &Surface, grid: &Grid) -> String {
     let mut out = String::from("x,y,value\n");
     for (y, row) in grid.coordinates.iter().zip(&surface.values) {
         for (x, value) in grid.coordinates.iter().zip(row) {

@@ -16,7 +16,7 @@ const VIEW: usize = 160;
 const INK: [u8; 3] = [30, 30, 30];
 
 /// All surfaces of a record under one another, each with its view (`views`, in the same order), on one colour scale.
-pub fn landscape_picture(record: &LandscapeRecord, views: &[Option<Picture>]) -> Picture {
+pub(crate) fn landscape_picture(record: &LandscapeRecord, views: &[Option<Picture>]) -> Picture {
     let beside = if views.iter().any(Option::is_some) { VIEW + MARGIN / 2 } else { 0 };
     let panel = PIXELS + 2 * MARGIN;
     let (width, height) = (beside + panel + SCALE, panel * record.results.len().max(1));
@@ -128,7 +128,7 @@ fn rgb(hex: &str) -> [u8; 3] {
 }
 
 /// A `data:` address of a PNG file.
-pub fn data_address(png: &[u8]) -> String {
+pub(crate) fn data_address(png: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::from("data:image/png;base64,");
     for chunk in png.chunks(3) {

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 /// One published table.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct PaperTable {
+pub(crate) struct PaperTable {
     /// A short name.
     pub id: String,
     /// What it shows.
@@ -25,7 +25,7 @@ pub struct PaperTable {
 /// One published row.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct PaperRow {
+pub(crate) struct PaperRow {
     /// As printed.
     pub label: String,
     /// The prompt in our words: template, templates-80, coop, sapt, cocoop, maple, tip-adapter.
@@ -49,7 +49,7 @@ struct File {
 }
 
 /// The four tables of the FGA paper, then second anchors for some rows.
-pub static PAPER: LazyLock<Vec<PaperTable>> = LazyLock::new(|| {
+pub(crate) static PAPER: LazyLock<Vec<PaperTable>> = LazyLock::new(|| {
     let file: File = toml::from_str(include_str!("data/paper.toml")).expect("the embedded file is checked by a test");
     file.table
 });

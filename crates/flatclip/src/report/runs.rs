@@ -54,7 +54,7 @@ impl Run {
     }
 
     /// Prompt and adapter as a row of a table: `coop + stss`.
-    pub fn row_name(&self) -> String {
+    pub(crate) fn row_name(&self) -> String {
         format!("{} + {}", self.provenance.prompt, self.config.method)
     }
 

@@ -75,7 +75,7 @@ impl Table {
     }
 
     /// Marks the largest number of each listed column as best.
-    pub fn mark_best(&mut self, columns: impl IntoIterator<Item = usize>) {
+    pub(crate) fn mark_best(&mut self, columns: impl IntoIterator<Item = usize>) {
         for column in columns {
             let value = |row: &Vec<Cell>| row.get(column).and_then(|cell| cell.value);
             let best = self.rows.iter().filter_map(value).max_by(f64::total_cmp);

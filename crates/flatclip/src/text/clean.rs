@@ -8,7 +8,7 @@ use super::{html, mojibake};
 use unicode_normalization::UnicodeNormalization as _;
 
 /// The text that is cut into tokens.
-pub fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     let text = html::unescape(&html::unescape(&fix_text(text)));
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").to_lowercase()

@@ -1,11 +1,14 @@
 //! Words to token ids: cleaning, the tokenizer, templates, class names.
 
 mod clean;
+mod files;
 mod html;
 pub mod imagenet;
 mod mojibake;
 pub mod templates;
 mod tokenizer;
+mod vocabulary;
 
-pub use clean::clean;
+pub(crate) use clean::clean;
+pub use files::read_class_names;
 pub use tokenizer::Tokenizer;

@@ -3,9 +3,6 @@
 use super::imagenet;
 use crate::{Error, Result};
 
-/// What a class is called in a photo when nothing else is known.
-pub const DEFAULT_TEMPLATE: &str = "a photo of a {}.";
-
 /// A named set of templates whose text features are averaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ensemble {
@@ -45,23 +42,6 @@ impl std::str::FromStr for Ensemble {
     }
 }
 
-/// The zero-shot template that CoOp uses for a data set (its name in any spelling: `OxfordPets`, `oxford_pets`).
-pub fn for_dataset(dataset: &str) -> Option<&'static str> {
-    let name: String = dataset.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
-    Some(match name.as_str() {
-        "oxfordpets" | "pets" => "a photo of a {}, a type of pet.",
-        "oxfordflowers" | "oxfordflowers102" | "flowers102" | "flowers" => "a photo of a {}, a type of flower.",
-        "fgvcaircraft" | "aircraft" => "a photo of a {}, a type of aircraft.",
-        "describabletextures" | "dtd" => "{} texture.",
-        "eurosat" => "a centered satellite photo of {}.",
-        "food101" => "a photo of {}, a type of food.",
-        "ucf101" => "a photo of a person doing {}.",
-        "caltech101" | "stanfordcars" | "cars" | "sun397" => DEFAULT_TEMPLATE,
-        "imagenet" | "imagenetv2" | "imagenetsketch" | "imageneta" | "imagenetr" => DEFAULT_TEMPLATE,
-        _ => return None,
-    })
-}
-
 /// The sentence of a class: underscores are spaces, as in every original. A template has exactly one `{}`.
 pub fn fill(template: &str, class: &str) -> Result<String> {
     match template.split_once("{}") {
@@ -98,10 +78,8 @@ mod tests {
     }
 
     #[test]
-    fn ensembles_and_data_sets_are_found_by_name() {
+    fn ensembles_are_found_by_name() {
         assert_eq!("imagenet80".parse::<Ensemble>().unwrap().templates().len(), 80);
         assert!("imagenet8".parse::<Ensemble>().unwrap_err().to_string().contains("imagenet80"));
-        assert_eq!(for_dataset("OxfordPets"), for_dataset("oxford_pets"));
-        assert_eq!(for_dataset("nonsense"), None);
     }
 }

@@ -1,19 +1,14 @@
 //! CLIP's byte-level byte-pair encoding: the original vocabulary, embedded, or one read from a model folder.
 
 use super::clean;
-use crate::weights::Checkpoint;
+use super::vocabulary::{END_OF_WORD, EOT, SOT, Vocabulary, byte_symbols, merge_pairs, parse_json, vocabulary_of};
+use crate::files::read_text;
 use crate::{Error, Result};
 use regex::Regex;
 use std::collections::HashMap;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
-
-const SOT: &str = "<|startoftext|>";
-const EOT: &str = "<|endoftext|>";
-const END_OF_WORD: &str = "</w>";
-/// More than any vocabulary file holds; larger ones are refused unread.
-const FILE_LIMIT: u64 = 256 << 20;
 
 /// Cuts a text into words: the two markers, English contractions, letters, one number, anything else but space.
 static WORDS: LazyLock<Regex> = LazyLock::new(|| {
@@ -24,24 +19,6 @@ static WORDS: LazyLock<Regex> = LazyLock::new(|| {
 /// Turns texts into token ids. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Tokenizer(Arc<Vocabulary>);
-
-struct Vocabulary {
-    /// Token of each byte inside a word, and at its end.
-    inside: [u32; 256],
-    last: [u32; 256],
-    /// A pair of tokens that merges: its rank and the token it becomes.
-    merges: HashMap<(u32, u32), (u32, u32)>,
-    /// Bytes of each token, with a space for the end of a word; empty for the markers.
-    bytes: Vec<Vec<u8>>,
-    sot: u32,
-    eot: u32,
-}
-
-impl std::fmt::Debug for Vocabulary {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Vocabulary({} tokens, {} merges)", self.bytes.len(), self.merges.len())
-    }
-}
 
 impl Tokenizer {
     /// The original vocabulary of 49 408 tokens.
@@ -64,41 +41,45 @@ impl Tokenizer {
     }
 
     /// The vocabulary of a model folder: `vocab.json` with `merges.txt`, or `tokenizer.json`.
-    pub fn from_dir(dir: &Path) -> Result<Self> {
+    pub(crate) fn from_dir(dir: &Path) -> Result<Self> {
         let (vocab, merges) = (dir.join("vocab.json"), dir.join("merges.txt"));
         let whole = dir.join("tokenizer.json");
         if vocab.is_file() && merges.is_file() {
             let ids = vocabulary_of(&vocab, &parse_json(&vocab)?)?;
             let text = read_text(&merges)?;
-            return Self::build(&vocab, ids, merge_pairs(&text));
+            let pairs = merge_pairs(&text).map_err(|reason| Error::Weights { path: merges, reason })?;
+            return Self::build(&vocab, ids, pairs.into_iter());
         }
         if whole.is_file() {
             return Self::from_tokenizer_json(&whole);
         }
-        Err(Error::Weights {
-            path: dir.to_path_buf(),
-            reason: "no tokenizer here: expected vocab.json with merges.txt, or tokenizer.json".into(),
-        })
+        let found = [&vocab, &merges].into_iter().find(|file| file.is_file());
+        let found = found.and_then(|file| file.file_name()).map_or("neither".into(), |name| name.to_string_lossy());
+        let reason = format!("expected vocab.json with merges.txt, or tokenizer.json; found {found}");
+        Err(Error::Weights { path: dir.to_path_buf(), reason })
     }
 
-    /// The tokenizer of a checkpoint: its own where it brings one, else the original.
-    pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
-        if let Some(dir) = checkpoint.tokenizer_dir() {
-            return Self::from_dir(&dir);
-        }
-        let files = (checkpoint.embedded_file("vocab.json"), checkpoint.embedded_file("merges.txt"));
-        let (Some(vocab), Some(merges)) = files else { return Ok(Self::clip()) };
-        let path = checkpoint.path().join("vocab.json");
-        let wrong = |reason: String| Error::Weights { path: path.clone(), reason };
+    /// From the contents of `vocab.json` and `merges.txt`; `path` stands for the first in messages.
+    pub(crate) fn from_bytes(path: &Path, vocab: &[u8], merges: &[u8]) -> Result<Self> {
+        let wrong = |reason: String| Error::Weights { path: path.to_path_buf(), reason };
         let json = serde_json::from_slice(vocab).map_err(|e| wrong(format!("not JSON: {e}")))?;
         let text = std::str::from_utf8(merges).map_err(|e| wrong(format!("merges.txt beside it is not text: {e}")))?;
-        Self::build(&path, vocabulary_of(&path, &json)?, merge_pairs(text))
+        Self::build(path, vocabulary_of(path, &json)?, merge_pairs(text).map_err(wrong)?.into_iter())
     }
 
     fn from_tokenizer_json(path: &Path) -> Result<Self> {
         let root = parse_json(path)?;
         let wrong = |reason: &str| Error::Weights { path: path.to_path_buf(), reason: reason.into() };
         let model = root.get("model").ok_or_else(|| wrong("no `model` in this tokenizer file"))?;
+        // Other kinds (Unigram of SigLIP, byte pairs without word ends of GPT-2) cut texts in other ways.
+        let kind = model.get("type").and_then(|kind| kind.as_str()).unwrap_or("BPE");
+        let suffix = model.get("end_of_word_suffix").and_then(|suffix| suffix.as_str()).unwrap_or(END_OF_WORD);
+        if kind != "BPE" || suffix != END_OF_WORD {
+            let reason = format!(
+                "a tokenizer of kind {kind:?} with word ends {suffix:?}; expected CLIP's BPE with word ends {END_OF_WORD:?}"
+            );
+            return Err(wrong(&reason));
+        }
         let mut ids = vocabulary_of(path, model.get("vocab").ok_or_else(|| wrong("no `model.vocab`"))?)?;
         for token in root.get("added_tokens").and_then(|t| t.as_array()).into_iter().flatten() {
             if let (Some(name), Some(id)) = (token["content"].as_str(), token["id"].as_u64()) {
@@ -127,18 +108,13 @@ impl Tokenizer {
     }
 
     /// The token that starts a text.
-    pub fn sot(&self) -> u32 {
+    pub(crate) fn sot(&self) -> u32 {
         self.0.sot
     }
 
     /// The token that ends a text, where its feature is read.
     pub fn eot(&self) -> u32 {
         self.0.eot
-    }
-
-    /// One more than the largest id.
-    pub fn vocabulary_size(&self) -> usize {
-        self.0.bytes.len()
     }
 
     /// The tokens of a text, cleaned as CLIP does, without start and end.
@@ -182,103 +158,6 @@ impl Tokenizer {
     }
 }
 
-/// The pairs of a `merges.txt`.
-fn merge_pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    text.lines().filter(|l| !l.starts_with("#version")).filter_map(|l| l.trim_end().split_once(' '))
-}
-
-impl Vocabulary {
-    fn new<'a>(ids: HashMap<String, u32>, merges: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Self, String> {
-        let id = |name: &str| ids.get(name).copied().ok_or_else(|| format!("the vocabulary has no token {name:?}"));
-        let mut made = Self {
-            inside: [0; 256],
-            last: [0; 256],
-            merges: HashMap::new(),
-            bytes: vec![Vec::new(); ids.len()],
-            sot: id(SOT)?,
-            eot: id(EOT)?,
-        };
-        let symbols = byte_symbols();
-        for &(byte, symbol) in &symbols {
-            made.inside[usize::from(byte)] = id(&symbol.to_string())?;
-            made.last[usize::from(byte)] = id(&format!("{symbol}{END_OF_WORD}"))?;
-        }
-        for (rank, (left, right)) in merges.enumerate() {
-            made.merges.entry((id(left)?, id(right)?)).or_insert((rank as u32, id(&format!("{left}{right}"))?));
-        }
-        let bytes: HashMap<char, u8> = symbols.iter().map(|&(byte, symbol)| (symbol, byte)).collect();
-        let mut names: Vec<(&String, &u32)> = ids.iter().collect();
-        names.sort();
-        for (name, &id) in names {
-            let count = ids.len();
-            let place = made.bytes.get_mut(id as usize);
-            let place =
-                place.ok_or_else(|| format!("token {name:?} has id {id}, but there are only {count} tokens"))?;
-            if name != SOT && name != EOT {
-                let (word, end) = name.strip_suffix(END_OF_WORD).map_or((name.as_str(), false), |w| (w, true));
-                *place = word.chars().filter_map(|c| bytes.get(&c).copied()).chain(end.then_some(b' ')).collect();
-            }
-        }
-        Ok(made)
-    }
-
-    /// Joins the pair of lowest rank, everywhere in the word, until no pair is known.
-    fn merge(&self, word: &[u8], out: &mut Vec<u32>) {
-        let Some((&last, inside)) = word.split_last() else { return };
-        let mut ids: Vec<u32> = inside.iter().map(|&b| self.inside[usize::from(b)]).collect();
-        ids.push(self.last[usize::from(last)]);
-        loop {
-            let ranked = ids
-                .windows(2)
-                .filter_map(|p| self.merges.get(&(p[0], p[1])).map(|&(rank, new)| (rank, new, (p[0], p[1]))));
-            let Some((_, new, pair)) = ranked.min() else { break };
-            let mut kept = 0;
-            let mut at = 0;
-            while at < ids.len() {
-                let joins = at + 1 < ids.len() && (ids[at], ids[at + 1]) == pair;
-                ids[kept] = if joins { new } else { ids[at] };
-                at += if joins { 2 } else { 1 };
-                kept += 1;
-            }
-            ids.truncate(kept);
-        }
-        out.extend(ids);
-    }
-}
-
-/// Every byte with the printable character that stands for it, in the order of the vocabulary.
-fn byte_symbols() -> Vec<(u8, char)> {
-    let printable = |b: &u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    let shown = (0..=255u8).filter(printable).map(|b| (b, char::from(b)));
-    let rest = (0..=255u8).filter(|b| !printable(b));
-    shown.chain(rest.zip('\u{100}'..)).collect()
-}
-
-fn read_text(path: &Path) -> Result<String> {
-    let size = std::fs::metadata(path).map_err(Error::io(path))?.len();
-    if size > FILE_LIMIT {
-        return Err(Error::Limit {
-            what: path.display().to_string(),
-            asked: size,
-            allowed: FILE_LIMIT,
-            hint: "this is no tokenizer file".into(),
-        });
-    }
-    std::fs::read_to_string(path).map_err(Error::io(path))
-}
-
-fn parse_json(path: &Path) -> Result<serde_json::Value> {
-    let wrong = |e: serde_json::Error| Error::Weights { path: PathBuf::from(path), reason: format!("not JSON: {e}") };
-    serde_json::from_str(&read_text(path)?).map_err(wrong)
-}
-
-fn vocabulary_of(path: &Path, value: &serde_json::Value) -> Result<HashMap<String, u32>> {
-    let wrong = || Error::Weights { path: path.to_path_buf(), reason: "expected an object of token to id".into() };
-    let id = |v: &serde_json::Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
-    let entries = value.as_object().ok_or_else(wrong)?.iter();
-    entries.map(|(name, v)| Ok((name.clone(), id(v).ok_or_else(wrong)?))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,7 +165,6 @@ mod tests {
     #[test]
     fn known_ids() {
         let tokenizer = Tokenizer::clip();
-        assert_eq!(tokenizer.vocabulary_size(), 49408);
         let ids = tokenizer.sequence("a photo of a cat.", 77, false).unwrap();
         assert_eq!(ids, [49406, 320, 1125, 539, 320, 2368, 269, 49407]);
         assert_eq!(tokenizer.encode("X"), [343]);
@@ -316,7 +194,7 @@ mod tests {
     #[test]
     fn an_over_long_text_is_an_error_that_says_how_long() {
         let error = Tokenizer::clip().sequence(&"cat ".repeat(76), 77, false).unwrap_err();
-        assert_eq!(error.code(), "text");
+        assert_eq!(error.code(), "text.unusable");
         assert!(error.to_string().contains("78 tokens"), "{error}");
         let cut = Tokenizer::clip().sequence(&"cat ".repeat(76), 77, true).unwrap();
         assert_eq!((cut.len(), cut[75], cut[76]), (77, 2368, 49407));
@@ -360,12 +238,36 @@ mod tests {
         }
     }
 
+    #[test]
+    fn cut_merges_and_other_tokenizers_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (vocab, _) = small_vocabulary();
+        let refused = |merges: &str| {
+            std::fs::write(dir.path().join("vocab.json"), &vocab).unwrap();
+            std::fs::write(dir.path().join("merges.txt"), merges).unwrap();
+            Tokenizer::from_dir(dir.path()).unwrap_err().to_string()
+        };
+        assert!(refused("#version: 0.2\nc a\n").contains("no merge makes the token \"cat</w>\""));
+        assert!(refused("#version: 0.2\nc a\nca t</").contains("no token"));
+        assert!(refused("#version: 0.2\nc a\nca").contains("line 3"));
+        std::fs::remove_file(dir.path().join("merges.txt")).unwrap();
+        assert!(Tokenizer::from_dir(dir.path()).unwrap_err().to_string().contains("found vocab.json"));
+        let one = |kind: &str| {
+            let merges = r#"["c a","ca t</w>"]"#;
+            let file = format!(r#"{{"model":{{"type":"{kind}","vocab":{vocab},"merges":{merges}}}}}"#);
+            std::fs::write(dir.path().join("tokenizer.json"), file).unwrap();
+            Tokenizer::from_dir(dir.path()).map(|t| t.encode("cat"))
+        };
+        assert_eq!(one("BPE").unwrap(), [513]);
+        assert!(one("Unigram").unwrap_err().to_string().contains("Unigram"));
+    }
+
     proptest::proptest! {
         #[test]
         fn any_text_has_tokens_that_exist(text in "\\PC*|[&#;xA-Fa-f0-9<]*|[ÃÂâ€œ©à \u{80}-\u{bf}]*") {
             let tokenizer = Tokenizer::clip();
             let ids = tokenizer.encode(&text);
-            proptest::prop_assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocabulary_size()));
+            proptest::prop_assert!(ids.iter().all(|&id| id < 49408));
             proptest::prop_assert_eq!(tokenizer.encode(&text), ids);
         }
     }

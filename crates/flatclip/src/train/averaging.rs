@@ -6,7 +6,7 @@ use crate::{Error, Result};
 
 /// A running mean of parameter vectors.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Mean {
+pub(crate) struct Mean {
     /// How many vectors.
     pub count: u64,
     /// Their mean; f64, so that the order of a long sum does not show.
@@ -33,7 +33,7 @@ impl Mean {
 
 /// One evaluation interval of SWAD.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Segment {
+pub(crate) struct Segment {
     /// Held-out loss at its end.
     pub loss: f64,
     /// Mean of its steps.
@@ -42,7 +42,7 @@ pub struct Segment {
 
 /// The state of an average; all of it goes into a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Averager {
+pub(crate) struct Averager {
     /// EMA or SWA, or the SWAD steps since the last evaluation.
     pub mean: Mean,
     /// SWAD: the last evaluations before the valley, or those inside it that wait for the verdict.
@@ -57,7 +57,7 @@ pub struct Averager {
 
 impl Averager {
     /// After each optimiser step.
-    pub fn step(&mut self, recipe: &Recipe, progress: f64, parameters: &[Tensor]) {
+    pub(crate) fn step(&mut self, recipe: &Recipe, progress: f64, parameters: &[Tensor]) {
         let values = || flatten(parameters);
         match recipe.average {
             Average::None => {}
@@ -78,7 +78,7 @@ impl Averager {
     }
 
     /// SWAD, after each evaluation on held-out data.
-    pub fn evaluated(&mut self, recipe: &Recipe, loss: f64) {
+    pub(crate) fn evaluated(&mut self, recipe: &Recipe, loss: f64) {
         if recipe.average != Average::Swad || self.done || self.mean.count == 0 {
             return;
         }
@@ -115,7 +115,7 @@ impl Averager {
     }
 
     /// The averaged parameters; `None` where the last step is the result.
-    pub fn result(&self, recipe: &Recipe) -> Option<Vec<f64>> {
+    pub(crate) fn result(&self, recipe: &Recipe) -> Option<Vec<f64>> {
         let mean = match recipe.average {
             Average::None => return None,
             Average::Ema | Average::Swa => self.mean.clone(),
@@ -133,12 +133,12 @@ impl Averager {
 }
 
 /// All parameters, one after the other.
-pub fn flatten(parameters: &[Tensor]) -> Vec<f32> {
+pub(crate) fn flatten(parameters: &[Tensor]) -> Vec<f32> {
     parameters.iter().flat_map(|p| p.values.iter().copied()).collect()
 }
 
 /// Puts averaged values back.
-pub fn restore(parameters: &mut [Tensor], values: &[f64]) -> Result<()> {
+pub(crate) fn restore(parameters: &mut [Tensor], values: &[f64]) -> Result<()> {
     let size: usize = parameters.iter().map(|p| p.values.len()).sum();
     if size != values.len() {
         return Err(Error::config("average", format!("expected {size} values, found {}", values.len())));

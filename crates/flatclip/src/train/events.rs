@@ -6,7 +6,7 @@
 const MASK: u32 = 0xa282_ead8;
 
 /// The record that starts a file.
-pub fn header() -> Vec<u8> {
+pub(crate) fn header() -> Vec<u8> {
     let mut event = Vec::new();
     double(&mut event, 1, 0.0);
     bytes(&mut event, 3, b"brain.Event:2");
@@ -14,7 +14,7 @@ pub fn header() -> Vec<u8> {
 }
 
 /// The record of some scalars at a step.
-pub fn scalars(step: u64, values: &[(&str, f32)]) -> Vec<u8> {
+pub(crate) fn scalars(step: u64, values: &[(&str, f32)]) -> Vec<u8> {
     let mut summary = Vec::new();
     for (tag, value) in values {
         let mut entry = Vec::new();

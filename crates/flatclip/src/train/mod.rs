@@ -1,9 +1,9 @@
 //! The tuning loop: steps, schedules, averages, logs, checkpoints, and whole runs.
 
-pub mod averaging;
+pub(crate) mod averaging;
 mod checkpoint;
 mod directory;
-pub mod events;
+pub(crate) mod events;
 mod fit;
 mod measure;
 pub mod schedule;
@@ -14,7 +14,6 @@ mod tune;
 
 pub use fit::{Control, HeldOut, LossAndAccuracy, TrainData, evaluate, fit};
 pub use measure::{RADIUS, SharpnessAtRadius, sharpness};
-pub use search::{RADII, SearchRow, SearchTable};
 pub use settings::TuneRequest;
 pub use trainer::{StepRecord, Trainer};
 pub use tune::TuneSummary;

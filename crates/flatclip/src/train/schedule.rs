@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 
 /// The learning rate of every step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LearningRate {
+pub(crate) struct LearningRate {
     /// The kind of schedule.
     pub schedule: Schedule,
     /// Peak rate.
@@ -22,7 +22,7 @@ pub struct LearningRate {
 
 impl LearningRate {
     /// The schedule of a recipe.
-    pub fn of(recipe: &Recipe, steps_per_epoch: usize) -> Self {
+    pub(crate) fn of(recipe: &Recipe, steps_per_epoch: usize) -> Self {
         Self {
             schedule: recipe.schedule,
             peak: recipe.lr,
@@ -34,7 +34,7 @@ impl LearningRate {
     }
 
     /// The rate of step `step`, counted from 0 over all epochs.
-    pub fn at(&self, step: usize) -> f64 {
+    pub(crate) fn at(&self, step: usize) -> f64 {
         let cosine = |done: usize, all: usize| self.peak * (1.0 + (PI * done as f64 / all.max(1) as f64).cos()) / 2.0;
         match self.schedule {
             Schedule::Epoch => {

@@ -10,11 +10,11 @@ use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The radii of the paper.
-pub const RADII: [f64; 5] = [0.05, 0.1, 0.3, 0.5, 0.7];
+pub(crate) const RADII: [f64; 5] = [0.05, 0.1, 0.3, 0.5, 0.7];
 
 /// What one radius gave on the held-out images.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SearchRow {
+pub(crate) struct SearchRow {
     /// The radius.
     pub radius: f64,
     /// Part of the held-out images that is right.
@@ -25,7 +25,7 @@ pub struct SearchRow {
 
 /// The table of a search: `search.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SearchTable {
+pub(crate) struct SearchTable {
     /// The key that was searched.
     pub key: String,
     /// Held-out images.

@@ -1,4 +1,4 @@
-//! What the user asked for, resolved: defaults, then the preset, then the user's file, then single keys.
+//! The request, resolved: defaults, then the preset, then the user's file, then single keys.
 
 use crate::data::Dataset;
 use crate::data::few_shot::{FewShot, Sampler};
@@ -6,11 +6,11 @@ use crate::data::train_images::TrainViews;
 use crate::methods::Registry;
 use crate::methods::tuners::{Average, Input, Recipe, TunerSpec, preset};
 use crate::options::{OptionSpec, named};
-use crate::{Error, Result};
+use crate::{Error, Hint, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// A tuning run as it is asked for.
+/// A request for a tuning run.
 #[derive(Clone, Debug)]
 pub struct TuneRequest {
     /// A tuner or a preset.
@@ -74,8 +74,8 @@ impl Default for TuneRequest {
 }
 
 impl TuneRequest {
-    /// Refuses wrong settings before anything is loaded. True if the tuner chooses on test images, as published:
-    /// [`TuneRequest::test`] is needed then.
+    /// Refuses wrong settings before anything is loaded. True if the tuner chooses on test images, as
+    /// published: [`TuneRequest::test`] is needed then.
     pub fn check(&self) -> Result<bool> {
         let settings = Settings::resolve(self)?;
         Ok(settings.options.get("search").and_then(toml::Value::as_str) == Some("test"))
@@ -163,10 +163,8 @@ impl Settings {
         }
         let held_out_used = self.request.search || self.recipe.average == Average::Swad;
         if held_out_used && (self.few_shot.held_out == 0 || self.spec.input == Input::Pixels) {
-            return Err(Error::config(
-                "held-out",
-                "this run chooses on held-out features; expected at least 1 per class",
-            ));
+            let reason = "this run chooses on held-out features; expected at least 1 per class";
+            return Err(Error::config("held-out", reason).with_hint(Hint::HeldOut));
         }
         Ok(())
     }
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn held_out_images_are_asked_for_where_something_is_chosen_on_them() {
+    fn held_out_images_are_requested_where_something_is_chosen_on_them() {
         let held_out = |method: &str| Settings::resolve(&request(method, &[])).unwrap().few_shot.held_out;
         assert_eq!([held_out("sapt"), held_out("tip-adapter")], [0, 4]);
         let search = TuneRequest { search: true, ..request("sapt", &[]) };

@@ -6,6 +6,7 @@ use crate::methods::optim::{AdamW, AdamWSettings, AdamWState, Optimiser, Sgd};
 use crate::methods::tuners::{Batch, OptimiserKind, Recipe, Step, Tuner};
 use crate::model::Clip;
 use crate::{Error, Result};
+use flatclip_tensor::ops::l2_norm;
 use serde::Serialize;
 
 /// What one step did: a line of `metrics.jsonl`.
@@ -41,7 +42,7 @@ pub struct StepRecord {
 
 impl StepRecord {
     /// The numbers under their names, for event files.
-    pub fn scalars(&self) -> Vec<(&'static str, f32)> {
+    pub(crate) fn scalars(&self) -> Vec<(&'static str, f32)> {
         let mut scalars = vec![
             ("train/loss", self.loss),
             ("train/accuracy", self.accuracy),
@@ -153,7 +154,7 @@ impl Trainer {
     }
 
     /// The epoch of the next step.
-    pub fn epoch(&self) -> usize {
+    pub(crate) fn epoch(&self) -> usize {
         self.done / self.rate.steps_per_epoch.max(1)
     }
 
@@ -180,8 +181,7 @@ impl Trainer {
     }
 
     fn record(&self, tuner: &dyn Tuner, step: &Step, batch: &Batch<'_>, lr: f64) -> StepRecord {
-        let squares = tuner.parameters().iter().flat_map(|p| &p.values).map(|&x| f64::from(x) * f64::from(x));
-        let parameter_norm = squares.sum::<f64>().sqrt() as f32;
+        let parameter_norm = l2_norm(tuner.parameters().iter().flat_map(|p| &p.values)) as f32;
         let perturbed = step.perturbed;
         StepRecord {
             step: self.done + 1,

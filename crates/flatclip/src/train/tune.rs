@@ -9,6 +9,7 @@ use crate::data::feature_bank::FeatureBank;
 use crate::data::few_shot::{Pool, Shots};
 use crate::data::train_images::{TrainImages, readable};
 use crate::data::{Dataset, Sample, read_dassl_list};
+use crate::digest::Digest;
 use crate::error::Hint;
 use crate::methods::tuners::{Input, TuneTask, Tuner, cross_entropy, vit_of};
 use crate::model::{Clip, Features};
@@ -18,7 +19,6 @@ use crate::run_dir::{RunDir, SUMMARY};
 use crate::text::Tokenizer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use std::path::Path;
 use std::time::Instant;
 
@@ -187,9 +187,8 @@ impl Run {
         views: usize,
         directory: &RunDir,
     ) -> Result<FeatureBank> {
-        let mut hash = Sha256::new();
-        (0..images.len()).for_each(|i| hash.update(format!("{}\n", images.id(i))));
-        let ids: String = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
+        let lines = (0..images.len()).map(|i| format!("{}\n", images.id(i)));
+        let ids = lines.fold(Digest::default(), Digest::bytes).short();
         let key = format!("{} {:?} {} {ids}", input.clip.hash(), self.settings.views, input.request.seed);
         let path = directory.file("features.safetensors");
         if let Some(bank) = FeatureBank::load(&path, &key) {
@@ -255,7 +254,7 @@ impl Run {
             config: self.settings.to_toml()?,
             version: env!("CARGO_PKG_VERSION").into(),
         };
-        let prompt = Prompt::new(tuner.prompt(), provenance);
+        let prompt = Prompt::new(tuner.prompt()?, provenance);
         let classifier = PromptClassifier::new(&prompt, input.clip, input.tokenizer, classes)?;
         let measured = |own: &HeldOut| -> Result<LossAndAccuracy> {
             let entropy = cross_entropy(&classifier.logits(&own.features)?, &own.labels);

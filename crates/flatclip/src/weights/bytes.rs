@@ -7,10 +7,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// An error about a weight file.
-pub(crate) fn bad(path: &Path, reason: impl Into<String>) -> Error {
-    Error::Weights { path: path.to_path_buf(), reason: reason.into() }
-}
+pub(crate) use crate::error::unusable_weights as bad;
 
 /// A file kept open for positioned reads, or one that is part of the program.
 #[derive(Debug)]

@@ -1,10 +1,9 @@
 //! The canonical form: one safetensors file, OpenAI's names, the stored precision, and metadata that says what the
 //! tensors cannot.
 
-use super::architecture::Stated;
 use super::bytes::{Dtype, bad};
 use super::checkpoint::Checkpoint;
-use crate::model::config::{Activation, ImageConfig};
+use crate::architecture::{Activation, ImageConfig, Stated};
 use crate::{Error, Result, files};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;

@@ -1,13 +1,12 @@
 //! A checkpoint: canonical names, shapes checked, numbers read one tensor at a time.
 
-use super::architecture::{self, Shapes, Stated};
 use super::bytes::{Dtype, Stored, bad};
 use super::naming::{self, Naming, Recipe};
 use super::random;
-use crate::model::config::{Activation, ActivationSource, ClipConfig};
+use crate::architecture::{self, Activation, ActivationSource, ClipConfig, Shapes, Stated};
+use crate::digest::Digest;
 use crate::{Error, Result};
 use rayon::prelude::*;
-use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -85,7 +84,7 @@ impl Checkpoint {
     }
 
     /// Computes with another activation than the checkpoint states or its family suggests.
-    pub fn with_activation(mut self, activation: Activation) -> Self {
+    pub(crate) fn with_activation(mut self, activation: Activation) -> Self {
         self.config.activation = activation;
         self.config.activation_source = ActivationSource::Asked;
         self
@@ -122,7 +121,7 @@ impl Checkpoint {
     }
 
     /// A file of an embedded model, e.g. its `vocab.json`.
-    pub fn embedded_file(&self, name: &str) -> Option<&'static [u8]> {
+    pub(crate) fn embedded_file(&self, name: &str) -> Option<&'static [u8]> {
         self.embedded.iter().find(|(found, _)| *found == name).map(|(_, bytes)| *bytes)
     }
 
@@ -181,15 +180,15 @@ impl Checkpoint {
         if let Some(hash) = self.hash.get() {
             return Ok(hash.clone());
         }
-        let mut all = Sha256::new();
+        let mut all = Digest::default();
         let names: Vec<&String> = self.entries.keys().collect();
         // Four at a time: threads help, and no more than four tensors are in memory.
         for group in names.chunks(4) {
             let digests: Vec<[u8; 32]> =
                 group.par_iter().map(|name| self.tensor_digest(name)).collect::<Result<_>>()?;
-            digests.iter().for_each(|digest| all.update(digest));
+            all = digests.iter().fold(all, Digest::bytes);
         }
-        let hash = hex(&all.finalize());
+        let hash = all.hex();
         Ok(self.hash.get_or_init(|| hash).clone())
     }
 
@@ -208,24 +207,8 @@ impl Checkpoint {
 }
 
 fn digest(name: &str, shape: &[usize], values: &[f32]) -> [u8; 32] {
-    let mut digest = Sha256::new();
-    digest.update(name.as_bytes());
-    digest.update([0]);
-    shape.iter().for_each(|&d| digest.update((d as u64).to_le_bytes()));
-    if cfg!(target_endian = "little") {
-        digest.update(bytemuck::cast_slice::<f32, u8>(values));
-    } else {
-        values.iter().for_each(|v| digest.update(v.to_le_bytes()));
-    }
-    digest.finalize().into()
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut out, b| {
-        let _ = write!(out, "{b:02x}");
-        out
-    })
+    let named = Digest::default().bytes(name).bytes([0]);
+    shape.iter().fold(named, |digest, &size| digest.number(size)).floats(values).finish()
 }
 
 /// tau from the stored logarithm.

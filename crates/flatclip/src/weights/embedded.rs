@@ -1,17 +1,17 @@
 //! Models that are part of the program.
 
-use super::architecture::Stated;
 use super::bytes::{Source, bad};
 use super::checkpoint::Checkpoint;
 use super::{folder, safetensors};
 use crate::Result;
+use crate::architecture::Stated;
 use serde_json::Value;
 use std::path::Path;
 
 impl Checkpoint {
     /// From the files of a model folder that are in memory, named as they are in the folder. `name` stands for the folder
     /// in messages and as the checkpoint's path.
-    pub fn from_files(name: &str, files: &'static [(&'static str, &'static [u8])]) -> Result<Self> {
+    pub(crate) fn from_files(name: &str, files: &'static [(&'static str, &'static [u8])]) -> Result<Self> {
         let folder = Path::new(name);
         let find = |wanted: &str| files.iter().find(|(found, _)| *found == wanted).map(|(_, bytes)| *bytes);
         let json = |file: &str| -> Result<Value> {

@@ -1,10 +1,9 @@
 //! Model folders as Hugging Face and open_clip lay them out: which files hold the tensors, and what the configuration
 //! states about them.
 
-use super::architecture::Stated;
 use super::bytes::{Stored, bad};
 use super::open::read_tensors;
-use crate::model::config::Activation;
+use crate::architecture::{Activation, Stated};
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,10 +68,10 @@ pub(crate) fn stated_beside(file: &Path) -> Result<Option<Stated>> {
     Ok(Some(stated))
 }
 
-/// The folder, if it has a tokenizer of its own.
+/// The folder, if it has a tokenizer of its own, or a part of one: half a tokenizer must not become CLIP's silently.
 pub(crate) fn tokenizer(folder: &Path) -> Option<PathBuf> {
-    let complete = folder.join("vocab.json").is_file() && folder.join("merges.txt").is_file();
-    complete.then(|| folder.to_path_buf())
+    let some = ["vocab.json", "merges.txt", "tokenizer.json"].iter().any(|name| folder.join(name).is_file());
+    some.then(|| folder.to_path_buf())
 }
 
 fn read_shards(folder: &Path, index: &Path) -> Result<Vec<Stored>> {

@@ -3,9 +3,9 @@
 //! A hash is kept under the checkpoint's path with size, time of change and inode of its files; a file that was changed
 //! or replaced is hashed again.
 
-use super::checkpoint::{Checkpoint, hex};
+use super::checkpoint::Checkpoint;
+use crate::digest::Digest;
 use crate::files::write_atomic;
-use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 
 impl Checkpoint {
@@ -39,8 +39,7 @@ impl Checkpoint {
 
 /// The file that keeps the hash of a checkpoint.
 fn place(folder: &Path, checkpoint: &Path) -> PathBuf {
-    let name = Sha256::digest(checkpoint.as_os_str().as_encoded_bytes());
-    folder.join("hashes").join(&hex(&name)[..32])
+    folder.join("hashes").join(Digest::default().bytes(checkpoint.as_os_str().as_encoded_bytes()).key())
 }
 
 /// What changes when a file does: of the checkpoint's file, or of all files in its folder. `None` for an embedded model.

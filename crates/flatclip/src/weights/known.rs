@@ -1,13 +1,10 @@
 //! Models by name: `ViT-B-16/openai`, `RN50/openai`, `ViT-B-32/laion2b_s34b_b79k`, ... and where they lie on disk.
 
 use super::bytes::bad;
-use super::checkpoint::{Checkpoint, hex};
+use super::checkpoint::Checkpoint;
 use super::{folder, random};
-use crate::model::config::{Activation, CLIP_MEAN, CLIP_STD};
+use crate::architecture::{Activation, CLIP_MEAN, CLIP_STD};
 use crate::{Error, Result};
-use sha2::{Digest as _, Sha256};
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// A published checkpoint.
@@ -200,19 +197,6 @@ pub fn resolve(model: &str, places: &Places) -> Result<Checkpoint> {
             let place = |dir: &Option<PathBuf>| dir.as_ref().map_or("(none given)".into(), |d| d.display().to_string());
             let looked = format!("model folder {}, hub cache {}", place(&places.model_dir), place(&places.hub_cache));
             Err(Error::config("model", format!("{model} is not on disk; looked in {looked}")))
-        }
-    }
-}
-
-/// SHA-256 of a file's bytes.
-pub fn file_sha256(path: &Path) -> Result<String> {
-    let mut file = File::open(path).map_err(Error::io(path))?;
-    let mut digest = Sha256::new();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer).map_err(Error::io(path))? {
-            0 => return Ok(hex(&digest.finalize())),
-            n => digest.update(&buffer[..n]),
         }
     }
 }

@@ -4,7 +4,6 @@
 //! exist before anything is allocated, pickles are interpreted by a reader that cannot call anything, and every failure is
 //! a typed error that names the file.
 
-mod architecture;
 mod bytes;
 mod canonical_file;
 mod checkpoint;
@@ -19,14 +18,15 @@ mod open;
 pub(crate) mod pickle;
 mod random;
 mod safetensors;
-pub mod torch_file;
+pub(crate) mod torch_file;
 mod torch_tree;
 mod zip;
 
+pub use crate::digest::file_sha256;
 pub use bytes::Dtype;
 pub use canonical_file::save_canonical;
 pub use checkpoint::Checkpoint;
-pub use known::{KNOWN, KnownModel, Places, file_sha256, known, published_as, resolve};
+pub use known::{KNOWN, KnownModel, Places, known, published_as, resolve};
 pub use naming::Naming;
 pub use random::{random, random_of};
 

@@ -1,9 +1,9 @@
 //! From a path to a checkpoint. The format is told by the bytes, not by the file's name.
 
-use super::architecture::Stated;
 use super::bytes::{Source, Stored, bad};
 use super::checkpoint::Checkpoint;
 use super::{canonical_file, folder, safetensors, torch_file};
+use crate::architecture::Stated;
 use crate::{Error, Result};
 use std::path::Path;
 

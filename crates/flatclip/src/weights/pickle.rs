@@ -2,8 +2,12 @@
 //! is recorded as "this name, these arguments" for [`super::torch_file`] (or a reader of CoOp's lists) to recognise. Names outside the allow-list are
 //! errors, lengths are checked against the bytes that are left, and the number of nodes is limited.
 
+use crate::error::quoted;
+
 /// Real checkpoints have some ten thousand nodes; a training checkpoint with optimizer state some hundred thousand.
 pub(crate) const MAX_NODES: usize = 4_000_000;
+/// Longest module or class name.
+const MAX_NAME: usize = 512;
 /// Marks (open brackets) at a time.
 const MAX_MARKS: usize = 1_000;
 
@@ -114,7 +118,7 @@ fn is_allowed(module: &str, name: &str) -> bool {
 /// Reads one pickle from the beginning of `bytes`.
 pub(crate) fn read(bytes: &[u8]) -> Result<Graph, String> {
     let mut machine =
-        Machine { bytes, at: 0, nodes: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: Vec::new() };
+        Machine { bytes, at: 0, nodes: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: Vec::new(), copied: 0 };
     loop {
         let at = machine.at;
         let op = machine.byte()?;
@@ -133,6 +137,8 @@ struct Machine<'a> {
     stack: Vec<Id>,
     marks: Vec<usize>,
     memo: Vec<Option<Id>>,
+    /// Entries that calls have copied.
+    copied: usize,
 }
 
 type Step<T = ()> = Result<T, String>;
@@ -383,9 +389,10 @@ impl<'a> Machine<'a> {
                 _ => return Err("a global whose name is not text".into()),
             }
         };
-        if !is_allowed(&module, &name) {
+        if module.len() + name.len() > MAX_NAME || !is_allowed(&module, &name) {
             let hint = "flatclip runs no code from files; if the file is yours, save only its state dict";
-            return Err(format!("it names the forbidden global `{module:.80}.{name:.80}`; {hint}"));
+            let (module, name) = (quoted(&module), quoted(&name));
+            return Err(format!("it names the forbidden global `{module}.{name}`; {hint}"));
         }
         self.push(Node::Global(format!("{module}.{name}")))
     }
@@ -401,6 +408,11 @@ impl<'a> Machine<'a> {
         };
         if matches!(name.as_str(), "collections.OrderedDict" | "collections.defaultdict" | "collections.Counter") {
             let pairs = self.initial_pairs(args);
+            // Many calls may name one list: what they copy counts as nodes.
+            self.copied += pairs.len();
+            if self.copied > MAX_NODES {
+                return Err(format!("more than {MAX_NODES} entries; a checkpoint has far fewer"));
+            }
             return self.push(Node::Dict(pairs));
         }
         self.push(Node::Object { callable, args, state: None })

@@ -1,8 +1,7 @@
 //! Random checkpoints of real shapes, for speed measurements and tests. A tensor is drawn when it is asked for.
 
-use super::architecture;
 use super::checkpoint::{Checkpoint, Origin};
-use crate::model::config::ClipConfig;
+use crate::architecture::{self, ClipConfig};
 use crate::rng::Stream;
 use crate::{Error, Result};
 

@@ -1,9 +1,15 @@
 //! The safetensors container: a JSON header, then the numbers. Only the header is read at once.
+//!
+//! The rules are those of the format's own reader: the tensors follow each other without hole or overlap, begin right
+//! behind the header and end with the file, and no name stands twice.
 
 use super::bytes::{Bytes, Dtype, Packing, Source, Stored, bad, count};
 use crate::Result;
+use crate::error::quoted;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,29 +45,90 @@ pub(crate) fn read(path: &Path, source: Arc<Source>) -> Result<Container> {
         );
         return Err(bad(path, reason));
     }
-    let header: Value = serde_json::from_slice(&source.read(8, len)?)
-        .map_err(|e| bad(path, format!("not a safetensors file, or damaged: its header is not JSON ({e})")))?;
-    let Value::Object(header) = header else {
-        return Err(bad(path, "damaged safetensors header: expected a JSON object"));
-    };
+    let header: Object<Object<Value>> = serde_json::from_slice(&source.read(8, len)?)
+        .map_err(|e| bad(path, format!("not a safetensors file, or damaged: its header is not as expected ({e})")))?;
     let mut container = Container { tensors: Vec::new(), metadata: BTreeMap::new() };
-    for (name, about) in &header {
+    let damaged = |name: &str, reason: String| {
+        bad(path, format!("damaged safetensors header: tensor `{}`: {reason}", quoted(name)))
+    };
+    for (name, about) in header.0 {
         if name == "__metadata__" {
-            for (key, value) in about.as_object().into_iter().flatten() {
-                container.metadata.insert(key.clone(), value.as_str().unwrap_or_default().to_owned());
-            }
+            container.metadata = texts(about).map_err(|reason| bad(path, reason))?;
             continue;
         }
-        let tensor = entry(&source, 8 + len, name, about)
-            .map_err(|reason| bad(path, format!("damaged safetensors header: tensor `{name}`: {reason}")))?;
+        let tensor = entry(&source, 8 + len, &name, &about).map_err(|reason| damaged(&name, reason))?;
         container.tensors.push(tensor);
     }
+    check_layout(&mut container.tensors, 8 + len, source.len).map_err(|(name, reason)| damaged(&name, reason))?;
     container.tensors.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(container)
 }
 
-fn entry(source: &Arc<Source>, data: u64, name: &str, about: &Value) -> Result<Stored, String> {
-    let dtype = match about["dtype"].as_str() {
+/// A JSON object whose names are all different, in the file's order.
+struct Object<T>(Vec<(String, T)>);
+
+impl Object<Value> {
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<T>, A::Error> {
+                let (mut entries, mut names) = (Vec::new(), BTreeSet::new());
+                while let Some((name, value)) = map.next_entry::<String, T>()? {
+                    if !names.insert(name.clone()) {
+                        return Err(A::Error::custom(format!("`{}` stands twice", quoted(&name))));
+                    }
+                    entries.push((name, value));
+                }
+                Ok(Object(entries))
+            }
+        }
+        deserializer.deserialize_map(Names(PhantomData))
+    }
+}
+
+/// The metadata: names and texts.
+fn texts(object: Object<Value>) -> Result<BTreeMap<String, String>, String> {
+    let text = |(key, value): (String, Value)| match value {
+        Value::String(text) => Ok((key, text)),
+        _ => Err(format!("damaged safetensors header: `{}` of its metadata is not a text", quoted(&key))),
+    };
+    object.0.into_iter().map(text).collect()
+}
+
+/// From the header's end to the file's end, each tensor must begin where the one before ends.
+fn check_layout(tensors: &mut [Stored], data: u64, len: u64) -> Result<(), (String, String)> {
+    tensors.sort_by_key(|tensor| (tensor.bytes.offset, tensor.bytes.len));
+    let mut end = data;
+    for tensor in tensors.iter() {
+        let begin = tensor.bytes.offset;
+        if begin != end {
+            let kind = if begin < end { "overlaps the one before" } else { "leaves a hole" };
+            let reason = format!("its data {kind}: it begins at byte {begin} of the file, expected {end}");
+            return Err((tensor.name.clone(), reason));
+        }
+        end += tensor.bytes.len;
+    }
+    if end != len {
+        let last = tensors.last().map_or_else(String::new, |tensor| tensor.name.clone());
+        return Err((last, format!("the last data ends at byte {end}, the file has {len} bytes: it has leftovers")));
+    }
+    Ok(())
+}
+
+fn entry(source: &Arc<Source>, data: u64, name: &str, about: &Object<Value>) -> Result<Stored, String> {
+    let dtype = match about.get("dtype").and_then(Value::as_str) {
         Some("F64") => Dtype::F64,
         Some("F32") => Dtype::F32,
         Some("F16") => Dtype::F16,
@@ -74,7 +141,7 @@ fn entry(source: &Arc<Source>, data: u64, name: &str, about: &Value) -> Result<S
         Some("BOOL") => Dtype::Bool,
         other => return Err(format!("dtype {other:?} is not one of F32, F16, BF16, F64, integers")),
     };
-    let list = |key: &str| -> Option<Vec<u64>> { about[key].as_array()?.iter().map(Value::as_u64).collect() };
+    let list = |key: &str| -> Option<Vec<u64>> { about.get(key)?.as_array()?.iter().map(Value::as_u64).collect() };
     let shape = list("shape").ok_or("its shape is not a list of sizes")?;
     let shape: Vec<usize> =
         shape.iter().map(|&d| usize::try_from(d)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;

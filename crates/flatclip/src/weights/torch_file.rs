@@ -1,7 +1,7 @@
 //! Files that torch writes: `torch.save` (zip, and the older stream of pickles) and TorchScript archives, as a tree of
 //! values and tensors. Tensors are not read before they are asked for.
 
-use super::bytes::{Bytes, Dtype, Packing, Source, Stored, bad};
+use super::bytes::{Bytes, Packing, Source, Stored, bad};
 use super::pickle::{self, Graph, Node};
 use super::torch_tree::{StorageId, Tree, text};
 use super::zip::Archive;
@@ -17,75 +17,57 @@ const LEGACY_MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 
 
 /// A value of a torch file.
 #[derive(Clone, Debug)]
-pub enum Value {
-    /// `None`, and whatever carries no data that is of use here.
+pub(crate) enum Value {
+    /// What is neither a tensor nor holds some: numbers, texts, `None`.
     None,
-    /// A truth value.
-    Bool(bool),
-    /// An integer.
-    Int(i64),
-    /// A number.
-    Float(f64),
-    /// A text.
-    Text(String),
     /// A list or tuple.
     List(Vec<Value>),
     /// A dictionary with text keys (other keys are written as text), in the file's order.
     Dict(Vec<(String, Value)>),
     /// A tensor or parameter.
     Tensor(TorchTensor),
-    /// A module or another object: its class and its attributes.
-    Object {
-        /// `module.Class`.
-        class: String,
-        /// Attributes, in the file's order.
-        state: Vec<(String, Value)>,
-    },
+    /// A module or another object: its attributes, in the file's order.
+    Object(Vec<(String, Value)>),
 }
 
 /// A tensor in a torch file, not read yet.
 #[derive(Clone, Debug)]
-pub struct TorchTensor(pub(super) Stored);
+pub(crate) struct TorchTensor(pub(super) Stored);
 
 impl TorchTensor {
     /// Sizes.
-    pub fn shape(&self) -> &[usize] {
+    pub(crate) fn shape(&self) -> &[usize] {
         &self.0.shape
     }
 
-    /// How it is stored.
-    pub fn dtype(&self) -> Dtype {
-        self.0.dtype
-    }
-
     /// The numbers, row-major.
-    pub fn values(&self) -> Result<Vec<f32>> {
+    pub(crate) fn values(&self) -> Result<Vec<f32>> {
         self.0.values()
     }
 }
 
 impl Value {
     /// The entry of a dictionary or the attribute of an object.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.entries()?.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
     /// Entries of a dictionary or attributes of an object.
-    pub fn entries(&self) -> Option<&[(String, Value)]> {
+    pub(crate) fn entries(&self) -> Option<&[(String, Value)]> {
         match self {
-            Self::Dict(entries) | Self::Object { state: entries, .. } => Some(entries),
+            Self::Dict(entries) | Self::Object(entries) => Some(entries),
             _ => None,
         }
     }
 
     /// The state dict inside: this value, or its entry `state_dict` (or `model`, `model_state_dict`) as training code wraps it.
-    pub fn state_dict(&self) -> &Value {
+    pub(crate) fn state_dict(&self) -> &Value {
         let wrapped = ["state_dict", "model_state_dict", "model"].iter().find_map(|key| self.get(key));
         wrapped.filter(|value| value.entries().is_some_and(|e| !e.is_empty())).unwrap_or(self)
     }
 
     /// All tensors below this value by dotted name.
-    pub fn tensors(&self) -> Vec<(String, &TorchTensor)> {
+    pub(crate) fn tensors(&self) -> Vec<(String, &TorchTensor)> {
         let mut out = Vec::new();
         self.collect("", &mut out);
         out
@@ -114,7 +96,7 @@ pub(crate) fn looks_like_torch(head: &[u8]) -> bool {
 }
 
 /// Reads a file that `torch.save` or `torch.jit.save` wrote. Nothing in it is executed.
-pub fn load(path: impl AsRef<Path>) -> Result<Value> {
+pub(crate) fn load(path: impl AsRef<Path>) -> Result<Value> {
     let path = path.as_ref();
     let source = Source::open(path)?;
     let head = source.read(0, source.len.min(16))?;

@@ -8,8 +8,13 @@ use std::path::Path;
 
 /// How deep modules and dictionaries may nest. CLIP needs eight levels.
 const MAX_DEPTH: usize = 64;
-/// Values in the tree; shared nodes count each time, so that a small pickle cannot become a huge tree.
-const MAX_VALUES: usize = 4_000_000;
+/// Values in the tree for each byte of the pickle. A value takes at least one byte; shared containers count each time, so
+/// that a small pickle cannot become a huge tree.
+const VALUES_PER_BYTE: usize = 4;
+const FREE_VALUES: usize = 4_096;
+/// Bytes of text in the tree for each byte of the pickle: a reference to a known text takes two bytes.
+const TEXT_PER_BYTE: usize = 64;
+const FREE_TEXT: usize = 1 << 20;
 
 /// What a persistent identifier says about a storage.
 pub(super) struct StorageId {
@@ -69,12 +74,15 @@ pub(super) struct Tree<'a> {
     path: &'a Path,
     graph: &'a Graph,
     find: &'a dyn Fn(&StorageId) -> Result<Bytes>,
-    left: usize,
+    values_left: usize,
+    text_left: usize,
 }
 
 impl<'a> Tree<'a> {
     pub(super) fn new(path: &'a Path, graph: &'a Graph, find: &'a dyn Fn(&StorageId) -> Result<Bytes>) -> Self {
-        Self { path, graph, find, left: MAX_VALUES }
+        let values_left = graph.consumed.saturating_mul(VALUES_PER_BYTE).saturating_add(FREE_VALUES);
+        let text_left = graph.consumed.saturating_mul(TEXT_PER_BYTE).saturating_add(FREE_TEXT);
+        Self { path, graph, find, values_left, text_left }
     }
 
     pub(super) fn root(mut self) -> Result<Value> {
@@ -82,16 +90,16 @@ impl<'a> Tree<'a> {
     }
 
     fn value(&mut self, id: Id, depth: usize) -> Result<Value> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| limit(self.path, "values", MAX_VALUES))?;
+        self.values_left = self.values_left.checked_sub(1).ok_or_else(|| {
+            let allowed = self.graph.consumed.saturating_mul(VALUES_PER_BYTE).saturating_add(FREE_VALUES);
+            limit(self.path, "values (shared ones count each time)", allowed)
+        })?;
         if depth > MAX_DEPTH {
             return Err(limit(self.path, "levels of nesting (or an object that contains itself)", MAX_DEPTH));
         }
         Ok(match self.graph.node(id) {
             Node::None | Node::Long(_) | Node::Bytes(_) | Node::Global(_) | Node::Persistent(_) => Value::None,
-            Node::Bool(b) => Value::Bool(*b),
-            Node::Int(n) => Value::Int(*n),
-            Node::Float(x) => Value::Float(*x),
-            Node::Text(text) => Value::Text(text.clone()),
+            Node::Bool(_) | Node::Int(_) | Node::Float(_) | Node::Text(_) => Value::None,
             Node::List(items) | Node::Tuple(items) => {
                 Value::List(items.iter().map(|&item| self.value(item, depth + 1)).collect::<Result<_>>()?)
             }
@@ -105,6 +113,7 @@ impl<'a> Tree<'a> {
         for &(key, value) in pairs {
             // Keys that are neither text nor integers name nothing that a checkpoint needs.
             if let Some(key) = text(self.graph.node(key)) {
+                self.charge(key.len())?;
                 out.push((key, self.value(value, depth + 1)?));
             }
         }
@@ -126,16 +135,24 @@ impl<'a> Tree<'a> {
             ("torch._tensor._rebuild_from_type_v2", [function, _, inner, ..]) => {
                 self.object(*function, *inner, None, depth + 1)
             }
-            _ => self.module(class, state, depth),
+            _ => self.module(state, depth),
         }
     }
 
-    fn module(&mut self, class: &str, state: Option<Id>, depth: usize) -> Result<Value> {
+    fn module(&mut self, state: Option<Id>, depth: usize) -> Result<Value> {
         let state = match state.map(|id| self.graph.node(id)) {
             Some(Node::Dict(pairs)) => self.entries(pairs, depth)?,
             _ => Vec::new(),
         };
-        Ok(Value::Object { class: class.to_owned(), state })
+        Ok(Value::Object(state))
+    }
+
+    fn charge(&mut self, bytes: usize) -> Result<()> {
+        self.text_left = self.text_left.checked_sub(bytes).ok_or_else(|| {
+            let allowed = self.graph.consumed.saturating_mul(TEXT_PER_BYTE).saturating_add(FREE_TEXT);
+            limit(self.path, "bytes of text (shared ones count each time)", allowed)
+        })?;
+        Ok(())
     }
 
     /// `(storage, first element, sizes, strides, ..)`.

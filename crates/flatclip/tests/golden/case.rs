@@ -74,14 +74,16 @@ impl Case {
         self.path.parent().unwrap_or(Path::new("."))
     }
 
-    /// The model file of the case: `models/NAME.openai.safetensors` in the folder of cases or beside it.
+    /// The model file of the case: `models/NAME.openai.safetensors`, or `.jit.pt` where that is not there, in the folder of
+    /// cases or beside it.
     pub fn model_path(&self) -> Result<PathBuf, String> {
         let model = self.spec["model"].as_str().ok_or("this case has no model")?;
-        let file = format!("models/{model}.openai.safetensors");
-        [self.folder().join(&file), self.folder().join("..").join(&file)]
-            .into_iter()
-            .find(|path| path.exists())
-            .ok_or_else(|| format!("{file} found neither in {0} nor beside it", self.folder().display()))
+        let places = [self.folder().join("models"), self.folder().join("../models")];
+        let files = ["openai.safetensors", "jit.pt"].map(|kind| format!("{model}.{kind}"));
+        let mut candidates = files.iter().flat_map(|file| places.iter().map(move |place| place.join(file)));
+        candidates.find(|path| path.exists()).ok_or_else(|| {
+            format!("no models/{} or {} in {} or beside it", files[0], files[1], self.folder().display())
+        })
     }
 
     /// The case's model, loaded in f32.

@@ -12,11 +12,11 @@ fn text(error: flatclip::Error) -> String {
     error.to_string()
 }
 
-/// The gradient's name in the file for a parameter's name.
-fn key(name: &str) -> String {
+/// The name in the file for a parameter's name.
+pub(crate) fn key(name: &str) -> String {
     let name = name.replacen("deep.", "compound_prompts_text.", 1);
     let name = name.replacen("projections.", "compound_prompt_projections.", 1);
-    format!("out.grad.{}", if name == "context" { "ctx" } else { &name })
+    if name == "context" { "ctx".to_owned() } else { name }
 }
 
 /// Checks a case.
@@ -40,7 +40,7 @@ pub(crate) fn run(case: &Case) -> Result<Report, String> {
     let pass = clip.text().map_err(text)?.deep_pass(&tokens, &context, &deep).map_err(text)?;
     report.close("text_features", pass.features().data(), case.f32("out.text_features")?, tolerance("features"));
     let tuner = Maple::new(context, &deep, &projections, tokens, "", "");
-    let visual = Prompt::new(tuner.prompt(), Provenance::default()).visual_prompts();
+    let visual = Prompt::new(tuner.prompt().map_err(text)?, Provenance::default()).visual_prompts();
     let input = VisionInput { prompts: &visual, ..VisionInput::default() };
     let images = clip.vision().pass(pixels, labels.len(), input).map_err(text)?;
     report.close("image_features", images.features().data(), case.f32("out.image_features")?, tolerance("features"));
@@ -50,7 +50,7 @@ pub(crate) fn run(case: &Case) -> Result<Report, String> {
     report.close("logits", loss.logits.data(), case.f32("out.logits")?, tolerance("logits"));
     report.close("loss", &[loss.value], case.f32("out.loss")?, tolerance("loss"));
     for (parameter, gradient) in tuner.parameters().iter().zip(&loss.gradient) {
-        let key = key(&parameter.name);
+        let key = format!("out.grad.{}", key(&parameter.name));
         report.close(&key, gradient, case.f32(&key)?, tolerance("grads"));
     }
     Ok(report)

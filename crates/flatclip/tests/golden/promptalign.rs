@@ -2,6 +2,7 @@
 
 use crate::case::{Case, Report, Tolerance};
 use crate::inputs::{self, fault};
+use crate::maple::key;
 use flatclip::methods::adapters::promptalign::{Config, PromptAlign};
 use flatclip::methods::maple::MapleParameters;
 use flatclip::methods::statistics::SourceStatistics;
@@ -82,10 +83,10 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let last = &steps.last().ok_or("no step")?.gradient;
     let gradients = case.tolerance("grads", Tolerance { to_max: 2e-3, ..Tolerance::default() });
     let moved = case.tolerance("new", Tolerance::atol(2e-3)).with_outliers(0.005);
-    for (index, name) in last.names().iter().enumerate() {
-        report.close(&format!("grad.{name}"), last.tensors()[index], case.f32(&format!("out.grad.{name}"))?, gradients);
-        let now = aligned.parameters.tensors()[index];
-        report.close(&format!("new.{name}"), now, case.f32(&format!("out.new.{name}"))?, moved);
+    for (gradient, now) in last.to_tensors().iter().zip(aligned.parameters.to_tensors()) {
+        let name = key(&gradient.name);
+        report.close(&format!("grad.{name}"), &gradient.values, case.f32(&format!("out.grad.{name}"))?, gradients);
+        report.close(&format!("new.{name}"), &now.values, case.f32(&format!("out.new.{name}"))?, moved);
     }
     let final_logits = case.tolerance("final_logits", Tolerance::atol(0.1));
     report.close("final_logits", &answer.class_scores, case.f32("out.final_logits")?, final_logits);

@@ -1,7 +1,7 @@
 //! AVX2 and AVX-512.
 
-use super::{DEPTH, STEP};
-use crate::gemm::driver::{self, Job, Kernel, Tile};
+use super::STEP;
+use crate::gemm::driver::{self, Job, Kernel, Operands, Tile, convert_row};
 use crate::gemm::panels::PANEL;
 use crate::simd::{Avx2, Avx512, Lanes};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -23,16 +23,15 @@ impl<L: Lanes, const ROWS: usize> Kernel for TwoVectors<L, ROWS> {
     type Lanes = L;
     const ROWS: usize = ROWS;
     const PANELS: usize = 2 * L::WIDTH / PANEL;
-    const DEPTH: usize = DEPTH;
     const BLOCK: usize = 40 * ROWS;
 
     #[inline(always)]
-    fn start() -> Self {
+    unsafe fn start() -> Self {
         Self(PhantomData)
     }
     #[inline(always)]
-    fn convert(x: f32) -> f32 {
-        x
+    unsafe fn pack_row(from: &[f32], tile: &mut [f32], r: usize) {
+        convert_row::<Self>(from, tile, r, |x| x);
     }
     #[inline(always)]
     fn prefetch(to: *const f32) {
@@ -40,13 +39,13 @@ impl<L: Lanes, const ROWS: usize> Kernel for TwoVectors<L, ROWS> {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(to.cast()) }
     }
     #[inline(always)]
-    unsafe fn tile(&mut self, a: *const f32, b: [*const f32; 2], depth: usize, tile: &mut Tile) {
-        // SAFETY: inside the lengths that the trait promises; the caller is compiled for the instructions of `L`.
+    unsafe fn tile(&mut self, of: &Operands<f32>, tile: &mut Tile) {
+        // SAFETY: inside the lengths that the trait promises; a started kernel has its instructions.
         unsafe {
             let mut sums = [[L::splat(0.0); 2]; ROWS];
-            let mut a = a;
+            let (mut a, b) = (of.a, of.b);
             let [mut left, mut right] = if Self::PANELS == 1 { [b[0], b[0].add(L::WIDTH)] } else { b };
-            for _ in 0..depth / STEP {
+            for _ in 0..of.depth / STEP {
                 for i in 0..STEP {
                     let columns = [L::load(left.add(i * PANEL)), L::load(right.add(i * PANEL))];
                     for row in 0..ROWS {
@@ -68,34 +67,49 @@ impl<L: Lanes, const ROWS: usize> Kernel for TwoVectors<L, ROWS> {
     }
 }
 
-/// Runs a job with a kernel written for AVX2.
-///
-/// # Safety
-/// The machine has AVX2 and FMA.
-pub(in crate::gemm) unsafe fn run_avx2<K: Kernel>(job: &Job<'_, K::Element>) {
-    #[target_feature(enable = "avx2,fma")]
-    fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
-        // SAFETY: only called below.
-        unsafe { driver::block::<K>(job, rows, panels) }
-    }
-    job.run((K::ROWS, K::PANELS), K::BLOCK, |job: &Job<'_, K::Element>, rows, panels| {
-        // SAFETY: the caller promised the instructions, and `run` hands out disjoint blocks.
-        unsafe { block::<K>(job, rows, panels) }
-    });
+/// A function that runs a job with a kernel compiled for the named features.
+macro_rules! runner {
+    ($(#[$attribute:meta])* $name:ident, $features:literal) => {
+        $(#[$attribute])*
+        pub(in crate::gemm) unsafe fn $name<K: Kernel>(job: Job<'_, K::Element>) {
+            #[target_feature(enable = $features)]
+            unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
+                // SAFETY: passed on unchanged; only called below.
+                unsafe { driver::block::<K>(job, rows, panels) }
+            }
+            job.run::<K>(|job: &Job<'_, K::Element>, rows, panels| {
+                // SAFETY: the caller promised the instructions, and `run` hands out disjoint blocks.
+                unsafe { block::<K>(job, rows, panels) }
+            });
+        }
+    };
 }
 
-/// Runs a job with a kernel written for AVX-512 (and, for tiles, AMX inside it).
-///
-/// # Safety
-/// The machine has AVX-512 F, BW, DQ and VL.
-pub(in crate::gemm) unsafe fn run_avx512<K: Kernel>(job: &Job<'_, K::Element>) {
-    #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
-    fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
-        // SAFETY: only called below.
-        unsafe { driver::block::<K>(job, rows, panels) }
-    }
-    job.run((K::ROWS, K::PANELS), K::BLOCK, |job: &Job<'_, K::Element>, rows, panels| {
-        // SAFETY: the caller promised the instructions, and `run` hands out disjoint blocks.
-        unsafe { block::<K>(job, rows, panels) }
-    });
+runner! {
+    /// Runs a job with a kernel written for AVX2.
+    ///
+    /// # Safety
+    /// The machine has AVX2 and FMA, and `K` needs no more.
+    run_avx2, "avx2,fma"
+}
+runner! {
+    /// Runs a job with a kernel written for AVX-VNNI.
+    ///
+    /// # Safety
+    /// The machine has AVX2, FMA and AVX-VNNI, and `K` needs no more.
+    run_avx_vnni, "avx2,fma,avxvnni"
+}
+runner! {
+    /// Runs a job with a kernel written for AVX-512 (and, for tiles, AMX inside it).
+    ///
+    /// # Safety
+    /// The machine has AVX-512 F, BW, DQ and VL, and whatever else `K` needs.
+    run_avx512, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"
+}
+runner! {
+    /// Runs a job with a kernel written for AVX512-VNNI.
+    ///
+    /// # Safety
+    /// The machine has AVX-512 F, BW, DQ, VL and VNNI, and `K` needs no more.
+    run_avx512_vnni, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"
 }

@@ -6,7 +6,7 @@ mod tiled;
 mod tiled_backward;
 
 use crate::isa::{self, Isa, per_isa};
-use crate::simd::Lanes;
+use crate::simd::{Available, Lanes};
 use crate::threads::alone;
 use plain::Sequence;
 use rayon::prelude::*;
@@ -178,7 +178,7 @@ per_isa! {
 
 /// The plain loops; `L` only says which instructions the compiler may use for them.
 #[inline(always)]
-fn rows_forward_for<L: Lanes>(sequence: &Sequence<'_, f32>, queries: Range<usize>, out: &mut [f32]) {
+fn rows_forward_for<L: Lanes>(_: Available<L>, sequence: &Sequence<'_, f32>, queries: Range<usize>, out: &mut [f32]) {
     let mut p = Vec::new();
     for (row, out) in queries.zip(out.chunks_exact_mut(sequence.width)) {
         sequence.forward(row, &mut p, out);
@@ -187,6 +187,7 @@ fn rows_forward_for<L: Lanes>(sequence: &Sequence<'_, f32>, queries: Range<usize
 
 #[inline(always)]
 fn rows_backward_for<L: Lanes>(
+    _: Available<L>,
     sequence: &Sequence<'_, f32>,
     queries: Range<usize>,
     d_out: &[f32],

@@ -6,7 +6,7 @@
 use super::plain::Sequence;
 use crate::isa::per_isa;
 use crate::math;
-use crate::simd::Lanes;
+use crate::simd::{Available, Lanes};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -32,17 +32,18 @@ per_isa! {
 }
 
 #[inline(always)]
-fn sequence_lanes<L: Lanes>(sequence: &Sequence<'_, f32>, queries: Range<usize>, out: &mut [f32]) {
+fn sequence_lanes<L: Lanes>(lanes: Available<L>, sequence: &Sequence<'_, f32>, queries: Range<usize>, out: &mut [f32]) {
     // Taken and put back: a closure would be compiled without this function's instructions.
     let mut work = WORK.take();
     for head in 0..sequence.heads {
-        head_lanes::<L>(sequence, head, queries.clone(), &mut work, out);
+        head_lanes(lanes, sequence, head, queries.clone(), &mut work, out);
     }
     WORK.set(work);
 }
 
 #[inline(always)]
 fn head_lanes<L: Lanes>(
+    lanes: Available<L>,
     sequence: &Sequence<'_, f32>,
     head: usize,
     queries: Range<usize>,
@@ -63,14 +64,14 @@ fn head_lanes<L: Lanes>(
         let seen = |r: usize| sequence.prefix_rows() + sequence.seen(row + r.min(rows - 1));
         // Keys behind the last one that the tile sees are not touched.
         let keys_seen = seen(rows - 1).next_multiple_of(panel);
-        products::<L>(&work.query, &work.keys, depth, keys_seen, &mut work.scores);
+        products(lanes, &work.query, &work.keys, depth, keys_seen, &mut work.scores);
         let mut inverse = [0.0; ROWS];
         for r in 0..ROWS {
-            inverse[r] = exponentials::<L>(&mut work.scores[..ROWS * keys_seen], r, seen(r));
+            inverse[r] = exponentials(lanes, &mut work.scores[..ROWS * keys_seen], r, seen(r));
         }
         for column in (0..columns).step_by(panel) {
             // SAFETY: `[keys / W][ROWS][W]` weights, and at least `keys_seen` rows of `2 W` in each panel of values.
-            let sums = unsafe { tile::<L>(work.scores.as_ptr(), work.values.as_ptr().add(column * keys), keys_seen) };
+            let sums = unsafe { tile(lanes, work.scores.as_ptr(), work.values.as_ptr().add(column * keys), keys_seen) };
             for r in 0..rows {
                 let at = (row - queries.start + r) * width + head * size + column;
                 put_row(sums[r], inverse[r], &mut out[at..], size - column);
@@ -144,13 +145,20 @@ pub(super) fn pack_rows<L: Lanes>(
 
 /// A tile of rows against panels of keys, `[keys / W][ROWS][W]`: what [`tile`] wants as its left side.
 #[inline(always)]
-pub(super) fn products<L: Lanes>(rows: &[f32], panels: &[f32], depth: usize, keys: usize, out: &mut [f32]) {
+pub(super) fn products<L: Lanes>(
+    lanes: Available<L>,
+    rows: &[f32],
+    panels: &[f32],
+    depth: usize,
+    keys: usize,
+    out: &mut [f32],
+) {
     let panel = 2 * L::WIDTH;
     assert!(rows.len() >= ROWS * depth && panels.len() >= keys * depth && out.len() >= ROWS * keys);
     for (panels, out) in panels.chunks_exact(depth * panel).zip(out.chunks_exact_mut(ROWS * panel)).take(keys / panel) {
         // SAFETY: `[depth / W][ROWS][W]` rows, `[depth][2 W]` keys, room for two groups of `[ROWS][W]` sums.
         unsafe {
-            let sums = tile::<L>(rows.as_ptr(), panels.as_ptr(), depth);
+            let sums = tile(lanes, rows.as_ptr(), panels.as_ptr(), depth);
             for r in 0..ROWS {
                 sums[r][0].store(out.as_mut_ptr().add(r * L::WIDTH));
                 sums[r][1].store(out.as_mut_ptr().add((ROWS + r) * L::WIDTH));
@@ -161,23 +169,24 @@ pub(super) fn products<L: Lanes>(rows: &[f32], panels: &[f32], depth: usize, key
 
 /// Row `r` of the scores becomes `exp(score - largest)`, zero from `seen` on; returns one over the sum.
 #[inline(always)]
-pub(super) fn exponentials<L: Lanes>(scores: &mut [f32], r: usize, seen: usize) -> f32 {
+pub(super) fn exponentials<L: Lanes>(lanes: Available<L>, scores: &mut [f32], r: usize, seen: usize) -> f32 {
+    assert!(r < ROWS);
     let groups = scores.len() / (ROWS * L::WIDTH);
     let place = |group: usize| (group * ROWS + r) * L::WIDTH;
     for j in seen..groups * L::WIDTH {
         scores[place(j / L::WIDTH) + j % L::WIDTH] = f32::NEG_INFINITY;
     }
-    let mut largest = L::splat(f32::NEG_INFINITY);
+    let mut largest = lanes.splat(f32::NEG_INFINITY);
     for group in 0..groups {
         // SAFETY: a whole vector at each place.
-        largest = largest.max(unsafe { L::load(scores.as_ptr().add(place(group))) });
+        largest = largest.max(unsafe { lanes.load(scores.as_ptr().add(place(group))) });
     }
-    let largest = L::splat(largest.largest());
-    let mut sum = L::splat(0.0);
+    let largest = lanes.splat(largest.largest());
+    let mut sum = lanes.splat(0.0);
     for group in 0..groups {
         // SAFETY: as above.
         unsafe {
-            let p = math::exp(L::load(scores.as_ptr().add(place(group))).sub(largest));
+            let p = math::exp(lanes.load(scores.as_ptr().add(place(group))).sub(largest));
             p.store(scores.as_mut_ptr().add(place(group)));
             sum = sum.add(p);
         }
@@ -190,16 +199,16 @@ pub(super) fn exponentials<L: Lanes>(scores: &mut [f32], r: usize, seen: usize) 
 /// # Safety
 /// `a` holds `[depth / W][ROWS][W]` values, `b` `[depth][2 W]`.
 #[inline(always)]
-pub(super) unsafe fn tile<L: Lanes>(a: *const f32, b: *const f32, depth: usize) -> [[L; 2]; ROWS] {
-    let mut sums = [[L::splat(0.0); 2]; ROWS];
+pub(super) unsafe fn tile<L: Lanes>(lanes: Available<L>, a: *const f32, b: *const f32, depth: usize) -> [[L; 2]; ROWS] {
+    let mut sums = [[lanes.splat(0.0); 2]; ROWS];
     for group in 0..depth / L::WIDTH {
         for i in 0..L::WIDTH {
             // SAFETY: inside the lengths that the caller promises.
             unsafe {
                 let b = b.add((group * L::WIDTH + i) * 2 * L::WIDTH);
-                let (b0, b1) = (L::load(b), L::load(b.add(L::WIDTH)));
+                let (b0, b1) = (lanes.load(b), lanes.load(b.add(L::WIDTH)));
                 for r in 0..ROWS {
-                    let x = L::splat(*a.add((group * ROWS + r) * L::WIDTH + i));
+                    let x = lanes.splat(*a.add((group * ROWS + r) * L::WIDTH + i));
                     sums[r][0] = x.mul_add(b0, sums[r][0]);
                     sums[r][1] = x.mul_add(b1, sums[r][1]);
                 }
@@ -212,9 +221,9 @@ pub(super) unsafe fn tile<L: Lanes>(a: *const f32, b: *const f32, depth: usize) 
 /// A row of a tile times `factor`, at most `count` values of it.
 #[inline(always)]
 pub(super) fn put_row<L: Lanes>(sums: [L; 2], factor: f32, to: &mut [f32], count: usize) {
-    put(sums[0].mul(L::splat(factor)), to, count);
+    put(sums[0].mul(sums[0].like(factor)), to, count);
     if count > L::WIDTH {
-        put(sums[1].mul(L::splat(factor)), &mut to[L::WIDTH..], count - L::WIDTH);
+        put(sums[1].mul(sums[1].like(factor)), &mut to[L::WIDTH..], count - L::WIDTH);
     }
 }
 

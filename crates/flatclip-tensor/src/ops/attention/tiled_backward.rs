@@ -8,7 +8,7 @@
 use super::plain::Sequence;
 use super::tiled::{ROWS, exponentials, pack_across, pack_along, pack_rows, products, put_row, tile};
 use crate::isa::per_isa;
-use crate::simd::Lanes;
+use crate::simd::{Available, Lanes};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -39,6 +39,7 @@ per_isa! {
 
 #[inline(always)]
 fn sequence_lanes<L: Lanes>(
+    lanes: Available<L>,
     sequence: &Sequence<'_, f32>,
     queries: Range<usize>,
     d_out: &[f32],
@@ -48,7 +49,7 @@ fn sequence_lanes<L: Lanes>(
     // Taken and put back: a closure would be compiled without this function's instructions.
     let mut work = WORK.take();
     for head in 0..sequence.heads {
-        head_lanes::<L>(sequence, head, queries.clone(), d_out, d_qkv, &mut work);
+        head_lanes(lanes, sequence, head, queries.clone(), d_out, d_qkv, &mut work);
         add_sums::<L>(sequence, head, &work, d_qkv, d_prefix);
     }
     WORK.set(work);
@@ -57,6 +58,7 @@ fn sequence_lanes<L: Lanes>(
 /// `dQ` to `d_qkv`; `dK` and `dV` of all rows to the work's sums.
 #[inline(always)]
 fn head_lanes<L: Lanes>(
+    lanes: Available<L>,
     sequence: &Sequence<'_, f32>,
     head: usize,
     queries: Range<usize>,
@@ -87,19 +89,19 @@ fn head_lanes<L: Lanes>(
         silence_copies::<L>(&mut work.d_out, rows);
         let seen = |r: usize| sequence.prefix_rows() + sequence.seen(row + r.min(rows - 1));
         let keys_seen = seen(rows - 1).next_multiple_of(panel);
-        products::<L>(&work.query, &work.keys, depth, keys_seen, &mut work.weights);
-        products::<L>(&work.d_out, &work.values, depth, keys_seen, &mut work.slopes);
+        products(lanes, &work.query, &work.keys, depth, keys_seen, &mut work.weights);
+        products(lanes, &work.d_out, &work.values, depth, keys_seen, &mut work.slopes);
         for r in 0..ROWS {
             let weights = &mut work.weights[..ROWS * keys_seen];
-            let inverse = exponentials::<L>(weights, r, seen(r));
-            softmax_slopes::<L>(weights, &mut work.slopes[..ROWS * keys_seen], r, inverse);
+            let inverse = exponentials(lanes, weights, r, seen(r));
+            softmax_slopes(lanes, weights, &mut work.slopes[..ROWS * keys_seen], r, inverse);
         }
-        add_outer::<L>(&work.slopes, &work.query, keys_seen, depth, &mut work.d_keys);
-        add_outer::<L>(&work.weights, &work.d_out, keys_seen, depth, &mut work.d_values);
+        add_outer(lanes, &work.slopes, &work.query, keys_seen, depth, &mut work.d_keys);
+        add_outer(lanes, &work.weights, &work.d_out, keys_seen, depth, &mut work.d_values);
         for column in (0..size).step_by(panel) {
             // SAFETY: `[keys / W][ROWS][W]` slopes, and at least `keys_seen` rows of `2 W` in each panel of keys.
             let sums =
-                unsafe { tile::<L>(work.slopes.as_ptr(), work.keys_along.as_ptr().add(column * keys), keys_seen) };
+                unsafe { tile(lanes, work.slopes.as_ptr(), work.keys_along.as_ptr().add(column * keys), keys_seen) };
             for r in 0..rows {
                 let at = (row + r) * 3 * width + head * size + column;
                 put_row(sums[r], sequence.scale(), &mut d_qkv[at..], size - column);
@@ -118,23 +120,25 @@ fn silence_copies<L: Lanes>(d_out: &mut [f32], rows: usize) {
 
 /// Row `r`: exponentials become weights `p`, and `dp` becomes `p (dp - sum(p dp))`.
 #[inline(always)]
-fn softmax_slopes<L: Lanes>(weights: &mut [f32], slopes: &mut [f32], r: usize, inverse: f32) {
+fn softmax_slopes<L: Lanes>(lanes: Available<L>, weights: &mut [f32], slopes: &mut [f32], r: usize, inverse: f32) {
+    assert!(r < ROWS && slopes.len() >= weights.len());
     let groups = weights.len() / (ROWS * L::WIDTH);
     let place = |group: usize| (group * ROWS + r) * L::WIDTH;
-    let mut along = L::splat(0.0);
+    let mut along = lanes.splat(0.0);
     for group in 0..groups {
-        // SAFETY: a whole vector at each place of both, which have the same length.
+        // SAFETY: a whole vector at each place of both, by the lengths just checked.
         unsafe {
-            let p = L::load(weights.as_ptr().add(place(group))).mul(L::splat(inverse));
+            let p = lanes.load(weights.as_ptr().add(place(group))).mul(lanes.splat(inverse));
             p.store(weights.as_mut_ptr().add(place(group)));
-            along = p.mul_add(L::load(slopes.as_ptr().add(place(group))), along);
+            along = p.mul_add(lanes.load(slopes.as_ptr().add(place(group))), along);
         }
     }
-    let along = L::splat(along.total());
+    let along = lanes.splat(along.total());
     for group in 0..groups {
         // SAFETY: as above.
         unsafe {
-            let (p, dp) = (L::load(weights.as_ptr().add(place(group))), L::load(slopes.as_ptr().add(place(group))));
+            let (p, dp) =
+                (lanes.load(weights.as_ptr().add(place(group))), lanes.load(slopes.as_ptr().add(place(group))));
             p.mul(dp.sub(along)).store(slopes.as_mut_ptr().add(place(group)));
         }
     }
@@ -142,18 +146,24 @@ fn softmax_slopes<L: Lanes>(weights: &mut [f32], slopes: &mut [f32], r: usize, i
 
 /// `sums[keys, depth] += leftᵀ · rows`, where `left` is `[keys / W][ROWS][W]` and `rows` `[depth / W][ROWS][W]`.
 #[inline(always)]
-fn add_outer<L: Lanes>(left: &[f32], rows: &[f32], keys: usize, depth: usize, sums: &mut [f32]) {
-    assert!(left.len() >= ROWS * keys && rows.len() >= ROWS * depth && sums.len() >= keys * depth);
+fn add_outer<L: Lanes>(lanes: Available<L>, left: &[f32], rows: &[f32], keys: usize, depth: usize, sums: &mut [f32]) {
+    assert!(
+        keys.is_multiple_of(L::WIDTH)
+            && left.len() >= ROWS * keys
+            && rows.len() >= ROWS * depth
+            && sums.len() >= keys * depth
+    );
     for group in 0..depth / L::WIDTH {
         // SAFETY: every place lies inside the lengths just checked.
         unsafe {
-            let right: [L; ROWS] = std::array::from_fn(|r| L::load(rows.as_ptr().add((group * ROWS + r) * L::WIDTH)));
+            let right: [L; ROWS] =
+                std::array::from_fn(|r| lanes.load(rows.as_ptr().add((group * ROWS + r) * L::WIDTH)));
             for j in 0..keys {
                 let to = sums.as_mut_ptr().add(j * depth + group * L::WIDTH);
                 let left = left.as_ptr().add(j / L::WIDTH * ROWS * L::WIDTH + j % L::WIDTH);
-                let mut sum = L::load(to);
+                let mut sum = lanes.load(to);
                 for r in 0..ROWS {
-                    sum = L::splat(*left.add(r * L::WIDTH)).mul_add(right[r], sum);
+                    sum = lanes.splat(*left.add(r * L::WIDTH)).mul_add(right[r], sum);
                 }
                 sum.store(to);
             }

@@ -2,10 +2,10 @@
 
 use super::segment::{self, Location};
 use crate::data::Sample;
+use crate::digest::Digest;
 use crate::{Error, Result, files};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -43,7 +43,7 @@ pub struct FeatureKey {
 impl FeatureKey {
     fn id(&self) -> Result<String> {
         let json = serde_json::to_vec(self).map_err(|e| Error::config("cache", e.to_string()))?;
-        Ok(Sha256::digest(json).iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+        Ok(Digest::default().bytes(json).short())
     }
 
     /// The key of a cache folder; `None` if it has none (yet).
@@ -59,7 +59,7 @@ impl FeatureKey {
 
 /// The kept features of one key. Several processes may use one folder: each appends to a segment of its own.
 #[derive(Debug)]
-pub struct FeatureCache {
+pub(crate) struct FeatureCache {
     folder: PathBuf,
     segments: Vec<Mutex<File>>,
     index: BTreeMap<String, (usize, Location)>,
@@ -69,7 +69,7 @@ pub struct FeatureCache {
 
 impl FeatureCache {
     /// Opens (or begins) what is kept for a key below the cache folder.
-    pub fn open(root: &Path, key: &FeatureKey) -> Result<Self> {
+    pub(crate) fn open(root: &Path, key: &FeatureKey) -> Result<Self> {
         let folder = root.join("features").join(key.id()?);
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
         if FeatureKey::read(&folder)?.is_none() {
@@ -87,18 +87,8 @@ impl FeatureCache {
         Ok(cache)
     }
 
-    /// How many samples were there when it was opened.
-    pub fn len(&self) -> usize {
-        self.index.len()
-    }
-
-    /// Whether nothing was there when it was opened.
-    pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
-    }
-
     /// The features of a sample whose picture has not changed. A damaged entry counts as absent.
-    pub fn get(&self, sample: &Sample) -> Option<ViewFeatures> {
+    pub(crate) fn get(&self, sample: &Sample) -> Option<ViewFeatures> {
         let (segment, location) = self.index.get(&sample.id)?;
         if sample.stamp().ok()? != location.stamp {
             return None;
@@ -113,7 +103,7 @@ impl FeatureCache {
     }
 
     /// Keeps the features of a sample for later runs.
-    pub fn put(&self, sample: &Sample, features: &ViewFeatures) -> Result<()> {
+    pub(crate) fn put(&self, sample: &Sample, features: &ViewFeatures) -> Result<()> {
         let bytes = segment::encode(&sample.id, &sample.stamp()?, features);
         let mut slot = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let writer = match &mut *slot {
@@ -168,7 +158,7 @@ mod tests {
         for (id, start) in [("a", 1.0), ("b", 2.0), ("c", 3.0)] {
             assert_eq!(cache.get(&sample(dir.path(), id)), Some(features(start)));
         }
-        assert!(FeatureCache::open(dir.path(), &key(1)).unwrap().is_empty(), "another seed is another key");
+        assert!(FeatureCache::open(dir.path(), &key(1)).unwrap().index.is_empty(), "another seed is another key");
     }
 
     #[test]
@@ -183,7 +173,7 @@ mod tests {
         let reopen = || FeatureCache::open(dir.path(), &key(0)).unwrap();
         for cut in 0..bytes.len() {
             std::fs::write(&file, &bytes[..cut]).unwrap();
-            assert_eq!(reopen().len(), cut / (bytes.len() / 2), "cut at {cut}");
+            assert_eq!(reopen().index.len(), cut / (bytes.len() / 2), "cut at {cut}");
         }
         let mut flipped = bytes.clone();
         flipped[40] ^= 1;
@@ -201,7 +191,7 @@ mod tests {
         let mut bytes = segment::encode("a", "s", &features(1.0));
         bytes[12..20].fill(0xff);
         std::fs::write(cache.folder.join("views-x.seg"), &bytes).unwrap();
-        assert!(FeatureCache::open(dir.path(), &key(0)).unwrap().is_empty());
+        assert!(FeatureCache::open(dir.path(), &key(0)).unwrap().index.is_empty());
     }
 
     #[test]

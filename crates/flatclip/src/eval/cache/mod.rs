@@ -8,7 +8,8 @@ mod features;
 mod segment;
 mod text;
 
-pub use features::{FeatureCache, FeatureKey, ViewFeatures};
+pub(crate) use features::FeatureCache;
+pub use features::{FeatureKey, ViewFeatures};
 pub use text::TextCache;
 
 use crate::{Error, Result};

@@ -1,9 +1,9 @@
 //! Text banks on disk: what adapters computed from the prompt and the class list.
 
+use crate::digest::Digest;
 use crate::methods::TextStore;
 use crate::{Error, Result, files};
 use flatclip_tensor::Matrix;
-use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 
 /// Matrices by key, one checksummed file each.
@@ -19,12 +19,11 @@ impl TextCache {
     }
 
     fn path(&self, key: &str) -> PathBuf {
-        let hash: String = Sha256::digest(key.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        self.folder.join(format!("{hash}.bank"))
+        self.folder.join(format!("{}.bank", Digest::default().bytes(key).key()))
     }
 
     /// Removes all; the number of bytes that were freed.
-    pub fn clear(&self) -> Result<u64> {
+    pub(crate) fn clear(&self) -> Result<u64> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return Ok(0) };
         let mut freed = 0;
         for entry in entries.flatten() {

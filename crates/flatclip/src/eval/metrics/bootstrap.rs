@@ -13,13 +13,13 @@ pub struct Interval {
 }
 
 /// Interval of the share of `true`. `None` without samples or resamples.
-pub fn accuracy_interval(correct: &[bool], resamples: usize, seed: u64) -> Option<Interval> {
+pub(crate) fn accuracy_interval(correct: &[bool], resamples: usize, seed: u64) -> Option<Interval> {
     let values: Vec<f64> = correct.iter().map(|&c| f64::from(u8::from(c))).collect();
     mean_interval(&values, resamples, seed, "accuracy")
 }
 
 /// Interval of the difference of two accuracies on the same samples (second minus first): samples are drawn in pairs.
-pub fn paired_interval(first: &[bool], second: &[bool], resamples: usize, seed: u64) -> Option<Interval> {
+pub(crate) fn paired_interval(first: &[bool], second: &[bool], resamples: usize, seed: u64) -> Option<Interval> {
     let difference = |(&a, &b): (&bool, &bool)| f64::from(i8::from(b) - i8::from(a));
     let values: Vec<f64> = first.iter().zip(second).map(difference).collect();
     mean_interval(&values, resamples, seed, "paired")

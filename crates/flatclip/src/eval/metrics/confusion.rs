@@ -4,7 +4,7 @@ use super::Outcome;
 
 /// One class taken for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Confusion {
+pub(crate) struct Confusion {
     /// The true class.
     pub label: usize,
     /// What was answered.
@@ -16,7 +16,7 @@ pub struct Confusion {
 }
 
 /// Counts, row by row: `[label * classes + prediction]`. Outcomes outside the classes are left out.
-pub fn confusion_matrix(outcomes: &[Outcome], classes: usize) -> Vec<usize> {
+pub(crate) fn confusion_matrix(outcomes: &[Outcome], classes: usize) -> Vec<usize> {
     let mut counts = vec![0; classes * classes];
     for outcome in outcomes.iter().filter(|o| o.label < classes && o.prediction < classes) {
         counts[outcome.label * classes + outcome.prediction] += 1;
@@ -25,7 +25,7 @@ pub fn confusion_matrix(outcomes: &[Outcome], classes: usize) -> Vec<usize> {
 }
 
 /// Every wrong answer that occurs, the most frequent first; equal counts in the order of the classes.
-pub fn confusions(matrix: &[usize], classes: usize) -> Vec<Confusion> {
+pub(crate) fn confusions(matrix: &[usize], classes: usize) -> Vec<Confusion> {
     let mut found = Vec::new();
     for (label, row) in matrix.chunks_exact(classes.max(1)).enumerate() {
         let of = row.iter().sum();

@@ -11,11 +11,13 @@ mod paired;
 mod quantile;
 mod temperature;
 
-pub use bootstrap::{Interval, accuracy_interval, paired_interval};
+pub use bootstrap::Interval;
+pub(crate) use bootstrap::accuracy_interval;
 pub use calibration::{Calibration, ReliabilityBin, calibration};
-pub use confusion::{Confusion, confusion_matrix, confusions};
-pub use paired::{Paired, mcnemar, paired};
-pub use quantile::{QuantileBin, by_score};
+pub(crate) use confusion::{confusion_matrix, confusions};
+pub use paired::{Paired, paired};
+pub use quantile::QuantileBin;
+pub(crate) use quantile::by_score;
 pub use temperature::Temperature;
 
 use serde::{Deserialize, Serialize};
@@ -41,7 +43,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Right or wrong.
-    pub fn is_correct(&self) -> bool {
+    pub(crate) fn is_correct(&self) -> bool {
         self.label == self.prediction
     }
 }

@@ -37,7 +37,7 @@ pub fn paired(first: &[bool], second: &[bool], resamples: usize, seed: u64) -> P
 }
 
 /// Exact two-sided binomial test of the discordant pairs: `min(1, 2 P(X <= min(b, c)))`, `X ~ Bin(b + c, 1/2)`.
-pub fn mcnemar(only_first: usize, only_second: usize) -> f64 {
+pub(crate) fn mcnemar(only_first: usize, only_second: usize) -> f64 {
     let n = only_first + only_second;
     if n == 0 {
         return 1.0;

@@ -17,7 +17,7 @@ pub struct QuantileBin {
 }
 
 /// Cuts the samples that have a score into `bins` groups of equal size, from low to high score.
-pub fn by_score(outcomes: &[Outcome], bins: usize) -> Vec<QuantileBin> {
+pub(crate) fn by_score(outcomes: &[Outcome], bins: usize) -> Vec<QuantileBin> {
     let mut scored: Vec<(f64, bool)> =
         outcomes.iter().filter_map(|o| Some((o.score.filter(|s| s.is_finite())?, o.is_correct()))).collect();
     scored.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -1,45 +1,7 @@
 //! Huffman-coded scans, baseline and progressive, into coefficients.
 
+use super::huffman::{Bits, Huffman};
 use super::{Frame, NATURAL_ORDER};
-
-/// Bits that the fast table looks at.
-const FAST: u32 = 9;
-
-/// A Huffman table: codes of up to nine bits by table, longer ones by the largest code of each length.
-pub(super) struct Huffman {
-    /// Length in the high byte (0 = longer), symbol in the low one.
-    fast: Vec<u16>,
-    /// One more than the largest code of each length, aligned to 16 bits.
-    ends: [u32; 17],
-    /// What to add to a code of a length to find its symbol.
-    offsets: [i32; 17],
-    symbols: Vec<u8>,
-}
-
-impl Huffman {
-    pub(super) fn new(counts: &[u8], symbols: &[u8]) -> Result<Self, String> {
-        let mut table = Self { fast: vec![0; 1 << FAST], ends: [0; 17], offsets: [0; 17], symbols: symbols.to_vec() };
-        let (mut code, mut index) = (0u32, 0usize);
-        for (length, &count) in (1u32..).zip(counts) {
-            table.offsets[length as usize] = index as i32 - code as i32;
-            for _ in 0..count {
-                if code >= 1 << length {
-                    return Err("a Huffman table with too many codes".into());
-                }
-                if length <= FAST {
-                    let from = (code << (FAST - length)) as usize;
-                    let entry = (length as u16) << 8 | u16::from(symbols[index]);
-                    table.fast[from..from + (1 << (FAST - length))].fill(entry);
-                }
-                code += 1;
-                index += 1;
-            }
-            table.ends[length as usize] = code << (16 - length);
-            code <<= 1;
-        }
-        Ok(table)
-    }
-}
 
 /// What a scan holds.
 #[derive(Clone, Copy)]
@@ -55,116 +17,6 @@ pub(super) struct Scan {
     pub(super) restart_interval: usize,
 }
 
-/// The bits of a scan. At a marker, or at the end of the file, there are only zeros left.
-struct Bits<'a> {
-    data: &'a [u8],
-    at: usize,
-    buffer: u64,
-    count: u32,
-    /// How many of the buffer's bits are made-up zeros.
-    fake: u32,
-    /// Made-up zeros have been read: the data is damaged or cut off.
-    exhausted: bool,
-    ended: bool,
-}
-
-impl Bits<'_> {
-    #[inline]
-    fn fill(&mut self) {
-        while self.count <= 48 {
-            let Some(&byte) = self.data.get(self.at) else {
-                self.ended = true;
-                return;
-            };
-            if byte == 0xff {
-                // Stuffed zero, or a marker (perhaps after fill bytes), where the data ends.
-                match self.data.get(self.at + 1) {
-                    Some(0) => self.at += 1,
-                    Some(_) => return,
-                    None => {
-                        self.ended = true;
-                        return;
-                    }
-                }
-            }
-            self.at += 1;
-            self.buffer = self.buffer << 8 | u64::from(byte);
-            self.count += 8;
-        }
-    }
-
-    #[inline]
-    fn need(&mut self, count: u32) {
-        if self.count < count {
-            self.fill();
-            if self.count < count {
-                self.fake = self.fake.min(self.count) + 32;
-                self.buffer <<= 32;
-                self.count += 32;
-            }
-        }
-    }
-
-    #[inline]
-    fn pass(&mut self, count: u32) {
-        self.count -= count;
-        self.exhausted |= self.count < self.fake;
-    }
-
-    #[inline]
-    fn take(&mut self, count: u32) -> u32 {
-        if count == 0 {
-            return 0;
-        }
-        self.need(count);
-        self.pass(count);
-        (self.buffer >> self.count) as u32 & ((1 << count) - 1)
-    }
-
-    #[inline]
-    fn symbol(&mut self, table: &Huffman) -> u8 {
-        self.need(16);
-        let peek = (self.buffer >> (self.count - 16)) as u32 & 0xffff;
-        let entry = table.fast[(peek >> (16 - FAST)) as usize];
-        if entry != 0 {
-            self.pass(u32::from(entry >> 8));
-            return entry as u8;
-        }
-        for length in FAST as usize + 1..=16 {
-            if peek < table.ends[length] {
-                self.pass(length as u32);
-                let index = (peek >> (16 - length)) as i32 + table.offsets[length];
-                return usize::try_from(index).ok().and_then(|i| table.symbols.get(i)).copied().unwrap_or(0);
-            }
-        }
-        // No such code: libjpeg takes it for zero and goes on.
-        self.pass(16);
-        0
-    }
-
-    /// A signed value of `size` bits: those that start with 0 are negative.
-    #[inline]
-    fn value(&mut self, size: u32) -> i32 {
-        if size == 0 {
-            return 0;
-        }
-        let size = size.min(16);
-        let bits = self.take(size) as i32;
-        if bits < 1 << (size - 1) { bits - (1 << size) + 1 } else { bits }
-    }
-
-    /// Drops what is left before a marker and passes the restart marker, if one is there.
-    fn restart(&mut self) {
-        (self.buffer, self.count, self.fake) = (0, 0, 0);
-        let rest = self.data.get(self.at..).unwrap_or(&[]);
-        let marker = rest.windows(2).position(|pair| pair[0] == 0xff && pair[1] != 0 && pair[1] != 0xff);
-        if let Some(place) = marker.filter(|&place| (0xd0..=0xd7).contains(&rest[place + 1])) {
-            self.at += place + 2;
-            self.exhausted = false;
-        }
-    }
-}
-
 /// Reads one scan.
 pub(super) struct Decoder<'a> {
     bits: Bits<'a>,
@@ -175,10 +27,14 @@ pub(super) struct Decoder<'a> {
     means: [i32; 4],
     /// Blocks that are known to hold nothing more.
     empty_run: u32,
+    /// Units up to the next restart.
+    left: usize,
+    /// Number of the next restart marker.
+    restarts: u8,
 }
 
 /// A component of the scan with the numbers of its two tables.
-type Member = (usize, usize, usize);
+pub(super) type Member = (usize, usize, usize);
 
 impl<'a> Decoder<'a> {
     pub(super) fn new(
@@ -187,46 +43,57 @@ impl<'a> Decoder<'a> {
         direct: &'a [Option<Huffman>; 4],
         alternating: &'a [Option<Huffman>; 4],
     ) -> Self {
-        let bits = Bits { data, at: 0, buffer: 0, count: 0, fake: 0, exhausted: false, ended: false };
-        Self { bits, scan, direct, alternating, means: [0; 4], empty_run: 0 }
+        let left = scan.restart_interval;
+        Self { bits: Bits::new(data), scan, direct, alternating, means: [0; 4], empty_run: 0, left, restarts: 0 }
     }
 
-    /// Bytes of the scan's data; a marker follows.
-    pub(super) fn used(&self) -> usize {
-        self.bits.at
+    /// Bytes of the scan's data, and the marker behind it if it was met.
+    pub(super) fn used(&self) -> (usize, Option<u8>) {
+        self.bits.used()
     }
 
-    pub(super) fn run(&mut self, frame: &mut Frame, members: &[Member]) -> Result<(), String> {
-        let (columns, rows, interleaved) = match members {
-            // A scan of one component has no filling blocks.
+    /// Units across and down. A scan of one component has no filling blocks.
+    pub(super) fn units(frame: &Frame, members: &[Member]) -> (usize, usize) {
+        match members {
             &[(index, _, _)] => {
                 let component = &frame.components[index];
-                (component.width.div_ceil(8), component.height.div_ceil(8), false)
+                (component.width.div_ceil(8), component.height.div_ceil(8))
             }
-            _ => (frame.width.div_ceil(8 * frame.most_across), frame.height.div_ceil(8 * frame.most_down), true),
-        };
-        let mut left = self.scan.restart_interval;
-        for unit in 0..columns * rows {
-            if self.scan.restart_interval > 0 && left == 0 {
-                self.bits.restart();
-                (self.means, self.empty_run) = ([0; 4], 0);
-                left = self.scan.restart_interval;
+            _ => (frame.width.div_ceil(8 * frame.most_across), frame.height.div_ceil(8 * frame.most_down)),
+        }
+    }
+
+    /// One row of units into `blocks` (one list for each component), whose first row of units has number 0.
+    pub(super) fn row(
+        &mut self,
+        frame: &Frame,
+        members: &[Member],
+        blocks: &mut [Vec<[i16; 64]>],
+        y: usize,
+    ) -> Result<(), String> {
+        let (columns, _) = Self::units(frame, members);
+        for x in 0..columns {
+            if self.scan.restart_interval > 0 {
+                if self.left == 0 {
+                    self.bits.restart(self.restarts);
+                    self.restarts = (self.restarts + 1) & 7;
+                    (self.means, self.empty_run, self.left) = ([0; 4], 0, self.scan.restart_interval);
+                }
+                self.left -= 1;
             }
-            left = left.saturating_sub(1);
             if self.bits.exhausted {
                 continue;
             }
-            let (x, y) = (unit % columns, unit / columns);
             for &(index, direct, alternating) in members {
-                let component = &mut frame.components[index];
-                let (across, down) = if interleaved { (component.across, component.down) } else { (1, 1) };
+                let component = &frame.components[index];
+                let (across, down) = if members.len() > 1 { (component.across, component.down) } else { (1, 1) };
                 for place in 0..across * down {
                     let (column, row) = (x * across + place % across, y * down + place / across);
-                    let block = &mut component.coefficients[row * component.block_columns + column];
+                    let block = &mut blocks[index][row * component.block_columns + column];
                     self.block(block, index, direct, alternating)?;
                 }
             }
-            if self.bits.exhausted && self.bits.ended {
+            if self.bits.truncated {
                 return Err("the file ends before its picture does".into());
             }
         }
@@ -324,12 +191,15 @@ impl<'a> Decoder<'a> {
                     if *value != 0 {
                         self.bits.refine(value, one);
                     } else if run == 0 {
-                        *value = new;
                         break;
                     } else {
                         run -= 1;
                     }
                     k += 1;
+                }
+                // Behind the last place in damaged data, as libjpeg does.
+                if new != 0 {
+                    block[usize::from(NATURAL_ORDER[k.min(63)])] = new;
                 }
                 k += 1;
             }

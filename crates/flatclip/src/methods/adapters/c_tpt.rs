@@ -5,11 +5,12 @@
 use super::groups::{adamw_steps, views_kept};
 use super::tpt::{adamw, view_0};
 use crate::Result;
-use crate::methods::probability::{Loss, marginal_entropy, norm};
+use crate::methods::probability::{Loss, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{Objective, Tuned, on_text, tune_context};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::ops::l2_norm;
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -51,7 +52,7 @@ pub fn dispersion(text: &Matrix) -> Loss {
     let mut value = 0.0;
     for (k, row) in text.iter_rows().enumerate() {
         let away: Vec<f32> = row.iter().zip(&centre).map(|(&t, c)| (f64::from(t) - c) as f32).collect();
-        let distance = norm(&away);
+        let distance = l2_norm(&away);
         value += distance / classes;
         let scale = if distance > 0.0 { 1.0 / (classes * distance) } else { 0.0 };
         gradient.row_mut(k).iter_mut().zip(&away).for_each(|(g, &a)| *g = (scale * f64::from(a)) as f32);

@@ -9,7 +9,7 @@ use crate::methods::probability::marginal_entropy;
 use crate::methods::select::{CosineThenEntropy, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
-use crate::{Error, Result};
+use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -56,7 +56,7 @@ pub struct DiffTpt {
 /// Augmented, then generated.
 fn all_views(image: &ViewSet<'_>) -> Result<Matrix> {
     let generated = image.generated.filter(|g| g.rows() > 0).ok_or_else(|| {
-        Error::method(Config::NAME, format!("image {} has no generated views; give a folder that has them", image.id))
+        Error::method(Config::NAME, format!("image {} has no generated views", image.id)).with_hint(Hint::Generated)
     })?;
     if generated.cols() != image.features.cols() || generated.data().iter().any(|x| !x.is_finite()) {
         let reason = format!("generated views of image {} have width {}", image.id, generated.cols());

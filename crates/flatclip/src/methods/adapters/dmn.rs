@@ -5,11 +5,12 @@
 
 use super::groups::views_kept;
 use crate::methods::aggregate::Ballot;
-use crate::methods::probability::{dot, mean_probability, norm, softmax};
+use crate::methods::probability::{dot, mean_probability, softmax};
 use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::ops::l2_norm;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -146,7 +147,7 @@ impl Dmn {
                 let weight = (-self.options.beta * (1.0 - dot(feature, row))).exp() as f32;
                 sum.iter_mut().zip(row).for_each(|(s, x)| *s += weight * x);
             }
-            (dot(&sum, feature) / norm(&sum).max(f64::MIN_POSITIVE)) as f32 * task.logit_scale
+            (dot(&sum, feature) / l2_norm(&sum).max(f64::MIN_POSITIVE)) as f32 * task.logit_scale
         };
         let logits: Vec<f32> = (0..self.memory.len()).into_par_iter().map(of_class).collect();
         softmax(&logits)

@@ -5,9 +5,10 @@
 
 use super::single::first_view;
 use crate::Result;
-use crate::methods::probability::{dot, norm, softmax};
+use crate::methods::probability::{dot, softmax};
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::ops::l2_norm;
 use rayon::prelude::*;
 
 /// The registry entry.
@@ -129,7 +130,7 @@ impl Ecalp {
     fn grow(&mut self, task: &Task, x: &[f32]) {
         let (t, nodes) = (self.weighted.len(), self.weighted.len() + 2);
         let mut own: Vec<f32> = x.iter().zip(&self.weights).map(|(x, w)| x * w).collect();
-        let length = norm(&own).max(f64::MIN_POSITIVE);
+        let length = l2_norm(&own).max(f64::MIN_POSITIVE);
         own.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
         self.weighted.push(own);
         let near: Vec<f64> = self.weighted.par_iter().map(|u| dot(u, x)).collect();

@@ -181,7 +181,8 @@ impl Adapter for Mta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::probability::{norm, normalise_rows};
+    use crate::methods::probability::normalise_rows;
+    use flatclip_tensor::ops::l2_norm;
 
     #[test]
     fn an_outlier_is_left_out_of_the_mode() {
@@ -191,7 +192,7 @@ mod tests {
         normalise_rows(&mut features);
         let text = Matrix::from_vec(2, 3, vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
         let found = find_mode(&Config::default(), &features, &ViewLogits::new(&features, &text, 10.0));
-        assert!((norm(found.mode.row(0)) - 1.0).abs() < 1e-6);
+        assert!((l2_norm(found.mode.row(0)) - 1.0).abs() < 1e-6);
         assert!(found.mode.row(0)[0] > 0.98, "{:?}", found.mode);
         assert!(found.inlierness[7] < found.inlierness[0]);
     }

@@ -1,5 +1,5 @@
-//! Published per-dataset settings of online methods. They were evidently chosen on the test sets themselves, so they are never a
-//! default: whoever asks for one gets the published number, and the record of the run says so.
+//! Published per-dataset settings of online methods. They were evidently chosen on the test sets themselves, so they are
+//! never a default: a run with one gets the published number, and the record of the run says so.
 
 crate::choices! {
     /// The benchmarks that have published settings.

@@ -14,7 +14,7 @@ use crate::methods::statistics::SourceStatistics;
 use crate::methods::update::text_gradient;
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use crate::options::mismatch;
-use crate::{Error, Result};
+use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nn;
 
@@ -147,7 +147,7 @@ impl PromptAlign {
         let source = task.statistics.as_deref().ok_or_else(|| {
             let reason =
                 "needs token statistics of training images; compute them with this model and prompt and give them";
-            Error::method(Config::NAME, reason)
+            Error::method(Config::NAME, reason).with_hint(Hint::Statistics)
         })?;
         let needed = self.options.layers().end;
         if source.means.len() < needed {
@@ -248,7 +248,7 @@ impl PromptAlign {
         for step in 0..o.steps {
             // The first step starts where the task's text features were computed.
             let known = (step == 0).then_some(&task.text_features);
-            let pass = parameters.pass(clip, side, known, &kept, union.len())?;
+            let pass = parameters.pass_with_tokens(clip, side, known, &kept, union.len())?;
             let entropy = if step > 0 && o.compat_late_views { &align_views } else { &selection.selected };
             let found = self.gradient(task, pass, &union, entropy, &align_views)?;
             require_finite(|| format!("promptalign step {step}"), &found.gradient.tensors())?;

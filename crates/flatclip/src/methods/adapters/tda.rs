@@ -24,7 +24,8 @@ pub static SPEC: AdapterSpec = AdapterSpec {
 What: the image is the mean feature g and mean logits z of its most confident views (or its single view). It
 enters the positive cache of its class, and, if its normalised entropy lies in a window, the negative cache;
 then
-  z' = z + alpha sum_j exp(-beta (1 - g.k_j)) onehot(c_j) - alpha_n sum_j exp(-beta_n (1 - g.k_j)) [low < P_j < high].
+  z' = z + alpha sum_j exp(-beta (1 - g.k_j)) onehot(c_j)
+         - alpha_n sum_j exp(-beta_n (1 - g.k_j)) [low < P_j < high].
 Online: the answer depends on the images before it, and on their order. The image itself is in the cache
 when it is answered. The normalised entropy is nats over log2 K, as in the original: it ends at 0.693, and
 the window is on that scale.

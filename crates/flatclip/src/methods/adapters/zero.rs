@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(ballot(Temperature::F32Eps, &cosines, 1).class_scores, [1.0, 0.0]);
         let soft = ballot(Temperature::Fp16Eps, &cosines, 1).class_scores;
         assert!(soft[1] > 0.2 && soft[0] > soft[1], "{soft:?}");
-        // One vote each: in f32 a tie (the kept views are asked again), in f16 the surer view wins.
+        // One vote each: in f32 a tie (the kept views decide), in f16 the surer view wins.
         assert_eq!(ballot(Temperature::Fp16Eps, &cosines, 2).prediction, 1);
         assert_eq!(ballot(Temperature::Hard, &cosines, 2).prediction, 0);
     }

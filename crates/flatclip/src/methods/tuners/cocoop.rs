@@ -1,12 +1,13 @@
 //! CoCoOp: a context that a small network shifts for every image.
 
-use super::coop::context_of;
 use super::cross_entropy::cross_entropy;
 use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec, context_init};
 use crate::Result;
 use crate::data::train_images::TrainViews;
 use crate::model::{ClassTokens, Clip, Context, Position};
-use crate::prompt::{Affine, PromptKind, Tensor, check_length, class_tokens, logits, shifted, shifts};
+use crate::prompt::{
+    Affine, Arrays, PromptKind, Tensor, check_length, class_tokens, logits, shifted, shifts, unusable,
+};
 use crate::rng::Stream;
 use flatclip_tensor::Matrix;
 
@@ -89,8 +90,12 @@ impl Cocoop {
         Ok(Self::new(context, &meta, tokens, &config.words))
     }
 
-    fn meta(at: &[Tensor]) -> [Affine; 2] {
-        [Affine::from_tensors(&at[1], &at[2]), Affine::from_tensors(&at[3], &at[4])]
+    /// The context and the meta-net of some parameters.
+    fn parts(at: &[Tensor]) -> Result<(Context, [Affine; 2])> {
+        let arrays = Arrays(at);
+        let context = arrays.shared_context("context").map_err(unusable)?;
+        let layer = |name: &str| arrays.affine(name).map_err(unusable);
+        Ok((context, [layer("meta_net.linear1")?, layer("meta_net.linear2")?]))
     }
 }
 
@@ -105,7 +110,7 @@ impl Tuner for Cocoop {
 
     fn loss(&self, clip: &Clip, at: &[Tensor], batch: &Batch<'_>) -> Result<Loss> {
         let (scale, z) = (clip.logit_scale(), batch.features);
-        let (context, meta) = (context_of(&at[0]), Self::meta(at));
+        let (context, meta) = Self::parts(at)?;
         let (hidden, shift) = shifts(&meta, z);
         let pass = clip.text()?.pass(&self.class_tokens, &shifted(&context, &shift))?;
 
@@ -140,8 +145,8 @@ impl Tuner for Cocoop {
         Ok(Loss { value: entropy.loss, correct: entropy.correct, logits: all, gradient })
     }
 
-    fn prompt(&self) -> PromptKind {
-        let (context, meta) = (context_of(&self.parameters[0]), Self::meta(&self.parameters));
-        PromptKind::CoCoOp { context, words: self.words.clone(), meta }
+    fn prompt(&self) -> Result<PromptKind> {
+        let (context, meta) = Self::parts(&self.parameters)?;
+        Ok(PromptKind::CoCoOp { context, words: self.words.clone(), meta })
     }
 }

@@ -8,8 +8,9 @@ use crate::{Error, Result};
 /// Standard deviation of a random start (CoOp).
 pub(crate) const NOISE: f64 = 0.02;
 
-/// The embeddings of `words` (underscores are spaces), one context token for each token of theirs; or, without words,
-/// `n_ctx` tokens of N(0, 0.02²). Class-specific contexts start equal from words, and each its own from noise.
+/// The embeddings of `words` (underscores are spaces), one context token for each token of theirs; or,
+/// without words, `n_ctx` tokens of N(0, 0.02²). Class-specific contexts start equal from words, and each its
+/// own from noise.
 pub(crate) fn context(task: &TuneTask<'_>, words: &str, n_ctx: usize, class_specific: bool) -> Result<Context> {
     let text = task.clip.text()?;
     let (width, classes) = (text.width(), task.classes.len());
@@ -25,7 +26,7 @@ pub(crate) fn context(task: &TuneTask<'_>, words: &str, n_ctx: usize, class_spec
     let ids = task.tokenizer.encode(&words.replace('_', " "));
     if n_ctx != 0 && n_ctx != ids.len() {
         let reason = format!(
-            "{n_ctx} asked for, but the words {words:?} have {} tokens; leave one of the two out (words = \"\" starts from noise)",
+            "expected {n_ctx} tokens, but the words {words:?} have {} tokens; leave one of the two out (words = \"\" starts from noise)",
             ids.len()
         );
         return Err(Error::config("n_ctx", reason));

@@ -6,7 +6,7 @@ use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec};
 use crate::Result;
 use crate::data::train_images::TrainViews;
 use crate::model::{ClassTokens, Clip, Context, Position};
-use crate::prompt::{PromptKind, Tensor, check_length, class_tokens, logits};
+use crate::prompt::{Arrays, PromptKind, Tensor, check_length, class_tokens, logits, unusable};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -90,13 +90,9 @@ impl Coop {
     }
 }
 
-/// A trained tensor as the text tower takes it.
-pub(crate) fn context_of(tensor: &Tensor) -> Context {
-    match *tensor.shape.as_slice() {
-        [classes, tokens, width] => Context::per_class(classes, tokens, width, tensor.values.clone()),
-        [tokens, width] => Context::shared(tokens, width, tensor.values.clone()),
-        _ => Context::shared(0, 0, Vec::new()),
-    }
+/// The trained context as the text tower takes it.
+fn context_of(parameters: &[Tensor]) -> Result<Context> {
+    Arrays(parameters).context("context").map_err(unusable)
 }
 
 impl Tuner for Coop {
@@ -110,7 +106,7 @@ impl Tuner for Coop {
 
     fn loss(&self, clip: &Clip, at: &[Tensor], batch: &Batch<'_>) -> Result<Loss> {
         let scale = clip.logit_scale();
-        let pass = clip.text()?.pass(&self.class_tokens, &[context_of(&at[0])])?;
+        let pass = clip.text()?.pass(&self.class_tokens, &[context_of(at)?])?;
         let logits = logits(batch.features, &pass.features()[0], scale);
         let entropy = cross_entropy(&logits, batch.labels);
         let gradient = pass.gradient(&[entropy.d_text(batch.features, scale)])?;
@@ -119,11 +115,32 @@ impl Tuner for Coop {
     }
 
     fn text_features(&self, clip: &Clip) -> Result<Option<Matrix>> {
-        Ok(clip.text()?.encode(&self.class_tokens, &[context_of(&self.parameters[0])])?.pop())
+        Ok(clip.text()?.encode(&self.class_tokens, &[context_of(&self.parameters)?])?.pop())
     }
 
-    fn prompt(&self) -> PromptKind {
-        let context = context_of(&self.parameters[0]);
-        PromptKind::Learned { context, words: self.words.clone(), position: self.class_tokens.position }
+    fn prompt(&self) -> Result<PromptKind> {
+        let context = context_of(&self.parameters)?;
+        Ok(PromptKind::Learned { context, words: self.words.clone(), position: self.class_tokens.position })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_of_another_shape_is_an_error_not_an_empty_context() {
+        let of = |shape: &[usize], count: usize| {
+            let context = Tensor::new("context", shape.to_vec(), vec![0.5; count]);
+            let tokens = ClassTokens { n_ctx: 2, position: Position::End, sot: 1, classes: Vec::new() };
+            let coop = Coop { class_tokens: tokens, parameters: vec![context], words: String::new() };
+            coop.prompt()
+        };
+        assert!(of(&[2, 3], 6).is_ok() && of(&[4, 2, 3], 24).is_ok());
+        for (shape, count) in [(&[6][..], 6), (&[1, 1, 2, 3], 6), (&[0, 3], 0), (&[], 1)] {
+            let error = of(shape, count).unwrap_err();
+            assert_eq!(error.code(), "prompt.unusable");
+            assert!(error.to_string().contains(&format!("shape {shape:?}, expected [n_ctx, width]")), "{error}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! logits = tau z tᵀ and their mean cross-entropy, with the gradients of both sides.
 
+use crate::methods::probability::argmax;
 use flatclip_tensor::gemm::product_nn;
 use flatclip_tensor::{Matrix, ops};
 
@@ -45,11 +46,6 @@ fn scaled_product(mut left: Matrix, right: &Matrix, scale: f32) -> Matrix {
     let mut out = Matrix::zeros(left.rows(), right.cols());
     product_nn(left.data(), left.rows(), right.data(), right.cols(), left.cols(), out.data_mut());
     out
-}
-
-/// The first index of the largest value.
-pub(crate) fn argmax(row: &[f32]) -> usize {
-    (0..row.len()).fold(0, |best, at| if row[at] > row[best] { at } else { best })
 }
 
 #[cfg(test)]

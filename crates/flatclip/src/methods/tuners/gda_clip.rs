@@ -1,10 +1,10 @@
 //! GDA-CLIP: Gaussian discriminant analysis of the shots' features beside the zero-shot classifier, in closed form.
 
-use super::cross_entropy::{argmax, cross_entropy};
+use super::cross_entropy::cross_entropy;
 use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec};
 use crate::data::train_images::TrainViews;
 use crate::methods::gaussian::{Discriminant, Scatter};
-use crate::methods::probability::mean_row;
+use crate::methods::probability::{argmax, mean_row};
 use crate::model::Clip;
 use crate::prompt::{Affine, Prompt, PromptKind, Tensor, logits};
 use crate::{Error, Result};
@@ -158,7 +158,9 @@ impl GdaClip {
 }
 
 fn layer(parameters: &[Tensor]) -> Affine {
-    Affine::from_tensors(&parameters[0], &parameters[1])
+    let (weight, bias) = (&parameters[0], &parameters[1]);
+    let weight = Matrix::from_vec(weight.shape[0], weight.shape[1], weight.values.clone());
+    Affine { weight, bias: bias.values.clone() }
 }
 
 impl Tuner for GdaClip {
@@ -189,12 +191,9 @@ impl Tuner for GdaClip {
         Ok(())
     }
 
-    fn prompt(&self) -> PromptKind {
-        PromptKind::Linear {
-            layer: layer(&self.parameters),
-            alpha: self.alpha as f32,
-            templates: self.templates.clone(),
-        }
+    fn prompt(&self) -> Result<PromptKind> {
+        let (layer, templates) = (layer(&self.parameters), self.templates.clone());
+        Ok(PromptKind::Linear { layer, alpha: self.alpha as f32, templates })
     }
 }
 

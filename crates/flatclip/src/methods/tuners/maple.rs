@@ -1,12 +1,13 @@
-//! MaPLe: prompts in both towers, at the input and at the first blocks; the visual ones are projections of the textual
-//! ones, so that both towers move together.
+//! MaPLe: prompts in both towers, at the input and at the first blocks; the visual ones are projections of
+//! the textual ones, so that both towers move together.
 
-use super::coop::context_of;
 use super::cross_entropy::cross_entropy;
 use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec, context_init};
 use crate::data::train_images::TrainViews;
-use crate::model::{ClassTokens, Clip, Context, ImageConfig, Position, VisionInput};
-use crate::prompt::{Affine, PromptKind, Tensor, check_length, class_tokens, logits, visual_prompts};
+use crate::methods::TextSide;
+use crate::methods::maple::MapleParameters;
+use crate::model::{ClassTokens, Clip, Context, ImageConfig, Position};
+use crate::prompt::{Affine, PromptKind, Tensor, check_length, class_tokens, logits};
 use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -39,7 +40,8 @@ Reference: Khattak et al., MaPLe: Multi-modal Prompt Learning, CVPR 2023.
 crate::options! {
     /// Options of `maple`.
     pub struct MapleConfig for "maple" {
-        /// Words: the first n_ctx start the context, the others stay as fixed words before the name; empty for noise.
+        /// Words: the first n_ctx start the context, the others stay as fixed words before the name; empty
+        /// for noise.
         words: String = "a photo of a".into(), from "paper";
         /// Number of context tokens.
         n_ctx: usize = 2, range between(1, 64), from "paper";
@@ -52,9 +54,8 @@ crate::options! {
 #[derive(Clone, Debug)]
 pub struct Maple {
     class_tokens: ClassTokens,
-    /// context; weight and bias of its projection; the deep prompts; weight and bias of each of their projections.
+    /// Those of [`MapleParameters::to_tensors`].
     parameters: Vec<Tensor>,
-    deep: usize,
     words: String,
     tail: String,
 }
@@ -70,16 +71,8 @@ impl Maple {
         tail: &str,
     ) -> Self {
         assert_eq!(projections.len(), deep.len() + 1, "one projection per prompt");
-        let mut parameters = vec![Tensor::new("context", context.shape(), context.data)];
-        parameters.extend(projections[0].tensors("proj"));
-        for (index, prompt) in deep.iter().enumerate() {
-            let shape = vec![prompt.rows(), prompt.cols()];
-            parameters.push(Tensor::new(format!("deep.{index}"), shape, prompt.data().to_vec()));
-        }
-        for (index, layer) in projections[1..].iter().enumerate() {
-            parameters.extend(layer.tensors(&format!("projections.{index}")));
-        }
-        Self { class_tokens, parameters, deep: deep.len(), words: words.into(), tail: tail.into() }
+        let start = MapleParameters { context, deep: deep.to_vec(), projections: projections.to_vec() };
+        Self { class_tokens, parameters: start.to_tensors(), words: words.into(), tail: tail.into() }
     }
 
     /// Starts from words or noise.
@@ -117,22 +110,6 @@ impl Maple {
         check_length(&tokens, task.classes, text.context_length())?;
         Ok(Self::new(context, &deep, &projections, tokens, &config.words, &tail))
     }
-
-    /// Deep prompts and projections of some parameters.
-    fn parts(&self, at: &[Tensor]) -> (Vec<Matrix>, Vec<Affine>) {
-        let deep = (0..self.deep)
-            .map(|i| {
-                let tensor = &at[3 + i];
-                Matrix::from_vec(tensor.shape[0], tensor.shape[1], tensor.values.clone())
-            })
-            .collect();
-        let mut projections = vec![Affine::from_tensors(&at[1], &at[2])];
-        projections.extend((0..self.deep).map(|i| {
-            let place = 3 + self.deep + 2 * i;
-            Affine::from_tensors(&at[place], &at[place + 1])
-        }));
-        (deep, projections)
-    }
 }
 
 /// Width and layers of the vision transformer, or why MaPLe cannot work.
@@ -168,52 +145,20 @@ impl Tuner for Maple {
 
     fn loss(&self, clip: &Clip, at: &[Tensor], batch: &Batch<'_>) -> Result<Loss> {
         let scale = clip.logit_scale();
-        let context = context_of(&at[0]);
-        let (deep, projections) = self.parts(at);
-        let visual = visual_prompts(&context, &deep, &projections);
-        let input = VisionInput { prompts: &visual, ..VisionInput::default() };
-        let images = clip.vision().pass(batch.pixels, batch.labels.len(), input)?;
-        let text = clip.text()?.deep_pass(&self.class_tokens, &context, &deep)?;
-        let logits = logits(images.features(), text.features(), scale);
+        let side = TextSide { tower: clip.text()?, tokens: &self.class_tokens };
+        let pass = MapleParameters::from_tensors(at)?.pass(clip, side, batch.pixels, batch.labels.len())?;
+        let logits = logits(pass.image_features(), pass.text_features(), scale);
         let entropy = cross_entropy(&logits, batch.labels);
-
-        let (d_context, d_deep) = text.gradient(&entropy.d_text(images.features(), scale))?;
-        let d_visual = images.gradient(&entropy.d_images(text.features(), scale), &[])?.prompts;
-        let gradient = self.join(&context, &deep, &projections, d_context, d_deep, &d_visual);
+        let d_text = entropy.d_text(pass.image_features(), scale);
+        let d_image = entropy.d_images(pass.text_features(), scale);
+        let gradient = pass.gradient(&d_text, &d_image, &[])?.to_tensors();
+        let gradient = gradient.into_iter().map(|tensor| tensor.values).collect();
         Ok(Loss { value: entropy.loss, correct: entropy.correct, logits, gradient })
     }
 
-    fn prompt(&self) -> PromptKind {
-        let (deep, projections) = self.parts(&self.parameters);
-        let context = context_of(&self.parameters[0]);
-        PromptKind::Maple { context, words: self.words.clone(), tail: self.tail.clone(), deep, projections }
-    }
-}
-
-impl Maple {
-    /// A prompt's gradient is that of its text side and, through its projection, that of its visual side.
-    fn join(
-        &self,
-        context: &Context,
-        deep: &[Matrix],
-        projections: &[Affine],
-        d_context: Context,
-        d_deep: Vec<Matrix>,
-        d_visual: &[Matrix],
-    ) -> Vec<Vec<f32>> {
-        let context = Matrix::from_vec(context.tokens, context.width, context.data.clone());
-        let mut prompts = vec![d_context.data];
-        prompts.extend(d_deep.into_iter().map(Matrix::into_vec));
-        let mut layers = Vec::new();
-        for (index, prompt) in std::iter::once(&context).chain(deep).enumerate() {
-            let (d_prompt, d_weight, d_bias) = projections[index].gradient(prompt, &d_visual[index]);
-            prompts[index].iter_mut().zip(d_prompt.data()).for_each(|(sum, d)| *sum += d);
-            layers.push([d_weight.into_vec(), d_bias]);
-        }
-        let mut prompts = prompts.into_iter();
-        let mut layers = layers.into_iter();
-        let first: Vec<Vec<f32>> = prompts.next().into_iter().chain(layers.next().into_iter().flatten()).collect();
-        first.into_iter().chain(prompts).chain(layers.flatten()).collect()
+    fn prompt(&self) -> Result<PromptKind> {
+        let MapleParameters { context, deep, projections } = MapleParameters::from_tensors(&self.parameters)?;
+        Ok(PromptKind::Maple { context, words: self.words.clone(), tail: self.tail.clone(), deep, projections })
     }
 }
 

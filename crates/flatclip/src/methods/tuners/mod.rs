@@ -1,7 +1,8 @@
 //! Tuners: they learn a prompt (or adapter) from a few labelled images per class.
 //!
-//! A tuner is a loss of some trained tensors on a batch, with its gradient, and the prompt that the tensors make; one
-//! file each. The loop, the optimiser and the checkpoints are in [`crate::train`] and the same for all.
+//! A tuner is a loss of some trained tensors on a batch, with its gradient, and the prompt that the tensors
+//! make; one file each. The loop, the optimiser and the checkpoints are in [`crate::train`] and the same for
+//! all.
 
 pub mod cocoop;
 mod context_init;
@@ -27,11 +28,11 @@ pub use tip_adapter::{Grid, TipAdapter, TipAdapterConfig, TipSearch};
 
 use crate::Result;
 use crate::data::feature_bank::FeatureBank;
-use crate::methods::sam;
 use crate::model::Clip;
 use crate::prompt::{PromptKind, Tensor};
 use crate::text::Tokenizer;
 use flatclip_tensor::Matrix;
+use flatclip_tensor::ops::l2_norm;
 
 /// What a tuner is built for.
 #[derive(Clone, Copy)]
@@ -127,13 +128,13 @@ pub trait Tuner: Send + Sync {
     }
 
     /// The prompt of the parameters.
-    fn prompt(&self) -> PromptKind;
+    fn prompt(&self) -> Result<PromptKind>;
 }
 
 impl Step {
     /// Follows the gradient of the loss itself.
     pub fn plain(loss: Loss) -> Self {
-        let gradient_norm = sam::norm(&loss.gradient) as f32;
+        let gradient_norm = l2_norm(loss.gradient.iter().flatten()) as f32;
         Self { loss: loss.value, correct: loss.correct, gradient: loss.gradient, gradient_norm, perturbed: None }
     }
 }

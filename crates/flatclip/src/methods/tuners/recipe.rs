@@ -13,8 +13,8 @@ crate::choices! {
 crate::choices! {
     /// How the learning rate changes.
     pub enum Schedule {
-        /// Dassl's: constant warm-up epochs, then a cosine over the epochs that starts at its beginning when the warm-up
-        /// ends and is therefore never finished.
+        /// Dassl's: constant warm-up epochs, then a cosine over the epochs that starts at its beginning when
+        /// the warm-up ends and is therefore never finished.
         Epoch = "epoch",
         /// A cosine over all steps to zero, as Tip-Adapter-F uses it. No warm-up.
         Step = "step",

@@ -4,10 +4,11 @@ use super::coop::{Coop, CoopConfig, learned_context};
 use super::{Batch, Input, Loss, Perturbed, Recipe, Step, TuneTask, Tuner, TunerSpec};
 use crate::Result;
 use crate::data::train_images::TrainViews;
-use crate::methods::sam::{Ascent, NormScope, SamVariant, moved, norm};
+use crate::methods::sam::{Ascent, NormScope, SamVariant, moved};
 use crate::model::{Clip, Position};
 use crate::prompt::{PromptKind, Tensor};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::ops::l2_norm;
 
 /// The registry entry.
 pub static SPEC: TunerSpec = TunerSpec {
@@ -110,7 +111,7 @@ impl Tuner for Sapt {
             return Ok(step);
         }
         let epsilon = self.ascent.epsilon(p, &step.gradient);
-        let epsilon_norm = norm(&epsilon) as f32;
+        let epsilon_norm = l2_norm(epsilon.iter().flatten()) as f32;
         if epsilon_norm == 0.0 {
             // Nothing to perturb by: rho is 0, or the gradient vanished.
             step.perturbed = Some(Perturbed { epsilon_norm, loss: step.loss });
@@ -126,7 +127,7 @@ impl Tuner for Sapt {
         self.coop.text_features(clip)
     }
 
-    fn prompt(&self) -> PromptKind {
+    fn prompt(&self) -> Result<PromptKind> {
         self.coop.prompt()
     }
 }

@@ -1,12 +1,14 @@
-//! Tip-Adapter: a cache of the shots' features beside the zero-shot classifier. Tip-Adapter-F also trains the keys.
+//! Tip-Adapter: a cache of the shots' features beside the zero-shot classifier. Tip-Adapter-F also trains the
+//! keys.
 
-use super::cross_entropy::{argmax, cross_entropy};
+use super::cross_entropy::cross_entropy;
 use super::{Batch, Input, Loss, OptimiserKind, Recipe, Schedule, TuneTask, Tuner, TunerSpec};
 use crate::data::train_images::TrainViews;
+use crate::methods::probability::argmax;
 use crate::model::Clip;
 use crate::options::mismatch;
 use crate::prompt::{Prompt, PromptKind, Tensor, add_cache, logits};
-use crate::{Error, Result};
+use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 
 /// The registry entry of the plain cache.
@@ -25,7 +27,8 @@ tip-adapter-f also trains the keys, at the first alpha and beta. Golden cases: t
   F: loss = mean CE(logits, y)
 alpha and beta are then searched on held-out images, beta in the outer loop, a strictly better accuracy wins.
 The published numbers for ImageNet searched them on the *test* images; search = \"test\" does that, is
-recorded, and is never the default. Trained as published: ten views, AdamW 1e-3, eps 1e-4, 20 epochs, batch 256.
+recorded, and is never the default. Trained as published: ten views, AdamW 1e-3, eps 1e-4, 20 epochs, batch
+256.
 Cost: N * D per image; no gradient of the towers.
 Reference: Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022.
 ",
@@ -213,25 +216,23 @@ impl Tuner for TipAdapter {
     fn finish(&mut self, held_out: Option<&Batch<'_>>) -> Result<()> {
         let Some(grid) = self.search else { return Ok(()) };
         let Some(held_out) = held_out else {
-            return Err(Error::method(
-                "tip-adapter",
-                "alpha and beta are searched on held-out images, and there are none; pass --held-out N, or --set \
-                 tip-adapter.search=none to keep alpha and beta as they are",
-            ));
+            let reason = "alpha and beta are searched on held-out images, and there are none; keep some out of training, \
+                          or set search = \"none\" to keep alpha and beta as they are";
+            return Err(Error::method("tip-adapter", reason).with_hint(Hint::HeldOut));
         };
         self.search(held_out.features, held_out.labels, &grid);
         Ok(())
     }
 
-    fn prompt(&self) -> PromptKind {
+    fn prompt(&self) -> Result<PromptKind> {
         let keys = &self.parameters[0];
-        PromptKind::TipAdapter {
+        Ok(PromptKind::TipAdapter {
             keys: Matrix::from_vec(keys.shape[0], keys.shape[1], keys.values.clone()),
             labels: self.labels.clone(),
             alpha: self.alpha as f32,
             beta: self.beta as f32,
             templates: self.templates.clone(),
-        }
+        })
     }
 }
 
@@ -295,6 +296,6 @@ mod tests {
         assert!((beta - 0.1).abs() < 1e-12 && alpha * (1.0 - (-beta).exp()) <= 0.4 || beta > 0.1, "{beta} {alpha}");
         assert!(alpha * (1.0 - (-beta).exp()) > 0.4, "{beta} {alpha}");
         adapter.search = Some(grid);
-        assert!(adapter.finish(None).unwrap_err().to_string().contains("--held-out"));
+        assert_eq!(adapter.finish(None).unwrap_err().hint(), Some(&Hint::HeldOut));
     }
 }

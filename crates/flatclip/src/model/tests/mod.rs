@@ -5,8 +5,8 @@ mod determinism;
 mod full_form;
 mod vision;
 
-use super::config::{ClipConfig, ImageConfig, TextConfig};
 use super::{ClassName, ClassTokens, Clip, Context, LoadOptions, Position};
+use crate::architecture::{ClipConfig, ImageConfig, TextConfig};
 use crate::rng::Stream;
 use crate::weights::random_of;
 use flatclip_tensor::Matrix;

@@ -34,7 +34,7 @@ impl Axis {
     }
 
     /// An axis of names.
-    pub fn categories<S: Into<String>>(label: impl Into<String>, names: impl IntoIterator<Item = S>) -> Self {
+    pub(crate) fn categories<S: Into<String>>(label: impl Into<String>, names: impl IntoIterator<Item = S>) -> Self {
         Self { label: label.into(), categories: names.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 

@@ -9,7 +9,7 @@ mod layers;
 mod palette;
 
 pub use axis::Axis;
-pub use palette::sequential;
+pub(crate) use palette::sequential;
 
 use super::table::html;
 use axis::Scale;
@@ -139,7 +139,7 @@ impl Figure {
     }
 
     /// A standalone SVG document; also fit to be put into an HTML page.
-    pub fn to_svg(&self) -> String {
+    pub(crate) fn to_svg(&self) -> String {
         let (width, height) = self.size;
         let has_scale_bar = self.layers.iter().any(|layer| matches!(layer, Layer::Heat { .. }));
         let right = width - if has_scale_bar { 74.0 } else { 16.0 };
@@ -164,7 +164,7 @@ impl Figure {
 }
 
 /// Several figures beside each other as one SVG document, `across` in a row.
-pub fn side_by_side(title: &str, figures: &[Figure], across: usize) -> String {
+pub(crate) fn side_by_side(title: &str, figures: &[Figure], across: usize) -> String {
     let across = across.clamp(1, figures.len().max(1));
     let (width, height) = figures.iter().fold((0.0f64, 0.0f64), |(w, h), f| (w.max(f.size.0), h.max(f.size.1)));
     let size = (width * across as f64, height * figures.len().div_ceil(across) as f64);

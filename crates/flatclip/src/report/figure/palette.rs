@@ -35,7 +35,7 @@ const CIVIDIS: [(f64, f64, f64); 9] = [
 ];
 
 /// The colour for a share between 0 (low, dark) and 1 (high, light), as `#rrggbb`; and whether dark text reads on it.
-pub fn sequential(share: f64) -> (String, bool) {
+pub(crate) fn sequential(share: f64) -> (String, bool) {
     let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
     let position = share * (CIVIDIS.len() - 1) as f64;
     let index = (position as usize).min(CIVIDIS.len() - 2);

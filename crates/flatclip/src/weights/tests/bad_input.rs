@@ -97,6 +97,57 @@ fn a_flipped_bit_in_a_header_is_never_a_panic() {
     }
 }
 
+/// A header as text and its data.
+fn container(header: &str, data: usize) -> Vec<u8> {
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data]].concat()
+}
+
+#[test]
+fn tensors_must_fill_the_file_without_hole_or_overlap() {
+    let tensor = |name: &str, begin: u32, end: u32| {
+        format!(r#""{name}":{{"dtype":"F32","shape":[{}],"data_offsets":[{begin},{end}]}}"#, (end - begin) / 4)
+    };
+    let two = |first: String, second: String| format!("{{{first},{second}}}");
+    let read = |header: &str, data: usize| {
+        let (_folder, path) = file(&container(header, data));
+        crate::weights::safetensors::open(&path).map(|c| c.tensors.len()).map_err(|e| e.to_string())
+    };
+    assert_eq!(read(&two(tensor("b", 8, 16), tensor("a", 0, 8)), 16), Ok(2));
+    assert_eq!(read("{}", 0), Ok(0));
+    for (header, data, word) in [
+        (two(tensor("a", 0, 8), tensor("a", 8, 16)), 16, "`a` stands twice"),
+        (two(tensor("a", 0, 8), tensor("b", 4, 12)), 12, "overlaps"),
+        (two(tensor("a", 0, 8), tensor("b", 0, 8)), 8, "overlaps"),
+        (two(tensor("a", 0, 8), tensor("b", 12, 20)), 20, "hole"),
+        (two(tensor("a", 4, 8), tensor("b", 8, 16)), 16, "hole"),
+        (two(tensor("a", 0, 8), tensor("b", 8, 16)), 17, "leftovers"),
+        ("{}".to_owned(), 1, "leftovers"),
+        (
+            r#"{"a":{"dtype":"F32","dtype":"F16","shape":[0],"data_offsets":[0,0]}}"#.to_owned(),
+            0,
+            "`dtype` stands twice",
+        ),
+        (r#"{"__metadata__":{"k":1}}"#.to_owned(), 0, "not a text"),
+        (r#"{"a":7}"#.to_owned(), 0, "expected an object"),
+        ("[]".to_owned(), 0, "expected an object"),
+    ] {
+        let message = read(&header, data).unwrap_err();
+        assert!(message.contains(word), "{header}: {message}");
+    }
+}
+
+#[test]
+fn control_characters_of_names_are_escaped() {
+    let other = Tensors::from([("visual.\u{1b}[2J\u{7}conv9".into(), (vec![2], vec![0.0; 2]))]);
+    let header = r#"{"\u001b[2Jx":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}}"#;
+    let mut extra = tiny();
+    extra.extend(other);
+    for bytes in [container(header, 8), safetensors(&extra, Precision::F32)] {
+        let text = error(&bytes);
+        assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}[2J"), "{text:?}");
+    }
+}
+
 #[test]
 fn a_wrong_shape_names_tensor_expected_and_found() {
     let mut wrong = tiny();
@@ -185,6 +236,25 @@ fn objects_that_contain_themselves_or_explode_are_refused() {
     }
     pickle.push(b'.');
     assert!(error(&torch_zip_of(&pickle)).contains("limit"));
+}
+
+#[test]
+fn shared_dictionaries_are_bounded_by_the_pickles_own_size() {
+    // Each dictionary holds the one before ten times.
+    let mut pickle = b"}q\0".to_vec();
+    for level in 1..20u8 {
+        pickle.extend(b"}(");
+        for key in 0..10u8 {
+            pickle.extend([b'U', 1, b'a' + key, b'h', level - 1]);
+        }
+        pickle.extend([b'u', b'q', level]);
+    }
+    pickle.push(b'.');
+    let (_folder, path) = file(&torch_zip_of(&pickle));
+    match torch_file::load(&path) {
+        Err(Error::Limit { allowed, .. }) => assert!(allowed < 10_000, "{allowed}"),
+        other => panic!("{:?}", other.err()),
+    }
 }
 
 #[test]

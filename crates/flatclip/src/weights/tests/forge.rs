@@ -1,6 +1,6 @@
 //! Makes weight files for the tests: other encodings of a checkpoint, and broken ones.
 
-use crate::model::config::{ImageConfig, TextConfig};
+use crate::architecture::{ImageConfig, TextConfig};
 use crate::weights::{Checkpoint, random_of};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ pub(super) fn fixture(name: &str) -> PathBuf {
 }
 
 pub(super) fn tiny_vit() -> Checkpoint {
-    Checkpoint::open(fixture("golden/models/tiny-vit.openai.safetensors")).unwrap()
+    Checkpoint::open(fixture("golden/models/tiny-vit.jit.pt")).unwrap()
 }
 
 /// A model of 100 kB with random weights, where a test writes many files.

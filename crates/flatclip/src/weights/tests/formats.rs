@@ -1,5 +1,5 @@
 use super::forge::{Precision, Tensors, fixture, hugging_face, safetensors, small, tensors, tiny_vit, torch_zip};
-use crate::model::config::{Activation, ActivationSource, ClipConfig, ImageConfig};
+use crate::architecture::{Activation, ActivationSource, ClipConfig, ImageConfig};
 use crate::weights::{Checkpoint, Dtype, Naming, random, random_of, save_canonical};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -20,46 +20,52 @@ fn assert_same(path: &Path, expected: &Tensors) -> Checkpoint {
     checkpoint
 }
 
+/// Of the model as OpenAI-named safetensors: the folder here holds the archive only.
+const TINY_VIT: &str = "543ac22df2a69435bee9a3104ac3b7455548cba9e4e64cc02a9fcf39de6f8650";
+
 /// All files of a tiny model, here or in the folder that `FLATCLIP_GOLDEN` names, hold the same model.
 #[test]
 fn every_file_of_a_tiny_model_gives_the_same_tensors() {
     let cases = std::env::var_os("FLATCLIP_GOLDEN").map_or_else(|| fixture("golden"), PathBuf::from);
     let models = [cases.join("models"), cases.join("../models")].into_iter().find(|m| m.is_dir()).unwrap();
+    let mut compared = 0;
     for stem in ["tiny-vit", "tiny-rn"] {
-        let reference = Checkpoint::open(models.join(format!("{stem}.openai.safetensors"))).unwrap();
-        let (hash, expected) = (reference.hash().unwrap(), tensors(&reference));
+        let reference = models.join(format!("{stem}.openai.safetensors"));
+        let hash = |path: &Path| Checkpoint::open(path).unwrap_or_else(|e| panic!("{e}")).hash().unwrap();
+        let expected = if reference.is_file() { hash(&reference) } else { TINY_VIT.to_owned() };
         for entry in std::fs::read_dir(&models).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             let incomplete = path.is_dir() && !path.join("model.safetensors").is_file();
             if name.starts_with(stem) && !incomplete {
-                assert_eq!(assert_same(&path, &expected).hash().unwrap(), hash, "{name}");
+                assert_eq!(hash(&path), expected, "{name}");
+                compared += 1;
             }
         }
     }
+    assert!(compared > 0, "{}: no tiny model", models.display());
 }
 
 #[test]
-fn a_torchscript_archive_is_the_same_model_as_its_safetensors() {
-    let checkpoint = assert_same(&fixture("golden/models/tiny-vit.jit.pt"), &tensors(&tiny_vit()));
-    assert_eq!(checkpoint.config(), tiny_vit().config());
+fn a_torchscript_archive_gives_tensors_and_not_its_other_numbers() {
+    let checkpoint = tiny_vit();
     assert_eq!(checkpoint.dtype("visual.proj"), Some(Dtype::F16));
     assert!(!checkpoint.names().any(|name| name == "input_resolution"));
 }
 
 #[test]
-fn sizes_of_the_tiny_models_are_inferred() {
+fn sizes_of_the_tiny_model_are_inferred() {
     let vit = tiny_vit();
     let config = vit.config();
     assert_eq!(config.image, ImageConfig::Vit { width: 128, layers: 3, heads: 2, patch: 8, mlp: 512 });
     assert_eq!((config.image_size, config.embed_dim), (32, 32));
     assert!((config.logit_scale - 100.0).abs() < 1e-3);
     assert_eq!((config.activation, config.activation_source), (Activation::QuickGelu, ActivationSource::Assumed));
-    let rn = Checkpoint::open(fixture("golden/models/tiny-rn.openai.safetensors")).unwrap();
-    assert_eq!(rn.config().image, ImageConfig::ResNet { width: 16, blocks: [1; 4], heads: 8 });
-    assert_eq!(rn.config().image_size, 64);
-    let text = rn.config().text.clone().unwrap();
+    let text = config.text.clone().unwrap();
     assert_eq!((text.width, text.layers, text.heads, text.context_length, text.vocab), (128, 3, 2, 77, 512));
+    let resnet = Checkpoint::embedded("pocket").unwrap().unwrap();
+    assert_eq!(resnet.config().image, ImageConfig::ResNet { width: 16, blocks: [1; 4], heads: 8 });
+    assert_eq!(resnet.config().image_size, 64);
 }
 
 #[test]
@@ -138,9 +144,9 @@ fn hf_folder(act: &str, heads: usize) -> TempDir {
 fn a_hugging_face_folder_states_activation_heads_and_pixels() {
     let folder = hf_folder("gelu", 4);
     written(&folder, "preprocessor_config.json", br#"{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.25, 0.5, 1]}"#);
-    written(&folder, "vocab.json", b"{}");
     assert_eq!(Checkpoint::open(folder.path()).unwrap().tokenizer_dir(), None);
-    written(&folder, "merges.txt", b"");
+    // Any of the tokenizer's files: what is missing is then told, not replaced.
+    written(&folder, "tokenizer.json", b"{}");
     let checkpoint = assert_same(folder.path(), &tensors(&tiny_vit()));
     let config = checkpoint.config();
     assert_eq!((config.activation, config.activation_source), (Activation::Gelu, ActivationSource::Stated));

@@ -1,14 +1,17 @@
 //! Fetching, against a server on this machine that behaves well or badly.
 
 use super::forge::{Precision, safetensors, small, tensors};
-use crate::weights::checkpoint::hex;
-use crate::weights::{Places, hub, known, resolve};
-use sha2::{Digest as _, Sha256};
+use crate::digest::Digest;
+use crate::weights::hub::{self, Hub};
+use crate::weights::{Places, known, resolve};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
+
+const WEIGHTS: &str = "open_clip_model.safetensors";
+const PART: &str = "open_clip_model.safetensors.part";
 
 /// How the server treats the weight file.
 #[derive(Clone, Copy, PartialEq)]
@@ -24,6 +27,14 @@ enum Manner {
     TooMuch,
     /// Has no such file.
     Missing,
+    /// Is overloaded three times.
+    Overloaded,
+    /// Answers a range with another one, once.
+    WrongRange,
+    /// Sends a page of the same length instead of the file, and states no digest.
+    Page,
+    /// Sends the file, and states its size only.
+    NoDigest,
 }
 
 struct Server {
@@ -39,7 +50,11 @@ fn serve(weights: Vec<u8>, manner: Manner) -> Server {
     let seen = log.clone();
     // Ends with the test process: the listener is never closed, and the thread never joined.
     std::thread::spawn(move || {
-        let cuts = AtomicUsize::new(usize::from(manner == Manner::CutsOnce));
+        let cuts = AtomicUsize::new(match manner {
+            Manner::CutsOnce | Manner::WrongRange => 1,
+            Manner::Overloaded => 3,
+            _ => 0,
+        });
         for stream in listener.incoming() {
             let _ = answer(stream.unwrap(), &weights, manner, &cuts, &seen);
         }
@@ -54,7 +69,7 @@ fn answer(
     cuts: &AtomicUsize,
     log: &Mutex<Vec<String>>,
 ) -> std::io::Result<()> {
-    let (mut first, mut range) = (String::new(), 0);
+    let (mut first, mut range, mut token) = (String::new(), 0, "");
     let mut reader = BufReader::new(stream.try_clone()?);
     reader.read_line(&mut first)?;
     loop {
@@ -63,13 +78,16 @@ fn answer(
         if let Some(from) = line.to_ascii_lowercase().strip_prefix("range: bytes=") {
             range = from.trim().trim_end_matches('-').parse().unwrap();
         }
+        if line.to_ascii_lowercase().starts_with("authorization: bearer") {
+            token = " token";
+        }
         if line.trim().is_empty() {
             break;
         }
     }
     let mut words = first.split_whitespace();
     let (method, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-    log.lock().unwrap().push(format!("{method} {path} {range}"));
+    log.lock().unwrap().push(format!("{method} {path} {range}{token}"));
     let close = "Connection: close\r\n\r\n";
     if path.ends_with("open_clip_config.json") {
         let body = r#"{"model_cfg": {"quick_gelu": true}}"#;
@@ -79,9 +97,19 @@ fn answer(
     if !path.ends_with("open_clip_model.safetensors") || manner == Manner::Missing {
         return write!(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n{close}");
     }
+    let takes_turn = || cuts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
+    if manner == Manner::Overloaded && takes_turn() {
+        return write!(stream, "HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\n{close}");
+    }
+    if matches!(manner, Manner::Page | Manner::NoDigest) {
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{close}", weights.len())?;
+        let page = [b"\n<!DOCTYPE html>", &weights[16..]].concat();
+        let body = if manner == Manner::Page { &page } else { weights };
+        return if method == "GET" { stream.write_all(body) } else { Ok(()) };
+    }
     if !path.starts_with("/cdn") {
         // As the hub does: the answer describes the file and points to where the bytes are.
-        let mut digest = hex(&Sha256::digest(weights));
+        let mut digest = Digest::default().bytes(weights).hex();
         if manner == Manner::WrongDigest {
             digest.replace_range(..1, if digest.starts_with('0') { "1" } else { "0" });
         }
@@ -89,7 +117,11 @@ fn answer(
             format!("X-Linked-Size: {}\r\nX-Linked-Etag: \"{digest}\"\r\nLocation: /cdn{path}\r\n", weights.len());
         return write!(stream, "HTTP/1.1 302 Found\r\n{about}Content-Length: 0\r\n{close}");
     }
-    let start = if manner == Manner::NoRanges { 0 } else { range };
+    let start = match manner {
+        Manner::NoRanges => 0,
+        Manner::WrongRange if range > 0 && takes_turn() => range + 1,
+        _ => range,
+    };
     let mut body = weights[start..].to_vec();
     if manner == Manner::TooMuch {
         body.push(0);
@@ -100,8 +132,7 @@ fn answer(
     } else {
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{close}", body.len())?;
     }
-    if cuts.load(Ordering::Relaxed) > 0 {
-        cuts.fetch_sub(1, Ordering::Relaxed);
+    if manner == Manner::CutsOnce && takes_turn() {
         body.truncate(body.len() / 2);
     }
     stream.write_all(&body)
@@ -112,10 +143,26 @@ fn weights() -> Vec<u8> {
 }
 
 fn fetch(server: &Server, dir: &TempDir) -> crate::Result<(u64, u64)> {
+    fetch_with(server, dir, 3)
+}
+
+fn fetch_with(server: &Server, dir: &TempDir, retries: u32) -> crate::Result<(u64, u64)> {
     let mut last = (0, 0);
     let model = known("ViT-B-16/openai").unwrap();
-    hub::fetch(model, dir.path(), &server.url, &mut |done, total| last = (done, total.unwrap_or(0)))?;
+    let mut hub = Hub::from(server.url.as_str()).with_token("secret-token");
+    (hub.retries, hub.first_wait) = (retries, std::time::Duration::from_millis(1));
+    hub::fetch(model, dir.path(), hub, &mut |done, total| last = (done, total.unwrap_or(0)))?;
     Ok(last)
+}
+
+/// A part that an interrupted download has left: its version stands in the lock.
+fn leave_part(server: &Server, dir: &TempDir, bytes: &[u8]) {
+    fetch(server, dir).unwrap();
+    let lock = file(dir, "flatclip.lock");
+    let text = std::fs::read_to_string(&lock).unwrap().replace("\"complete\": true", "\"complete\": false");
+    std::fs::write(lock, text).unwrap();
+    std::fs::remove_file(file(dir, WEIGHTS)).unwrap();
+    std::fs::write(file(dir, PART), bytes).unwrap();
 }
 
 fn file(dir: &TempDir, name: &str) -> std::path::PathBuf {
@@ -133,48 +180,130 @@ fn a_fetched_model_is_found_by_its_name_and_not_fetched_again() {
     fetch(&server, &dir).unwrap();
     assert_eq!(server.log.lock().unwrap().len(), asked);
     let first = server.log.lock().unwrap()[0].clone();
-    assert_eq!(first, "HEAD /timm/vit_base_patch16_clip_224.openai/resolve/main/open_clip_config.json 0");
+    assert_eq!(first, "HEAD /timm/vit_base_patch16_clip_224.openai/resolve/main/open_clip_config.json 0 token");
 }
 
 #[test]
 fn an_interrupted_download_goes_on_where_it_stopped() {
     let (server, dir) = (serve(weights(), Manner::CutsOnce), TempDir::new().unwrap());
-    let error = fetch(&server, &dir).unwrap_err().to_string();
+    let error = fetch_with(&server, &dir, 0).unwrap_err().to_string();
     assert!(error.contains("run it again"), "{error}");
-    assert!(!file(&dir, "open_clip_model.safetensors").exists());
-    let have = std::fs::metadata(file(&dir, "open_clip_model.safetensors.part")).unwrap().len();
+    assert!(!file(&dir, WEIGHTS).exists());
+    let have = std::fs::metadata(file(&dir, PART)).unwrap().len();
     assert_eq!(have, weights().len() as u64 / 2);
     fetch(&server, &dir).unwrap();
-    assert_eq!(std::fs::read(file(&dir, "open_clip_model.safetensors")).unwrap(), weights());
-    assert!(server.log.lock().unwrap().last().unwrap().ends_with(&format!(" {have}")));
+    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), weights());
+    assert!(server.log.lock().unwrap().last().unwrap().contains(&format!(" {have}")));
+    // The same in one go.
+    let (server, dir) = (serve(weights(), Manner::CutsOnce), TempDir::new().unwrap());
+    fetch(&server, &dir).unwrap();
+    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), weights());
 }
 
 #[test]
 fn a_server_without_ranges_sends_everything_again() {
     let (server, dir) = (serve(weights(), Manner::NoRanges), TempDir::new().unwrap());
-    std::fs::create_dir_all(file(&dir, "")).unwrap();
-    std::fs::write(file(&dir, "open_clip_model.safetensors.part"), &weights()[..1000]).unwrap();
+    leave_part(&server, &dir, &weights()[..1000]);
     fetch(&server, &dir).unwrap();
-    assert_eq!(std::fs::read(file(&dir, "open_clip_model.safetensors")).unwrap(), weights());
+    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), weights());
+}
+
+#[test]
+fn a_wrong_range_an_overload_and_an_unfitting_part_pass() {
+    let right = weights();
+    let (server, dir) = (serve(weights(), Manner::WrongRange), TempDir::new().unwrap());
+    leave_part(&server, &dir, &right[..1000]);
+    fetch(&server, &dir).unwrap();
+    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), right);
+    let (server, dir) = (serve(weights(), Manner::Overloaded), TempDir::new().unwrap());
+    assert!(fetch_with(&server, &dir, 2).unwrap_err().to_string().contains("503"));
+    fetch(&server, &dir).unwrap();
+    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), right);
+    // Of a version that nobody knows (no lock): dropped before it does harm. Of this version, but damaged: dropped after.
+    let (server, dir) = (serve(weights(), Manner::Good), TempDir::new().unwrap());
+    std::fs::create_dir_all(file(&dir, "")).unwrap();
+    std::fs::write(file(&dir, PART), vec![7; 1000]).unwrap();
+    fetch_with(&server, &dir, 0).unwrap();
+    let damaged: Vec<u8> = right[..5000].iter().enumerate().map(|(i, b)| b ^ u8::from(i == 4999)).collect();
+    leave_part(&server, &dir, &damaged);
+    fetch(&server, &dir).unwrap();
+    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), right);
 }
 
 #[test]
 fn wrong_content_is_never_kept() {
-    for (manner, word) in
-        [(Manner::WrongDigest, "SHA-256"), (Manner::TooMuch, "more than"), (Manner::Missing, "neither")]
-    {
+    for (manner, word) in [
+        (Manner::WrongDigest, "SHA-256"),
+        (Manner::TooMuch, "more than"),
+        (Manner::Missing, "neither"),
+        (Manner::Page, "HTML page"),
+    ] {
         let (server, dir) = (serve(weights(), manner), TempDir::new().unwrap());
         let error = fetch(&server, &dir).unwrap_err().to_string();
         assert!(error.contains(word) && error.contains(&server.url), "{error}");
-        assert!(!file(&dir, "open_clip_model.safetensors").exists());
-        assert!(!file(&dir, "open_clip_model.safetensors.part").exists());
+        assert!(!file(&dir, WEIGHTS).exists() && !file(&dir, PART).exists());
     }
-    // The leftover of another version: too long, or with another beginning.
+}
+
+#[test]
+fn a_file_that_changes_on_the_hub_is_refused() {
+    let mut other = tensors(&small());
+    other.get_mut("logit_scale").unwrap().1[0] += 1.0;
+    let other = safetensors(&other, Precision::F32);
+    for manner in [Manner::Good, Manner::NoDigest] {
+        let (server, dir) = (serve(weights(), manner), TempDir::new().unwrap());
+        fetch(&server, &dir).unwrap();
+        std::fs::remove_file(file(&dir, WEIGHTS)).unwrap();
+        let later = serve(other.clone(), manner);
+        let error = fetch(&later, &dir).unwrap_err().to_string();
+        assert!(error.contains("has changed on the hub") && error.contains("flatclip.lock"), "{error}");
+        assert!(!file(&dir, WEIGHTS).exists() && !file(&dir, PART).exists());
+        std::fs::remove_file(file(&dir, "flatclip.lock")).unwrap();
+        fetch(&later, &dir).unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_file_in_place_is_told() {
     let (server, dir) = (serve(weights(), Manner::Good), TempDir::new().unwrap());
-    std::fs::create_dir_all(file(&dir, "")).unwrap();
-    std::fs::write(file(&dir, "open_clip_model.safetensors.part"), vec![7; 1000]).unwrap();
-    assert!(fetch(&server, &dir).unwrap_err().to_string().contains("was removed"));
     fetch(&server, &dir).unwrap();
+    std::fs::write(file(&dir, WEIGHTS), &weights()[..5000]).unwrap();
+    assert!(fetch(&server, &dir).unwrap_err().to_string().contains("has 5000 bytes"));
+}
+
+#[test]
+fn the_token_goes_to_the_endpoint_only_and_is_never_shown() {
+    let (bytes, dir) = (serve(weights(), Manner::Good), TempDir::new().unwrap());
+    // An endpoint whose files lie on another server.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (to, size) = (bytes.url.clone(), weights().len());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut first = String::new();
+            reader.read_line(&mut first).unwrap();
+            let mut line = String::from("x");
+            while !line.trim().is_empty() {
+                line.clear();
+                reader.read_line(&mut line).unwrap();
+            }
+            let path = first.split_whitespace().nth(1).unwrap().to_owned();
+            let (status, about) = if path.ends_with(".safetensors") {
+                ("302 Found", format!("X-Linked-Size: {size}\r\nLocation: {to}/cdn{path}\r\n"))
+            } else {
+                ("404 Not Found", String::new())
+            };
+            write!(stream, "HTTP/1.1 {status}\r\n{about}Content-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+        }
+    });
+    let server = Server { url, log: Arc::default() };
+    fetch(&server, &dir).unwrap();
+    let log = bytes.log.lock().unwrap().clone();
+    assert!(!log.is_empty() && log.iter().all(|line| line.contains("/cdn") && !line.contains("token")), "{log:?}");
+    let hub = Hub::default().with_token("secret-token");
+    assert!(!format!("{hub:?}").contains("secret"), "{hub:?}");
 }
 
 #[test]
@@ -184,6 +313,6 @@ fn an_unreachable_server_is_an_error_that_says_what_to_do() {
     drop(listener);
     let server = Server { url, log: Arc::default() };
     let error = fetch(&server, &TempDir::new().unwrap()).unwrap_err();
-    assert_eq!(error.code(), "fetch");
+    assert_eq!(error.code(), "model.fetch");
     assert!(error.to_string().contains("model folder"), "{error}");
 }

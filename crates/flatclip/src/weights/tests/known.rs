@@ -1,5 +1,5 @@
 use super::forge::{Precision, Tensors, hugging_face, safetensors, small, tensors};
-use crate::model::config::{Activation, ActivationSource, ClipConfig};
+use crate::architecture::{Activation, ActivationSource, ClipConfig};
 use crate::weights::{KNOWN, Places, file_sha256, known, published_as, resolve};
 use std::path::Path;
 use tempfile::TempDir;

@@ -1,0 +1,142 @@
+//! Faults that were silent once: two prompts of one name, two processes in one run, needs that are not met, names that promise.
+#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
+    command.args(arguments).current_dir(folder).env("HOME", folder);
+    for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_MODEL"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    command(folder, arguments).output().unwrap()
+}
+
+fn works(folder: &Path, arguments: &[&str]) -> Output {
+    let output = run(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+    output
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Two tuning runs whose directories have the same last name.
+fn two_prompts() -> TempDir {
+    let home = TempDir::new().unwrap();
+    for (place, seed) in [("a/tuned", "1"), ("b/tuned", "2")] {
+        let tune = ["tune", "--method", "coop", "--data", "pocket:photo:train:64", "--shots", "1", "--epochs", "2"];
+        let rest = ["--set", "coop.words=", "--set", "coop.n_ctx=2", "--seed", seed, "--out", place];
+        works(home.path(), &[&tune[..], &rest].concat());
+    }
+    home
+}
+
+const LANDSCAPE: [&str; 7] = ["landscape", "--data", "pocket:photo:train:64", "--shots", "1", "--points", "3"];
+
+#[test]
+fn prompts_of_one_name_keep_their_own_landscapes() {
+    let home = two_prompts();
+    let both = ["--prompt", "a/tuned", "--prompt", "b/tuned", "--out", "both", "--json"];
+    works(home.path(), &[&LANDSCAPE[..], &both].concat());
+    let tables: Vec<Vec<u8>> = std::fs::read_dir(home.path().join("both"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "csv"))
+        .map(|path| std::fs::read(path).unwrap())
+        .collect();
+    assert_eq!(tables.len(), 2, "one file for each prompt");
+    assert_ne!(tables[0], tables[1]);
+}
+
+#[test]
+fn rows_of_a_stopped_landscape_are_taken_only_for_the_same_prompt() {
+    let home = two_prompts();
+    let alone = |prompt: &str, out: &str| {
+        let output = works(home.path(), &[&LANDSCAPE[..], &["--prompt", prompt, "--out", out, "--json"]].concat());
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["results"][0]["surface"]["values"].clone()
+    };
+    let expected = alone("b/tuned", "whole");
+    // What a kill leaves behind: rows of the prompt in a/, under the name that b/ has, too.
+    let rows = alone("a/tuned", "stopped");
+    let rows: Vec<Value> = rows.as_array().unwrap().iter().map(|row| serde_json::json!([row])).collect();
+    let kept = serde_json::json!({ "key": "of a/tuned", "settings": "of a/tuned", "rows": &rows[..2] });
+    std::fs::write(home.path().join("stopped/tuned.partial.json"), kept.to_string()).unwrap();
+    assert_eq!(alone("b/tuned", "stopped"), expected);
+}
+
+/// Waits until a file is there.
+fn wait_for(path: &Path, child: &mut Child) {
+    let start = Instant::now();
+    while !path.exists() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{} did not appear", path.display());
+        assert!(child.try_wait().unwrap().is_none(), "the run ended early");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_second_process_is_kept_out_of_an_evaluation() {
+    let home = TempDir::new().unwrap();
+    let eval = ["eval", "--data", "pocket:photo:test:4000", "--method", "zero", "--views", "16", "--out", "run"];
+    let mut first = command(home.path(), &eval).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for(&home.path().join("run/predictions.jsonl"), &mut first);
+    let second = run(home.path(), &[&eval[..], &["--resume"]].concat());
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(second.status.code(), Some(2));
+    assert!(said(&second).contains("another process"), "{}", said(&second));
+}
+
+#[test]
+fn unmet_needs_are_told_once_and_before_any_picture() {
+    let home = TempDir::new().unwrap();
+    works(home.path(), &["pocket", "export", "photos", "--count", "4"]);
+    let output = run(home.path(), &["predict", "photos", "--classes", "cat,dog", "--method", "promptalign"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(said(&output).matches("promptalign").count(), 1, "{}", said(&output));
+}
+
+#[test]
+fn predict_takes_options_in_the_forms_of_eval() {
+    let home = TempDir::new().unwrap();
+    works(home.path(), &["pocket", "export", "photos", "--count", "1"]);
+    let kept = |setting: &str| {
+        let stss = ["predict", "photos", "--classes", "cat,dog", "--method", "stss", "--views", "10", "--json"];
+        let output = works(home.path(), &[&stss[..], &["--set", setting]].concat());
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        json["results"][0]["selected_views"].as_array().unwrap().len()
+    };
+    assert_eq!((kept("fraction=0.5"), kept("stss.fraction=0.5")), (5, 5));
+}
+
+#[test]
+fn fga_without_a_sapt_prompt_is_said_and_recorded_as_what_ran() {
+    let home = TempDir::new().unwrap();
+    let eval = ["eval", "--data", "pocket:photo:test:4", "--method", "fga", "--views", "4", "--out", "run", "--json"];
+    let output = works(home.path(), &eval);
+    assert!(said(&output).contains("template + stss"), "{}", said(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["runs"][0]["summary"]["method"], "stss");
+}
+
+#[test]
+fn a_prompt_of_another_model_is_refused_unless_meant() {
+    let home = two_prompts();
+    works(home.path(), &["pocket", "export", "photos", "--count", "1"]);
+    let predict = ["predict", "photos", "--classes", "cat,dog", "--prompt", "a/tuned", "--model", "pocket-vit"];
+    let refused = run(home.path(), &predict);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("--any-model"), "{}", said(&refused));
+    let meant = run(home.path(), &[&predict[..], &["--any-model"]].concat());
+    assert!(!said(&meant).contains("was learned with the weights"), "{}", said(&meant));
+}

@@ -1,0 +1,206 @@
+//! Products in 16-bit fixed point, for CPUs whose floats have no more to give: whole numbers in, exact 32-bit sums out.
+//!
+//! A row of the left side is cut into passes of [`Element::DEPTH`] values; each pass has its own scale, so that its largest
+//! value becomes [`ROW_TOP`]. A column of the weights has a scale for each pass too, chosen when it is packed as the
+//! smallest one with
+//!
+//! - no weight above [`WEIGHT_TOP`], and
+//! - `ROW_TOP · Σ |weight| < 2^31`: no sum over a pass can overflow, whatever the row holds.
+//!
+//! The sum of a pass becomes `f32`, is multiplied by both scales and added to the passes before, in this order everywhere.
+//! The integers are exact and the few float operations are not fused, so a product has the same bytes on every
+//! instruction set.
+//!
+//! A row with a NaN or an infinity gives NaN in all its columns, and so does a column of weights in all rows.
+
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod winograd;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use super::driver::{Job, Kernel, Operands, Tile};
+use super::kernels::{Portable, run_plain};
+use super::panels::{Element, PANEL, Panels, Scratch};
+use crate::isa::{Isa, Usable};
+use std::cell::RefCell;
+use std::thread::LocalKey;
+
+/// Largest magnitude in a packed row: 13 bits and a sign.
+const ROW_TOP: i32 = 8191;
+/// Largest packed weight: 12 bits and a sign. Most columns end a little lower, by the bound on their sum.
+const WEIGHT_TOP: i32 = 4095;
+/// Largest sum of magnitudes of the weights of a column in a pass.
+const WEIGHT_SUM: i32 = i32::MAX / ROW_TOP;
+/// Values below this count as this: its inverse must be finite.
+const SMALLEST: f32 = 1e-30;
+/// Values of a packed row that lie side by side: one vector.
+const STEP: usize = <i16 as Element>::STEP;
+
+/// What goes with a packed row of a pass.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Row {
+    scale: f32,
+    /// Sum of the products of every value and the second next one, for [`winograd`]; 0 where that is not used.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
+    cross: i32,
+}
+
+/// What goes with the packed columns of a pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Columns {
+    scales: [f32; PANEL],
+    /// As that of a row.
+    crosses: [i32; PANEL],
+}
+
+impl Element for i16 {
+    const STEP: usize = 16;
+    const PAIR: usize = 2;
+    const DEPTH: usize = 384;
+    type Row = Row;
+    type Columns = Columns;
+    fn scratch() -> &'static LocalKey<RefCell<Scratch<Self>>> {
+        thread_local! {
+            static SCRATCH: RefCell<Scratch<i16>> = RefCell::default();
+        }
+        &SCRATCH
+    }
+}
+
+impl Panels<i16> {
+    /// Packs the `[depth, columns]` matrix whose entries `entry(k, column)` gives, in fixed point.
+    pub(super) fn fixed(columns: usize, depth: usize, entry: impl Fn(usize, usize) -> f32) -> Self {
+        let passes = depth.div_ceil(i16::DEPTH).max(1);
+        let pass = |pass: usize| pass * i16::DEPTH..depth.min((pass + 1) * i16::DEPTH);
+        let scale = |at: usize| column_scale(pass(at % passes).map(|k| entry(k, at / passes)));
+        let scales: Vec<f32> = (0..columns * passes).map(scale).collect();
+        let mut packed = Self::pack(columns, depth, |k, c| to_fixed(entry(k, c) / scales[c * passes + k / i16::DEPTH]));
+        for (at, &scale) in scales.iter().enumerate() {
+            let column = at / passes;
+            let cross = cross(pass(at % passes).map(|k| packed.at(k, column)));
+            let side = packed.side_mut(column / PANEL, at % passes);
+            (side.scales[column % PANEL], side.crosses[column % PANEL]) = (scale, cross);
+        }
+        packed
+    }
+
+    /// The entry at depth `k` of `column`.
+    fn value(&self, k: usize, column: usize) -> f32 {
+        f32::from(self.at(k, column)) * self.side(column / PANEL, k / i16::DEPTH).scales[column % PANEL]
+    }
+
+    /// The transpose, packed with scales of its own.
+    pub(super) fn fixed_transposed(&self) -> Self {
+        Self::fixed(self.depth(), self.columns(), |k, column| self.value(column, k))
+    }
+}
+
+/// The smallest scale with which the weights of a column keep to both limits; NaN if one of them is not finite.
+fn column_scale(weights: impl ExactSizeIterator<Item = f32>) -> f32 {
+    let count = weights.len() as f64;
+    let (top, sum) = weights.fold((0.0f32, 0.0f64), |(top, sum), w| (top.max(w.abs()), sum + f64::from(w.abs())));
+    if !sum.is_finite() {
+        return f32::NAN;
+    }
+    // Rounding may add half a step per weight; one more step covers the rounding of the scale itself.
+    let room = f64::from(WEIGHT_SUM) - 0.5 * count - 1.0;
+    (top / WEIGHT_TOP as f32).max((sum / room) as f32).max(SMALLEST)
+}
+
+/// The sum of `v1 v3 + v2 v4` over fours `v1, v2, v3, v4`, modulo 2^32.
+fn cross(mut values: impl Iterator<Item = i16>) -> i32 {
+    let mut sum = 0i32;
+    while let Some(first) = values.next() {
+        let [first, second, third, fourth] =
+            [Some(first), values.next(), values.next(), values.next()].map(|value| i32::from(value.unwrap_or(0)));
+        sum = sum.wrapping_add(first * third).wrapping_add(second * fourth);
+    }
+    sum
+}
+
+/// To the nearest whole number, ties to even; NaN becomes 0 (its scale is NaN).
+#[inline(always)]
+fn to_fixed(x: f32) -> i16 {
+    x.round_ties_even() as i16
+}
+
+/// The scale of a row whose largest magnitude has these bits (NaN if that is not finite), and its inverse (0 then).
+#[inline(always)]
+fn row_scale(top_bits: u32) -> (f32, f32) {
+    let top = f32::from_bits(top_bits);
+    if !top.is_finite() {
+        return (f32::NAN, 0.0);
+    }
+    let top = top.max(SMALLEST);
+    (top / ROW_TOP as f32, ROW_TOP as f32 / top)
+}
+
+/// The magnitude's bits, which as whole numbers have the order of the magnitudes, NaN above all.
+#[inline(always)]
+fn magnitude_bits(x: f32) -> u32 {
+    x.to_bits() & 0x7fff_ffff
+}
+
+/// What the others must equal.
+struct PlainKernel;
+
+impl Kernel for PlainKernel {
+    type Element = i16;
+    type Lanes = f32;
+    const ROWS: usize = 2;
+    const PANELS: usize = 1;
+    const BLOCK: usize = 240;
+
+    unsafe fn start() -> Self {
+        Self
+    }
+    #[inline(always)]
+    unsafe fn pack_row(from: &[f32], tile: &mut [i16], r: usize) -> Row {
+        let (scale, inverse) = row_scale(from.iter().map(|&x| magnitude_bits(x)).max().unwrap_or(0));
+        super::driver::convert_row::<Self>(from, tile, r, |x| to_fixed(x * inverse));
+        Row { scale, cross: 0 }
+    }
+    #[inline(always)]
+    unsafe fn tile(&mut self, of: &Operands<i16>, tile: &mut Tile) {
+        // SAFETY: the lengths that the trait promises.
+        let (a, b, rows, columns) = unsafe {
+            let a = std::slice::from_raw_parts(of.a, of.depth * Self::ROWS);
+            let b = std::slice::from_raw_parts(of.b[0], of.depth * PANEL);
+            (a, b, std::slice::from_raw_parts(of.rows, Self::ROWS), &*of.columns[0])
+        };
+        let mut sums = [[0i32; PANEL]; Self::ROWS];
+        for (a, b) in a.chunks_exact(Self::ROWS * STEP).zip(b.chunks_exact(STEP * PANEL)) {
+            for (i, b) in b.chunks_exact(2 * PANEL).enumerate() {
+                for row in 0..Self::ROWS {
+                    let pair = &a[row * STEP + 2 * i..][..2];
+                    for column in 0..PANEL {
+                        sums[row][column] += i32::from(pair[0]) * i32::from(b[2 * column])
+                            + i32::from(pair[1]) * i32::from(b[2 * column + 1]);
+                    }
+                }
+            }
+        }
+        for row in 0..Self::ROWS {
+            for column in 0..PANEL {
+                tile.0[row * PANEL + column] = sums[row][column] as f32 * (rows[row].scale * columns.scales[column]);
+            }
+        }
+    }
+}
+
+// SAFETY: plain Rust.
+unsafe impl Portable for PlainKernel {}
+
+/// Runs a job on the best kernel for `isa`.
+pub(super) fn run(job: Job<'_, i16>, isa: Usable) {
+    match isa.isa() {
+        Isa::Plain => run_plain::<PlainKernel>(job),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a `Usable` instruction set was detected, and all of these have AVX2.
+        isa => unsafe { x86::run(job, isa != Isa::Avx2) },
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => run_plain::<PlainKernel>(job),
+    }
+}

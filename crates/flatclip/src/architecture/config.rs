@@ -1,0 +1,266 @@
+//! Sizes, activation and preprocessing of a model.
+
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// Mean of CLIP's training pictures, RGB.
+pub(crate) const CLIP_MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
+/// Standard deviation of CLIP's training pictures, RGB.
+#[allow(clippy::excessive_precision)] // as published
+pub(crate) const CLIP_STD: [f32; 3] = [0.26862954, 0.26130258, 0.27577711];
+
+/// The non-linearity inside every MLP of both towers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `x * sigmoid(1.702 x)`: OpenAI's weights, and those fine-tuned from them.
+    QuickGelu,
+    /// The exact, erf-based GELU: most LAION and DataComp weights.
+    Gelu,
+}
+
+impl Activation {
+    /// From the words that configurations and users write.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "quick_gelu" | "quickgelu" | "quick-gelu" => Some(Self::QuickGelu),
+            "gelu" => Some(Self::Gelu),
+            _ => None,
+        }
+    }
+
+    /// The word that [`Activation::parse`] reads back.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::QuickGelu => "quick_gelu",
+            Self::Gelu => "gelu",
+        }
+    }
+}
+
+/// Who said which activation it is. The tensors cannot tell, and the wrong one costs several points of accuracy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActivationSource {
+    /// A configuration file beside the weights, or metadata inside the file.
+    Stated,
+    /// Nobody: what the family of the checkpoint (its tensor names) uses.
+    Assumed,
+    /// The user.
+    Asked,
+}
+
+/// The image tower.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum ImageConfig {
+    /// Vision transformer.
+    Vit {
+        /// Channels of a token.
+        width: usize,
+        /// Blocks.
+        layers: usize,
+        /// Attention heads.
+        heads: usize,
+        /// Side of a patch in pixels.
+        patch: usize,
+        /// Hidden width of the MLP, 4 x width in OpenAI's models.
+        mlp: usize,
+    },
+    /// CLIP's modified ResNet with attention pooling.
+    ResNet {
+        /// Channels after the stem.
+        width: usize,
+        /// Bottlenecks of the four stages.
+        blocks: [usize; 4],
+        /// Heads of the attention pool.
+        heads: usize,
+    },
+}
+
+/// The text tower.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TextConfig {
+    /// Channels of a token.
+    pub width: usize,
+    /// Blocks.
+    pub layers: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Positions, 77 in all released models.
+    pub context_length: usize,
+    /// Rows of the token embedding.
+    pub vocab: usize,
+    /// Hidden width of the MLP.
+    pub mlp: usize,
+}
+
+/// A checkpoint's architecture and how pictures are prepared for it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClipConfig {
+    /// Width of the joint space, D.
+    pub embed_dim: usize,
+    /// Side of the square input in pixels.
+    pub image_size: usize,
+    /// Non-linearity of the MLPs.
+    pub activation: Activation,
+    /// Who said so.
+    pub activation_source: ActivationSource,
+    /// The image tower.
+    pub image: ImageConfig,
+    /// The text tower; `None` when the checkpoint holds an image tower only.
+    pub text: Option<TextConfig>,
+    /// The factor on cosines, tau: `exp` of the number in the file (100 when the file has none).
+    pub logit_scale: f32,
+    /// Pixel mean.
+    pub mean: [f32; 3],
+    /// Pixel standard deviation.
+    pub std: [f32; 3],
+}
+
+/// Released sizes: name, embed_dim, image size, image tower, text width.
+const RELEASED: &[(&str, usize, usize, Tower, usize)] = &[
+    ("RN50", 1024, 224, Tower::Rn(64, [3, 4, 6, 3]), 512),
+    ("RN101", 512, 224, Tower::Rn(64, [3, 4, 23, 3]), 512),
+    ("RN50x4", 640, 288, Tower::Rn(80, [4, 6, 10, 6]), 640),
+    ("RN50x16", 768, 384, Tower::Rn(96, [6, 8, 18, 8]), 768),
+    ("RN50x64", 1024, 448, Tower::Rn(128, [3, 15, 36, 10]), 1024),
+    ("ViT-B-32", 512, 224, Tower::Vit(768, 12, 32), 512),
+    ("ViT-B-16", 512, 224, Tower::Vit(768, 12, 16), 512),
+    ("ViT-L-14", 768, 224, Tower::Vit(1024, 24, 14), 768),
+    ("ViT-L-14-336", 768, 336, Tower::Vit(1024, 24, 14), 768),
+];
+
+#[derive(Clone, Copy)]
+enum Tower {
+    Vit(usize, usize, usize),
+    Rn(usize, [usize; 4]),
+}
+
+/// A head has 64 channels in every released model.
+pub(crate) const HEAD_WIDTH: usize = 64;
+
+impl ClipConfig {
+    /// The names that [`ClipConfig::named`] knows.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        RELEASED.iter().map(|row| row.0)
+    }
+
+    /// A released architecture by name: `ViT-B-16` (or `ViT-B/16`), `RN50`, `ViT-L-14-336` (or `ViT-L/14@336px`), ...
+    pub fn named(name: &str) -> Option<Self> {
+        let name = name.replace(['/', '@'], "-").trim_end_matches("px").to_owned();
+        let &(_, embed_dim, image_size, tower, width) =
+            RELEASED.iter().find(|row| row.0.eq_ignore_ascii_case(&name))?;
+        let image = match tower {
+            Tower::Vit(width, layers, patch) => {
+                ImageConfig::Vit { width, layers, heads: width / HEAD_WIDTH, patch, mlp: 4 * width }
+            }
+            Tower::Rn(width, blocks) => ImageConfig::ResNet { width, blocks, heads: width * 32 / HEAD_WIDTH },
+        };
+        let text = TextConfig {
+            width,
+            layers: 12,
+            heads: width / HEAD_WIDTH,
+            context_length: 77,
+            vocab: 49_408,
+            mlp: 4 * width,
+        };
+        Some(Self {
+            embed_dim,
+            image_size,
+            activation: Activation::QuickGelu,
+            activation_source: ActivationSource::Assumed,
+            image,
+            text: Some(text),
+            logit_scale: 100.0,
+            mean: CLIP_MEAN,
+            std: CLIP_STD,
+        })
+    }
+
+    /// The released architecture with these sizes, if there is one (activation and preprocessing aside).
+    pub fn released_name(&self) -> Option<&'static str> {
+        Self::names().find(|name| {
+            Self::named(name).is_some_and(|other| {
+                other.image == self.image
+                    && other.image_size == self.image_size
+                    && other.embed_dim == self.embed_dim
+                    && (self.text.is_none() || other.text == self.text)
+            })
+        })
+    }
+
+    /// Tokens that the image tower attends over: patches and the class token (attention pool tokens for a ResNet).
+    pub(crate) fn image_tokens(&self) -> usize {
+        let cell = match self.image {
+            ImageConfig::Vit { patch, .. } => patch,
+            ImageConfig::ResNet { .. } => 32,
+        };
+        (self.image_size / cell).pow(2) + 1
+    }
+
+    /// One line for people: what was loaded, and which activation on whose word.
+    pub fn describe(&self) -> String {
+        let mut line = match (self.released_name(), &self.image) {
+            (Some(name), _) => name.to_owned(),
+            (None, ImageConfig::Vit { .. }) => "ViT".to_owned(),
+            (None, ImageConfig::ResNet { .. }) => "ModifiedResNet".to_owned(),
+        };
+        match &self.image {
+            ImageConfig::Vit { width, layers, heads, patch, .. } => {
+                let _ = write!(
+                    line,
+                    " (image {0}x{0}, patch {patch}, width {width}, {layers} layers, {heads} heads",
+                    self.image_size
+                );
+            }
+            ImageConfig::ResNet { width, blocks, heads } => {
+                let _ =
+                    write!(line, " (image {0}x{0}, width {width}, blocks {blocks:?}, {heads} heads", self.image_size);
+            }
+        }
+        match &self.text {
+            Some(t) => {
+                let _ = write!(
+                    line,
+                    "; text width {}, {} layers, {} heads, {} positions, {} tokens",
+                    t.width, t.layers, t.heads, t.context_length, t.vocab
+                );
+            }
+            None => line.push_str("; no text tower"),
+        }
+        let who = match self.activation_source {
+            ActivationSource::Stated => "stated by the checkpoint",
+            ActivationSource::Assumed => "assumed from the checkpoint's family",
+            ActivationSource::Asked => "as asked",
+        };
+        let _ = write!(line, "; features {}; {} {who})", self.embed_dim, self.activation.name());
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn released_names_are_found_by_either_spelling_and_back() {
+        for name in ClipConfig::names() {
+            let config = ClipConfig::named(name).unwrap();
+            assert_eq!(config.released_name(), Some(name));
+        }
+        assert_eq!(ClipConfig::named("ViT-L/14@336px"), ClipConfig::named("ViT-L-14-336"));
+        assert_eq!(ClipConfig::named("ViT-B/16").unwrap().image_tokens(), 197);
+        assert!(ClipConfig::named("ViT-Z").is_none());
+    }
+
+    #[test]
+    fn the_description_says_the_activation_and_who_said_so() {
+        let mut config = ClipConfig::named("ViT-B-16").unwrap();
+        assert!(config.describe().contains("quick_gelu assumed"), "{}", config.describe());
+        (config.activation, config.activation_source) = (Activation::Gelu, ActivationSource::Stated);
+        assert!(config.describe().contains("gelu stated"), "{}", config.describe());
+        config.text = None;
+        assert!(config.describe().contains("no text tower"));
+    }
+}

@@ -1,0 +1,10 @@
+//! What a CLIP checkpoint is, apart from its numbers: sizes, activation, preprocessing, and the tensors that follow from them.
+//!
+//! The lowest room that knows the field: readers of files, the tokenizer and the towers all speak of these types.
+
+mod config;
+mod tensors;
+
+pub use config::{Activation, ActivationSource, ClipConfig, ImageConfig, TextConfig};
+pub(crate) use config::{CLIP_MEAN, CLIP_STD};
+pub(crate) use tensors::{Shapes, Stated, infer, tensors};

@@ -1,0 +1,273 @@
+//! The architecture, inferred from the tensors' names and shapes, and the tensors that an architecture needs.
+
+use super::config::{
+    Activation, ActivationSource, CLIP_MEAN, CLIP_STD, ClipConfig, HEAD_WIDTH, ImageConfig, TextConfig,
+};
+use crate::error::unusable_weights as bad;
+use crate::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// What a configuration file may know better than the tensors.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stated {
+    pub(crate) image_heads: Option<usize>,
+    pub(crate) text_heads: Option<usize>,
+    pub(crate) activation: Option<Activation>,
+    pub(crate) mean: Option<[f32; 3]>,
+    pub(crate) std: Option<[f32; 3]>,
+}
+
+/// Canonical names with shapes.
+pub(crate) type Shapes = BTreeMap<String, Vec<usize>>;
+
+/// Shapes with the file they came from, for errors.
+struct Reader<'a> {
+    path: &'a Path,
+    shapes: &'a Shapes,
+}
+
+impl Reader<'_> {
+    /// The sizes of a tensor that must have `N` dimensions, none of them empty.
+    fn dims<const N: usize>(&self, name: &str, expected: &str) -> Result<[usize; N]> {
+        let shape = self.shapes.get(name).ok_or_else(|| missing(self.path, name))?;
+        match <[usize; N]>::try_from(shape.as_slice()) {
+            Ok(dims) if dims.iter().all(|&d| d > 0) => Ok(dims),
+            _ => Err(wrong_shape(self.path, name, expected, shape)),
+        }
+    }
+
+    /// Distinct numbers after `prefix`, which must be 0..n.
+    fn layers(&self, prefix: &str) -> Result<usize> {
+        let numbers: BTreeSet<usize> = self
+            .shapes
+            .range(prefix.to_owned()..)
+            .map_while(|(name, _)| name.strip_prefix(prefix))
+            .filter_map(|rest| rest.split('.').next()?.parse().ok())
+            .collect();
+        match numbers.iter().enumerate().find(|(i, n)| i != *n) {
+            None => Ok(numbers.len()),
+            Some((i, _)) => Err(missing(self.path, &format!("{prefix}{i}.*"))),
+        }
+    }
+
+    fn heads(&self, tower: &str, width: usize, stated: Option<usize>) -> Result<usize> {
+        let heads = match stated {
+            Some(heads) => heads,
+            None if width.is_multiple_of(HEAD_WIDTH) => width / HEAD_WIDTH,
+            None => 0,
+        };
+        if heads == 0 || !width.is_multiple_of(heads) {
+            let reason = format!(
+                "{tower} tower of width {width}: cannot be cut into heads (64 channels each unless a config.json says otherwise; stated: {stated:?})"
+            );
+            return Err(bad(self.path, reason));
+        }
+        Ok(heads)
+    }
+
+    /// Side of a square grid from the rows of a positional embedding (a class token or mean token comes first).
+    fn grid(&self, name: &str, rows: usize) -> Result<usize> {
+        let grid = (rows - 1).isqrt();
+        if grid == 0 || grid * grid + 1 != rows {
+            return Err(wrong_shape(self.path, name, "[1 + a square number, width]", &self.shapes[name]));
+        }
+        Ok(grid)
+    }
+
+    fn vit(&self, stated: &Stated) -> Result<(ImageConfig, usize, usize)> {
+        let [width, _, patch, _] = self.dims("visual.conv1.weight", "[width, 3, patch, patch]")?;
+        let [rows, _] = self.dims("visual.positional_embedding", "[1 + patches, width]")?;
+        let grid = self.grid("visual.positional_embedding", rows)?;
+        let [_, embed_dim] = self.dims("visual.proj", "[width, embed_dim]")?;
+        let layers = self.layers("visual.transformer.resblocks.")?;
+        let [mlp, _] = self.dims("visual.transformer.resblocks.0.mlp.c_fc.weight", "[mlp, width]")?;
+        let heads = self.heads("image", width, stated.image_heads)?;
+        let image_size = grid.checked_mul(patch).ok_or_else(|| bad(self.path, "the image size is too large"))?;
+        Ok((ImageConfig::Vit { width, layers, heads, patch, mlp }, image_size, embed_dim))
+    }
+
+    fn resnet(&self, stated: &Stated) -> Result<(ImageConfig, usize, usize)> {
+        let [width, ..] = self.dims::<4>("visual.layer1.0.conv1.weight", "[width, width, 1, 1]")?;
+        let [rows, pooled] = self.dims("visual.attnpool.positional_embedding", "[1 + cells, 32 x width]")?;
+        let grid = self.grid("visual.attnpool.positional_embedding", rows)?;
+        let [embed_dim, _] = self.dims("visual.attnpool.c_proj.weight", "[embed_dim, 32 x width]")?;
+        let mut blocks = [0; 4];
+        for (stage, blocks) in blocks.iter_mut().enumerate() {
+            *blocks = self.layers(&format!("visual.layer{}.", stage + 1))?;
+        }
+        let heads = self.heads("image", pooled, stated.image_heads)?;
+        Ok((ImageConfig::ResNet { width, blocks, heads }, grid.saturating_mul(32), embed_dim))
+    }
+
+    fn text(&self, stated: &Stated) -> Result<TextConfig> {
+        let [vocab, width] = self.dims("token_embedding.weight", "[vocabulary, width]")?;
+        let [context_length, _] = self.dims("positional_embedding", "[positions, width]")?;
+        let layers = self.layers("transformer.resblocks.")?;
+        let [mlp, _] = self.dims("transformer.resblocks.0.mlp.c_fc.weight", "[mlp, width]")?;
+        let heads = self.heads("text", width, stated.text_heads)?;
+        Ok(TextConfig { width, layers, heads, context_length, vocab, mlp })
+    }
+}
+
+fn missing(path: &Path, name: &str) -> Error {
+    bad(path, format!("tensor `{name}` is missing; the file is incomplete or holds another architecture"))
+}
+
+fn wrong_shape(path: &Path, name: &str, expected: &str, found: &[usize]) -> Error {
+    Error::WeightShape {
+        path: path.to_path_buf(),
+        tensor: name.to_owned(),
+        expected: expected.to_owned(),
+        found: found.to_vec(),
+    }
+}
+
+/// The architecture behind these tensors. Every tensor that it needs is there in the right shape, or this is an error.
+pub(crate) fn infer(path: &Path, shapes: &Shapes, stated: &Stated, logit_scale: f32) -> Result<ClipConfig> {
+    let reader = Reader { path, shapes };
+    let (image, image_size, embed_dim) = if shapes.contains_key("visual.layer1.0.conv1.weight") {
+        reader.resnet(stated)?
+    } else {
+        reader.vit(stated)?
+    };
+    let has_text = shapes.contains_key("token_embedding.weight") || shapes.contains_key("text_projection");
+    let text = if has_text { Some(reader.text(stated)?) } else { None };
+    let config = ClipConfig {
+        embed_dim,
+        image_size,
+        activation: stated.activation.unwrap_or(Activation::QuickGelu),
+        activation_source: if stated.activation.is_some() {
+            ActivationSource::Stated
+        } else {
+            ActivationSource::Assumed
+        },
+        image,
+        text,
+        logit_scale,
+        mean: stated.mean.unwrap_or(CLIP_MEAN),
+        std: stated.std.unwrap_or(CLIP_STD),
+    };
+    check(path, shapes, &config)?;
+    Ok(config)
+}
+
+fn check(path: &Path, shapes: &Shapes, config: &ClipConfig) -> Result<()> {
+    let needed = tensors(config);
+    for (name, expected) in &needed {
+        let found = shapes.get(name).ok_or_else(|| missing(path, name))?;
+        // torch keeps the temperature as a scalar, some converters as one number.
+        if found != expected && !(name == "logit_scale" && found == &[1]) {
+            return Err(wrong_shape(path, name, &format!("{expected:?}"), found));
+        }
+    }
+    // A tensor inside a tower that nobody reads (layer scale, another attention pool) means other arithmetic.
+    let extra = shapes
+        .keys()
+        .find(|name| (name.starts_with("visual.") || name.starts_with("transformer.")) && !needed.contains_key(*name));
+    match extra {
+        Some(name) => {
+            Err(bad(path, format!("tensor `{name}` belongs to an architecture that flatclip does not compute")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Every tensor of an architecture with its shape, under canonical names.
+pub(crate) fn tensors(config: &ClipConfig) -> Shapes {
+    let mut out = Shapes::new();
+    match config.image {
+        ImageConfig::Vit { width, layers, patch, mlp, .. } => {
+            put(&mut out, "visual.conv1.weight", &[width, 3, patch, patch]);
+            put(&mut out, "visual.class_embedding", &[width]);
+            put(&mut out, "visual.positional_embedding", &[config.image_tokens(), width]);
+            put_affine(&mut out, "visual.ln_pre", width);
+            put_affine(&mut out, "visual.ln_post", width);
+            put(&mut out, "visual.proj", &[width, config.embed_dim]);
+            put_blocks(&mut out, "visual.transformer.resblocks", width, layers, mlp);
+        }
+        ImageConfig::ResNet { width, blocks, .. } => {
+            put_stem(&mut out, width);
+            let mut inputs = width;
+            for (stage, &count) in blocks.iter().enumerate() {
+                let planes = width << stage;
+                for block in 0..count {
+                    put_bottleneck(&mut out, &format!("visual.layer{}.{block}", stage + 1), inputs, planes, block == 0);
+                    inputs = 4 * planes;
+                }
+            }
+            put_attention_pool(&mut out, 32 * width, config.image_tokens(), config.embed_dim);
+        }
+    }
+    if let Some(text) = &config.text {
+        put(&mut out, "token_embedding.weight", &[text.vocab, text.width]);
+        put(&mut out, "positional_embedding", &[text.context_length, text.width]);
+        put_affine(&mut out, "ln_final", text.width);
+        put(&mut out, "text_projection", &[text.width, config.embed_dim]);
+        put(&mut out, "logit_scale", &[]);
+        put_blocks(&mut out, "transformer.resblocks", text.width, text.layers, text.mlp);
+    }
+    out
+}
+
+fn put(out: &mut Shapes, name: &str, shape: &[usize]) {
+    out.insert(name.to_owned(), shape.to_vec());
+}
+
+fn put_affine(out: &mut Shapes, name: &str, width: usize) {
+    put(out, &format!("{name}.weight"), &[width]);
+    put(out, &format!("{name}.bias"), &[width]);
+}
+
+fn put_linear(out: &mut Shapes, name: &str, outputs: usize, inputs: usize) {
+    put(out, &format!("{name}.weight"), &[outputs, inputs]);
+    put(out, &format!("{name}.bias"), &[outputs]);
+}
+
+fn put_blocks(out: &mut Shapes, prefix: &str, width: usize, layers: usize, mlp: usize) {
+    for layer in 0..layers {
+        let block = format!("{prefix}.{layer}");
+        put_affine(out, &format!("{block}.ln_1"), width);
+        put_affine(out, &format!("{block}.ln_2"), width);
+        put(out, &format!("{block}.attn.in_proj_weight"), &[3 * width, width]);
+        put(out, &format!("{block}.attn.in_proj_bias"), &[3 * width]);
+        put_linear(out, &format!("{block}.attn.out_proj"), width, width);
+        put_linear(out, &format!("{block}.mlp.c_fc"), mlp, width);
+        put_linear(out, &format!("{block}.mlp.c_proj"), width, mlp);
+    }
+}
+
+fn put_norm(out: &mut Shapes, name: &str, width: usize) {
+    put_affine(out, name, width);
+    put(out, &format!("{name}.running_mean"), &[width]);
+    put(out, &format!("{name}.running_var"), &[width]);
+}
+
+fn put_stem(out: &mut Shapes, width: usize) {
+    let half = width / 2;
+    for (i, (outputs, inputs)) in [(half, 3), (half, half), (width, half)].into_iter().enumerate() {
+        put(out, &format!("visual.conv{}.weight", i + 1), &[outputs, inputs, 3, 3]);
+        put_norm(out, &format!("visual.bn{}", i + 1), outputs);
+    }
+}
+
+fn put_bottleneck(out: &mut Shapes, name: &str, inputs: usize, planes: usize, first: bool) {
+    put(out, &format!("{name}.conv1.weight"), &[planes, inputs, 1, 1]);
+    put(out, &format!("{name}.conv2.weight"), &[planes, planes, 3, 3]);
+    put(out, &format!("{name}.conv3.weight"), &[4 * planes, planes, 1, 1]);
+    for (i, width) in [planes, planes, 4 * planes].into_iter().enumerate() {
+        put_norm(out, &format!("{name}.bn{}", i + 1), width);
+    }
+    if first {
+        put(out, &format!("{name}.downsample.0.weight"), &[4 * planes, inputs, 1, 1]);
+        put_norm(out, &format!("{name}.downsample.1"), 4 * planes);
+    }
+}
+
+fn put_attention_pool(out: &mut Shapes, width: usize, tokens: usize, embed_dim: usize) {
+    put(out, "visual.attnpool.positional_embedding", &[tokens, width]);
+    for part in ["q_proj", "k_proj", "v_proj"] {
+        put_linear(out, &format!("visual.attnpool.{part}"), width, width);
+    }
+    put_linear(out, "visual.attnpool.c_proj", embed_dim, width);
+}

@@ -1,0 +1,249 @@
+//! Files to pixels, by content and not by name: JPEG, PNG, WebP, BMP and the first frame of a GIF.
+//!
+//! Everything becomes RGB as PIL's `convert("RGB")` does it: alpha is dropped, palettes are looked up, of 16-bit colours
+//! the high byte is kept, while 16-bit grey is cut off at 255 (before scaling, in either order of conversion). Colour
+//! profiles are ignored.
+
+mod gif;
+mod orientation;
+mod other;
+mod png;
+#[cfg(test)]
+mod tests;
+
+use super::preprocess::multiply;
+use super::{Picture, jpeg};
+use crate::{Error, Result};
+use ::image::ImageFormat;
+use ::image::metadata::Orientation;
+use orientation::turned;
+use std::io::Read as _;
+use std::panic::{UnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// What decodes pictures, for the record: our own JPEG decoder, the `image` crate for the rest.
+pub(crate) const DECODER: &str = "flatclip-jpeg; image 0.25 for other formats";
+
+/// What is read, and how much of it.
+#[derive(Clone, Debug)]
+pub struct DecodeOptions {
+    /// Largest `width x height`; checked in the header, before anything is allocated.
+    pub max_pixels: u64,
+    /// Largest file.
+    pub max_bytes: u64,
+    /// Turn the picture as its EXIF entry says. The original code bases do not.
+    pub exif_rotation: bool,
+    /// Scale 16-bit grey to 8 bits. PIL, and so every published number, cuts it off at 255.
+    pub scale_16_bit_grey: bool,
+}
+
+/// The largest width or height: as much as JPEG and GIF can say.
+const MAX_SIDE: u64 = 65_535;
+/// What a decoder may take beside the result.
+const SCRATCH: u64 = 64 << 20;
+
+impl DecodeOptions {
+    /// Bytes that decoding one picture may take: the largest picture and some room.
+    pub(crate) fn max_memory(&self) -> u64 {
+        self.max_pixels.saturating_mul(3).saturating_add(SCRATCH)
+    }
+}
+
+impl Default for DecodeOptions {
+    fn default() -> Self {
+        // PIL warns above this number.
+        Self { max_pixels: 89_478_485, max_bytes: 256 << 20, exif_rotation: false, scale_16_bit_grey: false }
+    }
+}
+
+/// What the samples of a file mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Grey.
+    Luma,
+    /// Grey and opacity.
+    LumaAlpha,
+    /// Colour.
+    Rgb,
+    /// Colour and opacity.
+    Rgba,
+    /// Palette or black-and-white, already looked up as RGB; PIL scales these without interpolation.
+    Palette,
+    /// Ink, 255 is full.
+    Cmyk,
+}
+
+impl Mode {
+    /// Samples per pixel.
+    pub fn channels(self) -> usize {
+        match self {
+            Self::Luma => 1,
+            Self::LumaAlpha => 2,
+            Self::Rgb | Self::Palette => 3,
+            Self::Rgba | Self::Cmyk => 4,
+        }
+    }
+
+    /// Whether the last sample is opacity.
+    pub(crate) fn has_alpha(self) -> bool {
+        matches!(self, Self::LumaAlpha | Self::Rgba)
+    }
+}
+
+/// A decoded file in its own colour mode.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Columns.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// What the samples mean.
+    pub mode: Mode,
+    /// `height x width x channels` bytes.
+    pub samples: Vec<u8>,
+}
+
+impl Source {
+    /// Decodes a file; `path` is for messages.
+    pub fn decode(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<Self> {
+        guarded(path, || File { path, bytes, options, as_rgb: false }.decode())
+    }
+
+    /// As RGB.
+    pub fn to_picture(&self) -> Picture {
+        self.clone().into_picture()
+    }
+
+    /// As RGB, in the same memory where that is possible.
+    pub(crate) fn into_picture(self) -> Picture {
+        let Self { width, height, mode, mut samples } = self;
+        let pixels = samples.len() / mode.channels();
+        match mode {
+            Mode::Rgb | Mode::Palette => {}
+            // From the end, so that nothing is overwritten before it is read.
+            Mode::Luma | Mode::LumaAlpha => {
+                samples.resize(3 * pixels, 0);
+                for i in (0..pixels).rev() {
+                    let grey = samples[i * mode.channels()];
+                    samples[3 * i..3 * i + 3].fill(grey);
+                }
+            }
+            Mode::Rgba => shorten(&mut samples, 4, |p| [p[0], p[1], p[2]]),
+            Mode::Cmyk => shorten(&mut samples, 4, |p| {
+                let light = 255 - p[3];
+                [p[0], p[1], p[2]].map(|ink| light - multiply(ink, light))
+            }),
+        }
+        Picture { width, height, rgb: samples }
+    }
+}
+
+/// Replaces every pixel of `channels` samples by fewer, in the same memory.
+fn shorten<const N: usize>(samples: &mut Vec<u8>, channels: usize, convert: impl Fn(&[u8]) -> [u8; N]) {
+    let pixels = samples.len() / channels;
+    for i in 0..pixels {
+        let new = convert(&samples[i * channels..(i + 1) * channels]);
+        samples[i * N..(i + 1) * N].copy_from_slice(&new);
+    }
+    samples.truncate(pixels * N);
+    samples.shrink_to_fit();
+}
+
+/// Decodes a picture that has no file name.
+pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<Picture> {
+    decode_from(Path::new("picture"), bytes, options)
+}
+
+/// Decodes a picture; `path` is for messages.
+pub fn decode_from(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<Picture> {
+    Ok(guarded(path, || File { path, bytes, options, as_rgb: true }.decode())?.into_picture())
+}
+
+/// Reads and decodes a file. Its size is looked at before it is read, and its header before it is decoded.
+pub fn open(path: &Path, options: &DecodeOptions) -> Result<Picture> {
+    let file = std::fs::File::open(path).map_err(Error::io(path))?;
+    let size = file.metadata().map_err(Error::io(path))?.len();
+    File { path, bytes: &[], options, as_rgb: true }.limit("bytes", size, options.max_bytes)?;
+    let mut bytes = Vec::new();
+    // A file that grows, or has no size of its own, is cut one byte above the limit and refused.
+    file.take(options.max_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    decode_from(path, &bytes, options)
+}
+
+/// Runs a decoder. Its panic is a fault of the decoder, but a picture like any other must not end the process.
+fn guarded(path: &Path, decode: impl FnOnce() -> Result<Source> + UnwindSafe) -> Result<Source> {
+    catch_unwind(decode).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+        let reason = format!(
+            "the decoder failed unexpectedly ({}); the file is damaged in a way that is not handled, save it anew",
+            said.unwrap_or("no message")
+        );
+        Err(Error::Image { path: path.to_path_buf(), reason })
+    })
+}
+
+struct File<'a> {
+    path: &'a Path,
+    bytes: &'a [u8],
+    options: &'a DecodeOptions,
+    /// Only RGB is wanted: opacity and inks need not be kept.
+    as_rgb: bool,
+}
+
+impl File<'_> {
+    fn error(&self, reason: impl std::fmt::Display) -> Error {
+        Error::Image { path: self.path.to_path_buf(), reason: crate::error::escaped(&reason.to_string()) }
+    }
+
+    fn limit(&self, what: &str, asked: u64, allowed: u64) -> Result<()> {
+        if asked <= allowed {
+            return Ok(());
+        }
+        let what = format!("{}: {what}", self.path.display());
+        Err(Error::Limit { what, asked, allowed, hint: "scale the picture down or raise the limit".into() })
+    }
+
+    fn check_size(&self, width: u64, height: u64) -> Result<()> {
+        if width == 0 || height == 0 {
+            return Err(self.error(format!("the header says {width} x {height} pixels")));
+        }
+        self.limit("pixels", width * height, self.options.max_pixels)?;
+        self.limit("pixels of one side", width.max(height), MAX_SIDE)
+    }
+
+    /// Refuses a picture whose decoder needs more than the result and some room.
+    fn check_memory(&self, bytes: u64) -> Result<()> {
+        self.limit("bytes of memory to decode it", bytes, self.options.max_memory())
+    }
+
+    fn decode(&self) -> Result<Source> {
+        self.limit("bytes", self.bytes.len() as u64, self.options.max_bytes)?;
+        let unknown = || {
+            let start = &self.bytes[..self.bytes.len().min(8)];
+            self.error(format!("not a JPEG, PNG, WebP, BMP or GIF picture (it starts with {start:02x?})"))
+        };
+        match ::image::guess_format(self.bytes).map_err(|_| unknown())? {
+            ImageFormat::Gif => self.gif(),
+            ImageFormat::Jpeg => self.jpeg(),
+            ImageFormat::Png => self.png(),
+            format @ (ImageFormat::WebP | ImageFormat::Bmp) => self.other(format),
+            _ => Err(unknown()),
+        }
+    }
+
+    fn jpeg(&self) -> Result<Source> {
+        let header = jpeg::inspect(self.bytes).map_err(|e| self.error(e))?;
+        self.check_size(header.width as u64, header.height as u64)?;
+        self.check_memory(header.kept + 3 * (header.width * header.height) as u64)?;
+        let source = jpeg::decode(self.bytes, self.as_rgb).map_err(|e| self.error(e))?;
+        // A broken EXIF entry turns nothing.
+        Ok(self.turn(source, header.exif.and_then(Orientation::from_exif_chunk)))
+    }
+
+    fn turn(&self, source: Source, orientation: Option<Orientation>) -> Source {
+        match orientation {
+            Some(orientation) if self.options.exif_rotation => turned(source, orientation),
+            _ => source,
+        }
+    }
+}

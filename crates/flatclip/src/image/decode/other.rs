@@ -1,0 +1,99 @@
+//! WebP and BMP through the `image` crate.
+
+use super::{File, Mode, Result, Source, shorten};
+use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use std::io::Cursor;
+
+impl File<'_> {
+    pub(super) fn other(&self, format: ImageFormat) -> Result<Source> {
+        // A WebP file states its length.
+        let stated = self.bytes.get(4..8).map_or(0, |b| u64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]])) + 8);
+        if format == ImageFormat::WebP && stated > self.bytes.len() as u64 {
+            let found = self.bytes.len();
+            return Err(self.error(format!("the file says that it has {stated} bytes, it has {found}: it is cut off")));
+        }
+        let mut reader = ImageReader::with_format(Cursor::new(self.bytes), format);
+        let mut limits = Limits::no_limits();
+        limits.max_alloc = Some(self.options.max_memory());
+        reader.limits(limits);
+        let mut decoder = reader.into_decoder().map_err(|e| self.error(e))?;
+        let (width, height) = decoder.dimensions();
+        self.check_size(width.into(), height.into())?;
+        self.check_memory(u64::from(width) * u64::from(height) * bytes_per_pixel(self.bytes, format))?;
+        let orientation = decoder.orientation().ok();
+        let picture = DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?;
+        let (width, height) = (picture.width() as usize, picture.height() as usize);
+        let samples = samples_of(picture, Layout::of(self.bytes, format));
+        let (mode, samples) = samples.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))?;
+        Ok(self.turn(Source { width, height, mode, samples }, orientation))
+    }
+}
+
+/// What the decoder takes at its peak: planes, frames and the result.
+fn bytes_per_pixel(bytes: &[u8], format: ImageFormat) -> u64 {
+    match (format, bytes.get(12..16)) {
+        // With opacity or several frames.
+        (ImageFormat::WebP, Some(b"VP8X")) => 12,
+        (ImageFormat::WebP, _) => 7,
+        // Then the file itself has as many.
+        _ if bytes.get(28) == Some(&32) => 4,
+        _ => 3,
+    }
+}
+
+/// How a BMP stores pixels, where the decoder's answer does not tell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    AsDecoded,
+    /// Palette.
+    Palette,
+    /// A palette that is the grey ramp.
+    Grey,
+    /// RGB without opacity.
+    Colour,
+}
+
+impl Layout {
+    fn of(bytes: &[u8], format: ImageFormat) -> Self {
+        match (format, bytes.get(28)) {
+            (ImageFormat::Bmp, Some(1..=8)) if !has_grey_ramp(bytes) => Self::Palette,
+            (ImageFormat::Bmp, Some(1..=8)) => Self::Grey,
+            (ImageFormat::Bmp, _) => Self::Colour,
+            _ => Self::AsDecoded,
+        }
+    }
+}
+
+/// Whether an 8-bit BMP's palette is the grey ramp, which makes it a grey picture.
+fn has_grey_ramp(bytes: &[u8]) -> bool {
+    let header = bytes.get(14..18).map_or(0, |h| u32::from_le_bytes([h[0], h[1], h[2], h[3]]) as usize);
+    // Entries are blue, green, red, 0; BMP files of the first version have no 0 and are left as palettes.
+    let palette = bytes.get(14 + header..14 + header + 256 * 4).filter(|_| header >= 40 && bytes.get(28) == Some(&8));
+    palette.is_some_and(|p| p.chunks_exact(4).enumerate().all(|(i, c)| c[..3].iter().all(|&v| usize::from(v) == i)))
+}
+
+fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> {
+    let (mode, mut samples) = match picture {
+        DynamicImage::ImageLuma8(p) => (Mode::Luma, p.into_raw()),
+        DynamicImage::ImageLumaA8(p) => (Mode::LumaAlpha, p.into_raw()),
+        DynamicImage::ImageRgb8(p) => (Mode::Rgb, p.into_raw()),
+        DynamicImage::ImageRgba8(p) => (Mode::Rgba, p.into_raw()),
+        _ => return None,
+    };
+    Some(match (layout, mode) {
+        // A grey palette is decoded as colour; any of the three is the grey.
+        (Layout::Grey, Mode::Rgb | Mode::Rgba) => {
+            shorten(&mut samples, mode.channels(), |p| [p[0]]);
+            (Mode::Luma, samples)
+        }
+        (Layout::Colour, Mode::Rgba) => {
+            shorten(&mut samples, 4, |p| [p[0], p[1], p[2]]);
+            (Mode::Rgb, samples)
+        }
+        (Layout::Palette, mode) => {
+            let source = Source { width: 1, height: samples.len() / mode.channels(), mode, samples };
+            (Mode::Palette, source.into_picture().rgb)
+        }
+        _ => (mode, samples),
+    })
+}

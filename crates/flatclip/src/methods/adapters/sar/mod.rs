@@ -1,0 +1,229 @@
+//! SAR: sharpness-aware minimisation of the entropy of reliable views, on the context or on the image tower's
+//! LayerNorms.
+//!
+//! `I1 = {v : H_v < E0}`, `g1 = grad mean_{I1} H`; `eps = rho g1/||g1||`; `I2 = {v in I1 : H_v(w + eps) <
+//! E0}`, `g2 = grad mean_{I2} H` at `w + eps`; `w <- optimiser(w, g2)`; answer view 0. For every image anew.
+//! Golden cases: `sar-*`.
+
+mod steps;
+
+pub use steps::{Backward, Forward, Outcome, Parameters};
+
+use super::groups::views_kept;
+use crate::methods::aggregate::Ballot;
+use crate::methods::probability::logits;
+use crate::methods::select::{Selection, ViewLogits, ranking};
+use crate::methods::update::text_gradient;
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::model::{Context, ImageConfig, NormAffine, VisionInput};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use flatclip_tensor::gemm::product_nn;
+
+/// The registry entry.
+pub static SPEC: AdapterSpec = AdapterSpec {
+    name: "sar",
+    aliases: &[],
+    // Class embeddings serve `adapt = "norms"`, which needs no context.
+    needs: Needs { prompts: &["templates", "learned", "features"], ..Needs::CONTEXT },
+    summary: "sharpness-aware entropy minimisation on the reliable views of one image, on the context or the LayerNorms",
+    docs: "\
+What: reliable views (entropy below margin * ln K) give a loss; its gradient points to a worse place at
+distance rho; the gradient of the still reliable views' loss there is the step, taken at the original place;
+view 0 is answered. Everything is put back for the next image.
+SAR was made for streams of batches and normalisation layers; the form on one image's views and a context is
+the FGA paper's comparison, which does not spell it out: filter, loss and optimiser are options.
+Cost: adapt = \"prompt\": about twice tpt. adapt = \"norms\": two image-tower passes with gradients over all
+views, and the pixels are needed.
+Reference: Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023.
+",
+    build: Build::Episodic(|table| Ok(Box::new(Sar::new(Config::read(table)?)))),
+    options: Config::OPTIONS,
+};
+
+crate::choices! {
+    /// What is moved.
+    pub enum Adapted {
+        /// The context.
+        Prompt = "prompt",
+        /// All LayerNorms of a ViT image tower (a ResNet's BatchNorms are folded into its convolutions:
+        /// refused).
+        Norms = "norms",
+    }
+}
+
+crate::choices! {
+    /// Which views count as reliable.
+    pub enum Filter {
+        /// Entropy below `margin * ln K`.
+        Margin = "margin",
+        /// The `fraction` of lowest entropy.
+        Top = "top",
+        /// Both.
+        Both = "both",
+    }
+}
+
+crate::choices! {
+    /// What is minimised.
+    pub enum Objective {
+        /// The mean of the entropies.
+        Mean = "mean",
+        /// The entropy of the mean.
+        Marginal = "marginal",
+    }
+}
+
+crate::choices! {
+    /// The base optimiser.
+    pub enum Base {
+        /// AdamW with torch's other defaults.
+        Adamw = "adamw",
+        /// SGD with momentum.
+        Sgd = "sgd",
+    }
+}
+
+crate::options! {
+    /// Options of SAR.
+    pub struct Config for "sar" {
+        /// What is moved.
+        adapt: Adapted = Adapted::Prompt, from "choice, as the comparison needs";
+        /// A view is reliable if its entropy is below margin * ln K.
+        margin: f64 = 0.4, range at_least(0.0), from "authors' code";
+        /// Which views count as reliable.
+        filter: Filter = Filter::Margin, from "authors' code";
+        include views_kept { fraction = 0.1, from "TPT's filter"; };
+        /// What is minimised.
+        loss: Objective = Objective::Mean, from "authors' code";
+        /// How far away the second gradient is taken, rho.
+        radius: f64 = 0.05, alias "rho", range at_least(0.0), from "authors' code";
+        /// Steps per image.
+        steps: usize = 1, range up_to(1000), from "authors' code";
+        /// The base optimiser.
+        optimiser: Base = Base::Adamw, from "choice: SAR's own rate leaves a context practically unchanged";
+        /// Its learning rate.
+        lr: f64 = 5e-3, range at_least(0.0), from "TPT's; with sgd the authors use 0.001 for 64 images";
+        /// Momentum of sgd.
+        momentum: f64 = 0.9, range at_least(0.0), from "authors' code";
+        /// Weight decay.
+        weight_decay: f64 = 0.01, range at_least(0.0), from "torch's AdamW default; the authors' sgd has 0";
+        /// If the moving mean of the second loss falls below it, the step is undone: the authors' rule for
+        /// streams (0.2). On one confident image it would undo every step.
+        recovery: f64 = 0.0, range at_least(0.0), from "choice: off";
+    }
+}
+
+/// Tokens between blocks that are kept for the backward pass; where the views need more, reliable ones are
+/// run forward again.
+const RECORD_BYTES: usize = 256 << 20;
+
+/// What the tokens of one image between all blocks take: 7 MB for ViT-B/16.
+fn token_bytes(task: &Task) -> Result<usize> {
+    let config = task.need_clip(Config::NAME)?.config();
+    Ok(match config.image {
+        ImageConfig::Vit { width, layers, .. } => config.image_tokens() * width * layers * size_of::<f32>(),
+        ImageConfig::ResNet { .. } => 0,
+    })
+}
+
+/// The LayerNorms of the image tower, or why there are none to move.
+fn norms_of(task: &Task) -> Result<NormAffine> {
+    let clip = task.need_clip(Config::NAME)?;
+    if matches!(clip.config().image, ImageConfig::ResNet { .. }) {
+        let reason = "adapt = \"norms\" moves the LayerNorms of a vision transformer; this image tower is a ResNet, whose BatchNorms are \
+                      part of its convolutions once loaded; use adapt = \"prompt\", or a ViT checkpoint";
+        return Err(Error::method(Config::NAME, reason));
+    }
+    clip.vision().norm_affine()
+}
+
+/// The adapter.
+#[derive(Clone, Debug)]
+pub struct Sar {
+    options: Config,
+}
+
+impl Sar {
+    /// With these options.
+    pub fn new(options: Config) -> Self {
+        Self { options }
+    }
+
+    /// SAR on the context, and the text features at its end.
+    pub fn on_context(&self, task: &Task, features: &Matrix) -> Result<(Outcome<Context>, Matrix)> {
+        let side = task.text_side(Config::NAME)?;
+        let outcome = self.options.run(task.start_context(Config::NAME)?, |context| {
+            let pass = side.tower.pass(side.tokens, std::slice::from_ref(context))?;
+            Ok(Forward {
+                logits: logits(features, &pass.features()[0], task.logit_scale),
+                gradient: Box::new(move |slope: &Matrix| {
+                    Ok(pass.gradient(&[text_gradient(features, slope, task.logit_scale)])?.swap_remove(0))
+                }),
+            })
+        })?;
+        let text = side.tower.encode(side.tokens, std::slice::from_ref(&outcome.parameters))?.swap_remove(0);
+        Ok((outcome, text))
+    }
+
+    /// SAR on the LayerNorms of the image tower, and view 0's unit-norm feature at its end.
+    pub fn on_norms(&self, task: &Task, pixels: &[f32], views: usize) -> Result<(Outcome<NormAffine>, Matrix)> {
+        let tower = task.need_clip(Config::NAME)?.vision();
+        let text = &task.text_features;
+        let record_tokens = views * token_bytes(task)? <= RECORD_BYTES;
+        let outcome = self.options.run(&norms_of(task)?, |norms| {
+            let input = VisionInput { norms: Some(norms), record_tokens, ..VisionInput::default() };
+            let pass = tower.pass(pixels, views, input)?;
+            Ok(Forward {
+                logits: logits(pass.features(), text, task.logit_scale),
+                gradient: Box::new(move |slope: &Matrix| {
+                    let mut d = Matrix::zeros(slope.rows(), text.cols());
+                    product_nn(slope.data(), slope.rows(), text.data(), text.cols(), text.rows(), d.data_mut());
+                    d.data_mut().iter_mut().for_each(|x| *x *= task.logit_scale);
+                    Ok(pass.gradient(&d, &[])?.norms)
+                }),
+            })
+        })?;
+        let input = VisionInput { norms: Some(&outcome.parameters), ..VisionInput::default() };
+        let first = tower.pass(&pixels[..pixels.len() / views], 1, input)?.features().clone();
+        Ok((outcome, first))
+    }
+}
+
+impl Adapter for Sar {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
+        match self.options.adapt {
+            Adapted::Prompt => task.text_side(Config::NAME).and(task.start_context(Config::NAME)).map(|_| ()),
+            Adapted::Norms => norms_of(task).map(|_| ()),
+        }
+    }
+
+    fn needs(&self) -> Option<Needs> {
+        match self.options.adapt {
+            Adapted::Prompt => None,
+            Adapted::Norms => Some(Needs { pixels: true, vit: true, text_tower: false, ..SPEC.needs }),
+        }
+    }
+
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
+        image.check(task, &SPEC)?;
+        let views = ViewLogits::of(task, image);
+        let (last, reliable) = match self.options.adapt {
+            Adapted::Prompt => {
+                let (outcome, text) = self.on_context(task, image.features)?;
+                (logits(&image.features.select_rows(&[0]), &text, task.logit_scale), outcome.reliable)
+            }
+            Adapted::Norms => {
+                let pixels = image.pixels.ok_or_else(|| {
+                    Error::method(Config::NAME, format!("adapt = \"norms\" needs pixels, image {} has none", image.id))
+                })?;
+                let (outcome, first) = self.on_norms(task, pixels, image.features.rows())?;
+                (logits(&first, &task.text_features, task.logit_scale), outcome.reliable)
+            }
+        };
+        let ranking = ranking(&views.entropies);
+        let selected = ranking.iter().copied().filter(|v| reliable.contains(v)).collect();
+        let selection = Selection { scores: views.entropies.clone(), ranking, selected };
+        Ok(Ballot::from_logits(last.row(0)).answer(views.explain(selection)))
+    }
+}

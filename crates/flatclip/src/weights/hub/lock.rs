@@ -1,0 +1,128 @@
+//! What was stated about files when they were first fetched: `flatclip.lock` in the model's folder.
+
+use super::client::{Expected, Failure};
+use crate::files::read_text;
+use crate::files::write_atomic;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "flatclip.lock";
+
+#[derive(Default, Deserialize, Serialize)]
+struct Content {
+    /// The commit of the repository.
+    revision: Option<String>,
+    files: BTreeMap<String, LockedFile>,
+}
+
+/// What is known about one file.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct LockedFile {
+    pub(super) size: Option<u64>,
+    /// Stated by the hub, or computed from the first download.
+    sha256: Option<String>,
+    /// The server's own mark of a version, where it states no digest.
+    etag: Option<String>,
+    /// Whether the file was fetched as a whole.
+    complete: bool,
+}
+
+pub(super) struct Lock {
+    path: PathBuf,
+    content: Content,
+}
+
+impl Lock {
+    pub(super) fn open(folder: &Path) -> Result<Self> {
+        let path = folder.join(NAME);
+        if !path.is_file() {
+            return Ok(Self { path, content: Content::default() });
+        }
+        let content = serde_json::from_str(&read_text(&path)?).map_err(|e| Error::Weights {
+            path: path.clone(),
+            reason: format!("is damaged ({e}); remove it to accept whatever the hub states next"),
+        })?;
+        Ok(Self { path, content })
+    }
+
+    pub(super) fn revision(&self) -> Option<&str> {
+        self.content.revision.as_deref()
+    }
+
+    pub(super) fn file(&self, name: &str) -> Option<&LockedFile> {
+        self.content.files.get(name)
+    }
+
+    /// Notes what the hub states, or compares it with what was noted. True if a part of the file may be from this very version.
+    pub(super) fn agree(&mut self, name: &str, url: &str, expected: &Expected) -> Result<bool, Failure> {
+        let stated = LockedFile {
+            size: expected.size,
+            sha256: expected.sha256.clone(),
+            etag: expected.etag.clone(),
+            complete: false,
+        };
+        let Some(known) = self.content.files.get(name) else {
+            if self.content.revision.is_none() {
+                self.content.revision = expected.revision.clone();
+            }
+            return self.note(name, stated);
+        };
+        let both = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some();
+        let digest = both(&known.sha256, &stated.sha256).then(|| known.sha256 == stated.sha256);
+        let size = known.size.is_some() && stated.size.is_some() && known.size != stated.size;
+        if (digest == Some(false) || size) && known.complete {
+            return Err(self.changed(name, url, known, &stated));
+        }
+        if digest == Some(false) || size {
+            return self.note(name, stated);
+        }
+        let same_version = both(&known.etag, &stated.etag) && known.etag == stated.etag;
+        Ok(digest == Some(true) || same_version)
+    }
+
+    fn note(&mut self, name: &str, stated: LockedFile) -> Result<bool, Failure> {
+        self.content.files.insert(name.to_owned(), stated);
+        self.save()?;
+        Ok(false)
+    }
+
+    /// Notes the digest of a complete file, or compares it with the one that was noted.
+    pub(super) fn complete(&mut self, name: &str, url: &str, sha256: &str) -> Result<(), Failure> {
+        let known = self.content.files.entry(name.to_owned()).or_default();
+        match &known.sha256 {
+            Some(wanted) if wanted == sha256 && known.complete => Ok(()),
+            Some(wanted) if wanted != sha256 => {
+                let found = LockedFile { sha256: Some(sha256.to_owned()), ..known.clone() };
+                let known = known.clone();
+                Err(self.changed(name, url, &known, &found))
+            }
+            _ => {
+                known.sha256 = Some(sha256.to_owned());
+                known.complete = true;
+                self.save()
+            }
+        }
+    }
+
+    fn changed(&self, name: &str, url: &str, known: &LockedFile, stated: &LockedFile) -> Failure {
+        let show = |file: &LockedFile| {
+            let size = file.size.map_or("an unknown number of".to_owned(), |size| size.to_string());
+            format!("{size} bytes, SHA-256 {}", file.sha256.as_deref().unwrap_or("not stated"))
+        };
+        let reason = format!(
+            "{name} has changed on the hub: it was {}, now it is {}; remove {} if you trust the new one",
+            show(known),
+            show(stated),
+            self.path.display()
+        );
+        Failure::Final(Error::Fetch { url: url.to_owned(), reason })
+    }
+
+    fn save(&self) -> Result<(), Failure> {
+        let wrong = |e: serde_json::Error| Error::Weights { path: self.path.clone(), reason: e.to_string() };
+        let text = serde_json::to_string_pretty(&self.content).map_err(wrong).map_err(Failure::Final)?;
+        write_atomic(&self.path, text.as_bytes()).map_err(Failure::Final)
+    }
+}

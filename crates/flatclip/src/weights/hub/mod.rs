@@ -1,0 +1,215 @@
+//! Fetching known models from the Hugging Face hub (feature `hub`): resumed, retried, checked by size, digest and
+//! content, complete or absent. Only a caller that asks for a model by name ever gets here.
+//!
+//! What the hub states about a file when it is first fetched is kept in a lock file beside it. Later downloads must agree
+//! with it, so that a file that changes on the hub is noticed.
+
+mod client;
+mod lock;
+
+use super::bytes::bad;
+use super::known::KnownModel;
+use super::{safetensors, torch_file};
+use crate::digest::file_sha256;
+use crate::{Error, Result};
+use client::{Client, Expected, Failure};
+use lock::Lock;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the hub lives.
+pub(crate) const HUB: &str = "https://huggingface.co";
+/// Weights, best first.
+const WEIGHTS: [&str; 2] = ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"];
+const CONFIG: &str = "open_clip_config.json";
+/// Longest time between two attempts.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// Tells the caller how far a download is: bytes so far, bytes in all.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, Option<u64>);
+
+/// The server to ask, and how.
+#[derive(Clone)]
+pub struct Hub {
+    /// Address without a slash at its end, e.g. [`HUB`] or a mirror.
+    pub endpoint: String,
+    /// How often a download is tried again after an error that may pass.
+    pub retries: u32,
+    /// Time before the second attempt; it doubles with each one.
+    pub first_wait: Duration,
+    token: Option<String>,
+}
+
+impl Hub {
+    /// Sends this token to the endpoint's host, and to no other.
+    pub(crate) fn with_token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self::from(HUB)
+    }
+}
+
+impl From<&str> for Hub {
+    fn from(endpoint: &str) -> Self {
+        let endpoint = endpoint.trim_end_matches('/').to_owned();
+        Self { endpoint, retries: 4, first_wait: Duration::from_secs(1), token: None }
+    }
+}
+
+/// The token is never shown.
+impl std::fmt::Debug for Hub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let token = self.token.as_ref().map(|_| "***");
+        let mut shown = f.debug_struct("Hub");
+        shown.field("endpoint", &self.endpoint).field("retries", &self.retries).field("first_wait", &self.first_wait);
+        shown.field("token", &token).finish()
+    }
+}
+
+/// Fetches `model` into `model_dir` and returns its folder, which [`KnownModel::find`] then finds. What is complete already
+/// is not fetched again; what is incomplete goes on where it stopped.
+pub fn fetch(model: &KnownModel, model_dir: &Path, hub: impl Into<Hub>, progress: Progress<'_>) -> Result<PathBuf> {
+    let hub = hub.into();
+    let folder = model.folder(model_dir);
+    std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+    let repository = model.repositories.first().copied().unwrap_or_default();
+    let mut download = Download { client: Client::new(&hub), lock: Lock::open(&folder)?, hub, repository, folder };
+    // The configuration first: weights without it would be taken for complete, with the wrong activation. Some
+    // repositories have none; then the name says what it would.
+    download.file(CONFIG, &mut |_, _| {})?;
+    for file in WEIGHTS {
+        if download.file(file, progress)? {
+            return Ok(download.folder);
+        }
+    }
+    Err(Error::Fetch {
+        url: download.url(WEIGHTS[0]),
+        reason: format!("the repository holds neither {} nor {}", WEIGHTS[0], WEIGHTS[1]),
+    })
+}
+
+struct Download {
+    client: Client,
+    hub: Hub,
+    lock: Lock,
+    repository: &'static str,
+    folder: PathBuf,
+}
+
+impl Download {
+    /// The revision that was first seen, so that configuration and weights belong together.
+    fn url(&self, file: &str) -> String {
+        let revision = self.lock.revision().unwrap_or("main");
+        format!("{}/{}/resolve/{revision}/{file}", self.hub.endpoint, self.repository)
+    }
+
+    /// Fetches one file; false when the hub does not have it.
+    fn file(&mut self, name: &str, progress: Progress<'_>) -> Result<bool> {
+        let path = self.folder.join(name);
+        if path.is_file() {
+            self.check_present(name, &path)?;
+            return Ok(true);
+        }
+        let part = self.folder.join(format!("{name}.part"));
+        let url = self.url(name);
+        let mut wait = self.hub.first_wait;
+        let mut attempts = 1;
+        loop {
+            match self.attempt(name, &url, &part, progress) {
+                Ok(Some(())) => {
+                    std::fs::rename(&part, &path).map_err(Error::io(&path))?;
+                    return Ok(true);
+                }
+                Ok(None) => return Ok(false),
+                Err(Failure::Passing { after, .. }) if attempts <= self.hub.retries => {
+                    attempts += 1;
+                    std::thread::sleep(after.unwrap_or(wait).min(MAX_WAIT));
+                    wait = wait.saturating_mul(2);
+                }
+                Err(Failure::Passing { reason, .. }) => {
+                    let reason = format!("{reason} (attempt {attempts})");
+                    return Err(Error::Fetch { url, reason });
+                }
+                Err(Failure::Final(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// A file that is there already must be what the lock says, and of the kind that its name says.
+    fn check_present(&self, name: &str, path: &Path) -> Result<()> {
+        let size = std::fs::metadata(path).map_err(Error::io(path))?.len();
+        if let Some(expected) = self.lock.file(name).and_then(|file| file.size).filter(|&expected| expected != size) {
+            let reason = format!("has {size} bytes, {expected} were fetched; remove it, and it is fetched again");
+            return Err(bad(path, reason));
+        }
+        check_content(name, path)
+    }
+
+    fn attempt(&mut self, name: &str, url: &str, part: &Path, progress: Progress<'_>) -> Result<Option<()>, Failure> {
+        let Some(expected) = self.client.expected(url)? else { return Ok(None) };
+        // Before the download: what is left of another version is then known as such.
+        let same = self.lock.agree(name, url, &expected)?;
+        if !same {
+            discard(part)?;
+        }
+        self.client.download(url, part, &expected, progress)?;
+        self.check_complete(name, url, part, &expected)?;
+        Ok(Some(()))
+    }
+
+    /// The whole file against what the hub said. A wrong one is removed.
+    fn check_complete(&mut self, name: &str, url: &str, part: &Path, expected: &Expected) -> Result<(), Failure> {
+        let found = file_sha256(part).map_err(Failure::Final)?;
+        if let Some(wanted) = expected.sha256.as_ref().filter(|wanted| **wanted != found) {
+            discard(part)?;
+            let reason =
+                format!("the download is damaged (its SHA-256 is {found}, the hub says {wanted}) and was removed");
+            return Err(Failure::passing(reason));
+        }
+        if let Err(error) = check_content(name, part) {
+            discard(part)?;
+            let reason = format!("the server sent something else than {name}: {error}");
+            return Err(Failure::Final(Error::Fetch { url: url.to_owned(), reason }));
+        }
+        if let Err(error) = self.lock.complete(name, url, &found) {
+            discard(part)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
+fn discard(part: &Path) -> Result<(), Failure> {
+    match std::fs::remove_file(part) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Failure::Final(Error::io(part)(e))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the content is of the kind that the name says. An error page, say, is not.
+fn check_content(name: &str, path: &Path) -> Result<()> {
+    let mut head = [0; 16];
+    let mut file = std::fs::File::open(path).map_err(Error::io(path))?;
+    let count = file.read(&mut head).map_err(Error::io(path))?;
+    if head[..count].trim_ascii_start().starts_with(b"<") {
+        return Err(bad(path, "it is an HTML page"));
+    }
+    match Path::new(name).extension().and_then(|ending| ending.to_str()) {
+        Some("safetensors") => safetensors::open(path).map(drop),
+        Some("json") => {
+            let text = crate::files::read_text(path)?;
+            match serde_json::from_str(&text) {
+                Ok(serde_json::Value::Object(_)) => Ok(()),
+                _ => Err(bad(path, "it is not a JSON object")),
+            }
+        }
+        _ if torch_file::looks_like_torch(&head[..count]) => Ok(()),
+        _ => Err(bad(path, "it is not a file of torch")),
+    }
+}

@@ -1,0 +1,38 @@
+//! The examples are programs that run: each as it stands, from start to end.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, missing_docs)]
+
+#[path = "../examples/classify.rs"]
+mod classify;
+#[path = "../examples/evaluate.rs"]
+mod evaluate;
+#[path = "../examples/own_adapter.rs"]
+mod own_adapter;
+#[path = "../examples/own_features.rs"]
+mod own_features;
+#[path = "../examples/tune_and_use.rs"]
+mod tune_and_use;
+
+#[test]
+fn a_folder_is_answered() {
+    classify::run(std::iter::empty()).unwrap();
+}
+
+#[test]
+fn a_prompt_is_tuned_and_used() {
+    tune_and_use::main().unwrap();
+}
+
+#[test]
+fn features_of_another_model_are_answered() {
+    own_features::main().unwrap();
+}
+
+#[test]
+fn an_adapter_of_ones_own_is_registered() {
+    own_adapter::main().unwrap();
+}
+
+#[test]
+fn an_evaluation_is_watched() {
+    evaluate::main().unwrap();
+}
