@@ -109,6 +109,9 @@ fn show(prompt: &Prompt, out: &Output) -> Result<()> {
         PromptKind::TipAdapter { keys, alpha, beta, .. } => {
             format!("[{}, {}] keys, alpha {alpha}, beta {beta}", keys.rows(), keys.cols())
         }
+        PromptKind::Linear { layer, alpha, .. } => {
+            format!("[{}, {}] weights, alpha {alpha}", layer.weight.rows(), layer.weight.cols())
+        }
         PromptKind::Maple { context, deep, .. } => format!("{:?}, depth {}", context.shape(), deep.len() + 1),
         _ => prompt.context().map(|c| format!("{:?}, norm {:.4}", c.shape(), c.norm())).unwrap_or_default(),
     };
@@ -153,6 +156,7 @@ fn export(args: &Export, out: &Output) -> Result<()> {
         PromptKind::CoCoOp { .. } => Some("the shift that each image gives the context"),
         PromptKind::Maple { .. } => Some("the prompts in the image tower"),
         PromptKind::TipAdapter { .. } => Some("the cache"),
+        PromptKind::Linear { .. } => Some("the classifier of image features"),
         _ => None,
     };
     if let Some(missing) = missing {

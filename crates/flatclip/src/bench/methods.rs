@@ -127,7 +127,7 @@ pub fn time_method(args: &BenchRequest, name: &str, progress: &dyn Progress) -> 
             generated: given.generated.as_ref(),
             ..ViewSet::new("bench", &features.unit)
         };
-        std::hint::black_box(adapter.adapt(&task, &image)?);
+        std::hint::black_box(adapter.adapt_set(&task, std::slice::from_ref(&image))?);
         let image = start.elapsed().as_secs_f64();
         // Every turn is the first image of a stream.
         if adapter.kind() == Kind::Online {

@@ -4,6 +4,7 @@
 //! tables, comparisons, merges) is computed from the records. Records do not depend on threads, batches, the cache,
 //! shards or interruptions.
 
+mod answer;
 pub mod cache;
 mod clip_encoder;
 mod encoder;
@@ -37,5 +38,5 @@ pub(crate) use run::Evaluation;
 pub use run_dir::{CLASSES, Provenance, RunConfig, ViewConfig};
 pub use source_statistics::{import_statistics, load_statistics, save_statistics};
 pub(crate) use source_statistics::{prompts_hash, source_statistics, statistics_hash};
-pub use summary::Summary;
+pub use summary::{Sets, Summary};
 pub use timing::{MemoryMark, SampleTime, Timing, memory};

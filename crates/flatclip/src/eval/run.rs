@@ -1,5 +1,6 @@
 //! One run: prompt x adapter x data set, from samples to records.
 
+use super::answer::{Encoded, Ready, answer, answer_set};
 use super::cache::{FeatureCache, ViewFeatures};
 use super::encoder::Encoder;
 use super::log::PredictionLog;
@@ -7,12 +8,11 @@ use super::pipeline::{Content, Loaded, Loader};
 use super::plan::{Plan, Shard};
 use super::record::Record;
 use super::timing::{SampleTime, Timing, memory, seconds};
-use crate::data::{Dataset, Sample};
+use crate::data::Dataset;
 use crate::error::Hint;
-use crate::methods::{AnyAdapter, Decision, Kind, Task, ViewSet, wrong_kind};
+use crate::methods::{AnyAdapter, Kind, Task};
 use crate::progress::Progress;
 use crate::{Error, Result};
-use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -66,33 +66,6 @@ impl RunState {
     }
 }
 
-/// A sample whose features are known.
-struct Encoded<'a> {
-    position: usize,
-    sample: &'a Sample,
-    features: Result<Ready>,
-    load: Duration,
-    encode: Duration,
-}
-
-struct Ready {
-    views: ViewFeatures,
-    pixels: Option<Vec<f32>>,
-    generated: Option<Matrix>,
-}
-
-impl Ready {
-    fn view_set<'a>(&'a self, id: &'a str) -> ViewSet<'a> {
-        ViewSet {
-            id,
-            features: &self.views.unit,
-            norms: &self.views.norms,
-            pixels: self.pixels.as_deref(),
-            generated: self.generated.as_ref(),
-        }
-    }
-}
-
 impl Evaluation<'_> {
     /// Answers every sample of the shard that has no record in `records` yet, in order, appending to the log and to
     /// `records`. The adapter must be prepared.
@@ -109,14 +82,18 @@ impl Evaluation<'_> {
         let mut state = RunState { total: positions.len(), ..RunState::default() };
         records.iter().for_each(|record| state.count(record));
         progress.advance(state.done as u64, &state.status());
-        // An online adapter must see the earlier samples again before it goes on.
-        let mut replay = if adapter.kind() == Kind::Online { records.len() } else { 0 };
+        let size = if adapter.set_size() == 0 { positions.len().max(1) } else { adapter.set_size() };
+        // An online adapter must see the earlier samples again before it goes on, one that answers sets a whole set.
+        let mut replay = match adapter.kind() {
+            Kind::Online => records.len(),
+            Kind::Batch if records.len() < positions.len() => records.len() % size,
+            _ => 0,
+        };
         let first = records.len() - replay;
         let mut timing = Timing::default();
         let start = Instant::now();
-        self.loader().run(&positions[first..], |batch| {
-            let encoded = self.encode(batch, &mut timing)?;
-            let mut new = self.adapt(adapter, &encoded, &mut timing);
+        let mut settle = |encoded: &[Encoded<'_>], timing: &mut Timing| {
+            let mut new = self.adapt(adapter, encoded, timing);
             let old = replay.min(new.len());
             self.check_replay(&records[records.len() - replay..], &new[..old])?;
             replay -= old;
@@ -133,7 +110,22 @@ impl Evaluation<'_> {
                 return Err(Error::Interrupted(text).with_hint(Hint::Resume));
             }
             Ok(())
+        };
+        let mut waiting = Vec::new();
+        self.loader().run(&positions[first..], |batch| {
+            waiting.extend(self.encode(batch, &mut timing)?);
+            while !waiting.is_empty() && waiting.len() >= size {
+                // Samples that are answered alone need not wait.
+                let count = if size == 1 { waiting.len() } else { size };
+                let set: Vec<Encoded<'_>> = waiting.drain(..count).collect();
+                settle(&set, &mut timing)?;
+            }
+            // With nothing to answer, only an interruption is looked for: a set can be the whole stream.
+            if progress.cancelled() { settle(&[], &mut timing) } else { Ok(()) }
         })?;
+        if !waiting.is_empty() {
+            settle(&waiting, &mut timing)?;
+        }
         log.sync()?;
         timing.wall = seconds(start.elapsed());
         timing.note_memory(true);
@@ -151,14 +143,19 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Refuses a part of a stream to a method that learns from the stream, and any run to one that answers sets.
+    /// Refuses a part of a stream to a method whose answers depend on the others of the stream.
     pub(crate) fn check(&self, kind: Kind) -> Result<()> {
-        if kind == Kind::Batch {
-            return Err(wrong_kind("one that answers image after image", kind));
-        }
-        if kind == Kind::Online && self.shard.is_some_and(|shard| shard.count > 1) {
-            let reason = "an online method learns from the stream: shards of it are other streams with other answers. \
-                          Run it whole";
+        let reason = match kind {
+            Kind::Online => {
+                "an online method learns from the stream: shards of it are other streams with other answers. Run it whole"
+            }
+            Kind::Batch => {
+                "a batch method answers sets of images together: shards of a stream have other sets with other answers. \
+                 Run it whole"
+            }
+            Kind::Episodic => return Ok(()),
+        };
+        if self.shard.is_some_and(|shard| shard.count > 1) {
             return Err(Error::config("shard", reason));
         }
         Ok(())
@@ -254,7 +251,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Answers some samples: side by side with an episodic adapter, one after the other with an online one.
+    /// Answers some samples: side by side with an episodic adapter, one after the other with an online one, together with
+    /// one that answers sets.
     fn adapt(&self, adapter: &mut AnyAdapter, batch: &[Encoded<'_>], timing: &mut Timing) -> Vec<Record> {
         let start = Instant::now();
         let answered: Vec<(Record, SampleTime)> = match adapter {
@@ -263,6 +261,7 @@ impl Evaluation<'_> {
                 let adapter = adapter.as_ref();
                 batch.par_iter().map(|item| answer(item, |image| adapter.adapt(self.task, image))).collect()
             }
+            other if other.kind() == Kind::Batch || other.set_size() > 1 => answer_set(other, self.task, batch),
             other => batch.iter().map(|item| answer(item, |image| other.adapt(self.task, image))).collect(),
         };
         timing.adapt += start.elapsed().as_secs_f64();
@@ -270,24 +269,6 @@ impl Evaluation<'_> {
         timing.per_sample.extend(times);
         records
     }
-}
-
-/// The record of one sample and what it took.
-fn answer(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Result<Decision>) -> (Record, SampleTime) {
-    let start = Instant::now();
-    let Sample { id, label, .. } = item.sample;
-    let result = match &item.features {
-        Ok(ready) => adapt(&ready.view_set(id)).and_then(|answer| Record::answered(item.position, id, *label, answer)),
-        Err(error) => Ok(Record::failed(item.position, id, *label, error)),
-    };
-    let record = result.unwrap_or_else(|error| Record::failed(item.position, id, *label, &error));
-    let time = SampleTime {
-        index: item.position,
-        load: seconds(item.load),
-        encode: seconds(item.encode),
-        adapt: seconds(start.elapsed()),
-    };
-    (record, time)
 }
 
 fn rows_of(all: &ViewFeatures, start: usize, count: usize) -> ViewFeatures {

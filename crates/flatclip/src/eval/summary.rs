@@ -3,6 +3,7 @@
 use super::metrics::{MetricOptions, Metrics, Outcome, QuantileBin, by_score, metrics};
 use super::record::Record;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Groups of the score table.
 const SCORE_GROUPS: usize = 5;
@@ -26,6 +27,31 @@ pub struct Summary {
     pub by_score: Vec<QuantileBin>,
     /// Ids and reasons of the samples that failed.
     pub failures: Vec<(String, String)>,
+    /// How the stream was cut into sets, for methods that answer sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sets: Option<Sets>,
+}
+
+/// How a stream was cut into sets.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sets {
+    /// Images of a set; the last may have fewer.
+    pub images: usize,
+    /// Number of sets.
+    pub count: usize,
+    /// Mean over the sets of the number of classes that occur in them: what these methods are sensitive to.
+    pub mean_classes: f64,
+}
+
+impl Sets {
+    /// Of a whole run's records, `images` at a time; 0 for all together.
+    pub fn new(images: usize, records: &[Record]) -> Self {
+        let images = if images == 0 { records.len() } else { images };
+        let classes = |set: &[Record]| set.iter().map(|record| record.label).collect::<BTreeSet<usize>>().len();
+        let counts: Vec<usize> = records.chunks(images.max(1)).map(classes).collect();
+        let mean_classes = counts.iter().sum::<usize>() as f64 / counts.len().max(1) as f64;
+        Self { images, count: counts.len(), mean_classes }
+    }
 }
 
 impl Summary {
@@ -42,6 +68,13 @@ impl Summary {
             metrics: metrics(&outcomes, classes, MetricOptions::default()),
             by_score: by_score(&outcomes, SCORE_GROUPS),
             failures: records.iter().filter_map(failure).collect(),
+            sets: None,
         }
+    }
+
+    /// The same for a method that answered sets of so many images.
+    #[must_use]
+    pub fn with_sets(self, sets: Sets) -> Self {
+        Self { sets: Some(sets), ..self }
     }
 }

@@ -303,16 +303,101 @@ fn every_online_method_is_refused_a_part_of_the_stream() {
 }
 
 #[test]
-fn a_method_that_answers_sets_is_refused() {
-    struct Together;
-    impl BatchAdapter for Together {
-        fn adapt(&self, _: &Task, _: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
-            Ok(Vec::new())
+fn every_batch_method_is_refused_a_part_of_the_stream() {
+    let world = world(1);
+    let mut found = 0;
+    for method in feature_adapters(methods::Kind::Batch) {
+        let message = world.run(&Ask { method, out: method, shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
+        assert!(message.contains("batch"), "{method}: {message}");
+        let out = format!("{method}-whole");
+        let (summary, _) = world.run(&Ask { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
+        assert_eq!((summary.samples, summary.failed), (29, 1), "{method}");
+        found += 1;
+    }
+    assert!(found >= 3, "{found} batch methods");
+}
+
+/// Answers with the number of images of the set, and keeps no promise about it.
+struct Counting {
+    size: usize,
+    forgets: bool,
+}
+
+impl BatchAdapter for Counting {
+    fn adapt(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
+        let mut probabilities = vec![0.0; task.class_count()];
+        probabilities[0] = images.len() as f32 / 100.0;
+        let decision = Decision {
+            prediction: 0,
+            class_scores: probabilities.clone(),
+            probabilities,
+            explanation: crate::methods::Explanation::default(),
+        };
+        Ok(vec![decision; images.len() - usize::from(self.forgets)])
+    }
+
+    fn set_size(&self) -> usize {
+        self.size
+    }
+}
+
+#[test]
+fn a_stream_is_cut_into_whole_sets_and_bad_samples_are_no_part_of_them() {
+    let world = world(2);
+    for (size, expected) in [(10, vec![8, 10, 9]), (0, vec![27]), (29, vec![27]), (1000, vec![27])] {
+        let out = format!("sets-{size}");
+        let adapter = AnyAdapter::Batch(Box::new(Counting { size, forgets: false }));
+        world.run_with(adapter, &Ask { out: &out, ..PLAIN }).unwrap();
+        let records = read_log(&world.path(&out).join(PREDICTIONS)).unwrap().0;
+        let mut counts: Vec<i64> = records
+            .iter()
+            .filter_map(|r| Some((f64::from(r.answer.as_ref()?.confidence) * 100.0).round() as i64))
+            .collect();
+        assert_eq!(counts.len(), 27);
+        counts.dedup();
+        assert_eq!(counts, expected, "{size}");
+    }
+}
+
+#[test]
+fn a_set_without_an_answer_for_each_image_has_none() {
+    let adapter = AnyAdapter::Batch(Box::new(Counting { size: 10, forgets: true }));
+    let (summary, _) = world(0).run_with(adapter, &PLAIN).unwrap();
+    assert_eq!(summary.failed, 29);
+    assert!(summary.failures[0].1.contains("each of 10 images"), "{:?}", summary.failures[0]);
+}
+
+#[test]
+fn a_run_of_sets_cut_at_any_record_resumes_to_the_same_bytes() {
+    let world = world(1);
+    for method in ["stata", "oga", "adapt-transductive"] {
+        let options = toml::toml! { batch = 8 };
+        let run = |out: &str, resume| {
+            world.run_with(build_adapter(method, &options).unwrap(), &Ask { method, out, resume, ..PLAIN }).unwrap();
+            bytes(&world.path(out))
+        };
+        let whole = run(&format!("whole-{method}"), false);
+        for (number, cut) in [0, 1, 700, 2000, 4000, whole[2].len() - 1, whole[2].len()].into_iter().enumerate() {
+            let part = format!("cut-{method}-{number}");
+            std::fs::create_dir(world.path(&part)).unwrap();
+            for (name, content) in [CONFIG, PROVENANCE].iter().zip(&whole) {
+                std::fs::write(world.path(&part).join(name), content).unwrap();
+            }
+            std::fs::write(world.path(&part).join(PREDICTIONS), &whole[2][..cut.min(whole[2].len())]).unwrap();
+            assert_eq!(run(&part, true), whole, "{method} cut at {cut}");
         }
     }
-    let error = world(0).run_with(AnyAdapter::Batch(Box::new(Together)), &PLAIN).unwrap_err();
-    assert_eq!(error.code(), "option.invalid");
-    assert!(error.to_string().contains("batch kind"), "{error}");
+}
+
+#[test]
+fn a_summary_says_how_the_stream_was_cut() {
+    let world = world(0);
+    world.run(&PLAIN).unwrap();
+    let records = read_log(&world.path("run").join(PREDICTIONS)).unwrap().0;
+    // 29 samples of four classes, class after class: 8, 7, 7 and 7.
+    let sets = Sets::new(8, &records);
+    assert_eq!((sets.images, sets.count, sets.mean_classes), (8, 4, 1.5));
+    assert_eq!(Sets::new(0, &records), Sets { images: 29, count: 1, mean_classes: 4.0 });
 }
 
 #[test]

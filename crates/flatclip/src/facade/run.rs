@@ -5,7 +5,7 @@ use super::needs::Supply;
 use crate::data::{Dataset, imagenet_labels};
 use crate::eval::cache::{FeatureCache, TextCache};
 use crate::eval::{
-    ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, RunConfig, Shard, Summary, Timing, ViewConfig,
+    ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, RunConfig, Sets, Shard, Summary, Timing, ViewConfig,
     matrix_hash, prompts_hash, statistics_hash, stream_hash,
 };
 use crate::image::DecodeOptions;
@@ -99,7 +99,8 @@ impl<'a> Runner<'a> {
         let needs = adapter.needs().unwrap_or(spec.needs);
         self.supply().unmet(spec.name, &needs).map_or(Ok(()), Err)?;
         let prompt = fitted(&self.prompt.prompt, dataset)?;
-        let task = self.task(&prompt, dataset, request.seed, needs.statistics)?;
+        let plan = Plan::new(dataset.samples.len(), request.limit, request.order_seed);
+        let task = self.task(&prompt, dataset, request.seed, needs.statistics)?.with_stream_length(plan.order.len());
         adapter.prepare(&task)?;
         let encoder = ClipEncoder {
             clip: Arc::clone(self.model.clip()),
@@ -112,7 +113,6 @@ impl<'a> Runner<'a> {
         let arithmetic = format!("{} {}", self.model.clip().precision().name(), isa::current().name());
         let key = encoder.feature_key(dataset, &arithmetic);
         let cache = self.cache.map(|root| FeatureCache::open(root, &key)).transpose()?;
-        let plan = Plan::new(dataset.samples.len(), request.limit, request.order_seed);
         let evaluation = Evaluation {
             dataset,
             task: &task,
@@ -137,7 +137,10 @@ impl<'a> Runner<'a> {
         let timing = evaluation.run(&mut adapter, &mut log, &mut records, self.progress);
         self.progress.finish();
         let timing = timing?;
-        let summary = Summary::new(&dataset.name, spec.name, dataset.classes.len(), &records);
+        let mut summary = Summary::new(&dataset.name, spec.name, dataset.classes.len(), &records);
+        if adapter.set_size() != 1 {
+            summary = summary.with_sets(Sets::new(adapter.set_size(), &records));
+        }
         // A finished run that is resumed keeps its times.
         if timing.samples == 0 && dir.summary()?.as_ref() == Some(&summary) {
             let earlier = dir.timing()?.unwrap_or(timing);

@@ -56,7 +56,8 @@ impl Ballot {
         }
     }
 
-    fn from_probabilities(p: &[f64]) -> Self {
+    /// The answer of probabilities.
+    pub fn from_probabilities(p: &[f64]) -> Self {
         let rounded: Vec<f32> = p.iter().map(|&p| p as f32).collect();
         Self { prediction: argmax(&rounded), class_scores: rounded.clone(), probabilities: rounded }
     }

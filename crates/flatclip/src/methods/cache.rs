@@ -26,15 +26,16 @@ impl ClassCache {
 
     /// Adds while there is room; afterwards replaces the least certain item if the new one is strictly more certain.
     pub fn insert(&mut self, class: usize, item: Item) {
+        insert(&mut self.classes[class], self.capacity, item);
+    }
+
+    /// Adds as the last item; a full class loses its first, the oldest if nothing else is ever called.
+    pub fn push(&mut self, class: usize, item: Item) {
         let list = &mut self.classes[class];
-        if list.len() < self.capacity {
-            list.push(item);
-        } else if let Some(last) = list.last_mut()
-            && item.uncertainty < last.uncertainty
-        {
-            *last = item;
+        list.push(item);
+        if list.len() > self.capacity {
+            list.remove(0);
         }
-        list.sort_by(|a, b| a.uncertainty.total_cmp(&b.uncertainty));
     }
 
     /// The items of one class, most certain first.
@@ -58,6 +59,19 @@ impl ClassCache {
     }
 }
 
+/// Adds to an ordered list while it has fewer than `capacity` items; afterwards replaces the last, the least certain, if
+/// the new item is strictly more certain.
+pub fn insert(list: &mut Vec<Item>, capacity: usize, item: Item) {
+    if list.len() < capacity {
+        list.push(item);
+    } else if let Some(last) = list.last_mut()
+        && item.uncertainty < last.uncertainty
+    {
+        *last = item;
+    }
+    list.sort_by(|a, b| a.uncertainty.total_cmp(&b.uncertainty));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +87,13 @@ mod tests {
         let kept: Vec<f32> = cache.items(1).iter().map(|i| i.uncertainty).collect();
         assert_eq!(kept, [0.3, 0.4]);
         assert_eq!(cache.present().map(|(k, _)| k).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn what_is_pushed_drives_out_the_oldest() {
+        let mut cache = ClassCache::new(1, 2);
+        [0.5, 0.3, 0.4].into_iter().for_each(|u| cache.push(0, item(u)));
+        assert_eq!(cache.items(0).iter().map(|i| i.uncertainty).collect::<Vec<_>>(), [0.3, 0.4]);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub mod adapters;
 pub mod aggregate;
 pub mod bank;
 pub mod cache;
+pub mod gaussian;
+mod linalg;
 pub mod maple;
 pub mod optim;
 pub mod policy;
@@ -31,7 +33,6 @@ pub mod update;
 
 pub use adapters::ADAPTERS;
 pub use registry::{Registry, adapter, build_adapter, tuner};
-pub(crate) use spec::wrong_kind;
 pub use spec::{Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, Kind, Needs, OnlineAdapter};
 pub use task::{Decision, Explanation, Task, TextSide, TextStore, ViewSet};
 pub use tuners::TUNERS;

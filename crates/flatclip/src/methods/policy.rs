@@ -43,13 +43,18 @@ const SINGLE: PublishedViews = PublishedViews { policy: ViewPolicy::Identity, vi
 /// Read in the code bases' sources; C-TPT's own natural-shift script sets its AugMix flag for V2, A, R and Sketch only.
 pub const CODE_BASES: &[CodeBase] = &[
     CodeBase { name: "tpt", same: &["stss", "tps", "r-tpt", "dynaprompt", "sar"], policies: [CROPS, CROPS, AUGMIX] },
-    CodeBase { name: "zero", same: &["mta", "vte", "boostadapter"], policies: [CROPS, CROPS, CROPS] },
-    CodeBase { name: "promptalign", same: &["difftpt"], policies: [CROPS, CROPS, CROPS] },
+    CodeBase { name: "zero", same: &["mta", "vte"], policies: [CROPS, CROPS, CROPS] },
+    CodeBase { name: "promptalign", same: &["difftpt", "dmn"], policies: [CROPS, CROPS, CROPS] },
     CodeBase { name: "c-tpt", same: &["o-tpt", "a-tpt"], policies: [CROPS, AUGMIX, AUGMIX] },
     CodeBase { name: "ttabc", same: &[], policies: [AUGMIX, AUGMIX, AUGMIX] },
-    CodeBase { name: "tda", same: &[], policies: [SINGLE, AUGMIX, SINGLE] },
+    CodeBase { name: "boostadapter", same: &[], policies: [SINGLE, CROPS, CROPS] },
+    CodeBase { name: "tda", same: &["dota"], policies: [SINGLE, AUGMIX, SINGLE] },
     CodeBase { name: "dpe", same: &[], policies: [AUGMIX, AUGMIX, SINGLE] },
-    CodeBase { name: "zero-shot", same: &["single"], policies: [SINGLE, SINGLE, SINGLE] },
+    CodeBase {
+        name: "zero-shot",
+        same: &["single", "bca", "onzeta", "oga", "adapt", "adapt-transductive", "ecalp", "stata", "transclip"],
+        policies: [SINGLE, SINGLE, SINGLE],
+    },
 ];
 
 /// The policy of a code base for a family of test sets.

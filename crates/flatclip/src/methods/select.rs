@@ -95,20 +95,27 @@ pub struct CosineThenEntropy {
     pub entropy: f64,
 }
 
+impl CosineThenEntropy {
+    /// Cosine of view 0's logits with those of every other view.
+    pub fn cosines(views: &ViewLogits) -> Vec<f32> {
+        let first = views.logits.row(0);
+        let cosine = |row: &[f32]| (dot(first, row) / (l2_norm(first) * l2_norm(row)).max(f64::MIN_POSITIVE)) as f32;
+        views.logits.iter_rows().skip(1).map(cosine).collect()
+    }
+
+    /// The views that pass the first filter beside view 0, nearest first.
+    pub fn nearest(&self, views: &ViewLogits) -> Vec<usize> {
+        let distance: Vec<f32> = Self::cosines(views).into_iter().map(|cosine| -cosine).collect();
+        // Unlike `keep_count`, keeping none of the others is possible here: view 0 is always in.
+        let near = (self.cosine * distance.len() as f64) as usize;
+        ranking(&distance).into_iter().take(near).map(|index| index + 1).collect()
+    }
+}
+
 impl Selector for CosineThenEntropy {
     fn select(&self, _features: &Matrix, views: &ViewLogits) -> Selection {
-        let first = views.logits.row(0);
-        let others = views.logits.rows() - 1;
-        let distance: Vec<f32> = (1..=others)
-            .map(|view| {
-                let row = views.logits.row(view);
-                -(dot(first, row) / (l2_norm(first) * l2_norm(row)).max(f64::MIN_POSITIVE)) as f32
-            })
-            .collect();
-        // Unlike `keep_count`, keeping none of the others is possible here: view 0 is always in.
-        let near = ((self.cosine * others as f64) as usize).min(others);
         let mut pool = vec![0];
-        pool.extend(ranking(&distance).into_iter().take(near).map(|index| index + 1));
+        pool.extend(self.nearest(views));
         let scores: Vec<f32> = pool.iter().map(|&view| views.entropies[view]).collect();
         let ranking: Vec<usize> = ranking(&scores).into_iter().map(|index| pool[index]).collect();
         let selected = ranking[..keep_count(self.entropy, ranking.len())].to_vec();

@@ -38,6 +38,16 @@ pub trait OnlineAdapter: Send + Sync {
         None
     }
 
+    /// Images that it wants to see together before it answers them; 1 answers one after the other.
+    fn set_size(&self) -> usize {
+        1
+    }
+
+    /// The answers for the next images of the stream, seen together.
+    fn adapt_set(&mut self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
+        images.iter().map(|image| self.adapt(task, image)).collect()
+    }
+
     /// A copy in the same state that goes on by itself: a stream of its own. `Box::new(self.clone())` for a type that is `Clone`.
     fn fork(&self) -> Box<dyn OnlineAdapter>;
 }
@@ -51,6 +61,11 @@ pub trait BatchAdapter: Send + Sync {
 
     /// One answer per image, in their order.
     fn adapt(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>>;
+
+    /// Images of a set when a stream is cut into sets; 0 takes the whole stream as one.
+    fn set_size(&self) -> usize {
+        0
+    }
 
     /// What it must be given with these options, where that is not what its registry entry says.
     fn needs(&self) -> Option<Needs> {
@@ -233,6 +248,29 @@ impl AnyAdapter {
         }
     }
 
+    /// Images that are answered together when a stream is evaluated; 0 is the whole stream.
+    pub fn set_size(&self) -> usize {
+        match self {
+            Self::Episodic(_) => 1,
+            Self::Online(adapter) => adapter.set_size(),
+            Self::Batch(adapter) => adapter.set_size(),
+        }
+    }
+
+    /// The answers for some images, together where the method sees them together.
+    pub fn adapt_set(&mut self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
+        let answers = match self {
+            Self::Episodic(adapter) => images.iter().map(|image| adapter.adapt(task, image)).collect(),
+            Self::Online(adapter) => adapter.adapt_set(task, images),
+            Self::Batch(adapter) => adapter.adapt(task, images),
+        }?;
+        if answers.len() == images.len() {
+            return Ok(answers);
+        }
+        let reason = format!("expected one answer for each of {} images, found {}", images.len(), answers.len());
+        Err(Error::config("method", reason))
+    }
+
     /// The adapter itself if it is episodic.
     pub fn into_episodic(self) -> Result<Box<dyn Adapter>> {
         match self {
@@ -243,7 +281,7 @@ impl AnyAdapter {
 }
 
 /// An adapter of another kind than the place needs.
-pub(crate) fn wrong_kind(expected: &str, found: Kind) -> Error {
+fn wrong_kind(expected: &str, found: Kind) -> Error {
     let what = match found {
         Kind::Episodic => "answers each image on its own",
         Kind::Online => "learns from a stream",

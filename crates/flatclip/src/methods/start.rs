@@ -57,6 +57,6 @@ fn start(
             [template] => template_context(template, clip.text()?, tokenizer, classes),
             _ => Ok(None),
         },
-        PromptKind::Features(_) | PromptKind::TipAdapter { .. } => Ok(None),
+        PromptKind::Features(_) | PromptKind::TipAdapter { .. } | PromptKind::Linear { .. } => Ok(None),
     }
 }

@@ -34,6 +34,8 @@ pub struct Task {
     pub store: Option<Arc<dyn TextStore>>,
     /// A ready text bank, for a prompt whose text tower is elsewhere.
     pub bank: Option<Arc<TextBank>>,
+    /// Images of the whole stream, where that is known before it ends.
+    pub stream_length: Option<usize>,
     start: OnceLock<ContextPass>,
 }
 
@@ -79,6 +81,7 @@ impl Task {
             statistics: None,
             store: None,
             bank: None,
+            stream_length: None,
             start: OnceLock::new(),
         })
     }
@@ -123,6 +126,13 @@ impl Task {
     #[must_use]
     pub fn with_bank(mut self, bank: Arc<TextBank>) -> Self {
         self.bank = Some(bank);
+        self
+    }
+
+    /// Says how many images the stream has.
+    #[must_use]
+    pub fn with_stream_length(mut self, images: usize) -> Self {
+        self.stream_length = Some(images);
         self
     }
 

@@ -33,6 +33,11 @@ impl Affine {
         output
     }
 
+    /// Adds `alpha` times what it gives for `input` to `output`.
+    pub fn add_to(&self, output: &mut Matrix, input: &Matrix, alpha: f32) {
+        output.data_mut().iter_mut().zip(self.apply(input).data()).for_each(|(o, y)| *o += alpha * y);
+    }
+
     /// Gradients of the input, the weight and the bias, from that of the output.
     pub fn gradient(&self, input: &Matrix, d_output: &Matrix) -> (Matrix, Matrix, Vec<f32>) {
         let mut d_input = Matrix::zeros(input.rows(), input.cols());

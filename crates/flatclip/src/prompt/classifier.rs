@@ -16,9 +16,9 @@ impl Prompt {
         self.check_classes(classes)?;
         match &self.kind {
             PromptKind::Features(features) => Ok(features.clone()),
-            PromptKind::Templates(templates) | PromptKind::TipAdapter { templates, .. } => {
-                template_features(clip, tokenizer, templates, classes)
-            }
+            PromptKind::Templates(templates)
+            | PromptKind::TipAdapter { templates, .. }
+            | PromptKind::Linear { templates, .. } => template_features(clip, tokenizer, templates, classes),
             PromptKind::Learned { context, .. } | PromptKind::CoCoOp { context, .. } => {
                 let tokens = self.fitting_tokens(clip, tokenizer, classes)?;
                 let mut features = clip.text()?.encode(&tokens, std::slice::from_ref(context))?;
@@ -56,8 +56,16 @@ impl Prompt {
                 "its meta-net takes image features of width {}, but this model has width {depth}",
                 meta[0].weight.cols()
             ))),
-            PromptKind::Features(rows) | PromptKind::TipAdapter { keys: rows, .. } if rows.cols() != depth => Err(self
-                .fault(format!("its features have width {}, but those of this model have width {depth}", rows.cols()))),
+            PromptKind::Features(rows)
+            | PromptKind::TipAdapter { keys: rows, .. }
+            | PromptKind::Linear { layer: Affine { weight: rows, .. }, .. }
+                if rows.cols() != depth =>
+            {
+                Err(self.fault(format!(
+                    "its features have width {}, but those of this model have width {depth}",
+                    rows.cols()
+                )))
+            }
             _ => Ok(()),
         }
     }
@@ -226,6 +234,11 @@ pub(crate) fn prompt_logits(
             let mut out = logits(features, text_features, scale);
             let affinity = logits(features, keys, 1.0);
             add_cache(&mut out, &affinity, labels, f64::from(*alpha), f64::from(*beta));
+            Ok(out)
+        }
+        (PromptKind::Linear { layer, alpha, .. }, _) => {
+            let mut out = logits(features, text_features, scale);
+            layer.add_to(&mut out, features, *alpha);
             Ok(out)
         }
         _ => Ok(logits(features, text_features, scale)),

@@ -32,6 +32,7 @@ enum Kind {
     Cocoop { words: String },
     Maple { words: String, tail: String },
     TipAdapter { labels: Vec<usize>, alpha: f32, beta: f32, templates: Vec<String> },
+    Linear { alpha: f32, templates: Vec<String> },
 }
 
 impl Prompt {
@@ -134,6 +135,9 @@ fn split(kind: &PromptKind) -> (Kind, Vec<Tensor>) {
                 Kind::TipAdapter { labels: labels.clone(), alpha: *alpha, beta: *beta, templates: templates.clone() };
             (kind, vec![matrix_tensor("keys", keys)])
         }
+        PromptKind::Linear { layer, alpha, templates } => {
+            (Kind::Linear { alpha: *alpha, templates: templates.clone() }, layer.tensors("linear").into())
+        }
     }
 }
 
@@ -176,6 +180,7 @@ impl Arrays<'_> {
                 }
                 PromptKind::TipAdapter { keys, labels, alpha, beta, templates }
             }
+            Kind::Linear { alpha, templates } => PromptKind::Linear { layer: self.affine("linear")?, alpha, templates },
         })
     }
 
@@ -275,6 +280,7 @@ mod tests {
                 beta: 5.5,
                 templates: vec!["a {}.".into()],
             },
+            PromptKind::Linear { layer: affine(2, 4), alpha: 0.1, templates: vec!["a {}.".into()] },
         ]
     }
 
@@ -303,7 +309,7 @@ mod tests {
             prompt.check_classes(&own).unwrap();
             let free = match &prompt.kind {
                 PromptKind::Learned { context, .. } => context.classes.is_none(),
-                PromptKind::Features(_) | PromptKind::TipAdapter { .. } => false,
+                PromptKind::Features(_) | PromptKind::TipAdapter { .. } | PromptKind::Linear { .. } => false,
                 _ => true,
             };
             for other in [list(&["cat", "dog", "hen"]), list(&["dog", "cat"])] {

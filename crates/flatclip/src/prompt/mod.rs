@@ -10,6 +10,7 @@
 //! | cocoop | yes | yes | text tower |
 //! | maple | yes | yes | text tower, ViT |
 //! | tip-adapter | yes | no | text tower |
+//! | linear (GDA-CLIP) | yes | no | text tower |
 
 mod affine;
 mod classifier;
@@ -102,6 +103,15 @@ pub enum PromptKind {
         /// Templates of the zero-shot classifier.
         templates: Vec<String>,
     },
+    /// GDA-CLIP: a linear classifier of image features beside the zero-shot classifier.
+    Linear {
+        /// Weights `[K, D]` and biases.
+        layer: Affine,
+        /// Weight of its scores.
+        alpha: f32,
+        /// Templates of the zero-shot classifier.
+        templates: Vec<String>,
+    },
 }
 
 /// How a prompt was made.
@@ -162,6 +172,7 @@ impl Prompt {
             PromptKind::CoCoOp { .. } => "cocoop",
             PromptKind::Maple { .. } => "maple",
             PromptKind::TipAdapter { .. } => "tip-adapter",
+            PromptKind::Linear { .. } => "linear",
         }
     }
 
@@ -196,6 +207,7 @@ impl Prompt {
             PromptKind::TipAdapter { .. } => {
                 (self.provenance.classes.len(), "its cache answers with the classes of its shots")
             }
+            PromptKind::Linear { layer, .. } => (layer.bias.len(), "its classifier has one row for each class"),
             _ => return Ok(()),
         };
         let hash = &self.provenance.class_hash;

@@ -199,9 +199,10 @@ impl Settings {
     }
 }
 
-/// Tip-Adapter chooses alpha and beta on held-out images unless told otherwise.
+/// Tip-Adapter and GDA-CLIP choose their weights on held-out images unless told otherwise.
 fn searches_on_val(spec: &TunerSpec, options: &toml::Table) -> bool {
-    spec.table == "tip-adapter" && options.get("search").and_then(toml::Value::as_str) == Some("val")
+    ["tip-adapter", "gda-clip"].contains(&spec.table)
+        && options.get("search").and_then(toml::Value::as_str) == Some("val")
 }
 
 fn to_table<T: Serialize>(value: &T) -> Result<toml::Table> {

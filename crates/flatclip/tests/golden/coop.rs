@@ -132,10 +132,19 @@ fn sapt_config(case: &Case) -> Result<SaptConfig, String> {
         // davda54's adaptive form is ASAM without eta.
         "adaptive" => (SamVariant::Asam, 0.0),
         "asam" => (SamVariant::Asam, case.number("eta")?),
+        "fisher-sam" => (SamVariant::FisherSam, case.number("eta")?),
         other => return Err(format!("variant {other}")),
     };
     let (radius, weight) = (case.number("rho")?, case.number("lambda")?);
-    Ok(SaptConfig { radius, weight, perturbation, asam_eta: eta, norm: NormScope::Whole, ..SaptConfig::default() })
+    Ok(SaptConfig {
+        radius,
+        weight,
+        perturbation,
+        asam_eta: eta,
+        fisher_eta: eta,
+        norm: NormScope::Whole,
+        ..SaptConfig::default()
+    })
 }
 
 /// Checks a `sapt` case.

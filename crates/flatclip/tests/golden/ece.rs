@@ -1,7 +1,8 @@
 //! Calibration error, accuracy, NLL, Brier score and top-5 from logits.
 
 use crate::case::{Case, Report, Tolerance};
-use flatclip::eval::metrics::{MetricOptions, Outcome, is_in_top, metrics, top_classes};
+use crate::inputs::fault;
+use flatclip::eval::metrics::{MetricOptions, Outcome, Temperature, metrics};
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let [samples, classes] = case.shape("in.logits")? else { return Err("in.logits is not [N, K]".into()) };
@@ -11,8 +12,9 @@ pub fn run(case: &Case) -> Result<Report, String> {
     if labels.len() != *samples {
         return Err(format!("{} labels for {samples} rows", labels.len()));
     }
-    let outcomes: Vec<Outcome> =
-        logits.chunks_exact(classes).zip(&labels).map(|(row, &label)| outcome(row, label)).collect();
+    let temperature = Temperature::new(case.hyper("temperature").as_f64().unwrap_or(1.0)).map_err(fault)?;
+    let outcome = |(row, &label): (&[f32], &usize)| temperature.outcome(row, label).map_err(fault);
+    let outcomes: Vec<Outcome> = logits.chunks_exact(classes).zip(&labels).map(outcome).collect::<Result<_, _>>()?;
     let options = MetricOptions { bins, resamples: 0, seed: 0 };
     let m = metrics(&outcomes, classes, options);
     let mut report = Report::default();
@@ -41,21 +43,4 @@ pub fn run(case: &Case) -> Result<Report, String> {
 /// Whether the label is among the five best however ties are broken.
 fn is_strictly_in_top5(logits: &[f32], label: usize) -> bool {
     logits.iter().enumerate().filter(|(class, x)| *class != label && **x >= logits[label]).count() < 5
-}
-
-fn outcome(logits: &[f32], label: usize) -> Outcome {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let exp: Vec<f32> = logits.iter().map(|x| (x - largest).exp()).collect();
-    let sum: f32 = exp.iter().sum();
-    let probabilities: Vec<f32> = exp.iter().map(|x| x / sum).collect();
-    let prediction = top_classes(logits, 1)[0];
-    Outcome {
-        label,
-        prediction,
-        in_top5: is_in_top(logits, label, 5),
-        confidence: f64::from(probabilities[prediction]),
-        label_probability: f64::from(probabilities[label]),
-        square_sum: probabilities.iter().map(|&p| f64::from(p) * f64::from(p)).sum(),
-        score: None,
-    }
 }

@@ -1,9 +1,9 @@
 //! What several families read from a case: matrices, samples, class caches.
 
 use crate::case::{Case, Report, Tolerance};
-use flatclip::methods::Task;
 use flatclip::methods::cache::ClassCache;
 use flatclip::methods::probability::normalise_rows;
+use flatclip::methods::{Decision, Task};
 use flatclip::model::{ClassTokens, Clip, Context, Features, Position};
 use flatclip_tensor::Matrix;
 use std::sync::Arc;
@@ -116,4 +116,46 @@ pub fn context_task(case: &Case, clip: &Arc<Clip>) -> Result<Task, String> {
     let text = clip.text().map_err(fault)?.encode(&tokens, std::slice::from_ref(&context)).map_err(fault)?.remove(0);
     let task = Task::new(names(text.rows()), text, clip.logit_scale(), 0).map_err(fault)?;
     Ok(task.with_clip(Arc::clone(clip)).with_context(tokens, context))
+}
+
+/// A task of a case that has features only: `in.text_features`, and its logit scale, 100 where none is given.
+pub fn feature_task(case: &Case) -> Result<Task, String> {
+    let text = unit(matrix(case, "in.text_features")?);
+    let scale = match case.has("in.logit_scale") {
+        true => case.f32("in.logit_scale")?[0],
+        false => case.hyper("logit_scale").as_f64().unwrap_or(100.0) as f32,
+    };
+    Task::new(names(text.rows()), text, scale, 0).map_err(fault)
+}
+
+/// The images of a case `[n, V, D]`, unit-norm.
+pub fn stream(case: &Case) -> Result<Vec<Matrix>, String> {
+    Ok(samples(case, "in.image_features")?.into_iter().map(unit).collect())
+}
+
+/// The tolerance of an output.
+pub fn tolerance(case: &Case, key: &str) -> Tolerance {
+    case.tolerance(key, Tolerance::atol(1e-3))
+}
+
+/// Compares a real output with the tolerance of its name.
+pub fn close(report: &mut Report, case: &Case, name: &str, actual: &[f32]) -> Result<(), String> {
+    report.close(name, actual, case.f32(&format!("out.{name}"))?, tolerance(case, name));
+    Ok(())
+}
+
+/// Rounded to f32.
+pub fn rounded(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|&x| x as f32).collect()
+}
+
+/// Percent of the answers that are right.
+pub fn accuracy(predictions: &[usize], labels: &[usize]) -> f32 {
+    let right = predictions.iter().zip(labels).filter(|(a, b)| a == b).count();
+    100.0 * right as f32 / labels.len() as f32
+}
+
+/// The classes of some answers.
+pub fn predictions(answers: &[Decision]) -> Vec<usize> {
+    answers.iter().map(|answer| answer.prediction).collect()
 }

@@ -6,26 +6,40 @@
 // Families are modules of one binary: `pub` between them is as far as it goes.
 #![allow(unreachable_pub)]
 
+mod adapt;
 mod augmix;
+mod bca;
+mod boostadapter;
 mod c_tpt;
 mod case;
 mod clip;
 mod cocoop;
 mod coop;
+mod difftpt;
+mod dmn;
+mod dota;
 mod dpe;
+mod ecalp;
 mod ece;
+mod gda_clip;
 mod inputs;
 mod landscape;
 mod maple;
 mod mta;
+mod oga;
+mod onzeta;
 mod preprocess;
 mod promptalign;
+mod r_tpt;
 mod sar;
 mod stss;
 mod tda;
 mod tip_adapter;
 mod tokenizer;
+mod tps;
 mod tpt;
+mod transductive;
+mod vte;
 mod zero;
 
 use case::{Case, Report};
@@ -66,6 +80,21 @@ const FAMILIES: &[(&str, Check)] = &[
     ("tpt-cocoop", tpt::run),
     ("zero", zero::pixels),
     ("zero-features", zero::features),
+    ("adapt", adapt::run),
+    ("bca", bca::run),
+    ("boostadapter", boostadapter::run),
+    ("difftpt", difftpt::run),
+    ("dmn", dmn::run),
+    ("dota", dota::run),
+    ("ecalp", ecalp::run),
+    ("gda-clip", gda_clip::run),
+    ("oga", oga::run),
+    ("onzeta", onzeta::run),
+    ("r-tpt", r_tpt::run),
+    ("stata", transductive::stata),
+    ("tps", tps::run),
+    ("transclip", transductive::transclip),
+    ("vte", vte::run),
 ];
 
 fn main() {

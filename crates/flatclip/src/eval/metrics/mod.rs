@@ -9,6 +9,7 @@ mod calibration;
 mod confusion;
 mod paired;
 mod quantile;
+mod temperature;
 
 pub use bootstrap::Interval;
 pub(crate) use bootstrap::accuracy_interval;
@@ -17,6 +18,7 @@ pub(crate) use confusion::{confusion_matrix, confusions};
 pub use paired::{Paired, paired};
 pub use quantile::QuantileBin;
 pub(crate) use quantile::by_score;
+pub use temperature::Temperature;
 
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ use super::groups::adamw_steps;
 use super::tpt::{adamw, view_0};
 use crate::methods::probability::marginal_entropy;
 use crate::methods::select::{CosineThenEntropy, Selector, ViewLogits};
-use crate::methods::update::{on_text, tune_context};
+use crate::methods::update::{Tuned, on_text, tune_context};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
@@ -32,7 +32,7 @@ Published numbers are of about 1000 images per set, not of whole test sets.
 Reference: Feng et al., Diverse Data Augmentation with Diffusions for Effective Test-time Prompt Tuning,
 ICCV 2023.
 ",
-    build: Build::Episodic(|table| Ok(Box::new(DiffTpt { options: Config::read(table)? }))),
+    build: Build::Episodic(|table| Ok(Box::new(DiffTpt::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
 
@@ -66,12 +66,14 @@ fn all_views(image: &ViewSet<'_>) -> Result<Matrix> {
     Ok(Matrix::from_vec(image.features.rows() + generated.rows(), generated.cols(), data))
 }
 
-impl Adapter for DiffTpt {
-    fn prepare(&mut self, task: &Task) -> Result<()> {
-        task.start_pass(Config::NAME).map(|_| ())
+impl DiffTpt {
+    /// With these options.
+    pub fn new(options: Config) -> Self {
+        Self { options }
     }
 
-    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
+    /// The answer, and how the context was tuned.
+    pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Tuned)> {
         image.check(task, &SPEC)?;
         let o = &self.options;
         let features = all_views(image)?;
@@ -83,6 +85,16 @@ impl Adapter for DiffTpt {
         let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);
         let mut optimiser = adamw(o.lr, o.weight_decay);
         let tuned = tune_context(task.text_side(Config::NAME)?, start, first, &[&objective], o.steps, &mut optimiser)?;
-        Ok(view_0(task, image, &tuned.text_features).answer(views.explain(selection)))
+        Ok((view_0(task, image, &tuned.text_features).answer(views.explain(selection)), tuned))
+    }
+}
+
+impl Adapter for DiffTpt {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
+        task.start_pass(Config::NAME).map(|_| ())
+    }
+
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
+        Ok(self.adapt_traced(task, image)?.0)
     }
 }

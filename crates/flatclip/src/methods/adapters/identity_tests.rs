@@ -115,9 +115,9 @@ impl Picture {
         ViewSet { pixels, generated: Some(&self.generated), ..ViewSet::new("s", &self.features) }
     }
 
-    /// The first answer of a stream.
+    /// The first answer of a stream, or that of a set of one.
     fn answer(&self, mut adapter: AnyAdapter, task: &Task) -> Decision {
-        adapter.adapt(task, &self.view_set()).unwrap()
+        adapter.adapt_set(task, &[self.view_set()]).unwrap().remove(0)
     }
 
     fn reordered(&self, order: &[usize]) -> Self {

@@ -1,18 +1,31 @@
 //! The adapters, one file each. A line in [`ADAPTERS`] makes one known to the CLI, the docs, sweeps and reports.
 
+pub mod adapt;
+pub mod adapt_set;
+pub mod bca;
+pub mod boostadapter;
 pub mod c_tpt;
 pub mod difftpt;
+pub mod dmn;
+pub mod dota;
 pub mod dpe;
+pub mod ecalp;
 mod groups;
 pub mod mta;
+pub mod oga;
+pub mod onzeta;
 pub mod presets;
 pub mod promptalign;
 pub mod r_tpt;
 pub mod sar;
+mod single;
+pub mod stata;
 pub mod stss;
 pub mod tda;
 pub mod tps;
 pub mod tpt;
+pub mod transclip;
+mod transduction;
 pub mod vte;
 pub mod zero;
 pub mod zero_shot;
@@ -35,6 +48,17 @@ pub static ADAPTERS: &[&AdapterSpec] = &[
     &sar::SPEC,
     &tda::SPEC,
     &dpe::SPEC,
+    &boostadapter::SPEC,
+    &dmn::SPEC,
+    &dota::SPEC,
+    &oga::SPEC,
+    &adapt::SPEC,
+    &onzeta::SPEC,
+    &bca::SPEC,
+    &ecalp::SPEC,
+    &stata::SPEC,
+    &transclip::SPEC,
+    &adapt_set::SPEC,
 ];
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use super::tpt::adamw;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{logits, mean_entropy, softmax};
-use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
-use crate::methods::update::{on_text, tune_context};
+use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits};
+use crate::methods::update::{Tuned, on_text, tune_context};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
 use flatclip_tensor::Matrix;
 
@@ -23,12 +23,12 @@ pub static SPEC: AdapterSpec = AdapterSpec {
 What: the int(fraction * V) views of lowest entropy give the loss, the mean of their entropies (not the
 entropy of their mean); AdamW on the context. All views answer together: weights softmax(s / temperature), s
 the mean of the neighbours largest cosines of a view with the other views. Made for attacked images; helps
-on clean ones, too.
+on clean ones, too. Golden cases: r-tpt-*.
 Cost: as tpt.
 Reference: Sheng et al., R-TPT: Improving Adversarial Robustness of Vision-Language Models through Test-Time
 Prompt Tuning, CVPR 2025.
 ",
-    build: Build::Episodic(|table| Ok(Box::new(RTpt { options: Config::read(table)? }))),
+    build: Build::Episodic(|table| Ok(Box::new(RTpt::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
 
@@ -41,29 +41,72 @@ crate::options! {
         neighbours: usize = 20, range at_least(1), from "authors' code";
         /// Temperature of the weights.
         temperature: f64 = 0.01, range above(0.0), from "authors' code";
+        /// Leave out cosines of 1 and more instead of the view itself, as the authors' code does: a view whose own cosine is
+        /// rounded below 1 then counts as its own neighbour.
+        compat: bool = false, from "choice: the other views are meant";
     }
 }
 
-/// The weight of every view: how much it resembles its nearest others.
-fn reliability(features: &Matrix, neighbours: usize, temperature: f64) -> Vec<f64> {
+/// How much every view resembles its nearest others: the mean of its largest cosines. `in_own_list` says which views count as
+/// their own neighbours.
+pub fn resemblance(features: &Matrix, neighbours: usize, in_own_list: &[bool]) -> Vec<f64> {
     let cosines = logits(features, features, 1.0);
-    let scores: Vec<f32> = (0..features.rows())
-        .map(|view| {
-            let mut others = cosines.row(view).to_vec();
+    let of_view = |(view, &with_itself): (usize, &bool)| {
+        let mut others = cosines.row(view).to_vec();
+        if !with_itself {
             others.remove(view);
-            others.sort_by(|a, b| b.total_cmp(a));
-            others.truncate(neighbours);
-            let mean = others.iter().map(|&c| f64::from(c)).sum::<f64>() / others.len().max(1) as f64;
-            (mean / temperature) as f32
-        })
-        .collect();
+        }
+        others.sort_by(|a, b| b.total_cmp(a));
+        others.truncate(neighbours);
+        others.iter().map(|&c| f64::from(c)).sum::<f64>() / others.len().max(1) as f64
+    };
+    in_own_list.iter().enumerate().map(of_view).collect()
+}
+
+/// The weight of every view.
+pub fn weights(resemblance: &[f64], temperature: f64) -> Vec<f64> {
+    let scores: Vec<f32> = resemblance.iter().map(|s| (s / temperature) as f32).collect();
     softmax(&scores)
+}
+
+/// Which views the authors' code keeps in their own lists: those whose f32 inner product with themselves is below 1.
+fn rounded_below_one(features: &Matrix) -> Vec<bool> {
+    let own = |row: &[f32]| row.iter().map(|x| x * x).sum::<f32>() < 1.0;
+    features.iter_rows().map(own).collect()
 }
 
 /// The adapter.
 #[derive(Clone, Debug)]
 pub struct RTpt {
     options: Config,
+}
+
+impl RTpt {
+    /// With these options.
+    pub fn new(options: Config) -> Self {
+        Self { options }
+    }
+
+    /// The tuned prompt for an image, and its selection.
+    pub fn tune(&self, task: &Task, features: &Matrix, views: &ViewLogits) -> Result<(Tuned, Selection)> {
+        let o = &self.options;
+        let selection = LowestEntropy { fraction: o.fraction }.select(features, views);
+        let kept = features.select_rows(&selection.selected);
+        let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, mean_entropy);
+        let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);
+        let mut optimiser = adamw(o.lr, o.weight_decay);
+        let tuned = tune_context(task.text_side(Config::NAME)?, start, first, &[&objective], o.steps, &mut optimiser)?;
+        Ok((tuned, selection))
+    }
+}
+
+/// The sum of the rows of `[V, K]` logits, each with its weight.
+pub fn weighted_sum(logits: &Matrix, weights: &[f64]) -> Vec<f32> {
+    let mut sum = vec![0.0f64; logits.cols()];
+    for (row, weight) in logits.iter_rows().zip(weights) {
+        sum.iter_mut().zip(row).for_each(|(s, &z)| *s += weight * f64::from(z));
+    }
+    sum.into_iter().map(|s| s as f32).collect()
 }
 
 impl Adapter for RTpt {
@@ -75,19 +118,11 @@ impl Adapter for RTpt {
         image.check(task, &SPEC)?;
         let o = &self.options;
         let views = ViewLogits::of(task, image);
-        let selection = LowestEntropy { fraction: o.fraction }.select(image.features, &views);
-        let kept = image.features.select_rows(&selection.selected);
-        let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, mean_entropy);
-        let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);
-        let mut optimiser = adamw(o.lr, o.weight_decay);
-        let tuned = tune_context(task.text_side(Config::NAME)?, start, first, &[&objective], o.steps, &mut optimiser)?;
+        let (tuned, selection) = self.tune(task, image.features, &views)?;
         let z = logits(image.features, &tuned.text_features, task.logit_scale);
-        let mut sum = vec![0.0f64; z.cols()];
-        for (row, weight) in z.iter_rows().zip(reliability(image.features, o.neighbours, o.temperature)) {
-            sum.iter_mut().zip(row).for_each(|(s, &z)| *s += weight * f64::from(z));
-        }
-        let sum: Vec<f32> = sum.into_iter().map(|s| s as f32).collect();
-        Ok(Ballot::from_logits(&sum).answer(views.explain(selection)))
+        let own = if o.compat { rounded_below_one(image.features) } else { vec![false; z.rows()] };
+        let weights = weights(&resemblance(image.features, o.neighbours, &own), o.temperature);
+        Ok(Ballot::from_logits(&weighted_sum(&z, &weights)).answer(views.explain(selection)))
     }
 }
 
@@ -98,9 +133,13 @@ mod tests {
     #[test]
     fn a_view_unlike_the_others_counts_least() {
         let features = Matrix::from_vec(4, 2, vec![1.0, 0.0, 0.98, 0.199, 0.95, 0.312, -0.6, 0.8]);
-        let weights = reliability(&features, 2, 0.01);
+        let of =
+            |features: &Matrix, count, own| weights(&resemblance(features, count, &vec![own; features.rows()]), 0.01);
+        let weights = of(&features, 2, false);
         assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         assert!(weights[3] < 1e-6, "{weights:?}");
-        assert_eq!(reliability(&features.select_rows(&[0]), 20, 0.01), [1.0]);
+        assert_eq!(of(&features.select_rows(&[0]), 20, false), [1.0]);
+        // As its own neighbour, the view that resembles nobody has a cosine of 1 in its list.
+        assert!(of(&features, 1, true)[3] > 0.2);
     }
 }

@@ -133,7 +133,7 @@ fn features_that_do_not_fit_or_are_not_finite_are_refused() {
         let mut adapter = build_adapter(spec.name, &toml::Table::new()).unwrap();
         adapter.prepare(&task).unwrap();
         for bad in [&broken, &views(7, 6, 8), &Matrix::zeros(0, 16)] {
-            assert!(adapter.adapt(&task, &ViewSet::new("bad", bad)).is_err(), "{}", spec.name);
+            assert!(adapter.adapt_set(&task, &[ViewSet::new("bad", bad)]).is_err(), "{}", spec.name);
         }
     }
 }
@@ -147,7 +147,7 @@ fn one_view_and_one_class_have_an_answer() {
             for count in [1, 2, 64] {
                 let mut adapter = build_adapter(spec.name, &toml::Table::new()).unwrap();
                 adapter.prepare(&task).unwrap();
-                let answer = adapter.adapt(&task, &ViewSet::new("s", &views(8, count, 16))).unwrap();
+                let answer = adapter.adapt_set(&task, &[ViewSet::new("s", &views(8, count, 16))]).unwrap().remove(0);
                 assert!(answer.prediction < classes, "{}", spec.name);
                 assert!(answer.probabilities.iter().all(|p| p.is_finite()), "{} {count}", spec.name);
             }

@@ -15,13 +15,14 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES,
     summary: "mean image feature of the most confident views; the baseline to print next to ZERO",
     docs: "\
-What: keep the int(fraction * V) views of lowest entropy, g = their mean feature, normalised; logits =
-exp(logit_scale) <g, t_k>.
+What: keep the int(fraction * V) views of lowest entropy, g = their mean feature; logits = exp(logit_scale) <g, t_k>.
+The mean is shorter than 1, the more so the less the views agree, and is not normalised again: the class is the
+same, the confidence smaller. Golden cases: vte-*.
 Cost: one image-tower pass over the views; nothing else that can be measured.
 Use it with an ensemble of templates to have the published method.
 Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV workshops 2024.
 ",
-    build: Build::Episodic(|table| Ok(Box::new(Vte { options: Config::read(table)? }))),
+    build: Build::Episodic(|table| Ok(Box::new(Vte::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
 
@@ -29,6 +30,8 @@ crate::options! {
     /// Options of VTE.
     pub struct Config for "vte" {
         include views_kept { fraction = 0.1, from "paper, and TPT's value"; };
+        /// Normalise the mean feature again: the same class, more confidence.
+        unit_mean: bool = false, from "authors' code";
     }
 }
 
@@ -38,6 +41,13 @@ pub struct Vte {
     options: Config,
 }
 
+impl Vte {
+    /// With these options.
+    pub fn new(options: Config) -> Self {
+        Self { options }
+    }
+}
+
 impl Adapter for Vte {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
@@ -45,8 +55,31 @@ impl Adapter for Vte {
         let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
         let mean = mean_row(image.features, &selection.selected);
         let mut mean = Matrix::from_vec(1, mean.len(), mean);
-        normalise_rows(&mut mean);
+        if self.options.unit_mean {
+            normalise_rows(&mut mean);
+        }
         let ballot = Ballot::from_logits(logits(&mean, &task.text_features, task.logit_scale).row(0));
         Ok(ballot.answer(views.explain(selection)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry_tests::{names, unit_rows, views};
+    use super::*;
+
+    #[test]
+    fn a_unit_mean_answers_the_same_with_more_confidence() {
+        let task = Task::new(names(4), unit_rows(1, 4, 16), 30.0, 0).unwrap();
+        for seed in 0..8 {
+            let image = views(seed, 20, 16);
+            let answer = |unit_mean| {
+                let options = Config { unit_mean, ..Config::default() };
+                Vte::new(options).adapt(&task, &ViewSet::new("s", &image)).unwrap()
+            };
+            let (plain, unit) = (answer(false), answer(true));
+            assert_eq!(plain.prediction, unit.prediction);
+            assert!(plain.probabilities[plain.prediction] <= unit.probabilities[unit.prediction]);
+        }
     }
 }

@@ -13,7 +13,7 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     aliases: &["clip", "none"],
     needs: Needs {
         default_views: 1,
-        prompts: &["templates", "learned", "features", "maple", "cocoop", "tip-adapter"],
+        prompts: &["templates", "learned", "features", "maple", "cocoop", "tip-adapter", "linear"],
         ..Needs::FEATURES
     },
     summary: "the un-augmented image against the prompt's text features; no adaptation",
@@ -22,7 +22,7 @@ What: logits = exp(logit_scale) * <f_0, t_k>, answer argmax. Views beyond the fi
 explain.
 Text: one template, several (each encoded and normalised, averaged, normalised again), a learned prompt or a
 feature file.
-CoCoOp's shift by the image and Tip-Adapter's cache belong to the prompt and are applied.
+CoCoOp's shift by the image, Tip-Adapter's cache and GDA-CLIP's discriminant belong to the prompt and are applied.
 Cost: one image-tower pass.
 Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
 ",
@@ -35,11 +35,15 @@ crate::options! {
     pub struct Config for "zero-shot" {}
 }
 
-/// The logits of all views. What a CoCoOp or Tip-Adapter prompt adds for each image belongs to the prompt, so it is added here.
+/// The logits of all views. What a CoCoOp, Tip-Adapter or linear prompt adds for each image
+/// belongs to the prompt, so it is added here.
 fn view_logits(task: &Task, image: &ViewSet<'_>) -> Result<ViewLogits> {
     match (task.prompt.as_deref(), task.clip.as_deref()) {
         (Some(prompt), Some(clip))
-            if matches!(prompt.kind, PromptKind::CoCoOp { .. } | PromptKind::TipAdapter { .. }) =>
+            if matches!(
+                prompt.kind,
+                PromptKind::CoCoOp { .. } | PromptKind::TipAdapter { .. } | PromptKind::Linear { .. }
+            ) =>
         {
             let tokens = task.class_tokens.as_ref();
             let logits = prompt_logits(prompt, clip, tokens, &task.text_features, image.features)?;

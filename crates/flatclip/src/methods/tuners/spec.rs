@@ -1,6 +1,6 @@
 //! What the registry knows of a tuner, the list of all, and the presets.
 
-use super::{Recipe, TuneTask, Tuner, cocoop, coop, maple, sapt, tip_adapter};
+use super::{Recipe, TuneTask, Tuner, cocoop, coop, gda_clip, maple, sapt, tip_adapter};
 use crate::Result;
 use crate::data::train_images::TrainViews;
 use crate::options::{self, OptionSpec};
@@ -64,7 +64,7 @@ impl std::fmt::Debug for TunerSpec {
 
 /// All tuners.
 pub static TUNERS: &[&TunerSpec] =
-    &[&sapt::SPEC, &coop::SPEC, &cocoop::SPEC, &maple::SPEC, &tip_adapter::SPEC, &tip_adapter::SPEC_F];
+    &[&sapt::SPEC, &coop::SPEC, &cocoop::SPEC, &maple::SPEC, &tip_adapter::SPEC, &tip_adapter::SPEC_F, &gda_clip::SPEC];
 
 /// A published setting under a name.
 #[derive(Debug)]

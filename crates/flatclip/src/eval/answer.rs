@@ -1,0 +1,89 @@
+//! From features to records: one sample at a time, or a set of samples together.
+
+use super::cache::ViewFeatures;
+use super::record::Record;
+use super::timing::{SampleTime, seconds};
+use crate::data::Sample;
+use crate::methods::{AnyAdapter, Decision, Task, ViewSet};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use std::time::{Duration, Instant};
+
+/// A sample whose features are known.
+pub(super) struct Encoded<'a> {
+    pub(super) position: usize,
+    pub(super) sample: &'a Sample,
+    pub(super) features: Result<Ready>,
+    pub(super) load: Duration,
+    pub(super) encode: Duration,
+}
+
+impl Encoded<'_> {
+    fn times(&self, adapt: Duration) -> SampleTime {
+        SampleTime {
+            index: self.position,
+            load: seconds(self.load),
+            encode: seconds(self.encode),
+            adapt: seconds(adapt),
+        }
+    }
+}
+
+pub(super) struct Ready {
+    pub(super) views: ViewFeatures,
+    pub(super) pixels: Option<Vec<f32>>,
+    pub(super) generated: Option<Matrix>,
+}
+
+impl Ready {
+    fn view_set<'a>(&'a self, id: &'a str) -> ViewSet<'a> {
+        ViewSet {
+            id,
+            features: &self.views.unit,
+            norms: &self.views.norms,
+            pixels: self.pixels.as_deref(),
+            generated: self.generated.as_ref(),
+        }
+    }
+}
+
+/// The record of one sample and what it took.
+pub(super) fn answer(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Result<Decision>) -> (Record, SampleTime) {
+    let start = Instant::now();
+    let record = record(item, adapt);
+    (record, item.times(start.elapsed()))
+}
+
+/// The record of one sample: what `adapt` says of its features, or why there are none.
+fn record(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Result<Decision>) -> Record {
+    let Sample { id, label, .. } = item.sample;
+    let result = match &item.features {
+        Ok(ready) => adapt(&ready.view_set(id)).and_then(|answer| Record::answered(item.position, id, *label, answer)),
+        Err(error) => Ok(Record::failed(item.position, id, *label, error)),
+    };
+    result.unwrap_or_else(|error| Record::failed(item.position, id, *label, &error))
+}
+
+/// The records of a set. Samples without features are no part of it; if it has no answers, none of its samples has.
+pub(super) fn answer_set(adapter: &mut AnyAdapter, task: &Task, set: &[Encoded<'_>]) -> Vec<(Record, SampleTime)> {
+    let start = Instant::now();
+    let images: Vec<ViewSet<'_>> =
+        set.iter().filter_map(|item| Some(item.features.as_ref().ok()?.view_set(&item.sample.id))).collect();
+    let answers = if images.is_empty() { Ok(Vec::new()) } else { adapter.adapt_set(task, &images) };
+    let share = start.elapsed() / set.len().max(1) as u32;
+    let (mut answers, failed) = match answers {
+        Ok(answers) => (answers.into_iter(), None),
+        Err(error) => (Vec::new().into_iter(), Some(error.to_string())),
+    };
+    set.iter()
+        .map(|item| {
+            let own = record(item, |_| {
+                answers.next().ok_or_else(|| {
+                    let reason = failed.clone().unwrap_or_else(|| "the set has no answer for it".to_owned());
+                    Error::config(format!("set of sample {}", item.sample.id), reason)
+                })
+            });
+            (own, item.times(share))
+        })
+        .collect()
+}

@@ -1,0 +1,196 @@
+//! ADAPT on a set: the bank holds the most certain images of the set, and all images move the means.
+//!
+//! Formula and shared parts are in `adapt`. Golden cases: `adapt-transductive-*`.
+
+use super::adapt::{Banked, Banks, class_mean, corrected, features, neighbours, shared};
+use super::groups::views_kept;
+use super::presets::{self, Benchmark};
+use crate::Result;
+use crate::methods::aggregate::Ballot;
+use crate::methods::gaussian::{Discriminant, Scatter};
+use crate::methods::probability::{argmax, entropy, mean_row, softmax_f32};
+use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits, ranking};
+use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, ViewSet};
+use flatclip_tensor::Matrix;
+
+/// The registry entry.
+pub static SPEC: AdapterSpec = AdapterSpec {
+    name: "adapt-transductive",
+    aliases: &[],
+    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    summary: "ADAPT on a whole set at once: the bank is made of the most certain images of the set",
+    docs: "\
+What: adapt for a set. The bank of a class holds its `bank` most certain images; its mean is
+  mu_k = alpha (sum_bank p_jk x_j + sum_all p_ik x_i) / (sum_bank p_jk + sum_all p_ik) + (1 - alpha) t_k
+if it has any, else t_k; images of the bank count twice, which weights certain ones. Everything else as adapt, each
+image with its own neighbour terms. Entropies and probabilities are those of the mean logits.
+Batch: an answer depends on all images of the set. `batch` images of a stream are a set; 0 is the whole stream.
+Cost: one image-tower pass; one D^3 inverse per set; M D per image, M up to bank * K.
+Reference: Zhang et al., Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment, NeurIPS
+2025. Verified with the authors' code in f32 (compat).
+",
+    build: Build::Batch(|table| Ok(Box::new(AdaptSet::new(Config::read(table)?)))),
+    options: Config::OPTIONS,
+};
+
+crate::options! {
+    /// Options of ADAPT on a set.
+    pub struct Config for "adapt-transductive" {
+        include shared;
+        /// Images per class in the bank.
+        bank: usize = 6, alias "bank_size", range between(1, 10_000), from "authors' code";
+        /// Images of a set; 0 for the whole stream.
+        batch: usize = 0, from "authors' code";
+        /// Multiply negative logits, too, as the authors' code does.
+        compat: bool = false, from "choice";
+    }
+}
+
+/// The adapter.
+#[derive(Clone, Debug)]
+pub struct AdaptSet {
+    options: Config,
+}
+
+/// An image of a set.
+struct Member {
+    feature: Vec<f32>,
+    logits: Vec<f32>,
+    probabilities: Vec<f32>,
+    entropy: f32,
+    prediction: usize,
+    selection: Selection,
+    views: ViewLogits,
+}
+
+/// What a set says of its images, and how.
+#[derive(Clone, Debug)]
+pub struct SetAnswers {
+    /// Corrected logits of every image.
+    pub logits: Vec<Vec<f32>>,
+    /// Mean logits of every image.
+    pub zero_shot: Vec<Vec<f32>>,
+    /// Mean feature of every image's kept views.
+    pub features: Vec<Vec<f32>>,
+    /// Entropy of every image.
+    pub entropies: Vec<f32>,
+    /// Class means `[K, D]`.
+    pub means: Matrix,
+    /// The classifier of the bank.
+    pub discriminant: Discriminant,
+    /// Images per class in the bank.
+    pub counts: Vec<usize>,
+}
+
+impl AdaptSet {
+    /// With these options.
+    pub fn new(mut options: Config) -> Self {
+        options.scale = presets::adapt_scale(options.preset).unwrap_or(options.scale);
+        Self { options }
+    }
+
+    fn member(&self, task: &Task, image: &ViewSet<'_>) -> Member {
+        let views = ViewLogits::of(task, image);
+        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        let logits = mean_row(&views.logits, &selection.selected);
+        Member {
+            feature: mean_row(image.features, &selection.selected),
+            probabilities: softmax_f32(&logits),
+            entropy: entropy(&logits),
+            prediction: argmax(&logits),
+            logits,
+            selection,
+            views,
+        }
+    }
+
+    fn banks(&self, members: &[Member], classes: usize) -> Banks {
+        let entropies: Vec<f32> = members.iter().map(|m| m.entropy).collect();
+        let mut banks: Banks = vec![Vec::new(); classes];
+        for member in ranking(&entropies).into_iter().map(|at| &members[at]) {
+            let bank = &mut banks[member.prediction];
+            if bank.len() < self.options.bank {
+                let (feature, probabilities) = (member.feature.clone(), member.probabilities.clone());
+                bank.push(Banked { feature, probabilities, entropy: member.entropy });
+            }
+        }
+        banks
+    }
+
+    fn means(&self, task: &Task, members: &[Member], banks: &Banks) -> Matrix {
+        let mut means = task.text_features.clone();
+        for (class, bank) in banks.iter().enumerate().filter(|(_, bank)| !bank.is_empty()) {
+            let own = bank.iter().map(|item| (item.probabilities[class], item.feature.as_slice()));
+            let all = members.iter().map(|m| (m.probabilities[class], m.feature.as_slice()));
+            let mean = class_mean(own.chain(all), task.text_features.row(class), self.options.alpha);
+            means.row_mut(class).copy_from_slice(&mean);
+        }
+        means
+    }
+
+    fn estimate(&self, task: &Task, members: &[Member]) -> SetAnswers {
+        let banks = self.banks(members, task.class_count());
+        let means = self.means(task, members, &banks);
+        let mut scatter = Scatter::new(means.cols());
+        for (bank, mean) in banks.iter().zip(means.iter_rows()) {
+            scatter.add(features(bank), mean);
+        }
+        let discriminant = Discriminant::new(&means, &scatter.ridge_precision());
+        let answer = |m: &Member| {
+            let (scores, terms) = (discriminant.scores(&m.feature), neighbours(&banks, &m.feature));
+            corrected(&m.logits, &scores, &terms, self.options.scale, scatter.count(), self.options.compat)
+        };
+        SetAnswers {
+            logits: members.iter().map(answer).collect(),
+            zero_shot: members.iter().map(|m| m.logits.clone()).collect(),
+            features: members.iter().map(|m| m.feature.clone()).collect(),
+            entropies: members.iter().map(|m| m.entropy).collect(),
+            counts: banks.iter().map(Vec::len).collect(),
+            means,
+            discriminant,
+        }
+    }
+
+    /// What the set says of its images.
+    pub fn explain(&self, task: &Task, images: &[ViewSet<'_>]) -> SetAnswers {
+        let members: Vec<Member> = images.iter().map(|image| self.member(task, image)).collect();
+        self.estimate(task, &members)
+    }
+}
+
+impl BatchAdapter for AdaptSet {
+    fn adapt(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
+        images.iter().try_for_each(|image| image.check(task, &SPEC))?;
+        let members: Vec<Member> = images.iter().map(|image| self.member(task, image)).collect();
+        let logits = self.estimate(task, &members).logits;
+        let answer =
+            |(m, logits): (Member, Vec<f32>)| Ballot::from_logits(&logits).answer(m.views.explain(m.selection));
+        Ok(members.into_iter().zip(logits).map(answer).collect())
+    }
+
+    fn set_size(&self) -> usize {
+        self.options.batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry_tests::{names, unit_rows, views};
+    use super::*;
+
+    #[test]
+    fn the_bank_holds_the_most_certain_and_the_order_of_the_set_does_not_matter() {
+        let task = Task::new(names(3), unit_rows(1, 3, 8), 30.0, 0).unwrap();
+        let images: Vec<Matrix> = (0..25).map(|seed| views(seed, 1, 8)).collect();
+        let adapter = AdaptSet::new(Config { bank: 2, ..Config::default() });
+        let sets: Vec<ViewSet<'_>> = images.iter().map(|m| ViewSet::new("s", m)).collect();
+        let found = adapter.explain(&task, &sets);
+        assert!(found.counts.iter().all(|&count| count <= 2) && found.counts.contains(&2));
+        let forward = adapter.adapt(&task, &sets).unwrap();
+        let backward: Vec<ViewSet<'_>> = sets.iter().rev().copied().collect();
+        for (a, b) in forward.iter().zip(adapter.adapt(&task, &backward).unwrap().iter().rev()) {
+            assert_eq!(a.prediction, b.prediction);
+            a.probabilities.iter().zip(&b.probabilities).for_each(|(x, y)| assert!((x - y).abs() < 1e-4));
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! BoostAdapter: TDA's two caches, and for each image a copy of the positive one that its own confident views enter.
+//!
+//! `z' = z + alpha sum_j exp(-beta (1 - g.k_j)) onehot(c_j) - alpha_n sum_j exp(-beta_n (1 - g.k_j)) [low < P_j < high]`, the
+//! first sum over the boosted copy. Golden cases: `boostadapter-*`.
+
+use super::groups::views_kept;
+use super::presets::{self, Benchmark};
+use crate::Result;
+use crate::methods::aggregate::Ballot;
+use crate::methods::cache::{ClassCache, Item, insert};
+use crate::methods::probability::{argmax, dot};
+use crate::methods::query::{Query, affinity, normalised_entropy};
+use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
+use crate::options::mismatch;
+use flatclip_tensor::Matrix;
+use std::collections::BTreeMap;
+
+/// The registry entry.
+pub static SPEC: AdapterSpec = AdapterSpec {
+    name: "boostadapter",
+    aliases: &["boost-adapter"],
+    needs: Needs::FEATURES,
+    summary: "TDA's caches, the positive one boosted by the confident views of the image itself",
+    docs: "\
+What: the image g (view 0, or the mean of its confident views) enters the positive cache of its class. Then each
+of its int(fraction * V) most confident views enters a copy of that cache under its own class, with delta more
+places; the copy serves this image only. Doubtful images enter the negative cache, first in first out.
+  z' = z + alpha sum_copy exp(-beta (1 - g.k_j)) onehot(c_j) - alpha_n sum_j exp(-beta_n (1 - g.k_j)) [low < P_j < high].
+Online: the answer depends on the images before it, and on their order. Normalised entropy as in tda: nats over
+log2 K. With fewer than 1 / fraction views nothing is boosted, as in the published ImageNet run with one view.
+Cost: one image-tower pass over the views; about 6 K dot products.
+Reference: Zhang et al., BoostAdapter: Improving Vision-Language Test-Time Adaptation via Regional Bootstrapping,
+NeurIPS 2024. Verified with the authors' code.
+",
+    build: Build::Online(|table| Ok(Box::new(BoostAdapter::new(Config::read(table)?)))),
+    options: Config::OPTIONS,
+};
+
+crate::choices! {
+    /// What stands for the image.
+    pub enum Represented {
+        /// View 0: its feature, logits and entropy.
+        View0 = "view-0",
+        /// The mean feature and mean logits of the confident views, and the entropy of their mean distribution.
+        ConfidentMean = "confident-mean",
+    }
+}
+
+crate::options! {
+    /// Options of BoostAdapter.
+    pub struct Config for "boostadapter", check Config::windows_are_open {
+        include views_kept;
+        /// Alpha, beta, delta and query of the authors' configuration of a benchmark, instead of those below. TUNED ON TEST
+        /// DATA: nobody said otherwise; do not quote it as a fair number.
+        preset: Benchmark = Benchmark::Neutral, from "choice";
+        /// What stands for the image.
+        query: Represented = Represented::View0, from "authors' code for cross-dataset sets; the ImageNet variants take the mean";
+        /// Weight of the positive cache.
+        alpha: f64 = 2.0, range at_least(0.0), from "authors' ImageNet pair";
+        /// Sharpness of the positive cache.
+        beta: f64 = 5.0, range at_least(0.0), from "authors' ImageNet pair";
+        /// Items per class of the positive cache.
+        capacity: usize = 3, range between(1, 10_000), from "authors' code";
+        /// More items per class of the boosted copy.
+        delta: usize = 1, range up_to(10_000), from "choice: the authors' values are 0 to 3";
+        /// Weight of the negative cache.
+        negative_alpha: f64 = 0.117, range at_least(0.0), from "authors' code";
+        /// Sharpness of the negative cache.
+        negative_beta: f64 = 1.0, range at_least(0.0), from "authors' code";
+        /// Items per class of the negative cache.
+        negative_capacity: usize = 2, range between(1, 10_000), from "authors' code";
+        /// Lower end of the window of normalised entropy that enters the negative cache.
+        entropy_low: f64 = 0.2, from "authors' code";
+        /// Upper end of that window.
+        entropy_high: f64 = 0.5, from "authors' code";
+        /// Lower end of the window of probabilities that a doubtful image speaks against.
+        mask_low: f64 = 0.03, from "authors' code";
+        /// Upper end of that window.
+        mask_high: f64 = 1.0, from "authors' code";
+    }
+}
+
+impl Config {
+    fn windows_are_open(&self) -> Result<()> {
+        if self.entropy_low >= self.entropy_high {
+            return Err(mismatch(Self::NAME, "entropy_low", "less than entropy_high", self.entropy_low));
+        }
+        if self.mask_low >= self.mask_high {
+            return Err(mismatch(Self::NAME, "mask_low", "less than mask_high", self.mask_low));
+        }
+        Ok(())
+    }
+}
+
+/// The adapter and its caches.
+#[derive(Clone, Debug)]
+pub struct BoostAdapter {
+    options: Config,
+    positive: ClassCache,
+    negative: ClassCache,
+}
+
+impl BoostAdapter {
+    /// With these options, empty.
+    pub fn new(mut options: Config) -> Self {
+        if let Some(preset) = presets::boostadapter(options.preset) {
+            (options.alpha, options.beta, options.delta) = (preset.alpha, preset.beta, preset.delta);
+            options.query = if preset.mean { Represented::ConfidentMean } else { Represented::View0 };
+        }
+        let (positive, negative) =
+            (ClassCache::new(0, options.capacity), ClassCache::new(0, options.negative_capacity));
+        Self { options, positive, negative }
+    }
+
+    /// The cache of confident images.
+    pub fn positive(&self) -> &ClassCache {
+        &self.positive
+    }
+
+    /// The cache of doubtful images, oldest first.
+    pub fn negative(&self) -> &ClassCache {
+        &self.negative
+    }
+
+    /// What stands for the image, and the ranking of its views.
+    pub fn query(&self, features: &Matrix, views: &ViewLogits) -> (Query, Selection) {
+        let selection = LowestEntropy { fraction: self.options.fraction }.select(features, views);
+        let kept = match self.options.query {
+            Represented::View0 => &[0][..],
+            Represented::ConfidentMean => &selection.selected,
+        };
+        (Query::of(features, views, kept), selection)
+    }
+
+    fn remember(&mut self, query: &Query) {
+        let item = |probabilities: &[f32]| Item {
+            feature: query.feature.clone(),
+            uncertainty: query.entropy,
+            probabilities: probabilities.to_vec(),
+        };
+        self.positive.insert(query.prediction, item(&[]));
+        let doubt = f64::from(normalised_entropy(query.entropy, query.probabilities.len()));
+        if self.options.entropy_low < doubt && doubt < self.options.entropy_high {
+            self.negative.push(query.prediction, item(&query.probabilities));
+        }
+    }
+
+    /// The classes of the positive cache that the image's own views change, for this image only.
+    fn boosted(&self, features: &Matrix, views: &ViewLogits, selection: &Selection) -> BTreeMap<usize, Vec<Item>> {
+        let o = &self.options;
+        // Fewer than one view is none here: an image with one view is not boosted by itself.
+        let count = (o.fraction * features.rows() as f64) as usize;
+        let mut changed = BTreeMap::new();
+        for &view in selection.ranking.iter().take(count) {
+            let class = argmax(views.logits.row(view));
+            let list = changed.entry(class).or_insert_with(|| self.positive.items(class).to_vec());
+            let (feature, uncertainty) = (features.row(view).to_vec(), views.entropies[view]);
+            insert(list, o.capacity + o.delta, Item { feature, uncertainty, probabilities: Vec::new() });
+        }
+        changed
+    }
+
+    fn logits(&self, query: &Query, boosted: &BTreeMap<usize, Vec<Item>>) -> Vec<f32> {
+        let o = &self.options;
+        let mut z: Vec<f64> = query.logits.iter().map(|&z| f64::from(z)).collect();
+        let add = |items: &[Item]| -> f64 {
+            items.iter().map(|i| affinity(o.alpha, o.beta, dot(&query.feature, &i.feature))).sum()
+        };
+        for (class, z) in z.iter_mut().enumerate() {
+            *z += add(boosted.get(&class).map_or(self.positive.items(class), Vec::as_slice));
+        }
+        for item in self.negative.present().flat_map(|(_, items)| items) {
+            let weight = affinity(o.negative_alpha, o.negative_beta, dot(&query.feature, &item.feature));
+            for (z, &p) in z.iter_mut().zip(&item.probabilities) {
+                if o.mask_low < f64::from(p) && f64::from(p) < o.mask_high {
+                    *z -= weight;
+                }
+            }
+        }
+        z.into_iter().map(|z| z as f32).collect()
+    }
+}
+
+impl OnlineAdapter for BoostAdapter {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
+        self.positive = ClassCache::new(task.class_count(), self.options.capacity);
+        self.negative = ClassCache::new(task.class_count(), self.options.negative_capacity);
+        Ok(())
+    }
+
+    fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
+        image.check(task, &SPEC)?;
+        let views = ViewLogits::of(task, image);
+        let (query, selection) = self.query(image.features, &views);
+        self.remember(&query);
+        let boosted = self.boosted(image.features, &views, &selection);
+        Ok(Ballot::from_logits(&self.logits(&query, &boosted)).answer(views.explain(selection)))
+    }
+
+    fn fork(&self) -> Box<dyn OnlineAdapter> {
+        Box::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry_tests::{names, unit_rows, views};
+    use super::*;
+
+    #[test]
+    fn views_boost_their_own_image_and_leave_no_trace() {
+        let task = Task::new(names(4), unit_rows(1, 4, 16), 30.0, 0).unwrap();
+        let run = |count: usize| {
+            let mut adapter = BoostAdapter::new(Config::default());
+            adapter.prepare(&task).unwrap();
+            let many = views(5, 20, 16);
+            let rows: Vec<usize> = (0..count).collect();
+            let answer = adapter.adapt(&task, &ViewSet::new("s", &many.select_rows(&rows))).unwrap();
+            (answer.class_scores, adapter.positive.len(), adapter)
+        };
+        let (plain, kept, one) = run(1);
+        let (boosted, also, _) = run(20);
+        assert_eq!((kept, also), (1, 1));
+        assert!(boosted.iter().sum::<f32>() > plain.iter().sum::<f32>() + 0.1, "{plain:?} {boosted:?}");
+        assert!(
+            one.boosted(
+                &views(5, 9, 16),
+                &ViewLogits::new(&views(5, 9, 16), &task.text_features, 1.0),
+                &Selection { scores: vec![0.0; 9], ranking: (0..9).collect(), selected: vec![0] }
+            )
+            .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_preset_brings_its_query() {
+        let of = |preset| BoostAdapter::new(Config { preset, ..Config::default() }).options;
+        assert_eq!((of(Benchmark::ImagenetA).query, of(Benchmark::ImagenetA).delta), (Represented::ConfidentMean, 3));
+        assert_eq!((of(Benchmark::Dtd).query, of(Benchmark::Dtd).beta), (Represented::View0, 3.0));
+    }
+}

@@ -1,0 +1,13 @@
+//! What methods that look at one view of an image share.
+
+use crate::methods::aggregate::Ballot;
+use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
+use crate::methods::{Decision, Task, ViewSet};
+
+/// The answer `probabilities` for an image of which view 0 alone was looked at.
+pub(super) fn first_view(task: &Task, image: &ViewSet<'_>, probabilities: &[f64]) -> Decision {
+    let first = image.features.select_rows(&[0]);
+    let views = ViewLogits::new(&first, &task.text_features, task.logit_scale);
+    let selection = LowestEntropy { fraction: 1.0 }.select(&first, &views);
+    Ballot::from_probabilities(probabilities).answer(views.explain(selection))
+}

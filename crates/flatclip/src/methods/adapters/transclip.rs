@@ -1,0 +1,161 @@
+//! TransCLIP: a Gaussian per class with a shared diagonal covariance, fitted to a set of images; without an anchor.
+//!
+//! Labels `z_i ~ y_i exp(a_i / 50)`, `a_ik = -1/2 sum_d (x - mu_k)^2 / s + neighbours`; `mu_k = normalise(sum_i z_ik x_i)`, `s_d = sum_ik z_ik (x - mu_k)^2 / N`.
+//! Golden cases: `transclip-*`.
+
+use super::transduction::{Members, exponents, transductive};
+use crate::Result;
+use crate::methods::probability::normalise_rows;
+use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, ViewSet};
+use flatclip_tensor::Matrix;
+
+/// The registry entry.
+pub static SPEC: AdapterSpec = AdapterSpec {
+    name: "transclip",
+    aliases: &["transclip-zs"],
+    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    summary: "Gaussians of the classes in a set of images: for sets in which all classes occur",
+    docs: "\
+What: stata without its anchor, without the determinant, and with one variance per dimension for all classes, 1/D at
+the start; the means start at the text features. In every round, five times,
+  z_i ~ y_i^text_weight exp((a_i - max a_i) / 50), y = softmax(s x.T),
+  a_ik = -1/2 sum_d (x_id - mu_kd)^2 / s_d + graph_weight (50 / (2 n)) (W z + W' z)_ik;
+then mu_k = normalise(sum_i z_ik x_i) and s_d = sum_ik z_ik (x_id - mu_kd)^2 / N. This is the zero-shot form.
+Made for sets in which all classes occur: with few of them it loses much, where stata does not.
+Batch: an answer depends on all images of the set. `batch` images of a stream are a set; 0 is the whole stream.
+Cost: one image-tower pass of one view; N^2 D for the graph, 2 N K D in each of `rounds` rounds.
+Reference: Zanella et al., Boosting Vision-Language Models with Transduction, NeurIPS 2024. Verified with the code of
+the same authors' StatA; for more than 2500 images that divides s by N once per chunk, which is not done here.
+",
+    build: Build::Batch(|table| Ok(Box::new(TransClip::new(Config::read(table)?)))),
+    options: Config::OPTIONS,
+};
+
+crate::options! {
+    /// Options of TransCLIP.
+    pub struct Config for "transclip" {
+        include transductive;
+    }
+}
+
+/// The adapter.
+#[derive(Clone, Debug)]
+pub struct TransClip {
+    options: Config,
+}
+
+/// What a set settled on.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    /// Zero-shot probabilities `[N, K]`.
+    pub zero_shot: Vec<f64>,
+    /// Labels after the first round, `[N, K]`.
+    pub first: Vec<f64>,
+    /// Labels at the end, `[N, K]`.
+    pub labels: Vec<f64>,
+    /// Class means `[K, D]`, unit-norm.
+    pub means: Matrix,
+    /// Variances, one per dimension.
+    pub variances: Vec<f32>,
+    /// Neighbours of every image.
+    pub neighbours: Vec<Vec<usize>>,
+}
+
+impl TransClip {
+    /// With these options.
+    pub fn new(options: Config) -> Self {
+        Self { options }
+    }
+
+    /// Fits a set.
+    pub fn fit(&self, task: &Task, images: &[ViewSet<'_>]) -> Fit {
+        let members = Members::new(task, images, self.options.neighbours);
+        self.fit_members(task, &members)
+    }
+
+    fn fit_members(&self, task: &Task, members: &Members) -> Fit {
+        let o = &self.options;
+        let width = task.text_features.cols();
+        let mut z = members.zero_shot.clone();
+        let mut means = task.text_features.clone();
+        let mut variances = Matrix::from_vec(1, width, vec![1.0 / width as f32; width]);
+        let mut first = Vec::new();
+        for round in 0..=o.rounds {
+            let said = exponents(&members.features, &means, &variances);
+            z = members.labels(&z, &said, o.text_weight, o.graph_weight, o.neighbours);
+            if round == 0 {
+                first.clone_from(&z);
+            }
+            if round < o.rounds {
+                means = class_means(members, &z, &task.text_features);
+                variances = shared_variance(members, &z, &means);
+            }
+        }
+        let neighbours = members.graph.iter().map(|list| list.iter().map(|n| n.0).collect()).collect();
+        Fit {
+            zero_shot: members.zero_shot.clone(),
+            first,
+            labels: z,
+            means,
+            variances: variances.into_vec(),
+            neighbours,
+        }
+    }
+}
+
+/// Unit-norm means of the labels; a class that nobody is labelled with keeps its text.
+fn class_means(members: &Members, z: &[f64], text: &Matrix) -> Matrix {
+    let mut means = text.clone();
+    for (class, sum) in members.class_sums(z).1.iter().enumerate() {
+        let norm = sum.iter().map(|x| x * x).sum::<f64>().sqrt();
+        if norm > 0.0 {
+            means.row_mut(class).iter_mut().zip(sum).for_each(|(m, s)| *m = (s / norm) as f32);
+        }
+    }
+    normalise_rows(&mut means);
+    means
+}
+
+fn shared_variance(members: &Members, z: &[f64], means: &Matrix) -> Matrix {
+    let count = members.features.rows().max(1) as f64;
+    let mut sum = vec![0.0f64; means.cols()];
+    for squares in members.class_squares(z, means) {
+        sum.iter_mut().zip(squares).for_each(|(s, q)| *s += q);
+    }
+    // A dimension in which nothing differs would divide by zero.
+    let floor = f64::from(f32::EPSILON) / means.cols() as f64;
+    Matrix::from_vec(1, means.cols(), sum.into_iter().map(|s| (s / count).max(floor) as f32).collect())
+}
+
+impl BatchAdapter for TransClip {
+    fn adapt(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
+        images.iter().try_for_each(|image| image.check(task, &SPEC))?;
+        let members = Members::new(task, images, self.options.neighbours);
+        let fit = self.fit_members(task, &members);
+        Ok(members.answers(task, images, &fit.labels))
+    }
+
+    fn set_size(&self) -> usize {
+        self.options.batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry_tests::{names, unit_rows, views};
+    use super::*;
+
+    #[test]
+    fn means_move_to_the_images_and_one_image_alone_has_an_answer() {
+        let task = Task::new(names(4), unit_rows(1, 4, 8), 100.0, 0).unwrap();
+        let images: Vec<Matrix> = (0..40).map(|seed| views(seed, 1, 8)).collect();
+        let sets: Vec<ViewSet<'_>> = images.iter().map(|m| ViewSet::new("s", m)).collect();
+        let transclip = TransClip::new(Config::default());
+        let fit = transclip.fit(&task, &sets);
+        assert_ne!(fit.means, task.text_features);
+        assert!(fit.variances.iter().all(|&v| v > 0.0 && v < 1.0));
+        let alone = transclip.adapt(&task, &sets[..1]).unwrap();
+        assert!(alone[0].probabilities.iter().all(|p| p.is_finite()));
+        assert!(transclip.adapt(&task, &[]).unwrap().is_empty());
+    }
+}

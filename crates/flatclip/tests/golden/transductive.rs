@@ -1,0 +1,95 @@
+//! StatA and TransCLIP on sets of features `[B, N, D]`.
+
+use crate::case::{Case, Report};
+use crate::inputs::{close, feature_task, rounded, stream};
+use flatclip::methods::ViewSet;
+use flatclip::methods::adapters::{stata, transclip};
+use flatclip_tensor::Matrix;
+
+/// The sets of a case: every image a matrix of one row.
+fn sets(case: &Case) -> Result<Vec<Vec<Matrix>>, String> {
+    let single = |set: &Matrix| (0..set.rows()).map(|row| set.select_rows(&[row])).collect();
+    Ok(stream(case)?.iter().map(single).collect())
+}
+
+fn view_sets(set: &[Matrix]) -> Vec<ViewSet<'_>> {
+    set.iter().map(|image| ViewSet::new("case", image)).collect()
+}
+
+/// Labels and neighbours of all sets.
+#[derive(Default)]
+struct Found {
+    zero_shot: Vec<f64>,
+    first: Vec<f64>,
+    labels: Vec<f64>,
+    means: Vec<f32>,
+    neighbours: Vec<usize>,
+}
+
+impl Found {
+    fn compare(&self, report: &mut Report, case: &Case, classes: usize) -> Result<(), String> {
+        close(report, case, "y_hat", &rounded(&self.zero_shot))?;
+        close(report, case, "z_first", &rounded(&self.first))?;
+        close(report, case, "z", &rounded(&self.labels))?;
+        close(report, case, "mu", &self.means)?;
+        report.equal("neighbours", &self.neighbours, &case.indices("out.neighbours")?);
+        let best = |row: &[f64]| (0..row.len()).fold(0, |best, k| if row[k] > row[best] { k } else { best });
+        let predictions: Vec<usize> = self.labels.chunks_exact(classes).map(best).collect();
+        report.equal("pred", &predictions, &case.indices("out.pred")?);
+        Ok(())
+    }
+}
+
+pub fn stata(case: &Case) -> Result<Report, String> {
+    let task = feature_task(case)?;
+    let adapter = stata::StatA::new(stata::Config {
+        text_weight: case.number("lambda_y_hat")?,
+        graph_weight: case.number("lambda_laplacian")?,
+        neighbours: case.count("n_neighbors")?,
+        rounds: case.count("max_iter")?,
+        alpha: case.number("alpha")?,
+        soft_counts: case.hyper("soft_beta").as_bool().unwrap_or(false),
+        ..stata::Config::default()
+    });
+    let (mut found, mut variances, mut betas) = (Found::default(), vec![], vec![]);
+    for set in sets(case)? {
+        let fit = adapter.fit(&task, &view_sets(&set));
+        found.zero_shot.extend(fit.zero_shot);
+        found.first.extend(fit.first);
+        found.labels.extend(fit.labels);
+        found.means.extend(fit.means.into_vec());
+        found.neighbours.extend(fit.neighbours.concat());
+        variances.extend(fit.variances.into_vec());
+        betas.extend(fit.betas);
+    }
+    let mut report = Report::default();
+    found.compare(&mut report, case, task.class_count())?;
+    close(&mut report, case, "cov", &variances)?;
+    close(&mut report, case, "beta", &rounded(&betas))?;
+    Ok(report)
+}
+
+pub fn transclip(case: &Case) -> Result<Report, String> {
+    let task = feature_task(case)?;
+    let adapter = transclip::TransClip::new(transclip::Config {
+        text_weight: case.number("lambda_y_hat")?,
+        graph_weight: case.number("lambda_laplacian")?,
+        neighbours: case.count("n_neighbors")?,
+        rounds: case.count("max_iter")?,
+        ..transclip::Config::default()
+    });
+    let (mut found, mut variances) = (Found::default(), vec![]);
+    for set in sets(case)? {
+        let fit = adapter.fit(&task, &view_sets(&set));
+        found.zero_shot.extend(fit.zero_shot);
+        found.first.extend(fit.first);
+        found.labels.extend(fit.labels);
+        found.means.extend(fit.means.into_vec());
+        found.neighbours.extend(fit.neighbours.concat());
+        variances.extend(fit.variances);
+    }
+    let mut report = Report::default();
+    found.compare(&mut report, case, task.class_count())?;
+    close(&mut report, case, "sigma", &variances)?;
+    Ok(report)
+}
