@@ -307,10 +307,11 @@ fn every_batch_method_is_refused_a_part_of_the_stream() {
     let world = world(1);
     let mut found = 0;
     for method in feature_adapters(methods::Kind::Batch) {
-        let message = world.run(&Ask { method, out: method, shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
+        let message =
+            world.run(&RunRequest { method, out: method, shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
         assert!(message.contains("batch"), "{method}: {message}");
         let out = format!("{method}-whole");
-        let (summary, _) = world.run(&Ask { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
+        let (summary, _) = world.run(&RunRequest { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
         assert_eq!((summary.samples, summary.failed), (29, 1), "{method}");
         found += 1;
     }
@@ -347,7 +348,7 @@ fn a_stream_is_cut_into_whole_sets_and_bad_samples_are_no_part_of_them() {
     for (size, expected) in [(10, vec![8, 10, 9]), (0, vec![27]), (29, vec![27]), (1000, vec![27])] {
         let out = format!("sets-{size}");
         let adapter = AnyAdapter::Batch(Box::new(Counting { size, forgets: false }));
-        world.run_with(adapter, &Ask { out: &out, ..PLAIN }).unwrap();
+        world.run_with(adapter, &RunRequest { out: &out, ..PLAIN }).unwrap();
         let records = read_log(&world.path(&out).join(PREDICTIONS)).unwrap().0;
         let mut counts: Vec<i64> = records
             .iter()
@@ -373,7 +374,9 @@ fn a_run_of_sets_cut_at_any_record_resumes_to_the_same_bytes() {
     for method in ["stata", "oga", "adapt-transductive"] {
         let options = toml::toml! { batch = 8 };
         let run = |out: &str, resume| {
-            world.run_with(build_adapter(method, &options).unwrap(), &Ask { method, out, resume, ..PLAIN }).unwrap();
+            world
+                .run_with(build_adapter(method, &options).unwrap(), &RunRequest { method, out, resume, ..PLAIN })
+                .unwrap();
             bytes(&world.path(out))
         };
         let whole = run(&format!("whole-{method}"), false);
