@@ -20,7 +20,7 @@ pub(crate) fn as_flags(hint: &Hint) -> String {
         Hint::AllowErrors(count) => format!("mend them, or go on without them: --max-errors {count}"),
         Hint::FewerShots => "lower --shots, or give --allow-fewer".to_owned(),
         Hint::HeldOut => "give --held-out N, or --set the values".to_owned(),
-        Hint::DataRoot(name) => format!("give --data-root DIR, or --path {name}=DIR"),
+        Hint::DataRoot(name) => format!("give --data-root DIR (or, in eval and sweep, --path {name}=DIR)"),
         Hint::Again(what) => format!("run `flatclip {what}` again"),
         Hint::List(what) => match *what {
             "models" => "`flatclip models` lists them".to_owned(),
@@ -28,7 +28,9 @@ pub(crate) fn as_flags(hint: &Hint) -> String {
             "data sets" => "`flatclip data ls` lists them".to_owned(),
             _ => "`flatclip cache ls` lists them".to_owned(),
         },
-        Hint::OtherModel => "name the model it was learned with, or give --any-model".to_owned(),
+        Hint::OtherModel => {
+            "name the model it was learned with (predict, eval and sweep accept it with --any-model)".to_owned()
+        }
         other => other.to_string(),
     }
 }

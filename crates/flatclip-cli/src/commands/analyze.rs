@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DATA", default_value = "pocket:sketch")]
     far: String,
     /// Where known data sets lie
-    #[arg(long, value_name = "DIR", env = "FLATCLIP_DATA_ROOT")]
+    #[arg(long, value_name = "DIR", env = "FLATCLIP_DATA")]
     data_root: Option<PathBuf>,
     /// The data set that training images come from [default: that of --near]
     #[arg(long, value_name = "DATA")]

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DATA", required_unless_present = "image")]
     data: Option<String>,
     /// Where known data sets lie
-    #[arg(long, value_name = "DIR", env = "FLATCLIP_DATA_ROOT")]
+    #[arg(long, value_name = "DIR", env = "FLATCLIP_DATA")]
     data_root: Option<PathBuf>,
     /// Images per class of the training loss
     #[arg(long, default_value_t = 16)]

@@ -151,6 +151,7 @@ fn export(args: &Export, out: &Output) -> Result<()> {
     let classes = args.classes.read(out)?.unwrap_or_else(|| prompt.provenance.classes.clone());
     ensure!(!classes.is_empty(), "--classes: this prompt does not say its classes; give them");
     let model = args.model.load(out)?;
+    model.check_prompt(&prompt)?;
     let features = prompt.text_features(model.clip(), model.tokenizer(), &classes)?;
     let missing = match &prompt.kind {
         PromptKind::CoCoOp { .. } => Some("the shift that each image gives the context"),

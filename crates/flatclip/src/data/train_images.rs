@@ -79,11 +79,11 @@ impl<'a> TrainImages<'a> {
 
     /// Raw features `[B, D]` of un-augmented images.
     pub fn plain_features(&self, clip: &Clip) -> Result<Matrix> {
-        self.encode(clip, |image| self.views_of(image, &self.plain, ""), &mut |_, _| {})
+        self.encode(clip, |image| self.views_of(image, &self.plain, ""), &mut |_| Ok(()))
     }
 
     /// `views` training views of every image, encoded.
-    pub fn bank(&self, clip: &Clip, views: usize, watch: &mut dyn FnMut(usize, usize)) -> Result<FeatureBank> {
+    pub fn bank(&self, clip: &Clip, views: usize, watch: &mut dyn FnMut(usize) -> Result<()>) -> Result<FeatureBank> {
         let options = ViewOptions { count: views, ..self.training.clone() };
         let raw = self.encode(clip, |image| self.views_of(image, &options, "bank"), watch)?;
         FeatureBank::new(views, raw)
@@ -110,7 +110,7 @@ impl<'a> TrainImages<'a> {
         &self,
         clip: &Clip,
         views_of: impl Fn(usize) -> Result<Vec<f32>> + Sync,
-        watch: &mut dyn FnMut(usize, usize),
+        watch: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Matrix> {
         let size = 3 * clip.image_size() * clip.image_size();
         let mut data = Vec::new();
@@ -120,7 +120,7 @@ impl<'a> TrainImages<'a> {
             for pixels in views.concat().chunks(CHUNK * size) {
                 data.extend_from_slice(clip.encode_images(pixels, pixels.len() / size)?.data());
             }
-            watch(start + images.len(), self.len());
+            watch(start + images.len())?;
         }
         let rows = data.len() / clip.embed_dim();
         Ok(Matrix::from_vec(rows, clip.embed_dim(), data))

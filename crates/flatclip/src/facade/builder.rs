@@ -230,7 +230,7 @@ impl ClassifierBuilder {
 
     /// Plain keys, or those of the method's own table.
     fn own_options(&self, spec: &'static AdapterSpec) -> Result<toml::Table> {
-        options_of(&self.options, spec, 1, |name| self.registry.adapter(name).ok())
+        options_of(&self.options, spec, &[spec.name], |name| self.registry.adapter(name).ok())
     }
 
     fn model_task(&self, model: &Model, prompt: &Arc<Prompt>, wants_statistics: bool) -> Result<Task> {

@@ -120,14 +120,16 @@ pub fn evaluate(
     datasets: &[Dataset],
     progress: &dyn Progress,
 ) -> Result<Vec<EvaluatedRun>> {
+    request.check()?;
     let mut done = Vec::new();
     for dataset in datasets {
         let runner = request.runner(model, dataset, progress)?;
         let methods = request.chosen(&runner)?;
         let most = methods.iter().map(|method| method.needs.default_views).max().unwrap_or(1);
+        let names: Vec<&str> = methods.iter().map(|method| method.name).collect();
         for method in &methods {
             let find = |name: &str| request.registry.adapter(name).ok();
-            let options = options_of(&request.options, method, methods.len(), find)?;
+            let options = options_of(&request.options, method, &names, find)?;
             let (policy, views) = request.views_for(method, dataset, most)?;
             for &seed in &request.seeds {
                 let several = [datasets.len() > 1, methods.len() > 1, request.seeds.len() > 1];
@@ -142,6 +144,23 @@ pub fn evaluate(
 }
 
 impl EvaluateRequest {
+    /// Refuses what would end in an empty run, or in two runs in one directory.
+    fn check(&self) -> Result<()> {
+        if self.limit == Some(0) {
+            return Err(Error::config("limit", "expected at least 1 sample, found 0"));
+        }
+        let mut seeds = self.seeds.clone();
+        seeds.sort_unstable();
+        seeds.dedup();
+        let mut methods = self.methods.clone();
+        methods.sort_unstable();
+        methods.dedup();
+        if seeds.len() < self.seeds.len() || methods.len() < self.methods.len() {
+            return Err(Error::config("methods and seeds", "one stands twice; each makes a run of its own"));
+        }
+        Ok(())
+    }
+
     /// What the runs on a data set share.
     pub(crate) fn runner<'a>(
         &'a self,
@@ -265,14 +284,16 @@ mod tests {
     #[test]
     fn options_reach_their_method_and_stray_ones_are_refused() {
         let settings: toml::Table = toml::from_str("[stss]\nradius = 0.3\n[zero]\nfraction = 0.2").unwrap();
-        let of = |settings: &toml::Table, method: &str, count| {
-            options_of(settings, adapter(method).unwrap(), count, |name| adapter(name).ok())
+        let of = |settings: &toml::Table, method: &str, count: usize| {
+            let running = &[method, if method == "zero" { "stss" } else { "zero" }][..count];
+            options_of(settings, adapter(method).unwrap(), running, |name| adapter(name).ok())
         };
         assert_eq!(of(&settings, "stss", 2).unwrap()["radius"].as_float(), Some(0.3));
         assert!(!of(&settings, "zero", 2).unwrap().contains_key("radius"));
         let plain: toml::Table = toml::from_str("radius = 0.3").unwrap();
         assert!(of(&plain, "stss", 1).is_ok());
-        assert!(of(&plain, "stss", 2).unwrap_err().to_string().contains("stss.radius"));
+        assert!(of(&plain, "stss", 2).unwrap_err().to_string().contains("METHOD.radius"));
+        assert!(of(&settings, "stss", 1).unwrap_err().to_string().contains("options of zero"));
     }
 
     #[test]

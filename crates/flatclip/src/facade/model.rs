@@ -1,12 +1,14 @@
 //! A model: two towers, the tokenizer and the preprocessing that belong together.
 
 use super::folders;
+use super::needs::check_origin;
 use crate::Result;
 use crate::architecture::{Activation, ClipConfig};
 use crate::image::views::{ViewKey, ViewOptions, make_views};
 use crate::image::{Normalise, Picture};
 use crate::model::{Clip, Features, LoadOptions, Precision, Towers};
 use crate::progress::Progress;
+use crate::prompt::Prompt;
 use crate::text::Tokenizer;
 use crate::weights::{self, Checkpoint, Places};
 use flatclip_tensor::Matrix;
@@ -110,6 +112,11 @@ impl Model {
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.0.tokenizer
+    }
+
+    /// Refuses a prompt that was learned with other weights.
+    pub fn check_prompt(&self, prompt: &Prompt) -> Result<()> {
+        check_origin(prompt, self)
     }
 
     /// Unit-norm features `[n, D]` of pictures, one plain view each.

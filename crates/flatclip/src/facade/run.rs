@@ -236,11 +236,12 @@ pub(crate) fn file_name(text: &str) -> String {
     text.chars().map(|c| if c.is_alphanumeric() || "._-=".contains(c) { c } else { '-' }).collect()
 }
 
-/// Options for one method: plain keys if it is the only one, and the table of its name.
+/// Options for one of the methods that run: plain keys if it is the only one, and the table of its name. A table of a method
+/// that does not run is a mistake, not a wish that can be passed over.
 pub(crate) fn options_of(
     settings: &toml::Table,
     method: &AdapterSpec,
-    methods: usize,
+    running: &[&str],
     find: impl Fn(&str) -> Option<&'static AdapterSpec>,
 ) -> Result<toml::Table> {
     let mut options = toml::Table::new();
@@ -249,13 +250,16 @@ pub(crate) fn options_of(
             (toml::Value::Table(table), Some(owner)) => {
                 if owner.name == method.name {
                     options.extend(table.clone());
+                } else if !running.contains(&owner.name) {
+                    let reason = format!("options of {}, but what runs is {}", owner.name, running.join(", "));
+                    return Err(Error::config(key, reason));
                 }
             }
-            _ if methods == 1 => {
+            _ if running.len() == 1 => {
                 options.insert(key.clone(), value.clone());
             }
             _ => {
-                let reason = format!("with several methods, say whose option it is, e.g. {}.{key}", method.name);
+                let reason = format!("with several methods, say whose option it is: METHOD.{key}");
                 return Err(Error::config(key, reason));
             }
         }

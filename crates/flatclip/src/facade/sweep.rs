@@ -118,8 +118,16 @@ impl SweepRequest {
         for (key, value) in &self.base.options {
             settings.entry(key.clone()).or_insert_with(|| value.clone());
         }
-        let options = options_of(&settings, method, 1, |name| registry.adapter(name).ok())?;
+        let running = self.methods()?;
+        let options = options_of(&settings, method, &running, |name| registry.adapter(name).ok())?;
         Ok((method, options))
+    }
+
+    /// Every method of the grid.
+    fn methods(&self) -> Result<Vec<&'static str>> {
+        let axis = self.axes.iter().find(|axis| axis.key == "method");
+        let named = axis.map_or(&self.base.methods[..1.min(self.base.methods.len())], |axis| &axis.values);
+        named.iter().map(|name| Ok(self.base.registry.adapter(name)?.name)).collect()
     }
 
     /// What an axis says in a cell.

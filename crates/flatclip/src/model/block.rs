@@ -130,7 +130,7 @@ impl Block {
 
     /// `x` becomes the output at the query rows. `scratch.qkv` holds this block's keys and values afterwards.
     pub(crate) fn forward(&self, x: &mut Vec<f32>, shape: &Shape<'_>, norms: &BlockNorms, scratch: &mut Scratch) {
-        let (rows, queries, width) = (shape.rows(), shape.asking(), shape.width);
+        let (rows, queries, width) = (shape.rows(), shape.query_count(), shape.width);
         let Scratch { normal, qkv, attention, hidden } = scratch;
         resize(normal, rows * width);
         norms[0].apply(x, normal);
@@ -156,13 +156,13 @@ impl Block {
         let mut active = tape.hidden.clone();
         activate(self.activation, &mut active);
         let mut y = tape.middle.clone();
-        self.proj.forward_add(&active, shape.asking(), &mut y);
+        self.proj.forward_add(&active, shape.query_count(), &mut y);
         (y, tape)
     }
 
     /// What the backward pass needs, without the output: two thirds of a forward pass.
     pub(crate) fn tape(&self, x: &[f32], shape: &Shape<'_>, norms: &BlockNorms) -> Tape {
-        let (rows, queries, width) = (shape.rows(), shape.asking(), shape.width);
+        let (rows, queries, width) = (shape.rows(), shape.query_count(), shape.width);
         let mut normal = vec![0.0; rows * width];
         norms[0].apply(x, &mut normal);
         let mut qkv = vec![0.0; rows * 3 * width];
@@ -192,7 +192,7 @@ impl Block {
         mut dy: Vec<f32>,
         side: Side<'_>,
     ) -> Vec<f32> {
-        let (rows, queries, width) = (shape.rows(), shape.asking(), shape.width);
+        let (rows, queries, width) = (shape.rows(), shape.query_count(), shape.width);
         let mut norm_gradients = side.norms;
         let mut d_qkv = vec![0.0; rows * 3 * width];
         if queries > 0 {
@@ -235,10 +235,10 @@ fn keep_query_rows(x: &mut Vec<f32>, shape: &Shape<'_>) {
     if shape.queries == Queries::All {
         return;
     }
-    for (to, from) in shape.asking_rows().enumerate() {
+    for (to, from) in shape.query_rows().enumerate() {
         x.copy_within(from * shape.width..(from + 1) * shape.width, to * shape.width);
     }
-    x.truncate(shape.asking() * shape.width);
+    x.truncate(shape.query_count() * shape.width);
 }
 
 /// The inverse: query rows at their places, zeros elsewhere.
@@ -248,7 +248,7 @@ fn spread_query_rows(d: Vec<f32>, shape: &Shape<'_>) -> Vec<f32> {
     }
     let width = shape.width;
     let mut all = vec![0.0; shape.rows() * width];
-    for (from, to) in shape.asking_rows().enumerate() {
+    for (from, to) in shape.query_rows().enumerate() {
         all[to * width..(to + 1) * width].copy_from_slice(&d[from * width..(from + 1) * width]);
     }
     all

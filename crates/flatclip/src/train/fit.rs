@@ -110,7 +110,14 @@ pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control
         control.progress.advance(record.step as u64, &status(&record, rate));
     }
     control.progress.finish();
-    trainer.finish(tuner)
+    trainer.finish(tuner)?;
+    match tuner.parameters().iter().find(|tensor| tensor.values.iter().any(|x| !x.is_finite())) {
+        None => Ok(()),
+        Some(tensor) => Err(Error::NotFinite {
+            place: format!("parameter `{}` after the last step", tensor.name),
+            reason: "training diverged; lower train.lr".into(),
+        }),
+    }
 }
 
 /// A step for people.

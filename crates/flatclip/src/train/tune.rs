@@ -195,7 +195,11 @@ impl Run {
             return Ok(bank);
         }
         input.progress.start("encoding", Some(images.len() as u64));
-        let bank = images.bank(input.clip, views, &mut |done, _| input.progress.advance(done as u64, ""))?;
+        let bank = images.bank(input.clip, views, &mut |done| {
+            input.progress.advance(done as u64, "");
+            let stopped = || Error::Interrupted(format!("stopped after {done} of {} images", images.len()));
+            if input.progress.cancelled() { Err(stopped().with_hint(Hint::Resume)) } else { Ok(()) }
+        })?;
         input.progress.finish();
         bank.save(&path, &key)?;
         Ok(bank)

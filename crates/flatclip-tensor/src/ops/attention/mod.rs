@@ -81,7 +81,7 @@ impl<'a> Shape<'a> {
     }
 
     /// Number of query rows.
-    pub fn asking(&self) -> usize {
+    pub fn query_count(&self) -> usize {
         match self.queries {
             Queries::All => self.rows(),
             Queries::First | Queries::Last => self.sequences(),
@@ -90,7 +90,7 @@ impl<'a> Shape<'a> {
     }
 
     /// The query rows, in order.
-    pub fn asking_rows(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn query_rows(&self) -> impl Iterator<Item = usize> + '_ {
         self.starts.windows(2).flat_map(|w| self.queries.range(w[1] - w[0]).map(move |row| w[0] + row))
     }
 
@@ -127,19 +127,19 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// `out[asking, width]`: the attention of every asking row, heads side by side.
+/// `out[queries, width]`: the attention of every query row, heads side by side.
 ///
 /// # Panics
 /// If a slice does not have the size that `shape` says.
 pub fn forward(shape: &Shape<'_>, qkv: &[f32], out: &mut [f32]) {
     let width = shape.width;
-    assert!(qkv.len() == shape.rows() * 3 * width && out.len() == shape.asking() * width);
+    assert!(qkv.len() == shape.rows() * 3 * width && out.len() == shape.query_count() * width);
     let tasks: Vec<_> = shape
         .groups()
         .into_iter()
         .scan(out, |rest, group| {
-            let asking: usize = group.clone().map(|s| shape.queries.range(shape.length(s)).len()).sum();
-            Some((group, take(rest, asking * width)))
+            let own: usize = group.clone().map(|s| shape.queries.range(shape.length(s)).len()).sum();
+            Some((group, take(rest, own * width)))
         })
         .collect();
     let run = |(group, out): (Range<usize>, &mut [f32])| group_forward(shape, qkv, group, out);
@@ -207,31 +207,33 @@ fn rows_backward_for<L: Lanes>(
 /// If a slice does not have the size that `shape` says.
 pub fn backward(shape: &Shape<'_>, qkv: &[f32], d_out: &[f32], d_qkv: &mut [f32], d_prefix: Option<&mut [f32]>) {
     let (width, stride) = (shape.width, 3 * shape.width);
-    assert!(qkv.len() == shape.rows() * stride && d_qkv.len() == qkv.len() && d_out.len() == shape.asking() * width);
+    assert!(
+        qkv.len() == shape.rows() * stride && d_qkv.len() == qkv.len() && d_out.len() == shape.query_count() * width
+    );
     let prefix_size = shape.prefix.map_or(0, |p| p.rows * stride);
-    let mut asked = 0;
+    let mut before = 0;
     let tasks: Vec<_> = shape
         .groups()
         .into_iter()
         .scan(d_qkv, |rest, group| {
             let rows: usize = group.clone().map(|s| shape.length(s)).sum();
-            let asking: usize = group.clone().map(|s| shape.queries.range(shape.length(s)).len()).sum();
-            let d_out = &d_out[asked * width..(asked + asking) * width];
-            asked += asking;
+            let own: usize = group.clone().map(|s| shape.queries.range(shape.length(s)).len()).sum();
+            let d_out = &d_out[before * width..(before + own) * width];
+            before += own;
             Some((group, d_out, take(rest, rows * stride)))
         })
         .collect();
     let run = |(group, d_out, d_qkv): (Range<usize>, &[f32], &mut [f32])| {
         d_qkv.fill(0.0);
         let mut d_prefix = vec![0.0; prefix_size];
-        let (first, mut asked) = (group.start, 0);
+        let (first, mut before) = (group.start, 0);
         for index in group {
             let sequence = shape.sequence(index, qkv);
             let at = (shape.starts[index] - shape.starts[first]) * stride;
             let d_qkv = &mut d_qkv[at..at + shape.length(index) * stride];
             let queries = shape.queries.range(shape.length(index));
-            let d_out = &d_out[asked * width..(asked + queries.len()) * width];
-            asked += queries.len();
+            let d_out = &d_out[before * width..(before + queries.len()) * width];
+            before += queries.len();
             if queries.len() >= TILED_FROM && isa::current() != Isa::Plain {
                 tiled_backward::backward(&sequence, queries, d_out, d_qkv, &mut d_prefix);
             } else {
@@ -295,7 +297,7 @@ mod tests {
                 queries,
                 prefix: Some(SharedPrefix { qkv: &prefix, rows: prefix_rows, of: &of }),
             };
-            let d_out = floats(3, shape.asking() * width);
+            let d_out = floats(3, shape.query_count() * width);
             let mut out = vec![0.0; d_out.len()];
             forward(&shape, &qkv, &mut out);
             let (mut d_qkv, mut d_prefix) = (vec![f32::NAN; qkv.len()], vec![0.0; prefix.len()]);
@@ -306,14 +308,14 @@ mod tests {
             let mut full_out = vec![0.0; full.rows() * width];
             forward(&full, &rows, &mut full_out);
             let mut full_d = vec![0.0; full_out.len()];
-            let mut asked = 0;
+            let mut before = 0;
             for index in 0..60 {
                 for row in queries.range(shape.length(index)) {
                     let at = (copied_starts[index] + prefix_rows + row) * width;
-                    full_d[at..at + width].copy_from_slice(&d_out[asked * width..][..width]);
-                    let same = full_out[at..at + width].iter().zip(&out[asked * width..]);
+                    full_d[at..at + width].copy_from_slice(&d_out[before * width..][..width]);
+                    let same = full_out[at..at + width].iter().zip(&out[before * width..]);
                     same.for_each(|(a, b)| assert!((a - b).abs() < 1e-5));
-                    asked += 1;
+                    before += 1;
                 }
             }
             let mut full_d_rows = vec![0.0; rows.len()];

@@ -59,8 +59,8 @@ fn head_lanes<L: Lanes>(
     work.scores.resize(ROWS * keys, 0.0);
     for row in queries.clone().step_by(ROWS) {
         let rows = ROWS.min(queries.end - row);
-        let asking = &sequence.qkv[row * 3 * width..];
-        pack_rows::<L>(asking, 3 * width, head * size, size, rows, sequence.scale(), &mut work.query);
+        let first_query = &sequence.qkv[row * 3 * width..];
+        pack_rows::<L>(first_query, 3 * width, head * size, size, rows, sequence.scale(), &mut work.query);
         let seen = |r: usize| sequence.prefix_rows() + sequence.seen(row + r.min(rows - 1));
         // Keys behind the last one that the tile sees are not touched.
         let keys_seen = seen(rows - 1).next_multiple_of(panel);

@@ -82,8 +82,8 @@ fn head_lanes<L: Lanes>(
     }
     for row in queries.clone().step_by(ROWS) {
         let rows = ROWS.min(queries.end - row);
-        let asking = &sequence.qkv[row * 3 * width..];
-        pack_rows::<L>(asking, 3 * width, head * size, size, rows, sequence.scale(), &mut work.query);
+        let first_query = &sequence.qkv[row * 3 * width..];
+        pack_rows::<L>(first_query, 3 * width, head * size, size, rows, sequence.scale(), &mut work.query);
         let d_rows = &d_out[(row - queries.start) * width..];
         pack_rows::<L>(d_rows, width, head * size, size, rows, 1.0, &mut work.d_out);
         silence_copies::<L>(&mut work.d_out, rows);
