@@ -299,7 +299,7 @@ mod tests {
         std::fs::write(&path, serde_json::to_vec(&record()).unwrap()).unwrap();
         assert_eq!(AnalysisRecord::read(dir.path()).unwrap(), Some(record()));
         std::fs::write(&path, "{\"schema_version\":1}").unwrap();
-        assert!(AnalysisRecord::read(dir.path()).unwrap_err().to_string().contains("flatclip analyze"));
+        assert_eq!(AnalysisRecord::read(dir.path()).unwrap_err().hint(), Some(&crate::Hint::Again("analyze")));
     }
 
     #[test]

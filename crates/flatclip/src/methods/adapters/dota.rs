@@ -24,17 +24,23 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES,
     summary: "a Gaussian per class, estimated along the stream, corrects the zero-shot logits",
     docs: "\
-What: state is a mean mu_k (constant at first, not the text feature), a count c_k and a covariance S_k per class,
-and L, the inverse of the mean covariance. z and x are mean logits and mean feature of the m kept views (the image,
+What: state is a mean mu_k (constant at first, not the text feature), a count c_k and a covariance S_k per
+class,
+and L, the inverse of the mean covariance. z and x are mean logits and mean feature of the m kept views (the
+image,
 or its int(fraction * V) views of lowest entropy):
   answer = z + w d, d_k = x L mu_k - mu_k L mu_k / 2, w = min(rho mean(c) / m, eta).
-Then each kept view x_v is learnt with its own softmax y: S_k <- (c_k S_k + sum_v y_k r r') / (c_k + sum_v y_k) with
-r = x_v - mu_k and the mean before, mu_k likewise, c_k += sum_v y_k; L = inv((1 - epsilon) mean_k S_k + epsilon I).
+Then each kept view x_v is learnt with its own softmax y: S_k <- (c_k S_k + sum_v y_k r r') / (c_k + sum_v
+y_k) with
+r = x_v - mu_k and the mean before, mu_k likewise, c_k += sum_v y_k; L = inv((1 - epsilon) mean_k S_k +
+epsilon I).
 Online: the answer depends on the images before it, and on their order.
 Cost: one image-tower pass; K D^2 and one D^3 inverse every `refresh` images. refresh = 1 is the method as
-published; means and counts are exact for any value, L lags by less than `refresh` images. Every S_k has a divisor
+published; means and counts are exact for any value, L lags by less than `refresh` images. Every S_k has a
+divisor
 of its own, so all are kept: the upper triangles, 2 K D^2 bytes (0.5 GB for K = 1000, D = 512).
-Reference: Han et al., DOTA: Distributional Test-Time Adaptation of Vision-Language Models, 2024. Verified with the
+Reference: Han et al., DOTA: Distributional Test-Time Adaptation of Vision-Language Models, 2024. Verified
+with the
 authors' code in f32; it rounds mu and L to f16 before it answers, which is not done here.
 ",
     build: Build::Online(|table| Ok(Box::new(Dota::new(Config::read(table)?)))),
@@ -264,7 +270,7 @@ mod tests {
         let mut dota = Dota::new(Config { refresh, ..Config::default() });
         dota.prepare(task).unwrap();
         for i in 0..images {
-            dota.adapt(task, &ViewSet::new("s", &views(i, 12, 8))).unwrap();
+            dota.adapt(task, &ViewSet::new("s", &views(i, 12, task.text_features.cols()))).unwrap();
         }
         dota
     }

@@ -21,7 +21,8 @@ pub static SPEC: AdapterSpec = AdapterSpec {
 What: of view 0 with feature x, image number i of n,
   t ~ softmax(x.T / tau_text) exp(rho)        rho <- max(0, rho - c_rho / sqrt(i) (t - alpha / K))
   v = softmax(x.w / tau_image)                w_k <- normalise(w_k - c_w / (tau_image sqrt(i)) (v_k - t_k) x)
-  answer = b v + (1 - b) t, b = beta sqrt(min(1, i / n)), all with the state before this image; rho = 0, w = T at
+  answer = b v + (1 - b) t, b = beta sqrt(min(1, i / n)), all with the state before this image; rho = 0, w = T
+  at
 the start. alpha = 1 assumes that the classes of the stream are balanced; alpha = 0 only bounds them.
 The length n of the stream enters the answer: an evaluation says it, else it is the option `length`, which is
 no knowledge of labels but is knowledge of the stream. Round-off grows along the stream.

@@ -15,8 +15,10 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES,
     summary: "mean image feature of the most confident views; the baseline to print next to ZERO",
     docs: "\
-What: keep the int(fraction * V) views of lowest entropy, g = their mean feature; logits = exp(logit_scale) <g, t_k>.
-The mean is shorter than 1, the more so the less the views agree, and is not normalised again: the class is the
+What: keep the int(fraction * V) views of lowest entropy, g = their mean feature; logits = exp(logit_scale)
+<g, t_k>.
+The mean is shorter than 1, the more so the less the views agree, and is not normalised again: the class is
+the
 same, the confidence smaller. Golden cases: vte-*.
 Cost: one image-tower pass over the views; nothing else that can be measured.
 Use it with an ensemble of templates to have the published method.

@@ -22,7 +22,8 @@ What: logits = exp(logit_scale) * <f_0, t_k>, answer argmax. Views beyond the fi
 explain.
 Text: one template, several (each encoded and normalised, averaged, normalised again), a learned prompt or a
 feature file.
-CoCoOp's shift by the image, Tip-Adapter's cache and GDA-CLIP's discriminant belong to the prompt and are applied.
+CoCoOp's shift by the image, Tip-Adapter's cache and GDA-CLIP's discriminant belong to the prompt and are
+applied.
 Cost: one image-tower pass.
 Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
 ",
