@@ -1,6 +1,6 @@
 //! Runs of prompt x adapter x data set: pipeline, records, metrics, caches, shards.
 //!
-//! A run is a stream of samples in a planned order ([`Plan`]). Each sample becomes one [`Record`]; everything else (summary,
+//! A run is a stream of samples in a planned order. Each sample becomes one [`Record`]; everything else (summary,
 //! tables, comparisons, merges) is computed from the records. Records do not depend on threads, batches, the cache,
 //! shards or interruptions.
 

@@ -1,6 +1,6 @@
 //! The macros that make options of declarations.
 
-/// Makes a struct of options; see [the module](crate::options).
+/// Makes a struct of options; see [the module](mod@crate::options).
 ///
 /// A field is a sentence as its doc comment, then
 /// `name: Type = default, alias "other", range RANGE, from "source";`,
