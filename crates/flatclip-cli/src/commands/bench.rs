@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// `random:ViT-B-16`, `random:RN50`, or a checkpoint
     #[arg(long, short, default_value = "random:ViT-B-16", value_name = "MODEL")]
     model: String,
-    /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, else f32
+    /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, i16 where it has AVX2 only, else f32
     #[arg(long, value_enum, default_value = "auto", value_name = "NAME")]
     precision: PrecisionArg,
     /// Repeats of each case, after one that warms up

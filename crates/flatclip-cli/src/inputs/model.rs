@@ -16,8 +16,8 @@ pub(crate) struct ModelArgs {
     pub(crate) model: String,
     #[command(flatten)]
     pub(crate) find: FindArgs,
-    /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, else f32. The text tower and the gradients of
-    /// contexts are always f32
+    /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, i16 where it has AVX2 only, else f32. The text
+    /// tower and the gradients of contexts are always f32
     #[arg(long, env = "FLATCLIP_PRECISION", value_enum, default_value = "auto", value_name = "NAME")]
     pub(crate) precision: PrecisionArg,
 }

@@ -4,6 +4,7 @@ use super::cache::ViewFeatures;
 use crate::Result;
 use crate::data::Sample;
 use flatclip_tensor::Matrix;
+use std::ops::Range;
 
 /// Makes views and encodes them. Both must depend on the sample alone, not on batch, thread or order.
 pub(crate) trait Encoder: Sync {
@@ -15,6 +16,12 @@ pub(crate) trait Encoder: Sync {
 
     /// Features of `count` views.
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures>;
+
+    /// Features of a range of the views in `pixels`.
+    fn encode_range(&self, pixels: &[f32], range: Range<usize>) -> Result<ViewFeatures> {
+        let view = pixels.len() / self.views();
+        self.encode(&pixels[range.start * view..range.end * view], range.len())
+    }
 
     /// Unit-norm features of generated pictures of the sample, for methods that take them.
     fn generated(&self, _sample: &Sample) -> Result<Option<Matrix>> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 pub struct Answer {
     classes: Arc<[String]>,
     decision: methods::Decision,
+    views: Option<usize>,
 }
 
 /// One view of a picture as a method saw it.
@@ -27,7 +28,16 @@ pub struct ViewScore<'a> {
 
 impl Answer {
     pub(crate) fn new(classes: &Arc<[String]>, decision: methods::Decision) -> Self {
-        Self { classes: Arc::clone(classes), decision }
+        Self { classes: Arc::clone(classes), decision, views: None }
+    }
+
+    pub(crate) fn with_views(self, count: usize) -> Self {
+        Self { views: Some(count), ..self }
+    }
+
+    /// Views that were encoded for this answer: all, or fewer where views are any-time. `None` when features were given.
+    pub fn views(&self) -> Option<usize> {
+        self.views
     }
 
     /// Name of the answered class.

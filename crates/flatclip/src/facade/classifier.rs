@@ -7,7 +7,7 @@ use super::model::Model;
 use super::stream::Stream;
 use crate::error::Hint;
 use crate::eval::cache::ViewFeatures;
-use crate::eval::{ClipEncoder, Encoder as _};
+use crate::eval::{ClipEncoder, Encoder as _, Rounds};
 use crate::image::sheet::{Tile, encode_png, sheet};
 use crate::image::views::{ViewKey, thumbnails};
 use crate::image::{self, DecodeOptions, Picture};
@@ -45,6 +45,8 @@ pub(super) struct Parts {
     pub(super) task: Task,
     /// Makes and encodes views; `None` for features that were made elsewhere.
     pub(super) encoder: Option<ClipEncoder>,
+    /// Any-time views: no more views than an answer needs.
+    pub(super) rounds: Option<Rounds>,
 }
 
 /// A picture as a method sees it.
@@ -108,7 +110,7 @@ impl Classifier {
         &self.0.task.classes
     }
 
-    /// Views per picture; 0 when features are made elsewhere.
+    /// Views per picture, at most where they are any-time; 0 when features are made elsewhere.
     pub fn views(&self) -> usize {
         self.0.encoder.as_ref().map_or(0, |encoder| encoder.views.count)
     }
@@ -120,7 +122,7 @@ impl Classifier {
 
     /// The same for a picture whose name says where its generated views are (DiffTPT).
     pub fn answer_named(&self, picture: &Picture, name: &str) -> Result<Answer> {
-        self.labelled(self.episodic()?.adapt(&self.0.task, &self.see(picture, name)?.view_set())?)
+        Ok(self.decide(picture, name)?.0)
     }
 
     /// The answer for an encoded picture.
@@ -161,9 +163,23 @@ impl Classifier {
 
     /// The answer together with the features of the views that it was made from.
     pub fn answer_and_features(&self, picture: &Picture) -> Result<(Answer, ViewFeatures)> {
-        let seen = self.see(picture, "")?;
-        let answer = self.labelled(self.episodic()?.adapt(&self.0.task, &seen.view_set())?)?;
-        Ok((answer, seen.views))
+        self.decide(picture, "")
+    }
+
+    fn decide(&self, picture: &Picture, name: &str) -> Result<(Answer, ViewFeatures)> {
+        let (adapter, task) = (self.episodic()?, &self.0.task);
+        let (decision, views) = match &self.0.rounds {
+            Some(rounds) => {
+                let (encoder, id) = (self.encoder()?, picture.digest());
+                let pixels = encoder.views_of(picture, self.key(&id))?;
+                rounds.answer(adapter, task, &id, encoder.views.count, |range| encoder.encode_range(&pixels, range))?
+            }
+            None => {
+                let seen = self.see(picture, name)?;
+                (adapter.adapt(task, &seen.view_set())?, seen.views)
+            }
+        };
+        Ok((self.labelled(decision)?.with_views(views.unit.rows()), views))
     }
 
     /// The views of a picture as small pictures.

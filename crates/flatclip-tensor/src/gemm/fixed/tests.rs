@@ -188,6 +188,20 @@ fn the_tile_of_the_vnni_kernels_equals_the_others() {
     }
 }
 
+/// The trial that a VNNI kernel must pass before it is used: right kernels pass, wrong ones do not.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_trial_of_a_kernel_finds_a_wrong_one() {
+    use super::super::kernels::run_avx2;
+    use super::x86::{Add, TwoVectors, agrees};
+    if Usable::new(Isa::Avx2).is_err() {
+        return;
+    }
+    // SAFETY: AVX2 was found.
+    assert!(agrees(|job| unsafe { run_avx2::<TwoVectors<Add, 6>>(job) }));
+    assert!(!agrees(|_| ()));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]

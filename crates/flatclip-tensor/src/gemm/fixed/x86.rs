@@ -5,11 +5,13 @@ use super::winograd::Winograd;
 use super::{Row, STEP, row_scale};
 use crate::gemm::driver::{Job, Kernel, Operands, Tile};
 use crate::gemm::kernels::{run_avx_vnni, run_avx2, run_avx512_vnni};
-use crate::gemm::panels::PANEL;
+use crate::gemm::PRODUCT;
+use crate::gemm::panels::{PANEL, Panels};
 use crate::simd::{Avx2, Avx512, Lanes};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 /// Vectors of pairs of `i16`, and of the 32-bit sums of their products.
 ///
@@ -292,14 +294,47 @@ unsafe fn largest(lanes: __m256i) -> u32 {
 /// # Safety
 /// The machine has AVX2 and FMA, and, if `wide`, AVX-512.
 pub(super) unsafe fn run(job: Job<'_, i16>, wide: bool) {
-    // SAFETY: promised by the caller, and VNNI is detected here.
+    // SAFETY: promised by the caller; VNNI is detected by the checks.
     unsafe {
-        if wide && is_x86_feature_detected!("avx512vnni") {
+        if wide && vnni_512_agrees() {
             run_avx512_vnni::<TwoVectors<Vnni512, 12>>(job);
-        } else if is_x86_feature_detected!("avxvnni") {
+        } else if vnni_agrees() {
             run_avx_vnni::<TwoVectors<Vnni, 6>>(job);
         } else {
             run_avx2::<Winograd>(job);
         }
     }
+}
+
+/// Whether the machine has AVX-VNNI, and its kernel gave the bytes of the AVX2 kernel in a trial. The trial, once per
+/// process, is there because no test of ours has met such a CPU.
+fn vnni_agrees() -> bool {
+    static AGREES: OnceLock<bool> = OnceLock::new();
+    *AGREES.get_or_init(|| {
+        // SAFETY: the instructions were detected; whoever runs 16-bit products here has AVX2 and FMA.
+        is_x86_feature_detected!("avxvnni") && agrees(|job| unsafe { run_avx_vnni::<TwoVectors<Vnni, 6>>(job) })
+    })
+}
+
+/// As [`vnni_agrees`], of AVX512-VNNI.
+fn vnni_512_agrees() -> bool {
+    static AGREES: OnceLock<bool> = OnceLock::new();
+    *AGREES.get_or_init(|| {
+        is_x86_feature_detected!("avx512vnni")
+            // SAFETY: as in `vnni_agrees`; AVX-512 is promised by whoever asks for wide vectors.
+            && agrees(|job| unsafe { run_avx512_vnni::<TwoVectors<Vnni512, 12>>(job) })
+    })
+}
+
+/// Whether `kernel` gives the bytes of the AVX2 kernel on a product that is ragged in every direction.
+pub(super) fn agrees(kernel: impl Fn(Job<'_, i16>)) -> bool {
+    let (rows, n, k) = (29, 75, 803);
+    let value = |i: usize| ((i * 7919) % 2003) as f32 / 1001.0 - 1.0;
+    let x: Vec<f32> = (0..rows * k).map(value).collect();
+    let panels = Panels::fixed(n, k, |i, column| value(i * n + column + 1));
+    let (mut want, mut got) = (vec![0.0; rows * n], vec![1.0; rows * n]);
+    // SAFETY: whoever runs 16-bit products here has AVX2 and FMA.
+    unsafe { run_avx2::<Winograd>(Job::new((&x, k), rows, &panels, (&mut want, n), PRODUCT)) };
+    kernel(Job::new((&x, k), rows, &panels, (&mut got, n), PRODUCT));
+    got == want
 }

@@ -1,0 +1,158 @@
+//! Any-time views: views are encoded in rounds, and no more of them once they are unlikely to change the answer.
+//!
+//! After a round the method answers from the views so far. It stops when the kept views are certain of that answer (the mean
+//! of their probabilities reaches the threshold) and the round before gave the same one. Views are drawn one by one by their
+//! own number, so a run that stops early has seen the first views of the full run, and nothing else.
+
+use super::cache::ViewFeatures;
+use crate::methods::probability::{logits, softmax};
+use crate::methods::{Adapter, Decision, Kind, Needs, Task, ViewSet};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use std::ops::Range;
+
+/// The rule of any-time views, with its one knob.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rounds {
+    /// Mean probability of the answer over the kept views at which more views are not asked for.
+    certainty: f32,
+}
+
+/// The smallest threshold that kept the accuracy of 64 views within half a point on the validation pictures of the embedded
+/// model (docs/guide/speed.md has the curve).
+pub(crate) const CERTAINTY: f32 = 0.88;
+
+impl Rounds {
+    /// With this threshold, in 0..1.
+    pub(crate) fn new(certainty: f32) -> Result<Self> {
+        if !(certainty > 0.0 && certainty < 1.0) {
+            let reason = format!("expected a probability between 0 and 1 (default {CERTAINTY}), found {certainty}");
+            return Err(Error::config("certainty", reason));
+        }
+        Ok(Self { certainty })
+    }
+
+    /// The threshold.
+    pub(crate) fn certainty(&self) -> f32 {
+        self.certainty
+    }
+
+    /// Whether a method can be answered in rounds: one that learns from a stream or a set cannot, and one that runs a tower
+    /// for every answer would pay for each round.
+    pub(crate) fn check(method: &str, kind: Kind, needs: &Needs) -> Result<()> {
+        let runs_a_tower = needs.pixels || needs.generated || (needs.text_tower && !needs.bank);
+        if kind == Kind::Episodic && !runs_a_tower {
+            return Ok(());
+        }
+        let reason = "any-time views are for methods that only select or average the views of one picture; this one \
+                      learns from them. Give it a number of views";
+        Err(Error::method(method, reason))
+    }
+
+    /// Answers from as few of `total` views as suffice; `encode` gives the features of a range of them. Returns the views
+    /// that were used beside the answer.
+    pub(crate) fn answer(
+        &self,
+        adapter: &dyn Adapter,
+        task: &Task,
+        id: &str,
+        total: usize,
+        mut encode: impl FnMut(Range<usize>) -> Result<ViewFeatures>,
+    ) -> Result<(Decision, ViewFeatures)> {
+        let mut views = encode(0..1)?;
+        let mut before = None;
+        loop {
+            let seen = views.unit.rows();
+            let image = ViewSet { norms: &views.norms, ..ViewSet::new(id, &views.unit) };
+            let decision = adapter.adapt(task, &image)?;
+            let is_repeated = before.is_none_or(|class| class == decision.prediction);
+            if seen >= total || (is_repeated && certainty(task, &views.unit, &decision) >= self.certainty) {
+                return Ok((decision, views));
+            }
+            before = Some(decision.prediction);
+            let next = if seen == 1 { 4 } else { 2 * seen }.min(total);
+            views = joined(&views, &encode(seen..next)?);
+        }
+    }
+}
+
+/// Mean probability of the answer over the views that were kept, or over all where none were chosen. Not the method's own
+/// probability: hard votes are always certain.
+fn certainty(task: &Task, views: &Matrix, decision: &Decision) -> f32 {
+    let all: Vec<usize>;
+    let kept = match &decision.explanation.selected[..] {
+        [] => {
+            all = (0..views.rows()).collect();
+            &all[..]
+        }
+        selected => selected,
+    };
+    let logits = logits(&views.select_rows(kept), &task.text_features, task.logit_scale);
+    let sum: f64 = logits.iter_rows().map(|row| softmax(row)[decision.prediction]).sum();
+    (sum / kept.len() as f64) as f32
+}
+
+fn joined(first: &ViewFeatures, second: &ViewFeatures) -> ViewFeatures {
+    let data = [first.unit.data(), second.unit.data()].concat();
+    let unit = Matrix::from_vec(first.unit.rows() + second.unit.rows(), first.unit.cols(), data);
+    ViewFeatures { unit, norms: [&first.norms[..], &second.norms].concat() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::methods::Registry;
+
+    /// Two classes along the axes; view `i` points at `angles[i]` degrees from the first.
+    fn answer(method: &str, certainty: f32, angles: &[f32]) -> (usize, usize) {
+        let text = Matrix::from_vec(2, 2, vec![1.0, 0.0, 0.0, 1.0]);
+        let task = Task::new(["a".to_owned(), "b".to_owned()], text, 10.0, 0).unwrap();
+        let spec = Registry::builtin().adapter(method).unwrap();
+        let crate::methods::AnyAdapter::Episodic(mut adapter) = spec.build(&toml::Table::new()).unwrap() else {
+            panic!("episodic")
+        };
+        adapter.prepare(&task).unwrap();
+        let encode = |range: Range<usize>| {
+            let data = angles[range].iter().flat_map(|a| [a.to_radians().cos(), a.to_radians().sin()]);
+            ViewFeatures::new(Matrix::from_vec(data.clone().count() / 2, 2, data.collect()))
+        };
+        let rounds = Rounds::new(certainty).unwrap();
+        let (decision, views) = rounds.answer(adapter.as_ref(), &task, "x", angles.len(), encode).unwrap();
+        (decision.prediction, views.unit.rows())
+    }
+
+    #[test]
+    fn a_certain_plain_view_ends_at_once_and_an_uncertain_one_goes_on() {
+        assert_eq!(answer("zero", 0.88, &[5.0; 64]), (0, 1));
+        assert_eq!(answer("zero", 0.88, &[44.0; 64]), (0, 64));
+        // The plain view is undecided, the others are sure: the second round differs from the first, the third agrees.
+        let mut angles = [85.0; 64];
+        angles[0] = 44.0;
+        assert_eq!(answer("zero", 0.88, &angles), (1, 8));
+    }
+
+    #[test]
+    fn hard_votes_are_not_taken_for_certainty() {
+        // Every view votes for the first class, none is sure of it.
+        assert_eq!(answer("zero", 0.88, &[40.0; 16]), (0, 16));
+        assert_eq!(answer("zero", 0.6, &[40.0; 16]), (0, 1));
+    }
+
+    #[test]
+    fn an_impossible_threshold_and_methods_that_learn_are_refused() {
+        for bad in [0.0, 1.0, -1.0, f32::NAN] {
+            assert!(Rounds::new(bad).is_err(), "{bad}");
+        }
+        let refused = |name: &str| {
+            let spec = Registry::builtin().adapter(name).unwrap();
+            let adapter = spec.build(&toml::Table::new()).unwrap();
+            Rounds::check(name, adapter.kind(), &spec.needs).is_err()
+        };
+        for name in ["stss", "zero", "vte", "mta", "zero-shot"] {
+            assert!(!refused(name), "{name}");
+        }
+        for name in ["tpt", "tda", "sar", "transclip"] {
+            assert!(refused(name), "{name}");
+        }
+    }
+}
