@@ -3,9 +3,9 @@
 
 use super::winograd::Winograd;
 use super::{Row, STEP, row_scale};
+use crate::gemm::PRODUCT;
 use crate::gemm::driver::{Job, Kernel, Operands, Tile};
 use crate::gemm::kernels::{run_avx_vnni, run_avx2, run_avx512_vnni};
-use crate::gemm::PRODUCT;
 use crate::gemm::panels::{PANEL, Panels};
 use crate::simd::{Avx2, Avx512, Lanes};
 use std::arch::asm;
