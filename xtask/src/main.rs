@@ -3,6 +3,7 @@
 mod bench_peers;
 mod browser;
 mod check;
+mod fault;
 mod layers;
 mod pages;
 mod public_items;
@@ -25,6 +26,8 @@ struct Arguments {
 enum Task {
     /// Time flatclip and torch, open_clip, OpenVINO, PIL on the same work, turn by turn, on an idle machine
     BenchPeers(bench_peers::Arguments),
+    /// Attack the readers and the binary, count what held, write docs/robustness.md
+    Fault(fault::Arguments),
     /// Check that the library's modules use each other in one direction only, and the table of it in ARCHITECTURE.md
     Layers(layers::Arguments),
     /// Make every kind of HTML page and open it in a headless browser; fails on any console message
@@ -40,6 +43,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::BenchPeers(arguments) => bench_peers::run(arguments),
+        Task::Fault(arguments) => fault::run(&arguments),
         Task::Layers(arguments) => layers::run(&arguments),
         Task::Pages(arguments) => pages::run(arguments),
         Task::PublicItems(arguments) => public_items::run(&arguments),

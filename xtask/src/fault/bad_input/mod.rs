@@ -1,0 +1,49 @@
+//! Damaged, crafted and absurd files against the readers, in this process (the library is the one that the binary uses), and
+//! against the command line.
+
+mod command_line;
+mod weights;
+
+use super::readers::reader;
+use super::{Suite, Test, Trial};
+use anyhow::Result;
+
+pub(super) const TESTS: &[Test] = &[
+    test("B1", "safetensors cut at every length to 4096 and at 1000 others", "refused with the path", weights::cut),
+    test(
+        "B2",
+        "each byte of a safetensors header changed by three masks",
+        "refused, or the same weights",
+        weights::header,
+    ),
+    test(
+        "B12",
+        "command line: absent, unreadable, odd paths; numbers out of range",
+        "exit code 2, no file left",
+        command_line::misuse,
+    ),
+    mutants("M1", "damaged safetensors", |trial| attack(trial, "safetensors", 6000)),
+    mutants("M2", "damaged torch files (zip and legacy)", |trial| attack(trial, "torch", 6000)),
+    mutants("M3", "damaged JPEG", |trial| attack(trial, "jpeg", 10_000)),
+    mutants("M4", "damaged PNG", |trial| attack(trial, "png", 6000)),
+    mutants("M5", "damaged GIF", |trial| attack(trial, "gif", 6000)),
+    mutants("M6", "damaged WebP", |trial| attack(trial, "webp", 5000)),
+    mutants("M7", "damaged BMP", |trial| attack(trial, "bmp", 4000)),
+    mutants("M8", "damaged tar shards", |trial| attack(trial, "tar", 5000)),
+    mutants("M9", "damaged tables of samples", |trial| attack(trial, "table", 4000)),
+    mutants("M10", "damaged class lists", |trial| attack(trial, "class-names", 2000)),
+    mutants("M11", "damaged text features (npy, safetensors)", |trial| attack(trial, "text-features", 4000)),
+];
+
+fn attack(trial: &mut Trial, name: &str, count: usize) -> Result<()> {
+    let count = trial.count(count);
+    reader(name)?.attack(trial, count)
+}
+
+const fn test(name: &'static str, what: &'static str, rule: &'static str, run: fn(&mut Trial) -> Result<()>) -> Test {
+    Test { name, suite: Suite::BadInput, what, rule, patience: 20, run }
+}
+
+const fn mutants(name: &'static str, what: &'static str, run: fn(&mut Trial) -> Result<()>) -> Test {
+    test(name, what, "refused with the path, or read; no panic, no hang", run)
+}

@@ -1,0 +1,112 @@
+//! `docs/robustness.md`, written from `docs/robustness.jsonl`: a line per test, the latest of each.
+
+use super::Row;
+use anyhow::Result;
+use std::path::Path;
+
+const LINES: &str = "docs/robustness.jsonl";
+const PAGE: &str = "docs/robustness.md";
+
+/// The suites in the order of the page, and what stands above each.
+const SECTIONS: &[(&str, &str)] = &[("bad-input", "Bad input")];
+
+/// Puts a row in the place of an earlier one with the same name and writes the page.
+pub(super) fn merge(root: &Path, row: &Row) -> Result<()> {
+    let path = root.join(LINES);
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    let mut rows = text.lines().map(Row::parse).collect::<Result<Vec<Row>>>()?;
+    match rows.iter_mut().find(|other| other.test == row.test) {
+        Some(other) => *other = row.clone(),
+        None => rows.push(row.clone()),
+    }
+    let lines: String = rows.iter().map(|row| row.line() + "\n").collect();
+    std::fs::write(&path, lines)?;
+    std::fs::write(root.join(PAGE), page(&rows))?;
+    Ok(())
+}
+
+fn page(rows: &[Row]) -> String {
+    let tried: u64 = rows.iter().map(|row| row.tried).sum();
+    let passed: u64 = rows.iter().map(|row| row.passed).sum();
+    let mut page = format!(
+        "# Robustness\n\nWhat was done to flatclip on purpose, how often, and what came of it. `cargo xtask fault all` runs \
+         all of it and\nwrites this page; a part stands in `cargo xtask test`. {passed} of {tried} cases passed.\n\nA row \
+         carries the date, commit and machine of its own run. Peak memory is that of the test's own process\nor of the \
+         binary that it started, whichever is larger. Scale 1 is the full count.\n"
+    );
+    let known = |suite: &str| SECTIONS.iter().any(|(name, _)| *name == suite);
+    for (suite, words) in SECTIONS {
+        section(&mut page, words, rows.iter().filter(|row| row.suite == *suite));
+    }
+    section(&mut page, "Other", rows.iter().filter(|row| !known(&row.suite)));
+    let mut machines: Vec<&str> = rows.iter().map(|row| row.machine.as_str()).collect();
+    machines.sort_unstable();
+    machines.dedup();
+    page += &format!("\nMachine: {}.\n", machines.join("; "));
+    page
+}
+
+fn section<'a>(page: &mut String, words: &str, rows: impl Iterator<Item = &'a Row>) {
+    let mut rows: Vec<&Row> = rows.collect();
+    if rows.is_empty() {
+        return;
+    }
+    rows.sort_by_key(|row| order(&row.test));
+    let (title, text) = words.split_once('\n').unwrap_or((words, ""));
+    *page += &format!("\n## {title}\n\n");
+    if !text.is_empty() {
+        *page += &format!("{}\n\n", text.trim());
+    }
+    *page += "| test | what | passes when | passed / tried | seconds | peak MB | also | run |\n|---|---|---|---|---|---|---|---|\n";
+    for row in rows {
+        let escape = |text: &str| text.replace('|', "\\|").replace('\n', " ");
+        *page += &format!(
+            "| {} | {} | {} | {} / {} | {:.1} | {} | {} | {} {}, scale {} |\n",
+            row.test,
+            escape(&row.what),
+            escape(&row.rule),
+            row.passed,
+            row.tried,
+            row.seconds,
+            row.peak_mb,
+            escape(&row.noted()),
+            row.date,
+            row.commit,
+            row.scale,
+        );
+        for failure in &row.failures {
+            *page += &format!("| | **failed** | {} | | | | | |\n", escape(failure));
+        }
+    }
+}
+
+/// B2 before B10.
+fn order(name: &str) -> (String, u32, String) {
+    let digits = name.find(|c: char| c.is_ascii_digit()).unwrap_or(name.len());
+    let end = name[digits..].find(|c: char| !c.is_ascii_digit()).map_or(name.len(), |end| digits + end);
+    (name[..digits].to_owned(), name[digits..end].parse().unwrap_or(0), name[end..].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, tried: u64) -> Row {
+        let line = format!(r#"{{"test":"{name}","suite":"x","tried":{tried},"passed":{tried}}}"#);
+        Row::parse(&line).unwrap()
+    }
+
+    #[test]
+    fn a_partial_run_keeps_the_other_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("docs")).unwrap();
+        for row in [row("B10", 1), row("B2", 2), row("B10", 5)] {
+            merge(folder.path(), &row).unwrap();
+        }
+        let lines = std::fs::read_to_string(folder.path().join(LINES)).unwrap();
+        assert_eq!(lines.lines().count(), 2);
+        let page = std::fs::read_to_string(folder.path().join(PAGE)).unwrap();
+        assert!(page.contains("7 of 7 cases"), "{page}");
+        assert!(page.find("| B2 |") < page.find("| B10 |") && page.contains("| 5 / 5 |"), "{page}");
+    }
+}

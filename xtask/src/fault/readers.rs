@@ -1,0 +1,168 @@
+//! Every reader of the library behind one function: a file goes in, a name of what was read comes out, or the refusal.
+
+use super::Trial;
+use anyhow::{Context as _, Result, bail, ensure};
+use flatclip::data::{self, OpenOptions};
+use flatclip::image::DecodeOptions;
+use flatclip::weights::Checkpoint;
+use flatclip::{Error, Prompt};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::{Path, PathBuf};
+
+/// What a reader does with a changed file that it does not refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carries {
+    /// The file carries a checksum: other content must be refused.
+    Checksum,
+    /// The format has none: other content is read as it is, and counted.
+    Nothing,
+}
+
+/// One reader, and where its files are.
+pub(crate) struct Reader {
+    /// The name of the folder with its files in `fuzz/corpus`.
+    pub name: &'static str,
+    pub carries: Carries,
+    /// A name of everything that was read.
+    pub read: fn(&Path) -> Result<u64, Error>,
+}
+
+pub(crate) const READERS: &[Reader] = &[
+    Reader { name: "safetensors", carries: Carries::Nothing, read: weights },
+    Reader { name: "torch", carries: Carries::Nothing, read: weights },
+    Reader { name: "jpeg", carries: Carries::Nothing, read: picture },
+    Reader { name: "png", carries: Carries::Nothing, read: picture },
+    Reader { name: "gif", carries: Carries::Nothing, read: picture },
+    Reader { name: "webp", carries: Carries::Nothing, read: picture },
+    Reader { name: "bmp", carries: Carries::Nothing, read: picture },
+    Reader { name: "tar", carries: Carries::Nothing, read: |path| data_set("wds", path) },
+    Reader { name: "table", carries: Carries::Nothing, read: |path| data_set("csv", path) },
+    Reader {
+        name: "class-names",
+        carries: Carries::Nothing,
+        read: |path| Ok(name_of(&flatclip::text::read_class_names(path)?)),
+    },
+    Reader {
+        name: "text-features",
+        carries: Carries::Nothing,
+        read: |path| prompt_name(&flatclip::prompt::read_text_features(path)?),
+    },
+];
+
+/// A reader by name.
+pub(crate) fn reader(name: &str) -> Result<&'static Reader> {
+    READERS.iter().find(|reader| reader.name == name).with_context(|| format!("no reader {name}"))
+}
+
+/// Files to start from.
+pub(crate) fn corpus(name: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    let folder = crate::root()?.join("fuzz/corpus").join(name);
+    let entries = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+    paths.sort();
+    ensure!(!paths.is_empty(), "{} is empty", folder.display());
+    let read = |path: PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok((name, std::fs::read(&path).with_context(|| path.display().to_string())?))
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// What became of a damaged file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Refused,
+    Same,
+    Different,
+}
+
+impl Fate {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Same => "read the same",
+            Self::Different => "read as other content",
+        }
+    }
+}
+
+impl Reader {
+    /// Writes bytes to a file of this name and reads it. A refusal must name the file, or what it belongs to.
+    pub(crate) fn fate(&self, folder: &Path, file: &str, bytes: &[u8], whole: Option<u64>) -> Result<Fate> {
+        let path = folder.join(file);
+        std::fs::write(&path, bytes)?;
+        match (self.read)(&path) {
+            Ok(found) if Some(found) == whole => Ok(Fate::Same),
+            Ok(_) if self.carries == Carries::Checksum => bail!("read as other content although it carries a checksum"),
+            Ok(_) => Ok(Fate::Different),
+            Err(error) => {
+                let text = error.to_string();
+                ensure!(text.contains(&folder.display().to_string()), "the refusal names no file: {text}");
+                ensure!(text.len() < 2000, "a refusal of {} characters", text.len());
+                ensure!(!text.contains(['\u{1b}', '\0', '\r']), "control characters in the refusal: {text:?}");
+                Ok(Fate::Refused)
+            }
+        }
+    }
+
+    /// Damaged copies of every file of the corpus, `count` in all.
+    pub(crate) fn attack(&self, trial: &mut Trial, count: usize) -> Result<()> {
+        let folder = trial.folder.clone();
+        let files = corpus(self.name)?;
+        let mut whole = Vec::new();
+        for (file, bytes) in &files {
+            let path = folder.join(file);
+            std::fs::write(&path, bytes)?;
+            whole.push((self.read)(&path).ok());
+        }
+        ensure!(whole.iter().any(Option::is_some), "no file of the corpus {} is readable", self.name);
+        for number in 0..count {
+            let ((file, bytes), whole) = (&files[number % files.len()], whole[number % files.len()]);
+            let damaged = super::mutate::mutant(bytes, file, number as u64);
+            let mut fate = None;
+            trial.case(&format!("{} {file} mutant {number}", self.name), || {
+                fate = Some(self.fate(&folder, file, &damaged, whole)?);
+                Ok(())
+            });
+            if let Some(fate) = fate {
+                trial.add(fate.word(), 1);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn weights(path: &Path) -> Result<u64, Error> {
+    Ok(name_of(&Checkpoint::open(path)?.hash()?))
+}
+
+fn picture(path: &Path) -> Result<u64, Error> {
+    let picture = flatclip::image::open(path, &DecodeOptions::default())?;
+    if picture.rgb.len() != 3 * picture.width * picture.height {
+        return Err(Error::config("picture", "has another number of bytes than its size says"));
+    }
+    Ok(name_of(&(picture.width, picture.height, &picture.rgb)))
+}
+
+fn data_set(kind: &str, path: &Path) -> Result<u64, Error> {
+    let data = data::open(&format!("{kind}:{}", path.display()), &OpenOptions::default())?;
+    let mut all = DefaultHasher::new();
+    data.classes.hash(&mut all);
+    for sample in &data.samples {
+        (&sample.id, sample.label).hash(&mut all);
+        if let data::Source::Member { .. } = sample.source {
+            sample.read()?.hash(&mut all);
+        }
+    }
+    Ok(all.finish())
+}
+
+fn prompt_name(prompt: &Prompt) -> Result<u64, Error> {
+    Ok(name_of(&format!("{:?} {:?}", prompt.kind, prompt.provenance)))
+}
+
+fn name_of<T: std::hash::Hash + ?Sized>(value: &T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

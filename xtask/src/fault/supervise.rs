@@ -1,0 +1,71 @@
+//! The outside of a test: starts it in a process of its own, watches it, and turns whatever happens into a row.
+
+use super::{Row, Test};
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Address space of a test's own process: a runaway allocation ends in an abort that names its case, not in a machine
+/// that swaps.
+const LIMIT_KB: u64 = 8 << 20;
+
+pub(super) fn run(test: &Test, scale: f64, binary: &Path) -> Result<Row> {
+    let start = Instant::now();
+    let mut child = start_worker(test, scale, binary)?;
+    let stdout = child.stdout.take().context("stdout is piped")?;
+    let (sender, messages) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let mut row = Row::new(test, scale);
+    let (mut case, mut done, mut hung) = ("the start".to_owned(), false, false);
+    loop {
+        let line = match messages.recv_timeout(Duration::from_secs(test.patience)) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                row.fail(format!("{case}: no answer within {} s", test.patience));
+                hung = true;
+                child.kill()?;
+                break;
+            }
+        };
+        let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+        if let Some(name) = message["case"].as_str() {
+            case = name.to_owned();
+            row.tried += 1;
+        } else if let Some(reason) = message["failed"].as_str() {
+            row.fail(reason.to_owned());
+        } else if let Some(result) = message["done"].as_object() {
+            let number = |key: &str| result.get(key).and_then(Value::as_u64).unwrap_or_default();
+            (row.tried, row.passed) = (number("tried"), number("passed"));
+            row.peak_mb = number("peak").div_ceil(1 << 20);
+            row.notes = result.get("notes").and_then(Value::as_object).cloned().unwrap_or_default();
+            done = true;
+        }
+    }
+    let status = child.wait()?;
+    if !hung && (!done || !status.success()) {
+        row.fail(format!("{case}: the test's process ended with {status}"));
+    }
+    row.seconds = start.elapsed().as_secs_f64();
+    Ok(row)
+}
+
+fn start_worker(test: &Test, scale: f64, binary: &Path) -> Result<Child> {
+    let limited = format!("ulimit -v {LIMIT_KB}; exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &limited]).arg(std::env::current_exe()?);
+    command.args(["fault", "--worker", test.name, "--scale", &scale.to_string()]).arg("--binary").arg(binary);
+    // A home of its own: whatever the caller's caches hold stays out of the figures.
+    command.env_remove("HF_TOKEN").env_remove("HF_HOME").env_remove("HF_ENDPOINT");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start the test's process")
+}

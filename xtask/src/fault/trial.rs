@@ -1,0 +1,80 @@
+//! The inside of a test: cases, each announced before it runs, so that the supervisor can name the one that crashed or
+//! hangs.
+
+use super::Test;
+use anyhow::{Result, anyhow};
+use serde_json::{Map, Value, json};
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+/// What a test works with, and what it has found so far.
+pub(crate) struct Trial {
+    scale: f64,
+    /// The binary under attack.
+    pub binary: PathBuf,
+    /// An empty folder that is gone afterwards.
+    pub folder: PathBuf,
+    tried: u64,
+    passed: u64,
+    notes: Map<String, Value>,
+}
+
+impl Trial {
+    /// So many of `full` cases, at least one.
+    pub(crate) fn count(&self, full: usize) -> usize {
+        ((full as f64 * self.scale).round() as usize).max(1)
+    }
+
+    /// Runs one case. A panic is a failure like an error.
+    pub(crate) fn case(&mut self, name: &str, run: impl FnOnce() -> Result<()>) {
+        say(&json!({ "case": name }));
+        self.tried += 1;
+        let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            Err(anyhow!("panicked: {}", text.unwrap_or_default()))
+        });
+        match outcome {
+            Ok(()) => self.passed += 1,
+            Err(error) => say(&json!({ "failed": format!("{name}: {error:#}") })),
+        }
+    }
+
+    /// Adds to a count that stands beside pass and fail.
+    pub(crate) fn add(&mut self, note: &str, count: u64) {
+        let before = self.notes.get(note).and_then(Value::as_u64).unwrap_or(0);
+        self.notes.insert(note.to_owned(), (before + count).into());
+    }
+
+    /// Keeps the largest value of a measure.
+    pub(crate) fn most(&mut self, note: &str, value: u64) {
+        let before = self.notes.get(note).and_then(Value::as_u64).unwrap_or(0);
+        self.notes.insert(note.to_owned(), before.max(value).into());
+    }
+
+    /// Says something once, such as why a part was left out.
+    pub(crate) fn note(&mut self, note: &str, text: impl Into<String>) {
+        self.notes.insert(note.to_owned(), text.into().into());
+    }
+}
+
+/// Runs a test in this process, telling the supervisor about it on stdout.
+pub(super) fn work(test: &Test, scale: f64, binary: PathBuf) -> Result<()> {
+    // A panic is told as the case's failure; its own message would only repeat it.
+    std::panic::set_hook(Box::new(|_| {}));
+    let folder = tempfile::tempdir()?;
+    let mut trial =
+        Trial { scale, binary, folder: folder.path().to_path_buf(), tried: 0, passed: 0, notes: Map::new() };
+    (test.run)(&mut trial)?;
+    let children = super::program::peak_of_children();
+    let peak = flatclip::eval::memory().1.max(children);
+    say(&json!({ "done": { "tried": trial.tried, "passed": trial.passed, "notes": trial.notes, "peak": peak } }));
+    Ok(())
+}
+
+fn say(message: &Value) {
+    let mut out = std::io::stdout().lock();
+    // The supervisor went away: nobody is left to tell.
+    let _ = writeln!(out, "{message}").and_then(|()| out.flush());
+}
