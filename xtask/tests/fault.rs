@@ -22,7 +22,7 @@ fn planted_faults_are_found_and_named() {
         ("panic", "index: panicked: index out of bounds"),
         ("abort", "abort: the test's process ended"),
         ("bomb", "bomb: the test's process ended"),
-        ("hang", "sleep: no answer within 1 s"),
+        ("hang", "sleep: no answer within 5 s"),
         ("nothing", ""),
     ];
     for (name, reason) in found {
