@@ -11,6 +11,10 @@ pub fn run() -> Result<()> {
     step("format", &["fmt", "--all", "--check"], &[])?;
     step("lints", &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     step("tests", &["test", "--release", "--workspace"], &[])?;
+    eprintln!("== audit");
+    crate::audit::run(&crate::audit::Arguments {})?;
+    eprintln!("== faults: a part of cargo xtask fault");
+    crate::fault::quick()?;
     // The libraries only: comments of the command line are help texts, not documentation pages.
     let libraries =
         ["doc", "--release", "--no-deps", "-p", "flatclip", "-p", "flatclip-tensor", "-p", "flatclip-pocket"];

@@ -1,5 +1,6 @@
 //! Whatever needs more than cargo. `cargo xtask test` is what must pass before a change lands.
 
+mod audit;
 mod bench_peers;
 mod browser;
 mod check;
@@ -24,6 +25,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Check licences, sources and banned crates of all dependencies against deny.toml, without network
+    Audit(audit::Arguments),
     /// Time flatclip and torch, open_clip, OpenVINO, PIL on the same work, turn by turn, on an idle machine
     BenchPeers(bench_peers::Arguments),
     /// Attack the readers and the binary, count what held, write docs/robustness.md
@@ -42,6 +45,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
+        Task::Audit(arguments) => audit::run(&arguments),
         Task::BenchPeers(arguments) => bench_peers::run(arguments),
         Task::Fault(arguments) => fault::run(&arguments),
         Task::Layers(arguments) => layers::run(&arguments),

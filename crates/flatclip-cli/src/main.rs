@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 
 fn start(cli: Cli, out: &Output) -> anyhow::Result<Exit> {
     if let Some(threads) = cli.global.threads {
-        anyhow::ensure!(threads > 0, "--threads: expected at least 1, found 0");
+        anyhow::ensure!((1..=1024).contains(&threads), "--threads: expected 1 to 1024, found {threads}");
         rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
     }
     if let Some(name) = &cli.global.isa {

@@ -60,6 +60,7 @@ pub mod options;
 pub mod progress;
 pub mod rng;
 pub mod run_dir;
+pub(crate) mod sealed;
 pub mod settings;
 
 pub mod architecture;

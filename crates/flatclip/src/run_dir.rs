@@ -1,6 +1,7 @@
 //! The directory of a run: what was asked for (`config.toml`), and whatever a tuning run, an evaluation or a landscape keeps
 //! beside it. It belongs to one process at a time, and is resumed only with the configuration that it was begun with.
 
+use crate::digest::{Digest, file_sha256};
 use crate::error::Hint;
 use crate::{Error, Result, files};
 use serde::Serialize;
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 pub(crate) const CONFIG: &str = "config.toml";
 /// Metrics or results; written last, so that it is there only when the run is complete.
 pub(crate) const SUMMARY: &str = "summary.json";
+
+/// SHA-256 of the files of a finished run, as `sha256sum -c` reads them.
+pub(crate) const SUMS: &str = "SHA256SUMS";
 
 /// A run directory: taken to write into, or opened to read.
 #[derive(Debug)]
@@ -91,6 +95,48 @@ impl RunDir {
         files::write_atomic(&self.file(name), text.as_bytes())
     }
 
+    /// Ends a run: the digests of its files, then the summary, which says that it is complete.
+    pub(crate) fn finish_with<T: Serialize>(&self, names: &[&str], summary: &T) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(summary).map_err(|e| self.fault(format!("{SUMMARY}: {e}")))?;
+        text.push('\n');
+        let mut sums = String::new();
+        for name in names {
+            sums += &format!("{}  {name}\n", file_sha256(&self.file(name))?);
+        }
+        sums += &format!("{}  {SUMMARY}\n", Digest::default().bytes(&text).hex());
+        files::write_atomic(&self.file(SUMS), sums.as_bytes())?;
+        files::write_atomic(&self.file(SUMMARY), text.as_bytes())
+    }
+
+    /// Checks the files of a finished run against their digests. Runs of earlier versions have none; the flag says whether
+    /// there were any.
+    pub(crate) fn verify(&self) -> Result<bool> {
+        let path = self.file(SUMS);
+        if !path.is_file() {
+            return Ok(false);
+        }
+        let changed = |name: &str, what: &str| {
+            let reason = format!("{what} since the run was finished; restore it, or run again");
+            Error::Run { path: self.file(name), reason }
+        };
+        let text = files::read_text(&path)?;
+        let mut names = Vec::new();
+        for line in text.lines() {
+            let Some((sum, name)) = line.split_once("  ").filter(|(sum, name)| sum.len() == 64 && is_plain(name))
+            else {
+                return Err(changed(SUMS, "was changed"));
+            };
+            if !self.file(name).is_file() {
+                return Err(changed(name, "was removed"));
+            }
+            if file_sha256(&self.file(name))? != sum {
+                return Err(changed(name, "was changed"));
+            }
+            names.push(name);
+        }
+        if names.contains(&SUMMARY) && text.ends_with('\n') { Ok(true) } else { Err(changed(SUMS, "was shortened")) }
+    }
+
     /// Reads a document of the directory.
     pub(crate) fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let path = self.file(name);
@@ -114,6 +160,11 @@ impl RunDir {
         }
         Ok(())
     }
+}
+
+/// A name of a file in the directory itself.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\\']) && name != ".."
 }
 
 /// The file `.lock`, locked. A file system without locks keeps nobody out, which is no reason to refuse the run.

@@ -2,7 +2,14 @@
 //! crash, a hang or a peak of memory belongs to one test and to one named case; a JSON line per test goes to stdout, and
 //! `docs/robustness.md` is written from all lines, of this run and of earlier ones.
 
+mod anchors;
 mod bad_input;
+mod determinism;
+mod disk;
+mod folders;
+mod fuzz;
+mod hub;
+mod kill;
 mod mutate;
 mod page;
 mod planted;
@@ -22,10 +29,22 @@ pub(crate) use trial::Trial;
 /// What is attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Suite {
-    /// Every suite below
+    /// Every suite below but fuzz and anchors
     All,
-    /// Damaged and crafted files
+    /// Damaged and crafted files, odd arguments
     BadInput,
+    /// Hard kills, signals, damaged checkpoints, two processes at once
+    Kill,
+    /// Full disks and short memory
+    Disk,
+    /// Threads, shards, instructions, locales
+    Determinism,
+    /// Downloads from a hub that behaves badly
+    Hub,
+    /// Ten minutes of new damage for each group of readers; not part of `all`
+    Fuzz,
+    /// The same attacks on other programs, for comparison; not part of `all`
+    Anchors,
     /// Faults planted in the harness itself: it must find them
     #[value(hide = true)]
     Planted,
@@ -46,7 +65,18 @@ pub(crate) struct Test {
 
 /// Every test. A suite is a module with a `TESTS`.
 fn tests() -> impl Iterator<Item = &'static Test> {
-    [bad_input::TESTS, planted::TESTS].into_iter().flatten()
+    [
+        bad_input::TESTS,
+        kill::TESTS,
+        disk::TESTS,
+        determinism::TESTS,
+        hub::TESTS,
+        fuzz::TESTS,
+        anchors::TESTS,
+        planted::TESTS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 #[derive(clap::Args)]
@@ -101,13 +131,22 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// The part of it that stands in `cargo xtask test`.
+pub fn quick() -> Result<()> {
+    let (only, binary, worker) = (Vec::new(), None, None);
+    run(&Arguments { suite: Suite::All, scale: QUICK, only, no_page: true, binary, worker })
+}
+
+/// Of the full counts: below 90 s on two cores.
+const QUICK: f64 = 0.02;
+
 fn choose(arguments: &Arguments) -> Result<Vec<&'static Test>> {
     if let Some(unknown) = arguments.only.iter().find(|name| tests().all(|test| test.name != name.as_str())) {
         let names: Vec<&str> = tests().map(|test| test.name).collect();
         bail!("--only: no test is called {unknown:?}; there are {}", names.join(", "));
     }
     let in_suite = |test: &&Test| match arguments.suite {
-        Suite::All => test.suite != Suite::Planted,
+        Suite::All => ![Suite::Planted, Suite::Fuzz, Suite::Anchors].contains(&test.suite),
         suite => test.suite == suite,
     };
     let named = |test: &&Test| arguments.only.is_empty() || arguments.only.iter().any(|name| name == test.name);

@@ -8,7 +8,23 @@ const LINES: &str = "docs/robustness.jsonl";
 const PAGE: &str = "docs/robustness.md";
 
 /// The suites in the order of the page, and what stands above each.
-const SECTIONS: &[(&str, &str)] = &[("bad-input", "Bad input")];
+const SECTIONS: &[(&str, &str)] = &[
+    (
+        "bad-input",
+        "Bad input\nFiles of `fuzz/corpus`, damaged by `xtask/src/fault/mutate.rs`, and crafted ones. A format without a \
+         checksum (weights,\npictures, lists) can be read as other content after a flipped bit: counted apart.",
+    ),
+    ("kill", "Kills\nRuns that are ended hard and resumed must end with the bytes of a run that was left alone."),
+    ("disk", "Full disks and short memory"),
+    ("determinism", "Repeatable results"),
+    ("hub", "Downloads"),
+    ("server", "Server"),
+    (
+        "fuzz",
+        "Fuzzing\nNew damage to every file of `fuzz/corpus`, as long as the time allows (ten minutes each at scale 1).",
+    ),
+    ("anchors", "The same attacks on others\nSide by side on the same files; counts of refused, accepted, crashed."),
+];
 
 /// Puts a row in the place of an earlier one with the same name and writes the page.
 pub(super) fn merge(root: &Path, row: &Row) -> Result<()> {

@@ -43,6 +43,14 @@ impl Program {
         command
     }
 
+    /// The command below limits of the shell, such as `ulimit -v 100000`.
+    pub(crate) fn limited(&self, limit: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("bash");
+        self.prepare(&mut command).args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")]);
+        command.arg(&self.binary).args(arguments);
+        command
+    }
+
     fn prepare<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();

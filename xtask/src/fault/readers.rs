@@ -35,6 +35,7 @@ pub(crate) const READERS: &[Reader] = &[
     Reader { name: "gif", carries: Carries::Nothing, read: picture },
     Reader { name: "webp", carries: Carries::Nothing, read: picture },
     Reader { name: "bmp", carries: Carries::Nothing, read: picture },
+    Reader { name: "prompt", carries: Carries::Checksum, read: |path| prompt_name(&Prompt::load(path)?) },
     Reader { name: "tar", carries: Carries::Nothing, read: |path| data_set("wds", path) },
     Reader { name: "table", carries: Carries::Nothing, read: |path| data_set("csv", path) },
     Reader {

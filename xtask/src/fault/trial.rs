@@ -26,6 +26,11 @@ impl Trial {
         ((full as f64 * self.scale).round() as usize).max(1)
     }
 
+    /// The beginning of a list of different cases: all of them from a fifth of the full scale on, two at least.
+    pub(crate) fn some<'a, T>(&self, all: &'a [T]) -> &'a [T] {
+        &all[..self.count(5 * all.len()).max(2).min(all.len())]
+    }
+
     /// Runs one case. A panic is a failure like an error.
     pub(crate) fn case(&mut self, name: &str, run: impl FnOnce() -> Result<()>) {
         say(&json!({ "case": name }));

@@ -15,7 +15,7 @@ use std::path::Path;
 const ORDER: &[&[&str]] = &[
     &["error"],
     &["digest", "files", "options", "progress", "settings"],
-    &["rng", "run_dir"],
+    &["rng", "run_dir", "sealed"],
     &["architecture"],
     &["weights", "text", "image"],
     &["model"],

@@ -1,10 +1,10 @@
 //! FGVC-Aircraft's own lists: label = line of `variants.txt`, samples = lines `IMAGE_ID variant name` of
 //! `images_variant_SPLIT.txt`. Names may hold `/` (`F/A-18`). Nobody crops the copyright banner in this benchmark.
 
-use super::dataset::{Dataset, Note, Sample, Source, Split};
+use super::dataset::{Dataset, Note, Sample, Split};
 use super::known::Known;
+use super::listed::Listed;
 use super::place::Found;
-use super::zhou::report_missing;
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -39,23 +39,18 @@ fn read_list(
     images: &Path,
     notes: &mut Vec<Note>,
 ) -> std::result::Result<Vec<Sample>, String> {
-    let (mut samples, mut missing, mut listed) = (Vec::new(), Vec::new(), 0);
+    let mut samples = Listed::default();
     for (number, line) in list.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        listed += 1;
         let (image, variant) =
             line.trim().split_once(' ').ok_or(format!("line {}: expected `IMAGE_ID variant`", number + 1))?;
         let label = classes.iter().position(|class| class == variant.trim());
         let label = label.ok_or(format!("line {}: `{variant}` is not a line of variants.txt", number + 1))?;
         let id = format!("{image}.jpg");
         let path = images.join(&id);
-        if path.is_file() {
-            samples.push(Sample { id, label, source: Source::File(path) });
-        } else {
-            missing.push(id);
-        }
+        let is_there = path.is_file();
+        samples.push(id, label, path, is_there);
     }
-    report_missing(&missing, listed, notes);
-    Ok(samples)
+    Ok(samples.finish(notes))
 }
 
 #[cfg(test)]
@@ -74,7 +69,7 @@ mod tests {
         let data = open(known, found, Split::Test).unwrap();
         assert_eq!(data.classes[2], "F/A-18");
         let ids: Vec<_> = data.samples.iter().map(|s| (s.id.as_str(), s.label)).collect();
-        assert_eq!(ids, [("2.jpg", 0), ("1.jpg", 1)]);
+        assert_eq!(ids, [("0000001.jpg", 2), ("2.jpg", 0), ("1.jpg", 1)]);
         assert!(data.notes.iter().any(|note| note.warning && note.text.contains("0000001.jpg")));
         put(dir.path(), "fgvc_aircraft/images_variant_test.txt", "1 Concorde\n");
         assert!(open(known, found, Split::Test).unwrap_err().to_string().contains("Concorde"));

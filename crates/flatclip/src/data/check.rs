@@ -73,10 +73,10 @@ fn check_one(known: &'static Known, options: &OpenOptions) -> CheckRow {
         Ok(data) => {
             row.state = if data.notes.iter().any(|note| note.warning) { State::Warnings } else { State::Complete };
             row.classes.0 = data.classes.len();
-            row.samples.0 = data.samples.len();
+            row.samples.0 = data.samples.iter().filter(|sample| sample.is_there()).count();
             row.classes_hash = data.classes_hash();
             row.notes = data.notes;
-            if data.samples.len() < published {
+            if row.samples.0 < published {
                 row.advice = format!("complete the copy: {}", known.mirrors);
             }
         }

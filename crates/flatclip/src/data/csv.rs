@@ -1,8 +1,9 @@
 //! `csv:FILE`: a table with a header. Columns `path` (relative to the file) and `label` (an integer, or a class name),
 //! optionally `class` (the name of an integer label), `split` and `id`.
 
-use super::dataset::{Dataset, Note, Sample, Source, Split};
-use super::{folder, names, zhou};
+use super::dataset::{Dataset, Note, Split};
+use super::listed::Listed;
+use super::{folder, names};
 use crate::error::quoted;
 use crate::files::read_text;
 use crate::{Error, Result};
@@ -16,20 +17,17 @@ pub(crate) fn open_csv(file: &Path, split: Split) -> Result<Dataset> {
     let table = Table::parse(&text).map_err(wrong)?;
     let classes = table.classes().map_err(wrong)?;
     let folder = file.parent().unwrap_or(Path::new("."));
-    let (mut samples, mut missing, mut listed) = (Vec::new(), Vec::new(), 0);
+    let (mut samples, mut listed) = (Listed::default(), 0);
     for row in table.rows.iter().filter(|row| row.split.as_deref().is_none_or(|name| name == split.name())) {
         listed += 1;
         let path = folder.join(&row.path);
         let id = row.id.clone().unwrap_or_else(|| row.path.clone());
         let label = classes.label(&row.label);
-        if path.is_file() {
-            samples.push(Sample { id, label, source: Source::File(path) });
-        } else {
-            missing.push(row.path.clone());
-        }
+        let is_there = path.is_file();
+        samples.push(id, label, path, is_there);
     }
     let mut notes = vec![Note::info(format!("{listed} rows of split {}", split.name()))];
-    zhou::report_missing(&missing, listed, &mut notes);
+    let samples = samples.finish(&mut notes);
     names::note_duplicates(&classes.names, &mut notes);
     Ok(Dataset {
         name: format!("csv:{}", folder::base_name(file)),

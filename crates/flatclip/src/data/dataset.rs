@@ -1,7 +1,8 @@
 //! What a data set is, whatever it was read from.
 
+use crate::digest::{self, Digest};
 use crate::image::{self, DecodeOptions, Picture};
-use crate::{Error, Result, digest};
+use crate::{Error, Result};
 use flatclip_pocket::{Domain, World};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -111,6 +112,11 @@ impl Sample {
         }
     }
 
+    /// Whether the file that it is read from exists.
+    pub(crate) fn is_there(&self) -> bool {
+        matches!(self.source, Source::Drawn { .. }) || self.path().is_file()
+    }
+
     /// The picture, decoded or drawn.
     pub fn picture(&self, options: &DecodeOptions) -> Result<Picture> {
         if let Source::Drawn { world, domain, index } = self.source {
@@ -146,18 +152,41 @@ impl Sample {
         }
     }
 
-    /// Size and modification time of what the sample is read from: two equal stamps mean an unchanged picture.
+    /// What changes when the file that the sample is read from does: place, size, times, inode. Two equal stamps mean an
+    /// unchanged picture; two different ones say nothing.
     pub(crate) fn stamp(&self) -> Result<String> {
         if let Source::Drawn { .. } = self.source {
             return Ok("drawn".to_owned());
         }
         let path = self.path();
         let meta = std::fs::metadata(path).map_err(Error::io(path))?;
+        let place = std::path::absolute(path).map_err(Error::io(path))?;
         let changed = meta.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
-        let changed = changed.map_or(0, |d| d.as_nanos());
-        let offset = if let Source::Member { offset, .. } = &self.source { *offset } else { 0 };
-        Ok(format!("{}-{changed}-{offset}", meta.len()))
+        let member = if let Source::Member { offset, size, .. } = &self.source { (*offset, *size) } else { (0, 0) };
+        let all = format!("{:?} {} {changed:?} {:?} {member:?}", place, meta.len(), identity(&meta));
+        Ok(Digest::default().bytes(all).key())
     }
+
+    /// Names the encoded picture, wherever it lies.
+    pub(crate) fn content_digest(&self) -> Result<String> {
+        match self.source {
+            Source::Drawn { .. } => Ok("drawn".to_owned()),
+            _ => Ok(Digest::default().bytes(self.read()?).key()),
+        }
+    }
+}
+
+/// Device, inode and time of the last change of anything about a file: a copy over it that keeps size and time still
+/// changes these.
+#[cfg(unix)]
+fn identity(meta: &std::fs::Metadata) -> impl std::fmt::Debug {
+    use std::os::unix::fs::MetadataExt as _;
+    (meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec())
+}
+
+#[cfg(not(unix))]
+fn identity(meta: &std::fs::Metadata) -> impl std::fmt::Debug {
+    meta.created().ok()
 }
 
 fn read_limited(path: &Path, file: File, size: u64) -> Result<Vec<u8>> {

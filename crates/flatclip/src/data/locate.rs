@@ -38,6 +38,11 @@ impl Locator {
         self.found_by_name += usize::from(found.is_some());
         Ok(found)
     }
+
+    /// Where a listed picture that is nowhere should be.
+    pub(super) fn expected(&self, listed: &str) -> PathBuf {
+        self.image_folders.first().unwrap_or(&self.root).join(listed)
+    }
 }
 
 fn index(root: &Path) -> Result<BTreeMap<String, Vec<String>>> {

@@ -1,6 +1,7 @@
 //! CoOp's `split_zhou_*.json`: an object with `train`, `val`, `test`, each a list of `[path, label, class name]`.
 
-use super::dataset::{Dataset, Note, Sample, Source, Split};
+use super::dataset::{Dataset, Note, Sample, Split};
+use super::listed::Listed;
 use super::locate::Locator;
 use super::{folder, names, scan};
 use crate::error::quoted;
@@ -8,9 +9,6 @@ use crate::files::read_text;
 use crate::{Error, Result};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-
-/// How many missing files a message lists.
-const LISTED: usize = 3;
 
 #[derive(Deserialize)]
 struct SplitFile {
@@ -69,34 +67,24 @@ pub(super) fn read(path: &Path, split: Split) -> Result<ZhouSplit> {
 }
 
 impl ZhouSplit {
-    /// The samples whose pictures exist, and a warning if some do not.
+    /// The samples, and a warning if some of their pictures do not exist.
     pub(super) fn locate(&self, locator: &mut Locator, notes: &mut Vec<Note>) -> Result<Vec<Sample>> {
-        let mut samples = Vec::with_capacity(self.rows.len());
-        let mut missing = Vec::new();
+        let mut listed_samples = Listed::default();
         for Row(listed, label, _) in &self.rows {
             // Lists regenerated on Windows carry backslashes.
             let id = listed.replace('\\', "/");
-            match locator.find(&id)? {
-                Some(path) => samples.push(Sample { id, label: *label, source: Source::File(path) }),
-                None => missing.push(id),
-            }
+            let found = locator.find(&id)?;
+            let is_there = found.is_some();
+            let path = found.unwrap_or_else(|| locator.expected(&id));
+            listed_samples.push(id, *label, path, is_there);
         }
-        report_missing(&missing, self.rows.len(), notes);
+        let samples = listed_samples.finish(notes);
         if locator.found_by_name > 0 {
             let text =
                 format!("{} pictures found by file name: the folders differ from the list's", locator.found_by_name);
             notes.push(Note::info(text));
         }
         Ok(samples)
-    }
-}
-
-/// One warning for all pictures that a list names and the disk does not have.
-pub(super) fn report_missing(missing: &[String], listed: usize, notes: &mut Vec<Note>) {
-    if !missing.is_empty() {
-        let some = missing.iter().take(LISTED).map(|path| quoted(path)).collect::<Vec<_>>().join(", ");
-        let dots = if missing.len() > LISTED { ", .." } else { "" };
-        notes.push(Note::warning(format!("{} of {listed} listed pictures are missing: {some}{dots}", missing.len())));
     }
 }
 
@@ -163,7 +151,8 @@ mod tests {
     fn missing_pictures_are_counted_and_named() {
         let dir = with_json(r#"{"train": [], "test": [["a_b/1.jpg", 0, "x"], ["a_b/7.jpg", 0, "x"]]}"#);
         let data = open_zhou(dir.path(), Split::Test).unwrap();
-        assert_eq!(data.samples.len(), 1);
+        assert_eq!(data.samples.len(), 2, "the absent one is a sample that fails");
+        assert!(data.samples[1].picture(&Default::default()).is_err());
         let warning = data.notes.iter().find(|note| note.warning).unwrap();
         assert!(warning.text.contains("1 of 2") && warning.text.contains("a_b/7.jpg"), "{}", warning.text);
     }

@@ -27,6 +27,9 @@ pub fn merge(parts: &[PathBuf], out: &Path) -> Result<Summary> {
             return Err(Error::Run { path: run.path.clone(), reason });
         }
     }
+    for run in runs.iter().filter(|run| run.is_complete()) {
+        run.verify()?;
+    }
     let records = collect(&runs, provenance.samples)?;
     if out.exists() {
         let fault = Error::Run { path: out.to_path_buf(), reason: "exists already".into() };

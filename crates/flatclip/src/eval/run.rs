@@ -79,6 +79,8 @@ impl Evaluation<'_> {
         self.check(adapter.kind())?;
         let positions = self.plan.positions(self.shard);
         self.check_prefix(records, &positions)?;
+        let mut timing = Timing::default();
+        self.retry(adapter, log, records, &mut timing, progress)?;
         let mut state = RunState { total: positions.len(), ..RunState::default() };
         records.iter().for_each(|record| state.count(record));
         progress.advance(state.done as u64, &state.status());
@@ -90,7 +92,6 @@ impl Evaluation<'_> {
             _ => 0,
         };
         let first = records.len() - replay;
-        let mut timing = Timing::default();
         let start = Instant::now();
         let mut settle = |encoded: &[Encoded<'_>], timing: &mut Timing| {
             let mut new = self.adapt(adapter, encoded, timing);
@@ -113,7 +114,7 @@ impl Evaluation<'_> {
         };
         let mut waiting = Vec::new();
         self.loader().run(&positions[first..], |batch| {
-            waiting.extend(self.encode(batch, &mut timing)?);
+            waiting.extend(self.encode(batch, &mut timing, progress));
             while !waiting.is_empty() && waiting.len() >= size {
                 // Samples that are answered alone need not wait.
                 let count = if size == 1 { waiting.len() } else { size };
@@ -131,6 +132,42 @@ impl Evaluation<'_> {
         timing.note_memory(true);
         timing.peak_memory = memory().1;
         Ok(timing)
+    }
+
+    /// Tries samples again that failed in an earlier session: the disk may have been full, or the file may be there now. A
+    /// method that learns from its stream goes on from before the first of them.
+    fn retry(
+        &self,
+        adapter: &mut AnyAdapter,
+        log: &mut PredictionLog,
+        records: &mut Vec<Record>,
+        timing: &mut Timing,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let failed: Vec<usize> = (0..records.len()).filter(|&i| records[i].error.is_some()).collect();
+        let Some(&first) = failed.first() else { return Ok(()) };
+        if adapter.kind() != Kind::Episodic {
+            let before = records.clone();
+            records.truncate(first);
+            return if *records == before { Ok(()) } else { log.replace(records) };
+        }
+        let positions: Vec<usize> = failed.iter().map(|&i| records[i].index).collect();
+        let (mut again, mut spent) = (Vec::new(), Timing::default());
+        self.loader().run(&positions, |batch| {
+            let encoded = self.encode(batch, &mut spent, progress);
+            again.extend(self.adapt(adapter, &encoded, &mut spent));
+            Ok(())
+        })?;
+        let mut changed = false;
+        for (place, record) in failed.into_iter().zip(again) {
+            changed |= records[place] != record;
+            records[place] = record;
+        }
+        if changed {
+            *timing = spent;
+            log.replace(records)?;
+        }
+        Ok(())
     }
 
     fn loader(&self) -> Loader<'_> {
@@ -199,7 +236,7 @@ impl Evaluation<'_> {
     }
 
     /// Runs the tower on the views of all samples that have no features, in one batch.
-    fn encode<'s>(&self, batch: Vec<Loaded<'s>>, timing: &mut Timing) -> Result<Vec<Encoded<'s>>> {
+    fn encode<'s>(&self, batch: Vec<Loaded<'s>>, timing: &mut Timing, progress: &dyn Progress) -> Vec<Encoded<'s>> {
         let views = self.encoder.views();
         let is_fresh = |content: &Content| content.features.is_none();
         let fresh: Vec<&[f32]> = batch
@@ -225,8 +262,9 @@ impl Evaluation<'_> {
                         encode = share;
                         let lost = || Error::config(format!("sample {}", sample.id), "the encoder gave no features");
                         let features = encoded.next().unwrap_or_else(|| Err(lost()))?;
-                        if let Some(cache) = self.cache {
-                            cache.put(sample, &features)?;
+                        // Features that are not kept cost time later, not this answer.
+                        if let Some(Err(error)) = self.cache.map(|cache| cache.put(sample, &features)) {
+                            progress.warn(&format!("features are not kept from here on: {error}"));
                         }
                         features
                     }
@@ -236,7 +274,7 @@ impl Evaluation<'_> {
             });
             result.push(Encoded { position, sample, features, load: load_time, encode });
         }
-        Ok(result)
+        result
     }
 
     /// One result per sample. If the whole batch fails, each sample is tried alone, so that one bad picture costs one.

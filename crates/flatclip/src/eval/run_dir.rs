@@ -175,7 +175,9 @@ impl RunDir {
     pub fn finish(&self, summary: &Summary, timing: &Timing) -> Result<()> {
         self.write_json(TIMING, timing)?;
         files::write_atomic(&self.file("timing.jsonl"), timing.lines().as_bytes())?;
-        self.write_json(SUMMARY, summary)
+        let kept = [CONFIG, PROVENANCE, CLASSES, PREDICTIONS];
+        let there: Vec<&str> = kept.into_iter().filter(|name| self.file(name).is_file()).collect();
+        self.finish_with(&there, summary)
     }
 
     /// Writes the class names. A name is one line, whatever a class list calls it.

@@ -6,6 +6,7 @@ use super::needs::check_origin;
 use super::run::NamedPrompt;
 use super::shots::ShotFeatures;
 use crate::data::Dataset;
+use crate::digest::Digest;
 use crate::eval::matrix_hash;
 use crate::files::write_atomic;
 use crate::image::Picture;
@@ -180,6 +181,16 @@ struct Partial {
     /// Everything that the numbers depend on.
     key: String,
     rows: Vec<Vec<Vec<f32>>>,
+    /// Of both.
+    #[serde(default)]
+    digest: String,
+}
+
+impl Partial {
+    fn digest(&self) -> String {
+        let rows = self.rows.iter().flatten();
+        rows.fold(Digest::default().part(&self.key), |digest, row| digest.number(row.len()).floats(row)).hex()
+    }
 }
 
 fn measure(
@@ -197,11 +208,12 @@ fn measure(
     let probes: Vec<Probe> = panels.iter().map(|panel| panel.probe.clone()).collect();
     let partial = dir.file(&format!("{}.partial.json", file_name(name)));
     let key = key(request, task, grid, &probes)?;
-    let mut kept = Partial { rows: resume(&partial, &key), key };
+    let mut kept = Partial { rows: resume(&partial, &key, progress), key, digest: String::new() };
     progress.start(name, Some(grid.coordinates.len() as u64));
     let before = kept.rows.clone();
     let on_row = |row: &[Vec<f32>]| {
         kept.rows.push(row.to_vec());
+        kept.digest = kept.digest();
         progress.advance(kept.rows.len() as u64, "");
         // A surface of a large model takes minutes; what is there after a crash need not be computed again.
         write_atomic(&partial, &serde_json::to_vec(&kept).unwrap_or_default())?;
@@ -236,9 +248,17 @@ fn key(request: &LandscapeRequest, task: &Task, grid: &Grid, probes: &[Probe]) -
     Ok(format!("{model} {} {} {settings} {probes:?}", matrix_hash(&tokens), matrix_hash(&task.text_features)))
 }
 
-fn resume(file: &Path, key: &str) -> Vec<Vec<Vec<f32>>> {
-    let kept = std::fs::read(file).ok().and_then(|bytes| serde_json::from_slice::<Partial>(&bytes).ok());
-    kept.filter(|kept| kept.key == key).map_or_else(Vec::new, |kept| kept.rows)
+/// The rows of a run that was stopped; none if they are damaged or of something else, which is said.
+fn resume(file: &Path, key: &str, progress: &dyn Progress) -> Vec<Vec<Vec<f32>>> {
+    let Ok(bytes) = std::fs::read(file) else { return Vec::new() };
+    let reason = match serde_json::from_slice::<Partial>(&bytes) {
+        Ok(kept) if kept.digest != kept.digest() => "are damaged",
+        Ok(kept) if kept.key != key => "are of another prompt, model, grid or data",
+        Ok(kept) => return kept.rows,
+        Err(_) => "are damaged",
+    };
+    progress.warn(&format!("{}: the rows of a stopped run {reason}; starting again", file.display()));
+    Vec::new()
 }
 
 /// Letters, digits and dashes of a name.

@@ -9,6 +9,7 @@ mod evaluate;
 mod features;
 mod folders;
 mod landscape;
+mod memory;
 mod model;
 mod needs;
 mod picture;
@@ -27,6 +28,7 @@ pub use evaluate::{EvaluateRequest, EvaluatedRun, PromptChoice, ViewChoice, eval
 pub use features::{TextFeatures, adapt};
 pub use folders::{cache_folder, model_places};
 pub use landscape::{LandscapeOf, LandscapeRequest, landscape};
+pub use memory::{MemoryNeed, limit as memory_limit};
 pub use model::{Model, ModelBuilder};
 pub use run::NamedPrompt;
 pub(crate) use run::{RunRequest, Runner};

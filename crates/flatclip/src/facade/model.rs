@@ -1,6 +1,7 @@
 //! A model: two towers, the tokenizer and the preprocessing that belong together.
 
 use super::folders;
+use super::memory::MemoryNeed;
 use super::needs::check_origin;
 use crate::Result;
 use crate::architecture::{Activation, ClipConfig};
@@ -226,6 +227,7 @@ impl ModelBuilder {
         if let Some(folder) = &self.hash_cache {
             checkpoint.recall_hash(folder);
         }
+        MemoryNeed::of(checkpoint.config(), self.towers, rayon::current_num_threads()).check(&self.name)?;
         let precision = self.precision.unwrap_or_else(Precision::auto);
         let clip = Clip::load(&checkpoint, LoadOptions { precision, ..LoadOptions::of(self.towers) })?;
         if let Some(folder) = &self.hash_cache {

@@ -112,7 +112,10 @@ impl<'a> Runner<'a> {
         };
         let arithmetic = format!("{} {}", self.model.clip().precision().name(), isa::current().name());
         let key = encoder.feature_key(dataset, &arithmetic);
-        let cache = self.cache.map(|root| FeatureCache::open(root, &key)).transpose()?;
+        let cache = self.cache.map(|root| FeatureCache::open(root, &key)).transpose().unwrap_or_else(|error| {
+            self.progress.warn(&format!("features are not kept: {error}"));
+            None
+        });
         let evaluation = Evaluation {
             dataset,
             task: &task,

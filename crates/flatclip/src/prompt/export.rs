@@ -1,6 +1,6 @@
 //! Text features for other tools: `[K, D]` as safetensors or `.npy`.
 
-use super::{Tensor, encode_arrays};
+use super::{Tensor, encode_plain};
 use crate::{Error, Result, files};
 use flatclip_tensor::Matrix;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub fn write_text_features(path: &Path, features: &Matrix, classes: &[String]) -
     } else {
         let tensor = Tensor::new("text_features", vec![features.rows(), features.cols()], features.data().to_vec());
         let document = serde_json::json!({ "classes": classes }).to_string();
-        encode_arrays(&[tensor], &document).map_err(|reason| Error::Prompt { path: path.into(), reason })?
+        encode_plain(&[tensor], &document).map_err(|reason| Error::Prompt { path: path.into(), reason })?
     };
     files::write_atomic(path, &bytes)
 }

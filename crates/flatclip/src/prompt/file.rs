@@ -1,16 +1,14 @@
 //! Prompt files: one safetensors file, its metadata one JSON document under the key `flatclip`.
 
 use super::{Affine, Prompt, PromptKind, Provenance, Tensor};
+use crate::error::quoted;
 use crate::model::{Context, Position};
-use crate::{Error, Hint, Result, files};
+use crate::{Error, Hint, Result, files, sealed};
 use flatclip_tensor::Matrix;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::Dtype;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::path::Path;
 
-/// The key of the metadata.
-const KEY: &str = "flatclip";
 /// The version of the layout described here.
 const FORMAT: u32 = 1;
 
@@ -74,36 +72,37 @@ impl Prompt {
     }
 }
 
-/// Arrays and one metadata document to safetensors bytes.
+/// Arrays and one metadata document to safetensors bytes with a digest.
 pub(crate) fn encode_arrays(tensors: &[Tensor], json: &str) -> Result<Vec<u8>, String> {
-    let views: Vec<(&str, TensorView<'_>)> = tensors
-        .iter()
-        .map(|t| {
-            let bytes: &[u8] = bytemuck::cast_slice(&t.values);
-            TensorView::new(Dtype::F32, t.shape.clone(), bytes).map(|view| (t.name.as_str(), view))
-        })
-        .collect::<Result<_, _>>()
-        .map_err(|e| e.to_string())?;
-    let metadata = HashMap::from([(KEY.to_owned(), json.to_owned())]);
-    safetensors::serialize(views, Some(metadata)).map_err(|e| e.to_string())
+    sealed::seal(entries(tensors), json)
+}
+
+/// The same for other programs, without the digest.
+pub(crate) fn encode_plain(tensors: &[Tensor], json: &str) -> Result<Vec<u8>, String> {
+    sealed::write(&entries(tensors), json)
+}
+
+fn entries(tensors: &[Tensor]) -> Vec<sealed::Entry<'_>> {
+    let mut entries = Vec::with_capacity(tensors.len());
+    for Tensor { name, shape, values } in tensors {
+        let bytes = bytemuck::cast_slice(values);
+        entries.push(sealed::Entry { name: name.clone(), dtype: Dtype::F32, shape: shape.clone(), bytes });
+    }
+    entries
 }
 
 /// The reverse of [`encode_arrays`]; the document is absent in files of others.
 pub(crate) fn decode_arrays(bytes: &[u8]) -> Result<(Vec<Tensor>, Option<String>), String> {
-    let not_ours = |e: safetensors::SafeTensorError| format!("not a safetensors file: {e}");
-    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(not_ours)?;
-    let json = metadata.metadata().as_ref().and_then(|m| m.get(KEY).cloned());
-    let file = SafeTensors::deserialize(bytes).map_err(not_ours)?;
+    let (views, json) = sealed::open(bytes)?;
     let mut tensors = Vec::new();
-    for (name, view) in file.tensors() {
+    for (name, view) in views {
         if view.dtype() != Dtype::F32 {
-            return Err(format!("tensor `{name}` has type {:?}, expected F32", view.dtype()));
+            return Err(format!("tensor `{}` has type {:?}, expected F32", quoted(&name), view.dtype()));
         }
         let values =
             view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect::<Vec<f32>>();
         tensors.push(Tensor::new(name, view.shape().to_vec(), values));
     }
-    tensors.sort_by(|a, b| a.name.cmp(&b.name));
     Ok((tensors, json))
 }
 
@@ -330,7 +329,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(fault(&bytes[..cut]).starts_with("p.safetensors: "), "cut at {cut}");
         }
-        let foreign = safetensors::serialize(Vec::<(&str, TensorView<'_>)>::new(), None).unwrap();
+        let foreign = safetensors::serialize(Vec::<(&str, safetensors::tensor::TensorView<'_>)>::new(), None).unwrap();
         assert!(fault(&foreign).contains("without flatclip metadata"));
         let context = Tensor::new("context", vec![1], vec![f32::NAN]);
         let json = r#"{"format":1,"kind":"learned","words":"","position":"end","provenance":{}}"#;

@@ -26,7 +26,7 @@ pub use affine::Affine;
 pub use classifier::{PromptClassifier, logits};
 pub(crate) use classifier::{add_cache, prompt_logits, shifted, shifts, visual_prompts};
 pub use export::write_text_features;
-pub(crate) use file::{Arrays, decode_arrays, encode_arrays};
+pub(crate) use file::{Arrays, decode_arrays, encode_arrays, encode_plain};
 pub use import::{ImportOptions, import};
 pub use tensor::Tensor;
 pub use text_features::{npy_bytes, read_text_features};

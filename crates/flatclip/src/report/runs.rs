@@ -40,7 +40,17 @@ impl Run {
             let reason = format!("is not finished: {done} of {} samples", provenance.samples);
             return Err(Error::Run { path: path.to_path_buf(), reason }.with_hint(Hint::Resume));
         };
-        Ok(Self { path: path.to_path_buf(), config: dir.config()?, provenance, summary, timing: dir.timing()? })
+        let read = Self { path: path.to_path_buf(), config: dir.config()?, provenance, summary, timing: dir.timing()? };
+        // The digests cover the records; a run of an earlier version has none, so its records are counted.
+        if !dir.verify()? {
+            let (found, expected) = (dir.records()?.len(), read.summary.samples);
+            if found != expected {
+                let reason =
+                    format!("has {found} records, its summary is of {expected}; restore the file, or run again");
+                return Err(Error::Run { path: path.to_path_buf(), reason });
+            }
+        }
+        Ok(read)
     }
 
     /// All records.

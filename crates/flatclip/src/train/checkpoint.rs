@@ -4,14 +4,13 @@
 
 use super::averaging::{Mean, Segment};
 use super::trainer::{OptimState, Trainer};
+use crate::error::quoted;
 use crate::methods::tuners::Tuner;
-use crate::{Error, Result, files};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use crate::{Error, Result, files, sealed};
+use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::path::Path;
 
-const KEY: &str = "flatclip";
 const FORMAT: u32 = 1;
 
 /// Bytes of the logs that belong to a checkpoint.
@@ -24,6 +23,9 @@ pub(crate) struct LogLengths {
 #[derive(Serialize, Deserialize)]
 struct Header {
     format: u32,
+    /// Names the run that it belongs to; empty in files of earlier versions.
+    #[serde(default)]
+    run: String,
     step: usize,
     optimiser_steps: i32,
     logs: LogLengths,
@@ -39,11 +41,12 @@ struct Header {
 type Entry = (String, Dtype, Vec<usize>, Vec<u8>);
 
 /// Writes the state; the earlier file stays until the new one is complete.
-pub(crate) fn save(path: &Path, trainer: &Trainer, tuner: &dyn Tuner, logs: LogLengths) -> Result<()> {
+pub(crate) fn save(path: &Path, run: &str, trainer: &Trainer, tuner: &dyn Tuner, logs: LogLengths) -> Result<()> {
     let OptimState { moments, steps } = trainer.optim.state();
     let average = &trainer.averager;
     let header = Header {
         format: FORMAT,
+        run: run.to_owned(),
         step: trainer.done,
         optimiser_steps: steps,
         logs,
@@ -68,18 +71,24 @@ pub(crate) fn save(path: &Path, trainer: &Trainer, tuner: &dyn Tuner, logs: LogL
     files::write_atomic(path, &encode(&entries, &header).map_err(|reason| fault(path, reason))?)
 }
 
-/// Reads a state into a trainer and tuner that were made the same way.
-pub(crate) fn load(path: &Path, trainer: &mut Trainer, tuner: &mut dyn Tuner) -> Result<LogLengths> {
+/// Reads a state into a trainer and tuner that were made the same way. A damaged file, or one of another run, changes
+/// neither.
+pub(crate) fn load(path: &Path, run: &str, trainer: &mut Trainer, tuner: &mut dyn Tuner) -> Result<LogLengths> {
     let bytes = std::fs::read(path).map_err(Error::io(path))?;
     let fail = |reason: String| fault(path, reason);
-    let not_ours = |e: safetensors::SafeTensorError| fail(format!("not a checkpoint: {e}"));
-    let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(not_ours)?;
-    let json = metadata.metadata().as_ref().and_then(|m| m.get(KEY)).ok_or_else(|| fail("not a checkpoint".into()))?;
+    let (tensors, json) = sealed::open(&bytes).map_err(fail)?;
+    let json = &json.ok_or_else(|| fail("not a checkpoint".into()))?;
     let header: Header = serde_json::from_str(json).map_err(|e| fail(format!("not a checkpoint: {e}")))?;
     if header.format != FORMAT {
         return Err(fail(format!("checkpoint format {}, this version reads {FORMAT}", header.format)));
     }
-    let file = Arrays(SafeTensors::deserialize(&bytes).map_err(not_ours)?);
+    if !header.run.is_empty() && header.run != run {
+        return Err(fail("belongs to another run: what run.json says has changed since it was written".into()));
+    }
+    if let Some((name, view)) = tensors.iter().find(|(_, view)| !matches!(view.dtype(), Dtype::F32 | Dtype::F64)) {
+        return Err(fail(format!("tensor `{}` has type {:?}, which no checkpoint has", quoted(name), view.dtype())));
+    }
+    let file = Arrays(tensors);
     for parameter in tuner.parameters_mut() {
         let name = format!("parameter.{}", parameter.name);
         let values = file.f32(&name, parameter.values.len()).map_err(fail)?;
@@ -118,22 +127,23 @@ fn bytes64(values: &[f64]) -> Vec<u8> {
 }
 
 fn encode(entries: &[Entry], header: &Header) -> Result<Vec<u8>, String> {
-    let views: Vec<(&str, TensorView<'_>)> = entries
-        .iter()
-        .map(|(name, dtype, shape, bytes)| {
-            TensorView::new(*dtype, shape.clone(), bytes).map(|view| (name.as_str(), view))
-        })
-        .collect::<Result<_, _>>()
-        .map_err(|e| e.to_string())?;
     let json = serde_json::to_string(header).map_err(|e| e.to_string())?;
-    safetensors::serialize(views, Some(HashMap::from([(KEY.to_owned(), json)]))).map_err(|e| e.to_string())
+    let mut all = Vec::with_capacity(entries.len());
+    for (name, dtype, shape, bytes) in entries {
+        all.push(sealed::Entry { name: name.clone(), dtype: *dtype, shape: shape.clone(), bytes });
+    }
+    sealed::seal(all, &json)
 }
 
-struct Arrays<'a>(SafeTensors<'a>);
+struct Arrays<'a>(Vec<(String, TensorView<'a>)>);
 
-impl Arrays<'_> {
+impl<'a> Arrays<'a> {
+    fn view(&self, name: &str, dtype: Dtype) -> Option<&TensorView<'a>> {
+        self.0.iter().find(|(found, view)| found == name && view.dtype() == dtype).map(|(_, view)| view)
+    }
+
     fn any_f32(&self, name: &str) -> Option<Vec<f32>> {
-        let view = self.0.tensor(name).ok().filter(|v| v.dtype() == Dtype::F32)?;
+        let view = self.view(name, Dtype::F32)?;
         Some(view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
     }
 
@@ -147,8 +157,9 @@ impl Arrays<'_> {
     }
 
     fn f64(&self, name: &str) -> Result<Vec<f64>, String> {
-        let view = self.0.tensor(name).ok().filter(|v| v.dtype() == Dtype::F64);
-        let view = view.ok_or_else(|| format!("`{name}` is missing: the checkpoint is of another run"))?;
+        let view = self
+            .view(name, Dtype::F64)
+            .ok_or_else(|| format!("`{name}` is missing: the checkpoint is of another run"))?;
         let number = |b: &[u8]| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
         Ok(view.data().chunks_exact(8).map(number).collect())
     }

@@ -8,6 +8,7 @@
 //! | `search.json` | the table of a search, when there was one |
 //! | `metrics.jsonl`, `events.out.tfevents.*` | one record per step, for people and for TensorBoard |
 //! | `checkpoint.safetensors` | the whole state after the last saved step |
+//! | `checkpoint.previous.safetensors` | the one before it, while the run goes on |
 //! | `prompt.safetensors`, `summary.json` | the result; `summary.json` is written last |
 //! | `timing.jsonl` | wall-clock times, the one file that differs from run to run |
 //!
@@ -16,6 +17,8 @@
 use super::checkpoint::LogLengths;
 use super::events;
 use super::trainer::StepRecord;
+use crate::digest::Digest;
+use crate::error::Hint;
 use crate::run_dir::{RunDir, SUMMARY};
 use crate::{Error, Result};
 use std::fs::{File, OpenOptions};
@@ -23,19 +26,41 @@ use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 pub(crate) const CHECKPOINT: &str = "checkpoint.safetensors";
+/// A checkpoint on its way; removed like every temporary file when the run goes on.
+pub(crate) const NEXT: &str = ".tmp-checkpoint";
+/// Used when the newer one is damaged.
+pub(crate) const PREVIOUS: &str = "checkpoint.previous.safetensors";
+pub(crate) const RUN: &str = "run.json";
 pub(crate) const SEARCH: &str = "search.json";
 pub(crate) const PROMPT: &str = "prompt.safetensors";
 const METRICS: &str = "metrics.jsonl";
 const EVENTS: &str = "events.out.tfevents.0.flatclip";
 
 /// What starting again would lose.
-const STATE: [&str; 4] = [CHECKPOINT, SEARCH, PROMPT, SUMMARY];
+const STATE: [&str; 5] = [CHECKPOINT, PREVIOUS, SEARCH, PROMPT, SUMMARY];
 
 /// The directory of a tuning run.
 impl RunDir {
-    /// Takes a directory for a tuning run: a new one, or with `resume` one that has the same configuration.
-    pub(crate) fn take_tuning(path: &Path, config: &toml::Table, resume: bool) -> Result<Self> {
-        Ok(Self::take(path, config, resume, &STATE)?.0)
+    /// Takes a directory for a tuning run: a new one, or with `resume` one that has the same configuration. The flag says
+    /// whether the run goes on.
+    pub(crate) fn take_tuning(path: &Path, config: &toml::Table, resume: bool) -> Result<(Self, bool)> {
+        Self::take(path, config, resume, &STATE)
+    }
+
+    /// Writes what the numbers of a run depend on; one that goes on must depend on the same.
+    pub(crate) fn settle_provenance(&self, provenance: &serde_json::Value, goes_on: bool) -> Result<()> {
+        if goes_on && self.file(RUN).is_file() {
+            let stored: serde_json::Value = self.read_json(RUN)?;
+            if let Some(difference) = changed_key(&stored, provenance) {
+                return Err(self.fault(format!("cannot go on: {difference}")).with_hint(Hint::Elsewhere));
+            }
+        }
+        self.write_json(RUN, provenance)
+    }
+
+    /// Names the run by its provenance; empty without one.
+    pub(crate) fn run_digest(&self) -> String {
+        std::fs::read(self.file(RUN)).map(|bytes| Digest::default().bytes(bytes).hex()).unwrap_or_default()
     }
 
     /// The step logs, cut back to what a checkpoint knows of.
@@ -52,6 +77,24 @@ impl RunDir {
         let path = self.file("timing.jsonl");
         let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io(&path))?;
         writeln!(file, "{what}").map_err(Error::io(&path))
+    }
+}
+
+/// The first key with another value than before. Keys that an earlier version did not write are not compared.
+fn changed_key(stored: &serde_json::Value, asked: &serde_json::Value) -> Option<String> {
+    let (stored, asked) = (stored.as_object()?, asked.as_object()?);
+    let (key, before, now) = asked.iter().find_map(|(key, now)| {
+        let before = stored.get(key).filter(|before| *before != now)?;
+        Some((key, before, now))
+    })?;
+    let name = match key.as_str() {
+        "model_hash" => "the weights (model_hash)",
+        "pictures" => "the training pictures (pictures)",
+        other => other,
+    };
+    match (before.to_string(), now.to_string()) {
+        (before, now) if before.len() + now.len() < 200 => Some(format!("{name}: was {before}, now {now}")),
+        _ => Some(format!("{name}: another list than before")),
     }
 }
 

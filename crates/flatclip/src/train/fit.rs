@@ -1,7 +1,7 @@
 //! The loop: batches in a fixed random order, steps, logs, checkpoints, progress.
 
 use super::checkpoint::{self, LogLengths};
-use super::directory::{CHECKPOINT, Logs};
+use super::directory::{CHECKPOINT, Logs, NEXT, PREVIOUS};
 use super::trainer::{StepRecord, Trainer};
 use crate::data::feature_bank::FeatureBank;
 use crate::data::train_images::TrainImages;
@@ -85,10 +85,10 @@ impl TrainData<'_> {
 /// Trains to the end, from the last checkpoint if the directory has one. An interrupted run is saved and is an error.
 pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control: &Control<'_>) -> Result<()> {
     let mut trainer = Trainer::new(recipe, recipe.steps_per_epoch(data.labels.len()));
-    let mut lengths = LogLengths::default();
-    if let Some(file) = control.directory.map(|d| d.file(CHECKPOINT)).filter(|f| f.is_file()) {
-        lengths = checkpoint::load(&file, &mut trainer, tuner)?;
-    }
+    let lengths = match control.directory {
+        Some(directory) => load_newest(directory, &mut trainer, tuner, control.progress)?,
+        None => LogLengths::default(),
+    };
     let mut logs = control.directory.map(|d| d.logs(lengths)).transpose()?;
     let (start, first) = (Instant::now(), trainer.done());
     control.progress.start(control.stage, Some(trainer.total() as u64));
@@ -110,6 +110,10 @@ pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control
         control.progress.advance(record.step as u64, &status(&record, rate));
     }
     control.progress.finish();
+    if let Some(directory) = control.directory {
+        // The last state is complete and checked: nothing falls back any more.
+        let _ = std::fs::remove_file(directory.file(PREVIOUS));
+    }
     trainer.finish(tuner)?;
     match tuner.parameters().iter().find(|tensor| tensor.values.iter().any(|x| !x.is_finite())) {
         None => Ok(()),
@@ -154,7 +158,40 @@ fn one_step(data: &TrainData<'_>, recipe: &Recipe, trainer: &mut Trainer, tuner:
 fn save(control: &Control<'_>, trainer: &Trainer, tuner: &dyn Tuner, logs: Option<&mut Logs>) -> Result<()> {
     let (Some(directory), Some(logs)) = (control.directory, logs) else { return Ok(()) };
     let lengths = logs.sync()?;
-    checkpoint::save(&directory.file(CHECKPOINT), trainer, tuner, lengths)
+    let (next, file) = (directory.file(NEXT), directory.file(CHECKPOINT));
+    // Written whole before either of the two is touched: a full disk changes nothing.
+    checkpoint::save(&next, &directory.run_digest(), trainer, tuner, lengths)?;
+    if file.is_file() {
+        std::fs::rename(&file, directory.file(PREVIOUS)).map_err(Error::io(&file))?;
+    }
+    std::fs::rename(&next, &file).map_err(Error::io(&file))
+}
+
+/// Loads the newest checkpoint that is whole; without any, training starts anew.
+fn load_newest(
+    directory: &RunDir,
+    trainer: &mut Trainer,
+    tuner: &mut dyn Tuner,
+    progress: &dyn Progress,
+) -> Result<LogLengths> {
+    let run = directory.run_digest();
+    let mut first_fault = None;
+    for file in [CHECKPOINT, PREVIOUS].map(|name| directory.file(name)).into_iter().filter(|file| file.is_file()) {
+        match checkpoint::load(&file, &run, trainer, tuner) {
+            Ok(lengths) => {
+                if let Some(fault) = first_fault {
+                    let done = trainer.done();
+                    progress.warn(&format!("{fault}; going on from the checkpoint before it, after step {done}"));
+                }
+                return Ok(lengths);
+            }
+            Err(fault) => first_fault = first_fault.or(Some(fault)),
+        }
+    }
+    match first_fault {
+        Some(fault) => Err(fault.with_hint(Hint::Elsewhere)),
+        None => Ok(LogLengths::default()),
+    }
 }
 
 /// Loss and accuracy on some features.

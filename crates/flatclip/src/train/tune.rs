@@ -1,6 +1,6 @@
 //! A whole tuning run: shots, features, search, training, result.
 
-use super::directory::PROMPT;
+use super::directory::{PROMPT, RUN};
 use super::fit::{Control, HeldOut, LossAndAccuracy, TrainData, fit};
 use super::measure::{self, SharpnessAtRadius};
 use super::search::{SearchTable, search};
@@ -15,7 +15,7 @@ use crate::methods::tuners::{Input, TuneTask, Tuner, cross_entropy, vit_of};
 use crate::model::{Clip, Features};
 use crate::progress::Progress;
 use crate::prompt::{Prompt, PromptClassifier, PromptKind, Provenance, class_hash};
-use crate::run_dir::{RunDir, SUMMARY};
+use crate::run_dir::{CONFIG, RunDir, SUMMARY};
 use crate::text::Tokenizer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -71,12 +71,15 @@ pub(crate) fn tune(input: &TuneInput<'_>) -> Result<TuneSummary> {
     if settings.spec.vit {
         vit_of(input.clip)?;
     }
-    let directory = RunDir::take_tuning(&input.request.out, &settings.to_table()?, input.request.resume)?;
+    let (directory, goes_on) = RunDir::take_tuning(&input.request.out, &settings.to_table()?, input.request.resume)?;
+    let run = Run::prepare(input, settings, &shots)?;
+    directory.settle_provenance(&run.provenance(input)?, goes_on)?;
     if directory.is_complete() {
+        directory.verify()?;
         input.progress.note(&format!("{}: the run is complete", directory.path.display()));
         return directory.read_json(SUMMARY);
     }
-    Run::prepare(input, settings, &shots, &directory)?.finish(input, &directory)
+    run.finish(input, &directory)
 }
 
 /// A run whose images are chosen and readable.
@@ -88,12 +91,11 @@ struct Run {
 }
 
 impl Run {
-    fn prepare(input: &TuneInput<'_>, settings: Settings, shots: &Shots, directory: &RunDir) -> Result<Self> {
+    fn prepare(input: &TuneInput<'_>, settings: Settings, shots: &Shots) -> Result<Self> {
         let pick =
             |places: &[usize]| -> Vec<Sample> { places.iter().map(|&i| input.dataset.samples[i].clone()).collect() };
         let mut run = Self { settings, train: pick(&shots.train), held_out: pick(&shots.held_out), unreadable: vec![] };
         run.drop_unreadable(input)?;
-        directory.write_json("run.json", &run.provenance(input)?)?;
         Ok(run)
     }
 
@@ -131,15 +133,27 @@ impl Run {
             "method": self.settings.spec.name,
             "model": input.request.model,
             "model_hash": input.clip.hash(),
+            "precision": input.clip.precision().name(),
+            "isa": flatclip_tensor::isa::current().name(),
             "dataset": input.dataset.name,
             "class_hash": class_hash(&input.dataset.classes),
             "classes": input.dataset.classes,
             "seed": input.request.seed,
+            "pictures": self.pictures()?,
             "train": ids(&self.train),
             "held_out": ids(&self.held_out),
             "unreadable": self.unreadable,
             "test_searched": input.request.test.is_some(),
         }))
+    }
+
+    /// Names the content of all chosen pictures.
+    fn pictures(&self) -> Result<String> {
+        let mut all = Digest::default();
+        for sample in self.train.iter().chain(&self.held_out) {
+            all = all.part(sample.content_digest()?);
+        }
+        Ok(all.short())
     }
 
     /// Encodes, searches, trains and writes the result.
@@ -289,7 +303,7 @@ impl Run {
             prompt: PROMPT.into(),
         };
         prompt.save(&directory.file(PROMPT))?;
-        directory.write_json(SUMMARY, &summary)?;
+        directory.finish_with(&[CONFIG, RUN, PROMPT], &summary)?;
         Ok(summary)
     }
 }

@@ -2,6 +2,9 @@
 //! against the command line.
 
 mod command_line;
+mod own;
+mod pictures;
+mod text;
 mod weights;
 
 use super::readers::reader;
@@ -15,6 +18,38 @@ pub(super) const TESTS: &[Test] = &[
         "each byte of a safetensors header changed by three masks",
         "refused, or the same weights",
         weights::header,
+    ),
+    test(
+        "B3",
+        "crafted safetensors: lengths, offsets, overlap, holes, keys, types, shapes, NaN",
+        "each is refused",
+        |trial| weights::attacks(trial, "safetensors-attacks", "safetensors"),
+    ),
+    test(
+        "B4",
+        "pickles that call, explode, nest, lie about lengths; zip bombs",
+        "refused below 2 s and 200 MB; nothing runs",
+        |trial| weights::attacks(trial, "pickle-attacks", "torch"),
+    ),
+    test(
+        "B5",
+        "JPEG cut and flipped at random",
+        "refused, or a picture of the size told; below 5 s",
+        pictures::damaged_jpeg,
+    ),
+    test(
+        "B6",
+        "bombs: small files of many pixels",
+        "refused at the header, or below 3 bytes x pixels + 64 MB",
+        pictures::bombs,
+    ),
+    test("B7", "every layout of pixels against Pillow's", "at most 2 levels apart", pictures::formats),
+    test("B10", "options of a wrong type or out of range", "refused by name, or in range", text::options),
+    test(
+        "B11",
+        "texts at the edges of Unicode and of the tower",
+        "tokens or a refusal; never cut in silence",
+        text::texts,
     ),
     test(
         "B12",
@@ -33,6 +68,10 @@ pub(super) const TESTS: &[Test] = &[
     mutants("M9", "damaged tables of samples", |trial| attack(trial, "table", 4000)),
     mutants("M10", "damaged class lists", |trial| attack(trial, "class-names", 2000)),
     mutants("M11", "damaged text features (npy, safetensors)", |trial| attack(trial, "text-features", 4000)),
+    test("M12", "damaged prompt files", "refused, or the same prompt: never another one", |trial| {
+        attack(trial, "prompt", 5000)
+    }),
+    test("M13", "a damaged file of a finished run", "refused, or the same content: never another one", own::runs),
 ];
 
 fn attack(trial: &mut Trial, name: &str, count: usize) -> Result<()> {

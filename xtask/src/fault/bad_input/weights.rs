@@ -54,3 +54,26 @@ pub(super) fn header(trial: &mut Trial) -> Result<()> {
     }
     Ok(())
 }
+
+/// B3 and B4: every file of a folder of attacks is refused, and none of them runs anything.
+pub(super) fn attacks(trial: &mut Trial, folder: &str, name: &str) -> Result<()> {
+    let (reader, work) = (reader(name)?, trial.folder.clone());
+    std::env::set_current_dir(&work)?;
+    let files = corpus(folder)?;
+    let number = trial.count(10 * files.len()).min(files.len());
+    for (file, bytes) in files.into_iter().take(number) {
+        trial.case(&file, || {
+            let start = std::time::Instant::now();
+            match reader.fate(&work, &file, &bytes, None)? {
+                Fate::Refused => {}
+                fate => bail!("{}", fate.word()),
+            }
+            ensure!(!work.join("MARK").exists() && !std::path::Path::new("/tmp/MARK").exists(), "it ran something");
+            ensure!(start.elapsed().as_secs() < 2, "took {:?}", start.elapsed());
+            let peak = flatclip::eval::memory().1;
+            ensure!(peak < 200 << 20, "peak {} MB", peak >> 20);
+            Ok(())
+        });
+    }
+    Ok(())
+}

@@ -62,9 +62,18 @@ impl FeatureKey {
 pub(crate) struct FeatureCache {
     folder: PathBuf,
     segments: Vec<Mutex<File>>,
-    index: BTreeMap<String, (usize, Location)>,
+    /// By sample id: data sets of one name may have several pictures of one id.
+    index: BTreeMap<String, Vec<(usize, Location)>>,
     /// The segment of this process, begun with the first entry.
-    writer: Mutex<Option<File>>,
+    writer: Mutex<Writer>,
+}
+
+#[derive(Debug)]
+enum Writer {
+    Fresh,
+    Open(File),
+    /// A write failed: nothing is kept any more.
+    Broken,
 }
 
 impl FeatureCache {
@@ -76,11 +85,12 @@ impl FeatureCache {
             let json = serde_json::to_vec_pretty(key).map_err(|e| Error::config("cache", e.to_string()))?;
             files::write_atomic(&folder.join("key.json"), &json)?;
         }
-        let mut cache = Self { folder, segments: Vec::new(), index: BTreeMap::new(), writer: Mutex::new(None) };
+        let mut cache =
+            Self { folder, segments: Vec::new(), index: BTreeMap::new(), writer: Mutex::new(Writer::Fresh) };
         for path in segment::files(&cache.folder)? {
             let number = cache.segments.len();
             segment::scan(&path, |id, location| {
-                cache.index.insert(id, (number, location));
+                cache.index.entry(id).or_default().push((number, location));
             })?;
             cache.segments.push(Mutex::new(File::open(&path).map_err(Error::io(&path))?));
         }
@@ -89,10 +99,7 @@ impl FeatureCache {
 
     /// The features of a sample whose picture has not changed. A damaged entry counts as absent.
     pub(crate) fn get(&self, sample: &Sample) -> Option<ViewFeatures> {
-        let (segment, location) = self.index.get(&sample.id)?;
-        if sample.stamp().ok()? != location.stamp {
-            return None;
-        }
+        let (segment, location) = self.find(sample)?;
         // `size` was checked against the file's length when it was scanned.
         let mut bytes = vec![0; location.size];
         let mut file = self.segments[*segment].lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,16 +109,43 @@ impl FeatureCache {
         segment::decode(&bytes)
     }
 
-    /// Keeps the features of a sample for later runs.
+    /// The entry of a sample. An unchanged file is known by its stamp; for another one (copied, touched, of a folder with
+    /// the same name) the content decides.
+    fn find(&self, sample: &Sample) -> Option<&(usize, Location)> {
+        let entries = self.index.get(&sample.id)?;
+        let parts = |location: &Location| location.stamp.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let stamp = sample.stamp().ok()?;
+        let same = |(_, location): &&(usize, Location)| parts(location).is_some_and(|(file, _)| file == stamp);
+        if let Some(entry) = entries.iter().rev().find(same) {
+            return Some(entry);
+        }
+        let content = sample.content_digest().ok()?;
+        entries.iter().rev().find(|(_, location)| parts(location).is_some_and(|(_, digest)| digest == content))
+    }
+
+    /// Keeps the features of a sample for later runs. After a failure (a full disk) nothing more is kept; only the first
+    /// failure is told.
     pub(crate) fn put(&self, sample: &Sample, features: &ViewFeatures) -> Result<()> {
-        let bytes = segment::encode(&sample.id, &sample.stamp()?, features);
         let mut slot = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let writer = match &mut *slot {
-            Some(writer) => writer,
-            none => none.insert(segment::create(&self.folder)?),
-        };
+        if matches!(*slot, Writer::Broken) {
+            return Ok(());
+        }
+        let kept = self.append(&mut slot, sample, features);
+        if kept.is_err() {
+            *slot = Writer::Broken;
+        }
+        kept
+    }
+
+    fn append(&self, slot: &mut Writer, sample: &Sample, features: &ViewFeatures) -> Result<()> {
+        let stamp = format!("{} {}", sample.stamp()?, sample.content_digest()?);
+        let bytes = segment::encode(&sample.id, &stamp, features);
+        if let Writer::Fresh = slot {
+            *slot = Writer::Open(segment::create(&self.folder)?);
+        }
+        let Writer::Open(file) = slot else { return Ok(()) };
         // One write per entry: a process that dies tears at most the last one.
-        writer.write_all(&bytes).map_err(Error::io(&self.folder))
+        file.write_all(&bytes).map_err(Error::io(&self.folder))
     }
 }
 
@@ -159,6 +193,31 @@ mod tests {
             assert_eq!(cache.get(&sample(dir.path(), id)), Some(features(start)));
         }
         assert!(FeatureCache::open(dir.path(), &key(1)).unwrap().index.is_empty(), "another seed is another key");
+    }
+
+    #[test]
+    fn folders_of_one_name_do_not_share_features_and_a_copy_needs_no_new_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |folder: &str, content: &str| {
+            let path = dir.path().join(folder).join("a.jpg");
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, content).unwrap();
+            // The same size and the same time everywhere.
+            let file = File::options().append(true).open(&path).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1)).unwrap();
+            Sample { id: "a.jpg".into(), label: 0, source: Source::File(path) }
+        };
+        let (one, other) = (place("x/photos", "cat"), place("y/photos", "dog"));
+        FeatureCache::open(dir.path(), &key(0)).unwrap().put(&one, &features(1.0)).unwrap();
+        let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
+        assert_eq!(cache.get(&one), Some(features(1.0)));
+        assert_eq!(cache.get(&other), None, "another picture of the same name, size and time");
+        assert_eq!(cache.get(&place("z/photos", "cat")), Some(features(1.0)), "a copy");
+        cache.put(&other, &features(2.0)).unwrap();
+        let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
+        assert_eq!((cache.get(&one), cache.get(&other)), (Some(features(1.0)), Some(features(2.0))));
+        let replaced = place("x/photos", "cow");
+        assert_eq!(cache.get(&replaced), None, "written over with the same size and time");
     }
 
     #[test]

@@ -1,0 +1,191 @@
+//! State that no longer fits, pictures that are not there, disks that were full: counted, tried again, or refused with what
+//! changed.
+#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
+    for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_MODEL", "FLATCLIP_ISA"] {
+        command.env_remove(name);
+    }
+    command.args(arguments).current_dir(folder).env("HOME", folder).output().unwrap()
+}
+
+fn works(folder: &Path, arguments: &[&str]) -> Output {
+    let output = run(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+    output
+}
+
+fn refused(folder: &Path, arguments: &[&str], words: &str) {
+    let output = run(folder, arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
+    assert!(said(&output).contains(words), "expected {words:?} in {}", said(&output));
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A folder `photos` with some pictures, one folder for each class, and their paths.
+fn photos() -> (TempDir, Vec<PathBuf>) {
+    let home = TempDir::new().unwrap();
+    works(home.path(), &["pocket", "export", "photos", "--domain", "photo", "--count", "8"]);
+    let mut found = Vec::new();
+    for class in std::fs::read_dir(home.path().join("photos")).unwrap().map(|entry| entry.unwrap().path()) {
+        if class.is_dir() {
+            found.extend(std::fs::read_dir(class).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    found.sort();
+    assert!(found.len() >= 8);
+    (home, found)
+}
+
+/// A table of the first `there` pictures and of `absent` that are nowhere.
+fn table(home: &Path, pictures: &[PathBuf], absent: usize) {
+    let class = |path: &Path| path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+    let row = |path: &PathBuf| format!("{},{}\n", path.display(), class(path));
+    let mut text = "path,label\n".to_owned() + &pictures.iter().map(row).collect::<String>();
+    for number in 0..absent {
+        text += &format!("photos/absent-{number}.png,{}\n", class(&pictures[0]));
+    }
+    std::fs::write(home.join("list.csv"), text).unwrap();
+}
+
+fn summary(home: &Path, run: &str) -> Value {
+    serde_json::from_slice(&std::fs::read(home.join(run).join("summary.json")).unwrap()).unwrap()
+}
+
+const EVAL: [&str; 6] = ["eval", "--method", "zero-shot", "--data", "csv:list.csv", "--out"];
+
+#[test]
+fn absent_pictures_of_a_list_are_failures_and_are_tried_again() {
+    let (home, pictures) = photos();
+    let home = home.path();
+    table(home, &pictures[..4], 3);
+    let ended = run(home, &[&EVAL[..], &["run"]].concat());
+    assert_eq!(ended.status.code(), Some(1), "counted failures: {}", said(&ended));
+    let found = summary(home, "run");
+    assert_eq!((found["samples"].as_u64(), found["failed"].as_u64()), (Some(7), Some(3)));
+    let lines = std::fs::read_to_string(home.join("run/predictions.jsonl")).unwrap();
+    assert_eq!((lines.lines().count(), lines.matches("\"error\"").count()), (7, 3));
+    let report = works(home, &["report", "run"]);
+    assert!(String::from_utf8_lossy(&report.stdout).contains("3 bad"));
+    // Tried again, to the same failures and the same bytes.
+    let before = std::fs::read(home.join("run/predictions.jsonl")).unwrap();
+    run(home, &[&EVAL[..], &["run", "--resume"]].concat());
+    assert!(std::fs::read(home.join("run/predictions.jsonl")).unwrap() == before);
+    // One of them comes back.
+    std::fs::copy(&pictures[0], home.join("photos/absent-1.png")).unwrap();
+    run(home, &[&EVAL[..], &["run", "--resume"]].concat());
+    assert_eq!(summary(home, "run")["failed"].as_u64(), Some(2));
+    run(home, &[&EVAL[..], &["anew"]].concat());
+    let bytes = |run: &str| std::fs::read(home.join(run).join("predictions.jsonl")).unwrap();
+    assert!(bytes("run") == bytes("anew") && summary(home, "run") == summary(home, "anew"));
+    works(home, &["report", "run"]);
+}
+
+#[test]
+fn a_list_of_nothing_but_absent_pictures_is_refused() {
+    let (home, pictures) = photos();
+    table(home.path(), &[], 0);
+    let class = pictures[0].parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+    std::fs::write(home.path().join("list.csv"), format!("path,label\nx.png,{class}\ny.png,{class}\n")).unwrap();
+    refused(home.path(), &[&EVAL[..], &["run"]].concat(), "2 of 2 listed pictures are missing");
+}
+
+#[test]
+fn a_run_with_changed_labels_records_or_summary_is_not_used() {
+    let (home, pictures) = photos();
+    let home = home.path();
+    table(home, &pictures[..6], 0);
+    works(home, &[&EVAL[..], &["run", "--limit", "6"]].concat());
+    let log = home.join("run/predictions.jsonl");
+    let whole = std::fs::read_to_string(&log).unwrap();
+    // A record less, a digit changed, another summary.
+    let shorter: String = whole.lines().skip(1).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&log, shorter).unwrap();
+    refused(home, &["report", "run"], "predictions.jsonl");
+    std::fs::write(&log, whole.replacen("\"confidence\":0.", "\"confidence\":0.1", 1)).unwrap();
+    refused(home, &["report", "run"], "was changed");
+    std::fs::write(&log, &whole).unwrap();
+    works(home, &["report", "run"]);
+    // Runs of earlier versions have no digests: the records are counted.
+    std::fs::remove_file(home.join("run/SHA256SUMS")).unwrap();
+    works(home, &["report", "run"]);
+    std::fs::write(&log, whole.lines().take(5).map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    refused(home, &["report", "run"], "has 5 records");
+    std::fs::write(&log, &whole).unwrap();
+    // Labels that were edited since.
+    let list = std::fs::read_to_string(home.join("list.csv")).unwrap();
+    let mut rows: Vec<Vec<&str>> = list.lines().map(|line| line.split(',').collect()).collect();
+    let last = rows.len() - 1;
+    let (first_label, last_label) = (rows[1][1], rows[last][1]);
+    (rows[1][1], rows[last][1]) = (last_label, first_label);
+    let edited: String = rows.iter().map(|row| row.join(",") + "\n").collect();
+    assert_ne!(list, edited);
+    std::fs::write(home.join("list.csv"), edited).unwrap();
+    refused(home, &[&EVAL[..], &["run", "--limit", "6", "--resume"]].concat(), "stream was");
+}
+
+#[test]
+fn tuning_does_not_go_on_with_other_pictures_or_instructions() {
+    let (home, pictures) = photos();
+    let home = home.path();
+    let tune = |more: &[&str]| {
+        let start = ["tune", "--method", "coop", "--data", "folder:photos", "--shots", "1", "--allow-fewer"];
+        let rest = ["--epochs", "2", "--set", "coop.words=", "--set", "coop.n_ctx=2", "--out", "tuned"];
+        run(home, &[&start[..], &rest, more].concat())
+    };
+    let first = tune(&[]);
+    assert!(first.status.success(), "{}", said(&first));
+    let again = tune(&["--resume"]);
+    assert!(again.status.success(), "{}", said(&again));
+    let other = tune(&["--resume", "--isa", "plain"]);
+    assert!(other.status.code() == Some(2) && said(&other).contains("isa"), "{}", said(&other));
+    // Every class has one picture: each is among the shots.
+    let (a, b) = (std::fs::read(&pictures[0]).unwrap(), std::fs::read(&pictures[1]).unwrap());
+    std::fs::write(&pictures[0], &b).unwrap();
+    std::fs::write(&pictures[1], &a).unwrap();
+    let changed = tune(&["--resume"]);
+    assert!(changed.status.code() == Some(2) && said(&changed).contains("training pictures"), "{}", said(&changed));
+    // The result itself carries a digest.
+    std::fs::write(&pictures[0], &a).unwrap();
+    std::fs::write(&pictures[1], &b).unwrap();
+    let prompt = home.join("tuned/prompt.safetensors");
+    let mut bytes = std::fs::read(&prompt).unwrap();
+    let last = bytes.len() - 40;
+    bytes[last] ^= 1;
+    std::fs::write(&prompt, &bytes).unwrap();
+    let predict = ["predict", "photos", "--classes", "cat,dog", "--prompt", "tuned"];
+    refused(home, &predict, "checksum");
+    let resumed = tune(&["--resume"]);
+    assert!(resumed.status.code() == Some(2) && said(&resumed).contains("was changed"), "{}", said(&resumed));
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_costs_a_warning() {
+    let (home, pictures) = photos();
+    let home = home.path();
+    table(home, &pictures[..4], 0);
+    works(home, &[&EVAL[..], &["plain", "--no-cache"]].concat());
+    // A limit on file sizes stands in for a full disk: the cache's segment cannot be written.
+    let binary = env!("CARGO_BIN_EXE_flatclip");
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 2; exec '{binary}' eval --method stss --views 8 --data csv:list.csv --out full"
+    );
+    let output = Command::new("bash").args(["-c", &script]).current_dir(home).env("HOME", home).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("features are not kept"), "{}", said(&output));
+    assert_eq!(summary(home, "full")["failed"].as_u64(), Some(0));
+    std::fs::write(home.join("blocked"), "a file where a folder should be").unwrap();
+    let mut command = Command::new(binary);
+    let output = command.args(EVAL).arg("blocked-cache").current_dir(home).env("HOME", home);
+    let output = output.env("FLATCLIP_CACHE", home.join("blocked")).output().unwrap();
+    assert!(output.status.success() && said(&output).contains("features are not kept"), "{}", said(&output));
+}

@@ -1,0 +1,59 @@
+//! Every reader under new damage for some minutes: mutants beyond the numbers that the other tests use.
+
+use super::mutate::mutant;
+use super::readers::{READERS, Reader, corpus};
+use super::{Suite, Test, Trial};
+use anyhow::{Result, ensure};
+use std::time::{Duration, Instant};
+
+pub(super) const TESTS: &[Test] = &[
+    test("B13-weights", "safetensors and torch files", |trial| fuzz(trial, &["safetensors", "torch"])),
+    test("B13-jpeg", "JPEG", |trial| fuzz(trial, &["jpeg"])),
+    test("B13-pictures", "PNG, GIF, WebP, BMP", |trial| fuzz(trial, &["png", "gif", "webp", "bmp"])),
+    test("B13-lists", "tar shards, tables, class lists", |trial| fuzz(trial, &["tar", "table", "class-names"])),
+    test("B13-own", "prompts and text features", |trial| fuzz(trial, &["prompt", "text-features"])),
+];
+
+const fn test(name: &'static str, what: &'static str, run: fn(&mut Trial) -> Result<()>) -> Test {
+    let rule = "no panic, no case above 1 s, peak below 512 MB";
+    Test { name, suite: Suite::Fuzz, what, rule, patience: 20, run }
+}
+
+/// Ten minutes at full scale; a case is a hundred mutants.
+fn fuzz(trial: &mut Trial, names: &[&str]) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs_f64(trial.count(6000) as f64 / 10.0);
+    let readers: Vec<&Reader> = READERS.iter().filter(|reader| names.contains(&reader.name)).collect();
+    ensure!(readers.len() == names.len(), "not all of {names:?} are readers");
+    let folder = trial.folder.clone();
+    let mut files = Vec::new();
+    for reader in readers {
+        for (file, bytes) in corpus(reader.name)? {
+            let path = folder.join(&file);
+            std::fs::write(&path, &bytes)?;
+            files.push((reader, (reader.read)(&path).ok(), file, bytes));
+        }
+    }
+    // Above the numbers of the other tests.
+    let mut number = 1_000_000;
+    while Instant::now() < end {
+        let (reader, whole, file, bytes) = &files[number % files.len()];
+        let many = 100;
+        trial.case(&format!("{file} mutants {number} to {}", number + many), || {
+            for number in number..number + many {
+                let start = Instant::now();
+                let damaged = mutant(bytes, file, number as u64);
+                reader.fate(&folder, file, &damaged, *whole).map_err(|e| e.context(format!("mutant {number}")))?;
+                ensure!(start.elapsed().as_secs_f64() < 1.0, "mutant {number} took {:?}", start.elapsed());
+            }
+            Ok(())
+        });
+        trial.add("mutants", many as u64);
+        number += many + 1;
+    }
+    let peak = flatclip::eval::memory().1;
+    trial.case("peak memory", || {
+        ensure!(peak < 512 << 20, "peak {} MB", peak >> 20);
+        Ok(())
+    });
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! Downloads by the real binary from a hub on this machine that behaves badly.
+
+use super::program::{Program, finish};
+use super::readers::corpus;
+use super::{Suite, Test, Trial};
+use anyhow::{Context as _, Result, ensure};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+pub(super) const TESTS: &[Test] = &[Test {
+    name: "F16",
+    suite: Suite::Hub,
+    what: "downloads: cut, wrong digest, 404, 503 three times, redirects in a circle, a page for a file, a stale part, no space",
+    rule: "resumes or refuses; no bad file under its final name; the token is sent to the endpoint alone and never printed",
+    patience: 90,
+    run: downloads,
+}];
+
+const MODEL: &str = "ViT-B-16/openai";
+const WEIGHTS: &str = "open_clip_model.safetensors";
+const TOKEN: &str = "hf_secretsecret";
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Manner {
+    Good,
+    CutsOnce,
+    CutsAlways,
+    WrongDigest,
+    Missing,
+    OverloadedThrice,
+    OverloadedAlways,
+    Circle,
+    Page,
+    TooMuch,
+    ClosesAtOnce,
+    Garbage,
+}
+
+/// Each manner, and whether the download must succeed in the end.
+const MANNERS: &[(Manner, bool)] = &[
+    (Manner::Good, true),
+    (Manner::CutsOnce, true),
+    (Manner::CutsAlways, false),
+    (Manner::WrongDigest, false),
+    (Manner::Missing, false),
+    (Manner::OverloadedThrice, true),
+    (Manner::OverloadedAlways, false),
+    (Manner::Circle, false),
+    (Manner::Page, false),
+    (Manner::TooMuch, false),
+    (Manner::ClosesAtOnce, false),
+    (Manner::Garbage, false),
+];
+
+/// F16.
+fn downloads(trial: &mut Trial) -> Result<()> {
+    let program = Program::new(&trial.binary, &trial.folder);
+    let files = corpus("safetensors")?;
+    let weights = files.into_iter().find(|(name, _)| name == "small.safetensors").context("no small.safetensors")?.1;
+    for &(manner, succeeds) in trial.some(MANNERS) {
+        trial.case(&format!("{manner:?}"), || {
+            let folder = program.folder.join(format!("{manner:?}"));
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let endpoint = serve(weights.clone(), manner, Arc::clone(&seen))?;
+            let ended = fetch(&program, &endpoint, &folder, None)?;
+            let file = folder.join(MODEL).join(WEIGHTS);
+            if succeeds {
+                ensure!(file.is_file(), "nothing was fetched: {}", ended.stderr.trim());
+            } else {
+                ensure!(ended.status.code() == Some(2), "exit {}: {}", ended.status, ended.stderr.trim());
+            }
+            if file.is_file() {
+                ensure!(std::fs::read(&file)? == weights, "a bad file under its final name");
+            }
+            ensure!(!ended.stderr.contains(TOKEN), "the token was printed");
+            let requests = seen.lock().map_err(|_| anyhow::anyhow!("the server panicked"))?;
+            ensure!(
+                requests.iter().all(|line| !line.contains("/cdn") || !line.contains(TOKEN)),
+                "the token went elsewhere"
+            );
+            Ok(())
+        });
+    }
+    trial.case("a part of another file is discarded", || {
+        let folder = program.folder.join("stale");
+        std::fs::create_dir_all(folder.join(MODEL))?;
+        std::fs::write(folder.join(MODEL).join(format!("{WEIGHTS}.part")), vec![7; weights.len() / 2])?;
+        let endpoint = serve(weights.clone(), Manner::Good, Arc::default())?;
+        let ended = fetch(&program, &endpoint, &folder, None)?;
+        let file = folder.join(MODEL).join(WEIGHTS);
+        ensure!(file.is_file() && std::fs::read(&file)? == weights, "{}", ended.stderr.trim());
+        Ok(())
+    });
+    trial.case("no space", || {
+        let folder = program.folder.join("full");
+        let endpoint = serve(weights.clone(), Manner::Good, Arc::default())?;
+        let ended = fetch(&program, &endpoint, &folder, Some("trap '' XFSZ; ulimit -f 20"))?;
+        ensure!(ended.status.code() == Some(2), "exit {}: {}", ended.status, ended.stderr.trim());
+        ensure!(!folder.join(MODEL).join(WEIGHTS).exists(), "a part under its final name");
+        let again = fetch(&program, &endpoint, &folder, None)?;
+        ensure!(folder.join(MODEL).join(WEIGHTS).is_file(), "does not recover: {}", again.stderr.trim());
+        Ok(())
+    });
+    Ok(())
+}
+
+fn fetch(program: &Program, endpoint: &str, folder: &Path, limit: Option<&str>) -> Result<super::program::Ended> {
+    let folder = folder.display().to_string();
+    let arguments = ["models", "show", MODEL, "--model-dir", &folder];
+    let mut command = match limit {
+        Some(limit) => program.limited(limit, &arguments),
+        None => program.command(&arguments),
+    };
+    command.env("HF_ENDPOINT", endpoint).env("HF_TOKEN", TOKEN);
+    let ended = finish(command)?;
+    ended.check_sane()?;
+    Ok(ended)
+}
+
+/// A hub that answers until this process ends; its address.
+fn serve(weights: Vec<u8>, manner: Manner, seen: Arc<Mutex<Vec<String>>>) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = format!("http://{}", listener.local_addr()?);
+    std::thread::spawn(move || {
+        let turns = AtomicUsize::new(0);
+        for stream in listener.incoming().flatten() {
+            // A client that goes away in the middle is its own affair.
+            let _ = answer(stream, &weights, manner, &turns, &seen);
+        }
+    });
+    Ok(address)
+}
+
+fn answer(
+    mut stream: TcpStream,
+    weights: &[u8],
+    manner: Manner,
+    turns: &AtomicUsize,
+    seen: &Mutex<Vec<String>>,
+) -> Result<()> {
+    let (mut first, mut from, mut all) = (String::new(), 0usize, String::new());
+    let mut reader = BufReader::new(stream.try_clone()?);
+    reader.read_line(&mut first)?;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        all += &line;
+        if let Some(range) = line.to_ascii_lowercase().strip_prefix("range: bytes=") {
+            from = range.trim().trim_end_matches('-').parse().unwrap_or(0);
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    let mut words = first.split_whitespace();
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    if let Ok(mut seen) = seen.lock() {
+        seen.push(format!("{first}{all}"));
+    }
+    let close = "Connection: close\r\n\r\n";
+    let send = |stream: &mut TcpStream, status: &str, more: &str, body: &[u8]| -> Result<()> {
+        write!(stream, "HTTP/1.1 {status}\r\n{more}Content-Length: {}\r\n{close}", body.len())?;
+        if method == "GET" {
+            stream.write_all(body)?;
+        }
+        Ok(())
+    };
+    match manner {
+        Manner::ClosesAtOnce => return Ok(()),
+        Manner::Garbage => return Ok(stream.write_all(&[0xff; 300])?),
+        _ => {}
+    }
+    if path.ends_with("open_clip_config.json") {
+        return send(&mut stream, "200 OK", "", br#"{"model_cfg": {"quick_gelu": true}}"#);
+    }
+    if !path.ends_with(WEIGHTS) || manner == Manner::Missing {
+        return send(&mut stream, "404 Not Found", "", b"");
+    }
+    let turn = turns.fetch_add(1, Ordering::Relaxed);
+    match manner {
+        Manner::OverloadedThrice if turn < 3 => return send(&mut stream, "503 Busy", "Retry-After: 0\r\n", b""),
+        Manner::OverloadedAlways => return send(&mut stream, "503 Busy", "Retry-After: 0\r\n", b""),
+        Manner::Circle => return send(&mut stream, "302 Found", &format!("Location: {path}\r\n"), b""),
+        Manner::Page => return send(&mut stream, "200 OK", "", &[b"<!DOCTYPE html><html>", &weights[21..]].concat()),
+        _ => {}
+    }
+    if !path.starts_with("/cdn") {
+        let mut digest = sha256(weights)?;
+        if manner == Manner::WrongDigest {
+            digest.replace_range(..1, if digest.starts_with('0') { "1" } else { "0" });
+        }
+        let about =
+            format!("X-Linked-Size: {}\r\nX-Linked-Etag: \"{digest}\"\r\nLocation: /cdn{path}\r\n", weights.len());
+        return send(&mut stream, "302 Found", &about, b"");
+    }
+    let mut body = weights.get(from..).unwrap_or_default().to_vec();
+    if manner == Manner::TooMuch {
+        body.push(0);
+    }
+    let range = format!("Content-Range: bytes {from}-{}/{}\r\n", weights.len() - 1, weights.len());
+    let (status, range) = if from > 0 { ("206 Partial Content", range.as_str()) } else { ("200 OK", "") };
+    write!(stream, "HTTP/1.1 {status}\r\n{range}Content-Length: {}\r\n{close}", body.len())?;
+    if manner == Manner::CutsAlways || (manner == Manner::CutsOnce && turn < 3) {
+        body.truncate(body.len() / 2);
+    }
+    if method == "GET" {
+        stream.write_all(&body)?;
+    }
+    Ok(())
+}
+
+fn sha256(bytes: &[u8]) -> Result<String> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), bytes)?;
+    Ok(flatclip::weights::file_sha256(file.path())?)
+}
