@@ -283,8 +283,9 @@ def lists():
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
     put("tar/pax.tar", out.getvalue())
-    put("table/plain.csv", "path,label\na.jpg,cat\nb.jpg,dog\n\"c,d.jpg\",cat\n".encode())
-    put("table/numbers.csv", b"path,label\na.jpg,0\nb.jpg,1\nc.jpg,1\n")
+    # The one file that is surely there is the table itself.
+    put("table/plain.csv", "path,label\nplain.csv,cat\nb.jpg,dog\n\"c,d.jpg\",cat\n".encode())
+    put("table/numbers.csv", b"path,label\nnumbers.csv,0\nb.jpg,1\nc.jpg,1\n")
     put("class-names/plain.txt", "cat\ndog\ngreat white shark\ngröße\n".encode())
     put("class-names/bom.txt", b"\xef\xbb\xbfcat\r\ndog\r\n")
     features = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)

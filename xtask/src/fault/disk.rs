@@ -155,10 +155,9 @@ fn memory(trial: &mut Trial) -> Result<()> {
             continue;
         };
         trial.most(&format!("{model} estimate MB"), estimate >> 20);
-        let taken = 64 << 20; // what the process has mapped before anything is loaded
         for part in [8u64, 5, 3] {
             trial.case(&format!("{model} below the estimate, {part}/10"), || {
-                let limit = (estimate * part / 10 + taken / 2) >> 10;
+                let limit = (estimate * part / 10).max(100 << 20) >> 10;
                 let ended = finish(program.limited(&format!("ulimit -v {limit}"), &arguments))?;
                 ended.check_sane()?;
                 ensure!(ended.status.code() == Some(2), "exit {}: {}", ended.status, ended.stderr.trim());
@@ -167,7 +166,8 @@ fn memory(trial: &mut Trial) -> Result<()> {
             });
         }
         trial.case(&format!("{model} above the estimate, 12/10"), || {
-            let limit = (estimate * 12 / 10 + 2 * taken) >> 10;
+            // The program itself and its threads' arenas are mapped before anything is loaded.
+            let limit = (estimate * 12 / 10 + (256 << 20)) >> 10;
             let ended = finish(program.limited(&format!("ulimit -v {limit}"), &arguments))?;
             ended.check_sane()?;
             ensure!(ended.status.success(), "exit {}: {}", ended.status, ended.stderr.trim());

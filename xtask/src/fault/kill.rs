@@ -112,20 +112,20 @@ fn with<'a>(arguments: &[&'a str], out: &'a str) -> Vec<&'a str> {
 /// Kills until the wanted number is reached, run after run.
 fn killed(trial: &mut Trial, arguments: &[&str]) -> Result<()> {
     let program = Program::new(&trial.binary, &trial.folder);
-    let whole = program.works(&with(arguments, "straight"))?;
-    let expected = contents(&trial.folder.join("straight"))?;
+    // Always the same name: pages tell the run's directory.
+    let out = trial.folder.join("run");
+    let whole = program.works(&with(arguments, "run"))?;
+    let expected = contents(&out)?;
     ensure!(expected.len() > 2, "the straight run left {} files", expected.len());
     let mut draw = Stream::new(1, &[arguments[0]]);
     let (wanted, mut kills, mut number) = (trial.count(KILLS) as u64, 0, 0);
     while kills < wanted {
-        let out = format!("killed-{number}");
+        std::fs::remove_dir_all(&out)?;
         let mut here = 0;
         trial.case(&format!("run {number}"), || {
-            here = until_done(&program, &with(arguments, &out), &mut draw, whole.seconds)?;
-            let found = contents(&program.folder.join(&out))?;
-            let different = differences(&expected, &found);
+            here = until_done(&program, &with(arguments, "run"), &mut draw, whole.seconds)?;
+            let different = differences(&expected, &contents(&out)?);
             ensure!(different.is_empty(), "after {here} kills: {}", different.join(", "));
-            std::fs::remove_dir_all(program.folder.join(&out))?;
             Ok(())
         });
         kills += here.max(1);

@@ -138,7 +138,7 @@ fn print(args: &Args, method: &str, results: &[(&PathBuf, Answer)], out: &Output
                 let top: Vec<_> = answer.ranked(top).into_iter().map(row).collect();
                 let why = answer.explanation();
                 json!({
-                    "image": file, "prediction": answer.label(), "index": answer.index(), "top": top,
+                    "image": file.to_string_lossy(), "prediction": answer.label(), "index": answer.index(), "top": top,
                     "selected_views": why.selected, "view_scores": why.scores,
                 })
             })
