@@ -24,8 +24,10 @@ pub static SPEC: AdapterSpec = AdapterSpec {
 What: the context p is perturbed R times by random directions of length radius; the text features T_r of all
 perturbed contexts are computed once per prompt and class list (the text bank). For each view v: score = H_v
 + lambda * (max_r H_rv - H_v), with H_rv the entropy of softmax(exp(logit_scale) * f_v . T_r). The
-int(fraction * V) views of lowest score vote with the unperturbed prompt. With lambda = 1 the score is max_r
-H_rv. With radius = 0, perturbations = 0 or lambda = 0 it is TPT's and ZERO's confidence filter.
+int(fraction * V) views of lowest score vote with the unperturbed prompt, one vote each, ties by their mean
+probability; the reported probability of a class is (votes + mean probability) / (voters + 1). With lambda =
+1 the score is max_r H_rv. With radius = 0, perturbations = 0 or lambda = 0 it is TPT's and ZERO's confidence
+filter.
 Cost: one image-tower pass over the views; R * V * K dot products (below 1 % of it); R text-tower passes
 once per class list.
 Reference: Flatness-guided adaptation (FGA), ICLR 2026; first version as TLLA, arXiv 2501.18864.
@@ -73,7 +75,7 @@ crate::options! {
         /// What happens to the un-augmented view.
         original: Original = Original::Pool, from "choice";
         /// How kept views decide.
-        vote: Vote = Vote::MeanProbability, from "choice: smooth, no ties";
+        vote: Vote = Vote::Majority, from "paper: votes";
         /// Who decides a tie of a majority.
         tie: Tie = Tie::MeanProbability, from "choice";
         /// Which text features the kept views vote with.

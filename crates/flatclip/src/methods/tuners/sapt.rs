@@ -22,9 +22,9 @@ pub static SPEC: TunerSpec = TunerSpec {
 What: CoOp's loss, and how much it can rise within a radius of the context. Golden cases: sapt-*.
   loss(p) = CE(p) + lambda [CE(p + eps) - CE(p)]        eps = rho g / |g|, g = grad CE(p), held constant
   step    = (1 - lambda) grad CE(p) + lambda grad CE(p + eps)   on one batch
-lambda (weight) = 0 is CoOp to the bit, lambda = 1 is SAM. Weight decay acts in the optimiser, at p, and is
-no part of eps. The paper searches the radius in {0.05, 0.1, 0.3, 0.5, 0.7}: a search of the radius does so
-on held-out shots.
+lambda (weight) = 0 is CoOp to the bit, lambda = 1 is SAM; above 1 the gradient at p is subtracted. Weight
+decay acts in the optimiser, at p, and is no part of eps. The paper searches the radius in {0.05, 0.1, 0.3,
+0.5, 0.7}: a search of the radius does so on held-out shots.
 Cost: two forward and two backward passes of the text tower over K classes per step.
 Reference: Flatness guided test-time adaptation for vision-language models, ICLR 2026.
 ",
@@ -41,7 +41,7 @@ crate::options! {
         /// rho, the length of eps.
         radius: f64 = 0.1, alias "rho", range at_least(0.0), from "paper, which searches 0.05 to 0.7";
         /// lambda, the weight of the sharpness.
-        weight: f64 = 1.0, alias "lambda", range between(0.0, 1.0), from "paper";
+        weight: f64 = 1.0, alias "lambda", range at_least(0.0), from "paper";
         /// How eps is made.
         perturbation: SamVariant = SamVariant::Sam, from "paper";
         /// Over which entries eps has its length.
