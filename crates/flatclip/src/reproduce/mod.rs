@@ -13,6 +13,7 @@
 //! Every step's folder has a `step.json` once it is done: a digest of all that the result depends on, and of its files.
 
 mod desk;
+mod efficiency;
 mod plan;
 mod price;
 mod recipe;
@@ -20,6 +21,7 @@ mod results;
 mod run;
 
 pub use desk::State;
+pub use efficiency::BENCH;
 pub use plan::{EvaluateWork, LandscapeWork, Plan, PromptSource, StatisticsWork, Step, SweepWork, Work};
 pub use price::{Price, prices};
 pub use recipe::{Recipe, RecipeLandscape, RecipePrompt, RecipeRow, RecipeSweep};

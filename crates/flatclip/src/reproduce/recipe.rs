@@ -184,6 +184,7 @@ const EMBEDDED: &[&str] = &[
     include_str!("recipes/lambda.toml"),
     include_str!("recipes/landscapes.toml"),
     include_str!("recipes/efficiency.toml"),
+    include_str!("recipes/beyond.toml"),
     include_str!("recipes/pocket.toml"),
 ];
 

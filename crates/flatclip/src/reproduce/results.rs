@@ -1,6 +1,7 @@
 //! What an item found: its table beside the published one, paired differences, components, tuning, sweeps and landscapes.
 
 use super::desk::{Desk, tuning};
+use super::efficiency::{BENCH, efficiency};
 use super::plan::{EvaluateWork, LandscapeWork, Plan, SweepWork, Work, data_title};
 use super::recipe::Recipe;
 use crate::data::Split;
@@ -51,8 +52,9 @@ impl Results {
             results.tables.push(results.comparison());
             results.tables.extend(results.differences()?);
             results.tables.extend(results.components());
-            results.tables.push(results.protocol());
+            results.tables.extend(results.protocol());
         }
+        results.tables.extend(efficiency(&desk.request.out.join(BENCH), desk)?);
         results.tables.extend(tuned(plan)?);
         results.sections = sections(desk, plan)?;
         results.tables.extend(left_out(plan));
@@ -195,7 +197,8 @@ impl Results {
     }
 
     /// Where a row is not what was published.
-    fn protocol(&self) -> Table {
+    fn protocol(&self) -> Option<Table> {
+        self.rows.iter().find(|row| row.published.iter().any(Option::is_some))?;
         let mut table = Table::new("Where the protocol differs from the published row", ["row", "point", "on"]);
         for row in &self.rows {
             let mut points: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -212,7 +215,7 @@ impl Results {
         if table.rows.is_empty() {
             table.notes.push("nowhere, as far as runs and published protocols say".into());
         }
-        table
+        Some(table)
     }
 
     /// The tables as a terminal shows them.

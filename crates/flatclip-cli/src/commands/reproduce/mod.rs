@@ -2,6 +2,7 @@
 
 mod bill;
 mod list;
+mod timing;
 mod typed;
 
 use crate::inputs::cache::CacheArgs;
@@ -161,6 +162,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         let (plan, states) = plan(&request, &model)?;
         return show(&args, &request, &model, (&plan, &states), out);
     }
+    timing::measure(&request, &model, args.precision, out)?;
     let done = reproduce(&request, &model, &Terminal::with_interrupts(out)?)?;
     finish(&done, out)
 }
@@ -199,6 +201,13 @@ fn show(
             State::Absent(reason) => format!("cannot run: {reason}"),
         };
         out.line(format_args!("# {} ({how_far})\n{command}", step.name))?;
+    }
+    if let Some(words) = timing::words(request, name) {
+        out.line(format_args!(
+            "# time and memory of each method\nflatclip {} > {}",
+            words.join(" "),
+            timing::file(request)
+        ))?;
     }
     let count = |wanted: fn(&State) -> bool| states.iter().filter(|state| wanted(state)).count();
     let (done, cannot) = (count(|s| *s == State::Done), count(|s| matches!(s, State::Absent(_))));

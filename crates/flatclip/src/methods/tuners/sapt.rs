@@ -70,19 +70,26 @@ impl SaptConfig {
     }
 }
 
+/// A step against the loss and its sharpness, around the parameters of any tuner.
+#[derive(Clone, Debug)]
+pub(super) struct Sharpness {
+    pub(super) ascent: Ascent,
+    pub(super) weight: f32,
+    pub(super) start_epoch: usize,
+}
+
 /// CoOp's learner, stepping against the sharpness.
 #[derive(Clone, Debug)]
 pub struct Sapt {
     coop: Coop,
-    ascent: Ascent,
-    weight: f32,
-    start_epoch: usize,
+    sharpness: Sharpness,
 }
 
 impl Sapt {
     /// Around a given learner.
     pub fn new(coop: Coop, config: &SaptConfig) -> Self {
-        Self { coop, ascent: config.ascent(), weight: config.weight as f32, start_epoch: config.start_epoch }
+        let (ascent, weight) = (config.ascent(), config.weight as f32);
+        Self { coop, sharpness: Sharpness { ascent, weight, start_epoch: config.start_epoch } }
     }
 
     /// Starts from words or noise.
@@ -105,8 +112,23 @@ impl Tuner for Sapt {
     }
 
     fn step(&self, clip: &Clip, batch: &Batch<'_>, epoch: usize) -> Result<Step> {
-        let p = self.parameters();
-        let mut step = Step::plain(self.loss(clip, p, batch)?);
+        self.sharpness.step(self, clip, batch, epoch)
+    }
+
+    fn text_features(&self, clip: &Clip) -> Result<Option<Matrix>> {
+        self.coop.text_features(clip)
+    }
+
+    fn prompt(&self) -> Result<PromptKind> {
+        self.coop.prompt()
+    }
+}
+
+impl Sharpness {
+    /// The gradient of one step of `tuner`.
+    pub(super) fn step(&self, tuner: &dyn Tuner, clip: &Clip, batch: &Batch<'_>, epoch: usize) -> Result<Step> {
+        let p = tuner.parameters();
+        let mut step = Step::plain(tuner.loss(clip, p, batch)?);
         if self.weight == 0.0 || epoch < self.start_epoch {
             return Ok(step);
         }
@@ -117,18 +139,10 @@ impl Tuner for Sapt {
             step.perturbed = Some(Perturbed { epsilon_norm, loss: step.loss });
             return Ok(step);
         }
-        let second = self.loss(clip, &moved(p, &epsilon), batch)?;
+        let second = tuner.loss(clip, &moved(p, &epsilon), batch)?;
         step.perturbed = Some(Perturbed { epsilon_norm, loss: second.value });
         step.gradient = mix(step.gradient, second.gradient, self.weight);
         Ok(step)
-    }
-
-    fn text_features(&self, clip: &Clip) -> Result<Option<Matrix>> {
-        self.coop.text_features(clip)
-    }
-
-    fn prompt(&self) -> Result<PromptKind> {
-        self.coop.prompt()
     }
 }
 
