@@ -21,7 +21,7 @@ fn tiny(vit: bool) -> Model {
     let image = if vit {
         ImageConfig::Vit { width: 16, layers: 2, heads: 1, patch: 16, mlp: 16 }
     } else {
-        pocket.config().image
+        pocket.config().image.clone()
     };
     let text = TextConfig { width: 16, layers: 2, heads: 1, context_length: 77, vocab: 49408, mlp: 16 };
     let config = pocket.config().clone();
