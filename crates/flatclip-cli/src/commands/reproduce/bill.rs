@@ -51,8 +51,11 @@ pub(super) fn print(
     Ok(())
 }
 
+/// Whether work is of a kind.
+type IsKind = fn(&Work) -> bool;
+
 /// The kinds of work by name.
-const KINDS: [(&str, fn(&Work) -> bool); 5] = [
+const KINDS: [(&str, IsKind); 5] = [
     ("tune", |work| matches!(work, Work::Tune(_))),
     ("statistics", |work| matches!(work, Work::Statistics(_))),
     ("evaluate", |work| matches!(work, Work::Evaluate(_))),

@@ -280,7 +280,7 @@ impl Adapter for PromptAlign {
     }
 
     fn needs(&self) -> Option<Needs> {
-        (!self.aligns()).then(|| Needs { statistics: false, ..SPEC.needs })
+        (!self.aligns()).then_some(Needs { statistics: false, ..SPEC.needs })
     }
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {

@@ -170,6 +170,6 @@ impl Adapter for Tpt {
     }
 
     fn needs(&self) -> Option<Needs> {
-        (self.options.adapt == Adapted::Maple).then(|| Needs { statistics: false, ..promptalign::SPEC.needs })
+        (self.options.adapt == Adapted::Maple).then_some(Needs { statistics: false, ..promptalign::SPEC.needs })
     }
 }
