@@ -31,6 +31,7 @@
 //! | methods on features of another model | [`adapt`], [`ViewFeatures`], [`TextFeatures`], [`Classifier::from_text_bank`] |
 //! | a prompt learned from a few photos | [`tune`], [`TuneRequest`], [`Prompt`] |
 //! | numbers | [`evaluate`], [`sweep`], [`report`] |
+//! | every table of the paper | [`reproduce::reproduce`], [`reproduce::Recipe`] |
 //! | the shape of the loss | [`landscape()`], [`analyze`] |
 //! | a method of one's own | [`methods::Adapter`], [`methods::AdapterSpec`], [`Registry`] |
 //! | progress and cancellation | [`Progress`] |
@@ -50,7 +51,7 @@
 //! Data flows one way, and the modules are listed in that order; a module uses modules above it only:
 //!
 //! ```text
-//! architecture -> weights, text, image -> model -> prompt -> data -> methods -> train, eval, landscape -> report -> facade
+//! architecture -> weights, text, image -> model -> prompt -> data -> methods -> train, eval, landscape -> report -> facade -> reproduce
 //! ```
 
 pub(crate) mod digest;
@@ -86,6 +87,9 @@ pub mod report;
 mod facade;
 
 pub mod bench;
+
+pub mod reproduce;
+
 pub mod demo;
 
 pub use error::{Error, Hint, Result};

@@ -25,7 +25,9 @@ const ORDER: &[&[&str]] = &[
     &["train", "eval", "landscape"],
     &["report"],
     &["facade"],
-    &["bench", "demo"],
+    &["bench"],
+    &["reproduce"],
+    &["demo"],
 ];
 
 /// Exported macros stand at the crate's root, whatever module declares them.

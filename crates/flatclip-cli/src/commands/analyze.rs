@@ -1,11 +1,12 @@
 //! `flatclip analyze`: what the paper's theory says of sharpness scores, measured on two data sets and on the training images.
 
+use crate::inputs::data::PlaceArgs;
 use crate::inputs::model::ModelArgs;
 use crate::inputs::prompt::PromptArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::Result;
-use flatclip::data::{self, Dataset, OpenOptions, Split};
+use flatclip::data::{self, Dataset, Split};
 use flatclip::settings::parse_settings;
 use flatclip::{AnalyzeRequest, analyze};
 use std::path::PathBuf;
@@ -23,9 +24,8 @@ pub(crate) struct Args {
     /// The data set that is farther
     #[arg(long, value_name = "DATA", default_value = "pocket:sketch")]
     far: String,
-    /// Where known data sets lie
-    #[arg(long, value_name = "DIR", env = "FLATCLIP_DATA")]
-    data_root: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// The data set that training images come from [default: that of --near]
     #[arg(long, value_name = "DATA")]
     train: Option<String>,
@@ -50,9 +50,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
-    let open = |spec: &str, split| -> Result<Dataset> {
-        Ok(data::open(spec, &OpenOptions { root: args.data_root.clone(), split, ..OpenOptions::default() })?)
-    };
+    let open = |spec: &str, split| -> Result<Dataset> { Ok(data::open(spec, &args.place.options(split)?)?) };
     let request = AnalyzeRequest {
         prompt: args.prompt.read()?,
         near: open(&args.near, Split::Test)?,

@@ -100,7 +100,7 @@ impl SetupArgs {
             statistics: self.statistics.as_deref().map(flatclip::load_statistics).transpose()?.map(Arc::new),
             cache: (!self.no_cache).then(|| self.cache.folder()),
             any_model: self.prompt.any_model,
-            compat: self.data.root.compat.clone(),
+            compat: self.data.root.place.compat.clone(),
             resume,
             ..EvaluateRequest::new(out)?
         })

@@ -1,11 +1,12 @@
 //! `flatclip landscape`: loss surfaces around prompts, as numbers, figures and a page to turn around.
 
 use crate::inputs::classes::ClassArgs;
+use crate::inputs::data::PlaceArgs;
 use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result, bail};
-use flatclip::data::{self, OpenOptions, Split};
+use flatclip::data::{self, Split};
 use flatclip::landscape::Normalisation;
 use flatclip::report::landscape::flatness_table;
 use flatclip::{LandscapeOf, LandscapeRequest, NamedPrompt, Picture, Prompt, landscape};
@@ -22,9 +23,8 @@ pub(crate) struct Args {
     /// Training loss: cross-entropy over shots of this data set
     #[arg(long, value_name = "DATA", required_unless_present = "image")]
     data: Option<String>,
-    /// Where known data sets lie
-    #[arg(long, value_name = "DIR", env = "FLATCLIP_DATA")]
-    data_root: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Images per class of the training loss
     #[arg(long, default_value_t = 16)]
     shots: usize,
@@ -70,9 +70,8 @@ impl Args {
     fn request(&self, out: &Output) -> Result<LandscapeRequest> {
         let of = match (&self.data, &self.image) {
             (Some(spec), _) => {
-                let options =
-                    OpenOptions { root: self.data_root.clone(), split: Split::Train, ..OpenOptions::default() };
-                LandscapeOf::Training { data: data::open(spec, &options)?, shots: self.shots }
+                let data = data::open(spec, &self.place.options(Split::Train)?)?;
+                LandscapeOf::Training { data, shots: self.shots }
             }
             (None, Some(file)) => {
                 let classes = self.classes.read(out)?;

@@ -16,6 +16,7 @@ mod pocket;
 mod predict;
 mod prompt;
 mod report;
+mod reproduce;
 mod stats;
 mod sweep;
 mod tune;
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Predict(predict::Args),
     /// Tables and a page of finished runs, published numbers beside ours; merge shards
     Report(report::Args),
+    /// Every table and figure of the paper: plan, run, go on, and put the numbers beside the published ones
+    Reproduce(reproduce::Args),
     /// Token statistics of training images, which PromptAlign aligns test images with
     Stats(stats::Args),
     /// A grid of settings from kept features, with a table and figures
@@ -86,6 +89,7 @@ impl Command {
             Self::Pocket(args) => pocket::run(args, out),
             Self::Predict(args) => predict::run(args, out),
             Self::Report(args) => report::run(args, out),
+            Self::Reproduce(args) => reproduce::run(args, out),
             Self::Stats(args) => stats::run(args, out),
             Self::Sweep(args) => sweep::run(args, out),
             Self::Prompt(args) => prompt::run(args, out),

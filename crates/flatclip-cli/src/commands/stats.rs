@@ -1,10 +1,11 @@
 //! `flatclip stats`: token statistics of training images for PromptAlign, computed or taken over.
 
+use crate::inputs::data::PlaceArgs;
 use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result};
-use flatclip::data::{self, OpenOptions, Split};
+use flatclip::data::{self, Split};
 use flatclip::methods::statistics::SourceStatistics;
 use flatclip::{Prompt, StatisticsRequest, import_statistics, save_statistics, statistics};
 use std::path::PathBuf;
@@ -15,9 +16,8 @@ pub(crate) struct Args {
     /// Training images: folder:DIR, zhou:DIR, csv:FILE, wds:SHARDS, pocket:DOMAIN, or a known name
     #[arg(long, value_name = "DATA", required_unless_present = "import_means")]
     data: Option<String>,
-    /// Folder with the known data sets
-    #[arg(long, env = "FLATCLIP_DATA", value_name = "DIR")]
-    data_root: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Which part: train, val or test
     #[arg(long, default_value = "train")]
     split: Split,
@@ -65,8 +65,7 @@ fn compute(args: &Args, out: &Output) -> Result<(SourceStatistics, usize)> {
         seed: args.seed,
         max_errors: args.max_errors,
     };
-    let options = OpenOptions { root: args.data_root.clone(), split: args.split, ..OpenOptions::default() };
-    let dataset = data::open(spec, &options)?;
+    let dataset = data::open(spec, &args.place.options(args.split)?)?;
     for note in dataset.notes.iter().filter(|note| note.warning) {
         out.warn(format_args!("{}: {}", dataset.name, note.text));
     }

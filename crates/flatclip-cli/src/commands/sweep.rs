@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// An axis (or a fixed value): stss.radius=0,0.1,0.2 or stss.radius=0..1:0.1; also method=, prompt=, views=, seed= (repeatable)
     #[arg(long = "set", value_name = "KEY=A,B,..")]
     axes: Vec<GridAxis>,
-    /// An ablation of the paper: radius, kept or directions
+    /// An ablation of the paper: radius, kept, directions or lambda
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
     /// Where runs, table and figures go

@@ -1,5 +1,6 @@
 //! `flatclip tune`: learn a prompt from a few labelled images per class.
 
+use crate::inputs::data::PlaceArgs;
 use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
@@ -19,9 +20,8 @@ pub(crate) struct Args {
     /// folder:DIR, zhou:DIR, csv:FILE, wds:SHARDS, pocket:DOMAIN, or a known name
     #[arg(long, value_name = "DATA")]
     data: String,
-    /// Folder with the known data sets
-    #[arg(long, env = "FLATCLIP_DATA", value_name = "DIR")]
-    data_root: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Class names to use instead, one per line in label order
     #[arg(long, value_name = "FILE")]
     class_names: Option<PathBuf>,
@@ -109,12 +109,7 @@ impl Args {
     }
 
     fn dataset(&self, split: Split, out: &Output) -> Result<Dataset> {
-        let options = OpenOptions {
-            root: self.data_root.clone(),
-            split,
-            classes: self.class_names.clone(),
-            ..OpenOptions::default()
-        };
+        let options = OpenOptions { classes: self.class_names.clone(), ..self.place.options(split)? };
         let dataset = data::open(&self.data, &options)?;
         for note in dataset.notes.iter().filter(|note| note.warning) {
             out.warn(format_args!("{}: {}", dataset.name, note.text));

@@ -5,9 +5,9 @@ use anyhow::{Result, bail};
 use flatclip::data::{self, Compat, Dataset, Known, OpenOptions, Split};
 use std::path::PathBuf;
 
-/// Where data sets lie, and which part of them.
+/// Where data sets lie.
 #[derive(clap::Args, Clone, Debug)]
-pub(crate) struct RootArgs {
+pub(crate) struct PlaceArgs {
     /// Folder with the known data sets, in CoOp's or in TPT's layout
     #[arg(long, env = "FLATCLIP_DATA", value_name = "DIR")]
     pub(crate) data_root: Option<PathBuf>,
@@ -17,20 +17,33 @@ pub(crate) struct RootArgs {
     /// Folder with split_zhou_*.json files, looked at first
     #[arg(long, value_name = "DIR")]
     split_files: Option<PathBuf>,
-    /// Which part: train, val or test
-    #[arg(long, default_value = "test")]
-    pub(crate) split: Split,
     /// Reproduce an oddity of published code: tpt-food101
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) compat: Vec<String>,
 }
 
+/// Where data sets lie, and which part of them.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct RootArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// Which part: train, val or test
+    #[arg(long, default_value = "test")]
+    pub(crate) split: Split,
+}
+
 impl RootArgs {
     pub(crate) fn options(&self) -> Result<OpenOptions> {
+        self.place.options(self.split)
+    }
+}
+
+impl PlaceArgs {
+    pub(crate) fn options(&self, split: Split) -> Result<OpenOptions> {
         let mut options = OpenOptions {
             root: self.data_root.clone(),
             split_files: self.split_files.clone(),
-            split: self.split,
+            split,
             compat: Compat::parse(&self.compat)?,
             ..OpenOptions::default()
         };

@@ -160,7 +160,7 @@ fn encode_row(args: &BenchRequest, clip: &Clip) -> Result<MethodTiming> {
     Ok(turns.row(ENCODE, args.views, 0.0, Vec::new()))
 }
 
-fn pixels(clip: &Clip, views: usize) -> Vec<f32> {
+pub(super) fn pixels(clip: &Clip, views: usize) -> Vec<f32> {
     noise("pixels", views * 3 * clip.image_size() * clip.image_size())
 }
 
@@ -205,15 +205,15 @@ impl Turns {
 }
 
 /// Prompt, statistics and generated views of the right shape.
-struct Given {
-    prompt: Arc<Prompt>,
-    statistics: Option<Arc<SourceStatistics>>,
-    generated: Option<Matrix>,
+pub(super) struct Given {
+    pub(super) prompt: Arc<Prompt>,
+    pub(super) statistics: Option<Arc<SourceStatistics>>,
+    pub(super) generated: Option<Matrix>,
     stand_ins: Vec<String>,
 }
 
 impl Given {
-    fn new(clip: &Clip, needs: &Needs) -> Result<Self> {
+    pub(super) fn new(clip: &Clip, needs: &Needs) -> Result<Self> {
         let mut stand_ins = Vec::new();
         let prompt = if needs.prompts.contains(&"templates") {
             Prompt::templates(&[Prompt::TEMPLATE])?

@@ -4,9 +4,11 @@ mod cases;
 mod flops;
 mod measure;
 mod methods;
+mod rates;
 
 pub use measure::{CaseTiming, Turn, TurnTaker};
 pub use methods::{MethodTiming, method_names, time_method};
+pub use rates::Rates;
 
 use crate::facade::ModelBuilder;
 use crate::model::Precision;

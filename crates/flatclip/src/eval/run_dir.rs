@@ -80,6 +80,9 @@ pub struct Provenance {
     pub weights: String,
     /// What stands for the classes: template, templates-7, templates-80, features, coop, sapt, ...
     pub prompt: String,
+    /// Where the prompt came from, when it was learned elsewhere: `imported from FILE`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prompt_origin: String,
     /// Fingerprint of the class embeddings.
     pub text_features: String,
     /// Fingerprint of the class names.

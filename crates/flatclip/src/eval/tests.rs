@@ -152,6 +152,7 @@ impl World {
             backbone: "fake".into(),
             prompt: "template".into(),
             weights: "fake".into(),
+            prompt_origin: String::new(),
             text_features: "t".into(),
             class_names: self.dataset.classes_hash(),
             classes: 4,

@@ -69,6 +69,8 @@ pub fn analyze(request: &AnalyzeRequest, model: &Model, progress: &dyn Progress)
     let task = Task::from_prompt(&prompt, model.clip(), model.tokenizer(), classes, request.seed)?;
     let mut options = request.options.clone();
     options.insert("count".into(), toml::Value::Integer(1));
+    // The outputs themselves are looked at, not the votes of one view.
+    options.insert("vote".into(), "mean-probability".into());
     let mut stss = methods::adapter("stss")?.build(&options)?.into_episodic()?;
     stss.prepare(&task)?;
     let shots = ShotFeatures::draw(model, &request.train, request.shots, request.seed)?;

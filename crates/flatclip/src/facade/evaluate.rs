@@ -3,14 +3,15 @@
 use super::model::Model;
 use super::needs::check_origin;
 use super::run::{NamedPrompt, RunRequest, Runner, file_name, options_of};
-use crate::data::{Dataset, Family};
+use crate::data::Dataset;
 use crate::eval::{Shard, Summary, Timing};
 use crate::image::views::ViewPolicy;
-use crate::methods::policy::{TestFamily, policy_for};
+use crate::methods::policy::policy_for;
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::{AdapterSpec, Registry};
 use crate::progress::Progress;
 use crate::prompt::Prompt;
+use crate::report::test_family;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -240,12 +241,7 @@ impl EvaluateRequest {
             return Err(Error::config("views", "expected at least 1, found 0"));
         }
         let ViewChoice::Policy(policy) = self.view_policy else {
-            let family = match dataset.family {
-                Family::Imagenet if dataset.name == "imagenet" => TestFamily::ImageNet,
-                Family::Imagenet => TestFamily::NaturalShift,
-                _ => TestFamily::CrossDataset,
-            };
-            let published = policy_for(spec.name, family)?;
+            let published = policy_for(spec.name, test_family(&dataset.name, dataset.family))?;
             return Ok((published.policy, self.views.unwrap_or(published.views)));
         };
         let default = if policy == ViewPolicy::Identity { 1 } else { most };

@@ -13,7 +13,7 @@ use crate::image::views::{ViewOptions, ViewPolicy};
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::{AdapterSpec, Task};
 use crate::progress::Progress;
-use crate::prompt::{Prompt, PromptKind};
+use crate::prompt::Prompt;
 use crate::run_dir::RunDir;
 use crate::{Error, Result};
 use flatclip_tensor::{Matrix, isa};
@@ -206,6 +206,7 @@ impl<'a> Runner<'a> {
             backbone: config.released_name().map_or_else(|| config.describe(), str::to_owned),
             weights: self.model.hash().to_owned(),
             prompt: prompt.label(),
+            prompt_origin: prompt.origin(),
             text_features: matrix_hash(&task.text_features),
             class_names: dataset.classes_hash(),
             classes: dataset.classes.len(),
@@ -221,17 +222,13 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Embeddings of the 1000 ImageNet classes serve ImageNet-A and -R by their 200 rows.
+/// What was made for the 1000 ImageNet classes (embeddings, a cache of shots, a linear classifier) serves ImageNet-A and -R by
+/// its part for their 200.
 fn fitted(prompt: &Arc<Prompt>, dataset: &Dataset) -> Result<Arc<Prompt>> {
-    let (PromptKind::Features(rows), Some(labels)) = (&prompt.kind, imagenet_labels(&dataset.name)) else {
-        return Ok(Arc::clone(prompt));
-    };
-    if rows.rows() != 1000 {
-        return Ok(Arc::clone(prompt));
+    match imagenet_labels(&dataset.name) {
+        Some(labels) if prompt.bound_classes() == Some(1000) => Ok(Arc::new(prompt.restricted(&labels)?)),
+        _ => Ok(Arc::clone(prompt)),
     }
-    let mut fitted = Prompt::features(rows.select_rows(&labels))?;
-    fitted.path.clone_from(&prompt.path);
-    Ok(Arc::new(fitted))
 }
 
 /// A directory name for a data set or a value.

@@ -9,10 +9,11 @@ use crate::files::write_atomic;
 use crate::methods::AdapterSpec;
 use crate::progress::Progress;
 use crate::prompt::Prompt;
+use crate::report::figure::Figure;
 use crate::report::{Cell, Page, Run, Section, Table, find_runs, sweep_figures};
 use crate::settings::parse_settings;
 use crate::{Error, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A grid of evaluations.
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ pub fn sweep(
     let out = &request.base.out;
     let (mut swept, mut sections) = (Vec::new(), Vec::new());
     for dataset in datasets {
-        let folder = if datasets.len() > 1 { out.join(file_name(&dataset.name)) } else { out.clone() };
+        let folder = request.folder(&dataset.name, datasets.len());
         let mut done = request.cells(model, dataset, &folder, progress)?;
         done.sort_by_key(|cell| cell.number);
         let table = request.table(&done, &dataset.name);
@@ -90,7 +91,7 @@ impl SweepRequest {
             let runner = base.runner(model, dataset, progress)?;
             let mine = |cell: &Vec<usize>| self.value(cell, "prompt") == word;
             for (number, cell) in grid.iter().enumerate().filter(|(_, cell)| mine(cell)) {
-                let dir = folder.join("cells").join(format!("{number:04}"));
+                let dir = cell_dir(folder, number);
                 let (method, options) = self.method(cell)?;
                 let most = method.needs.default_views.max(self.most_views());
                 let (policy, views) = base.views_for(method, dataset, most)?;
@@ -102,6 +103,34 @@ impl SweepRequest {
             }
         }
         Ok(done)
+    }
+
+    /// The tables and figures of finished sweeps on data sets of these names, from their cells on disk.
+    pub(crate) fn finished(&self, datasets: &[String]) -> Result<Vec<Section>> {
+        let section = |dataset: &String| {
+            let folder = self.folder(dataset, datasets.len());
+            let read = |(number, cell): (usize, Vec<usize>)| {
+                let run = Run::read(&cell_dir(&folder, number))?;
+                Ok(DoneCell { number, cell, summary: run.summary })
+            };
+            let done = cells(&self.axes).into_iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
+            let table = self.table(&done, dataset);
+            Ok(Section { figures: self.figures(&done, dataset), ..section_of(dataset, table) })
+        };
+        datasets.iter().map(section).collect()
+    }
+
+    /// Where the cells of a data set lie.
+    fn folder(&self, dataset: &str, datasets: usize) -> PathBuf {
+        if datasets > 1 { self.base.out.join(file_name(dataset)) } else { self.base.out.clone() }
+    }
+
+    fn figures(&self, done: &[DoneCell], dataset: &str) -> Vec<Figure> {
+        let named: Vec<(String, Vec<String>)> =
+            self.axes.iter().map(|axis| (axis.key.clone(), axis.values.clone())).collect();
+        let values: Vec<(Vec<usize>, f64)> =
+            done.iter().map(|done| (done.cell.clone(), done.summary.metrics.top1)).collect();
+        sweep_figures(&named, &values, dataset)
     }
 
     /// The method of a cell with its options.
@@ -173,18 +202,22 @@ impl SweepRequest {
     }
 
     fn write(&self, folder: &Path, done: &[DoneCell], dataset: &str, table: &Table) -> Result<Section> {
-        let named: Vec<(String, Vec<String>)> =
-            self.axes.iter().map(|axis| (axis.key.clone(), axis.values.clone())).collect();
-        let values: Vec<(Vec<usize>, f64)> =
-            done.iter().map(|done| (done.cell.clone(), done.summary.metrics.top1)).collect();
-        let figures = sweep_figures(&named, &values, dataset);
+        let figures = self.figures(done, dataset);
         for (number, figure) in figures.iter().enumerate() {
             write_atomic(&folder.join(format!("figure-{}.svg", number + 1)), figure.to_svg().as_bytes())?;
         }
         write_atomic(&folder.join("table.csv"), table.to_csv().as_bytes())?;
         write_atomic(&folder.join("table.md"), table.to_markdown().as_bytes())?;
-        Ok(Section { title: dataset.to_owned(), tables: vec![table.clone()], figures, ..Section::default() })
+        Ok(Section { figures, ..section_of(dataset, table.clone()) })
     }
+}
+
+fn section_of(dataset: &str, table: Table) -> Section {
+    Section { title: dataset.to_owned(), tables: vec![table], ..Section::default() }
+}
+
+fn cell_dir(folder: &Path, number: usize) -> PathBuf {
+    folder.join("cells").join(format!("{number:04}"))
 }
 
 /// The first cell of every data set: what the whole sweep shares.

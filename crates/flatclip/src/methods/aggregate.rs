@@ -56,6 +56,16 @@ impl Ballot {
         }
     }
 
+    /// The answer of whole votes, ties by the mean probability `p` of the voters. What is reported has the same order: the
+    /// mean probability counts as one more voter, so the first class is the answer, and no class has exactly nothing.
+    fn from_majority(votes: &[f64], p: &[f64]) -> Self {
+        let voters: f64 = votes.iter().sum();
+        // Half of a probability never reaches the next vote, whatever rounding does.
+        let class_scores = votes.iter().zip(p).map(|(&v, &p)| (v + 0.5 * p) as f32).collect();
+        let probabilities = votes.iter().zip(p).map(|(&v, &p)| ((v + p) / (voters + 1.0)) as f32).collect();
+        Self { prediction: most_probable(&tied(votes), p), class_scores, probabilities }
+    }
+
     /// The answer of probabilities.
     pub fn from_probabilities(p: &[f64]) -> Self {
         let rounded: Vec<f32> = p.iter().map(|&p| p as f32).collect();
@@ -83,11 +93,13 @@ pub fn vote(vote: Vote, tie: Tie, logits: &Matrix, selection: &Selection) -> Bal
         Vote::Majority => {
             let mut votes = vec![0.0f64; logits.cols()];
             kept.iter().for_each(|&view| votes[argmax(logits.row(view))] += 1.0);
-            let winner = match tie {
-                Tie::MeanProbability => most_probable(&tied(&votes), &mean_probability(logits, kept)),
-                Tie::DiscardedViews => break_tie(&mut votes, logits, selection, TieFallback::Intended),
-            };
-            Ballot::from_votes(&votes, winner)
+            match tie {
+                Tie::MeanProbability => Ballot::from_majority(&votes, &mean_probability(logits, kept)),
+                Tie::DiscardedViews => {
+                    let winner = break_tie(&mut votes, logits, selection, TieFallback::Intended);
+                    Ballot::from_votes(&votes, winner)
+                }
+            }
         }
     }
 }
@@ -189,6 +201,18 @@ mod tests {
         let logits = one_hot(&[1, 0], 2);
         let ballot = vote(Vote::Majority, Tie::DiscardedViews, &logits, &selection(2, 2));
         assert_eq!(ballot.prediction, 1);
+    }
+
+    #[test]
+    fn whole_votes_decide_and_what_is_reported_has_their_order() {
+        // Class 0 has more votes; class 1 is surer. Then both have one vote.
+        let logits = Matrix::from_vec(3, 3, vec![1.0, 0.9, 0.0, 1.0, 0.9, 0.0, 0.0, 9.0, 0.0]);
+        let three = vote(Vote::Majority, Tie::MeanProbability, &logits, &selection(3, 3));
+        assert_eq!((three.prediction, argmax(&three.probabilities), argmax(&three.class_scores)), (0, 0, 0));
+        let two = Selection { selected: vec![0, 2], ..selection(3, 3) };
+        let two = vote(Vote::Majority, Tie::MeanProbability, &logits, &two);
+        assert_eq!((two.prediction, argmax(&two.probabilities), argmax(&two.class_scores)), (1, 1, 1));
+        assert!((two.probabilities.iter().sum::<f32>() - 1.0).abs() < 1e-6 && two.probabilities[2] > 0.0);
     }
 
     #[test]

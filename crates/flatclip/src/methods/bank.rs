@@ -2,6 +2,7 @@
 //! class list.
 
 use super::TextStore;
+use super::maple::MapleParameters;
 use super::sam::NormScope;
 use super::task::TextSide;
 use crate::Result;
@@ -126,6 +127,20 @@ impl TextBank {
     /// Encodes the perturbed contexts; `base` are the text features at the context itself.
     pub fn encode(side: TextSide<'_>, base: Matrix, perturbed: &[Context]) -> Result<Self> {
         Ok(Self { base, perturbed: side.tower.encode(side.tokens, perturbed)? })
+    }
+
+    /// The bank of a maple prompt: the context and its deep prompts are moved together, the visual prompts stay.
+    pub fn around_maple(
+        side: TextSide<'_>,
+        base: &Matrix,
+        at: &MapleParameters,
+        how: &RandomPerturbation,
+        seed: u64,
+    ) -> Result<Self> {
+        let all = at.text_tensor();
+        let encode = |noise: &Vec<f32>| at.with_text_tensor(&how.apply(&all, noise)).text_features(side);
+        let perturbed = how.draw(&all, seed).iter().map(encode).collect::<Result<_>>()?;
+        Ok(Self { base: base.clone(), perturbed })
     }
 
     /// The bank of a prompt: from the store, or computed and stored.

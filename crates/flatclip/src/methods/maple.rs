@@ -75,6 +75,23 @@ impl MapleParameters {
         inputs.zip(&mut self.projections).flat_map(|(x, p)| [x, p.weight.data_mut(), p.bias.as_mut_slice()]).collect()
     }
 
+    /// The text prompts of every depth as one context, the input's first.
+    pub(crate) fn text_tensor(&self) -> Context {
+        let rows: Vec<f32> = self.text_prompts().iter().flat_map(|prompt| prompt.data().to_vec()).collect();
+        Context::shared(rows.len() / self.context.width, self.context.width, rows)
+    }
+
+    /// The same parameters with other text prompts, as [`MapleParameters::text_tensor`] orders them.
+    pub(crate) fn with_text_tensor(&self, all: &Context) -> Self {
+        let mut moved = self.clone();
+        let (first, rest) = all.data.split_at(self.context.data.len());
+        moved.context.data = first.to_vec();
+        for (prompt, values) in moved.deep.iter_mut().zip(rest.chunks(self.context.data.len().max(1))) {
+            prompt.data_mut().copy_from_slice(values);
+        }
+        moved
+    }
+
     /// The text prompts of every depth, the context first.
     fn text_prompts(&self) -> Vec<Matrix> {
         let context = Matrix::from_vec(self.context.tokens, self.context.width, self.context.data.clone());

@@ -18,6 +18,7 @@ mod export;
 mod file;
 mod import;
 mod open;
+mod restrict;
 mod tensor;
 mod text_features;
 mod tokens;

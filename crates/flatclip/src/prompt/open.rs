@@ -51,8 +51,20 @@ impl Prompt {
         match &self.kind {
             PromptKind::Templates(templates) if templates.len() == 1 => "template".to_owned(),
             PromptKind::Templates(templates) => format!("templates-{}", templates.len()),
+            // A bare context is what CoOp saves, and TPT and its descendants load.
+            PromptKind::Learned { .. } if self.provenance.method == "import" => "coop".to_owned(),
             PromptKind::Learned { .. } if !self.provenance.method.is_empty() => self.provenance.method.clone(),
             _ => self.kind_name().to_owned(),
+        }
+    }
+}
+
+impl Prompt {
+    /// Where it was learned, when that was elsewhere; empty for templates and for prompts that were tuned here.
+    pub fn origin(&self) -> String {
+        match self.provenance.method.as_str() {
+            "import" => format!("imported from {}", self.provenance.source),
+            _ => String::new(),
         }
     }
 }

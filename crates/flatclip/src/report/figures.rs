@@ -1,6 +1,7 @@
 //! The figures of reports: reliability diagrams, accuracy by score, bars of methods, sweeps.
 
 use super::figure::{Axis, Figure, Layer};
+use super::rows::{distinct, row_names};
 use super::runs::Run;
 use crate::eval::metrics::QuantileBin;
 
@@ -40,18 +41,13 @@ const MOST_SERIES: usize = 7;
 
 /// Top-1 of every method: one group per data set, or, with many methods, one group per method.
 pub fn top1_bars(runs: &[Run]) -> Figure {
-    let (mut datasets, mut rows): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-    for run in runs {
-        if !datasets.contains(&run.provenance.dataset) {
-            datasets.push(run.provenance.dataset.clone());
-        }
-        if !rows.contains(&run.row_name()) {
-            rows.push(run.row_name());
-        }
-    }
+    let names = row_names(runs);
+    let rows = distinct(&names);
+    let datasets = distinct(&runs.iter().map(|run| run.provenance.dataset.clone()).collect::<Vec<_>>());
     let value = |row: &String, dataset: &String| {
-        let matching = runs.iter().filter(|run| run.row_name() == *row && run.provenance.dataset == *dataset);
-        let values: Vec<f64> = matching.map(|run| 100.0 * run.summary.metrics.top1).collect();
+        let is_it = |(run, name): &(&Run, &String)| *name == row && run.provenance.dataset == *dataset;
+        let matching = runs.iter().zip(&names).filter(is_it);
+        let values: Vec<f64> = matching.map(|(run, _)| 100.0 * run.summary.metrics.top1).collect();
         if values.is_empty() { f64::NAN } else { values.iter().sum::<f64>() / values.len() as f64 }
     };
     let by_method = rows.len() > MOST_SERIES && datasets.len() < rows.len();

@@ -8,6 +8,8 @@ pub mod landscape;
 mod landscape_picture;
 mod page;
 mod paper;
+mod protocol;
+mod rows;
 mod runs;
 mod table;
 
@@ -18,6 +20,9 @@ pub(crate) use figures::sweep_figures;
 pub use figures::{reliability, score_quantiles, top1_bars};
 pub(crate) use landscape_picture::{data_address, landscape_picture};
 pub use page::{Page, Section};
+pub(crate) use paper::published_row;
 pub use paper::{Published, published};
+pub use protocol::protocol_points;
+pub(crate) use protocol::test_family;
 pub use runs::{Run, TOLERANCE, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
 pub use table::{Cell, Table};

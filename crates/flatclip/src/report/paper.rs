@@ -28,7 +28,8 @@ pub(crate) struct PaperTable {
 pub(crate) struct PaperRow {
     /// As printed.
     pub label: String,
-    /// The prompt in our words: template, templates-80, coop, sapt, cocoop, maple, tip-adapter.
+    /// The prompt in our words: template, templates-80, coop, sapt, cocoop, maple, tip-adapter; `ensemble` for the templates
+    /// that TDA takes for the data set, `descriptions` for those with CuPL's sentences.
     pub prompt: String,
     /// The adapter in our words.
     pub method: String,
@@ -76,7 +77,8 @@ pub fn published(backbone: &str, prompt: &str, method: &str, dataset: &str) -> V
     let mut found = Vec::new();
     for table in PAPER.iter().filter(|table| table.backbone == backbone) {
         let Some(column) = table.columns.iter().position(|name| name == dataset) else { continue };
-        for row in table.rows.iter().filter(|row| row.prompt == prompt && row.method == method) {
+        let text = |row: &PaperRow| row.prompt == prompt || (row.prompt == "ensemble" && prompt == ensemble(dataset));
+        for row in table.rows.iter().filter(|row| text(row) && row.method == method) {
             let value = row.values.get(column).copied().unwrap_or(f64::NAN);
             if value.is_finite() {
                 found.push(Published {
@@ -90,6 +92,26 @@ pub fn published(backbone: &str, prompt: &str, method: &str, dataset: &str) -> V
         }
     }
     found
+}
+
+/// The text that TDA was published with: seven templates, all eighty, or the data set's own.
+fn ensemble(dataset: &str) -> &'static str {
+    match dataset {
+        "imagenet" | "imagenet_a" | "imagenetv2" | "caltech101" | "stanford_cars" | "sun397" => "templates-7",
+        "imagenet_r" | "imagenet_sketch" => "templates-80",
+        _ => "template",
+    }
+}
+
+/// The number that the paper itself prints in the row of this label, for a backbone and data set.
+pub(crate) fn published_row(backbone: &str, label: &str, dataset: &str) -> Option<f64> {
+    let own = PAPER.iter().filter(|table| table.backbone == backbone && table.label.starts_with("tab:"));
+    own.filter_map(|table| {
+        let column = table.columns.iter().position(|name| name == dataset)?;
+        let row = table.rows.iter().find(|row| row.label == label)?;
+        row.values.get(column).copied().filter(|value| value.is_finite())
+    })
+    .next()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Finished runs as tables: one line per run, and methods by data sets with the averages of the benchmark.
 
 use super::paper::{Published, published};
+use super::protocol::protocol_points;
+use super::rows::{distinct, row_names};
 use super::table::{Cell, Table};
 use crate::data::{Family, Known};
 use crate::error::Hint;
@@ -65,7 +67,8 @@ impl Run {
 
     /// Prompt and adapter as a row of a table: `coop + stss`.
     pub(crate) fn row_name(&self) -> String {
-        format!("{} + {}", self.provenance.prompt, self.config.method)
+        let imported = if self.provenance.prompt_origin.is_empty() { "" } else { " (imported)" };
+        format!("{}{imported} + {}", self.provenance.prompt, self.config.method)
     }
 
     /// What is published for it.
@@ -106,8 +109,7 @@ fn collect(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
 pub fn metrics_table(runs: &[Run]) -> Table {
     let header = [
         "data",
-        "prompt",
-        "method",
+        "prompt + method",
         "seed",
         "samples",
         "top-1",
@@ -120,7 +122,7 @@ pub fn metrics_table(runs: &[Run]) -> Table {
         "img/s",
     ];
     let mut table = Table::new("Runs", header);
-    for run in runs {
+    for (run, name) in runs.iter().zip(row_names(runs)) {
         let m = &run.summary.metrics;
         let interval = m.top1_interval.map_or("-".into(), |i| format!("{:.2}–{:.2}", 100.0 * i.low, 100.0 * i.high));
         let samples = match run.summary.failed {
@@ -129,8 +131,7 @@ pub fn metrics_table(runs: &[Run]) -> Table {
         };
         table.push(vec![
             Cell::text(&run.provenance.dataset),
-            Cell::text(&run.provenance.prompt),
-            Cell::text(&run.config.method),
+            Cell::text(name),
             Cell::text(run.config.seed.to_string()),
             Cell::text(samples).flag(run.summary.failed > 0),
             Cell::percent(m.top1),
@@ -154,7 +155,8 @@ pub fn metrics_table(runs: &[Run]) -> Table {
 /// Methods by data sets: mean over seeds (± standard deviation), then the benchmark's averages.
 pub fn benchmark_table(runs: &[Run], title: &str) -> Table {
     let datasets = datasets_of(runs);
-    let rows = rows_of(runs);
+    let names = row_names(runs);
+    let rows = distinct(&names);
     let imagenets = datasets.iter().filter(|d| family(d) == Some(Family::Imagenet)).count() == 5;
     let mut header: Vec<String> = vec!["prompt + method".into()];
     header.extend(datasets.iter().map(|name| Known::find(name).map_or(name.clone(), |known| known.title.to_owned())));
@@ -164,7 +166,8 @@ pub fn benchmark_table(runs: &[Run], title: &str) -> Table {
     }
     let mut table = Table::new(title, header);
     for row in rows {
-        let means: Vec<Option<(f64, f64, usize)>> = datasets.iter().map(|data| mean_of(runs, &row, data)).collect();
+        let means: Vec<Option<(f64, f64, usize)>> =
+            datasets.iter().map(|data| mean_of(runs, &names, &row, data)).collect();
         let mut cells = vec![Cell::text(&row)];
         cells.extend(means.iter().map(mean_cell));
         let average = |pick: &dyn Fn(usize) -> bool| {
@@ -184,7 +187,8 @@ pub fn benchmark_table(runs: &[Run], title: &str) -> Table {
     let columns = 1..table.header.len();
     table.mark_best(columns);
     table.notes.push(
-        "top-1 in per cent, mean over seeds ± standard deviation where there are several; averages are unweighted"
+        "top-1 in per cent, mean over seeds ± standard deviation where there are several; averages are unweighted; runs that differ \
+         in anything but the seed are rows of their own"
             .into(),
     );
     table
@@ -203,19 +207,10 @@ fn datasets_of(runs: &[Run]) -> Vec<String> {
     names
 }
 
-fn rows_of(runs: &[Run]) -> Vec<String> {
-    let mut rows: Vec<String> = Vec::new();
-    for name in runs.iter().map(Run::row_name) {
-        if !rows.contains(&name) {
-            rows.push(name);
-        }
-    }
-    rows
-}
-
-fn mean_of(runs: &[Run], row: &str, dataset: &str) -> Option<(f64, f64, usize)> {
-    let matching = runs.iter().filter(|run| run.row_name() == row && run.provenance.dataset == dataset);
-    let values: Vec<f64> = matching.map(|run| 100.0 * run.summary.metrics.top1).collect();
+fn mean_of(runs: &[Run], names: &[String], row: &str, dataset: &str) -> Option<(f64, f64, usize)> {
+    let is_it = |(run, name): &(&Run, &String)| *name == row && run.provenance.dataset == dataset;
+    let matching = runs.iter().zip(names).filter(is_it);
+    let values: Vec<f64> = matching.map(|(run, _)| 100.0 * run.summary.metrics.top1).collect();
     let n = values.len();
     if n == 0 {
         return None;
@@ -235,10 +230,21 @@ fn mean_cell(mean: &Option<(f64, f64, usize)>) -> Cell {
 
 /// Ours, published, difference, for every run that has a published counterpart.
 pub fn against_paper(runs: &[Run], tolerance: f64) -> Table {
-    let header = ["data", "prompt + method", "samples", "ours", "published", "difference", "row", "origin", "note"];
+    let header = [
+        "data",
+        "prompt + method",
+        "samples",
+        "ours",
+        "published",
+        "difference",
+        "row",
+        "origin",
+        "differs in",
+        "note",
+    ];
     let mut table = Table::new("Against published numbers", header);
     let mut without = 0;
-    for run in runs {
+    for (run, name) in runs.iter().zip(row_names(runs)) {
         let rows = run.published();
         without += usize::from(rows.is_empty());
         for row in rows {
@@ -260,13 +266,14 @@ pub fn against_paper(runs: &[Run], tolerance: f64) -> Table {
             };
             table.push(vec![
                 Cell::text(&run.provenance.dataset),
-                Cell::text(run.row_name()),
+                Cell::text(&name),
                 Cell::text(samples),
                 Cell::number(ours, 2),
                 Cell::number(row.value, 2),
                 Cell { text: format!("{:+.2}", ours - row.value), ..Cell::number(ours - row.value, 2) }.flag(!agrees),
                 Cell::text(format!("{} ({})", row.label, row.table)),
                 Cell::text(&row.origin),
+                Cell::text(protocol_points(run).join("; ")),
                 Cell::text(&row.note),
             ]);
         }
@@ -298,6 +305,7 @@ pub fn paired_table(runs: &[Run]) -> Result<Table> {
         "p (McNemar)",
     ];
     let mut table = Table::new("Paired comparison", header);
+    let names = row_names(runs);
     let mut firsts: BTreeMap<(String, u64), usize> = BTreeMap::new();
     for (number, run) in runs.iter().enumerate() {
         let key = (run.provenance.dataset.clone(), run.config.seed);
@@ -311,8 +319,8 @@ pub fn paired_table(runs: &[Run]) -> Result<Table> {
         table.push(vec![
             Cell::text(&run.provenance.dataset),
             Cell::text(run.config.seed.to_string()),
-            Cell::text(runs[first].row_name()),
-            Cell::text(run.row_name()),
+            Cell::text(&names[first]),
+            Cell::text(&names[number]),
             Cell::number(p.count as f64, 0),
             Cell::number(p.only_first as f64, 0),
             Cell::number(p.only_second as f64, 0),

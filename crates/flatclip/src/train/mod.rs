@@ -14,6 +14,7 @@ mod tune;
 
 pub use fit::{Control, HeldOut, LossAndAccuracy, TrainData, evaluate, fit};
 pub use measure::{RADIUS, SharpnessAtRadius, sharpness};
+pub(crate) use settings::TuneCost;
 pub use settings::TuneRequest;
 pub use trainer::{StepRecord, Trainer};
 pub use tune::TuneSummary;

@@ -50,19 +50,44 @@ pub(crate) fn search(
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| Error::Run { path, reason: e.to_string() })?,
         Err(_) => SearchTable { key: "sapt.radius".into(), held_out: held_out.labels.len(), ..SearchTable::default() },
     };
+    forget_trials(directory, &table)?;
     for radius in RADII.into_iter().skip(table.rows.len()) {
         let mut options = settings.options.clone();
         options.insert("radius".into(), radius.into());
         let mut tuner = (settings.spec.build)(&options, task)?;
-        let control = Control { directory: None, stage: &format!("radius {radius}"), every: usize::MAX, progress };
-        fit(data, &settings.recipe, tuner.as_mut(), &control)?;
+        // A radius takes as long as the run itself: it has checkpoints of its own until its row is written.
+        let trial = RunDir::claim(&directory.file(&trial_name(radius)))?;
+        let (every, stage) = (settings.request.checkpoint_every, format!("radius {radius}"));
+        fit(
+            data,
+            &settings.recipe,
+            tuner.as_mut(),
+            &Control { directory: Some(&trial), stage: &stage, every, progress },
+        )?;
         let found = evaluate(data.clip, tuner.as_ref(), held_out)?;
         table.rows.push(SearchRow { radius, accuracy: found.accuracy, loss: found.loss });
         directory.write_json(SEARCH, &table)?;
+        drop(trial);
+        forget_trials(directory, &table)?;
     }
     table.chosen = choose(&table.rows).map(|row| row.radius);
     directory.write_json(SEARCH, &table)?;
     Ok(table)
+}
+
+fn trial_name(radius: f64) -> String {
+    format!("search-{radius}")
+}
+
+/// Removes the checkpoints of radii whose rows are written; a kill may have come between the two.
+fn forget_trials(directory: &RunDir, table: &SearchTable) -> Result<()> {
+    for row in &table.rows {
+        let folder = directory.file(&trial_name(row.radius));
+        if folder.is_dir() {
+            std::fs::remove_dir_all(&folder).map_err(Error::io(&folder))?;
+        }
+    }
+    Ok(())
 }
 
 fn choose(rows: &[SearchRow]) -> Option<&SearchRow> {

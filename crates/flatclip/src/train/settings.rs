@@ -80,6 +80,44 @@ impl TuneRequest {
         let settings = Settings::resolve(self)?;
         Ok(settings.options.get("search").and_then(toml::Value::as_str) == Some("test"))
     }
+
+    /// All settings with their defaults: what a run with this request writes as its `config.toml`.
+    pub(crate) fn settings_text(&self) -> Result<String> {
+        Settings::resolve(self)?.to_toml()
+    }
+
+    /// The sharpness radius, for tuners that have one.
+    pub(crate) fn radius(&self) -> Result<Option<f64>> {
+        Ok(Settings::resolve(self)?.options.get("radius").and_then(toml::Value::as_float))
+    }
+
+    /// The tuner, its options, and what a run on so many classes does: for a price.
+    pub(crate) fn cost(&self, classes: usize) -> Result<TuneCost> {
+        let Settings { spec, few_shot, recipe, views, options, .. } = Settings::resolve(self)?;
+        let images = few_shot.shots * classes;
+        let runs = if self.search { super::search::RADII.len() + 1 } else { 1 };
+        let bank = if spec.input == Input::Features { views.bank.max(1) } else { 0 };
+        let steps = runs * recipe.epochs * recipe.steps_per_epoch(images);
+        Ok(TuneCost { spec, options, epochs: recipe.epochs, batch: recipe.batch.min(images), images, bank, steps })
+    }
+}
+
+/// What a tuning run does.
+pub(crate) struct TuneCost {
+    /// The tuner.
+    pub(crate) spec: &'static TunerSpec,
+    /// Its options.
+    pub(crate) options: toml::Table,
+    /// Passes over the shots.
+    pub(crate) epochs: usize,
+    /// Images of a step.
+    pub(crate) batch: usize,
+    /// Training images.
+    pub(crate) images: usize,
+    /// Views of each that are encoded once.
+    pub(crate) bank: usize,
+    /// Steps, those of a search included.
+    pub(crate) steps: usize,
 }
 
 /// The settings of a run, complete: what `config.toml` holds.

@@ -16,6 +16,8 @@ fn config(case: &Case) -> Result<Config, String> {
         perturbations: case.count("R")?,
         lambda: case.number("lambda")?,
         fraction: case.number("keep_fraction")?,
+        // The average is compared first; the votes, which are the default, below.
+        vote: Vote::MeanProbability,
         ..Config::default()
     })
 }
@@ -75,6 +77,9 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let votes: Vec<usize> = majority.class_scores.iter().map(|&v| v as usize).collect();
     report.equal("votes", &votes, &case.indices("out.votes")?);
     report.equal("vote_pred", &[majority.prediction], &case.indices("out.vote_pred")?);
+    let usual = Stss::with_bank(Config { vote: Config::default().vote, ..config.clone() }, bank.clone());
+    let usual = usual.adapt(&task, &ViewSet::new("case", &features)).map_err(fault)?;
+    report.equal("default_pred", &[usual.prediction], &case.indices("out.vote_pred")?);
     let all: Vec<usize> = (0..features.rows()).collect();
     let all: Vec<f32> = mean_probability(&views.logits, &all).iter().map(|&p| p as f32).collect();
     report.close("avg_all_prob", &all, case.f32("out.avg_all_prob")?, average);

@@ -16,6 +16,7 @@ fn config(case: &Case) -> Result<Config, String> {
         lr: case.number("lr")?,
         weight_decay: case.number("weight_decay")?,
         cocoop_feature: CocoopFeature::Raw,
+        ..Config::default()
     })
 }
 

@@ -143,6 +143,11 @@ impl PromptAlign {
         Self { options }
     }
 
+    /// Without a weight it is TPT on a maple prompt, and no statistics are needed.
+    fn aligns(&self) -> bool {
+        self.options.weight > 0.0
+    }
+
     fn source<'t>(&self, task: &'t Task) -> Result<&'t SourceStatistics> {
         let source = task.statistics.as_deref().ok_or_else(|| {
             let reason =
@@ -181,7 +186,10 @@ impl PromptAlign {
         for (row, &place) in kept.iter().enumerate() {
             d_image.row_mut(place).iter_mut().zip(part.row(row)).for_each(|(d, p)| *d = p * task.logit_scale);
         }
-        let (alignment, d_tokens) = self.align(self.source(task)?, &pass, union.len(), &places(align))?;
+        let (alignment, d_tokens) = match self.aligns() {
+            true => self.align(self.source(task)?, &pass, union.len(), &places(align))?,
+            false => (0.0, Vec::new()),
+        };
         Ok(AlignStep {
             loss: (f64::from(loss.value) + self.options.layer_weight() * alignment) as f32,
             entropy: loss.value,
@@ -265,8 +273,14 @@ impl PromptAlign {
 impl Adapter for PromptAlign {
     fn prepare(&mut self, task: &Task) -> Result<()> {
         MapleParameters::of(task.prompt.as_deref(), Config::NAME)?;
-        self.source(task)?;
+        if self.aligns() {
+            self.source(task)?;
+        }
         task.text_side(Config::NAME).map(|_| ())
+    }
+
+    fn needs(&self) -> Option<Needs> {
+        (!self.aligns()).then_some(Needs { statistics: false, ..SPEC.needs })
     }
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {

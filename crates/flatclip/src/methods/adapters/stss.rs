@@ -6,28 +6,37 @@
 //! Golden cases: `fga-stss-*`.
 
 use super::groups::views_kept;
+use super::tpt::cocoop_context;
 use crate::Result;
 use crate::methods::aggregate::{Tie, Vote, vote};
 use crate::methods::bank::{Directions, RadiusUnit, RandomPerturbation, TextBank};
+use crate::methods::maple::MapleParameters;
 use crate::methods::sam::NormScope;
 use crate::methods::select::{Selector, ViewLogits};
 use crate::methods::sharpness::{Original, Reduce, SharpnessSelector, Surrogate};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::model::Context;
+use crate::prompt::{Affine, PromptKind};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "stss",
     aliases: &["fga"],
-    needs: Needs { bank: true, ..Needs::CONTEXT },
+    needs: Needs { bank: true, prompts: &["templates", "learned", "maple", "cocoop"], ..Needs::CONTEXT },
     summary: "keeps the views whose entropy stays low around the prompt and lets them vote; FGA with a sapt prompt",
     docs: "\
 What: the context p is perturbed R times by random directions of length radius; the text features T_r of all
 perturbed contexts are computed once per prompt and class list (the text bank). For each view v: score = H_v
 + lambda * (max_r H_rv - H_v), with H_rv the entropy of softmax(exp(logit_scale) * f_v . T_r). The
-int(fraction * V) views of lowest score vote with the unperturbed prompt. With lambda = 1 the score is max_r
-H_rv. With radius = 0, perturbations = 0 or lambda = 0 it is TPT's and ZERO's confidence filter.
+int(fraction * V) views of lowest score vote with the unperturbed prompt, one vote each, ties by their mean
+probability; the reported probability of a class is (votes + mean probability) / (voters + 1). With lambda =
+1 the score is max_r H_rv. With radius = 0, perturbations = 0 or lambda = 0 it is TPT's and ZERO's confidence
+filter.
+A maple prompt is perturbed in its text tensors, the context and the deep prompts together, one norm over
+all; its visual prompts stay. A cocoop context depends on the picture: it is perturbed around context +
+meta_net(feature of view 0).
 Cost: one image-tower pass over the views; R * V * K dot products (below 1 % of it); R text-tower passes
-once per class list.
+once per class list; with a cocoop prompt R + 1 text-tower passes for every picture.
 Reference: Flatness-guided adaptation (FGA), ICLR 2026; first version as TLLA, arXiv 2501.18864.
 ",
     build: Build::Episodic(|table| Ok(Box::new(Stss::new(Config::read(table)?)))),
@@ -73,7 +82,7 @@ crate::options! {
         /// What happens to the un-augmented view.
         original: Original = Original::Pool, from "choice";
         /// How kept views decide.
-        vote: Vote = Vote::MeanProbability, from "choice: smooth, no ties";
+        vote: Vote = Vote::Majority, from "paper: votes";
         /// Who decides a tie of a majority.
         tie: Tie = Tie::MeanProbability, from "choice";
         /// Which text features the kept views vote with.
@@ -139,12 +148,42 @@ impl Stss {
     }
 }
 
+/// The prompt of a task, where it is one.
+fn kind_of(task: &Task) -> Option<&PromptKind> {
+    task.prompt.as_deref().map(|prompt| &prompt.kind)
+}
+
+impl Stss {
+    /// The bank around the context that a CoCoOp prompt makes for one picture.
+    fn bank_of_picture(
+        &self,
+        task: &Task,
+        context: &Context,
+        meta: &[Affine; 2],
+        image: &ViewSet<'_>,
+    ) -> Result<TextBank> {
+        let side = task.text_side(Config::NAME)?;
+        let start = cocoop_context(context, meta, image.features.row(0));
+        let base = side.tower.encode(side.tokens, std::slice::from_ref(&start))?.swap_remove(0);
+        let how = self.options.perturbation();
+        let moved: Vec<Context> = how.draw(&start, task.seed).iter().map(|noise| how.apply(&start, noise)).collect();
+        TextBank::encode(side, base, &moved)
+    }
+}
+
 impl Adapter for Stss {
     fn prepare(&mut self, task: &Task) -> Result<()> {
         let bank = if self.options.is_flat() {
             TextBank::flat(task.text_features.clone())
         } else if let Some(ready) = &task.bank {
             TextBank::clone(ready)
+        } else if let Some(PromptKind::CoCoOp { .. }) = kind_of(task) {
+            // Every picture has a context, and a bank, of its own.
+            return task.text_side(Config::NAME).map(|_| ());
+        } else if let Some(PromptKind::Maple { .. }) = kind_of(task) {
+            let parameters = MapleParameters::of(task.prompt.as_deref(), Config::NAME)?;
+            let side = task.text_side(Config::NAME)?;
+            TextBank::around_maple(side, &task.text_features, &parameters, &self.options.perturbation(), task.seed)?
         } else {
             TextBank::load_or_encode(
                 task.text_side(Config::NAME)?,
@@ -162,7 +201,15 @@ impl Adapter for Stss {
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
-        let bank = self.bank.as_ref().ok_or_else(|| crate::Error::method(Config::NAME, "prepare was not called"))?;
+        let own;
+        let bank = match (&self.bank, kind_of(task)) {
+            (Some(bank), _) => bank,
+            (None, Some(PromptKind::CoCoOp { context, meta, .. })) => {
+                own = self.bank_of_picture(task, context, meta, image)?;
+                &own
+            }
+            (None, _) => return Err(crate::Error::method(Config::NAME, "prepare was not called")),
+        };
         let views = ViewLogits::new(image.features, bank.base(), task.logit_scale);
         let selection = self.selector(bank, task.logit_scale).select(image.features, &views);
         let ballot = match self.options.vote_text {

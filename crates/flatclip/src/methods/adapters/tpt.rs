@@ -3,6 +3,7 @@
 //! `loss = H(mean_{v kept} softmax(tau f_v T(p)'))`; `p <- AdamW(p)`; answer view 0 with `T(p)`. Golden cases: `tpt-*`, `tpt-cocoop-*`.
 
 use super::groups::{adamw_steps, views_kept};
+use super::promptalign::{self, PromptAlign};
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings};
 use crate::methods::probability::{logits, marginal_entropy};
@@ -24,9 +25,10 @@ pub static SPEC: AdapterSpec = AdapterSpec {
 What: keep the int(fraction * V) views of lowest entropy (chosen once), loss = entropy of their mean
 distribution, AdamW on the context; view 0 is answered with the tuned context; the context is put back
 exactly. One AdamW step moves every entry by about lr: only signs of the gradient count. With a cocoop
-prompt the start is context + meta_net(feature of view 0), tuned as it stands.
+prompt the start is context + meta_net(feature of view 0), tuned as it stands. With adapt = maple all
+prompts of a maple prompt are tuned, those in the image tower too: PromptAlign without its alignment.
 Cost: one image-tower pass over the views; per image and step one text-tower backward pass and one forward
-pass over all classes.
+pass over all classes; on a maple prompt both towers forward and back for the kept views.
 Reference: Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models,
 NeurIPS 2022.
 ",
@@ -44,9 +46,21 @@ crate::choices! {
     }
 }
 
+crate::choices! {
+    /// What is tuned.
+    pub enum Adapted {
+        /// The context at the input of the text tower.
+        Context = "context",
+        /// All prompts of a maple prompt, in both towers.
+        Maple = "maple",
+    }
+}
+
 crate::options! {
     /// Options of TPT.
     pub struct Config for "tpt" {
+        /// What is tuned: the context, or all of a maple prompt.
+        adapt: Adapted = Adapted::Context, from "paper";
         include views_kept;
         include adamw_steps;
         /// What CoCoOp's meta-net sees.
@@ -124,12 +138,38 @@ pub(super) fn view_0(task: &Task, image: &ViewSet<'_>, text: &Matrix) -> Ballot 
     Ballot::from_logits(logits(&image.features.select_rows(&[0]), text, task.logit_scale).row(0))
 }
 
+impl Tpt {
+    /// TPT on all prompts of a maple prompt.
+    fn on_maple(&self) -> PromptAlign {
+        let Config { fraction, steps, lr, weight_decay, .. } = self.options;
+        let weight = 0.0;
+        PromptAlign::new(promptalign::Config {
+            fraction,
+            steps,
+            lr,
+            weight_decay,
+            weight,
+            ..promptalign::Config::default()
+        })
+    }
+}
+
 impl Adapter for Tpt {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        task.text_side(Config::NAME).map(|_| ())
+        match self.options.adapt {
+            Adapted::Context => task.text_side(Config::NAME).map(|_| ()),
+            Adapted::Maple => self.on_maple().prepare(task),
+        }
     }
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
-        Ok(self.adapt_traced(task, image)?.0)
+        match self.options.adapt {
+            Adapted::Context => Ok(self.adapt_traced(task, image)?.0),
+            Adapted::Maple => self.on_maple().adapt(task, image),
+        }
+    }
+
+    fn needs(&self) -> Option<Needs> {
+        (self.options.adapt == Adapted::Maple).then_some(Needs { statistics: false, ..promptalign::SPEC.needs })
     }
 }

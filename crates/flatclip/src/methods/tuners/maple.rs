@@ -2,10 +2,12 @@
 //! the textual ones, so that both towers move together.
 
 use super::cross_entropy::cross_entropy;
-use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec, context_init};
+use super::sapt::Sharpness;
+use super::{Batch, Input, Loss, Recipe, Step, TuneTask, Tuner, TunerSpec, context_init};
 use crate::data::train_images::TrainViews;
 use crate::methods::TextSide;
 use crate::methods::maple::MapleParameters;
+use crate::methods::sam::Ascent;
 use crate::model::{ClassTokens, Clip, Context, ImageConfig, Position};
 use crate::prompt::{Affine, PromptKind, Tensor, check_length, class_tokens, logits};
 use crate::rng::Stream;
@@ -26,8 +28,10 @@ together. Trained: p, c_1.., and the projections P_0, P_1... Golden cases: maple
   text   [SOT] p [tail name \".\" EOT]; before block i (1 <= i < depth) the positions of p become c_i
   vision [CLS, patches, P_0 p]      ; before block i the last L tokens become P_i c_i
   loss = mean CE(tau z t', y)
-Trained as published for base-to-new: 5 epochs, lr 0.0035, batch 4.
-Cost: forward and backward through both towers per step; image features cannot be kept. ViT only.
+Trained as published for base-to-new: 5 epochs, lr 0.0035, batch 4. With a radius the step is SAPT's: the
+sharpness of the loss around all trained tensors, one norm over all of them, counts too.
+Cost: forward and backward through both towers per step, twice with a radius; image features cannot be kept.
+ViT only.
 Reference: Khattak et al., MaPLe: Multi-modal Prompt Learning, CVPR 2023.
 ",
     options: MapleConfig::OPTIONS,
@@ -47,6 +51,10 @@ crate::options! {
         n_ctx: usize = 2, range between(1, 64), from "paper";
         /// Number of layers with prompts of their own, the input included.
         depth: usize = 9, range at_least(1), from "paper, base-to-new; 3 across data sets";
+        /// rho of SAPT on all of MaPLe's tensors, one norm over all; 0 is MaPLe itself.
+        radius: f64 = 0.0, alias "rho", range at_least(0.0), from "paper: no perturbation";
+        /// Weight of the sharpness, lambda.
+        weight: f64 = 1.0, alias "lambda", range at_least(0.0), from "SAPT's paper";
     }
 }
 
@@ -58,6 +66,7 @@ pub struct Maple {
     parameters: Vec<Tensor>,
     words: String,
     tail: String,
+    sharpness: Sharpness,
 }
 
 impl Maple {
@@ -72,7 +81,8 @@ impl Maple {
     ) -> Self {
         assert_eq!(projections.len(), deep.len() + 1, "one projection per prompt");
         let start = MapleParameters { context, deep: deep.to_vec(), projections: projections.to_vec() };
-        Self { class_tokens, parameters: start.to_tensors(), words: words.into(), tail: tail.into() }
+        let sharpness = Sharpness { ascent: Ascent::sam(0.0), weight: 0.0, start_epoch: 0 };
+        Self { class_tokens, parameters: start.to_tensors(), words: words.into(), tail: tail.into(), sharpness }
     }
 
     /// Starts from words or noise.
@@ -108,7 +118,9 @@ impl Maple {
             .collect();
         let tokens = class_tokens(task.tokenizer, task.classes, config.n_ctx, Position::End, &tail);
         check_length(&tokens, task.classes, text.context_length())?;
-        Ok(Self::new(context, &deep, &projections, tokens, &config.words, &tail))
+        let weight = if config.radius > 0.0 { config.weight as f32 } else { 0.0 };
+        let sharpness = Sharpness { ascent: Ascent::sam(config.radius), weight, start_epoch: 0 };
+        Ok(Self { sharpness, ..Self::new(context, &deep, &projections, tokens, &config.words, &tail) })
     }
 }
 
@@ -154,6 +166,10 @@ impl Tuner for Maple {
         let gradient = pass.gradient(&d_text, &d_image, &[])?.to_tensors();
         let gradient = gradient.into_iter().map(|tensor| tensor.values).collect();
         Ok(Loss { value: entropy.loss, correct: entropy.correct, logits, gradient })
+    }
+
+    fn step(&self, clip: &Clip, batch: &Batch<'_>, epoch: usize) -> Result<Step> {
+        self.sharpness.step(self, clip, batch, epoch)
     }
 
     fn prompt(&self) -> Result<PromptKind> {

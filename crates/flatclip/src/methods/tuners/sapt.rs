@@ -22,9 +22,9 @@ pub static SPEC: TunerSpec = TunerSpec {
 What: CoOp's loss, and how much it can rise within a radius of the context. Golden cases: sapt-*.
   loss(p) = CE(p) + lambda [CE(p + eps) - CE(p)]        eps = rho g / |g|, g = grad CE(p), held constant
   step    = (1 - lambda) grad CE(p) + lambda grad CE(p + eps)   on one batch
-lambda (weight) = 0 is CoOp to the bit, lambda = 1 is SAM. Weight decay acts in the optimiser, at p, and is
-no part of eps. The paper searches the radius in {0.05, 0.1, 0.3, 0.5, 0.7}: a search of the radius does so
-on held-out shots.
+lambda (weight) = 0 is CoOp to the bit, lambda = 1 is SAM; above 1 the gradient at p is subtracted. Weight
+decay acts in the optimiser, at p, and is no part of eps. The paper searches the radius in {0.05, 0.1, 0.3,
+0.5, 0.7}: a search of the radius does so on held-out shots.
 Cost: two forward and two backward passes of the text tower over K classes per step.
 Reference: Flatness guided test-time adaptation for vision-language models, ICLR 2026.
 ",
@@ -41,7 +41,7 @@ crate::options! {
         /// rho, the length of eps.
         radius: f64 = 0.1, alias "rho", range at_least(0.0), from "paper, which searches 0.05 to 0.7";
         /// lambda, the weight of the sharpness.
-        weight: f64 = 1.0, alias "lambda", range between(0.0, 1.0), from "paper";
+        weight: f64 = 1.0, alias "lambda", range at_least(0.0), from "paper";
         /// How eps is made.
         perturbation: SamVariant = SamVariant::Sam, from "paper";
         /// Over which entries eps has its length.
@@ -70,19 +70,26 @@ impl SaptConfig {
     }
 }
 
+/// A step against the loss and its sharpness, around the parameters of any tuner.
+#[derive(Clone, Debug)]
+pub(super) struct Sharpness {
+    pub(super) ascent: Ascent,
+    pub(super) weight: f32,
+    pub(super) start_epoch: usize,
+}
+
 /// CoOp's learner, stepping against the sharpness.
 #[derive(Clone, Debug)]
 pub struct Sapt {
     coop: Coop,
-    ascent: Ascent,
-    weight: f32,
-    start_epoch: usize,
+    sharpness: Sharpness,
 }
 
 impl Sapt {
     /// Around a given learner.
     pub fn new(coop: Coop, config: &SaptConfig) -> Self {
-        Self { coop, ascent: config.ascent(), weight: config.weight as f32, start_epoch: config.start_epoch }
+        let (ascent, weight) = (config.ascent(), config.weight as f32);
+        Self { coop, sharpness: Sharpness { ascent, weight, start_epoch: config.start_epoch } }
     }
 
     /// Starts from words or noise.
@@ -105,8 +112,23 @@ impl Tuner for Sapt {
     }
 
     fn step(&self, clip: &Clip, batch: &Batch<'_>, epoch: usize) -> Result<Step> {
-        let p = self.parameters();
-        let mut step = Step::plain(self.loss(clip, p, batch)?);
+        self.sharpness.step(self, clip, batch, epoch)
+    }
+
+    fn text_features(&self, clip: &Clip) -> Result<Option<Matrix>> {
+        self.coop.text_features(clip)
+    }
+
+    fn prompt(&self) -> Result<PromptKind> {
+        self.coop.prompt()
+    }
+}
+
+impl Sharpness {
+    /// The gradient of one step of `tuner`.
+    pub(super) fn step(&self, tuner: &dyn Tuner, clip: &Clip, batch: &Batch<'_>, epoch: usize) -> Result<Step> {
+        let p = tuner.parameters();
+        let mut step = Step::plain(tuner.loss(clip, p, batch)?);
         if self.weight == 0.0 || epoch < self.start_epoch {
             return Ok(step);
         }
@@ -117,18 +139,10 @@ impl Tuner for Sapt {
             step.perturbed = Some(Perturbed { epsilon_norm, loss: step.loss });
             return Ok(step);
         }
-        let second = self.loss(clip, &moved(p, &epsilon), batch)?;
+        let second = tuner.loss(clip, &moved(p, &epsilon), batch)?;
         step.perturbed = Some(Perturbed { epsilon_norm, loss: second.value });
         step.gradient = mix(step.gradient, second.gradient, self.weight);
         Ok(step)
-    }
-
-    fn text_features(&self, clip: &Clip) -> Result<Option<Matrix>> {
-        self.coop.text_features(clip)
-    }
-
-    fn prompt(&self) -> Result<PromptKind> {
-        self.coop.prompt()
     }
 }
 

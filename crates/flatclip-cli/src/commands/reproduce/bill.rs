@@ -1,0 +1,113 @@
+//! The price of a plan, and what would make it less.
+
+use crate::commands::cache::size;
+use crate::output::Output;
+use anyhow::Result;
+use flatclip::Model;
+use flatclip::reproduce::{Plan, Price, ReproduceRequest, State, Work, plan, prices};
+
+/// Above this, ways to a smaller price are worth a line.
+const HOUR: f64 = 3600.0;
+
+/// Prints the sum by kind of work, and above an hour what each option would leave of it.
+pub(super) fn print(
+    request: &ReproduceRequest,
+    model: &Model,
+    (plan, states): (&Plan, &[State]),
+    prices: &[Price],
+    out: &Output,
+) -> Result<()> {
+    let mut table = out.table(&["work", "steps", "pictures", "encode", "compute", "disk"]);
+    let mut all = Price::default();
+    for (name, is_it) in KINDS {
+        let mine = plan
+            .steps
+            .iter()
+            .zip(prices)
+            .zip(states)
+            .filter(|((step, _), state)| is_it(&step.work) && **state != State::Done);
+        let (mut sum, mut count) = (Price::default(), 0);
+        for ((_, price), _) in mine {
+            sum += *price;
+            count += 1;
+        }
+        if count > 0 {
+            table.add_row(line(name, count, &sum));
+        }
+        all += sum;
+    }
+    table.add_row(line("all", states.iter().filter(|state| **state != State::Done).count(), &all));
+    out.line(format_args!("\n{table}"))?;
+    let total = all.seconds();
+    out.line(format_args!("about {} on this machine as busy as it is now", duration(total)))?;
+    if total > HOUR {
+        for (what, smaller) in savings(request) {
+            let left = priced(&smaller, model)?;
+            if left < 0.95 * total {
+                out.line(format_args!("  {what}: about {}", duration(left)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether work is of a kind.
+type IsKind = fn(&Work) -> bool;
+
+/// The kinds of work by name.
+const KINDS: [(&str, IsKind); 5] = [
+    ("tune", |work| matches!(work, Work::Tune(_))),
+    ("statistics", |work| matches!(work, Work::Statistics(_))),
+    ("evaluate", |work| matches!(work, Work::Evaluate(_))),
+    ("sweep", |work| matches!(work, Work::Sweep(_))),
+    ("landscape", |work| matches!(work, Work::Landscape(_))),
+];
+
+fn line(name: &str, count: usize, price: &Price) -> [String; 6] {
+    [
+        name.to_owned(),
+        count.to_string(),
+        price.pictures.to_string(),
+        duration(price.encode),
+        duration(price.compute),
+        size(price.disk),
+    ]
+}
+
+fn priced(request: &ReproduceRequest, model: &Model) -> Result<f64> {
+    let (plan, states) = plan(request, model)?;
+    Ok(prices(request, model, &plan, &states)?.iter().map(Price::seconds).sum())
+}
+
+/// Smaller requests, each with the flag that asks for it.
+fn savings(request: &ReproduceRequest) -> Vec<(String, ReproduceRequest)> {
+    let mut all = Vec::new();
+    let mut offer = |what: &str, change: &dyn Fn(&mut ReproduceRequest)| {
+        let mut smaller = request.clone();
+        change(&mut smaller);
+        all.push((what.to_owned(), smaller));
+    };
+    offer("--limit 1000", &|r| r.limit = Some(1000));
+    offer("--seeds 1", &|r| r.seeds = vec![1]);
+    offer("--views 16", &|r| r.views = Some(16));
+    offer("--epochs 5", &|r| r.epochs = Some(5));
+    if let Some(last) = request.recipe.rows.last() {
+        offer(&format!("--methods {}", last.label), &|r| r.methods = vec![last.label.clone()]);
+    }
+    if let Some(data) = request.recipe.datasets.get(1) {
+        offer(&format!("--datasets {data}"), &|r| r.datasets = vec![data.clone()]);
+    }
+    offer("--shard 0/4, one of four machines", &|r| r.shard = "0/4".parse().ok());
+    all
+}
+
+/// Seconds as people say them.
+pub(super) fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => format!("{:.0} ms", 1e3 * s),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 48.0 * HOUR => format!("{:.1} h", s / HOUR),
+        s => format!("{:.0} h ({:.1} days)", s / HOUR, s / HOUR / 24.0),
+    }
+}

@@ -1,0 +1,59 @@
+//! `flatclip reproduce list`: the items, what each needs, and what of it is on disk.
+
+use crate::inputs::data::PlaceArgs;
+use crate::inputs::model::FindArgs;
+use crate::output::{Exit, Output};
+use anyhow::Result;
+use flatclip::data::{self, Split};
+use flatclip::methods::adapter;
+use flatclip::reproduce::Recipe;
+use serde_json::json;
+
+pub(crate) fn run(place: &PlaceArgs, find: &FindArgs, out: &Output) -> Result<Exit> {
+    let recipes = Recipe::embedded()?;
+    let mut table = out.table(&["item", "in the paper", "shows", "model", "data on disk", "tunes", "also needs"]);
+    let mut items = Vec::new();
+    for recipe in &recipes {
+        let (there, missing) = on_disk(recipe, place)?;
+        let model = find.builder(&recipe.model)?.offline(true).open(&()).is_ok();
+        let tuned: Vec<&str> = recipe.prompts.iter().filter(|p| !p.tuner.is_empty()).map(|p| p.name.as_str()).collect();
+        let generated = recipe.rows.iter().any(|row| adapter(&row.method).is_ok_and(|spec| spec.needs.generated));
+        let also = if generated { "DiffTPT: generated pictures" } else { "" };
+        table.add_row([
+            recipe.name.clone(),
+            recipe.paper.clone(),
+            recipe.title.clone(),
+            format!("{}{}", recipe.model, if model { "" } else { " (not on disk)" }),
+            match (there.len(), missing.len()) {
+                (0, 0) => "none needed".to_owned(),
+                (there, 0) => format!("all {there}"),
+                (0, missing) => format!("none of {missing}"),
+                (there, count) => format!("{there} of {}; not {}", there + count, missing.join(", ")),
+            },
+            tuned.join(", "),
+            also.to_owned(),
+        ]);
+        items.push(json!({
+            "name": recipe.name, "paper": recipe.paper, "title": recipe.title, "about": recipe.about, "model": recipe.model,
+            "model_on_disk": model, "data_on_disk": there, "data_missing": missing, "tunes": tuned, "generated": generated,
+        }));
+    }
+    if out.is_json() {
+        out.json(&json!({ "schema_version": 1, "items": items }))?;
+    } else {
+        out.line(table)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Data sets of a recipe that can be opened, and those that cannot.
+fn on_disk(recipe: &Recipe, place: &PlaceArgs) -> Result<(Vec<String>, Vec<String>)> {
+    let (mut there, mut missing) = (Vec::new(), Vec::new());
+    let source = Some((&recipe.source, Split::Train)).filter(|(name, _)| !name.is_empty());
+    for (name, split) in recipe.datasets.iter().map(|name| (name, Split::Test)).chain(source) {
+        let label = if split == Split::Train { format!("{name} (train)") } else { name.clone() };
+        let found = data::open(name, &place.options(split)?).is_ok();
+        if found { &mut there } else { &mut missing }.push(label);
+    }
+    Ok((there, missing))
+}

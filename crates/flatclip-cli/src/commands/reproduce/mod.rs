@@ -1,0 +1,237 @@
+//! `flatclip reproduce`: an item of the paper, from its plan to its table.
+
+mod bill;
+mod list;
+mod timing;
+mod typed;
+
+use crate::inputs::cache::CacheArgs;
+use crate::inputs::data::PlaceArgs;
+use crate::inputs::model::{FindArgs, PrecisionArg};
+use crate::inputs::shard;
+use crate::output::{Exit, Output};
+use crate::progress::Terminal;
+use anyhow::{Context as _, Result, bail};
+use flatclip::Model;
+use flatclip::data::Split;
+use flatclip::reproduce::{Plan, Recipe, ReproduceRequest, Reproduced, State, plan, prices, reproduce};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Options of `flatclip reproduce`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The item: table1 to table4, components, rho, rho-test, directions, kept, lambda, landscapes, efficiency, pocket; or `list`
+    #[arg(value_name = "ITEM", required_unless_present = "recipe")]
+    item: Option<String>,
+    /// A recipe of your own instead of an item of the paper
+    #[arg(long, value_name = "FILE.toml", conflicts_with = "item")]
+    recipe: Option<PathBuf>,
+    /// Print the steps as commands, and how far each is; start nothing
+    #[arg(long)]
+    plan: bool,
+    /// The model [default: the recipe's]
+    #[arg(long, short, env = "FLATCLIP_MODEL", value_name = "MODEL")]
+    model: Option<String>,
+    #[command(flatten)]
+    find: FindArgs,
+    /// Arithmetic of the image tower
+    #[arg(long, env = "FLATCLIP_PRECISION", value_enum, default_value = "auto", value_name = "NAME")]
+    precision: PrecisionArg,
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Only so many pictures of each data set, spread evenly; such runs lie apart from the whole ones
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Other seeds than the recipe's, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    seeds: Vec<u64>,
+    /// Another number of views per picture
+    #[arg(long, value_name = "N")]
+    views: Option<usize>,
+    /// Only rows of these labels or methods, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    methods: Vec<String>,
+    /// Only these data sets, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    datasets: Vec<String>,
+    /// Another number of training images per class
+    #[arg(long, value_name = "N")]
+    shots: Option<usize>,
+    /// At most so many passes over them
+    #[arg(long, value_name = "N")]
+    epochs: Option<usize>,
+    /// Only this process's part: i/n, auto, auto/n; the same command without it puts the parts together
+    #[arg(long, value_name = "i/n")]
+    shard: Option<String>,
+    /// A prompt of yours instead of tuning the recipe's, e.g. maple=FILE (repeatable)
+    #[arg(long = "prompt", value_name = "NAME=FILE|RUN")]
+    prompts: Vec<String>,
+    /// Class embeddings instead of the prompt `template`: rows that need no text tower then work with an image tower alone
+    #[arg(long, value_name = "FILE")]
+    text_features: Option<PathBuf>,
+    /// Folder with generated pictures for DiffTPT: DIR/<sample id without ending>/*.png
+    #[arg(long, value_name = "DIR")]
+    generated: Option<PathBuf>,
+    /// Unreadable pictures to go on without, in each step
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    max_errors: usize,
+    #[command(flatten)]
+    cache: CacheArgs,
+    /// Keep no features between steps
+    #[arg(long)]
+    no_cache: bool,
+    /// The item's folder [default: reproduce-ITEM]
+    #[arg(long, short, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Args {
+    fn recipe(&self) -> Result<Recipe> {
+        match (&self.recipe, &self.item) {
+            (Some(path), _) => Ok(Recipe::read(path)?),
+            (None, Some(item)) => Ok(Recipe::find(item)?),
+            (None, None) => bail!("which item? `flatclip reproduce list` shows them"),
+        }
+    }
+
+    fn request(&self, recipe: Recipe) -> Result<ReproduceRequest> {
+        let mut prompts = BTreeMap::new();
+        for text in &self.prompts {
+            let (name, file) =
+                text.split_once('=').with_context(|| format!("--prompt: expected NAME=FILE, found {text:?}"))?;
+            prompts.insert(name.to_owned(), PathBuf::from(file));
+        }
+        if let Some(file) = &self.text_features {
+            prompts.insert("template".to_owned(), file.clone());
+        }
+        let shard = self.shard.as_deref().map(|text| shard::read(text, |name| std::env::var(name).ok())).transpose()?;
+        let out = self.out.clone().unwrap_or_else(|| PathBuf::from(format!("reproduce-{}", recipe.name)));
+        Ok(ReproduceRequest {
+            open: self.place.options(Split::Test)?,
+            compat: self.place.compat.clone(),
+            limit: self.limit,
+            seeds: self.seeds.clone(),
+            views: self.views,
+            methods: self.methods.clone(),
+            datasets: self.datasets.clone(),
+            shots: self.shots,
+            epochs: self.epochs,
+            shard,
+            prompts,
+            generated: self.generated.clone(),
+            max_errors: self.max_errors,
+            cache: (!self.no_cache).then(|| self.cache.folder()),
+            ..ReproduceRequest::new(recipe, out)
+        })
+    }
+
+    /// The model; for a plan without it, random weights of its shape: they cost the same.
+    fn model(&self, recipe: &Recipe, out: &Output) -> Result<Model> {
+        let name = self.model.as_deref().unwrap_or(&recipe.model);
+        let find = |name: &str, offline: bool| -> Result<Model> {
+            let builder = self.find.builder(name)?.precision(self.precision.precision());
+            let builder = if offline { builder.offline(true) } else { builder };
+            Ok(builder.load(&Terminal::new(out))?)
+        };
+        match find(name, self.plan) {
+            Ok(model) => {
+                out.note(format_args!("{}: {}", model.name(), model.describe()));
+                Ok(model)
+            }
+            Err(error) if self.plan => {
+                let shape = name.split('/').next().unwrap_or(name);
+                let model = find(&format!("random:{shape}"), true).map_err(|_| error)?;
+                out.note(format_args!("{name} is not on disk: planned with random weights of its shape"));
+                Ok(model)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+    if args.item.as_deref() == Some("list") {
+        return list::run(&args.place, &args.find, out);
+    }
+    let recipe = args.recipe()?;
+    let model = args.model(&recipe, out)?;
+    let request = args.request(recipe)?;
+    if args.plan {
+        let (plan, states) = plan(&request, &model)?;
+        return show(&args, &request, &model, (&plan, &states), out);
+    }
+    timing::measure(&request, &model, args.precision, out)?;
+    let done = reproduce(&request, &model, &Terminal::with_interrupts(out)?)?;
+    finish(&done, out)
+}
+
+fn show(
+    args: &Args,
+    request: &ReproduceRequest,
+    model: &Model,
+    (plan, states): (&Plan, &[State]),
+    out: &Output,
+) -> Result<Exit> {
+    out.note("measuring what a picture, an answer and a step cost here ...");
+    let prices = prices(request, model, plan, states)?;
+    let name = args.model.as_deref().unwrap_or(&request.recipe.model);
+    let commands: Vec<String> = plan.steps.iter().map(|step| typed::command(step, request, name)).collect();
+    if out.is_json() {
+        let steps = plan.steps.iter().zip(states).zip(commands.iter().zip(&prices));
+        let steps: Vec<_> = steps
+            .map(|((step, state), (command, price))| {
+                json!({
+                    "name": step.name, "dir": step.dir, "state": state, "command": command, "price": price,
+                    "seconds": price.seconds(),
+                })
+            })
+            .collect();
+        out.json(&json!({ "schema_version": 1, "steps": steps, "left_out": plan.left_out, "absent": plan.absent }))?;
+        return Ok(Exit::Done);
+    }
+    for ((step, state), (command, price)) in plan.steps.iter().zip(states).zip(commands.iter().zip(&prices)) {
+        let takes = bill::duration(price.seconds());
+        let how_far = match state {
+            State::Done => "done".to_owned(),
+            State::Begun => format!("begun, at most {takes}"),
+            State::Ready => format!("about {takes}"),
+            State::Waits(reason) => format!("waits: {reason}"),
+            State::Absent(reason) => format!("cannot run: {reason}"),
+        };
+        out.line(format_args!("# {} ({how_far})\n{command}", step.name))?;
+    }
+    if let Some(words) = timing::words(request, name) {
+        out.line(format_args!(
+            "# time and memory of each method\nflatclip {} > {}",
+            words.join(" "),
+            timing::file(request)
+        ))?;
+    }
+    let count = |wanted: fn(&State) -> bool| states.iter().filter(|state| wanted(state)).count();
+    let (done, cannot) = (count(|s| *s == State::Done), count(|s| matches!(s, State::Absent(_))));
+    out.note(format_args!("{} steps: {done} done, {cannot} cannot run here", states.len()));
+    bill::print(request, model, (plan, states), &prices, out)?;
+    for (row, reason) in &plan.left_out {
+        out.note(format_args!("left out: {row}: {reason}"));
+    }
+    for (data, reason) in &plan.absent {
+        out.note(format_args!("not there: {data}: {reason}"));
+    }
+    Ok(Exit::Done)
+}
+
+fn finish(done: &Reproduced, out: &Output) -> Result<Exit> {
+    if out.is_json() {
+        out.json(&done.results.json())?;
+    } else {
+        out.line(done.results.text())?;
+    }
+    let Reproduced { skipped, done: ran, open, report, .. } = done;
+    out.note(format_args!("{ran} steps done, {skipped} were there already; page: {}", report.display()));
+    for (name, reason) in open {
+        out.warn(format_args!("{name}: not done: {reason}"));
+    }
+    Ok(if open.is_empty() { Exit::Done } else { Exit::Counted })
+}

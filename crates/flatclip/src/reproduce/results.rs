@@ -1,0 +1,395 @@
+//! What an item found: its table beside the published one, paired differences, components, tuning, sweeps and landscapes.
+
+use super::desk::{Desk, tuning};
+use super::efficiency::{BENCH, efficiency};
+use super::plan::{EvaluateWork, LandscapeWork, Plan, SweepWork, Work, data_title};
+use super::recipe::Recipe;
+use crate::data::Split;
+use crate::eval::Record;
+use crate::eval::metrics::paired;
+use crate::facade::{EvaluateRequest, SweepRequest};
+use crate::files::write_atomic;
+use crate::report::landscape::LandscapeRecord;
+use crate::report::{Cell, Page, Run, Section, Table, protocol_points, published_row, top1_bars};
+use crate::train::TuneSummary;
+use crate::{Error, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The runs of one row.
+#[derive(Debug, Serialize)]
+struct Row {
+    label: String,
+    /// By data set and seed, in the recipe's order.
+    #[serde(skip)]
+    runs: Vec<Vec<Option<Run>>>,
+    /// Mean over seeds of top-1 in per cent, by data set.
+    means: Vec<Option<f64>>,
+    /// Their standard deviation.
+    deviations: Vec<Option<f64>>,
+    /// What is published, by data set.
+    published: Vec<Option<f64>>,
+}
+
+/// The tables of an item.
+#[derive(Debug)]
+pub struct Results {
+    recipe: Recipe,
+    rows: Vec<Row>,
+    /// Tables in the order in which they are shown; the first is the item's own.
+    pub tables: Vec<Table>,
+    sections: Vec<Section>,
+}
+
+impl Results {
+    /// Reads everything that is there.
+    pub(super) fn read(desk: &Desk<'_>, plan: &Plan) -> Result<Self> {
+        let recipe = desk.recipe.clone();
+        let rows = read_rows(&recipe, plan)?;
+        let mut results = Self { recipe, rows, tables: Vec::new(), sections: Vec::new() };
+        if !results.rows.is_empty() {
+            results.tables.push(results.comparison());
+            results.tables.extend(results.differences()?);
+            results.tables.extend(results.components());
+            results.tables.extend(results.protocol());
+        }
+        results.tables.extend(efficiency(&desk.request.out.join(BENCH), desk)?);
+        results.tables.extend(tuned(plan)?);
+        results.sections = sections(desk, plan)?;
+        results.tables.extend(left_out(plan));
+        Ok(results)
+    }
+
+    fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.rows.iter().flat_map(|row| row.runs.iter().flatten().flatten())
+    }
+
+    /// Which columns count for an average: all, or the shifted ones.
+    fn averages(&self) -> Vec<(&'static str, Vec<usize>)> {
+        let all = 0..self.recipe.datasets.len();
+        let shifted: Vec<usize> =
+            all.clone().filter(|&i| !self.recipe.in_domain.contains(&self.recipe.datasets[i])).collect();
+        let mut averages = vec![("Avg.", all.collect::<Vec<_>>())];
+        if !self.recipe.in_domain.is_empty() && !shifted.is_empty() {
+            averages.push(("OOD Avg.", shifted));
+        }
+        averages
+    }
+
+    /// Values by data set, then their averages where all of them are there.
+    fn with_averages(&self, values: &[Option<f64>]) -> Vec<Option<f64>> {
+        let mean = |columns: &Vec<usize>| {
+            let picked: Option<Vec<f64>> = columns.iter().map(|&i| values[i]).collect();
+            picked.filter(|v| !v.is_empty()).map(|v| v.iter().sum::<f64>() / v.len() as f64)
+        };
+        let averages: Vec<Option<f64>> = self.averages().iter().map(|(_, columns)| mean(columns)).collect();
+        values.iter().copied().chain(averages).collect()
+    }
+
+    fn header(&self, first: &str) -> Vec<String> {
+        let titles = self.recipe.datasets.iter().map(|data| data_title(data));
+        let averages = self.averages().into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+        std::iter::once(first.to_owned()).chain(titles).chain(averages).collect()
+    }
+
+    /// Each row, the published one below it, and the difference.
+    fn comparison(&self) -> Table {
+        let title = match self.recipe.paper.as_str() {
+            "" => self.recipe.title.clone(),
+            paper => format!("{paper}: {}", self.recipe.title),
+        };
+        let mut table = Table::new(title, self.header("row"));
+        for row in &self.rows {
+            let ours = self.with_averages(&row.means);
+            let mut cells = vec![Cell::text(&row.label)];
+            let deviations = row.deviations.iter().copied().chain(std::iter::repeat(None));
+            cells.extend(ours.iter().zip(deviations).map(|(mean, deviation)| mean_cell(*mean, deviation)));
+            table.push(cells);
+        }
+        table.mark_best(1..table.header.len());
+        let mut lines = Vec::new();
+        for (row, cells) in self.rows.iter().zip(std::mem::take(&mut table.rows)) {
+            lines.push(cells);
+            if row.published.iter().any(Option::is_some) {
+                let (ours, theirs) = (self.with_averages(&row.means), self.with_averages(&row.published));
+                let number = |value: &Option<f64>| value.map_or_else(Cell::none, |v| Cell::text(format!("{v:.2}")));
+                let differ = |(a, b): (&Option<f64>, &Option<f64>)| match (a, b) {
+                    (Some(a), Some(b)) => Cell::text(format!("{:+.2}", a - b)),
+                    _ => Cell::none(),
+                };
+                lines.push(std::iter::once(Cell::text("  published")).chain(theirs.iter().map(number)).collect());
+                lines.push(
+                    std::iter::once(Cell::text("  difference")).chain(ours.iter().zip(&theirs).map(differ)).collect(),
+                );
+            }
+        }
+        table.rows = lines;
+        let seeds = self.recipe.seeds.len();
+        let mut note = "top-1 in per cent".to_owned();
+        if seeds > 1 {
+            note.push_str(&format!("; mean over {seeds} seeds ± standard deviation"));
+        }
+        if let Some(limit) = self.recipe.limit {
+            note.push_str(&format!("; {limit} pictures of each data set, spread evenly"));
+        }
+        table.notes.push(note);
+        table
+    }
+
+    /// The reference against every other row on the same pictures of all data sets.
+    fn differences(&self) -> Result<Option<Table>> {
+        let Some(ours) = self.rows.iter().find(|row| row.label == self.recipe.reference) else { return Ok(None) };
+        let title = format!("{} minus each row, on the same pictures", ours.label);
+        let header = ["row", "pictures", "difference", "95 %", "mended", "spoilt", "p (McNemar)"];
+        let mut table = Table::new(title, header);
+        let mine = right_answers(ours)?;
+        for row in self.rows.iter().filter(|row| row.label != ours.label) {
+            let theirs = right_answers(row)?;
+            let common = theirs.iter().filter_map(|(key, &right)| Some((right, *mine.get(key)?)));
+            let (first, second): (Vec<bool>, Vec<bool>) = common.unzip();
+            if first.is_empty() {
+                continue;
+            }
+            let d = paired(&first, &second, 1000, 0);
+            let interval =
+                d.interval.map_or("-".into(), |i| format!("{:+.2} to {:+.2}", 100.0 * i.low, 100.0 * i.high));
+            table.push(vec![
+                Cell::text(&row.label),
+                Cell::number(d.count as f64, 0),
+                Cell { text: format!("{:+.2}", 100.0 * d.difference), ..Cell::percent(d.difference) },
+                Cell::text(interval),
+                Cell::number(d.only_second as f64, 0),
+                Cell::number(d.only_first as f64, 0),
+                Cell::number(d.p_value, 4),
+            ]);
+        }
+        table.notes.push(
+            "points of top-1 over all pictures and seeds that both answered; paired bootstrap, exact test".into(),
+        );
+        Ok((!table.rows.is_empty()).then_some(table))
+    }
+
+    /// What SAPT and STSS add alone, together, and beyond the sum of both.
+    fn components(&self) -> Option<Table> {
+        let of = |prompt: &str, method: &str| {
+            let is_it = |row: &&crate::reproduce::RecipeRow| row.prompt == prompt && row.method == method;
+            let label = &self.recipe.rows.iter().find(is_it)?.label;
+            self.rows.iter().find(|row| row.label == *label).map(|row| self.with_averages(&row.means))
+        };
+        let (neither, sapt) = (of("coop", "zero-shot")?, of("sapt", "zero-shot")?);
+        let (stss, both) = (of("coop", "stss")?, of("sapt", "stss")?);
+        let mut table = Table::new("Components: gain over CoOp in points", self.header("with"));
+        let gain = |a: &[Option<f64>]| -> Vec<Option<f64>> {
+            a.iter().zip(&neither).map(|(a, b)| Some((*a)? - (*b)?)).collect()
+        };
+        let (sapt, stss, both) = (gain(&sapt), gain(&stss), gain(&both));
+        let sum = sapt.iter().zip(&stss).map(|(a, b)| Some((*a)? + (*b)?)).collect::<Vec<_>>();
+        let beyond = both.iter().zip(&sum).map(|(a, b)| Some((*a)? - (*b)?)).collect::<Vec<_>>();
+        let lines = [("SAPT", &sapt), ("STSS", &stss), ("both", &both), ("both, beyond the sum", &beyond)];
+        for (name, values) in lines {
+            let signed = |value: &Option<f64>| {
+                value.map_or_else(Cell::none, |v| Cell { text: format!("{v:+.2}"), ..Cell::number(v, 2) })
+            };
+            table.push(std::iter::once(Cell::text(name)).chain(values.iter().map(signed)).collect());
+        }
+        Some(table)
+    }
+
+    /// Where a row is not what was published.
+    fn protocol(&self) -> Option<Table> {
+        self.rows.iter().find(|row| row.published.iter().any(Option::is_some))?;
+        let mut table = Table::new("Where the protocol differs from the published row", ["row", "point", "on"]);
+        for row in &self.rows {
+            let mut points: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for (data, runs) in self.recipe.datasets.iter().zip(&row.runs) {
+                for point in runs.iter().flatten().next().map(protocol_points).unwrap_or_default() {
+                    points.entry(point).or_default().push(data_title(data));
+                }
+            }
+            for (point, on) in points {
+                let on = if on.len() == self.recipe.datasets.len() { "all".to_owned() } else { on.join(", ") };
+                table.push([row.label.clone(), point, on].map(Cell::text).to_vec());
+            }
+        }
+        if table.rows.is_empty() {
+            table.notes.push("nowhere, as far as runs and published protocols say".into());
+        }
+        Some(table)
+    }
+
+    /// The tables as a terminal shows them.
+    pub fn text(&self) -> String {
+        let own = self.sections.iter().flat_map(|section| &section.tables);
+        self.tables.iter().chain(own).map(Table::to_text).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The numbers, for machines.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "schema_version": 1, "item": self.recipe.name, "title": self.recipe.title, "datasets": self.recipe.datasets,
+            "seeds": self.recipe.seeds, "rows": self.rows, "tables": self.tables,
+        })
+    }
+
+    /// Writes Markdown, LaTeX, CSV, JSON and the page; nothing in them depends on time or place.
+    pub(super) fn write(&self, out: &Path) -> Result<PathBuf> {
+        std::fs::create_dir_all(out).map_err(Error::io(out))?;
+        let tables: Vec<&Table> = self.tables.iter().chain(self.sections.iter().flat_map(|s| &s.tables)).collect();
+        let joined = |form: fn(&Table) -> String| tables.iter().map(|table| form(table)).collect::<Vec<_>>().join("\n");
+        write_atomic(&out.join("table.md"), joined(Table::to_markdown).as_bytes())?;
+        write_atomic(&out.join("table.tex"), joined(Table::to_latex).as_bytes())?;
+        write_atomic(&out.join("table.csv"), joined(Table::to_csv).as_bytes())?;
+        let json =
+            serde_json::to_string_pretty(&self.json()).map_err(|e| Error::config("results.json", e.to_string()))?;
+        write_atomic(&out.join("results.json"), format!("{json}\n").as_bytes())?;
+        let file = out.join("report.html");
+        write_atomic(&file, self.page().to_html().as_bytes())?;
+        Ok(file)
+    }
+
+    fn page(&self) -> Page {
+        let runs: Vec<Run> = self.runs().cloned().collect();
+        let mut first = Section { title: "Results".into(), tables: self.tables.clone(), ..Section::default() };
+        if runs.len() > 1 {
+            first.figures.push(top1_bars(&runs));
+        }
+        let mut sections = vec![first];
+        sections.extend(self.sections.iter().cloned());
+        if !runs.is_empty() {
+            sections.push(Page::provenance(&runs));
+        }
+        let title = format!("flatclip reproduce {}: {}", self.recipe.name, self.recipe.title);
+        Page { title, text: self.recipe.about.trim().replace('\n', " "), sections }
+    }
+}
+
+/// Right or wrong by data set, seed and picture.
+fn right_answers(row: &Row) -> Result<BTreeMap<(usize, usize, String), bool>> {
+    let mut found = BTreeMap::new();
+    for (data, runs) in row.runs.iter().enumerate() {
+        for (seed, run) in runs.iter().enumerate() {
+            let records = run.as_ref().map(Run::records).transpose()?.unwrap_or_default();
+            let right = |r: &Record| Some(r.answer.as_ref()?.prediction == r.label);
+            found.extend(records.iter().filter_map(|r| Some(((data, seed, r.id.clone()), right(r)?))));
+        }
+    }
+    Ok(found)
+}
+
+fn mean_cell(mean: Option<f64>, deviation: Option<f64>) -> Cell {
+    match (mean, deviation) {
+        (None, _) => Cell::none(),
+        (Some(mean), None) => Cell::number(mean, 2),
+        (Some(mean), Some(deviation)) => Cell { text: format!("{mean:.2} ± {deviation:.2}"), ..Cell::number(mean, 2) },
+    }
+}
+
+/// The finished runs of the plan, by row.
+fn read_rows(recipe: &Recipe, plan: &Plan) -> Result<Vec<Row>> {
+    let mut rows: Vec<Row> = Vec::new();
+    for row in &recipe.rows {
+        let empty = || vec![None; recipe.seeds.len()];
+        let mut runs: Vec<Vec<Option<Run>>> = recipe.datasets.iter().map(|_| empty()).collect();
+        for step in &plan.steps {
+            let Work::Evaluate(EvaluateWork { row: label, data, seed, shard: None, .. }) = &step.work else { continue };
+            let place = recipe.datasets.iter().position(|d| d == data).zip(recipe.seeds.iter().position(|s| s == seed));
+            if let (true, Some((data, seed))) = (*label == row.label && step.dir.join("summary.json").is_file(), place)
+            {
+                runs[data][seed] = Some(Run::read(&step.dir)?);
+            }
+        }
+        if runs.iter().flatten().all(Option::is_none) {
+            continue;
+        }
+        let backbone = runs.iter().flatten().flatten().next().map_or("", |run| run.provenance.backbone.as_str());
+        let name = |data: &String| data.clone();
+        let published = recipe.datasets.iter().map(|data| published_row(backbone, &row.label, &name(data))).collect();
+        let (means, deviations) = runs.iter().map(|runs| mean_and_deviation(runs)).unzip();
+        rows.push(Row { label: row.label.clone(), runs, means, deviations, published });
+    }
+    Ok(rows)
+}
+
+/// Over the seeds; the deviation where there are several. A data set with a seed missing has no mean.
+fn mean_and_deviation(runs: &[Option<Run>]) -> (Option<f64>, Option<f64>) {
+    let values: Option<Vec<f64>> = runs.iter().map(|run| Some(100.0 * run.as_ref()?.summary.metrics.top1)).collect();
+    let Some(values) = values.filter(|values| !values.is_empty()) else { return (None, None) };
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    let deviation = (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt());
+    (Some(mean), deviation)
+}
+
+/// The prompts that were tuned: what was chosen, and how sharp the loss is around it.
+fn tuned(plan: &Plan) -> Result<Option<Table>> {
+    let header =
+        ["prompt", "seed", "images", "steps", "rho", "relative rho", "train %", "sharpness", "relative radius"];
+    let mut table = Table::new("Tuned prompts", header);
+    for step in &plan.steps {
+        let (Some(request), file) = (tuning(step), step.dir.join("summary.json")) else { continue };
+        let Ok(bytes) = std::fs::read(&file) else { continue };
+        let summary: TuneSummary =
+            serde_json::from_slice(&bytes).map_err(|e| Error::Run { path: file.clone(), reason: e.to_string() })?;
+        let norm = super::desk::context_norm(&step.dir);
+        let relative = |radius: Option<f64>| {
+            radius.zip(norm).map_or_else(Cell::none, |(radius, norm)| Cell::number(radius / norm, 4))
+        };
+        let radius = summary.chosen_radius.or(request.radius()?);
+        let name = step.dir.parent().and_then(Path::file_name).map_or_else(String::new, |n| n.to_string_lossy().into());
+        table.push(vec![
+            Cell::text(name),
+            Cell::text(request.seed.to_string()),
+            Cell::number(summary.images as f64, 0),
+            Cell::number(summary.steps as f64, 0),
+            radius.map_or_else(Cell::none, |radius| Cell::number(radius, 2)),
+            relative(radius),
+            summary.train.map_or_else(Cell::none, |t| Cell::percent(f64::from(t.accuracy))),
+            summary.flatness.map_or_else(Cell::none, |f| Cell::number(f64::from(f.sharpness), 4)),
+            relative(summary.flatness.map(|f| f.radius)),
+        ]);
+    }
+    table.notes.push(
+        "sharpness: rise of the training loss within radius 0.1 of the context, along its gradient; relative: as a fraction of \
+         the context's norm"
+            .into(),
+    );
+    Ok((!table.rows.is_empty()).then_some(table))
+}
+
+fn left_out(plan: &Plan) -> Option<Table> {
+    let mut table = Table::new("Left out", ["what", "why"]);
+    let rows = plan.left_out.iter().map(|(what, why)| (what, why));
+    for (what, why) in rows.chain(&plan.absent) {
+        table.push([what.clone(), why.clone()].map(Cell::text).to_vec());
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// Sweeps and landscapes that are done.
+fn sections(desk: &Desk<'_>, plan: &Plan) -> Result<Vec<Section>> {
+    let mut sections = Vec::new();
+    for step in plan.steps.iter().filter(|step| step.dir.join("step.json").is_file()) {
+        match &step.work {
+            Work::Sweep(work) => sections.push(swept(desk, work, &step.dir)?),
+            Work::Landscape(LandscapeWork { title, .. }) => {
+                sections.extend(LandscapeRecord::read(&step.dir)?.map(|record| record.section(title)));
+            }
+            _ => {}
+        }
+    }
+    Ok(sections)
+}
+
+fn swept(desk: &Desk<'_>, work: &SweepWork, dir: &Path) -> Result<Section> {
+    let base = EvaluateRequest { methods: vec![work.method.clone()], ..EvaluateRequest::new(dir)? };
+    let request = SweepRequest { base, axes: work.axes.clone() };
+    let names = work.data.iter().map(|data| Ok(desk.dataset(data, Split::Test)?.name.clone()));
+    let parts = request.finished(&names.collect::<Result<Vec<_>>>()?)?;
+    let mut section = Section { title: work.title.clone(), ..Section::default() };
+    for part in parts {
+        section.tables.extend(part.tables);
+        section.figures.extend(part.figures);
+    }
+    Ok(section)
+}
