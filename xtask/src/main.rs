@@ -1,5 +1,6 @@
 //! Whatever needs more than cargo. `cargo xtask test` is what must pass before a change lands.
 
+mod any_time;
 mod bench_peers;
 mod browser;
 mod check;
@@ -24,7 +25,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Time flatclip and torch, open_clip, OpenVINO, PIL on the same work, turn by turn, on an idle machine
+    /// Measure what any-time views save and cost, against a run with all views
+    AnyTime(any_time::Arguments),
+    /// Time flatclip and torch, open_clip, OpenVINO, ONNX Runtime, PIL on the same work, turn by turn, on an idle machine
     BenchPeers(bench_peers::Arguments),
     /// Attack the readers and the binary, count what held, write docs/robustness.md
     Fault(fault::Arguments),
@@ -42,6 +45,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
+        Task::AnyTime(arguments) => any_time::run(&arguments),
         Task::BenchPeers(arguments) => bench_peers::run(arguments),
         Task::Fault(arguments) => fault::run(&arguments),
         Task::Layers(arguments) => layers::run(&arguments),
