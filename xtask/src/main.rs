@@ -5,6 +5,7 @@ mod bench_peers;
 mod browser;
 mod check;
 mod fault;
+mod gradients;
 mod layers;
 mod pages;
 mod public_items;
@@ -31,6 +32,8 @@ enum Task {
     BenchPeers(bench_peers::Arguments),
     /// Attack the readers and the binary, count what held, write docs/robustness.md
     Fault(fault::Arguments),
+    /// Compare cheaper gradients of a context with the exact one, and what they cost
+    Gradients(gradients::Arguments),
     /// Check that the library's modules use each other in one direction only, and the table of it in ARCHITECTURE.md
     Layers(layers::Arguments),
     /// Make every kind of HTML page and open it in a headless browser; fails on any console message
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Task::AnyTime(arguments) => any_time::run(&arguments),
         Task::BenchPeers(arguments) => bench_peers::run(arguments),
         Task::Fault(arguments) => fault::run(&arguments),
+        Task::Gradients(arguments) => gradients::run(&arguments),
         Task::Layers(arguments) => layers::run(&arguments),
         Task::Pages(arguments) => pages::run(arguments),
         Task::PublicItems(arguments) => public_items::run(&arguments),

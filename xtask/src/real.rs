@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// The photos with their labels, in the order of the reference.
-pub(crate) fn photos(folder: &Path, limit: usize) -> Result<Dataset> {
+fn photos(folder: &Path, limit: usize) -> Result<Dataset> {
     let file = folder.join("reference_rows.json");
     let rows: serde_json::Value = serde_json::from_slice(&std::fs::read(&file)?)?;
     let rows = rows["rows"].as_array().context("reference_rows.json has no `rows`")?;

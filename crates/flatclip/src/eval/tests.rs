@@ -251,7 +251,7 @@ fn a_second_method_encodes_nothing_and_answers_the_same_bytes() {
 #[test]
 fn any_time_views_say_how_many_they_took_and_do_not_depend_on_cache_or_threads() {
     let world = world(2);
-    let rounds = RunRequest { method: "zero", certainty: Some(0.9), ..PLAIN };
+    let rounds = RunRequest { method: "zero", certainty: Some(0.999_999), ..PLAIN };
     let (summary, _) = world.run(&RunRequest { out: "fresh", ..rounds }).unwrap();
     let views = |out: &str| -> Vec<usize> {
         let records = read_log(&world.path(out).join(PREDICTIONS)).unwrap().0;
@@ -260,7 +260,7 @@ fn any_time_views_say_how_many_they_took_and_do_not_depend_on_cache_or_threads()
     let taken = views("fresh");
     assert_eq!(taken.len(), 27, "two pictures are bad");
     assert!(taken.iter().all(|count| [1, 4, VIEWS].contains(count)), "{taken:?}");
-    assert!(taken.contains(&1) && taken.contains(&VIEWS), "{taken:?}");
+    assert!(taken.contains(&1) && taken.iter().any(|&count| count > 1), "{taken:?}");
     assert_eq!(summary.mean_views, Some(taken.iter().sum::<usize>() as f64 / 27.0));
     // Features of all views that another run kept serve as well.
     world.run(&RunRequest { out: "fill", cache: true, ..PLAIN }).unwrap();
