@@ -2,7 +2,9 @@
 
 Every line of stdin names a piece of work; the answer is one line of JSON with its seconds (or why it could not run). Work
 is prepared and warmed up when first asked for. Random weights of the real shapes; nothing is downloaded. The folder it
-runs in holds `settings.json` and `tokens.json`; it puts `photo.jpg` beside them.
+runs in holds `settings.json` and `tokens.json`; it puts `photo.jpg` beside them. `settings.json` may name a real image tower
+(a directory in Hugging Face's layout) and a folder of photos: the line `cosine WORK` then says how far the features of that
+work are from torch's in f32.
 """
 import io
 import json
@@ -72,13 +74,45 @@ def clip(name="ViT-B-16"):
     return model
 
 
+class RealTower(torch.nn.Module):
+    """An image tower of Hugging Face's layout, from pixels to features."""
+
+    def __init__(self, folder):
+        super().__init__()
+        from transformers import CLIPVisionModelWithProjection
+
+        self.model = CLIPVisionModelWithProjection.from_pretrained(folder, attn_implementation="sdpa").eval()
+        self.requires_grad_(False)
+
+    def forward(self, pixels):
+        return self.model(pixel_values=pixels).image_embeds
+
+
+def vit():
+    """The ViT-B/16 that the image rows run, and what it sees: photos where a real tower is given, noise elsewhere."""
+    if not SETTINGS.get("tower"):
+        return clip().visual, torch.randn(VIEWS, 3, 224, 224)
+    from pathlib import Path
+
+    from PIL import Image
+    from torchvision import transforms as T
+
+    normalise = T.Normalize((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+    plain = T.Compose(
+        [T.Resize(224, interpolation=T.InterpolationMode.BICUBIC), T.CenterCrop(224), T.ToTensor(), normalise]
+    )
+    files = sorted(path for path in Path(SETTINGS["photos"]).rglob("*") if path.is_file())
+    files = (files * (VIEWS // len(files) + 1))[:VIEWS]
+    return RealTower(SETTINGS["tower"]), torch.stack([plain(Image.open(file).convert("RGB")) for file in files])
+
+
 def torch_views(dtype):
-    visual = clip().visual.to(dtype)
-    pixels = torch.randn(VIEWS, 3, 224, 224, dtype=dtype)
+    visual, pixels = vit()
+    visual, pixels = visual.to(dtype), pixels.to(dtype)
 
     def run():
         with torch.inference_mode():
-            visual(pixels)
+            return visual(pixels)
 
     return run
 
@@ -97,11 +131,44 @@ def torch_resnet(dtype):
 def openvino_views(precision):
     import openvino as ov
 
-    visual, pixels = clip().visual, torch.randn(VIEWS, 3, 224, 224)
-    options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": THREADS, "PERFORMANCE_HINT": "LATENCY"}
-    compiled = ov.Core().compile_model(ov.convert_model(visual, example_input=pixels[:1]), "CPU", options)
+    visual, pixels = vit()
+    options = {"INFERENCE_NUM_THREADS": THREADS, "PERFORMANCE_HINT": "LATENCY"}
+    model = ov.convert_model(visual, example_input=pixels[:1])
+    if precision == "int8":
+        import nncf
+
+        shown = nncf.Dataset([pixels[i : i + 1].numpy() for i in range(min(16, VIEWS))])
+        model = nncf.quantize(model, shown, model_type=nncf.ModelType.TRANSFORMER, subset_size=16)
+    else:
+        options["INFERENCE_PRECISION_HINT"] = precision
+    compiled = ov.Core().compile_model(model, "CPU", options)
     array = pixels.numpy()
-    return lambda: compiled(array)
+    return lambda: torch.from_numpy(compiled(array)[0])
+
+
+def onnx_views(precision):
+    """ONNX Runtime; int8 is its dynamic quantisation, which needs no pictures."""
+    import onnxruntime as ort
+
+    visual, pixels = vit()
+    # One graph for a fixed number of pictures: nothing is left for the run to find out.
+    torch.onnx.export(visual, (pixels,), "views.onnx", dynamo=True, input_names=["pixels"], verbose=False)
+    file = "views.onnx"
+    if precision == "int8":
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        # The exporter's notes on inner shapes contradict what the quantiser infers of transposed weights.
+        model = onnx.load(file)
+        del model.graph.value_info[:]
+        onnx.save(model, "views-bare.onnx")
+        quantize_dynamic("views-bare.onnx", "views-int8.onnx", weight_type=QuantType.QInt8)
+        file = "views-int8.onnx"
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    feed = {session.get_inputs()[0].name: pixels.numpy()}
+    return lambda: torch.from_numpy(session.run(None, feed)[0])
 
 
 def names(count):
@@ -250,6 +317,9 @@ WORK = {
     "torch-rn50-bf16": lambda: torch_resnet(torch.bfloat16),
     "openvino-views-f32": lambda: openvino_views("f32"),
     "openvino-views-bf16": lambda: openvino_views("bf16"),
+    "openvino-views-int8": lambda: openvino_views("int8"),
+    "onnx-views-f32": lambda: onnx_views("f32"),
+    "onnx-views-int8": lambda: onnx_views("int8"),
     "open_clip-step-100": lambda: full_step(100),
     "shared-step-100": lambda: shared_step(100),
     "shared-step-1000": lambda: shared_step(1000),
@@ -265,8 +335,17 @@ for kind, dtype in DTYPES.items():
 def versions():
     from importlib.metadata import version
 
-    packages = ["torch", "torchvision", "pillow", "open_clip_torch", "openvino"]
+    packages = ["torch", "torchvision", "pillow", "open_clip_torch", "openvino", "nncf", "onnxruntime"]
     return ", ".join(f"{name} {version(name)}" for name in packages)
+
+
+def cosine(ready, name):
+    """The lowest cosine of the features of `name` to torch's in f32."""
+    for work in ("torch-views-f32", name):
+        if work not in ready:
+            ready[work] = WORK[work]()
+    exact, found = (F.normalize(ready[work]().float(), dim=-1) for work in ("torch-views-f32", name))
+    return (exact * found).sum(-1).min().item()
 
 
 def main():
@@ -278,6 +357,8 @@ def main():
         try:
             if name == "versions":
                 answer = {"versions": versions()}
+            elif name.startswith("cosine "):
+                answer = {"cosine": cosine(ready, name.removeprefix("cosine "))}
             else:
                 if name not in ready:
                     ready[name] = WORK[name]()

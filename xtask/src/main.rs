@@ -1,10 +1,12 @@
 //! Whatever needs more than cargo. `cargo xtask test` is what must pass before a change lands.
 
+mod any_time;
 mod audit;
 mod bench_peers;
 mod browser;
 mod check;
 mod fault;
+mod gradients;
 mod layers;
 mod pages;
 mod public_items;
@@ -25,12 +27,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Measure what any-time views save and cost, against a run with all views
+    AnyTime(any_time::Arguments),
     /// Check licences, sources and banned crates of all dependencies against deny.toml, without network
     Audit(audit::Arguments),
-    /// Time flatclip and torch, open_clip, OpenVINO, PIL on the same work, turn by turn, on an idle machine
+    /// Time flatclip and torch, open_clip, OpenVINO, ONNX Runtime, PIL on the same work, turn by turn, on an idle machine
     BenchPeers(bench_peers::Arguments),
     /// Attack the readers and the binary, count what held, write docs/robustness.md
     Fault(fault::Arguments),
+    /// Compare cheaper gradients of a context with the exact one, and what they cost
+    Gradients(gradients::Arguments),
     /// Check that the library's modules use each other in one direction only, and the table of it in ARCHITECTURE.md
     Layers(layers::Arguments),
     /// Make every kind of HTML page and open it in a headless browser; fails on any console message
@@ -45,9 +51,11 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
+        Task::AnyTime(arguments) => any_time::run(&arguments),
         Task::Audit(arguments) => audit::run(&arguments),
         Task::BenchPeers(arguments) => bench_peers::run(arguments),
         Task::Fault(arguments) => fault::run(&arguments),
+        Task::Gradients(arguments) => gradients::run(&arguments),
         Task::Layers(arguments) => layers::run(&arguments),
         Task::Pages(arguments) => pages::run(arguments),
         Task::PublicItems(arguments) => public_items::run(&arguments),

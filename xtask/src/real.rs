@@ -40,7 +40,7 @@ pub struct Arguments {
 }
 
 /// What the library says on the way.
-struct Lines;
+pub(crate) struct Lines;
 
 impl Progress for Lines {
     fn advance(&self, done: u64, status: &str) {

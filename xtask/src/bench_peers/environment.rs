@@ -6,8 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const SCRIPT: &str = include_str!("../../peers/peers.py");
-const PACKAGES: [&str; 5] = ["torch", "torchvision", "open_clip_torch", "transformers", "openvino"];
-const PROBE: &str = "import torch, torchvision, open_clip, transformers, openvino";
+const PACKAGES: [&str; 9] = [
+    "torch",
+    "torchvision",
+    "open_clip_torch",
+    "transformers",
+    "openvino",
+    "nncf",
+    "onnx",
+    "onnxscript",
+    "onnxruntime",
+];
+const PROBE: &str = "import torch, torchvision, open_clip, transformers, openvino, nncf, onnxscript, onnxruntime";
 
 /// The interpreter of a virtual environment with the peers. One that is given is used as it is; otherwise it is made on
 /// first use.

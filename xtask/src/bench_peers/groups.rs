@@ -67,6 +67,7 @@ const PLAIN: Group =
 const fn product(precision: &'static str, skip: usize) -> Side {
     match precision.as_bytes() {
         b"f32" => Side::Ours { arguments: &["gemm", "--precision", "f32"], skip },
+        b"i16" => Side::Ours { arguments: &["gemm", "--precision", "i16"], skip: 4 + skip },
         // The f32 shapes come first.
         _ => Side::Ours { arguments: &["gemm", "--precision", "bf16"], skip: 4 + skip },
     }
@@ -77,6 +78,14 @@ const PRODUCT_ROWS: [Row; 4] = [
     Row { under: 2, ..row("product 3152 x 3072 x 768 against torch", 3, Goal::None) },
     Row { under: 4, ..row("product 3152 x 768 x 768 against torch", 5, Goal::None) },
     Row { under: 6, ..row("product 3152 x 768 x 2304 against torch", 7, Goal::None) },
+];
+
+/// Ours in i16 against ours in f32.
+const FIXED_ROWS: [Row; 4] = [
+    Row { under: 0, ..row("product 3152 x 768 x 3072, i16 against our own f32", 1, Goal::None) },
+    Row { under: 2, ..row("product 3152 x 3072 x 768, i16 against our own f32", 3, Goal::None) },
+    Row { under: 4, ..row("product 3152 x 768 x 768, i16 against our own f32", 5, Goal::None) },
+    Row { under: 6, ..row("product 3152 x 768 x 2304, i16 against our own f32", 7, Goal::None) },
 ];
 
 const STEP_1000: Side = Side::Ours { arguments: &["context-step", "--classes", "1000"], skip: 1 };
@@ -99,6 +108,22 @@ pub(super) static GROUPS: &[Group] = &[
         ..PLAIN
     },
     Group {
+        name: "i16 products",
+        sides: &[
+            product("i16", 0),
+            product("f32", 0),
+            product("i16", 1),
+            product("f32", 1),
+            product("i16", 2),
+            product("f32", 2),
+            product("i16", 3),
+            product("f32", 3),
+        ],
+        rows: &FIXED_ROWS,
+        median: Some(("i16 products against our own f32, median over the four shapes", Goal::AtLeast(1.6))),
+        ..PLAIN
+    },
+    Group {
         name: "views of a JPEG of 500 x 375, one thread",
         sides: &[ours(&["views", "--picture", "photo.jpg", "--views", "64"]), Side::Peer("pil-views")],
         rows: &[row("64 views of a JPEG of 500 x 375, one thread, against PIL and torchvision", 1, Goal::AtLeast(5.0))],
@@ -106,27 +131,46 @@ pub(super) static GROUPS: &[Group] = &[
         ..PLAIN
     },
     Group {
-        name: "ViT-B/16 in f32",
+        name: "ViT-B/16 without tiles",
         sides: &[
+            ours(&["encode-views", "--precision", "i16"]),
             ours(&["encode-views", "--precision", "f32"]),
             Side::Peer("openvino-views-f32"),
+            Side::Peer("onnx-views-f32"),
             Side::Peer("torch-views-f32"),
-            ours(&["stss-image", "--precision", "f32", "--classes", "1000"]),
+            Side::Peer("openvino-views-int8"),
+            Side::Peer("onnx-views-int8"),
+            ours(&["stss-image", "--precision", "i16", "--classes", "1000"]),
+            product("i16", 0),
             product("f32", 0),
         ],
         rows: &[
-            row("encode-views ViT-B/16, f32, against OpenVINO f32", 1, Goal::AtLeast(1.0)),
-            row("encode-views ViT-B/16, f32, against torch f32", 2, Goal::AtLeast(1.5)),
-            row("what STSS adds: stss-image (K=1000, R=16) over encode-views", 3, Goal::AtMost(1.03)),
-            Row { rates: true, under: 4, ..row("whole ViT-B/16 in f32, share of our own product rate", 0, Goal::None) },
+            row("encode-views ViT-B/16, i16, against OpenVINO f32", 2, Goal::AtLeast(1.45)),
+            row("encode-views ViT-B/16, i16, against ONNX Runtime f32", 3, Goal::AtLeast(1.45)),
+            row("encode-views ViT-B/16, i16, against torch f32", 4, Goal::None),
+            row("encode-views ViT-B/16, i16, against OpenVINO int8 (NNCF)", 5, Goal::None),
+            row("encode-views ViT-B/16, i16, against ONNX Runtime int8 (dynamic)", 6, Goal::None),
+            row("encode-views ViT-B/16, i16, against our own f32", 1, Goal::None),
+            row("what STSS adds in i16: stss-image (K=1000, R=16) over encode-views", 7, Goal::AtMost(1.03)),
+            Row { rates: true, under: 8, ..row("whole ViT-B/16 in i16, share of our own product rate", 0, Goal::None) },
+            Row { under: 1, ..row("encode-views ViT-B/16, f32, against OpenVINO f32", 2, Goal::AtLeast(1.0)) },
+            Row { under: 1, ..row("encode-views ViT-B/16, f32, against torch f32", 4, Goal::AtLeast(1.5)) },
+            Row { rates: true, under: 9, ..row("whole ViT-B/16 in f32, share of our own product rate", 1, Goal::None) },
         ],
-        memory: &[Memory { title: "stss-image, K=1000, R=16: peak memory", side: 3, limit: 0.7 }],
+        memory: &[Memory { title: "stss-image, K=1000, R=16, i16: peak memory", side: 7, limit: 0.45 }],
         ..PLAIN
     },
     Group {
-        name: "RN50 in f32",
-        sides: &[ours(&["encode-views", "--model", "random:RN50", "--precision", "f32"]), Side::Peer("torch-rn50-f32")],
-        rows: &[row("encode-views RN50, f32, against torch f32 channels-last", 1, Goal::None)],
+        name: "RN50 without tiles",
+        sides: &[
+            ours(&["encode-views", "--model", "random:RN50", "--precision", "i16"]),
+            Side::Peer("torch-rn50-f32"),
+            ours(&["encode-views", "--model", "random:RN50", "--precision", "f32"]),
+        ],
+        rows: &[
+            row("encode-views RN50, i16, against torch f32 channels-last", 1, Goal::AtLeast(1.4)),
+            Row { under: 2, ..row("encode-views RN50, f32, against torch f32 channels-last", 1, Goal::None) },
+        ],
         ..PLAIN
     },
     Group {
@@ -144,9 +188,19 @@ pub(super) static GROUPS: &[Group] = &[
     },
     Group {
         name: "context step, K=1000",
-        sides: &[STEP_1000, Side::Peer("shared-step-1000"), ours(&["context-step", "--classes", "100"])],
+        sides: &[
+            STEP_1000,
+            Side::Peer("shared-step-1000"),
+            ours(&["context-step", "--classes", "100"]),
+            Side::Ours { arguments: &["context-step", "--classes", "1000", "--text-precision", "i16"], skip: 1 },
+        ],
         rows: &[
-            row("context-step K=1000 against torch f32 with a shared prefix", 1, Goal::AtLeast(1.5)),
+            row("context-step K=1000, f32, against torch f32 with a shared prefix", 1, Goal::None),
+            Row {
+                under: 3,
+                ..row("context-step K=1000, i16, against torch f32 with a shared prefix", 1, Goal::AtLeast(1.5))
+            },
+            Row { under: 3, ..row("context-step K=1000, i16, against our own f32", 0, Goal::None) },
             Row { over: 0, under: 2, ..row("context-step: time of K=1000 over K=100", 0, Goal::AtMost(12.0)) },
         ],
         memory: &[Memory { title: "context-step K=1000, batch 32: peak memory", side: 0, limit: 1.5 }],

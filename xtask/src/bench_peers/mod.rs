@@ -3,6 +3,7 @@
 mod environment;
 mod groups;
 mod page;
+mod start;
 mod turns;
 
 use anyhow::{Result, ensure};
@@ -40,6 +41,16 @@ pub(crate) struct Arguments {
     /// A library for the peers' process, such as one that answers CPUID leaves that a hypervisor hides
     #[arg(long, value_name = "FILE")]
     preload: Option<PathBuf>,
+    /// A real image tower (a directory in Hugging Face's layout) for the peers' ViT-B/16 rows, with --photos: the page then says
+    /// how far their features are from f32
+    #[arg(long, value_name = "FOLDER", requires = "photos")]
+    tower: Option<PathBuf>,
+    /// Photos for the tower
+    #[arg(long, value_name = "FOLDER", requires = "tower")]
+    photos: Option<PathBuf>,
+    /// Also time a clean build of the command line, and the start of a program to its first answer
+    #[arg(long)]
+    start: bool,
     /// Put the table into docs/benchmarks.md
     #[arg(long)]
     write: bool,
@@ -55,6 +66,8 @@ impl Arguments {
             repeats: self.repeats.map_or(repeats, NonZeroUsize::get),
             threads: self.threads.get(),
             views: self.views.map_or(views, NonZeroUsize::get),
+            real: self.tower.zip(self.photos),
+            start: self.start,
             write: self.write,
         }
     }
@@ -68,6 +81,9 @@ struct Options {
     repeats: usize,
     threads: usize,
     views: usize,
+    /// Tower and photos.
+    real: Option<(PathBuf, PathBuf)>,
+    start: bool,
     write: bool,
 }
 
@@ -83,7 +99,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let folder = tempfile::tempdir()?;
     environment::fill(folder.path())?;
     let tiles = flatclip_tensor::isa::detect() == flatclip_tensor::Isa::Amx;
-    let mut results = Vec::new();
+    let (mut results, mut notes) = (Vec::new(), Vec::new());
     for group in GROUPS.iter().filter(|group| options.only.as_ref().is_none_or(|only| group.name.contains(only))) {
         let times = if group.tiles && !tiles {
             None
@@ -94,9 +110,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         results.push((group, times));
     }
     ensure!(!results.is_empty(), "--only: no group has this in its name");
+    if options.real.is_some() {
+        notes.push(cosines(&python, folder.path(), &options)?);
+    }
+    if options.start {
+        notes.push(start::rows(root, &binary, folder.path())?);
+    }
     let versions = Turns::peers(&python, folder.path(), true, None)?.ask("versions")?;
     let words: Vec<String> = std::env::args().skip(2).collect();
-    let page = page::page(&results, &options, &words, &versions);
+    let page = page::page(&results, &options, &words, &versions) + &notes.concat();
     print!("{page}");
     if options.write {
         let file = root.join("docs/benchmarks.md");
@@ -106,11 +128,37 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
+/// What the peers are told.
+fn write_settings(folder: &Path, threads: usize, options: &Options) -> Result<()> {
+    let mut settings = serde_json::json!({ "threads": threads, "views": options.views });
+    if let Some((tower, photos)) = &options.real {
+        settings["tower"] = serde_json::json!(std::path::absolute(tower)?);
+        settings["photos"] = serde_json::json!(std::path::absolute(photos)?);
+    }
+    Ok(std::fs::write(folder.join("settings.json"), settings.to_string())?)
+}
+
+/// How far the peers' features are from torch's in f32 on the real tower: some are fast and wrong.
+fn cosines(python: &Path, folder: &Path, options: &Options) -> Result<String> {
+    write_settings(folder, options.threads, options)?;
+    let mut peers = Turns::peers(python, folder, true, None)?;
+    let mut table = format!(
+        "\n| peer, {} photos on a real ViT-B/16 image tower | lowest cosine to torch f32 |\n|---|---|\n",
+        options.views
+    );
+    for name in ["openvino-views-f32", "onnx-views-f32", "openvino-views-int8", "onnx-views-int8"] {
+        let answer = peers.ask(&format!("cosine {name}"))?;
+        let shown = answer["cosine"].as_f64().map_or_else(|| answer["error"].to_string(), |cos| format!("{cos:.6}"));
+        table += &format!("| {name} | {shown} |\n");
+    }
+    Ok(table)
+}
+
 /// Turn by turn: every side once, and again. Each of our sides has a process of its own, the peers share one (or two,
 /// where one is left untuned).
 fn compare(group: &Group, binary: &Path, python: &Path, folder: &Path, options: &Options) -> Result<Times> {
     let threads = if group.one_thread { 1 } else { options.threads };
-    std::fs::write(folder.join("settings.json"), format!(r#"{{"threads": {threads}, "views": {}}}"#, options.views))?;
+    write_settings(folder, threads, options)?;
     // Their process makes the photo that both sides read: it has, when it answers.
     let mut tuned = Turns::peers(python, folder, true, options.preload.as_deref())?;
     tuned.ask("versions")?;

@@ -134,7 +134,7 @@ fn without_paths(arguments: &[String]) -> Vec<&str> {
     while let Some(word) = words.next() {
         let names =
             |option: &str| word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
-        if names("--venv") || names("--preload") {
+        if ["--venv", "--preload", "--tower", "--photos"].into_iter().any(names) {
             if !word.contains('=') {
                 words.next();
             }

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 /// Options of `flatclip bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cases to run [default: all]: gemm, encode-views, views, text-features, context-step, sapt-step, stss-image,
+    /// Cases to run [default: all]: gemm, encode-views, rounds, views, text-features, context-step, sapt-step, stss-image,
     /// tpt-step, tpt-image
     #[arg(value_name = "CASE")]
     cases: Vec<String>,
@@ -26,9 +26,13 @@ pub(crate) struct Args {
     /// `random:ViT-B-16`, `random:RN50`, or a checkpoint
     #[arg(long, short, default_value = "random:ViT-B-16", value_name = "MODEL")]
     model: String,
-    /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, i16 where it has AVX2 only, else f32
+    /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, i16 where it has AVX2 alone or AVX-512 with VNNI,
+    /// else f32
     #[arg(long, value_enum, default_value = "auto", value_name = "NAME")]
     precision: PrecisionArg,
+    /// Arithmetic of the text tower, forward and backward
+    #[arg(long, value_enum, default_value = "f32", value_name = "NAME")]
+    text_precision: PrecisionArg,
     /// Repeats of each case, after one that warms up
     #[arg(long, default_value_t = 5, value_name = "N")]
     repeats: usize,
@@ -52,6 +56,7 @@ impl Args {
             model: self.model.clone(),
             find: Model::builder(&self.model).offline(true),
             precision: self.precision.precision(),
+            text_precision: self.text_precision.precision(),
             repeats: self.repeats,
             views: self.views,
             classes: self.classes,
@@ -134,6 +139,7 @@ fn methods(args: &Args, request: &BenchRequest, out: &Output) -> Result<()> {
 fn alone(args: &Args, request: &BenchRequest, name: &str) -> Result<Result<MethodTiming, String>> {
     let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
     command.args(["bench", "--json", "--quiet", "--method-alone", name, "--model", &args.model]);
+    command.args(["--text-precision", request.text_precision.name()]);
     command.args(["--precision", request.precision.name(), "--isa", flatclip_tensor::isa::current().name()]);
     let numbers = [
         ("--repeats", args.repeats),

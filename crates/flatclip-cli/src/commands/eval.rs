@@ -5,6 +5,7 @@ use crate::inputs::data::DataArgs;
 use crate::inputs::model::ModelArgs;
 use crate::inputs::prompt::PromptArgs;
 use crate::inputs::shard;
+use crate::inputs::views::ViewArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Result, ensure};
@@ -51,9 +52,8 @@ pub(crate) struct SetupArgs {
     /// Use each data set's own template (CoOp's list) instead of one template for all
     #[arg(long)]
     pub(crate) own_templates: bool,
-    /// Views per picture, the original included [default: the most that a chosen method wants]
-    #[arg(long, value_name = "N")]
-    pub(crate) views: Option<usize>,
+    #[command(flatten)]
+    pub(crate) views: ViewArgs,
     /// crop-flip, augmix, identity, or `published`: what the method's own code does for the data set
     #[arg(long, default_value = "crop-flip", value_name = "POLICY")]
     pub(crate) view_policy: String,
@@ -91,7 +91,8 @@ impl SetupArgs {
         };
         Ok(EvaluateRequest {
             prompt,
-            views: self.views,
+            views: self.views.count(),
+            certainty: self.views.certainty()?,
             view_policy,
             order_seed: self.order_seed,
             limit: self.limit,
@@ -174,7 +175,7 @@ fn print(done: &[EvaluatedRun], out: &Output) -> Result<()> {
         table.add_row([
             run.summary.dataset.clone(),
             run.summary.method.clone(),
-            run.views.to_string(),
+            run.summary.mean_views.map_or(run.views.to_string(), |mean| format!("{mean:.1} of {}", run.views)),
             format!("{}{bad}", run.summary.samples),
             format!("{:.2}", 100.0 * m.top1),
             interval,

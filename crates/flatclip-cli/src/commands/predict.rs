@@ -4,6 +4,7 @@ use crate::inputs::classes::ClassArgs;
 use crate::inputs::model::ModelArgs;
 use crate::inputs::pictures;
 use crate::inputs::prompt::PromptArgs;
+use crate::inputs::views::ViewArgs;
 use crate::output::{Exit, Output};
 use anyhow::{Context as _, Result, ensure};
 use flatclip::image::views::ViewPolicy;
@@ -31,9 +32,8 @@ pub(crate) struct Args {
     /// An option of the method: radius=0.3 or stss.radius=0.3 (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Views per picture [default: what the method wants]
-    #[arg(long, value_name = "N")]
-    views: Option<usize>,
+    #[command(flatten)]
+    views: ViewArgs,
     /// How views are made
     #[arg(long, default_value = "crop-flip", value_name = "crop-flip|augmix|identity")]
     view_policy: ViewPolicy,
@@ -73,6 +73,11 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     }
     bar.finish_and_clear();
     ensure!(!results.is_empty(), "none of the {} pictures could be answered", files.len());
+    if args.views.certainty()?.is_some() {
+        let used: usize = results.iter().filter_map(|(_, answer)| answer.views()).sum();
+        let mean = used as f64 / results.len() as f64;
+        out.note(format_args!("{mean:.1} of at most {} views per picture were encoded", classifier.views()));
+    }
     if let (Some(sheet), [(file, answer)]) = (&args.explain, results.as_slice()) {
         explain(sheet, file, &classifier, answer, out)?;
     }
@@ -95,8 +100,11 @@ impl Args {
             .seed(self.seed)
             .exif_rotation(self.exif)
             .any_model(self.prompt.any_model);
-        if let Some(views) = self.views {
+        if let Some(views) = self.views.count() {
             builder = builder.views(views);
+        }
+        if let Some(certainty) = self.views.certainty()? {
+            builder = builder.any_time(certainty);
         }
         if let Some(file) = &self.statistics {
             builder = builder.statistics(Arc::new(flatclip::load_statistics(file)?));
@@ -111,7 +119,8 @@ impl Args {
 /// Prints the selected views, best first, and writes all of them as a sheet.
 fn explain(sheet: &Path, file: &Path, classifier: &Classifier, answer: &Answer, out: &Output) -> Result<()> {
     if !out.is_json() {
-        out.line(format_args!("{} of {} views decided", answer.kept().len(), classifier.views()))?;
+        let seen = answer.views().unwrap_or(classifier.views());
+        out.line(format_args!("{} of {seen} views decided", answer.kept().len()))?;
         let mut table = out.table(&["rank", "view", "score", "entropy", "says"]);
         for (rank, view) in answer.kept().into_iter().enumerate() {
             let number = |value: Option<f32>| value.map_or("-".to_owned(), |v| format!("{v:.4}"));
@@ -123,7 +132,7 @@ fn explain(sheet: &Path, file: &Path, classifier: &Classifier, answer: &Answer, 
     }
     let png = classifier.view_sheet(&classifier.open(file)?, answer, 8, 112)?;
     flatclip::files::write_atomic(sheet, &png)?;
-    let views = classifier.views();
+    let views = answer.views().unwrap_or(classifier.views());
     out.note(format_args!("{}: {views} views with their scores, the selected ones framed", sheet.display()));
     Ok(())
 }
@@ -139,7 +148,7 @@ fn print(args: &Args, method: &str, results: &[(&PathBuf, Answer)], out: &Output
                 let why = answer.explanation();
                 json!({
                     "image": file.to_string_lossy(), "prediction": answer.label(), "index": answer.index(), "top": top,
-                    "selected_views": why.selected, "view_scores": why.scores,
+                    "views": answer.views(), "selected_views": why.selected, "view_scores": why.scores,
                 })
             })
             .collect();

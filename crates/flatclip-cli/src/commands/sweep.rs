@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// The adapter, unless an axis is `method`
     #[arg(long, default_value = "stss", value_name = "NAME")]
     method: String,
-    /// An axis (or a fixed value): stss.radius=0,0.1,0.2 or stss.radius=0..1:0.1; also method=, prompt=, views=, seed= (repeatable)
+    /// An axis (or a fixed value): stss.radius=0,0.1,0.2 or stss.radius=0..1:0.1; also method=, prompt=, views= (with `auto`), seed= (repeatable)
     #[arg(long = "set", value_name = "KEY=A,B,..")]
     axes: Vec<GridAxis>,
     /// An ablation of the paper: radius, kept, directions or lambda

@@ -1,7 +1,7 @@
 //! `flatclip tune`: learn a prompt from a few labelled images per class.
 
 use crate::inputs::data::PlaceArgs;
-use crate::inputs::model::ModelArgs;
+use crate::inputs::model::{ModelArgs, PrecisionArg};
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result};
@@ -27,6 +27,10 @@ pub(crate) struct Args {
     class_names: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
+    /// Arithmetic of the text tower in which a prompt is learned: i16 takes about half the time of f32 on CPUs where products
+    /// in 16 bits are fast
+    #[arg(long, value_enum, default_value = "f32", value_name = "NAME")]
+    text_precision: PrecisionArg,
     /// Training images per class [default: the preset's, or 16]
     #[arg(long, value_name = "N")]
     shots: Option<usize>,
@@ -126,7 +130,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if chooses_on_test {
         request.test = Some(args.dataset(Split::Test, out)?);
     }
-    let model = args.model.load(out)?;
+    let model = args.model.load_for_text(args.text_precision.precision(), out)?;
     let summary = tune(&request, &model, &train, &Terminal::with_interrupts(out)?)?;
     print(&args, &summary, out)?;
     Ok(if summary.unreadable.is_empty() { Exit::Done } else { Exit::Counted })

@@ -7,3 +7,4 @@ pub(crate) mod model;
 pub(crate) mod pictures;
 pub(crate) mod prompt;
 pub(crate) mod shard;
+pub(crate) mod views;

@@ -16,8 +16,8 @@ pub(crate) struct ModelArgs {
     pub(crate) model: String,
     #[command(flatten)]
     pub(crate) find: FindArgs,
-    /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, i16 where it has AVX2 only, else f32. The text
-    /// tower and the gradients of contexts are always f32
+    /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, i16 where it has AVX2 alone or AVX-512 with VNNI,
+    /// else f32. The text tower and the gradients of contexts are f32 unless a command says otherwise
     #[arg(long, env = "FLATCLIP_PRECISION", value_enum, default_value = "auto", value_name = "NAME")]
     pub(crate) precision: PrecisionArg,
 }
@@ -77,7 +77,12 @@ impl FindArgs {
 impl ModelArgs {
     /// Loads the towers and says what was loaded.
     pub(crate) fn load(&self, out: &Output) -> Result<Model> {
-        let builder = self.find.builder(&self.model)?.precision(self.precision.precision());
+        self.load_for_text(Precision::F32, out)
+    }
+
+    /// The same with another arithmetic of the text tower.
+    pub(crate) fn load_for_text(&self, text: Precision, out: &Output) -> Result<Model> {
+        let builder = self.find.builder(&self.model)?.precision(self.precision.precision()).text_precision(text);
         let model = builder.load(&Terminal::new(out))?;
         out.note(format_args!("{}: {}", model.name(), model.describe()));
         Ok(model)

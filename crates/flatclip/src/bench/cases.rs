@@ -2,6 +2,7 @@
 
 use super::measure::{CaseTiming, TurnTaker, measure};
 use super::{BenchRequest, flops};
+use crate::eval::Rounds;
 use crate::facade::Model;
 use crate::image::views::{ViewKey, ViewOptions, make_views_into};
 use crate::image::{self, DecodeOptions, Picture};
@@ -26,6 +27,7 @@ type Case = fn(&mut Workbench<'_>) -> Result<Vec<CaseTiming>>;
 pub(super) static CASES: &[(&str, Case)] = &[
     ("gemm", gemm_case),
     ("encode-views", encode_views),
+    ("rounds", rounds),
     ("views", views),
     ("text-features", text_features),
     ("context-step", context_step),
@@ -44,7 +46,7 @@ pub(super) struct Workbench<'a> {
     progress: &'a dyn Progress,
     turns: Option<&'a mut dyn TurnTaker>,
     loaded: Option<(Towers, Model)>,
-    product_rates: [OnceCell<f64>; 2],
+    product_rates: [OnceCell<f64>; Precision::ALL.len()],
 }
 
 impl<'a> Workbench<'a> {
@@ -64,10 +66,12 @@ impl<'a> Workbench<'a> {
             return Ok(model.clone());
         }
         self.loaded = None;
-        let BenchRequest { model, find, precision, .. } = self.request;
-        let loaded = find.clone().precision(*precision).towers(towers).load(self.progress)?;
+        let BenchRequest { model, find, precision, text_precision, .. } = self.request;
+        let loaded =
+            find.clone().precision(*precision).text_precision(*text_precision).towers(towers).load(self.progress)?;
         let (threads, isa) = (rayon::current_num_threads(), isa::current());
-        self.progress.note(&format!("{model}, {}, {threads} threads, {isa}", precision.name()));
+        let (image, text) = (precision.name(), text_precision.name());
+        self.progress.note(&format!("{model}, images {image}, texts {text}, {threads} threads, {isa}"));
         self.loaded = Some((towers, loaded.clone()));
         Ok(loaded)
     }
@@ -78,7 +82,7 @@ impl<'a> Workbench<'a> {
 
     /// GFLOP/s of a bare product of the tower's largest shape.
     fn product_rate(&self, precision: Precision) -> Result<f64> {
-        let cell = &self.product_rates[usize::from(precision == Precision::Bf16)];
+        let cell = &self.product_rates[precision as usize];
         if let Some(rate) = cell.get() {
             return Ok(*rate);
         }
@@ -128,9 +132,9 @@ fn product(
 
 fn gemm_case(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let mut timings = Vec::new();
-    // Without tiles bf16 is f32 arithmetic on rounded numbers: measured only when asked for.
-    let both = bench.request.precision == Precision::Bf16;
-    for precision in [Precision::F32, Precision::Bf16].into_iter().take(1 + usize::from(both)) {
+    let mut precisions = vec![Precision::F32, bench.request.precision];
+    precisions.dedup();
+    for precision in precisions {
         for (k, n) in [(768, 3072), (3072, 768), (768, 768), (768, 2304)] {
             let (repeats, turns) = (bench.request.repeats, bench.turns.as_deref_mut().map(|turns| turns as _));
             let timing = product(precision, 3152, k, n, repeats, turns)?;
@@ -148,6 +152,25 @@ fn encode_views(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let name = format!("encode-views {count}");
     let timing = bench.measure(name, flops, || clip.encode_images(&pixels, count))?;
     Ok(vec![bench.with_share(timing, bench.request.precision)?])
+}
+
+/// Views encoded in rounds, to each place where any-time views can stop: what an answer costs that needs so many.
+fn rounds(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    let (model, count) = (bench.load(Towers::Image)?, bench.request.views);
+    let clip = model.clip();
+    let (pixels, size) = (bench.pixels(clip), 3 * clip.image_size() * clip.image_size());
+    let (mut timings, mut stops) = (Vec::new(), vec![0, 1]);
+    while stops[stops.len() - 1] < count {
+        stops.push(Rounds::next(stops[stops.len() - 1], count));
+    }
+    for last in 1..stops.len() {
+        let name = format!("rounds to {} views", stops[last]);
+        timings.push(bench.measure(name, None, || {
+            let round = |ends: &[usize]| clip.encode_images(&pixels[ends[0] * size..ends[1] * size], ends[1] - ends[0]);
+            stops[..=last].windows(2).map(round).collect::<Result<Vec<Matrix>>>()
+        })?);
+    }
+    Ok(timings)
 }
 
 fn views(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
@@ -189,7 +212,7 @@ fn text_features(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let flops = flops::text(clip.config(), &tokens);
     let name = format!("text-features K={count}");
     let timing = bench.measure(name, flops, || tower.encode(&tokens, std::slice::from_ref(&context)))?;
-    Ok(vec![bench.with_share(timing, Precision::F32)?])
+    Ok(vec![bench.with_share(timing, bench.request.text_precision)?])
 }
 
 /// Loss and gradient of one batch: what a step of CoOp costs besides the update.
@@ -239,7 +262,7 @@ fn steps(bench: &mut Workbench<'_>, name: &str, times: usize) -> Result<Vec<Case
         let timing = bench.measure(format!("{name} K={count}"), flops, || {
             (0..times).try_fold(context.clone(), |context, _| step(clip, &tokens, &context, &images))
         })?;
-        timings.push(bench.with_share(timing, Precision::F32)?);
+        timings.push(bench.with_share(timing, bench.request.text_precision)?);
     }
     Ok(timings)
 }

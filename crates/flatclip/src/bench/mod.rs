@@ -26,6 +26,8 @@ pub struct BenchRequest {
     pub find: ModelBuilder,
     /// What the image tower multiplies in.
     pub precision: Precision,
+    /// What the text tower multiplies in.
+    pub text_precision: Precision,
     /// Repeats of each case, after one that warms up.
     pub repeats: usize,
     /// Views of an image.
@@ -54,6 +56,7 @@ impl BenchRequest {
             "model": self.model,
             "isa": flatclip_tensor::isa::current().name(),
             "precision": self.precision.name(),
+            "text_precision": self.text_precision.name(),
             "threads": rayon::current_num_threads(),
         })
     }

@@ -138,6 +138,7 @@ impl World<'_> {
             method: methods::adapter(method)?,
             options,
             views: size.views,
+            certainty: None,
             policy: ViewPolicy::CropFlip,
             seed,
             order_seed: None,

@@ -1,12 +1,15 @@
 //! From features to records: one sample at a time, or a set of samples together.
 
-use super::cache::ViewFeatures;
+use super::cache::{FeatureCache, ViewFeatures};
+use super::encoder::Encoder;
 use super::record::Record;
+use super::rounds::Rounds;
 use super::timing::{SampleTime, seconds};
 use crate::data::Sample;
-use crate::methods::{AnyAdapter, Decision, Task, ViewSet};
+use crate::methods::{Adapter, AnyAdapter, Decision, Task, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// A sample whose features are known.
@@ -30,12 +33,18 @@ impl Encoded<'_> {
 }
 
 pub(super) struct Ready {
+    /// None yet where views are encoded in rounds and nothing was kept of them.
     pub(super) views: ViewFeatures,
     pub(super) pixels: Option<Vec<f32>>,
     pub(super) generated: Option<Matrix>,
 }
 
 impl Ready {
+    /// Whether the features of all views are there.
+    pub(super) fn is_encoded(&self) -> bool {
+        self.views.unit.rows() > 0
+    }
+
     fn view_set<'a>(&'a self, id: &'a str) -> ViewSet<'a> {
         ViewSet {
             id,
@@ -50,18 +59,62 @@ impl Ready {
 /// The record of one sample and what it took.
 pub(super) fn answer(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Result<Decision>) -> (Record, SampleTime) {
     let start = Instant::now();
-    let record = record(item, adapt);
+    let record = record(item, |ready| adapt(&ready.view_set(&item.sample.id)));
     (record, item.times(start.elapsed()))
 }
 
 /// The record of one sample: what `adapt` says of its features, or why there are none.
-fn record(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Result<Decision>) -> Record {
+fn record(item: &Encoded<'_>, adapt: impl FnOnce(&Ready) -> Result<Decision>) -> Record {
     let Sample { id, label, .. } = item.sample;
     let result = match &item.features {
-        Ok(ready) => adapt(&ready.view_set(id)).and_then(|answer| Record::answered(item.position, id, *label, answer)),
+        Ok(ready) => adapt(ready).and_then(|answer| Record::answered(item.position, id, *label, answer)),
         Err(error) => Ok(Record::failed(item.position, id, *label, error)),
     };
     result.unwrap_or_else(|error| Record::failed(item.position, id, *label, &error))
+}
+
+/// Answers samples whose views are encoded in rounds, no more of them than the answer needs.
+pub(super) struct InRounds<'a> {
+    pub(super) rounds: &'a Rounds,
+    pub(super) adapter: &'a dyn Adapter,
+    pub(super) task: &'a Task,
+    pub(super) encoder: &'a dyn Encoder,
+    pub(super) cache: Option<&'a FeatureCache>,
+}
+
+impl InRounds<'_> {
+    /// The record of one sample and what it took.
+    pub(super) fn answer(&self, item: &Encoded<'_>) -> (Record, SampleTime) {
+        let (start, mut encoding, mut seen) = (Instant::now(), Duration::ZERO, 0);
+        let record = record(item, |ready| {
+            let (decision, count) = self.decide(item.sample, ready, &mut encoding)?;
+            seen = count;
+            Ok(decision)
+        });
+        let times = item.times(start.elapsed().saturating_sub(encoding));
+        (record.with_views(seen), SampleTime { encode: seconds(encoding), ..times })
+    }
+
+    /// The answer, and the number of views that it was made from.
+    fn decide(&self, sample: &Sample, ready: &Ready, encoding: &mut Duration) -> Result<(Decision, usize)> {
+        let total = self.encoder.views();
+        let encode = |views: Range<usize>| {
+            if ready.is_encoded() {
+                return Ok(ready.views.part(views));
+            }
+            let start = Instant::now();
+            let features = self.encoder.encode_range(ready.pixels.as_deref().unwrap_or_default(), views);
+            *encoding += start.elapsed();
+            features
+        };
+        let (decision, views) = self.rounds.answer(self.adapter, self.task, &sample.id, total, encode)?;
+        let count = views.unit.rows();
+        // Only the features of all views are kept: another run may want them all.
+        if let Some(cache) = self.cache.filter(|_| count == total && !ready.is_encoded()) {
+            cache.put(sample, &views)?;
+        }
+        Ok((decision, count))
+    }
 }
 
 /// The records of a set. Samples without features are no part of it; if it has no answers, none of its samples has.

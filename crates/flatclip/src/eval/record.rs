@@ -40,6 +40,9 @@ pub struct AnswerRecord {
     pub label_probability: f32,
     /// Sum of the squared probabilities.
     pub square_sum: f32,
+    /// Views that were encoded, where that differs from picture to picture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub views: Option<usize>,
     /// Views that were kept, best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub selected: Vec<usize>,
@@ -71,10 +74,20 @@ impl Record {
             confidence,
             label_probability,
             square_sum,
+            views: None,
             selected: explanation.selected,
             scores: explanation.scores,
         };
         Ok(Self { index, id: id.to_owned(), label, answer: Some(answer), error: None })
+    }
+
+    /// The same, made from so many views.
+    #[must_use]
+    pub(crate) fn with_views(mut self, count: usize) -> Self {
+        if let Some(answer) = &mut self.answer {
+            answer.views = Some(count);
+        }
+        self
     }
 
     /// The record of a sample that could not be answered.

@@ -15,16 +15,16 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rounds {
     /// Mean probability of the answer over the kept views at which more views are not asked for.
-    certainty: f32,
+    certainty: f64,
 }
 
 /// The smallest threshold that kept the accuracy of 64 views within half a point on the validation pictures of the embedded
 /// model (docs/guide/speed.md has the curve).
-pub(crate) const CERTAINTY: f32 = 0.88;
+pub const CERTAINTY: f64 = 0.88;
 
 impl Rounds {
     /// With this threshold, in 0..1.
-    pub(crate) fn new(certainty: f32) -> Result<Self> {
+    pub(crate) fn new(certainty: f64) -> Result<Self> {
         if !(certainty > 0.0 && certainty < 1.0) {
             let reason = format!("expected a probability between 0 and 1 (default {CERTAINTY}), found {certainty}");
             return Err(Error::config("certainty", reason));
@@ -32,9 +32,11 @@ impl Rounds {
         Ok(Self { certainty })
     }
 
-    /// The threshold.
-    pub(crate) fn certainty(&self) -> f32 {
-        self.certainty
+    /// With this threshold, if there is one, for a method that can be answered in rounds.
+    pub(crate) fn checked(certainty: Option<f64>, method: &str, kind: Kind, needs: &Needs) -> Result<Option<Self>> {
+        let Some(certainty) = certainty else { return Ok(None) };
+        Self::check(method, kind, needs)?;
+        Self::new(certainty).map(Some)
     }
 
     /// Whether a method can be answered in rounds: one that learns from a stream or a set cannot, and one that runs a tower
@@ -47,6 +49,11 @@ impl Rounds {
         let reason = "any-time views are for methods that only select or average the views of one picture; this one \
                       learns from them. Give it a number of views";
         Err(Error::method(method, reason))
+    }
+
+    /// Views after the next round: 1, 4, 8, 16, ... up to `total`.
+    pub(crate) fn next(seen: usize, total: usize) -> usize {
+        if seen == 1 { 4 } else { 2 * seen }.min(total)
     }
 
     /// Answers from as few of `total` views as suffice; `encode` gives the features of a range of them. Returns the views
@@ -70,15 +77,14 @@ impl Rounds {
                 return Ok((decision, views));
             }
             before = Some(decision.prediction);
-            let next = if seen == 1 { 4 } else { 2 * seen }.min(total);
-            views = joined(&views, &encode(seen..next)?);
+            views.append(&encode(seen..Self::next(seen, total))?);
         }
     }
 }
 
 /// Mean probability of the answer over the views that were kept, or over all where none were chosen. Not the method's own
 /// probability: hard votes are always certain.
-fn certainty(task: &Task, views: &Matrix, decision: &Decision) -> f32 {
+fn certainty(task: &Task, views: &Matrix, decision: &Decision) -> f64 {
     let all: Vec<usize>;
     let kept = match &decision.explanation.selected[..] {
         [] => {
@@ -89,13 +95,7 @@ fn certainty(task: &Task, views: &Matrix, decision: &Decision) -> f32 {
     };
     let logits = logits(&views.select_rows(kept), &task.text_features, task.logit_scale);
     let sum: f64 = logits.iter_rows().map(|row| softmax(row)[decision.prediction]).sum();
-    (sum / kept.len() as f64) as f32
-}
-
-fn joined(first: &ViewFeatures, second: &ViewFeatures) -> ViewFeatures {
-    let data = [first.unit.data(), second.unit.data()].concat();
-    let unit = Matrix::from_vec(first.unit.rows() + second.unit.rows(), first.unit.cols(), data);
-    ViewFeatures { unit, norms: [&first.norms[..], &second.norms].concat() }
+    sum / kept.len() as f64
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
     use crate::methods::Registry;
 
     /// Two classes along the axes; view `i` points at `angles[i]` degrees from the first.
-    fn answer(method: &str, certainty: f32, angles: &[f32]) -> (usize, usize) {
+    fn answer(method: &str, certainty: f64, angles: &[f32]) -> (usize, usize) {
         let text = Matrix::from_vec(2, 2, vec![1.0, 0.0, 0.0, 1.0]);
         let task = Task::new(["a".to_owned(), "b".to_owned()], text, 10.0, 0).unwrap();
         let spec = Registry::builtin().adapter(method).unwrap();
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn an_impossible_threshold_and_methods_that_learn_are_refused() {
-        for bad in [0.0, 1.0, -1.0, f32::NAN] {
+        for bad in [0.0, 1.0, -1.0, f64::NAN] {
             assert!(Rounds::new(bad).is_err(), "{bad}");
         }
         let refused = |name: &str| {

@@ -1,12 +1,13 @@
 //! One run: prompt x adapter x data set, from samples to records.
 
-use super::answer::{Encoded, Ready, answer, answer_set};
+use super::answer::{Encoded, InRounds, Ready, answer, answer_set};
 use super::cache::{FeatureCache, ViewFeatures};
 use super::encoder::Encoder;
 use super::log::PredictionLog;
 use super::pipeline::{Content, Loaded, Loader};
 use super::plan::{Plan, Shard};
 use super::record::Record;
+use super::rounds::Rounds;
 use super::timing::{SampleTime, Timing, memory, seconds};
 use crate::data::Dataset;
 use crate::error::Hint;
@@ -34,6 +35,8 @@ pub(crate) struct Evaluation<'a> {
     pub shard: Option<Shard>,
     /// Stop when more samples than this are bad.
     pub max_errors: usize,
+    /// Any-time views: they are encoded only as far as an answer needs.
+    pub rounds: Option<Rounds>,
 }
 
 /// How far a run is.
@@ -238,7 +241,8 @@ impl Evaluation<'_> {
     /// Runs the tower on the views of all samples that have no features, in one batch.
     fn encode<'s>(&self, batch: Vec<Loaded<'s>>, timing: &mut Timing, progress: &dyn Progress) -> Vec<Encoded<'s>> {
         let views = self.encoder.views();
-        let is_fresh = |content: &Content| content.features.is_none();
+        // Views that are encoded in rounds are left to whoever answers.
+        let is_fresh = |content: &Content| content.features.is_none() && self.rounds.is_none();
         let fresh: Vec<&[f32]> = batch
             .iter()
             .filter_map(|item| item.content.as_ref().ok().filter(|content| is_fresh(content))?.pixels.as_deref())
@@ -258,6 +262,7 @@ impl Evaluation<'_> {
                         timing.cached += 1;
                         features
                     }
+                    None if self.rounds.is_some() => ViewFeatures::none(),
                     None => {
                         encode = share;
                         let lost = || Error::config(format!("sample {}", sample.id), "the encoder gave no features");
@@ -269,7 +274,7 @@ impl Evaluation<'_> {
                         features
                     }
                 };
-                let pixels = pixels.filter(|_| self.wants_pixels);
+                let pixels = pixels.filter(|_| self.wants_pixels || self.rounds.is_some());
                 Ok(Ready { views, pixels, generated: self.encoder.generated(sample)? })
             });
             result.push(Encoded { position, sample, features, load: load_time, encode });
@@ -283,7 +288,7 @@ impl Evaluation<'_> {
             [] => Vec::new(),
             [only] => vec![self.encoder.encode(only, views)],
             many => match self.encoder.encode(&many.concat(), views * many.len()) {
-                Ok(all) => (0..many.len()).map(|i| Ok(rows_of(&all, i * views, views))).collect(),
+                Ok(all) => (0..many.len()).map(|i| Ok(all.part(i * views..(i + 1) * views))).collect(),
                 Err(_) => many.iter().map(|pixels| self.encoder.encode(pixels, views)).collect(),
             },
         }
@@ -293,23 +298,25 @@ impl Evaluation<'_> {
     /// one that answers sets.
     fn adapt(&self, adapter: &mut AnyAdapter, batch: &[Encoded<'_>], timing: &mut Timing) -> Vec<Record> {
         let start = Instant::now();
-        let answered: Vec<(Record, SampleTime)> = match adapter {
+        let answered: Vec<(Record, SampleTime)> = match (adapter, &self.rounds) {
+            (AnyAdapter::Episodic(adapter), Some(rounds)) => {
+                let (task, encoder, cache) = (self.task, self.encoder, self.cache);
+                let rounds = InRounds { rounds, adapter: adapter.as_ref(), task, encoder, cache };
+                batch.iter().map(|item| rounds.answer(item)).collect()
+            }
             // One image alone leaves all threads to the kernels.
-            AnyAdapter::Episodic(adapter) if batch.len() > 1 => {
+            (AnyAdapter::Episodic(adapter), None) if batch.len() > 1 => {
                 let adapter = adapter.as_ref();
                 batch.par_iter().map(|item| answer(item, |image| adapter.adapt(self.task, image))).collect()
             }
-            other if other.kind() == Kind::Batch || other.set_size() > 1 => answer_set(other, self.task, batch),
-            other => batch.iter().map(|item| answer(item, |image| other.adapt(self.task, image))).collect(),
+            (other, _) if other.kind() == Kind::Batch || other.set_size() > 1 => answer_set(other, self.task, batch),
+            (other, _) => batch.iter().map(|item| answer(item, |image| other.adapt(self.task, image))).collect(),
         };
-        timing.adapt += start.elapsed().as_secs_f64();
         let (records, times): (Vec<Record>, Vec<SampleTime>) = answered.into_iter().unzip();
+        let encoding: f64 = if self.rounds.is_some() { times.iter().map(|time| time.encode).sum() } else { 0.0 };
+        timing.encode += encoding;
+        timing.adapt += start.elapsed().as_secs_f64() - encoding;
         timing.per_sample.extend(times);
         records
     }
-}
-
-fn rows_of(all: &ViewFeatures, start: usize, count: usize) -> ViewFeatures {
-    let indices: Vec<usize> = (start..start + count).collect();
-    ViewFeatures { unit: all.unit.select_rows(&indices), norms: all.norms[start..start + count].to_vec() }
 }

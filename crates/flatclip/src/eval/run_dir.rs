@@ -29,7 +29,7 @@ pub struct RunConfig {
     pub method: String,
     /// The model, as given.
     pub model: String,
-    /// `f32` or `bf16`.
+    /// `f32`, `bf16` or `i16`.
     pub precision: String,
     /// The data set, as given.
     pub data: String,
@@ -59,14 +59,24 @@ pub struct RunConfig {
 }
 
 /// How views are made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ViewConfig {
     /// crop-flip, augmix or identity; older records call it augmentation.
     #[serde(alias = "augmentation")]
     pub policy: String,
-    /// Views of a sample, the original included.
+    /// Views of a sample, the original included; the most of them where a certainty is given.
     pub count: usize,
+    /// Any-time views: the mean probability of the answer at which no more of them are encoded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certainty: Option<f64>,
+}
+
+impl std::fmt::Display for ViewConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} x{}", self.policy, self.count)?;
+        self.certainty.map_or(Ok(()), |certainty| write!(f, ", until certain to {certainty}"))
+    }
 }
 
 /// What makes numbers comparable.

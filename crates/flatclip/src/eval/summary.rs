@@ -25,6 +25,9 @@ pub struct Summary {
     pub metrics: Metrics,
     /// Accuracy by the mean score of the kept views, from low to high; empty for methods without scores.
     pub by_score: Vec<QuantileBin>,
+    /// Views encoded per answered sample, where that differs from picture to picture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_views: Option<f64>,
     /// Ids and reasons of the samples that failed.
     pub failures: Vec<(String, String)>,
     /// How the stream was cut into sets, for methods that answer sets.
@@ -67,6 +70,7 @@ impl Summary {
             failed: records.len() - outcomes.len(),
             metrics: metrics(&outcomes, classes, MetricOptions::default()),
             by_score: by_score(&outcomes, SCORE_GROUPS),
+            mean_views: mean_views(records),
             failures: records.iter().filter_map(failure).collect(),
             sets: None,
         }
@@ -77,4 +81,10 @@ impl Summary {
     pub fn with_sets(self, sets: Sets) -> Self {
         Self { sets: Some(sets), ..self }
     }
+}
+
+/// The mean over the records that say how many views they took.
+fn mean_views(records: &[Record]) -> Option<f64> {
+    let views: Vec<usize> = records.iter().filter_map(|record| record.answer.as_ref()?.views).collect();
+    (!views.is_empty()).then(|| views.iter().sum::<usize>() as f64 / views.len() as f64)
 }

@@ -68,6 +68,7 @@ struct RunRequest<'a> {
     order_seed: Option<u64>,
     cache: bool,
     max_errors: usize,
+    certainty: Option<f64>,
 }
 
 const PLAIN: RunRequest<'_> = RunRequest {
@@ -78,6 +79,7 @@ const PLAIN: RunRequest<'_> = RunRequest {
     order_seed: None,
     cache: false,
     max_errors: 100,
+    certainty: None,
 };
 
 impl World {
@@ -117,9 +119,10 @@ impl World {
             plan: &plan,
             shard,
             max_errors: request.max_errors,
+            rounds: request.certainty.map(Rounds::new).transpose()?,
         };
         let timing = evaluation.run(&mut adapter, &mut log, &mut records, &())?;
-        if !request.resume {
+        if !request.resume && request.certainty.is_none() {
             let expected = (timing.samples - timing.cached - count_unreadable(&records)) * VIEWS;
             assert_eq!(encoder.encoded.load(Ordering::Relaxed), expected);
         }
@@ -141,7 +144,7 @@ impl World {
             limit: None,
             shard,
             compat: Vec::new(),
-            views: ViewConfig { policy: "crop-flip".into(), count: VIEWS },
+            views: ViewConfig { policy: "crop-flip".into(), count: VIEWS, certainty: request.certainty },
             options: toml::Table::from_iter([("k".to_owned(), toml::Value::from(0.5))]),
         }
     }
@@ -243,6 +246,32 @@ fn a_second_method_encodes_nothing_and_answers_the_same_bytes() {
         assert_eq!((timing.cached, timing.encode), (29, 0.0));
         assert_eq!(bytes(&world.path(&plain)), bytes(&world.path(&cached)));
     }
+}
+
+#[test]
+fn any_time_views_say_how_many_they_took_and_do_not_depend_on_cache_or_threads() {
+    let world = world(2);
+    let rounds = RunRequest { method: "zero", certainty: Some(0.999_999), ..PLAIN };
+    let (summary, _) = world.run(&RunRequest { out: "fresh", ..rounds }).unwrap();
+    let views = |out: &str| -> Vec<usize> {
+        let records = read_log(&world.path(out).join(PREDICTIONS)).unwrap().0;
+        records.iter().filter_map(|record| record.answer.as_ref()?.views).collect()
+    };
+    let taken = views("fresh");
+    assert_eq!(taken.len(), 27, "two pictures are bad");
+    assert!(taken.iter().all(|count| [1, 4, VIEWS].contains(count)), "{taken:?}");
+    assert!(taken.contains(&1) && taken.iter().any(|&count| count > 1), "{taken:?}");
+    assert_eq!(summary.mean_views, Some(taken.iter().sum::<usize>() as f64 / 27.0));
+    // Features of all views that another run kept serve as well.
+    world.run(&RunRequest { out: "fill", cache: true, ..PLAIN }).unwrap();
+    let (_, timing) = world.run(&RunRequest { out: "kept", cache: true, ..rounds }).unwrap();
+    assert_eq!((timing.cached, timing.encode), (27, 0.0));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    pool.install(|| world.run(&RunRequest { out: "threads", ..rounds })).unwrap();
+    for other in ["kept", "threads"] {
+        assert_eq!(bytes(&world.path("fresh")), bytes(&world.path(other)), "{other}");
+    }
+    assert_eq!(views("fill"), [0usize; 0], "a run with all views does not repeat their number");
 }
 
 #[test]

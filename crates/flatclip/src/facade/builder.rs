@@ -28,7 +28,7 @@ pub struct ClassifierBuilder {
     options: toml::Table,
     registry: Registry,
     views: Option<usize>,
-    certainty: Option<f32>,
+    certainty: Option<f64>,
     policy: ViewPolicy,
     seed: u64,
     statistics: Option<Arc<SourceStatistics>>,
@@ -135,9 +135,10 @@ impl ClassifierBuilder {
     }
 
     /// Any-time views: they are encoded in rounds (1, 4, 8, 16, ...), and no more of them once the kept ones give the answer
-    /// this mean probability and the round before agrees. 0.88 keeps the accuracy of all views at a third of the cost.
+    /// this mean probability and the round before agrees. [`CERTAINTY`](crate::eval::CERTAINTY) keeps the accuracy of
+    /// all views at about a third of the cost.
     #[must_use]
-    pub fn any_time(mut self, certainty: f32) -> Self {
+    pub fn any_time(mut self, certainty: f64) -> Self {
         self.certainty = Some(certainty);
         self
     }
@@ -200,10 +201,7 @@ impl ClassifierBuilder {
         if views == 0 {
             return Err(Error::config("views", "expected at least 1, found 0"));
         }
-        let rounds = self.certainty.map(Rounds::new).transpose()?;
-        if rounds.is_some() {
-            Rounds::check(spec.name, adapter.kind(), &needs)?;
-        }
+        let rounds = Rounds::checked(self.certainty, spec.name, adapter.kind(), &needs)?;
         let (task, encoder) = match &self.source {
             Source::Model(model) => {
                 let prompt = Arc::new(match &self.prompt {

@@ -58,6 +58,11 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Views that were encoded.
+    pub(super) fn count(&self) -> usize {
+        self.views.unit.rows()
+    }
+
     pub(super) fn view_set(&self) -> ViewSet<'_> {
         ViewSet {
             norms: &self.views.norms,
@@ -139,7 +144,13 @@ impl Classifier {
     /// The answer for the features of a picture's views.
     pub fn answer_features(&self, views: &ViewFeatures) -> Result<Answer> {
         self.check_features_suffice()?;
-        self.labelled(self.episodic()?.adapt(&self.0.task, &Self::set_of(views))?)
+        let (adapter, task) = (self.episodic()?, &self.0.task);
+        let Some(rounds) = &self.0.rounds else {
+            return self.labelled(adapter.adapt(task, &Self::set_of(views))?);
+        };
+        let given = views.unit.rows();
+        let (decision, used) = rounds.answer(adapter, task, "features", given, |range| Ok(views.part(range)))?;
+        Ok(self.labelled(decision)?.with_views(used.unit.rows()))
     }
 
     /// One answer per picture of a set that a batch method sees at once, from the features of their views.
@@ -187,9 +198,10 @@ impl Classifier {
         thumbnails(picture, &self.encoder()?.views, self.key(&picture.digest()))
     }
 
-    /// All views of a picture as a contact sheet (PNG), each with its score and its own answer, the kept ones framed.
+    /// The views that an answer was made from as a contact sheet (PNG), each with its score and its own answer, the kept ones framed.
     pub fn view_sheet(&self, picture: &Picture, answer: &Answer, columns: usize, side: usize) -> Result<Vec<u8>> {
-        let small = self.view_pictures(picture)?;
+        let mut small = self.view_pictures(picture)?;
+        small.truncate(answer.views().unwrap_or(usize::MAX));
         let tile = |(index, picture)| {
             let view = answer.view(index);
             let number = view.score.or(view.entropy).map_or("-".to_owned(), |score| format!("{score:.3}"));

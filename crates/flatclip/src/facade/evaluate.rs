@@ -4,7 +4,7 @@ use super::model::Model;
 use super::needs::check_origin;
 use super::run::{NamedPrompt, RunRequest, Runner, file_name, options_of};
 use crate::data::Dataset;
-use crate::eval::{Shard, Summary, Timing};
+use crate::eval::{Rounds, Shard, Summary, Timing};
 use crate::image::views::ViewPolicy;
 use crate::methods::policy::policy_for;
 use crate::methods::statistics::SourceStatistics;
@@ -45,6 +45,9 @@ pub struct EvaluateRequest {
     pub prompt: PromptChoice,
     /// Views per picture, the picture itself included; `None`: the most that a chosen method wants.
     pub views: Option<usize>,
+    /// Any-time views: no more of them than an answer needs, by this mean probability of it
+    /// ([`CERTAINTY`](crate::eval::CERTAINTY) unless calibrated otherwise). For methods that select or average views.
+    pub certainty: Option<f64>,
     /// How views are made.
     pub view_policy: ViewChoice,
     /// Seeds of views and methods; one run for each.
@@ -83,6 +86,7 @@ impl EvaluateRequest {
             options: toml::Table::new(),
             prompt: PromptChoice::One(Prompt::templates(&[Prompt::TEMPLATE])?.into()),
             views: None,
+            certainty: None,
             view_policy: ViewChoice::Policy(ViewPolicy::default()),
             seeds: vec![0],
             order_seed: None,
@@ -197,6 +201,7 @@ impl EvaluateRequest {
             method,
             options,
             views,
+            certainty: self.certainty,
             policy,
             seed,
             order_seed: self.order_seed,
@@ -214,9 +219,10 @@ impl EvaluateRequest {
         for name in &self.methods {
             if name == "all" {
                 for spec in self.registry.adapters() {
-                    match runner.supply().unmet(spec.name, &spec.needs) {
-                        None => specs.push(spec),
-                        Some(reason) => runner.progress.note(&format!("{} is left out: {reason}", spec.name)),
+                    let unmet = runner.supply().unmet(spec.name, &spec.needs);
+                    match unmet.map_or_else(|| self.check_rounds(spec), Err) {
+                        Ok(()) => specs.push(spec),
+                        Err(reason) => runner.progress.note(&format!("{} is left out: {reason}", spec.name)),
                     }
                 }
                 continue;
@@ -233,6 +239,11 @@ impl EvaluateRequest {
             return Err(Error::config("method", "no method is left"));
         }
         Ok(specs)
+    }
+
+    /// Whether a method can have the any-time views that are asked for.
+    fn check_rounds(&self, spec: &AdapterSpec) -> Result<()> {
+        Rounds::checked(self.certainty, spec.name, spec.kind(), &spec.needs).map(drop)
     }
 
     /// Augmentation and number of views of one method on one data set.

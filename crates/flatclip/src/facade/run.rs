@@ -5,8 +5,8 @@ use super::needs::Supply;
 use crate::data::{Dataset, imagenet_labels};
 use crate::eval::cache::{FeatureCache, TextCache};
 use crate::eval::{
-    ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, RunConfig, Sets, Shard, Summary, Timing, ViewConfig,
-    matrix_hash, prompts_hash, statistics_hash, stream_hash,
+    ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, Rounds, RunConfig, Sets, Shard, Summary, Timing,
+    ViewConfig, matrix_hash, prompts_hash, statistics_hash, stream_hash,
 };
 use crate::image::DecodeOptions;
 use crate::image::views::{ViewOptions, ViewPolicy};
@@ -57,6 +57,8 @@ pub(crate) struct RunRequest {
     /// Options of the method that differ from its defaults.
     pub(crate) options: toml::Table,
     pub(crate) views: usize,
+    /// Any-time views, at most `views` of them.
+    pub(crate) certainty: Option<f64>,
     pub(crate) policy: ViewPolicy,
     pub(crate) seed: u64,
     pub(crate) order_seed: Option<u64>,
@@ -98,6 +100,7 @@ impl<'a> Runner<'a> {
         let mut adapter = spec.build(&request.options)?;
         let needs = adapter.needs().unwrap_or(spec.needs);
         self.supply().unmet(spec.name, &needs).map_or(Ok(()), Err)?;
+        let rounds = Rounds::checked(request.certainty, spec.name, adapter.kind(), &needs)?;
         let prompt = fitted(&self.prompt.prompt, dataset)?;
         let plan = Plan::new(dataset.samples.len(), request.limit, request.order_seed);
         let task = self.task(&prompt, dataset, request.seed, needs.statistics)?.with_stream_length(plan.order.len());
@@ -125,6 +128,7 @@ impl<'a> Runner<'a> {
             plan: &plan,
             shard: request.shard,
             max_errors: request.max_errors,
+            rounds,
         };
         // Before anything is written.
         evaluation.check(spec.kind())?;
@@ -194,7 +198,11 @@ impl<'a> Runner<'a> {
             limit: request.limit,
             shard: request.shard,
             compat: self.compat.to_vec(),
-            views: ViewConfig { policy: request.policy.name().to_owned(), count: request.views },
+            views: ViewConfig {
+                policy: request.policy.name().to_owned(),
+                count: request.views,
+                certainty: request.certainty,
+            },
             options: request.method.complete(&request.options)?,
         })
     }

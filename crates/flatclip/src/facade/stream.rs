@@ -39,7 +39,8 @@ impl Stream {
             None => classifier.answer_named(picture, name),
             Some(adapter) => {
                 let seen = classifier.see(picture, name)?;
-                classifier.labelled(adapter.adapt(classifier.task(), &seen.view_set())?)
+                let decision = adapter.adapt(classifier.task(), &seen.view_set())?;
+                Ok(classifier.labelled(decision)?.with_views(seen.count()))
             }
         }
     }

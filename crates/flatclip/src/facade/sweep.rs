@@ -2,9 +2,9 @@
 
 use super::evaluate::{EvaluateRequest, PromptChoice};
 use super::model::Model;
-use super::run::{NamedPrompt, file_name, options_of};
+use super::run::{NamedPrompt, RunRequest, file_name, options_of};
 use crate::data::Dataset;
-use crate::eval::{GridAxis, Summary, cells};
+use crate::eval::{CERTAINTY, GridAxis, Summary, cells};
 use crate::files::write_atomic;
 use crate::methods::AdapterSpec;
 use crate::progress::Progress;
@@ -95,9 +95,10 @@ impl SweepRequest {
                 let (method, options) = self.method(cell)?;
                 let most = method.needs.default_views.max(self.most_views());
                 let (policy, views) = base.views_for(method, dataset, most)?;
-                let views = self.number(cell, "views")?.map_or(views, |n| n as usize);
+                let (views, certainty) = self.views(cell, views)?;
                 let seed = self.number(cell, "seed")?.unwrap_or_else(|| base.seeds.first().copied().unwrap_or(0));
                 let run = base.run_request(method, options, (policy, views), seed, dir);
+                let run = RunRequest { certainty, ..run };
                 let (summary, _) = runner.run(dataset, &run)?;
                 done.push(DoneCell { number, cell: cell.clone(), summary });
             }
@@ -162,6 +163,16 @@ impl SweepRequest {
     /// What an axis says in a cell.
     fn value(&self, cell: &[usize], key: &str) -> Option<&str> {
         self.axes.iter().zip(cell).find(|(axis, _)| axis.key == key).map(|(axis, &i)| axis.values[i].as_str())
+    }
+
+    /// Views of a cell and the certainty at which fewer suffice; `auto` on an axis is the base's certainty or the usual one.
+    fn views(&self, cell: &[usize], default: usize) -> Result<(usize, Option<f64>)> {
+        let asked = self.base.certainty;
+        match self.value(cell, "views") {
+            None => Ok((default, asked)),
+            Some("auto") => Ok((default, asked.or(Some(CERTAINTY)))),
+            Some(_) => Ok((self.number(cell, "views")?.map_or(default, |n| n as usize), None)),
+        }
     }
 
     fn number(&self, cell: &[usize], key: &str) -> Result<Option<u64>> {

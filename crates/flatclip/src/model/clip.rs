@@ -9,11 +9,16 @@ use crate::{Error, Result};
 use flatclip_tensor::{Activation, Matrix, Precision};
 use std::sync::Arc;
 
+/// Bytes of activations that a text pass may keep where the image tower is not at work: enough for 1000 ImageNet names.
+pub(crate) const LARGE_BUDGET: usize = 928 << 20;
+
 /// How a model is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
-    /// How the image tower multiplies. The text tower stays in f32: its gradients need it, and it runs once per prompt.
+    /// How the image tower multiplies.
     pub precision: Precision,
+    /// How the text tower multiplies, forward and backward. It runs once per prompt, so f32 unless prompts are learned.
+    pub text_precision: Precision,
     /// Bytes of activations that a text pass keeps for its gradient; what does not fit is computed again.
     pub activation_budget: usize,
     /// Which towers are wanted: with features of the other kind at hand, half a model is enough.
@@ -41,8 +46,8 @@ impl Default for LoadOptions {
 impl LoadOptions {
     /// The defaults for these towers. Activations may have the place that an absent image tower leaves.
     pub fn of(towers: Towers) -> Self {
-        let activation_budget = if towers == Towers::Text { 928 << 20 } else { 192 << 20 };
-        Self { precision: Precision::F32, activation_budget, towers }
+        let activation_budget = if towers == Towers::Text { LARGE_BUDGET } else { 192 << 20 };
+        Self { precision: Precision::F32, text_precision: Precision::F32, activation_budget, towers }
     }
 }
 
@@ -51,6 +56,7 @@ impl LoadOptions {
 pub struct Clip {
     config: ClipConfig,
     precision: Precision,
+    text_precision: Precision,
     hash: String,
     image: ImageTower,
     text: Option<Arc<TextTower>>,
@@ -73,10 +79,11 @@ impl Clip {
             .text
             .as_ref()
             .filter(|_| options.towers != Towers::Image)
-            .map(|text| TextTower::load(&reader(Precision::F32), text, config.embed_dim, activation, &options))
+            .map(|text| TextTower::load(&reader(options.text_precision), text, config.embed_dim, activation, &options))
             .transpose()?
             .map(Arc::new);
-        Ok(Self { image, text, hash: checkpoint.hash()?, precision: options.precision, config })
+        let LoadOptions { precision, text_precision, .. } = options;
+        Ok(Self { image, text, hash: checkpoint.hash()?, precision, text_precision, config })
     }
 
     /// The architecture.
@@ -87,6 +94,11 @@ impl Clip {
     /// What the image tower multiplies in.
     pub fn precision(&self) -> Precision {
         self.precision
+    }
+
+    /// What the text tower multiplies in.
+    pub fn text_precision(&self) -> Precision {
+        self.text_precision
     }
 
     /// The factor on cosines, tau.

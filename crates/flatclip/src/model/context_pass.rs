@@ -22,7 +22,7 @@ pub struct ContextPass {
 
 impl ContextPass {
     pub(super) fn new(tower: Arc<TextTower>, plan: Plan, contexts: &[Context]) -> Self {
-        let run = Run::forward(&tower, &plan, contexts, &[], Some(tower.activation_budget));
+        let run = Run::forward(&tower, &plan, contexts, &[], Some(tower.activation_budget()));
         let (features, norms) = run.features(contexts.len());
         Self { tower, plan, contexts: contexts.to_vec(), run, features, norms }
     }

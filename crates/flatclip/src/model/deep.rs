@@ -33,7 +33,7 @@ impl DeepPass {
         check(&tower, tokens, context, deep)?;
         let context = [context.clone()];
         let plan = tower.plan(tokens, &context)?;
-        let run = Run::forward(&tower, &plan, &context, deep, Some(tower.activation_budget.min(KEPT_BYTES)));
+        let run = Run::forward(&tower, &plan, &context, deep, Some(tower.activation_budget().min(KEPT_BYTES)));
         let (features, norms) = run.features(1);
         Ok(Self { tower, plan, context, deep: deep.to_vec(), run, features, norms })
     }

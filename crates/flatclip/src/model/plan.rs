@@ -16,6 +16,8 @@ pub(crate) struct Plan {
     tails: Vec<Vec<Source>>,
     pub(super) contexts: usize,
     pub(super) chunks: Vec<Chunk>,
+    /// The first block that rows of chunks are differentiated through.
+    pub(super) first_block: usize,
 }
 
 /// A run of sequences, context-major: sequence `s` is class `s % K` behind context `s / K`.
@@ -60,15 +62,25 @@ impl Plan {
         let prefix = prompts.first().map(|prompt| prompt[..shared].to_vec()).unwrap_or_default();
         let tails: Vec<Vec<Source>> = prompts.into_iter().map(|prompt| prompt[shared..].to_vec()).collect();
         let chunks = cut(&tails, contexts.len());
-        Ok(Self { prefix, tails, contexts: contexts.len(), chunks })
+        Ok(Self { prefix, tails, contexts: contexts.len(), chunks, first_block: 0 })
+    }
+
+    /// With gradients of chunks that stop at this block.
+    pub(super) fn from_block(self, first_block: usize) -> Self {
+        Self { first_block, ..self }
     }
 
     pub(crate) fn classes(&self) -> usize {
         self.tails.len()
     }
 
-    /// Whether no row of a chunk comes from a context, so that nobody asks for their gradients.
-    pub(super) fn own_rows_are_fixed(&self) -> bool {
+    /// Whether nobody asks for the gradients of a chunk's rows below `block`: it is where they stop, or the first one, and no
+    /// row comes from a context.
+    pub(super) fn ends_at(&self, block: usize) -> bool {
+        block == self.first_block && (block > 0 || self.own_rows_are_fixed())
+    }
+
+    fn own_rows_are_fixed(&self) -> bool {
         !self.tails.iter().flatten().any(|source| matches!(source, Source::Context(_)))
     }
 

@@ -146,7 +146,7 @@ impl Run {
         };
         let prefix_size = plan.contexts * plan.prefix.len() * 3 * tower.width();
         let mut d_prefix = vec![vec![0.0; prefix_size]; tower.blocks.len()];
-        for (layer, block) in tower.blocks.iter().enumerate().rev() {
+        for (layer, block) in tower.blocks.iter().enumerate().skip(plan.first_block).rev() {
             let shape = chunk_shape(tower, plan, chunk, &self.prefix, layer);
             let (x, tape) = &tapes.0[layer];
             let norms = &tower.norms[layer];
@@ -158,8 +158,7 @@ impl Run {
                     &again
                 }
             };
-            let fixed_input = layer == 0 && plan.own_rows_are_fixed();
-            let side = Side { prefix: Some(&mut d_prefix[layer]), fixed_input, ..Side::default() };
+            let side = Side { prefix: Some(&mut d_prefix[layer]), fixed_input: plan.ends_at(layer), ..Side::default() };
             d = block.backward(x, tape, &shape, norms, d, side);
         }
         (d, d_prefix)
@@ -266,13 +265,14 @@ fn chunk_forward(
     let mut tapes = Vec::new();
     for (layer, (block, norms)) in tower.blocks.iter().zip(&tower.norms).enumerate() {
         let shape = chunk_shape(tower, plan, chunk, prefix, layer);
-        if keep == Keep::Tapes {
+        let is_wanted = layer >= plan.first_block;
+        if keep == Keep::Tapes && is_wanted {
             let (y, tape) = block.forward_taped(&x, &shape, norms);
             tapes.push((std::mem::replace(&mut x, y), Some(tape)));
             continue;
         }
-        if keep == Keep::Inputs {
-            tapes.push((x.clone(), None));
+        if keep != Keep::Nothing {
+            tapes.push((if is_wanted { x.clone() } else { Vec::new() }, None));
         }
         block.forward(&mut x, &shape, norms, &mut scratch);
     }
@@ -281,8 +281,9 @@ fn chunk_forward(
 
 /// What each chunk may keep of `budget` bytes: inputs first, since a byte of them saves the most, then tapes.
 fn shares(tower: &TextTower, plan: &Plan, budget: usize) -> Vec<Keep> {
-    let input_bytes = tower.blocks.len() * tower.width() * size_of::<f32>();
-    let tape_bytes = tower.blocks.iter().map(|block| block.tape_width() * size_of::<f32>()).sum();
+    let blocks = &tower.blocks[plan.first_block..];
+    let input_bytes = blocks.len() * tower.width() * size_of::<f32>();
+    let tape_bytes = blocks.iter().map(|block| block.tape_width() * size_of::<f32>()).sum();
     let mut left = budget;
     let mut keep = vec![Keep::Nothing; plan.chunks.len()];
     for (row_bytes, from, to) in [(input_bytes, Keep::Nothing, Keep::Inputs), (tape_bytes, Keep::Inputs, Keep::Tapes)] {

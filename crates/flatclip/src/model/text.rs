@@ -1,6 +1,7 @@
 //! The text tower: token rows, causal blocks, the row at the end of each text, projected.
 
 use super::block::{Block, BlockNorms, Norm};
+use super::clip::LARGE_BUDGET;
 use super::context::{ClassTokens, Context};
 use super::deep::deep_features;
 use super::input::{Source, end_of_text};
@@ -13,6 +14,7 @@ use crate::{Error, Result};
 use flatclip_tensor::ops::attention::{Queries, Shape};
 use flatclip_tensor::{Activation, Linear, Matrix};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Contexts that are encoded together; bounds the memory of their prefixes.
 const CONTEXT_GROUP: usize = 32;
@@ -28,7 +30,7 @@ pub struct TextTower {
     pub(super) final_norm: Norm,
     pub(super) projection: Linear,
     /// Bytes of activations that a pass may keep for its backward pass; beyond that, class chunks are recomputed.
-    pub(super) activation_budget: usize,
+    activation_budget: AtomicUsize,
 }
 
 impl TextTower {
@@ -49,7 +51,7 @@ impl TextTower {
             norms,
             final_norm: reader.norm("ln_final", width)?,
             projection: reader.projection("text_projection", width, embed_dim)?,
-            activation_budget: options.activation_budget,
+            activation_budget: AtomicUsize::new(options.activation_budget),
             config: config.clone(),
         })
     }
@@ -62,6 +64,17 @@ impl TextTower {
     /// Positions, start and end included.
     pub fn context_length(&self) -> usize {
         self.config.context_length
+    }
+
+    /// Bytes of activations that a pass keeps.
+    pub(super) fn activation_budget(&self) -> usize {
+        self.activation_budget.load(Ordering::Relaxed)
+    }
+
+    /// Lets passes keep as much as a text tower that works alone may, for as long as prompts are learned and the image tower
+    /// has nothing to do. What is kept changes the time, never the result.
+    pub(crate) fn keep_more_activations(&self) {
+        self.activation_budget.fetch_max(LARGE_BUDGET, Ordering::Relaxed);
     }
 
     /// Width of the joint space.
@@ -104,7 +117,18 @@ impl TextTower {
 
     /// The same, ready for [`ContextPass::gradient`].
     pub fn pass(self: &Arc<Self>, tokens: &ClassTokens, contexts: &[Context]) -> Result<ContextPass> {
-        let plan = self.plan(tokens, contexts)?;
+        self.pass_through(self.blocks.len(), tokens, contexts)
+    }
+
+    /// The same with a cheaper gradient: rows of classes are differentiated through the last `blocks` blocks only. What
+    /// reaches the context by keys and values of earlier blocks is left out, so the gradient is biased.
+    pub fn pass_through(
+        self: &Arc<Self>,
+        blocks: usize,
+        tokens: &ClassTokens,
+        contexts: &[Context],
+    ) -> Result<ContextPass> {
+        let plan = self.plan(tokens, contexts)?.from_block(self.blocks.len().saturating_sub(blocks.max(1)));
         Ok(ContextPass::new(Arc::clone(self), plan, contexts))
     }
 

@@ -107,7 +107,7 @@ impl Page {
                     p.prompt.clone(),
                     p.text_features.clone(),
                     format!("{} ({} classes)", p.class_names, p.classes),
-                    format!("{} x{}", c.views.policy, c.views.count),
+                    c.views.to_string(),
                     c.seed.to_string(),
                     order,
                     c.precision.clone(),

@@ -62,15 +62,28 @@ pub struct Control<'a> {
     pub progress: &'a dyn Progress,
 }
 
-impl TrainData<'_> {
-    /// The images of a step: every epoch has its own order, which depends on nothing but seed and epoch.
-    fn batch(&self, recipe: &Recipe, step: usize) -> Vec<usize> {
-        let steps = recipe.steps_per_epoch(self.labels.len()).max(1);
-        let mut order: Vec<usize> = (0..self.labels.len()).collect();
-        Stream::new(self.seed, &["order", &(step / steps).to_string()]).shuffle(&mut order);
-        order.into_iter().skip(step % steps * recipe.batch).take(recipe.batch).collect()
-    }
+/// The order of the images in an epoch, shuffled once: it depends on nothing but seed and epoch.
+#[derive(Default)]
+struct EpochOrder {
+    epoch: Option<usize>,
+    images: Vec<usize>,
+}
 
+impl EpochOrder {
+    /// The images of a step.
+    fn batch(&mut self, data: &TrainData<'_>, recipe: &Recipe, step: usize) -> Vec<usize> {
+        let steps = recipe.steps_per_epoch(data.labels.len()).max(1);
+        let epoch = step / steps;
+        if self.epoch != Some(epoch) {
+            self.epoch = Some(epoch);
+            self.images = (0..data.labels.len()).collect();
+            Stream::new(data.seed, &["order", &epoch.to_string()]).shuffle(&mut self.images);
+        }
+        self.images.iter().copied().skip(step % steps * recipe.batch).take(recipe.batch).collect()
+    }
+}
+
+impl TrainData<'_> {
     fn features(&self, images: &[usize], epoch: usize) -> Result<Matrix> {
         match self.bank {
             Some(bank) => Ok(self.images.draw(bank, images, epoch)),
@@ -90,7 +103,7 @@ pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control
         None => LogLengths::default(),
     };
     let mut logs = control.directory.map(|d| d.logs(lengths)).transpose()?;
-    let (start, first) = (Instant::now(), trainer.done());
+    let (start, first, mut order) = (Instant::now(), trainer.done(), EpochOrder::default());
     control.progress.start(control.stage, Some(trainer.total() as u64));
     while trainer.done() < trainer.total() {
         if control.progress.cancelled() {
@@ -98,7 +111,7 @@ pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control
             let text = format!("stopped after step {} of {}", trainer.done(), trainer.total());
             return Err(Error::Interrupted(text).with_hint(Hint::Resume));
         }
-        let record = one_step(data, recipe, &mut trainer, tuner)?;
+        let record = one_step(data, recipe, &mut trainer, tuner, &mut order)?;
         if let Some(logs) = &mut logs {
             logs.append(&record)?;
         }
@@ -131,9 +144,15 @@ fn status(record: &StepRecord, images_per_second: f64) -> String {
     format!("loss {:.3}, accuracy {accuracy:.0} %{sharpness}, {images_per_second:.0} images/s", record.loss)
 }
 
-fn one_step(data: &TrainData<'_>, recipe: &Recipe, trainer: &mut Trainer, tuner: &mut dyn Tuner) -> Result<StepRecord> {
+fn one_step(
+    data: &TrainData<'_>,
+    recipe: &Recipe,
+    trainer: &mut Trainer,
+    tuner: &mut dyn Tuner,
+    order: &mut EpochOrder,
+) -> Result<StepRecord> {
     let (step, epoch) = (trainer.done(), trainer.epoch());
-    let images = data.batch(recipe, step);
+    let images = order.batch(data, recipe, step);
     let labels: Vec<usize> = images.iter().map(|&i| data.labels[i]).collect();
     let (mut features, mut pixels) = (Matrix::default(), Vec::new());
     match data.input {

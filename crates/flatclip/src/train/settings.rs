@@ -5,6 +5,7 @@ use crate::data::few_shot::{FewShot, Sampler};
 use crate::data::train_images::TrainViews;
 use crate::methods::Registry;
 use crate::methods::tuners::{Average, Input, Recipe, TunerSpec, preset};
+use crate::model::Precision;
 use crate::options::{OptionSpec, named};
 use crate::{Error, Hint, Result};
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,8 @@ pub struct TuneRequest {
     pub test: Option<Dataset>,
     /// Where tuners are looked for.
     pub registry: Registry,
+    /// What the model's text tower multiplies in; taken from the model, for the record.
+    pub text_precision: Precision,
     /// The run directory.
     pub out: PathBuf,
     /// Go on with the run that is there.
@@ -67,6 +70,7 @@ impl Default for TuneRequest {
             overrides: Vec::new(),
             test: None,
             registry: Registry::builtin(),
+            text_precision: Precision::F32,
             out: PathBuf::from("tuned"),
             resume: false,
         }
@@ -152,6 +156,9 @@ struct Top {
     max_errors: usize,
     search: bool,
     checkpoint_every: usize,
+    /// Not said where it is f32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text_precision: Option<String>,
 }
 
 impl Settings {
@@ -228,6 +235,7 @@ impl Settings {
             max_errors: r.max_errors,
             search: r.search,
             checkpoint_every: r.checkpoint_every,
+            text_precision: (r.text_precision != Precision::F32).then(|| r.text_precision.name().to_owned()),
         };
         let mut table = to_table(&top)?;
         table.insert("train".into(), self.recipe.table().into());

@@ -169,6 +169,11 @@ impl Run {
             _ => None,
         };
         let held_out = self.held_out_features(input)?;
+        if bank.is_some()
+            && let Ok(tower) = clip.text()
+        {
+            tower.keep_more_activations();
+        }
         directory.time(&serde_json::json!({ "stage": "features", "seconds": start.elapsed().as_secs_f64() }))?;
 
         let dataset = input.dataset;

@@ -168,7 +168,7 @@ fn weights_take_half_the_memory_of_floats() {
     assert_eq!(2 * size_of_val(fixed.data()), size_of_val(floats.data()));
 }
 
-/// The tile of the VNNI kernels, which few machines can run, with two instructions in the place of theirs.
+/// The tile of the VNNI kernels, which not every machine can run, with two instructions in the place of theirs.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn the_tile_of_the_vnni_kernels_equals_the_others() {

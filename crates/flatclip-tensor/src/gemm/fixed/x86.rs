@@ -296,7 +296,7 @@ unsafe fn largest(lanes: __m256i) -> u32 {
 pub(super) unsafe fn run(job: Job<'_, i16>, wide: bool) {
     // SAFETY: promised by the caller; VNNI is detected by the checks.
     unsafe {
-        if wide && vnni_512_agrees() {
+        if wide && is_x86_feature_detected!("avx512vnni") {
             run_avx512_vnni::<TwoVectors<Vnni512, 12>>(job);
         } else if vnni_agrees() {
             run_avx_vnni::<TwoVectors<Vnni, 6>>(job);
@@ -307,22 +307,12 @@ pub(super) unsafe fn run(job: Job<'_, i16>, wide: bool) {
 }
 
 /// Whether the machine has AVX-VNNI, and its kernel gave the bytes of the AVX2 kernel in a trial. The trial, once per
-/// process, is there because no test of ours has met such a CPU.
+/// process, is there because no test of ours has met such a CPU (AVX512-VNNI has been tested on Zen 4).
 fn vnni_agrees() -> bool {
     static AGREES: OnceLock<bool> = OnceLock::new();
     *AGREES.get_or_init(|| {
         // SAFETY: the instructions were detected; whoever runs 16-bit products here has AVX2 and FMA.
         is_x86_feature_detected!("avxvnni") && agrees(|job| unsafe { run_avx_vnni::<TwoVectors<Vnni, 6>>(job) })
-    })
-}
-
-/// As [`vnni_agrees`], of AVX512-VNNI.
-fn vnni_512_agrees() -> bool {
-    static AGREES: OnceLock<bool> = OnceLock::new();
-    *AGREES.get_or_init(|| {
-        is_x86_feature_detected!("avx512vnni")
-            // SAFETY: as in `vnni_agrees`; AVX-512 is promised by whoever asks for wide vectors.
-            && agrees(|job| unsafe { run_avx512_vnni::<TwoVectors<Vnni512, 12>>(job) })
     })
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -19,6 +20,26 @@ pub struct ViewFeatures {
     pub unit: Matrix,
     /// One per view.
     pub norms: Vec<f32>,
+}
+
+impl ViewFeatures {
+    /// Of no view yet.
+    pub(crate) fn none() -> Self {
+        Self { unit: Matrix::default(), norms: Vec::new() }
+    }
+
+    /// Those of some of the views.
+    pub(crate) fn part(&self, views: Range<usize>) -> Self {
+        let rows: Vec<usize> = views.clone().collect();
+        Self { unit: self.unit.select_rows(&rows), norms: self.norms[views].to_vec() }
+    }
+
+    /// Adds later views of the same picture.
+    pub(crate) fn append(&mut self, later: &Self) {
+        let data = [self.unit.data(), later.unit.data()].concat();
+        self.unit = Matrix::from_vec(self.unit.rows() + later.unit.rows(), self.unit.cols(), data);
+        self.norms.extend_from_slice(&later.norms);
+    }
 }
 
 /// What decides the features of a sample, beside the picture itself.

@@ -1,12 +1,13 @@
 //! CoOp: learn the context tokens in front of (around, behind) the class names, everything else frozen.
 
+use super::class_sample::ClassSample;
 use super::context_init;
 use super::cross_entropy::cross_entropy;
 use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec};
-use crate::Result;
 use crate::data::train_images::TrainViews;
 use crate::model::{ClassTokens, Clip, Context, Position};
 use crate::prompt::{Arrays, PromptKind, Tensor, check_length, class_tokens, logits, unusable};
+use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -53,6 +54,10 @@ crate::option_group! {
         class_specific: bool = false, from "paper";
         /// Where the class name stands.
         position: Position = Position::End, from "paper";
+        /// Classes of a step besides those of its images, drawn anew for every batch; 0 means all classes.
+        class_sample: usize = 0, from "choice";
+        /// Blocks, from the last, through which classes are differentiated; 0 means all: fewer are faster and biased.
+        gradient_blocks: usize = 0, from "choice";
     }
 }
 
@@ -70,23 +75,31 @@ pub struct Coop {
     /// The context alone.
     parameters: Vec<Tensor>,
     words: String,
+    class_sample: usize,
+    gradient_blocks: usize,
+    seed: u64,
 }
 
 impl Coop {
     /// Starts from a given context.
     pub fn new(context: Context, class_tokens: ClassTokens, words: &str) -> Self {
         let parameters = vec![Tensor::new("context", context.shape(), context.data)];
-        Self { class_tokens, parameters, words: words.into() }
+        Self { class_tokens, parameters, words: words.into(), class_sample: 0, gradient_blocks: 0, seed: 0 }
     }
 
     /// Starts from words or noise.
     pub fn build(config: &CoopConfig, task: &TuneTask<'_>) -> Result<Self> {
+        if config.class_specific && config.class_sample > 0 {
+            let reason = "a context of one's own is learned from every class; expected 0 with class_specific";
+            return Err(Error::config("class_sample", reason));
+        }
         let random = config.words.trim().is_empty();
         let n_ctx = if random && config.n_ctx == 0 { 16 } else { config.n_ctx };
         let context = context_init::context(task, &config.words, n_ctx, config.class_specific)?;
         let tokens = class_tokens(task.tokenizer, task.classes, context.tokens, config.position, "");
         check_length(&tokens, task.classes, task.clip.text()?.context_length())?;
-        Ok(Self::new(context, tokens, &config.words))
+        let CoopConfig { class_sample, gradient_blocks, .. } = *config;
+        Ok(Self { class_sample, gradient_blocks, seed: task.seed, ..Self::new(context, tokens, &config.words) })
     }
 }
 
@@ -106,9 +119,16 @@ impl Tuner for Coop {
 
     fn loss(&self, clip: &Clip, at: &[Tensor], batch: &Batch<'_>) -> Result<Loss> {
         let scale = clip.logit_scale();
-        let pass = clip.text()?.pass(&self.class_tokens, &[context_of(at)?])?;
+        let (tower, context) = (clip.text()?, context_of(at)?);
+        let sample = ClassSample::draw(self.class_sample, self.class_tokens.classes.len(), batch, self.seed);
+        let some = sample.as_ref().map(|sample| sample.tokens(&self.class_tokens));
+        let blocks = if self.gradient_blocks == 0 { usize::MAX } else { self.gradient_blocks };
+        let pass = tower.pass_through(blocks, some.as_ref().unwrap_or(&self.class_tokens), &[context])?;
         let logits = logits(batch.features, &pass.features()[0], scale);
-        let entropy = cross_entropy(&logits, batch.labels);
+        let entropy = match &sample {
+            Some(sample) => sample.cross_entropy(&logits),
+            None => cross_entropy(&logits, batch.labels),
+        };
         let gradient = pass.gradient(&[entropy.d_text(batch.features, scale)])?;
         let gradient = gradient.into_iter().map(|context| context.data).collect();
         Ok(Loss { value: entropy.loss, correct: entropy.correct, logits, gradient })
@@ -133,8 +153,8 @@ mod tests {
         let of = |shape: &[usize], count: usize| {
             let context = Tensor::new("context", shape.to_vec(), vec![0.5; count]);
             let tokens = ClassTokens { n_ctx: 2, position: Position::End, sot: 1, classes: Vec::new() };
-            let coop = Coop { class_tokens: tokens, parameters: vec![context], words: String::new() };
-            coop.prompt()
+            let coop = Coop::new(Context::shared(0, 3, Vec::new()), tokens, "");
+            Coop { parameters: vec![context], ..coop }.prompt()
         };
         assert!(of(&[2, 3], 6).is_ok() && of(&[4, 2, 3], 24).is_ok());
         for (shape, count) in [(&[6][..], 6), (&[1, 1, 2, 3], 6), (&[0, 3], 0), (&[], 1)] {

@@ -4,6 +4,7 @@
 //! make; one file each. The loop, the optimiser and the checkpoints are in [`crate::train`] and the same for
 //! all.
 
+mod class_sample;
 pub mod cocoop;
 mod context_init;
 pub mod coop;

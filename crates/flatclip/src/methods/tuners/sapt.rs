@@ -66,7 +66,8 @@ impl SaptConfig {
     /// What it shares with CoOp.
     pub fn coop(&self) -> CoopConfig {
         let (words, position) = (self.words.clone(), self.position);
-        CoopConfig { words, n_ctx: self.n_ctx, class_specific: self.class_specific, position }
+        let Self { n_ctx, class_specific, class_sample, gradient_blocks, .. } = *self;
+        CoopConfig { words, n_ctx, class_specific, position, class_sample, gradient_blocks }
     }
 }
 

@@ -105,3 +105,39 @@ fn wrong_contexts_are_errors_not_panics() {
     assert!(tower.deep_pass(&classes(5, 3, Position::Front), &good, &[]).is_err());
     assert!(tower.deep_pass(&tokens, &good, &[Matrix::zeros(2, 32)]).is_err());
 }
+
+#[test]
+fn a_gradient_through_the_last_blocks_is_close_to_the_whole_one_and_whole_through_all() {
+    let clip = tiny(1 << 30);
+    let tower = clip.text().unwrap();
+    let (tokens, context, d) = (classes(300, 4, Position::End), context("ctx", None, 4), matrix("d", 300, 12));
+    let through = |clip: &super::Clip, blocks: usize| {
+        let pass = clip.text().unwrap().pass_through(blocks, &tokens, from_ref(&context)).unwrap();
+        pass.gradient(from_ref(&d)).unwrap().remove(0).data
+    };
+    let whole = tower.pass(&tokens, from_ref(&context)).unwrap().gradient(from_ref(&d)).unwrap().remove(0).data;
+    assert_eq!(through(&clip, 3), whole);
+    assert_eq!(through(&clip, usize::MAX), whole);
+    let cosine = |a: &[f32]| inner(a, &whole) / (inner(a, a) * inner(&whole, &whole)).sqrt();
+    let (two, one) = (through(&clip, 2), through(&clip, 1));
+    assert!(two != whole && one != two);
+    assert!(cosine(&two) > 0.5 && cosine(&two) > cosine(&one), "{} {}", cosine(&two), cosine(&one));
+    // What is kept and what is computed again does not matter here either.
+    assert_eq!(through(&tiny(0), 2), two);
+    assert_eq!(through(&tiny(2 << 20), 2), two);
+}
+
+#[test]
+fn gradients_in_16_bits_point_the_same_way() {
+    let config = super::tiny_config();
+    let options = super::LoadOptions { text_precision: flatclip_tensor::Precision::I16, ..Default::default() };
+    let fixed = super::Clip::load(&crate::weights::random_of(&config, 5), options).unwrap();
+    let exact = tiny(1 << 30);
+    let (tokens, context, d) = (classes(40, 4, Position::End), context("ctx", None, 4), matrix("d", 40, 12));
+    let gradient = |clip: &super::Clip| {
+        let pass = clip.text().unwrap().pass(&tokens, from_ref(&context)).unwrap();
+        pass.gradient(from_ref(&d)).unwrap().remove(0).data
+    };
+    let (a, b) = (gradient(&fixed), gradient(&exact));
+    assert!(a != b && inner(&a, &b) / (inner(&a, &a) * inner(&b, &b)).sqrt() > 0.999_99);
+}

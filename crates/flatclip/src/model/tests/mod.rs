@@ -13,12 +13,16 @@ use flatclip_tensor::Matrix;
 
 /// A small ViT model with random weights.
 fn tiny(budget: usize) -> Clip {
+    load(&tiny_config(), budget)
+}
+
+fn tiny_config() -> ClipConfig {
     let mut config = ClipConfig::named("ViT-B-16").unwrap();
     config.embed_dim = 12;
     config.image_size = 16;
     config.image = ImageConfig::Vit { width: 32, layers: 3, heads: 2, patch: 8, mlp: 64 };
     config.text = Some(TextConfig { width: 32, layers: 3, heads: 2, context_length: 20, vocab: 40, mlp: 64 });
-    load(&config, budget)
+    config
 }
 
 /// A small ResNet model with random weights.
