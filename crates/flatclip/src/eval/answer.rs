@@ -110,8 +110,10 @@ impl InRounds<'_> {
         let (decision, views) = self.rounds.answer(self.adapter, self.task, &sample.id, total, encode)?;
         let count = views.unit.rows();
         // Only the features of all views are kept: another run may want them all.
-        if let Some(cache) = self.cache.filter(|_| count == total && !ready.is_encoded()) {
-            cache.put(sample, &views)?;
+        let cache = self.cache.filter(|_| count == total && !ready.is_encoded());
+        // Features that are not kept cost time later, not this answer.
+        if let Some(Err(error)) = cache.map(|cache| cache.put(sample, &views)) {
+            tracing::warn!("features are not kept from here on: {error}");
         }
         Ok((decision, count))
     }
