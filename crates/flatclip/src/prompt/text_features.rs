@@ -1,6 +1,7 @@
 //! Text features made elsewhere: a `[K, D]` matrix in a safetensors or `.npy` file.
 
 use super::Prompt;
+use crate::error::quoted;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use half::f16;
@@ -98,7 +99,8 @@ fn from_npy(bytes: &[u8], path: &Path) -> Result<Matrix> {
         .map(|s| s.parse().ok())
         .collect();
     let Some([rows, cols]) = shape.as_deref() else {
-        return Err(bad(path, format!("shape is {}, expected two dimensions [K, D]", value_of(header, "shape"))));
+        let found = quoted(value_of(header, "shape"));
+        return Err(bad(path, format!("shape is {found}, expected two dimensions [K, D]")));
     };
     let data = &bytes[start + length..];
     let expected = rows.checked_mul(*cols).and_then(|n| n.checked_mul(format.size()));
