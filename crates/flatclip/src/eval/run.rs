@@ -150,9 +150,8 @@ impl Evaluation<'_> {
         let failed: Vec<usize> = (0..records.len()).filter(|&i| records[i].error.is_some()).collect();
         let Some(&first) = failed.first() else { return Ok(()) };
         if adapter.kind() != Kind::Episodic {
-            let before = records.clone();
             records.truncate(first);
-            return if *records == before { Ok(()) } else { log.replace(records) };
+            return log.replace(records);
         }
         let positions: Vec<usize> = failed.iter().map(|&i| records[i].index).collect();
         let (mut again, mut spent) = (Vec::new(), Timing::default());
