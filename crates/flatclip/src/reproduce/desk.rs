@@ -77,6 +77,16 @@ impl<'a> Desk<'a> {
         Ok(match source {
             PromptSource::OwnTemplates => PromptChoice::OwnTemplates,
             PromptSource::Text(word) => PromptChoice::One(Prompt::parse(word)?.into()),
+            PromptSource::Described(word, file) => {
+                let templates = match (word.as_str(), word) {
+                    ("own", _) => Vec::new(),
+                    (_, word) => match Prompt::parse(word)?.kind {
+                        PromptKind::Templates(templates) => templates,
+                        _ => Vec::new(),
+                    },
+                };
+                PromptChoice::Described { templates, file: file.clone() }
+            }
             PromptSource::Tuned(dir) => PromptChoice::One(self.named(dir, Prompt::open(dir)?)),
             PromptSource::File(path) => PromptChoice::One(self.named(path, given(path)?)),
         })
@@ -159,8 +169,9 @@ impl<'a> Desk<'a> {
             digest = match source {
                 PromptSource::Text(word) => digest.part(word),
                 PromptSource::OwnTemplates => digest.part("own templates"),
-                PromptSource::Tuned(_) | PromptSource::File(_) => {
-                    digest.part(source.file().map_or(Ok(String::new()), |file| file_digest(&file))?)
+                PromptSource::Tuned(_) | PromptSource::File(_) | PromptSource::Described(..) => {
+                    let word = if let PromptSource::Described(word, _) = source { word } else { "" };
+                    digest.part(word).part(source.file().map_or(Ok(String::new()), |file| file_digest(&file))?)
                 }
             };
         }

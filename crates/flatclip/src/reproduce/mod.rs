@@ -66,8 +66,12 @@ pub struct ReproduceRequest {
     pub shard: Option<Shard>,
     /// Prompts of the user's instead of the recipe's, by name.
     pub prompts: BTreeMap<String, PathBuf>,
+    /// Class embeddings instead of the prompt `template`, and, with a model that has no text tower, of every prompt of texts.
+    pub text_features: Option<PathBuf>,
     /// Folder with generated pictures for DiffTPT.
     pub generated: Option<PathBuf>,
+    /// Sentences that describe the classes of each data set: `FOLDER/NAME.json`, or one file for all.
+    pub descriptions: Option<PathBuf>,
     /// Unreadable pictures to go on without, in each step.
     pub max_errors: usize,
     /// Folder in which features are kept between steps; `None` keeps nothing.
@@ -92,7 +96,9 @@ impl ReproduceRequest {
             epochs: None,
             shard: None,
             prompts: BTreeMap::new(),
+            text_features: None,
             generated: None,
+            descriptions: None,
             max_errors: 100,
             cache: None,
             out: out.into(),

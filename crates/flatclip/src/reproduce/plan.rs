@@ -22,6 +22,8 @@ pub enum PromptSource {
     Text(String),
     /// Each data set's own templates.
     OwnTemplates,
+    /// Templates (`own`, a text or a known set) and a file of sentences that describe the classes.
+    Described(String, PathBuf),
     /// What this folder's tuning run learned.
     Tuned(PathBuf),
     /// A file of the user's.
@@ -160,7 +162,7 @@ impl PromptSource {
         match self {
             Self::Text(_) | Self::OwnTemplates => None,
             Self::Tuned(dir) => Some(dir.join("prompt.safetensors")),
-            Self::File(path) => Some(path.clone()),
+            Self::File(path) | Self::Described(_, path) => Some(path.clone()),
         }
     }
 }
@@ -279,12 +281,17 @@ impl Planner<'_> {
 
     /// The source of a prompt for a data set; a tuning step is added for a learned one.
     fn prompt(&mut self, name: &str, data: &str, seed: u64) -> Result<PromptSource> {
-        if let Some(file) = self.request.prompts.get(name) {
+        let prompt = self.recipe.prompt(name)?.clone();
+        if let Some(file) = self.given(&prompt) {
             return Ok(PromptSource::File(file.clone()));
         }
-        let prompt = self.recipe.prompt(name)?.clone();
         if prompt.tuner.is_empty() {
             let text = prompt.on.get(data).unwrap_or(&prompt.text);
+            if let Some(place) = self.request.descriptions.as_ref().filter(|_| prompt.described) {
+                let own = place.join(format!("{data}.json"));
+                let file = if place.is_dir() { own } else { place.clone() };
+                return Ok(PromptSource::Described(text.clone(), file));
+            }
             return Ok(if text == "own" { PromptSource::OwnTemplates } else { PromptSource::Text(text.clone()) });
         }
         let dir = self.request.out.join(self.prompts_folder()).join(slug(name)).join(format!("seed-{seed}"));
@@ -403,7 +410,7 @@ impl Planner<'_> {
         let needs = spec.build(options)?.needs().unwrap_or(spec.needs);
         let source = self.recipe.prompt(prompt)?;
         let config = self.model.config();
-        let given = self.request.prompts.get(prompt);
+        let given = self.given(source);
         let is_features = given.is_some_and(|path| is_features(path));
         let resnet = !matches!(config.image, ImageConfig::Vit { .. });
         let kind = self.prompt_kind(source)?;
@@ -421,6 +428,13 @@ impl Planner<'_> {
         } else {
             None
         })
+    }
+
+    /// The user's own file for a prompt.
+    fn given(&self, prompt: &RecipePrompt) -> Option<&PathBuf> {
+        let stands = prompt.name == "template" || self.model.config().text.is_none();
+        let features = self.request.text_features.as_ref().filter(|_| prompt.tuner.is_empty() && stands);
+        self.request.prompts.get(&prompt.name).or(features)
     }
 
     fn prompt_kind(&self, prompt: &RecipePrompt) -> Result<KindOfPrompt> {

@@ -72,6 +72,9 @@ pub struct RecipePrompt {
     /// A text with `{}`, `template`, `imagenet7`, `imagenet80`, or `own` for each data set's own.
     #[serde(default)]
     pub text: String,
+    /// Whether sentences that describe the classes are added, where the user has them.
+    #[serde(default)]
+    pub described: bool,
     /// Other texts on some data sets.
     #[serde(default)]
     pub on: BTreeMap<String, String>,
