@@ -321,10 +321,23 @@ fn mean_and_deviation(runs: &[Option<Run>]) -> (Option<f64>, Option<f64>) {
     (Some(mean), deviation)
 }
 
+/// rho' of the paper.
+const STSS_RADIUS: f64 = 0.5;
+
 /// The prompts that were tuned: what was chosen, and how sharp the loss is around it.
 fn tuned(plan: &Plan) -> Result<Option<Table>> {
-    let header =
-        ["prompt", "seed", "images", "steps", "rho", "relative rho", "train %", "sharpness", "relative radius"];
+    let header = [
+        "prompt",
+        "seed",
+        "images",
+        "steps",
+        "rho",
+        "relative rho",
+        "train %",
+        "sharpness",
+        "relative radius",
+        "relative rho'",
+    ];
     let mut table = Table::new("Tuned prompts", header);
     for step in &plan.steps {
         let (Some(request), file) = (tuning(step), step.dir.join("summary.json")) else { continue };
@@ -347,11 +360,12 @@ fn tuned(plan: &Plan) -> Result<Option<Table>> {
             summary.train.map_or_else(Cell::none, |t| Cell::percent(f64::from(t.accuracy))),
             summary.flatness.map_or_else(Cell::none, |f| Cell::number(f64::from(f.sharpness), 4)),
             relative(summary.flatness.map(|f| f.radius)),
+            relative(Some(STSS_RADIUS)),
         ]);
     }
     table.notes.push(
         "sharpness: rise of the training loss within radius 0.1 of the context, along its gradient; relative: as a fraction of \
-         the context's norm"
+         the context's norm; rho' = 0.5 is the radius of STSS"
             .into(),
     );
     Ok((!table.rows.is_empty()).then_some(table))
