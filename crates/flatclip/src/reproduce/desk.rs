@@ -2,8 +2,9 @@
 //! there and is what this recipe, model and prompt would make.
 
 use super::ReproduceRequest;
-use super::plan::{EvaluateWork, PromptSource, Step, Work, data_title};
+use super::plan::data_title;
 use super::recipe::Recipe;
+use super::work::{EvaluateWork, PromptSource, Step, Work};
 use crate::data::{Dataset, Split, open};
 use crate::digest::Digest;
 use crate::eval::{Plan as Stream, stream_hash};

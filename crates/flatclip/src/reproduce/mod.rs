@@ -14,18 +14,22 @@
 
 mod desk;
 mod efficiency;
+mod obstacle;
+mod other_tables;
 mod plan;
 mod price;
 mod recipe;
 mod results;
 mod run;
+mod work;
 
 pub use desk::State;
 pub use efficiency::BENCH;
-pub use plan::{EvaluateWork, LandscapeWork, Plan, PromptSource, StatisticsWork, Step, SweepWork, Work};
+pub use plan::Plan;
 pub use price::{Price, prices};
 pub use recipe::{Recipe, RecipeLandscape, RecipePrompt, RecipeRow, RecipeSweep};
 pub use results::Results;
+pub use work::{EvaluateWork, LandscapeWork, PromptSource, StatisticsWork, Step, SweepWork, Work};
 
 use crate::data::{OpenOptions, Split};
 use crate::error::Hint;

@@ -4,133 +4,16 @@
 use super::ReproduceRequest;
 use super::recipe::{Recipe, RecipePrompt, RecipeRow};
 use super::run::parts_folder;
+use super::work::{EvaluateWork, LandscapeWork, PromptSource, StatisticsWork, Step, SweepWork, Work};
 use crate::data::{Known, Split, open};
-use crate::eval::{GridAxis, Shard};
+use crate::eval::Shard;
 use crate::facade::{Model, ViewChoice};
-use crate::methods::{AdapterSpec, Kind, Registry, tuners};
-use crate::model::ImageConfig;
+use crate::methods::{AdapterSpec, Kind, Registry};
 use crate::settings::parse_settings;
 use crate::train::TuneRequest;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// What stands for the classes in a step.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PromptSource {
-    /// A text with `{}`, or the name of a known set of templates.
-    Text(String),
-    /// Each data set's own templates.
-    OwnTemplates,
-    /// Templates (`own`, a text or a known set) and a file of sentences that describe the classes.
-    Described(String, PathBuf),
-    /// What this folder's tuning run learned.
-    Tuned(PathBuf),
-    /// A file of the user's.
-    File(PathBuf),
-}
-
-/// What a step does.
-#[derive(Clone, Debug)]
-pub enum Work {
-    /// Learns a prompt on the source.
-    Tune(TuneRequest),
-    /// Token statistics of source images, for PromptAlign.
-    Statistics(StatisticsWork),
-    /// A row on a data set.
-    Evaluate(EvaluateWork),
-    /// A grid of settings.
-    Sweep(SweepWork),
-    /// Loss surfaces.
-    Landscape(LandscapeWork),
-}
-
-/// See [`Work::Statistics`].
-#[derive(Clone, Debug)]
-pub struct StatisticsWork {
-    /// The source.
-    pub data: String,
-    /// Images per class.
-    pub shots: usize,
-    /// Its visual prompts are in the tower.
-    pub prompt: PromptSource,
-    /// Seed of the draw.
-    pub seed: u64,
-}
-
-/// See [`Work::Evaluate`].
-#[derive(Clone, Debug)]
-pub struct EvaluateWork {
-    /// Label of the row.
-    pub row: String,
-    /// The data set.
-    pub data: String,
-    /// What stands for its classes.
-    pub prompt: PromptSource,
-    /// The adapter.
-    pub method: String,
-    /// Its options.
-    pub options: toml::Table,
-    /// How views are made.
-    pub policy: ViewChoice,
-    /// How many; the method's own number when nothing is said.
-    pub views: Option<usize>,
-    /// Seed of views and method.
-    pub seed: u64,
-    /// Seed of the stream's order, for methods that learn from it.
-    pub order_seed: Option<u64>,
-    /// Folder of the statistics, for PromptAlign.
-    pub statistics: Option<PathBuf>,
-    /// Part of the stream; never for methods that learn from it.
-    pub shard: Option<Shard>,
-}
-
-/// See [`Work::Sweep`].
-#[derive(Clone, Debug)]
-pub struct SweepWork {
-    /// What it shows.
-    pub title: String,
-    /// The data sets.
-    pub data: Vec<String>,
-    /// What stands for their classes.
-    pub prompt: PromptSource,
-    /// The adapter.
-    pub method: String,
-    /// What varies.
-    pub axes: Vec<GridAxis>,
-    /// How views are made.
-    pub policy: ViewChoice,
-    /// Seed of views and method.
-    pub seed: u64,
-}
-
-/// See [`Work::Landscape`].
-#[derive(Clone, Debug)]
-pub struct LandscapeWork {
-    /// What it shows.
-    pub title: String,
-    /// Names and prompts, side by side.
-    pub prompts: Vec<(String, PromptSource)>,
-    /// The data: the source for the training loss, else a data set of whose first picture views are shown.
-    pub data: String,
-    /// Images per class, for the training loss; 0 for views of a picture.
-    pub shots: usize,
-    /// Grid points along each axis.
-    pub points: usize,
-    /// Seed of directions, shots and views.
-    pub seed: u64,
-}
-
-/// One step.
-#[derive(Clone, Debug)]
-pub struct Step {
-    /// For people.
-    pub name: String,
-    /// Its folder.
-    pub dir: PathBuf,
-    /// What it does.
-    pub work: Work,
-}
 
 /// All steps of an item.
 #[derive(Clone, Debug, Default)]
@@ -156,23 +39,12 @@ pub(super) fn data_title(spec: &str) -> String {
     pocket.or_else(|| Known::find(spec).map(|known| known.title.to_owned())).unwrap_or_else(|| spec.to_owned())
 }
 
-impl PromptSource {
-    /// The file that must be there before the step can run.
-    pub fn file(&self) -> Option<PathBuf> {
-        match self {
-            Self::Text(_) | Self::OwnTemplates => None,
-            Self::Tuned(dir) => Some(dir.join("prompt.safetensors")),
-            Self::File(path) | Self::Described(_, path) => Some(path.clone()),
-        }
-    }
-}
-
 /// Makes the plan.
 pub(super) struct Planner<'a> {
-    request: &'a ReproduceRequest,
-    recipe: Recipe,
-    model: &'a Model,
-    registry: Registry,
+    pub(super) request: &'a ReproduceRequest,
+    pub(super) recipe: Recipe,
+    pub(super) model: &'a Model,
+    pub(super) registry: Registry,
     plan: Plan,
     tunes: usize,
 }
@@ -403,64 +275,6 @@ impl Planner<'_> {
     fn has(&self, dir: &Path) -> bool {
         self.plan.steps.iter().any(|step| step.dir == dir)
     }
-
-    /// Why this model with these inputs cannot give a row.
-    fn obstacle(&self, prompt: &str, method: &str, options: &toml::Table) -> Result<Option<String>> {
-        let spec = self.registry.adapter(method)?;
-        let needs = spec.build(options)?.needs().unwrap_or(spec.needs);
-        let source = self.recipe.prompt(prompt)?;
-        let config = self.model.config();
-        let given = self.given(source);
-        let is_features = given.is_some_and(|path| is_features(path));
-        let resnet = !matches!(config.image, ImageConfig::Vit { .. });
-        let kind = self.prompt_kind(source)?;
-        let vit = needs.vit || (given.is_none() && kind.vit);
-        Ok(if vit && resnet {
-            Some("needs a vision transformer, this image tower is a ResNet".into())
-        } else if needs.generated && self.request.generated.is_none() {
-            Some("needs pictures that a diffusion model made".into())
-        } else if config.text.is_none() && !is_features {
-            Some(format!("needs the text tower for the prompt `{prompt}`, this checkpoint has none"))
-        } else if is_features && needs.text_tower {
-            Some("perturbs or tunes a prompt, but only class embeddings were given".into())
-        } else if given.is_none() && !needs.prompts.contains(&kind.name) {
-            Some(format!("{} does not work with {} prompts", spec.name, kind.name))
-        } else {
-            None
-        })
-    }
-
-    /// The user's own file for a prompt.
-    fn given(&self, prompt: &RecipePrompt) -> Option<&PathBuf> {
-        let stands = prompt.name == "template" || self.model.config().text.is_none();
-        let features = self.request.text_features.as_ref().filter(|_| prompt.tuner.is_empty() && stands);
-        self.request.prompts.get(&prompt.name).or(features)
-    }
-
-    fn prompt_kind(&self, prompt: &RecipePrompt) -> Result<KindOfPrompt> {
-        if prompt.tuner.is_empty() {
-            return Ok(KindOfPrompt { name: "templates", vit: false });
-        }
-        let name = tuners::preset(&prompt.tuner).map_or(prompt.tuner.as_str(), |preset| preset.method);
-        let spec = self.registry.tuner(name)?;
-        let name = match spec.table {
-            "coop" | "sapt" => "learned",
-            "gda-clip" => "linear",
-            table => table,
-        };
-        Ok(KindOfPrompt { name, vit: spec.vit })
-    }
-}
-
-/// What a tuner's prompt will be.
-struct KindOfPrompt {
-    name: &'static str,
-    vit: bool,
-}
-
-/// Whether a file holds class embeddings; what it really is shows when it is read.
-fn is_features(path: &Path) -> bool {
-    crate::prompt::read_text_features(path).is_ok()
 }
 
 fn policy(text: &str) -> Result<ViewChoice> {
