@@ -100,13 +100,6 @@ impl<'a> Desk<'a> {
 
     /// How far a step is.
     pub(super) fn state(&self, step: &Step) -> Result<State> {
-        let data: Vec<(&str, Split)> = match &step.work {
-            Work::Tune(tune) => vec![(&tune.data, Split::Train)],
-            Work::Statistics(work) => vec![(&work.data, Split::Train)],
-            Work::Evaluate(work) => vec![(&work.data, Split::Test)],
-            Work::Sweep(work) => work.data.iter().map(|data| (data.as_str(), Split::Test)).collect(),
-            Work::Landscape(work) => vec![(&work.data, split_of(work.shots))],
-        };
         if !step.is_tuning()
             && let Some(missing) = step.prompts().iter().filter_map(|source| source.file()).find(|file| !file.exists())
         {
@@ -116,6 +109,18 @@ impl<'a> Desk<'a> {
         if self.is_done(step)? {
             return Ok(State::Done);
         }
+        self.state_of_data(step)
+    }
+
+    /// How far a step is whose prompts are there and whose result is not.
+    pub(super) fn state_of_data(&self, step: &Step) -> Result<State> {
+        let data: Vec<(&str, Split)> = match &step.work {
+            Work::Tune(tune) => vec![(&tune.data, Split::Train)],
+            Work::Statistics(work) => vec![(&work.data, Split::Train)],
+            Work::Evaluate(work) => vec![(&work.data, Split::Test)],
+            Work::Sweep(work) => work.data.iter().map(|data| (data.as_str(), Split::Test)).collect(),
+            Work::Landscape(work) => vec![(&work.data, split_of(work.shots))],
+        };
         for (name, split) in data {
             if let Err(error) = self.dataset(name, split) {
                 return Ok(State::Absent(format!("{}: {error}", data_title(name))));

@@ -164,7 +164,16 @@ pub struct Reproduced {
 /// The plan, and how far each of its steps is.
 pub fn plan(request: &ReproduceRequest, model: &Model) -> Result<(Plan, Vec<State>)> {
     let (plan, desk) = (Plan::new(request, model)?, Desk::new(request, model)?);
-    let states = plan.steps.iter().map(|step| desk.state(step)).collect::<Result<_>>()?;
+    let will_be = |step: &Step| {
+        let made = |source: &&PromptSource| matches!(source, PromptSource::Tuned(dir) if plan.steps.iter().any(|s| s.dir == *dir));
+        step.prompts().iter().all(|source| made(source) || source.file().is_none_or(|file| file.exists()))
+    };
+    let state = |step: &Step| match desk.state(step)? {
+        // The prompt is made by an earlier step of the same plan.
+        State::Waits(_) if will_be(step) => desk.state_of_data(step),
+        state => Ok(state),
+    };
+    let states = plan.steps.iter().map(state).collect::<Result<_>>()?;
     Ok((plan, states))
 }
 
