@@ -50,6 +50,7 @@ impl Results {
             results.tables.push(results.comparison());
             results.tables.extend(results.differences()?);
             results.tables.extend(results.components());
+            results.tables.push(results.calibration());
             results.tables.extend(results.protocol());
         }
         results.tables.extend(efficiency(&desk.request.out.join(BENCH), desk)?);
@@ -192,6 +193,24 @@ impl Results {
             table.push(std::iter::once(Cell::text(name)).chain(values.iter().map(signed)).collect());
         }
         Some(table)
+    }
+
+    /// What the rows' probabilities are worth: means over data sets and seeds.
+    fn calibration(&self) -> Table {
+        let mut table = Table::new("Calibration", ["row", "ECE", "NLL", "Brier"]);
+        for row in &self.rows {
+            let runs: Vec<&Run> = row.runs.iter().flatten().flatten().collect();
+            let mean =
+                |value: fn(&Run) -> f64| runs.iter().map(|run| value(run)).sum::<f64>() / runs.len().max(1) as f64;
+            table.push(vec![
+                Cell::text(&row.label),
+                Cell::percent(mean(|run| run.summary.metrics.calibration.ece)),
+                Cell::number(mean(|run| run.summary.metrics.nll), 4),
+                Cell::number(mean(|run| run.summary.metrics.brier), 4),
+            ]);
+        }
+        table.notes.push("mean over data sets and seeds; ECE in per cent on the probability of the answer".into());
+        table
     }
 
     /// Where a row is not what was published.
