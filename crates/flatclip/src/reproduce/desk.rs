@@ -100,9 +100,12 @@ impl<'a> Desk<'a> {
 
     /// How far a step is.
     pub(super) fn state(&self, step: &Step) -> Result<State> {
-        if !step.is_tuning()
-            && let Some(missing) = step.prompts().iter().filter_map(|source| source.file()).find(|file| !file.exists())
-        {
+        let statistics = match &step.work {
+            Work::Evaluate(work) => work.statistics.as_ref().map(|dir| dir.join(STATISTICS)),
+            _ => None,
+        };
+        let needed = step.prompts().into_iter().filter_map(PromptSource::file).chain(statistics);
+        if let Some(missing) = needed.into_iter().find(|file| !file.exists()) {
             return Ok(State::Waits(format!("{} is not there yet", missing.display())));
         }
         // A finished step is recognised before its training data are looked for: they may lie on another machine.
@@ -213,11 +216,6 @@ fn file_digest(path: &Path) -> Result<String> {
 }
 
 impl Step {
-    /// Whether it learns a prompt.
-    pub fn is_tuning(&self) -> bool {
-        matches!(self.work, Work::Tune(_))
-    }
-
     /// The prompts that it reads.
     pub fn prompts(&self) -> Vec<&PromptSource> {
         match &self.work {

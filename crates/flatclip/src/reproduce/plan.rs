@@ -8,7 +8,7 @@ use super::work::{EvaluateWork, LandscapeWork, PromptSource, StatisticsWork, Ste
 use crate::data::{Known, Split, open};
 use crate::eval::Shard;
 use crate::facade::{Model, ViewChoice};
-use crate::methods::{AdapterSpec, Kind, Registry};
+use crate::methods::{Kind, Registry};
 use crate::settings::parse_settings;
 use crate::train::TuneRequest;
 use crate::{Error, Result};
@@ -46,7 +46,8 @@ pub(super) struct Planner<'a> {
     pub(super) model: &'a Model,
     pub(super) registry: Registry,
     plan: Plan,
-    tunes: usize,
+    /// Whole steps in the order in which they were first asked for: dealt out to the processes in turn.
+    dealt: Vec<PathBuf>,
 }
 
 impl Plan {
@@ -54,7 +55,7 @@ impl Plan {
     pub fn new(request: &ReproduceRequest, model: &Model) -> Result<Self> {
         let recipe = request.effective()?;
         let registry = Registry::builtin();
-        let mut planner = Planner { request, recipe, model, registry, plan: Self::default(), tunes: 0 };
+        let mut planner = Planner { request, recipe, model, registry, plan: Self::default(), dealt: Vec::new() };
         planner.data();
         planner.rows()?;
         planner.sweeps()?;
@@ -105,11 +106,12 @@ impl Planner<'_> {
             true => Some(self.statistics(&row.prompt, &prompt, seed)),
             false => None,
         };
-        let (shard, mine) = self.share(spec);
-        if !mine {
+        let dir = self.runs().join(slug(data)).join(slug(&row.label)).join(format!("seed-{seed}"));
+        // Of a stream whose pictures are answered one by one, every process does its share of the pictures.
+        let shard = self.request.shard.filter(|_| spec.kind() == Kind::Episodic);
+        if shard.is_none() && !self.is_mine(&dir) {
             return Ok(());
         }
-        let dir = self.runs().join(slug(data)).join(slug(&row.label)).join(format!("seed-{seed}"));
         let part = |s: Shard| parts_folder(&dir).join(format!("shard-{:04}-of-{:04}", s.index, s.count));
         let dir = shard.map_or(dir.clone(), part);
         let work = Work::Evaluate(EvaluateWork {
@@ -129,17 +131,14 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The part of a run that this process does: of a stream whose pictures are answered one by one, its share of the
-    /// pictures; another is one process's as a whole.
-    fn share(&mut self, spec: &AdapterSpec) -> (Option<Shard>, bool) {
-        match self.request.shard {
-            Some(shard) if spec.kind() == Kind::Episodic => (Some(shard), true),
-            Some(shard) => {
-                self.tunes += 1;
-                (None, self.tunes % shard.count == shard.index)
-            }
-            None => (None, true),
-        }
+    /// Whether a step that cannot be divided is this process's.
+    fn is_mine(&mut self, dir: &Path) -> bool {
+        let Some(shard) = self.request.shard else { return true };
+        let place = self.dealt.iter().position(|known| known == dir).unwrap_or_else(|| {
+            self.dealt.push(dir.to_path_buf());
+            self.dealt.len() - 1
+        });
+        place % shard.count == shard.index
     }
 
     /// Where runs of these pictures and views lie: a quick look with a few pictures does not stand in the way of the whole.
@@ -167,15 +166,11 @@ impl Planner<'_> {
             return Ok(if text == "own" { PromptSource::OwnTemplates } else { PromptSource::Text(text.clone()) });
         }
         let dir = self.request.out.join(self.prompts_folder()).join(slug(name)).join(format!("seed-{seed}"));
-        if !self.has(&dir) {
-            self.tunes += 1;
-            // With several processes, each tunes its share; a row waits until its prompt has been brought.
-            let mine = self.request.shard.is_none_or(|shard| self.tunes % shard.count == shard.index);
-            if mine {
-                let request = self.tune_request(&prompt, seed, &dir)?;
-                request.check()?;
-                self.push(format!("tune {name}, seed {seed}"), dir.clone(), Work::Tune(request));
-            }
+        // With several processes, each tunes its share; a row waits until its prompt has been brought.
+        if self.is_mine(&dir) && !self.has(&dir) {
+            let request = self.tune_request(&prompt, seed, &dir)?;
+            request.check()?;
+            self.push(format!("tune {name}, seed {seed}"), dir.clone(), Work::Tune(request));
         }
         Ok(PromptSource::Tuned(dir))
     }
@@ -211,7 +206,7 @@ impl Planner<'_> {
 
     fn statistics(&mut self, name: &str, prompt: &PromptSource, seed: u64) -> PathBuf {
         let dir = self.request.out.join("statistics").join(slug(name)).join(format!("seed-{seed}"));
-        if !self.has(&dir) {
+        if self.is_mine(&dir) && !self.has(&dir) {
             let (data, prompt) = (self.recipe.source.clone(), prompt.clone());
             let work = Work::Statistics(StatisticsWork { data, shots: 16, prompt, seed });
             self.push(format!("token statistics for {name}, seed {seed}"), dir.clone(), work);
