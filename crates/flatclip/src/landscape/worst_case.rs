@@ -203,7 +203,7 @@ impl Search<'_> {
         let mean = |f: &dyn Fn(f64) -> f64| self.worst.iter().map(|&loss| f(f64::from(loss))).sum::<f64>() / n;
         // For a one-hot label, |y - f|_1 = 2 (1 - f_y), and f_y = exp(-loss). Raising the label's other entries to the floor
         // takes at most as much away as the label itself moves: what is left is a lower estimate.
-        let others = floor * (self.classes.len().max(1) - 1) as f64;
+        let others = floor * (self.classes.classes.len().max(1) - 1) as f64;
         let label_moves = 2.0 * others / (1.0 + others);
         let distance = |loss: f64| (2.0 * (1.0 - (-loss).exp().max(floor)) - label_moves).max(0.0);
         WorstCase {

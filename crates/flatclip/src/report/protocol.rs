@@ -46,7 +46,7 @@ fn views(run: &Run, known: &Known) -> Option<String> {
 }
 
 /// The text that stands for the classes, where the published row had another.
-fn text(run: &Run, known: &Known) -> Option<String> {
+fn class_text(run: &Run, known: &Known) -> Option<String> {
     let ours = run.provenance.prompt.as_str();
     if ours == "features" {
         return Some("class embeddings from a file".into());
@@ -79,6 +79,6 @@ fn settings(run: &Run, known: &Known) -> Vec<String> {
         }
         _ => {}
     }
-    points.extend(text(run, known));
+    points.extend(class_text(run, known));
     points
 }
