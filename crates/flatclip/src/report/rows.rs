@@ -13,7 +13,7 @@ fn traits_of(run: &Run) -> BTreeMap<String, String> {
     put("model", c.model.clone());
     put("weights", p.weights.chars().take(8).collect());
     put("precision", c.precision.clone());
-    put("views", format!("{} x{}", c.views.policy, c.views.count));
+    put("views", c.views.to_string());
     put("split", c.split.clone());
     put("limit", c.limit.map_or_else(|| "none".into(), |limit| limit.to_string()));
     put("shard", c.shard.map_or_else(|| "none".into(), String::from));
@@ -112,7 +112,7 @@ mod tests {
             limit: None,
             shard: None,
             compat: Vec::new(),
-            views: ViewConfig { policy: "crop-flip".into(), count: 64 },
+            views: ViewConfig { policy: "crop-flip".into(), count: 64, certainty: None },
             options: toml::Table::from_iter([("radius".to_owned(), toml::Value::from(radius))]),
         };
         let provenance = Provenance {
