@@ -52,6 +52,10 @@ pub(crate) struct SetupArgs {
     /// Use each data set's own template (CoOp's list) instead of one template for all
     #[arg(long)]
     pub(crate) own_templates: bool,
+    /// Sentences that describe the classes, added to the templates: a JSON object of class names, each with a list of
+    /// sentences (CuPL's format)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) descriptions: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) views: ViewArgs,
     /// crop-flip, augmix, identity, or `published`: what the method's own code does for the data set
@@ -83,8 +87,14 @@ impl SetupArgs {
     /// The request that these options make; methods, options and seeds are the caller's.
     pub(crate) fn request(&self, out: &Path, resume: bool) -> Result<EvaluateRequest> {
         ensure!(!self.own_templates || self.prompt.is_default(), "--own-templates: give no other prompt with it");
-        let prompt =
-            if self.own_templates { PromptChoice::OwnTemplates } else { PromptChoice::One(self.prompt.read()?.into()) };
+        let prompt = match (&self.descriptions, self.own_templates) {
+            (Some(file), own) => {
+                let templates = if own { Vec::new() } else { self.prompt.read_templates()? };
+                PromptChoice::Described { templates, file: file.clone() }
+            }
+            (None, true) => PromptChoice::OwnTemplates,
+            (None, false) => PromptChoice::One(self.prompt.read()?.into()),
+        };
         let view_policy = match self.view_policy.as_str() {
             "published" => ViewChoice::Published,
             name => ViewChoice::Policy(name.parse()?),

@@ -160,12 +160,14 @@ fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {
     }
     if let Some(f) = summary.flatness {
         out.line(format_args!(
-            "sharpness {:.4} at radius {} (loss {:.4} to {:.4})",
-            f.sharpness, f.radius, f.loss, f.perturbed_loss
+            "sharpness {:.4} at radius {}, {:.4} of the context's norm (loss {:.4} to {:.4})",
+            f.sharpness, f.radius, f.relative_radius, f.loss, f.perturbed_loss
         ))?;
     }
     if let Some(radius) = summary.chosen_radius {
-        out.line(format_args!("radius {radius} was chosen on held-out images; the table is in search.json"))?;
+        let relative = summary.flatness.filter(|f| f.radius > 0.0).map(|f| radius * f.relative_radius / f.radius);
+        let relative = relative.map_or(String::new(), |part| format!(" ({part:.4} of the context's norm)"));
+        out.line(format_args!("radius {radius}{relative} was chosen on held-out images; the table is in search.json"))?;
     }
     out.line(format_args!("prompt: {}", args.out.join(&summary.prompt).display()))
 }

@@ -1,8 +1,8 @@
 //! `--prompt`, `--template`, `--ensemble`, `--text-features`: four ways to say what stands for a class.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use flatclip::Prompt;
-use flatclip::prompt::read_text_features;
+use flatclip::prompt::{PromptKind, read_text_features};
 use flatclip::text::templates::Ensemble;
 use std::path::PathBuf;
 
@@ -36,6 +36,14 @@ impl PromptArgs {
             _ if self.template.is_empty() => Prompt::templates(&[Prompt::TEMPLATE])?,
             _ => Prompt::templates(&self.template)?,
         })
+    }
+
+    /// The templates that were asked for.
+    pub(crate) fn read_templates(&self) -> Result<Vec<String>> {
+        match self.read()?.kind {
+            PromptKind::Templates(templates) => Ok(templates),
+            _ => bail!("--descriptions: adds sentences to templates; give --template or --ensemble with it"),
+        }
     }
 
     /// Whether the user said anything.

@@ -5,7 +5,10 @@ use super::shots::ShotFeatures;
 use crate::data::Dataset;
 use crate::files::write_atomic;
 use crate::image::DecodeOptions;
-use crate::landscape::{Bound, EntropyGap, Scores, Separation, WorstCase, WorstCaseSearch, rank_correlation};
+use crate::landscape::{
+    Bound, Divergence, EntropyGap, Rademacher, RademacherSearch, Scores, Separation, Theory, WorstCase,
+    WorstCaseSearch, rank_correlation,
+};
 use crate::methods::{self, Adapter, Task, ViewSet};
 use crate::model::Features;
 use crate::progress::Progress;
@@ -13,6 +16,7 @@ use crate::prompt::Prompt;
 use crate::report::{ANALYSIS_FILE, AnalysedSet, AnalysisRecord, Page};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::ops::l2_norm;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -48,22 +52,52 @@ pub struct AnalyzeRequest {
     pub out: PathBuf,
 }
 
+impl AnalyzeRequest {
+    /// The same with all three data sets cut to the classes that they share (ImageNet against ImageNet-A: 200), in the order
+    /// of the nearer set; scores over different class lists would not compare.
+    fn on_common_classes(&self, progress: &dyn Progress) -> Result<Self> {
+        let sets = [&self.near, &self.far, &self.train];
+        if sets.iter().all(|set| set.classes == self.near.classes) {
+            return Ok(self.clone());
+        }
+        let place = |set: &Dataset, name: &String| set.classes.iter().position(|class| class == name);
+        let mut common: Vec<String> = Vec::new();
+        for name in &self.near.classes {
+            if sets.iter().all(|set| place(set, name).is_some()) && !common.contains(name) {
+                common.push(name.clone());
+            }
+        }
+        if common.len() < 2 {
+            let counts: Vec<String> = sets.iter().map(|set| format!("{} ({})", set.name, set.classes.len())).collect();
+            let reason =
+                format!("expected classes that all data sets share, found {}: {}", common.len(), counts.join(", "));
+            return Err(Error::config("classes", reason));
+        }
+        progress.note(&format!("on the {} classes that all three data sets share", common.len()));
+        let cut = |set: &Dataset| {
+            let keep: Vec<usize> = common.iter().filter_map(|name| place(set, name)).collect();
+            set.restrict_classes(&keep)
+        };
+        let (near, far, train) = (cut(&self.near), cut(&self.far), cut(&self.train));
+        if near.samples.is_empty() || far.samples.is_empty() {
+            return Err(Error::config("classes", "one of the sets has no image of the shared classes"));
+        }
+        Ok(Self { near, far, train, ..self.clone() })
+    }
+}
+
 /// What was found for every image of a set.
 #[derive(Default)]
 struct Found {
     scores: Scores,
     probabilities: Vec<(Vec<f32>, usize)>,
+    /// One row after the other.
+    features: Vec<f32>,
 }
 
 /// Measures, and writes `analysis.json`, figures and a page.
 pub fn analyze(request: &AnalyzeRequest, model: &Model, progress: &dyn Progress) -> Result<AnalysisRecord> {
-    for (word, other) in [("far", &request.far), ("training", &request.train)] {
-        if other.classes != request.near.classes {
-            let reason =
-                format!("the near and the {word} data set have different class lists: scores would not compare");
-            return Err(Error::config("classes", reason));
-        }
-    }
+    let request = &request.on_common_classes(progress)?;
     let prompt = Arc::new(request.prompt.clone());
     let classes = request.near.classes.clone();
     let task = Task::from_prompt(&prompt, model.clip(), model.tokenizer(), classes, request.seed)?;
@@ -80,7 +114,8 @@ pub fn analyze(request: &AnalyzeRequest, model: &Model, progress: &dyn Progress)
     let far = measure(request, model, &task, stss.as_ref(), &request.far, &centres, progress)?;
     let train = if request.train.spec.is_empty() { &request.train.name } else { &request.train.spec };
     let training = format!("{} training images of {train} (seed {})", shots.labels.len(), request.seed);
-    let record = record(request, &near, &far, worst, training)?;
+    let radius = request.rho.unwrap_or_else(|| radius_of(&request.options));
+    let record = record(request, (&task, &shots, radius), &near, &far, worst, training)?;
     save(request, &record)?;
     Ok(record)
 }
@@ -94,7 +129,8 @@ fn radius_of(options: &toml::Table) -> f32 {
 
 fn worst_case(request: &AnalyzeRequest, task: &Task, shots: &ShotFeatures, radius: f32) -> Result<WorstCase> {
     let side = task.text_side("analyze")?;
-    let search = WorstCaseSearch { radius, steps: 8, directions: 32, own_gradients: 128, seed: request.seed };
+    let search =
+        WorstCaseSearch { radius, steps: 8, directions: 32, own_gradients: 128, floor: ETA, seed: request.seed };
     let probe = shots.probe("training loss".into());
     WorstCase::measure(side.tower, side.tokens, task.start_context("analyze")?, task.logit_scale, &probe, &search)
 }
@@ -132,6 +168,7 @@ fn measure(
             found.scores.right.push(answer.prediction == sample.label);
             found.scores.distances.push(1.0 - centres.iter_rows().map(dot).fold(f32::NEG_INFINITY, f32::max));
             found.probabilities.push((answer.probabilities, sample.label));
+            found.features.extend_from_slice(one.row(0));
         }
         progress.advance(found.probabilities.len() as u64, "");
         if progress.cancelled() {
@@ -144,6 +181,7 @@ fn measure(
 
 fn record(
     request: &AnalyzeRequest,
+    (task, shots, radius): (&Task, &ShotFeatures, f32),
     near: &Found,
     far: &Found,
     worst: WorstCase,
@@ -156,9 +194,22 @@ fn record(
     let both = |pick: &dyn Fn(&Scores) -> &[f32]| [pick(&near.scores), pick(&far.scores)].concat();
     let quantiles = (near.scores.quantile_above_mean(DELTA / 2.0), far.scores.quantile_above_mean(DELTA / 2.0));
     let left = (near.scores.mean_score(), far.scores.mean_score());
+    let bound = Bound::new(worst, DELTA, ETA, quantiles, left);
+    let divergence = |found: &Found| {
+        let width = shots.features.cols();
+        let features = Matrix::from_vec(found.features.len() / width.max(1), width, found.features.clone());
+        Divergence::measure(&shots.features, &features, DELTA, request.seed)
+            .ok_or_else(|| Error::config("limit", "a divergence needs at least four images of each set"))
+    };
+    let search = RademacherSearch { radius, draws: 4, steps: 4, seed: request.seed };
+    let (side, context) = (task.text_side("analyze")?, task.start_context("analyze")?);
+    let complexity = Rademacher::measure(side.tower, side.tokens, context, task.logit_scale, &shots.features, &search)?;
+    let quantile_left = (near.scores.quantile(DELTA), far.scores.quantile(DELTA));
+    let theory = Theory::new(&bound, (divergence(near)?, divergence(far)?), complexity, quantile_left);
+    let norm = f64::from(radius) / l2_norm(context.data.iter()).max(f64::MIN_POSITIVE);
     let name = |data: &Dataset| if data.spec.is_empty() { data.name.clone() } else { data.spec.clone() };
     Ok(AnalysisRecord {
-        schema_version: 1,
+        schema_version: 2,
         near: AnalysedSet::new(&name(&request.near), &near.scores, gap(near)),
         far: AnalysedSet::new(&name(&request.far), &far.scores, gap(far)),
         holds: separation.holds(),
@@ -166,7 +217,9 @@ fn record(
         separation,
         distance_score_rank_correlation: rank_correlation(&both(&|s| &s.distances), &both(&|s| &s.scores)),
         training,
-        bound: Bound::new(worst, DELTA, ETA, quantiles, left),
+        bound,
+        theory,
+        relative_radius: norm,
     })
 }
 

@@ -10,7 +10,7 @@ use crate::methods::policy::policy_for;
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::{AdapterSpec, Registry};
 use crate::progress::Progress;
-use crate::prompt::Prompt;
+use crate::prompt::{Descriptions, Prompt};
 use crate::report::test_family;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,13 @@ pub enum PromptChoice {
     One(NamedPrompt),
     /// The data set's own templates.
     OwnTemplates,
+    /// Templates and sentences that describe the classes, such as CuPL's.
+    Described {
+        /// The templates; the data set's own when there are none.
+        templates: Vec<String>,
+        /// A JSON object of class names, each with a list of sentences.
+        file: PathBuf,
+    },
 }
 
 /// How views are made.
@@ -176,6 +183,11 @@ impl EvaluateRequest {
         let prompt = match &self.prompt {
             PromptChoice::One(prompt) => prompt.clone(),
             PromptChoice::OwnTemplates => NamedPrompt::from(Prompt::templates(&dataset.templates)?),
+            PromptChoice::Described { templates, file } => {
+                let texts = if templates.is_empty() { &dataset.templates } else { templates };
+                let described = Descriptions::read(file)?;
+                described.prompt(model.clip(), model.tokenizer(), texts, &dataset.classes)?.into()
+            }
         };
         if !self.any_model {
             check_origin(&prompt.prompt, model)?;

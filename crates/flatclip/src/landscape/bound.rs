@@ -1,12 +1,13 @@
 //! The terms of the paper's bound on the worst-case entropy of a test image (Theorem "main") that can be measured:
 //!
 //! ```text
-//! H^rho(test) <= M/2 d(S; T) + Q(delta/2) + hat H^rho_S + 2 mu R_n + M sqrt(ln(2/delta) / 2n)
+//! H^rho(test) <= M/2 d(S; T) + Q(delta/2) + hat H^rho_S + 2 sqrt(2) mu R_n + M sqrt(ln(2/delta) / 2n)
 //!              + ln(1/eta) E|y - f|_1 + E|y - f|_1^2 / eta        (holds with probability 1 - delta)
 //! ```
 //!
-//! The divergence `d` is a supremum over all hypotheses and the complexity `R_n` an expectation over all labellings: neither can be
-//! estimated from a few samples, so neither is made up here. The rest is measured, from below where it is a maximum.
+//! The divergence `d` and the complexity `R_n` are suprema, estimated from below in [`Divergence`](super::Divergence) and
+//! [`Rademacher`](super::Rademacher); [`Theory`](super::Theory) puts all terms together. The rest is measured here, from below
+//! where it is a maximum.
 
 use super::WorstCase;
 use serde::{Deserialize, Serialize};
@@ -48,7 +49,7 @@ impl Bound {
         }
     }
 
-    /// The sum of the measured terms of the right side. The true right side is larger: two terms are missing.
+    /// The sum of the terms of the right side that need neither divergence nor complexity.
     pub fn measured(&self) -> f64 {
         self.quantile + self.worst_case.per_image + self.confidence + self.entropy_gap
     }

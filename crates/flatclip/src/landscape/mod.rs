@@ -6,16 +6,22 @@
 mod analysis;
 mod bound;
 mod directions;
+mod divergence;
 mod flatness;
+mod rademacher;
 mod scores;
 mod surface;
+mod theory;
 mod worst_case;
 
 pub use analysis::{EntropyGap, Separation};
 pub use bound::Bound;
 pub use directions::{Directions, Normalisation};
+pub use divergence::Divergence;
 pub use flatness::{Flatness, Ring};
+pub use rademacher::{Rademacher, RademacherSearch};
 pub(crate) use scores::rank_correlation;
 pub use scores::{Decile, Scores};
 pub use surface::{Grid, Probe, Surface, loss};
+pub use theory::Theory;
 pub use worst_case::{WorstCase, WorstCaseSearch};

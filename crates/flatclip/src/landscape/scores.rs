@@ -49,6 +49,11 @@ impl Scores {
         f64::from(value) - self.mean_score()
     }
 
+    /// The score that all but a share `delta` of the images are below.
+    pub(crate) fn quantile(&self, delta: f64) -> f64 {
+        self.mean_score() + self.quantile_above_mean(delta)
+    }
+
     /// Ten groups of equal size, lowest scores first.
     pub(crate) fn deciles(&self) -> Vec<Decile> {
         let mut order: Vec<usize> = (0..self.scores.len()).collect();

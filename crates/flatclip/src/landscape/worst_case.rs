@@ -33,6 +33,8 @@ pub struct WorstCaseSearch {
     /// Images, spread over the set, that also get a step along their own gradient. Each costs a forward and a backward pass of
     /// the text tower.
     pub own_gradients: usize,
+    /// eta: outputs and labels are taken to be at least this, as the theorem assumes; 0 for one-hot labels.
+    pub floor: f64,
     /// Seed of the directions.
     pub seed: u64,
 }
@@ -115,7 +117,7 @@ impl WorstCase {
             found.ascend(best, search.steps)?;
         }
         let own = found.own_gradients(search.own_gradients)?;
-        Ok(found.result(centre, own))
+        Ok(found.result(centre, own, search.floor))
     }
 }
 
@@ -196,11 +198,14 @@ impl Search<'_> {
         Ok(gradient.into_iter().flat_map(|context| context.data).collect())
     }
 
-    fn result(self, centre: f64, own_gradients: usize) -> WorstCase {
+    fn result(self, centre: f64, own_gradients: usize, floor: f64) -> WorstCase {
         let n = self.worst.len().max(1) as f64;
         let mean = |f: &dyn Fn(f64) -> f64| self.worst.iter().map(|&loss| f(f64::from(loss))).sum::<f64>() / n;
-        // For a one-hot label, |y - f|_1 = 2 (1 - f_y), and f_y = exp(-loss).
-        let distance = |loss: f64| 2.0 * (1.0 - (-loss).exp());
+        // For a one-hot label, |y - f|_1 = 2 (1 - f_y), and f_y = exp(-loss). Raising the label's other entries to the floor
+        // takes at most as much away as the label itself moves: what is left is a lower estimate.
+        let others = floor * (self.classes.classes.len().max(1) - 1) as f64;
+        let label_moves = 2.0 * others / (1.0 + others);
+        let distance = |loss: f64| (2.0 * (1.0 - (-loss).exp().max(floor)) - label_moves).max(0.0);
         WorstCase {
             radius: self.radius as f32,
             images: self.worst.len(),
@@ -245,7 +250,7 @@ mod tests {
         let task = crate::methods::Task::from_prompt(&prompt, &clip, &tokenizer, classes, 0).unwrap();
         let side = task.text_side("test").unwrap();
         let probe = Probe { name: "p".into(), features, labels: Some(vec![0, 1, 2, 3]) };
-        let search = WorstCaseSearch { radius, steps, directions, own_gradients, seed: 1 };
+        let search = WorstCaseSearch { radius, steps, directions, own_gradients, floor: 0.0, seed: 1 };
         let context = task.start_context("test").unwrap();
         WorstCase::measure(side.tower, side.tokens, context, task.logit_scale, &probe, &search).unwrap()
     }

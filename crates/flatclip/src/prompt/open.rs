@@ -51,6 +51,7 @@ impl Prompt {
         match &self.kind {
             PromptKind::Templates(templates) if templates.len() == 1 => "template".to_owned(),
             PromptKind::Templates(templates) => format!("templates-{}", templates.len()),
+            PromptKind::Features(_) if self.provenance.method == "descriptions" => "descriptions".to_owned(),
             // A bare context is what CoOp saves, and TPT and its descendants load.
             PromptKind::Learned { .. } if self.provenance.method == "import" => "coop".to_owned(),
             PromptKind::Learned { .. } if !self.provenance.method.is_empty() => self.provenance.method.clone(),

@@ -95,7 +95,7 @@ pub fn published(backbone: &str, prompt: &str, method: &str, dataset: &str) -> V
 }
 
 /// The text that TDA was published with: seven templates, all eighty, or the data set's own.
-fn ensemble(dataset: &str) -> &'static str {
+pub(super) fn ensemble(dataset: &str) -> &'static str {
     match dataset {
         "imagenet" | "imagenet_a" | "imagenetv2" | "caltech101" | "stanford_cars" | "sun397" => "templates-7",
         "imagenet_r" | "imagenet_sketch" => "templates-80",

@@ -1,5 +1,6 @@
 //! Where a run is not what the published row was: pictures, views, settings, class names, arithmetic.
 
+use super::paper::ensemble;
 use super::runs::Run;
 use crate::data::{Family, Known, Split};
 use crate::methods::policy::{TestFamily, policy_for};
@@ -44,6 +45,21 @@ fn views(run: &Run, known: &Known) -> Option<String> {
     Some(format!("views: {} x{}, published {} x{}", ours.policy, ours.count, published.policy.name(), published.views))
 }
 
+/// The text that stands for the classes, where the published row had another.
+fn class_text(run: &Run, known: &Known) -> Option<String> {
+    let ours = run.provenance.prompt.as_str();
+    if ours == "features" {
+        return Some("class embeddings from a file".into());
+    }
+    match run.config.method.as_str() {
+        "dpe" if ours != "descriptions" => Some("text of templates alone; published with CuPL's descriptions".into()),
+        "tda" if ours != ensemble(known.name) && !ours.starts_with("coop") => {
+            Some(format!("text: {ours}, published with {}", ensemble(known.name)))
+        }
+        _ => None,
+    }
+}
+
 fn settings(run: &Run, known: &Known) -> Vec<String> {
     let text = |key: &str| run.config.options.get(key).map(toml::Value::to_string).unwrap_or_default();
     let number = |key: &str| run.config.options.get(key).and_then(toml::Value::as_float);
@@ -63,8 +79,6 @@ fn settings(run: &Run, known: &Known) -> Vec<String> {
         }
         _ => {}
     }
-    if run.config.method == "dpe" && run.provenance.prompt != "descriptions" {
-        points.push("text of templates alone; published with CuPL's descriptions".to_owned());
-    }
+    points.extend(class_text(run, known));
     points
 }

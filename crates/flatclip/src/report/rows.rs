@@ -13,7 +13,7 @@ fn traits_of(run: &Run) -> BTreeMap<String, String> {
     put("model", c.model.clone());
     put("weights", p.weights.chars().take(8).collect());
     put("precision", c.precision.clone());
-    put("views", format!("{} x{}", c.views.policy, c.views.count));
+    put("views", c.views.to_string());
     put("split", c.split.clone());
     put("limit", c.limit.map_or_else(|| "none".into(), |limit| limit.to_string()));
     put("shard", c.shard.map_or_else(|| "none".into(), String::from));
@@ -92,4 +92,81 @@ pub(crate) fn distinct(names: &[String]) -> Vec<String> {
         }
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval::{Provenance, RunConfig, Summary, ViewConfig};
+
+    fn run(seed: u64, prompt: &str, radius: f64, precision: &str) -> Run {
+        let config = RunConfig {
+            method: "stss".into(),
+            model: "m".into(),
+            precision: precision.into(),
+            data: "pocket:hard".into(),
+            split: "test".into(),
+            prompt: prompt.into(),
+            seed,
+            order_seed: None,
+            limit: None,
+            shard: None,
+            compat: Vec::new(),
+            views: ViewConfig { policy: "crop-flip".into(), count: 64, certainty: None },
+            options: toml::Table::from_iter([("radius".to_owned(), toml::Value::from(radius))]),
+        };
+        let provenance = Provenance {
+            flatclip: "1".into(),
+            backbone: "ViT-B-16".into(),
+            weights: "w".into(),
+            prompt: "coop".into(),
+            prompt_origin: String::new(),
+            text_features: format!("t{seed}"),
+            class_names: "c".into(),
+            classes: 2,
+            dataset: "pocket:hard".into(),
+            statistics: String::new(),
+            samples: 0,
+            stream: "s".into(),
+            isa: "plain".into(),
+            pixels: "1".into(),
+            decoder: "d".into(),
+            notes: Vec::new(),
+        };
+        let summary = Summary::new("pocket:hard", "stss", 2, &[]);
+        Run { path: format!("runs/{seed}-{radius}-{precision}").into(), config, provenance, summary, timing: None }
+    }
+
+    /// Two radii, two precisions, three seeds, an imported context.
+    #[test]
+    fn only_seeds_share_a_row_and_what_differs_is_named() {
+        let seeds = |radius, precision: &'static str| {
+            (1..=3).map(move |seed| run(seed, &format!("prompts/coop/seed-{seed}"), radius, precision))
+        };
+        let mut runs: Vec<Run> = seeds(0.5, "f32").chain(seeds(1.0, "f32")).chain(seeds(0.5, "bf16")).collect();
+        let mut imported = run(1, "coop.pth", 0.5, "f32");
+        imported.provenance.prompt_origin = "imported from coop.pth".into();
+        runs.push(imported);
+        let names = row_names(&runs);
+        assert_eq!(names[0], "coop + stss, precision f32, radius 0.5");
+        assert_eq!((&names[0], &names[0]), (&names[1], &names[2]));
+        assert_eq!(names[3], "coop + stss, precision f32, radius 1.0");
+        assert_eq!(names[6], "coop + stss, precision bf16, radius 0.5");
+        assert_eq!(names[9], "coop (imported) + stss");
+        assert_eq!(distinct(&names).len(), 4);
+    }
+
+    #[test]
+    fn a_prompt_of_another_seed_and_a_run_made_twice_are_rows_of_their_own() {
+        let names = row_names(&[run(1, "prompts/coop/seed-1", 0.5, "f32"), run(2, "prompts/coop/seed-1", 0.5, "f32")]);
+        assert!(names[0] != names[1] && names[1].contains("prompt run prompts/coop/seed-1"), "{names:?}");
+        let twice = [run(1, "p", 0.5, "f32"), Run { path: "copy".into(), ..run(1, "p", 0.5, "f32") }];
+        let names = row_names(&twice);
+        assert!(names[0].ends_with("runs/1-0.5-f32") && names[1].ends_with("copy"), "{names:?}");
+        // Another view policy on another data set is no difference: published policies follow the data set.
+        let mut other = run(1, "p", 0.5, "f32");
+        (other.provenance.dataset, other.config.views.policy) = ("pocket:photo".into(), "augmix".into());
+        let names = row_names(&[run(1, "p", 0.5, "f32"), other]);
+        assert_eq!(names, ["coop + stss", "coop + stss"]);
+    }
 }

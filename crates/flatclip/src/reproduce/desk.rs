@@ -2,8 +2,9 @@
 //! there and is what this recipe, model and prompt would make.
 
 use super::ReproduceRequest;
-use super::plan::{EvaluateWork, PromptSource, Step, Work, data_title};
+use super::plan::data_title;
 use super::recipe::Recipe;
+use super::work::{EvaluateWork, PromptSource, Step, Work};
 use crate::data::{Dataset, Split, open};
 use crate::digest::Digest;
 use crate::eval::{Plan as Stream, stream_hash};
@@ -77,6 +78,16 @@ impl<'a> Desk<'a> {
         Ok(match source {
             PromptSource::OwnTemplates => PromptChoice::OwnTemplates,
             PromptSource::Text(word) => PromptChoice::One(Prompt::parse(word)?.into()),
+            PromptSource::Described(word, file) => {
+                let templates = match (word.as_str(), word) {
+                    ("own", _) => Vec::new(),
+                    (_, word) => match Prompt::parse(word)?.kind {
+                        PromptKind::Templates(templates) => templates,
+                        _ => Vec::new(),
+                    },
+                };
+                PromptChoice::Described { templates, file: file.clone() }
+            }
             PromptSource::Tuned(dir) => PromptChoice::One(self.named(dir, Prompt::open(dir)?)),
             PromptSource::File(path) => PromptChoice::One(self.named(path, given(path)?)),
         })
@@ -89,6 +100,23 @@ impl<'a> Desk<'a> {
 
     /// How far a step is.
     pub(super) fn state(&self, step: &Step) -> Result<State> {
+        let statistics = match &step.work {
+            Work::Evaluate(work) => work.statistics.as_ref().map(|dir| dir.join(STATISTICS)),
+            _ => None,
+        };
+        let needed = step.prompts().into_iter().filter_map(PromptSource::file).chain(statistics);
+        if let Some(missing) = needed.into_iter().find(|file| !file.exists()) {
+            return Ok(State::Waits(format!("{} is not there yet", missing.display())));
+        }
+        // A finished step is recognised before its training data are looked for: they may lie on another machine.
+        if self.is_done(step)? {
+            return Ok(State::Done);
+        }
+        self.state_of_data(step)
+    }
+
+    /// How far a step is whose prompts are there and whose result is not.
+    pub(super) fn state_of_data(&self, step: &Step) -> Result<State> {
         let data: Vec<(&str, Split)> = match &step.work {
             Work::Tune(tune) => vec![(&tune.data, Split::Train)],
             Work::Statistics(work) => vec![(&work.data, Split::Train)],
@@ -96,15 +124,6 @@ impl<'a> Desk<'a> {
             Work::Sweep(work) => work.data.iter().map(|data| (data.as_str(), Split::Test)).collect(),
             Work::Landscape(work) => vec![(&work.data, split_of(work.shots))],
         };
-        if !step.is_tuning()
-            && let Some(missing) = step.prompts().iter().filter_map(|source| source.file()).find(|file| !file.exists())
-        {
-            return Ok(State::Waits(format!("{} is not there yet", missing.display())));
-        }
-        // A finished step is recognised before its training data are looked for: they may lie on another machine.
-        if self.is_done(step)? {
-            return Ok(State::Done);
-        }
         for (name, split) in data {
             if let Err(error) = self.dataset(name, split) {
                 return Ok(State::Absent(format!("{}: {error}", data_title(name))));
@@ -159,8 +178,9 @@ impl<'a> Desk<'a> {
             digest = match source {
                 PromptSource::Text(word) => digest.part(word),
                 PromptSource::OwnTemplates => digest.part("own templates"),
-                PromptSource::Tuned(_) | PromptSource::File(_) => {
-                    digest.part(source.file().map_or(Ok(String::new()), |file| file_digest(&file))?)
+                PromptSource::Tuned(_) | PromptSource::File(_) | PromptSource::Described(..) => {
+                    let word = if let PromptSource::Described(word, _) = source { word } else { "" };
+                    digest.part(word).part(source.file().map_or(Ok(String::new()), |file| file_digest(&file))?)
                 }
             };
         }
@@ -196,11 +216,6 @@ fn file_digest(path: &Path) -> Result<String> {
 }
 
 impl Step {
-    /// Whether it learns a prompt.
-    pub fn is_tuning(&self) -> bool {
-        matches!(self.work, Work::Tune(_))
-    }
-
     /// The prompts that it reads.
     pub fn prompts(&self) -> Vec<&PromptSource> {
         match &self.work {

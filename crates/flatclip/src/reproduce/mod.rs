@@ -14,18 +14,22 @@
 
 mod desk;
 mod efficiency;
+mod obstacle;
+mod other_tables;
 mod plan;
 mod price;
 mod recipe;
 mod results;
 mod run;
+mod work;
 
 pub use desk::State;
 pub use efficiency::BENCH;
-pub use plan::{EvaluateWork, LandscapeWork, Plan, PromptSource, StatisticsWork, Step, SweepWork, Work};
+pub use plan::Plan;
 pub use price::{Price, prices};
 pub use recipe::{Recipe, RecipeLandscape, RecipePrompt, RecipeRow, RecipeSweep};
 pub use results::Results;
+pub use work::{EvaluateWork, LandscapeWork, PromptSource, StatisticsWork, Step, SweepWork, Work};
 
 use crate::data::{OpenOptions, Split};
 use crate::error::Hint;
@@ -66,8 +70,12 @@ pub struct ReproduceRequest {
     pub shard: Option<Shard>,
     /// Prompts of the user's instead of the recipe's, by name.
     pub prompts: BTreeMap<String, PathBuf>,
+    /// Class embeddings instead of the prompt `template`, and, with a model that has no text tower, of every prompt of texts.
+    pub text_features: Option<PathBuf>,
     /// Folder with generated pictures for DiffTPT.
     pub generated: Option<PathBuf>,
+    /// Sentences that describe the classes of each data set: `FOLDER/NAME.json`, or one file for all.
+    pub descriptions: Option<PathBuf>,
     /// Unreadable pictures to go on without, in each step.
     pub max_errors: usize,
     /// Folder in which features are kept between steps; `None` keeps nothing.
@@ -92,7 +100,9 @@ impl ReproduceRequest {
             epochs: None,
             shard: None,
             prompts: BTreeMap::new(),
+            text_features: None,
             generated: None,
+            descriptions: None,
             max_errors: 100,
             cache: None,
             out: out.into(),
@@ -154,7 +164,16 @@ pub struct Reproduced {
 /// The plan, and how far each of its steps is.
 pub fn plan(request: &ReproduceRequest, model: &Model) -> Result<(Plan, Vec<State>)> {
     let (plan, desk) = (Plan::new(request, model)?, Desk::new(request, model)?);
-    let states = plan.steps.iter().map(|step| desk.state(step)).collect::<Result<_>>()?;
+    let will_be = |step: &Step| {
+        let made = |source: &&PromptSource| matches!(source, PromptSource::Tuned(dir) if plan.steps.iter().any(|s| s.dir == *dir));
+        step.prompts().iter().all(|source| made(source) || source.file().is_none_or(|file| file.exists()))
+    };
+    let state = |step: &Step| match desk.state(step)? {
+        // The prompt is made by an earlier step of the same plan.
+        State::Waits(_) if will_be(step) => desk.state_of_data(step),
+        state => Ok(state),
+    };
+    let states = plan.steps.iter().map(state).collect::<Result<_>>()?;
     Ok((plan, states))
 }
 

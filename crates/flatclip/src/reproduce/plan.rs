@@ -4,131 +4,16 @@
 use super::ReproduceRequest;
 use super::recipe::{Recipe, RecipePrompt, RecipeRow};
 use super::run::parts_folder;
+use super::work::{EvaluateWork, LandscapeWork, PromptSource, StatisticsWork, Step, SweepWork, Work};
 use crate::data::{Known, Split, open};
-use crate::eval::{GridAxis, Shard};
+use crate::eval::Shard;
 use crate::facade::{Model, ViewChoice};
-use crate::methods::{AdapterSpec, Kind, Registry, tuners};
-use crate::model::ImageConfig;
+use crate::methods::{Kind, Registry};
 use crate::settings::parse_settings;
 use crate::train::TuneRequest;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// What stands for the classes in a step.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PromptSource {
-    /// A text with `{}`, or the name of a known set of templates.
-    Text(String),
-    /// Each data set's own templates.
-    OwnTemplates,
-    /// What this folder's tuning run learned.
-    Tuned(PathBuf),
-    /// A file of the user's.
-    File(PathBuf),
-}
-
-/// What a step does.
-#[derive(Clone, Debug)]
-pub enum Work {
-    /// Learns a prompt on the source.
-    Tune(TuneRequest),
-    /// Token statistics of source images, for PromptAlign.
-    Statistics(StatisticsWork),
-    /// A row on a data set.
-    Evaluate(EvaluateWork),
-    /// A grid of settings.
-    Sweep(SweepWork),
-    /// Loss surfaces.
-    Landscape(LandscapeWork),
-}
-
-/// See [`Work::Statistics`].
-#[derive(Clone, Debug)]
-pub struct StatisticsWork {
-    /// The source.
-    pub data: String,
-    /// Images per class.
-    pub shots: usize,
-    /// Its visual prompts are in the tower.
-    pub prompt: PromptSource,
-    /// Seed of the draw.
-    pub seed: u64,
-}
-
-/// See [`Work::Evaluate`].
-#[derive(Clone, Debug)]
-pub struct EvaluateWork {
-    /// Label of the row.
-    pub row: String,
-    /// The data set.
-    pub data: String,
-    /// What stands for its classes.
-    pub prompt: PromptSource,
-    /// The adapter.
-    pub method: String,
-    /// Its options.
-    pub options: toml::Table,
-    /// How views are made.
-    pub policy: ViewChoice,
-    /// How many; the method's own number when nothing is said.
-    pub views: Option<usize>,
-    /// Seed of views and method.
-    pub seed: u64,
-    /// Seed of the stream's order, for methods that learn from it.
-    pub order_seed: Option<u64>,
-    /// Folder of the statistics, for PromptAlign.
-    pub statistics: Option<PathBuf>,
-    /// Part of the stream; never for methods that learn from it.
-    pub shard: Option<Shard>,
-}
-
-/// See [`Work::Sweep`].
-#[derive(Clone, Debug)]
-pub struct SweepWork {
-    /// What it shows.
-    pub title: String,
-    /// The data sets.
-    pub data: Vec<String>,
-    /// What stands for their classes.
-    pub prompt: PromptSource,
-    /// The adapter.
-    pub method: String,
-    /// What varies.
-    pub axes: Vec<GridAxis>,
-    /// How views are made.
-    pub policy: ViewChoice,
-    /// Seed of views and method.
-    pub seed: u64,
-}
-
-/// See [`Work::Landscape`].
-#[derive(Clone, Debug)]
-pub struct LandscapeWork {
-    /// What it shows.
-    pub title: String,
-    /// Names and prompts, side by side.
-    pub prompts: Vec<(String, PromptSource)>,
-    /// The data: the source for the training loss, else a data set of whose first picture views are shown.
-    pub data: String,
-    /// Images per class, for the training loss; 0 for views of a picture.
-    pub shots: usize,
-    /// Grid points along each axis.
-    pub points: usize,
-    /// Seed of directions, shots and views.
-    pub seed: u64,
-}
-
-/// One step.
-#[derive(Clone, Debug)]
-pub struct Step {
-    /// For people.
-    pub name: String,
-    /// Its folder.
-    pub dir: PathBuf,
-    /// What it does.
-    pub work: Work,
-}
 
 /// All steps of an item.
 #[derive(Clone, Debug, Default)]
@@ -154,25 +39,15 @@ pub(super) fn data_title(spec: &str) -> String {
     pocket.or_else(|| Known::find(spec).map(|known| known.title.to_owned())).unwrap_or_else(|| spec.to_owned())
 }
 
-impl PromptSource {
-    /// The file that must be there before the step can run.
-    pub fn file(&self) -> Option<PathBuf> {
-        match self {
-            Self::Text(_) | Self::OwnTemplates => None,
-            Self::Tuned(dir) => Some(dir.join("prompt.safetensors")),
-            Self::File(path) => Some(path.clone()),
-        }
-    }
-}
-
 /// Makes the plan.
 pub(super) struct Planner<'a> {
-    request: &'a ReproduceRequest,
-    recipe: Recipe,
-    model: &'a Model,
-    registry: Registry,
+    pub(super) request: &'a ReproduceRequest,
+    pub(super) recipe: Recipe,
+    pub(super) model: &'a Model,
+    pub(super) registry: Registry,
     plan: Plan,
-    tunes: usize,
+    /// Whole steps in the order in which they were first asked for: dealt out to the processes in turn.
+    dealt: Vec<PathBuf>,
 }
 
 impl Plan {
@@ -180,7 +55,7 @@ impl Plan {
     pub fn new(request: &ReproduceRequest, model: &Model) -> Result<Self> {
         let recipe = request.effective()?;
         let registry = Registry::builtin();
-        let mut planner = Planner { request, recipe, model, registry, plan: Self::default(), tunes: 0 };
+        let mut planner = Planner { request, recipe, model, registry, plan: Self::default(), dealt: Vec::new() };
         planner.data();
         planner.rows()?;
         planner.sweeps()?;
@@ -231,11 +106,12 @@ impl Planner<'_> {
             true => Some(self.statistics(&row.prompt, &prompt, seed)),
             false => None,
         };
-        let (shard, mine) = self.share(spec);
-        if !mine {
+        let dir = self.runs().join(slug(data)).join(slug(&row.label)).join(format!("seed-{seed}"));
+        // Of a stream whose pictures are answered one by one, every process does its share of the pictures.
+        let shard = self.request.shard.filter(|_| spec.kind() == Kind::Episodic);
+        if shard.is_none() && !self.is_mine(&dir) {
             return Ok(());
         }
-        let dir = self.runs().join(slug(data)).join(slug(&row.label)).join(format!("seed-{seed}"));
         let part = |s: Shard| parts_folder(&dir).join(format!("shard-{:04}-of-{:04}", s.index, s.count));
         let dir = shard.map_or(dir.clone(), part);
         let work = Work::Evaluate(EvaluateWork {
@@ -255,17 +131,14 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The part of a run that this process does: of a stream whose pictures are answered one by one, its share of the
-    /// pictures; another is one process's as a whole.
-    fn share(&mut self, spec: &AdapterSpec) -> (Option<Shard>, bool) {
-        match self.request.shard {
-            Some(shard) if spec.kind() == Kind::Episodic => (Some(shard), true),
-            Some(shard) => {
-                self.tunes += 1;
-                (None, self.tunes % shard.count == shard.index)
-            }
-            None => (None, true),
-        }
+    /// Whether a step that cannot be divided is this process's.
+    fn is_mine(&mut self, dir: &Path) -> bool {
+        let Some(shard) = self.request.shard else { return true };
+        let place = self.dealt.iter().position(|known| known == dir).unwrap_or_else(|| {
+            self.dealt.push(dir.to_path_buf());
+            self.dealt.len() - 1
+        });
+        place % shard.count == shard.index
     }
 
     /// Where runs of these pictures and views lie: a quick look with a few pictures does not stand in the way of the whole.
@@ -279,24 +152,25 @@ impl Planner<'_> {
 
     /// The source of a prompt for a data set; a tuning step is added for a learned one.
     fn prompt(&mut self, name: &str, data: &str, seed: u64) -> Result<PromptSource> {
-        if let Some(file) = self.request.prompts.get(name) {
+        let prompt = self.recipe.prompt(name)?.clone();
+        if let Some(file) = self.given(&prompt) {
             return Ok(PromptSource::File(file.clone()));
         }
-        let prompt = self.recipe.prompt(name)?.clone();
         if prompt.tuner.is_empty() {
             let text = prompt.on.get(data).unwrap_or(&prompt.text);
+            if let Some(place) = self.request.descriptions.as_ref().filter(|_| prompt.described) {
+                let own = place.join(format!("{data}.json"));
+                let file = if place.is_dir() { own } else { place.clone() };
+                return Ok(PromptSource::Described(text.clone(), file));
+            }
             return Ok(if text == "own" { PromptSource::OwnTemplates } else { PromptSource::Text(text.clone()) });
         }
         let dir = self.request.out.join(self.prompts_folder()).join(slug(name)).join(format!("seed-{seed}"));
-        if !self.has(&dir) {
-            self.tunes += 1;
-            // With several processes, each tunes its share; a row waits until its prompt has been brought.
-            let mine = self.request.shard.is_none_or(|shard| self.tunes % shard.count == shard.index);
-            if mine {
-                let request = self.tune_request(&prompt, seed, &dir)?;
-                request.check()?;
-                self.push(format!("tune {name}, seed {seed}"), dir.clone(), Work::Tune(request));
-            }
+        // With several processes, each tunes its share; a row waits until its prompt has been brought.
+        if self.is_mine(&dir) && !self.has(&dir) {
+            let request = self.tune_request(&prompt, seed, &dir)?;
+            request.check()?;
+            self.push(format!("tune {name}, seed {seed}"), dir.clone(), Work::Tune(request));
         }
         Ok(PromptSource::Tuned(dir))
     }
@@ -332,7 +206,7 @@ impl Planner<'_> {
 
     fn statistics(&mut self, name: &str, prompt: &PromptSource, seed: u64) -> PathBuf {
         let dir = self.request.out.join("statistics").join(slug(name)).join(format!("seed-{seed}"));
-        if !self.has(&dir) {
+        if self.is_mine(&dir) && !self.has(&dir) {
             let (data, prompt) = (self.recipe.source.clone(), prompt.clone());
             let work = Work::Statistics(StatisticsWork { data, shots: 16, prompt, seed });
             self.push(format!("token statistics for {name}, seed {seed}"), dir.clone(), work);
@@ -396,57 +270,6 @@ impl Planner<'_> {
     fn has(&self, dir: &Path) -> bool {
         self.plan.steps.iter().any(|step| step.dir == dir)
     }
-
-    /// Why this model with these inputs cannot give a row.
-    fn obstacle(&self, prompt: &str, method: &str, options: &toml::Table) -> Result<Option<String>> {
-        let spec = self.registry.adapter(method)?;
-        let needs = spec.build(options)?.needs().unwrap_or(spec.needs);
-        let source = self.recipe.prompt(prompt)?;
-        let config = self.model.config();
-        let given = self.request.prompts.get(prompt);
-        let is_features = given.is_some_and(|path| is_features(path));
-        let resnet = !matches!(config.image, ImageConfig::Vit { .. });
-        let kind = self.prompt_kind(source)?;
-        let vit = needs.vit || (given.is_none() && kind.vit);
-        Ok(if vit && resnet {
-            Some("needs a vision transformer, this image tower is a ResNet".into())
-        } else if needs.generated && self.request.generated.is_none() {
-            Some("needs pictures that a diffusion model made".into())
-        } else if config.text.is_none() && !is_features {
-            Some(format!("needs the text tower for the prompt `{prompt}`, this checkpoint has none"))
-        } else if is_features && needs.text_tower {
-            Some("perturbs or tunes a prompt, but only class embeddings were given".into())
-        } else if given.is_none() && !needs.prompts.contains(&kind.name) {
-            Some(format!("{} does not work with {} prompts", spec.name, kind.name))
-        } else {
-            None
-        })
-    }
-
-    fn prompt_kind(&self, prompt: &RecipePrompt) -> Result<KindOfPrompt> {
-        if prompt.tuner.is_empty() {
-            return Ok(KindOfPrompt { name: "templates", vit: false });
-        }
-        let name = tuners::preset(&prompt.tuner).map_or(prompt.tuner.as_str(), |preset| preset.method);
-        let spec = self.registry.tuner(name)?;
-        let name = match spec.table {
-            "coop" | "sapt" => "learned",
-            "gda-clip" => "linear",
-            table => table,
-        };
-        Ok(KindOfPrompt { name, vit: spec.vit })
-    }
-}
-
-/// What a tuner's prompt will be.
-struct KindOfPrompt {
-    name: &'static str,
-    vit: bool,
-}
-
-/// Whether a file holds class embeddings; what it really is shows when it is read.
-fn is_features(path: &Path) -> bool {
-    crate::prompt::read_text_features(path).is_ok()
 }
 
 fn policy(text: &str) -> Result<ViewChoice> {

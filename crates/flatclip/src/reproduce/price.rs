@@ -3,7 +3,8 @@
 
 use super::ReproduceRequest;
 use super::desk::{Desk, State};
-use super::plan::{Plan, PromptSource, Step, Work};
+use super::plan::Plan;
+use super::work::{PromptSource, Step, Work};
 use crate::Result;
 use crate::bench::Rates;
 use crate::data::{Known, Split};

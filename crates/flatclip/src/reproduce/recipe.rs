@@ -1,6 +1,7 @@
 //! Recipes: an item of a paper as data. What is tuned, what is evaluated on which data sets, what is swept and drawn; no
 //! code, so that another paper's table is a file.
 
+use super::plan::slug;
 use crate::eval::GridAxis;
 use crate::files::read_text;
 use crate::{Error, Result};
@@ -72,6 +73,9 @@ pub struct RecipePrompt {
     /// A text with `{}`, `template`, `imagenet7`, `imagenet80`, or `own` for each data set's own.
     #[serde(default)]
     pub text: String,
+    /// Whether sentences that describe the classes are added, where the user has them.
+    #[serde(default)]
+    pub described: bool,
     /// Other texts on some data sets.
     #[serde(default)]
     pub on: BTreeMap<String, String>,
@@ -219,6 +223,7 @@ impl Recipe {
     fn check(&self) -> Result<()> {
         let prompts: Vec<&str> = self.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
         let labels: Vec<&str> = self.rows.iter().map(|row| row.label.as_str()).collect();
+        // By the folders that they get.
         unique("prompt", &prompts)?;
         unique("row", &labels)?;
         if self.seeds.is_empty() {
@@ -261,7 +266,8 @@ impl Recipe {
 }
 
 fn unique(what: &str, names: &[&str]) -> Result<()> {
-    match names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)) {
+    let same = |(place, name): &(usize, &&str)| names[..*place].iter().any(|other| slug(other) == slug(name));
+    match names.iter().enumerate().find(same) {
         Some((_, name)) => Err(Error::config("recipe", format!("{what} {name:?} stands twice"))),
         None => Ok(()),
     }

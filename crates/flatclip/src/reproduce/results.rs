@@ -1,17 +1,15 @@
 //! What an item found: its table beside the published one, paired differences, components, tuning, sweeps and landscapes.
 
-use super::desk::{Desk, tuning};
+use super::desk::Desk;
 use super::efficiency::{BENCH, efficiency};
-use super::plan::{EvaluateWork, LandscapeWork, Plan, SweepWork, Work, data_title};
+use super::other_tables::{left_out, sections, tuned};
+use super::plan::{Plan, data_title};
 use super::recipe::Recipe;
-use crate::data::Split;
+use super::work::{EvaluateWork, Work};
 use crate::eval::Record;
 use crate::eval::metrics::paired;
-use crate::facade::{EvaluateRequest, SweepRequest};
 use crate::files::write_atomic;
-use crate::report::landscape::LandscapeRecord;
 use crate::report::{Cell, Page, Run, Section, Table, protocol_points, published_row, top1_bars};
-use crate::train::TuneSummary;
 use crate::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -52,6 +50,7 @@ impl Results {
             results.tables.push(results.comparison());
             results.tables.extend(results.differences()?);
             results.tables.extend(results.components());
+            results.tables.push(results.calibration());
             results.tables.extend(results.protocol());
         }
         results.tables.extend(efficiency(&desk.request.out.join(BENCH), desk)?);
@@ -196,6 +195,24 @@ impl Results {
         Some(table)
     }
 
+    /// What the rows' probabilities are worth: means over data sets and seeds.
+    fn calibration(&self) -> Table {
+        let mut table = Table::new("Calibration", ["row", "ECE", "NLL", "Brier"]);
+        for row in &self.rows {
+            let runs: Vec<&Run> = row.runs.iter().flatten().flatten().collect();
+            let mean =
+                |value: fn(&Run) -> f64| runs.iter().map(|run| value(run)).sum::<f64>() / runs.len().max(1) as f64;
+            table.push(vec![
+                Cell::text(&row.label),
+                Cell::percent(mean(|run| run.summary.metrics.calibration.ece)),
+                Cell::number(mean(|run| run.summary.metrics.nll), 4),
+                Cell::number(mean(|run| run.summary.metrics.brier), 4),
+            ]);
+        }
+        table.notes.push("mean over data sets and seeds; ECE in per cent on the probability of the answer".into());
+        table
+    }
+
     /// Where a row is not what was published.
     fn protocol(&self) -> Option<Table> {
         self.rows.iter().find(|row| row.published.iter().any(Option::is_some))?;
@@ -319,77 +336,4 @@ fn mean_and_deviation(runs: &[Option<Run>]) -> (Option<f64>, Option<f64>) {
     let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
     let deviation = (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt());
     (Some(mean), deviation)
-}
-
-/// The prompts that were tuned: what was chosen, and how sharp the loss is around it.
-fn tuned(plan: &Plan) -> Result<Option<Table>> {
-    let header =
-        ["prompt", "seed", "images", "steps", "rho", "relative rho", "train %", "sharpness", "relative radius"];
-    let mut table = Table::new("Tuned prompts", header);
-    for step in &plan.steps {
-        let (Some(request), file) = (tuning(step), step.dir.join("summary.json")) else { continue };
-        let Ok(bytes) = std::fs::read(&file) else { continue };
-        let summary: TuneSummary =
-            serde_json::from_slice(&bytes).map_err(|e| Error::Run { path: file.clone(), reason: e.to_string() })?;
-        let norm = super::desk::context_norm(&step.dir);
-        let relative = |radius: Option<f64>| {
-            radius.zip(norm).map_or_else(Cell::none, |(radius, norm)| Cell::number(radius / norm, 4))
-        };
-        let radius = summary.chosen_radius.or(request.radius()?);
-        let name = step.dir.parent().and_then(Path::file_name).map_or_else(String::new, |n| n.to_string_lossy().into());
-        table.push(vec![
-            Cell::text(name),
-            Cell::text(request.seed.to_string()),
-            Cell::number(summary.images as f64, 0),
-            Cell::number(summary.steps as f64, 0),
-            radius.map_or_else(Cell::none, |radius| Cell::number(radius, 2)),
-            relative(radius),
-            summary.train.map_or_else(Cell::none, |t| Cell::percent(f64::from(t.accuracy))),
-            summary.flatness.map_or_else(Cell::none, |f| Cell::number(f64::from(f.sharpness), 4)),
-            relative(summary.flatness.map(|f| f.radius)),
-        ]);
-    }
-    table.notes.push(
-        "sharpness: rise of the training loss within radius 0.1 of the context, along its gradient; relative: as a fraction of \
-         the context's norm"
-            .into(),
-    );
-    Ok((!table.rows.is_empty()).then_some(table))
-}
-
-fn left_out(plan: &Plan) -> Option<Table> {
-    let mut table = Table::new("Left out", ["what", "why"]);
-    let rows = plan.left_out.iter().map(|(what, why)| (what, why));
-    for (what, why) in rows.chain(&plan.absent) {
-        table.push([what.clone(), why.clone()].map(Cell::text).to_vec());
-    }
-    (!table.rows.is_empty()).then_some(table)
-}
-
-/// Sweeps and landscapes that are done.
-fn sections(desk: &Desk<'_>, plan: &Plan) -> Result<Vec<Section>> {
-    let mut sections = Vec::new();
-    for step in plan.steps.iter().filter(|step| step.dir.join("step.json").is_file()) {
-        match &step.work {
-            Work::Sweep(work) => sections.push(swept(desk, work, &step.dir)?),
-            Work::Landscape(LandscapeWork { title, .. }) => {
-                sections.extend(LandscapeRecord::read(&step.dir)?.map(|record| record.section(title)));
-            }
-            _ => {}
-        }
-    }
-    Ok(sections)
-}
-
-fn swept(desk: &Desk<'_>, work: &SweepWork, dir: &Path) -> Result<Section> {
-    let base = EvaluateRequest { methods: vec![work.method.clone()], ..EvaluateRequest::new(dir)? };
-    let request = SweepRequest { base, axes: work.axes.clone() };
-    let names = work.data.iter().map(|data| Ok(desk.dataset(data, Split::Test)?.name.clone()));
-    let parts = request.finished(&names.collect::<Result<Vec<_>>>()?)?;
-    let mut section = Section { title: work.title.clone(), ..Section::default() };
-    for part in parts {
-        section.tables.extend(part.tables);
-        section.figures.extend(part.figures);
-    }
-    Ok(section)
 }

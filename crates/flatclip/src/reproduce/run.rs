@@ -1,7 +1,7 @@
 //! Runs one step by the facade's own requests, from wherever an earlier process left it.
 
 use super::desk::{Desk, STATISTICS, split_of};
-use super::plan::{EvaluateWork, LandscapeWork, StatisticsWork, Step, SweepWork, Work};
+use super::work::{EvaluateWork, LandscapeWork, StatisticsWork, Step, SweepWork, Work};
 use crate::data::Split;
 use crate::eval::{load_statistics, merge, save_statistics};
 use crate::facade::{

@@ -8,6 +8,7 @@ use crate::facade::{Model, tune};
 use crate::image::Picture;
 use crate::image::sheet::encode_png;
 use crate::model::{Clip, LoadOptions};
+use crate::settings::parse_settings;
 use crate::text::Tokenizer;
 use crate::text::imagenet::{WNIDS, WNIDS_A, WNIDS_R};
 use crate::train::TuneRequest;
@@ -19,11 +20,11 @@ use tempfile::TempDir;
 fn tiny(vit: bool) -> Model {
     let pocket = Checkpoint::embedded("pocket").unwrap().unwrap();
     let image = if vit {
-        ImageConfig::Vit { width: 16, layers: 2, heads: 1, patch: 16, mlp: 16 }
+        ImageConfig::Vit { width: 16, layers: 3, heads: 1, patch: 16, mlp: 16 }
     } else {
         pocket.config().image.clone()
     };
-    let text = TextConfig { width: 16, layers: 2, heads: 1, context_length: 77, vocab: 49408, mlp: 16 };
+    let text = TextConfig { width: 16, layers: 3, heads: 1, context_length: 77, vocab: 49408, mlp: 16 };
     let config = pocket.config().clone();
     let (embed_dim, image_size) = if vit { (16, 32) } else { (config.embed_dim, config.image_size) };
     let config = ClipConfig { embed_dim, image_size, image, text: Some(text), ..config };
@@ -160,6 +161,20 @@ fn all_fifteen_miniatures_open() {
     }
 }
 
+/// The same steps with less in each: a thousand classes times eighty templates, or a grid of radii, would take minutes.
+fn shorten(recipe: &mut Recipe) {
+    for prompt in &mut recipe.prompts {
+        prompt.search = false;
+        prompt.text = prompt.text.replace("imagenet80", "imagenet7");
+        prompt.on.clear();
+        if !prompt.tuner.is_empty() {
+            let views = if prompt.tuner.starts_with("maple") { "views.bank=0" } else { "views.bank=1" };
+            prompt.settings.extend(parse_settings(&[views, "train.batch=250"]).unwrap());
+        }
+    }
+    recipe.landscapes.iter_mut().for_each(|surface| (surface.points, surface.shots) = (3, 1));
+}
+
 #[test]
 fn every_recipe_of_the_paper_runs_through_to_its_table() {
     let mini = Miniature::new();
@@ -172,12 +187,11 @@ fn every_recipe_of_the_paper_runs_through_to_its_table() {
     ]);
     let resnet_prompts = BTreeMap::from([("cocoop".to_owned(), brought(&mini, &resnet, "cocoop", cocoop))]);
     for mut recipe in Recipe::embedded().unwrap() {
-        if recipe.datasets.iter().any(|data| data.starts_with("pocket:")) {
+        if !recipe.bench.is_empty() || recipe.datasets.iter().any(|data| data.starts_with("pocket:")) {
             continue;
         }
         let rn = recipe.model.starts_with("RN");
-        // Tuning is the same for all items; one radius is enough where a grid would be searched.
-        recipe.prompts.iter_mut().for_each(|prompt| prompt.search = false);
+        shorten(&mut recipe);
         let rows = recipe.rows.len();
         let out = mini.folder.path().join(&recipe.name);
         let (model, prompts) = if rn { (&resnet, &resnet_prompts) } else { (&vit, &vit_prompts) };
@@ -197,4 +211,106 @@ fn every_recipe_of_the_paper_runs_through_to_its_table() {
         assert!(states.iter().all(|state| *state == State::Done), "{}: {states:?}", recipe.name);
         assert_eq!(again.steps.len(), states.len());
     }
+}
+
+const SMALL: &str = "
+name = 'small'
+title = 'Two rows on drawn pictures'
+model = 'pocket'
+source = 'pocket:photo::256'
+datasets = ['pocket:hard']
+seeds = [1]
+policy = 'crop-flip'
+views = 6
+limit = 5
+reference = 'ZERO'
+
+[[prompt]]
+name = 'template'
+text = 'template'
+
+[[prompt]]
+name = 'coop'
+tuner = 'coop'
+shots = 2
+settings = { train = { epochs = 2 }, coop = { words = '', n_ctx = 2 } }
+
+[[row]]
+label = 'ZERO'
+prompt = 'coop'
+method = 'zero'
+
+[[row]]
+label = 'TDA'
+prompt = 'template'
+method = 'tda'
+";
+
+fn small(out: &Path) -> ReproduceRequest {
+    ReproduceRequest::new(Recipe::parse(SMALL).unwrap(), out)
+}
+
+/// Every file but those of wall-clock times, locks and parts.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(&next).unwrap().flatten() {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if path.is_dir() && !name.ends_with(".parts") {
+                folders.push(path);
+            } else if path.is_file() && !name.starts_with("timing") && name != ".lock" {
+                found.insert(path.strip_prefix(folder).unwrap().to_path_buf(), std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn shards_done_elsewhere_come_together_to_the_same_bytes() {
+    let home = tempfile::tempdir().unwrap();
+    let model = Model::load("pocket").unwrap();
+    let (whole, parts) = (home.path().join("whole/item"), home.path().join("parts/item"));
+    reproduce(&small(&whole), &model, &()).unwrap();
+    // Twice: what waits for a prompt of the other process is done in the second round.
+    for _ in 0..2 {
+        for shard in ["0/2", "1/2"] {
+            let request = ReproduceRequest { shard: shard.parse().ok(), ..small(&parts) };
+            reproduce(&request, &model, &()).unwrap();
+        }
+    }
+    let done = reproduce(&small(&parts), &model, &()).unwrap();
+    assert!(done.open.is_empty(), "{:?}", done.open);
+    let runs = |folder: &Path| {
+        let all = files(folder);
+        all.into_iter().filter(|(path, _)| path.ends_with("predictions.jsonl")).collect::<Vec<_>>()
+    };
+    assert_eq!(runs(&whole).len(), 2);
+    assert_eq!(runs(&whole), runs(&parts));
+}
+
+#[test]
+fn a_damaged_result_is_made_again_and_other_settings_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let model = Model::load("pocket").unwrap();
+    let out = home.path().join("item");
+    let first = reproduce(&small(&out), &model, &()).unwrap();
+    assert_eq!((first.skipped, first.done), (0, 3));
+    let before = files(&out);
+    let again = reproduce(&small(&out), &model, &()).unwrap();
+    assert_eq!((again.skipped, again.done), (3, 0));
+    for name in ["prompts/coop/seed-1/prompt.safetensors", "runs/pocket-hard/zero/seed-1/summary.json"] {
+        std::fs::write(out.join(name), "cut").unwrap();
+        reproduce(&small(&out), &model, &()).unwrap();
+        assert_eq!(files(&out), before, "{name}");
+    }
+    let mut other = small(&out);
+    other.recipe.rows[0].options.insert("fraction".into(), 0.5.into());
+    let refused = reproduce(&other, &model, &()).unwrap_err().to_string();
+    assert!(refused.contains("fraction was 0.3, now 0.5"), "{refused}");
+    // A quick look lies apart.
+    let quick = ReproduceRequest { limit: Some(2), ..small(&out) };
+    assert_eq!(reproduce(&quick, &model, &()).unwrap().done, 2);
+    assert!(out.join("runs-limit-2").is_dir());
 }

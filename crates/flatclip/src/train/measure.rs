@@ -5,6 +5,7 @@ use crate::Result;
 use crate::methods::sam::{Ascent, moved};
 use crate::methods::tuners::{Batch, Tuner};
 use crate::model::Clip;
+use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
 
 /// The radius at which runs are compared.
@@ -15,6 +16,9 @@ pub const RADIUS: f64 = 0.1;
 pub struct SharpnessAtRadius {
     /// Length of eps.
     pub radius: f64,
+    /// The same as a fraction of the parameters' norm; 0 in runs of versions that did not say.
+    #[serde(default)]
+    pub relative_radius: f64,
     /// Loss at p.
     pub loss: f32,
     /// Loss at p + eps.
@@ -30,8 +34,10 @@ pub fn sharpness(clip: &Clip, tuner: &dyn Tuner, batch: &Batch<'_>, radius: f64)
     let p = tuner.parameters();
     let here = tuner.loss(clip, p, batch)?;
     let there = tuner.loss(clip, &moved(p, &Ascent::sam(radius).epsilon(p, &here.gradient)), batch)?;
+    let norm = l2_norm(p.iter().flat_map(|tensor| &tensor.values));
     Ok(SharpnessAtRadius {
         radius,
+        relative_radius: radius / norm.max(f64::MIN_POSITIVE),
         loss: here.value,
         perturbed_loss: there.value,
         sharpness: there.value - here.value,

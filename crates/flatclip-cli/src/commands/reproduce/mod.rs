@@ -68,12 +68,17 @@ pub(crate) struct Args {
     /// A prompt of yours instead of tuning the recipe's, e.g. maple=FILE (repeatable)
     #[arg(long = "prompt", value_name = "NAME=FILE|RUN")]
     prompts: Vec<String>,
-    /// Class embeddings instead of the prompt `template`: rows that need no text tower then work with an image tower alone
+    /// Class embeddings instead of the prompt `template` (with an image tower alone, instead of every prompt of texts): rows
+    /// that need no text tower then work
     #[arg(long, value_name = "FILE")]
     text_features: Option<PathBuf>,
     /// Folder with generated pictures for DiffTPT: DIR/<sample id without ending>/*.png
     #[arg(long, value_name = "DIR")]
     generated: Option<PathBuf>,
+    /// Sentences that describe classes (CuPL's), added to DPE's templates: one JSON file, or a folder with NAME.json for each
+    /// data set; an object of class names, each with a list of sentences
+    #[arg(long, value_name = "FILE|DIR")]
+    descriptions: Option<PathBuf>,
     /// Unreadable pictures to go on without, in each step
     #[arg(long, default_value_t = 100, value_name = "N")]
     max_errors: usize,
@@ -103,9 +108,6 @@ impl Args {
                 text.split_once('=').with_context(|| format!("--prompt: expected NAME=FILE, found {text:?}"))?;
             prompts.insert(name.to_owned(), PathBuf::from(file));
         }
-        if let Some(file) = &self.text_features {
-            prompts.insert("template".to_owned(), file.clone());
-        }
         let shard = self.shard.as_deref().map(|text| shard::read(text, |name| std::env::var(name).ok())).transpose()?;
         let out = self.out.clone().unwrap_or_else(|| PathBuf::from(format!("reproduce-{}", recipe.name)));
         Ok(ReproduceRequest {
@@ -120,7 +122,9 @@ impl Args {
             epochs: self.epochs,
             shard,
             prompts,
+            text_features: self.text_features.clone(),
             generated: self.generated.clone(),
+            descriptions: self.descriptions.clone(),
             max_errors: self.max_errors,
             cache: (!self.no_cache).then(|| self.cache.folder()),
             ..ReproduceRequest::new(recipe, out)

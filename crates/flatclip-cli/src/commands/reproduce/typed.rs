@@ -144,6 +144,10 @@ impl Words {
             PromptSource::Text(word) if word == "template" => self,
             PromptSource::Text(word) if word.parse::<Ensemble>().is_ok() => self.pair("--ensemble", word),
             PromptSource::Text(text) => self.pair("--template", text),
+            PromptSource::Described(word, file) => {
+                let text = if word == "own" { PromptSource::OwnTemplates } else { PromptSource::Text(word.clone()) };
+                self.prompt(&text).path("--descriptions", file)
+            }
             PromptSource::Tuned(dir) => self.path("--prompt", dir),
             PromptSource::File(path) => {
                 let is_prompt = flatclip::Prompt::open(path).is_ok_and(|prompt| prompt.kind_name() != "features");
