@@ -1,7 +1,7 @@
 """Trains a pocket CLIP on web captions: `train_web.py DATA START OUT --seed 0`, by InfoNCE as CLIP was.
 
-START is a model whose image tower is trained already (a run or a shipped folder of either kind); the text tower is new. All styles
-are seen (`--photos` of the samples are photos, the shifts share the rest evenly), so that to a prompt tuned on photos a shift is new,
+START is a model whose image tower is trained already (a run or a shipped folder of either kind), or `none` for a new ResNet; the
+text tower is new. All styles are seen (`--photos` of the samples are photos, the shifts share the rest evenly), so that to a prompt tuned on photos a shift is new,
 not to the model. Writes OUT/last.pt while it runs, OUT/model.pt at the end.
 """
 
@@ -28,7 +28,7 @@ parser.add_argument("out")
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--samples", type=int, default=36_000)
 parser.add_argument("--batch", type=int, default=96)
-parser.add_argument("--lr", type=float, default=1.5e-3, help="of the text tower; the image tower has half")
+parser.add_argument("--lr", type=float, default=1.5e-3, help="of what is new; an image tower that is trained already has half")
 parser.add_argument("--scale-lr", type=float, default=10, help="of the temperature, as a multiple of the text tower's")
 parser.add_argument("--text-layers", type=int, default=4)
 parser.add_argument("--text-width", type=int, default=64)
@@ -63,6 +63,8 @@ def build():
     model = pocket.initialise(pocket.build(cfg))
     if not vit.is_one(args.start):
         (out / "config.json").write_text(json.dumps(cfg))
+        if args.start == "none":
+            return pocket, model, model.visual.parameters()
         model.visual.load_state_dict(pocket.load(args.start).visual.state_dict())
         return pocket, model, model.visual.parameters()
     model, start = vit.build(model), vit.load(args.start)
@@ -107,7 +109,7 @@ towers, model, image = build()
 model.train()
 image = set(image)
 groups = [{"params": [model.logit_scale], "weight_decay": 0.0, "factor": args.scale_lr}]
-for of_image, factor in ((True, 0.5), (False, 1.0)):
+for of_image, factor in ((True, 1.0 if args.start == "none" else 0.5), (False, 1.0)):
     for matrices, decay in ((True, 0.05), (False, 0.0)):
         chosen = [p for p in model.parameters() if p is not model.logit_scale and (p in image) == of_image and (p.ndim > 1) == matrices]
         groups.append({"params": chosen, "weight_decay": decay, "factor": factor})

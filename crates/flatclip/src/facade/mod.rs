@@ -29,7 +29,6 @@ pub use folders::{cache_folder, model_places};
 pub use landscape::{LandscapeOf, LandscapeRequest, landscape};
 pub use model::{Model, ModelBuilder};
 pub use run::NamedPrompt;
-pub(crate) use run::{RunRequest, Runner};
 pub use statistics::{StatisticsRequest, statistics};
 pub use stream::Stream;
 pub use sweep::{SweepRequest, SweptData, sweep};
