@@ -66,7 +66,7 @@ fn shift(study: &Study) -> Result<Section> {
     );
     let values = by_style.iter().map(|a| 100.0 * a).collect();
     let figure = figure.with(Layer::Bars { name: "untuned".into(), values });
-    let styles = "A scene of the validation world in every style; `hard` pictures also hold their figure small.";
+    let styles = "A scene of the validation world in every style; pictures of style hard also have a small figure.";
     let pictures = vec![(styles.to_owned(), data_address(&styles_sheet()?))];
     Ok(Section { title: "1. What the shift is".into(), text, figures: vec![figure], pictures, ..Section::default() })
 }
@@ -107,32 +107,20 @@ fn gain(study: &Study) -> Result<Section> {
         figures.push(figure);
     }
     let text = gain_sentence(&study.claims, &study.protocol);
-    Ok(Section {
-        title: "2. What tuning gains".into(),
-        text,
-        tables: vec![settings(&study.prompts)],
-        figures,
-        ..Section::default()
-    })
+    Ok(Section { title: "2. What tuning gains".into(), text, figures, ..Section::default() })
 }
 
 fn gain_sentence(claims: &[Claim], protocol: &Protocol) -> String {
     let told = |claim: &str, place: &str| {
         let of = |&shots: &usize| {
             let found = claims::find(claims, claim, Some(shots), place)?;
-            let word = match found.verdict {
-                Verdict::Seen => "",
-                Verdict::NotSeen => " (not told from 0)",
-                Verdict::TheOtherWay => " (a loss)",
-            };
-            Some(format!("{:+.1}{word}", 100.0 * found.difference.mean))
+            let doubt = if found.verdict == Verdict::NotSeen { ", not told from 0" } else { "" };
+            Some(format!("{:+.1} ({shots} shots{doubt})", 100.0 * found.difference.mean))
         };
         protocol.shots.iter().filter_map(of).collect::<Vec<_>>().join(", ")
     };
-    let shots: Vec<String> = protocol.shots.iter().map(ToString::to_string).collect();
     format!(
-        "With {} shots, CoOp changes photos by {} points and shifts by {}; SAPT against CoOp, shifts: {}.",
-        shots.join(", "),
+        "In points, one view: CoOp changes photos by {} and shifts by {}; SAPT against CoOp changes shifts by {}.",
         told("CoOp helps photos", "photos"),
         told("CoOp helps shifts", "shifts"),
         told("SAPT over CoOp", "shifts"),
@@ -183,7 +171,7 @@ fn views(study: &Study) -> Section {
 /// All rows, and every claim.
 fn table(study: &Study) -> Result<Section> {
     let text = conclusion(&study.claims, &study.protocol);
-    let tables = vec![accuracy_table(study)?, claims::table(&study.claims)];
+    let tables = vec![accuracy_table(study)?, claims::table(&study.claims), settings(&study.prompts)];
     Ok(Section { title: "5. The table".into(), text, tables, ..Section::default() })
 }
 

@@ -9,7 +9,7 @@ use crate::report::data_address;
 use flatclip_pocket::CLASS_NAMES;
 
 /// Views of a sheet that stand in a row, and their pixels.
-const COLUMNS: usize = 16;
+const COLUMNS: usize = 8;
 const SIDE: usize = 64;
 
 /// Captions and sheets, and how often selecting rescues and spoils.
