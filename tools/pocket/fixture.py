@@ -2,7 +2,7 @@
 
 An open_clip directory is loaded by open_clip, a Hugging Face directory by transformers, each with its own preprocessing and
 tokenizer. Pictures are the first of some validation splits. Our tokens are checked against transformers' CLIPTokenizer on some
-hundred validation captions.
+hundred captions.
 """
 
 import sys
@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from transformers import CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
 
 import bpe
+import captions
 import model as pocket
 import vit
 import world
@@ -53,9 +54,10 @@ def logits(image, text, scale):
 data, directory, out = sys.argv[1:]
 torch.set_num_threads(1)
 ours, theirs = bpe.Tokenizer.load(directory), CLIPTokenizer.from_pretrained(directory)
+writer = captions.Writer(np.random.default_rng(1), own=0.3)
 for domain in world.DOMAINS:
     for record in world.Pictures(data, "validation", domain).records[:64]:
-        text = record["captions"][0]["text"]
+        text = writer.write(record)
         assert ours.sequence(text) == theirs(text)["input_ids"], text
 
 pictures = [Image.fromarray(np.asarray(world.Pictures(data, "validation", domain).pixels[at])) for domain, at in CHOSEN]

@@ -8,10 +8,10 @@ import torch
 from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 from safetensors.torch import load_file
 
-EMBED, IMAGE, CONTEXT, TEXT_WIDTH = 128, 64, 32, 128
+EMBED, IMAGE, CONTEXT, HEAD = 128, 64, 32, 64
 
 
-def config(vocab, text_layers=2):
+def config(vocab, text_layers=2, text_width=128):
     """The `model_cfg` of open_clip_config.json. Heads of 64, as in every CLIP."""
     return {
         "embed_dim": EMBED,
@@ -20,8 +20,8 @@ def config(vocab, text_layers=2):
         "text_cfg": {
             "context_length": CONTEXT,
             "vocab_size": vocab,
-            "width": TEXT_WIDTH,
-            "heads": TEXT_WIDTH // 64,
+            "width": text_width,
+            "heads": text_width // HEAD,
             "layers": text_layers,
         },
     }

@@ -11,15 +11,15 @@ import model as pocket
 PATCH, WIDTH, LAYERS, HEADS = 8, 128, 4, 4
 
 
-def config(vocab, text_layers):
+def config(vocab, text_layers, text_width):
     """Every number that `CLIPModel` needs. The end token is the last of the vocabulary; what follows it is idle."""
     both = {"hidden_act": "quick_gelu", "projection_dim": pocket.EMBED, "layer_norm_eps": 1e-5, "attention_dropout": 0.0}
     text = both | {
         "vocab_size": vocab,
-        "hidden_size": pocket.TEXT_WIDTH,
-        "intermediate_size": 4 * pocket.TEXT_WIDTH,
+        "hidden_size": text_width,
+        "intermediate_size": 4 * text_width,
         "num_hidden_layers": text_layers,
-        "num_attention_heads": pocket.TEXT_WIDTH // 64,
+        "num_attention_heads": text_width // pocket.HEAD,
         "max_position_embeddings": pocket.CONTEXT,
         "bos_token_id": vocab - 2,
         "eos_token_id": vocab - 1,
@@ -38,8 +38,8 @@ def config(vocab, text_layers):
 
 def build(teacher):
     """A new image tower beside the teacher's text tower and temperature."""
-    vocab, text_layers = len(teacher.token_embedding.weight), len(teacher.transformer.resblocks)
-    model = CLIPModel(config(vocab, text_layers))
+    (vocab, text_width), text_layers = teacher.token_embedding.weight.shape, len(teacher.transformer.resblocks)
+    model = CLIPModel(config(vocab, text_layers, text_width))
     missing, unexpected = model.load_state_dict(text_tower(teacher.state_dict()), strict=False)
     assert not unexpected and all(n.startswith(("vision_model.", "visual_projection.")) for n in missing), (missing, unexpected)
     with torch.no_grad():

@@ -121,12 +121,27 @@ fn a_landscape_and_an_analysis_leave_their_files() {
 #[test]
 fn the_demo_runs_from_nothing_to_a_report() {
     let folder = tempfile::tempdir().unwrap();
-    let text = works(folder.path(), &["demo", "--quick"]);
-    for word in ["zero-shot + ZERO", "FGA (SAPT + STSS)", "OOD mean", "What this shows", "report.html"] {
+    let text = works(folder.path(), &["demo", "--quick", "--world", "validation"]);
+    let pictures = ["1. What the shift is", "2. What tuning gains", "3. How sharp", "4. Which views", "5. The table"];
+    for word in pictures.iter().chain(&["untuned", "CoOp", "SAPT", "STSS", "report.html", "flatclip tune"]) {
         assert!(text.contains(word), "no {word:?} in {text}");
     }
     let report = std::fs::read_to_string(folder.path().join("flatclip-demo/report.html")).unwrap();
     assert!(report.contains("<svg") && report.contains("data:image/png"), "figures and examples");
+    let bytes = std::fs::read(folder.path().join("flatclip-demo/results.json")).unwrap();
+    let json: Value = serde_json::from_slice(&bytes).unwrap();
+    let claims = json["claims"].as_array().unwrap();
+    let verdict = |claim: &Value| claim["verdict"].as_str().unwrap().to_owned();
+    for claim in claims {
+        let number = |key: &str| claim["difference"][key].as_f64().unwrap();
+        let expected = match (number("mean"), number("half")) {
+            (mean, half) if mean > half => "seen",
+            (mean, half) if mean < -half => "the-other-way",
+            _ => "not-seen",
+        };
+        assert_eq!(verdict(claim), expected, "{claim}");
+    }
+    assert!(claims.len() >= 25, "{}", claims.len());
     std::fs::create_dir(folder.path().join("mine")).unwrap();
     std::fs::write(folder.path().join("mine/precious"), "x").unwrap();
     assert!(fails(folder.path(), &["demo", "--quick", "--out", "mine"]).contains("not an earlier demo"));

@@ -9,12 +9,18 @@ use std::path::PathBuf;
 /// Options of `flatclip demo`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Seconds instead of about a minute: fewer pictures, views and epochs; good to see that it runs, not for numbers
+    /// Seconds instead of about a minute: fewer pictures, views and steps; good to see that it runs, not for numbers
     #[arg(long)]
     quick: bool,
-    /// All methods and three seeds; takes many minutes, with --quick a few
+    /// The whole protocol: eight draws of the shots, 512 pictures per style; takes many minutes
     #[arg(long)]
     full: bool,
+    /// pocket, pocket-vit, or a folder with another model of the drawn world
+    #[arg(long, default_value = "pocket", value_name = "MODEL")]
+    model: String,
+    /// The world whose pictures are answered; validation is for trying things
+    #[arg(long, default_value = "test", value_parser = ["test", "validation"])]
+    world: String,
     /// Where everything goes; an earlier demo there is replaced
     #[arg(long, default_value = "flatclip-demo", value_name = "DIR")]
     out: PathBuf,
@@ -26,12 +32,13 @@ const NEXT: &str = "Next, with your own photos (one folder per class below DIR):
   flatclip predict PHOTO.jpg --model ViT-B-16/openai --prompt my-prompt --method stss --classes cat,dog,car --explain views.png";
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
-    let request = DemoRequest { quick: args.quick, full: args.full, out: args.out };
+    let Args { quick, full, model, world, out: folder } = args;
+    let request = DemoRequest { quick, full, model, world, out: folder };
     let done = demo(&request, &Terminal::new(out))?;
     if out.is_json() {
         out.json(&done.json())?;
     } else {
-        out.line(done.text())?;
+        out.line(done.text()?)?;
         out.line(format_args!("\n{:.0} s. The report: {}\n\n{NEXT}", done.seconds, done.report.display()))?;
     }
     Ok(Exit::Done)

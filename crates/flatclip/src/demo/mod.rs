@@ -1,70 +1,73 @@
-//! The demonstration: the whole idea on the embedded models and the drawn world, from nothing to a report.
+//! The demonstration: the paper's questions on an embedded model and the drawn world, from nothing to a page.
+//!
+//! What is done and by which rules is [`protocol`]; it is written down in `docs/research/pocket.md`.
 
-mod full;
+mod answers;
+mod claims;
+mod compare;
+mod minima;
 mod page;
-mod rows;
+mod protocol;
 mod tuning;
+mod views;
 
-use crate::facade::{Model, NamedPrompt};
-use crate::methods::statistics::SourceStatistics;
+use crate::facade::Model;
 use crate::progress::Progress;
-use crate::prompt::Prompt;
+use crate::report::Section;
+use crate::report::figure::Figure;
 use crate::{Error, Result};
-use rows::Table;
+use answers::{Answers, Rule};
+use claims::Claim;
+use minima::{Minimum, Photos};
+use protocol::Protocol;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
-use tuning::Tuned;
+use tuning::{Prompts, Tuner};
+use views::Examples;
 
 /// How much of the demonstration, and where.
 #[derive(Clone, Debug)]
 pub struct DemoRequest {
-    /// Seconds instead of about a minute: fewer pictures, views and epochs; good to see that it runs, not for numbers.
+    /// Seconds instead of about a minute: fewer pictures, views and steps; good to see that it runs, not for numbers.
     pub quick: bool,
-    /// All methods and three seeds.
+    /// The whole protocol: eight draws of the shots, 512 pictures per style, settings chosen over all draws.
     pub full: bool,
+    /// The model: `pocket`, `pocket-vit`, or a folder with another model of this world.
+    pub model: String,
+    /// The world whose pictures are answered: `test`, or `validation` to try something without reading the test.
+    pub world: String,
     /// Where everything goes; an earlier demonstration there is replaced.
     pub out: PathBuf,
 }
 
+impl Default for DemoRequest {
+    fn default() -> Self {
+        let [model, world] = ["pocket", "test"].map(str::to_owned);
+        Self { quick: false, full: false, model, world, out: PathBuf::from("flatclip-demo") }
+    }
+}
+
 /// What the demonstration found.
-#[derive(Debug)]
 pub struct Demonstration {
     /// How long it took.
     pub seconds: f64,
     /// The page.
     pub report: PathBuf,
-    results: Results,
-    tuned: Tuned,
-    size: Size,
+    study: Study,
+    story: Vec<Section>,
 }
 
-/// How much is done.
-#[derive(Debug)]
-struct Size {
-    shots: usize,
-    epochs: usize,
-    /// Test pictures per domain.
-    pictures: usize,
-    views: usize,
-    /// Grid points of a landscape axis.
-    points: usize,
-    seeds: &'static [u64],
-    all_methods: bool,
-}
-
-impl DemoRequest {
-    fn size(&self) -> Size {
-        let mut size =
-            Size { shots: 16, epochs: 30, pictures: 128, views: 64, points: 21, seeds: &[1], all_methods: false };
-        if self.full {
-            size = Size { pictures: 500, points: 31, seeds: &[1, 2, 3], all_methods: true, ..size };
-        }
-        if self.quick {
-            size = Size { shots: 4, epochs: 3, pictures: 16, views: 16, points: 7, ..size };
-        }
-        size
-    }
+/// Everything that was computed.
+struct Study {
+    model: Model,
+    protocol: Protocol,
+    prompts: Prompts,
+    answers: Answers,
+    minima: Vec<Minimum>,
+    surfaces: Vec<Figure>,
+    sharpness: String,
+    examples: Examples,
+    claims: Vec<Claim>,
 }
 
 /// The domains of the pocket world: the first is the source, the others are shifts.
@@ -73,73 +76,76 @@ const DOMAINS: [&str; 7] = ["photo", "sketch", "cartoon", "painting", "noise", "
 /// A file that marks a folder as ours to replace.
 const MARK: &str = "flatclip-demo.json";
 
-/// Tunes, evaluates, and writes the report.
+/// Tunes, answers, judges, and writes the page.
 pub fn demo(request: &DemoRequest, progress: &dyn Progress) -> Result<Demonstration> {
     let start = Instant::now();
-    let size = request.size();
     make_room(&request.out)?;
-    let load = |name: &str| Model::builder(name).offline(true).load(progress);
-    let model = load("pocket")?;
-    let vit = size.all_methods.then(|| load("pocket-vit")).transpose()?;
-    let mut results = Results::default();
-    let mut first: Option<Tuned> = None;
-    for &seed in size.seeds {
-        let dir = request.out.join(format!("seed-{seed}"));
-        progress.note(&format!("seed {seed}: tuning CoOp and SAPT with {} photos per class", size.shots));
-        let tuned = tuning::tune_both(&model, &size, seed, &dir, progress)?;
-        progress.note(&format!("seed {seed}: {} test pictures in {} styles", size.pictures * 7, DOMAINS.len()));
-        results.tables.push(compare(&model, &tuned, &size, seed, &dir, progress)?);
-        if let Some(vit) = &vit {
-            progress.note(&format!("seed {seed}: methods that need a vision transformer"));
-            results.transformer.push(full::transformer(vit, &size, seed, &dir.join("pocket-vit"), progress)?);
-        }
-        first.get_or_insert(tuned);
+    let model = Model::builder(&request.model).offline(true).load(progress)?;
+    let study = Study::make(model, Protocol::of(request), &request.out.join("prompts"), progress)?;
+    let story = page::story(&study)?;
+    let report = request.out.join("report.html");
+    crate::files::write_atomic(&report, page::page(&study, story.clone()).to_html().as_bytes())?;
+    let done = Demonstration { seconds: start.elapsed().as_secs_f64(), report, study, story };
+    let numbers = serde_json::to_vec_pretty(&done.json()).map_err(|e| Error::config("results", e.to_string()))?;
+    crate::files::write_atomic(&request.out.join("results.json"), &numbers)?;
+    Ok(done)
+}
+
+impl Study {
+    fn make(model: Model, protocol: Protocol, dir: &Path, progress: &dyn Progress) -> Result<Self> {
+        let photos = Photos::of(&model)?;
+        let prompts = tuning::tune_all(&model, &protocol, dir, progress)?;
+        let minima = minima::measure(&model, &photos, &prompts, progress)?;
+        let shown = answers::look(&model, &protocol, progress)?;
+        let answers = Answers::collect(&model, &prompts, shown, &protocol, progress)?;
+        let claims = claims::judge(&answers, &minima, &protocol)?;
+        let shots = protocol.most_shots();
+        let first = |tuner: Tuner| {
+            let missing = || Error::config(tuner.name(), "no prompt was tuned");
+            prompts.of(tuner, shots).into_iter().next().ok_or_else(missing)
+        };
+        let (coop, sapt) = (first(Tuner::Coop)?, first(Tuner::Sapt)?);
+        let pair = [("CoOp", &coop.prompt), ("SAPT", &sapt.prompt)];
+        let surfaces = photos.surfaces(&model, pair, protocol.points)?;
+        let tuned = Some((Tuner::Sapt, shots));
+        let rows = (answers.row(tuned, Rule::One)?, answers.row(tuned, Rule::Stss)?);
+        let examples = views::examples(&model, sapt, &answers, rows, &protocol)?;
+        let sharpness = minima::sentence(&minima, &protocol)?;
+        Ok(Self { model, protocol, prompts, answers, minima, surfaces, sharpness, examples, claims })
     }
-    let tuned = first.ok_or_else(|| Error::config("seeds", "no seed was run"))?;
-    let report = page::write(&request.out, &model, &tuned, &results, &size, progress)?;
-    Ok(Demonstration { seconds: start.elapsed().as_secs_f64(), report, results, tuned, size })
 }
 
 impl Demonstration {
-    /// The tables and what they say, for a terminal.
-    pub fn text(&self) -> String {
-        let Results { tables, transformer } = &self.results;
-        let mut parts =
-            vec![rows::accuracy_table("pocket", tables).to_text(), rows::difference_table(&tables[0]).to_text()];
-        if !transformer.is_empty() {
-            parts.push(rows::accuracy_table("pocket-vit", transformer).to_text());
+    /// The story in short, for a terminal.
+    pub fn text(&self) -> Result<String> {
+        let mut parts = Vec::new();
+        for section in &self.story {
+            parts.push(format!("{}\n{}", section.title, wrapped(&section.text, 110)));
         }
-        parts.push(self.tuned.table().to_text());
-        parts.push(wrapped(&rows::reading(&tables[0], &self.tuned, &self.size), 110));
-        parts.join("\n")
+        parts.push(page::short_table(&self.study)?.to_text());
+        Ok(parts.join("\n\n"))
     }
 
     /// The numbers, for machines.
     pub fn json(&self) -> serde_json::Value {
+        let Study { model, protocol, prompts, answers, minima, claims, .. } = &self.study;
+        let rows: Vec<serde_json::Value> = answers
+            .rows
+            .iter()
+            .map(|row| {
+                let accuracy: Vec<f64> = (0..DOMAINS.len()).map(|domain| answers.accuracy(row, domain)).collect();
+                let (tuner, shots) = row.tuned.map_or(("untuned", None), |(tuner, shots)| (tuner.name(), Some(shots)));
+                serde_json::json!({
+                    "prompt": tuner, "shots": shots, "rule": row.rule, "accuracy": accuracy, "shifts": answers.shifts(row),
+                })
+            })
+            .collect();
         serde_json::json!({
-            "schema_version": 1, "seconds": self.seconds, "report": self.report, "seeds": self.results.tables,
-            "transformer": self.results.transformer, "tuning": self.tuned.summary(),
+            "schema_version": 2, "seconds": self.seconds, "report": self.report, "model": model.name(), "weights": model.hash(),
+            "world": protocol.world, "pictures_per_style": protocol.pictures, "views": protocol.views, "draws": protocol.seeds,
+            "styles": DOMAINS, "rows": rows, "claims": claims, "settings": prompts.tried, "prompts": prompts.tuned, "minima": minima,
         })
     }
-}
-
-/// The tables of all seeds.
-#[derive(Debug, Default)]
-struct Results {
-    tables: Vec<Table>,
-    /// Of the vision transformer; empty without `--full`.
-    transformer: Vec<Table>,
-}
-
-/// All rows of one seed on the pocket CLIP.
-fn compare(model: &Model, tuned: &Tuned, size: &Size, seed: u64, dir: &Path, progress: &dyn Progress) -> Result<Table> {
-    let untuned = template()?;
-    let others = if size.all_methods { full::prompts(model, size, seed, dir)? } else { Vec::new() };
-    let mut prompts = vec![untuned, named("coop", &tuned.coop), named("sapt", &tuned.sapt)];
-    prompts.extend(others);
-    let requests = if size.all_methods { full::row_requests() } else { rows::usual() };
-    let world = World { model, cache: dir.join("cache"), statistics: None, progress };
-    rows::evaluate(&world, &prompts, &requests, size, seed, dir)
 }
 
 /// Lines of at most `width` characters, broken between words; empty lines stay.
@@ -165,6 +171,10 @@ fn wrapped(text: &str, width: usize) -> String {
     out
 }
 
+fn stopped() -> Error {
+    Error::Interrupted("the demonstration was stopped; nothing was written but its tuned prompts".to_owned())
+}
+
 /// Replaces an earlier demonstration, but nothing else.
 fn make_room(dir: &Path) -> Result<()> {
     let occupied = dir.is_dir() && std::fs::read_dir(dir).map_err(Error::io(dir))?.next().is_some();
@@ -177,24 +187,6 @@ fn make_room(dir: &Path) -> Result<()> {
     }
     std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
     crate::files::write_atomic(&dir.join(MARK), b"{}\n")
-}
-
-/// The prompt that needs no training.
-fn template() -> Result<NamedPrompt> {
-    Ok(named("template", &Prompt::templates(&[Prompt::TEMPLATE])?))
-}
-
-fn named(name: &str, prompt: &Prompt) -> NamedPrompt {
-    NamedPrompt { name: name.to_owned(), prompt: Arc::new(prompt.clone()) }
-}
-
-/// What the demo's parts share.
-struct World<'a> {
-    model: &'a Model,
-    cache: PathBuf,
-    /// For PromptAlign.
-    statistics: Option<Arc<SourceStatistics>>,
-    progress: &'a dyn Progress,
 }
 
 #[cfg(test)]

@@ -1,223 +1,243 @@
-//! The demo's report: the table, examples with their views, landscapes, and what the two knobs of STSS do.
+//! The story in five pictures, each with the sentence that its numbers make.
 
-use super::rows::{self, Table, accuracy_table, difference_table};
-use super::{DOMAINS, Model, Results, Size, Tuned, World, named, template};
+use super::answers::{Row, Rule};
+use super::claims::{self, Claim};
+use super::compare::Verdict;
+use super::protocol::{self, Protocol, RADII};
+use super::tuning::{Prompts, Tuner};
+use super::{DOMAINS, Study};
 use crate::Result;
-use crate::data::{self, OpenOptions, Split};
-use crate::facade::{Classifier, NamedPrompt};
-use crate::files::write_atomic;
-use crate::image::DecodeOptions;
-use crate::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
-use crate::methods::Task;
-use crate::model::Features;
-use crate::progress::Progress;
+use crate::image::Picture;
+use crate::image::sheet::{Tile, encode_png, sheet};
 use crate::report::figure::{Axis, Figure, Layer};
-use crate::report::landscape::{flatness_table, shared_range, surface_figure};
-use crate::report::{Page, Section, data_address};
-use flatclip_tensor::Matrix;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use crate::report::{Cell, Page, Section, Table, data_address};
+use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw_as, scene};
 
-/// Values of the two knobs that the figures show.
-const RADII: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];
-const FRACTIONS: [f64; 5] = [0.05, 0.1, 0.3, 0.5, 1.0];
-/// Domains whose pictures the examples come from.
-const EXAMPLES: [&str; 3] = ["hard", "sketch", "rendition"];
+/// Rows of the table.
+const TUNERS: [Tuner; 3] = [Tuner::Coop, Tuner::Sapt, Tuner::CoopChosen];
 
-pub(super) fn write(
-    dir: &Path,
-    model: &Model,
-    tuned: &Tuned,
-    results: &Results,
-    size: &Size,
-    progress: &dyn Progress,
-) -> Result<PathBuf> {
-    let table = &results.tables[0];
-    let classes: Vec<String> = flatclip_pocket::CLASS_NAMES.iter().map(|&c| c.to_owned()).collect();
-    let mut sections = vec![
-        Section {
-            title: "The comparison".into(),
-            text: rows::reading(table, tuned, size),
-            tables: vec![accuracy_table("pocket", &results.tables), difference_table(table)],
-            figures: vec![bars(table)],
-            ..Section::default()
-        },
-        Section {
-            title: "Tuning".into(),
-            text: "Sharpness is the rise of the training loss within radius 0.1 of the context, along its gradient."
-                .into(),
-            tables: vec![tuned.table()],
-            ..Section::default()
-        },
-        examples(model, tuned, &classes, size)?,
-        landscapes(model, tuned, &classes, size)?,
-        knobs(model, tuned, size, dir, progress)?,
-    ];
-    if !results.transformer.is_empty() {
-        sections.insert(
-            1,
-            Section {
-                title: "Methods that need a vision transformer".into(),
-                text: "On pocket-vit, another embedded model: compare within this table, not with the one above. MaPLe starts from noise; \
-                       PromptAlign's source statistics come from the training photos. DiffTPT is not shown, since it reads pictures made by a \
-                       diffusion model."
-                    .into(),
-                tables: vec![accuracy_table("pocket-vit", &results.transformer)],
-                ..Section::default()
-            },
-        );
-    }
-    let page = Page {
-        title: "flatclip demo".into(),
-        text: format!(
-            "A pocket CLIP on a drawn world. {} ms per picture to draw, crop and encode {} views; the column ms is what an adapter adds.",
-            table.encode_ms.round(),
-            table.views
-        ),
-        sections,
-    };
-    let file = dir.join("report.html");
-    write_atomic(&file, page.to_html().as_bytes())?;
-    Ok(file)
+/// A section for each picture.
+pub(super) fn story(study: &Study) -> Result<Vec<Section>> {
+    Ok(vec![shift(study)?, gain(study)?, sharpness(study)?, views(study), table(study)?])
 }
 
-fn bars(table: &Table) -> Figure {
-    let chosen = ["zero-shot", "zero-shot + ZERO", "CoOp + ZERO", "FGA (SAPT + STSS)"];
-    let mut figure = Figure::new(
-        "Accuracy by style",
+pub(super) fn page(study: &Study, sections: Vec<Section>) -> Page {
+    let Study { protocol, model, .. } = study;
+    Page {
+        title: "flatclip demo".into(),
+        text: format!(
+            "{} on a drawn world: {} classes, photos and six shifts. Prompts are tuned on photos alone, from the words \"a photo of a\", {} steps, learning \
+             rate {:.3}; {} draws of the shots; {} pictures per style of the {} world, {} views. A miniature: it shows how the questions are asked, and \
+             promises nothing about CLIP.",
+            model.describe(),
+            CLASS_NAMES.len(),
+            protocol.steps,
+            protocol::learning_rate(model),
+            protocol.seeds,
+            protocol.pictures,
+            protocol.world,
+            protocol.views,
+        ),
+        sections,
+    }
+}
+
+fn percent(value: f64) -> String {
+    format!("{:.1} %", 100.0 * value)
+}
+
+/// One scene in every style, and how well the untuned prompt knows each.
+fn shift(study: &Study) -> Result<Section> {
+    let answers = &study.answers;
+    let row = answers.row(None, Rule::One)?;
+    let by_style: Vec<f64> = (0..DOMAINS.len()).map(|domain| answers.accuracy(row, domain)).collect();
+    let worst = (1..DOMAINS.len()).min_by(|&a, &b| by_style[a].total_cmp(&by_style[b])).unwrap_or(1);
+    let text = format!(
+        "\"a photo of a\" knows {} of the photos and {} of the shifted pictures in one view; {} is the hardest ({}).",
+        percent(by_style[0]),
+        percent(answers.shifts(row)),
+        DOMAINS[worst],
+        percent(by_style[worst]),
+    );
+    let figure = Figure::new(
+        "Untuned, one view",
         Axis::categories("style", DOMAINS),
         Axis::new("accuracy, %").within(0.0, 100.0),
     );
-    for row in table.rows.iter().filter(|row| chosen.contains(&row.name.as_str())) {
-        let values = row.accuracy.iter().map(|a| 100.0 * a).collect();
-        figure = figure.with(Layer::Bars { name: row.name.clone(), values });
-    }
-    figure.size = (900.0, 380.0);
-    figure
+    let values = by_style.iter().map(|a| 100.0 * a).collect();
+    let figure = figure.with(Layer::Bars { name: "untuned".into(), values });
+    let styles = "A scene of the validation world in every style; pictures of style hard also have a small figure.";
+    let pictures = vec![(styles.to_owned(), data_address(&styles_sheet()?))];
+    Ok(Section { title: "1. What the shift is".into(), text, figures: vec![figure], pictures, ..Section::default() })
 }
 
-/// For one picture of each chosen domain: all views with their scores, the kept ones framed.
-fn examples(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> Result<Section> {
-    let fga = Classifier::builder(model)
-        .classes(classes.iter().cloned())
-        .prompt(tuned.sapt.clone())
-        .method("stss")
-        .views(size.views)
-        .seed(1)
-        .build()?;
-    let mut pictures = Vec::new();
-    for domain in EXAMPLES {
-        let options = OpenOptions { split: Split::Test, ..OpenOptions::default() };
-        let dataset = data::open(&format!("pocket:{domain}:test:1"), &options)?;
-        let sample = &dataset.samples[0];
-        let picture = sample.picture(&DecodeOptions::default())?;
-        let answer = fga.answer(&picture)?;
-        let caption = format!(
-            "{domain}: a {}; FGA answers {}. Below each view its score (lower is kept) and what it says alone.",
-            classes[sample.label],
-            answer.label()
-        );
-        pictures.push((caption, data_address(&fga.view_sheet(&picture, &answer, 16, 64)?)));
-    }
-    Ok(Section { title: "Views and their scores".into(), pictures, ..Section::default() })
+fn styles_sheet() -> Result<Vec<u8>> {
+    let scene = scene(World::Validation, Domain::Photo, 11);
+    let draw = |style: Domain| Picture { width: SIDE, height: SIDE, rgb: draw_as(&scene, style) };
+    let pictures = Domain::ALL.map(draw);
+    let tile = |(picture, style): (_, Domain)| Tile { picture, label: style.name().to_owned(), frame: None };
+    let tiles: Vec<Tile<'_>> = pictures.iter().zip(Domain::ALL).map(tile).collect();
+    encode_png(&sheet(&tiles, Domain::ALL.len(), SIDE)?)
 }
 
-/// The training loss around CoOp's and SAPT's prompt.
-fn landscapes(model: &Model, tuned: &Tuned, classes: &[String], size: &Size) -> Result<Section> {
-    let (features, labels) = train_features(model, size)?;
-    let grid = Grid::new(size.points, 1.0)?;
-    let (mut surfaces, mut flatness) = (Vec::new(), Vec::new());
-    for (name, prompt) in [("CoOp", &tuned.coop), ("SAPT", &tuned.sapt)] {
-        for (what, scale) in [
-            ("relative, one step is a token's norm", Normalisation::PerToken),
-            ("absolute, radius 0.5", Normalisation::Radius(0.5)),
-        ] {
-            let prompt = Arc::new(prompt.clone());
-            let task = Task::from_prompt(&prompt, model.clip(), model.tokenizer(), classes.to_vec(), 1)?;
-            let (side, context) = (task.text_side("demo")?, task.start_context("demo")?);
-            let axes = Directions::random(context, scale, 1)?;
-            let probe =
-                Probe { name: format!("{name} ({what})"), features: features.clone(), labels: Some(labels.clone()) };
-            let probes = [probe];
-            flatness.extend(Flatness::measure(
-                side.tower,
-                side.tokens,
-                context,
-                &axes,
-                &[0.25, 0.5, 1.0],
-                task.logit_scale,
-                &probes,
-            )?);
-            if scale == Normalisation::PerToken {
-                surfaces.extend(Surface::compute(
-                    side.tower,
-                    side.tokens,
-                    context,
-                    &axes,
-                    &grid,
-                    task.logit_scale,
-                    &probes,
-                    vec![],
-                    |_| Ok(()),
-                )?);
-            }
-        }
-    }
-    let range = shared_range(surfaces.iter());
-    Ok(Section {
-        title: "Landscapes of the training loss".into(),
-        text: "Along random directions; worst-case directions are the sharpness column of the tuning table. Both surfaces share one \
-               colour scale, in nats."
-            .into(),
-        tables: vec![flatness_table(&flatness)],
-        figures: surfaces.iter().map(|surface| surface_figure(surface, &grid, "token norms", range)).collect(),
-        ..Section::default()
-    })
-}
-
-fn train_features(model: &Model, size: &Size) -> Result<(Matrix, Vec<usize>)> {
-    let spec = format!("pocket:photo:train:{}", 32 * size.shots);
-    let dataset = data::open(&spec, &OpenOptions { split: Split::Train, ..OpenOptions::default() })?;
-    let pictures = dataset.samples.iter().map(|sample| sample.picture(&DecodeOptions::default()));
-    let features = Features::unit(model.plain_features(pictures)?).0;
-    Ok((features, dataset.samples.iter().map(|s| s.label).collect()))
-}
-
-/// Accuracy on the shifted domains against rho' and the kept fraction, for the untuned and the SAPT prompt, from cached features.
-fn knobs(model: &Model, tuned: &Tuned, size: &Size, dir: &Path, progress: &dyn Progress) -> Result<Section> {
-    let seed = size.seeds[0];
-    let cache = dir.join(format!("seed-{seed}")).join("cache");
-    let world = World { model, cache, statistics: None, progress };
-    let untuned = NamedPrompt { name: "untuned".to_owned(), ..template()? };
-    let prompts = [untuned, named("SAPT", &tuned.sapt)];
+/// Accuracy against shots, on photos and on shifts.
+fn gain(study: &Study) -> Result<Section> {
     let mut figures = Vec::new();
-    for (key, label, values) in
-        [("radius", "rho', absolute", &RADII[..]), ("fraction", "fraction of views kept", &FRACTIONS[..])]
-    {
-        let axis = Axis::new("accuracy on the shifted styles, %");
-        let mut figure = Figure::new(format!("STSS: accuracy against {label}"), Axis::new(label), axis);
-        for prompt in &prompts {
-            let name = &prompt.name;
+    for (place, title) in [("photos", "On photos, one view"), ("shifts", "On shifts, one view")] {
+        let accuracy = |row: &Row| {
+            let answers = &study.answers;
+            100.0 * if place == "photos" { answers.accuracy(row, 0) } else { answers.shifts(row) }
+        };
+        let untuned = accuracy(study.answers.row(None, Rule::One)?);
+        let names = study.protocol.shots.iter().map(|shots| shots.to_string());
+        let mut figure = Figure::new(title, Axis::categories("shots", names), Axis::new("accuracy, %"));
+        let flat = (0..study.protocol.shots.len()).map(|at| (at as f64, untuned)).collect();
+        figure = figure.with(Layer::Line { name: "untuned".into(), points: flat, band: None });
+        for tuner in TUNERS {
             let mut points = Vec::new();
-            for &value in values {
-                let mut options = toml::Table::new();
-                options.insert(key.into(), toml::Value::Float(value));
-                let mut sum = 0.0;
-                for domain in &DOMAINS[1..] {
-                    let place = dir.join("knobs").join(format!("{name}-{key}-{value}-{domain}"));
-                    let (right, _) = world.answer(prompt, "stss", domain, size, seed, options.clone(), &place)?;
-                    sum += rows::share(&right);
+            for (at, &shots) in study.protocol.shots.iter().enumerate() {
+                if let Ok(row) = study.answers.row(Some((tuner, shots)), Rule::One) {
+                    points.push((at as f64, accuracy(row)));
                 }
-                points.push((value, 100.0 * sum / (DOMAINS.len() - 1) as f64));
             }
-            figure = figure.with(Layer::Line { name: name.clone(), points, band: None });
+            if !points.is_empty() {
+                figure = figure.with(Layer::Line { name: tuner.name().into(), points, band: None });
+            }
         }
         figures.push(figure);
     }
+    let text = gain_sentence(&study.claims, &study.protocol);
+    Ok(Section { title: "2. What tuning gains".into(), text, figures, ..Section::default() })
+}
+
+fn gain_sentence(claims: &[Claim], protocol: &Protocol) -> String {
+    let told = |claim: &str, place: &str| {
+        let of = |&shots: &usize| {
+            let found = claims::find(claims, claim, Some(shots), place)?;
+            let doubt = if found.verdict == Verdict::NotSeen { ", not told from 0" } else { "" };
+            Some(format!("{:+.1} ({shots} shots{doubt})", 100.0 * found.difference.mean))
+        };
+        protocol.shots.iter().filter_map(of).collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "In points, one view: CoOp changes photos by {} and shifts by {}; SAPT against CoOp changes shifts by {}.",
+        told("CoOp helps photos", "photos"),
+        told("CoOp helps shifts", "shifts"),
+        told("SAPT over CoOp", "shifts"),
+    )
+}
+
+/// What was tried on held-out photos.
+fn settings(prompts: &Prompts) -> Table {
+    let title = "Settings tried on held-out photos";
+    let mut table = Table::new(title, ["shots", "prompt", "setting", "accuracy", "loss", "chosen"]);
+    for tried in prompts.tried.iter().filter(|tried| tried.tuner != Tuner::Coop) {
+        let unit = if tried.tuner == Tuner::Sapt { "rho / norm" } else { "lr / rule" };
+        table.push(vec![
+            Cell::number(tried.shots as f64, 0),
+            Cell::text(tried.tuner.name()),
+            Cell::text(format!("{} {unit}", tried.setting)),
+            Cell::percent(tried.accuracy),
+            Cell::number(tried.loss, 4),
+            Cell::text(if tried.chosen { "yes" } else { "" }),
+        ]);
+    }
+    table.notes.push(format!(
+        "SAPT's radius: the paper's grid {RADII:?} as shares of the context's norm; chosen by accuracy, then loss. CoOp has the rule's rate, nothing \
+         to choose."
+    ));
+    table
+}
+
+fn sharpness(study: &Study) -> Result<Section> {
     Ok(Section {
-        title: "The two knobs of STSS".into(),
-        text: "Read off the test pictures to show the shape; nothing was chosen by them.".into(),
-        figures,
+        title: "3. How sharp the minima are".into(),
+        text: study.sharpness.clone(),
+        tables: vec![super::minima::table(&study.minima, study.protocol.shots)],
+        figures: study.surfaces.clone(),
         ..Section::default()
     })
+}
+
+fn views(study: &Study) -> Section {
+    Section {
+        title: "4. Which views are kept, and what that does".into(),
+        text: study.examples.sentence.clone(),
+        pictures: study.examples.pictures.clone(),
+        ..Section::default()
+    }
+}
+
+/// All rows, and every claim.
+fn table(study: &Study) -> Result<Section> {
+    let text = conclusion(&study.claims, &study.protocol);
+    let tables = vec![accuracy_table(study)?, claims::table(&study.claims), settings(&study.prompts)];
+    Ok(Section { title: "5. The table".into(), text, tables, ..Section::default() })
+}
+
+fn conclusion(claims: &[Claim], protocol: &Protocol) -> String {
+    let shots = Some(protocol.most_shots());
+    let tell = |claim: &str, shots: Option<usize>| {
+        claims::find(claims, claim, shots, "shifts")
+            .map_or_else(String::new, |c| format!("{} {}", c.verdict.name(), c.number()))
+    };
+    let count = |verdict: Verdict| claims.iter().filter(|c| c.verdict == verdict).count();
+    format!(
+        "On shifts, with {} shots: views over one view, {}; STSS over entropy on SAPT's prompt, {}; FGA over CoOp + ZERO, {}; over untuned + ZERO, {}. Of \
+         {} lines below, {} are seen, {} are not, {} go the other way.",
+        protocol.most_shots(),
+        tell("views help the untuned prompt (entropy)", None),
+        tell("STSS over entropy, on SAPT", shots),
+        tell("FGA over CoOp + ZERO", shots),
+        tell("FGA over untuned + ZERO", shots),
+        claims.len(),
+        count(Verdict::Seen),
+        count(Verdict::NotSeen),
+        count(Verdict::TheOtherWay),
+    )
+}
+
+/// Accuracy of every row: style by style on the page.
+pub(super) fn accuracy_table(study: &Study) -> Result<Table> {
+    let mut header: Vec<String> = vec!["shots".into(), "prompt, rule".into()];
+    header.extend(DOMAINS.iter().map(|&d| d.to_owned()));
+    header.push("shifts".into());
+    let title = format!("Accuracy in %, mean over {} draws", study.protocol.seeds);
+    let mut table = Table::new(title, header);
+    for row in &study.answers.rows {
+        let shots = row.tuned.map_or_else(Cell::none, |(_, shots)| Cell::number(shots as f64, 0));
+        let mut cells = vec![shots, Cell::text(row.name())];
+        cells.extend((0..DOMAINS.len()).map(|domain| one_digit(study.answers.accuracy(row, domain))));
+        cells.push(one_digit(study.answers.shifts(row)));
+        table.push(cells);
+    }
+    table.mark_best(2..DOMAINS.len() + 3);
+    Ok(table)
+}
+
+/// Photos and shifts by prompt and shots, a column for each rule: what fits a terminal.
+pub(super) fn short_table(study: &Study) -> Result<Table> {
+    let mut header: Vec<String> = vec!["shots".into(), "prompt".into()];
+    header.extend(Rule::ALL.iter().map(|rule| format!("{}, photos", rule.name())).take(1));
+    header.extend(Rule::ALL.iter().map(|rule| format!("{}, shifts", rule.name())));
+    let mut table = Table::new(format!("Accuracy in %, mean over {} draws", study.protocol.seeds), header);
+    let mut prompts: Vec<Option<(Tuner, usize)>> = vec![None];
+    prompts.extend(study.answers.rows.iter().filter(|row| row.rule == Rule::One).filter_map(|row| row.tuned).map(Some));
+    for tuned in prompts {
+        let one = study.answers.row(tuned, Rule::One)?;
+        let mut cells = vec![
+            tuned.map_or_else(Cell::none, |(_, shots)| Cell::number(shots as f64, 0)),
+            Cell::text(tuned.map_or("untuned", |(tuner, _)| tuner.name())),
+            one_digit(study.answers.accuracy(one, 0)),
+        ];
+        for rule in Rule::ALL {
+            cells.push(one_digit(study.answers.shifts(study.answers.row(tuned, rule)?)));
+        }
+        table.push(cells);
+    }
+    Ok(table)
+}
+
+fn one_digit(share: f64) -> Cell {
+    Cell::number(100.0 * share, 1)
 }

@@ -1,184 +1,200 @@
-//! CoOp and SAPT on a few photos, each with the same number of settings tried on held-out photos.
+//! Prompts tuned on a few photos: CoOp and SAPT from the same words, shots, steps and learning rate.
 
-use super::{Model, Size};
+use super::protocol::{self, HELD_OUT, POOL, Protocol, RADII, RATES};
 use crate::data::{self, Dataset, OpenOptions, Split};
-use crate::facade::tune;
+use crate::facade::{Model, tune};
 use crate::progress::Progress;
 use crate::prompt::Prompt;
-use crate::report::{Cell, Table};
-use crate::train::{TuneRequest, TuneSummary};
+use crate::train::{LossAndAccuracy, TuneRequest};
 use crate::{Error, Result};
+use rayon::prelude::*;
 use serde::Serialize;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// CoOp's grid: as many settings as SAPT's.
-const RATES: [f64; 3] = [0.002, 0.01, 0.05];
-/// SAPT's grid, a part of the paper's.
-const RADII: [f64; 3] = [0.1, 0.3, 0.7];
-
-/// Held-out losses within two per cent count as equal.
-const SLACK: f64 = 1.02;
-
-/// One setting that was tried.
-#[derive(Clone, Debug, Serialize)]
-struct Tried {
-    method: &'static str,
-    setting: String,
-    held_out_loss: f64,
-    summary: TuneSummary,
-    chosen: bool,
+/// How a prompt was tuned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) enum Tuner {
+    /// With the rule's learning rate.
+    #[serde(rename = "CoOp")]
+    Coop,
+    /// With the rule's learning rate and a radius that was chosen.
+    #[serde(rename = "SAPT")]
+    Sapt,
+    /// With a learning rate that was chosen.
+    #[serde(rename = "CoOp, lr chosen")]
+    CoopChosen,
 }
 
-/// Both prompts, and how they were chosen.
-#[derive(Debug)]
-pub(super) struct Tuned {
-    pub(super) coop: Prompt,
-    pub(super) sapt: Prompt,
-    tried: Vec<Tried>,
-}
-
-pub(super) fn tune_both(model: &Model, size: &Size, seed: u64, dir: &Path, progress: &dyn Progress) -> Result<Tuned> {
-    let photos = train_photos()?;
-    progress.start("tuning", Some((RATES.len() + RADII.len()) as u64));
-    let mut tried = Vec::new();
-    for rate in RATES {
-        tried.push(one(model, &photos, size, seed, dir, "coop", rate, None)?);
-        progress.advance(tried.len() as u64, "");
-    }
-    let (rate, coop) = choose(&mut tried, "coop", &RATES, dir)?;
-    for radius in RADII {
-        tried.push(one(model, &photos, size, seed, dir, "sapt", rate, Some(radius))?);
-        progress.advance(tried.len() as u64, "");
-    }
-    let (_, sapt) = choose(&mut tried, "sapt", &RADII, dir)?;
-    progress.finish();
-    Ok(Tuned { coop, sapt, tried })
-}
-
-fn folder_of(method: &str, rate: f64, radius: Option<f64>) -> String {
-    match radius {
-        Some(radius) => format!("tune-{method}-radius-{radius}"),
-        None => format!("tune-{method}-rate-{rate}"),
-    }
-}
-
-fn one(
-    model: &Model,
-    photos: &Dataset,
-    size: &Size,
-    seed: u64,
-    dir: &Path,
-    method: &'static str,
-    rate: f64,
-    radius: Option<f64>,
-) -> Result<Tried> {
-    // Crops as the pocket CLIP was trained on; two per photo keep the demo short.
-    let views = "[views]\nbank = 2\nscale = [0.35, 1.0]\n";
-    let mut settings = format!("{views}[train]\nepochs = {}\nlr = {rate:?}\n", size.epochs);
-    // Around "a photo of a" this small text tower is flat already, and tuning has nothing to do; it starts from noise.
-    settings.push_str(&format!("[{method}]\nwords = \"\"\nn_ctx = 4\n"));
-    if let Some(radius) = radius {
-        settings.push_str(&format!("radius = {radius:?}\n"));
-    }
-    let place = dir.join(folder_of(method, rate, radius));
-    let held_out = Some(size.shots.div_ceil(2));
-    let summary = tune_on(model, photos, &settings, method, (size.shots, held_out), seed, &place)?;
-    let held_out_loss = summary.held_out.as_ref().map_or(f64::INFINITY, |e| f64::from(e.loss));
-    let setting = radius.map_or_else(|| format!("lr {rate}"), |radius| format!("rho {radius}, lr {rate}"));
-    Ok(Tried { method, setting, held_out_loss, summary, chosen: false })
-}
-
-/// One tuner on `shots` photos per class, and perhaps some held out.
-pub(super) fn tune_on(
-    model: &Model,
-    photos: &Dataset,
-    settings: &str,
-    method: &str,
-    (shots, held_out): (usize, Option<usize>),
-    seed: u64,
-    place: &Path,
-) -> Result<TuneSummary> {
-    let settings = settings.parse().map_err(|e: toml::de::Error| Error::config("settings", e.message()))?;
-    let request = TuneRequest {
-        method: method.into(),
-        data: "pocket:photo".into(),
-        shots: Some(shots),
-        held_out,
-        seed,
-        overrides: vec![settings],
-        out: place.to_path_buf(),
-        ..TuneRequest::default()
-    };
-    tune(&request, model, photos, &())
-}
-
-/// The photos that every prompt of the demo is tuned on.
-pub(super) fn train_photos() -> Result<Dataset> {
-    let options = OpenOptions { split: Split::Train, ..OpenOptions::default() };
-    data::open("pocket:photo:train:4096", &options)
-}
-
-/// CoOp: the setting of lowest held-out loss. SAPT: the largest radius whose held-out loss is as good within [`SLACK`];
-/// source data alone always prefer the smallest radius, while the point of a larger one is what it has not seen.
-fn choose(tried: &mut [Tried], method: &str, grid: &[f64], dir: &Path) -> Result<(f64, Prompt)> {
-    let mine: Vec<usize> = (0..tried.len()).filter(|&i| tried[i].method == method).collect();
-    let loss = |place: usize| tried[mine[place]].held_out_loss;
-    let lowest = (0..mine.len()).min_by(|&a, &b| loss(a).total_cmp(&loss(b)));
-    let lowest = lowest.ok_or_else(|| Error::config(method, "no setting was tried"))?;
-    let place = if method == "coop" {
-        lowest
-    } else {
-        (0..mine.len()).rev().find(|&i| loss(i) <= SLACK * loss(lowest)).unwrap_or(lowest)
-    };
-    let index = mine[place];
-    tried[index].chosen = true;
-    let folder =
-        if method == "coop" { folder_of(method, grid[place], None) } else { folder_of(method, 0.0, Some(grid[place])) };
-    let prompt = Prompt::load(&dir.join(folder).join(&tried[index].summary.prompt))?;
-    Ok((grid[place], prompt))
-}
-
-impl Tuned {
-    /// The settings that were tried, for people.
-    pub(super) fn table(&self) -> Table {
-        let title = "Tuning: settings tried on held-out photos, and how sharp each minimum is";
-        let header = ["prompt", "setting", "held-out loss", "train accuracy", "sharpness", "chosen"];
-        let mut table = Table::new(title, header);
-        for t in &self.tried {
-            let sharpness = t.summary.flatness.map_or_else(Cell::none, |f| Cell::number(f64::from(f.sharpness), 4));
-            let accuracy = t.summary.flatness.map_or_else(Cell::none, |f| Cell::percent(f64::from(f.accuracy)));
-            table.push(vec![
-                Cell::text(t.method),
-                Cell::text(&t.setting),
-                Cell::number(t.held_out_loss, 4),
-                accuracy,
-                sharpness,
-                Cell::text(if t.chosen { "yes" } else { "" }),
-            ]);
+impl Tuner {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Tuner::Coop => "CoOp",
+            Tuner::Sapt => "SAPT",
+            Tuner::CoopChosen => "CoOp, lr chosen",
         }
-        table
     }
 
-    /// The same, for machines.
-    pub(super) fn summary(&self) -> impl Serialize + '_ {
-        &self.tried
-    }
-
-    /// Sharpness (rise of the training loss within the radius) of a method's prompts: the chosen one, and the range of all.
-    pub(super) fn sharpness(&self, method: &str) -> Option<Sharpness> {
-        let mine = || self.tried.iter().filter(|t| t.method == method);
-        let of = |t: &Tried| t.summary.flatness.map(|f| f.sharpness);
-        Some(Sharpness {
-            chosen: of(mine().find(|t| t.chosen)?)?,
-            least: mine().filter_map(of).fold(f32::INFINITY, f32::min),
-            most: mine().filter_map(of).fold(f32::NEG_INFINITY, f32::max),
-        })
+    /// The settings that are tried: factors on the rule's rate or shares of the context's norm.
+    fn grid(self) -> &'static [f64] {
+        match self {
+            Tuner::Coop => &[1.0],
+            Tuner::Sapt => &RADII,
+            Tuner::CoopChosen => &RATES,
+        }
     }
 }
 
-/// See [`Tuned::sharpness`].
-pub(super) struct Sharpness {
-    pub(super) chosen: f32,
-    pub(super) least: f32,
-    pub(super) most: f32,
+/// One tuned prompt.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Tuned {
+    pub(super) tuner: Tuner,
+    pub(super) shots: usize,
+    pub(super) seed: u64,
+    /// The value of the grid.
+    pub(super) setting: f64,
+    held_out_accuracy: f32,
+    held_out_loss: f32,
+    #[serde(skip)]
+    pub(super) prompt: Prompt,
+}
+
+/// What one setting gave on held-out photos, over the draws that choose.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Tried {
+    pub(super) tuner: Tuner,
+    pub(super) shots: usize,
+    pub(super) setting: f64,
+    pub(super) accuracy: f64,
+    pub(super) loss: f64,
+    pub(super) chosen: bool,
+}
+
+/// All prompts of a model, and how their settings were chosen.
+#[derive(Debug, Default)]
+pub(super) struct Prompts {
+    pub(super) tuned: Vec<Tuned>,
+    pub(super) tried: Vec<Tried>,
+}
+
+struct Bench<'a> {
+    model: &'a Model,
+    photos: Dataset,
+    protocol: &'a Protocol,
+    /// The rule's learning rate.
+    rate: f64,
+    dir: &'a Path,
+}
+
+pub(super) fn tune_all(model: &Model, protocol: &Protocol, dir: &Path, progress: &dyn Progress) -> Result<Prompts> {
+    let options = OpenOptions { split: Split::Train, ..OpenOptions::default() };
+    let photos = data::open(&format!("pocket:photo:train:{POOL}"), &options)?;
+    let bench = Bench { model, photos, protocol, rate: protocol::learning_rate(model), dir };
+    let tuners: &[Tuner] =
+        if protocol.choose_rate { &[Tuner::Coop, Tuner::Sapt, Tuner::CoopChosen] } else { &[Tuner::Coop, Tuner::Sapt] };
+    let mut first: Vec<Job> = Vec::new();
+    for &shots in protocol.shots {
+        for &tuner in tuners {
+            let seeds = if tuner.grid().len() == 1 { protocol.seeds } else { protocol.choosing };
+            let settings = tuner.grid().iter();
+            first.extend(settings.flat_map(|&s| (1..=seeds).map(move |seed| Job { tuner, shots, seed, setting: s })));
+        }
+    }
+    let tried = bench.run(&first, "tuning", progress)?;
+    let mut prompts = Prompts::default();
+    let mut rest: Vec<Job> = Vec::new();
+    for &shots in protocol.shots {
+        for &tuner in tuners {
+            let setting = prompts.choose(&tried, tuner, shots)?;
+            let mine = tried.iter().filter(|t| (t.tuner, t.shots, t.setting) == (tuner, shots, setting));
+            let before = prompts.tuned.len();
+            prompts.tuned.extend(mine.cloned());
+            let missing = (prompts.tuned.len() - before) as u64 + 1..=protocol.seeds;
+            rest.extend(missing.map(|seed| Job { tuner, shots, seed, setting }));
+        }
+    }
+    prompts.tuned.extend(bench.run(&rest, "tuning with what was chosen", progress)?);
+    prompts.tuned.sort_by_key(|t| (t.shots, t.tuner as usize, t.seed));
+    Ok(prompts)
+}
+
+#[derive(Clone, Copy)]
+struct Job {
+    tuner: Tuner,
+    shots: usize,
+    seed: u64,
+    setting: f64,
+}
+
+impl Bench<'_> {
+    fn run(&self, jobs: &[Job], stage: &str, progress: &dyn Progress) -> Result<Vec<Tuned>> {
+        progress.start(stage, Some(jobs.len() as u64));
+        let done = AtomicU64::new(0);
+        let run = |job: &Job| {
+            let tuned = self.tune(*job);
+            progress.advance(done.fetch_add(1, Ordering::Relaxed) + 1, "");
+            if progress.cancelled() { Err(super::stopped()) } else { tuned }
+        };
+        let tuned = jobs.par_iter().map(run).collect();
+        progress.finish();
+        tuned
+    }
+
+    fn tune(&self, job: Job) -> Result<Tuned> {
+        let Job { tuner, shots, seed, setting } = job;
+        let (method, rate) = match tuner {
+            Tuner::Coop => ("coop", self.rate),
+            Tuner::CoopChosen => ("coop", self.rate * setting),
+            Tuner::Sapt => ("sapt", self.rate),
+        };
+        // Crops as the pocket CLIPs were trained on; four per photo.
+        let epochs = self.protocol.epochs(shots);
+        let mut settings =
+            format!("[views]\nbank = 4\nscale = [0.25, 1.0]\n[train]\nepochs = {epochs}\nlr = {rate:?}\n");
+        if tuner == Tuner::Sapt {
+            settings.push_str(&format!("[sapt]\nradius = {setting:?}\nradius_unit = \"relative\"\n"));
+        }
+        let settings = settings.parse().map_err(|e: toml::de::Error| Error::config("settings", e.message()))?;
+        let out = self.dir.join(format!("{method}-{setting}-shots-{shots}-seed-{seed}"));
+        let request = TuneRequest {
+            method: method.into(),
+            shots: Some(shots),
+            held_out: Some(HELD_OUT),
+            seed,
+            overrides: vec![settings],
+            out: out.clone(),
+            ..TuneRequest::default()
+        };
+        let summary = tune(&request, self.model, &self.photos, &())?;
+        let LossAndAccuracy { loss, accuracy } =
+            summary.held_out.unwrap_or(LossAndAccuracy { loss: f32::INFINITY, accuracy: 0.0 });
+        let prompt = Prompt::load(&out.join(&summary.prompt))?;
+        Ok(Tuned { tuner, shots, seed, setting, held_out_accuracy: accuracy, held_out_loss: loss, prompt })
+    }
+}
+
+impl Prompts {
+    /// Highest accuracy on held-out photos, then lowest loss, then the smaller setting: as a search of the radius does.
+    fn choose(&mut self, tuned: &[Tuned], tuner: Tuner, shots: usize) -> Result<f64> {
+        let mut rows: Vec<Tried> = Vec::new();
+        for &setting in tuner.grid() {
+            let mine = || tuned.iter().filter(|t| (t.tuner, t.shots, t.setting) == (tuner, shots, setting));
+            let mean =
+                |of: &dyn Fn(&Tuned) -> f32| mine().map(|t| f64::from(of(t))).sum::<f64>() / mine().count() as f64;
+            let (accuracy, loss) = (mean(&|t| t.held_out_accuracy), mean(&|t| t.held_out_loss));
+            rows.push(Tried { tuner, shots, setting, accuracy, loss, chosen: false });
+        }
+        let better = |a: &Tried, b: &Tried| a.accuracy > b.accuracy || (a.accuracy == b.accuracy && a.loss < b.loss);
+        let best = (0..rows.len()).reduce(|best, i| if better(&rows[i], &rows[best]) { i } else { best });
+        let best = best.ok_or_else(|| Error::config(tuner.name(), "no setting was tried"))?;
+        rows[best].chosen = true;
+        let setting = rows[best].setting;
+        self.tried.extend(rows);
+        Ok(setting)
+    }
+
+    /// The prompts of one row, by seed.
+    pub(super) fn of(&self, tuner: Tuner, shots: usize) -> Vec<&Tuned> {
+        self.tuned.iter().filter(|t| t.tuner == tuner && t.shots == shots).collect()
+    }
 }

@@ -31,7 +31,6 @@ pub use landscape::{LandscapeOf, LandscapeRequest, landscape};
 pub use memory::{MemoryNeed, limit as memory_limit};
 pub use model::{Model, ModelBuilder};
 pub use run::NamedPrompt;
-pub(crate) use run::{RunRequest, Runner};
 pub use statistics::{StatisticsRequest, statistics};
 pub use stream::Stream;
 pub use sweep::{SweepRequest, SweptData, sweep};

@@ -4,6 +4,7 @@ use super::coop::{Coop, CoopConfig, learned_context};
 use super::{Batch, Input, Loss, Perturbed, Recipe, Step, TuneTask, Tuner, TunerSpec};
 use crate::Result;
 use crate::data::train_images::TrainViews;
+use crate::methods::bank::RadiusUnit;
 use crate::methods::sam::{Ascent, NormScope, SamVariant, moved};
 use crate::model::{Clip, Position};
 use crate::prompt::{PromptKind, Tensor};
@@ -38,8 +39,10 @@ Reference: Flatness guided test-time adaptation for vision-language models, ICLR
 crate::options! {
     /// Options of `sapt`.
     pub struct SaptConfig for "sapt" {
-        /// rho, the length of eps.
+        /// rho, the length of eps, or its share of the context's norm.
         radius: f64 = 0.1, alias "rho", range at_least(0.0), from "paper, which searches 0.05 to 0.7";
+        /// What the radius is measured in; relative transfers to contexts of other norms.
+        radius_unit: RadiusUnit = RadiusUnit::Absolute, from "paper";
         /// lambda, the weight of the sharpness.
         weight: f64 = 1.0, alias "lambda", range at_least(0.0), from "paper";
         /// How eps is made.
@@ -75,6 +78,7 @@ impl SaptConfig {
 #[derive(Clone, Debug)]
 pub(super) struct Sharpness {
     pub(super) ascent: Ascent,
+    pub(super) unit: RadiusUnit,
     pub(super) weight: f32,
     pub(super) start_epoch: usize,
 }
@@ -89,8 +93,8 @@ pub struct Sapt {
 impl Sapt {
     /// Around a given learner.
     pub fn new(coop: Coop, config: &SaptConfig) -> Self {
-        let (ascent, weight) = (config.ascent(), config.weight as f32);
-        Self { coop, sharpness: Sharpness { ascent, weight, start_epoch: config.start_epoch } }
+        let (ascent, unit, weight) = (config.ascent(), config.radius_unit, config.weight as f32);
+        Self { coop, sharpness: Sharpness { ascent, unit, weight, start_epoch: config.start_epoch } }
     }
 
     /// Starts from words or noise.
@@ -126,6 +130,15 @@ impl Tuner for Sapt {
 }
 
 impl Sharpness {
+    /// The ascent with its radius as a length.
+    fn ascent_at(&self, p: &[Tensor]) -> Ascent {
+        let unit = match self.unit {
+            RadiusUnit::Absolute => 1.0,
+            RadiusUnit::Relative => l2_norm(p.iter().flat_map(|tensor| &tensor.values)),
+        };
+        Ascent { radius: self.ascent.radius * unit, ..self.ascent }
+    }
+
     /// The gradient of one step of `tuner`.
     pub(super) fn step(&self, tuner: &dyn Tuner, clip: &Clip, batch: &Batch<'_>, epoch: usize) -> Result<Step> {
         let p = tuner.parameters();
@@ -133,7 +146,7 @@ impl Sharpness {
         if self.weight == 0.0 || epoch < self.start_epoch {
             return Ok(step);
         }
-        let epsilon = self.ascent.epsilon(p, &step.gradient);
+        let epsilon = self.ascent_at(p).epsilon(p, &step.gradient);
         let epsilon_norm = l2_norm(epsilon.iter().flatten()) as f32;
         if epsilon_norm == 0.0 {
             // Nothing to perturb by: rho is 0, or the gradient vanished.
