@@ -47,8 +47,9 @@ fn page(rows: &[Row]) -> String {
     let mut page = format!(
         "# Robustness\n\nWhat was done to flatclip on purpose, how often, and what came of it. `cargo xtask fault all` runs \
          all of it and\nwrites this page; a part stands in `cargo xtask test`. {passed} of {tried} cases passed.\n\nA row \
-         carries the date, commit and machine of its own run. Peak memory is that of the test's own process\nor of the \
-         binary that it started, whichever is larger. Scale 1 is the full count.\n"
+         carries the date, commit and machine of its own run. Peak memory is that of the test's own process\nor of a \
+         program that it started, whichever is larger. Seconds are no benchmark: the machine may have been busy.\nScale 1 is \
+         the full count.\n"
     );
     let known = |suite: &str| SECTIONS.iter().any(|(name, _)| *name == suite);
     for (suite, words) in SECTIONS {
