@@ -66,7 +66,7 @@ impl Plan {
     }
 
     /// With gradients of chunks that stop at this block.
-    pub(super) fn from_block(self, first_block: usize) -> Self {
+    pub(super) fn differentiated_from(self, first_block: usize) -> Self {
         Self { first_block, ..self }
     }
 

@@ -128,7 +128,7 @@ impl TextTower {
         tokens: &ClassTokens,
         contexts: &[Context],
     ) -> Result<ContextPass> {
-        let plan = self.plan(tokens, contexts)?.from_block(self.blocks.len().saturating_sub(blocks.max(1)));
+        let plan = self.plan(tokens, contexts)?.differentiated_from(self.blocks.len().saturating_sub(blocks.max(1)));
         Ok(ContextPass::new(Arc::clone(self), plan, contexts))
     }
 
