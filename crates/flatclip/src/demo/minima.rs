@@ -60,8 +60,14 @@ impl Photos {
         let task = task(model, &tuned.prompt)?;
         let (side, context) = (task.text_side("demo")?, task.start_context("demo")?);
         let rise = |radius: f64| -> Result<(f64, f64)> {
-            let search =
-                WorstCaseSearch { radius: radius as f32, steps: STEPS, directions: 4, own_gradients: 0, seed: 1 };
+            let search = WorstCaseSearch {
+                radius: radius as f32,
+                steps: STEPS,
+                directions: 4,
+                own_gradients: 0,
+                floor: 0.0,
+                seed: 1,
+            };
             let found = WorstCase::measure(side.tower, side.tokens, context, task.logit_scale, &self.probe, &search)?;
             Ok((found.centre, found.shared - found.centre))
         };
