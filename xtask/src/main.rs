@@ -8,9 +8,11 @@ mod check;
 mod fault;
 mod gradients;
 mod layers;
+mod methods_table;
 mod pages;
 mod public_items;
 mod real;
+mod selection;
 mod serving;
 
 use anyhow::{Context as _, Result, ensure};
@@ -40,12 +42,16 @@ enum Task {
     Gradients(gradients::Arguments),
     /// Check that the library's modules use each other in one direction only, and the table of it in ARCHITECTURE.md
     Layers(layers::Arguments),
+    /// Every adapter on every style of the pocket world, with intervals: docs/research/methods-on-pocket.md
+    MethodsTable(methods_table::Arguments),
     /// Make every kind of HTML page and open it in a headless browser; fails on any console message
     Pages(pages::Arguments),
     /// Count the public items of each library, by module
     PublicItems(public_items::Arguments),
     /// Run a real image tower on real photos, against reference features and labels; prints a table of adapters
     Real(real::Arguments),
+    /// The experiment of docs/research/selection.md: all rules on the validation world, the chosen ones once on the test world
+    Selection(selection::Arguments),
     /// The server: its page in a browser, clients from PyPI, throughput, soak
     Serving(serving::Arguments),
     /// Layers, format, lints as errors, all tests, documentation, pages: what must pass before a change lands
@@ -60,9 +66,11 @@ fn main() -> ExitCode {
         Task::Fault(arguments) => fault::run(&arguments),
         Task::Gradients(arguments) => gradients::run(&arguments),
         Task::Layers(arguments) => layers::run(&arguments),
+        Task::MethodsTable(arguments) => methods_table::run(&arguments),
         Task::Pages(arguments) => pages::run(arguments),
         Task::PublicItems(arguments) => public_items::run(&arguments),
         Task::Real(arguments) => real::run(&arguments),
+        Task::Selection(arguments) => selection::run(&arguments),
         Task::Serving(arguments) => serving::run(arguments),
         Task::Test => check::run(),
     };

@@ -67,10 +67,14 @@ pub struct EvaluateRequest {
     pub shard: Option<Shard>,
     /// Stop when more samples than this cannot be answered.
     pub max_errors: usize,
+    /// Keep the probability of every class in the records, for metrics at other temperatures.
+    pub keep_probabilities: bool,
     /// Folder with generated pictures for DiffTPT: `FOLDER/<sample id without ending>/*.png`.
     pub generated: Option<PathBuf>,
     /// Token statistics of training images for PromptAlign.
     pub statistics: Option<Arc<SourceStatistics>>,
+    /// Prompts whose text features stand around the prompt's own, for STSS: natural perturbations in place of random ones.
+    pub bank: Vec<NamedPrompt>,
     /// Folder in which features are kept between runs; `None` keeps nothing.
     pub cache: Option<PathBuf>,
     /// Accept a prompt that was learned with another model.
@@ -100,8 +104,10 @@ impl EvaluateRequest {
             limit: None,
             shard: None,
             max_errors: 100,
+            keep_probabilities: false,
             generated: None,
             statistics: None,
+            bank: Vec::new(),
             cache: None,
             any_model: false,
             compat: Vec::new(),
@@ -196,6 +202,7 @@ impl EvaluateRequest {
             cache: self.cache.as_deref(),
             compat: &self.compat,
             generated: self.generated.as_deref(),
+            bank: &self.bank,
             statistics: self.statistics.clone(),
             ..Runner::new(model, prompt, progress)
         })
@@ -220,6 +227,7 @@ impl EvaluateRequest {
             limit: self.limit,
             shard: self.shard,
             max_errors: self.max_errors,
+            keep_probabilities: self.keep_probabilities,
             resume: self.resume,
             dir,
         }

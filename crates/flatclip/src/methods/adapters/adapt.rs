@@ -3,7 +3,7 @@
 //!
 //! `a = log_softmax(x W' + b) + scale / (2 M) sum_j (x.x_j) p_j onehot_j`, answer `z exp((a - max a) / scale)`. Golden cases: `adapt-*`.
 
-use super::groups::views_kept;
+use super::groups::{data_preset, views_kept};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
@@ -11,7 +11,7 @@ use crate::methods::gaussian::{Discriminant, Scatter};
 use crate::methods::probability::dot;
 use crate::methods::query::Query;
 use crate::methods::select::ViewLogits;
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::loss;
 
@@ -23,8 +23,7 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "a bank of certain images per class: Gaussian discriminant analysis and neighbour labels",
     docs: "\
 What: an image (mean feature x, mean logits z, mean softmax p of its confident views, or its single view)
-enters the
-bank of its class if a place is free or holds a larger entropy. Then the class's mean is
+enters the bank of its class if a place is free or holds a larger entropy. Then the class's mean is
   mu_k = alpha (sum_bank p_jk x_j) / (sum_bank p_jk) + (1 - alpha) t_k,
 and W, b are those of Gaussian discriminant analysis over the residuals of all M images of the bank:
   L = D pinv((M - 1) S + tr(S) I), W_k = L mu_k, b_k = -ln K - mu_k L mu_k / 2;
@@ -32,15 +31,17 @@ and W, b are those of Gaussian discriminant analysis over the residuals of all M
   answer = z exp((a - max a) / scale), so that a class which a speaks against loses; a negative logit is
   divided
 instead of multiplied, because multiplying would raise it.
-compat = true does what the authors' code does: the image counts twice in its class's mean, an image that does
-not
-enter is scored with the neighbour terms of the last one that did, and negative logits are multiplied, too.
+compat = true does what the authors' code does: the image counts twice in its class's mean, an image that
+does not enter is scored with the neighbour terms of the last one that did, and negative logits are
+multiplied, too.
 Online: the answer depends on the images before it, and on their order.
-Cost: one image-tower pass; a D^3 inverse and K D^2 for an image that enters; M D per image, M up to bank * K.
+Cost: one image-tower pass; a D^3 inverse and K D^2 for an image that enters; M D per image, M up to bank *
+K.
 Reference: Zhang et al., Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment,
-NeurIPS
-2025. Verified with the authors' code in f32 (compat).
+NeurIPS 2025. Verified with the authors' code in f32 (compat).
 ",
+    verified: Verified::AuthorsCode,
+    presets: presets::adapt,
     build: Build::Online(|table| Ok(Box::new(Adapt::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
@@ -48,9 +49,7 @@ NeurIPS
 crate::option_group! {
     ($) pub(super) shared {
         include views_kept;
-        /// Scale of the authors' code for a benchmark, instead of that below. TUNED ON TEST DATA: nobody said otherwise; do
-        /// not quote it as a fair number.
-        preset: Benchmark = Benchmark::Neutral, from "choice";
+        include data_preset;
         /// Share of the images in a class's mean; the rest is its text feature.
         alpha: f64 = 0.9, range between(0.0, 1.0), from "authors' code";
         /// Temperature of the correction.
@@ -142,8 +141,7 @@ pub struct Adapt {
 
 impl Adapt {
     /// With these options, empty.
-    pub fn new(mut options: Config) -> Self {
-        options.scale = presets::adapt_scale(options.preset).unwrap_or(options.scale);
+    pub fn new(options: Config) -> Self {
         let (means, scatter) = (Matrix::zeros(0, 0), Scatter::new(0));
         Self { options, banks: Vec::new(), means, scatter, discriminant: None, last_terms: Vec::new() }
     }

@@ -3,14 +3,14 @@
 //! Formula and shared parts are in `adapt`. Golden cases: `adapt-transductive-*`.
 
 use super::adapt::{Banked, Banks, class_mean, corrected, features, neighbours, shared};
-use super::groups::views_kept;
+use super::groups::{data_preset, views_kept};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::gaussian::{Discriminant, Scatter};
 use crate::methods::probability::{argmax, entropy, mean_row, softmax_f32};
 use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits, ranking};
-use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -22,16 +22,16 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     docs: "\
 What: adapt for a set. The bank of a class holds its `bank` most certain images; its mean is
   mu_k = alpha (sum_bank p_jk x_j + sum_all p_ik x_i) / (sum_bank p_jk + sum_all p_ik) + (1 - alpha) t_k
-if it has any, else t_k; images of the bank count twice, which weights certain ones. Everything else as adapt,
-each
-image with its own neighbour terms. Entropies and probabilities are those of the mean logits.
+if it has any, else t_k; images of the bank count twice, which weights certain ones. Everything else as
+adapt, each image with its own neighbour terms. Entropies and probabilities are those of the mean logits.
 Batch: an answer depends on all images of the set. `batch` images of a stream are a set; 0 is the whole
 stream.
 Cost: one image-tower pass; one D^3 inverse per set; M D per image, M up to bank * K.
 Reference: Zhang et al., Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment,
-NeurIPS
-2025. Verified with the authors' code in f32 (compat).
+NeurIPS 2025. Verified with the authors' code in f32 (compat).
 ",
+    verified: Verified::AuthorsCode,
+    presets: presets::adapt,
     build: Build::Batch(|table| Ok(Box::new(AdaptSet::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
@@ -87,8 +87,7 @@ pub struct SetAnswers {
 
 impl AdaptSet {
     /// With these options.
-    pub fn new(mut options: Config) -> Self {
-        options.scale = presets::adapt_scale(options.preset).unwrap_or(options.scale);
+    pub fn new(options: Config) -> Self {
         Self { options }
     }
 

@@ -9,7 +9,7 @@ use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
 use crate::methods::probability::{logits, marginal_entropy, normalise_rows_gradient};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{on_text, shifted};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -20,15 +20,15 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "shifts the class prototypes in feature space by one step on the confident views' marginal entropy",
     docs: "\
 What: prototypes W = normalise(T + S) with one shift per class (or one for all), S = 0 for every image. At
-each
-step, the int(fraction * V) views of lowest entropy under the current W give the loss, the entropy of their
-mean
-distribution; AdamW moves S; view 0 is answered with the moved prototypes. The selection in the explanation is
-that of the first step. Golden cases: tps-*.
+each step, the int(fraction * V) views of lowest entropy under the current W give the loss, the entropy of
+their mean distribution; AdamW moves S; view 0 is answered with the moved prototypes. The selection in the
+explanation is that of the first step. Golden cases: tps-*.
 Cost: one image-tower pass over the views and two K x D products: no gradient goes through an encoder.
 Reference: Sui et al., Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with
 Vision-Language Models, WACV 2025.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(Tps::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -5,7 +5,7 @@ use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{logits, mean_row, normalise_rows};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -18,12 +18,13 @@ pub static SPEC: AdapterSpec = AdapterSpec {
 What: keep the int(fraction * V) views of lowest entropy, g = their mean feature; logits = exp(logit_scale)
 <g, t_k>.
 The mean is shorter than 1, the more so the less the views agree, and is not normalised again: the class is
-the
-same, the confidence smaller. Golden cases: vte-*.
+the same, the confidence smaller. Golden cases: vte-*.
 Cost: one image-tower pass over the views; nothing else that can be measured.
 Use it with an ensemble of templates to have the published method.
 Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV workshops 2024.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(Vte::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
