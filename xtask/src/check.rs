@@ -1,4 +1,4 @@
-//! `cargo xtask test`: layers, format, lints, tests, documentation, pages, in the order in which they fail fastest.
+//! `cargo xtask test`: layers, format, lints, tests, documentation, pages, Python, in the order in which they fail fastest.
 
 use anyhow::{Context as _, Result, ensure};
 use std::process::Command;
@@ -19,7 +19,8 @@ pub fn run() -> Result<()> {
     let libraries =
         ["doc", "--release", "--no-deps", "-p", "flatclip", "-p", "flatclip-tensor", "-p", "flatclip-pocket"];
     step("documentation", &libraries, &[("RUSTDOCFLAGS", "-D warnings")])?;
-    crate::pages::run_if_possible()
+    crate::pages::run_if_possible()?;
+    crate::python::run_if_possible()
 }
 
 /// rustfmt and clippy come with most toolchains; where they do not, rustup adds them. A machine without rustup has its

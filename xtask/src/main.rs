@@ -10,6 +10,7 @@ mod gradients;
 mod layers;
 mod pages;
 mod public_items;
+mod python;
 mod real;
 
 use anyhow::{Context as _, Result, ensure};
@@ -43,9 +44,11 @@ enum Task {
     Pages(pages::Arguments),
     /// Count the public items of each library, by module
     PublicItems(public_items::Arguments),
+    /// Build the Python package into a virtual environment of its own, run its tests, types and examples
+    Python(python::Arguments),
     /// Run a real image tower on real photos, against reference features and labels; prints a table of adapters
     Real(real::Arguments),
-    /// Layers, format, lints as errors, all tests, documentation, pages: what must pass before a change lands
+    /// Layers, format, lints as errors, all tests, documentation, pages, Python: what must pass before a change lands
     Test,
 }
 
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Task::Layers(arguments) => layers::run(&arguments),
         Task::Pages(arguments) => pages::run(arguments),
         Task::PublicItems(arguments) => public_items::run(&arguments),
+        Task::Python(arguments) => python::run(arguments),
         Task::Real(arguments) => real::run(&arguments),
         Task::Test => check::run(),
     };
