@@ -35,6 +35,14 @@ RETRIES = 5
 """How often a lost worker is started again, and its shard repeated."""
 
 
+def _actor(kind: type, **options: Any) -> Any:
+    """A class whose objects live in processes of the cluster, which is started where there is none."""
+    if not ray.is_initialized():
+        ray.init()
+    remote: Any = ray.remote
+    return remote(**options)(kind)
+
+
 class _Worker:
     """One process with the model in memory."""
 
@@ -91,10 +99,8 @@ def evaluate(
         reason = f"method {method}: answers of an {kind} method depend on the pictures beside them, so they cannot be cut into shards"
         raise errors.make("method.needs", reason, "run it in one process: flatclip.evaluate")
     count = shards or 4 * num_workers
-    if not ray.is_initialized():
-        ray.init()
     # Two calls at once: a worker that computes still answers that it is there.
-    actor = ray.remote(max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus)(_Worker)
+    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus)
     name = model if isinstance(model, Model) else os.fspath(model)
     workers = [actor.remote(name, threads or max(1, int(num_cpus))) for _ in range(num_workers)]
     if on_worker is not None:
@@ -213,9 +219,7 @@ def tune(
     loaded = _model(model)
     tokens = own.get(f"{method}.n_ctx", 0) or (len(loaded.embed_words(words)) if words.strip() else 16)
     train = data if isinstance(data, Dataset) else Dataset(data, split="train")
-    if not ray.is_initialized():
-        ray.init()
-    actor = ray.remote(num_cpus=num_cpus)(_Tower)
+    actor = _actor(_Tower, num_cpus=num_cpus)
     name = model if isinstance(model, Model) else os.fspath(model)
     cuts = np.array_split(np.arange(len(train.classes)), num_workers)
     shares = [[train.classes[i] for i in cut] for cut in cuts if len(cut)]
@@ -229,7 +233,8 @@ def tune(
     def gradient(d_features: NDArray[np.float32]) -> NDArray[np.float32]:
         parts = np.split(d_features, borders)
         shares = ray.get([tower.gradient.remote(part) for tower, part in zip(towers, parts)])
-        return np.sum(np.stack(shares).astype(np.float64), axis=0).astype(np.float32)
+        total: NDArray[np.float64] = np.stack(shares).astype(np.float64).sum(axis=0)
+        return total.astype(np.float32)
 
     setup: dict[str, Any] = {
         "method": method, "shots": None, "held_out": None, "seed": 1, "sampler": "portable", "allow_fewer": False,
@@ -260,9 +265,7 @@ def grid(
 
     Items of any kind of method: an item is never cut. Finished items are left as they are, so a repeated call goes on.
     """
-    if not ray.is_initialized():
-        ray.init()
-    actor = ray.remote(max_restarts=RETRIES, max_task_retries=RETRIES, num_cpus=num_cpus)(_Worker)
+    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, num_cpus=num_cpus)
     name = model if isinstance(model, Model) else os.fspath(model)
     workers = [actor.remote(name, max(1, int(num_cpus))) for _ in range(num_workers)]
     specs = [data] if isinstance(data, str) else list(data)

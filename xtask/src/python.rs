@@ -48,7 +48,10 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let settings = root.join("pyproject.toml");
     step("pytest", tool("pytest").args(["-q", "-c"]).arg(&settings).arg(&tests).args(&arguments.pytest))?;
     let doctests = ["-q", "--doctest-modules", "--pyargs", "flatclip", "-p", "no:cacheprovider"];
-    step("examples in docstrings", tool("pytest").args(doctests).args(["--ignore-glob=*ray.py", "--ignore-glob=*__main__.py"]))?;
+    step(
+        "examples in docstrings",
+        tool("pytest").args(doctests).args(["--ignore-glob=*ray.py", "--ignore-glob=*__main__.py"]),
+    )?;
     step("types", tool("mypy").arg("--config-file").arg(&settings).args(["-p", "flatclip"]))?;
     step("stubs", tool("python").args(["-m", "mypy.stubtest", "flatclip._native", "--concise"]))
 }
@@ -74,7 +77,10 @@ fn interpreter(python: &Path) -> Option<PathBuf> {
         quiet(Command::new(python).args(["-c", code])).is_ok_and(|status| status.success())
     };
     if !fine() {
-        let _ = Command::new("apt-get").args(["install", "-y", "-q", "python3", "python3-venv"]).stdout(Stdio::null()).status();
+        let _ = Command::new("apt-get")
+            .args(["install", "-y", "-q", "python3", "python3-venv"])
+            .stdout(Stdio::null())
+            .status();
     }
     fine().then(|| python.to_path_buf())
 }
@@ -105,7 +111,10 @@ fn install(root: &Path, bin: &Path, dir: &Path) -> Result<()> {
     let mut maturin = Command::new(bin.join("maturin"));
     maturin.args(["build", "--release", "--quiet", "--out"]).arg(&wheels).current_dir(root);
     step("wheel", maturin.arg("--interpreter").arg(bin.join("python")))?;
-    let made = std::fs::read_dir(&wheels)?.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "whl"));
+    let made = std::fs::read_dir(&wheels)?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|e| e == "whl"));
     let wheel = made.context("maturin made no wheel")?;
     let mut pip = Command::new(bin.join("python"));
     step("install", pip.args(["-m", "pip", "install", "-q", "--force-reinstall", "--no-deps"]).arg(wheel))

@@ -151,9 +151,8 @@ impl Answers {
     fn __getitem__(&self, index: isize) -> PyResult<Answer> {
         let at = if index < 0 { index + self.answers.len() as isize } else { index };
         let found = usize::try_from(at).ok().and_then(|at| self.answers.get(at));
-        let answer = found.cloned().ok_or_else(|| {
-            PyIndexError::new_err(format!("answer {index} of {}", self.answers.len()))
-        })?;
+        let answer =
+            found.cloned().ok_or_else(|| PyIndexError::new_err(format!("answer {index} of {}", self.answers.len())))?;
         Ok(Answer { answer })
     }
 

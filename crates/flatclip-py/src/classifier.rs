@@ -175,9 +175,8 @@ impl Stream {
     /// The answer for the next picture.
     fn answer(&self, py: Python<'_>, image: &Bound<'_, PyAny>) -> PyResult<Answer> {
         let (input, stream) = (pictures::one(image)?, Arc::clone(&self.stream));
-        let answer = work::run(py, None, move |_| {
-            next(&mut stream.lock().unwrap_or_else(PoisonError::into_inner), &input)
-        })?;
+        let answer =
+            work::run(py, None, move |_| next(&mut stream.lock().unwrap_or_else(PoisonError::into_inner), &input))?;
         Ok(Answer { answer })
     }
 }

@@ -150,14 +150,20 @@ impl Dataset {
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (How,))> {
         let how = self.how.clone().ok_or_else(|| {
-            PyTypeError::new_err("a Dataset of pictures in memory cannot be pickled; write them to a folder: folder:DIR")
+            PyTypeError::new_err(
+                "a Dataset of pictures in memory cannot be pickled; write them to a folder: folder:DIR",
+            )
         })?;
         Ok((py.import("flatclip._native")?.getattr("reopen")?, (how,)))
     }
 
     fn __repr__(&self) -> String {
         let (name, split) = (&self.data.name, self.data.split.name());
-        format!("<flatclip.Dataset {name} {split}: {} samples, {} classes>", self.data.samples.len(), self.data.classes.len())
+        format!(
+            "<flatclip.Dataset {name} {split}: {} samples, {} classes>",
+            self.data.samples.len(),
+            self.data.classes.len()
+        )
     }
 }
 

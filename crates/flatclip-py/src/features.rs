@@ -138,7 +138,9 @@ impl FeatureEngine {
         let (count, views, width) = match *array.shape() {
             [views, width] => (1, views, width),
             [count, views, width] => (count, views, width),
-            _ => return Err(arrays::shape_error("view_features", "[views, width] or [n, views, width]", array.shape())),
+            _ => {
+                return Err(arrays::shape_error("view_features", "[views, width] or [n, views, width]", array.shape()));
+            }
         };
         if count * views * width == 0 {
             return Err(arrays::shape_error("view_features", "at least one picture, view and column", array.shape()));

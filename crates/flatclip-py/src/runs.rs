@@ -5,8 +5,8 @@ use crate::errors::OrRaise as _;
 use crate::model::Model;
 use crate::{prompt, values, work};
 use flatclip::eval::{GridAxis, preset};
-use flatclip::report::{Run, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
 use flatclip::report::{Cell, Table, reliability, top1_bars};
+use flatclip::report::{Run, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
 use flatclip::{EvaluateRequest, NamedPrompt, PromptChoice, SweepRequest, ViewChoice};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -85,9 +85,7 @@ pub(crate) fn evaluate<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let (request, model, datasets) = (setup.request(py)?, model.get().model.clone(), opened(&datasets));
     let done = work::run(py, progress, move |watch| flatclip::evaluate(&request, &model, &datasets, watch))?;
-    let row = |run: flatclip::EvaluatedRun| {
-        json!({ "dir": run.dir, "views": run.views, "summary": run.summary, "timing": run.timing })
-    };
+    let row = |run: flatclip::EvaluatedRun| json!({ "dir": run.dir, "views": run.views, "summary": run.summary, "timing": run.timing });
     values::from_json(py, &done.into_iter().map(row).collect::<Value>())
 }
 
@@ -110,9 +108,7 @@ pub(crate) fn sweep<'py>(
     }
     let request = SweepRequest { base, axes };
     let swept = work::run(py, progress, move |watch| flatclip::sweep(&request, &model, &datasets, watch))?;
-    let row = |data: flatclip::SweptData| {
-        json!({ "dataset": data.dataset, "table": table_json(&data.table), "failed": data.failed })
-    };
+    let row = |data: flatclip::SweptData| json!({ "dataset": data.dataset, "table": table_json(&data.table), "failed": data.failed });
     values::from_json(py, &swept.into_iter().map(row).collect::<Value>())
 }
 

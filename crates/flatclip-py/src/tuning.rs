@@ -83,7 +83,8 @@ pub(crate) fn tune<'py>(
         request.text = Some(Arc::new(Elsewhere { forward, gradient }));
     }
     if request.check().or_raise(py)? && request.test.is_none() {
-        let reason = format!("{} with search = \"test\" chooses on test images: give test=Dataset(...)", request.method);
+        let reason =
+            format!("{} with search = \"test\" chooses on test images: give test=Dataset(...)", request.method);
         return Err(PyValueError::new_err(reason));
     }
     let (model, train) = (model.get().model.clone(), train.get().data.clone());
@@ -140,7 +141,8 @@ pub(crate) fn sam_epsilon<'py>(
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Vec<Bound<'py, PyArrayDyn<f32>>>> {
     if parameters.len() != gradients.len() {
-        let reason = format!("{} parameters and {} gradients: expected as many of both", parameters.len(), gradients.len());
+        let reason =
+            format!("{} parameters and {} gradients: expected as many of both", parameters.len(), gradients.len());
         return Err(PyValueError::new_err(reason));
     }
     let all = |values: &[Bound<'py, PyAny>], name: &str| -> PyResult<Vec<(Vec<usize>, Vec<f32>)>> {
@@ -157,11 +159,11 @@ pub(crate) fn sam_epsilon<'py>(
     }
     let config = flatclip::methods::tuners::SaptConfig::read(&values::table(options)?).or_raise(py)?;
     let ascent: Ascent = config.ascent();
-    let shaped: Vec<Shaped<'_>> = parameters.iter().map(|(shape, values)| (shape.as_slice(), values.as_slice())).collect();
+    let shaped: Vec<Shaped<'_>> =
+        parameters.iter().map(|(shape, values)| (shape.as_slice(), values.as_slice())).collect();
     let slopes: Vec<&[f32]> = gradients.iter().map(|(_, values)| values.as_slice()).collect();
     let epsilon = ascent.epsilon_of(&shaped, &slopes);
-    let back = |(values, (shape, _)): (Vec<f32>, &(Vec<usize>, Vec<f32>))| {
-        arrays::vector(py, values).reshape(shape.clone())
-    };
+    let back =
+        |(values, (shape, _)): (Vec<f32>, &(Vec<usize>, Vec<f32>))| arrays::vector(py, values).reshape(shape.clone());
     epsilon.into_iter().zip(&parameters).map(back).collect()
 }
