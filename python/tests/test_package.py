@@ -29,7 +29,7 @@ def test_features_of_a_model(model: flatclip.Model, pictures: list[np.ndarray]) 
     assert images.dtype == np.float32 and np.allclose(np.linalg.norm(images, axis=1), 1, atol=1e-5)
     raw = model.encode_image(pictures, normalize=False)
     assert np.allclose(raw / np.linalg.norm(raw, axis=1, keepdims=True), images, atol=1e-5)
-    assert (model.encode_text("a photo of a cat.") == texts[:1]).all()
+    assert np.allclose(model.encode_text("a photo of a cat."), texts[:1], atol=1e-6)
     logits = model.logit_scale * images @ texts.T
     clf = flatclip.Classifier(model, ["cat", "dog"], method="zero-shot")
     assert (clf.answer(pictures).predictions == logits.argmax(1)).all()
@@ -91,7 +91,7 @@ def test_explanations(model: flatclip.Model, pictures: list[np.ndarray], tmp_pat
     assert "&lt;cat&gt;" in why._repr_html_() and "<cat>" not in why._repr_html_()
     why.save(tmp_path / "views.png")
     assert (tmp_path / "views.png").read_bytes().startswith(b"\x89PNG")
-    assert "views decided" in repr(why) and "stss" in repr(clf)
+    assert "views decided" in repr(why) and "views=16" in repr(clf)
 
 
 def test_online_methods_have_streams(model: flatclip.Model, pictures: list[np.ndarray], classes: list[str]) -> None:
