@@ -34,9 +34,12 @@ def test_predict_is_the_command_line(cli: Any, method: str, files: list[str], cl
     flags: list[str] = []
     name = _model_for(method)
     if _needs(method)["statistics"]:
-        stats = tmp_path / "statistics.safetensors"
-        cli("stats", "--model", name, "--data", "pocket:photo::4", "--limit", "4", "--out", stats)
-        extra["statistics"], flags = str(stats), ["--statistics", str(stats)]
+        maple, stats = tmp_path / "maple", tmp_path / "statistics.safetensors"
+        cli("tune", "--method", "maple", "--model", name, "--data", "pocket:photo", "--shots", 1, "--epochs", 1,
+            "--set", "maple.depth=2", "--out", maple)  # fmt: skip
+        cli("stats", "--model", name, "--data", "pocket:photo::4", "--prompt", maple, "--out", stats)
+        extra.update(prompt=maple, statistics=str(stats))
+        flags = ["--prompt", str(maple), "--statistics", str(stats)]
     if _needs(method)["generated"]:
         for file in files:
             own = tmp_path / Path(file).stem
