@@ -108,6 +108,7 @@ def evaluate(
     prompt: Any = None,
     own_templates: bool = False,
     views: int | None = None,
+    certainty: float | None = None,
     view_policy: str = "crop-flip",
     seeds: int | Sequence[int] = 0,
     order_seed: int | None = None,
@@ -151,6 +152,7 @@ def sweep(
     prompt: Any = None,
     own_templates: bool = False,
     views: int | None = None,
+    certainty: float | None = None,
     view_policy: str = "crop-flip",
     seeds: int | Sequence[int] = 0,
     order_seed: int | None = None,
@@ -294,8 +296,8 @@ def sam_step(
 def _setup(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments that `evaluate` and `sweep` share."""
     seeds = given["seeds"]
-    shared = ["own_templates", "views", "view_policy", "order_seed", "limit", "max_errors", "any_model", "resume", "prompt"]
-    setup = {name: given[name] for name in shared}
+    shared = ["own_templates", "views", "certainty", "view_policy", "order_seed", "limit", "max_errors", "any_model", "resume"]
+    setup = {name: given[name] for name in [*shared, "prompt"]}
     for name in ["generated", "statistics", "cache", "out"]:
         setup[name] = None if given[name] is None else os.fspath(given[name])
     setup["options"] = dict(given["options"] or {})

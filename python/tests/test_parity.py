@@ -36,7 +36,7 @@ def test_predict_is_the_command_line(cli: Any, method: str, files: list[str], cl
     if _needs(method)["statistics"]:
         maple, stats = tmp_path / "maple", tmp_path / "statistics.safetensors"
         cli("tune", "--method", "maple", "--model", name, "--data", "pocket:photo", "--shots", 1, "--epochs", 1,
-            "--set", "maple.depth=2", "--out", maple)  # fmt: skip
+            "--set", "maple.depth=2", "--set", "maple.words=", "--out", maple)  # fmt: skip
         cli("stats", "--model", name, "--data", "pocket:photo::4", "--prompt", maple, "--out", stats)
         extra.update(prompt=maple, statistics=str(stats))
         flags = ["--prompt", str(maple), "--statistics", str(stats)]

@@ -32,7 +32,7 @@ impl Engine {
         method: &str,
         prompt: Option<&Bound<'_, PyAny>>,
         views: Option<usize>,
-        certainty: Option<f32>,
+        certainty: Option<f64>,
         view_policy: &str,
         seed: u64,
         options: Option<&Bound<'_, PyDict>>,

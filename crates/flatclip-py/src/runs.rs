@@ -23,6 +23,7 @@ pub(crate) struct Setup<'py> {
     prompt: Option<Bound<'py, PyAny>>,
     own_templates: bool,
     views: Option<usize>,
+    certainty: Option<f64>,
     view_policy: String,
     seeds: Vec<u64>,
     order_seed: Option<u64>,
@@ -49,6 +50,7 @@ impl Setup<'_> {
             request.prompt = PromptChoice::One(prompt::given(given)?.into());
         }
         request.views = self.views;
+        request.certainty = self.certainty;
         request.view_policy = match self.view_policy.as_str() {
             "published" => ViewChoice::Published,
             name => ViewChoice::Policy(name.parse().or_raise(py)?),

@@ -87,7 +87,15 @@ impl Coop {
     /// Starts from a given context.
     pub fn new(context: Context, class_tokens: ClassTokens, words: &str) -> Self {
         let parameters = vec![Tensor::new("context", context.shape(), context.data)];
-        Self { class_tokens, parameters, words: words.into(), class_sample: 0, gradient_blocks: 0, seed: 0, remote: None }
+        Self {
+            class_tokens,
+            parameters,
+            words: words.into(),
+            class_sample: 0,
+            gradient_blocks: 0,
+            seed: 0,
+            remote: None,
+        }
     }
 
     /// Starts from words or noise.
@@ -114,7 +122,8 @@ fn context_of(parameters: &[Tensor]) -> Result<Context> {
 impl Tuner for Coop {
     fn set_remote_text(&mut self, text: Arc<dyn RemoteText>) -> Result<()> {
         if self.class_sample > 0 || self.gradient_blocks > 0 {
-            let reason = "a text tower elsewhere runs all classes and all blocks; leave class_sample and gradient_blocks at 0";
+            let reason =
+                "a text tower elsewhere runs all classes and all blocks; leave class_sample and gradient_blocks at 0";
             return Err(Error::config("text", reason));
         }
         self.remote = Some(text);
