@@ -102,7 +102,7 @@ class Dataset:
         cls,
         spec: str,
         *,
-        split: str = "test",
+        split: str = ...,
         root: str | os.PathLike[str] | None = None,
         paths: dict[str, str | os.PathLike[str]] | None = None,
         class_names: str | os.PathLike[str] | None = None,
@@ -225,7 +225,7 @@ def load(
     *,
     model_dir: str | os.PathLike[str] | None = None,
     offline: bool = False,
-    precision: str = "auto",
+    precision: str = ...,
     activation: str | None = None,
     progress: Watcher | None = None,
 ) -> Model: ...

@@ -11,6 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// What pickle asks for: a callable and its arguments.
+type Pickled<'py> = (Bound<'py, PyAny>, (Bound<'py, PyArray3<f32>>,));
+
 /// Text features at a prompt and around it, which STSS needs: `[1 + perturbations, classes, width]`.
 #[pyclass(module = "flatclip._native", frozen, subclass)]
 #[derive(Clone)]
@@ -38,7 +41,7 @@ impl TextBank {
         arrays::cube(py, (1 + self.bank.perturbed().len(), classes, width), self.bank.to_rows().into_vec())
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyArray3<f32>>,))> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Pickled<'py>> {
         Ok((slf.get_type().into_any(), (slf.get().features(slf.py())?,)))
     }
 
