@@ -61,7 +61,7 @@ pub(crate) fn demo(
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<(String, f64, PathBuf)> {
     work::run(py, progress, move |watch| {
-        let done = flatclip::demo::demo(&DemoRequest { quick, full, out }, watch)?;
-        Ok((done.text(), done.seconds, done.report))
+        let done = flatclip::demo::demo(&DemoRequest { quick, full, out, ..DemoRequest::default() }, watch)?;
+        Ok((done.text()?, done.seconds, done.report))
     })
 }
