@@ -1,4 +1,4 @@
-//! `cargo xtask test`: layers, format, lints, tests, documentation, pages, in the order in which they fail fastest.
+//! `cargo xtask test`: layers, format, lints, tests, documentation, pages, Python, in the order in which they fail fastest.
 
 use anyhow::{Context as _, Result, ensure};
 use std::process::Command;
@@ -23,6 +23,7 @@ pub fn run() -> Result<()> {
             .collect::<Vec<_>>();
     step("documentation", &libraries, &[("RUSTDOCFLAGS", "-D warnings")])?;
     crate::pages::run_if_possible()?;
+    crate::python::run_if_possible()?;
     crate::serving::page::run_if_possible()
 }
 

@@ -11,6 +11,7 @@ mod layers;
 mod methods_table;
 mod pages;
 mod public_items;
+mod python;
 mod real;
 mod selection;
 mod serving;
@@ -48,13 +49,15 @@ enum Task {
     Pages(pages::Arguments),
     /// Count the public items of each library, by module
     PublicItems(public_items::Arguments),
+    /// Build the Python package into a virtual environment of its own, run its tests, types and examples
+    Python(python::Arguments),
     /// Run a real image tower on real photos, against reference features and labels; prints a table of adapters
     Real(real::Arguments),
     /// The experiment of docs/research/selection.md: all rules on the validation world, the chosen ones once on the test world
     Selection(selection::Arguments),
     /// The server: its page in a browser, clients from PyPI, throughput, soak
     Serving(serving::Arguments),
-    /// Layers, format, lints as errors, all tests, documentation, pages: what must pass before a change lands
+    /// Layers, format, lints as errors, all tests, documentation, pages, Python: what must pass before a change lands
     Test,
 }
 
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Task::MethodsTable(arguments) => methods_table::run(&arguments),
         Task::Pages(arguments) => pages::run(arguments),
         Task::PublicItems(arguments) => public_items::run(&arguments),
+        Task::Python(arguments) => python::run(arguments),
         Task::Real(arguments) => real::run(&arguments),
         Task::Selection(arguments) => selection::run(&arguments),
         Task::Serving(arguments) => serving::run(arguments),

@@ -68,6 +68,11 @@ pub(crate) fn of_names(names: &[String]) -> String {
     names.iter().fold(Digest::default(), Digest::part).short()
 }
 
+/// Names a picture by its size and pixels.
+pub(crate) fn of_pixels(width: usize, height: usize, rgb: &[u8]) -> String {
+    Digest::default().number(width).number(height).bytes(rgb).key()
+}
+
 /// A short name of a matrix: its shape and its bits.
 pub(crate) fn matrix_hash(matrix: &Matrix) -> String {
     Digest::default().number(matrix.rows()).number(matrix.cols()).floats(matrix.data()).short()

@@ -1,6 +1,8 @@
 //! The examples are programs that run: each as it stands, from start to end.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, missing_docs)]
 
+#[path = "../examples/answer_many.rs"]
+mod answer_many;
 #[path = "../examples/classify.rs"]
 mod classify;
 #[path = "../examples/evaluate.rs"]
@@ -35,4 +37,11 @@ fn an_adapter_of_ones_own_is_registered() {
 #[test]
 fn an_evaluation_is_watched() {
     evaluate::main().unwrap();
+}
+
+#[test]
+fn features_of_many_pictures_are_answered_by_every_kind_of_method() {
+    for method in ["zero", "tda", "transclip"] {
+        answer_many::run(&[method.to_owned()]).unwrap();
+    }
 }

@@ -80,6 +80,8 @@ pub enum Source {
         /// How many they are.
         size: u64,
     },
+    /// At hand.
+    Given(Arc<Picture>),
     /// Drawn by the pocket world when asked for.
     Drawn {
         /// Which of the three worlds.
@@ -108,7 +110,7 @@ impl Sample {
         match &self.source {
             Source::File(path) => path,
             Source::Member { archive, .. } => archive,
-            Source::Drawn { .. } => Path::new(&self.id),
+            Source::Given(_) | Source::Drawn { .. } => Path::new(&self.id),
         }
     }
 
@@ -119,6 +121,9 @@ impl Sample {
 
     /// The picture, decoded or drawn.
     pub fn picture(&self, options: &DecodeOptions) -> Result<Picture> {
+        if let Source::Given(picture) = &self.source {
+            return Ok((**picture).clone());
+        }
         if let Source::Drawn { world, domain, index } = self.source {
             let rgb = flatclip_pocket::draw(&flatclip_pocket::scene(world, domain, index));
             let side = flatclip_pocket::SIDE;
@@ -127,7 +132,7 @@ impl Sample {
         image::decode_from(self.path(), &self.read()?, options)
     }
 
-    /// The encoded picture; an error for one that is drawn.
+    /// The encoded picture; an error for one that is drawn or was given as pixels.
     pub fn read(&self) -> Result<Vec<u8>> {
         match &self.source {
             Source::File(path) => {
@@ -145,8 +150,8 @@ impl Sample {
                 }
                 Ok(bytes)
             }
-            Source::Drawn { .. } => {
-                let reason = "is drawn by the pocket world: it has no encoded bytes".to_owned();
+            Source::Given(_) | Source::Drawn { .. } => {
+                let reason = "is drawn or was given as pixels: it has no encoded bytes".to_owned();
                 Err(Error::Data { path: self.path().to_path_buf(), reason })
             }
         }
@@ -155,8 +160,10 @@ impl Sample {
     /// What changes when the file that the sample is read from does: place, size, times, inode. Two equal stamps mean an
     /// unchanged picture; two different ones say nothing.
     pub(crate) fn stamp(&self) -> Result<String> {
-        if let Source::Drawn { .. } = self.source {
-            return Ok("drawn".to_owned());
+        match &self.source {
+            Source::Drawn { .. } => return Ok("drawn".to_owned()),
+            Source::Given(given) => return Ok(digest::of_pixels(given.width, given.height, &given.rgb)),
+            _ => {}
         }
         let path = self.path();
         let meta = std::fs::metadata(path).map_err(Error::io(path))?;
@@ -247,6 +254,25 @@ pub struct Dataset {
 }
 
 impl Dataset {
+    /// A data set of samples at hand. Labels without a class and names that stand twice are refused.
+    pub fn of_samples(name: impl Into<String>, classes: Vec<String>, samples: Vec<Sample>) -> Result<Self> {
+        let name = name.into();
+        let fault = |reason: String| Err(Error::Data { path: name.clone().into(), reason });
+        if samples.is_empty() || classes.is_empty() {
+            return fault(format!("expected samples and classes, found {} and {}", samples.len(), classes.len()));
+        }
+        if let Some(sample) = samples.iter().find(|sample| sample.label >= classes.len()) {
+            return fault(format!("sample `{}` has label {} of {} classes", sample.id, sample.label, classes.len()));
+        }
+        let mut ids: Vec<&str> = samples.iter().map(|sample| sample.id.as_str()).collect();
+        ids.sort_unstable();
+        if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            return fault(format!("two samples are called `{}`", twice[0]));
+        }
+        let templates = vec![super::folder::PLAIN_TEMPLATE.to_owned()];
+        Ok(Self { name, classes, templates, samples, ..Self::default() })
+    }
+
     /// The class list's fingerprint: names and their order.
     pub fn classes_hash(&self) -> String {
         digest::of_names(&self.classes)
@@ -309,6 +335,20 @@ mod tests {
             classes: ["a", "b", "c", "d", "e"].map(String::from).to_vec(),
             samples: (0..11).map(sample).collect(),
             ..Dataset::default()
+        }
+    }
+
+    #[test]
+    fn samples_at_hand_are_checked_and_keep_their_pixels() {
+        let picture = Arc::new(Picture { width: 1, height: 1, rgb: vec![1, 2, 3] });
+        let sample = |id: &str, label| Sample { id: id.into(), label, source: Source::Given(Arc::clone(&picture)) };
+        let make = |samples| Dataset::of_samples("mine", vec!["a".into(), "b".into()], samples);
+        let data = make(vec![sample("x", 0), sample("y", 1)]).unwrap();
+        assert_eq!(data.samples[1].picture(&DecodeOptions::default()).unwrap(), *picture);
+        assert_eq!(data.samples[0].stamp().unwrap(), data.samples[1].stamp().unwrap());
+        assert!(data.samples[0].read().is_err());
+        for bad in [vec![], vec![sample("x", 2)], vec![sample("x", 0), sample("x", 1)]] {
+            assert!(make(bad).is_err());
         }
     }
 

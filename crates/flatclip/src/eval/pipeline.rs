@@ -48,9 +48,13 @@ pub(super) struct Loader<'a> {
 impl<'a> Loader<'a> {
     /// Loads `positions` in order on a thread of its own and gives `consume` batches of them, in order.
     pub(super) fn run(self, positions: &[usize], mut consume: impl FnMut(Vec<Loaded<'a>>) -> Result<()>) -> Result<()> {
+        let own = self.own_pool()?;
         std::thread::scope(|scope| {
             let (sender, receiver) = sync_channel(WAITING);
-            scope.spawn(move || self.produce(positions, &sender));
+            scope.spawn(move || match own {
+                Some(pool) => pool.install(|| self.produce(positions, &sender)),
+                None => self.produce(positions, &sender),
+            });
             let mut next = None;
             loop {
                 let batch = collect(&receiver, self.encoder.views(), &mut next);
@@ -61,6 +65,16 @@ impl<'a> Loader<'a> {
                 consume(batch)?;
             }
         })
+    }
+
+    /// Threads for the loader where the caller has a pool of its own: the global pool is then not the caller's to use (a
+    /// forked process has none of its threads).
+    fn own_pool(self) -> Result<Option<rayon::ThreadPool>> {
+        if rayon::current_thread_index().is_none() {
+            return Ok(None);
+        }
+        let built = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).build();
+        built.map(Some).map_err(|error| Error::config("threads", error.to_string()))
     }
 
     fn produce(self, positions: &[usize], sender: &SyncSender<Loaded<'a>>) {

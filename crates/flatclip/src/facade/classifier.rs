@@ -193,6 +193,16 @@ impl Classifier {
         Ok((self.labelled(decision)?.with_views(views.unit.rows()), views))
     }
 
+    /// The features of a picture's views, for [`Classifier::answer_set`] and [`Classifier::answer_features`].
+    pub fn view_features(&self, picture: &Picture) -> Result<ViewFeatures> {
+        Ok(self.see(picture, "")?.views)
+    }
+
+    /// The pixels `[views, 3, size, size]` of a picture's views as the image tower takes them, for a tower that is elsewhere.
+    pub fn view_pixels(&self, picture: &Picture) -> Result<Vec<f32>> {
+        self.encoder()?.views_of(picture, self.key(&picture.digest()))
+    }
+
     /// The views of a picture as small pictures.
     pub fn view_pictures(&self, picture: &Picture) -> Result<Vec<Picture>> {
         thumbnails(picture, &self.encoder()?.views, self.key(&picture.digest()))
@@ -217,7 +227,8 @@ impl Classifier {
         Picture::open_with(path, &self.decode_options())
     }
 
-    pub(super) fn decode(&self, bytes: &[u8]) -> Result<Picture> {
+    /// Decodes a picture in memory as this classifier reads pictures.
+    pub fn decode(&self, bytes: &[u8]) -> Result<Picture> {
         image::decode(bytes, &self.decode_options())
     }
 

@@ -3,9 +3,11 @@
 use super::answer::Answer;
 use super::classifier::Classifier;
 use crate::eval::cache::ViewFeatures;
+use crate::methods::Kind;
 use crate::model::Features;
+use crate::progress::Progress;
 use crate::{Error, Result};
-use flatclip_tensor::Matrix;
+use flatclip_tensor::{Matrix, threads};
 use std::sync::Arc;
 
 /// Class embeddings and the temperature that belongs to them.
@@ -55,6 +57,49 @@ impl ViewFeatures {
         }
         let (unit, norms) = Features::unit(raw);
         Ok(Self { unit, norms })
+    }
+}
+
+/// Images that are answered between two looks at the progress, for each thread.
+const BETWEEN_LOOKS: usize = 8;
+
+impl Classifier {
+    /// One answer for each of `count` pictures, in their order, from the features of their views: side by side with an
+    /// episodic method, as one stream with an online one, together with one that answers sets.
+    pub fn answer_many(
+        &self,
+        count: usize,
+        views: impl Fn(usize) -> Result<ViewFeatures> + Sync,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Answer>> {
+        if self.kind() == Kind::Batch {
+            return self.answer_set(&(0..count).map(views).collect::<Result<Vec<_>>>()?);
+        }
+        let mut stream = if self.kind() == Kind::Online { Some(self.stream()?) } else { None };
+        let mut answers = Vec::with_capacity(count);
+        progress.start(self.method(), Some(count as u64));
+        while answers.len() < count {
+            let first = answers.len();
+            let last = count.min(first + BETWEEN_LOOKS * rayon::current_num_threads());
+            match &mut stream {
+                Some(stream) => {
+                    for index in first..last {
+                        answers.push(stream.answer_features(&views(index)?)?);
+                    }
+                }
+                None => {
+                    let answer = |index: usize| self.answer_features(&views(index)?);
+                    let some = threads::map((first..last).collect(), answer);
+                    answers.extend(some.into_iter().collect::<Result<Vec<_>>>()?);
+                }
+            }
+            progress.advance(answers.len() as u64, "");
+            if progress.cancelled() {
+                return Err(Error::Interrupted(format!("stopped after {} of {count} pictures", answers.len())));
+            }
+        }
+        progress.finish();
+        Ok(answers)
     }
 }
 

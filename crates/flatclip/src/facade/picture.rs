@@ -1,7 +1,7 @@
 //! Pictures from files and bytes.
 
 use crate::Result;
-use crate::digest::Digest;
+use crate::digest;
 use crate::image::{self, DecodeOptions, Picture};
 use std::path::Path;
 
@@ -18,8 +18,7 @@ impl Picture {
 
     /// Names the picture by its pixels.
     pub fn digest(&self) -> String {
-        let digest = Digest::default().number(self.width).number(self.height);
-        digest.bytes(&self.rgb).key()
+        digest::of_pixels(self.width, self.height, &self.rgb)
     }
 
     /// Decodes a picture in memory.

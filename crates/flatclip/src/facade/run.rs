@@ -187,7 +187,7 @@ impl<'a> Runner<'a> {
                 let prompt = fitted(&other.prompt, dataset)?;
                 prompt.text_features(clip, tokenizer, &dataset.classes)
             });
-            let bank = TextBank::new(task.text_features.clone(), beside.collect::<Result<_>>()?)?;
+            let bank = TextBank::from_prompts(task.text_features.clone(), beside.collect::<Result<_>>()?)?;
             task = task.with_bank(Arc::new(bank));
         }
         if let Some(root) = self.cache {

@@ -9,6 +9,7 @@ use super::task::TextSide;
 use super::update::on_text;
 use crate::digest::Digest;
 use crate::model::Context;
+use crate::prompt::normalise_rows;
 use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -172,7 +173,7 @@ pub struct TextBank {
 
 impl TextBank {
     /// Of text features at a prompt and at others beside it, all `[K, D]`.
-    pub fn new(base: Matrix, beside: Vec<Matrix>) -> Result<Self> {
+    pub fn from_prompts(base: Matrix, beside: Vec<Matrix>) -> Result<Self> {
         let size = |m: &Matrix| (m.rows(), m.cols());
         if let Some(other) = beside.iter().find(|other| size(other) != size(&base)) {
             let (expected, found) = (size(&base), size(other));
@@ -187,6 +188,19 @@ impl TextBank {
     /// A bank without perturbations.
     pub fn flat(base: Matrix) -> Self {
         Self { base, perturbed: Vec::new() }
+    }
+
+    /// A bank of features that were made elsewhere: `[(1 + R) K, D]`, those at the context itself first. Rows are scaled to
+    /// unit norm.
+    pub fn new(mut rows: Matrix, classes: usize) -> Result<Self> {
+        let (count, cols) = (rows.rows(), rows.cols());
+        if classes == 0 || count == 0 || cols == 0 || count % classes != 0 {
+            let reason = format!("expected [(1 + R) * {classes}, D] rows of text features, found [{count}, {cols}]");
+            return Err(Error::config("text bank", reason));
+        }
+        normalise_rows(&mut rows)?;
+        let fault = || Error::config("text bank", "its rows do not fit");
+        Self::from_rows(&rows, classes, count / classes - 1).ok_or_else(fault)
     }
 
     /// Encodes the perturbed contexts; `base` are the text features at the context itself.
@@ -334,5 +348,14 @@ mod tests {
         let bank = TextBank { base: part(0.0), perturbed: vec![part(10.0), part(20.0)] };
         assert_eq!(TextBank::from_rows(&bank.to_rows(), 2, 2), Some(bank.clone()));
         assert_eq!(TextBank::from_rows(&bank.to_rows(), 2, 3), None);
+    }
+
+    #[test]
+    fn rows_from_elsewhere_are_made_unit_and_checked() {
+        let rows = |n: usize| Matrix::from_vec(n, 2, (0..2 * n).map(|i| 1.0 + i as f32).collect());
+        let bank = TextBank::new(rows(6), 2).unwrap();
+        assert_eq!((bank.base().rows(), bank.perturbed().len()), (2, 2));
+        assert!(bank.to_rows().iter_rows().all(|row| (l2_norm(row) - 1.0).abs() < 1e-6));
+        assert!(TextBank::new(rows(5), 2).is_err() && TextBank::new(Matrix::zeros(2, 2), 2).is_err());
     }
 }

@@ -35,7 +35,7 @@ enum Kind {
 
 impl Prompt {
     /// The file's bytes; the same prompt gives the same bytes.
-    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let (kind, tensors) = split(&self.kind);
         let header = Header { format: FORMAT, kind, provenance: self.provenance.clone() };
         let json = serde_json::to_string(&header).map_err(|e| self.fault(format!("metadata: {e}")))?;
@@ -56,7 +56,7 @@ impl Prompt {
     }
 
     /// Reads the bytes of a prompt file; `path` is for messages.
-    pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
         let fault = |reason: String| Error::Prompt { path: path.to_path_buf(), reason };
         let (tensors, json) = decode_arrays(bytes).map_err(fault)?;
         let json = json.ok_or_else(|| {

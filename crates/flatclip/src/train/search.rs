@@ -55,6 +55,9 @@ pub(crate) fn search(
         let mut options = settings.options.clone();
         options.insert("radius".into(), radius.into());
         let mut tuner = (settings.spec.build)(&options, task)?;
+        if let Some(text) = &settings.request.text {
+            tuner.set_remote_text(std::sync::Arc::clone(text))?;
+        }
         // A radius takes as long as the run itself: it has checkpoints of its own until its row is written.
         let trial = RunDir::claim(&directory.file(&trial_name(radius)))?;
         let (every, stage) = (settings.request.checkpoint_every, format!("radius {radius}"));

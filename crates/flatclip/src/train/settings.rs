@@ -4,12 +4,13 @@ use crate::data::Dataset;
 use crate::data::few_shot::{FewShot, Sampler};
 use crate::data::train_images::TrainViews;
 use crate::methods::Registry;
-use crate::methods::tuners::{Average, Input, Recipe, TunerSpec, preset};
+use crate::methods::tuners::{Average, Input, Recipe, RemoteText, TunerSpec, preset};
 use crate::model::Precision;
 use crate::options::{OptionSpec, named};
 use crate::{Error, Hint, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A request for a tuning run.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub struct TuneRequest {
     pub overrides: Vec<toml::Table>,
     /// The test images, only for Tip-Adapter's published search on them.
     pub test: Option<Dataset>,
+    /// Runs the text tower where its classes are split over processes.
+    pub text: Option<Arc<dyn RemoteText>>,
     /// Where tuners are looked for.
     pub registry: Registry,
     /// What the model's text tower multiplies in; taken from the model, for the record.
@@ -69,6 +72,7 @@ impl Default for TuneRequest {
             checkpoint_every: 100,
             overrides: Vec::new(),
             test: None,
+            text: None,
             registry: Registry::builtin(),
             text_precision: Precision::F32,
             out: PathBuf::from("tuned"),

@@ -20,6 +20,7 @@ use crate::text::Tokenizer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What a run is given.
@@ -191,6 +192,9 @@ impl Run {
         let table = self.search(input, &data, &task, directory)?;
         let start = Instant::now();
         let mut tuner = (spec.build)(&self.settings.options, &task)?;
+        if let Some(text) = &input.request.text {
+            tuner.set_remote_text(Arc::clone(text))?;
+        }
         let every = input.request.checkpoint_every;
         let control = Control { directory: Some(directory), stage: "tuning", every, progress: input.progress };
         fit(&data, &self.settings.recipe, tuner.as_mut(), &control)?;

@@ -97,7 +97,8 @@ crate::options! {
 }
 
 impl Config {
-    fn perturbation(&self) -> RandomPerturbation {
+    /// How the context is perturbed.
+    pub fn perturbation(&self) -> RandomPerturbation {
         RandomPerturbation {
             count: self.perturbations,
             radius: self.radius,

@@ -171,8 +171,8 @@ fn directions_from_the_tower_move_the_text_features_more_than_random_ones() {
 fn given_prompts_stand_in_the_place_of_perturbed_contexts() {
     use crate::methods::bank::TextBank;
     let (base, other) = (unit_rows(1, 4, 16), unit_rows(2, 4, 16));
-    assert!(TextBank::new(base.clone(), vec![unit_rows(3, 5, 16)]).is_err());
-    let bank = Arc::new(TextBank::new(base.clone(), vec![other]).unwrap());
+    assert!(TextBank::from_prompts(base.clone(), vec![unit_rows(3, 5, 16)]).is_err());
+    let bank = Arc::new(TextBank::from_prompts(base.clone(), vec![other]).unwrap());
     let task = Task::new(names(4), base, 30.0, 0).unwrap().with_bank(Arc::clone(&bank));
     // Selection by plain entropy can vote with the mean of the prompts.
     for options in [toml::toml! { lambda = 0.0 }, toml::toml! { lambda = 0.5 reduce = "mean" }] {

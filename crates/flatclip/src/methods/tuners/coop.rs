@@ -4,12 +4,13 @@ use super::Verified;
 use super::class_sample::ClassSample;
 use super::context_init;
 use super::cross_entropy::cross_entropy;
-use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec};
+use super::{Batch, Input, Loss, Recipe, RemoteText, TuneTask, Tuner, TunerSpec};
 use crate::data::train_images::TrainViews;
 use crate::model::{ClassTokens, Clip, Context, Position};
 use crate::prompt::{Arrays, PromptKind, Tensor, check_length, class_tokens, logits, unusable};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
+use std::sync::Arc;
 
 /// The registry entry.
 pub static SPEC: TunerSpec = TunerSpec {
@@ -80,13 +81,23 @@ pub struct Coop {
     class_sample: usize,
     gradient_blocks: usize,
     seed: u64,
+    /// Runs the text tower where it is not this process's.
+    remote: Option<Arc<dyn RemoteText>>,
 }
 
 impl Coop {
     /// Starts from a given context.
     pub fn new(context: Context, class_tokens: ClassTokens, words: &str) -> Self {
         let parameters = vec![Tensor::new("context", context.shape(), context.data)];
-        Self { class_tokens, parameters, words: words.into(), class_sample: 0, gradient_blocks: 0, seed: 0 }
+        Self {
+            class_tokens,
+            parameters,
+            words: words.into(),
+            class_sample: 0,
+            gradient_blocks: 0,
+            seed: 0,
+            remote: None,
+        }
     }
 
     /// Starts from words or noise.
@@ -111,6 +122,16 @@ fn context_of(parameters: &[Tensor]) -> Result<Context> {
 }
 
 impl Tuner for Coop {
+    fn set_remote_text(&mut self, text: Arc<dyn RemoteText>) -> Result<()> {
+        if self.class_sample > 0 || self.gradient_blocks > 0 {
+            let reason =
+                "a text tower elsewhere runs all classes and all blocks; leave class_sample and gradient_blocks at 0";
+            return Err(Error::config("text", reason));
+        }
+        self.remote = Some(text);
+        Ok(())
+    }
+
     fn parameters(&self) -> &[Tensor] {
         &self.parameters
     }
@@ -121,7 +142,14 @@ impl Tuner for Coop {
 
     fn loss(&self, clip: &Clip, at: &[Tensor], batch: &Batch<'_>) -> Result<Loss> {
         let scale = clip.logit_scale();
-        let (tower, context) = (clip.text()?, context_of(at)?);
+        let context = context_of(at)?;
+        if let Some(remote) = &self.remote {
+            let logits = logits(batch.features, &remote.features(&context)?, scale);
+            let entropy = cross_entropy(&logits, batch.labels);
+            let gradient = remote.gradient(&context, &entropy.d_text(batch.features, scale))?.data;
+            return Ok(Loss { value: entropy.loss, correct: entropy.correct, logits, gradient: vec![gradient] });
+        }
+        let tower = clip.text()?;
         let sample = ClassSample::draw(self.class_sample, self.class_tokens.classes.len(), batch, self.seed);
         let some = sample.as_ref().map(|sample| sample.tokens(&self.class_tokens));
         let blocks = if self.gradient_blocks == 0 { usize::MAX } else { self.gradient_blocks };

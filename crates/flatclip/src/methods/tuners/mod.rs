@@ -28,13 +28,14 @@ pub use sapt::{Sapt, SaptConfig};
 pub use spec::{Input, PRESETS, Preset, TUNERS, TunerSpec, preset};
 pub use tip_adapter::{Grid, TipAdapter, TipAdapterConfig, TipSearch};
 
-use crate::Result;
 use crate::data::feature_bank::FeatureBank;
-use crate::model::Clip;
+use crate::model::{Clip, Context};
 use crate::prompt::{PromptKind, Tensor};
 use crate::text::Tokenizer;
+use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
+use std::sync::Arc;
 
 /// What a tuner is built for.
 #[derive(Clone, Copy)]
@@ -103,8 +104,23 @@ pub struct Perturbed {
     pub loss: f32,
 }
 
+/// Text features of a context and the gradient back to it, computed elsewhere: by a text tower whose classes are split over
+/// processes.
+pub trait RemoteText: Send + Sync + std::fmt::Debug {
+    /// Unit-norm text features `[K, D]` of a context.
+    fn features(&self, context: &Context) -> Result<Matrix>;
+
+    /// The gradient with respect to the context whose features were asked for last.
+    fn gradient(&self, context: &Context, d_features: &Matrix) -> Result<Context>;
+}
+
 /// Learns a prompt: a loss of its parameters.
 pub trait Tuner: Send + Sync {
+    /// Takes text features from elsewhere from now on; a tuner that cannot gives an error.
+    fn set_remote_text(&mut self, _text: Arc<dyn RemoteText>) -> Result<()> {
+        Err(Error::config("text", "this tuner runs the text tower itself; coop and sapt can leave it to others"))
+    }
+
     /// What is trained.
     fn parameters(&self) -> &[Tensor];
 

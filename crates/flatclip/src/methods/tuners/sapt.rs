@@ -2,7 +2,7 @@
 
 use super::Verified;
 use super::coop::{Coop, CoopConfig, learned_context};
-use super::{Batch, Input, Loss, Perturbed, Recipe, Step, TuneTask, Tuner, TunerSpec};
+use super::{Batch, Input, Loss, Perturbed, Recipe, RemoteText, Step, TuneTask, Tuner, TunerSpec};
 use crate::Result;
 use crate::data::train_images::TrainViews;
 use crate::methods::bank::RadiusUnit;
@@ -11,6 +11,7 @@ use crate::model::{Clip, Position};
 use crate::prompt::{PromptKind, Tensor};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
+use std::sync::Arc;
 
 /// The registry entry.
 pub static SPEC: TunerSpec = TunerSpec {
@@ -106,6 +107,10 @@ impl Sapt {
 }
 
 impl Tuner for Sapt {
+    fn set_remote_text(&mut self, text: Arc<dyn RemoteText>) -> Result<()> {
+        self.coop.set_remote_text(text)
+    }
+
     fn parameters(&self) -> &[Tensor] {
         self.coop.parameters()
     }

@@ -139,7 +139,7 @@ impl Figure {
     }
 
     /// A standalone SVG document; also fit to be put into an HTML page.
-    pub(crate) fn to_svg(&self) -> String {
+    pub fn to_svg(&self) -> String {
         let (width, height) = self.size;
         let has_scale_bar = self.layers.iter().any(|layer| matches!(layer, Layer::Heat { .. }));
         let right = width - if has_scale_bar { 74.0 } else { 16.0 };

@@ -1,0 +1,113 @@
+//! Arrays in: anything that numpy, torch or the array protocols know, as f32 or u8. Arrays out: numpy, without a copy.
+
+use crate::errors::OrRaise as _;
+use flatclip::{Error, Matrix};
+use numpy::ndarray::{Array2, Array3};
+use numpy::{PyArray1, PyArray2, PyArray3, PyArrayDyn, PyArrayMethods as _, PyReadonlyArrayDyn, PyUntypedArray};
+use numpy::{PyArrayDescrMethods as _, PyUntypedArrayMethods as _};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// The value as a numpy array of whatever type: itself, a tensor on the CPU, or what numpy makes of it.
+pub(crate) fn any<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
+    if let Ok(array) = value.cast::<PyUntypedArray>() {
+        return Ok(array.clone());
+    }
+    let py = value.py();
+    // A tensor may ask for a gradient, lie on another device or hold bfloat16, which numpy does not know.
+    if value.hasattr("detach")? && value.hasattr("cpu")? {
+        let tensor = value.call_method0("detach")?.call_method0("cpu")?;
+        let array = tensor.call_method0("numpy").or_else(|_| tensor.call_method0("float")?.call_method0("numpy"));
+        return Ok(array?.cast_into()?);
+    }
+    let numpy = py.import("numpy")?;
+    if value.hasattr("__dlpack__")? && !value.hasattr("__array__")? {
+        return Ok(numpy.call_method1("from_dlpack", (value,))?.cast_into()?);
+    }
+    Ok(numpy.call_method1("asarray", (value,))?.cast_into()?)
+}
+
+/// Real numbers as f32 in C order: the array itself where it is that already, else a converted copy.
+pub(crate) fn floats<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<PyReadonlyArrayDyn<'py, f32>> {
+    let array = any(value)?;
+    let kind = array.dtype().kind();
+    if !matches!(kind, b'f' | b'i' | b'u') {
+        let reason = format!("{name}: expected real numbers, found an array of {}", array.dtype());
+        return Err(PyTypeError::new_err(reason));
+    }
+    typed(&array, "float32")
+}
+
+/// An array of bytes, in C order.
+pub(crate) fn bytes<'py>(array: &Bound<'py, PyUntypedArray>, name: &str) -> PyResult<PyReadonlyArrayDyn<'py, u8>> {
+    if array.dtype().kind() != b'u' || array.dtype().itemsize() != 1 {
+        let reason = format!(
+            "{name}: expected uint8 pixels from 0 to 255, found {}; pixels that were scaled or normalised cannot be taken back",
+            array.dtype()
+        );
+        return Err(PyTypeError::new_err(reason));
+    }
+    typed(array, "uint8")
+}
+
+/// In C order, aligned and in this machine's byte order; no copy where it is that already.
+fn typed<'py, T: numpy::Element>(
+    array: &Bound<'py, PyUntypedArray>,
+    dtype: &str,
+) -> PyResult<PyReadonlyArrayDyn<'py, T>> {
+    let keywords = PyDict::new(array.py());
+    keywords.set_item("dtype", dtype)?;
+    keywords.set_item("requirements", ["C", "A"])?;
+    let array = array.py().import("numpy")?.call_method("require", (array,), Some(&keywords))?;
+    Ok(array.cast_into::<PyArrayDyn<T>>()?.try_readonly()?)
+}
+
+/// `[rows, cols]`, not empty.
+pub(crate) fn matrix(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Matrix> {
+    let array = floats(value, name)?;
+    let &[rows, cols] = array.shape() else {
+        return Err(shape_error(name, "two axes", array.shape()));
+    };
+    if rows == 0 || cols == 0 {
+        return Err(shape_error(name, "at least one row and one column", array.shape()));
+    }
+    Ok(Matrix::from_vec(rows, cols, array.as_slice()?.to_vec()))
+}
+
+/// One number that is not NaN or infinite.
+pub(crate) fn finite(py: Python<'_>, value: f64, name: &str) -> PyResult<f32> {
+    let small = value as f32;
+    if small.is_finite() {
+        return Ok(small);
+    }
+    Err(Error::NotFinite { place: name.to_owned(), reason: format!("expected a finite number, found {value}") })
+        .or_raise(py)
+}
+
+/// A shape that does not fit.
+pub(crate) fn shape_error(name: &str, expected: &str, found: &[usize]) -> PyErr {
+    PyValueError::new_err(format!("{name}: expected {expected}, found an array of shape {found:?}"))
+}
+
+/// A vector for Python.
+pub(crate) fn vector<T: numpy::Element>(py: Python<'_>, values: Vec<T>) -> Bound<'_, PyArray1<T>> {
+    PyArray1::from_vec(py, values)
+}
+
+/// A matrix for Python.
+pub(crate) fn rows(py: Python<'_>, matrix: Matrix) -> PyResult<Bound<'_, PyArray2<f32>>> {
+    let shape = (matrix.rows(), matrix.cols());
+    let array = Array2::from_shape_vec(shape, matrix.into_vec());
+    Ok(PyArray2::from_owned_array(py, array.map_err(|error| PyValueError::new_err(error.to_string()))?))
+}
+
+/// Values of this shape for Python.
+pub(crate) fn cube(
+    py: Python<'_>,
+    shape: (usize, usize, usize),
+    values: Vec<f32>,
+) -> PyResult<Bound<'_, PyArray3<f32>>> {
+    let array = Array3::from_shape_vec(shape, values);
+    Ok(PyArray3::from_owned_array(py, array.map_err(|error| PyValueError::new_err(error.to_string()))?))
+}

@@ -1,0 +1,231 @@
+//! The classifier of pictures and its stream. The estimator with scikit-learn's habits is Python's
+//! (`python/flatclip/_classifier.py`); this is what it builds and asks.
+
+use crate::answers::{Answer, Answers};
+use crate::errors::OrRaise as _;
+use crate::model::{Model, strings};
+use crate::pictures::{self, Input};
+use crate::{arrays, prompt, values, work};
+use flatclip::methods::Kind;
+use flatclip::{Error, Progress};
+use numpy::{PyArray3, PyArrayDyn, PyArrayMethods as _};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A model, class names, a prompt and a method, ready to answer.
+#[pyclass(module = "flatclip._native", frozen)]
+pub(crate) struct Engine {
+    classifier: flatclip::Classifier,
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (model, *, classes, method, prompt, views, certainty, view_policy, seed, options, statistics, generated, cache,
+        exif_rotation, any_model, progress))]
+    fn new(
+        py: Python<'_>,
+        model: &Bound<'_, Model>,
+        classes: Option<&Bound<'_, PyAny>>,
+        method: &str,
+        prompt: Option<&Bound<'_, PyAny>>,
+        views: Option<usize>,
+        certainty: Option<f64>,
+        view_policy: &str,
+        seed: u64,
+        options: Option<&Bound<'_, PyDict>>,
+        statistics: Option<PathBuf>,
+        generated: Option<PathBuf>,
+        cache: Option<PathBuf>,
+        exif_rotation: bool,
+        any_model: bool,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let mut builder = flatclip::Classifier::builder(&model.get().model)
+            .method(method)
+            .options(values::table(options)?)
+            .view_policy(view_policy.parse().or_raise(py)?)
+            .seed(seed)
+            .exif_rotation(exif_rotation)
+            .any_model(any_model);
+        if let Some(classes) = classes {
+            builder = builder.classes(strings(classes, "classes")?);
+        }
+        if let Some(prompt) = prompt {
+            builder = builder.prompt(prompt::given(prompt)?);
+        }
+        if let Some(views) = views {
+            builder = builder.views(views);
+        }
+        if let Some(certainty) = certainty {
+            builder = builder.any_time(certainty);
+        }
+        if let Some(folder) = generated {
+            builder = builder.generated(folder);
+        }
+        if let Some(folder) = cache {
+            builder = builder.cache(folder);
+        }
+        let classifier = work::run(py, progress, move |_| {
+            if let Some(file) = statistics {
+                builder = builder.statistics(Arc::new(flatclip::load_statistics(&file)?));
+            }
+            builder.build()
+        })?;
+        Ok(Self { classifier })
+    }
+
+    /// Name of the method.
+    #[getter]
+    fn method(&self) -> &'static str {
+        self.classifier.method()
+    }
+
+    /// episodic, online or batch.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.classifier.kind().name()
+    }
+
+    /// Class names, in the order of the probabilities.
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.classifier.classes().to_vec()
+    }
+
+    /// Views per picture.
+    #[getter]
+    fn views(&self) -> usize {
+        self.classifier.views()
+    }
+
+    /// One answer per picture: each on its own, as a stream of their order, or together, as the method wants.
+    #[pyo3(signature = (images, *, progress=None))]
+    fn answer(
+        &self,
+        py: Python<'_>,
+        images: &Bound<'_, PyAny>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Answers> {
+        let (inputs, classifier) = (pictures::many(images)?, self.classifier.clone());
+        let answers = work::run(py, progress, move |watch| answer_all(&classifier, &inputs, watch))?;
+        Ok(Answers { answers })
+    }
+
+    /// Unit-norm features `[n, views, width]` of the views of pictures.
+    fn features<'py>(&self, py: Python<'py>, images: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray3<f32>>> {
+        let (inputs, classifier) = (pictures::many(images)?, self.classifier.clone());
+        let count = inputs.len();
+        let (views, width, data) = work::run(py, None, move |watch| {
+            let (mut shape, mut data) = ((0, 0), Vec::new());
+            for input in &inputs {
+                stop_if_asked(watch)?;
+                let views = classifier.view_features(&opened(&classifier, input)?)?.unit;
+                shape = (views.rows(), views.cols());
+                data.extend(views.into_vec());
+            }
+            Ok((shape.0, shape.1, data))
+        })?;
+        arrays::cube(py, (count, views, width), data)
+    }
+
+    /// Pixels `[views, 3, size, size]` of one picture's views, as the image tower takes them.
+    fn view_pixels<'py>(&self, py: Python<'py>, image: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
+        let (input, classifier) = (pictures::one(image)?, self.classifier.clone());
+        let pixels = work::run(py, None, move |_| classifier.view_pixels(&opened(&classifier, &input)?))?;
+        let side = ((pixels.len() / 3 / self.classifier.views().max(1)) as f64).sqrt().round() as usize;
+        arrays::vector(py, pixels).reshape(vec![self.classifier.views(), 3, side, side])
+    }
+
+    /// All views of a picture as a contact sheet (PNG), each with its score and its own answer, the kept ones framed.
+    #[pyo3(signature = (image, answer, *, columns=8, side=112))]
+    fn sheet<'py>(
+        &self,
+        py: Python<'py>,
+        image: &Bound<'py, PyAny>,
+        answer: &Answer,
+        columns: usize,
+        side: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (input, classifier, answer) = (pictures::one(image)?, self.classifier.clone(), answer.answer.clone());
+        let png = work::run(py, None, move |_| {
+            let picture = opened(&classifier, &input)?;
+            classifier.view_sheet(&picture, &answer, columns, side)
+        })?;
+        Ok(PyBytes::new(py, &png))
+    }
+
+    /// A stream that learns from its pictures, for online methods.
+    fn stream(&self, py: Python<'_>) -> PyResult<Stream> {
+        let stream = self.classifier.stream().or_raise(py)?;
+        Ok(Stream { stream: Arc::new(Mutex::new(stream)) })
+    }
+}
+
+/// The state of an online method over the pictures of one caller.
+#[pyclass(module = "flatclip", frozen)]
+pub(crate) struct Stream {
+    stream: Arc<Mutex<flatclip::Stream>>,
+}
+
+#[pymethods]
+impl Stream {
+    /// The answer for the next picture.
+    fn answer(&self, py: Python<'_>, image: &Bound<'_, PyAny>) -> PyResult<Answer> {
+        let (input, stream) = (pictures::one(image)?, Arc::clone(&self.stream));
+        let answer =
+            work::run(py, None, move |_| next(&mut stream.lock().unwrap_or_else(PoisonError::into_inner), &input))?;
+        Ok(Answer { answer })
+    }
+}
+
+/// As `flatclip predict` asks: one stream over all pictures, or all of them at once.
+fn answer_all(
+    classifier: &flatclip::Classifier,
+    inputs: &[Input],
+    watch: &dyn Progress,
+) -> flatclip::Result<Vec<flatclip::Answer>> {
+    watch.start(classifier.method(), Some(inputs.len() as u64));
+    let mut answers = Vec::with_capacity(inputs.len());
+    if classifier.kind() == Kind::Batch {
+        let mut set = Vec::with_capacity(inputs.len());
+        for (done, input) in inputs.iter().enumerate() {
+            stop_if_asked(watch)?;
+            set.push(classifier.view_features(&opened(classifier, input)?)?);
+            watch.advance(done as u64 + 1, "");
+        }
+        answers = classifier.answer_set(&set)?;
+    } else {
+        let mut stream = classifier.stream()?;
+        for (done, input) in inputs.iter().enumerate() {
+            stop_if_asked(watch)?;
+            answers.push(next(&mut stream, input)?);
+            watch.advance(done as u64 + 1, "");
+        }
+    }
+    watch.finish();
+    Ok(answers)
+}
+
+fn next(stream: &mut flatclip::Stream, input: &Input) -> flatclip::Result<flatclip::Answer> {
+    match input {
+        Input::Path(path) => stream.answer_path(path),
+        Input::Bytes(bytes) => stream.answer_bytes(bytes),
+        Input::Picture(picture) => stream.answer(picture),
+    }
+}
+
+/// Decoded as this classifier reads pictures.
+fn opened(classifier: &flatclip::Classifier, input: &Input) -> flatclip::Result<flatclip::Picture> {
+    match input {
+        Input::Path(path) => classifier.open(path),
+        Input::Bytes(bytes) => classifier.decode(bytes),
+        Input::Picture(picture) => Ok(picture.clone()),
+    }
+}
+
+fn stop_if_asked(watch: &dyn Progress) -> flatclip::Result<()> {
+    if watch.cancelled() { Err(Error::Interrupted("stopped between two pictures".to_owned())) } else { Ok(()) }
+}

@@ -1,0 +1,201 @@
+//! Data sets: opened by name, or made of pictures in memory.
+
+use crate::errors::OrRaise as _;
+use crate::model::strings;
+use crate::pictures::{self, Input};
+use crate::{arrays, work};
+use flatclip::data::{self, Compat, OpenOptions, Sample, Source};
+use flatclip::image::DecodeOptions;
+use numpy::{PyArray1, PyArray3, PyArrayMethods as _};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Classes, templates and the samples of one split.
+#[pyclass(module = "flatclip", frozen)]
+pub(crate) struct Dataset {
+    pub(crate) data: flatclip::data::Dataset,
+    /// How it was opened; None for pictures in memory.
+    how: Option<How>,
+}
+
+#[derive(Clone, FromPyObject, IntoPyObject)]
+struct How {
+    #[pyo3(item)]
+    spec: String,
+    #[pyo3(item)]
+    split: String,
+    #[pyo3(item)]
+    root: Option<PathBuf>,
+    #[pyo3(item)]
+    paths: Option<BTreeMap<String, PathBuf>>,
+    #[pyo3(item)]
+    class_names: Option<PathBuf>,
+    #[pyo3(item)]
+    templates: Option<PathBuf>,
+    #[pyo3(item)]
+    compat: Vec<String>,
+}
+
+impl How {
+    fn open(self, py: Python<'_>) -> PyResult<Dataset> {
+        let options = OpenOptions {
+            root: self.root.clone(),
+            paths: self.paths.clone().unwrap_or_default(),
+            split: self.split.parse().or_raise(py)?,
+            classes: self.class_names.clone(),
+            templates: self.templates.clone(),
+            compat: Compat::parse(&self.compat).or_raise(py)?,
+            ..OpenOptions::default()
+        };
+        let spec = self.spec.clone();
+        let data = work::run(py, None, move |_| data::open(&spec, &options))?;
+        for note in data.notes.iter().filter(|note| note.warning) {
+            work::warn(py, &format!("{}: {}", data.name, note.text))?;
+        }
+        Ok(Dataset { data, how: Some(self) })
+    }
+}
+
+#[pymethods]
+impl Dataset {
+    #[new]
+    #[pyo3(signature = (spec, *, split="test".to_owned(), root=None, paths=None, class_names=None, templates=None, compat=Vec::new()))]
+    fn new(
+        py: Python<'_>,
+        spec: String,
+        split: String,
+        root: Option<PathBuf>,
+        paths: Option<BTreeMap<String, PathBuf>>,
+        class_names: Option<PathBuf>,
+        templates: Option<PathBuf>,
+        compat: Vec<String>,
+    ) -> PyResult<Self> {
+        How { spec, split, root, paths, class_names, templates, compat }.open(py)
+    }
+
+    /// A data set of pictures at hand; `labels` are indices into `classes`.
+    #[staticmethod]
+    #[pyo3(signature = (images, labels, classes, *, name="pictures"))]
+    fn from_pictures(
+        py: Python<'_>,
+        images: &Bound<'_, PyAny>,
+        labels: Vec<usize>,
+        classes: &Bound<'_, PyAny>,
+        name: &str,
+    ) -> PyResult<Self> {
+        let inputs = pictures::many(images)?;
+        Ok(Self { data: in_memory(py, inputs, &labels, strings(classes, "classes")?, name)?, how: None })
+    }
+
+    /// The name in results.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.data.name
+    }
+
+    /// train, val or test.
+    #[getter]
+    fn split(&self) -> &'static str {
+        self.data.split.name()
+    }
+
+    /// Class names, by label.
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.data.classes.clone()
+    }
+
+    /// The data set's own templates.
+    #[getter]
+    fn templates(&self) -> Vec<String> {
+        self.data.templates.clone()
+    }
+
+    /// One label per sample.
+    #[getter]
+    fn labels<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        arrays::vector(py, self.data.samples.iter().map(|sample| sample.label as i64).collect())
+    }
+
+    /// Names of the samples, the same on every machine.
+    #[getter]
+    fn ids(&self) -> Vec<&str> {
+        self.data.samples.iter().map(|sample| sample.id.as_str()).collect()
+    }
+
+    /// What the reader found.
+    #[getter]
+    fn notes(&self) -> Vec<&str> {
+        self.data.notes.iter().map(|note| note.text.as_str()).collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.data.samples.len()
+    }
+
+    /// The picture `[H, W, 3]` and its label.
+    fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<(Bound<'py, PyArray3<u8>>, usize)> {
+        let count = self.data.samples.len();
+        let at = if index < 0 { index + count as isize } else { index };
+        let found = usize::try_from(at).ok().and_then(|at| self.data.samples.get(at)).cloned();
+        let sample = found.ok_or_else(|| PyIndexError::new_err(format!("sample {index} of {count}")))?;
+        let label = sample.label;
+        let picture = work::run(py, None, move |_| sample.picture(&DecodeOptions::default()))?;
+        let array = arrays::vector(py, picture.rgb).reshape([picture.height, picture.width, 3])?;
+        Ok((array, label))
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (How,))> {
+        let how = self.how.clone().ok_or_else(|| {
+            PyTypeError::new_err(
+                "a Dataset of pictures in memory cannot be pickled; write them to a folder: folder:DIR",
+            )
+        })?;
+        Ok((py.import("flatclip._native")?.getattr("reopen")?, (how,)))
+    }
+
+    fn __repr__(&self) -> String {
+        let (name, split) = (&self.data.name, self.data.split.name());
+        format!(
+            "<flatclip.Dataset {name} {split}: {} samples, {} classes>",
+            self.data.samples.len(),
+            self.data.classes.len()
+        )
+    }
+}
+
+/// What a pickled data set becomes.
+#[pyfunction]
+pub(crate) fn reopen(py: Python<'_>, how: &Bound<'_, PyAny>) -> PyResult<Dataset> {
+    how.extract::<How>()?.open(py)
+}
+
+/// Samples are named by their place and content.
+pub(crate) fn in_memory(
+    py: Python<'_>,
+    inputs: Vec<Input>,
+    labels: &[usize],
+    classes: Vec<String>,
+    name: &str,
+) -> PyResult<flatclip::data::Dataset> {
+    if inputs.len() != labels.len() {
+        let reason = format!("{} pictures and {} labels: expected as many of both", inputs.len(), labels.len());
+        return Err(PyValueError::new_err(reason));
+    }
+    let labels = labels.to_vec();
+    let samples = work::run(py, None, move |_| {
+        let sample = |(index, (input, label)): (usize, (Input, usize))| {
+            let source = match input {
+                Input::Path(path) => Source::File(path),
+                Input::Bytes(bytes) => Source::Given(Arc::new(flatclip::Picture::decode(&bytes)?)),
+                Input::Picture(picture) => Source::Given(Arc::new(picture)),
+            };
+            Ok(Sample { id: format!("{index:06}"), label, source })
+        };
+        inputs.into_iter().zip(labels).enumerate().map(sample).collect()
+    })?;
+    flatclip::data::Dataset::of_samples(name, classes, samples).or_raise(py)
+}

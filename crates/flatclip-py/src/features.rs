@@ -1,0 +1,191 @@
+//! Methods on features of another model: `adapt`, text banks, streams.
+
+use crate::answers::{Answer, Answers};
+use crate::errors::OrRaise as _;
+use crate::{arrays, values, work};
+use flatclip::methods::adapters::stss;
+use flatclip::model::Context;
+use flatclip::{Matrix, TextFeatures, ViewFeatures};
+use numpy::{PyArray3, PyReadonlyArrayDyn, PyUntypedArrayMethods as _};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What pickle asks for: a callable and its arguments.
+type Pickled<'py> = (Bound<'py, PyAny>, (Bound<'py, PyArray3<f32>>,));
+
+/// Text features at a prompt and around it, which STSS needs: `[1 + perturbations, classes, width]`.
+#[pyclass(module = "flatclip._native", frozen, subclass)]
+#[derive(Clone)]
+pub(crate) struct TextBank {
+    bank: flatclip::methods::bank::TextBank,
+}
+
+#[pymethods]
+impl TextBank {
+    /// From ready features, those at the prompt itself first; rows are scaled to unit norm.
+    #[new]
+    fn new(py: Python<'_>, features: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let array = arrays::floats(features, "text bank")?;
+        let &[count, classes, width] = array.shape() else {
+            return Err(arrays::shape_error("text bank", "[1 + perturbations, classes, width]", array.shape()));
+        };
+        let rows = Matrix::from_vec(count * classes, width, array.as_slice()?.to_vec());
+        Ok(Self { bank: flatclip::methods::bank::TextBank::new(rows, classes).or_raise(py)? })
+    }
+
+    /// `[1 + perturbations, classes, width]`, unit norm.
+    #[getter]
+    fn features<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray3<f32>>> {
+        let (classes, width) = (self.bank.base().rows(), self.bank.base().cols());
+        arrays::cube(py, (1 + self.bank.perturbed().len(), classes, width), self.bank.to_rows().into_vec())
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Pickled<'py>> {
+        Ok((slf.get_type().into_any(), (slf.get().features(slf.py())?,)))
+    }
+
+    fn __repr__(&self) -> String {
+        let base = self.bank.base();
+        let around = self.bank.perturbed().len();
+        format!("<flatclip.TextBank of {} classes, width {}, {around} perturbations>", base.rows(), base.cols())
+    }
+}
+
+/// The context and its random perturbations, `[1 + perturbations, ...]`: what a text bank is encoded from. Options and draws
+/// are those of the method `stss`.
+#[pyfunction]
+#[pyo3(signature = (context, *, seed=0, options=None))]
+pub(crate) fn perturbed_contexts<'py>(
+    py: Python<'py>,
+    context: &Bound<'py, PyAny>,
+    seed: u64,
+    options: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyArray3<f32>>> {
+    let how = stss::Config::read(&values::table(options)?).or_raise(py)?.perturbation();
+    let array = arrays::floats(context, "context")?;
+    let values = array.as_slice()?.to_vec();
+    let (rows, width, context) = match *array.shape() {
+        [tokens, width] if tokens * width > 0 => (tokens, width, Context::shared(tokens, width, values)),
+        [classes, tokens, width] if classes * tokens * width > 0 => {
+            (classes * tokens, width, Context::per_class(classes, tokens, width, values))
+        }
+        _ => return Err(arrays::shape_error("context", "[tokens, width] or [classes, tokens, width]", array.shape())),
+    };
+    let mut data = context.data.clone();
+    how.draw(&context, seed).iter().for_each(|noise| data.extend(how.apply(&context, noise).data));
+    arrays::cube(py, (1 + how.count, rows, width), data)
+}
+
+/// A method over class embeddings or a text bank, ready to answer features.
+#[pyclass(module = "flatclip._native", frozen)]
+pub(crate) struct FeatureEngine {
+    classifier: flatclip::Classifier,
+}
+
+#[pymethods]
+impl FeatureEngine {
+    #[new]
+    #[pyo3(signature = (text, logit_scale, *, method, classes=None, seed=0, options=None))]
+    fn new(
+        py: Python<'_>,
+        text: &Bound<'_, PyAny>,
+        logit_scale: f64,
+        method: &str,
+        classes: Option<&Bound<'_, PyAny>>,
+        seed: u64,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let scale = arrays::finite(py, logit_scale, "logit_scale")?;
+        let builder = match text.cast::<TextBank>() {
+            Ok(bank) => flatclip::Classifier::from_text_bank(bank.get().bank.clone(), scale).or_raise(py)?,
+            Err(_) => {
+                let text = TextFeatures::new(arrays::matrix(text, "text_features")?, scale).or_raise(py)?;
+                flatclip::Classifier::from_text_features(text)
+            }
+        };
+        let mut builder = builder.method(method).seed(seed).options(values::table(options)?);
+        if let Some(classes) = classes {
+            builder = builder.classes(crate::model::strings(classes, "classes")?);
+        }
+        Ok(Self { classifier: work::run(py, None, move |_| builder.build())? })
+    }
+
+    /// Name of the method.
+    #[getter]
+    fn method(&self) -> &'static str {
+        self.classifier.method()
+    }
+
+    /// episodic, online or batch.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.classifier.kind().name()
+    }
+
+    /// Class names, in the order of the probabilities.
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.classifier.classes().to_vec()
+    }
+
+    /// One answer per picture of `[n, views, width]`.
+    #[pyo3(signature = (view_features, *, progress=None))]
+    fn answer(
+        &self,
+        py: Python<'_>,
+        view_features: &Bound<'_, PyAny>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Answers> {
+        let array = arrays::floats(view_features, "view_features")?;
+        let (count, views, width) = match *array.shape() {
+            [views, width] => (1, views, width),
+            [count, views, width] => (count, views, width),
+            _ => {
+                return Err(arrays::shape_error("view_features", "[views, width] or [n, views, width]", array.shape()));
+            }
+        };
+        if count * views * width == 0 {
+            return Err(arrays::shape_error("view_features", "at least one picture, view and column", array.shape()));
+        }
+        let (values, classifier) = (array.as_slice()?, &self.classifier);
+        let answers = work::run_borrowing(py, progress, |watch| {
+            let one = |index: usize| {
+                let values = &values[index * views * width..(index + 1) * views * width];
+                ViewFeatures::new(Matrix::from_vec(views, width, values.to_vec()))
+            };
+            classifier.answer_many(count, one, watch)
+        })?;
+        Ok(Answers { answers })
+    }
+
+    /// A stream that learns from its pictures, for online methods.
+    fn stream(&self, py: Python<'_>) -> PyResult<FeatureStream> {
+        let stream = self.classifier.stream().or_raise(py)?;
+        Ok(FeatureStream { stream: Arc::new(Mutex::new(stream)) })
+    }
+}
+
+/// The state of an online method over features of one caller.
+#[pyclass(module = "flatclip", frozen)]
+pub(crate) struct FeatureStream {
+    stream: Arc<Mutex<flatclip::Stream>>,
+}
+
+#[pymethods]
+impl FeatureStream {
+    /// The answer for the next picture, from the features `[views, width]` of its views.
+    fn answer(&self, py: Python<'_>, view_features: &Bound<'_, PyAny>) -> PyResult<Answer> {
+        let array: PyReadonlyArrayDyn<'_, f32> = arrays::floats(view_features, "view_features")?;
+        let &[views, width] = array.shape() else {
+            return Err(arrays::shape_error("view_features", "[views, width]", array.shape()));
+        };
+        let values = array.as_slice()?.to_vec();
+        let stream = Arc::clone(&self.stream);
+        let answer = work::run(py, None, move |_| {
+            let views = ViewFeatures::new(Matrix::from_vec(views, width, values))?;
+            stream.lock().unwrap_or_else(PoisonError::into_inner).answer_features(&views)
+        })?;
+        Ok(Answer { answer })
+    }
+}

@@ -1,0 +1,59 @@
+//! `flatclip._native`: the Python package's compiled half. Thin over the library's facade: it turns Python values into
+//! requests and answers into Python values; whatever computes is in `flatclip`.
+
+mod answers;
+mod arrays;
+mod classifier;
+mod dataset;
+mod errors;
+mod features;
+mod hints;
+mod listing;
+mod looking;
+mod model;
+mod pictures;
+mod prompt;
+mod runs;
+mod tower;
+mod tuning;
+mod values;
+mod work;
+
+use pyo3::prelude::*;
+
+/// The compiled half of flatclip.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<answers::Answer>()?;
+    module.add_class::<answers::Answers>()?;
+    module.add_class::<classifier::Engine>()?;
+    module.add_class::<classifier::Stream>()?;
+    module.add_class::<dataset::Dataset>()?;
+    module.add_class::<features::FeatureEngine>()?;
+    module.add_class::<features::FeatureStream>()?;
+    module.add_class::<features::TextBank>()?;
+    module.add_class::<model::Model>()?;
+    module.add_class::<prompt::Prompt>()?;
+    module.add_class::<tower::TextTower>()?;
+    module.add_function(wrap_pyfunction!(dataset::reopen, module)?)?;
+    module.add_function(wrap_pyfunction!(features::perturbed_contexts, module)?)?;
+    module.add_function(wrap_pyfunction!(listing::error_codes, module)?)?;
+    module.add_function(wrap_pyfunction!(listing::list_methods, module)?)?;
+    module.add_function(wrap_pyfunction!(listing::list_models, module)?)?;
+    module.add_function(wrap_pyfunction!(listing::method_info, module)?)?;
+    module.add_function(wrap_pyfunction!(looking::demo, module)?)?;
+    module.add_function(wrap_pyfunction!(looking::landscape, module)?)?;
+    module.add_function(wrap_pyfunction!(model::load, module)?)?;
+    module.add_function(wrap_pyfunction!(model::reload, module)?)?;
+    module.add_function(wrap_pyfunction!(runs::evaluate, module)?)?;
+    module.add_function(wrap_pyfunction!(runs::merge, module)?)?;
+    module.add_function(wrap_pyfunction!(runs::report, module)?)?;
+    module.add_function(wrap_pyfunction!(runs::sweep, module)?)?;
+    module.add_function(wrap_pyfunction!(tuning::fit, module)?)?;
+    module.add_function(wrap_pyfunction!(tuning::sam_epsilon, module)?)?;
+    module.add_function(wrap_pyfunction!(tuning::tune, module)?)?;
+    module.add_function(wrap_pyfunction!(work::get_num_threads, module)?)?;
+    module.add_function(wrap_pyfunction!(work::set_num_threads, module)?)?;
+    Ok(())
+}

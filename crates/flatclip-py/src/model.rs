@@ -1,0 +1,217 @@
+//! Models.
+
+use crate::errors::OrRaise as _;
+use crate::{arrays, pictures, work};
+use flatclip::architecture::Activation;
+use flatclip::model::Precision;
+use flatclip::{Error, ModelBuilder};
+use numpy::PyArray2;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use std::path::PathBuf;
+
+/// A loaded model: two towers, the tokenizer and the preprocessing that belong together.
+#[pyclass(name = "Model", module = "flatclip", frozen)]
+#[derive(Clone)]
+pub(crate) struct Model {
+    pub(crate) model: flatclip::Model,
+    pub(crate) how: How,
+}
+
+/// How it was loaded, so that a copy in another process is loaded the same way.
+#[derive(Clone, FromPyObject, IntoPyObject)]
+pub(crate) struct How {
+    #[pyo3(item)]
+    name: String,
+    #[pyo3(item)]
+    model_dir: Option<PathBuf>,
+    #[pyo3(item)]
+    offline: bool,
+    #[pyo3(item)]
+    precision: String,
+    #[pyo3(item)]
+    activation: Option<String>,
+}
+
+impl How {
+    fn builder(&self) -> PyResult<ModelBuilder> {
+        let mut builder = flatclip::Model::builder(&self.name).offline(self.offline);
+        if let Some(folder) = &self.model_dir {
+            builder = builder.model_dir(folder);
+        }
+        if self.precision != "auto" {
+            builder = builder.precision(precision(&self.precision)?);
+        }
+        if let Some(word) = &self.activation {
+            let found = Activation::parse(word).ok_or_else(|| {
+                PyValueError::new_err(format!("activation: expected quick-gelu or gelu, found {word:?}"))
+            })?;
+            builder = builder.activation(found);
+        }
+        Ok(builder)
+    }
+
+    fn load(self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<Model> {
+        let builder = self.builder()?;
+        let model = work::run(py, progress, move |watch| builder.load(watch))?;
+        Ok(Model { model, how: self })
+    }
+}
+
+fn precision(word: &str) -> PyResult<Precision> {
+    Precision::from_name(word)
+        .ok_or_else(|| PyValueError::new_err(format!("precision: expected auto, f32, bf16 or i16, found {word:?}")))
+}
+
+/// Loads a model by name, folder or file.
+#[pyfunction]
+#[pyo3(signature = (name, *, model_dir=None, offline=false, precision="auto".to_owned(), activation=None, progress=None))]
+pub(crate) fn load(
+    py: Python<'_>,
+    name: String,
+    model_dir: Option<PathBuf>,
+    offline: bool,
+    precision: String,
+    activation: Option<String>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Model> {
+    How { name, model_dir, offline, precision, activation }.load(py, progress)
+}
+
+/// What a pickled model becomes: loaded the same way, and refused if the weights there are others now.
+#[pyfunction]
+pub(crate) fn reload(py: Python<'_>, how: How, hash: &str) -> PyResult<Model> {
+    let name = how.name.clone();
+    let model = how.load(py, None)?;
+    if model.model.hash() == hash {
+        return Ok(model);
+    }
+    let reason = format!("the pickled model had weights {hash}, what is there now has {}", model.model.hash());
+    Err(Error::Weights { path: name.into(), reason }).or_raise(py)
+}
+
+#[pymethods]
+impl Model {
+    /// As it was asked for.
+    #[getter]
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    /// The architecture in one line.
+    #[getter]
+    fn description(&self) -> String {
+        self.model.describe()
+    }
+
+    /// Names the weights: the same for the same numbers, whatever file they came from.
+    #[getter]
+    fn hash(&self) -> &str {
+        self.model.hash()
+    }
+
+    /// Width of the features.
+    #[getter]
+    fn width(&self) -> usize {
+        self.model.width()
+    }
+
+    /// Side of the pictures that the image tower looks at, in pixels.
+    #[getter]
+    fn image_size(&self) -> usize {
+        self.model.config().image_size
+    }
+
+    /// The factor on cosines: 100 for OpenAI's weights.
+    #[getter]
+    fn logit_scale(&self) -> f32 {
+        self.model.logit_scale()
+    }
+
+    /// Arithmetic of the image tower.
+    #[getter]
+    fn precision(&self) -> &'static str {
+        self.model.clip().precision().name()
+    }
+
+    /// Features `[n, width]` of pictures, one plain view each.
+    #[pyo3(signature = (images, *, normalize=true))]
+    fn encode_image<'py>(
+        &self,
+        py: Python<'py>,
+        images: &Bound<'py, PyAny>,
+        normalize: bool,
+    ) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let (inputs, model) = (pictures::many(images)?, self.model.clone());
+        let features = work::run(py, None, move |watch| {
+            use flatclip::Progress as _;
+            let decoded = inputs.iter().map(|input| {
+                let stopped = watch.cancelled();
+                if stopped { Err(Error::Interrupted("encoding pictures".to_owned())) } else { input.picture() }
+            });
+            let raw = model.plain_features(decoded)?;
+            Ok(if normalize { flatclip::model::Features::unit(raw).0 } else { raw })
+        })?;
+        arrays::rows(py, features)
+    }
+
+    /// Features `[n, width]` of texts.
+    #[pyo3(signature = (texts, *, normalize=true, truncate=false))]
+    fn encode_text<'py>(
+        &self,
+        py: Python<'py>,
+        texts: &Bound<'py, PyAny>,
+        normalize: bool,
+        truncate: bool,
+    ) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let texts: Vec<String> =
+            if texts.is_instance_of::<PyString>() { vec![texts.extract()?] } else { strings(texts, "texts")? };
+        let model = self.model.clone();
+        let features = work::run(py, None, move |_| {
+            let raw = model.raw_text_features(&texts, truncate)?;
+            Ok(if normalize { flatclip::model::Features::unit(raw).0 } else { raw })
+        })?;
+        arrays::rows(py, features)
+    }
+
+    /// Embeddings `[tokens, width of the text tower]` of words, as a context starts from them.
+    fn embed_words<'py>(&self, py: Python<'py>, words: &str) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let tower = self.model.clip().text().or_raise(py)?;
+        let ids = self.model.tokenizer().encode(words);
+        arrays::rows(py, tower.embed(&ids).or_raise(py)?)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (How, String))> {
+        let reload = py.import("flatclip._native")?.getattr("reload")?;
+        Ok((reload, (self.how.clone(), self.model.hash().to_owned())))
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.model.hash() == other.model.hash() && self.how.precision == other.how.precision
+    }
+
+    fn __hash__(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+        let mut hasher = DefaultHasher::new();
+        self.model.hash().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<flatclip.Model {}: {}>", self.model.name(), self.model.describe())
+    }
+}
+
+/// A list of texts; one text alone is not a list of its letters.
+pub(crate) fn strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String>> {
+    if value.is_instance_of::<PyString>() {
+        let reason = format!("{name}: expected a list of texts, found one text: {}", value.repr()?);
+        return Err(pyo3::exceptions::PyTypeError::new_err(reason));
+    }
+    let found: Vec<String> = value.try_iter()?.map(|item| item?.extract()).collect::<PyResult<_>>()?;
+    if found.is_empty() {
+        return Err(PyValueError::new_err(format!("{name}: expected at least one, found none")));
+    }
+    Ok(found)
+}

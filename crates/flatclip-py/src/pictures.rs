@@ -1,0 +1,164 @@
+//! Pictures in: paths, encoded bytes, open files, numpy arrays, PIL images, torch tensors; one or many.
+
+use crate::arrays;
+use crate::errors::OrRaise as _;
+use flatclip::image::DecodeOptions;
+use flatclip::{Error, Picture};
+use numpy::{PyArrayDescrMethods as _, PyReadonlyArrayDyn, PyUntypedArrayMethods as _};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
+use std::path::PathBuf;
+
+/// One picture as it was given; files and bytes are decoded by the work, not by the caller's thread.
+#[derive(Clone, Debug)]
+pub(crate) enum Input {
+    /// A file.
+    Path(PathBuf),
+    /// An encoded picture.
+    Bytes(Vec<u8>),
+    /// Pixels.
+    Picture(Picture),
+}
+
+impl Input {
+    /// Decoded.
+    pub(crate) fn picture(&self) -> flatclip::Result<Picture> {
+        match self {
+            Self::Path(path) => Picture::open(path),
+            Self::Bytes(bytes) => Picture::decode(bytes),
+            Self::Picture(picture) => Ok(picture.clone()),
+        }
+    }
+}
+
+/// Any number of pictures, at least one.
+pub(crate) fn many(value: &Bound<'_, PyAny>) -> PyResult<Vec<Input>> {
+    if let Some(input) = encoded(value)? {
+        return Ok(vec![input]);
+    }
+    if is_array(value)? {
+        return from_array(value);
+    }
+    let Ok(items) = value.try_iter() else { return Err(unknown(value)) };
+    let inputs = items.map(|item| one(&item?)).collect::<PyResult<Vec<_>>>()?;
+    if inputs.is_empty() {
+        return Err(PyValueError::new_err("pictures: expected at least one, found none"));
+    }
+    Ok(inputs)
+}
+
+/// Exactly one picture.
+pub(crate) fn one(value: &Bound<'_, PyAny>) -> PyResult<Input> {
+    if let Some(input) = encoded(value)? {
+        return Ok(input);
+    }
+    if !is_array(value)? {
+        return Err(unknown(value));
+    }
+    let mut inputs = from_array(value)?;
+    match (inputs.pop(), inputs.len()) {
+        (Some(input), 0) => Ok(input),
+        (_, more) => Err(PyValueError::new_err(format!("picture: expected one, found a batch of {}", more + 1))),
+    }
+}
+
+/// A path, bytes, an open file or a PIL image.
+fn encoded(value: &Bound<'_, PyAny>) -> PyResult<Option<Input>> {
+    if value.is_instance_of::<PyString>() || value.hasattr("__fspath__")? {
+        return Ok(Some(Input::Path(value.extract()?)));
+    }
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(Some(Input::Bytes(bytes.as_bytes().to_vec())));
+    }
+    if value.is_instance_of::<PyByteArray>() || value.is_instance_of::<PyMemoryView>() {
+        let bytes = value.py().get_type::<PyBytes>().call1((value,))?;
+        return Ok(Some(Input::Bytes(bytes.cast::<PyBytes>()?.as_bytes().to_vec())));
+    }
+    if value.hasattr("read")? {
+        let read = value.call_method0("read")?;
+        let bytes = read.cast::<PyBytes>().map_err(|_| {
+            PyTypeError::new_err("picture: a file must be opened in binary mode: open(path, \"rb\")".to_owned())
+        })?;
+        return Ok(Some(Input::Bytes(bytes.as_bytes().to_vec())));
+    }
+    if value.hasattr("convert")? && value.hasattr("mode")? && value.hasattr("getbands")? {
+        let rgb = value.call_method1("convert", ("RGB",))?;
+        let array = arrays::any(&rgb)?;
+        return from_array(array.as_any()).map(|mut inputs| inputs.pop());
+    }
+    Ok(None)
+}
+
+/// An array of numbers; an array of strings or objects is a list of pictures.
+fn is_array(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if !value.hasattr("shape")? || !(value.hasattr("__array__")? || value.hasattr("__dlpack__")?) {
+        return Ok(false);
+    }
+    Ok(!matches!(arrays::any(value)?.dtype().kind(), b'O' | b'U' | b'S' | b'T'))
+}
+
+/// `[H, W]`, `[H, W, 3]`, `[3, H, W]`, or a batch `[N, H, W, 3]`, `[N, 3, H, W]`.
+fn from_array(value: &Bound<'_, PyAny>) -> PyResult<Vec<Input>> {
+    let (array, py) = (arrays::any(value)?, value.py());
+    let (count, layout) = layout(array.shape())?;
+    let allowed = DecodeOptions::default().max_pixels;
+    let asked = (layout.height as u64).saturating_mul(layout.width as u64);
+    if asked > allowed {
+        let what = format!("pixels of a picture of shape {:?}", array.shape());
+        let hint = "make it smaller: the model looks at a few hundred pixels a side".to_owned();
+        return Err(Error::Limit { what, asked, allowed, hint }).or_raise(py);
+    }
+    copy(&arrays::bytes(&array, "picture")?, count, &layout)
+}
+
+struct Layout {
+    height: usize,
+    width: usize,
+    /// Bytes from a pixel, a channel to the next.
+    steps: (usize, usize),
+    grey: bool,
+}
+
+fn layout(shape: &[usize]) -> PyResult<(usize, Layout)> {
+    let (count, one) = match shape {
+        [count, rest @ ..] if rest.len() == 3 => (*count, rest),
+        all => (1, all),
+    };
+    let found = match *one {
+        [height, width] | [height, width, 1] => Layout { height, width, steps: (1, 0), grey: true },
+        [height, width, 3] => Layout { height, width, steps: (3, 1), grey: false },
+        [3, height, width] => Layout { height, width, steps: (1, height * width), grey: false },
+        _ => {
+            let expected = "[H, W, 3], [3, H, W], [H, W] or a batch [N, H, W, 3], [N, 3, H, W]";
+            return Err(arrays::shape_error("picture", expected, shape));
+        }
+    };
+    if count == 0 || found.height == 0 || found.width == 0 {
+        return Err(arrays::shape_error("picture", "at least one picture of at least one pixel", shape));
+    }
+    Ok((count, found))
+}
+
+fn copy(array: &PyReadonlyArrayDyn<'_, u8>, count: usize, layout: &Layout) -> PyResult<Vec<Input>> {
+    let Layout { height, width, steps: (pixel, channel), grey } = *layout;
+    let size = height * width * if grey { 1 } else { 3 };
+    let values = array.as_slice()?;
+    let picture = |index: usize| {
+        let values = &values[index * size..(index + 1) * size];
+        let rgb = if (pixel, channel) == (3, 1) {
+            values.to_vec()
+        } else {
+            (0..height * width).flat_map(|at| [0, 1, 2].map(|c| values[at * pixel + c * channel])).collect()
+        };
+        Input::Picture(Picture { width, height, rgb })
+    };
+    Ok((0..count).map(picture).collect())
+}
+
+fn unknown(value: &Bound<'_, PyAny>) -> PyErr {
+    let found = value.get_type().name().map_or_else(|_| "something else".to_owned(), |name| name.to_string());
+    PyTypeError::new_err(format!(
+        "picture: expected a path, encoded bytes, an open binary file, a uint8 array, a PIL image or a tensor, found {found}"
+    ))
+}

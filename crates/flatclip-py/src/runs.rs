@@ -1,0 +1,173 @@
+//! Evaluation, sweeps, merging and reports.
+
+use crate::dataset::Dataset;
+use crate::errors::OrRaise as _;
+use crate::model::Model;
+use crate::{prompt, values, work};
+use flatclip::eval::{GridAxis, preset};
+use flatclip::report::{Cell, Table, reliability, top1_bars};
+use flatclip::report::{Run, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
+use flatclip::{EvaluateRequest, NamedPrompt, PromptChoice, SweepRequest, ViewChoice};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The arguments of `evaluate` and `sweep`, as Python's signatures give them.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Setup<'py> {
+    methods: Vec<String>,
+    options: Option<Bound<'py, PyDict>>,
+    prompt: Option<Bound<'py, PyAny>>,
+    own_templates: bool,
+    views: Option<usize>,
+    certainty: Option<f64>,
+    view_policy: String,
+    seeds: Vec<u64>,
+    order_seed: Option<u64>,
+    limit: Option<usize>,
+    shard: Option<String>,
+    max_errors: usize,
+    generated: Option<PathBuf>,
+    statistics: Option<PathBuf>,
+    cache: Option<PathBuf>,
+    any_model: bool,
+    compat: Vec<String>,
+    out: PathBuf,
+    resume: bool,
+}
+
+impl Setup<'_> {
+    fn request(self, py: Python<'_>) -> PyResult<EvaluateRequest> {
+        let mut request = EvaluateRequest::new(self.out).or_raise(py)?;
+        request.methods = self.methods;
+        request.options = values::table(self.options.as_ref())?;
+        if self.own_templates {
+            request.prompt = PromptChoice::OwnTemplates;
+        } else if let Some(given) = &self.prompt {
+            request.prompt = PromptChoice::One(prompt::given(given)?.into());
+        }
+        request.views = self.views;
+        request.certainty = self.certainty;
+        request.view_policy = match self.view_policy.as_str() {
+            "published" => ViewChoice::Published,
+            name => ViewChoice::Policy(name.parse().or_raise(py)?),
+        };
+        request.seeds = self.seeds;
+        request.order_seed = self.order_seed;
+        request.limit = self.limit;
+        request.shard = self.shard.map(|text| text.parse().or_raise(py)).transpose()?;
+        request.max_errors = self.max_errors;
+        request.generated = self.generated;
+        let statistics = self.statistics.map(|file| flatclip::load_statistics(&file).or_raise(py)).transpose()?;
+        request.statistics = statistics.map(Arc::new);
+        request.cache = self.cache;
+        request.any_model = self.any_model;
+        request.compat = self.compat;
+        request.resume = self.resume;
+        Ok(request)
+    }
+}
+
+fn opened(datasets: &[Bound<'_, Dataset>]) -> Vec<flatclip::data::Dataset> {
+    datasets.iter().map(|data| data.get().data.clone()).collect()
+}
+
+/// Evaluates every method, seed and data set; one dictionary for each run.
+#[pyfunction]
+#[pyo3(signature = (model, datasets, setup, *, progress=None))]
+pub(crate) fn evaluate<'py>(
+    py: Python<'py>,
+    model: &Bound<'py, Model>,
+    datasets: Vec<Bound<'py, Dataset>>,
+    setup: Setup<'py>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (request, model, datasets) = (setup.request(py)?, model.get().model.clone(), opened(&datasets));
+    let done = work::run(py, progress, move |watch| flatclip::evaluate(&request, &model, &datasets, watch))?;
+    let row = |run: flatclip::EvaluatedRun| json!({ "dir": run.dir, "views": run.views, "summary": run.summary, "timing": run.timing });
+    values::from_json(py, &done.into_iter().map(row).collect::<Value>())
+}
+
+/// Runs a grid of settings; one table for each data set.
+#[pyfunction]
+#[pyo3(signature = (model, datasets, setup, *, axes, ablation=None, progress=None))]
+pub(crate) fn sweep<'py>(
+    py: Python<'py>,
+    model: &Bound<'py, Model>,
+    datasets: Vec<Bound<'py, Dataset>>,
+    setup: Setup<'py>,
+    axes: Vec<(String, Vec<String>)>,
+    ablation: Option<&str>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (base, model, datasets) = (setup.request(py)?, model.get().model.clone(), opened(&datasets));
+    let mut axes: Vec<GridAxis> = axes.into_iter().map(|(key, values)| GridAxis { key, values }).collect();
+    if let Some(name) = ablation {
+        axes.extend(preset(name).or_raise(py)?);
+    }
+    let request = SweepRequest { base, axes };
+    let swept = work::run(py, progress, move |watch| flatclip::sweep(&request, &model, &datasets, watch))?;
+    let row = |data: flatclip::SweptData| json!({ "dataset": data.dataset, "table": table_json(&data.table), "failed": data.failed });
+    values::from_json(py, &swept.into_iter().map(row).collect::<Value>())
+}
+
+/// Puts the shards of a run together, to the same bytes that one run would have written.
+#[pyfunction]
+pub(crate) fn merge<'py>(py: Python<'py>, parts: Vec<PathBuf>, out: PathBuf) -> PyResult<Bound<'py, PyAny>> {
+    let summary = work::run(py, None, move |_| flatclip::eval::merge(&parts, &out))?;
+    values::from_json(py, &json!(summary))
+}
+
+/// Finished runs as tables and figures.
+#[pyfunction]
+#[pyo3(signature = (paths, *, against_published=false, tolerance=0.5, paired=false))]
+pub(crate) fn report<'py>(
+    py: Python<'py>,
+    paths: Vec<PathBuf>,
+    against_published: bool,
+    tolerance: f64,
+    paired: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let made = work::run(py, None, move |_| {
+        let runs = find_runs(&paths)?.iter().map(|path| Run::read(path)).collect::<flatclip::Result<Vec<_>>>()?;
+        let mut tables = vec![metrics_table(&runs)];
+        if runs.len() > 1 {
+            tables.push(benchmark_table(&runs, "Methods by data sets"));
+        }
+        if against_published {
+            tables.push(against_paper(&runs, tolerance));
+        }
+        if paired {
+            tables.push(paired_table(&runs)?);
+        }
+        let mut figures: Vec<String> = runs.iter().map(|run| reliability(run).to_svg()).collect();
+        if runs.len() > 1 {
+            figures.insert(0, top1_bars(&runs).to_svg());
+        }
+        Ok(json!({ "runs": runs, "tables": tables.iter().map(table_json).collect::<Vec<_>>(), "figures": figures }))
+    })?;
+    values::from_json(py, &made)
+}
+
+/// A table in every form that someone may want.
+fn table_json(table: &Table) -> Value {
+    // The number of a cell where it has one, else its text.
+    let cell = |cell: &Cell| cell.value.map_or_else(|| json!(cell.text), |value| json!(value));
+    let rows: Vec<Vec<Value>> = table.rows.iter().map(|row| row.iter().map(cell).collect()).collect();
+    json!({
+        "title": table.title, "columns": table.header, "rows": rows, "text": table.to_text(),
+        "markdown": table.to_markdown(), "latex": table.to_latex(), "csv": table.to_csv(), "html": table.to_html(),
+    })
+}
+
+/// A prompt as records call it.
+pub(crate) fn named(name: Option<String>, given: &Bound<'_, PyAny>) -> PyResult<NamedPrompt> {
+    let prompt: NamedPrompt = prompt::given(given)?.into();
+    Ok(match name {
+        Some(name) => NamedPrompt { name, ..prompt },
+        None => prompt,
+    })
+}

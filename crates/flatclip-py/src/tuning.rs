@@ -1,0 +1,169 @@
+//! Tuning: by run directory, or of pictures at hand; and sharpness-aware steps for loops of one's own.
+
+use crate::dataset::{Dataset, in_memory};
+use crate::errors::OrRaise as _;
+use crate::model::{Model, strings};
+use crate::prompt::Prompt;
+use crate::tower::Elsewhere;
+use crate::{arrays, pictures, values, work};
+use flatclip::TuneRequest;
+use flatclip::data::few_shot::Sampler;
+use flatclip::methods::sam::{Ascent, Shaped};
+use numpy::{PyArrayDyn, PyArrayMethods as _, PyUntypedArrayMethods as _};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The arguments of `tune`, as Python's signature gives them.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Setup<'py> {
+    method: String,
+    shots: Option<usize>,
+    held_out: Option<usize>,
+    seed: u64,
+    sampler: String,
+    allow_fewer: bool,
+    list: Option<String>,
+    max_errors: usize,
+    search: bool,
+    checkpoint_every: usize,
+    options: Option<Bound<'py, PyDict>>,
+    out: PathBuf,
+    resume: bool,
+}
+
+impl Setup<'_> {
+    fn request(self) -> PyResult<TuneRequest> {
+        let sampler = match self.sampler.as_str() {
+            "portable" => Sampler::Portable,
+            "python" => Sampler::Python,
+            other => {
+                let reason = format!("sampler: expected portable or python, found {other:?}");
+                return Err(PyValueError::new_err(reason));
+            }
+        };
+        Ok(TuneRequest {
+            method: self.method,
+            shots: self.shots,
+            held_out: self.held_out,
+            seed: self.seed,
+            sampler,
+            allow_fewer: self.allow_fewer,
+            list: self.list,
+            max_errors: self.max_errors,
+            search: self.search,
+            checkpoint_every: self.checkpoint_every,
+            overrides: vec![values::table(self.options.as_ref())?],
+            out: self.out,
+            resume: self.resume,
+            ..TuneRequest::default()
+        })
+    }
+}
+
+/// Tunes a prompt on a data set; gives what `summary.json` holds.
+#[pyfunction]
+#[pyo3(signature = (model, train, setup, *, test=None, text=None, progress=None))]
+pub(crate) fn tune<'py>(
+    py: Python<'py>,
+    model: &Bound<'py, Model>,
+    train: &Bound<'py, Dataset>,
+    setup: Setup<'py>,
+    test: Option<&Bound<'py, Dataset>>,
+    text: Option<(Py<PyAny>, Py<PyAny>)>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut request = setup.request()?;
+    request.test = test.map(|data| data.get().data.clone());
+    if let Some((forward, gradient)) = text {
+        request.text = Some(Arc::new(Elsewhere { forward, gradient }));
+    }
+    if request.check().or_raise(py)? && request.test.is_none() {
+        let reason =
+            format!("{} with search = \"test\" chooses on test images: give test=Dataset(...)", request.method);
+        return Err(PyValueError::new_err(reason));
+    }
+    let (model, train) = (model.get().model.clone(), train.get().data.clone());
+    let summary = work::run(py, progress, move |watch| flatclip::tune(&request, &model, &train, watch))?;
+    values::from_json(py, &json!(summary))
+}
+
+/// Tunes a prompt on pictures at hand: the prompt, and what was measured.
+#[pyfunction]
+#[pyo3(signature = (model, images, labels, classes, *, method, shots, seed, options, out, progress))]
+pub(crate) fn fit<'py>(
+    py: Python<'py>,
+    model: &Bound<'py, Model>,
+    images: &Bound<'py, PyAny>,
+    labels: Vec<usize>,
+    classes: &Bound<'py, PyAny>,
+    method: String,
+    shots: Option<usize>,
+    seed: u64,
+    options: Option<&Bound<'py, PyDict>>,
+    out: PathBuf,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<(Prompt, Bound<'py, PyAny>)> {
+    let inputs = pictures::many(images)?;
+    let train = in_memory(py, inputs, &labels, strings(classes, "classes")?, "pictures")?;
+    let most = train.class_counts().into_iter().max().unwrap_or(1);
+    let overrides = vec![values::table(options)?];
+    // All pictures of every class, unless the caller says how many.
+    let request = TuneRequest {
+        method,
+        shots: Some(shots.unwrap_or(most)),
+        held_out: Some(0),
+        seed,
+        allow_fewer: shots.is_none(),
+        overrides,
+        out,
+        ..TuneRequest::default()
+    };
+    let model = model.get().model.clone();
+    let (prompt, summary) = work::run(py, progress, move |watch| {
+        let summary = flatclip::tune(&request, &model, &train, watch)?;
+        Ok((flatclip::Prompt::open(&request.out)?, summary))
+    })?;
+    Ok((Prompt { prompt }, values::from_json(py, &json!(summary))?))
+}
+
+/// The perturbation eps of a sharpness-aware step, one array for each parameter.
+#[pyfunction]
+#[pyo3(signature = (parameters, gradients, *, options))]
+pub(crate) fn sam_epsilon<'py>(
+    py: Python<'py>,
+    parameters: Vec<Bound<'py, PyAny>>,
+    gradients: Vec<Bound<'py, PyAny>>,
+    options: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Vec<Bound<'py, PyArrayDyn<f32>>>> {
+    if parameters.len() != gradients.len() {
+        let reason =
+            format!("{} parameters and {} gradients: expected as many of both", parameters.len(), gradients.len());
+        return Err(PyValueError::new_err(reason));
+    }
+    let all = |values: &[Bound<'py, PyAny>], name: &str| -> PyResult<Vec<(Vec<usize>, Vec<f32>)>> {
+        let one = |value: &Bound<'py, PyAny>| {
+            let array = arrays::floats(value, name)?;
+            Ok((array.shape().to_vec(), array.as_slice()?.to_vec()))
+        };
+        values.iter().map(one).collect()
+    };
+    let (parameters, gradients) = (all(&parameters, "parameters")?, all(&gradients, "gradients")?);
+    if let Some(at) = parameters.iter().zip(&gradients).position(|(p, g)| p.0 != g.0) {
+        let (p, g) = (&parameters[at].0, &gradients[at].0);
+        return Err(PyValueError::new_err(format!("gradient {at} has shape {g:?}, its parameter {p:?}")));
+    }
+    let config = flatclip::methods::tuners::SaptConfig::read(&values::table(options)?).or_raise(py)?;
+    let ascent: Ascent = config.ascent();
+    let shaped: Vec<Shaped<'_>> =
+        parameters.iter().map(|(shape, values)| (shape.as_slice(), values.as_slice())).collect();
+    let slopes: Vec<&[f32]> = gradients.iter().map(|(_, values)| values.as_slice()).collect();
+    let epsilon = ascent.epsilon_of(&shaped, &slopes);
+    let back =
+        |(values, (shape, _)): (Vec<f32>, &(Vec<usize>, Vec<f32>))| arrays::vector(py, values).reshape(shape.clone());
+    epsilon.into_iter().zip(&parameters).map(back).collect()
+}

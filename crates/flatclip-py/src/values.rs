@@ -1,0 +1,59 @@
+//! Plain values between Python, TOML (options) and JSON (results).
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+
+/// A dictionary of options as the library takes them; `"stss.radius"` is the option `radius` of the table `stss`.
+pub(crate) fn table(options: Option<&Bound<'_, PyDict>>) -> PyResult<toml::Table> {
+    let mut table = toml::Table::new();
+    for (key, value) in options.into_iter().flatten() {
+        let key: String = key.extract()?;
+        let value = toml_value(&key, &value)?;
+        match key.split_once('.') {
+            None => drop(table.insert(key, value)),
+            Some((head, rest)) => {
+                let inner = table.entry(head).or_insert_with(|| toml::Table::new().into());
+                let inner = inner.as_table_mut().ok_or_else(|| {
+                    PyTypeError::new_err(format!("option {key}: `{head}` is a value already, it cannot have parts"))
+                })?;
+                inner.insert(rest.to_owned(), value);
+            }
+        }
+    }
+    Ok(table)
+}
+
+fn toml_value(key: &str, value: &Bound<'_, PyAny>) -> PyResult<toml::Value> {
+    // `bool` before `int`: in Python it is one.
+    if let Ok(value) = value.cast::<PyBool>() {
+        return Ok(value.is_true().into());
+    }
+    if value.is_instance_of::<PyInt>() {
+        return Ok(value.extract::<i64>()?.into());
+    }
+    if value.is_instance_of::<PyFloat>() {
+        return Ok(value.extract::<f64>()?.into());
+    }
+    if let Ok(value) = value.cast::<PyString>() {
+        return Ok(value.extract::<String>()?.into());
+    }
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        let values = value.try_iter()?.map(|item| toml_value(key, &item?));
+        return Ok(toml::Value::Array(values.collect::<PyResult<_>>()?));
+    }
+    if let Ok(value) = value.cast::<PyDict>() {
+        return Ok(table(Some(value))?.into());
+    }
+    // A scalar of numpy or torch is a value of Python's own.
+    if value.hasattr("item")? && value.getattr("shape").and_then(|shape| shape.len()).is_ok_and(|rank| rank == 0) {
+        return toml_value(key, &value.call_method0("item")?);
+    }
+    let found = value.get_type().name()?;
+    Err(PyTypeError::new_err(format!("option {key}: expected bool, int, float, str or a list of them, found {found}")))
+}
+
+/// Something that the library writes as JSON, as dictionaries and lists.
+pub(crate) fn from_json<'py>(py: Python<'py>, value: &serde_json::Value) -> PyResult<Bound<'py, PyAny>> {
+    py.import("json")?.call_method1("loads", (value.to_string(),))
+}

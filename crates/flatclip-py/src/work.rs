@@ -1,0 +1,211 @@
+//! Where work runs: on a thread pool of this process, while the calling Python thread waits without the interpreter lock,
+//! looks for signals and tells progress. Workers do not enter Python (but for a text tower that Python runs: `tower.rs`).
+
+use crate::errors;
+use flatclip::Progress;
+use pyo3::exceptions::{PyRuntimeError, PyUserWarning, PyValueError};
+use pyo3::prelude::*;
+use std::ffi::CString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often the waiting thread looks for signals and progress.
+const POLL: Duration = Duration::from_millis(50);
+/// How long work that was asked to stop may take to save what is done before Python goes on without it.
+const GRACE: Duration = Duration::from_millis(700);
+
+struct Pool {
+    process: u32,
+    threads: usize,
+    pool: Arc<rayon::ThreadPool>,
+}
+
+static POOL: Mutex<Option<Pool>> = Mutex::new(None);
+/// What was asked for; 0 is one per core.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// The pool of this process. A forked child has none of its parent's threads, so it gets a pool of its own.
+fn pool() -> PyResult<Arc<rayon::ThreadPool>> {
+    let mut slot = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    let (process, threads) = (std::process::id(), THREADS.load(Ordering::Relaxed));
+    if let Some(kept) = slot.as_ref().filter(|kept| kept.process == process && kept.threads == threads) {
+        return Ok(Arc::clone(&kept.pool));
+    }
+    let name = |index| format!("flatclip-{index}");
+    let built = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build();
+    let pool = Arc::new(built.map_err(|error| PyRuntimeError::new_err(format!("no thread pool: {error}")))?);
+    let old = slot.replace(Pool { process, threads, pool: Arc::clone(&pool) });
+    if let Some(old) = old.filter(|old| old.process != process) {
+        // Ending the parent's pool from here would wait for threads that this process does not have.
+        std::mem::forget(old);
+    }
+    Ok(pool)
+}
+
+/// Sets how many threads all further work of this process uses; 0 is one per core.
+#[pyfunction]
+pub(crate) fn set_num_threads(threads: usize) -> PyResult<()> {
+    if threads > 4096 {
+        return Err(PyValueError::new_err(format!("threads: expected at most 4096, found {threads}")));
+    }
+    THREADS.store(threads, Ordering::Relaxed);
+    Ok(())
+}
+
+/// How many threads work uses.
+#[pyfunction]
+pub(crate) fn get_num_threads() -> PyResult<usize> {
+    Ok(pool()?.current_num_threads())
+}
+
+enum Event {
+    Start(String, Option<u64>),
+    Advance(u64, String),
+    Note(String),
+    Warn(String),
+    Finish,
+}
+
+/// What the work tells, until the waiting thread takes it; and whether it is to stop.
+#[derive(Default)]
+pub(crate) struct Watch {
+    stop: AtomicBool,
+    events: Mutex<Vec<Event>>,
+}
+
+impl Watch {
+    fn push(&self, event: Event) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only the last of several steps is worth showing.
+        if matches!((&event, events.last()), (Event::Advance(..), Some(Event::Advance(..)))) {
+            events.pop();
+        }
+        events.push(event);
+    }
+
+    /// Hands everything that was told to the watcher; warnings go to `warnings` whoever watches.
+    fn tell(&self, py: Python<'_>, watcher: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
+        for event in events {
+            match (event, watcher) {
+                (Event::Warn(text), _) => warn(py, &text)?,
+                (_, None) => {}
+                (Event::Start(stage, total), Some(watcher)) => drop(watcher.call_method1("start", (stage, total))?),
+                (Event::Advance(done, status), Some(watcher)) => {
+                    drop(watcher.call_method1("advance", (done, status))?);
+                }
+                (Event::Note(text), Some(watcher)) => drop(watcher.call_method1("note", (text,))?),
+                (Event::Finish, Some(watcher)) => drop(watcher.call_method0("finish")?),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Progress for Watch {
+    fn start(&self, stage: &str, total: Option<u64>) {
+        self.push(Event::Start(stage.to_owned(), total));
+    }
+    fn advance(&self, done: u64, status: &str) {
+        self.push(Event::Advance(done, status.to_owned()));
+    }
+    fn note(&self, text: &str) {
+        self.push(Event::Note(text.to_owned()));
+    }
+    fn warn(&self, text: &str) {
+        self.push(Event::Warn(text.to_owned()));
+    }
+    fn finish(&self) {
+        self.push(Event::Finish);
+    }
+    fn cancelled(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// A warning of the library as one of Python's.
+pub(crate) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
+    let text = CString::new(text.replace('\0', " "))?;
+    PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 1)
+}
+
+/// Runs work that owns what it needs. After an interrupt it may be left to end by itself: nothing waits for it longer than
+/// [`GRACE`].
+pub(crate) fn run<T, F>(py: Python<'_>, watcher: Option<&Bound<'_, PyAny>>, work: F) -> PyResult<T>
+where
+    T: Send + 'static,
+    F: FnOnce(&Watch) -> flatclip::Result<T> + Send + 'static,
+{
+    let watch = Arc::new(Watch::default());
+    let (sender, mut receiver) = sync_channel(1);
+    let theirs = Arc::clone(&watch);
+    pool()?.spawn(move || {
+        let done = catch_unwind(AssertUnwindSafe(|| work(&theirs)));
+        let _ = sender.send(done.map_err(|panic| told(&*panic)));
+    });
+    wait(py, &watch, watcher, &mut receiver, true)
+}
+
+/// Runs work that borrows from the caller. An interrupt waits until the work has seen it.
+pub(crate) fn run_borrowing<T, F>(py: Python<'_>, watcher: Option<&Bound<'_, PyAny>>, work: F) -> PyResult<T>
+where
+    T: Send,
+    F: FnOnce(&Watch) -> flatclip::Result<T> + Send,
+{
+    let watch = Watch::default();
+    let (sender, mut receiver) = sync_channel(1);
+    let theirs = &watch;
+    pool()?.in_place_scope(|scope| {
+        scope.spawn(move |_| {
+            let done = catch_unwind(AssertUnwindSafe(|| work(theirs)));
+            let _ = sender.send(done.map_err(|panic| told(&*panic)));
+        });
+        wait(py, &watch, watcher, &mut receiver, false)
+    })
+}
+
+type Done<T> = Result<flatclip::Result<T>, String>;
+
+fn wait<T: Send>(
+    py: Python<'_>,
+    watch: &Watch,
+    watcher: Option<&Bound<'_, PyAny>>,
+    receiver: &mut Receiver<Done<T>>,
+    may_leave: bool,
+) -> PyResult<T> {
+    let mut stopped: Option<(PyErr, Instant)> = None;
+    loop {
+        let mine = &mut *receiver;
+        let received = py.detach(move || mine.recv_timeout(POLL));
+        if stopped.is_none()
+            && let Err(error) = watch.tell(py, watcher).and_then(|()| py.check_signals())
+        {
+            watch.stop.store(true, Ordering::Relaxed);
+            stopped = Some((error, Instant::now()));
+        }
+        match (received, &stopped) {
+            (Ok(_), Some(_)) => break,
+            (Ok(done), None) => return finished(py, done),
+            (Err(RecvTimeoutError::Timeout), Some((_, since))) if may_leave && since.elapsed() > GRACE => break,
+            (Err(RecvTimeoutError::Timeout), _) => {}
+            (Err(RecvTimeoutError::Disconnected), _) => return finished(py, Err("the work has vanished".to_owned())),
+        }
+    }
+    // The loop ends only with an interrupt or an error of the watcher.
+    Err(stopped.map_or_else(|| PyRuntimeError::new_err("interrupted"), |(error, _)| error))
+}
+
+fn finished<T>(py: Python<'_>, done: Done<T>) -> PyResult<T> {
+    match done {
+        Ok(result) => result.map_err(|error| errors::raised(py, error)),
+        Err(panic) => Err(errors::internal(py, &panic)),
+    }
+}
+
+fn told(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

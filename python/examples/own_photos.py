@@ -1,0 +1,31 @@
+"""Your own photos: which class, how sure, and which views decided.
+
+    python python/examples/own_photos.py FOLDER [MODEL]
+
+Without a folder, pictures of the drawn world are used, and the embedded model answers.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import flatclip
+
+folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+model = flatclip.load(sys.argv[2] if len(sys.argv) > 2 else "pocket")
+if folder is None:
+    drawn = flatclip.Dataset("pocket:hard::12")
+    pictures, classes = [drawn[i][0] for i in range(len(drawn))], drawn.classes
+else:
+    pictures = sorted(str(file) for file in folder.rglob("*") if file.suffix.lower() in {".jpg", ".jpeg", ".png", ".webp"})
+    classes = sorted({Path(file).parent.name for file in pictures})
+
+clf = flatclip.Classifier(model, classes, method="stss", views=32)
+for picture, answer in zip(pictures, clf.answer(pictures)):
+    name = picture if isinstance(picture, str) else "drawn"
+    print(f"{name}: {answer.label} {answer.confidence:.2f}, {len(answer.selected)} of {answer.views} views decided")
+
+why = clf.explain(pictures[0])
+why.save("views.png")
+print(why, "- all of them in views.png")

@@ -1,0 +1,54 @@
+"""Prompt tuning and test-time adaptation for CLIP-like models, led by flatness.
+
+>>> import flatclip
+>>> model = flatclip.load("pocket")  # or "ViT-B-16", pretrained="openai"; a folder; a file
+>>> clf = flatclip.Classifier(model, ["cat", "fish", "lamp"], method="stss", views=16)
+>>> import numpy as np
+>>> picture = np.full((64, 64, 3), 200, np.uint8)  # or a path, bytes, a PIL image, a tensor; one or many
+>>> clf.predict_proba(picture).shape
+(1, 3)
+"""
+
+from __future__ import annotations
+
+from . import errors
+from ._classifier import Classifier, Explanation
+from ._features import FeatureClassifier, TextBank, adapt
+from ._models import list_methods, list_models, load, method_info
+from ._native import Answer, Answers, Dataset, Model, Prompt, TextTower, __version__, get_num_threads, set_num_threads
+from ._runs import Landscape, Report, Runs, Table, evaluate, landscape, merge, report, sam_step, sweep, tune
+from .errors import FlatclipError
+
+__all__ = [
+    "Answer",
+    "Answers",
+    "Classifier",
+    "Dataset",
+    "Explanation",
+    "FeatureClassifier",
+    "FlatclipError",
+    "Landscape",
+    "Model",
+    "Prompt",
+    "Report",
+    "Runs",
+    "Table",
+    "TextBank",
+    "TextTower",
+    "__version__",
+    "adapt",
+    "errors",
+    "evaluate",
+    "get_num_threads",
+    "landscape",
+    "list_methods",
+    "list_models",
+    "load",
+    "merge",
+    "method_info",
+    "report",
+    "sam_step",
+    "set_num_threads",
+    "sweep",
+    "tune",
+]

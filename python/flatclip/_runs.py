@@ -1,0 +1,332 @@
+"""Whole runs: tune, evaluate, sweep, report, landscape. Results are dictionaries; frames where pandas or polars is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _native
+from ._models import load
+from ._native import Dataset, Model, Prompt
+from ._progress import Watcher, watcher
+
+Path = str | os.PathLike[str]
+Data = str | Dataset | Sequence[str | Dataset]
+
+
+class Runs(list[dict[str, Any]]):
+    """Finished runs, one dictionary each: ``dir``, ``views``, ``summary``, ``timing``."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per run."""
+        return [_row(run) for run in self]
+
+    def to_pandas(self) -> Any:
+        """A pandas frame, one row per run."""
+        import pandas
+
+        return pandas.DataFrame(self.rows())
+
+    def to_polars(self) -> Any:
+        """A polars frame, one row per run."""
+        import polars
+
+        return polars.DataFrame(self.rows())
+
+    def _repr_html_(self) -> str:
+        rows = self.rows()
+        head = "".join(f"<th>{name}</th>" for name in (rows[0] if rows else {}))
+        body = "".join("<tr>" + "".join(f"<td>{_shown(v)}</td>" for v in row.values()) + "</tr>" for row in rows)
+        return f"<table><tr>{head}</tr>{body}</table>"
+
+
+class Table(dict[str, Any]):
+    """A table: ``title``, ``columns``, ``rows``, and as ``text``, ``markdown``, ``latex``, ``csv``, ``html``."""
+
+    def to_pandas(self) -> Any:
+        """A pandas frame."""
+        import pandas
+
+        return pandas.DataFrame(self["rows"], columns=self["columns"])
+
+    def to_polars(self) -> Any:
+        """A polars frame."""
+        import polars
+
+        return polars.DataFrame(self["rows"], schema=self["columns"], orient="row")
+
+    def __str__(self) -> str:
+        return str(self["text"])
+
+    def _repr_html_(self) -> str:
+        return str(self["html"])
+
+
+class Report:
+    """Finished runs as tables and figures (SVG)."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        self.runs: list[dict[str, Any]] = found["runs"]
+        self.tables = [Table(table) for table in found["tables"]]
+        self.figures: list[str] = found["figures"]
+
+    def __str__(self) -> str:
+        return "\n".join(str(table) for table in self.tables)
+
+    def _repr_html_(self) -> str:
+        return "".join([*(table["html"] for table in self.tables), *self.figures])
+
+
+class Landscape:
+    """Loss surfaces around prompts: ``record`` is what ``landscape.json`` holds, ``figures`` are SVG."""
+
+    def __init__(self, found: Mapping[str, Any], out: str) -> None:
+        self.record: dict[str, Any] = found["record"]
+        self.flatness: list[dict[str, Any]] = found["flatness"]
+        self.figures: list[str] = found["figures"]
+        self.out = out
+
+    def surface(self, index: int = 0) -> NDArray[np.float64]:
+        """The losses of one surface, ``[points, points]``."""
+        return np.array(self.record["results"][index]["surface"]["values"])
+
+    def _repr_html_(self) -> str:
+        return "".join(self.figures)
+
+
+def evaluate(
+    model: Model | Path,
+    data: Data,
+    method: str | Sequence[str] = "stss",
+    *,
+    out: Path,
+    options: Mapping[str, Any] | None = None,
+    prompt: Any = None,
+    own_templates: bool = False,
+    views: int | None = None,
+    certainty: float | None = None,
+    view_policy: str = "crop-flip",
+    seeds: int | Sequence[int] = 0,
+    order_seed: int | None = None,
+    limit: int | None = None,
+    shard: str | None = None,
+    max_errors: int = 100,
+    generated: Path | None = None,
+    statistics: Path | None = None,
+    cache: Path | None = None,
+    any_model: bool = False,
+    resume: bool = False,
+    progress: bool | Watcher | None = None,
+) -> Runs:
+    """Evaluates methods on data sets; every run gets a directory below ``out``, as ``flatclip eval`` writes it.
+
+    ``data`` is a `Dataset` or its name: ``folder:DIR``, ``zhou:DIR``, ``csv:FILE``, ``wds:SHARDS``, ``pocket:DOMAIN``, a
+    known data set; or several. ``options`` are those of the method, or ``{"stss.radius": 0.3}`` for several methods.
+    ``shard="0/4"`` evaluates a part; `merge` puts parts together. An interrupted run goes on with ``resume=True``.
+
+    >>> import flatclip, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs = flatclip.evaluate("pocket", "pocket:sketch", "zero", views=4, limit=8, out=folder, progress=False)
+    >>> runs[0]["summary"]["samples"]
+    8
+    """
+    setup = _setup(locals())
+    setup["methods"] = [method] if isinstance(method, str) else list(method)
+    setup["shard"] = shard
+    return Runs(_native.evaluate(_model(model), _datasets(data), setup, progress=watcher(progress)))
+
+
+def sweep(
+    model: Model | Path,
+    data: Data,
+    axes: Mapping[str, Sequence[Any]] | None = None,
+    method: str = "stss",
+    *,
+    out: Path,
+    ablation: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    prompt: Any = None,
+    own_templates: bool = False,
+    views: int | None = None,
+    certainty: float | None = None,
+    view_policy: str = "crop-flip",
+    seeds: int | Sequence[int] = 0,
+    order_seed: int | None = None,
+    limit: int | None = None,
+    max_errors: int = 100,
+    generated: Path | None = None,
+    statistics: Path | None = None,
+    cache: Path | None = None,
+    any_model: bool = False,
+    resume: bool = False,
+    progress: bool | Watcher | None = None,
+) -> dict[str, Table]:
+    """Runs a grid, ``axes={"stss.radius": [0, 0.5]}``; also ``method``, ``prompt``, ``views``, ``seed``, or an ``ablation`` of
+    the paper (``radius``, ``kept``, ``directions``). One table per data set; figures and a page are written to ``out``."""
+    setup = _setup(locals())
+    setup["methods"], setup["shard"] = [method], None
+    grid = [(key, [_word(value) for value in values]) for key, values in (axes or {}).items()]
+    found = _native.sweep(
+        _model(model), _datasets(data), setup, axes=grid, ablation=ablation, progress=watcher(progress)
+    )
+    return {swept["dataset"]: Table(swept["table"]) for swept in found}
+
+
+def merge(parts: Sequence[Path], out: Path) -> dict[str, Any]:
+    """Puts the shards of a run together, to the same bytes that one run would have written; gives its summary."""
+    return _native.merge([os.fspath(part) for part in parts], os.fspath(out))
+
+
+def report(
+    runs: Path | Sequence[Path], *, against_paper: bool = False, tolerance: float = 0.5, paired: bool = False
+) -> Report:
+    """Finished runs below the given folders as tables and figures. ``flatclip report --html`` writes the page."""
+    paths = [runs] if isinstance(runs, (str, os.PathLike)) else list(runs)
+    found = _native.report(
+        [os.fspath(path) for path in paths], against_published=against_paper, tolerance=tolerance, paired=paired
+    )
+    return Report(found)
+
+
+def tune(
+    model: Model | Path,
+    data: str | Dataset,
+    method: str = "sapt",
+    *,
+    out: Path,
+    shots: int | None = None,
+    held_out: int | None = None,
+    seed: int = 1,
+    sampler: str = "portable",
+    allow_fewer: bool = False,
+    list: Path | None = None,
+    max_errors: int = 0,
+    search: bool = False,
+    checkpoint_every: int = 100,
+    options: Mapping[str, Any] | None = None,
+    test: Dataset | None = None,
+    resume: bool = False,
+    progress: bool | Watcher | None = None,
+) -> tuple[Prompt, dict[str, Any]]:
+    """Learns a prompt from a few pictures per class, in a run directory; gives the prompt and the summary.
+
+    ``data`` is opened with its training split. ``options`` are ``{"train.epochs": 20, "sapt.radius": 0.5}``.
+
+    >>> import flatclip, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     prompt, summary = flatclip.tune(
+    ...         "pocket", "pocket:photo", "coop", shots=1, options={"train.epochs": 1}, out=folder + "/run", progress=False
+    ...     )
+    >>> prompt.kind, summary["method"]
+    ('learned', 'coop')
+    """
+    setup = {
+        "method": method, "shots": shots, "held_out": held_out, "seed": seed, "sampler": sampler,
+        "allow_fewer": allow_fewer, "list": None if list is None else os.fspath(list), "max_errors": max_errors,
+        "search": search, "checkpoint_every": checkpoint_every, "options": dict(options or {}), "out": os.fspath(out),
+        "resume": resume,
+    }  # fmt: skip
+    train = data if isinstance(data, Dataset) else Dataset(data, split="train")
+    summary = _native.tune(_model(model), train, setup, test=test, progress=watcher(progress))
+    return Prompt(os.fspath(out)), summary
+
+
+def landscape(
+    model: Model | Path,
+    prompts: Any = None,
+    *,
+    out: Path,
+    data: str | Dataset | None = None,
+    shots: int = 16,
+    image: Any = None,
+    classes: Sequence[str] | None = None,
+    points: int = 31,
+    span: float = 1.0,
+    scale: str | float = "per-token",
+    seed: int = 1,
+    progress: bool | Watcher | None = None,
+) -> Landscape:
+    """The loss around prompts: cross-entropy over shots of ``data``, or the entropy of a selected and a rejected view of
+    ``image``. ``prompts`` is a dictionary of names and prompts, or a list; the files are written to ``out``."""
+    if prompts is None:
+        named = []
+    elif isinstance(prompts, Mapping):
+        named = list(prompts.items())
+    else:
+        named = [(None, prompt) for prompt in prompts]
+    train = Dataset(data, split="train") if isinstance(data, str) else data
+    found = _native.landscape(
+        _model(model), named, data=train, shots=shots, image=image, classes=classes, points=points, span=span,
+        scale=str(scale), seed=seed, out=os.fspath(out), progress=watcher(progress),
+    )  # fmt: skip
+    return Landscape(found, os.fspath(out))
+
+
+def sam_step(
+    loss: Callable[[list[NDArray[np.float32]]], tuple[float, Sequence[Any]]],
+    parameters: Sequence[Any],
+    *,
+    radius: float = 0.5,
+    weight: float = 1.0,
+    **options: Any,
+) -> dict[str, Any]:
+    """The gradient of one sharpness-aware step, as SAPT takes it, for a tuning loop of one's own.
+
+    ``loss`` gets parameters and gives the loss and its gradients there. The result has ``gradient`` (to follow), ``loss``,
+    ``perturbed_loss`` and ``epsilon``. ``options`` are SAPT's: ``perturbation`` (``sam``, ``asam``, ``fisher-sam``), ``norm``.
+
+    >>> import flatclip, numpy as np
+    >>> step = flatclip.sam_step(lambda p: (float((p[0] ** 2).sum()), [2 * p[0]]), [np.array([3.0, 4.0])], radius=0.5)
+    >>> step["loss"], round(step["perturbed_loss"], 2)
+    (25.0, 30.25)
+    """
+    at = [np.asarray(parameter, np.float32) for parameter in parameters]
+    first, slopes = loss(at)
+    settings = {"radius": radius, "weight": weight, **options}
+    epsilon = _native.sam_epsilon(at, list(slopes), options=settings)
+    second, steep = loss([p + e for p, e in zip(at, epsilon)])
+    mixed = [(1 - weight) * np.asarray(a, np.float32) + weight * np.asarray(b, np.float32) for a, b in zip(slopes, steep)]
+    return {"loss": first, "perturbed_loss": second, "gradient": mixed, "epsilon": epsilon}
+
+
+def _setup(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that `evaluate` and `sweep` share."""
+    seeds = given["seeds"]
+    shared = ["own_templates", "views", "certainty", "view_policy", "order_seed", "limit", "max_errors", "any_model", "resume"]
+    setup = {name: given[name] for name in [*shared, "prompt"]}
+    for name in ["generated", "statistics", "cache", "out"]:
+        setup[name] = None if given[name] is None else os.fspath(given[name])
+    setup["options"] = dict(given["options"] or {})
+    setup["seeds"] = [int(seeds)] if isinstance(seeds, (int, np.integer)) else [int(seed) for seed in seeds]
+    setup["compat"] = []
+    return setup
+
+
+def _model(model: Model | Path) -> Model:
+    return model if isinstance(model, Model) else load(model)
+
+
+def _datasets(data: Data) -> list[Dataset]:
+    many = [data] if isinstance(data, (str, Dataset)) else data
+    return [one if isinstance(one, Dataset) else Dataset(one) for one in many]
+
+
+def _row(run: dict[str, Any]) -> dict[str, Any]:
+    summary, metrics = run["summary"], run["summary"]["metrics"]
+    return {
+        "dataset": summary["dataset"], "method": summary["method"], "views": run["views"],
+        "samples": summary["samples"], "failed": summary["failed"], "top1": metrics["top1"], "top5": metrics["top5"],
+        "ece": metrics["calibration"]["ece"], "seconds": run["timing"]["wall"], "dir": run["dir"],
+    }  # fmt: skip
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

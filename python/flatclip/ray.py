@@ -1,0 +1,299 @@
+"""Runs on a Ray cluster: ``pip install flatclip[ray]``.
+
+Shards are tasks on actors that load the model once. A shard writes its own run directory below ``out`` (storage that all
+nodes see) and goes on where a lost one stopped, so a repeated task is harmless; the parts are merged by the same code that
+``flatclip report merge`` runs, to the bytes of a single process.
+
+Restarts and retries are set on purpose: an actor that dies is started again (``max_restarts``), and its task with it
+(``max_task_retries``). What fails for a reason (a wrong option, unreadable pictures) is not repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _native, errors
+from ._native import Dataset, Model, Prompt, TextTower
+from ._progress import Watcher, watcher
+from ._runs import Runs, _model
+from ._runs import evaluate as _evaluate
+from ._runs import merge as _merge
+
+try:
+    import ray
+except ImportError as error:  # pragma: no cover
+    raise ImportError("flatclip.ray needs Ray: pip install flatclip[ray]") from error
+
+RETRIES = 5
+"""How often a lost worker is started again, and its shard repeated."""
+
+
+def _actor(kind: type, **options: Any) -> Any:
+    """A class whose objects live in processes of the cluster, which is started where there is none."""
+    if not ray.is_initialized():
+        ray.init()
+    remote: Any = ray.remote
+    return remote(**options)(kind)
+
+
+class _Worker:
+    """One process with the model in memory."""
+
+    def __init__(self, model: Model | str, threads: int) -> None:
+        _native.set_num_threads(threads)
+        self._model = _model(model)
+
+    def shard(self, data: Any, method: str, keywords: dict[str, Any]) -> tuple[str, float]:
+        """Evaluates a part, or goes on with it."""
+        try:
+            run = _evaluate(self._model, data, method, resume=True, progress=False, **keywords)[0]
+        except errors.FlatclipError as fault:
+            raise _Refused(fault.message, fault.code, fault.hint) from None
+        return run["dir"], run["timing"]["wall"]
+
+    def ready(self) -> int:
+        """Answers once the model is loaded."""
+        return os.getpid()
+
+
+class _Refused(errors.FlatclipError):
+    """A fault that a repetition would meet again."""
+
+
+def evaluate(
+    model: Model | str | os.PathLike[str],
+    data: str | Dataset,
+    method: str = "stss",
+    *,
+    out: str | os.PathLike[str],
+    num_workers: int = 2,
+    shards: int | None = None,
+    num_cpus: float = 1,
+    threads: int | None = None,
+    resume: bool = False,
+    progress: bool | Watcher | None = None,
+    patience: float = 30.0,
+    on_worker: Callable[[int], None] | None = None,
+    **keywords: Any,
+) -> Runs:
+    """Evaluates one method on one data set, on ``num_workers`` actors; the files in ``out`` are those of `flatclip.evaluate`.
+
+    ``shards`` is how many parts the data are cut into (four for each worker): the loss when a worker dies is at most one
+    part. ``threads`` are those of one worker (its ``num_cpus``). ``out`` and, if given, ``cache`` lie on storage that all
+    nodes see. Further keywords are those of `flatclip.evaluate`. Methods that learn from a stream or answer sets cannot be
+    cut; they are refused. A worker that does not answer for ``patience`` seconds (its node is gone, and no other has room) is
+    given up, and its part goes to another. ``on_worker`` is told the process number of every worker that has loaded the model.
+    """
+    folder, parts = Path(os.fspath(out)).absolute(), Path(os.fspath(out) + ".parts").absolute()
+    if (folder / "summary.json").exists() and not resume:
+        raise errors.make("run.unusable", f"{folder}: holds a finished run", "give resume=True, or another out=")
+    kind = _native.method_info(method)["kind"]
+    if kind != "episodic":
+        reason = f"method {method}: answers of an {kind} method depend on the pictures beside them, so they cannot be cut into shards"
+        raise errors.make("method.needs", reason, "run it in one process: flatclip.evaluate")
+    count = shards or 4 * num_workers
+    # Two calls at once: a worker that computes still answers that it is there.
+    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus)
+    name = model if isinstance(model, Model) else os.fspath(model)
+    workers = [actor.remote(name, threads or max(1, int(num_cpus))) for _ in range(num_workers)]
+    if on_worker is not None:
+        for process in ray.get([worker.ready.remote() for worker in workers]):
+            on_worker(process)
+    watch = watcher(progress)
+    if watch is not None:
+        watch.start(f"{method}, {count} shards on {num_workers} workers", count)
+    try:
+        dirs = _all_shards(workers, count, data, method, {**keywords, "out": str(parts)}, patience, watch)
+    finally:
+        for worker in workers:
+            ray.kill(worker)
+    if (folder / "summary.json").exists():
+        shutil.rmtree(folder)
+    summary = _merge(dirs, folder)
+    shutil.rmtree(parts)
+    timing = _native.report([str(folder)])["runs"][0]["timing"]
+    if watch is not None:
+        watch.finish()
+    return Runs([{"dir": str(folder), "views": _views(folder), "summary": summary, "timing": timing}])
+
+
+def _all_shards(
+    workers: list[Any],
+    count: int,
+    data: Any,
+    method: str,
+    keywords: dict[str, Any],
+    patience: float,
+    watch: Watcher | None,
+) -> list[str]:
+    """Gives every free worker the next part; a part whose worker is lost goes to another."""
+    waiting, free = list(range(count)), list(workers)
+    running: dict[Any, tuple[int, Any]] = {}
+    dirs: dict[int, str] = {}
+    while len(dirs) < count:
+        while waiting and free:
+            shard, worker = waiting.pop(0), free.pop(0)
+            running[worker.shard.remote(data, method, {**keywords, "shard": f"{shard}/{count}"})] = (shard, worker)
+        if not running:
+            raise errors.make("run.unusable", "every worker of the cluster is lost", "resume=True goes on")
+        finished, _ = ray.wait(list(running), num_returns=1, timeout=patience)
+        for task in finished or _silent(running, patience):
+            shard, worker = running.pop(task)
+            try:
+                dirs[shard], _ = ray.get(task)
+                free.append(worker)
+            except ray.exceptions.RayTaskError as error:
+                cause = error.cause
+                if isinstance(cause, errors.FlatclipError):
+                    raise errors.make(cause.code, cause.message, cause.hint) from None
+                raise
+            except ray.exceptions.RayError:
+                waiting.append(shard)
+        if watch is not None:
+            watch.advance(len(dirs), "")
+    return [dirs[shard] for shard in sorted(dirs)]
+
+
+def _silent(running: dict[Any, tuple[int, Any]], patience: float) -> list[Any]:
+    """Tasks whose worker does not answer: its node is gone and there is no place to start it again. They are given up."""
+    calls = {worker.ready.remote(): (task, worker) for task, (_, worker) in running.items()}
+    _, unanswered = ray.wait(list(calls), num_returns=len(calls), timeout=patience)
+    for call in unanswered:
+        ray.kill(calls[call][1])
+    return [calls[call][0] for call in unanswered]
+
+
+def _views(folder: Path) -> int:
+    import re
+
+    found = re.search(r"^count = (\d+)", (folder / "config.toml").read_text(), re.MULTILINE)
+    return int(found.group(1)) if found else 0
+
+
+class _Tower:
+    """The text tower over some of the classes."""
+
+    def __init__(self, model: Model | str, classes: list[str], tokens: int, position: str, threads: int) -> None:
+        _native.set_num_threads(threads)
+        self._tower = TextTower(_model(model), classes, tokens=tokens, position=position)
+
+    def forward(self, context: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Text features of this part."""
+        return self._tower.forward(context)
+
+    def gradient(self, d_features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """This part's share of the context's gradient."""
+        return self._tower.gradient(d_features)
+
+
+def tune(
+    model: Model | str | os.PathLike[str],
+    data: str | Dataset,
+    method: str = "sapt",
+    *,
+    out: str | os.PathLike[str],
+    num_workers: int = 2,
+    num_cpus: float = 1,
+    threads: int | None = None,
+    options: dict[str, Any] | None = None,
+    progress: bool | Watcher | None = None,
+    **keywords: Any,
+) -> tuple[Prompt, dict[str, Any]]:
+    """Class-parallel tuning: each actor runs the text tower over its share of the classes.
+
+    A step sends the context out (8 KB for four tokens of ViT-B), gathers the text features (classes x D floats), sends the
+    gradients of the features back and adds up the gradients of the context, always in the order of the classes. The rest,
+    data, schedule, sharpness, checkpoints, is `flatclip.tune`: the result is equal up to the order of additions. An actor
+    that dies ends the step; ``resume=True`` goes on from the last checkpoint. For ``coop`` and ``sapt`` with a shared context.
+    """
+    own = dict(options or {})
+    words = own.get(f"{method}.words", _native.method_info(method)["defaults"]["words"])
+    position = own.get(f"{method}.position", "end")
+    loaded = _model(model)
+    tokens = own.get(f"{method}.n_ctx", 0) or (len(loaded.embed_words(words)) if words.strip() else 16)
+    train = data if isinstance(data, Dataset) else Dataset(data, split="train")
+    actor = _actor(_Tower, num_cpus=num_cpus)
+    name = model if isinstance(model, Model) else os.fspath(model)
+    cuts = np.array_split(np.arange(len(train.classes)), num_workers)
+    shares = [[train.classes[i] for i in cut] for cut in cuts if len(cut)]
+    towers = [actor.remote(name, share, tokens, position, threads or max(1, int(num_cpus))) for share in shares]
+    borders = np.cumsum([len(share) for share in shares])[:-1]
+
+    def forward(context: NDArray[np.float32]) -> NDArray[np.float32]:
+        shared = ray.put(context)
+        return np.concatenate(ray.get([tower.forward.remote(shared) for tower in towers]))
+
+    def gradient(d_features: NDArray[np.float32]) -> NDArray[np.float32]:
+        parts = np.split(d_features, borders)
+        shares = ray.get([tower.gradient.remote(part) for tower, part in zip(towers, parts)])
+        total: NDArray[np.float64] = np.stack(shares).astype(np.float64).sum(axis=0)
+        return total.astype(np.float32)
+
+    setup: dict[str, Any] = {
+        "method": method, "shots": None, "held_out": None, "seed": 1, "sampler": "portable", "allow_fewer": False,
+        "list": None, "max_errors": 0, "search": False, "checkpoint_every": 100, "resume": False, **keywords,
+        "options": own, "out": os.fspath(out),
+    }  # fmt: skip
+    try:
+        summary = _native.tune(loaded, train, setup, text=(forward, gradient), progress=watcher(progress))
+    finally:
+        for tower in towers:
+            ray.kill(tower)
+    return Prompt(os.fspath(out)), summary
+
+
+def grid(
+    model: Model | str | os.PathLike[str],
+    data: str | Sequence[str],
+    methods: Sequence[str],
+    *,
+    out: str | os.PathLike[str],
+    seeds: Sequence[int] = (0,),
+    num_workers: int = 2,
+    num_cpus: float = 1,
+    progress: bool | Watcher | None = None,
+    **keywords: Any,
+) -> Runs:
+    """The items of a comparison (data sets x methods x seeds) as tasks, each a run directory as `flatclip.evaluate` writes it.
+
+    Items of any kind of method: an item is never cut. Finished items are left as they are, so a repeated call goes on.
+    """
+    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, num_cpus=num_cpus)
+    name = model if isinstance(model, Model) else os.fspath(model)
+    workers = [actor.remote(name, max(1, int(num_cpus))) for _ in range(num_workers)]
+    specs = [data] if isinstance(data, str) else list(data)
+    items = [(spec, method, seed) for spec in specs for method in methods for seed in seeds]
+    watch = watcher(progress)
+    if watch is not None:
+        watch.start(f"{len(items)} runs on {num_workers} workers", len(items))
+    pool = ray.util.ActorPool(workers)
+    folder = Path(os.fspath(out)).absolute()
+
+    def start(worker: Any, item: tuple[str, str, int]) -> Any:
+        spec, method, seed = item
+        place = folder / spec.replace(":", "-").replace("/", "-") / method / f"seed-{seed}"
+        return worker.shard.remote(spec, method, {**keywords, "seeds": seed, "out": str(place)})
+
+    try:
+        for done, _ in enumerate(pool.map_unordered(start, items)):
+            if watch is not None:
+                watch.advance(done + 1, "")
+    finally:
+        for worker in workers:
+            ray.kill(worker)
+    found = _native.report([str(folder)])["runs"]
+    rows = [
+        {"dir": run["path"], "views": run["config"]["views"]["count"], "summary": run["summary"], "timing": run["timing"]}
+        for run in found
+    ]
+    return Runs(rows)
+
+
+__all__ = ["evaluate", "grid", "tune"]

@@ -1,0 +1,87 @@
+"""scikit-learn's habits."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import flatclip
+
+sklearn = pytest.importorskip("sklearn")
+
+from sklearn.base import clone, is_classifier  # noqa: E402
+from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
+from sklearn.pipeline import Pipeline  # noqa: E402
+from sklearn.preprocessing import FunctionTransformer  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def labelled() -> tuple[list[np.ndarray], np.ndarray, list[str]]:
+    data = flatclip.Dataset("pocket:photo::400", split="train")
+    wanted = data.labels < 4
+    places = [i for i in np.flatnonzero(wanted)][:24]
+    return [data[int(i)][0] for i in places], np.array(data.classes)[data.labels[places]], data.classes[:4]
+
+
+def test_clone_has_the_same_arguments_and_nothing_learned(model: flatclip.Model) -> None:
+    clf = flatclip.Classifier(model, ["a", "b"], method="stss", views=8, radius=0.3)
+    twin = clone(clf)
+    assert twin is not clf and twin.get_params() == clf.get_params() and twin.get_params()["radius"] == 0.3
+    assert twin.set_params(method="zero", fraction=0.5).method == "zero"
+    assert clf.method == "stss" and is_classifier(clf)
+
+
+def test_a_grid_over_methods_and_options(model: flatclip.Model, labelled: tuple) -> None:
+    pictures, names, classes = labelled
+    clf = flatclip.Classifier(model, classes, tuner=None, views=4, progress=False)
+    grid = GridSearchCV(clf, {"method": ["zero-shot", "zero"], "random_state": [0, 1]}, cv=2, error_score="raise")
+    grid.fit(pictures, names)
+    assert set(grid.best_params_) == {"method", "random_state"} and 0 <= grid.best_score_ <= 1
+    scores = cross_val_score(clf, pictures, names, cv=2, error_score="raise")
+    assert len(scores) == 2 and np.isfinite(scores).all()
+
+
+def test_fit_learns_a_prompt_that_survives_pickling(model: flatclip.Model, labelled: tuple) -> None:
+    pictures, names, classes = labelled
+    clf = flatclip.Classifier(
+        model, classes, method="stss", views=4, tuner="coop", tuner_options={"train.epochs": 2}, progress=False
+    )
+    assert clf.fit(pictures, names) is clf
+    assert clf.prompt_.kind == "learned" and clf.summary_["images"] == len(pictures)
+    assert list(clf.classes_) == classes
+    copy = pickle.loads(pickle.dumps(clf))
+    assert (copy.predict_proba(pictures[:3]) == clf.predict_proba(pictures[:3])).all()
+    assert copy.prompt_ == clf.prompt_ and (copy.prompt_.context == clf.prompt_.context).all()
+    assert 0 <= clf.score(pictures, names) <= 1
+
+
+def test_labels_may_be_integers(model: flatclip.Model, labelled: tuple) -> None:
+    pictures, names, classes = labelled
+    indices = np.array([classes.index(name) for name in names])
+    clf = flatclip.Classifier(model, classes, method="zero-shot", tuner=None).fit(pictures, indices)
+    assert clf.predict(pictures[:2]).dtype.kind == "i"
+    assert clf.score(pictures, indices) == clf.score(pictures, names)
+    with pytest.raises(ValueError, match="class names"):
+        flatclip.Classifier(model, tuner=None).fit(pictures, indices)
+    with pytest.raises(ValueError, match="expected one of"):
+        clf.score(pictures[:1], ["no such class"])
+
+
+def test_it_stands_at_the_end_of_a_pipeline(model: flatclip.Model, labelled: tuple) -> None:
+    pictures, names, classes = labelled
+    mirrored = FunctionTransformer(lambda X: [picture[:, ::-1] for picture in X])
+    pipe = Pipeline([("mirror", mirrored), ("clip", flatclip.Classifier(model, classes, method="zero-shot", tuner=None))])
+    pipe.fit(pictures, names)
+    pipe.set_params(clip__method="zero", clip__views=4)
+    assert len(pipe.predict(pictures[:3])) == 3
+    assert clone(pipe).get_params()["clip__views"] == 4
+
+
+def test_wrong_options_are_said_when_asked(model: flatclip.Model, pictures: list[np.ndarray]) -> None:
+    clf = flatclip.Classifier(model, ["a", "b"], method="stss", no_such_option=1)
+    with pytest.raises(flatclip.errors.OptionError, match="no_such_option"):
+        clf.predict(pictures[0])
+    with pytest.raises(flatclip.errors.OptionError, match="radius"):
+        flatclip.Classifier(model, ["a", "b"], method="stss", radius=-1.0).predict(pictures[0])
