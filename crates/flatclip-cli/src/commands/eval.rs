@@ -2,6 +2,7 @@
 
 use crate::inputs::cache::CacheArgs;
 use crate::inputs::data::DataArgs;
+use crate::inputs::decode::DecodeArgs;
 use crate::inputs::model::ModelArgs;
 use crate::inputs::prompt::PromptArgs;
 use crate::inputs::shard;
@@ -81,6 +82,8 @@ pub(crate) struct SetupArgs {
     /// Keep no features between runs
     #[arg(long)]
     pub(crate) no_cache: bool,
+    #[command(flatten)]
+    pub(crate) decode: DecodeArgs,
 }
 
 impl SetupArgs {
@@ -111,6 +114,7 @@ impl SetupArgs {
             statistics: self.statistics.as_deref().map(flatclip::load_statistics).transpose()?.map(Arc::new),
             cache: (!self.no_cache).then(|| self.cache.folder()),
             any_model: self.prompt.any_model,
+            decode: self.decode.options(false),
             compat: self.data.root.place.compat.clone(),
             resume,
             ..EvaluateRequest::new(out)?
@@ -129,6 +133,9 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     };
     let model = args.setup.model.load(out)?;
     let datasets = args.setup.data.open_all(out)?;
+    for dataset in &datasets {
+        args.setup.model.warn_outside(&dataset.classes, None, out);
+    }
     let done = evaluate(&request, &model, &datasets, &Terminal::with_interrupts(out)?)?;
     done.iter().for_each(|run| say(run, out));
     print(&done, out)?;

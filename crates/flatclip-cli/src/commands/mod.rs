@@ -3,6 +3,7 @@
 mod analyze;
 mod bench;
 mod cache;
+mod completions;
 mod config;
 mod convert;
 mod data;
@@ -10,6 +11,7 @@ mod demo;
 mod embed;
 mod eval;
 mod landscape;
+mod manual;
 mod methods;
 mod models;
 mod pocket;
@@ -17,6 +19,7 @@ mod predict;
 mod prompt;
 mod report;
 mod reproduce;
+mod schema;
 mod stats;
 mod sweep;
 mod tune;
@@ -34,6 +37,8 @@ pub(crate) enum Command {
     Bench(bench::Args),
     /// What is kept between runs: list and remove
     Cache(cache::Args),
+    /// What a shell completes: bash, zsh, fish, elvish or powershell
+    Completions(completions::Args),
     /// Every option of the adapters with its default; or what a run was asked for
     Config(config::Args),
     /// Write a checkpoint in canonical form: one safetensors file with OpenAI's tensor names
@@ -48,6 +53,8 @@ pub(crate) enum Command {
     Eval(eval::Args),
     /// Loss surfaces around a prompt: of a few-shot set, or of single views of a picture
     Landscape(landscape::Args),
+    /// Manual pages, one for each command
+    Man(manual::Args),
     /// Which models are known, which are on disk; or what a checkpoint is
     Models(models::Args),
     /// Draw pictures of the pocket world: a contact sheet, or a folder to play with
@@ -58,6 +65,8 @@ pub(crate) enum Command {
     Report(report::Args),
     /// Every table and figure of the paper: plan, run, go on, and put the numbers beside the published ones
     Reproduce(reproduce::Args),
+    /// What the JSON of a command looks like, as a JSON schema
+    Schema(schema::Args),
     /// Token statistics of training images, which PromptAlign aligns test images with
     Stats(stats::Args),
     /// A grid of settings from kept features, with a table and figures
@@ -78,6 +87,7 @@ impl Command {
             Self::Analyze(args) => analyze::run(args, out),
             Self::Bench(args) => bench::run(args, out),
             Self::Cache(args) => cache::run(args, out),
+            Self::Completions(args) => completions::run(args, out),
             Self::Config(args) => config::run(args, out),
             Self::Convert(args) => convert::run(args, out),
             Self::Data(args) => data::run(args, out),
@@ -85,11 +95,13 @@ impl Command {
             Self::Embed(args) => embed::run(args, out),
             Self::Eval(args) => eval::run(args, out),
             Self::Landscape(args) => landscape::run(args, out),
+            Self::Man(args) => manual::run(args, out),
             Self::Models(args) => models::run(args, out),
             Self::Pocket(args) => pocket::run(args, out),
             Self::Predict(args) => predict::run(args, out),
             Self::Report(args) => report::run(args, out),
             Self::Reproduce(args) => reproduce::run(args, out),
+            Self::Schema(args) => schema::run(args, out),
             Self::Stats(args) => stats::run(args, out),
             Self::Sweep(args) => sweep::run(args, out),
             Self::Prompt(args) => prompt::run(args, out),

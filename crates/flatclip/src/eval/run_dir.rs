@@ -51,6 +51,9 @@ pub struct RunConfig {
     /// Oddities that are reproduced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compat: Vec<String>,
+    /// Pictures are turned as their EXIF entry says, and 16-bit grey is scaled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exif: bool,
     /// How views are made.
     pub views: ViewConfig,
     /// All options of the adapter.

@@ -34,7 +34,7 @@ pub struct ClassifierBuilder {
     statistics: Option<Arc<SourceStatistics>>,
     generated: Option<PathBuf>,
     cache: Option<PathBuf>,
-    exif_rotation: bool,
+    decode: DecodeOptions,
     any_model: bool,
 }
 
@@ -69,7 +69,7 @@ impl ClassifierBuilder {
             statistics: None,
             generated: None,
             cache: None,
-            exif_rotation: false,
+            decode: DecodeOptions::default(),
             any_model: false,
         }
     }
@@ -181,7 +181,14 @@ impl ClassifierBuilder {
     /// Turn pictures as their EXIF tag says; the reference implementations, and so the default, do not.
     #[must_use]
     pub fn exif_rotation(mut self, turn: bool) -> Self {
-        self.exif_rotation = turn;
+        self.decode.exif_rotation = turn;
+        self
+    }
+
+    /// How pictures are read: limits, EXIF, 16-bit grey. [`DecodeOptions::photos`] reads them as people see them.
+    #[must_use]
+    pub fn decode(mut self, options: DecodeOptions) -> Self {
+        self.decode = options;
         self
     }
 
@@ -223,7 +230,7 @@ impl ClassifierBuilder {
                 let encoder = ClipEncoder {
                     clip: Arc::clone(model.clip()),
                     views: ViewOptions { policy: self.policy, ..model.views(views) },
-                    decode: DecodeOptions { exif_rotation: self.exif_rotation, ..DecodeOptions::default() },
+                    decode: self.decode.clone(),
                     seed: self.seed,
                     visual_prompts: prompt.visual_prompts(),
                     generated: self.generated.clone().filter(|_| needs.generated),

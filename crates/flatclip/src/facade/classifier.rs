@@ -253,7 +253,7 @@ impl Classifier {
     }
 
     fn key<'k>(&self, id: &'k str) -> ViewKey<'k> {
-        ViewKey { seed: self.0.task.seed, dataset: "picture", sample: id }
+        ViewKey::of_content(self.0.task.seed, id)
     }
 
     fn encoder(&self) -> Result<&ClipEncoder> {

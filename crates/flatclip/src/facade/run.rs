@@ -42,6 +42,8 @@ pub(crate) struct Runner<'a> {
     /// Where features are kept; `None` keeps nothing.
     pub(crate) cache: Option<&'a Path>,
     pub(crate) compat: &'a [String],
+    /// How pictures are read; `None` as published.
+    pub(crate) decode: Option<&'a DecodeOptions>,
     pub(crate) generated: Option<&'a Path>,
     /// For PromptAlign.
     pub(crate) statistics: Option<Arc<SourceStatistics>>,
@@ -76,6 +78,7 @@ impl<'a> Runner<'a> {
             prompt,
             cache: None,
             compat: &[],
+            decode: None,
             generated: None,
             statistics: None,
             progress,
@@ -108,7 +111,7 @@ impl<'a> Runner<'a> {
         let encoder = ClipEncoder {
             clip: Arc::clone(self.model.clip()),
             views: ViewOptions { policy: request.policy, ..self.model.views(request.views) },
-            decode: DecodeOptions::default(),
+            decode: self.decode.cloned().unwrap_or_default(),
             seed: request.seed,
             visual_prompts: prompt.visual_prompts(),
             generated: self.generated.map(Path::to_path_buf).filter(|_| needs.generated),
@@ -198,6 +201,7 @@ impl<'a> Runner<'a> {
             limit: request.limit,
             shard: request.shard,
             compat: self.compat.to_vec(),
+            exif: self.decode.is_some_and(|decode| decode.exif_rotation),
             views: ViewConfig {
                 policy: request.policy.name().to_owned(),
                 count: request.views,
