@@ -23,7 +23,7 @@ struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 finished, with failures that were counted; 2 wrong use or broken input; \
-    3 input that is not there or cannot be read; 4 disk full; 130 and 143 interrupted, what was done is kept.";
+    3 no picture could be read; 4 disk full; 130 and 143 interrupted, what was done is kept.";
 
 /// Options of every command.
 #[derive(clap::Args)]

@@ -32,7 +32,7 @@ impl Exit {
         }
     }
 
-    /// The code of an error: 128 + n after signal n, 4 for a full disk, 3 for input that is not there or cannot be read, else 2.
+    /// The code of an error: 128 + n after signal n, 4 for a full disk, 3 for a picture that cannot be read, else 2.
     pub(crate) fn of_error(error: &anyhow::Error) -> ExitCode {
         let known = error.chain().find_map(|cause| cause.downcast_ref::<flatclip::Error>());
         let code = known.map_or("", flatclip::Error::code);
@@ -48,7 +48,7 @@ impl Exit {
         use std::io::ErrorKind as Kind;
         match (kind, code) {
             (Some(Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge), _) => ExitCode::from(4),
-            (Some(Kind::NotFound | Kind::PermissionDenied), _) | (_, "image.unreadable") => ExitCode::from(3),
+            (_, "image.unreadable") => ExitCode::from(3),
             _ => ExitCode::from(2),
         }
     }

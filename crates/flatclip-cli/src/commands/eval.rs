@@ -98,6 +98,11 @@ impl SetupArgs {
             (None, true) => PromptChoice::OwnTemplates,
             (None, false) => PromptChoice::One(self.prompt.read()?.into()),
         };
+        self.request_with(prompt, out, resume)
+    }
+
+    /// The same with a prompt that was read.
+    fn request_with(&self, prompt: PromptChoice, out: &Path, resume: bool) -> Result<EvaluateRequest> {
         let view_policy = match self.view_policy.as_str() {
             "published" => ViewChoice::Published,
             name => ViewChoice::Policy(name.parse()?),
@@ -124,22 +129,45 @@ impl SetupArgs {
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let shard = args.shard.as_deref().map(|text| shard::read(text, |name| std::env::var(name).ok())).transpose()?;
-    let request = EvaluateRequest {
-        methods: args.method.clone(),
-        options: parse_settings(&args.settings)?,
-        seeds: args.seeds.clone(),
-        shard,
-        ..args.setup.request(&args.out, args.resume)?
-    };
+    let mut requests = Vec::new();
+    for (out, setup) in args.setups()? {
+        requests.push(EvaluateRequest {
+            methods: args.method.clone(),
+            options: parse_settings(&args.settings)?,
+            seeds: args.seeds.clone(),
+            shard,
+            out,
+            ..setup
+        });
+    }
     let model = args.setup.model.load(out)?;
     let datasets = args.setup.data.open_all(out)?;
     for dataset in &datasets {
         args.setup.model.warn_outside(&dataset.classes, None, out);
     }
-    let done = evaluate(&request, &model, &datasets, &Terminal::with_interrupts(out)?)?;
+    let terminal = Terminal::with_interrupts(out)?;
+    let mut done = Vec::new();
+    for request in &requests {
+        done.extend(evaluate(request, &model, &datasets, &terminal)?);
+    }
     done.iter().for_each(|run| say(run, out));
     print(&done, out)?;
     Ok(if done.iter().all(|run| run.summary.failed == 0) { Exit::Done } else { Exit::Counted })
+}
+
+impl Args {
+    /// One request for each prompt: below the run directory where there are several.
+    fn setups(&self) -> Result<Vec<(PathBuf, EvaluateRequest)>> {
+        if self.setup.own_templates || self.setup.descriptions.is_some() {
+            return Ok(vec![(self.out.clone(), self.setup.request(&self.out, self.resume)?)]);
+        }
+        let one = |(name, prompt): (Option<String>, flatclip::Prompt)| {
+            let out = name.map_or_else(|| self.out.clone(), |name| self.out.join(name));
+            let request = self.setup.request_with(PromptChoice::One(prompt.into()), &out, self.resume)?;
+            Ok((out, request))
+        };
+        self.setup.prompt.read_all()?.into_iter().map(one).collect()
+    }
 }
 
 fn say(run: &EvaluatedRun, out: &Output) {

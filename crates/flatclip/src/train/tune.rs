@@ -316,6 +316,13 @@ impl Run {
         let recipe = &self.settings.recipe;
         let steps = recipe.epochs * recipe.steps_per_epoch(data.labels.len());
         let distance = (steps > 0).then(|| Distance::between(&found.begin, tuner.parameters()));
+        let comparison = found.plain.map(|plain| plain.compare(input, &classifier)).transpose()?;
+        if comparison.is_some_and(|found| found.changed_nothing()) {
+            let what = "on plain pictures the tuned prompt is as good as the untuned one, no better";
+            input
+                .progress
+                .warn(&format!("{what}: more shots, or pictures that differ more from these, would show more"));
+        }
         if let Some(gone) = distance.filter(Distance::stands_still) {
             let percent = 100.0 * gone.relative;
             let what =
@@ -330,7 +337,7 @@ impl Run {
             steps,
             train: own.as_ref().map(|own| measured(&classifier, own)).transpose()?,
             held_out: data.held_out.map(|own| measured(&classifier, own)).transpose()?,
-            comparison: found.plain.map(|plain| plain.compare(input, &classifier)).transpose()?,
+            comparison,
             distance,
             learning_rate: (steps > 0).then_some(recipe.lr),
             rate_follows: self.settings.rate_follows.filter(|_| steps > 0),

@@ -72,7 +72,7 @@ impl<'a> Rows<'a> {
             layout,
             to: Box::new(std::io::stdout()),
             file: None,
-            top: args.top.max(1),
+            top: args.top.clamp(1, classifier.classes().len().max(1)),
             written: 0,
             failures: Vec::new(),
         };
@@ -146,6 +146,7 @@ impl<'a> Rows<'a> {
             }
             Layout::Table { picture, class: width } => {
                 let rest: Vec<String> = ranked.iter().skip(1).map(|(_, class, p)| format!("{class} {p:.3}")).collect();
+                let name = printable(&name);
                 writeln!(self.to, " {name:picture$}   {class:width$}   {p:<11.4}   {}", rest.join(", "))?;
             }
             Layout::Csv => {
@@ -199,6 +200,11 @@ fn object(name: &str, answer: &Answer, ranked: &[(usize, &str, f32)]) -> Value {
         "schema_version": 1, "image": name, "prediction": answer.label(), "index": answer.index(), "top": top,
         "views": answer.views(), "selected_views": why.selected, "view_scores": why.scores,
     })
+}
+
+/// A name that cannot steer a terminal.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
 /// A CSV field.
