@@ -105,10 +105,14 @@ impl Output {
         self.json
     }
 
-    /// A result as JSON, one document on stdout.
+    /// A result as JSON, one document on stdout; it says which version of its layout it has.
     pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<()> {
+        let mut document = serde_json::to_value(value)?;
+        if let Some(entries) = document.as_object_mut().filter(|entries| !entries.contains_key("schema_version")) {
+            entries.insert("schema_version".to_owned(), 1.into());
+        }
         let mut stdout = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut stdout, value).map_err(std::io::Error::from)?;
+        serde_json::to_writer_pretty(&mut stdout, &document).map_err(std::io::Error::from)?;
         writeln!(stdout)?;
         Ok(())
     }

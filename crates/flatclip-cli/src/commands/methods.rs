@@ -294,7 +294,7 @@ fn published_views(name: &str) -> Vec<(&'static str, String)> {
 fn list(out: &Output) -> anyhow::Result<()> {
     let all = Entry::all();
     if out.is_json() {
-        return out.json(&all.iter().map(Entry::json).collect::<Vec<_>>());
+        return out.json(&json!({ "methods": all.iter().map(Entry::json).collect::<Vec<_>>() }));
     }
     let mut table = out.table(&["role", "name", "kind", "needs", "what it does"]);
     for entry in &all {
@@ -314,7 +314,7 @@ fn show(name: &str, out: &Output) -> anyhow::Result<()> {
     if out.is_json() {
         return match found.as_slice() {
             [one] => out.json(&one.json()),
-            several => out.json(&several.iter().map(|e| e.json()).collect::<Vec<_>>()),
+            several => out.json(&json!({ "methods": several.iter().map(|e| e.json()).collect::<Vec<_>>() })),
         };
     }
     for (index, entry) in found.iter().enumerate() {

@@ -163,9 +163,7 @@ fn tables(args: &Args, runs: &[Run]) -> Result<Vec<(Kind, Table)>> {
     }
     tables.push((Kind::Runs, metrics_table(runs)));
     if let Some(most) = args.confusion {
-        for run in runs {
-            tables.push((Kind::Confusion, ConfusionMatrix::of(run)?.table(most)));
-        }
+        tables.extend(ConfusionMatrix::of_all(runs)?.iter().map(|matrix| (Kind::Confusion, matrix.table(most))));
     }
     Ok(tables)
 }
@@ -198,7 +196,7 @@ fn write_tables(folder: &Path, tables: &[(Kind, Table)], format: &str) -> Result
 }
 
 fn confusion_section(runs: &[Run]) -> Result<Section> {
-    let figures = runs.iter().map(|run| Ok(ConfusionMatrix::of(run)?.figure())).collect::<Result<_>>()?;
+    let figures = ConfusionMatrix::of_all(runs)?.iter().map(ConfusionMatrix::figure).collect();
     let text = "A row is a true class, a column an answer; a perfect run has only its diagonal.".into();
     Ok(Section { title: "Confusions".into(), text, figures, folded: true, ..Section::default() })
 }

@@ -18,9 +18,8 @@ macro_rules! schemas {
 }
 
 /// One schema for each document.
-const SCHEMAS: [(&str, &str); 13] = schemas![
+const SCHEMAS: [(&str, &str); 12] = schemas![
     "analyze",
-    "bench",
     "cache-ls",
     "data-check",
     "embed",

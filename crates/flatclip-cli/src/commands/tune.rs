@@ -145,9 +145,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 
 fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {
     if out.is_json() {
-        let mut document = serde_json::to_value(summary)?;
-        document["schema_version"] = 1.into();
-        return out.json(&document);
+        return out.json(summary);
     }
     let mut table = out.table(&["", "loss", "accuracy"]);
     let mut row = |name: String, found: LossAndAccuracy| {

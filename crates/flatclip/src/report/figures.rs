@@ -43,7 +43,7 @@ fn reliability_of(group: &Group<'_>) -> Figure {
 pub fn score_quantiles(runs: &[Run]) -> Vec<Figure> {
     let groups = groups(runs);
     let scored = |group: &&Group<'_>| group.runs.iter().all(|run| run.summary.by_score.len() >= 2);
-    let mut figures = Vec::new();
+    let (mut figures, rows) = (Vec::new(), names(&groups, |group| &group.row));
     for dataset in names(&groups, |group| &group.dataset) {
         let lines: Vec<&Group<'_>> = groups.iter().filter(|group| group.dataset == dataset).filter(scored).collect();
         let Some(parts) = lines.iter().flat_map(|group| group.runs.iter().map(|run| run.summary.by_score.len())).min()
@@ -61,7 +61,7 @@ pub fn score_quantiles(runs: &[Run]) -> Vec<Figure> {
         for group in lines {
             let at = |part: usize| (part as f64, group.mean(|run| 100.0 * run.summary.by_score[part].accuracy).0);
             figure.layers.push(Layer::Line {
-                name: group.row.clone(),
+                name: short(&group.row, &rows),
                 points: (0..parts).map(at).collect(),
                 band: None,
             });
@@ -77,18 +77,26 @@ const MOST_SERIES: usize = 7;
 
 /// Top-1 of every prompt and adapter, its mean over seeds with the standard deviation as whisker.
 pub fn top1_bars(runs: &[Run]) -> Figure {
-    bars(runs, "Top-1", "top-1 in per cent", |run| 100.0 * run.summary.metrics.top1)
+    bars(runs, "Top-1", Axis::new("top-1 in per cent").within(0.0, 100.0), |run| 100.0 * run.summary.metrics.top1)
 }
 
 /// The calibration error of every prompt and adapter, in the same way.
 pub fn ece_bars(runs: &[Run]) -> Figure {
-    bars(runs, "Calibration error (lower is better)", "ECE in per cent", |run| {
+    bars(runs, "Calibration error, lower is better", Axis::new("ECE in per cent"), |run| {
         100.0 * run.summary.metrics.calibration.ece
     })
 }
 
+/// A row without the prompt that all rows share.
+fn short(name: &str, rows: &[String]) -> String {
+    let prompt = |row: &String| row.split_once(" + ").map(|(prompt, _)| prompt.to_owned());
+    let first = rows.first().and_then(prompt);
+    let shared = first.filter(|first| rows.len() > 1 && rows.iter().all(|row| prompt(row).as_ref() == Some(first)));
+    shared.and_then(|shared| name.strip_prefix(&format!("{shared} + "))).unwrap_or(name).to_owned()
+}
+
 /// One group of bars per data set, or, with many methods, one group per method.
-fn bars(runs: &[Run], title: &str, unit: &str, of: impl Fn(&Run) -> f64) -> Figure {
+fn bars(runs: &[Run], title: &str, y: Axis, of: impl Fn(&Run) -> f64) -> Figure {
     let all = groups(runs);
     let (datasets, rows) = (names(&all, |group| &group.dataset), names(&all, |group| &group.row));
     let value = |row: &String, dataset: &String| {
@@ -98,14 +106,13 @@ fn bars(runs: &[Run], title: &str, unit: &str, of: impl Fn(&Run) -> f64) -> Figu
     let by_method = rows.len() > MOST_SERIES && datasets.len() < rows.len();
     let (categories, series) = if by_method { (&rows, &datasets) } else { (&datasets, &rows) };
     let several = all.iter().any(|group| group.runs.len() > 1);
-    let title =
-        if several { format!("{title}: mean over seeds, whiskers are one deviation") } else { title.to_owned() };
-    let mut figure = Figure::new(title, Axis::categories("", categories.clone()), Axis::new(unit));
+    let title = if several { format!("{title} (mean over seeds ± deviation)") } else { title.to_owned() };
+    let mut figure = Figure::new(title, Axis::categories("", categories.iter().map(|name| short(name, &rows))), y);
     for name in series {
         let at = |category: &String| if by_method { value(category, name) } else { value(name, category) };
         let (values, spread): (Vec<f64>, Vec<f64>) = categories.iter().map(at).unzip();
         // A single series needs no legend.
-        let name = if series.len() > 1 { name.clone() } else { String::new() };
+        let name = if series.len() > 1 { short(name, &rows) } else { String::new() };
         figure.layers.push(Layer::Bars { name, values: values.clone() });
         figure.layers.push(Layer::Deviations { values, spread });
     }
