@@ -4,7 +4,7 @@ use crate::inputs::cache::CacheArgs;
 use crate::inputs::data::DataArgs;
 use crate::inputs::decode::DecodeArgs;
 use crate::inputs::model::ModelArgs;
-use crate::inputs::prompt::PromptArgs;
+use crate::inputs::prompt::{PromptArgs, say_radius_units};
 use crate::inputs::shard;
 use crate::inputs::views::ViewArgs;
 use crate::output::{Exit, Output};
@@ -130,7 +130,7 @@ impl SetupArgs {
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let shard = args.shard.as_deref().map(|text| shard::read(text, |name| std::env::var(name).ok())).transpose()?;
     let mut requests = Vec::new();
-    for (out, setup) in args.setups()? {
+    for (out, setup) in args.setups(out)? {
         requests.push(EvaluateRequest {
             methods: args.method.clone(),
             options: parse_settings(&args.settings)?,
@@ -157,7 +157,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 
 impl Args {
     /// One request for each prompt: below the run directory where there are several.
-    fn setups(&self) -> Result<Vec<(PathBuf, EvaluateRequest)>> {
+    fn setups(&self, out: &Output) -> Result<Vec<(PathBuf, EvaluateRequest)>> {
         if self.setup.own_templates || self.setup.descriptions.is_some() {
             return Ok(vec![(self.out.clone(), self.setup.request(&self.out, self.resume)?)]);
         }
@@ -166,7 +166,10 @@ impl Args {
             let request = self.setup.request_with(PromptChoice::One(prompt.into()), &out, self.resume)?;
             Ok((out, request))
         };
-        self.setup.prompt.read_all()?.into_iter().map(one).collect()
+        let prompts = self.setup.prompt.read_all()?;
+        let options = parse_settings(&self.settings)?;
+        prompts.iter().for_each(|(_, prompt)| say_radius_units(prompt, &options, out));
+        prompts.into_iter().map(one).collect()
     }
 }
 

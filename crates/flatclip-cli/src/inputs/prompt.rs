@@ -1,5 +1,6 @@
 //! `--prompt`, `--template`, `--ensemble`, `--text-features`: four ways to say what stands for a class.
 
+use crate::output::Output;
 use anyhow::{Result, bail, ensure};
 use flatclip::Prompt;
 use flatclip::prompt::{PromptKind, read_text_features};
@@ -68,5 +69,16 @@ impl PromptArgs {
     /// Whether the user said anything.
     pub(crate) fn is_default(&self) -> bool {
         self.template.is_empty() && self.ensemble.is_none() && self.prompt.is_empty() && self.text_features.is_none()
+    }
+}
+
+/// Says that a sapt prompt was tuned with a radius in another unit than stss is told to use.
+pub(crate) fn say_radius_units(prompt: &Prompt, options: &toml::Table, out: &Output) {
+    let unit = options.get("radius_unit").or_else(|| options.get("stss").and_then(|stss| stss.get("radius_unit")));
+    if prompt.label() == "sapt" && unit.and_then(toml::Value::as_str) == Some("relative") {
+        out.warn(
+            "the sapt prompt was tuned with a radius in the units of the context (absolute), and stss is told to take its \
+             radius relative to the context's norm: the two are not the same distance",
+        );
     }
 }

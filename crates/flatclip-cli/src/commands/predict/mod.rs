@@ -7,7 +7,7 @@ use crate::inputs::classes::ClassArgs;
 use crate::inputs::decode::{Changes, DecodeArgs};
 use crate::inputs::model::ModelArgs;
 use crate::inputs::pictures;
-use crate::inputs::prompt::PromptArgs;
+use crate::inputs::prompt::{PromptArgs, say_radius_units};
 use crate::inputs::views::ViewArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
@@ -166,6 +166,7 @@ impl Args {
             classes.is_some() || !prompt.provenance.classes.is_empty(),
             "which classes? give --classes a,b,c or --classes-file FILE"
         );
+        say_radius_units(&prompt, &options, out);
         let classes = self.own_classes(classes, &prompt, out);
         let method = self.method.clone().unwrap_or_else(|| method_of(&prompt, out));
         let model = self.model.load(out)?;
