@@ -64,8 +64,8 @@ impl<'a> Rows<'a> {
             }
             _ if files.len() == 1 => Layout::Single,
             _ => Layout::Table {
-                picture: longest(&mut files.iter().map(|f| f.display().to_string().chars().count())).min(60).max(7),
-                class: longest(&mut classifier.classes().iter().map(|c| c.chars().count())).min(30).max(5),
+                picture: longest(&mut files.iter().map(|f| f.display().to_string().chars().count())).clamp(7, 60),
+                class: longest(&mut classifier.classes().iter().map(|c| c.chars().count())).clamp(5, 30),
             },
         };
         let mut rows = Self {
