@@ -112,6 +112,7 @@ mod tests {
             limit: None,
             shard: None,
             compat: Vec::new(),
+            exif: false,
             views: ViewConfig { policy: "crop-flip".into(), count: 64, certainty: None },
             options: toml::Table::from_iter([("radius".to_owned(), toml::Value::from(radius))]),
         };
