@@ -28,6 +28,7 @@ pub(crate) fn as_flags(hint: &Hint) -> String {
             "data sets" => "`flatclip data ls` lists them".to_owned(),
             _ => "`flatclip cache ls` lists them".to_owned(),
         },
+        Hint::Evaluate => "measure its prompt with `flatclip eval --prompt RUN`".to_owned(),
         Hint::OtherModel => {
             "name the model it was learned with (predict, eval and sweep accept it with --any-model)".to_owned()
         }

@@ -14,13 +14,16 @@ use std::process::ExitCode;
 
 /// Prompt tuning and test-time adaptation for CLIP-like models, led by flatness.
 #[derive(Parser)]
-#[command(name = "flatclip", version, propagate_version = true, max_term_width = 110)]
+#[command(name = "flatclip", version, propagate_version = true, max_term_width = 110, after_help = EXIT_CODES)]
 struct Cli {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
     command: commands::Command,
 }
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 finished, with failures that were counted; 2 wrong use or broken input; \
+    3 no picture could be read; 4 disk full; 130 and 143 interrupted, what was done is kept.";
 
 /// Options of every command.
 #[derive(clap::Args)]
@@ -43,16 +46,35 @@ struct Global {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     let out = Output::new(cli.global.json, cli.global.quiet, cli.global.verbose, cli.command.is_service());
     match start(cli, &out) {
         Ok(exit) => exit.code(),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             out.error(&error);
-            ExitCode::from(2)
+            Exit::of_error(&error)
         }
     }
+}
+
+/// Help and version are answers; wrong use is an error, as JSON where that is asked for.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let json = error.use_stderr() && std::env::args().any(|word| word == "--json");
+    if json {
+        let text = error.render().to_string();
+        let message = text.trim_start_matches("error: ").trim_end();
+        let (message, usage) = message.split_once("\n\n").unwrap_or((message, ""));
+        let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let hint = Some(one_line(usage)).filter(|usage| !usage.is_empty());
+        Output::new(true, false, 0, false).fault(&one_line(message), "usage", hint.as_deref());
+    } else {
+        let _ = error.print();
+    }
+    if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
 }
 
 fn start(cli: Cli, out: &Output) -> anyhow::Result<Exit> {

@@ -2,6 +2,7 @@
 
 use crate::hints::as_flags;
 use crate::log_lines::LogLines;
+use crate::progress::interrupt_code;
 use anyhow::Result;
 use comfy_table::{LineStyle, TableStyle};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -18,6 +19,8 @@ pub(crate) enum Exit {
     Done,
     /// Finished, with failures that were counted and listed.
     Counted,
+    /// None of the pictures could be read.
+    Unread,
 }
 
 impl Exit {
@@ -25,8 +28,52 @@ impl Exit {
         match self {
             Self::Done => ExitCode::SUCCESS,
             Self::Counted => ExitCode::from(1),
+            Self::Unread => ExitCode::from(3),
         }
     }
+
+    /// The code of an error: 128 + n after signal n, 4 for a full disk, 3 for a picture that cannot be read, else 2.
+    pub(crate) fn of_error(error: &anyhow::Error) -> ExitCode {
+        let known = error.chain().find_map(|cause| cause.downcast_ref::<flatclip::Error>());
+        let code = known.map_or("", flatclip::Error::code);
+        if let Some(signal) = interrupt_code().filter(|_| code == "interrupted") {
+            return ExitCode::from(signal);
+        }
+        let system = error.chain().find_map(|cause| match cause.downcast_ref::<flatclip::Error>() {
+            Some(flatclip::Error::Io { reason, .. }) => Some(reason.kind()),
+            Some(_) => None,
+            None => cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind),
+        });
+        let kind = system.or_else(|| known.and_then(hinted_kind));
+        use std::io::ErrorKind as Kind;
+        match (kind, code) {
+            (Some(Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge), _) => ExitCode::from(4),
+            (_, "image.unreadable") => ExitCode::from(3),
+            _ => ExitCode::from(2),
+        }
+    }
+}
+
+/// What the system said, behind a hint.
+fn hinted_kind(error: &flatclip::Error) -> Option<std::io::ErrorKind> {
+    match error {
+        flatclip::Error::Hinted { error, .. } => hinted_kind(error),
+        flatclip::Error::Io { reason, .. } => Some(reason.kind()),
+        _ => None,
+    }
+}
+
+/// What to type to go on with work that was interrupted: the same line, with `--resume` where the command has it.
+fn again() -> String {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let resumes = words.iter().any(|word| ["eval", "sweep", "tune"].contains(&word.as_str()));
+    if resumes && !words.iter().any(|word| word == "--resume") {
+        words.push("--resume".to_owned());
+    }
+    let plain =
+        |word: &String| word.chars().all(|c| c.is_alphanumeric() || "-_./:=,@+%".contains(c)) && !word.is_empty();
+    let quoted = |word: String| if plain(&word) { word } else { format!("'{}'", word.replace('\'', "'\\''")) };
+    format!("go on with: flatclip {}", words.into_iter().map(quoted).collect::<Vec<_>>().join(" "))
 }
 
 /// Where a command writes.
@@ -60,10 +107,14 @@ impl Output {
         self.json
     }
 
-    /// A result as JSON, one document on stdout.
+    /// A result as JSON, one document on stdout; it says which version of its layout it has.
     pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<()> {
+        let mut document = serde_json::to_value(value)?;
+        if let Some(entries) = document.as_object_mut().filter(|entries| !entries.contains_key("schema_version")) {
+            entries.insert("schema_version".to_owned(), 1.into());
+        }
         let mut stdout = std::io::stdout().lock();
-        serde_json::to_writer_pretty(&mut stdout, value).map_err(std::io::Error::from)?;
+        serde_json::to_writer_pretty(&mut stdout, &document).map_err(std::io::Error::from)?;
         writeln!(stdout)?;
         Ok(())
     }
@@ -79,6 +130,8 @@ impl Output {
         let mut table = comfy_table::Table::new();
         let rule = LineStyle::none().fill('─').junction('─');
         table.load_style(TableStyle::new().header_separator(rule)).set_header(header.iter().copied());
+        // On a terminal, cells are wrapped where the table would be wider.
+        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
         table
     }
 
@@ -97,13 +150,24 @@ impl Output {
     /// The whole chain of an error in one line, on stderr; as JSON when asked for.
     pub(crate) fn error(&self, error: &anyhow::Error) {
         let known = error.chain().find_map(|cause| cause.downcast_ref::<flatclip::Error>());
-        let hint = known.and_then(flatclip::Error::hint).map_or(String::new(), |hint| format!("; {}", as_flags(hint)));
+        let code = known.map_or("usage", flatclip::Error::code);
+        let hint = match known.and_then(flatclip::Error::hint) {
+            _ if code == "interrupted" => Some(again()),
+            hint => hint.map(as_flags),
+        };
+        self.fault(&format!("{error:#}"), code, hint.as_deref());
+    }
+
+    /// A message, its code and what would help.
+    pub(crate) fn fault(&self, error: &str, code: &str, hint: Option<&str>) {
         let mut stderr = std::io::stderr().lock();
-        let _ = if self.json {
-            let code = known.map_or("usage", flatclip::Error::code);
-            writeln!(stderr, "{}", serde_json::json!({ "error": format!("{error:#}{hint}"), "code": code }))
-        } else {
-            writeln!(stderr, "error: {error:#}{hint}")
+        let _ = match (self.json, hint) {
+            (true, _) => {
+                let document = serde_json::json!({ "schema_version": 1, "error": error, "code": code, "hint": hint });
+                writeln!(stderr, "{document}")
+            }
+            (_, Some(hint)) => writeln!(stderr, "error: {error}; {hint}"),
+            _ => writeln!(stderr, "error: {error}"),
         };
     }
 

@@ -3,8 +3,19 @@
 use crate::output::Output;
 use flatclip::Progress;
 use indicatif::ProgressBar;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+/// The signal that asked to stop; 0 while there was none.
+static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// The exit code of a process that this signal ended, as shells count it: 130 for Ctrl-C, 143 for `kill`.
+pub(crate) fn interrupt_code() -> Option<u8> {
+    match SIGNAL.load(Ordering::Relaxed) {
+        0 => None,
+        signal => u8::try_from(128 + signal).ok(),
+    }
+}
 
 /// Watches long work for the person at the terminal.
 pub(crate) struct Terminal<'a> {
@@ -26,12 +37,13 @@ impl<'a> Terminal<'a> {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&terminal.stop))?;
             signal_hook::flag::register(signal, Arc::clone(&terminal.stop))?;
+            signal_hook::flag::register_usize(signal, Arc::clone(&SIGNAL), usize::try_from(signal)?)?;
         }
         Ok(terminal)
     }
 
     /// Writes a line without tearing the bar.
-    fn line(&self, write: impl FnOnce()) {
+    pub(crate) fn line(&self, write: impl FnOnce()) {
         match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(bar) => bar.suspend(write),
             None => write(),

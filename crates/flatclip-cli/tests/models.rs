@@ -56,7 +56,7 @@ fn the_list_tells_what_is_on_disk_and_what_is_unusable() {
     std::fs::write(models.path().join("RN50.pt"), "not weights").unwrap();
     std::fs::copy(fixture("tiny-vit.jit.pt"), models.path().join("ViT-B-16.pt")).unwrap();
     let list = json(&flatclip(&home, &["models", "--json", "--model-dir", models.path().to_str().unwrap()]));
-    let row = |name: &str| list.as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone();
+    let row = |name: &str| list["models"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap().clone();
     assert_eq!(row("ViT-L-14/openai")["state"], "not on disk");
     assert!(row("pocket")["state"].as_str().unwrap().starts_with("ModifiedResNet"), "{}", row("pocket"));
     assert!(row("pocket-vit")["state"].as_str().unwrap().starts_with("ViT (image 64x64"), "{}", row("pocket-vit"));

@@ -62,7 +62,8 @@ fn prompts_of_one_name_keep_their_own_landscapes() {
 fn rows_of_a_stopped_landscape_are_taken_only_for_the_same_prompt() {
     let home = two_prompts();
     let alone = |prompt: &str, out: &str| {
-        let output = works(home.path(), &[&LANDSCAPE[..], &["--prompt", prompt, "--out", out, "--json"]].concat());
+        let output =
+            works(home.path(), &[&LANDSCAPE[..], &["--prompt", prompt, "--out", out, "--json", "--force"]].concat());
         serde_json::from_slice::<Value>(&output.stdout).unwrap()["results"][0]["surface"]["values"].clone()
     };
     let expected = alone("b/tuned", "whole");

@@ -143,7 +143,7 @@ pub(crate) fn report<'py>(
         if paired {
             tables.push(paired_table(&runs)?);
         }
-        let mut figures: Vec<String> = runs.iter().map(|run| reliability(run).to_svg()).collect();
+        let mut figures: Vec<String> = reliability(&runs).iter().map(|figure| figure.to_svg()).collect();
         if runs.len() > 1 {
             figures.insert(0, top1_bars(&runs).to_svg());
         }

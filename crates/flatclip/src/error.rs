@@ -190,6 +190,8 @@ pub enum Hint {
     Again(&'static str),
     /// List what is known: `models`, `methods`, `data sets`, `cache entries`.
     List(&'static str),
+    /// Evaluate the prompt of a tuning run first.
+    Evaluate,
     /// Use the prompt with the model it was learned with, or say that the difference is meant.
     OtherModel,
 }
@@ -212,6 +214,7 @@ impl std::fmt::Display for Hint {
             Self::DataRoot(name) => write!(f, "name the folder of the data sets, or the folder of {name}"),
             Self::Again(what) => write!(f, "make the {what} again with this version"),
             Self::List(what) => write!(f, "list the {what}"),
+            Self::Evaluate => write!(f, "evaluate its prompt first"),
             Self::OtherModel => write!(f, "use the model it was learned with, or say that the difference is meant"),
         }
     }

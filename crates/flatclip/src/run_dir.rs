@@ -76,7 +76,7 @@ impl RunDir {
     }
 
     /// The configuration as it was written.
-    pub(crate) fn config_table(&self) -> Result<toml::Table> {
+    pub fn config_table(&self) -> Result<toml::Table> {
         let path = self.file(CONFIG);
         let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
         text.parse().map_err(|e: toml::de::Error| Error::Run { path, reason: e.message().to_owned() })

@@ -76,10 +76,15 @@ impl Program {
         Ok(ended)
     }
 
-    /// Expects a refusal with exit code 2 and these words.
+    /// Expects a refusal (2, or 3 where no picture could be read) with these words.
     pub(crate) fn refuses<S: AsRef<OsStr>>(&self, arguments: &[S], words: &str) -> Result<Ended> {
         let ended = self.run(arguments)?;
-        ensure!(ended.status.code() == Some(2), "expected exit 2, found {}: {}", ended.status, ended.stderr.trim());
+        ensure!(
+            matches!(ended.status.code(), Some(2 | 3)),
+            "expected exit 2, found {}: {}",
+            ended.status,
+            ended.stderr.trim()
+        );
         ensure!(ended.stderr.contains(words), "expected {words:?} in: {}", ended.stderr.trim());
         Ok(ended)
     }

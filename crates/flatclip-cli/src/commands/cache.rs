@@ -5,6 +5,7 @@ use crate::output::{Exit, Output};
 use anyhow::{Result, ensure};
 use flatclip::eval::cache::{self, TextCache};
 use serde_json::json;
+use std::path::{Path, PathBuf};
 
 /// Options of `flatclip cache`.
 #[derive(clap::Args)]
@@ -19,6 +20,16 @@ enum Verb {
     Ls {
         #[command(flatten)]
         cache: CacheArgs,
+    },
+    /// Write one entry as a safetensors file that Python opens: features [samples, views, width], norms, ids
+    Export {
+        #[command(flatten)]
+        cache: CacheArgs,
+        /// Its id as `cache ls` prints it (the beginning is enough)
+        id: String,
+        /// The file
+        #[arg(long, short, value_name = "FILE.safetensors")]
+        out: PathBuf,
     },
     /// Remove entries by (the beginning of) their id, or everything
     Rm {
@@ -35,6 +46,7 @@ enum Verb {
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     match args.verb {
         Verb::Ls { cache } => ls(&cache, out),
+        Verb::Export { cache, id, out: file } => export(&cache, &id, &file, out),
         Verb::Rm { cache, ids, all } => rm(&cache, &ids, all, out),
     }
 }
@@ -66,6 +78,19 @@ fn ls(args: &CacheArgs, out: &Output) -> Result<Exit> {
     }
     out.line(table)?;
     out.line(format_args!("{} in {} (of this {} text banks)", size(total), folder.display(), size(text)))?;
+    Ok(Exit::Done)
+}
+
+fn export(args: &CacheArgs, id: &str, file: &Path, out: &Output) -> Result<Exit> {
+    let right = file.extension().is_some_and(|ending| ending == "safetensors");
+    ensure!(right, "--out {}: expected a file that ends with .safetensors", file.display());
+    let (bytes, samples) = cache::export(&args.folder(), id)?;
+    flatclip::files::write_atomic(file, &bytes)?;
+    if out.is_json() {
+        out.json(&json!({ "schema_version": 1, "out": file, "samples": samples }))?;
+    } else {
+        out.line(format_args!("{}: {samples} samples", file.display()))?;
+    }
     Ok(Exit::Done)
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if let Some(path) = &args.run {
-        let config = RunDir::open(path)?.config()?;
+        let config = RunDir::open(path)?.config_table()?;
         if out.is_json() {
             out.json(&config)?;
         } else {

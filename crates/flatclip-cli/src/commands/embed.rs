@@ -1,18 +1,22 @@
 //! `flatclip embed`: features of pictures or texts.
 
+use crate::inputs::decode::{Changes, DecodeArgs};
 use crate::inputs::model::ModelArgs;
 use crate::inputs::pictures;
 use crate::output::{Exit, Output};
-use anyhow::{Result, ensure};
+use crate::progress::Terminal;
+use anyhow::{Result, bail, ensure};
+use flatclip::image::open_noted;
 use flatclip::model::Features;
-use flatclip::{Matrix, Model, Picture};
-use serde_json::json;
-use std::path::PathBuf;
+use flatclip::prompt::{named_features_bytes, npy_bytes};
+use flatclip::{Matrix, Model, Progress as _};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 
 /// Options of `flatclip embed`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Pictures, or folders of pictures
+    /// Pictures, folders of pictures, @FILE with one name per line, or - for names on standard input
     #[arg(value_name = "IMAGE")]
     images: Vec<PathBuf>,
     #[command(flatten)]
@@ -26,46 +30,149 @@ pub(crate) struct Args {
     /// Features as the tower gives them, not scaled to unit norm
     #[arg(long)]
     raw: bool,
-    /// Write [n, width] features to a .npy file instead of printing them
-    #[arg(long, value_name = "FILE.npy")]
+    /// Views per picture, the picture itself first: N rows for each instead of one
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    views: u32,
+    /// Seed of the views
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    seed: u64,
+    /// Write the features: .safetensors (names in its metadata), or .npy with the names in a .txt beside it
+    #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    decode: DecodeArgs,
+}
+
+/// Rows with their names, and the pictures that have none.
+#[derive(Default)]
+struct Embedded {
+    names: Vec<String>,
+    rows: Vec<f32>,
+    failures: Vec<(String, flatclip::Error)>,
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     ensure!(!args.images.is_empty() || !args.text.is_empty(), "nothing to embed: name pictures, or give --text");
+    let file = args.out.as_deref().map(File::new).transpose()?;
     let model = args.model.load(out)?;
-    let (names, raw) = if args.text.is_empty() {
+    let found = if args.text.is_empty() {
         pictures_of(&args, &model, out)?
     } else {
-        (args.text.clone(), model.raw_text_features(&args.text, args.truncate)?)
+        let rows = model.raw_text_features(&args.text, args.truncate)?.into_vec();
+        Embedded { names: args.text.clone(), rows, ..Embedded::default() }
     };
-    let features = if args.raw { raw } else { Features::unit(raw).0 };
-    if let Some(path) = &args.out {
-        flatclip::files::write_atomic(path, &flatclip::prompt::npy_bytes(&features))?;
-        out.note(format_args!("{}: {} rows of width {}", path.display(), features.rows(), features.cols()));
-    } else if out.is_json() {
-        let rows: Vec<_> = names
-            .iter()
-            .zip(features.iter_rows())
-            .map(|(name, row)| json!({ "input": name, "features": row }))
-            .collect();
-        out.json(&json!({ "schema_version": 1, "model": args.model.model, "unit_norm": !args.raw, "results": rows }))?;
-    } else {
-        for (name, row) in names.iter().zip(features.iter_rows()) {
-            let numbers: Vec<String> = row.iter().map(|x| format!("{x:.6}")).collect();
-            out.line(format_args!("{name}\t{}", numbers.join(" ")))?;
-        }
+    for (_, error) in &found.failures {
+        out.fault(&error.to_string(), error.code(), None);
     }
-    Ok(Exit::Done)
+    if found.names.is_empty() {
+        out.fault(&format!("none of the {} pictures could be read", found.failures.len()), "image.unreadable", None);
+        return Ok(Exit::Unread);
+    }
+    let raw = Matrix::from_vec(found.names.len(), model.width(), found.rows);
+    let features = if args.raw { raw } else { Features::unit(raw).0 };
+    match &file {
+        Some(file) => file.write(&found.names, &features, out)?,
+        None => print(&args, &found.names, &features, &found.failures, out)?,
+    }
+    if found.failures.is_empty() {
+        return Ok(Exit::Done);
+    }
+    out.note(format_args!("{} pictures could not be read, {} rows", found.failures.len(), found.names.len()));
+    Ok(Exit::Counted)
 }
 
-fn pictures_of(args: &Args, model: &Model, out: &Output) -> Result<(Vec<String>, Matrix)> {
-    let files = pictures::expand(&args.images)?;
-    let bar = out.progress(files.len() as u64, "pictures");
-    let features = model.plain_features(files.iter().map(|file| {
-        bar.inc(1);
-        Picture::open(file)
-    }))?;
-    bar.finish_and_clear();
-    Ok((files.iter().map(|file| file.display().to_string()).collect(), features))
+fn print(
+    args: &Args,
+    names: &[String],
+    features: &Matrix,
+    failures: &[(String, flatclip::Error)],
+    out: &Output,
+) -> Result<()> {
+    let rows = || names.iter().zip(features.iter_rows());
+    if out.is_json() {
+        let failures: Vec<Value> = failures
+            .iter()
+            .map(|(name, e)| json!({ "input": name, "error": e.to_string(), "code": e.code() }))
+            .collect();
+        let rows: Vec<_> = rows().map(|(name, row)| json!({ "input": name, "features": row })).collect();
+        let (model, unit) = (args.model.name(), !args.raw);
+        return out.json(&json!({
+            "schema_version": 1, "model": model, "unit_norm": unit, "results": rows, "failures": failures,
+        }));
+    }
+    for (name, row) in rows() {
+        let numbers: Vec<String> = row.iter().map(|x| format!("{x:.6}")).collect();
+        out.line(format_args!("{name}\t{}", numbers.join(" ")))?;
+    }
+    Ok(())
+}
+
+fn pictures_of(args: &Args, model: &Model, out: &Output) -> Result<Embedded> {
+    let files = pictures::expand(&args.images, out)?;
+    let terminal = Terminal::with_interrupts(out)?;
+    let (mut found, mut changes) = (Embedded::default(), Changes::default());
+    let (decode, views) = (args.decode.options(true), args.views as usize);
+    terminal.start("pictures", Some(files.len() as u64));
+    for (index, file) in files.iter().enumerate() {
+        if terminal.cancelled() {
+            let reason = format!("{index} of {} pictures were embedded, nothing was written", files.len());
+            return Err(flatclip::Error::Interrupted(reason).into());
+        }
+        let name = file.display().to_string();
+        let rows = open_noted(file, &decode).and_then(|(picture, notes)| {
+            if index == 0 {
+                args.model.warn_outside(&[], Some(picture.width.max(picture.height)), out);
+            }
+            changes.count(notes);
+            model.view_features(&picture, views, args.seed)
+        });
+        match rows {
+            Ok(rows) => {
+                let suffix = |view: usize| if views == 1 { name.clone() } else { format!("{name}#{view}") };
+                found.names.extend((0..views).map(suffix));
+                found.rows.extend(rows.into_vec());
+            }
+            Err(error) => found.failures.push((name, error)),
+        }
+        terminal.advance(index as u64 + 1, "");
+    }
+    terminal.finish();
+    if let Some(line) = changes.line() {
+        out.note(line);
+    }
+    Ok(found)
+}
+
+/// A file of features: its ending says the format.
+enum File<'a> {
+    Safetensors(&'a Path),
+    Npy(&'a Path),
+}
+
+impl<'a> File<'a> {
+    fn new(path: &'a Path) -> Result<Self> {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("safetensors") => Ok(Self::Safetensors(path)),
+            Some("npy") => Ok(Self::Npy(path)),
+            _ => bail!("--out {}: expected a file that ends with .safetensors or .npy", path.display()),
+        }
+    }
+
+    fn write(&self, names: &[String], features: &Matrix, out: &Output) -> Result<()> {
+        let (path, beside) = match self {
+            Self::Safetensors(path) => {
+                flatclip::files::write_atomic(path, &named_features_bytes(names, features)?)?;
+                (path, "names in its metadata".to_owned())
+            }
+            Self::Npy(path) => {
+                let text = path.with_extension("txt");
+                let lines: String = names.iter().map(|name| format!("{}\n", name.replace('\n', " "))).collect();
+                flatclip::files::write_atomic(&text, lines.as_bytes())?;
+                flatclip::files::write_atomic(path, &npy_bytes(features))?;
+                (path, format!("names in {}", text.display()))
+            }
+        };
+        out.note(format_args!("{}: {} rows of width {}, {beside}", path.display(), features.rows(), features.cols()));
+        Ok(())
+    }
 }

@@ -2,8 +2,9 @@
 
 use crate::inputs::cache::CacheArgs;
 use crate::inputs::data::DataArgs;
+use crate::inputs::decode::DecodeArgs;
 use crate::inputs::model::ModelArgs;
-use crate::inputs::prompt::PromptArgs;
+use crate::inputs::prompt::{PromptArgs, say_radius_units};
 use crate::inputs::shard;
 use crate::inputs::views::ViewArgs;
 use crate::output::{Exit, Output};
@@ -90,6 +91,8 @@ pub(crate) struct SetupArgs {
     /// Keep no features between runs
     #[arg(long)]
     pub(crate) no_cache: bool,
+    #[command(flatten)]
+    pub(crate) decode: DecodeArgs,
 }
 
 impl SetupArgs {
@@ -104,6 +107,11 @@ impl SetupArgs {
             (None, true) => PromptChoice::OwnTemplates,
             (None, false) => PromptChoice::One(self.prompt.read()?.into()),
         };
+        self.request_with(prompt, out, resume)
+    }
+
+    /// The same with a prompt that was read.
+    fn request_with(&self, prompt: PromptChoice, out: &Path, resume: bool) -> Result<EvaluateRequest> {
         let view_policy = match self.view_policy.as_str() {
             "published" => ViewChoice::Published,
             name => ViewChoice::Policy(name.parse()?),
@@ -122,6 +130,7 @@ impl SetupArgs {
             bank: self.text_bank.iter().map(|word| bank_prompts(word)).collect::<Result<Vec<_>>>()?.concat(),
             cache: (!self.no_cache).then(|| self.cache.folder()),
             any_model: self.prompt.any_model,
+            decode: self.decode.options(false),
             compat: self.data.root.place.compat.clone(),
             resume,
             ..EvaluateRequest::new(out)?
@@ -144,19 +153,48 @@ fn bank_prompts(word: &str) -> Result<Vec<NamedPrompt>> {
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let shard = args.shard.as_deref().map(|text| shard::read(text, |name| std::env::var(name).ok())).transpose()?;
-    let request = EvaluateRequest {
-        methods: args.method.clone(),
-        options: parse_settings(&args.settings)?,
-        seeds: args.seeds.clone(),
-        shard,
-        ..args.setup.request(&args.out, args.resume)?
-    };
+    let mut requests = Vec::new();
+    for (out, setup) in args.setups(out)? {
+        requests.push(EvaluateRequest {
+            methods: args.method.clone(),
+            options: parse_settings(&args.settings)?,
+            seeds: args.seeds.clone(),
+            shard,
+            out,
+            ..setup
+        });
+    }
     let model = args.setup.model.load(out)?;
     let datasets = args.setup.data.open_all(out)?;
-    let done = evaluate(&request, &model, &datasets, &Terminal::with_interrupts(out)?)?;
+    for dataset in &datasets {
+        args.setup.model.warn_outside(&dataset.classes, None, out);
+    }
+    let terminal = Terminal::with_interrupts(out)?;
+    let mut done = Vec::new();
+    for request in &requests {
+        done.extend(evaluate(request, &model, &datasets, &terminal)?);
+    }
     done.iter().for_each(|run| say(run, out));
     print(&done, out)?;
     Ok(if done.iter().all(|run| run.summary.failed == 0) { Exit::Done } else { Exit::Counted })
+}
+
+impl Args {
+    /// One request for each prompt: below the run directory where there are several.
+    fn setups(&self, out: &Output) -> Result<Vec<(PathBuf, EvaluateRequest)>> {
+        if self.setup.own_templates || self.setup.descriptions.is_some() {
+            return Ok(vec![(self.out.clone(), self.setup.request(&self.out, self.resume)?)]);
+        }
+        let one = |(name, prompt): (Option<String>, flatclip::Prompt)| {
+            let out = name.map_or_else(|| self.out.clone(), |name| self.out.join(name));
+            let request = self.setup.request_with(PromptChoice::One(prompt.into()), &out, self.resume)?;
+            Ok((out, request))
+        };
+        let prompts = self.setup.prompt.read_all()?;
+        let options = parse_settings(&self.settings)?;
+        prompts.iter().for_each(|(_, prompt)| say_radius_units(prompt, &options, out));
+        prompts.into_iter().map(one).collect()
+    }
 }
 
 fn say(run: &EvaluatedRun, out: &Output) {

@@ -2,10 +2,11 @@
 
 use crate::inputs::classes::ClassArgs;
 use crate::inputs::data::PlaceArgs;
+use crate::inputs::decode::DecodeArgs;
 use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use flatclip::data::{self, Split};
 use flatclip::landscape::Normalisation;
 use flatclip::report::landscape::flatness_table;
@@ -48,9 +49,20 @@ pub(crate) struct Args {
     /// Where the files go
     #[arg(long, value_name = "DIR", default_value = "landscape")]
     out: PathBuf,
+    /// Write over a finished landscape
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    decode: DecodeArgs,
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+    let finished = args.out.join("landscape.json").is_file();
+    ensure!(
+        args.force || !finished,
+        "{}: holds a finished landscape; give another --out, or --force",
+        args.out.display()
+    );
     let request = args.request(out)?;
     let model = args.model.load(out)?;
     let record = landscape(&request, &model, &Terminal::with_interrupts(out)?)?;
@@ -76,7 +88,7 @@ impl Args {
             (None, Some(file)) => {
                 let classes = self.classes.read(out)?;
                 let classes = classes.context("which classes? give --classes a,b,c or --classes-file FILE")?;
-                LandscapeOf::Views { picture: Picture::open(file)?, classes }
+                LandscapeOf::Views { picture: Picture::open_with(file, &self.decode.options(true))?, classes }
             }
             (None, None) => bail!("what to look at? give --data or --image"),
         };

@@ -16,6 +16,9 @@ use std::collections::BTreeMap;
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
+    /// Which method for which need, with what it costs
+    #[arg(long)]
+    advice: bool,
 }
 
 #[derive(clap::Subcommand)]
@@ -32,11 +35,71 @@ enum What {
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
+    if args.advice {
+        return advice(out);
+    }
     match args.what {
         None | Some(What::List) => list(out)?,
         Some(What::Page) => out.line(page(adapter_needs).trim_end())?,
         Some(What::Show { name }) => show(&name, out)?,
     }
+    Ok(Exit::Done)
+}
+
+/// Needs, what serves them, what that costs beside encoding one view, and when to take something else. Costs are those of the
+/// methods' own pages (`methods show`); `flatclip bench --methods` times them on the machine at hand.
+const ADVICE: [[&str; 4]; 9] = [
+    ["a first answer, quickly", "zero-shot", "1 view", "anything below, when it is not sure enough"],
+    ["one photo, no training", "zero", "64 views, no gradient", "mta, when answers of single views scatter"],
+    [
+        "one photo, a tuned prompt",
+        "stss with a sapt prompt (FGA)",
+        "64 views; text bank once",
+        "zero, without a text tower",
+    ],
+    [
+        "class embeddings only, no text tower",
+        "zero or mta",
+        "64 views, no gradient",
+        "tda, when pictures come in a stream",
+    ],
+    ["a stream of pictures", "tda", "64 views and a cache", "zero, when order must not matter"],
+    [
+        "well-calibrated confidence",
+        "c-tpt or zero-shot",
+        "64 views; one backward pass",
+        "temperature of `eval`'s report",
+    ],
+    ["learning at test time", "tpt", "64 views; one backward pass", "promptalign, with a MaPLe prompt on a ViT"],
+    [
+        "a few labelled photos per class",
+        "tune sapt, then stss",
+        "minutes of training, once",
+        "coop, where flatness does not matter",
+    ],
+    [
+        "few labelled photos, no training",
+        "tune tip-adapter or gda-clip",
+        "one pass over the shots",
+        "sapt, when there is time to train",
+    ],
+];
+
+fn advice(out: &Output) -> anyhow::Result<Exit> {
+    let header = ["need", "take", "cost", "or"];
+    if out.is_json() {
+        let rows: Vec<Value> = ADVICE
+            .iter()
+            .map(|[need, take, cost, or]| json!({ "need": need, "take": take, "cost": cost, "or": or }))
+            .collect();
+        out.json(&json!({ "schema_version": 1, "advice": rows }))?;
+        return Ok(Exit::Done);
+    }
+    let mut table = out.table(&header);
+    for row in ADVICE {
+        table.add_row(row);
+    }
+    out.line(table)?;
     Ok(Exit::Done)
 }
 
@@ -273,7 +336,7 @@ fn published_views(name: &str) -> Vec<(&'static str, String)> {
 fn list(out: &Output) -> anyhow::Result<()> {
     let all = Entry::all();
     if out.is_json() {
-        return out.json(&all.iter().map(Entry::json).collect::<Vec<_>>());
+        return out.json(&json!({ "methods": all.iter().map(Entry::json).collect::<Vec<_>>() }));
     }
     let mut table = out.table(&["role", "name", "kind", "needs", "what it does"]);
     for entry in &all {
@@ -293,7 +356,7 @@ fn show(name: &str, out: &Output) -> anyhow::Result<()> {
     if out.is_json() {
         return match found.as_slice() {
             [one] => out.json(&one.json()),
-            several => out.json(&several.iter().map(|e| e.json()).collect::<Vec<_>>()),
+            several => out.json(&json!({ "methods": several.iter().map(|e| e.json()).collect::<Vec<_>>() })),
         };
     }
     for (index, entry) in found.iter().enumerate() {

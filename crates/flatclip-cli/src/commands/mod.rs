@@ -3,6 +3,7 @@
 mod analyze;
 mod bench;
 mod cache;
+mod completions;
 mod config;
 mod convert;
 mod data;
@@ -10,6 +11,7 @@ mod demo;
 mod embed;
 mod eval;
 mod landscape;
+mod manual;
 mod methods;
 mod methods_page;
 mod models;
@@ -18,6 +20,7 @@ mod predict;
 mod prompt;
 mod report;
 mod reproduce;
+mod schema;
 #[cfg(feature = "serve")]
 mod serve;
 mod stats;
@@ -37,6 +40,8 @@ pub(crate) enum Command {
     Bench(bench::Args),
     /// What is kept between runs: list and remove
     Cache(cache::Args),
+    /// What a shell completes: bash, zsh, fish, elvish or powershell
+    Completions(completions::Args),
     /// Every option of the adapters with its default; or what a run was asked for
     Config(config::Args),
     /// Write a checkpoint in canonical form: one safetensors file with OpenAI's tensor names
@@ -51,6 +56,8 @@ pub(crate) enum Command {
     Eval(eval::Args),
     /// Loss surfaces around a prompt: of a few-shot set, or of single views of a picture
     Landscape(landscape::Args),
+    /// Manual pages, one for each command
+    Man(manual::Args),
     /// Which models are known, which are on disk; or what a checkpoint is
     Models(models::Args),
     /// Draw pictures of the pocket world: a contact sheet, or a folder to play with
@@ -61,6 +68,8 @@ pub(crate) enum Command {
     Report(report::Args),
     /// Every table and figure of the paper: plan, run, go on, and put the numbers beside the published ones
     Reproduce(reproduce::Args),
+    /// What the JSON of a command looks like, as a JSON schema
+    Schema(schema::Args),
     /// Answer over HTTP, with a page on which one sees which views decide
     #[cfg(feature = "serve")]
     Serve(serve::Args),
@@ -92,6 +101,7 @@ impl Command {
             Self::Analyze(args) => analyze::run(args, out),
             Self::Bench(args) => bench::run(args, out),
             Self::Cache(args) => cache::run(args, out),
+            Self::Completions(args) => completions::run(args, out),
             Self::Config(args) => config::run(args, out),
             Self::Convert(args) => convert::run(args, out),
             Self::Data(args) => data::run(args, out),
@@ -99,11 +109,13 @@ impl Command {
             Self::Embed(args) => embed::run(args, out),
             Self::Eval(args) => eval::run(args, out),
             Self::Landscape(args) => landscape::run(args, out),
+            Self::Man(args) => manual::run(args, out),
             Self::Models(args) => models::run(args, out),
             Self::Pocket(args) => pocket::run(args, out),
             Self::Predict(args) => predict::run(args, out),
             Self::Report(args) => report::run(args, out),
             Self::Reproduce(args) => reproduce::run(args, out),
+            Self::Schema(args) => schema::run(args, out),
             #[cfg(feature = "serve")]
             Self::Serve(args) => serve::run(args, out),
             Self::Stats(args) => stats::run(args, out),

@@ -52,7 +52,7 @@ fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
         }));
     }
     if out.is_json() {
-        return out.json(&rows);
+        return out.json(&serde_json::json!({ "models": rows }));
     }
     let mut table = out.table(&["model", "activation", "size", "where", "what"]);
     for row in &rows {

@@ -6,7 +6,7 @@ use flatclip::eval::metrics::Temperature;
 use flatclip::report::landscape::LandscapeRecord;
 use flatclip::report::{
     AnalysisRecord, ConfusionMatrix, Page, Run, Section, TOLERANCE, Table, TemperatureChoice, against_paper,
-    benchmark_table, find_runs, metrics_table, paired_table, reliability, score_quantiles, temperature_table,
+    benchmark_table, ece_bars, find_runs, metrics_table, paired_table, reliability, score_quantiles, temperature_table,
     top1_bars,
 };
 use serde_json::json;
@@ -30,6 +30,12 @@ pub(crate) struct Args {
     /// How to print tables: text, markdown, latex or csv
     #[arg(long, default_value = "text", value_parser = ["text", "markdown", "latex", "csv"])]
     format: String,
+    /// Only these tables: methods, runs, paper, paired, confusion, findings; several separated by commas
+    #[arg(long, value_delimiter = ',', value_enum, value_name = "NAME")]
+    table: Vec<Kind>,
+    /// Write each table to a file of its own in this folder, in the given format
+    #[arg(long, value_name = "DIR")]
+    tables: Option<PathBuf>,
     /// Write one self-contained page with tables, figures and provenance
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
@@ -45,6 +51,32 @@ pub(crate) struct Args {
     /// Which classes each run takes for which: the N most frequent pairs; with --html the matrix too
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
     confusion: Option<usize>,
+}
+
+/// What a table is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    Methods,
+    Runs,
+    Paper,
+    Paired,
+    Temperature,
+    Confusion,
+    Findings,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Methods => "methods",
+            Self::Runs => "runs",
+            Self::Paper => "paper",
+            Self::Paired => "paired",
+            Self::Temperature => "temperature",
+            Self::Confusion => "confusion",
+            Self::Findings => "findings",
+        }
+    }
 }
 
 #[derive(clap::Subcommand)]
@@ -81,23 +113,29 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     ensure!(!runs.is_empty() || !others.is_empty(), "no finished run, landscape or analysis among the given ones");
     let mut tables = if runs.is_empty() { Vec::new() } else { tables(&args, &runs)? };
     let of_runs = tables.clone();
-    tables.extend(others.iter().flat_map(|section| section.tables.clone()));
+    tables.extend(others.iter().flat_map(|section| section.tables.clone()).map(|table| (Kind::Findings, table)));
+    tables.retain(|(kind, _)| args.table.is_empty() || args.table.contains(kind));
+    ensure!(
+        !tables.is_empty(),
+        "--table: these runs have no such table (--against paper and --paired make two of them)"
+    );
+    if let Some(folder) = &args.tables {
+        write_tables(folder, &tables, &args.format)?;
+        out.note(format_args!("{}: {} tables", folder.display(), tables.len()));
+    }
+    let tables: Vec<Table> = tables.into_iter().map(|(_, table)| table).collect();
     if out.is_json() {
         out.json(&json!({ "schema_version": 1, "runs": runs, "tables": tables }))?;
-    } else {
+    } else if args.tables.is_none() {
         for table in &tables {
-            out.line(match args.format.as_str() {
-                "markdown" => table.to_markdown(),
-                "latex" => table.to_latex(),
-                "csv" => table.to_csv(),
-                _ => table.to_text(),
-            })?;
+            out.line(written(table, &args.format))?;
         }
     }
     if let Some(path) = &args.html {
         let mut page = page(&runs, of_runs, others);
         if args.confusion.is_some() {
-            page.sections.insert(1, confusion_section(&runs)?);
+            let before = page.sections.len().saturating_sub(1);
+            page.sections.insert(before, confusion_section(&runs)?);
         }
         flatclip::files::write_atomic(path, page.to_html().as_bytes())?;
         out.note(format_args!("page: {}", path.display()));
@@ -113,44 +151,73 @@ fn read(paths: &[PathBuf], out: &Output) -> Result<(Vec<Run>, usize)> {
             Ok(run) => runs.push(run),
             Err(error) => {
                 unfinished += 1;
-                out.warn(error);
+                let hint = error.hint().map_or(String::new(), |hint| format!("; {}", crate::hints::as_flags(hint)));
+                out.warn(format_args!("{error}{hint}"));
             }
         }
     }
     Ok((runs, unfinished))
 }
 
-fn tables(args: &Args, runs: &[Run]) -> Result<Vec<Table>> {
-    let mut tables = vec![metrics_table(runs)];
+/// The main table first.
+fn tables(args: &Args, runs: &[Run]) -> Result<Vec<(Kind, Table)>> {
+    let mut tables = Vec::new();
     if runs.len() > 1 {
-        tables.push(benchmark_table(runs, "Methods by data sets"));
+        tables.push((Kind::Methods, benchmark_table(runs, "Methods by data sets")));
     }
     if args.against.is_some() {
-        tables.push(against_paper(runs, args.tolerance));
+        tables.push((Kind::Paper, against_paper(runs, args.tolerance)));
     }
     if args.paired {
-        tables.push(paired_table(runs)?);
+        tables.push((Kind::Paired, paired_table(runs)?));
     }
     if let Some(value) = args.temperature {
-        tables.push(temperature_table(runs, &TemperatureChoice::Given(Temperature::new(value)?))?);
+        let choice = TemperatureChoice::Given(Temperature::new(value)?);
+        tables.push((Kind::Temperature, temperature_table(runs, &choice)?));
     }
     if !args.fit_temperature.is_empty() {
         let held_out =
             find_runs(&args.fit_temperature)?.iter().map(|path| Run::read(path)).collect::<Result<_, _>>()?;
-        tables.push(temperature_table(runs, &TemperatureChoice::Fitted(held_out))?);
+        tables.push((Kind::Temperature, temperature_table(runs, &TemperatureChoice::Fitted(held_out))?));
     }
+    tables.push((Kind::Runs, metrics_table(runs)));
     if let Some(most) = args.confusion {
-        for run in runs {
-            tables.push(ConfusionMatrix::of(run)?.table(most));
-        }
+        tables.extend(ConfusionMatrix::of_all(runs)?.iter().map(|matrix| (Kind::Confusion, matrix.table(most))));
     }
     Ok(tables)
 }
 
+fn written(table: &Table, format: &str) -> String {
+    match format {
+        "markdown" => table.to_markdown(),
+        "latex" => table.to_latex(),
+        "csv" => table.to_csv(),
+        _ => table.to_text(),
+    }
+}
+
+/// `methods.tex`, `runs.tex`; several of a kind are numbered.
+fn write_tables(folder: &Path, tables: &[(Kind, Table)], format: &str) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(flatclip::Error::io(folder))?;
+    let ending = match format {
+        "markdown" => "md",
+        "latex" => "tex",
+        "csv" => "csv",
+        _ => "txt",
+    };
+    for (number, (kind, table)) in tables.iter().enumerate() {
+        let same = tables[..number].iter().filter(|(other, _)| other == kind).count();
+        let count = if same > 0 { format!("-{}", same + 1) } else { String::new() };
+        let path = folder.join(format!("{}{count}.{ending}", kind.name()));
+        flatclip::files::write_atomic(&path, written(table, format).as_bytes())?;
+    }
+    Ok(())
+}
+
 fn confusion_section(runs: &[Run]) -> Result<Section> {
-    let figures = runs.iter().map(|run| Ok(ConfusionMatrix::of(run)?.figure())).collect::<Result<_>>()?;
+    let figures = ConfusionMatrix::of_all(runs)?.iter().map(ConfusionMatrix::figure).collect();
     let text = "A row is a true class, a column an answer; a perfect run has only its diagonal.".into();
-    Ok(Section { title: "Confusions".into(), text, figures, ..Section::default() })
+    Ok(Section { title: "Confusions".into(), text, figures, folded: true, ..Section::default() })
 }
 
 /// What the given folders of `flatclip landscape` and `flatclip analyze` hold, and the paths that are neither.
@@ -185,28 +252,47 @@ fn folders_in(path: &Path) -> Vec<PathBuf> {
 }
 
 /// The page of a report: what runs answered, then landscapes and analyses, then provenance.
-pub(crate) fn page(runs: &[Run], tables: Vec<Table>, findings: Vec<Section>) -> Page {
+fn page(runs: &[Run], tables: Vec<(Kind, Table)>, findings: Vec<Section>) -> Page {
     if runs.is_empty() {
         return Page { title: "flatclip report".into(), sections: findings, ..Page::default() };
     }
-    let mut sections = vec![Section { title: "Results".into(), tables, ..Section::default() }];
-    if runs.len() > 1 {
+    // One run has no main table: then its line is.
+    let many = runs.len() > 1;
+    let main = |kind: Kind| matches!(kind, Kind::Methods | Kind::Paper) || (kind == Kind::Runs && !many);
+    let (main, details): (Vec<_>, Vec<_>) = tables.into_iter().partition(|(kind, _)| main(*kind));
+    let only = |tables: Vec<(Kind, Table)>| tables.into_iter().map(|(_, table)| table).collect::<Vec<Table>>();
+    let mut sections = vec![Section { title: "Results".into(), tables: only(main), ..Section::default() }];
+    if many {
         sections[0].figures.push(top1_bars(runs));
     }
     sections.push(Section {
         title: "Calibration".into(),
-        text: "Accuracy against confidence; a calibrated run lies on the diagonal.".into(),
-        figures: runs.iter().map(reliability).collect(),
+        text: "How far confidence is from accuracy.".into(),
+        figures: if many { vec![ece_bars(runs)] } else { reliability(runs) },
         ..Section::default()
     });
-    let scores: Vec<_> = runs.iter().filter_map(score_quantiles).collect();
+    let scores = score_quantiles(runs);
     if !scores.is_empty() {
         sections.push(Section {
             title: "Accuracy by score".into(),
-            text: "Does a lower score of the kept views mean a more reliable answer? Samples in five groups of equal size.".into(),
+            text: "Does a lower score of the kept views mean a more reliable answer?".into(),
             figures: scores,
             ..Section::default()
         });
+    }
+    if many {
+        let text = "Accuracy against confidence, all seeds of a row together; a calibrated row lies on the diagonal.";
+        sections.push(Section {
+            title: "Reliability diagrams".into(),
+            text: text.into(),
+            figures: reliability(runs),
+            folded: true,
+            ..Section::default()
+        });
+    }
+    if !details.is_empty() {
+        let title = format!("Every run ({})", runs.len());
+        sections.push(Section { title, tables: only(details), folded: true, ..Section::default() });
     }
     let failures: Vec<String> = runs
         .iter()

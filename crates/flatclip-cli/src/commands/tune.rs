@@ -1,13 +1,15 @@
 //! `flatclip tune`: learn a prompt from a few labelled images per class.
 
 use crate::inputs::data::PlaceArgs;
+use crate::inputs::decode::DecodeArgs;
 use crate::inputs::model::{ModelArgs, PrecisionArg};
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result};
 use flatclip::data::few_shot::Sampler;
-use flatclip::data::{self, Dataset, OpenOptions, Split};
+use flatclip::data::{self, Dataset, Family, OpenOptions, Split};
 use flatclip::settings::parse_settings;
+use flatclip::train::LossAndAccuracy;
 use flatclip::{TuneRequest, TuneSummary, tune};
 use std::path::PathBuf;
 
@@ -76,6 +78,8 @@ pub(crate) struct Args {
     /// Go on with the run that is there
     #[arg(long)]
     resume: bool,
+    #[command(flatten)]
+    decode: DecodeArgs,
 }
 
 impl Args {
@@ -94,7 +98,7 @@ impl Args {
         overrides.push(parse_settings(&flags.collect::<Vec<_>>())?);
         Ok(TuneRequest {
             method: self.method.clone(),
-            model: self.model.model.clone(),
+            model: self.model.name().to_owned(),
             data: self.data.clone(),
             shots: self.shots,
             held_out: self.held_out,
@@ -130,6 +134,9 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if chooses_on_test {
         request.test = Some(args.dataset(Split::Test, out)?);
     }
+    // Your own photos are turned as EXIF says; published data sets are read as their numbers were made.
+    request.decode = args.decode.options(train.family == Family::Custom);
+    args.model.warn_outside(&train.classes, None, out);
     let model = args.model.load_for_text(args.text_precision.precision(), out)?;
     let summary = tune(&request, &model, &train, &Terminal::with_interrupts(out)?)?;
     print(&args, &summary, out)?;
@@ -141,11 +148,17 @@ fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {
         return out.json(summary);
     }
     let mut table = out.table(&["", "loss", "accuracy"]);
-    for (name, found) in [("train", summary.train), ("held out", summary.held_out)] {
-        if let Some(found) = found {
-            let accuracy = format!("{:.1} %", 100.0 * found.accuracy);
-            table.add_row([name.to_owned(), format!("{:.4}", found.loss), accuracy]);
-        }
+    let mut row = |name: String, found: LossAndAccuracy| {
+        let accuracy = format!("{:.1} %", 100.0 * found.accuracy);
+        table.add_row([name, format!("{:.4}", found.loss), accuracy]);
+    };
+    if let Some(plain) = summary.comparison {
+        let which = if plain.held_out { "pictures that no step saw" } else { "training pictures" };
+        row(format!("{} {which}, untuned", plain.images), plain.before);
+        row("the same, tuned".to_owned(), plain.after);
+    }
+    if let Some(found) = summary.train {
+        row("training views, tuned".to_owned(), found);
     }
     let steps = match summary.steps {
         0 => "no training".to_owned(),
@@ -155,8 +168,11 @@ fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {
         "{} on {}: {} classes, {} images, {steps}",
         summary.method, summary.dataset, summary.classes, summary.images
     ))?;
-    if summary.train.is_some() {
+    if summary.train.is_some() || summary.comparison.is_some() {
         out.line(table)?;
+    }
+    if let Some(gone) = summary.distance {
+        out.line(format_args!("moved by {:.1} % of the norm of what is trained", 100.0 * gone.relative))?;
     }
     if let Some(f) = summary.flatness {
         out.line(format_args!(

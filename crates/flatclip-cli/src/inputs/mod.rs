@@ -3,6 +3,7 @@
 pub(crate) mod cache;
 pub(crate) mod classes;
 pub(crate) mod data;
+pub(crate) mod decode;
 pub(crate) mod model;
 pub(crate) mod pictures;
 pub(crate) mod prompt;

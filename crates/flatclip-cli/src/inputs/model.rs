@@ -8,12 +8,16 @@ use flatclip::model::Precision;
 use flatclip::{Model, ModelBuilder};
 use std::path::PathBuf;
 
+/// What answers where no model is named.
+const EMBEDDED: &str = "pocket";
+
 /// Which model, and how to run it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ModelArgs {
     /// A checkpoint file, a model directory, a known name such as ViT-B-16/openai, `pocket`, `pocket-vit`, or `random:ViT-B-16`
-    #[arg(long, short, env = "FLATCLIP_MODEL", default_value = "pocket", value_name = "MODEL")]
-    pub(crate) model: String,
+    /// [default: pocket]
+    #[arg(long, short, env = "FLATCLIP_MODEL", value_name = "MODEL")]
+    model: Option<String>,
     #[command(flatten)]
     pub(crate) find: FindArgs,
     /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, i16 where it has AVX2 alone or AVX-512 with VNNI,
@@ -75,6 +79,30 @@ impl FindArgs {
 }
 
 impl ModelArgs {
+    /// The model as it was named, or the embedded one.
+    pub(crate) fn name(&self) -> &str {
+        self.model.as_deref().unwrap_or(EMBEDDED)
+    }
+
+    /// Says that the embedded model is out of its world, where nobody asked for it: a miniature answers real photos and words
+    /// that it never saw as readily as its own drawings. `side` is the longer side of a picture that was seen.
+    pub(crate) fn warn_outside(&self, classes: &[String], side: Option<usize>, out: &Output) {
+        if self.model.is_some() {
+            return;
+        }
+        let known = |class: &String| flatclip_pocket::CLASS_NAMES.iter().any(|name| name.eq_ignore_ascii_case(class));
+        let foreign = classes.iter().find(|class| !known(class));
+        let reason = match (foreign, side) {
+            (Some(class), _) => format!("{class:?} is none of its {} classes", flatclip_pocket::CLASS_NAMES.len()),
+            (None, Some(side)) if side != flatclip_pocket::SIDE => "this is no drawing of its world".to_owned(),
+            _ => return,
+        };
+        out.warn(format_args!(
+            "the embedded pocket model knows a drawn world only, and {reason}: its answers mean nothing here. For photos give \
+             --model ViT-B-16/openai (fetched once) or a checkpoint of yours; --model pocket silences this"
+        ));
+    }
+
     /// Loads the towers and says what was loaded.
     pub(crate) fn load(&self, out: &Output) -> Result<Model> {
         self.load_for_text(Precision::F32, out)
@@ -82,7 +110,7 @@ impl ModelArgs {
 
     /// The same with another arithmetic of the text tower.
     pub(crate) fn load_for_text(&self, text: Precision, out: &Output) -> Result<Model> {
-        let builder = self.find.builder(&self.model)?.precision(self.precision.precision()).text_precision(text);
+        let builder = self.find.builder(self.name())?.precision(self.precision.precision()).text_precision(text);
         let model = builder.load(&Terminal::new(out))?;
         out.note(format_args!("{}: {}", model.name(), model.describe()));
         Ok(model)

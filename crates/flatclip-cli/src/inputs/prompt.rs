@@ -1,6 +1,7 @@
 //! `--prompt`, `--template`, `--ensemble`, `--text-features`: four ways to say what stands for a class.
 
-use anyhow::{Result, bail};
+use crate::output::Output;
+use anyhow::{Result, bail, ensure};
 use flatclip::Prompt;
 use flatclip::prompt::{PromptKind, read_text_features};
 use flatclip::text::templates::Ensemble;
@@ -15,9 +16,9 @@ pub(crate) struct PromptArgs {
     /// A known set of templates: imagenet7 or imagenet80
     #[arg(long, value_name = "NAME", conflicts_with_all = ["prompt", "text_features"])]
     ensemble: Option<Ensemble>,
-    /// A prompt file, or the run directory of `flatclip tune`
+    /// A prompt file, or the run directory of `flatclip tune` (`eval` takes several)
     #[arg(long, value_name = "FILE|RUN", conflicts_with = "text_features")]
-    prompt: Option<PathBuf>,
+    prompt: Vec<PathBuf>,
     /// Class embeddings made elsewhere: safetensors or .npy, [classes, width]; no text tower is needed then
     #[arg(long, value_name = "FILE")]
     text_features: Option<PathBuf>,
@@ -29,7 +30,8 @@ pub(crate) struct PromptArgs {
 impl PromptArgs {
     /// The prompt that was asked for.
     pub(crate) fn read(&self) -> Result<Prompt> {
-        Ok(match (&self.text_features, &self.prompt, self.ensemble) {
+        ensure!(self.prompt.len() < 2, "--prompt: expected one, found {}", self.prompt.len());
+        Ok(match (&self.text_features, self.prompt.first(), self.ensemble) {
             (Some(file), _, _) => read_text_features(file)?,
             (_, Some(path), _) => Prompt::open(path)?,
             (_, _, Some(ensemble)) => Prompt::templates(ensemble.templates())?,
@@ -46,8 +48,37 @@ impl PromptArgs {
         }
     }
 
+    /// Every prompt that was asked for, with the folder name of its runs where there are several.
+    pub(crate) fn read_all(&self) -> Result<Vec<(Option<String>, Prompt)>> {
+        let [_, _, ..] = self.prompt.as_slice() else { return Ok(vec![(None, self.read()?)]) };
+        let mut all: Vec<(Option<String>, Prompt)> = Vec::new();
+        for path in &self.prompt {
+            let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+            let name = name.map(|name| name.to_string_lossy().into_owned());
+            let taken = all.iter().any(|(other, _)| *other == name);
+            ensure!(
+                !taken,
+                "--prompt {}: another prompt has this name; their runs need names of their own",
+                path.display()
+            );
+            all.push((name, Prompt::open(path)?));
+        }
+        Ok(all)
+    }
+
     /// Whether the user said anything.
     pub(crate) fn is_default(&self) -> bool {
-        self.template.is_empty() && self.ensemble.is_none() && self.prompt.is_none() && self.text_features.is_none()
+        self.template.is_empty() && self.ensemble.is_none() && self.prompt.is_empty() && self.text_features.is_none()
+    }
+}
+
+/// Says that a sapt prompt was tuned with a radius in another unit than stss is told to use.
+pub(crate) fn say_radius_units(prompt: &Prompt, options: &toml::Table, out: &Output) {
+    let unit = options.get("radius_unit").or_else(|| options.get("stss").and_then(|stss| stss.get("radius_unit")));
+    if prompt.label() == "sapt" && unit.and_then(toml::Value::as_str) == Some("relative") {
+        out.warn(
+            "the sapt prompt was tuned with a radius in the units of the context (absolute), and stss is told to take its \
+             radius relative to the context's norm: the two are not the same distance",
+        );
     }
 }

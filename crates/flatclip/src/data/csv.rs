@@ -10,12 +10,13 @@ use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Reads the rows of one split (all rows if there is no `split` column).
-pub(crate) fn open_csv(file: &Path, split: Split) -> Result<Dataset> {
+/// Reads the rows of one split (all rows if there is no `split` column). `named` classes have names from elsewhere: then a
+/// number need not have a row.
+pub(crate) fn open_csv(file: &Path, split: Split, named: Option<usize>) -> Result<Dataset> {
     let text = read_text(file)?;
     let wrong = |reason: String| Error::Data { path: file.to_path_buf(), reason };
     let table = Table::parse(&text).map_err(wrong)?;
-    let classes = table.classes().map_err(wrong)?;
+    let classes = table.classes(named).map_err(wrong)?;
     let folder = file.parent().unwrap_or(Path::new("."));
     let (mut samples, mut listed) = (Listed::default(), 0);
     for row in table.rows.iter().filter(|row| row.split.as_deref().is_none_or(|name| name == split.name())) {
@@ -98,9 +99,9 @@ impl Table {
         Ok(Self { rows: records.map(row).collect::<std::result::Result<_, _>>()? })
     }
 
-    fn classes(&self) -> std::result::Result<Classes, String> {
+    fn classes(&self, named: Option<usize>) -> std::result::Result<Classes, String> {
         if self.rows.iter().all(|row| row.label.parse::<usize>().is_ok()) {
-            return self.numbered_classes();
+            return self.numbered_classes(named);
         }
         let mut names: Vec<&str> = self.rows.iter().map(|row| row.label.as_str()).collect();
         names.sort_unstable();
@@ -109,7 +110,7 @@ impl Table {
         Ok(Classes { names: names.iter().map(|name| names::readable(name)).collect(), by_name })
     }
 
-    fn numbered_classes(&self) -> std::result::Result<Classes, String> {
+    fn numbered_classes(&self, named: Option<usize>) -> std::result::Result<Classes, String> {
         let mut names: BTreeMap<usize, String> = BTreeMap::new();
         for row in &self.rows {
             let label = row.label.parse().unwrap_or_default();
@@ -119,8 +120,15 @@ impl Table {
                 return Err(format!("label {label} is called `{}` and `{}`", quoted(known), quoted(&name)));
             }
         }
+        if let Some(count) = named.filter(|&count| names.keys().all(|&label| label < count)) {
+            for label in 0..count {
+                names.entry(label).or_insert_with(|| label.to_string());
+            }
+        }
         match (0..names.len()).find(|label| !names.contains_key(label)) {
-            Some(gap) => Err(format!("labels must be 0-based without gaps; label {gap} has no row")),
+            Some(gap) => Err(format!(
+                "labels must be 0-based without gaps; label {gap} has no row, and no list of class names covers it"
+            )),
             None => Ok(Classes { names: names.into_values().collect(), by_name: BTreeMap::new() }),
         }
     }
@@ -162,7 +170,7 @@ mod tests {
     fn open(csv: &str, split: Split) -> Result<Dataset> {
         let dir = tree(&["a/1.jpg", "b/2.jpg", "b/3, x.jpg"]);
         put(dir.path(), "list.csv", csv);
-        open_csv(&dir.path().join("list.csv"), split)
+        open_csv(&dir.path().join("list.csv"), split, None)
     }
 
     #[test]
@@ -207,5 +215,15 @@ mod tests {
             let message = open(csv, Split::Test).unwrap_err().to_string();
             assert!(message.contains(word), "{csv:?}: {message}");
         }
+    }
+
+    #[test]
+    fn a_full_list_of_names_makes_up_for_classes_without_rows() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("list.csv");
+        std::fs::write(&path, "path,label\na.jpg,0\nb.jpg,2\n").unwrap();
+        assert!(open_csv(&path, Split::Test, None).unwrap_err().to_string().contains("label 1 has no row"));
+        assert_eq!(open_csv(&path, Split::Test, Some(4)).unwrap().classes.len(), 4);
+        assert!(open_csv(&path, Split::Test, Some(2)).is_err());
     }
 }

@@ -5,6 +5,7 @@ use super::dataset::{Dataset, Note, Sample, Source, Split};
 use super::{names, scan};
 use crate::error::quoted;
 use crate::files::read_text;
+use crate::text::imagenet::{CLASS_NAMES, label_of};
 use crate::text::read_class_names;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -39,7 +40,11 @@ pub(crate) fn open_folder(dir: &Path, split: Split) -> Result<Dataset> {
         }));
     }
     let folder_names: Vec<&str> = folders.iter().map(|folder| folder.name.as_str()).collect();
-    let classes = class_names(dir, &folder_names)?;
+    let mut classes = class_names(dir, &folder_names)?;
+    if let Some(names) = imagenet_names(&folder_names).filter(|_| !dir.join("classes.txt").is_file()) {
+        notes.push(Note::info("class folders are wnids: ImageNet's names stand for them (classes.txt would win)"));
+        classes = names;
+    }
     names::note_duplicates(&classes, &mut notes);
     let templates = template_lines(dir)?.unwrap_or_else(|| vec![PLAIN_TEMPLATE.to_owned()]);
     let name = format!("folder:{}", base_name(dir));
@@ -83,6 +88,12 @@ fn class_names(dir: &Path, folders: &[&str]) -> Result<Vec<String>> {
         return Err(Error::Data { path, reason });
     }
     Ok(names)
+}
+
+/// ImageNet's names, where every folder is one of its wnids.
+fn imagenet_names(folders: &[&str]) -> Option<Vec<String>> {
+    let name = |wnid: &&str| Some(CLASS_NAMES[label_of(wnid)?].to_owned());
+    folders.iter().map(name).collect()
 }
 
 /// Names for folders from lines `folder<TAB>name`, in any order.

@@ -56,7 +56,10 @@ pub fn open(spec: &str, options: &OpenOptions) -> Result<Dataset> {
     let mut data = match spec.split_once(':') {
         Some(("folder", dir)) => folder::open_folder(Path::new(dir), options.split)?,
         Some(("zhou", dir)) => zhou::open_zhou(Path::new(dir), options.split)?,
-        Some(("csv", file)) => csv::open_csv(Path::new(file), options.split)?,
+        Some(("csv", file)) => {
+            let named = options.classes.as_deref().map(crate::text::read_class_names).transpose()?;
+            csv::open_csv(Path::new(file), options.split, named.map(|names| names.len()))?
+        }
         Some(("wds", shards)) => wds::open_wds(shards, options.split)?,
         Some(("pocket", domain)) => pocket::open_pocket(domain, options.split)?,
         _ => open_known(known_or_error(spec)?, options)?,
@@ -89,7 +92,8 @@ fn known_or_error(spec: &str) -> Result<&'static Known> {
             "`{spec}` is neither folder:DIR, zhou:DIR, csv:FILE, wds:SHARDS, pocket:DOMAIN nor a known data set ({}){hint}",
             names.join(", ")
         );
-        Error::config("data", reason)
+        let near = crate::error::nearest(spec, &names).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        Error::config("data", reason + &near)
     })
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// How deep a class folder may nest; deeper is a link that leads back.
 const MAX_DEPTH: usize = 16;
 
-const PICTURE_ENDINGS: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "jpe", "jfif"];
+const PICTURE_ENDINGS: [&str; 10] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "jpe", "jfif", "tif", "tiff"];
 
 /// One entry of a folder.
 #[derive(Clone, Debug)]
@@ -19,13 +19,18 @@ pub(super) struct Entry {
     pub is_folder: bool,
 }
 
+/// Hidden, or what macOS puts beside files in archives.
+fn is_hidden(name: &str) -> bool {
+    name.starts_with('.') || name == "__MACOSX"
+}
+
 /// The visible entries of a folder in byte order of their names. Hidden names (also macOS `._x`) are left out.
 pub(super) fn list(folder: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
         let entry = entry.map_err(Error::io(folder))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with('.') {
+        if is_hidden(&name) {
             continue;
         }
         let path = folder.join(entry.file_name());
@@ -45,7 +50,7 @@ pub(super) fn list_lenient(folder: &Path) -> Vec<Entry> {
             let path = folder.join(entry.file_name());
             Entry { name: entry.file_name().to_string_lossy().into_owned(), is_folder: path.is_dir(), path }
         })
-        .filter(|entry| !entry.name.starts_with('.'))
+        .filter(|entry| !is_hidden(&entry.name))
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found

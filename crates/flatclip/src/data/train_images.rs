@@ -43,6 +43,7 @@ pub struct TrainImages<'a> {
     seed: u64,
     training: ViewOptions,
     plain: ViewOptions,
+    decode: DecodeOptions,
 }
 
 impl<'a> TrainImages<'a> {
@@ -53,7 +54,13 @@ impl<'a> TrainImages<'a> {
         training.range.scale = (views.scale[0], views.scale[1]);
         training.flip = views.flip;
         let plain = ViewOptions { first_is_plain: true, ..training.clone() };
-        Self { samples, dataset, seed, training, plain }
+        Self { samples, dataset, seed, training, plain, decode: DecodeOptions::default() }
+    }
+
+    /// The same, read in this way.
+    #[must_use]
+    pub fn read_with(self, decode: &DecodeOptions) -> Self {
+        Self { decode: decode.clone(), ..self }
     }
 
     /// How many.
@@ -100,7 +107,7 @@ impl<'a> TrainImages<'a> {
 
     fn views_of(&self, image: usize, options: &ViewOptions, round: &str) -> Result<Vec<f32>> {
         let sample = &self.samples[image];
-        let picture = sample.picture(&DecodeOptions::default())?;
+        let picture = sample.picture(&self.decode)?;
         let id = format!("{}/{round}", sample.id);
         make_views(&picture, options, ViewKey { seed: self.seed, dataset: self.dataset, sample: &id })
     }
@@ -128,8 +135,8 @@ impl<'a> TrainImages<'a> {
 }
 
 /// The samples that can be read, and for each other one its id and why not.
-pub(crate) fn readable(samples: &[Sample]) -> (Vec<usize>, Vec<(String, Error)>) {
-    let read = |sample: &Sample| sample.picture(&DecodeOptions::default()).map(drop);
+pub(crate) fn readable(samples: &[Sample], decode: &DecodeOptions) -> (Vec<usize>, Vec<(String, Error)>) {
+    let read = |sample: &Sample| sample.picture(decode).map(drop);
     let verdicts: Vec<Result<()>> = samples.par_iter().map(read).collect();
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for (index, verdict) in verdicts.into_iter().enumerate() {
@@ -156,7 +163,8 @@ mod tests {
             label: 0,
             source: crate::data::Source::File(path.to_path_buf()),
         };
-        let (good, bad) = readable(&[sample("bad", &path), sample("gone", &folder.path().join("gone.png"))]);
+        let samples = [sample("bad", &path), sample("gone", &folder.path().join("gone.png"))];
+        let (good, bad) = readable(&samples, &DecodeOptions::default());
         assert!(good.is_empty());
         assert_eq!(bad.iter().map(|b| b.0.as_str()).collect::<Vec<_>>(), ["bad", "gone"]);
     }

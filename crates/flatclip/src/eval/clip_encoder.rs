@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Raised when decoding or view making gives other pixels: kept features of older versions are then not used.
-pub(crate) const PIXEL_VERSION: &str = "1";
+pub(crate) const PIXEL_VERSION: &str = "2";
 
 /// Pictures, views and features of one model.
 pub(crate) struct ClipEncoder {
@@ -36,6 +36,7 @@ impl ClipEncoder {
     pub(crate) fn feature_key(&self, dataset: &Dataset, precision: &str) -> FeatureKey {
         let v = &self.views;
         let hashes: Vec<String> = self.visual_prompts.iter().map(matrix_hash).collect();
+        let turned = if self.decode.exif_rotation { " turned by EXIF" } else { "" };
         let tower =
             if hashes.is_empty() { String::new() } else { format!(" with visual prompts {}", hashes.join(" ")) };
         FeatureKey {
@@ -43,7 +44,7 @@ impl ClipEncoder {
             dataset: dataset.name.clone(),
             split: dataset.split.name().to_owned(),
             views: format!(
-                "{} x{} {}px {:?}/{:?}{tower}",
+                "{} x{} {}px {:?}/{:?}{tower}{turned}",
                 v.policy.name(),
                 v.count,
                 v.size,
@@ -95,9 +96,10 @@ impl Encoder for ClipEncoder {
         self.views.count
     }
 
-    fn pixels(&self, dataset: &str, sample: &Sample) -> Result<Vec<f32>> {
+    /// Views are drawn by content, as a classifier draws them: the same for every loader of the same files.
+    fn pixels(&self, _dataset: &str, sample: &Sample) -> Result<Vec<f32>> {
         let picture = sample.picture(&self.decode)?;
-        self.views_of(&picture, ViewKey { seed: self.seed, dataset, sample: &sample.id })
+        self.views_of(&picture, ViewKey::of_content(self.seed, &picture.digest()))
     }
 
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {

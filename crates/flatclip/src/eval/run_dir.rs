@@ -57,6 +57,9 @@ pub struct RunConfig {
     /// Whether records keep the probability of every class.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_probabilities: bool,
+    /// Pictures are turned as their EXIF entry says, and 16-bit grey is scaled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exif: bool,
     /// How views are made.
     pub views: ViewConfig,
     /// All options of the adapter.

@@ -147,6 +147,7 @@ impl World {
             bank: Vec::new(),
             keep_probabilities: false,
             compat: Vec::new(),
+            exif: false,
             views: ViewConfig { policy: "crop-flip".into(), count: VIEWS, certainty: request.certainty },
             options: toml::Table::from_iter([("k".to_owned(), toml::Value::from(0.5))]),
         }

@@ -34,8 +34,7 @@ pub struct ClassifierBuilder {
     statistics: Option<Arc<SourceStatistics>>,
     generated: Option<PathBuf>,
     store: Option<Store>,
-    max_pixels: Option<u64>,
-    exif_rotation: bool,
+    decode: DecodeOptions,
     any_model: bool,
 }
 
@@ -80,8 +79,7 @@ impl ClassifierBuilder {
             statistics: None,
             generated: None,
             store: None,
-            max_pixels: None,
-            exif_rotation: false,
+            decode: DecodeOptions::default(),
             any_model: false,
         }
     }
@@ -199,14 +197,21 @@ impl ClassifierBuilder {
     /// The largest picture, in pixels; one that is larger is refused from its header.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
-        self.max_pixels = Some(pixels);
+        self.decode.max_pixels = pixels;
         self
     }
 
     /// Turn pictures as their EXIF tag says; the reference implementations, and so the default, do not.
     #[must_use]
     pub fn exif_rotation(mut self, turn: bool) -> Self {
-        self.exif_rotation = turn;
+        self.decode.exif_rotation = turn;
+        self
+    }
+
+    /// How pictures are read: limits, EXIF, 16-bit grey. [`DecodeOptions::photos`] reads them as people see them.
+    #[must_use]
+    pub fn decode(mut self, options: DecodeOptions) -> Self {
+        self.decode = options;
         self
     }
 
@@ -248,7 +253,7 @@ impl ClassifierBuilder {
                 let encoder = ClipEncoder {
                     clip: Arc::clone(model.clip()),
                     views: ViewOptions { policy: self.policy, ..model.views(views) },
-                    decode: self.decode_options(),
+                    decode: self.decode.clone(),
                     seed: self.seed,
                     visual_prompts: prompt.visual_prompts(),
                     generated: self.generated.clone().filter(|_| needs.generated),
@@ -263,12 +268,6 @@ impl ClassifierBuilder {
         };
         adapter.prepare(&task)?;
         Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder, rounds }))
-    }
-
-    fn decode_options(&self) -> DecodeOptions {
-        let usual = DecodeOptions::default();
-        let max_pixels = self.max_pixels.unwrap_or(usual.max_pixels);
-        DecodeOptions { exif_rotation: self.exif_rotation, max_pixels, ..usual }
     }
 
     /// Plain keys, or those of the method's own table.

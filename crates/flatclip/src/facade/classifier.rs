@@ -8,7 +8,7 @@ use super::stream::Stream;
 use crate::error::Hint;
 use crate::eval::cache::ViewFeatures;
 use crate::eval::{ClipEncoder, Encoder as _, Rounds};
-use crate::image::sheet::{Tile, encode_png, sheet};
+use crate::image::sheet::{Tile, encode_png, sheet_with_legend};
 use crate::image::views::{ViewKey, ViewOptions, thumbnails};
 use crate::image::{self, DecodeOptions, Picture};
 use crate::methods::bank::TextBank;
@@ -208,18 +208,34 @@ impl Classifier {
         thumbnails(picture, &self.encoder()?.views, self.key(&picture.digest()))
     }
 
-    /// The views that an answer was made from as a contact sheet (PNG), each with its score and its own answer, the kept ones framed.
+    /// The views that an answer was made from as a contact sheet (PNG), from the lowest score to the highest, each with its own answer; the
+    /// kept ones are framed, the picture itself is framed in black. A legend stands above.
     pub fn view_sheet(&self, picture: &Picture, answer: &Answer, columns: usize, side: usize) -> Result<Vec<u8>> {
         let mut small = self.view_pictures(picture)?;
         small.truncate(answer.views().unwrap_or(usize::MAX));
-        let tile = |(index, picture)| {
+        let number = |index: usize| answer.view(index).score.or(answer.view(index).entropy);
+        let mut order: Vec<usize> = (0..small.len()).collect();
+        // Views that were not scored come last, in their own order.
+        order.sort_by(|&a, &b| number(a).unwrap_or(f32::INFINITY).total_cmp(&number(b).unwrap_or(f32::INFINITY)));
+        let tile = |index: usize| {
             let view = answer.view(index);
-            let number = view.score.or(view.entropy).map_or("-".to_owned(), |score| format!("{score:.3}"));
-            let label = format!("{index}: {number}\n{}", view.label.unwrap_or_default());
-            Tile { picture, label, frame: view.kept.then_some(KEPT_FRAME) }
+            let score = number(index).map_or("-".to_owned(), |score| format!("{score:.3}"));
+            let name = if index == 0 { "original".to_owned() } else { format!("view {index}") };
+            let label = format!("{name}  {score}\n{}", view.label.unwrap_or_default());
+            let frame = match (view.kept, index) {
+                (true, _) => Some(KEPT_FRAME),
+                (false, 0) => Some(ORIGINAL_FRAME),
+                _ => None,
+            };
+            Tile { picture: &small[index], label, frame }
         };
-        let tiles: Vec<Tile<'_>> = small.iter().enumerate().map(tile).collect();
-        encode_png(&sheet(&tiles, columns, side)?)
+        let tiles: Vec<Tile<'_>> = order.into_iter().map(tile).collect();
+        let legend = [
+            format!("{} on {} views: {} {:.3}", self.method(), small.len(), answer.label(), answer.confidence()),
+            "by score, lowest first; below each view its score and what it says alone".to_owned(),
+            "orange frame: kept, decides; black frame: the picture itself, where it is not kept".to_owned(),
+        ];
+        encode_png(&sheet_with_legend(&tiles, columns, side, &legend)?)
     }
 
     /// Decodes a file as this classifier reads pictures.
@@ -297,7 +313,7 @@ impl Classifier {
     }
 
     pub(super) fn key<'k>(&self, id: &'k str) -> ViewKey<'k> {
-        ViewKey { seed: self.0.task.seed, dataset: "picture", sample: id }
+        ViewKey::of_content(self.0.task.seed, id)
     }
 
     fn encoder(&self) -> Result<&ClipEncoder> {
@@ -332,3 +348,5 @@ impl Classifier {
 
 /// Orange, readable beside any picture and for any colour vision.
 const KEPT_FRAME: [u8; 3] = [213, 94, 0];
+/// Of the picture itself.
+const ORIGINAL_FRAME: [u8; 3] = [30, 30, 30];

@@ -5,6 +5,7 @@ use super::needs::check_origin;
 use super::run::{NamedPrompt, RunRequest, Runner, file_name, options_of};
 use crate::data::Dataset;
 use crate::eval::{Rounds, Shard, Summary, Timing};
+use crate::image::DecodeOptions;
 use crate::image::views::ViewPolicy;
 use crate::methods::policy::policy_for;
 use crate::methods::statistics::SourceStatistics;
@@ -79,6 +80,8 @@ pub struct EvaluateRequest {
     pub cache: Option<PathBuf>,
     /// Accept a prompt that was learned with another model.
     pub any_model: bool,
+    /// How pictures are read; published numbers rest on the default.
+    pub decode: DecodeOptions,
     /// Oddities of published code that the data sets reproduce, for the record.
     pub compat: Vec<String>,
     /// The run directory; with several data sets, methods, seeds or shards, the folder of theirs.
@@ -110,6 +113,7 @@ impl EvaluateRequest {
             bank: Vec::new(),
             cache: None,
             any_model: false,
+            decode: DecodeOptions::default(),
             compat: Vec::new(),
             out: out.into(),
             resume: false,
@@ -201,6 +205,7 @@ impl EvaluateRequest {
         Ok(Runner {
             cache: self.cache.as_deref(),
             compat: &self.compat,
+            decode: Some(&self.decode),
             generated: self.generated.as_deref(),
             bank: &self.bank,
             statistics: self.statistics.clone(),

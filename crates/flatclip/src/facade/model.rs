@@ -157,6 +157,13 @@ impl Model {
         Ok(Matrix::from_vec(rows.len() / self.width(), self.width(), rows))
     }
 
+    /// Features `[views, D]` of a picture as the tower gives them: the picture itself, then random views, drawn by its content
+    /// and the seed as a classifier draws them.
+    pub fn view_features(&self, picture: &Picture, views: usize, seed: u64) -> Result<Matrix> {
+        let pixels = make_views(picture, &self.views(views), ViewKey::of_content(seed, &picture.digest()))?;
+        self.0.clip.encode_images(&pixels, views)
+    }
+
     /// TPT's views, in the size and with the pixel statistics that this model wants.
     pub(crate) fn views(&self, count: usize) -> ViewOptions {
         let config = self.config();

@@ -1,12 +1,11 @@
 //! Pictures from files and bytes.
 
 use crate::Result;
-use crate::digest;
 use crate::image::{self, DecodeOptions, Picture};
 use std::path::Path;
 
 impl Picture {
-    /// Decodes a file: JPEG, PNG, WebP, BMP or GIF, pixel for pixel as Pillow does.
+    /// Decodes a file: JPEG, PNG, WebP, BMP, TIFF or GIF, pixel for pixel as Pillow does.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path.as_ref(), &DecodeOptions::default())
     }
@@ -14,11 +13,6 @@ impl Picture {
     /// The same with choices.
     pub fn open_with(path: &Path, options: &DecodeOptions) -> Result<Self> {
         image::open(path, options)
-    }
-
-    /// Names the picture by its pixels.
-    pub fn digest(&self) -> String {
-        digest::of_pixels(self.width, self.height, &self.rgb)
     }
 
     /// Decodes a picture in memory.

@@ -43,6 +43,8 @@ pub(crate) struct Runner<'a> {
     /// Where features are kept; `None` keeps nothing.
     pub(crate) cache: Option<&'a Path>,
     pub(crate) compat: &'a [String],
+    /// How pictures are read; `None` as published.
+    pub(crate) decode: Option<&'a DecodeOptions>,
     pub(crate) generated: Option<&'a Path>,
     /// Prompts whose text features stand around the prompt's own, for STSS.
     pub(crate) bank: &'a [NamedPrompt],
@@ -80,6 +82,7 @@ impl<'a> Runner<'a> {
             prompt,
             cache: None,
             compat: &[],
+            decode: None,
             generated: None,
             bank: &[],
             statistics: None,
@@ -115,7 +118,7 @@ impl<'a> Runner<'a> {
         let encoder = ClipEncoder {
             clip: Arc::clone(self.model.clip()),
             views: ViewOptions { policy: request.policy, ..self.model.views(request.views) },
-            decode: DecodeOptions::default(),
+            decode: self.decode.cloned().unwrap_or_default(),
             seed: request.seed,
             visual_prompts: prompt.visual_prompts(),
             generated: self.generated.map(Path::to_path_buf).filter(|_| needs.generated),
@@ -228,6 +231,7 @@ impl<'a> Runner<'a> {
             shard: request.shard,
             compat: self.compat.to_vec(),
             bank: self.bank.iter().map(|prompt| prompt.name.clone()).collect(),
+            exif: self.decode.is_some_and(|decode| decode.exif_rotation),
             views: ViewConfig {
                 policy: request.policy.name().to_owned(),
                 count: request.views,

@@ -9,8 +9,9 @@ mod resize;
 pub mod sheet;
 pub mod views;
 
+use crate::digest::Digest;
 pub(crate) use decode::DECODER;
-pub use decode::{DecodeOptions, Mode, Source, decode, decode_from, open};
+pub use decode::{DecodeOptions, Mode, PictureNotes, Source, decode, decode_from, open, open_noted};
 pub use preprocess::{ConvertOrder, Normalise, preprocess, preprocess_source};
 pub use resize::{Columns, Crop, Interpolation, Output};
 
@@ -23,4 +24,12 @@ pub struct Picture {
     pub height: usize,
     /// `height x width x 3` bytes.
     pub rgb: Vec<u8>,
+}
+
+impl Picture {
+    /// Names the picture by its pixels.
+    pub fn digest(&self) -> String {
+        let digest = Digest::default().number(self.width).number(self.height);
+        digest.bytes(&self.rgb).key()
+    }
 }

@@ -35,6 +35,11 @@ pub struct Tile<'a> {
 
 /// Draws tiles of `size x size` pixels in rows of `columns`.
 pub fn sheet(tiles: &[Tile<'_>], columns: usize, size: usize) -> Result<Picture> {
+    sheet_with_legend(tiles, columns, size, &[])
+}
+
+/// The same with lines of text above.
+pub fn sheet_with_legend(tiles: &[Tile<'_>], columns: usize, size: usize, legend: &[String]) -> Result<Picture> {
     if tiles.is_empty() || columns == 0 || size == 0 {
         let found = format!("{} tiles of {size} pixels in {columns} columns", tiles.len());
         return Err(Error::config("sheet", format!("expected at least one of each, found {found}")));
@@ -42,9 +47,13 @@ pub fn sheet(tiles: &[Tile<'_>], columns: usize, size: usize) -> Result<Picture>
     let columns = columns.min(tiles.len());
     let lines = tiles.iter().map(|tile| tile.label.lines().count()).max().unwrap_or(0);
     let (wide, high) = (size + GAP + 2 * FRAME, size + GAP + 2 * FRAME + lines * LINE);
-    let mut page = blank(GAP + columns * wide, GAP + tiles.len().div_ceil(columns) * high);
+    let head = if legend.is_empty() { 0 } else { GAP + legend.len() * (LINE + 3) };
+    let mut page = blank(GAP + columns * wide, head + GAP + tiles.len().div_ceil(columns) * high);
+    for (line, text) in legend.iter().enumerate() {
+        draw_text(&mut page, GAP, GAP + line * (LINE + 3), text, INK);
+    }
     for (i, tile) in tiles.iter().enumerate() {
-        let (x, y) = (GAP + i % columns * wide, GAP + i / columns * high);
+        let (x, y) = (GAP + i % columns * wide, head + GAP + i / columns * high);
         if let Some(colour) = tile.frame {
             fill(&mut page, x, y, size + 2 * FRAME, size + 2 * FRAME, colour);
         }

@@ -104,6 +104,13 @@ pub(crate) struct ViewKey<'a> {
     pub sample: &'a str,
 }
 
+impl<'a> ViewKey<'a> {
+    /// Draws by what the picture shows, so that its name and its data set do not matter.
+    pub(crate) fn of_content(seed: u64, digest: &'a str) -> Self {
+        Self { seed, dataset: "picture", sample: digest }
+    }
+}
+
 /// What was drawn for a view.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Draw {

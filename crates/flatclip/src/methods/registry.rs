@@ -3,7 +3,7 @@
 use super::adapters::ADAPTERS;
 use super::tuners::{PRESETS, TUNERS, TunerSpec};
 use super::{AdapterSpec, AnyAdapter};
-use crate::error::nearest;
+use crate::error::{Hint, nearest};
 use crate::{Error, Result};
 
 /// The adapters and tuners that can be found by name.
@@ -41,7 +41,13 @@ impl Registry {
 
     /// The adapter of a name or alias, in any case.
     pub fn adapter(&self, name: &str) -> Result<&'static AdapterSpec> {
-        find(&self.adapters, name).ok_or_else(|| unknown(&self.adapters, name, ""))
+        find(&self.adapters, name).ok_or_else(|| match find(&self.tuners, name) {
+            Some(tuner) => {
+                let reason = format!("`{name}` is a tuner: it learns a prompt, and an adapter answers with it");
+                Error::config("method", reason).with_hint(Hint::Tune(tuner.name))
+            }
+            None => unknown(&self.adapters, name, ""),
+        })
     }
 
     /// The tuner of a name or alias, in any case.

@@ -32,7 +32,7 @@ pub use export::write_text_features;
 pub(crate) use file::{Arrays, decode_arrays, encode_arrays, encode_plain};
 pub use import::{ImportOptions, import};
 pub use tensor::Tensor;
-pub use text_features::{npy_bytes, read_text_features};
+pub use text_features::{named_features_bytes, npy_bytes, read_text_features};
 pub(crate) use tokens::check_length;
 pub use tokens::class_tokens;
 pub(crate) use tokens::template_context;

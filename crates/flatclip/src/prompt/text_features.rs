@@ -1,6 +1,6 @@
 //! Text features made elsewhere: a `[K, D]` matrix in a safetensors or `.npy` file.
 
-use super::Prompt;
+use super::{Prompt, Tensor, encode_arrays};
 use crate::error::quoted;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -111,6 +111,15 @@ fn from_npy(bytes: &[u8], path: &Path) -> Result<Matrix> {
         ));
     }
     Ok(Matrix::from_vec(*rows, *cols, format.read(data)))
+}
+
+/// A safetensors file with the rows as `features` and, in its metadata, their names: `flatclip` is a JSON document whose
+/// `names` are in the order of the rows.
+pub fn named_features_bytes(names: &[String], features: &Matrix) -> Result<Vec<u8>> {
+    let shape = vec![features.rows(), features.cols()];
+    let tensor = Tensor { name: "features".into(), shape, values: features.data().to_vec() };
+    let document = serde_json::json!({ "schema_version": 1, "names": names });
+    encode_arrays(&[tensor], &document.to_string()).map_err(|e| Error::config("features", e))
 }
 
 /// A matrix as a `.npy` file (version 1, little-endian f32).

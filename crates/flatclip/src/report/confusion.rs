@@ -29,6 +29,19 @@ impl ConfusionMatrix {
         Ok(Self { title, names, counts: confusion_matrix(&outcomes, classes) })
     }
 
+    /// One for each row and data set: the runs of all seeds together.
+    pub fn of_all(runs: &[Run]) -> Result<Vec<Self>> {
+        let mut all: Vec<Self> = Vec::new();
+        for run in runs {
+            let one = Self::of(run)?;
+            match all.iter_mut().find(|other| other.title == one.title && other.names == one.names) {
+                Some(other) => other.counts.iter_mut().zip(one.counts).for_each(|(sum, count)| *sum += count),
+                None => all.push(one),
+            }
+        }
+        Ok(all)
+    }
+
     /// The `most` frequent wrong answers.
     pub fn table(&self, most: usize) -> Table {
         let pairs = confusions(&self.counts, self.names.len());
@@ -55,7 +68,9 @@ impl ConfusionMatrix {
         let (all, shown) = (self.names.len(), self.drawn());
         let share = |label: usize, answer: usize| {
             let of: usize = self.counts[label * all..][..all].iter().sum();
-            if of == 0 { f64::NAN } else { 100.0 * self.counts[label * all + answer] as f64 / of as f64 }
+            let count = self.counts[label * all + answer];
+            // What never happened stays paper: a page of many matrices is small, and what happened stands out.
+            if count == 0 { f64::NAN } else { 100.0 * count as f64 / of as f64 }
         };
         // The first class stands at the top, and y grows upwards.
         let rows: Vec<usize> = shown.iter().rev().copied().collect();
@@ -67,7 +82,7 @@ impl ConfusionMatrix {
             y: positions(rows.len()),
             values,
             labels: false,
-            range: None,
+            range: Some((0.0, 100.0)),
             unit: "%",
         };
         let part = if shown.len() < all { format!(", {} of {all} classes", shown.len()) } else { String::new() };
@@ -121,10 +136,9 @@ mod tests {
     fn the_figure_has_the_first_class_on_top_and_shares_of_rows() {
         let figure = matrix(2, &[(0, 1, 15)]).figure();
         let [Layer::Heat { values, .. }] = &figure.layers[..] else { panic!("one heat map") };
-        assert_eq!(
-            (&figure.y.categories[..], &values[..]),
-            (&["n1".into(), "n0".into()][..], &[0.0, 100.0, 25.0, 75.0][..])
-        );
+        assert_eq!(figure.y.categories, ["n1", "n0"]);
+        assert!(values[0].is_nan(), "what never happened is not drawn");
+        assert_eq!(values[1..], [100.0, 25.0, 75.0]);
     }
 
     #[test]

@@ -1,64 +1,122 @@
 //! The figures of reports: reliability diagrams, accuracy by score, bars of methods, sweeps.
 
 use super::figure::{Axis, Figure, Layer};
-use super::rows::{distinct, row_names};
+use super::groups::{Group, groups, names};
 use super::runs::Run;
-use crate::eval::metrics::QuantileBin;
 
-/// Accuracy against confidence; on the diagonal a run is calibrated.
-pub fn reliability(run: &Run) -> Figure {
-    let calibration = &run.summary.metrics.calibration;
-    let filled = calibration.bins.iter().filter(|bin| bin.count > 0);
-    let points: Vec<(f64, f64)> = filled.map(|bin| (bin.confidence, bin.accuracy)).collect();
-    let title = format!("{} on {}: ECE {:.2} %", run.row_name(), run.provenance.dataset, 100.0 * calibration.ece);
-    let x = Axis::new("confidence").within(0.0, 1.0);
-    let y = Axis::new("accuracy").within(0.0, 1.0);
-    let mut figure = Figure::new(title, x, y)
-        .with(Layer::Guide { from: (0.0, 0.0), to: (1.0, 1.0) })
-        .with(Layer::Line { name: String::new(), points, band: None });
+/// Accuracy against confidence, the seeds of each prompt and adapter taken together; on the diagonal a run is calibrated. One
+/// figure for each data set and row, with the number of samples of every bin below.
+pub fn reliability(runs: &[Run]) -> Vec<Figure> {
+    groups(runs).iter().map(reliability_of).collect()
+}
+
+fn reliability_of(group: &Group<'_>) -> Figure {
+    let bins = group.runs.first().map_or(0, |run| run.summary.metrics.calibration.bins.len());
+    let (mut points, mut counts) = (Vec::new(), vec![0.0; bins]);
+    for (i, total) in counts.iter_mut().enumerate() {
+        let (mut confidence, mut accuracy) = (0.0, 0.0);
+        for bin in group.runs.iter().filter_map(|run| run.summary.metrics.calibration.bins.get(i)) {
+            let count = bin.count as f64;
+            *total += count;
+            confidence += count * bin.confidence;
+            accuracy += count * bin.accuracy;
+        }
+        if *total > 0.0 {
+            points.push((confidence / *total, accuracy / *total));
+        }
+    }
+    let (ece, spread) = group.mean(|run| 100.0 * run.summary.metrics.calibration.ece);
+    let spread = if spread.is_finite() { format!(" ± {spread:.2}") } else { String::new() };
+    let title = format!("{} on {}: ECE {ece:.2}{spread} %", group.row, group.dataset);
+    let edge = |i: usize| i as f64 / bins.max(1) as f64;
+    let mut figure =
+        Figure::new(title, Axis::new("confidence").within(0.0, 1.0), Axis::new("accuracy").within(0.0, 1.0))
+            .with(Layer::Counts { bins: (0..bins).map(|i| (edge(i), edge(i + 1))).collect(), counts })
+            .with(Layer::Guide { from: (0.0, 0.0), to: (1.0, 1.0) })
+            .with(Layer::Line { name: String::new(), points, band: None });
     figure.size = (430.0, 360.0);
     figure
 }
 
-/// Accuracy of samples grouped by the score of their kept views; `None` for methods without scores.
-pub fn score_quantiles(run: &Run) -> Option<Figure> {
-    let bins = &run.summary.by_score;
-    if bins.len() < 2 {
-        return None;
+/// Accuracy of samples grouped by the score of their kept views, one figure for each data set, one line for each prompt and
+/// adapter; methods without scores have none.
+pub fn score_quantiles(runs: &[Run]) -> Vec<Figure> {
+    let groups = groups(runs);
+    let scored = |group: &&Group<'_>| group.runs.iter().all(|run| run.summary.by_score.len() >= 2);
+    let (mut figures, rows) = (Vec::new(), names(&groups, |group| &group.row));
+    for dataset in names(&groups, |group| &group.dataset) {
+        let lines: Vec<&Group<'_>> = groups.iter().filter(|group| group.dataset == dataset).filter(scored).collect();
+        let Some(parts) = lines.iter().flat_map(|group| group.runs.iter().map(|run| run.summary.by_score.len())).min()
+        else {
+            continue;
+        };
+        let labels = (1..=parts).map(|part| match part {
+            1 => "lowest".to_owned(),
+            part if part == parts => "highest".to_owned(),
+            part => part.to_string(),
+        });
+        let x = Axis::categories("samples in groups of equal size, by the mean score of their kept views", labels);
+        let y = Axis::new("top-1 in per cent").within(0.0, 100.0);
+        let mut figure = Figure::new(format!("{dataset}: accuracy by score"), x, y);
+        for group in lines {
+            let at = |part: usize| (part as f64, group.mean(|run| 100.0 * run.summary.by_score[part].accuracy).0);
+            figure.layers.push(Layer::Line {
+                name: short(&group.row, &rows),
+                points: (0..parts).map(at).collect(),
+                band: None,
+            });
+        }
+        figure.size = (560.0, 340.0);
+        figures.push(figure);
     }
-    let name = |bin: &QuantileBin| format!("{:.2}–{:.2}", bin.low, bin.high);
-    let x = Axis::categories("mean score of the kept views, from low to high", bins.iter().map(name));
-    let y = Axis::new("top-1 in per cent").within(0.0, 100.0);
-    let values = bins.iter().map(|bin| 100.0 * bin.accuracy).collect();
-    let title = format!("{} on {}: accuracy by score", run.row_name(), run.provenance.dataset);
-    let mut figure = Figure::new(title, x, y).with(Layer::Bars { name: String::new(), values });
-    figure.size = (460.0, 340.0);
-    Some(figure)
+    figures
 }
 
 /// More bars than this beside each other would repeat colours.
 const MOST_SERIES: usize = 7;
 
-/// Top-1 of every method: one group per data set, or, with many methods, one group per method.
+/// Top-1 of every prompt and adapter, its mean over seeds with the standard deviation as whisker.
 pub fn top1_bars(runs: &[Run]) -> Figure {
-    let names = row_names(runs);
-    let rows = distinct(&names);
-    let datasets = distinct(&runs.iter().map(|run| run.provenance.dataset.clone()).collect::<Vec<_>>());
+    bars(runs, "Top-1", Axis::new("top-1 in per cent").within(0.0, 100.0), |run| 100.0 * run.summary.metrics.top1)
+}
+
+/// The calibration error of every prompt and adapter, in the same way.
+pub fn ece_bars(runs: &[Run]) -> Figure {
+    bars(runs, "Calibration error, lower is better", Axis::new("ECE in per cent"), |run| {
+        100.0 * run.summary.metrics.calibration.ece
+    })
+}
+
+/// A row without the prompt that all rows share.
+fn short(name: &str, rows: &[String]) -> String {
+    let prompt = |row: &String| row.split_once(" + ").map(|(prompt, _)| prompt.to_owned());
+    let first = rows.first().and_then(prompt);
+    let shared = first.filter(|first| rows.len() > 1 && rows.iter().all(|row| prompt(row).as_ref() == Some(first)));
+    shared.and_then(|shared| name.strip_prefix(&format!("{shared} + "))).unwrap_or(name).to_owned()
+}
+
+/// One group of bars per data set, or, with many methods, one group per method.
+fn bars(runs: &[Run], title: &str, y: Axis, of: impl Fn(&Run) -> f64) -> Figure {
+    let all = groups(runs);
+    let (datasets, rows) = (names(&all, |group| &group.dataset), names(&all, |group| &group.row));
     let value = |row: &String, dataset: &String| {
-        let is_it = |(run, name): &(&Run, &String)| *name == row && run.provenance.dataset == *dataset;
-        let matching = runs.iter().zip(&names).filter(is_it);
-        let values: Vec<f64> = matching.map(|(run, _)| 100.0 * run.summary.metrics.top1).collect();
-        if values.is_empty() { f64::NAN } else { values.iter().sum::<f64>() / values.len() as f64 }
+        let group = all.iter().find(|group| group.row == *row && group.dataset == *dataset);
+        group.map_or((f64::NAN, f64::NAN), |group| group.mean(&of))
     };
     let by_method = rows.len() > MOST_SERIES && datasets.len() < rows.len();
-    let (groups, series) = if by_method { (&rows, &datasets) } else { (&datasets, &rows) };
-    let mut figure =
-        Figure::new("Top-1 in per cent", Axis::categories("", groups.clone()), Axis::new("top-1 in per cent"));
+    let (categories, series) = if by_method { (&rows, &datasets) } else { (&datasets, &rows) };
+    let several = all.iter().any(|group| group.runs.len() > 1);
+    let title = if several { format!("{title} (mean over seeds ± deviation)") } else { title.to_owned() };
+    let mut figure = Figure::new(title, Axis::categories("", categories.iter().map(|name| short(name, &rows))), y);
     for name in series {
-        let of = |group: &String| if by_method { value(group, name) } else { value(name, group) };
-        figure.layers.push(Layer::Bars { name: name.clone(), values: groups.iter().map(of).collect() });
+        let at = |category: &String| if by_method { value(category, name) } else { value(name, category) };
+        let (values, spread): (Vec<f64>, Vec<f64>) = categories.iter().map(at).unzip();
+        // A single series needs no legend.
+        let name = if series.len() > 1 { short(name, &rows) } else { String::new() };
+        figure.layers.push(Layer::Bars { name, values: values.clone() });
+        figure.layers.push(Layer::Deviations { values, spread });
     }
-    figure.size = ((160.0 + 90.0 * groups.len() as f64).clamp(560.0, 1120.0), 400.0);
+    figure.size = ((160.0 + 90.0 * categories.len() as f64).clamp(560.0, 1120.0), 400.0);
     figure
 }
 

@@ -1,6 +1,6 @@
 //! One self-contained HTML page: tables, figures, provenance; no script, no other file.
 
-use super::figure::Figure;
+use super::figure::{Figure, STYLE as STYLE_OF_FIGURES};
 use super::runs::Run;
 use super::table::{Cell, Table, html};
 
@@ -9,10 +9,13 @@ const STYLE: &str = "\
 @media (prefers-color-scheme:dark){:root{--ink:#e8e8e8;--soft:#a8a8a8;--line:#3a3a3a;--paper:#16181b;--mark:#ff8a80;--tint:#1f2226}}\
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1180px;margin:2rem auto;padding:0 1rem}\
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}\
+nav{display:flex;flex-wrap:wrap;gap:.2rem 1rem;font-size:.92rem}nav a{color:inherit}\
+details{margin-top:1.4rem;border-top:1px solid var(--line)}summary{font-size:1.05rem;font-weight:600;padding:.5rem 0;cursor:pointer}\
 figure{margin:1rem 0}figure.table>div{overflow-x:auto}figcaption{font-weight:600;margin-bottom:.3rem}\
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}\
 th{color:var(--soft);font-weight:600}td.n,th.n{text-align:right}td.best{font-weight:700}td.flagged{color:var(--mark)}td.flagged::after{content:' !'}\
 .note{color:var(--soft);font-size:.88rem;margin:.2rem 0}.figures{display:flex;flex-wrap:wrap;gap:1rem}.figures svg,figure img{max-width:100%;height:auto}\
+@media (max-width:640px){body{font-size:14px;margin:1rem auto}th,td{padding:.2rem .35rem}}\
 @media print{body{max-width:none;margin:0}h2{break-after:avoid}figure{break-inside:avoid}}";
 
 /// A heading with what stands below it.
@@ -26,6 +29,8 @@ pub struct Section {
     pub tables: Vec<Table>,
     /// Figures, in order.
     pub figures: Vec<Figure>,
+    /// Shut until it is opened: what is looked up and not read.
+    pub folded: bool,
     /// Raster pictures: what stands above each, and its `data:` address.
     pub pictures: Vec<(String, String)>,
 }
@@ -52,8 +57,13 @@ impl Page {
         if !self.text.is_empty() {
             out.push_str(&format!("<p>{}</p>\n", html(&self.text)));
         }
-        for section in &self.sections {
-            out.push_str(&format!("<h2>{}</h2>\n", html(&section.title)));
+        out.push_str(&self.contents());
+        for (number, section) in self.sections.iter().enumerate() {
+            let title = html(&section.title);
+            out.push_str(&match section.folded {
+                true => format!("<details id=\"s{number}\"><summary>{title}</summary>\n"),
+                false => format!("<h2 id=\"s{number}\">{title}</h2>\n"),
+            });
             for paragraph in section.text.split("\n\n").filter(|paragraph| !paragraph.is_empty()) {
                 out.push_str(&format!("<p>{}</p>\n", html(paragraph)));
             }
@@ -69,12 +79,30 @@ impl Page {
                     section.figures.iter().map(|f| format!("<figure>{}</figure>\n", f.to_svg())).collect();
                 out.push_str(&format!("<div class=\"figures\">\n{figures}</div>\n"));
             }
+            if section.folded {
+                out.push_str("</details>\n");
+            }
+        }
+        // All figures share one style.
+        if let Some((before, after)) = out.split_once(STYLE_OF_FIGURES) {
+            out = format!("{before}{STYLE_OF_FIGURES}{}", after.replace(STYLE_OF_FIGURES, ""));
         }
         out.push_str(&format!("<p class=\"note\">flatclip {}</p>\n</body></html>\n", env!("CARGO_PKG_VERSION")));
         out
     }
 
-    /// What makes the runs of a page comparable, as a section.
+    /// A list of the sections, where there is something to choose from.
+    fn contents(&self) -> String {
+        if self.sections.len() < 3 {
+            return String::new();
+        }
+        let entry =
+            |(number, section): (usize, &Section)| format!("<a href=\"#s{number}\">{}</a>", html(&section.title));
+        let entries: Vec<String> = self.sections.iter().enumerate().map(entry).collect();
+        format!("<nav>{}</nav>\n", entries.join(" "))
+    }
+
+    /// What makes the runs of a page comparable, as a section: what is the same for all in a sentence, what differs in a table.
     pub fn provenance(runs: &[Run]) -> Section {
         let header = [
             "run",
@@ -130,8 +158,9 @@ impl Page {
                 }
             }
         }
+        let (text, mut table) = table.split_common();
         table.notes = notes;
-        Section { title: "Provenance".into(), tables: vec![table], ..Section::default() }
+        Section { title: "Provenance".into(), text, tables: vec![table], folded: true, ..Section::default() }
     }
 }
 
@@ -152,6 +181,7 @@ mod tests {
         assert!(page.contains("&lt;script&gt;") && page.contains("a &lt; b") && page.contains("<svg"));
         // The empty icon keeps browsers from asking for one.
         let page = page.replace("href=\"data:,\"", "");
+        let page = page.replace("href=\"#", "");
         for outside in ["<script", "src=", "href=", "@import", "url("] {
             assert!(!page.contains(outside), "{outside}");
         }

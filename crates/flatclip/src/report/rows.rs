@@ -114,6 +114,7 @@ mod tests {
             bank: Vec::new(),
             keep_probabilities: false,
             compat: Vec::new(),
+            exif: false,
             views: ViewConfig { policy: "crop-flip".into(), count: 64, certainty: None },
             options: toml::Table::from_iter([("radius".to_owned(), toml::Value::from(radius))]),
         };

@@ -36,6 +36,10 @@ impl Run {
     /// Reads a run directory; an unfinished run is an error that says how far it is.
     pub fn read(path: &Path) -> Result<Self> {
         let dir = RunDir::open(path)?;
+        if dir.config_table()?.contains_key("shots") {
+            let reason = "is a tuning run: it holds a prompt and no answers".to_owned();
+            return Err(Error::Run { path: path.to_path_buf(), reason }.with_hint(Hint::Evaluate));
+        }
         let provenance = dir.provenance()?;
         let Some(summary) = dir.summary()? else {
             let done = dir.records().map(|records| records.len()).unwrap_or_default();
@@ -119,7 +123,8 @@ pub fn metrics_table(runs: &[Run]) -> Table {
         "ECE",
         "NLL",
         "Brier",
-        "img/s",
+        "encode ms",
+        "adapt ms",
     ];
     let mut table = Table::new("Runs", header);
     for (run, name) in runs.iter().zip(row_names(runs)) {
@@ -141,7 +146,11 @@ pub fn metrics_table(runs: &[Run]) -> Table {
             Cell::percent(m.calibration.ece),
             Cell::number(m.nll, 4),
             Cell::number(m.brier, 4),
-            run.timing.as_ref().map_or_else(Cell::none, |t| Cell::number(t.rate(), 2)),
+            run.timing
+                .as_ref()
+                .and_then(|t| per_picture(t.encode, t.samples - t.cached.min(t.samples)))
+                .unwrap_or_else(Cell::none),
+            run.timing.as_ref().and_then(|t| per_picture(t.adapt, t.samples)).unwrap_or_else(Cell::none),
         ]);
     }
     let bins = runs.first().map_or(0, |run| run.summary.metrics.calibration.bins.len());
@@ -149,7 +158,17 @@ pub fn metrics_table(runs: &[Run]) -> Table {
         "top-1, top-5, per-class accuracy and ECE in per cent; ECE with {bins} right-closed bins on the probability of the answer; \
          bootstrap intervals of 1000 resamples"
     ));
+    table.notes.push(
+        "milliseconds per picture on the machine that ran it: encode counts pictures whose features were not kept yet (-: all were), \
+         adapt is the method's own work"
+            .into(),
+    );
     table
+}
+
+/// Milliseconds per picture; none where there were no pictures.
+fn per_picture(seconds: f64, pictures: usize) -> Option<Cell> {
+    (pictures > 0).then(|| Cell::number(1000.0 * seconds / pictures as f64, 2))
 }
 
 /// Methods by data sets: mean over seeds (± standard deviation), then the benchmark's averages.

@@ -87,6 +87,25 @@ impl Table {
         }
     }
 
+    /// The columns that are the same in every row as one sentence, and the table without them. The first column stays.
+    pub(crate) fn split_common(&self) -> (String, Self) {
+        let same = |column: usize| {
+            let mut cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| &cell.text);
+            let first = cells.next();
+            column > 0 && self.rows.len() > 1 && cells.all(|text| Some(text) == first)
+        };
+        let (common, kept): (Vec<usize>, Vec<usize>) = (0..self.header.len()).partition(|&column| same(column));
+        let pick =
+            |column: &usize| self.rows.first().and_then(|row| row.get(*column)).filter(|cell| !cell.text.is_empty());
+        let said = |column: &usize| pick(column).map(|cell| format!("{} {}", self.header[*column], cell.text));
+        let parts: Vec<String> = common.iter().filter_map(said).collect();
+        let text =
+            if parts.is_empty() { String::new() } else { format!("The same in all runs: {}.", parts.join("; ")) };
+        let rows = self.rows.iter().map(|row| kept.iter().filter_map(|&i| row.get(i).cloned()).collect()).collect();
+        let header = kept.iter().map(|&i| self.header[i].clone()).collect();
+        (text, Self { title: self.title.clone(), header, rows, notes: self.notes.clone() })
+    }
+
     /// Columns padded with spaces, numbers to the right.
     pub fn to_text(&self) -> String {
         let widths: Vec<usize> = (0..self.header.len()).map(|column| self.width(column)).collect();
@@ -160,16 +179,28 @@ impl Table {
         out
     }
 
-    /// Comma-separated values, numbers with all their digits.
+    /// Comma-separated values, numbers with all their digits; a column with deviations gets a second one for them.
     pub fn to_csv(&self) -> String {
         let quote = |text: &str| {
             let special = text.contains([',', '"', '\n']);
             if special { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
         };
-        let mut out = format!("{}\n", self.header.iter().map(|h| quote(h)).collect::<Vec<_>>().join(","));
+        let spread = |cell: &Cell| cell.text.split_once('±').map(|(_, by)| by.trim().to_owned());
+        let has_spread: Vec<bool> = (0..self.header.len())
+            .map(|column| self.rows.iter().filter_map(|row| row.get(column)).any(|cell| spread(cell).is_some()))
+            .collect();
+        let wide = |column: usize, name: String, by: String| match has_spread.get(column) {
+            Some(true) => format!("{name},{by}"),
+            _ => name,
+        };
+        let header = self.header.iter().enumerate().map(|(i, h)| wide(i, quote(h), quote(&format!("{h} (deviation)"))));
+        let mut out = format!("{}\n", header.collect::<Vec<_>>().join(","));
         for row in &self.rows {
-            let cell = |cell: &Cell| cell.value.map_or_else(|| quote(&cell.text), |value| value.to_string());
-            out.push_str(&format!("{}\n", row.iter().map(cell).collect::<Vec<_>>().join(",")));
+            let cells = row.iter().enumerate().map(|(i, cell)| {
+                let text = cell.value.map_or_else(|| quote(&cell.text), |value| value.to_string());
+                wide(i, text, spread(cell).unwrap_or_default())
+            });
+            out.push_str(&format!("{}\n", cells.collect::<Vec<_>>().join(",")));
         }
         out
     }
@@ -244,6 +275,23 @@ mod tests {
         assert!(table().to_latex().contains("x|y\\_1") && table().to_latex().contains("A \\& B"));
         assert!(table().to_csv().contains("\"z, \"\"q\"\"\",75"));
         assert!(table().to_html().contains("A &amp; B"));
+    }
+
+    #[test]
+    fn deviations_have_a_column_of_their_own_in_csv() {
+        let mut table = Table::new("t", ["method", "top-1"]);
+        table.push(vec![Cell::text("a"), Cell { text: "50.00 ± 0.25".into(), ..Cell::number(50.0, 2) }]);
+        table.push(vec![Cell::text("b"), Cell::number(40.0, 2)]);
+        assert_eq!(table.to_csv(), "method,top-1,top-1 (deviation)\na,50,0.25\nb,40,\n");
+    }
+
+    #[test]
+    fn what_all_rows_share_is_said_once() {
+        let mut table = Table::new("t", ["run", "seed", "data"]);
+        table.push(["a", "1", "pets"].map(Cell::text).to_vec());
+        table.push(["b", "2", "pets"].map(Cell::text).to_vec());
+        let (text, rest) = table.split_common();
+        assert_eq!((text.as_str(), rest.header.join(" ")), ("The same in all runs: data pets.", "run seed".to_owned()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod averaging;
 mod checkpoint;
+mod comparison;
 mod directory;
 pub(crate) mod events;
 mod fit;
@@ -12,6 +13,7 @@ mod settings;
 mod trainer;
 mod tune;
 
+pub use comparison::{Comparison, Distance};
 pub use fit::{Control, HeldOut, LossAndAccuracy, TrainData, evaluate, fit};
 pub use measure::{RADIUS, SharpnessAtRadius, sharpness};
 pub(crate) use settings::TuneCost;

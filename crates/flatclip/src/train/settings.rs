@@ -3,6 +3,7 @@
 use crate::data::Dataset;
 use crate::data::few_shot::{FewShot, Sampler};
 use crate::data::train_images::TrainViews;
+use crate::image::DecodeOptions;
 use crate::methods::Registry;
 use crate::methods::tuners::{Average, Input, Recipe, RemoteText, TunerSpec, preset};
 use crate::model::Precision;
@@ -45,6 +46,8 @@ pub struct TuneRequest {
     pub test: Option<Dataset>,
     /// Runs the text tower where its classes are split over processes.
     pub text: Option<Arc<dyn RemoteText>>,
+    /// How pictures are read.
+    pub decode: DecodeOptions,
     /// Where tuners are looked for.
     pub registry: Registry,
     /// What the model's text tower multiplies in; taken from the model, for the record.
@@ -73,6 +76,7 @@ impl Default for TuneRequest {
             overrides: Vec::new(),
             test: None,
             text: None,
+            decode: DecodeOptions::default(),
             registry: Registry::builtin(),
             text_precision: Precision::F32,
             out: PathBuf::from("tuned"),
@@ -137,6 +141,8 @@ pub(crate) struct Settings {
     pub few_shot: FewShot,
     /// How it is trained.
     pub recipe: Recipe,
+    /// The logit scale that the learning rate follows, where nobody chose the rate.
+    pub rate_follows: Option<f32>,
     /// The training views.
     pub views: TrainViews,
     /// The tuner's options.
@@ -163,6 +169,8 @@ struct Top {
     /// Not said where it is f32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     text_precision: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    exif: bool,
 }
 
 impl Settings {
@@ -200,9 +208,24 @@ impl Settings {
         let held_out = request.held_out.unwrap_or(if needs_held_out { shots.min(4) } else { 0 });
         let few_shot =
             FewShot { shots, held_out, seed: request.seed, sampler: request.sampler, allow_fewer: request.allow_fewer };
-        let settings = Self { spec, few_shot, recipe, views, options, request: request.clone() };
+        let request = request.clone();
+        let settings = Self { spec, few_shot, recipe, rate_follows: None, views, options, request };
         settings.check()?;
         Ok(settings)
+    }
+
+    /// The learning rate that suits a model, unless the caller chose one.
+    pub(crate) fn suit(&mut self, logit_scale: f32) {
+        let chosen = |table: &toml::Table| table.get("train").is_some_and(|train| train.get("lr").is_some());
+        let factor = self.recipe.rate_factor(logit_scale);
+        if factor == 1.0 || self.recipe.epochs == 0 || self.request.overrides.iter().any(chosen) {
+            return;
+        }
+        // Three digits say as much as the rule can.
+        let rounded = |rate: f64| format!("{:.2e}", rate * factor).parse().unwrap_or(rate * factor);
+        self.recipe.lr = rounded(self.recipe.lr);
+        self.recipe.warmup_lr = rounded(self.recipe.warmup_lr);
+        self.rate_follows = Some(logit_scale);
     }
 
     fn check(&self) -> Result<()> {
@@ -240,6 +263,7 @@ impl Settings {
             search: r.search,
             checkpoint_every: r.checkpoint_every,
             text_precision: (r.text_precision != Precision::F32).then(|| r.text_precision.name().to_owned()),
+            exif: r.decode.exif_rotation,
         };
         let mut table = to_table(&top)?;
         table.insert("train".into(), self.recipe.table().into());
@@ -286,6 +310,18 @@ mod tests {
         let text = settings.to_toml().unwrap();
         let table: toml::Table = text.parse().unwrap();
         assert!(table.contains_key("sapt") && table.contains_key("train"), "{text}");
+    }
+
+    #[test]
+    fn a_small_logit_scale_raises_the_rate_unless_it_was_chosen() {
+        let suited = |sets: &[&str], scale| {
+            let mut settings = Settings::resolve(&request("sapt", sets)).unwrap();
+            settings.suit(scale);
+            (settings.recipe.lr, settings.rate_follows)
+        };
+        assert_eq!(suited(&[], 100.0), (0.002, None));
+        assert_eq!(suited(&[], 15.11), (0.0876, Some(15.11)));
+        assert_eq!(suited(&["train.lr=0.01"], 15.11), (0.01, None));
     }
 
     #[test]

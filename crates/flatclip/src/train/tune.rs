@@ -1,5 +1,6 @@
 //! A whole tuning run: shots, features, search, training, result.
 
+use super::comparison::{Comparison, Distance, Pictures, measured};
 use super::directory::{PROMPT, RUN};
 use super::fit::{Control, HeldOut, LossAndAccuracy, TrainData, fit};
 use super::measure::{self, SharpnessAtRadius};
@@ -11,10 +12,10 @@ use crate::data::train_images::{TrainImages, readable};
 use crate::data::{Dataset, Sample, read_dassl_list};
 use crate::digest::Digest;
 use crate::error::Hint;
-use crate::methods::tuners::{Input, TuneTask, Tuner, cross_entropy, vit_of};
+use crate::methods::tuners::{Input, TuneTask, Tuner, vit_of};
 use crate::model::{Clip, Features};
 use crate::progress::Progress;
-use crate::prompt::{Prompt, PromptClassifier, PromptKind, Provenance, class_hash};
+use crate::prompt::{Prompt, PromptClassifier, PromptKind, Provenance, Tensor, class_hash};
 use crate::run_dir::{CONFIG, RunDir, SUMMARY};
 use crate::text::Tokenizer;
 use crate::{Error, Result};
@@ -54,6 +55,18 @@ pub struct TuneSummary {
     pub train: Option<LossAndAccuracy>,
     /// Loss and accuracy of the held-out images.
     pub held_out: Option<LossAndAccuracy>,
+    /// Plain pictures before and after; not for tuners that change the image tower.
+    #[serde(default)]
+    pub comparison: Option<Comparison>,
+    /// How far the parameters went; none where nothing is trained.
+    #[serde(default)]
+    pub distance: Option<Distance>,
+    /// Peak learning rate; none where nothing is trained.
+    #[serde(default)]
+    pub learning_rate: Option<f64>,
+    /// The logit scale that the rate follows, where the caller chose none and the published one would not suit the model.
+    #[serde(default)]
+    pub rate_follows: Option<f32>,
     /// How flat the loss of the training images is, for learned contexts.
     pub flatness: Option<SharpnessAtRadius>,
     /// The radius that a search chose.
@@ -66,7 +79,8 @@ pub struct TuneSummary {
 
 /// Runs, or goes on with a run, to the end.
 pub(crate) fn tune(input: &TuneInput<'_>) -> Result<TuneSummary> {
-    let settings = Settings::resolve(input.request)?;
+    let mut settings = Settings::resolve(input.request)?;
+    settings.suit(input.clip.logit_scale());
     // What the data or the model forbid is found before the directory is touched.
     let shots = draw(input, &settings)?;
     if settings.spec.vit {
@@ -79,6 +93,11 @@ pub(crate) fn tune(input: &TuneInput<'_>) -> Result<TuneSummary> {
         directory.verify()?;
         input.progress.note(&format!("{}: the run is complete", directory.path.display()));
         return directory.read_json(SUMMARY);
+    }
+    if let Some(scale) = run.settings.rate_follows {
+        let (rule, rate) = ("published for a logit scale of 100, times", run.settings.recipe.lr);
+        let note = format!("learning rate {rate}: {rule} (100 / {scale:.1})^2 for this model's; train.lr sets another");
+        input.progress.note(&note);
     }
     run.finish(input, &directory)
 }
@@ -102,7 +121,7 @@ impl Run {
 
     fn drop_unreadable(&mut self, input: &TuneInput<'_>) -> Result<()> {
         for samples in [&mut self.train, &mut self.held_out] {
-            let (good, bad) = readable(samples);
+            let (good, bad) = readable(samples, &input.request.decode);
             for (id, error) in bad {
                 input.progress.warn(&format!("{id}: {error}"));
                 self.unreadable.push(id);
@@ -162,7 +181,8 @@ impl Run {
         let (clip, seed) = (input.clip, input.request.seed);
         let spec = self.settings.spec;
         let train = std::mem::take(&mut self.train);
-        let images = TrainImages::new(clip, &input.dataset.name, &train, &self.settings.views, seed);
+        let images = TrainImages::new(clip, &input.dataset.name, &train, &self.settings.views, seed)
+            .read_with(&input.request.decode);
         let labels: Vec<usize> = train.iter().map(|s| s.label).collect();
         let start = Instant::now();
         let bank = match (spec.input, self.settings.views.bank) {
@@ -175,6 +195,10 @@ impl Run {
         {
             tower.keep_more_activations();
         }
+        let plain = match spec.input {
+            Input::Features => Some(Pictures::choose(input, held_out.as_ref(), &train)?),
+            Input::Pixels => None,
+        };
         directory.time(&serde_json::json!({ "stage": "features", "seconds": start.elapsed().as_secs_f64() }))?;
 
         let dataset = input.dataset;
@@ -195,12 +219,14 @@ impl Run {
         if let Some(text) = &input.request.text {
             tuner.set_remote_text(Arc::clone(text))?;
         }
+        let begin = tuner.parameters().to_vec();
         let every = input.request.checkpoint_every;
         let control = Control { directory: Some(directory), stage: "tuning", every, progress: input.progress };
         fit(&data, &self.settings.recipe, tuner.as_mut(), &control)?;
         directory.time(&serde_json::json!({ "stage": "training", "seconds": start.elapsed().as_secs_f64() }))?;
         tuner.finish(held_out.map(HeldOut::batch).as_ref())?;
-        self.result(input, tuner.as_ref(), &data, table, directory)
+        let found = Found { begin, plain, table };
+        self.result(input, tuner.as_ref(), &data, found, directory)
     }
 
     fn bank(
@@ -241,7 +267,8 @@ impl Run {
             return Ok(None);
         }
         let images =
-            TrainImages::new(input.clip, &input.dataset.name, samples, &self.settings.views, input.request.seed);
+            TrainImages::new(input.clip, &input.dataset.name, samples, &self.settings.views, input.request.seed)
+                .read_with(&input.request.decode);
         let features = Features::unit(images.plain_features(input.clip)?).0;
         Ok(Some(HeldOut { features, labels: samples.iter().map(|s| s.label).collect() }))
     }
@@ -268,7 +295,7 @@ impl Run {
         input: &TuneInput<'_>,
         tuner: &dyn Tuner,
         data: &TrainData<'_>,
-        table: Option<SearchTable>,
+        found: Found,
         directory: &RunDir,
     ) -> Result<TuneSummary> {
         let classes = &input.dataset.classes;
@@ -283,13 +310,6 @@ impl Run {
         };
         let prompt = Prompt::new(tuner.prompt()?, provenance);
         let classifier = PromptClassifier::new(&prompt, input.clip, input.tokenizer, classes)?;
-        let measured = |own: &HeldOut| -> Result<LossAndAccuracy> {
-            let entropy = cross_entropy(&classifier.logits(&own.features)?, &own.labels);
-            Ok(LossAndAccuracy {
-                loss: entropy.loss,
-                accuracy: entropy.correct as f32 / own.labels.len().max(1) as f32,
-            })
-        };
         let own = data.bank.map(|bank| HeldOut { features: bank.first_views(), labels: data.labels.to_vec() });
         let flatness = match (&prompt.kind, &own) {
             (PromptKind::Learned { .. }, Some(own)) => {
@@ -298,16 +318,35 @@ impl Run {
             _ => None,
         };
         let recipe = &self.settings.recipe;
+        let steps = recipe.epochs * recipe.steps_per_epoch(data.labels.len());
+        let distance = (steps > 0).then(|| Distance::between(&found.begin, tuner.parameters()));
+        let comparison = found.plain.map(|plain| plain.compare(input, &classifier)).transpose()?;
+        if comparison.is_some_and(|found| found.changed_nothing()) {
+            let what = "on plain pictures the tuned prompt is as good as the untuned one, no better";
+            input
+                .progress
+                .warn(&format!("{what}: more shots, or pictures that differ more from these, would show more"));
+        }
+        if let Some(gone) = distance.filter(Distance::stands_still) {
+            let percent = 100.0 * gone.relative;
+            let what =
+                format!("the parameters moved by {percent:.2} % of their norm: this is the prompt it began with");
+            input.progress.warn(&format!("{what}; raise train.lr (it is {}) or train.epochs", recipe.lr));
+        }
         let summary = TuneSummary {
             method: self.settings.spec.name.into(),
             dataset: input.dataset.name.clone(),
             classes: classes.len(),
             images: data.labels.len(),
-            steps: recipe.epochs * recipe.steps_per_epoch(data.labels.len()),
-            train: own.as_ref().map(measured).transpose()?,
-            held_out: data.held_out.map(measured).transpose()?,
+            steps,
+            train: own.as_ref().map(|own| measured(&classifier, own)).transpose()?,
+            held_out: data.held_out.map(|own| measured(&classifier, own)).transpose()?,
+            comparison,
+            distance,
+            learning_rate: (steps > 0).then_some(recipe.lr),
+            rate_follows: self.settings.rate_follows.filter(|_| steps > 0),
             flatness,
-            chosen_radius: table.and_then(|t| t.chosen),
+            chosen_radius: found.table.and_then(|t| t.chosen),
             unreadable: self.unreadable.clone(),
             prompt: PROMPT.into(),
         };
@@ -315,6 +354,14 @@ impl Run {
         directory.finish_with(&[CONFIG, RUN, PROMPT], &summary)?;
         Ok(summary)
     }
+}
+
+/// What the result is measured by.
+struct Found {
+    /// The parameters before the first step.
+    begin: Vec<Tensor>,
+    plain: Option<Pictures>,
+    table: Option<SearchTable>,
 }
 
 /// The images to train on and to choose on.

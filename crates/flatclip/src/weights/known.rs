@@ -116,9 +116,20 @@ pub struct Places {
     pub hub_cache: Option<PathBuf>,
 }
 
-/// The known model of that name.
+/// The known model of that name, in any of the usual spellings; an architecture alone is OpenAI's.
 pub fn known(name: &str) -> Option<&'static KnownModel> {
-    KNOWN.iter().find(|model| model.name.eq_ignore_ascii_case(name))
+    let typed = plain(name.strip_prefix("hf-hub:").unwrap_or(name));
+    let typed = typed.strip_suffix("px").unwrap_or(&typed);
+    let openai = format!("{typed}-openai");
+    let by_name = KNOWN.iter().find(|model| [typed, &openai].contains(&plain(model.name).as_str()));
+    by_name
+        .or_else(|| KNOWN.iter().find(|model| model.repositories.iter().any(|repository| plain(repository) == typed)))
+}
+
+/// A name without the differences of spelling between OpenAI, open_clip and the hub: `ViT-B/16`, `vit_b_16`, `ViT-L/14@336px`.
+fn plain(name: &str) -> String {
+    let same = |c: char| if matches!(c, '/' | '_' | '@' | ' ') { '-' } else { c.to_ascii_lowercase() };
+    name.chars().map(same).collect()
 }
 
 impl KnownModel {
@@ -197,7 +208,16 @@ pub fn resolve(model: &str, places: &Places) -> Result<Checkpoint> {
         None => {
             let place = |dir: &Option<PathBuf>| dir.as_ref().map_or("(none given)".into(), |d| d.display().to_string());
             let looked = format!("model folder {}, hub cache {}", place(&places.model_dir), place(&places.hub_cache));
-            Err(Error::config("model", format!("{model} is not on disk; looked in {looked}")))
+            let (arch, _) = known.parts();
+            let folder =
+                places.model_dir.as_ref().map_or(known.name.into(), |dir| known.folder(dir).display().to_string());
+            let openai =
+                known.openai_sha256.map_or(String::new(), |_| format!(", or OpenAI's {arch}.pt into the model folder"));
+            let put = format!(
+                "put open_clip_model.safetensors and open_clip_config.json of {} into {folder}{openai}",
+                known.repositories[0]
+            );
+            Err(Error::config("model", format!("{model} is not on disk; looked in {looked}; {put}")))
         }
     }
 }
@@ -214,5 +234,8 @@ fn not_found(model: &str, path: &Path) -> String {
     } else {
         "neither a file, a folder nor a known name"
     };
-    format!("`{model}`: {what}; known names are {}, ..., pocket, pocket-vit, random:ARCH", known.join(", "))
+    let near =
+        crate::error::nearest(model, &KNOWN.iter().map(|m| m.name).chain(["pocket", "pocket-vit"]).collect::<Vec<_>>())
+            .map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
+    format!("`{model}`: {what}{near}; known names are {}, ..., pocket, pocket-vit, random:ARCH", known.join(", "))
 }

@@ -5,10 +5,12 @@
 //! changed picture is encoded again, and beside it the file's stamp (place, size, times, inode), so that the digest of an
 //! unchanged file is not computed again.
 
+mod export;
 mod features;
 mod segment;
 mod text;
 
+pub use export::export;
 pub(crate) use features::FeatureCache;
 pub use features::{FeatureKey, ViewFeatures};
 pub use text::TextCache;

@@ -1,4 +1,4 @@
-//! Files to pixels, by content and not by name: JPEG, PNG, WebP, BMP and the first frame of a GIF.
+//! Files to pixels, by content and not by name: JPEG, PNG, WebP, BMP, TIFF and the first frame of a GIF.
 //!
 //! Everything becomes RGB as PIL's `convert("RGB")` does it: alpha is dropped, palettes are looked up, of 16-bit colours
 //! the high byte is kept, while 16-bit grey is cut off at 255 (before scaling, in either order of conversion). Colour
@@ -17,8 +17,9 @@ use crate::{Error, Result};
 use ::image::ImageFormat;
 use ::image::metadata::Orientation;
 use orientation::turned;
+use std::cell::Cell;
 use std::io::Read as _;
-use std::panic::{UnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// What decodes pictures, for the record: our own JPEG decoder, the `image` crate for the rest.
@@ -42,7 +43,21 @@ const MAX_SIDE: u64 = 65_535;
 /// What a decoder may take beside the result.
 const SCRATCH: u64 = 64 << 20;
 
+/// What was done to a picture because its reader asked for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PictureNotes {
+    /// Turned or mirrored as its EXIF entry says.
+    pub turned: bool,
+    /// 16-bit grey, scaled to 8 bits.
+    pub scaled_grey: bool,
+}
+
 impl DecodeOptions {
+    /// As people see their own photos: turned as EXIF says, 16-bit grey scaled. The default is what published numbers rest on.
+    pub fn photos() -> Self {
+        Self { exif_rotation: true, scale_16_bit_grey: true, ..Self::default() }
+    }
+
     /// Bytes that decoding one picture may take: the largest picture and some room.
     pub(crate) fn max_memory(&self) -> u64 {
         self.max_pixels.saturating_mul(3).saturating_add(SCRATCH)
@@ -106,7 +121,7 @@ pub struct Source {
 impl Source {
     /// Decodes a file; `path` is for messages.
     pub fn decode(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<Self> {
-        guarded(path, || File { path, bytes, options, as_rgb: false }.decode())
+        guarded(path, || File::new(path, bytes, options, false).decode())
     }
 
     /// As RGB.
@@ -156,23 +171,34 @@ pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<Picture> {
 
 /// Decodes a picture; `path` is for messages.
 pub fn decode_from(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<Picture> {
-    Ok(guarded(path, || File { path, bytes, options, as_rgb: true }.decode())?.into_picture())
+    Ok(decode_noted(path, bytes, options)?.0)
+}
+
+fn decode_noted(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<(Picture, PictureNotes)> {
+    let file = File::new(path, bytes, options, true);
+    let picture = guarded(path, || file.decode())?.into_picture();
+    Ok((picture, file.notes.get()))
 }
 
 /// Reads and decodes a file. Its size is looked at before it is read, and its header before it is decoded.
 pub fn open(path: &Path, options: &DecodeOptions) -> Result<Picture> {
+    Ok(open_noted(path, options)?.0)
+}
+
+/// The same, and what was done to the picture.
+pub fn open_noted(path: &Path, options: &DecodeOptions) -> Result<(Picture, PictureNotes)> {
     let file = std::fs::File::open(path).map_err(Error::io(path))?;
     let size = file.metadata().map_err(Error::io(path))?.len();
-    File { path, bytes: &[], options, as_rgb: true }.limit("bytes", size, options.max_bytes)?;
+    File::new(path, &[], options, true).limit("bytes", size, options.max_bytes)?;
     let mut bytes = Vec::new();
     // A file that grows, or has no size of its own, is cut one byte above the limit and refused.
     file.take(options.max_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(Error::io(path))?;
-    decode_from(path, &bytes, options)
+    decode_noted(path, &bytes, options)
 }
 
 /// Runs a decoder. Its panic is a fault of the decoder, but a picture like any other must not end the process.
-fn guarded(path: &Path, decode: impl FnOnce() -> Result<Source> + UnwindSafe) -> Result<Source> {
-    catch_unwind(decode).unwrap_or_else(|panic| {
+fn guarded(path: &Path, decode: impl FnOnce() -> Result<Source>) -> Result<Source> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
         let reason = format!(
             "the decoder failed unexpectedly ({}); the file is damaged in a way that is not handled, save it anew",
@@ -188,9 +214,20 @@ struct File<'a> {
     options: &'a DecodeOptions,
     /// Only RGB is wanted: opacity and inks need not be kept.
     as_rgb: bool,
+    notes: Cell<PictureNotes>,
 }
 
-impl File<'_> {
+impl<'a> File<'a> {
+    fn new(path: &'a Path, bytes: &'a [u8], options: &'a DecodeOptions, as_rgb: bool) -> Self {
+        Self { path, bytes, options, as_rgb, notes: Cell::default() }
+    }
+
+    fn note(&self, change: impl FnOnce(&mut PictureNotes)) {
+        let mut notes = self.notes.get();
+        change(&mut notes);
+        self.notes.set(notes);
+    }
+
     fn error(&self, reason: impl std::fmt::Display) -> Error {
         Error::Image { path: self.path.to_path_buf(), reason: crate::error::escaped(&reason.to_string()) }
     }
@@ -220,13 +257,17 @@ impl File<'_> {
         self.limit("bytes", self.bytes.len() as u64, self.options.max_bytes)?;
         let unknown = || {
             let start = &self.bytes[..self.bytes.len().min(8)];
-            self.error(format!("not a JPEG, PNG, WebP, BMP or GIF picture (it starts with {start:02x?})"))
+            let known = foreign(self.bytes).map_or_else(
+                || "not a JPEG, PNG, WebP, BMP, TIFF or GIF picture".to_owned(),
+                |name| format!("{name} cannot be read; save it as JPEG or PNG"),
+            );
+            self.error(format!("{known} (it starts with {start:02x?})"))
         };
         match ::image::guess_format(self.bytes).map_err(|_| unknown())? {
             ImageFormat::Gif => self.gif(),
             ImageFormat::Jpeg => self.jpeg(),
             ImageFormat::Png => self.png(),
-            format @ (ImageFormat::WebP | ImageFormat::Bmp) => self.other(format),
+            format @ (ImageFormat::WebP | ImageFormat::Bmp | ImageFormat::Tiff) => self.other(format),
             _ => Err(unknown()),
         }
     }
@@ -242,8 +283,26 @@ impl File<'_> {
 
     fn turn(&self, source: Source, orientation: Option<Orientation>) -> Source {
         match orientation {
-            Some(orientation) if self.options.exif_rotation => turned(source, orientation),
+            Some(orientation) if self.options.exif_rotation && orientation != Orientation::NoTransforms => {
+                self.note(|notes| notes.turned = true);
+                turned(source, orientation)
+            }
             _ => source,
         }
+    }
+}
+
+/// The name of a picture format that is known but not read.
+fn foreign(bytes: &[u8]) -> Option<&'static str> {
+    match bytes.get(4..12)? {
+        [b'f', b't', b'y', b'p', b'a', b'v', b'i', ..] => Some("AVIF"),
+        [b'f', b't', b'y', b'p', b'h', b'e', ..] | [b'f', b't', b'y', b'p', b'm', b'i', b'f', _] => Some("HEIC"),
+        [b'j', b'P', b' ', b' ', ..] => Some("JPEG 2000"),
+        [b'f', b't', b'y', b'p', b'j', b'x', ..] => Some("JPEG XL"),
+        _ if bytes.starts_with(&[0xff, 0x4f, 0xff, 0x51]) => Some("JPEG 2000"),
+        _ if bytes.starts_with(&[0xff, 0x0a]) || bytes.starts_with(b"\0\0\0\x0cJXL ") => Some("JPEG XL"),
+        _ if bytes.starts_with(b"8BPS") => Some("Photoshop"),
+        _ if bytes.starts_with(b"%PDF") => Some("PDF"),
+        _ => None,
     }
 }

@@ -1,7 +1,7 @@
-//! WebP and BMP through the `image` crate.
+//! WebP, BMP and TIFF through the `image` crate.
 
 use super::{File, Mode, Result, Source, shorten};
-use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use ::image::{DynamicImage, GrayImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage, RgbaImage};
 use std::io::Cursor;
 
 impl File<'_> {
@@ -23,7 +23,11 @@ impl File<'_> {
         let orientation = decoder.orientation().ok();
         let picture = DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?;
         let (width, height) = (picture.width() as usize, picture.height() as usize);
-        let samples = samples_of(picture, Layout::of(self.bytes, format));
+        let scale = self.options.scale_16_bit_grey;
+        if scale && matches!(picture, DynamicImage::ImageLuma16(_)) {
+            self.note(|notes| notes.scaled_grey = true);
+        }
+        let samples = samples_of(eight_bits(picture, scale), Layout::of(self.bytes, format));
         let (mode, samples) = samples.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))?;
         Ok(self.turn(Source { width, height, mode, samples }, orientation))
     }
@@ -35,6 +39,8 @@ fn bytes_per_pixel(bytes: &[u8], format: ImageFormat) -> u64 {
         // With opacity or several frames.
         (ImageFormat::WebP, Some(b"VP8X")) => 12,
         (ImageFormat::WebP, _) => 7,
+        // Samples of up to 16 bits, and the bytes that are made of them.
+        (ImageFormat::Tiff, _) => 12,
         // Then the file itself has as many.
         _ if bytes.get(28) == Some(&32) => 4,
         _ => 3,
@@ -70,6 +76,30 @@ fn has_grey_ramp(bytes: &[u8]) -> bool {
     // Entries are blue, green, red, 0; BMP files of the first version have no 0 and are left as palettes.
     let palette = bytes.get(14 + header..14 + header + 256 * 4).filter(|_| header >= 40 && bytes.get(28) == Some(&8));
     palette.is_some_and(|p| p.chunks_exact(4).enumerate().all(|(i, c)| c[..3].iter().all(|&v| usize::from(v) == i)))
+}
+
+/// Of 16-bit colours the high byte; 16-bit grey is scaled or cut off at 255. TIFF alone has them here.
+fn eight_bits(picture: DynamicImage, scale_grey: bool) -> DynamicImage {
+    match picture {
+        DynamicImage::ImageLuma16(p) => {
+            let (width, height) = p.dimensions();
+            let grey = |v: u16| if scale_grey { (v >> 8) as u8 } else { v.min(255) as u8 };
+            let samples = p.into_raw().into_iter().map(grey).collect();
+            GrayImage::from_raw(width, height, samples).map_or_else(DynamicImage::default, DynamicImage::from)
+        }
+        p @ DynamicImage::ImageLumaA16(_) => DynamicImage::from(p.to_luma_alpha8()),
+        DynamicImage::ImageRgb16(p) => {
+            let (width, height) = p.dimensions();
+            let samples = p.into_raw().into_iter().map(|v| (v >> 8) as u8).collect();
+            RgbImage::from_raw(width, height, samples).map_or_else(DynamicImage::default, DynamicImage::from)
+        }
+        DynamicImage::ImageRgba16(p) => {
+            let (width, height) = p.dimensions();
+            let samples = p.into_raw().into_iter().map(|v| (v >> 8) as u8).collect();
+            RgbaImage::from_raw(width, height, samples).map_or_else(DynamicImage::default, DynamicImage::from)
+        }
+        other => other,
+    }
 }
 
 fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> {

@@ -34,6 +34,9 @@ impl File<'_> {
             as_rgb: self.as_rgb,
             scale_grey: self.options.scale_16_bit_grey,
         };
+        if row.scale_grey && (row.colour, row.depth) == (ColorType::Grayscale, BitDepth::Sixteen) {
+            self.note(|notes| notes.scaled_grey = true);
+        }
         let channels = row.mode().channels();
         let stride = width * channels;
         let mut samples = vec![0; stride * height];

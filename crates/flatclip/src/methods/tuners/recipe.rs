@@ -77,7 +77,21 @@ crate::options! {
     }
 }
 
+/// The logit scale of the models that published learning rates were chosen for.
+const PUBLISHED_SCALE: f64 = 100.0;
+/// Logit scales from here on count as published.
+const NEARLY_PUBLISHED: f64 = 90.0;
+
 impl Recipe {
+    /// How much larger SGD's rates have to be for a model with this logit scale. The gradient of the cross-entropy grows with
+    /// the scale and its curvature with the square, so a rate for 100 hardly moves a prompt of a model with 15:
+    /// `lr = 0.002 (100 / scale)^2`. AdamW's steps do not grow with the gradient and stay as they are.
+    pub fn rate_factor(&self, logit_scale: f32) -> f64 {
+        let scale = f64::from(logit_scale);
+        let fits = self.optimiser != OptimiserKind::Sgd || scale >= NEARLY_PUBLISHED || scale <= 0.0;
+        if fits { 1.0 } else { (PUBLISHED_SCALE / scale).powi(2) }
+    }
+
     /// Steps of one epoch over `images` images.
     pub fn steps_per_epoch(&self, images: usize) -> usize {
         if self.keep_last || images < self.batch { images.div_ceil(self.batch) } else { images / self.batch }
@@ -93,6 +107,14 @@ mod tests {
         let recipe = Recipe::default();
         assert_eq!([15, 32, 63, 64].map(|images| recipe.steps_per_epoch(images)), [1, 1, 1, 2]);
         assert_eq!(Recipe { keep_last: true, ..recipe }.steps_per_epoch(63), 2);
+    }
+
+    #[test]
+    fn rates_grow_for_small_logit_scales_only() {
+        let sgd = Recipe::default();
+        assert_eq!([100.0, 99.98, 90.0].map(|scale| sgd.rate_factor(scale)), [1.0; 3]);
+        assert_eq!([50.0, 10.0].map(|scale| sgd.rate_factor(scale)), [4.0, 100.0]);
+        assert_eq!(Recipe { optimiser: OptimiserKind::AdamW, ..sgd }.rate_factor(10.0), 1.0);
     }
 
     #[test]

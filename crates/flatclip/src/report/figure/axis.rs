@@ -55,7 +55,13 @@ impl Axis {
 
     /// Pixels below a figure for names and label.
     pub(super) fn depth(&self, width: f64) -> f64 {
-        if self.turn(width) == UPRIGHT { 36.0 + self.widest() } else { 46.0 }
+        let turn = self.turn(width);
+        let label = if self.label.is_empty() { 20.0 } else { 36.0 };
+        match turn {
+            UPRIGHT => label + self.widest(),
+            0.0 => 46.0,
+            turn => label + turn.to_radians().sin() * self.widest(),
+        }
     }
 
     pub(super) fn scale(&self, data: (f64, f64)) -> Scale {

@@ -41,6 +41,11 @@ pub(super) fn ranges(layers: &[Layer]) -> ((f64, f64), (f64, f64)) {
                 widen(&mut x, p.0);
                 widen(&mut y, p.1);
             }),
+            Layer::Deviations { values, spread } => values.iter().zip(spread).for_each(|(v, s)| widen(&mut y, v + s)),
+            Layer::Counts { bins, .. } => bins.iter().for_each(|bin| {
+                widen(&mut x, bin.0);
+                widen(&mut x, bin.1);
+            }),
             Layer::Bars { values, .. } => [0.0].iter().chain(values).for_each(|&v| widen(&mut y, v)),
             Layer::Heat { x: xs, y: ys, .. } => {
                 edges(xs).into_iter().for_each(|v| widen(&mut x, v));
@@ -92,6 +97,10 @@ pub(super) fn draw(layers: &[Layer], area: &Area, out: &mut String) {
                 draw_bars(values, (bar, groups), series, area, out);
                 (series, bar) = (series + 1, bar + 1);
             }
+            Layer::Deviations { values, spread } => {
+                draw_deviations(values, spread, (bar - usize::from(bar > 0), groups), area, out);
+            }
+            Layer::Counts { bins, counts } => draw_counts(bins, counts, area, out),
             Layer::Guide { from, to } => out.push_str(&format!(
                 "<line class=\"guide\" x1=\"{:.2}\" y1=\"{:.2}\" x2=\"{:.2}\" y2=\"{:.2}\"/>\n",
                 area.px(from.0),
@@ -164,10 +173,8 @@ fn marker(series: usize, x: f64, y: f64, class: &str) -> String {
 }
 
 fn draw_bars(values: &[f64], (group, groups): (usize, usize), series: usize, area: &Area, out: &mut String) {
-    let slot = (area.right - area.left) / values.len().max(1) as f64;
-    let width = slot * 0.8 / groups.max(1) as f64;
     for (i, &value) in values.iter().enumerate().filter(|(_, value)| value.is_finite()) {
-        let left = area.px(i as f64) - slot * 0.4 + width * group as f64;
+        let (left, width) = bar_place(i, values.len(), (group, groups), area);
         let (zero, top) = (area.py(0.0f64.clamp(area.y.low, area.y.high)), area.py(value));
         out.push_str(&format!(
             "<rect class=\"bar s{}\" x=\"{left:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{:.2}\"/>\n",
@@ -177,6 +184,54 @@ fn draw_bars(values: &[f64], (group, groups): (usize, usize), series: usize, are
             (zero - top).abs()
         ));
     }
+}
+
+/// Left edge and width of a bar.
+fn bar_place(category: usize, categories: usize, (group, groups): (usize, usize), area: &Area) -> (f64, f64) {
+    let slot = (area.right - area.left) / categories.max(1) as f64;
+    let width = slot * 0.8 / groups.max(1) as f64;
+    (area.px(category as f64) - slot * 0.4 + width * group as f64, width)
+}
+
+fn draw_deviations(values: &[f64], spread: &[f64], place: (usize, usize), area: &Area, out: &mut String) {
+    for (i, (&value, &by)) in values.iter().zip(spread).enumerate() {
+        if !value.is_finite() || !by.is_finite() || by <= 0.0 {
+            continue;
+        }
+        let (left, width) = bar_place(i, values.len(), place, area);
+        let (middle, half) = (left + (width - 1.0) / 2.0, (width * 0.25).min(5.0));
+        let (high, low) = (area.py(value + by), area.py((value - by).max(area.y.low)));
+        out.push_str(&format!(
+            "<path class=\"whisker\" d=\"M{middle:.2} {low:.2}V{high:.2}M{0:.2} {high:.2}H{1:.2}M{0:.2} {low:.2}H{1:.2}\"/>\n",
+            middle - half,
+            middle + half
+        ));
+    }
+}
+
+/// The part of the height that the fullest bin takes.
+const COUNTS_HEIGHT: f64 = 0.16;
+
+fn draw_counts(bins: &[(f64, f64)], counts: &[f64], area: &Area, out: &mut String) {
+    let most = counts.iter().copied().fold(0.0, f64::max);
+    if most <= 0.0 {
+        return;
+    }
+    let full = (area.bottom - area.top) * COUNTS_HEIGHT;
+    for (&(from, to), &count) in bins.iter().zip(counts).filter(|(_, count)| **count > 0.0) {
+        let (left, right, height) = (area.px(from), area.px(to), full * count / most);
+        out.push_str(&format!(
+            "<rect class=\"count\" x=\"{left:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{height:.2}\"><title>{count} samples</title></rect>",
+            area.bottom - height,
+            (right - left - 1.0).max(0.5)
+        ));
+    }
+    let text = format!("bars: samples, at most {most} in a bin");
+    out.push_str(&format!(
+        "<text class=\"tick\" x=\"{:.2}\" y=\"{:.2}\">{text}</text>\n",
+        area.left + 6.0,
+        area.bottom - full - 5.0
+    ));
 }
 
 fn draw_contour(x: &[f64], y: &[f64], values: &[f64], level: f64, class: &str, area: &Area, out: &mut String) {

@@ -9,7 +9,7 @@ mod layers;
 mod palette;
 
 pub use axis::Axis;
-pub(crate) use palette::sequential;
+pub(crate) use palette::{STYLE, sequential};
 
 use super::table::html;
 use axis::Scale;
@@ -39,6 +39,20 @@ pub enum Layer {
         name: String,
         /// One per category; NaN leaves a gap.
         values: Vec<f64>,
+    },
+    /// Whiskers on the bars of the layer before.
+    Deviations {
+        /// The bars' values.
+        values: Vec<f64>,
+        /// How far the whisker reaches up and down; NaN or 0 for none.
+        spread: Vec<f64>,
+    },
+    /// How many samples stand behind each part of the x axis: low bars along it.
+    Counts {
+        /// From and to of each part.
+        bins: Vec<(f64, f64)>,
+        /// How many.
+        counts: Vec<f64>,
     },
     /// A grid of cells, coloured from dark (low) to light (high).
     Heat {

@@ -7,7 +7,7 @@ pub(super) const DASHES: [&str; 4] = ["", "6 3", "2 2", "8 3 2 3"];
 pub(super) const SERIES: usize = 7;
 
 /// Every figure's style: variables for light paper, print and dark pages.
-pub(super) const STYLE: &str = "<style>\
+pub(crate) const STYLE: &str = "<style>\
 svg.fc{--ink:#1b1b1b;--soft:#6b6b6b;--line:#dcdcdc;--paper:#ffffff;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#cc79a7;--c4:#e69f00;--c5:#56b4e9;--c6:#1b1b1b;\
 font:12px system-ui,sans-serif}\
 @media (prefers-color-scheme:dark){svg.fc{--ink:#e8e8e8;--soft:#a8a8a8;--line:#3a3a3a;--paper:#16181b;--c0:#56b4e9;--c1:#f28e50;--c2:#3fcf9f;--c3:#e29bc4;--c4:#f0b840;--c5:#8fd0f5;--c6:#e8e8e8}}\
@@ -18,6 +18,7 @@ svg.fc .guide{stroke:var(--soft);stroke-dasharray:3 3}svg.fc .contour{stroke:#22
 svg.fc .ring{stroke:#fff;stroke-width:1}svg.fc .mark{fill:#111;stroke:#fff;stroke-width:3px;paint-order:stroke;font-weight:600}\
 svg.fc .s0{--c:var(--c0)}svg.fc .s1{--c:var(--c1)}svg.fc .s2{--c:var(--c2)}svg.fc .s3{--c:var(--c3)}svg.fc .s4{--c:var(--c4)}svg.fc .s5{--c:var(--c5)}svg.fc .s6{--c:var(--c6)}\
 svg.fc .line{stroke:var(--c);stroke-width:2;fill:none}svg.fc .dot,svg.fc .bar{fill:var(--c)}svg.fc .band{fill:var(--c);opacity:.18}\
+svg.fc .whisker{stroke:var(--ink);stroke-width:1.2;fill:none}svg.fc .count{fill:var(--soft);opacity:.35}\
 svg.fc .cell{shape-rendering:crispEdges}svg.fc .value{font-size:10px;text-anchor:middle}\
 </style>\n";
 

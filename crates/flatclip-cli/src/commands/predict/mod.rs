@@ -1,0 +1,258 @@
+//! `flatclip predict`: which class is in each picture, by any adapter; answers as they come.
+
+mod explain;
+mod rows;
+
+use crate::inputs::classes::ClassArgs;
+use crate::inputs::decode::{Changes, DecodeArgs};
+use crate::inputs::model::ModelArgs;
+use crate::inputs::pictures;
+use crate::inputs::prompt::{PromptArgs, say_radius_units};
+use crate::inputs::views::ViewArgs;
+use crate::output::{Exit, Output};
+use crate::progress::Terminal;
+use anyhow::{Result, ensure};
+use flatclip::image::views::ViewPolicy;
+use flatclip::image::{DecodeOptions, open_noted};
+use flatclip::methods::Kind;
+use flatclip::settings::parse_settings;
+use flatclip::{Answer, Classifier, Model, Progress as _, Prompt, Stream};
+use rows::{Format, Rows};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Options of `flatclip predict`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Pictures, folders of pictures, @FILE with one name per line, or - for names on standard input
+    #[arg(required = true, value_name = "IMAGE")]
+    images: Vec<PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    classes: ClassArgs,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    /// How to answer: `flatclip methods` lists them [default: stss with a sapt prompt, else zero-shot]
+    #[arg(long, value_name = "NAME")]
+    method: Option<String>,
+    /// An option of the method: radius=0.3 or stss.radius=0.3 (repeatable)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    #[command(flatten)]
+    views: ViewArgs,
+    /// How views are made
+    #[arg(long, default_value = "crop-flip", value_name = "crop-flip|augmix|identity")]
+    view_policy: ViewPolicy,
+    /// Token statistics of training images for PromptAlign, as `flatclip stats` writes them
+    #[arg(long, value_name = "FILE")]
+    statistics: Option<PathBuf>,
+    /// Folder with generated pictures for DiffTPT: DIR/<picture's name without ending>/*.png
+    #[arg(long, value_name = "DIR")]
+    generated: Option<PathBuf>,
+    /// Seed of the views and of the method
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many classes to print per picture
+    #[arg(long, default_value_t = 5)]
+    top: usize,
+    /// Print what every selected view said, and write all views as a contact sheet: a PNG for one picture, a folder for many
+    #[arg(long, value_name = "SHEET.png|DIR")]
+    explain: Option<PathBuf>,
+    /// How to print: table, csv, or jsonl with one object per picture
+    #[arg(long, value_enum, value_name = "NAME")]
+    format: Option<Format>,
+    /// Write rows to this file (.csv or .jsonl), each as it comes; the same command again goes on where it ended
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    decode: DecodeArgs,
+}
+
+pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+    let files = pictures::expand(&args.images, out)?;
+    let sheets = args.explain.as_deref().map(|path| explain::Sheets::new(path, files.len())).transpose()?;
+    let (classifier, model) = args.classifier(out)?;
+    args.model.warn_outside(classifier.classes(), first_side(&files, &args.decode.options(true)), out);
+    let mut rows = Rows::open(&args, &classifier, &model, &files, out)?;
+    let files: Vec<&PathBuf> = files.iter().filter(|file| !rows.has(file)).collect();
+    let mut work = Work {
+        stream: classifier.stream()?,
+        decode: args.decode.options(true),
+        changes: Changes::default(),
+        terminal: Terminal::with_interrupts(out)?,
+    };
+    let (start, mut answered, mut failed, mut encoded) = (Instant::now(), rows.kept(), 0, Vec::new());
+    work.terminal.start("pictures", Some(files.len() as u64));
+    for (index, file) in files.iter().enumerate() {
+        if work.terminal.cancelled() {
+            rows.finish()?;
+            work.terminal.finish();
+            let reason = format!("{index} of {} pictures were answered{}", files.len(), rows.where_kept());
+            return Err(flatclip::Error::Interrupted(reason).into());
+        }
+        match work.answer(file) {
+            Ok((picture, answer)) => {
+                if let Some(sheets) = &sheets {
+                    sheets.write(file, &picture, &classifier, &answer, out)?;
+                }
+                rows.answer(file, &answer)?;
+                encoded.extend(answer.views());
+                answered += 1;
+            }
+            Err(error) => {
+                failed += 1;
+                rows.failure(file, &error)?;
+                if !rows.shows_failures() {
+                    work.terminal.line(|| out.error(&error.into()));
+                }
+            }
+        }
+        let rate = (index + 1) as f64 / start.elapsed().as_secs_f64().max(1e-9);
+        work.terminal.advance(index as u64 + 1, &format!("{rate:.1}/s"));
+    }
+    work.terminal.finish();
+    rows.finish()?;
+    if args.views.certainty()?.is_some() && !encoded.is_empty() {
+        let mean = encoded.iter().sum::<usize>() as f64 / encoded.len() as f64;
+        out.note(format_args!("{mean:.1} of at most {} views per picture were encoded", classifier.views()));
+    }
+    if let Some(line) = work.changes.line() {
+        out.note(line);
+    }
+    Ok(match (answered, failed) {
+        (_, 0) => Exit::Done,
+        (0, _) => {
+            out.fault(&format!("none of the {failed} pictures could be answered"), "image.unreadable", None);
+            Exit::Unread
+        }
+        _ => {
+            out.note(format_args!("{failed} of {} pictures could not be answered", files.len()));
+            Exit::Counted
+        }
+    })
+}
+
+/// The longer side of the first picture that can be read.
+fn first_side(files: &[PathBuf], decode: &DecodeOptions) -> Option<usize> {
+    let picture = open_noted(files.first()?, decode).ok()?.0;
+    Some(picture.width.max(picture.height))
+}
+
+struct Work<'a> {
+    stream: Stream,
+    decode: DecodeOptions,
+    changes: Changes,
+    terminal: Terminal<'a>,
+}
+
+impl Work<'_> {
+    fn answer(&mut self, file: &Path) -> flatclip::Result<(flatclip::Picture, Answer)> {
+        let (picture, notes) = open_noted(file, &self.decode)?;
+        self.changes.count(notes);
+        let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let answer = self.stream.answer_named(&picture, &name)?;
+        Ok((picture, answer))
+    }
+}
+
+impl Args {
+    fn classifier(&self, out: &Output) -> Result<(Classifier, Model)> {
+        let classes = self.classes.read(out)?;
+        let options = parse_settings(&self.settings)?;
+        let prompt = self.prompt.read()?;
+        ensure!(
+            classes.is_some() || !prompt.provenance.classes.is_empty(),
+            "which classes? give --classes a,b,c or --classes-file FILE"
+        );
+        say_radius_units(&prompt, &options, out);
+        let classes = self.own_classes(classes, &prompt, out);
+        let method = self.method.clone().unwrap_or_else(|| method_of(&prompt, out));
+        let model = self.model.load(out)?;
+        let mut builder = Classifier::builder(&model)
+            .classes(classes)
+            .prompt(prompt)
+            .method(&method)
+            .options(options)
+            .view_policy(self.view_policy)
+            .seed(self.seed)
+            .decode(self.decode.options(true))
+            .any_model(self.prompt.any_model);
+        if let Some(views) = self.views.count() {
+            builder = builder.views(views);
+        }
+        if let Some(certainty) = self.views.certainty()? {
+            builder = builder.any_time(certainty);
+        }
+        if let Some(file) = &self.statistics {
+            builder = builder.statistics(Arc::new(flatclip::load_statistics(file)?));
+        }
+        if let Some(folder) = &self.generated {
+            builder = builder.generated(folder);
+        }
+        Ok((builder.build()?, model))
+    }
+
+    /// The classes that were given, else the prompt's own; a list that differs from the prompt's is said.
+    fn own_classes(&self, given: Option<Vec<String>>, prompt: &Prompt, out: &Output) -> Vec<String> {
+        let own = &prompt.provenance.classes;
+        let Some(given) = given else {
+            out.note(format_args!("classes: the {} of the prompt ({})", own.len(), shortened(own)));
+            return own.clone();
+        };
+        let new = given.iter().filter(|class| !own.contains(class)).count();
+        if !own.is_empty() && (new > 0 || given.len() != own.len()) {
+            let (count, total) = (given.len(), own.len());
+            out.note(format_args!(
+                "the prompt was learned for {total} classes; of the {count} given, {new} are new to it"
+            ));
+        }
+        given
+    }
+}
+
+/// FGA is a sapt prompt with stss; every other prompt answers alone.
+fn method_of(prompt: &Prompt, out: &Output) -> String {
+    if prompt.label() == "sapt" {
+        out.note("method: stss, which a sapt prompt is made for (--method zero-shot answers with the prompt alone)");
+        return "stss".to_owned();
+    }
+    "zero-shot".to_owned()
+}
+
+fn shortened(names: &[String]) -> String {
+    let shown = names.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > 5 { format!("{shown}, ...") } else { shown }
+}
+
+/// What a file of rows was made with: it is continued with the same only.
+fn settings(args: &Args, classifier: &Classifier, model: &Model) -> Result<toml::Table> {
+    let mut table = parse_settings(&args.settings)?;
+    let strings = [
+        ("model", model.name().to_owned()),
+        ("weights", model.hash().to_owned()),
+        ("method", classifier.method().to_owned()),
+        ("views", classifier.views().to_string()),
+        ("certainty", format!("{:?}", args.views.certainty()?)),
+        ("view_policy", args.view_policy.name().to_owned()),
+        ("seed", args.seed.to_string()),
+        ("top", args.top.to_string()),
+        ("exif", args.decode.options(true).exif_rotation.to_string()),
+        ("classes", classifier.classes().join("\n")),
+    ];
+    table.extend(strings.into_iter().map(|(key, value)| (key.to_owned(), value.into())));
+    Ok(table)
+}
+
+/// A stream cannot be continued without what it has learned.
+fn check_continues(classifier: &Classifier, path: &Path) -> Result<()> {
+    let online = classifier.kind() == Kind::Online;
+    ensure!(
+        !online,
+        "{}: {} learns from its stream, so a file cannot be continued; give another --out",
+        path.display(),
+        classifier.method()
+    );
+    Ok(())
+}

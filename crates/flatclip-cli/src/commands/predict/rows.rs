@@ -1,0 +1,316 @@
+//! Rows of answers, each written as it comes: a table, CSV or JSON lines, to the terminal or to a file that can be continued.
+
+use super::Args;
+use crate::output::Output;
+use anyhow::{Context as _, Result, bail};
+use flatclip::{Answer, Classifier, Model};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufWriter, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    Table,
+    Csv,
+    Jsonl,
+}
+
+/// Where rows go.
+pub(super) struct Rows<'a> {
+    layout: Layout,
+    to: Box<dyn Write + 'a>,
+    /// The file and the pictures it has already.
+    file: Option<(PathBuf, HashSet<String>)>,
+    top: usize,
+    written: usize,
+    failures: Vec<Value>,
+}
+
+enum Layout {
+    /// One picture: its classes, one below the other.
+    Single,
+    /// Many: one line each, columns of this width.
+    Table {
+        picture: usize,
+        class: usize,
+    },
+    Csv,
+    Jsonl,
+    /// One JSON document, written piece by piece.
+    Document {
+        method: &'static str,
+        model: String,
+    },
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn open(
+        args: &Args,
+        classifier: &Classifier,
+        model: &Model,
+        files: &[PathBuf],
+        out: &Output,
+    ) -> Result<Self> {
+        let format = format(args, out)?;
+        let longest = |names: &mut dyn Iterator<Item = usize>| names.max().unwrap_or(0);
+        let layout = match format {
+            Some(Format::Csv) => Layout::Csv,
+            Some(Format::Jsonl) => Layout::Jsonl,
+            None if out.is_json() => {
+                Layout::Document { method: classifier.method(), model: args.model.name().to_owned() }
+            }
+            _ if files.len() == 1 => Layout::Single,
+            _ => Layout::Table {
+                picture: longest(&mut files.iter().map(|f| f.display().to_string().chars().count())).clamp(7, 60),
+                class: longest(&mut classifier.classes().iter().map(|c| c.chars().count())).clamp(5, 30),
+            },
+        };
+        let mut rows = Self {
+            layout,
+            to: Box::new(std::io::stdout()),
+            file: None,
+            top: args.top.clamp(1, classifier.classes().len().max(1)),
+            written: 0,
+            failures: Vec::new(),
+        };
+        let mut fresh = true;
+        if let Some(path) = &args.out {
+            let (file, done) = continued(path, &super::settings(args, classifier, model)?, &rows.layout)?;
+            if !done.is_empty() {
+                super::check_continues(classifier, path)?;
+                out.note(format_args!("{}: has {} pictures already, which are skipped", path.display(), done.len()));
+                fresh = false;
+            }
+            rows.to = Box::new(BufWriter::new(file));
+            rows.file = Some((path.clone(), done));
+        }
+        rows.head(fresh)?;
+        Ok(rows)
+    }
+
+    /// Whether the file has a row of this picture.
+    pub(super) fn has(&self, picture: &Path) -> bool {
+        self.file.as_ref().is_some_and(|(_, done)| done.contains(&*picture.to_string_lossy()))
+    }
+
+    /// Rows that an earlier run wrote.
+    pub(super) fn kept(&self) -> usize {
+        self.file.as_ref().map_or(0, |(_, done)| done.len())
+    }
+
+    /// Whether a failure is a row of its own.
+    pub(super) fn shows_failures(&self) -> bool {
+        matches!(self.layout, Layout::Csv | Layout::Jsonl) && self.file.is_none()
+    }
+
+    pub(super) fn where_kept(&self) -> String {
+        self.file.as_ref().map_or(String::new(), |(path, _)| format!("; their rows are in {}", path.display()))
+    }
+
+    fn head(&mut self, fresh: bool) -> Result<()> {
+        match &self.layout {
+            Layout::Csv if fresh => {
+                let top: Vec<String> =
+                    (2..=self.top).flat_map(|n| [format!("class{n}"), format!("probability{n}")]).collect();
+                let rest = if top.is_empty() { String::new() } else { format!(",{}", top.join(",")) };
+                writeln!(self.to, "image,prediction,probability,code,error{rest}")?;
+            }
+            Layout::Table { picture, class } => {
+                writeln!(self.to, " {:picture$}   {:class$}   probability   then", "picture", "class")?;
+                writeln!(self.to, "{}", "─".repeat(picture + class + 28))?;
+            }
+            Layout::Document { method, model } => {
+                let (method, model) = (json!(method), json!(model));
+                write!(self.to, "{{\"schema_version\": 1, \"method\": {method}, \"model\": {model}, \"results\": [")?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn answer(&mut self, file: &Path, answer: &Answer) -> Result<()> {
+        let name = file.to_string_lossy();
+        let ranked = answer.ranked(self.top);
+        let Some(&(_, class, p)) = ranked.first() else { bail!("{name}: an answer without classes") };
+        match self.layout {
+            Layout::Single => {
+                let width = ranked.iter().map(|(_, class, _)| class.chars().count()).max().unwrap_or(0).max(5);
+                writeln!(self.to, " {:width$}   probability ", "class")?;
+                writeln!(self.to, "{}", "─".repeat(width + 16))?;
+                for (_, class, p) in &ranked {
+                    writeln!(self.to, " {class:width$}   {p:.4} ")?;
+                }
+            }
+            Layout::Table { picture, class: width } => {
+                let rest: Vec<String> = ranked.iter().skip(1).map(|(_, class, p)| format!("{class} {p:.3}")).collect();
+                let name = printable(&name);
+                writeln!(self.to, " {name:picture$}   {class:width$}   {p:<11.4}   {}", rest.join(", "))?;
+            }
+            Layout::Csv => {
+                let rest: String =
+                    ranked.iter().skip(1).map(|(_, class, p)| format!(",{},{p}", quoted(class))).collect();
+                writeln!(self.to, "{},{},{p},,{rest}", quoted(&name), quoted(class))?;
+            }
+            Layout::Jsonl => writeln!(self.to, "{}", object(&name, answer, &ranked))?,
+            Layout::Document { .. } => {
+                let comma = if self.written > 0 { "," } else { "" };
+                write!(self.to, "{comma}\n{}", object(&name, answer, &ranked))?;
+            }
+        }
+        self.written += 1;
+        Ok(self.to.flush()?)
+    }
+
+    pub(super) fn failure(&mut self, file: &Path, error: &flatclip::Error) -> Result<()> {
+        let name = file.to_string_lossy();
+        match self.layout {
+            Layout::Csv => {
+                let rest = ",".repeat(2 * (self.top - 1));
+                writeln!(self.to, "{},,,{},{}{rest}", quoted(&name), error.code(), quoted(&error.to_string()))?;
+            }
+            Layout::Jsonl => {
+                let row =
+                    json!({ "schema_version": 1, "image": name, "error": error.to_string(), "code": error.code() });
+                writeln!(self.to, "{row}")?;
+            }
+            Layout::Document { .. } => {
+                self.failures.push(json!({ "image": name, "error": error.to_string(), "code": error.code() }));
+            }
+            _ => return Ok(()),
+        }
+        Ok(self.to.flush()?)
+    }
+
+    pub(super) fn finish(&mut self) -> Result<()> {
+        if let Layout::Document { .. } = self.layout {
+            writeln!(self.to, "\n], \"failures\": {}}}", Value::from(std::mem::take(&mut self.failures)))?;
+        }
+        Ok(self.to.flush()?)
+    }
+}
+
+fn object(name: &str, answer: &Answer, ranked: &[(usize, &str, f32)]) -> Value {
+    let top: Vec<Value> =
+        ranked.iter().map(|(index, class, p)| json!({ "class": class, "index": index, "probability": p })).collect();
+    let why = answer.explanation();
+    json!({
+        "schema_version": 1, "image": name, "prediction": answer.label(), "index": answer.index(), "top": top,
+        "views": answer.views(), "selected_views": why.selected, "view_scores": why.scores,
+    })
+}
+
+/// A name that cannot steer a terminal.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// A CSV field.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// The format that was asked for, or that the file's ending says; they must agree.
+fn format(args: &Args, out: &Output) -> Result<Option<Format>> {
+    let Some(path) = &args.out else { return Ok(args.format) };
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    let of_ending = match ending.as_str() {
+        "csv" => Some(Format::Csv),
+        "jsonl" | "ndjson" => Some(Format::Jsonl),
+        _ => None,
+    };
+    match (args.format, of_ending) {
+        (Some(asked), Some(found)) if asked != found => {
+            bail!("--out {}: the ending says another format than --format", path.display())
+        }
+        (None | Some(Format::Table), None) => {
+            bail!("--out {}: expected a file that ends with .csv or .jsonl", path.display())
+        }
+        (asked, found) => {
+            if out.is_json() {
+                bail!("--json prints one document: give it without --out, or --out with --format jsonl");
+            }
+            Ok(asked.or(found))
+        }
+    }
+}
+
+/// The file to append to, cut after its last whole row, and the pictures that it has. Beside it lie the settings it was made
+/// with.
+fn continued(path: &Path, settings: &toml::Table, layout: &Layout) -> Result<(File, HashSet<String>)> {
+    let beside = path.with_file_name(format!(
+        "{}.settings.toml",
+        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    ));
+    let at = || path.display().to_string();
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path).with_context(at)?;
+    let text = std::fs::read_to_string(path).with_context(at)?;
+    if text.is_empty() {
+        flatclip::files::write_atomic(&beside, toml::to_string(settings)?.as_bytes())?;
+        return Ok((file, HashSet::new()));
+    }
+    let stored: toml::Table = match std::fs::read_to_string(&beside) {
+        Ok(stored) => stored.parse().with_context(|| beside.display().to_string())?,
+        Err(_) => bail!("{}: is there already and was not made by this command; give another --out", path.display()),
+    };
+    if let Some(key) = settings.keys().chain(stored.keys()).find(|key| stored.get(*key) != settings.get(*key)) {
+        let show = |table: &toml::Table| table.get(key).map_or("nothing".to_owned(), |value| value.to_string());
+        let (was, now) = (show(&stored), show(settings));
+        bail!("{}: {key} was {was}, now it is {now}; give another --out", path.display());
+    }
+    // A row that a kill cut off is written again.
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    file.set_len(whole as u64).with_context(at)?;
+    file.seek(SeekFrom::End(0)).with_context(at)?;
+    let done = match layout {
+        Layout::Csv => names_of_csv(&text[..whole]),
+        _ => text[..whole].lines().filter_map(name_of_json).collect(),
+    };
+    Ok((file, done))
+}
+
+fn name_of_json(line: &str) -> Option<String> {
+    serde_json::from_str::<Value>(line).ok()?["image"].as_str().map(str::to_owned)
+}
+
+/// The first field of every row but the header; names with commas, quotes or line breaks are quoted.
+fn names_of_csv(text: &str) -> HashSet<String> {
+    let mut names = HashSet::new();
+    let (mut field, mut fields, mut in_quotes) = (String::new(), 0, false);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if in_quotes && chars.peek() == Some(&'"') => {
+                chars.next();
+                field.push('"');
+            }
+            '"' => in_quotes = !in_quotes,
+            ',' | '\n' if !in_quotes => {
+                if fields == 0 {
+                    names.insert(std::mem::take(&mut field));
+                }
+                field.clear();
+                fields = if c == '\n' { 0 } else { fields + 1 };
+            }
+            c => field.push(c),
+        }
+    }
+    names.remove("image");
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_rows_are_read_back() {
+        let odd = "a \"b\", c\n.jpg";
+        let text = format!("image,prediction\nplain.jpg,cat\n{},dog\n", quoted(odd));
+        let names = names_of_csv(&text);
+        assert_eq!(names.len(), 2);
+        assert!(names.contains("plain.jpg") && names.contains(odd), "{names:?}");
+    }
+}
