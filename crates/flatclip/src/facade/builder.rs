@@ -231,6 +231,9 @@ impl ClassifierBuilder {
         if views == 0 {
             return Err(Error::config("views", "expected at least 1, found 0"));
         }
+        if views > 4096 {
+            return Err(Error::config("views", format!("expected at most 4096, found {views}")));
+        }
         let rounds = Rounds::checked(self.certainty, spec.name, adapter.kind(), &needs)?;
         let (task, encoder) = match &self.source {
             Source::Model(model) => {

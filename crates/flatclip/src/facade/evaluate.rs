@@ -276,6 +276,9 @@ impl EvaluateRequest {
         if self.views == Some(0) {
             return Err(Error::config("views", "expected at least 1, found 0"));
         }
+        if let Some(views) = self.views.filter(|&views| views > 4096) {
+            return Err(Error::config("views", format!("expected at most 4096, found {views}")));
+        }
         let ViewChoice::Policy(policy) = self.view_policy else {
             let published = policy_for(spec.name, test_family(&dataset.name, dataset.family))?;
             // A method that was published with the picture alone has no views to make more or fewer of.

@@ -32,6 +32,9 @@ impl Grid {
         if points < 2 {
             return Err(Error::config("landscape.points", format!("expected at least 2, found {points}")));
         }
+        if points > 1001 {
+            return Err(Error::config("landscape.points", format!("expected at most 1001, found {points}")));
+        }
         if !(span.is_finite() && span > 0.0) {
             return Err(Error::config("landscape.span", format!("expected a positive number, found {span}")));
         }
