@@ -268,7 +268,9 @@ impl EvaluateRequest {
         }
         let ViewChoice::Policy(policy) = self.view_policy else {
             let published = policy_for(spec.name, test_family(&dataset.name, dataset.family))?;
-            return Ok((published.policy, self.views.unwrap_or(published.views)));
+            // A method that was published with the picture alone has no views to make more or fewer of.
+            let views = self.views.filter(|_| published.policy != ViewPolicy::Identity);
+            return Ok((published.policy, views.unwrap_or(published.views)));
         };
         let default = if policy == ViewPolicy::Identity { 1 } else { most };
         Ok((policy, self.views.unwrap_or(default)))

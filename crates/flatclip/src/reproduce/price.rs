@@ -192,6 +192,7 @@ fn views(choice: ViewChoice, asked: Option<usize>, method: &str, data: &str) -> 
                 test_family(known.name, known.family)
             });
             let published = policy_for(spec.name, family)?;
+            let asked = asked.filter(|_| published.policy != ViewPolicy::Identity);
             (published.policy, asked.unwrap_or(published.views))
         }
     })
