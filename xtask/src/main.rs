@@ -11,6 +11,7 @@ mod layers;
 mod pages;
 mod public_items;
 mod real;
+mod selection;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
@@ -45,6 +46,8 @@ enum Task {
     PublicItems(public_items::Arguments),
     /// Run a real image tower on real photos, against reference features and labels; prints a table of adapters
     Real(real::Arguments),
+    /// The experiment of docs/research/selection.md: all rules on the validation world, the chosen ones once on the test world
+    Selection(selection::Arguments),
     /// Layers, format, lints as errors, all tests, documentation, pages: what must pass before a change lands
     Test,
 }
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Pages(arguments) => pages::run(arguments),
         Task::PublicItems(arguments) => public_items::run(&arguments),
         Task::Real(arguments) => real::run(&arguments),
+        Task::Selection(arguments) => selection::run(&arguments),
         Task::Test => check::run(),
     };
     match done {
