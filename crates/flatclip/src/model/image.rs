@@ -1,7 +1,7 @@
 //! The image tower: one face for both architectures.
 
 use super::load::Reader;
-use super::modified_resnet::ModifiedResNet;
+use super::modified_resnet::{BatchNormPass, BatchNorms, ModifiedResNet};
 use super::norms::NormAffine;
 use super::vision_pass::{VisionInput, VisionPass};
 use super::vit::{Sizes, Vit};
@@ -80,6 +80,28 @@ impl ImageTower {
     /// The LayerNorm parameters of a vision transformer.
     pub(crate) fn norm_affine(&self) -> Result<NormAffine> {
         Ok(self.vit()?.norms.clone())
+    }
+
+    /// The BatchNorm scales and shifts of a ResNet.
+    pub(crate) fn batch_norms(&self) -> Result<BatchNorms> {
+        Ok(self.resnet()?.batch_norms())
+    }
+
+    /// A pass through a ResNet whose BatchNorms have these scales and shifts and the statistics of the batch.
+    pub fn batch_norm_pass(&self, pixels: &[f32], count: usize, norms: &BatchNorms) -> Result<BatchNormPass<'_>> {
+        self.check_pixels(pixels, count)?;
+        BatchNormPass::new(self.resnet()?, pixels, count, norms)
+    }
+
+    fn resnet(&self) -> Result<&ModifiedResNet> {
+        match &self.kind {
+            Kind::ResNet(resnet) => Ok(resnet),
+            Kind::Vit(_) => Err(Error::config(
+                "model",
+                "BatchNorms are those of a ResNet, this image tower is a vision transformer; move its LayerNorms",
+            )),
+            Kind::Absent => Err(not_loaded()),
+        }
     }
 
     pub(super) fn vit(&self) -> Result<&Vit> {

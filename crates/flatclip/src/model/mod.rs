@@ -1,4 +1,4 @@
-//! The CLIP towers, frozen, with gradients for what is learned beside them: contexts, prompts, LayerNorm parameters.
+//! The CLIP towers, frozen, with gradients for what is learned beside them: contexts, prompts, norm parameters.
 
 mod block;
 mod clip;
@@ -25,6 +25,7 @@ pub use context::{ClassName, ClassTokens, Context, Position};
 pub use context_pass::ContextPass;
 pub use deep::DeepPass;
 pub use image::ImageTower;
+pub use modified_resnet::{BatchNormPass, BatchNorms};
 pub use norms::NormAffine;
 pub use text::TextTower;
 pub use vision_pass::{VisionGradient, VisionInput, VisionPass};

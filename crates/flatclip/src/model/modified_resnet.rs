@@ -4,6 +4,10 @@
 //! is then a matrix product over pixels, gathered strip by strip. Early stages go image by image; in late ones, where
 //! pictures are small and weights large, a few images share each product.
 
+mod batch_norms;
+
+pub use batch_norms::{BatchNormPass, BatchNorms};
+
 use super::load::Reader;
 use crate::Result;
 use flatclip_tensor::ops::activate;
@@ -21,6 +25,7 @@ const EARLY_STAGES: usize = 2;
 const BATCH_NORM_EPSILON: f32 = 1e-5;
 
 /// Pictures with channels last.
+#[derive(Clone, Debug)]
 struct Plane {
     images: usize,
     height: usize,
@@ -63,6 +68,18 @@ struct Conv {
     stride: usize,
     channels: usize,
     linear: Linear,
+    norm: StoredNorm,
+}
+
+/// What is kept of a folded BatchNorm, so that one with other statistics can stand in its place.
+#[derive(Debug)]
+struct StoredNorm {
+    /// Its name in the checkpoint.
+    name: String,
+    gain: Vec<f32>,
+    shift: Vec<f32>,
+    /// What the convolution's rows were multiplied by.
+    scale: Vec<f32>,
 }
 
 #[derive(Debug)]
@@ -196,6 +213,30 @@ impl ModifiedResNet {
 
     /// Attention over all cells of an image, their mean the query.
     fn pool(&self, plane: &Plane, raw: &mut [f32]) {
+        let qkv = self.pool_rows(plane);
+        self.pool_attention(plane, |shape| {
+            let mut pooled = vec![0.0; plane.images * plane.channels];
+            attention::forward(shape, &qkv, &mut pooled);
+            self.projection.forward(&pooled, plane.images, Activation::Identity, raw);
+        });
+    }
+
+    /// Who attends to whom in the pool.
+    fn pool_attention<R>(&self, plane: &Plane, run: impl FnOnce(&Shape<'_>) -> R) -> R {
+        let tokens = plane.height * plane.width + 1;
+        let starts: Vec<usize> = (0..=plane.images).map(|i| i * tokens).collect();
+        run(&Shape {
+            width: plane.channels,
+            heads: self.heads,
+            starts: &starts,
+            causal: false,
+            queries: Queries::First,
+            prefix: None,
+        })
+    }
+
+    /// Queries, keys and values of the pool: `[images * tokens, 3 channels]`.
+    fn pool_rows(&self, plane: &Plane) -> Vec<f32> {
         let (images, cells, width) = (plane.images, plane.height * plane.width, plane.channels);
         let tokens = cells + 1;
         let mut x = vec![0.0; images * tokens * width];
@@ -222,12 +263,7 @@ impl ModifiedResNet {
                 qkv[..width].copy_from_slice(&queries[row / tokens * width..][..width]);
             }
         }
-        let starts: Vec<usize> = (0..=images).map(|i| i * tokens).collect();
-        let shape =
-            Shape { width, heads: self.heads, starts: &starts, causal: false, queries: Queries::First, prefix: None };
-        let mut pooled = vec![0.0; images * width];
-        attention::forward(&shape, &qkv, &mut pooled);
-        self.projection.forward(&pooled, images, Activation::Identity, raw);
+        qkv
     }
 }
 
@@ -312,8 +348,10 @@ impl Conv {
         let cells = kernel * kernel;
         let mut weight = vec![0.0; stored.len()];
         let mut bias = vec![0.0; outputs];
+        let mut scales = vec![0.0; outputs];
         for o in 0..outputs {
             let scale = gain[o] / (var[o] + BATCH_NORM_EPSILON).sqrt();
+            scales[o] = scale;
             bias[o] = shift[o] - mean[o] * scale;
             for i in 0..inputs {
                 for cell in 0..cells {
@@ -323,7 +361,8 @@ impl Conv {
             }
         }
         let linear = Linear::with_precision(outputs, cells * inputs, &weight, Some(&bias), reader.precision);
-        Ok(Self { kernel, stride, channels: inputs, linear })
+        let norm = StoredNorm { name: norm.to_owned(), gain, shift, scale: scales };
+        Ok(Self { kernel, stride, channels: inputs, linear, norm })
     }
 
     fn forward(&self, x: &Plane, activation: Activation, work: &mut Work) -> Plane {

@@ -74,6 +74,7 @@ const FAMILIES: &[(&str, Check)] = &[
     ("mta", mta::pixels),
     ("promptalign", promptalign::run),
     ("sar", sar::run),
+    ("sar-bn", sar::run),
     ("mta-features", mta::features),
     ("tda", tda::run),
     ("tpt", tpt::run),

@@ -85,7 +85,12 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let moved = case.tolerance("new", Tolerance::atol(2e-3)).with_outliers(0.005);
     for (gradient, now) in last.to_tensors().iter().zip(aligned.parameters.to_tensors()) {
         let name = key(&gradient.name);
-        report.close(&format!("grad.{name}"), &gradient.values, case.f32(&format!("out.grad.{name}"))?, gradients);
+        report.close(
+            &format!("grad.{name} of step {}", steps.len()),
+            &gradient.values,
+            case.f32(&format!("out.grad.{name}"))?,
+            gradients,
+        );
         report.close(&format!("new.{name}"), &now.values, case.f32(&format!("out.new.{name}"))?, moved);
     }
     let final_logits = case.tolerance("final_logits", Tolerance::atol(0.1));

@@ -1,6 +1,6 @@
 //! Image towers: batches, prompts, LayerNorm parameters, gradients on tokens.
 
-use super::super::{NormAffine, VisionInput};
+use super::super::{BatchNorms, NormAffine, VisionInput};
 use super::{assert_close, assert_slope, draws, inner, matrix, same_on_any_threads, tiny, tiny_resnet};
 use flatclip_tensor::Matrix;
 
@@ -120,4 +120,49 @@ fn images_without_gradient_do_not_matter() {
     let two = clip.vision().pass(&few, 2, input).unwrap().gradient(&d.select_rows(&[1, 7]), &[]).unwrap();
     assert_eq!(all.prompts, two.prompts);
     same_on_any_threads(|| clip.vision().pass(&pixels, 9, input).unwrap().gradient(&d, &[]).unwrap().prompts);
+}
+
+/// The tower with its own scales and shifts, moved a little.
+fn moved_batch_norms() -> (super::super::Clip, BatchNorms) {
+    let clip = tiny_resnet();
+    let mut norms = clip.vision().batch_norms().unwrap();
+    for (i, tensor) in norms.tensors_mut().into_iter().enumerate() {
+        let shifts = draws(&format!("norm {i}"), tensor.len());
+        tensor.iter_mut().zip(shifts).for_each(|(x, d)| *x += 0.2 * d);
+    }
+    (clip, norms)
+}
+
+#[test]
+fn batch_norm_gradients_are_derivatives() {
+    let (clip, start) = moved_batch_norms();
+    let (pixels, d) = (draws("pixels", 4 * 3 * 64 * 64), matrix("d", 4, 12));
+    let run = |norms: &BatchNorms| clip.vision().batch_norm_pass(&pixels, 4, norms).unwrap();
+    let gradient = run(&start).gradient(&d).unwrap();
+    assert_eq!(start.names().len(), start.tensors().len());
+    let flat = |norms: &BatchNorms| norms.tensors().concat();
+    assert_slope(&flat(&start), &flat(&gradient), |x| {
+        let mut moved = start.clone();
+        let mut rest = x;
+        for tensor in moved.tensors_mut() {
+            tensor.copy_from_slice(&rest[..tensor.len()]);
+            rest = &rest[tensor.len()..];
+        }
+        inner(run(&moved).features().data(), d.data())
+    });
+    same_on_any_threads(|| run(&start).gradient(&d).unwrap());
+}
+
+#[test]
+fn batch_statistics_see_the_batch_and_the_last_stage_can_stay() {
+    let (clip, norms) = moved_batch_norms();
+    let pixels = draws("pixels", 4 * 3 * 64 * 64);
+    let all = clip.vision().batch_norm_pass(&pixels, 4, &norms).unwrap();
+    let two = clip.vision().batch_norm_pass(&pixels[..2 * 3 * 64 * 64], 2, &norms).unwrap();
+    assert!(all.features().row(0).iter().zip(two.features().row(0)).any(|(a, b)| (a - b).abs() > 1e-3));
+    let without = norms.clone().with_last_stage(false);
+    assert!(without.names().iter().all(|name| !name.contains("layer4")));
+    assert_eq!(norms.names().len() - without.names().len(), 8);
+    assert!(tiny(0).vision().batch_norms().unwrap_err().to_string().contains("LayerNorms"));
+    assert!(two.gradient(&Matrix::zeros(3, 12)).is_err());
 }

@@ -6,7 +6,7 @@ use crate::methods::optim::{AdamW, AdamWSettings, Optimiser, Sgd, require_finite
 use crate::methods::probability::{Loss, entropies, marginal_entropy, mean_entropy};
 use crate::methods::sam::{Ascent, Shaped};
 use crate::methods::select::{keep_count, ranking};
-use crate::model::{Context, NormAffine};
+use crate::model::{BatchNorms, Context, NormAffine};
 use flatclip_tensor::Matrix;
 
 /// Parameters that SAR can move: a list of tensors.
@@ -27,6 +27,15 @@ impl Parameters for Context {
 }
 
 impl Parameters for NormAffine {
+    fn tensors(&self) -> Vec<&[f32]> {
+        Self::tensors(self)
+    }
+    fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
+        Self::tensors_mut(self)
+    }
+}
+
+impl Parameters for BatchNorms {
     fn tensors(&self) -> Vec<&[f32]> {
         Self::tensors(self)
     }
