@@ -1,6 +1,8 @@
 //! `flatclip methods`: what can be run, and `flatclip methods show NAME`: all a user needs to know of one.
 
+use super::methods_page::{page, presets};
 use crate::output::{Exit, Output};
+use flatclip::data::{KNOWN, Known};
 use flatclip::image::views::ViewPolicy;
 use flatclip::methods::policy::{TestFamily, policy_for};
 use flatclip::methods::tuners::{Input, TunerSpec};
@@ -20,6 +22,8 @@ pub(crate) struct Args {
 enum What {
     /// All methods, one line each (also what you get without a word)
     List,
+    /// All methods as a Markdown page: docs/methods.md
+    Page,
     /// What one method does, its cost, its options with the source of each default, its reference
     Show {
         /// Name or alias
@@ -30,6 +34,7 @@ enum What {
 pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
     match args.what {
         None | Some(What::List) => list(out)?,
+        Some(What::Page) => out.line(page(adapter_needs).trim_end())?,
         Some(What::Show { name }) => show(&name, out)?,
     }
     Ok(Exit::Done)
@@ -50,28 +55,56 @@ struct Entry {
     example: String,
     summary: &'static str,
     docs: &'static str,
+    /// What its numbers were held against.
+    verified: &'static str,
+    /// The authors' values by data set.
+    presets: Vec<(&'static str, String)>,
     table: &'static str,
     options: &'static [OptionSpec],
 }
 
+/// What an adapter needs beside image features of how many views.
+pub(super) fn adapter_needs(spec: &AdapterSpec) -> String {
+    let n = &spec.needs;
+    let words = [
+        (n.text_tower, "text tower"),
+        (n.pixels, "pixels"),
+        (n.vit, "ViT"),
+        (n.generated, "generated views"),
+        (n.statistics, "token statistics"),
+    ];
+    let mut needs: Vec<String> = words.iter().filter(|(needed, _)| *needed).map(|(_, w)| (*w).to_owned()).collect();
+    needs.push(format!("{} {}", n.default_views, if n.default_views == 1 { "view" } else { "views" }));
+    needs.join(", ")
+}
+
 impl Entry {
     fn adapter(spec: &AdapterSpec) -> Self {
-        let n = &spec.needs;
-        let words = [
-            (n.text_tower, "text tower"),
-            (n.pixels, "pixels"),
-            (n.vit, "ViT"),
-            (n.generated, "generated views"),
-            (n.statistics, "token statistics"),
-        ];
-        let mut needs: Vec<String> = words.iter().filter(|(needed, _)| *needed).map(|(_, w)| (*w).to_owned()).collect();
-        needs.push(format!("{} {}", n.default_views, if n.default_views == 1 { "view" } else { "views" }));
         let kind = spec.kind().name();
         let AdapterSpec { name, aliases, summary, docs, options, .. } = *spec;
-        let (needs, prompts, published_views) = (needs.join(", "), n.prompts, published_views(name));
+        let (needs, prompts, published_views) = (adapter_needs(spec), spec.needs.prompts, published_views(name));
         let (role, table) = ("adapter", name);
         let example = example(spec);
-        Self { role, name, aliases, kind, needs, prompts, published_views, example, summary, docs, table, options }
+        let verified = spec.verified.name();
+        let of =
+            |known: &'static Known| Some((known.name, presets(spec, known.name))).filter(|(_, text)| !text.is_empty());
+        let presets = KNOWN.iter().filter_map(of).collect();
+        Self {
+            role,
+            name,
+            aliases,
+            kind,
+            needs,
+            prompts,
+            published_views,
+            example,
+            summary,
+            docs,
+            verified,
+            presets,
+            table,
+            options,
+        }
     }
 
     fn tuner(spec: &TunerSpec) -> Self {
@@ -94,6 +127,8 @@ impl Entry {
             ),
             summary,
             docs,
+            verified: spec.verified.name(),
+            presets: Vec::new(),
             table,
             options,
         }
@@ -117,13 +152,14 @@ impl Entry {
             "name": self.name, "aliases": self.aliases, "role": self.role, "kind": self.kind, "needs": self.needs,
             "prompts": self.prompts, "published_views": self.published_views.iter().cloned().collect::<BTreeMap<_, _>>(),
             "example": self.example, "summary": self.summary, "docs": self.docs, "table": self.table, "options": self.options,
-            "defaults": defaults(self.options),
+            "defaults": defaults(self.options), "verified": self.verified,
+            "presets": self.presets.iter().cloned().collect::<BTreeMap<_, _>>(),
         })
     }
 
     fn print(&self, out: &Output) -> anyhow::Result<()> {
         out.line(wrap(&format!("{} {}: {}", self.role, self.names(), self.summary), WIDTH).join("\n"))?;
-        out.line(format_args!("{}; needs {}", self.kind, self.needs))?;
+        out.line(format_args!("{}; needs {}; verified: {}", self.kind, self.needs, self.verified))?;
         if !self.prompts.is_empty() {
             out.line(format_args!("prompts: {}", self.prompts.join(", ")))?;
         }
@@ -140,7 +176,13 @@ impl Entry {
             return out.line("Options: none");
         }
         out.line(format_args!("Options in [{}], with default, range and source:", self.table))?;
-        out.line(option_lines(self.options))
+        out.line(option_lines(self.options))?;
+        if !self.presets.is_empty() {
+            out.line(
+                "Values of the authors, taken on these data sets unless an option or preset = \"neutral\" is given:",
+            )?;
+        }
+        self.presets.iter().try_for_each(|(data, values)| out.line(format_args!("  {data:16} {values}")))
     }
 }
 

@@ -11,6 +11,7 @@ mod embed;
 mod eval;
 mod landscape;
 mod methods;
+mod methods_page;
 mod models;
 mod pocket;
 mod predict;
