@@ -4,7 +4,7 @@
 
 use flatclip::methods::aggregate::{Tie, Vote, vote};
 use flatclip::methods::select::{Selection, ViewLogits, keep_count};
-use flatclip::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use flatclip::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip::rng::Stream;
 use flatclip::{Classifier, Matrix, Registry, Result, TextFeatures, ViewFeatures};
 
@@ -35,6 +35,8 @@ static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES,
     summary: "keeps random views",
     docs: "A floor for methods that select: how much of their gain is the vote?",
+    verified: Verified::Nothing,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(RandomViews(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -9,8 +9,10 @@ use crate::inputs::views::ViewArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Result, ensure};
+use flatclip::prompt::read_text_features;
 use flatclip::settings::parse_settings;
-use flatclip::{EvaluateRequest, EvaluatedRun, PromptChoice, ViewChoice, evaluate};
+use flatclip::text::templates::Ensemble;
+use flatclip::{EvaluateRequest, EvaluatedRun, NamedPrompt, Prompt, PromptChoice, ViewChoice, evaluate};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,6 +78,10 @@ pub(crate) struct SetupArgs {
     /// Token statistics of training images for PromptAlign, as `flatclip stats` writes them
     #[arg(long, value_name = "FILE")]
     pub(crate) statistics: Option<PathBuf>,
+    /// Other prompts around the prompt, for stss: a text with {}, a known set of templates (each by itself), or a file of class
+    /// embeddings (repeatable)
+    #[arg(long, value_name = "TEXT|NAME|FILE")]
+    pub(crate) text_bank: Vec<String>,
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
     /// Keep no features between runs
@@ -109,6 +115,7 @@ impl SetupArgs {
             max_errors: self.max_errors,
             generated: self.generated.clone(),
             statistics: self.statistics.as_deref().map(flatclip::load_statistics).transpose()?.map(Arc::new),
+            bank: self.text_bank.iter().map(|word| bank_prompts(word)).collect::<Result<Vec<_>>>()?.concat(),
             cache: (!self.no_cache).then(|| self.cache.folder()),
             any_model: self.prompt.any_model,
             compat: self.data.root.place.compat.clone(),
@@ -116,6 +123,19 @@ impl SetupArgs {
             ..EvaluateRequest::new(out)?
         })
     }
+}
+
+/// The prompts that one word of `--text-bank` means.
+fn bank_prompts(word: &str) -> Result<Vec<NamedPrompt>> {
+    if let Ok(ensemble) = word.parse::<Ensemble>() {
+        let prompts = ensemble.templates().iter().map(|text| Ok(Prompt::templates(&[*text])?.into()));
+        return prompts.collect();
+    }
+    if !word.contains("{}") && Path::new(word).is_file() {
+        let prompt = read_text_features(Path::new(word))?;
+        return Ok(vec![NamedPrompt { name: word.to_owned(), ..prompt.into() }]);
+    }
+    Ok(vec![NamedPrompt { name: word.to_owned(), ..Prompt::parse(word)?.into() }])
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {

@@ -51,6 +51,9 @@ pub struct RunConfig {
     /// Oddities that are reproduced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compat: Vec<String>,
+    /// Prompts that stand around the prompt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bank: Vec<String>,
     /// How views are made.
     pub views: ViewConfig,
     /// All options of the adapter.

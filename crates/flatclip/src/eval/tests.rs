@@ -143,6 +143,7 @@ impl World {
             order_seed: request.order_seed,
             limit: None,
             shard,
+            bank: Vec::new(),
             compat: Vec::new(),
             views: ViewConfig { policy: "crop-flip".into(), count: VIEWS, certainty: request.certainty },
             options: toml::Table::from_iter([("k".to_owned(), toml::Value::from(0.5))]),

@@ -71,6 +71,8 @@ pub struct EvaluateRequest {
     pub generated: Option<PathBuf>,
     /// Token statistics of training images for PromptAlign.
     pub statistics: Option<Arc<SourceStatistics>>,
+    /// Prompts whose text features stand around the prompt's own, for STSS: natural perturbations in place of random ones.
+    pub bank: Vec<NamedPrompt>,
     /// Folder in which features are kept between runs; `None` keeps nothing.
     pub cache: Option<PathBuf>,
     /// Accept a prompt that was learned with another model.
@@ -102,6 +104,7 @@ impl EvaluateRequest {
             max_errors: 100,
             generated: None,
             statistics: None,
+            bank: Vec::new(),
             cache: None,
             any_model: false,
             compat: Vec::new(),
@@ -196,6 +199,7 @@ impl EvaluateRequest {
             cache: self.cache.as_deref(),
             compat: &self.compat,
             generated: self.generated.as_deref(),
+            bank: &self.bank,
             statistics: self.statistics.clone(),
             ..Runner::new(model, prompt, progress)
         })

@@ -10,6 +10,7 @@ use crate::eval::{
 };
 use crate::image::DecodeOptions;
 use crate::image::views::{ViewOptions, ViewPolicy};
+use crate::methods::bank::TextBank;
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::{AdapterSpec, Task};
 use crate::progress::Progress;
@@ -43,6 +44,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) cache: Option<&'a Path>,
     pub(crate) compat: &'a [String],
     pub(crate) generated: Option<&'a Path>,
+    /// Prompts whose text features stand around the prompt's own, for STSS.
+    pub(crate) bank: &'a [NamedPrompt],
     /// For PromptAlign.
     pub(crate) statistics: Option<Arc<SourceStatistics>>,
     pub(crate) progress: &'a dyn Progress,
@@ -77,6 +80,7 @@ impl<'a> Runner<'a> {
             cache: None,
             compat: &[],
             generated: None,
+            bank: &[],
             statistics: None,
             progress,
             texts: Mutex::default(),
@@ -88,7 +92,7 @@ impl<'a> Runner<'a> {
         Supply {
             model: Some(self.model),
             prompt: Some(&self.prompt.prompt),
-            bank: false,
+            bank: !self.bank.is_empty(),
             statistics: self.statistics.is_some(),
             generated: self.generated.is_some(),
         }
@@ -97,6 +101,8 @@ impl<'a> Runner<'a> {
     /// Makes one run in its directory.
     pub(crate) fn run(&self, dataset: &Dataset, request: &RunRequest) -> Result<(Summary, Timing)> {
         let spec = request.method;
+        let request =
+            &RunRequest { options: self.options_for(spec, &request.options, &dataset.name), ..request.clone() };
         let mut adapter = spec.build(&request.options)?;
         let needs = adapter.needs().unwrap_or(spec.needs);
         self.supply().unmet(spec.name, &needs).map_or(Ok(()), Err)?;
@@ -157,10 +163,31 @@ impl<'a> Runner<'a> {
         Ok((summary, timing))
     }
 
+    /// The options on this data set: the authors' values for it stand below what the user said, and are told.
+    fn options_for(&self, spec: &AdapterSpec, given: &toml::Table, data: &str) -> toml::Table {
+        let options = spec.for_data(given, data);
+        if options != *given
+            && let Some(preset) = options.get("preset").and_then(toml::Value::as_str)
+        {
+            let what =
+                format!("{} on {data}: its authors' values for {preset}, evidently chosen on test data", spec.name);
+            self.progress.note(&format!("{what}; preset = \"neutral\" takes the same everywhere"));
+        }
+        options
+    }
+
     fn task(&self, prompt: &Arc<Prompt>, dataset: &Dataset, seed: u64, wants_statistics: bool) -> Result<Task> {
         let features = self.text_features(prompt, &dataset.classes)?;
         let (clip, tokenizer) = (self.model.clip(), self.model.tokenizer());
         let mut task = Task::from_features(prompt, features, clip, tokenizer, dataset.classes.clone(), seed)?;
+        if !self.bank.is_empty() {
+            let beside = self.bank.iter().map(|other| {
+                let prompt = fitted(&other.prompt, dataset)?;
+                prompt.text_features(clip, tokenizer, &dataset.classes)
+            });
+            let bank = TextBank::new(task.text_features.clone(), beside.collect::<Result<_>>()?)?;
+            task = task.with_bank(Arc::new(bank));
+        }
         if let Some(root) = self.cache {
             task = task.with_store(Arc::new(TextCache::new(root)));
         }
@@ -198,6 +225,7 @@ impl<'a> Runner<'a> {
             limit: request.limit,
             shard: request.shard,
             compat: self.compat.to_vec(),
+            bank: self.bank.iter().map(|prompt| prompt.name.clone()).collect(),
             views: ViewConfig {
                 policy: request.policy.name().to_owned(),
                 count: request.views,

@@ -1,14 +1,16 @@
-//! The text bank: text features at a context and at its random perturbations, computed once per prompt and
-//! class list.
+//! The text bank: text features at a prompt and around it, computed once per prompt and class list. Around it are
+//! perturbed contexts, or other prompts that were given.
 
 use super::TextStore;
 use super::maple::MapleParameters;
+use super::probability::mean_entropy;
 use super::sam::NormScope;
 use super::task::TextSide;
-use crate::Result;
+use super::update::on_text;
 use crate::digest::Digest;
 use crate::model::Context;
 use crate::rng::Stream;
+use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 
@@ -31,6 +33,10 @@ crate::choices! {
         Antithetic = "antithetic",
         /// Orthogonal to the ones before (as far as there is room).
         Orthogonal = "orthogonal",
+        /// J'u with J the text features' slope by the context and u normal: where the text features move most.
+        Jacobian = "jacobian",
+        /// A normal one, bent by one step towards where the classes' own text features are told apart less.
+        Ascent = "ascent",
     }
 }
 
@@ -90,10 +96,56 @@ impl RandomPerturbation {
         moved
     }
 
+    /// The drawn directions, turned as [`Directions`] says where that needs the text tower.
+    fn turned(&self, at: &Around<'_>, drawn: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
+        match self.directions {
+            Directions::Jacobian => {
+                let pass = at.side.tower.pass(at.side.tokens, std::slice::from_ref(at.context))?;
+                (0..drawn.len())
+                    .map(|index| {
+                        let mut stream = Stream::new(at.seed, &["stss", "cotangents", &index.to_string()]);
+                        let values = (0..at.base.data().len()).map(|_| stream.normal() as f32).collect();
+                        let u = Matrix::from_vec(at.base.rows(), at.base.cols(), values);
+                        Ok(pass.gradient(&[u])?.swap_remove(0).data)
+                    })
+                    .collect()
+            }
+            Directions::Ascent => drawn
+                .into_iter()
+                .map(|noise| {
+                    let moved = self.apply(at.context, &noise);
+                    let pass = at.side.tower.pass(at.side.tokens, std::slice::from_ref(&moved))?;
+                    // The classes' text features stand for images: text needs no picture to be told apart less.
+                    let loss = on_text(at.base, &pass.features()[0], at.scale, mean_entropy);
+                    let up = pass.gradient(&[loss.gradient])?.swap_remove(0).data;
+                    let (a, b) = (l2_norm(&noise), l2_norm(&up).max(f64::MIN_POSITIVE));
+                    let sum = |(&n, &u): (&f32, &f32)| (f64::from(n) / a + f64::from(u) / b) as f32;
+                    Ok(noise.iter().zip(&up).map(sum).collect())
+                })
+                .collect(),
+            _ => Ok(drawn),
+        }
+    }
+
     /// Whether anything is perturbed at all.
     pub fn is_none(&self) -> bool {
         self.count == 0 || self.radius == 0.0
     }
+}
+
+/// The place that is perturbed.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    /// The text tower and the tokens around the context.
+    pub side: TextSide<'a>,
+    /// Text features at the context.
+    pub base: &'a Matrix,
+    /// The context.
+    pub context: &'a Context,
+    /// Factor on cosines.
+    pub scale: f32,
+    /// Seed of the directions.
+    pub seed: u64,
 }
 
 /// Gram-Schmidt, each vector in turn. Lengths do not matter here: they are normalised when applied.
@@ -119,6 +171,19 @@ pub struct TextBank {
 }
 
 impl TextBank {
+    /// Of text features at a prompt and at others beside it, all `[K, D]`.
+    pub fn new(base: Matrix, beside: Vec<Matrix>) -> Result<Self> {
+        let size = |m: &Matrix| (m.rows(), m.cols());
+        if let Some(other) = beside.iter().find(|other| size(other) != size(&base)) {
+            let (expected, found) = (size(&base), size(other));
+            return Err(Error::config(
+                "text bank",
+                format!("expected text features of size {expected:?}, found {found:?}"),
+            ));
+        }
+        Ok(Self { base, perturbed: beside })
+    }
+
     /// A bank without perturbations.
     pub fn flat(base: Matrix) -> Self {
         Self { base, perturbed: Vec::new() }
@@ -145,20 +210,19 @@ impl TextBank {
 
     /// The bank of a prompt: from the store, or computed and stored.
     pub fn load_or_encode(
-        side: TextSide<'_>,
-        base: &Matrix,
-        context: &Context,
+        at: &Around<'_>,
         how: &RandomPerturbation,
-        seed: u64,
         model_hash: &str,
         store: Option<&dyn TextStore>,
     ) -> Result<Self> {
+        let Around { side, base, context, seed, .. } = *at;
         let key = key(side, base, context, how, seed, model_hash);
         let stored = store.and_then(|s| s.load(&key)).and_then(|rows| Self::from_rows(&rows, base.rows(), how.count));
         if let Some(bank) = stored {
             return Ok(bank);
         }
-        let contexts: Vec<Context> = how.draw(context, seed).iter().map(|noise| how.apply(context, noise)).collect();
+        let noises = how.turned(at, how.draw(context, seed))?;
+        let contexts: Vec<Context> = noises.iter().map(|noise| how.apply(context, noise)).collect();
         let bank = Self::encode(side, base.clone(), &contexts)?;
         if let Some(store) = store {
             store.save(&key, &bank.to_rows());

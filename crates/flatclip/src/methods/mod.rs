@@ -33,7 +33,9 @@ pub mod update;
 
 pub use adapters::ADAPTERS;
 pub use registry::{Registry, adapter, build_adapter, tuner};
-pub use spec::{Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, Kind, Needs, OnlineAdapter};
+pub use spec::{
+    Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, Kind, Needs, OnlineAdapter, Verified, no_presets,
+};
 pub use task::{Decision, Explanation, Task, TextSide, TextStore, ViewSet};
 pub use tuners::TUNERS;
 

@@ -42,7 +42,11 @@ const SINGLE: PublishedViews = PublishedViews { policy: ViewPolicy::Identity, vi
 
 /// Read in the code bases' sources; C-TPT's own natural-shift script sets its AugMix flag for V2, A, R and Sketch only.
 pub const CODE_BASES: &[CodeBase] = &[
-    CodeBase { name: "tpt", same: &["stss", "tps", "r-tpt", "dynaprompt", "sar"], policies: [CROPS, CROPS, AUGMIX] },
+    CodeBase {
+        name: "tpt",
+        same: &["stss", "tps", "sts", "r-tpt", "dynaprompt", "sar"],
+        policies: [CROPS, CROPS, AUGMIX],
+    },
     CodeBase { name: "zero", same: &["mta", "vte"], policies: [CROPS, CROPS, CROPS] },
     CodeBase { name: "promptalign", same: &["difftpt", "dmn"], policies: [CROPS, CROPS, CROPS] },
     CodeBase { name: "c-tpt", same: &["o-tpt", "a-tpt"], policies: [CROPS, AUGMIX, AUGMIX] },

@@ -133,7 +133,7 @@ fn unknown<T: Named>(known: &[&'static T], name: &str, presets: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::{Adapter, Build, Decision, Kind, Needs, Task, ViewSet};
+    use crate::methods::{Adapter, Build, Decision, Kind, Needs, Task, Verified, ViewSet, no_presets};
 
     struct Never;
 
@@ -149,6 +149,8 @@ mod tests {
         needs: Needs::FEATURES,
         summary: "refuses",
         docs: "",
+        verified: Verified::Nothing,
+        presets: no_presets,
         build: Build::Episodic(|_| Ok(Box::new(Never))),
         options: &[],
     };

@@ -1,8 +1,9 @@
 //! What an adapter is (one trait per kind), and what the registry knows of it: its name, what it needs, its options, how to
 //! build it.
 
+use super::adapters::presets::Benchmark;
 use super::{Decision, Task, ViewSet};
-use crate::options::{self, OptionSpec};
+use crate::options::{self, OptionSpec, OptionValue as _};
 use crate::{Error, Result};
 use serde::Serialize;
 
@@ -136,6 +137,37 @@ impl Needs {
     pub const CONTEXT: Self = Self { text_tower: true, prompts: &["templates", "learned"], ..Self::FEATURES };
 }
 
+/// What the numbers of a method were held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verified {
+    /// Golden cases that the authors' code computed.
+    AuthorsCode,
+    /// Golden cases after third-party ports that agree: there is no code of the authors.
+    Ports,
+    /// Golden cases after the paper's formula: there is no code of the authors.
+    Formula,
+    /// Nothing but tests of its formula.
+    Nothing,
+}
+
+impl Verified {
+    /// As tables say it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AuthorsCode => "authors' code",
+            Self::Ports => "third-party ports",
+            Self::Formula => "paper's formula",
+            Self::Nothing => "unverified",
+        }
+    }
+}
+
+/// The presets of a method that has none.
+pub fn no_presets(_: Benchmark) -> toml::Table {
+    toml::Table::new()
+}
+
 /// How an adapter is built from its options (an absent one has its default), by kind.
 #[derive(Clone, Copy)]
 pub enum Build {
@@ -146,6 +178,9 @@ pub enum Build {
     /// Builds a batch adapter.
     Batch(fn(&toml::Table) -> Result<Box<dyn BatchAdapter>>),
 }
+
+/// The option that names a preset.
+const PRESET: &str = "preset";
 
 /// One registry entry.
 pub struct AdapterSpec {
@@ -159,6 +194,10 @@ pub struct AdapterSpec {
     pub summary: &'static str,
     /// What it does, formula, cost, reference.
     pub docs: &'static str,
+    /// What its numbers were held against.
+    pub verified: Verified,
+    /// The authors' values for a benchmark, where they differ from the defaults; [`no_presets`] for none.
+    pub presets: fn(Benchmark) -> toml::Table,
     /// How to build it, which also says its kind.
     pub build: Build,
     /// Every option: name, kind, default, range, source, sentence.
@@ -180,13 +219,37 @@ impl AdapterSpec {
         options::defaults(self.options)
     }
 
-    /// All options: the given ones under their own names, the others with their defaults.
+    /// All options: the given ones under their own names, then those of the preset that they name, the others with their
+    /// defaults.
     pub fn complete(&self, given: &toml::Table) -> Result<toml::Table> {
-        options::complete(self.name, self.options, given)
+        options::complete(self.name, self.options, &self.with_preset(given)?)
+    }
+
+    /// The given options on a data set: if they leave the preset to it, its own where it is known.
+    pub fn for_data(&self, given: &toml::Table, data: &str) -> toml::Table {
+        let mut options = given.clone();
+        let is_free = options.get(PRESET).is_none_or(|preset| *preset == Benchmark::Auto.to_value());
+        let own = Benchmark::of_data(data).filter(|benchmark| !(self.presets)(*benchmark).is_empty());
+        if let Some(benchmark) = own.filter(|_| is_free) {
+            options.insert(PRESET.to_owned(), benchmark.to_value());
+        }
+        options
+    }
+
+    /// The given options under their own names, and what the preset that they name sets beside them.
+    fn with_preset(&self, given: &toml::Table) -> Result<toml::Table> {
+        let mut named = options::named(self.name, self.options, given)?;
+        if let Some(benchmark) = named.get(PRESET).and_then(Benchmark::from_value) {
+            (self.presets)(benchmark).into_iter().for_each(|(key, value)| {
+                named.entry(key).or_insert(value);
+            });
+        }
+        Ok(named)
     }
 
     /// Builds the adapter with these options.
     pub fn build(&self, options: &toml::Table) -> Result<AnyAdapter> {
+        let options = &self.with_preset(options)?;
         Ok(match self.build {
             Build::Episodic(build) => AnyAdapter::Episodic(build(options)?),
             Build::Online(build) => AnyAdapter::Online(build(options)?),

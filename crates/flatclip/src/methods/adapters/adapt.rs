@@ -3,7 +3,7 @@
 //!
 //! `a = log_softmax(x W' + b) + scale / (2 M) sum_j (x.x_j) p_j onehot_j`, answer `z exp((a - max a) / scale)`. Golden cases: `adapt-*`.
 
-use super::groups::views_kept;
+use super::groups::{data_preset, views_kept};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
@@ -11,7 +11,7 @@ use crate::methods::gaussian::{Discriminant, Scatter};
 use crate::methods::probability::dot;
 use crate::methods::query::Query;
 use crate::methods::select::ViewLogits;
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::loss;
 
@@ -41,6 +41,8 @@ Reference: Zhang et al., Backpropagation-Free Test-Time Adaptation via Probabili
 NeurIPS
 2025. Verified with the authors' code in f32 (compat).
 ",
+    verified: Verified::AuthorsCode,
+    presets: presets::adapt,
     build: Build::Online(|table| Ok(Box::new(Adapt::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
@@ -48,9 +50,7 @@ NeurIPS
 crate::option_group! {
     ($) pub(super) shared {
         include views_kept;
-        /// Scale of the authors' code for a benchmark, instead of that below. TUNED ON TEST DATA: nobody said otherwise; do
-        /// not quote it as a fair number.
-        preset: Benchmark = Benchmark::Neutral, from "choice";
+        include data_preset;
         /// Share of the images in a class's mean; the rest is its text feature.
         alpha: f64 = 0.9, range between(0.0, 1.0), from "authors' code";
         /// Temperature of the correction.
@@ -142,8 +142,7 @@ pub struct Adapt {
 
 impl Adapt {
     /// With these options, empty.
-    pub fn new(mut options: Config) -> Self {
-        options.scale = presets::adapt_scale(options.preset).unwrap_or(options.scale);
+    pub fn new(options: Config) -> Self {
         let (means, scatter) = (Matrix::zeros(0, 0), Scatter::new(0));
         Self { options, banks: Vec::new(), means, scatter, discriminant: None, last_terms: Vec::new() }
     }

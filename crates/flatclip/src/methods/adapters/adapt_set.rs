@@ -3,14 +3,14 @@
 //! Formula and shared parts are in `adapt`. Golden cases: `adapt-transductive-*`.
 
 use super::adapt::{Banked, Banks, class_mean, corrected, features, neighbours, shared};
-use super::groups::views_kept;
+use super::groups::{data_preset, views_kept};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::gaussian::{Discriminant, Scatter};
 use crate::methods::probability::{argmax, entropy, mean_row, softmax_f32};
 use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits, ranking};
-use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -32,6 +32,8 @@ Reference: Zhang et al., Backpropagation-Free Test-Time Adaptation via Probabili
 NeurIPS
 2025. Verified with the authors' code in f32 (compat).
 ",
+    verified: Verified::AuthorsCode,
+    presets: presets::adapt,
     build: Build::Batch(|table| Ok(Box::new(AdaptSet::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
@@ -87,8 +89,7 @@ pub struct SetAnswers {
 
 impl AdaptSet {
     /// With these options.
-    pub fn new(mut options: Config) -> Self {
-        options.scale = presets::adapt_scale(options.preset).unwrap_or(options.scale);
+    pub fn new(options: Config) -> Self {
         Self { options }
     }
 

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{mean_row, softmax};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -32,6 +32,8 @@ Reference: Zhou et al., Bayesian Test-Time Adaptation for Vision-Language Models
 after
 third-party ports that agree with each other; no code of the authors was at hand, so the defaults are hearsay.
 ",
+    verified: Verified::Ports,
+    presets: no_presets,
     build: Build::Online(|table| Ok(Box::new(Bca::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::methods::probability::{Loss, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{Objective, Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 
@@ -25,6 +25,8 @@ Cost: as tpt; two_step doubles the text-tower passes.
 Reference: Yoon et al., C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models via Text
 Feature Dispersion, ICLR 2024.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(CTpt::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -8,7 +8,7 @@ use super::tpt::{adamw, view_0};
 use crate::methods::probability::marginal_entropy;
 use crate::methods::select::{CosineThenEntropy, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 
@@ -32,6 +32,8 @@ Published numbers are of about 1000 images per set, not of whole test sets.
 Reference: Feng et al., Diverse Data Augmentation with Diffusions for Effective Test-time Prompt Tuning,
 ICCV 2023.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(DiffTpt::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

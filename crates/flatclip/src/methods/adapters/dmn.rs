@@ -7,7 +7,7 @@ use super::groups::views_kept;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{dot, mean_probability, softmax};
 use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
@@ -37,6 +37,8 @@ Reference: Zhang et al., Dual Memory Networks: A Versatile Adaptation Approach f
 CVPR
 2024. Verified with the authors' code, apart from the search.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Online(|table| Ok(Box::new(Dmn::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -4,7 +4,7 @@
 //! `H(softmax(z + alpha sum_j exp(-beta (1 - g.V_j)) onehot(j))) + align * InfoNCE(V -> W)`; answer with the moved prototypes;
 //! a confident answer folds `W` into the running mean `T`. Golden cases: `dpe-*`.
 
-use super::groups::views_kept;
+use super::groups::{data_preset, views_kept};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
@@ -14,7 +14,7 @@ use crate::methods::probability::{dot, entropy, logits, mean_entropy, normalise_
 use crate::methods::query::{Query, affinity, normalised_entropy};
 use crate::methods::select::ViewLogits;
 use crate::methods::update::shifted;
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -35,6 +35,8 @@ Cost: one image-tower pass; a few K x D products.
 Reference: Zhang et al., Dual Prototype Evolving for Test-Time Generalization of Vision-Language Models,
 NeurIPS 2024.
 ",
+    verified: Verified::AuthorsCode,
+    presets: presets::dpe,
     build: Build::Online(|table| Ok(Box::new(Dpe::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
@@ -53,9 +55,7 @@ crate::options! {
     /// Options of DPE.
     pub struct Config for "dpe" {
         include views_kept;
-        /// Alpha, beta, align and both rates of the authors' configuration of a benchmark, instead of those below. TUNED ON
-        /// TEST DATA: do not quote it as a fair number.
-        preset: Benchmark = Benchmark::Neutral, from "choice";
+        include data_preset;
         /// Weight of the visual prototypes.
         alpha: f64 = 6.0, range at_least(0.0), from "authors' ImageNet value";
         /// Sharpness of the visual prototypes.
@@ -128,11 +128,7 @@ impl Prototypes {
 
 impl Dpe {
     /// With these options, empty.
-    pub fn new(mut options: Config) -> Self {
-        if let Some(p) = presets::dpe(options.preset) {
-            (options.alpha, options.beta, options.align) = (p.alpha, p.beta, p.align);
-            (options.lr_text, options.lr_image) = (p.lr, p.lr);
-        }
+    pub fn new(options: Config) -> Self {
         let cache = ClassCache::new(0, options.capacity);
         Self { options, text: Matrix::default(), folded: 0, cache, last: None }
     }

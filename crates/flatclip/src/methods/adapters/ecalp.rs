@@ -6,7 +6,7 @@
 use super::single::first_view;
 use crate::Result;
 use crate::methods::probability::{dot, softmax};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 use rayon::prelude::*;
@@ -38,6 +38,8 @@ Reference: Li et al., Efficient and Context-Aware Label Propagation for Zero-/Fe
 Adaptation of
 Vision-Language Model, ICLR 2025. Verified with the authors' code on streams without ties that it leaves open.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Online(|table| Ok(Box::new(Ecalp::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -20,6 +20,7 @@ pub mod r_tpt;
 pub mod sar;
 mod single;
 pub mod stata;
+pub mod sts;
 pub mod stss;
 pub mod tda;
 pub mod tps;
@@ -40,6 +41,7 @@ pub static ADAPTERS: &[&AdapterSpec] = &[
     &zero::SPEC,
     &mta::SPEC,
     &tps::SPEC,
+    &sts::SPEC,
     &tpt::SPEC,
     &c_tpt::SPEC,
     &r_tpt::SPEC,

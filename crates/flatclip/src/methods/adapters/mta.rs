@@ -7,7 +7,7 @@ use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{logits, softmax};
 use crate::methods::select::{Selection, ViewLogits, ranking};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nt;
 
@@ -27,6 +27,8 @@ Cost: one image-tower pass over the views and O(V^2 D) multiplications; no gradi
 Reference: Zanella and Ben Ayed, On the Test-time Zero-shot Generalization of Vision-Language Models, CVPR
 2024.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(Mta { options: Config::read(table)? }))),
     options: Config::OPTIONS,
 };

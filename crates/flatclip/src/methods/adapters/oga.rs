@@ -7,7 +7,7 @@ use super::single::first_view;
 use crate::Result;
 use crate::methods::gaussian::{Scatter, identity, times};
 use crate::methods::probability::{dot, entropy_of, softmax};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -37,6 +37,8 @@ Reference: Fuchs et al., Online Gaussian Test-Time Adaptation of Vision-Language
 the
 authors' code in f32, which stores features in f16.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Online(|table| Ok(Box::new(Oga::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

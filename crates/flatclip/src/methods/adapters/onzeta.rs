@@ -3,11 +3,12 @@
 //! `t ~ softmax(x.T / tau_t) e^rho`, `rho <- max(0, rho - c_r / sqrt(i) (t - alpha / K))`, `v = softmax(x.w / tau_i)`, answer
 //! `b v + (1 - b) t` with `b = beta sqrt(i / n)`, `w_k <- normalise(w_k - c_w / (tau_i sqrt(i)) (v_k - t_k) x)`. Golden cases: `onzeta-*`.
 
+use super::groups::data_preset;
 use super::presets::{self, Benchmark};
 use super::single::first_view;
 use crate::Result;
 use crate::methods::probability::{dot, normalise_rows};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::loss;
 
@@ -30,6 +31,8 @@ Online: the answer depends on the images before it, and on their order.
 Cost: one image-tower pass of one view; 3 K D.
 Reference: Qian and Hu, Online Zero-Shot Classification with CLIP, ECCV 2024. Verified with the authors' code.
 ",
+    verified: Verified::AuthorsCode,
+    presets: presets::onzeta,
     build: Build::Online(|table| Ok(Box::new(OnZeta::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
@@ -37,9 +40,7 @@ Reference: Qian and Hu, Online Zero-Shot Classification with CLIP, ECCV 2024. Ve
 crate::options! {
     /// Options of OnZeta.
     pub struct Config for "onzeta" {
-        /// Alpha and beta of a published comparison for a benchmark, instead of those below. TUNED ON TEST DATA: nobody said
-        /// otherwise; do not quote it as a fair number.
-        preset: Benchmark = Benchmark::Neutral, from "choice";
+        include data_preset;
         /// Share of the uniform class balance that is enforced: 1 for balanced streams, 0 for none.
         alpha: f64 = 1.0, range between(0.0, 1.0), from "authors' ImageNet value";
         /// Weight of the image side at the end of the stream.
@@ -71,10 +72,7 @@ pub struct OnZeta {
 
 impl OnZeta {
     /// With these options, before any image.
-    pub fn new(mut options: Config) -> Self {
-        if let Some((alpha, beta)) = presets::onzeta(options.preset) {
-            (options.alpha, options.beta) = (alpha, beta);
-        }
+    pub fn new(options: Config) -> Self {
         Self { options, dual: Vec::new(), proxies: Matrix::zeros(0, 0), seen: 0 }
     }
 

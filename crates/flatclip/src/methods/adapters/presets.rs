@@ -1,9 +1,13 @@
-//! Published per-dataset settings of online methods. They were evidently chosen on the test sets themselves, so they are
-//! never a default: a run with one gets the published number, and the record of the run says so.
+//! Published per-dataset settings, as tables of options. They were evidently chosen on the test sets themselves: an
+//! evaluation on one of these data sets takes them (and says so), `preset = "neutral"` does not.
+
+use toml::Table;
 
 crate::choices! {
     /// The benchmarks that have published settings.
     pub enum Benchmark {
+        /// That of the data set that is evaluated, if it has one.
+        Auto = "auto",
         /// None: the options' own values.
         Neutral = "neutral",
         /// ImageNet.
@@ -39,10 +43,39 @@ crate::choices! {
     }
 }
 
+impl Benchmark {
+    /// The benchmark that a data set of this name is, if any.
+    pub fn of_data(name: &str) -> Option<Self> {
+        Some(match name {
+            "imagenet" => Self::Imagenet,
+            "imagenet_a" => Self::ImagenetA,
+            "imagenetv2" => Self::ImagenetV2,
+            "imagenet_r" => Self::ImagenetR,
+            "imagenet_sketch" => Self::ImagenetSketch,
+            "caltech101" => Self::Caltech101,
+            "dtd" => Self::Dtd,
+            "eurosat" => Self::Eurosat,
+            "fgvc_aircraft" => Self::Aircraft,
+            "food101" => Self::Food101,
+            "oxford_flowers" => Self::Flowers102,
+            "oxford_pets" => Self::Pets,
+            "stanford_cars" => Self::Cars,
+            "sun397" => Self::Sun397,
+            "ucf101" => Self::Ucf101,
+            _ => return None,
+        })
+    }
+}
+
+/// A table of numbers.
+fn numbers<const N: usize>(values: [(&str, f64); N]) -> Table {
+    values.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
+}
+
 /// TDA's (alpha, beta) of the positive cache, from the configuration files of the authors' code.
-pub(super) fn tda_positive(benchmark: Benchmark) -> Option<(f64, f64)> {
+fn positive_cache(benchmark: Benchmark) -> Option<(f64, f64)> {
     Some(match benchmark {
-        Benchmark::Neutral => return None,
+        Benchmark::Auto | Benchmark::Neutral => return None,
         Benchmark::Imagenet | Benchmark::ImagenetA => (2.0, 5.0),
         Benchmark::ImagenetV2 | Benchmark::ImagenetR => (1.0, 8.0),
         Benchmark::ImagenetSketch => (2.363, 7.45),
@@ -59,19 +92,15 @@ pub(super) fn tda_positive(benchmark: Benchmark) -> Option<(f64, f64)> {
     })
 }
 
-/// DPE's settings for one benchmark.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct DpePreset {
-    pub(super) alpha: f64,
-    pub(super) beta: f64,
-    pub(super) lr: f64,
-    pub(super) align: f64,
+/// TDA's alpha and beta.
+pub(super) fn tda(benchmark: Benchmark) -> Table {
+    positive_cache(benchmark).map_or_else(Table::new, |(alpha, beta)| numbers([("alpha", alpha), ("beta", beta)]))
 }
 
 /// DPE's (alpha, beta, learning rate of both residuals, weight of the alignment), from the authors' configuration files.
-pub(super) fn dpe(benchmark: Benchmark) -> Option<DpePreset> {
+pub(super) fn dpe(benchmark: Benchmark) -> Table {
     let (alpha, beta, lr, align) = match benchmark {
-        Benchmark::Neutral => return None,
+        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
         Benchmark::Imagenet => (6.0, 5.0, 6e-4, 0.5),
         Benchmark::ImagenetA => (6.0, 5.0, 3e-4, 2.5),
         Benchmark::ImagenetV2 => (3.0, 8.0, 5e-4, 0.5),
@@ -88,23 +117,13 @@ pub(super) fn dpe(benchmark: Benchmark) -> Option<DpePreset> {
         Benchmark::Sun397 => (6.0, 3.0, 2e-4, 0.2),
         Benchmark::Ucf101 => (9.0, 8.0, 4e-4, 0.2),
     };
-    Some(DpePreset { alpha, beta, lr, align })
-}
-
-/// BoostAdapter's settings for one benchmark.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct BoostPreset {
-    pub(super) alpha: f64,
-    pub(super) beta: f64,
-    pub(super) delta: usize,
-    /// Whether the image is the mean of its confident views.
-    pub(super) mean: bool,
+    numbers([("alpha", alpha), ("beta", beta), ("lr_text", lr), ("lr_image", lr), ("align", align)])
 }
 
 /// BoostAdapter's (alpha, beta, delta), from the authors' configuration files: alpha and beta are TDA's. ImageNet is run
 /// with one view, which boosts nothing, so its delta is never read.
-pub(super) fn boostadapter(benchmark: Benchmark) -> Option<BoostPreset> {
-    let (alpha, beta) = tda_positive(benchmark)?;
+pub(super) fn boostadapter(benchmark: Benchmark) -> Table {
+    let Some((alpha, beta)) = positive_cache(benchmark) else { return Table::new() };
     let delta = match benchmark {
         Benchmark::ImagenetA | Benchmark::ImagenetR | Benchmark::Food101 | Benchmark::Cars => 3,
         Benchmark::Caltech101 | Benchmark::Aircraft => 2,
@@ -115,21 +134,17 @@ pub(super) fn boostadapter(benchmark: Benchmark) -> Option<BoostPreset> {
         benchmark,
         Benchmark::ImagenetA | Benchmark::ImagenetV2 | Benchmark::ImagenetR | Benchmark::ImagenetSketch
     );
-    Some(BoostPreset { alpha, beta, delta, mean })
-}
-
-/// DOTA's settings for one benchmark.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct DotaPreset {
-    pub(super) epsilon: f64,
-    pub(super) eta: f64,
-    pub(super) rho: f64,
+    let mut table = numbers([("alpha", alpha), ("beta", beta)]);
+    table.insert("delta".to_owned(), delta.into());
+    // What stands for the image: view 0, or the mean of its confident views.
+    table.insert("query".to_owned(), if mean { "confident-mean" } else { "view-0" }.into());
+    table
 }
 
 /// DOTA's (epsilon, eta, rho), from the authors' code.
-pub(super) fn dota(benchmark: Benchmark) -> Option<DotaPreset> {
+pub(super) fn dota(benchmark: Benchmark) -> Table {
     let (eta, rho) = match benchmark {
-        Benchmark::Neutral => return None,
+        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
         Benchmark::Imagenet => (0.2, 0.005),
         Benchmark::ImagenetA => (0.5, 0.02),
         Benchmark::ImagenetV2 => (0.1, 0.01),
@@ -149,23 +164,24 @@ pub(super) fn dota(benchmark: Benchmark) -> Option<DotaPreset> {
         Benchmark::Food101 => 4e-5,
         _ => 1e-4,
     };
-    Some(DotaPreset { epsilon, eta, rho })
+    numbers([("epsilon", epsilon), ("eta", eta), ("rho", rho)])
 }
 
 /// OnZeta's (alpha, beta): the authors' for ImageNet, elsewhere those of a later comparison.
-pub(super) fn onzeta(benchmark: Benchmark) -> Option<(f64, f64)> {
-    match benchmark {
-        Benchmark::Neutral => None,
-        Benchmark::Imagenet => Some((1.0, 0.8)),
-        Benchmark::Caltech101 => Some((0.0, 0.4)),
-        _ => Some((1.0, 0.4)),
-    }
+pub(super) fn onzeta(benchmark: Benchmark) -> Table {
+    let (alpha, beta) = match benchmark {
+        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
+        Benchmark::Imagenet => (1.0, 0.8),
+        Benchmark::Caltech101 => (0.0, 0.4),
+        _ => (1.0, 0.4),
+    };
+    numbers([("alpha", alpha), ("beta", beta)])
 }
 
 /// ADAPT's temperature of the correction, from the authors' code.
-pub(super) fn adapt_scale(benchmark: Benchmark) -> Option<f64> {
-    Some(match benchmark {
-        Benchmark::Neutral => return None,
+pub(super) fn adapt(benchmark: Benchmark) -> Table {
+    let scale = match benchmark {
+        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
         Benchmark::Imagenet | Benchmark::ImagenetSketch => 20.0,
         Benchmark::ImagenetV2 => 30.0,
         Benchmark::ImagenetA => 40.0,
@@ -177,26 +193,50 @@ pub(super) fn adapt_scale(benchmark: Benchmark) -> Option<f64> {
         | Benchmark::Aircraft
         | Benchmark::Food101
         | Benchmark::Caltech101 => 100.0,
-    })
+    };
+    numbers([("scale", scale)])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{OptionKind, OptionValue, Value};
+    use crate::data::KNOWN;
+    use crate::methods::{ADAPTERS, adapter};
+    use crate::options::OptionValue as _;
 
     #[test]
-    fn every_benchmark_has_the_authors_settings_and_neutral_has_none() {
-        let OptionKind::Choice(all) = Benchmark::KIND else { panic!("not a choice") };
-        for choice in all {
-            let benchmark = Benchmark::from_value(&Value::String(choice.name.to_owned())).unwrap();
-            let known = benchmark != Benchmark::Neutral;
-            assert_eq!(boostadapter(benchmark).is_some(), known, "{}", choice.name);
-            assert_eq!(dota(benchmark).is_some(), known);
-            assert_eq!(onzeta(benchmark).is_some(), known);
-            assert_eq!(adapt_scale(benchmark).is_some(), known);
+    fn every_known_data_set_has_the_authors_settings_and_all_of_them_are_options() {
+        let with: Vec<_> = ADAPTERS.iter().filter(|spec| !(spec.presets)(Benchmark::Imagenet).is_empty()).collect();
+        assert_eq!(with.len(), 7);
+        for known in KNOWN {
+            let benchmark = Benchmark::of_data(known.name).unwrap_or_else(|| panic!("{}", known.name));
+            for spec in &with {
+                let table = (spec.presets)(benchmark);
+                assert!(!table.is_empty(), "{} {}", spec.name, known.name);
+                spec.build(&table).unwrap();
+            }
         }
-        assert_eq!(boostadapter(Benchmark::ImagenetSketch).map(|p| (p.beta, p.delta, p.mean)), Some((7.45, 1, true)));
-        assert_eq!(dota(Benchmark::Eurosat), Some(DotaPreset { epsilon: 1e-4, eta: 3.0, rho: 0.05 }));
+        for spec in ADAPTERS {
+            assert!((spec.presets)(Benchmark::Auto).is_empty() && (spec.presets)(Benchmark::Neutral).is_empty());
+        }
+        assert!(Benchmark::of_data("pocket:photo").is_none());
+    }
+
+    #[test]
+    fn a_known_data_set_brings_its_preset_and_what_is_said_stands_above_it() {
+        let boost = adapter("boostadapter").unwrap();
+        let on = |given: &Table, data: &str| boost.complete(&boost.for_data(given, data)).unwrap();
+        let plain = on(&Table::new(), "imagenet_sketch");
+        assert_eq!((plain["beta"].as_float(), plain["query"].as_str()), (Some(7.45), Some("confident-mean")));
+        assert_eq!(plain["preset"], Benchmark::ImagenetSketch.to_value());
+        let own = on(&toml::toml! { beta = 2.0 }, "imagenet_sketch");
+        assert_eq!((own["beta"].as_float(), own["alpha"].as_float()), (Some(2.0), Some(2.363)));
+        let neutral = on(&toml::toml! { preset = "neutral" }, "imagenet_sketch");
+        assert_eq!(neutral["beta"].as_float(), Some(5.0));
+        let named = on(&toml::toml! { preset = "dtd" }, "imagenet_sketch");
+        assert_eq!(named["beta"].as_float(), Some(3.0));
+        assert_eq!(on(&Table::new(), "my-photos")["preset"], Benchmark::Auto.to_value());
+        // A method without presets keeps its options as they are.
+        assert!(adapter("zero").unwrap().for_data(&Table::new(), "dtd").is_empty());
     }
 }

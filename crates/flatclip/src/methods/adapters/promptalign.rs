@@ -12,7 +12,7 @@ use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::update::text_gradient;
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use crate::options::mismatch;
 use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
@@ -35,6 +35,8 @@ once more for the answer.
 Reference: Abdul Samadh et al., Align Your Prompts: Test-Time Prompting with Distribution Alignment for
 Zero-Shot Generalization, NeurIPS 2023.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(PromptAlign::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -10,7 +10,7 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{logits, mean_entropy, softmax};
 use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -28,6 +28,8 @@ Cost: as tpt.
 Reference: Sheng et al., R-TPT: Improving Adversarial Robustness of Vision-Language Models through Test-Time
 Prompt Tuning, CVPR 2025.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(RTpt::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -6,7 +6,7 @@
 use super::transduction::{Members, exponents, transductive};
 use crate::Result;
 use crate::methods::probability::normalise_rows;
-use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -33,6 +33,8 @@ Reference: Zanella et al., Realistic Test-Time Adaptation of Vision-Language Mod
 the
 authors' code, which for more than 2500 images divides s0 by N once per chunk; that is not done here.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Batch(|table| Ok(Box::new(StatA::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -9,20 +9,22 @@ use super::groups::views_kept;
 use super::tpt::cocoop_context;
 use crate::Result;
 use crate::methods::aggregate::{Tie, Vote, vote};
-use crate::methods::bank::{Directions, RadiusUnit, RandomPerturbation, TextBank};
+use crate::methods::bank::{Around, Directions, RadiusUnit, RandomPerturbation, TextBank};
 use crate::methods::maple::MapleParameters;
 use crate::methods::sam::NormScope;
 use crate::methods::select::{Selector, ViewLogits};
 use crate::methods::sharpness::{Original, Reduce, SharpnessSelector, Surrogate};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use crate::model::Context;
+use crate::options::mismatch;
 use crate::prompt::{Affine, PromptKind};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "stss",
     aliases: &["fga"],
-    needs: Needs { bank: true, prompts: &["templates", "learned", "maple", "cocoop"], ..Needs::CONTEXT },
+    // Class embeddings serve with a bank of other prompts beside them.
+    needs: Needs { bank: true, prompts: &["templates", "learned", "features", "maple", "cocoop"], ..Needs::CONTEXT },
     summary: "keeps the views whose entropy stays low around the prompt and lets them vote; FGA with a sapt prompt",
     docs: "\
 What: the context p is perturbed R times by random directions of length radius; the text features T_r of all
@@ -35,10 +37,14 @@ filter.
 A maple prompt is perturbed in its text tensors, the context and the deep prompts together, one norm over
 all; its visual prompts stay. A cocoop context depends on the picture: it is perturbed around context +
 meta_net(feature of view 0).
+Text features of other prompts, where they are given, stand in the place of perturbed contexts: radius, norm,
+perturbations and directions are then without effect, and no text tower is needed.
 Cost: one image-tower pass over the views; R * V * K dot products (below 1 % of it); R text-tower passes
 once per class list; with a cocoop prompt R + 1 text-tower passes for every picture.
 Reference: Flatness-guided adaptation (FGA), ICLR 2026; first version as TLLA, arXiv 2501.18864.
 ",
+    verified: Verified::Formula,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(Stss::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
@@ -173,10 +179,15 @@ impl Stss {
 
 impl Adapter for Stss {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        let bank = if self.options.is_flat() {
-            TextBank::flat(task.text_features.clone())
-        } else if let Some(ready) = &task.bank {
+        let towards = matches!(self.options.directions, Directions::Jacobian | Directions::Ascent);
+        if towards && matches!(kind_of(task), Some(PromptKind::CoCoOp { .. } | PromptKind::Maple { .. })) {
+            let expected = "gaussian, antithetic or orthogonal for a maple or cocoop prompt";
+            return Err(mismatch(Config::NAME, "directions", expected, self.options.table()["directions"].clone()));
+        }
+        let bank = if let Some(ready) = &task.bank {
             TextBank::clone(ready)
+        } else if self.options.is_flat() {
+            TextBank::flat(task.text_features.clone())
         } else if let Some(PromptKind::CoCoOp { .. }) = kind_of(task) {
             // Every picture has a context, and a bank, of its own.
             return task.text_side(Config::NAME).map(|_| ());
@@ -185,15 +196,15 @@ impl Adapter for Stss {
             let side = task.text_side(Config::NAME)?;
             TextBank::around_maple(side, &task.text_features, &parameters, &self.options.perturbation(), task.seed)?
         } else {
-            TextBank::load_or_encode(
-                task.text_side(Config::NAME)?,
-                &task.text_features,
-                task.start_context(Config::NAME)?,
-                &self.options.perturbation(),
-                task.seed,
-                task.need_clip(Config::NAME)?.hash(),
-                task.store.as_deref(),
-            )?
+            let at = Around {
+                side: task.text_side(Config::NAME)?,
+                base: &task.text_features,
+                context: task.start_context(Config::NAME)?,
+                scale: task.logit_scale,
+                seed: task.seed,
+            };
+            let hash = task.need_clip(Config::NAME)?.hash();
+            TextBank::load_or_encode(&at, &self.options.perturbation(), hash, task.store.as_deref())?
         };
         self.bank = Some(bank);
         Ok(())

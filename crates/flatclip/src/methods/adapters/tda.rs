@@ -3,15 +3,15 @@
 //! `z' = z + alpha_p sum_j exp(-beta_p (1 - g.k_j)) onehot(c_j) - alpha_n sum_j exp(-beta_n (1 - g.k_j)) [low < P_j < high]`.
 //! Golden cases: `tda-*`.
 
-use super::groups::views_kept;
-use super::presets::{Benchmark, tda_positive};
+use super::groups::{data_preset, views_kept};
+use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
 use crate::methods::probability::dot;
 use crate::methods::query::{Query, affinity, normalised_entropy};
 use crate::methods::select::ViewLogits;
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use crate::options::mismatch;
 
 /// The registry entry.
@@ -32,6 +32,8 @@ the window is on that scale.
 Cost: one image-tower pass; 5 K dot products.
 Reference: Karmanov et al., Efficient Test-Time Adaptation of Vision-Language Models, CVPR 2024.
 ",
+    verified: Verified::AuthorsCode,
+    presets: presets::tda,
     build: Build::Online(|table| Ok(Box::new(Tda::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };
@@ -40,9 +42,7 @@ crate::options! {
     /// Options of TDA.
     pub struct Config for "tda", check Config::windows_are_open {
         include views_kept;
-        /// Alpha and beta of the authors' configuration of a benchmark, instead of those below. TUNED ON TEST DATA: nobody
-        /// said otherwise; do not quote it as a fair number.
-        preset: Benchmark = Benchmark::Neutral, from "choice";
+        include data_preset;
         /// Use the positive cache.
         positive: bool = true, from "authors' code";
         /// Weight of the positive cache.
@@ -92,10 +92,7 @@ pub struct Tda {
 
 impl Tda {
     /// With these options, empty.
-    pub fn new(mut options: Config) -> Self {
-        if let Some((alpha, beta)) = tda_positive(options.preset) {
-            (options.alpha, options.beta) = (alpha, beta);
-        }
+    pub fn new(options: Config) -> Self {
         let (positive, negative) =
             (ClassCache::new(0, options.capacity), ClassCache::new(0, options.negative_capacity));
         Self { options, positive, negative }
@@ -167,13 +164,6 @@ impl OnlineAdapter for Tda {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_preset_replaces_the_neutral_pair() {
-        let tda = Tda::new(Config { preset: Benchmark::Eurosat, ..Config::default() });
-        assert_eq!((tda.options.alpha, tda.options.beta), (4.0, 8.0));
-        assert_eq!(Tda::new(Config::default()).options.alpha, 2.0);
-    }
 
     #[test]
     fn a_window_that_is_empty_is_refused() {

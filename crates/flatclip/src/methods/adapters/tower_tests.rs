@@ -138,3 +138,44 @@ fn what_is_missing_is_named() -> Result<()> {
     // Without perturbations the selection needs no context at all.
     build_adapter("stss", &toml::toml! { radius = 0.0 })?.prepare(&no_context)
 }
+
+/// The text bank of some options.
+fn bank_of(task: &Task, options: &toml::Table) -> crate::methods::bank::TextBank {
+    let mut stss = stss::Stss::new(stss::Config::read(options).unwrap());
+    stss.prepare(task).unwrap();
+    stss.bank().unwrap().clone()
+}
+
+#[test]
+fn directions_from_the_tower_move_the_text_features_more_than_random_ones() {
+    let clip = clip();
+    let task = task(&clip, &[0, 1, 2, 3]);
+    let moved = |directions: &str| -> f64 {
+        let bank = bank_of(&task, &toml::toml! { directions = directions perturbations = 6 radius = 0.2 });
+        let step = |text: &Matrix| -> f64 {
+            text.data().iter().zip(bank.base().data()).map(|(a, b)| f64::from(a - b).powi(2)).sum()
+        };
+        bank.perturbed().iter().map(step).sum::<f64>() / 6.0
+    };
+    let random = moved("gaussian");
+    assert!(moved("jacobian") > 2.0 * random && moved("ascent") > random, "{random}");
+    let entropy = |directions: &str| -> f32 {
+        let bank = bank_of(&task, &toml::toml! { directions = directions perturbations = 6 radius = 0.2 });
+        let of = |text: &Matrix| ViewLogits::new(bank.base(), text, task.logit_scale).entropies.iter().sum::<f32>();
+        bank.perturbed().iter().map(of).sum()
+    };
+    assert!(entropy("ascent") > entropy("gaussian"));
+}
+
+#[test]
+fn given_prompts_stand_in_the_place_of_perturbed_contexts() {
+    use crate::methods::bank::TextBank;
+    let (base, other) = (unit_rows(1, 4, 16), unit_rows(2, 4, 16));
+    assert!(TextBank::new(base.clone(), vec![unit_rows(3, 5, 16)]).is_err());
+    let bank = Arc::new(TextBank::new(base.clone(), vec![other]).unwrap());
+    let task = Task::new(names(4), base, 30.0, 0).unwrap().with_bank(Arc::clone(&bank));
+    // Selection by plain entropy can vote with the mean of the prompts.
+    for options in [toml::toml! { lambda = 0.0 }, toml::toml! { lambda = 0.5 reduce = "mean" }] {
+        assert_eq!(bank_of(&task, &options), *bank);
+    }
+}

@@ -9,7 +9,7 @@ use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
 use crate::methods::probability::{logits, marginal_entropy, normalise_rows_gradient};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{on_text, shifted};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -29,6 +29,8 @@ Cost: one image-tower pass over the views and two K x D products: no gradient go
 Reference: Sui et al., Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with
 Vision-Language Models, WACV 2025.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(Tps::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -9,7 +9,7 @@ use crate::methods::optim::{AdamW, AdamWSettings};
 use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use crate::model::Context;
 use crate::prompt::{Affine, PromptKind, shifted, shifts};
 use crate::{Error, Result};
@@ -32,6 +32,8 @@ pass over all classes; on a maple prompt both towers forward and back for the ke
 Reference: Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models,
 NeurIPS 2022.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(Tpt { options: Config::read(table)? }))),
     options: Config::OPTIONS,
 };

@@ -6,7 +6,7 @@
 use super::transduction::{Members, exponents, transductive};
 use crate::Result;
 use crate::methods::probability::normalise_rows;
-use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -30,6 +30,8 @@ Reference: Zanella et al., Boosting Vision-Language Models with Transduction, Ne
 code of
 the same authors' StatA; for more than 2500 images that divides s by N once per chunk, which is not done here.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Batch(|table| Ok(Box::new(TransClip::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -5,7 +5,7 @@ use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{logits, mean_row, normalise_rows};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
@@ -24,6 +24,8 @@ Cost: one image-tower pass over the views; nothing else that can be measured.
 Use it with an ensemble of templates to have the published method.
 Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV workshops 2024.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(Vte::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::methods::aggregate::{Ballot, TieFallback, break_tie};
 use crate::methods::probability::{argmax, logits, softmax};
 use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 use half::f16;
 
@@ -27,6 +27,8 @@ decides.
 Cost: one image-tower pass over the views; no gradient, no state.
 Reference: Farina et al., Frustratingly Easy Test-Time Adaptation of Vision-Language Models, NeurIPS 2024.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Ok(Box::new(Zero::new(Config::read(table)?)))),
     options: Config::OPTIONS,
 };

@@ -4,7 +4,7 @@
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::select::{Selection, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, ViewSet};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use crate::prompt::{PromptKind, prompt_logits};
 
 /// The registry entry.
@@ -27,6 +27,8 @@ applied.
 Cost: one image-tower pass.
 Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
 ",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
     build: Build::Episodic(|table| Config::read(table).map(|_| Box::new(ZeroShot) as Box<dyn Adapter>)),
     options: Config::OPTIONS,
 };

@@ -1,5 +1,6 @@
 //! CoCoOp: a context that a small network shifts for every image.
 
+use super::Verified;
 use super::cross_entropy::cross_entropy;
 use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec, context_init};
 use crate::Result;
@@ -29,6 +30,7 @@ Trained as published: batch 1, 10 epochs.
 Cost: B contexts times K classes through the text tower per step; the B contexts are one batch, not a loop.
 Reference: Zhou et al., Conditional Prompt Learning for Vision-Language Models, CVPR 2022.
 ",
+    verified: Verified::AuthorsCode,
     options: CocoopConfig::OPTIONS,
     check: |options| CocoopConfig::read(options).map(drop),
     build: |options, task| Ok(Box::new(Cocoop::build(&CocoopConfig::read(options)?, task)?)),

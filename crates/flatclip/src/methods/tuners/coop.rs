@@ -1,5 +1,6 @@
 //! CoOp: learn the context tokens in front of (around, behind) the class names, everything else frozen.
 
+use super::Verified;
 use super::class_sample::ClassSample;
 use super::context_init;
 use super::cross_entropy::cross_entropy;
@@ -26,6 +27,7 @@ frozen. Golden cases: coop-*.
 Cost: one forward and one backward of the text tower over K classes per step; images are encoded once.
 Reference: Zhou et al., Learning to Prompt for Vision-Language Models, IJCV 2022.
 ",
+    verified: Verified::AuthorsCode,
     options: CoopConfig::OPTIONS,
     check: |options| CoopConfig::read(options).map(drop),
     build: |options, task| Ok(Box::new(Coop::build(&CoopConfig::read(options)?, task)?)),

@@ -1,5 +1,6 @@
 //! GDA-CLIP: Gaussian discriminant analysis of the shots' features beside the zero-shot classifier, in closed form.
 
+use super::Verified;
 use super::cross_entropy::cross_entropy;
 use super::{Batch, Input, Loss, Recipe, TuneTask, Tuner, TunerSpec};
 use crate::data::train_images::TrainViews;
@@ -31,6 +32,7 @@ Reference: Wang et al., A Hard-to-Beat Baseline for Training-free CLIP-based Ada
 with
 the authors' code; its base-to-new form has other estimators and is not here.
 ",
+    verified: Verified::AuthorsCode,
     options: GdaClipConfig::OPTIONS,
     check: |options| GdaClipConfig::read(options).map(drop),
     build: |options, task| Ok(Box::new(GdaClip::build(&GdaClipConfig::read(options)?, task)?)),

@@ -1,6 +1,7 @@
 //! MaPLe: prompts in both towers, at the input and at the first blocks; the visual ones are projections of
 //! the textual ones, so that both towers move together.
 
+use super::Verified;
 use super::cross_entropy::cross_entropy;
 use super::sapt::Sharpness;
 use super::{Batch, Input, Loss, Recipe, Step, TuneTask, Tuner, TunerSpec, context_init};
@@ -35,6 +36,7 @@ Cost: forward and backward through both towers per step, twice with a radius; im
 ViT only.
 Reference: Khattak et al., MaPLe: Multi-modal Prompt Learning, CVPR 2023.
 ",
+    verified: Verified::AuthorsCode,
     options: MapleConfig::OPTIONS,
     check: |options| MapleConfig::read(options).map(drop),
     build: |options, task| Ok(Box::new(Maple::build(&MapleConfig::read(options)?, task)?)),

@@ -16,6 +16,7 @@ pub mod sapt;
 mod spec;
 pub mod tip_adapter;
 
+pub use crate::methods::Verified;
 pub use cocoop::{Cocoop, CocoopConfig};
 pub use coop::{Coop, CoopConfig};
 pub use cross_entropy::{CrossEntropy, cross_entropy};

@@ -1,5 +1,6 @@
 //! SAPT: sharpness-aware prompt tuning. CoOp's loss, and how much it can rise within a radius of the context.
 
+use super::Verified;
 use super::coop::{Coop, CoopConfig, learned_context};
 use super::{Batch, Input, Loss, Perturbed, Recipe, Step, TuneTask, Tuner, TunerSpec};
 use crate::Result;
@@ -29,6 +30,7 @@ decay acts in the optimiser, at p, and is no part of eps. The paper searches the
 Cost: two forward and two backward passes of the text tower over K classes per step.
 Reference: Flatness guided test-time adaptation for vision-language models, ICLR 2026.
 ",
+    verified: Verified::Formula,
     options: SaptConfig::OPTIONS,
     check: |options| SaptConfig::read(options).map(drop),
     build: |options, task| Ok(Box::new(Sapt::build(&SaptConfig::read(options)?, task)?)),

@@ -3,6 +3,7 @@
 use super::{Recipe, TuneTask, Tuner, cocoop, coop, gda_clip, maple, sapt, tip_adapter};
 use crate::Result;
 use crate::data::train_images::TrainViews;
+use crate::methods::Verified;
 use crate::options::{self, OptionSpec};
 use serde::Serialize;
 
@@ -32,6 +33,8 @@ pub struct TunerSpec {
     pub summary: &'static str,
     /// What it does, formula, cost, reference.
     pub docs: &'static str,
+    /// What its numbers were held against.
+    pub verified: Verified,
     /// Every option: name, kind, default, range, source, sentence.
     pub options: &'static [OptionSpec],
     /// Refuses wrong options before anything is loaded.

@@ -1,6 +1,7 @@
 //! Tip-Adapter: a cache of the shots' features beside the zero-shot classifier. Tip-Adapter-F also trains the
 //! keys.
 
+use super::Verified;
 use super::cross_entropy::cross_entropy;
 use super::{Batch, Input, Loss, OptimiserKind, Recipe, Schedule, TuneTask, Tuner, TunerSpec};
 use crate::data::train_images::TrainViews;
@@ -32,6 +33,7 @@ recorded, and is never the default. Trained as published: ten views, AdamW 1e-3,
 Cost: N * D per image; no gradient of the towers.
 Reference: Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022.
 ",
+    verified: Verified::AuthorsCode,
     options: TipAdapterConfig::OPTIONS,
     check: |options| TipAdapterConfig::read(options).map(drop),
     build: |options, task| Ok(Box::new(TipAdapter::build(&TipAdapterConfig::read(options)?, task)?)),
