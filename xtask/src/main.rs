@@ -8,6 +8,7 @@ mod check;
 mod fault;
 mod gradients;
 mod layers;
+mod methods_table;
 mod pages;
 mod public_items;
 mod real;
@@ -40,6 +41,8 @@ enum Task {
     Gradients(gradients::Arguments),
     /// Check that the library's modules use each other in one direction only, and the table of it in ARCHITECTURE.md
     Layers(layers::Arguments),
+    /// Every adapter on every style of the pocket world, with intervals: docs/research/methods-on-pocket.md
+    MethodsTable(methods_table::Arguments),
     /// Make every kind of HTML page and open it in a headless browser; fails on any console message
     Pages(pages::Arguments),
     /// Count the public items of each library, by module
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Fault(arguments) => fault::run(&arguments),
         Task::Gradients(arguments) => gradients::run(&arguments),
         Task::Layers(arguments) => layers::run(&arguments),
+        Task::MethodsTable(arguments) => methods_table::run(&arguments),
         Task::Pages(arguments) => pages::run(arguments),
         Task::PublicItems(arguments) => public_items::run(&arguments),
         Task::Real(arguments) => real::run(&arguments),

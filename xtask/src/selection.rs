@@ -1,7 +1,7 @@
 //! `cargo xtask selection`: the experiment of `docs/research/selection.md`. `validation` runs every rule and chooses, `test` runs the
 //! chosen ones once, `real` compares one rule with its control on photos. Each writes its table into the page.
 
-mod stats;
+pub(crate) mod stats;
 
 use anyhow::{Context as _, Result, ensure};
 use flatclip::data::{Dataset, OpenOptions, open};

@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 const RESAMPLES: usize = 2000;
 
 /// Right or wrong by the sample's id.
-pub(super) fn rights(run: &Run) -> Result<BTreeMap<String, bool>> {
+pub(crate) fn rights(run: &Run) -> Result<BTreeMap<String, bool>> {
     let records = run.records()?.into_iter();
     Ok(records.filter_map(|r| Some((r.id.clone(), r.answer.as_ref()?.prediction == r.label))).collect())
 }
 
 /// Accuracies in per cent, their difference and its interval.
-pub(super) struct Paired {
-    pub(super) rule: f64,
-    pub(super) control: f64,
-    pub(super) difference: f64,
-    pub(super) low: f64,
-    pub(super) high: f64,
+pub(crate) struct Paired {
+    pub(crate) rule: f64,
+    pub(crate) control: f64,
+    pub(crate) difference: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
 }
 
 /// Of runs (group, rule, control): an image of a group counts by the mean over its runs.
-pub(super) fn paired<G: AsRef<str>>(runs: &[(G, BTreeMap<String, bool>, BTreeMap<String, bool>)]) -> Paired {
+pub(crate) fn paired<G: AsRef<str>>(runs: &[(G, BTreeMap<String, bool>, BTreeMap<String, bool>)]) -> Paired {
     let mut images: BTreeMap<(&str, &str), (f64, f64, f64)> = BTreeMap::new();
     for (group, rule, control) in runs {
         for (id, &right) in rule {
@@ -49,14 +49,14 @@ pub(super) fn paired<G: AsRef<str>>(runs: &[(G, BTreeMap<String, bool>, BTreeMap
 
 /// How far the scores of a rule follow the entropies of its control, summed over images.
 #[derive(Default)]
-pub(super) struct Agreement {
+pub(crate) struct Agreement {
     images: f64,
     sums: [f64; 5],
 }
 
 impl Agreement {
     /// Adds every image that both runs answered with the same number of scores.
-    pub(super) fn add(&mut self, rule: &Run, control: &Run) -> Result<()> {
+    pub(crate) fn add(&mut self, rule: &Run, control: &Run) -> Result<()> {
         let entropies: BTreeMap<String, (Vec<f32>, Vec<usize>)> =
             control.records()?.into_iter().filter_map(|r| r.answer.map(|a| (r.id, (a.scores, a.selected)))).collect();
         for record in rule.records()? {
@@ -79,7 +79,7 @@ impl Agreement {
     }
 
     /// q, c, predicted correlation, rank correlation, views kept alike.
-    pub(super) fn means(&self) -> [f64; 5] {
+    pub(crate) fn means(&self) -> [f64; 5] {
         self.sums.map(|sum| sum / self.images.max(1.0))
     }
 }

@@ -72,6 +72,9 @@ pub(crate) struct SetupArgs {
     /// Stop when more samples than this cannot be read
     #[arg(long, default_value_t = 100, value_name = "N")]
     pub(crate) max_errors: usize,
+    /// Keep the probability of every class in the records: `report --temperature` needs them
+    #[arg(long)]
+    pub(crate) keep_probabilities: bool,
     /// Folder with generated pictures for DiffTPT: DIR/<sample id without ending>/*.png
     #[arg(long, value_name = "DIR")]
     pub(crate) generated: Option<PathBuf>,
@@ -113,6 +116,7 @@ impl SetupArgs {
             order_seed: self.order_seed,
             limit: self.limit,
             max_errors: self.max_errors,
+            keep_probabilities: self.keep_probabilities,
             generated: self.generated.clone(),
             statistics: self.statistics.as_deref().map(flatclip::load_statistics).transpose()?.map(Arc::new),
             bank: self.text_bank.iter().map(|word| bank_prompts(word)).collect::<Result<Vec<_>>>()?.concat(),

@@ -2,10 +2,12 @@
 
 use crate::output::{Exit, Output};
 use anyhow::{Result, ensure};
+use flatclip::eval::metrics::Temperature;
 use flatclip::report::landscape::LandscapeRecord;
 use flatclip::report::{
-    AnalysisRecord, ConfusionMatrix, Page, Run, Section, TOLERANCE, Table, against_paper, benchmark_table, find_runs,
-    metrics_table, paired_table, reliability, score_quantiles, top1_bars,
+    AnalysisRecord, ConfusionMatrix, Page, Run, Section, TOLERANCE, Table, TemperatureChoice, against_paper,
+    benchmark_table, find_runs, metrics_table, paired_table, reliability, score_quantiles, temperature_table,
+    top1_bars,
 };
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -34,6 +36,12 @@ pub(crate) struct Args {
     /// Compare runs on the same samples (McNemar, paired bootstrap), each with the first of its data set
     #[arg(long)]
     paired: bool,
+    /// Show calibration at this temperature, too; the runs must have kept their probabilities
+    #[arg(long, value_name = "T", conflicts_with = "fit_temperature")]
+    temperature: Option<f64>,
+    /// The same with the temperature fitted on held-out runs of the same model, prompt and method (repeatable)
+    #[arg(long, value_name = "RUN")]
+    fit_temperature: Vec<PathBuf>,
     /// Which classes each run takes for which: the N most frequent pairs; with --html the matrix too
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
     confusion: Option<usize>,
@@ -122,6 +130,14 @@ fn tables(args: &Args, runs: &[Run]) -> Result<Vec<Table>> {
     }
     if args.paired {
         tables.push(paired_table(runs)?);
+    }
+    if let Some(value) = args.temperature {
+        tables.push(temperature_table(runs, &TemperatureChoice::Given(Temperature::new(value)?))?);
+    }
+    if !args.fit_temperature.is_empty() {
+        let held_out =
+            find_runs(&args.fit_temperature)?.iter().map(|path| Run::read(path)).collect::<Result<_, _>>()?;
+        tables.push(temperature_table(runs, &TemperatureChoice::Fitted(held_out))?);
     }
     if let Some(most) = args.confusion {
         for run in runs {

@@ -1,7 +1,7 @@
 //! One line of `predictions.jsonl`: everything that metrics, merges and comparisons need, and nothing that depends on
 //! time, machine or shard.
 
-use super::metrics::{Outcome, is_in_top, top_classes};
+use super::metrics::{Outcome, Temperature, is_in_top, top_classes};
 use crate::methods::Decision;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,9 @@ pub struct AnswerRecord {
     /// Score of every view, lower is better.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<f32>,
+    /// Logarithm of the probability of every class, where the run keeps them: for other temperatures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log_probabilities: Vec<f32>,
 }
 
 impl Record {
@@ -77,6 +80,7 @@ impl Record {
             views: None,
             selected: explanation.selected,
             scores: explanation.scores,
+            log_probabilities: probabilities.iter().map(|p| p.max(f32::MIN_POSITIVE).ln()).collect(),
         };
         Ok(Self { index, id: id.to_owned(), label, answer: Some(answer), error: None })
     }
@@ -93,6 +97,25 @@ impl Record {
     /// The record of a sample that could not be answered.
     pub fn failed(index: usize, id: &str, label: usize, error: &Error) -> Self {
         Self { index, id: id.to_owned(), label, answer: None, error: Some(error.to_string()) }
+    }
+
+    /// Keeps no probabilities but those that the metrics need.
+    pub(super) fn forget_probabilities(&mut self) {
+        if let Some(answer) = &mut self.answer {
+            answer.log_probabilities = Vec::new();
+        }
+    }
+
+    /// What the metrics need at a temperature; `None` for a failed sample, and for one whose probabilities were not kept.
+    pub fn outcome_at(&self, temperature: Temperature) -> Option<Outcome> {
+        let answer = self.answer.as_ref().filter(|answer| !answer.log_probabilities.is_empty())?;
+        let p = temperature.probabilities(&answer.log_probabilities);
+        Some(Outcome {
+            confidence: f64::from(*p.get(answer.prediction)?),
+            label_probability: f64::from(*p.get(self.label)?),
+            square_sum: p.iter().map(|&p| f64::from(p) * f64::from(p)).sum(),
+            ..self.outcome()?
+        })
     }
 
     /// What the metrics need; `None` for a failed sample.
@@ -136,6 +159,19 @@ mod tests {
         assert!(!outcome.is_correct() && outcome.in_top5);
         assert!((outcome.score.unwrap() - 0.25).abs() < 1e-7);
         assert_eq!(record.answer.unwrap().top5, [(1, 0.5), (2, 0.25), (0, 0.25)]);
+    }
+
+    #[test]
+    fn a_temperature_changes_confidences_and_not_the_answer() {
+        let mut record = Record::answered(3, "a/b.jpg", 2, answer()).unwrap();
+        let at = |record: &Record, t: f64| record.outcome_at(Temperature::new(t).unwrap());
+        let (plain, one, hot) = (record.outcome().unwrap(), at(&record, 1.0).unwrap(), at(&record, 2.0).unwrap());
+        assert!((plain.confidence - one.confidence).abs() < 1e-6 && (plain.square_sum - one.square_sum).abs() < 1e-6);
+        // Square roots of 1/4, 1/2, 1/4, scaled to 1.
+        assert!((hot.confidence - 0.5f64.sqrt() / (1.0 + 0.5f64.sqrt())).abs() < 1e-6);
+        assert_eq!(hot.prediction, plain.prediction);
+        record.forget_probabilities();
+        assert!(at(&record, 2.0).is_none() && record.outcome().is_some());
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) struct Evaluation<'a> {
     pub max_errors: usize,
     /// Any-time views: they are encoded only as far as an answer needs.
     pub rounds: Option<Rounds>,
+    /// Keep the probability of every class.
+    pub keep_probabilities: bool,
 }
 
 /// How far a run is.
@@ -311,11 +313,14 @@ impl Evaluation<'_> {
             (other, _) if other.kind() == Kind::Batch || other.set_size() > 1 => answer_set(other, self.task, batch),
             (other, _) => batch.iter().map(|item| answer(item, |image| other.adapt(self.task, image))).collect(),
         };
-        let (records, times): (Vec<Record>, Vec<SampleTime>) = answered.into_iter().unzip();
+        let (mut records, times): (Vec<Record>, Vec<SampleTime>) = answered.into_iter().unzip();
         let encoding: f64 = if self.rounds.is_some() { times.iter().map(|time| time.encode).sum() } else { 0.0 };
         timing.encode += encoding;
         timing.adapt += start.elapsed().as_secs_f64() - encoding;
         timing.per_sample.extend(times);
+        if !self.keep_probabilities {
+            records.iter_mut().for_each(Record::forget_probabilities);
+        }
         records
     }
 }

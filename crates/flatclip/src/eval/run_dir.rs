@@ -54,6 +54,9 @@ pub struct RunConfig {
     /// Prompts that stand around the prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bank: Vec<String>,
+    /// Whether records keep the probability of every class.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_probabilities: bool,
     /// How views are made.
     pub views: ViewConfig,
     /// All options of the adapter.

@@ -120,6 +120,7 @@ impl World {
             shard,
             max_errors: request.max_errors,
             rounds: request.certainty.map(Rounds::new).transpose()?,
+            keep_probabilities: false,
         };
         let timing = evaluation.run(&mut adapter, &mut log, &mut records, &())?;
         if !request.resume && request.certainty.is_none() {
@@ -144,6 +145,7 @@ impl World {
             limit: None,
             shard,
             bank: Vec::new(),
+            keep_probabilities: false,
             compat: Vec::new(),
             views: ViewConfig { policy: "crop-flip".into(), count: VIEWS, certainty: request.certainty },
             options: toml::Table::from_iter([("k".to_owned(), toml::Value::from(0.5))]),

@@ -67,6 +67,8 @@ pub struct EvaluateRequest {
     pub shard: Option<Shard>,
     /// Stop when more samples than this cannot be answered.
     pub max_errors: usize,
+    /// Keep the probability of every class in the records, for metrics at other temperatures.
+    pub keep_probabilities: bool,
     /// Folder with generated pictures for DiffTPT: `FOLDER/<sample id without ending>/*.png`.
     pub generated: Option<PathBuf>,
     /// Token statistics of training images for PromptAlign.
@@ -102,6 +104,7 @@ impl EvaluateRequest {
             limit: None,
             shard: None,
             max_errors: 100,
+            keep_probabilities: false,
             generated: None,
             statistics: None,
             bank: Vec::new(),
@@ -224,6 +227,7 @@ impl EvaluateRequest {
             limit: self.limit,
             shard: self.shard,
             max_errors: self.max_errors,
+            keep_probabilities: self.keep_probabilities,
             resume: self.resume,
             dir,
         }

@@ -68,6 +68,7 @@ pub(crate) struct RunRequest {
     pub(crate) limit: Option<usize>,
     pub(crate) shard: Option<Shard>,
     pub(crate) max_errors: usize,
+    pub(crate) keep_probabilities: bool,
     pub(crate) resume: bool,
     pub(crate) dir: PathBuf,
 }
@@ -135,6 +136,7 @@ impl<'a> Runner<'a> {
             shard: request.shard,
             max_errors: request.max_errors,
             rounds,
+            keep_probabilities: request.keep_probabilities,
         };
         // Before anything is written.
         evaluation.check(spec.kind())?;
@@ -231,6 +233,8 @@ impl<'a> Runner<'a> {
                 count: request.views,
                 certainty: request.certainty,
             },
+            keep_probabilities: request.keep_probabilities,
+            views: ViewConfig { policy: request.policy.name().to_owned(), count: request.views },
             options: request.method.complete(&request.options)?,
         })
     }

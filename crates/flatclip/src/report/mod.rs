@@ -12,6 +12,7 @@ mod protocol;
 mod rows;
 mod runs;
 mod table;
+mod temperature;
 
 pub(crate) use analysis::ANALYSIS_FILE;
 pub use analysis::{AnalysedSet, AnalysisRecord};
@@ -26,3 +27,4 @@ pub use protocol::protocol_points;
 pub(crate) use protocol::test_family;
 pub use runs::{Run, TOLERANCE, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
 pub use table::{Cell, Table};
+pub use temperature::{TemperatureChoice, temperature_table};

@@ -23,8 +23,7 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "a bank of certain images per class: Gaussian discriminant analysis and neighbour labels",
     docs: "\
 What: an image (mean feature x, mean logits z, mean softmax p of its confident views, or its single view)
-enters the
-bank of its class if a place is free or holds a larger entropy. Then the class's mean is
+enters the bank of its class if a place is free or holds a larger entropy. Then the class's mean is
   mu_k = alpha (sum_bank p_jk x_j) / (sum_bank p_jk) + (1 - alpha) t_k,
 and W, b are those of Gaussian discriminant analysis over the residuals of all M images of the bank:
   L = D pinv((M - 1) S + tr(S) I), W_k = L mu_k, b_k = -ln K - mu_k L mu_k / 2;
@@ -32,14 +31,14 @@ and W, b are those of Gaussian discriminant analysis over the residuals of all M
   answer = z exp((a - max a) / scale), so that a class which a speaks against loses; a negative logit is
   divided
 instead of multiplied, because multiplying would raise it.
-compat = true does what the authors' code does: the image counts twice in its class's mean, an image that does
-not
-enter is scored with the neighbour terms of the last one that did, and negative logits are multiplied, too.
+compat = true does what the authors' code does: the image counts twice in its class's mean, an image that
+does not enter is scored with the neighbour terms of the last one that did, and negative logits are
+multiplied, too.
 Online: the answer depends on the images before it, and on their order.
-Cost: one image-tower pass; a D^3 inverse and K D^2 for an image that enters; M D per image, M up to bank * K.
+Cost: one image-tower pass; a D^3 inverse and K D^2 for an image that enters; M D per image, M up to bank *
+K.
 Reference: Zhang et al., Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment,
-NeurIPS
-2025. Verified with the authors' code in f32 (compat).
+NeurIPS 2025. Verified with the authors' code in f32 (compat).
 ",
     verified: Verified::AuthorsCode,
     presets: presets::adapt,

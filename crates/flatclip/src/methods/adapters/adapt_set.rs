@@ -22,15 +22,13 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     docs: "\
 What: adapt for a set. The bank of a class holds its `bank` most certain images; its mean is
   mu_k = alpha (sum_bank p_jk x_j + sum_all p_ik x_i) / (sum_bank p_jk + sum_all p_ik) + (1 - alpha) t_k
-if it has any, else t_k; images of the bank count twice, which weights certain ones. Everything else as adapt,
-each
-image with its own neighbour terms. Entropies and probabilities are those of the mean logits.
+if it has any, else t_k; images of the bank count twice, which weights certain ones. Everything else as
+adapt, each image with its own neighbour terms. Entropies and probabilities are those of the mean logits.
 Batch: an answer depends on all images of the set. `batch` images of a stream are a set; 0 is the whole
 stream.
 Cost: one image-tower pass; one D^3 inverse per set; M D per image, M up to bank * K.
 Reference: Zhang et al., Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment,
-NeurIPS
-2025. Verified with the authors' code in f32 (compat).
+NeurIPS 2025. Verified with the authors' code in f32 (compat).
 ",
     verified: Verified::AuthorsCode,
     presets: presets::adapt,

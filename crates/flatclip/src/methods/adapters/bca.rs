@@ -18,19 +18,18 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs { default_views: 1, ..Needs::FEATURES },
     summary: "class embeddings move towards confident images, and a prior over classes is learnt from the answers",
     docs: "\
-What: state is one embedding mu_k per class (the text features at first), a matrix P of priors (the identity),
-and counters. x is the image's feature, or the mean feature of its int(fraction * V) views of lowest entropy
-under
-the current mu; then
+What: state is one embedding mu_k per class (the text features at first), a matrix P of priors (the
+identity), and counters. x is the image's feature, or the mean feature of its int(fraction * V) views of
+lowest entropy under the current mu; then
   answer = softmax(s x.mu) P, k its class, m its probability;
   m > likelihood_threshold: mu_k <- normalise((c1_k mu_k + x) / (c1_k + 1)), c1_k += 1;
   m > prior_threshold:      P_k <- (c2_k P_k + answer) / (c2_k + 1), c2_k += 1.
-Online: the answer depends on the images before it, and on their order. A small likelihood_count collapses the
-stream onto one class.
+Online: the answer depends on the images before it, and on their order. A small likelihood_count collapses
+the stream onto one class.
 Cost: one image-tower pass; K D for the logits and K^2 for the prior.
 Reference: Zhou et al., Bayesian Test-Time Adaptation for Vision-Language Models, CVPR 2025. REIMPLEMENTED
-after
-third-party ports that agree with each other; no code of the authors was at hand, so the defaults are hearsay.
+after third-party ports that agree with each other; no code of the authors was at hand, so the defaults are
+hearsay.
 ",
     verified: Verified::Ports,
     presets: no_presets,

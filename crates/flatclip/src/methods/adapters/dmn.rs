@@ -22,20 +22,18 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "a memory of past test images per class, read by attention of the image, beside the text classifier",
     docs: "\
 What: the int(fraction * V) views of lowest entropy vote with their mean softmax q for a class; view 0 fills
-the
-next slot of that class, or replaces its slot of largest entropy if that of q is smaller. Then, for every
-class,
+the next slot of that class, or replaces its slot of largest entropy if that of q is smaller. Then, for
+every class,
   c_k = normalise(sum_j exp(-beta (1 - f.m_j)) m_j) over its filled slots and its text feature,
   answer ~ softmax(s f.T) + dynamic_weight softmax(s f.c) (+ static_weight the same over text and shots
   alone).
 The original reports the best of 13 weights per memory ON THE TEST LABELS; here the weights are given, 1
-unless
-said otherwise, so numbers are below the published ones. Labelled shots are for programs that use the library.
+unless said otherwise, so numbers are below the published ones. Labelled shots are for programs that use the
+library.
 Online: the answer depends on the images before it, and on their order.
 Cost: one image-tower pass over the views; (slots + 1) K D per image; memory slots * K * D.
 Reference: Zhang et al., Dual Memory Networks: A Versatile Adaptation Approach for Vision-Language Models,
-CVPR
-2024. Verified with the authors' code, apart from the search.
+CVPR 2024. Verified with the authors' code, apart from the search.
 ",
     verified: Verified::AuthorsCode,
     presets: no_presets,

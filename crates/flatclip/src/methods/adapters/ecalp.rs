@@ -19,24 +19,21 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "label propagation from the class texts over a growing graph of all images seen so far",
     docs: "\
 What: nodes are the classes' text features, every image seen so far (view 0), and the newest image once more
-as the
-query. An image has edges to its image_neighbours nearest images, by u(x_j).x with u(x) = normalise(x w) and w
-the
-variance of the text features over classes, and to its text_neighbours nearest texts, by cosine; an edge
-weighs
-similarity^gamma. With W = A + A' normalised by the degrees, the labels of the images are
+as the query. An image has edges to its image_neighbours nearest images, by u(x_j).x with u(x) = normalise(x
+w) and w the variance of the text features over classes, and to its text_neighbours nearest texts, by
+cosine; an edge weighs similarity^gamma. With W = A + A' normalised by the degrees, the labels of the images
+are
   Y <- alpha W~ [I; Y] + (1 - alpha) Y0     `iterations` times,
-Y0 a fifth of each image's best label at the image before. The answer is the query's row.
-Similarities are weighted on one side only: on that of the earlier image. Equal similarities: the later node.
-The probabilities are the scores over their sum; compat = true gives softmax(10000 score), which is nearly
-one-hot
-and no probability.
+Y0 a fifth of each image's best label at the image before. The answer is the query's row. Similarities are
+weighted on one side only: on that of the earlier image. Equal similarities: the later node. The
+probabilities are the scores over their sum; compat = true gives softmax(10000 score), which is nearly
+one-hot and no probability.
 Online: the answer depends on the images before it, and on their order. Nothing is forgotten.
 Cost: one image-tower pass of one view; for image t, t D and iterations * t * (image_neighbours * 2 +
 text_neighbours) * K; memory t (D + 2 K).
 Reference: Li et al., Efficient and Context-Aware Label Propagation for Zero-/Few-Shot Training-Free
-Adaptation of
-Vision-Language Model, ICLR 2025. Verified with the authors' code on streams without ties that it leaves open.
+Adaptation of Vision-Language Model, ICLR 2025. Verified with the authors' code on streams without ties that
+it leaves open.
 ",
     verified: Verified::AuthorsCode,
     presets: no_presets,

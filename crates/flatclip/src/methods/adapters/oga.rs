@@ -19,23 +19,20 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs { default_views: 1, ..Needs::FEATURES },
     summary: "Gaussians of the most certain past images, multiplied with the zero-shot answer",
     docs: "\
-What: every class has `capacity` places for past images (view 0) of low zero-shot entropy; an image enters the
-class of its zero-shot answer if a place is free or holds a larger entropy. mu_k is the mean of two or more
-stored
-images, else the text feature. Once a class has three, the residuals of all n stored images about their
-class's
-mean give M, their covariance, and L = D pinv((n - 1) M + tr(M) I), or pinv(M) when n > 4 D; before, L = D I.
+What: every class has `capacity` places for past images (view 0) of low zero-shot entropy; an image enters
+the class of its zero-shot answer if a place is free or holds a larger entropy. mu_k is the mean of two or
+more stored images, else the text feature. Once a class has three, the residuals of all n stored images
+about their class's mean give M, their covariance, and L = D pinv((n - 1) M + tr(M) I), or pinv(M) when n >
+4 D; before, L = D I.
   l_k = -1/2 (x - mu_k)' L (x - mu_k)        answer ~ softmax(s x.T) softmax(tau l)
 `batch` images of a stream enter together, then all are answered; one by one where images are given one by
 one.
 compat = true divides the sum of stored images by the capacity instead of their number, as the authors' code
-does:
-that draws the means of classes with free places to zero.
+does: that draws the means of classes with free places to zero.
 Online: the answer depends on the images before it, and on their order.
 Cost: one image-tower pass of one view; one D^3 inverse for a batch in which something was stored.
 Reference: Fuchs et al., Online Gaussian Test-Time Adaptation of Vision-Language Models, 2025. Verified with
-the
-authors' code in f32, which stores features in f16.
+the authors' code in f32, which stores features in f16.
 ",
     verified: Verified::AuthorsCode,
     presets: no_presets,

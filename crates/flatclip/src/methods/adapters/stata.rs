@@ -16,22 +16,21 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs { default_views: 1, ..Needs::FEATURES },
     summary: "Gaussians of the classes in a set of images, anchored to the text: for any number of present classes",
     docs: "\
-What: of a set of images (view 0 of each), y = softmax(s x.T), z = y, mu = T, and one variance per dimension,
-s0_d = sum_ik y_ik (x_id - t_kd)^2 / N. In every round, five times,
+What: of a set of images (view 0 of each), y = softmax(s x.T), z = y, mu = T, and one variance per
+dimension, s0_d = sum_ik y_ik (x_id - t_kd)^2 / N. In every round, five times,
   z_i ~ y_i^text_weight exp((a_i - max a_i) / 50),
   a_ik = -1/2 sum_d (x_id - mu_kd)^2 / s_kd - 1/2 sum_d ln s_kd + graph_weight (50 / (2 n)) (W z + W' z)_ik,
-W the cosines of each image with its n nearest ones; then, with n_k images labelled k and beta = n_k / (alpha
-+ n_k),
+W the cosines of each image with its n nearest ones; then, with n_k images labelled k and beta = n_k /
+(alpha + n_k),
   mu_k = normalise(beta normalise(mean of z) + (1 - beta) t_k),
   s_k = beta variance of z about mu_k + (1 - beta) (s0 + (t_k - mu_k)^2).
-The answer is z after the last round. A class that does not occur stays what its text says.
-Batch: an answer depends on all images of the set. `batch` images of a stream are a set; 0 is the whole
-stream.
+The answer is z after the last round. A class that does not occur stays what its text says. Batch: an answer
+depends on all images of the set. `batch` images of a stream are a set; 0 is the whole stream.
 Whether the set is balanced or has few classes matters less than for transclip; still, say which it was.
 Cost: one image-tower pass of one view; N^2 D for the graph, 2 N K D in each of `rounds` rounds.
-Reference: Zanella et al., Realistic Test-Time Adaptation of Vision-Language Models, CVPR 2025. Verified with
-the
-authors' code, which for more than 2500 images divides s0 by N once per chunk; that is not done here.
+Reference: Zanella et al., Realistic Test-Time Adaptation of Vision-Language Models, CVPR 2025. Verified
+with the authors' code, which for more than 2500 images divides s0 by N once per chunk; that is not done
+here.
 ",
     verified: Verified::AuthorsCode,
     presets: no_presets,

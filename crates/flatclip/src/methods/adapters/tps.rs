@@ -20,11 +20,9 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "shifts the class prototypes in feature space by one step on the confident views' marginal entropy",
     docs: "\
 What: prototypes W = normalise(T + S) with one shift per class (or one for all), S = 0 for every image. At
-each
-step, the int(fraction * V) views of lowest entropy under the current W give the loss, the entropy of their
-mean
-distribution; AdamW moves S; view 0 is answered with the moved prototypes. The selection in the explanation is
-that of the first step. Golden cases: tps-*.
+each step, the int(fraction * V) views of lowest entropy under the current W give the loss, the entropy of
+their mean distribution; AdamW moves S; view 0 is answered with the moved prototypes. The selection in the
+explanation is that of the first step. Golden cases: tps-*.
 Cost: one image-tower pass over the views and two K x D products: no gradient goes through an encoder.
 Reference: Sui et al., Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with
 Vision-Language Models, WACV 2025.

@@ -16,19 +16,17 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs { default_views: 1, ..Needs::FEATURES },
     summary: "Gaussians of the classes in a set of images: for sets in which all classes occur",
     docs: "\
-What: stata without its anchor, without the determinant, and with one variance per dimension for all classes,
-1/D at
-the start; the means start at the text features. In every round, five times,
+What: stata without its anchor, without the determinant, and with one variance per dimension for all
+classes, 1/D at the start; the means start at the text features. In every round, five times,
   z_i ~ y_i^text_weight exp((a_i - max a_i) / 50), y = softmax(s x.T),
   a_ik = -1/2 sum_d (x_id - mu_kd)^2 / s_d + graph_weight (50 / (2 n)) (W z + W' z)_ik;
-then mu_k = normalise(sum_i z_ik x_i) and s_d = sum_ik z_ik (x_id - mu_kd)^2 / N. This is the zero-shot form.
-Made for sets in which all classes occur: with few of them it loses much, where stata does not.
-Batch: an answer depends on all images of the set. `batch` images of a stream are a set; 0 is the whole
-stream.
+then mu_k = normalise(sum_i z_ik x_i) and s_d = sum_ik z_ik (x_id - mu_kd)^2 / N. This is the zero-shot
+form. Made for sets in which all classes occur: with few of them it loses much, where stata does not. Batch:
+an answer depends on all images of the set. `batch` images of a stream are a set; 0 is the whole stream.
 Cost: one image-tower pass of one view; N^2 D for the graph, 2 N K D in each of `rounds` rounds.
-Reference: Zanella et al., Boosting Vision-Language Models with Transduction, NeurIPS 2024. Verified with the
-code of
-the same authors' StatA; for more than 2500 images that divides s by N once per chunk, which is not done here.
+Reference: Zanella et al., Boosting Vision-Language Models with Transduction, NeurIPS 2024. Verified with
+the code of the same authors' StatA; for more than 2500 images that divides s by N once per chunk, which is
+not done here.
 ",
     verified: Verified::AuthorsCode,
     presets: no_presets,

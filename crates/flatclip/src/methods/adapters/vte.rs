@@ -18,8 +18,7 @@ pub static SPEC: AdapterSpec = AdapterSpec {
 What: keep the int(fraction * V) views of lowest entropy, g = their mean feature; logits = exp(logit_scale)
 <g, t_k>.
 The mean is shorter than 1, the more so the less the views agree, and is not normalised again: the class is
-the
-same, the confidence smaller. Golden cases: vte-*.
+the same, the confidence smaller. Golden cases: vte-*.
 Cost: one image-tower pass over the views; nothing else that can be measured.
 Use it with an ensemble of templates to have the published method.
 Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV workshops 2024.

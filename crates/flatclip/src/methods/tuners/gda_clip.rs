@@ -25,12 +25,10 @@ covariance S of the N residuals. Golden cases: gda-clip-*.
   L = D pinv((N - 1) S + tr(S) I)        W_k = L mu_k        b_k = -ln K - mu_k L mu_k / 2
   logits = tau f T' + alpha (f W' + b)   T [K, D] from templates
 alpha is chosen on held-out images from a list, the first of the best. Nothing is trained. One shot with one
-view
-has no residuals: W is then zero but for rounding, so take several views.
+view has no residuals: W is then zero but for rounding, so take several views.
 Cost: N D^2 and one D^3 inverse, once; K D per image.
 Reference: Wang et al., A Hard-to-Beat Baseline for Training-free CLIP-based Adaptation, ICLR 2024. Verified
-with
-the authors' code; its base-to-new form has other estimators and is not here.
+with the authors' code; its base-to-new form has other estimators and is not here.
 ",
     verified: Verified::AuthorsCode,
     options: GdaClipConfig::OPTIONS,
