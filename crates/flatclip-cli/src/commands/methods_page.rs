@@ -45,7 +45,7 @@ pub(crate) fn page(needs: impl Fn(&AdapterSpec) -> String) -> String {
     with.iter().for_each(|spec| _ = write!(page, " {} |", spec.name));
     page.push_str("\n|---|");
     page.push_str(&"---|".repeat(with.len()));
-    for known in KNOWN {
+    for known in &KNOWN {
         _ = write!(page, "\n| {} |", known.title);
         with.iter().for_each(|spec| _ = write!(page, " {} |", presets(spec, known.name)));
     }
