@@ -234,7 +234,6 @@ impl<'a> Runner<'a> {
                 certainty: request.certainty,
             },
             keep_probabilities: request.keep_probabilities,
-            views: ViewConfig { policy: request.policy.name().to_owned(), count: request.views },
             options: request.method.complete(&request.options)?,
         })
     }
