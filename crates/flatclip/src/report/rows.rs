@@ -111,6 +111,8 @@ mod tests {
             order_seed: None,
             limit: None,
             shard: None,
+            bank: Vec::new(),
+            keep_probabilities: false,
             compat: Vec::new(),
             views: ViewConfig { policy: "crop-flip".into(), count: 64, certainty: None },
             options: toml::Table::from_iter([("radius".to_owned(), toml::Value::from(radius))]),
