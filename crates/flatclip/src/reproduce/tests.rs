@@ -163,6 +163,11 @@ fn all_fifteen_miniatures_open() {
 
 /// The same steps with less in each: a thousand classes times eighty templates, or a grid of radii, would take minutes.
 fn shorten(recipe: &mut Recipe) {
+    // Contexts are learned on three classes; a cache of shots cannot be.
+    recipe.rows.retain(|row| row.prompt != "tip-adapter");
+    if !recipe.source.is_empty() {
+        recipe.source = "oxford_pets".into();
+    }
     for prompt in &mut recipe.prompts {
         prompt.search = false;
         prompt.text = prompt.text.replace("imagenet80", "imagenet7");
@@ -176,6 +181,7 @@ fn shorten(recipe: &mut Recipe) {
 }
 
 #[test]
+#[ignore = "every text of a thousand classes for every row: run it with --ignored on a machine at rest"]
 fn every_recipe_of_the_paper_runs_through_to_its_table() {
     let mini = Miniature::new();
     let (vit, resnet) = (tiny(true), tiny(false));
