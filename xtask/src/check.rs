@@ -17,9 +17,13 @@ pub fn run() -> Result<()> {
     crate::fault::quick()?;
     // The libraries only: comments of the command line are help texts, not documentation pages.
     let libraries =
-        ["doc", "--release", "--no-deps", "-p", "flatclip", "-p", "flatclip-tensor", "-p", "flatclip-pocket"];
+        ["doc", "--release", "--no-deps", "-p", "flatclip", "-p", "flatclip-tensor", "-p", "flatclip-pocket"]
+            .into_iter()
+            .chain(["-p", "flatclip-serve"])
+            .collect::<Vec<_>>();
     step("documentation", &libraries, &[("RUSTDOCFLAGS", "-D warnings")])?;
-    crate::pages::run_if_possible()
+    crate::pages::run_if_possible()?;
+    crate::serving::page::run_if_possible()
 }
 
 /// rustfmt and clippy come with most toolchains; where they do not, rustup adds them. A machine without rustup has its

@@ -13,6 +13,7 @@ mod pages;
 mod public_items;
 mod real;
 mod selection;
+mod serving;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
@@ -51,6 +52,8 @@ enum Task {
     Real(real::Arguments),
     /// The experiment of docs/research/selection.md: all rules on the validation world, the chosen ones once on the test world
     Selection(selection::Arguments),
+    /// The server: its page in a browser, clients from PyPI, throughput, soak
+    Serving(serving::Arguments),
     /// Layers, format, lints as errors, all tests, documentation, pages: what must pass before a change lands
     Test,
 }
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Task::PublicItems(arguments) => public_items::run(&arguments),
         Task::Real(arguments) => real::run(&arguments),
         Task::Selection(arguments) => selection::run(&arguments),
+        Task::Serving(arguments) => serving::run(arguments),
         Task::Test => check::run(),
     };
     match done {

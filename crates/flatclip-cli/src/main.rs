@@ -44,7 +44,7 @@ struct Global {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let out = Output::new(cli.global.json, cli.global.quiet, cli.global.verbose);
+    let out = Output::new(cli.global.json, cli.global.quiet, cli.global.verbose, cli.command.is_service());
     match start(cli, &out) {
         Ok(exit) => exit.code(),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,

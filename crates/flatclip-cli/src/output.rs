@@ -36,20 +36,22 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn new(json: bool, quiet: bool, verbose: u8) -> Self {
-        let level = match (quiet, verbose) {
+    /// A service is known by its log: it says more, and when.
+    pub(crate) fn new(json: bool, quiet: bool, verbose: u8, service: bool) -> Self {
+        let level = match (quiet, verbose + u8::from(service)) {
             (true, _) => "error",
             (_, 0) => "warn",
             (_, 1) => "info",
             _ => "debug",
         };
+        let log = tracing_subscriber::fmt().with_env_filter(format!("flatclip={level},flatclip_serve={level}"));
+        let log = log.with_writer(std::io::stderr).with_target(false).with_ansi(std::io::stderr().is_terminal());
         // A subscriber can only be set once; tests that run several commands in one process keep the first.
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter(format!("flatclip={level}"))
-            .with_writer(std::io::stderr)
-            .with_target(false)
-            .without_time()
-            .try_init();
+        let _ = match (service, json) {
+            (true, true) => log.json().flatten_event(true).try_init(),
+            (true, false) => log.try_init(),
+            (false, _) => log.without_time().try_init(),
+        };
         Self { json, quiet }
     }
 

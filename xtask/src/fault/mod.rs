@@ -16,6 +16,7 @@ mod planted;
 mod program;
 mod readers;
 mod row;
+mod server;
 mod supervise;
 mod trial;
 
@@ -45,6 +46,8 @@ pub(crate) enum Suite {
     Fuzz,
     /// The same attacks on other programs, for comparison; not part of `all`
     Anchors,
+    /// Crowds, lies, faults and the end of a server
+    Server,
     /// Faults planted in the harness itself: it must find them
     #[value(hide = true)]
     Planted,
@@ -73,6 +76,7 @@ fn tests() -> impl Iterator<Item = &'static Test> {
         hub::TESTS,
         fuzz::TESTS,
         anchors::TESTS,
+        server::TESTS,
         planted::TESTS,
     ]
     .into_iter()

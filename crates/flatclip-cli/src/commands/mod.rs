@@ -18,6 +18,8 @@ mod predict;
 mod prompt;
 mod report;
 mod reproduce;
+#[cfg(feature = "serve")]
+mod serve;
 mod stats;
 mod sweep;
 mod tune;
@@ -59,6 +61,9 @@ pub(crate) enum Command {
     Report(report::Args),
     /// Every table and figure of the paper: plan, run, go on, and put the numbers beside the published ones
     Reproduce(reproduce::Args),
+    /// Answer over HTTP, with a page on which one sees which views decide
+    #[cfg(feature = "serve")]
+    Serve(serve::Args),
     /// Token statistics of training images, which PromptAlign aligns test images with
     Stats(stats::Args),
     /// A grid of settings from kept features, with a table and figures
@@ -74,6 +79,14 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether it runs until it is told to end, so that its log is what people see of it.
+    pub(crate) fn is_service(&self) -> bool {
+        #[cfg(feature = "serve")]
+        return matches!(self, Self::Serve(_));
+        #[cfg(not(feature = "serve"))]
+        false
+    }
+
     pub(crate) fn run(self, out: &Output) -> anyhow::Result<Exit> {
         match self {
             Self::Analyze(args) => analyze::run(args, out),
@@ -91,6 +104,8 @@ impl Command {
             Self::Predict(args) => predict::run(args, out),
             Self::Report(args) => report::run(args, out),
             Self::Reproduce(args) => reproduce::run(args, out),
+            #[cfg(feature = "serve")]
+            Self::Serve(args) => serve::run(args, out),
             Self::Stats(args) => stats::run(args, out),
             Self::Sweep(args) => sweep::run(args, out),
             Self::Prompt(args) => prompt::run(args, out),

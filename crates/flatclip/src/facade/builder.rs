@@ -11,7 +11,7 @@ use crate::image::DecodeOptions;
 use crate::image::views::{ViewOptions, ViewPolicy};
 use crate::methods::bank::TextBank;
 use crate::methods::statistics::SourceStatistics;
-use crate::methods::{AdapterSpec, Registry, Task};
+use crate::methods::{AdapterSpec, Registry, Task, TextStore};
 use crate::prompt::Prompt;
 use crate::text::templates::Ensemble;
 use crate::{Error, Result};
@@ -33,9 +33,20 @@ pub struct ClassifierBuilder {
     seed: u64,
     statistics: Option<Arc<SourceStatistics>>,
     generated: Option<PathBuf>,
-    cache: Option<PathBuf>,
+    store: Option<Store>,
+    max_pixels: Option<u64>,
     exif_rotation: bool,
     any_model: bool,
+}
+
+/// Where text banks are kept.
+#[derive(Clone)]
+struct Store(Arc<dyn TextStore>);
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TextStore")
+    }
 }
 
 /// Where text features come from.
@@ -68,7 +79,8 @@ impl ClassifierBuilder {
             seed: 0,
             statistics: None,
             generated: None,
-            cache: None,
+            store: None,
+            max_pixels: None,
             exif_rotation: false,
             any_model: false,
         }
@@ -173,8 +185,21 @@ impl ClassifierBuilder {
 
     /// A folder in which text banks are kept between programs.
     #[must_use]
-    pub fn cache(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.cache = Some(folder.into());
+    pub fn cache(self, folder: impl Into<PathBuf>) -> Self {
+        self.text_store(Arc::new(TextCache::new(&folder.into())))
+    }
+
+    /// A place of the caller's own for text banks, such as the memory of a server.
+    #[must_use]
+    pub fn text_store(mut self, store: Arc<dyn TextStore>) -> Self {
+        self.store = Some(Store(store));
+        self
+    }
+
+    /// The largest picture, in pixels; one that is larger is refused from its header.
+    #[must_use]
+    pub fn max_pixels(mut self, pixels: u64) -> Self {
+        self.max_pixels = Some(pixels);
         self
     }
 
@@ -226,7 +251,7 @@ impl ClassifierBuilder {
                 let encoder = ClipEncoder {
                     clip: Arc::clone(model.clip()),
                     views: ViewOptions { policy: self.policy, ..model.views(views) },
-                    decode: DecodeOptions { exif_rotation: self.exif_rotation, ..DecodeOptions::default() },
+                    decode: self.decode_options(),
                     seed: self.seed,
                     visual_prompts: prompt.visual_prompts(),
                     generated: self.generated.clone().filter(|_| needs.generated),
@@ -243,6 +268,12 @@ impl ClassifierBuilder {
         Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder, rounds }))
     }
 
+    fn decode_options(&self) -> DecodeOptions {
+        let usual = DecodeOptions::default();
+        let max_pixels = self.max_pixels.unwrap_or(usual.max_pixels);
+        DecodeOptions { exif_rotation: self.exif_rotation, max_pixels, ..usual }
+    }
+
     /// Plain keys, or those of the method's own table.
     fn own_options(&self, spec: &'static AdapterSpec) -> Result<toml::Table> {
         options_of(&self.options, spec, &[spec.name], |name| self.registry.adapter(name).ok())
@@ -252,8 +283,8 @@ impl ClassifierBuilder {
         let classes = if self.classes.is_empty() { &prompt.provenance.classes } else { &self.classes };
         check_classes(classes)?;
         let mut task = Task::from_prompt(prompt, model.clip(), model.tokenizer(), classes.clone(), self.seed)?;
-        if let Some(folder) = &self.cache {
-            task = task.with_store(Arc::new(TextCache::new(folder)));
+        if let Some(Store(store)) = &self.store {
+            task = task.with_store(Arc::clone(store));
         }
         if let Some(statistics) = self.statistics.as_ref().filter(|_| wants_statistics) {
             if let Some(mismatch) = statistics.mismatch(model.hash(), &prompts_hash(&prompt.visual_prompts())) {

@@ -9,7 +9,7 @@ use crate::error::Hint;
 use crate::eval::cache::ViewFeatures;
 use crate::eval::{ClipEncoder, Encoder as _, Rounds};
 use crate::image::sheet::{Tile, encode_png, sheet};
-use crate::image::views::{ViewKey, thumbnails};
+use crate::image::views::{ViewKey, ViewOptions, thumbnails};
 use crate::image::{self, DecodeOptions, Picture};
 use crate::methods::bank::TextBank;
 use crate::methods::{AdapterSpec, AnyAdapter, Decision, Kind, Needs, Task, ViewSet};
@@ -221,7 +221,8 @@ impl Classifier {
         image::decode(bytes, &self.decode_options())
     }
 
-    fn decode_options(&self) -> DecodeOptions {
+    /// How this classifier reads pictures.
+    pub fn decode_options(&self) -> DecodeOptions {
         self.0.encoder.as_ref().map(|encoder| encoder.decode.clone()).unwrap_or_default()
     }
 
@@ -252,7 +253,39 @@ impl Classifier {
         Ok(Seen { id, views, pixels: self.0.needs.pixels.then_some(pixels), generated })
     }
 
-    fn key<'k>(&self, id: &'k str) -> ViewKey<'k> {
+    /// The pixels of a picture's views where they may share a call of the tower with others; `None` where they may not.
+    pub(super) fn batch_pixels(&self, picture: &Picture) -> Option<Result<Vec<f32>>> {
+        let encoder = self.0.encoder.as_ref()?;
+        let alone = self.0.rounds.is_some() || self.0.needs.generated || !encoder.visual_prompts.is_empty();
+        let episodic = matches!(self.0.adapter, AnyAdapter::Episodic(_));
+        (episodic && !alone && !self.0.needs.pixels).then(|| encoder.views_of(picture, self.key(&picture.digest())))
+    }
+
+    /// Whether both have the same image tower and show it pictures of their own only.
+    pub(super) fn shares_tower(&self, other: &Self) -> bool {
+        match (&self.0.encoder, &other.0.encoder) {
+            (Some(a), Some(b)) => Arc::ptr_eq(&a.clip, &b.clip),
+            _ => false,
+        }
+    }
+
+    pub(super) fn encode_pixels(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {
+        self.encoder()?.encode(pixels, count)
+    }
+
+    /// The answer for views that were made and encoded as [`Classifier::answer`] does.
+    pub(super) fn decide_features(&self, picture: &Picture, views: &ViewFeatures) -> Result<Answer> {
+        let id = picture.digest();
+        let set = ViewSet { norms: &views.norms, ..ViewSet::new(&id, &views.unit) };
+        let decision = self.episodic()?.adapt(&self.0.task, &set)?;
+        Ok(self.labelled(decision)?.with_views(views.unit.rows()))
+    }
+
+    pub(super) fn view_options(&self) -> Result<&ViewOptions> {
+        Ok(&self.encoder()?.views)
+    }
+
+    pub(super) fn key<'k>(&self, id: &'k str) -> ViewKey<'k> {
         ViewKey { seed: self.0.task.seed, dataset: "picture", sample: id }
     }
 

@@ -27,6 +27,11 @@ impl Stream {
         Self { classifier, adapter }
     }
 
+    /// The classifier that it came from.
+    pub fn classifier(&self) -> &Classifier {
+        &self.classifier
+    }
+
     /// The answer for the next picture.
     pub fn answer(&mut self, picture: &Picture) -> Result<Answer> {
         self.answer_named(picture, "")

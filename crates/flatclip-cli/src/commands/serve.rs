@@ -1,0 +1,107 @@
+//! `flatclip serve`: answers over HTTP, and a page on which one sees which views decide.
+
+use crate::output::{Exit, Output};
+use anyhow::{Context as _, Result, ensure};
+use flatclip_serve::{Config, Key, ModelEntry, PromptEntry, Server};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Options of `flatclip serve`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Address and port; other machines reach it only with a key [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    bind: Option<SocketAddr>,
+    /// A model: anything that the other commands take, or NAME=MODEL (repeatable; the first is the default) [default: pocket]
+    #[arg(long, short, value_name = "[NAME=]MODEL")]
+    model: Vec<String>,
+    /// A tuned prompt under a name (repeatable)
+    #[arg(long, value_name = "NAME=FILE|RUN")]
+    prompt: Vec<String>,
+    /// Models, prompts, class lists and limits from a TOML file; read again on SIGHUP. Flags go before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A file with the key that clients must show as `Authorization: Bearer KEY` (or FLATCLIP_SERVE_KEY)
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Serve other machines without a key
+    #[arg(long)]
+    insecure: bool,
+    /// Where known models are looked for first
+    #[arg(long, env = "FLATCLIP_MODEL_DIR", value_name = "DIR")]
+    model_dir: Option<PathBuf>,
+    /// Never fetch a model, only look on disk
+    #[arg(long, env = "FLATCLIP_OFFLINE")]
+    offline: bool,
+    /// Pictures that wait or are worked on; one more is refused with status 429 [default: 64]
+    #[arg(long, value_name = "N")]
+    queue: Option<usize>,
+    /// Threads that take work from the queue [default: the number of cores]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// Be ready before each model was run once
+    #[arg(long)]
+    no_warm_up: bool,
+    /// Print the description of the routes (OpenAPI) and end
+    #[arg(long)]
+    openapi: bool,
+}
+
+/// Where the key is looked for when no file is named.
+const KEY_VARIABLE: &str = "FLATCLIP_SERVE_KEY";
+
+pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+    if args.openapi {
+        return out.line(flatclip_serve::openapi_json().trim_end()).map(|()| Exit::Done);
+    }
+    let server = Server::bind(config(args)?)?;
+    let address = server.address();
+    if out.is_json() {
+        out.json(&serde_json::json!({ "address": address.to_string(), "page": format!("http://{address}/") }))?;
+    } else {
+        out.line(format_args!("http://{address}/"))?;
+    }
+    server.run()?;
+    Ok(Exit::Done)
+}
+
+fn config(args: Args) -> Result<Config> {
+    let mut config = match &args.config {
+        Some(file) => Config::read(file)?,
+        None => Config::default(),
+    };
+    if let Some(bind) = args.bind {
+        config.bind = bind;
+    }
+    if !args.model.is_empty() {
+        config.models = args.model.iter().map(|text| model(text)).collect();
+    }
+    for text in &args.prompt {
+        let (name, path) = text.split_once('=').context("--prompt: expected NAME=FILE or NAME=RUN")?;
+        ensure!(!name.is_empty() && !path.is_empty(), "--prompt: expected NAME=FILE or NAME=RUN, found {text:?}");
+        config.prompts.push(PromptEntry { name: name.to_owned(), path: path.into() });
+    }
+    config.insecure |= args.insecure;
+    config.offline |= args.offline;
+    config.warm_up &= !args.no_warm_up;
+    config.model_dir = args.model_dir.or(config.model_dir);
+    config.limits.queue = args.queue.unwrap_or(config.limits.queue);
+    config.limits.workers = args.workers.unwrap_or(config.limits.workers);
+    config.key_file = args.key_file.or(config.key_file);
+    if config.key_file.is_none()
+        && let Ok(text) = std::env::var(KEY_VARIABLE)
+    {
+        config.key = Some(Key::new(&text).context(KEY_VARIABLE)?);
+    }
+    Ok(config)
+}
+
+/// `NAME=MODEL`, or a model that is its own name.
+fn model(text: &str) -> ModelEntry {
+    match text.split_once('=') {
+        Some((name, source)) if !name.is_empty() => {
+            ModelEntry { name: name.to_owned(), source: Some(source.to_owned()), precision: None }
+        }
+        _ => ModelEntry { name: text.to_owned(), source: None, precision: None },
+    }
+}

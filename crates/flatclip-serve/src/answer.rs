@@ -1,0 +1,134 @@
+//! Answers as JSON. Numbers are written as the command line writes them.
+
+use crate::problem::Problem;
+use crate::work::{Answered, Explained};
+use axum::http::{HeaderName, HeaderValue};
+use flatclip::Classifier;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The answer for a picture.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AnswerBody {
+    /// Name of the model.
+    pub(crate) model: String,
+    /// Name of the method.
+    pub(crate) method: String,
+    /// Name of the answered class.
+    pub(crate) prediction: String,
+    /// Its index in the class list.
+    pub(crate) index: usize,
+    /// The most probable classes.
+    pub(crate) top: Vec<TopClass>,
+    /// The views that decided, best first; none for methods that choose none.
+    pub(crate) selected_views: Vec<usize>,
+    /// What views were ranked by, lower is better.
+    pub(crate) view_scores: Vec<f64>,
+    /// What each view says and where it lies, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) explain: Option<ExplainBody>,
+}
+
+/// A class and its probability.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TopClass {
+    pub(crate) class: String,
+    pub(crate) index: usize,
+    pub(crate) probability: f64,
+}
+
+/// Why.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ExplainBody {
+    /// Columns of the picture as it was decoded.
+    width: usize,
+    /// Rows of the picture.
+    height: usize,
+    /// The worst score that was kept.
+    #[schema(required)]
+    threshold: Option<f64>,
+    /// Every view, the picture itself first.
+    views: Vec<ViewBody>,
+}
+
+/// One view.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ViewBody {
+    index: usize,
+    /// Whether it was among those that decided.
+    kept: bool,
+    /// What views were ranked by, lower is better.
+    #[schema(required)]
+    score: Option<f64>,
+    /// Entropy of its own probabilities in nats.
+    #[schema(required)]
+    entropy: Option<f64>,
+    /// What it says alone.
+    top: Vec<TopClass>,
+    /// The part of the picture: left, top, width, height; absent for the picture itself.
+    #[schema(required)]
+    crop: Option<[usize; 4]>,
+    /// Mirrored left to right.
+    flip: bool,
+}
+
+impl AnswerBody {
+    pub(crate) fn new(model: &str, classifier: &Classifier, answered: &Answered, top: usize) -> Self {
+        let answer = &answered.answer;
+        let why = answer.explanation();
+        Self {
+            model: model.to_owned(),
+            method: classifier.method().to_owned(),
+            prediction: answer.label().to_owned(),
+            index: answer.index(),
+            top: answer.ranked(top).into_iter().map(|(index, class, p)| TopClass::new(index, class, p)).collect(),
+            selected_views: why.selected.clone(),
+            view_scores: why.scores.iter().map(|&score| f64::from(score)).collect(),
+            explain: answered.explained.as_ref().map(|explained| ExplainBody::new(answered, explained)),
+        }
+    }
+}
+
+impl TopClass {
+    fn new(index: usize, class: &str, probability: f32) -> Self {
+        Self { class: class.to_owned(), index, probability: f64::from(probability) }
+    }
+}
+
+impl ExplainBody {
+    fn new(answered: &Answered, explained: &Explained) -> Self {
+        let answer = &answered.answer;
+        let (classes, number) = (answer.classes(), |value: Option<f32>| value.map(f64::from));
+        let kept = answer.kept();
+        let threshold = kept.iter().filter_map(|view| view.score).max_by(f32::total_cmp);
+        let view = |(index, draw): (usize, &flatclip::image::views::Draw)| {
+            let seen = answer.view(index);
+            let says = explained.says.get(index).map(Vec::as_slice).unwrap_or_default();
+            ViewBody {
+                index,
+                kept: seen.kept,
+                score: number(seen.score),
+                entropy: number(seen.entropy),
+                top: says.iter().map(|&(class, p)| TopClass::new(class, &classes[class], p)).collect(),
+                crop: draw.crop.map(|crop| [crop.left, crop.top, crop.width, crop.height]),
+                flip: draw.flip,
+            }
+        };
+        let (width, height) = explained.size;
+        let views = explained.draws.iter().enumerate().map(view).collect();
+        Self { width, height, threshold: number(threshold), views }
+    }
+}
+
+/// A JSON body that cannot fail for our own types.
+pub(crate) fn json_bytes<T: Serialize>(value: &T) -> Result<Vec<u8>, Problem> {
+    serde_json::to_vec(value).map_err(|_| Problem::internal())
+}
+
+/// Time of the work as browsers and people read it.
+pub(crate) fn timing(took: std::time::Duration) -> [(HeaderName, HeaderValue); 1] {
+    let text = format!("work;dur={:.2}", took.as_secs_f64() * 1e3);
+    let value = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("work"));
+    [(HeaderName::from_static("server-timing"), value)]
+}

@@ -1,0 +1,122 @@
+//! What can be asked for by name: models, prompts, class lists. Replaced as a whole when the configuration is read again;
+//! requests go on with the one they began with.
+
+use crate::config::{ClassSet, Config, ModelEntry, PromptEntry};
+use crate::problem::Problem;
+use flatclip::model::Precision;
+use flatclip::{Error, Model, Prompt, Result};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Everything that has a name.
+pub(crate) struct Catalogue {
+    pub(crate) models: Vec<(ModelEntry, Model)>,
+    pub(crate) prompts: Vec<NamedPrompt>,
+    pub(crate) class_sets: Vec<(String, Vec<String>)>,
+}
+
+/// A prompt and the number of its reading: a prompt that was read again is another one to every cache.
+pub(crate) struct NamedPrompt {
+    pub(crate) entry: PromptEntry,
+    pub(crate) prompt: Prompt,
+    pub(crate) reading: u64,
+}
+
+static READINGS: AtomicU64 = AtomicU64::new(0);
+
+impl Catalogue {
+    /// Loads what the configuration names. Models of `before` whose entry did not change are taken over.
+    pub(crate) fn load(config: &Config, before: Option<&Self>) -> Result<Self> {
+        let mut models = Vec::new();
+        for entry in &config.models {
+            let kept = before.and_then(|before| before.models.iter().find(|(known, _)| known == entry));
+            let model = match kept {
+                Some((_, model)) => model.clone(),
+                None => load_model(config, entry)?,
+            };
+            models.push((entry.clone(), model));
+        }
+        let mut prompts = Vec::new();
+        for entry in &config.prompts {
+            let prompt = Prompt::open(&entry.path)?;
+            let reading = READINGS.fetch_add(1, Ordering::Relaxed);
+            prompts.push(NamedPrompt { entry: entry.clone(), prompt, reading });
+        }
+        let mut class_sets = vec![
+            ("pocket".to_owned(), flatclip_pocket::CLASS_NAMES.map(str::to_owned).to_vec()),
+            (
+                "imagenet".to_owned(),
+                flatclip::text::imagenet::CLASS_NAMES.iter().map(|&name| name.to_owned()).collect(),
+            ),
+        ];
+        for set in &config.class_sets {
+            class_sets.retain(|(name, _)| name != &set.name);
+            class_sets.push((set.name.clone(), classes_of(set)?));
+        }
+        Ok(Self { models, prompts, class_sets })
+    }
+
+    /// A model by name; the first one without a name.
+    pub(crate) fn model(&self, name: Option<&str>) -> Result<(&str, &Model), Problem> {
+        let found = match name {
+            None => self.models.first(),
+            Some(name) => self.models.iter().find(|(entry, _)| entry.name == name),
+        };
+        found.map(|(entry, model)| (entry.name.as_str(), model)).ok_or_else(|| {
+            let known = self.models.iter().map(|(entry, _)| entry.name.as_str());
+            Problem::not_found(Error::unknown("model", name.unwrap_or_default(), known).to_string())
+        })
+    }
+
+    pub(crate) fn prompt(&self, name: &str) -> Result<&NamedPrompt, Problem> {
+        self.prompts.iter().find(|prompt| prompt.entry.name == name).ok_or_else(|| {
+            let known = self.prompts.iter().map(|prompt| prompt.entry.name.as_str());
+            Problem::not_found(Error::unknown("prompt", name, known).to_string())
+        })
+    }
+
+    pub(crate) fn class_set(&self, name: &str) -> Result<&[String], Problem> {
+        let found = self.class_sets.iter().find(|(known, _)| known == name);
+        found.map(|(_, classes)| classes.as_slice()).ok_or_else(|| {
+            let known = self.class_sets.iter().map(|(known, _)| known.as_str());
+            Problem::not_found(Error::unknown("class set", name, known).to_string())
+        })
+    }
+}
+
+fn load_model(config: &Config, entry: &ModelEntry) -> Result<Model> {
+    let source = entry.source.as_deref().unwrap_or(&entry.name);
+    let mut builder = Model::builder(source).offline(config.offline);
+    if let Some(folder) = &config.model_dir {
+        builder = builder.model_dir(folder);
+    }
+    let precision = match entry.precision.as_deref() {
+        None | Some("auto") => None,
+        Some("f32") => Some(Precision::F32),
+        Some("bf16") => Some(Precision::Bf16),
+        Some("i16") => Some(Precision::I16),
+        Some(other) => {
+            let reason = format!("expected auto, f32, bf16 or i16, found {other:?}");
+            return Err(Error::config(format!("models.{}.precision", entry.name), reason));
+        }
+    };
+    if let Some(precision) = precision {
+        builder = builder.precision(precision);
+    }
+    let model = builder.load(&())?;
+    tracing::info!(model = entry.name, source, architecture = model.describe(), "model loaded");
+    Ok(model)
+}
+
+fn classes_of(set: &ClassSet) -> Result<Vec<String>> {
+    let classes = match &set.file {
+        Some(file) if set.classes.is_empty() => flatclip::text::read_class_names(file)?,
+        Some(_) => {
+            return Err(Error::config(format!("class_sets.{}", set.name), "expected classes or a file, found both"));
+        }
+        None => set.classes.clone(),
+    };
+    if classes.is_empty() || classes.iter().any(|name| name.trim().is_empty()) {
+        return Err(Error::config(format!("class_sets.{}", set.name), "expected class names that are not empty"));
+    }
+    Ok(classes)
+}

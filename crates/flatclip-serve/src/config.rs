@@ -1,0 +1,322 @@
+//! What a server is told: where to listen, what to load, and how much it takes on.
+
+use flatclip::{Error, Result};
+use serde::Deserialize;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Everything a server is started with. A file holds the same as TOML; see `docs/guide/serving.md`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Address and port.
+    pub bind: SocketAddr,
+    /// Serve an address that is not of this machine alone without a key.
+    pub insecure: bool,
+    /// A file with the key that clients must show.
+    pub key_file: Option<PathBuf>,
+    /// The models; the first is the one that is meant when a request names none.
+    pub models: Vec<ModelEntry>,
+    /// Prompts by name.
+    pub prompts: Vec<PromptEntry>,
+    /// Class lists by name.
+    pub class_sets: Vec<ClassSet>,
+    /// Folder in which known models are looked for first.
+    pub model_dir: Option<PathBuf>,
+    /// Never fetch a model.
+    pub offline: bool,
+    /// Run each model once before saying that the server is ready.
+    pub warm_up: bool,
+    /// How much is taken on.
+    pub limits: Limits,
+    /// The file this was read from; read again on SIGHUP.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
+    /// The key itself, where it is not in a file.
+    #[serde(skip)]
+    pub key: Option<crate::Key>,
+    /// Lets a request header make a handler or a worker panic, for tests of what happens then.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub faults: bool,
+}
+
+/// A model to load.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelEntry {
+    /// What requests call it.
+    pub name: String,
+    /// What `Model::load` takes: a known name, a folder, a file. The name itself where this is absent.
+    pub source: Option<String>,
+    /// `auto`, `f32`, `bf16` or `i16`.
+    pub precision: Option<String>,
+}
+
+/// A prompt to load.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptEntry {
+    /// What requests call it.
+    pub name: String,
+    /// A prompt file, or the directory of a tuning run.
+    pub path: PathBuf,
+}
+
+/// Class names under one name.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassSet {
+    /// What requests call it.
+    pub name: String,
+    /// The class names.
+    #[serde(default)]
+    pub classes: Vec<String>,
+    /// A file with one name per line instead.
+    pub file: Option<PathBuf>,
+}
+
+/// What a server refuses to exceed.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Threads that take work from the queue; each batch runs on all cores.
+    pub workers: usize,
+    /// Pictures that wait or are worked on; one more is refused with 429.
+    pub queue: usize,
+    /// Views that go through the image tower in one call.
+    pub batch_views: usize,
+    /// Milliseconds that an incomplete batch waits for more.
+    pub batch_wait_ms: u64,
+    /// Bytes of a request's body.
+    pub body_bytes: usize,
+    /// Bytes of all bodies that are held at the same time.
+    pub held_bytes: usize,
+    /// Pixels of a picture.
+    pub pixels: u64,
+    /// Pictures of a request.
+    pub pictures: usize,
+    /// Class names of a request.
+    pub classes: usize,
+    /// Characters of a class name, a template or a text.
+    pub name_chars: usize,
+    /// Texts of a request.
+    pub texts: usize,
+    /// Views of a picture.
+    pub views: usize,
+    /// Largest whole number that an option of a method may have: steps and perturbations cost time.
+    pub option_integer: u64,
+    /// Grid points along each axis of a loss slice.
+    pub slice_points: usize,
+    /// Class lists whose text features are kept.
+    pub kept_classifiers: usize,
+    /// Megabytes of text features and text banks that are kept.
+    pub kept_megabytes: usize,
+    /// Open sessions.
+    pub sessions: usize,
+    /// Seconds after which a session that is not used is closed.
+    pub session_seconds: u64,
+    /// Open connections; further ones wait to be accepted.
+    pub connections: usize,
+    /// Milliseconds for a request's head, and again for its body.
+    pub read_ms: u64,
+    /// Milliseconds from the last byte of a request to its answer.
+    pub deadline_ms: u64,
+    /// Milliseconds that a stopping server gives to what it has accepted.
+    pub drain_ms: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            insecure: false,
+            key_file: None,
+            models: vec![ModelEntry { name: "pocket".to_owned(), source: None, precision: None }],
+            prompts: Vec::new(),
+            class_sets: Vec::new(),
+            model_dir: None,
+            offline: false,
+            warm_up: true,
+            limits: Limits::default(),
+            file: None,
+            key: None,
+            faults: false,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            workers: std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get),
+            queue: 64,
+            batch_views: 64,
+            batch_wait_ms: 0,
+            body_bytes: 16 << 20,
+            held_bytes: 256 << 20,
+            pixels: 25_000_000,
+            pictures: 32,
+            classes: 2000,
+            name_chars: 200,
+            texts: 256,
+            views: 256,
+            option_integer: 64,
+            slice_points: 31,
+            kept_classifiers: 64,
+            kept_megabytes: 512,
+            sessions: 64,
+            session_seconds: 600,
+            connections: 1024,
+            read_ms: 10_000,
+            deadline_ms: 30_000,
+            drain_ms: 25_000,
+        }
+    }
+}
+
+impl Limits {
+    pub(crate) fn deadline(&self) -> Duration {
+        Duration::from_millis(self.deadline_ms)
+    }
+
+    pub(crate) fn read_time(&self) -> Duration {
+        Duration::from_millis(self.read_ms)
+    }
+
+    /// The first value with which nothing could be served.
+    fn check(&self) -> Result<()> {
+        let least = [
+            ("workers", self.workers),
+            ("queue", self.queue),
+            ("batch_views", self.batch_views),
+            ("body_bytes", self.body_bytes),
+            ("pictures", self.pictures),
+            ("classes", self.classes),
+            ("views", self.views),
+            ("connections", self.connections),
+            ("kept_classifiers", self.kept_classifiers),
+        ];
+        for (name, value) in least {
+            if value == 0 {
+                return Err(Error::config(format!("limits.{name}"), "expected at least 1, found 0"));
+            }
+        }
+        if self.held_bytes < self.body_bytes {
+            let reason = format!("expected at least body_bytes ({}), found {}", self.body_bytes, self.held_bytes);
+            return Err(Error::config("limits.held_bytes", reason));
+        }
+        if self.deadline_ms == 0 || self.read_ms == 0 {
+            return Err(Error::config("limits", "expected deadline_ms and read_ms above 0"));
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Reads a file; a wrong key, type or value is an error that names it.
+    pub fn read(file: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(file).map_err(Error::io(file))?;
+        let key = file.display().to_string();
+        let config: Self = toml::from_str(&text).map_err(|error| {
+            let place = error.span().map_or(String::new(), |span| {
+                let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
+                format!("line {line}: ")
+            });
+            Error::config(&key, format!("{place}{}", error.message()))
+        })?;
+        let config = Self { file: Some(file.to_owned()), ..config };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// What makes no sense, or is not safe.
+    pub fn check(&self) -> Result<()> {
+        self.limits.check()?;
+        if self.models.is_empty() {
+            return Err(Error::config("models", "expected at least one model, found none"));
+        }
+        unique("models", self.models.iter().map(|model| model.name.as_str()))?;
+        unique("prompts", self.prompts.iter().map(|prompt| prompt.name.as_str()))?;
+        unique("class_sets", self.class_sets.iter().map(|set| set.name.as_str()))
+    }
+
+    /// Refuses to serve the world without a key, unless that is said in so many words.
+    pub(crate) fn check_exposure(&self, has_key: bool) -> Result<()> {
+        if self.bind.ip().is_loopback() || has_key || self.insecure {
+            return Ok(());
+        }
+        let reason = format!(
+            "{} can be reached from other machines, so clients must show a key: give one by a file or the environment, or \
+             say that none is wanted",
+            self.bind
+        );
+        Err(Error::config("bind", reason))
+    }
+}
+
+fn unique<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> Result<()> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        let is_plain =
+            !name.is_empty() && name.len() <= 100 && !name.contains(|c: char| c.is_control() || c == '?' || c == '#');
+        if !is_plain {
+            return Err(Error::config(
+                what,
+                format!("expected a short name without control characters, found {name:?}"),
+            ));
+        }
+        if !seen.insert(name) {
+            return Err(Error::config(what, format!("expected each name once, found {name:?} twice")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Config> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("serve.toml");
+        std::fs::write(&file, text).unwrap();
+        Config::read(&file)
+    }
+
+    #[test]
+    fn a_file_names_models_prompts_class_sets_and_limits() {
+        let config = read(
+            "bind = '127.0.0.1:9000'\n[[models]]\nname = 'small'\nsource = 'pocket-vit'\n[[class_sets]]\nname = 'pets'\n\
+             classes = ['cat', 'dog']\n[limits]\nqueue = 7\n",
+        )
+        .unwrap();
+        assert_eq!((config.models[0].source.as_deref(), config.limits.queue), (Some("pocket-vit"), 7));
+        assert_eq!(config.limits.views, Limits::default().views);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        for (text, found) in [
+            ("bnid = 'x'", "line 1: unknown field `bnid`"),
+            ("\n[limits]\nqueue = -1", "line 3"),
+            ("[limits]\nqueue = 0", "limits.queue: expected at least 1"),
+            ("models = []", "models: expected at least one"),
+            ("[limits]\nheld_bytes = 1", "limits.held_bytes"),
+            ("[[models]]\nname='a'\n[[models]]\nname='a'", "twice"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(found), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_world_is_served_only_with_a_key_or_on_purpose() {
+        let open = Config { bind: "0.0.0.0:80".parse().unwrap(), ..Config::default() };
+        assert!(open.check_exposure(false).unwrap_err().to_string().contains("key"));
+        assert!(open.check_exposure(true).is_ok());
+        assert!(Config { insecure: true, ..open }.check_exposure(false).is_ok());
+        assert!(Config::default().check_exposure(false).is_ok());
+    }
+}

@@ -1,0 +1,115 @@
+//! What stands around every route: request ids, logs, counts, headers, the key, panics.
+
+use crate::app::App;
+use crate::problem::Problem;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Nothing from elsewhere, no frames, no guessing of types, no address of ours in a referrer.
+const HEADERS: [(HeaderName, &str); 5] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// Routes that need no key: whether the server lives, and the page, which asks for the key itself.
+fn is_open(path: &str) -> bool {
+    // An `img` cannot show a key, and what is drawn is the same for everybody.
+    path.starts_with("/samples/")
+        || matches!(
+            path,
+            "/" | "/style.css"
+                | "/app.js"
+                | "/icon.svg"
+                | "/docs"
+                | "/openapi.json"
+                | "/healthz"
+                | "/readyz"
+                | "/ping"
+                | "/v2/health/live"
+                | "/v2/health/ready"
+        )
+}
+
+/// Routes whose clients read `{"error": "text"}`.
+fn is_flat(path: &str) -> bool {
+    path == "/v2" || path.starts_with("/v2/") || path == "/" || path.starts_with("/hf")
+}
+
+/// The outermost: names the request, adds headers, renders errors as the route's clients read them, logs and counts.
+pub(crate) async fn frame(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let start = Instant::now();
+    let id = request_id(request.headers().get(REQUEST_ID), &app);
+    request.headers_mut().insert(REQUEST_ID, id.clone());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = matched.unwrap_or_else(|| "other".to_owned());
+    let mut response = next.run(request).await;
+    let code = match response.extensions_mut().remove::<Problem>() {
+        Some(problem) => {
+            if is_flat(&path) {
+                *response.body_mut() = Body::from(problem.flat_body());
+                response.headers_mut().remove(header::CONTENT_LENGTH);
+            }
+            problem.code
+        }
+        None => "",
+    };
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id.clone());
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    let (status, seconds) = (response.status().as_u16(), start.elapsed().as_secs_f64());
+    crate::metrics::count_request(&route, status, seconds);
+    let id = id.to_str().unwrap_or_default();
+    // The path as it matched, not as it was sent: a session's id stays out of the log.
+    tracing::info!(id, %method, route, status, code, ms = (seconds * 1e4).round() / 10.0, "request");
+    response
+}
+
+/// The client's own id if it is short and plain, else one of ours.
+fn request_id(given: Option<&HeaderValue>, app: &App) -> HeaderValue {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let is_plain = |value: &&HeaderValue| {
+        value.len() <= 64 && value.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+    };
+    if let Some(value) = given.filter(is_plain) {
+        return value.clone();
+    }
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let text = format!("{:x}-{count:x}", app.started.elapsed().as_micros());
+    HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("0"))
+}
+
+/// Asks for the key where there is one.
+pub(crate) async fn authorise(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let shown = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let is_page = is_open(request.uri().path()) && matches!(request.method().as_str(), "GET" | "HEAD");
+    let is_allowed = app.key.as_ref().is_none_or(|key| key.is_shown(shown)) || is_page;
+    if is_allowed {
+        return next.run(request).await;
+    }
+    let message = "expected the key of this server as `Authorization: Bearer KEY`";
+    Problem::new(StatusCode::UNAUTHORIZED, "key.missing", message).into_response()
+}
+
+/// A panic of a handler.
+pub(crate) fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
+    crate::metrics::count_panic();
+    Problem::internal().into_response()
+}

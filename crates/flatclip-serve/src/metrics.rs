@@ -1,0 +1,79 @@
+//! Numbers for Prometheus.
+
+use crate::queue::Gauges;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Seconds of a request.
+const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+/// Pictures of a batch.
+const PICTURES: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
+
+/// The recorder of this process: there can be only one, so servers in one process share it.
+static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+
+/// Starts to count.
+pub(crate) fn install() {
+    HANDLE.get_or_init(|| {
+        let builder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("seconds".to_owned()), &SECONDS)
+            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("pictures".to_owned()), &PICTURES));
+        let handle = builder.ok()?.install_recorder().ok()?;
+        describe();
+        metrics::counter!("flatclip_panics_total").increment(0);
+        metrics::counter!("flatclip_refused_total").increment(0);
+        metrics::counter!("flatclip_dropped_total").increment(0);
+        metrics::counter!("flatclip_late_total").increment(0);
+        Some(handle)
+    });
+}
+
+fn describe() {
+    metrics::describe_counter!("flatclip_requests_total", "Requests by route and status");
+    metrics::describe_histogram!("flatclip_request_seconds", "Time of a request by route");
+    metrics::describe_histogram!("flatclip_batch_pictures", "Pictures that were worked on together");
+    metrics::describe_counter!("flatclip_panics_total", "Panics that were caught");
+    metrics::describe_counter!("flatclip_refused_total", "Requests that found the queue full");
+    metrics::describe_counter!("flatclip_dropped_total", "Pieces of work that nobody waited for any more");
+    metrics::describe_counter!("flatclip_late_total", "Requests whose deadline passed");
+    metrics::describe_gauge!("flatclip_queue_waiting", "Pieces of work that wait");
+    metrics::describe_gauge!("flatclip_queue_in_work", "Pieces of work that are worked on");
+    metrics::describe_gauge!("flatclip_queue_in_work_peak", "The most that was ever worked on at the same time");
+    metrics::describe_gauge!("flatclip_queue_admitted", "Pictures that were admitted and are not done");
+    metrics::describe_gauge!("flatclip_sessions", "Open sessions");
+    metrics::describe_gauge!("flatclip_kept_classifiers", "Class lists whose text features are kept");
+}
+
+/// Counts a panic that was caught.
+pub(crate) fn count_panic() {
+    metrics::counter!("flatclip_panics_total").increment(1);
+    tracing::error!("a panic was caught; the request that caused it gets status 500");
+}
+
+/// Counts a finished request.
+pub(crate) fn count_request(route: &str, status: u16, seconds: f64) {
+    metrics::counter!("flatclip_requests_total", "route" => route.to_owned(), "status" => status.to_string())
+        .increment(1);
+    metrics::histogram!("flatclip_request_seconds", "route" => route.to_owned()).record(seconds);
+}
+
+/// Gauges are set when they are read; servers of one process take turns.
+static READING: Mutex<()> = Mutex::new(());
+
+/// The text that Prometheus reads.
+pub(crate) fn text(queue: Gauges, sessions: usize, classifiers: usize) -> String {
+    let _turn = READING.lock().unwrap_or_else(PoisonError::into_inner);
+    metrics::gauge!("flatclip_queue_waiting").set(queue.waiting as f64);
+    metrics::gauge!("flatclip_queue_in_work").set(queue.in_work as f64);
+    metrics::gauge!("flatclip_queue_in_work_peak").set(queue.peak_in_work as f64);
+    metrics::gauge!("flatclip_queue_admitted").set(queue.admitted as f64);
+    metrics::gauge!("flatclip_sessions").set(sessions as f64);
+    metrics::gauge!("flatclip_kept_classifiers").set(classifiers as f64);
+    let handle = HANDLE.get().and_then(Option::as_ref);
+    handle
+        .map(|handle| {
+            handle.run_upkeep();
+            handle.render()
+        })
+        .unwrap_or_default()
+}

@@ -1,0 +1,99 @@
+//! The description of the routes, made from the code.
+
+use crate::problem::{ErrorBody, FlatErrorBody};
+use crate::routes::{classify, embed, health, hugging_face, lists, oip, openai, page, session, slice};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Content, HttpMethod, OpenApi as Description, Ref, Response, SecurityRequirement};
+use utoipa::{Modify, OpenApi};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "flatclip",
+        description = "Answers and embeddings of CLIP-like models with test-time adaptation, led by flatness.",
+    ),
+    paths(
+        classify::classify, slice::slice, embed::images, embed::texts,
+        session::open, session::show, session::close, session::classify,
+        lists::models, lists::methods, lists::prompts, lists::class_sets, lists::limits, page::sample,
+        hugging_face::task, openai::embeddings,
+        oip::server, oip::model, oip::model_ready, oip::infer,
+        health::live, health::ready, health::metrics,
+    ),
+    components(schemas(ErrorBody, FlatErrorBody)),
+    modifiers(&Refusals),
+)]
+struct Routes;
+
+/// Adds what every route of a kind can answer instead, and the key.
+struct Refusals;
+
+/// Every route.
+const ANY: &[(&str, &str)] = &[("401", "No key, or a wrong one"), ("500", "A fault of the server")];
+/// Routes that name something.
+const NAMED: &[(&str, &str)] = &[("404", "A name that is not known")];
+/// Routes with a body.
+const WITH_BODY: &[(&str, &str)] = &[
+    ("400", "The body cannot be read"),
+    ("404", "A name that is not known"),
+    ("408", "The body came too slowly"),
+    ("413", "More than a limit allows"),
+    ("415", "Another content type or encoding than expected"),
+    ("422", "What is asked for makes no sense, or a picture cannot be decoded"),
+    ("429", "The queue is full"),
+    ("503", "Too much is held at the moment, or the server is stopping"),
+    ("504", "The deadline passed"),
+];
+/// Routes that may not be ready.
+const READINESS: &[(&str, &str)] = &[("503", "Not ready")];
+
+impl Modify for Refusals {
+    fn modify(&self, description: &mut Description) {
+        for (path, item) in &mut description.paths.paths {
+            let flat = path.starts_with("/v2") || path.starts_with("/hf");
+            let schema = if flat { "FlatErrorBody" } else { "ErrorBody" };
+            let operations = [
+                (HttpMethod::Get, item.get.as_mut()),
+                (HttpMethod::Post, item.post.as_mut()),
+                (HttpMethod::Delete, item.delete.as_mut()),
+            ];
+            for (method, operation) in operations.into_iter().filter_map(|(m, operation)| Some((m, operation?))) {
+                let more = match method {
+                    HttpMethod::Post => WITH_BODY,
+                    _ if path.ends_with("ready") || path == "/readyz" => READINESS,
+                    _ => &[],
+                };
+                let named = if path.contains('{') { NAMED } else { &[] };
+                for &(status, text) in ANY.iter().chain(more).chain(named) {
+                    let content = Content::new(Some(Ref::from_schema_name(schema)));
+                    let mut response = Response::new(text);
+                    response.content.insert("application/json".to_owned(), content.into());
+                    operation.responses.responses.entry(status.to_owned()).or_insert(response.into());
+                }
+                operation.security =
+                    Some(vec![SecurityRequirement::default(), SecurityRequirement::new("key", [""; 0])]);
+            }
+        }
+        if let Some(components) = &mut description.components {
+            let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+            components.add_security_scheme("key", SecurityScheme::Http(bearer));
+        }
+    }
+}
+
+/// The description as it stands in the file `openapi.json` of this crate and at `/openapi.json`.
+pub fn openapi_json() -> String {
+    Routes::openapi().to_pretty_json().map(|json| json + "\n").unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_committed_description_is_that_of_the_code() {
+        let committed = include_str!("../openapi.json");
+        assert!(
+            committed == super::openapi_json(),
+            "openapi.json is not current; `flatclip serve --openapi > crates/flatclip-serve/openapi.json` writes it"
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! What goes wrong, as a status, a stable code and a sentence.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A refusal or a failure.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    hint: Option<String>,
+    retry_after: Option<u64>,
+}
+
+/// The body of a refusal.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ErrorBody {
+    error: ErrorDetail,
+}
+
+/// What went wrong.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ErrorDetail {
+    /// A stable name of the cause.
+    #[schema(example = "image.unreadable")]
+    code: &'static str,
+    /// One sentence.
+    message: String,
+    /// What would help, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    hint: Option<String>,
+}
+
+/// The body of a refusal in the Open Inference Protocol and in Hugging Face's task.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FlatErrorBody {
+    /// One sentence.
+    error: String,
+    /// A stable name of the cause.
+    code: &'static str,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), hint: None, retry_after: None }
+    }
+
+    /// The request cannot be understood.
+    pub(crate) fn malformed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "request.malformed", message)
+    }
+
+    /// The request is understood and makes no sense.
+    pub(crate) fn invalid(key: &str, message: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "option.invalid", format!("{key}: {message}"))
+    }
+
+    /// More than a limit allows.
+    pub(crate) fn too_much(what: &str, asked: impl std::fmt::Display, allowed: impl std::fmt::Display) -> Self {
+        let message = format!("{what}: {asked} is more than the limit of {allowed}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "limit.exceeded", message)
+    }
+
+    /// Something that is not there.
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "name.unknown", message)
+    }
+
+    /// The queue is full.
+    pub(crate) fn busy() -> Self {
+        let message = "the queue is full; try again in a moment";
+        Self { retry_after: Some(1), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "server.busy", message) }
+    }
+
+    /// The server holds as many bytes of requests as it may, is starting, or is stopping.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "server.unavailable", message) }
+    }
+
+    /// The deadline has passed.
+    pub(crate) fn late() -> Self {
+        let message = "the deadline passed before the answer was there";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "server.deadline", message)
+    }
+
+    /// A bug of ours.
+    pub(crate) fn internal() -> Self {
+        let message = "the server failed at this request; it is counted and the server goes on";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server.failed", message)
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let detail = ErrorDetail { code: self.code, message: self.message.clone(), hint: self.hint.clone() };
+        serde_json::to_vec(&ErrorBody { error: detail }).unwrap_or_default()
+    }
+
+    /// As the Open Inference Protocol and Hugging Face's clients read it.
+    pub(crate) fn flat_body(&self) -> Vec<u8> {
+        let error = match &self.hint {
+            Some(hint) => format!("{}; {hint}", self.message),
+            None => self.message.clone(),
+        };
+        serde_json::to_vec(&FlatErrorBody { error, code: self.code }).unwrap_or_default()
+    }
+}
+
+impl From<flatclip::Error> for Problem {
+    fn from(error: flatclip::Error) -> Self {
+        let code = error.code();
+        let status = match code {
+            "limit.exceeded" => StatusCode::PAYLOAD_TOO_LARGE,
+            "image.unreadable" | "text.unusable" | "option.invalid" | "name.unknown" | "prompt.unusable"
+            | "prompt.other-model" | "method.needs" => StatusCode::UNPROCESSABLE_ENTITY,
+            "interrupted" => StatusCode::GATEWAY_TIMEOUT,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let hint = error.hint().map(ToString::to_string);
+        Self { hint, ..Self::new(status, code, error.to_string()) }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, [(header::CONTENT_TYPE, "application/json")], self.body()).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}

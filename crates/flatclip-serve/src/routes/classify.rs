@@ -1,0 +1,173 @@
+//! `POST /v1/classify`.
+
+use crate::answer::{AnswerBody, json_bytes, timing};
+use crate::app::App;
+use crate::ask::{Recipe, request};
+use crate::problem::Problem;
+use crate::queue::{Ticket, wait};
+use crate::stream::{Form, Pieces, pieces};
+use crate::upload::{Image, Upload};
+use crate::work::{AnswerWork, Answered, Work};
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse as _, Response};
+use flatclip::Classifier;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+request! {
+    /// Which class is in each picture.
+    ClassifyRequest {
+        /// A picture in base64.
+        #[schema(nullable = false, example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==")]
+        image: Option<String>,
+        /// Several pictures in base64; they are answered as lines of JSON.
+        #[schema(nullable = false)]
+        images: Option<Vec<String>>,
+        /// How many classes to tell per picture; by default 5.
+        #[schema(nullable = false)]
+        top_k: Option<usize>,
+        /// Also what each view says and where it lies.
+        #[schema(nullable = false)]
+        explain: Option<bool>,
+    }
+}
+
+/// What all pictures of a request share.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(crate) model: String,
+    pub(crate) classifier: Classifier,
+    pub(crate) top: usize,
+    pub(crate) explain: bool,
+    pub(crate) panic: bool,
+}
+
+/// Which class is in each picture: JSON with base64, or a form with files called `image`.
+///
+/// One picture is answered as JSON, several as lines of JSON (NDJSON); with `Accept: text/event-stream` progress is told as
+/// events before the answer.
+#[utoipa::path(
+    post, path = "/v1/classify", tag = "flatclip", request_body = ClassifyRequest,
+    responses((status = 200, description = "The answer", body = AnswerBody))
+)]
+pub(crate) async fn classify(State(app): State<Arc<App>>, upload: Upload) -> Result<Response, Problem> {
+    let deadline = app.deadline();
+    let (request, mut images) = upload.fields::<ClassifyRequest>().await?;
+    for text in request.image.iter().chain(request.images.iter().flatten()) {
+        images.push(upload.base64_image(text)?);
+    }
+    check_count(images.len(), &app)?;
+    let recipe = Recipe::new(&request.settings(), &app.catalogue(), &app)?;
+    recipe.check_episodic()?;
+    let ticket = app.queue.admit(images.len())?;
+    let (top, explain) = (request.top_k.unwrap_or(5).max(1), request.explain.unwrap_or(false));
+    let panic = wants_panic(&app, &upload.headers)?;
+    let form = if upload.accepts("text/event-stream") {
+        Form::Events
+    } else if images.len() > 1 || upload.accepts("application/x-ndjson") {
+        Form::Lines
+    } else {
+        let classifier = recipe.classifier(&app, &ticket, deadline).await?;
+        let asked = Asked { model: recipe.model_name.clone(), classifier, top, explain, panic };
+        let image = images.pop().ok_or_else(|| Problem::invalid("image", "expected a picture, found none"))?;
+        let answered = answer(&app, &asked, image, &ticket, deadline).await?;
+        let body = AnswerBody::new(&asked.model, &asked.classifier, &answered, asked.top);
+        let json = [(header::CONTENT_TYPE, "application/json")];
+        return Ok((json, timing(answered.took), json_bytes(&body)?).into_response());
+    };
+    Ok(pieces(form, move |out| async move {
+        if out.tells_progress() && !out.send("progress", &json!({ "stage": "classes" })).await {
+            return;
+        }
+        match recipe.classifier(&app, &ticket, deadline).await {
+            Ok(classifier) => {
+                let asked = Asked { model: recipe.model_name.clone(), classifier, top, explain, panic };
+                answer_pieces(&app, &asked, images, &ticket, deadline, &out).await;
+            }
+            Err(problem) => {
+                out.send("error", &error_line(None, &problem)).await;
+            }
+        }
+    }))
+}
+
+/// Refuses none, and more than the limit.
+pub(crate) fn check_count(pictures: usize, app: &App) -> Result<(), Problem> {
+    match pictures {
+        0 => Err(Problem::invalid("image", "expected a picture, found none")),
+        n if n > app.config.limits.pictures => Err(Problem::too_much("pictures", n, app.config.limits.pictures)),
+        _ => Ok(()),
+    }
+}
+
+/// The answer for one picture.
+pub(crate) async fn answer(
+    app: &App,
+    asked: &Asked,
+    image: Image,
+    ticket: &Ticket,
+    deadline: Instant,
+) -> Result<Answered, Problem> {
+    wait(start(app, asked, image, ticket, deadline), deadline).await
+}
+
+/// Puts a picture into the queue.
+pub(crate) fn start(
+    app: &App,
+    asked: &Asked,
+    image: Image,
+    ticket: &Ticket,
+    deadline: Instant,
+) -> oneshot::Receiver<Result<Answered, Problem>> {
+    let (reply, answer) = oneshot::channel();
+    let work =
+        AnswerWork { classifier: asked.classifier.clone(), image, explain: asked.explain, panic: asked.panic, reply };
+    app.queue.push(Work::Answer(work), ticket, deadline);
+    answer
+}
+
+/// Answers in the order of the pictures, each as soon as it and those before it are there.
+async fn answer_pieces(app: &App, asked: &Asked, images: Vec<Image>, ticket: &Ticket, deadline: Instant, out: &Pieces) {
+    let total = images.len();
+    let waiting: Vec<_> = images.into_iter().map(|image| start(app, asked, image, ticket, deadline)).collect();
+    for (place, answer) in waiting.into_iter().enumerate() {
+        if out.tells_progress() {
+            out.send("progress", &json!({ "stage": "pictures", "done": place, "total": total })).await;
+        }
+        let (event, line) = match wait(answer, deadline).await {
+            Ok(answered) => {
+                let body = AnswerBody::new(&asked.model, &asked.classifier, &answered, asked.top);
+                let mut line = json!({ "image": place });
+                if let (Value::Object(line), Ok(Value::Object(body))) = (&mut line, serde_json::to_value(&body)) {
+                    line.extend(body);
+                }
+                ("answer", line)
+            }
+            Err(problem) => ("error", error_line(Some(place), &problem)),
+        };
+        if !out.send(event, &line).await {
+            return;
+        }
+    }
+}
+
+/// A refusal inside a stream of answers.
+pub(crate) fn error_line(place: Option<usize>, problem: &Problem) -> Value {
+    let error = json!({ "code": problem.code, "message": problem.message });
+    match place {
+        Some(place) => json!({ "image": place, "error": error }),
+        None => json!({ "error": error }),
+    }
+}
+
+/// For tests of what happens then, a header can make this handler or a worker panic.
+pub(crate) fn wants_panic(app: &App, headers: &HeaderMap) -> Result<bool, Problem> {
+    match headers.get("x-flatclip-fault").filter(|_| app.config.faults).map(|value| value.as_bytes()) {
+        Some(b"handler") => std::panic::panic_any("injected"),
+        Some(b"worker") => Ok(true),
+        _ => Ok(false),
+    }
+}

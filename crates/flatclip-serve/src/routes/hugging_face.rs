@@ -1,0 +1,86 @@
+//! Hugging Face's task `zero-shot-image-classification`.
+
+use crate::answer::json_bytes;
+use crate::app::App;
+use crate::ask::{Recipe, Settings};
+use crate::problem::Problem;
+use crate::routes::classify::{Asked, answer};
+use crate::upload::Upload;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// A picture and the labels to tell apart.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TaskRequest {
+    /// A picture in base64.
+    #[schema(
+        example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg=="
+    )]
+    inputs: String,
+    parameters: TaskParameters,
+}
+
+/// What to tell apart, and how.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TaskParameters {
+    /// The labels.
+    #[schema(example = json!(["fish", "lamp"]))]
+    candidate_labels: Vec<String>,
+    /// A text with `{}` for the label; by default "This is a photo of {}.".
+    #[schema(nullable = false, example = "This is a photo of {}.")]
+    hypothesis_template: Option<String>,
+    /// Name of a model; by default the first.
+    #[schema(nullable = false, example = "pocket")]
+    model: Option<String>,
+    /// How to answer; by default `zero-shot`.
+    #[schema(nullable = false, example = "zero-shot")]
+    method: Option<String>,
+}
+
+/// A label and its score.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LabelScore {
+    label: String,
+    score: f64,
+}
+
+/// The template of the task's reference pipeline.
+const TEMPLATE: &str = "This is a photo of {}.";
+
+/// Labels with their scores, the highest first, as `huggingface_hub`'s `InferenceClient` reads them. `POST /` is the same.
+#[utoipa::path(
+    post, path = "/hf/zero-shot-image-classification", tag = "other forms", request_body = TaskRequest,
+    responses((status = 200, description = "Labels by score", body = Vec<LabelScore>))
+)]
+pub(crate) async fn task(State(app): State<Arc<App>>, upload: Upload) -> Result<Response, Problem> {
+    let deadline = app.deadline();
+    let TaskRequest { inputs, parameters } = upload.json()?;
+    let settings = Settings {
+        model: parameters.model,
+        classes: Some(parameters.candidate_labels),
+        template: Some(parameters.hypothesis_template.unwrap_or_else(|| TEMPLATE.to_owned())),
+        method: parameters.method,
+        ..Settings::default()
+    };
+    let recipe = Recipe::new(&settings, &app.catalogue(), &app)?;
+    recipe.check_episodic()?;
+    let image = upload.base64_image(&inputs)?;
+    let ticket = app.queue.admit(1)?;
+    let classifier = recipe.classifier(&app, &ticket, deadline).await?;
+    let top = classifier.classes().len();
+    let asked = Asked { model: recipe.model_name.clone(), classifier, top, explain: false, panic: false };
+    let answered = answer(&app, &asked, image, &ticket, deadline).await?;
+    let scores: Vec<LabelScore> = answered
+        .answer
+        .ranked(top)
+        .into_iter()
+        .map(|(_, label, score)| LabelScore { label: label.to_owned(), score: f64::from(score) })
+        .collect();
+    Ok(([(header::CONTENT_TYPE, "application/json")], json_bytes(&scores)?).into_response())
+}

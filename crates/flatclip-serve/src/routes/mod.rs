@@ -1,0 +1,70 @@
+//! The routes, by family.
+
+pub(crate) mod classify;
+pub(crate) mod embed;
+pub(crate) mod health;
+pub(crate) mod hugging_face;
+pub(crate) mod lists;
+pub(crate) mod oip;
+pub(crate) mod openai;
+pub(crate) mod page;
+pub(crate) mod session;
+pub(crate) mod slice;
+mod tensors;
+
+use crate::app::App;
+use crate::problem::Problem;
+use axum::Router;
+use axum::extract::OriginalUri;
+use axum::http::{Method, StatusCode};
+use axum::routing::{get, post};
+use std::sync::Arc;
+
+/// Every route.
+pub(crate) fn all(_app: &Arc<App>) -> Router<Arc<App>> {
+    Router::new()
+        .route("/", get(page::index).post(hugging_face::task))
+        .route("/style.css", get(page::style))
+        .route("/app.js", get(page::script))
+        .route("/icon.svg", get(page::icon))
+        .route("/samples/{name}", get(page::sample))
+        .route("/docs", get(page::docs))
+        .route("/openapi.json", get(page::openapi))
+        .route("/v1/classify", post(classify::classify))
+        .route("/v1/slice", post(slice::slice))
+        .route("/v1/embed/image", post(embed::images))
+        .route("/v1/embed/text", post(embed::texts))
+        .route("/v1/embeddings", post(openai::embeddings))
+        .route("/v1/models", get(lists::models))
+        .route("/v1/methods", get(lists::methods))
+        .route("/v1/prompts", get(lists::prompts))
+        .route("/v1/class_sets", get(lists::class_sets))
+        .route("/v1/limits", get(lists::limits))
+        .route("/v1/sessions", post(session::open))
+        .route("/v1/sessions/{id}", get(session::show).delete(session::close))
+        .route("/v1/sessions/{id}/classify", post(session::classify))
+        .route("/hf/zero-shot-image-classification", post(hugging_face::task))
+        .route("/v2", get(oip::server))
+        .route("/v2/health/live", get(health::live))
+        .route("/v2/health/ready", get(health::ready))
+        .route("/v2/models/{model}", get(oip::model))
+        .route("/v2/models/{model}/ready", get(oip::model_ready))
+        .route("/v2/models/{model}/infer", post(oip::infer))
+        .route("/healthz", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/ping", get(health::live))
+        .route("/metrics", get(health::metrics))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+}
+
+async fn unknown_route(OriginalUri(uri): OriginalUri) -> Problem {
+    let path: String = uri.path().chars().take(100).collect();
+    Problem::new(StatusCode::NOT_FOUND, "route.unknown", format!("no route {path}; GET /docs lists them"))
+}
+
+async fn wrong_method(method: Method, OriginalUri(uri): OriginalUri) -> Problem {
+    let path: String = uri.path().chars().take(100).collect();
+    let message = format!("{path} does not take {method}; GET /docs lists the routes");
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "route.method", message)
+}

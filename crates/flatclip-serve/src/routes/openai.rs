@@ -1,0 +1,115 @@
+//! OpenAI's `POST /v1/embeddings`, for texts.
+
+use crate::answer::json_bytes;
+use crate::app::App;
+use crate::problem::Problem;
+use crate::routes::embed::embed_texts;
+use crate::upload::Upload;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// Texts to embed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EmbeddingsRequest {
+    /// A text, or several.
+    input: Input,
+    /// Name of a model.
+    #[schema(example = "pocket")]
+    model: String,
+    /// `float` or `base64` (little-endian f32).
+    #[schema(nullable = false)]
+    encoding_format: Option<EncodingFormat>,
+    /// Width of the rows; only the model's own is possible.
+    #[schema(nullable = false, example = 128)]
+    dimensions: Option<usize>,
+    /// Ignored.
+    #[schema(nullable = false)]
+    #[allow(dead_code)]
+    user: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum EncodingFormat {
+    Float,
+    Base64,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected a text or a list of texts; lists of tokens are not taken")]
+pub(crate) enum Input {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// Rows, in the order of the texts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EmbeddingsBody {
+    object: &'static str,
+    data: Vec<EmbeddingRow>,
+    model: String,
+    usage: Usage,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EmbeddingRow {
+    object: &'static str,
+    index: usize,
+    embedding: Embedding,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Embedding {
+    Numbers(Vec<f64>),
+    Base64(String),
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Usage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
+/// Unit-norm features of texts, as OpenAI's clients read them.
+#[utoipa::path(
+    post, path = "/v1/embeddings", tag = "other forms", request_body = EmbeddingsRequest,
+    responses((status = 200, description = "The rows", body = EmbeddingsBody))
+)]
+pub(crate) async fn embeddings(State(app): State<Arc<App>>, upload: Upload) -> Result<Response, Problem> {
+    let request: EmbeddingsRequest = upload.json()?;
+    let texts = match request.input {
+        Input::One(text) => vec![text],
+        Input::Several(texts) => texts,
+    };
+    let catalogue = app.catalogue();
+    let (name, model) = catalogue.model(Some(&request.model))?;
+    if let Some(width) = request.dimensions.filter(|&width| width != model.width()) {
+        return Err(Problem::invalid("dimensions", format_args!("expected {}, found {width}", model.width())));
+    }
+    let tokens = texts.iter().take(app.config.limits.texts).map(|text| model.tokenizer().encode(text).len() + 2).sum();
+    let rows = embed_texts(&app, model, texts, false).await?;
+    let as_base64 = request.encoding_format == Some(EncodingFormat::Base64);
+    let row = |(index, row): (usize, Vec<f32>)| {
+        let embedding = if as_base64 {
+            Embedding::Base64(STANDARD.encode(row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()))
+        } else {
+            Embedding::Numbers(row.into_iter().map(f64::from).collect())
+        };
+        EmbeddingRow { object: "embedding", index, embedding }
+    };
+    let body = EmbeddingsBody {
+        object: "list",
+        data: rows.into_iter().enumerate().map(row).collect(),
+        model: name.to_owned(),
+        usage: Usage { prompt_tokens: tokens, total_tokens: tokens },
+    };
+    Ok(([(header::CONTENT_TYPE, "application/json")], json_bytes(&body)?).into_response())
+}

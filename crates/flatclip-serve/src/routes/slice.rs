@@ -1,0 +1,105 @@
+//! `POST /v1/slice`: the loss of one view around the prompt, row by row, for as long as somebody looks.
+
+use crate::app::App;
+use crate::ask::{Recipe, request};
+use crate::problem::Problem;
+use crate::routes::classify::error_line;
+use crate::stream::{Form, Pieces, pieces};
+use crate::upload::{Image, Upload};
+use axum::extract::State;
+use axum::response::Response;
+use flatclip::{Classifier, Error, SliceRequest};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Instant;
+
+request! {
+    /// The loss of a view on a grid around the prompt.
+    SliceRequestBody {
+        /// A picture in base64.
+        #[schema(nullable = false, example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==")]
+        image: Option<String>,
+        /// Which view; by default the picture itself.
+        #[schema(nullable = false)]
+        view: Option<usize>,
+        /// Grid points along each axis; by default 11.
+        #[schema(nullable = false, example = 3)]
+        points: Option<usize>,
+        /// Length of both directions; by default 0.5, the radius of STSS.
+        #[schema(nullable = false)]
+        radius: Option<f32>,
+    }
+}
+
+/// The entropy of one view on a grid of two random directions around the prompt: one line of JSON per row, or events. The
+/// work ends when the client leaves.
+#[utoipa::path(
+    post, path = "/v1/slice", tag = "flatclip", request_body = SliceRequestBody,
+    responses((status = 200, description = "Rows of the surface", body = String, content_type = "application/x-ndjson"))
+)]
+pub(crate) async fn slice(State(app): State<Arc<App>>, upload: Upload) -> Result<Response, Problem> {
+    let deadline = app.deadline();
+    let (request, mut images) = upload.fields::<SliceRequestBody>().await?;
+    if let Some(text) = &request.image {
+        images.push(upload.base64_image(text)?);
+    }
+    let image = match (images.pop(), images.is_empty()) {
+        (Some(image), true) => image,
+        _ => return Err(Problem::invalid("image", "expected one picture")),
+    };
+    let what = check(&request, &app)?;
+    let recipe = Recipe::new(&request.settings(), &app.catalogue(), &app)?;
+    recipe.check_episodic()?;
+    let ticket = app.queue.admit(1)?;
+    let classifier = recipe.classifier(&app, &ticket, deadline).await?;
+    let form = if upload.accepts("text/event-stream") { Form::Events } else { Form::Lines };
+    Ok(pieces(form, move |out| async move {
+        let rows = out.clone();
+        let done = app.queue.run(&ticket, deadline, move || compute(&classifier, &image, what, deadline, &rows)).await;
+        if let Err(problem) = done {
+            out.send("error", &error_line(None, &problem)).await;
+        }
+    }))
+}
+
+fn check(request: &SliceRequestBody, app: &App) -> Result<SliceRequest, Problem> {
+    let (points, radius) = (request.points.unwrap_or(11), request.radius.unwrap_or(0.5));
+    if points > app.config.limits.slice_points {
+        return Err(Problem::too_much("points", points, app.config.limits.slice_points));
+    }
+    if points < 2 || !(radius.is_finite() && radius > 0.0) {
+        return Err(Problem::invalid("points", "expected at least 2 points and a radius above 0"));
+    }
+    Ok(SliceRequest { view: request.view.unwrap_or(0), points, radius, seed: 1 })
+}
+
+fn compute(
+    classifier: &Classifier,
+    image: &Image,
+    what: SliceRequest,
+    deadline: Instant,
+    out: &Pieces,
+) -> Result<(), Problem> {
+    let picture = image.picture(&classifier.decode_options())?;
+    let views = classifier.answer_and_features(&picture)?.1;
+    let mut row = 0;
+    let surface = classifier.loss_slice(&views, what, |values| {
+        let values: Vec<f64> = values.iter().map(|&value| f64::from(value)).collect();
+        let line = json!({ "row": row, "points": what.points, "values": values });
+        row += 1;
+        match out.send_blocking("row", &line) {
+            true if Instant::now() < deadline => Ok(()),
+            true => Err(Error::Interrupted("the deadline has passed".to_owned())),
+            false => Err(Error::Interrupted("the client has left".to_owned())),
+        }
+    })?;
+    let (low, high) = surface.range();
+    let centre = surface.values.get(what.points / 2).and_then(|row| row.get(what.points / 2)).copied();
+    out.send_blocking(
+        "done",
+        &json!({
+            "done": true, "view": what.view, "radius": what.radius, "lowest": low, "highest": high, "centre": centre,
+        }),
+    );
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! A server from configuration to end.
+
+use crate::app::App;
+use crate::config::Config;
+use crate::{layers, listen, routes};
+use axum::Router;
+use flatclip::{Error, Result};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tower_http::catch_panic::CatchPanicLayer;
+
+/// A server whose models are loaded and whose port is open.
+pub struct Server {
+    app: Arc<App>,
+    listener: TcpListener,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+}
+
+/// Ends a server from another thread.
+#[derive(Clone)]
+pub struct Stop(watch::Sender<bool>);
+
+impl Stop {
+    /// No new connections; what was accepted is finished.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stop")
+    }
+}
+
+impl Server {
+    /// Loads the models and opens the port; what is wrong with the configuration is an error here.
+    pub fn bind(config: Config) -> Result<Self> {
+        let bind = config.bind;
+        let app = App::new(config)?;
+        let listener = TcpListener::bind(bind).map_err(Error::io(bind.to_string()))?;
+        listener.set_nonblocking(true).map_err(Error::io(bind.to_string()))?;
+        let address = listener.local_addr().map_err(Error::io(bind.to_string()))?;
+        Ok(Self { app, listener, address, stop: watch::Sender::new(false) })
+    }
+
+    /// Where it listens; the port that the system chose if 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What ends it from another thread.
+    pub fn stopper(&self) -> Stop {
+        Stop(self.stop.clone())
+    }
+
+    /// Serves until SIGTERM, SIGINT or [`Stop::stop`]; SIGHUP reads the configuration file again.
+    pub fn run(self) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(Error::io("runtime"))?;
+        let Self { app, listener, stop, .. } = self;
+        runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::io("socket"))?;
+            let warming = Arc::clone(&app);
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = warming.warm_up() {
+                    tracing::error!(%error, "the warm-up failed; the server stays not ready");
+                }
+            });
+            tokio::spawn(reload_on_hangup(Arc::clone(&app)));
+            let routes = with_layers(&app);
+            listen::serve(app, routes, listener, stopped(stop.subscribe())).await;
+            Ok(())
+        })
+    }
+}
+
+/// The routes without a socket, for tests and for programs that have a server of their own; nothing is warmed up.
+pub fn router(config: Config) -> Result<Router> {
+    Ok(with_layers(&App::new(Config { warm_up: false, ..config })?))
+}
+
+fn with_layers(app: &Arc<App>) -> Router {
+    use axum::middleware::from_fn_with_state;
+    routes::all(app)
+        .layer(from_fn_with_state(Arc::clone(app), layers::authorise))
+        .layer(CatchPanicLayer::custom(layers::panicked))
+        .layer(from_fn_with_state(Arc::clone(app), layers::frame))
+        .with_state(Arc::clone(app))
+}
+
+/// Done when the server shall end.
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let asked = stop.wait_for(|&stop| stop);
+    match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+        (Ok(mut terminate), Ok(mut interrupt)) => {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = asked => {}
+            }
+        }
+        _ => drop(asked.await),
+    }
+}
+
+async fn reload_on_hangup(app: Arc<App>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    while hangup.recv().await.is_some() {
+        let app = Arc::clone(&app);
+        let _ = tokio::task::spawn_blocking(move || {
+            if let Err(error) = app.reload() {
+                tracing::error!(%error, "the configuration was not read again; what was loaded stays");
+            }
+        })
+        .await;
+    }
+}

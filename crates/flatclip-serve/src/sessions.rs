@@ -1,0 +1,78 @@
+//! Streams of online methods: each belongs to the client that opened it, and is forgotten when it is not used.
+
+use crate::config::Limits;
+use crate::problem::Problem;
+use axum::http::StatusCode;
+use flatclip::Stream;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One stream. Its lock is held by the request that is answered, so that pictures are learned from in order.
+pub(crate) struct Session {
+    pub(crate) stream: Arc<tokio::sync::Mutex<Stream>>,
+    pub(crate) model: String,
+    pub(crate) method: &'static str,
+    used: Mutex<Instant>,
+}
+
+/// All open streams.
+pub(crate) struct Sessions {
+    open: Mutex<HashMap<String, Arc<Session>>>,
+    most: usize,
+    pub(crate) lifetime: Duration,
+}
+
+impl Sessions {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let lifetime = Duration::from_secs(limits.session_seconds);
+        Self { open: Mutex::new(HashMap::new()), most: limits.sessions, lifetime }
+    }
+
+    /// Keeps a stream under a name that cannot be guessed.
+    pub(crate) fn open(&self, stream: Stream, model: String, method: &'static str) -> Result<String, Problem> {
+        let mut random = [0u8; 16];
+        getrandom::fill(&mut random).map_err(|_| Problem::internal())?;
+        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut open = self.swept();
+        if open.len() >= self.most {
+            let message = format!("{} sessions are open, which is the limit; close one or wait", open.len());
+            return Err(Problem::unavailable(message));
+        }
+        let stream = Arc::new(tokio::sync::Mutex::new(stream));
+        let session = Session { stream, model, method, used: Mutex::new(Instant::now()) };
+        open.insert(id.clone(), Arc::new(session));
+        Ok(id)
+    }
+
+    /// A session, whose time begins anew.
+    pub(crate) fn find(&self, id: &str) -> Result<Arc<Session>, Problem> {
+        let open = self.swept();
+        let session = open.get(id).ok_or_else(absent)?;
+        *lock(&session.used) = Instant::now();
+        Ok(Arc::clone(session))
+    }
+
+    pub(crate) fn close(&self, id: &str) -> Result<(), Problem> {
+        self.swept().remove(id).map(drop).ok_or_else(absent)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.swept().len()
+    }
+
+    /// The open ones, without those whose time is over.
+    fn swept(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        let mut open = lock(&self.open);
+        open.retain(|_, session| lock(&session.used).elapsed() < self.lifetime);
+        open
+    }
+}
+
+fn absent() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "session.unknown", "no session has this id, or its time is over; open one")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,78 @@
+//! Answers that come in pieces: lines of JSON, or server-sent events.
+
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::unfold;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+/// Where pieces go. They are made faster than a slow client reads them only up to a bound.
+#[derive(Clone)]
+pub(crate) struct Pieces {
+    to: mpsc::Sender<Bytes>,
+    form: Form,
+}
+
+/// How pieces are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// One JSON value per line.
+    Lines,
+    /// Named events.
+    Events,
+}
+
+impl Form {
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Lines => "application/x-ndjson",
+            Self::Events => "text/event-stream",
+        }
+    }
+
+    fn write<T: Serialize>(self, event: &str, value: &T) -> Bytes {
+        let json = serde_json::to_string(value).unwrap_or_default();
+        match self {
+            Self::Lines => format!("{json}\n").into(),
+            Self::Events => format!("event: {event}\ndata: {json}\n\n").into(),
+        }
+    }
+}
+
+impl Pieces {
+    /// Sends a piece; false when the client has left.
+    pub(crate) async fn send<T: Serialize>(&self, event: &str, value: &T) -> bool {
+        self.to.send(self.form.write(event, value)).await.is_ok()
+    }
+
+    /// The same from a worker thread.
+    pub(crate) fn send_blocking<T: Serialize>(&self, event: &str, value: &T) -> bool {
+        self.to.blocking_send(self.form.write(event, value)).is_ok()
+    }
+
+    /// Whether events are asked for, so that progress is told.
+    pub(crate) fn tells_progress(&self) -> bool {
+        self.form == Form::Events
+    }
+}
+
+/// A response whose pieces `make` sends.
+pub(crate) fn pieces<F: Future<Output = ()> + Send + 'static>(form: Form, make: impl FnOnce(Pieces) -> F) -> Response {
+    let (to, from) = mpsc::channel(16);
+    // Dropped together with the response: a client that leaves ends the work that has not begun.
+    let work = tokio::spawn(make(Pieces { to, form }));
+    let stream = unfold((from, Ends(work)), async |(mut from, ends)| {
+        from.recv().await.map(|piece| (Ok::<_, std::convert::Infallible>(piece), (from, ends)))
+    });
+    ([(header::CONTENT_TYPE, form.media_type())], Body::from_stream(stream)).into_response()
+}
+
+/// Ends a task when it is dropped.
+struct Ends(tokio::task::JoinHandle<()>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,206 @@
+//! What workers do: answer pictures, encode pictures, or call a function; the first two in batches.
+
+use crate::problem::Problem;
+use crate::upload::Image;
+use flatclip::image::DecodeOptions;
+use flatclip::image::views::Draw;
+use flatclip::{Answer, Classifier, Model, Picture, ViewFeatures};
+use rayon::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Where an answer goes.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
+
+/// One piece of work.
+pub(crate) enum Work {
+    Answer(AnswerWork),
+    Embed(EmbedWork),
+    Function { run: Box<dyn FnOnce() + Send>, is_abandoned: Box<dyn Fn() -> bool + Send> },
+}
+
+/// A picture to answer.
+pub(crate) struct AnswerWork {
+    pub(crate) classifier: Classifier,
+    pub(crate) image: Image,
+    /// Whether to say what each view says and where it lies.
+    pub(crate) explain: bool,
+    /// For tests of what a panic does.
+    pub(crate) panic: bool,
+    pub(crate) reply: Reply<Answered>,
+}
+
+/// A picture to encode.
+pub(crate) struct EmbedWork {
+    pub(crate) model: Model,
+    pub(crate) image: Image,
+    pub(crate) options: DecodeOptions,
+    pub(crate) reply: Reply<Vec<f32>>,
+}
+
+/// An answer and what belongs to it.
+pub(crate) struct Answered {
+    pub(crate) answer: Answer,
+    pub(crate) explained: Option<Explained>,
+    /// Time of the batch that it was part of.
+    pub(crate) took: Duration,
+}
+
+/// What each view says, and where it lies.
+pub(crate) struct Explained {
+    pub(crate) size: (usize, usize),
+    pub(crate) draws: Vec<Draw>,
+    pub(crate) says: Vec<Vec<(usize, f32)>>,
+}
+
+/// Classes that are told for each view.
+const TOP_OF_A_VIEW: usize = 3;
+
+impl Work {
+    /// A function whose panic is answered, too.
+    pub(crate) fn function<T: Send + 'static>(
+        work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+        reply: Reply<T>,
+    ) -> Self {
+        let reply = std::sync::Arc::new(std::sync::Mutex::new(Some(reply)));
+        let watched = std::sync::Arc::clone(&reply);
+        let lock = |reply: &std::sync::Mutex<Option<Reply<T>>>| {
+            reply.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        };
+        let run = move || {
+            let done = caught(work).unwrap_or_else(|| Err(Problem::internal()));
+            if let Some(reply) = lock(&reply) {
+                let _ = reply.send(done); // a client that left needs no answer
+            }
+        };
+        let is_abandoned = move || {
+            let guard = watched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            guard.as_ref().is_none_or(Reply::is_closed)
+        };
+        Self::Function { run: Box::new(run), is_abandoned: Box::new(is_abandoned) }
+    }
+
+    /// Whether the client has left.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Answer(work) => work.reply.is_closed(),
+            Self::Embed(work) => work.reply.is_closed(),
+            Self::Function { is_abandoned, .. } => is_abandoned(),
+        }
+    }
+
+    /// Work of the same key can share a call of the tower.
+    pub(crate) fn batch_key(&self) -> Option<(u8, usize)> {
+        match self {
+            Self::Answer(_) => Some((0, 0)),
+            Self::Embed(work) => Some((1, std::sync::Arc::as_ptr(work.model.clip()) as usize)),
+            Self::Function { .. } => None,
+        }
+    }
+
+    /// Views that go through the tower.
+    pub(crate) fn views(&self) -> usize {
+        match self {
+            Self::Answer(work) => work.classifier.views(),
+            Self::Embed(_) | Self::Function { .. } => 1,
+        }
+    }
+}
+
+/// Work of one key.
+pub(crate) struct Batch {
+    answers: Vec<AnswerWork>,
+    embeds: Vec<EmbedWork>,
+    functions: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl Batch {
+    pub(crate) fn new(works: Vec<Work>) -> Self {
+        let mut batch = Self { answers: Vec::new(), embeds: Vec::new(), functions: Vec::new() };
+        for work in works {
+            match work {
+                Work::Answer(work) => batch.answers.push(work),
+                Work::Embed(work) => batch.embeds.push(work),
+                Work::Function { run, .. } => batch.functions.push(run),
+            }
+        }
+        batch
+    }
+
+    pub(crate) fn run(self) {
+        self.functions.into_iter().for_each(|run| run());
+        let answered = together(&self.answers, answer_all);
+        self.answers.into_iter().zip(answered).for_each(|(work, answer)| drop(work.reply.send(answer)));
+        let embedded = together(&self.embeds, embed_all);
+        self.embeds.into_iter().zip(embedded).for_each(|(work, row)| drop(work.reply.send(row)));
+    }
+}
+
+/// Works on all at once; if that panics, on each alone, so that only the one that is to blame fails.
+fn together<W, T>(works: &[W], run: fn(&[W]) -> Vec<Result<T, Problem>>) -> Vec<Result<T, Problem>> {
+    if works.is_empty() {
+        return Vec::new();
+    }
+    match caught(|| run(works)) {
+        Some(done) => done,
+        None if works.len() == 1 => vec![Err(Problem::internal())],
+        None => works.chunks(1).flat_map(|one| together(one, run)).collect(),
+    }
+}
+
+fn caught<T>(run: impl FnOnce() -> T) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(run)).ok();
+    if done.is_none() {
+        crate::metrics::count_panic();
+    }
+    done
+}
+
+fn answer_all(works: &[AnswerWork]) -> Vec<Result<Answered, Problem>> {
+    let start = Instant::now();
+    if works.iter().any(|work| work.panic) {
+        std::panic::panic_any("injected");
+    }
+    let pictures: Vec<Result<Picture, Problem>> =
+        works.par_iter().map(|work| Ok(work.image.picture(&work.classifier.decode_options())?)).collect();
+    let asked: Vec<(&Classifier, &Picture)> = works
+        .iter()
+        .zip(&pictures)
+        .filter_map(|(work, picture)| Some((&work.classifier, picture.as_ref().ok()?)))
+        .collect();
+    let mut answers = Classifier::answer_together(&asked).into_iter();
+    let mut one = |(work, picture): (&AnswerWork, &Result<Picture, Problem>)| {
+        let picture = picture.as_ref().map_err(Clone::clone)?;
+        let (answer, views) = answers.next().ok_or_else(Problem::internal)??;
+        let explained = work.explain.then(|| explain(&work.classifier, picture, &views)).transpose()?;
+        Ok(Answered { answer, explained, took: start.elapsed() })
+    };
+    works.iter().zip(&pictures).map(&mut one).collect()
+}
+
+pub(crate) fn explain(classifier: &Classifier, picture: &Picture, views: &ViewFeatures) -> Result<Explained, Problem> {
+    let mut draws = classifier.view_draws(picture)?;
+    draws.truncate(views.unit.rows()); // fewer where views are any-time
+    let says = classifier.view_answers(views, TOP_OF_A_VIEW);
+    Ok(Explained { size: (picture.width, picture.height), draws, says })
+}
+
+fn embed_all(works: &[EmbedWork]) -> Vec<Result<Vec<f32>, Problem>> {
+    let decoded: Vec<Result<Picture, Problem>> =
+        works.par_iter().map(|work| Ok(work.image.picture(&work.options)?)).collect();
+    let good: Vec<Picture> = decoded.iter().filter_map(|picture| picture.as_ref().ok().cloned()).collect();
+    let rows = match works.first() {
+        Some(work) if !good.is_empty() => work.model.encode_pictures(&good),
+        _ => return decoded.into_iter().map(|picture| picture.map(|_| Vec::new())).collect(),
+    };
+    match rows {
+        Ok(rows) => {
+            let mut rows = rows.iter_rows().map(<[f32]>::to_vec).collect::<Vec<_>>().into_iter();
+            decoded.into_iter().map(|picture| picture.and_then(|_| rows.next().ok_or_else(Problem::internal))).collect()
+        }
+        // Not the picture's fault alone: each is tried by itself, and only the one to blame fails.
+        Err(_) if works.len() > 1 => works.chunks(1).flat_map(embed_all).collect(),
+        Err(error) => vec![Err(error.into())],
+    }
+}

@@ -1,0 +1,208 @@
+//! A server on a real socket: limits that need one, and its end.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{CLASSES, base64, config, picture};
+use flatclip_serve::{Config, Limits, Server, Stop};
+use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+struct Running {
+    address: SocketAddr,
+    stop: Stop,
+    thread: Option<JoinHandle<flatclip::Result<()>>>,
+}
+
+impl Running {
+    fn start(config: Config) -> Self {
+        let bind = "127.0.0.1:0".parse().unwrap();
+        let server = Server::bind(Config { bind, ..config }).unwrap();
+        let (address, stop) = (server.address(), server.stopper());
+        let thread = Some(std::thread::spawn(move || server.run()));
+        Self { address, stop, thread }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = self.connect();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        read(&mut stream)
+    }
+
+    fn metric(&self, name: &str) -> f64 {
+        let (_, text) = self.get("/metrics");
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
+fn read(stream: &mut TcpStream) -> (u16, String) {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    (text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0), text)
+}
+
+fn classify_request(body: &Value, headers: &str) -> String {
+    let body = body.to_string();
+    let length = body.len();
+    format!(
+        "POST /v1/classify HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+         connection: close\r\n{headers}\r\n{body}"
+    )
+}
+
+fn question(method: &str, views: usize) -> Value {
+    json!({ "image": base64(&picture(1)), "classes": CLASSES, "method": method, "views": views })
+}
+
+#[test]
+fn no_more_is_worked_on_than_the_limit_and_the_rest_is_refused() {
+    let limits = Limits { workers: 3, queue: 6, batch_views: 1, ..Limits::default() };
+    let server = Running::start(Config { limits, ..config() });
+    // The classifier is made once, before the crowd comes.
+    let body = question("zero", 64);
+    let request = classify_request(&body, "");
+    let mut first = server.connect();
+    first.write_all(request.as_bytes()).unwrap();
+    assert_eq!(read(&mut first).0, 200);
+    let ask = || {
+        let (address, request) = (server.address, request.clone());
+        std::thread::spawn(move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            read(&mut stream)
+        })
+    };
+    let crowd: Vec<_> = (0..60).map(|_| ask()).collect();
+    let answers: Vec<(u16, String)> = crowd.into_iter().map(|one| one.join().unwrap()).collect();
+    let count = |status: u16| answers.iter().filter(|(found, _)| *found == status).count();
+    assert_eq!(count(200) + count(429), 60, "{:?}", answers.iter().map(|(status, _)| *status).collect::<Vec<_>>());
+    assert!(count(200) >= 6 && count(429) > 0);
+    let refused = answers.iter().find(|(status, _)| *status == 429).unwrap();
+    assert!(refused.1.to_lowercase().contains("retry-after: 1"));
+    assert_eq!(server.metric("flatclip_queue_in_work_peak "), 3.0);
+    assert_eq!(server.metric("flatclip_queue_admitted "), 0.0);
+}
+
+#[test]
+fn slow_heads_and_slow_bodies_are_cut_off() {
+    let limits = Limits { read_ms: 400, ..Limits::default() };
+    let server = Running::start(Config { limits, ..config() });
+    let start = Instant::now();
+    let (mut head, mut body) = (server.connect(), server.connect());
+    head.write_all(b"POST /v1/classify HTTP/1.1\r\nhost:").unwrap();
+    body.write_all(b"POST /v1/classify HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{").unwrap();
+    assert!(matches!(read(&mut head).0, 0 | 408));
+    assert_eq!(read(&mut body).0, 408);
+    assert!(start.elapsed() < Duration::from_secs(8));
+    assert_eq!(server.get("/healthz").0, 200);
+}
+
+#[test]
+fn a_large_head_is_refused() {
+    let server = Running::start(config());
+    let mut stream = server.connect();
+    let _ = write!(stream, "GET / HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n", "a".repeat(40_000));
+    assert!(matches!(read(&mut stream).0, 431 | 0));
+    assert_eq!(server.get("/healthz").0, 200);
+}
+
+#[test]
+fn a_panic_is_answered_by_500_and_spoils_nothing_else() {
+    let server = Running::start(Config { faults: true, ..config() });
+    for place in ["handler", "worker"] {
+        let mut stream = server.connect();
+        let header = format!("x-flatclip-fault: {place}\r\n");
+        stream.write_all(classify_request(&question("zero-shot", 1), &header).as_bytes()).unwrap();
+        let (status, text) = read(&mut stream);
+        assert_eq!(status, 500, "{place}: {text}");
+        let mut stream = server.connect();
+        stream.write_all(classify_request(&question("zero-shot", 1), "").as_bytes()).unwrap();
+        assert_eq!(read(&mut stream).0, 200);
+    }
+}
+
+#[test]
+fn stopping_loses_nothing_that_was_accepted() {
+    let server = Running::start(config());
+    let request = classify_request(&question("zero", 64), "");
+    let streams: Vec<TcpStream> = (0..8)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    while server.metric("flatclip_queue_admitted ") == 0.0 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    server.stop.stop();
+    let statuses: Vec<u16> = streams.into_iter().map(|mut stream| read(&mut stream).0).collect();
+    assert_eq!(statuses, [200; 8]);
+}
+
+#[test]
+fn work_of_clients_that_left_is_dropped() {
+    let limits = Limits { workers: 1, batch_views: 1, ..Limits::default() };
+    let server = Running::start(Config { limits, ..config() });
+    let request = classify_request(&question("zero", 128), "");
+    let streams: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    while server.metric("flatclip_queue_admitted ") < 10.0 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    drop(streams);
+    let start = Instant::now();
+    while server.metric("flatclip_queue_admitted ") > 0.0 {
+        assert!(start.elapsed() < Duration::from_secs(30), "tickets did not come back");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(server.metric("flatclip_dropped_total ") > 0.0);
+}
+
+#[test]
+fn answers_do_not_depend_on_what_else_is_asked() {
+    let server = Running::start(config());
+    let ask = |method: &str, views: usize| {
+        let mut stream = server.connect();
+        stream.write_all(classify_request(&question(method, views), "").as_bytes()).unwrap();
+        let (status, text) = read(&mut stream);
+        assert_eq!(status, 200, "{text}");
+        text.split_once("\r\n\r\n").unwrap().1.to_owned()
+    };
+    let kinds = [("zero-shot", 1), ("zero", 16), ("stss", 16), ("vte", 4), ("tpt", 8)];
+    let alone: Vec<String> = kinds.iter().map(|&(method, views)| ask(method, views)).collect();
+    std::thread::scope(|scope| {
+        for turn in 0..20 {
+            let (alone, ask) = (&alone, &ask);
+            scope.spawn(move || {
+                let kind = turn % kinds.len();
+                assert_eq!(ask(kinds[kind].0, kinds[kind].1), alone[kind]);
+            });
+        }
+    });
+}

@@ -1,0 +1,86 @@
+"""Asks a running server with the clients that people use and holds their answers against the command line's."""
+
+import base64
+import glob
+import json
+import subprocess
+import sys
+
+import numpy as np
+import openai
+import tritonclient.http as triton
+from huggingface_hub import InferenceClient
+from PIL import Image
+
+address, binary = sys.argv[1], sys.argv[2]
+CLASSES = ["fish", "lamp", "snail", "boat", "clock", "bicycle", "butterfly", "airplane"]
+pictures = sorted(glob.glob("photos/*/*.png"))
+assert len(pictures) == 4, pictures
+
+
+def cli(*arguments):
+    out = subprocess.run([binary, *arguments, "--json"], check=True, capture_output=True).stdout
+    return json.loads(out)
+
+
+said = cli("predict", *pictures, "--classes", ",".join(CLASSES), "--top", "8")["results"]
+expected = {row["image"]: {top["class"]: top["probability"] for top in row["top"]} for row in said}
+
+# Hugging Face: labels by score.
+client = InferenceClient(model=f"{address}/hf/zero-shot-image-classification")
+for path in pictures:
+    labels = client.zero_shot_image_classification(path, candidate_labels=CLASSES, hypothesis_template="a photo of a {}.")
+    assert {one.label: one.score for one in labels} == expected[path], (labels, expected[path])
+    assert [one.score for one in labels] == sorted((one.score for one in labels), reverse=True)
+print("huggingface_hub: zero_shot_image_classification of", len(pictures), "pictures equals the command line")
+
+# OpenAI: embeddings of texts, as numbers and as base64 (its client's default).
+texts = ["a photo of a fish.", "a photo of a boat."]
+client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
+assert [model.id for model in client.models.list()] == ["pocket"]
+plain = client.embeddings.create(model="pocket", input=texts, encoding_format="float")
+packed = client.embeddings.create(model="pocket", input=texts)
+for a, b in zip(plain.data, packed.data):
+    assert np.array_equal(np.float32(a.embedding), np.float32(b.embedding))
+    assert abs(np.linalg.norm(a.embedding) - 1) < 1e-5
+try:
+    client.embeddings.create(model="gpt", input="x")
+    raise SystemExit("an unknown model was accepted")
+except openai.NotFoundError as error:
+    assert "model `gpt` is not known" in str(error), error
+print("openai: models, embeddings as numbers and as base64, a refusal")
+
+# KServe and Triton: metadata, health, JSON and binary tensors.
+client = triton.InferenceServerClient(url=address.removeprefix("http://"))
+assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("pocket")
+about = client.get_model_metadata("pocket")
+assert [one["name"] for one in about["inputs"]] == ["image", "pixels", "classes", "text"], about
+for binary_data in (True, False):
+    for path in pictures:
+        data = open(path, "rb").read()
+        raw = np.array([data if binary_data else base64.b64encode(data)], dtype=object)
+        image = triton.InferInput("image", [1], "BYTES")
+        image.set_data_from_numpy(raw, binary_data=binary_data)
+        classes = triton.InferInput("classes", [len(CLASSES)], "BYTES")
+        classes.set_data_from_numpy(np.array([name.encode() for name in CLASSES], dtype=object), binary_data=binary_data)
+        wanted = [triton.InferRequestedOutput(name, binary_data=binary_data) for name in ("probabilities", "label")]
+        answer = client.infer("pocket", [image, classes], outputs=wanted)
+        found = dict(zip(CLASSES, answer.as_numpy("probabilities")[0].tolist()))
+        assert found == expected[path], (found, expected[path])
+        label = answer.as_numpy("label")[0]
+        label = label.decode() if isinstance(label, bytes) else label
+        assert label == max(expected[path], key=expected[path].get)
+pixels = np.stack([np.asarray(Image.open(path).convert("RGB")) for path in pictures])
+tensor = triton.InferInput("pixels", list(pixels.shape), "UINT8")
+tensor.set_data_from_numpy(pixels)
+embedding = client.infer("pocket", [tensor]).as_numpy("embedding")
+assert embedding.shape[0] == 4 and np.allclose(np.linalg.norm(embedding, axis=1), 1, atol=1e-5)
+files = triton.InferInput("image", [4], "BYTES")
+files.set_data_from_numpy(np.array([open(path, "rb").read() for path in pictures], dtype=object))
+assert np.array_equal(client.infer("pocket", [files]).as_numpy("embedding"), embedding)
+try:
+    client.infer("none", [tensor])
+    raise SystemExit("an unknown model was accepted")
+except triton.InferenceServerException as error:
+    assert "is not known" in str(error), error
+print("tritonclient: metadata, health, JSON and binary tensors, pixels, a refusal")

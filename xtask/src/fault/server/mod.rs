@@ -1,0 +1,151 @@
+//! Attacks on the server: crowds, clients that leave or dawdle, bodies that lie, faults inside, its end, its secrets.
+//! Everything goes to a port of this machine, is counted and ends.
+
+mod bodies;
+mod clients;
+mod guard;
+mod life;
+mod load;
+mod outside;
+
+use super::{Suite, Test};
+use crate::serving::http::{post_form, post_json};
+use anyhow::{Result, ensure};
+use flatclip::Picture;
+use flatclip::image::sheet::encode_png;
+use serde_json::{Value, json};
+
+/// S1 to S17.
+pub(super) const TESTS: &[Test] = &[
+    test(
+        "S1",
+        "10 000 requests of 1 000 clients at once, one picture each",
+        "only 200 and 429 or 503 with Retry-After; memory grows by less than 100 MB; p99 of accepted below the deadline",
+        load::crowd,
+    ),
+    test(
+        "S2",
+        "requests at 0.5, 1, 2 and 10 times the capacity that was measured before, 64 views each",
+        "at 2 and 10 times at least 90 % of the capacity is served, and p99 of accepted stays within twice that at 1",
+        load::overload,
+    ),
+    test("S3", "200 clients, 4 workers, one picture per batch", "exactly 4 are worked on at most", load::in_work),
+    test(
+        "S4",
+        "half of 1 000 clients leave after sending",
+        "every ticket comes back; the others are answered",
+        clients::leave,
+    ),
+    test(
+        "S5",
+        "500 connections send a byte per second; others go on",
+        "each is cut off within 12 s; p99 of the others stays below a second",
+        clients::dawdle,
+    ),
+    test(
+        "S6",
+        "bodies that are empty, too long, endless, zipped, broken, nested, doubled",
+        "400, 408, 413, 415 or 422 with a code; memory within the limit",
+        bodies::table,
+    ),
+    test(
+        "S7",
+        "damaged PNG, JPEG, GIF and BMP files and bombs are posted",
+        "200 or 4xx with the library's code; no panic",
+        bodies::pictures,
+    ),
+    test(
+        "S8",
+        "panics injected into a handler and a worker",
+        "500 for that client only; the next is answered within a second",
+        life::panics,
+    ),
+    test("S9", "SIGTERM under load", "every accepted request is answered; exit code 0 within 25 s", life::terminate),
+    test(
+        "S10",
+        "liveness and readiness: while warming up, while the queue is full, while stopping",
+        "live at once; ready only when it is",
+        life::health,
+    ),
+    test(
+        "S11",
+        "no key, wrong keys, the right one; time of 10 000 wrong keys by length of the right beginning",
+        "401 or 200; no trend by prefix",
+        guard::keys,
+    ),
+    test(
+        "S12",
+        "a key in a file and in the environment; errors of all kinds; then its text is looked for in log, metrics and answers",
+        "0 hits",
+        guard::secrets,
+    ),
+    test(
+        "S13",
+        "client A streams shifted pictures, client B asks a fixed probe",
+        "B's answers are the same bytes with and without A",
+        clients::isolation,
+    ),
+    test(
+        "S14",
+        "a short soak at 80 % of the capacity",
+        "memory slope below 1 MB in 10 minutes or no growth in the second half; open files constant; no error",
+        load::soak,
+    ),
+    test(
+        "S15",
+        "the page in a real browser: policy, console, foreign addresses, markup in names, keyboard, roles",
+        "no complaint",
+        outside::page,
+    ),
+    test(
+        "S16",
+        "schemathesis makes requests from openapi.json",
+        "no 5xx, statuses and bodies as described",
+        outside::schema,
+    ),
+    test(
+        "S17",
+        "addresses given as pictures: http, file, data, decimal, redirect",
+        "refused; nothing is fetched",
+        guard::addresses,
+    ),
+];
+
+const fn test(
+    name: &'static str,
+    what: &'static str,
+    rule: &'static str,
+    run: fn(&mut super::Trial) -> Result<()>,
+) -> Test {
+    Test { name, suite: Suite::Server, what, rule, patience: 900, run }
+}
+
+const CLASSES: [&str; 6] = ["fish", "lamp", "snail", "boat", "clock", "bicycle"];
+
+/// A small picture that differs by its number.
+fn picture(number: u32) -> Result<Vec<u8>> {
+    let rgb = (0..64 * 64 * 3u32).map(|place| (place * 7 + number * 13 + place / 191 * number) as u8).collect();
+    Ok(encode_png(&Picture { width: 64, height: 64, rgb })?)
+}
+
+/// A request with one picture.
+fn question(method: &str, views: usize, number: u32) -> Result<Vec<u8>> {
+    let views = views.to_string();
+    let fields = [("classes", "fish,lamp,snail,boat,clock,bicycle"), ("method", method), ("views", &views)];
+    Ok(post_form("/v1/classify", &fields, &[&picture(number)?]))
+}
+
+/// The same as JSON, for changes.
+fn question_json(picture: &[u8]) -> Value {
+    json!({ "image": crate::serving::base64(picture), "classes": CLASSES })
+}
+
+fn ask_json(address: std::net::SocketAddr, path: &str, body: &Value) -> Result<crate::serving::http::Answer> {
+    crate::serving::http::ask(address, &post_json(path, body))
+}
+
+/// A refusal that tells when to come back.
+fn check_refusal(answer: &crate::serving::http::Answer) -> Result<()> {
+    ensure!(answer.header("retry-after").is_some(), "{} without Retry-After", answer.status);
+    Ok(())
+}
