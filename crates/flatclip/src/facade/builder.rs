@@ -273,12 +273,6 @@ impl ClassifierBuilder {
         Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder, rounds }))
     }
 
-    fn decode_options(&self) -> DecodeOptions {
-        let usual = DecodeOptions::default();
-        let max_pixels = self.max_pixels.unwrap_or(usual.max_pixels);
-        DecodeOptions { exif_rotation: self.exif_rotation, max_pixels, ..usual }
-    }
-
     /// Plain keys, or those of the method's own table.
     fn own_options(&self, spec: &'static AdapterSpec) -> Result<toml::Table> {
         options_of(&self.options, spec, &[spec.name], |name| self.registry.adapter(name).ok())
