@@ -149,6 +149,6 @@ def test_the_command(tmp_path: Path) -> None:
         [sys.executable, "-m", "flatclip", "demo", "--quick", "--out", str(tmp_path / "demo")], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "FGA" in done.stdout and (tmp_path / "demo").is_dir()
+    assert "The report:" in done.stdout and (tmp_path / "demo").is_dir()
     listed = subprocess.run([sys.executable, "-m", "flatclip", "methods"], capture_output=True, text=True).stdout.split()
     assert listed == flatclip.list_methods()
