@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 const RESAMPLES: usize = 2000;
 
 /// Right or wrong by the sample's id.
-pub(crate) fn rights(run: &Run) -> Result<BTreeMap<String, bool>> {
+pub(crate) type Rights = BTreeMap<String, bool>;
+
+/// How a run answered.
+pub(crate) fn rights(run: &Run) -> Result<Rights> {
     let records = run.records()?.into_iter();
     Ok(records.filter_map(|r| Some((r.id.clone(), r.answer.as_ref()?.prediction == r.label))).collect())
 }
@@ -23,7 +26,7 @@ pub(crate) struct Paired {
 }
 
 /// Of runs (group, rule, control): an image of a group counts by the mean over its runs.
-pub(crate) fn paired<G: AsRef<str>>(runs: &[(G, BTreeMap<String, bool>, BTreeMap<String, bool>)]) -> Paired {
+pub(crate) fn paired<G: AsRef<str>>(runs: &[(G, Rights, Rights)]) -> Paired {
     let mut images: BTreeMap<(&str, &str), (f64, f64, f64)> = BTreeMap::new();
     for (group, rule, control) in runs {
         for (id, &right) in rule {

@@ -132,7 +132,7 @@ impl Answers {
         progress: &dyn Progress,
     ) -> Result<Self> {
         let untuned = Prompt::templates(&[Prompt::TEMPLATE])?;
-        let mut wanted: Vec<(Option<(Tuner, usize)>, Vec<&Prompt>)> = vec![(None, vec![&untuned])];
+        let mut wanted = vec![(None, vec![&untuned])];
         for &shots in protocol.shots {
             for tuner in [Tuner::Coop, Tuner::Sapt, Tuner::CoopChosen] {
                 let tuned = prompts.of(tuner, shots);
