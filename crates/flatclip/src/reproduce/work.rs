@@ -128,6 +128,7 @@ impl PromptSource {
         match self {
             Self::Text(_) | Self::OwnTemplates => None,
             Self::Tuned(dir) => Some(dir.join("prompt.safetensors")),
+            Self::File(path) if path.is_dir() => Some(path.join("prompt.safetensors")),
             Self::File(path) | Self::Described(_, path) => Some(path.clone()),
         }
     }
