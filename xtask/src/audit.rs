@@ -51,7 +51,7 @@ fn host() -> Result<String> {
 fn faults(packages: &[Value], rules: &toml::Table) -> Vec<String> {
     let list = |table: &str, key: &str| -> Vec<String> {
         let values = rules.get(table).and_then(|t| t.get(key)).and_then(toml::Value::as_array);
-        let text = |value: &toml::Value| value.as_str().or(value.get("crate")?.as_str()).map(str::to_owned);
+        let text = |value: &toml::Value| value.as_str().or_else(|| value.get("crate")?.as_str()).map(str::to_owned);
         values.into_iter().flatten().filter_map(text).collect()
     };
     let (licences, banned, registries) =

@@ -74,7 +74,7 @@ fn a_report_names_the_classes_that_a_run_confuses() {
     let name = table["rows"][0][0]["text"].as_str().unwrap();
     assert!(flatclip_pocket::CLASS_NAMES.contains(&name), "{name}");
     let page = std::fs::read_to_string(home.path("report.html")).unwrap();
-    assert!(page.contains("<h2>Confusions</h2>") && page.contains(">butterfly</text>"));
+    assert!(page.contains("<summary>Confusions") && page.contains(">butterfly</text>"));
 }
 
 #[test]

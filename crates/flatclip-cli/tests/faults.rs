@@ -139,7 +139,8 @@ fn tuning_does_not_go_on_with_other_pictures_or_instructions() {
     let home = home.path();
     let tune = |more: &[&str]| {
         let start = ["tune", "--method", "coop", "--data", "folder:photos", "--shots", "1", "--allow-fewer"];
-        let rest = ["--epochs", "2", "--set", "coop.words=", "--set", "coop.n_ctx=2", "--out", "tuned"];
+        let rest =
+            ["--precision", "f32", "--epochs", "2", "--set", "coop.words=", "--set", "coop.n_ctx=2", "--out", "tuned"];
         run(home, &[&start[..], &rest, more].concat())
     };
     let first = tune(&[]);

@@ -85,8 +85,7 @@ fn promptalign_runs_from_the_command_line() {
     // `all` leaves out what a maple prompt cannot serve, and says why.
     let all = home.run(&[&EVAL[..], &with, &["--method", "all", "--out", "all"]].concat());
     assert!(all.status.success(), "{}", said(&all));
-    for (method, reason) in [("tpt", "templates, learned or cocoop prompts"), ("stss", "maple"), ("difftpt", "prompts")]
-    {
+    for (method, reason) in [("tpt", "templates, learned or cocoop prompts"), ("difftpt", "prompts")] {
         let line =
             said(&all).lines().find(|line| line.starts_with(&format!("{method} is left out"))).unwrap().to_owned();
         assert!(line.contains(reason), "{line}");

@@ -209,7 +209,7 @@ async fn what_is_wrong_gets_its_status_and_code() {
         (json!({ "image": image, "classes": ["a"], "model": "none" }), 404, "name.unknown"),
         (json!({ "image": image, "classes": ["a"], "prompt": "none" }), 404, "name.unknown"),
         (json!({ "image": image, "class_set": "none" }), 404, "name.unknown"),
-        (json!({ "image": image, "classes": ["a"], "method": "sts" }), 422, "option.invalid"),
+        (json!({ "image": image, "classes": ["a"], "method": "stsss" }), 422, "option.invalid"),
         (
             json!({ "image": image, "classes": ["a"], "method": "stss", "options": { "radius": -1 } }),
             422,

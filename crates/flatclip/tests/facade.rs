@@ -146,7 +146,7 @@ fn what_cannot_work_is_refused_when_it_is_built() {
     let code = |result: flatclip::Result<Classifier>| result.unwrap_err().code();
     assert!(builder().method("stss").set("radios", 0.5).unwrap_err().to_string().contains("radios"));
     assert_eq!(builder().method("stss").set("radius", -1.0).unwrap_err().code(), "option.invalid");
-    assert!(builder().method("sts").build().unwrap_err().to_string().contains("`stss`"));
+    assert!(builder().method("stsss").build().unwrap_err().to_string().contains("`stss`"));
     assert_eq!(code(builder().views(0).build()), "option.invalid");
     assert_eq!(code(builder().classes(Vec::<String>::new()).build()), "option.invalid");
     assert_eq!(code(builder().classes(["cat", " "]).build()), "option.invalid");

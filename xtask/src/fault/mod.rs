@@ -137,7 +137,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// The part of it that stands in `cargo xtask test`.
 pub fn quick() -> Result<()> {
-    let (only, binary, worker) = (Vec::new(), None, None);
+    // The server has quick tests of its own; its loads take minutes at any scale.
+    let apart = [Suite::Planted, Suite::Fuzz, Suite::Anchors, Suite::Server];
+    let only = tests().filter(|test| !apart.contains(&test.suite)).map(|test| test.name.to_owned()).collect();
+    let (binary, worker) = (None, None);
     run(&Arguments { suite: Suite::All, scale: QUICK, only, no_page: true, binary, worker })
 }
 

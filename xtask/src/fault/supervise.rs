@@ -66,7 +66,10 @@ fn start_worker(test: &Test, scale: f64, binary: &Path) -> Result<Child> {
     let limited = format!("ulimit -v {limit}; exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
     command.args(["-c", &limited]).arg(std::env::current_exe()?);
-    command.args(["fault", "--worker", test.name, "--scale", &scale.to_string()]).arg("--binary").arg(binary);
+    command.args(["fault", "--worker", test.name, "--scale", &scale.to_string()]);
+    if !binary.as_os_str().is_empty() {
+        command.arg("--binary").arg(binary);
+    }
     // A home of its own: whatever the caller's caches hold stays out of the figures.
     command.env_remove("HF_TOKEN").env_remove("HF_HOME").env_remove("HF_ENDPOINT");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start the test's process")

@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(data.classes[data.samples[0].label], "stingray");
         assert_eq!(data.classes[data.samples[1].label], "acorn");
         let text = warnings(&data);
-        assert!(text.contains("198 of 200") && text.contains("2 folders are not classes"), "{text}");
+        assert!(text.contains("198 of 200") && text.contains("1 folders are not classes"), "{text}");
     }
 
     #[test]

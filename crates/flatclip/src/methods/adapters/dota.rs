@@ -28,17 +28,17 @@ What: state is a mean mu_k (constant at first, not the text feature), a count c_
 class, and L, the inverse of the mean covariance. z and x are mean logits and mean feature of the m kept views
 (the image, or its int(fraction * V) views of lowest entropy):
   answer = z + w d, d_k = x L mu_k - mu_k L mu_k / 2, w = min(rho mean(c) / m, eta).
-Then each kept view x_v is learnt with its own softmax y: S_k <- (c_k S_k + sum_v y_k r r') / (c_k + sum_v y_k)
-with r = x_v - mu_k and the mean before, mu_k likewise, c_k += sum_v y_k; L = inv((1 - epsilon) mean_k S_k +
-epsilon I). Means, counts and covariances are exact for any `refresh`; L lags by fewer than `refresh` images. A
-rank update of L cannot stand for the inverse: c_k / (c_k + y_k) scales all of S_k, which changes the mean in
-every direction. refresh = 1 inverts after every image, as published; refresh = 0 after a hundredth of the images
-seen so far, about 200 + 100 ln(n / 200) inverses for n images.
+Then each kept view x_v is learnt with its own softmax y: S_k <- (c_k S_k + sum_v y_k r r') / (c_k + sum_v
+y_k) with r = x_v - mu_k and the mean before, mu_k likewise, c_k += sum_v y_k; L = inv((1 - epsilon) mean_k
+S_k + epsilon I). Means, counts and covariances are exact for any `refresh`; L lags by fewer than `refresh`
+images. A rank update of L cannot stand for the inverse: c_k / (c_k + y_k) scales all of S_k, which changes
+the mean in every direction. refresh = 1 inverts after every image, as published; refresh = 0 after a
+hundredth of the images seen so far, about 200 + 100 ln(n / 200) inverses for n images.
 Online: the answer depends on the images before it, and on their order.
-Cost: one image-tower pass; K D^2 for each image, one D^3 inverse for each refresh; memory 2 K D^2 bytes (0.5 GB
-for K = 1000, D = 512: every S_k has a divisor of its own, so the upper triangles of all are kept).
-Reference: Han et al., DOTA: Distributional Test-Time Adaptation of Vision-Language Models, 2024. Verified with the
-authors' code in f32; it rounds mu and L to f16 before it answers, which is not done here.
+Cost: one image-tower pass; K D^2 for each image, one D^3 inverse for each refresh; memory 2 K D^2 bytes (0.5
+GB for K = 1000, D = 512: every S_k has a divisor of its own, so the upper triangles of all are kept).
+Reference: Han et al., DOTA: Distributional Test-Time Adaptation of Vision-Language Models, 2024. Verified
+with the authors' code in f32; it rounds mu and L to f16 before it answers, which is not done here.
 ",
     verified: Verified::AuthorsCode,
     presets: presets::dota,

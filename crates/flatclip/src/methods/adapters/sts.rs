@@ -22,13 +22,13 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES,
     summary: "shifts all class prototypes together within the main directions of the text features (unverified)",
     docs: "\
-What: T = U S B' is the singular value decomposition of the text features; kept are the directions whose singular
-value is above omega(b) times the median one, b the aspect ratio of T, omega(b) = 0.56 b^3 - 0.95 b^2 + 1.82 b +
-1.43 (Gavish and Donoho), at least one. For each image gamma = 0; the int(fraction * V) views of lowest entropy
-give the loss H(mean distribution) + lambda |gamma|; AdamW moves gamma, the same for all classes; view 0 is
-answered with W = normalise(T + B gamma).
-Unverified: the authors' code was not at hand. Whether T is centred first and the value of lambda are not known
-(with one step lambda has no effect: its gradient at gamma = 0 is 0).
+What: T = U S B' is the singular value decomposition of the text features; kept are the directions whose
+singular value is above omega(b) times the median one, b the aspect ratio of T, omega(b) = 0.56 b^3 - 0.95 b^2
++ 1.82 b + 1.43 (Gavish and Donoho), at least one. For each image gamma = 0; the int(fraction * V) views of
+lowest entropy give the loss H(mean distribution) + lambda |gamma|; AdamW moves gamma, the same for all
+classes; view 0 is answered with W = normalise(T + B gamma).
+Unverified: the authors' code was not at hand. Whether T is centred first and the value of lambda are not
+known (with one step lambda has no effect: its gradient at gamma = 0 is 0).
 Cost: one image-tower pass over the views and two K x D products; one decomposition per class list.
 Reference: Dafnis and Metaxas, Test-Time Spectrum-Aware Latent Steering for Zero-Shot Generalization in
 Vision-Language Models, NeurIPS 2025.

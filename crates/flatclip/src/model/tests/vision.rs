@@ -1,7 +1,9 @@
 //! Image towers: batches, prompts, LayerNorm parameters, gradients on tokens.
 
 use super::super::{BatchNorms, NormAffine, VisionInput};
-use super::{assert_close, assert_slope, draws, inner, matrix, same_on_any_threads, tiny, tiny_resnet};
+use super::{
+    assert_close, assert_slope, assert_slope_within, draws, inner, matrix, same_on_any_threads, tiny, tiny_resnet,
+};
 use flatclip_tensor::Matrix;
 
 const PIXELS: usize = 3 * 16 * 16;
@@ -141,7 +143,8 @@ fn batch_norm_gradients_are_derivatives() {
     let gradient = run(&start).gradient(&d).unwrap();
     assert_eq!(start.names().len(), start.tensors().len());
     let flat = |norms: &BatchNorms| norms.tensors().concat();
-    assert_slope(&flat(&start), &flat(&gradient), |x| {
+    // Batch statistics make the function bend sharply along the gradient.
+    assert_slope_within(3e-4, &flat(&start), &flat(&gradient), |x| {
         let mut moved = start.clone();
         let mut rest = x;
         for tensor in moved.tensors_mut() {

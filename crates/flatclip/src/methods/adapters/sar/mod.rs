@@ -33,8 +33,8 @@ distance rho; the gradient of the still reliable views' loss there is the step, 
 view 0 is answered. Everything is put back for the next image.
 SAR was made for streams of batches and normalisation layers; the form on one image's views and a context is
 the FGA paper's comparison, which does not spell it out: filter, loss and optimiser are options.
-adapt = \"norms\" moves the LayerNorms of a ViT, or scales and shifts of a ResNet's BatchNorms, which then run on
-the statistics of the views, view 0's answer included; there all views go together.
+adapt = \"norms\" moves the LayerNorms of a ViT, or scales and shifts of a ResNet's BatchNorms, which then run
+on the statistics of the views, view 0's answer included; there all views go together.
 Cost: adapt = \"prompt\": about twice tpt. adapt = \"norms\": two image-tower passes with gradients over all
 views, and the pixels are needed; for a ResNet about 30 MB per view (RN50).
 Reference: Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023.
