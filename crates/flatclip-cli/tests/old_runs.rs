@@ -3,20 +3,25 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 fn old(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/runs/0.1.0").join(name)
 }
 
-/// What the command prints, in a folder and home of its own.
-fn stdout(home: &Path, arguments: &[&str]) -> String {
+/// Runs the command in a folder and home of its own.
+fn run(home: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
     command.args(arguments).current_dir(home).env("HOME", home);
     for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_DATA", "FLATCLIP_MODEL", "RANK", "SLURM_PROCID"] {
         command.env_remove(name);
     }
-    let output = command.output().unwrap();
+    command.output().unwrap()
+}
+
+/// What the command prints.
+fn stdout(home: &Path, arguments: &[&str]) -> String {
+    let output = run(home, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -61,16 +66,16 @@ fn classes_and_samples_still_have_the_same_names() {
 }
 
 #[test]
-fn an_old_prompt_is_shown_and_used() {
+fn an_old_prompt_is_shown_and_refused_by_the_models_of_today() {
     let home = tempfile::tempdir().unwrap();
     let prompt = old("tune/prompt.safetensors");
     let prompt = prompt.to_str().unwrap();
     let shown: Value = serde_json::from_str(&stdout(home.path(), &["prompt", "show", prompt, "--json"])).unwrap();
-    let run = json(&old("tune/run.json"));
-    assert_eq!(shown["provenance"]["class_hash"], run["class_hash"], "{shown}");
-    assert_eq!(shown["provenance"]["model_hash"], run["model_hash"], "{shown}");
-    let eval =
-        "eval --method zero-shot --data pocket:photo --limit 8 --views 1 --no-cache --out new --any-model --prompt";
-    stdout(home.path(), &eval.split(' ').chain([prompt]).collect::<Vec<_>>());
-    assert_eq!(json(&home.path().join("new/summary.json"))["samples"], 8);
+    let record = json(&old("tune/run.json"));
+    assert_eq!(shown["provenance"]["class_hash"], record["class_hash"], "{shown}");
+    assert_eq!(shown["provenance"]["model_hash"], record["model_hash"], "{shown}");
+    let eval = "eval --method zero-shot --data pocket:photo --limit 8 --views 1 --no-cache --out new --prompt";
+    let refused = run(home.path(), &eval.split(' ').chain([prompt]).collect::<Vec<_>>());
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("was learned with the weights 07653d4d31ea"), "{said}");
 }

@@ -1,6 +1,6 @@
 //! The demonstration: the paper's questions on an embedded model and the drawn world, from nothing to a page.
 //!
-//! What is done and by which rules is [`protocol`]; it is written down in `docs/research/pocket.md`.
+//! What is done and by which rules stands in `protocol.rs`; it is written down in `docs/research/pocket.md`.
 
 mod answers;
 mod claims;

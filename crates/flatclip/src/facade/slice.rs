@@ -69,9 +69,10 @@ impl Classifier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Model, Picture};
+    use crate::facade::{Answer, Model};
+    use crate::image::Picture;
 
-    fn seen() -> (Classifier, Picture, crate::Answer, ViewFeatures) {
+    fn seen() -> (Classifier, Picture, Answer, ViewFeatures) {
         let model = Model::load("pocket").unwrap();
         let stss =
             Classifier::builder(&model).classes(["fish", "lamp", "boat"]).method("stss").views(8).build().unwrap();
