@@ -109,7 +109,7 @@ fn downloads(trial: &mut Trial) -> Result<()> {
 
 fn fetch(program: &Program, endpoint: &str, folder: &Path, limit: Option<&str>) -> Result<super::program::Ended> {
     let folder = folder.display().to_string();
-    let arguments = ["models", "show", MODEL, "--model-dir", &folder];
+    let arguments = ["embed", "--text", "a photo", "--model", MODEL, "--model-dir", &folder];
     let mut command = match limit {
         Some(limit) => program.limited(limit, &arguments),
         None => program.command(&arguments),

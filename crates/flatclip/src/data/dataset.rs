@@ -174,10 +174,11 @@ impl Sample {
         Ok(Digest::default().bytes(all).key())
     }
 
-    /// Names the encoded picture, wherever it lies.
+    /// Names the encoded picture, wherever it lies; one that was given as pixels by these.
     pub(crate) fn content_digest(&self) -> Result<String> {
-        match self.source {
+        match &self.source {
             Source::Drawn { .. } => Ok("drawn".to_owned()),
+            Source::Given(given) => Ok(digest::of_pixels(given.width, given.height, &given.rgb)),
             _ => Ok(Digest::default().bytes(self.read()?).key()),
         }
     }
