@@ -86,6 +86,13 @@ fn section(docs: &str, heading: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::methods::adapter_needs;
+
+    #[test]
+    fn the_page_in_docs_is_this_page() {
+        let kept = include_str!("../../../../docs/methods.md");
+        assert!(page(adapter_needs) == kept, "docs/methods.md is old: flatclip methods page > docs/methods.md");
+    }
 
     #[test]
     fn every_method_has_a_cost_and_a_reference() {
