@@ -14,7 +14,9 @@ pub fn run() -> Result<()> {
     eprintln!("== audit");
     crate::audit::run(&crate::audit::Arguments {})?;
     eprintln!("== faults: a part of cargo xtask fault");
-    crate::fault::quick()?;
+    // The binary of the tests: one built for itself differs in the features of its dependencies, and takes minutes.
+    let binary = crate::target_dir(crate::root()?)?.join("release/flatclip");
+    crate::fault::quick(binary.clone())?;
     // The libraries only: comments of the command line are help texts, not documentation pages.
     let libraries =
         ["doc", "--release", "--no-deps", "-p", "flatclip", "-p", "flatclip-tensor", "-p", "flatclip-pocket"]
@@ -23,7 +25,7 @@ pub fn run() -> Result<()> {
             .collect::<Vec<_>>();
     step("documentation", &libraries, &[("RUSTDOCFLAGS", "-D warnings")])?;
     crate::pages::run_if_possible()?;
-    crate::python::run_if_possible()?;
+    crate::python::run_if_possible(binary)?;
     crate::serving::page::run_if_possible()
 }
 

@@ -24,6 +24,9 @@ pub struct Arguments {
     /// Further arguments of pytest
     #[arg(last = true, value_name = "ARGUMENTS")]
     pytest: Vec<String>,
+    /// A flatclip that was built already
+    #[arg(skip)]
+    binary: Option<PathBuf>,
 }
 
 pub fn run(arguments: Arguments) -> Result<()> {
@@ -36,7 +39,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         None => crate::target_dir(root)?.join("python"),
     };
     let bin = environment(&python, &dir, arguments.full)?;
-    let binary = crate::build(root)?;
+    let binary = arguments.binary.map_or_else(|| crate::build(root), Ok)?;
     install(root, &bin, &dir)?;
     let tool = |name: &str| {
         let mut command = Command::new(bin.join(name));
@@ -59,7 +62,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// As part of `cargo xtask test`: a machine without Python says so and goes on.
-pub fn run_if_possible() -> Result<()> {
+pub fn run_if_possible(binary: PathBuf) -> Result<()> {
     if interpreter(Path::new("python3")).is_none() {
         eprintln!("== python: skipped, there is no Python 3.10 or newer with venv");
         return Ok(());
@@ -68,7 +71,7 @@ pub fn run_if_possible() -> Result<()> {
     eprintln!("== python: cargo xtask python");
     // The demonstration, the examples and the interrupts take minutes or depend on an idle machine: `cargo xtask python`.
     let pytest = ["-k", "not test_examples and not the_command and not interrupt"].map(str::to_owned).to_vec();
-    run(Arguments { full: false, python: "python3".into(), dir: None, pytest })?;
+    run(Arguments { full: false, python: "python3".into(), dir: None, pytest, binary: Some(binary) })?;
     eprintln!("== python: ok in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::{Row, Test};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -60,12 +60,19 @@ pub(super) fn run(test: &Test, scale: f64, binary: &Path) -> Result<Row> {
     Ok(row)
 }
 
+/// This program. `cargo xtask test` has its tests built while it runs, which puts a new file in its place: Linux still reaches
+/// the one that runs.
+fn own_program() -> Result<PathBuf> {
+    let running = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
+    if running.exists() { Ok(running) } else { Ok(std::env::current_exe()?) }
+}
+
 fn start_worker(test: &Test, scale: f64, binary: &Path) -> Result<Child> {
     // A browser reserves far more addresses than it uses, so tests of the server, which may start one, have no limit.
     let limit = if test.suite == super::Suite::Server { "unlimited".to_owned() } else { LIMIT_KB.to_string() };
     let limited = format!("ulimit -v {limit}; exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
-    command.args(["-c", &limited]).arg(std::env::current_exe()?);
+    command.args(["-c", &limited]).arg(own_program()?);
     command.args(["fault", "--worker", test.name, "--scale", &scale.to_string()]);
     if !binary.as_os_str().is_empty() {
         command.arg("--binary").arg(binary);
