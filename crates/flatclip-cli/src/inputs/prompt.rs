@@ -13,7 +13,7 @@ pub(crate) struct PromptArgs {
     /// A text with `{}` for the class name (repeat for several; their features are averaged) [default: "a photo of a {}."]
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["ensemble", "prompt", "text_features"])]
     template: Vec<String>,
-    /// A known set of templates: imagenet7 or imagenet80
+    /// A known set of templates: imagenet7, imagenet80, c-tpt4
     #[arg(long, value_name = "NAME", conflicts_with_all = ["prompt", "text_features"])]
     ensemble: Option<Ensemble>,
     /// A prompt file, or the run directory of `flatclip tune` (`eval` takes several)

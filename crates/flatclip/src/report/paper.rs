@@ -28,7 +28,7 @@ pub(crate) struct PaperTable {
 pub(crate) struct PaperRow {
     /// As printed.
     pub label: String,
-    /// The prompt in our words: template, templates-80, coop, sapt, cocoop, maple, tip-adapter; `ensemble` for the templates
+    /// The prompt in our words: template, templates-4, templates-80, coop, sapt, cocoop, maple, tip-adapter; `ensemble` for the templates
     /// that TDA takes for the data set, `descriptions` for those with CuPL's sentences.
     pub prompt: String,
     /// The adapter in our words.
