@@ -18,11 +18,12 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// A prompt file or the run directory of `flatclip tune` (repeat to see several side by side)
-    #[arg(long, value_name = "FILE|RUN")]
-    prompt: Vec<PathBuf>,
+    /// A prompt file or the run directory of `flatclip tune`, with a name for the figures where its own says little (repeat to
+    /// see several side by side)
+    #[arg(long, value_name = "[NAME=]FILE|RUN")]
+    prompt: Vec<String>,
     /// Training loss: cross-entropy over shots of this data set
-    #[arg(long, value_name = "DATA", required_unless_present = "image")]
+    #[arg(long, value_name = "DATA", required_unless_present_any = ["image", "first_of"])]
     data: Option<String>,
     #[command(flatten)]
     place: PlaceArgs,
@@ -30,8 +31,11 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 16)]
     shots: usize,
     /// Entropy of a selected and a rejected view of this picture
-    #[arg(long, value_name = "IMAGE", conflicts_with = "data")]
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["data", "first_of"])]
     image: Option<PathBuf>,
+    /// The same of the first test picture of this data set, with its classes
+    #[arg(long, value_name = "DATA", conflicts_with = "data")]
+    first_of: Option<String>,
     #[command(flatten)]
     classes: ClassArgs,
     /// Grid points along each axis
@@ -90,16 +94,31 @@ impl Args {
                 let classes = classes.context("which classes? give --classes a,b,c or --classes-file FILE")?;
                 LandscapeOf::Views { picture: Picture::open_with(file, &self.decode.options(true))?, classes }
             }
-            (None, None) => bail!("what to look at? give --data or --image"),
+            (None, None) => match &self.first_of {
+                Some(spec) => LandscapeOf::first_of(&data::open(spec, &self.place.options(Split::Test)?)?)?,
+                None => bail!("what to look at? give --data, --image or --first-of"),
+            },
         };
         let scale = self.scale.parse::<Normalisation>()?;
         let (points, span, seed) = (self.points, self.span, self.seed);
         let mut request = LandscapeRequest { points, span, scale, seed, ..LandscapeRequest::new(of, &self.out)? };
         if !self.prompt.is_empty() {
-            let named = |path: &PathBuf| Ok(NamedPrompt { name: prompt_name(path), ..Prompt::open(path)?.into() });
+            let named = |word: &String| {
+                let (name, path) = named_path(word);
+                Ok(NamedPrompt { name, ..Prompt::open(path)?.into() })
+            };
             request.prompts = self.prompt.iter().map(named).collect::<Result<_>>()?;
         }
         Ok(request)
+    }
+}
+
+/// `NAME=PATH`, or a path that names itself.
+fn named_path(word: &str) -> (String, PathBuf) {
+    let path = PathBuf::from(word);
+    match word.split_once('=') {
+        Some((name, rest)) if !path.exists() => (name.to_owned(), PathBuf::from(rest)),
+        _ => (prompt_name(&path), path),
     }
 }
 

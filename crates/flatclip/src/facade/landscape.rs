@@ -9,8 +9,8 @@ use crate::data::Dataset;
 use crate::digest::Digest;
 use crate::eval::matrix_hash;
 use crate::files::write_atomic;
-use crate::image::Picture;
 use crate::image::sheet::encode_png;
+use crate::image::{DecodeOptions, Picture};
 use crate::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
 use crate::methods::Task;
 use crate::progress::Progress;
@@ -47,6 +47,14 @@ pub enum LandscapeOf {
         /// The class names.
         classes: Vec<String>,
     },
+}
+
+impl LandscapeOf {
+    /// Views of the first picture of a data set, with its classes.
+    pub fn first_of(data: &Dataset) -> Result<Self> {
+        let first = data.samples.first().ok_or_else(|| Error::config(&data.name, "has no pictures"))?;
+        Ok(Self::Views { picture: first.picture(&DecodeOptions::default())?, classes: data.classes.clone() })
+    }
 }
 
 /// What to look at, and how.

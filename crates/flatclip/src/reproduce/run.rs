@@ -8,7 +8,6 @@ use crate::facade::{
     EvaluateRequest, LandscapeOf, LandscapeRequest, NamedPrompt, PromptChoice, StatisticsRequest, SweepRequest,
     evaluate, landscape, statistics, sweep, tune,
 };
-use crate::image::DecodeOptions;
 use crate::progress::Progress;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -112,8 +111,7 @@ impl Desk<'_> {
         let of = if work.shots > 0 {
             LandscapeOf::Training { data: (*data).clone(), shots: work.shots }
         } else {
-            let first = data.samples.first().ok_or_else(|| Error::config(&work.data, "has no pictures"))?;
-            LandscapeOf::Views { picture: first.picture(&DecodeOptions::default())?, classes: data.classes.clone() }
+            LandscapeOf::first_of(&data)?
         };
         let mut prompts = Vec::new();
         for (name, source) in &work.prompts {
