@@ -213,6 +213,9 @@ fn say(run: &EvaluatedRun, out: &Output) {
         super::cache::size(timing.peak_memory),
         dir.display()
     ));
+    if let Some(radius) = run.radius {
+        out.note(format_args!("radius {:.4}, {:.4} of the context's norm", radius.length, radius.share));
+    }
     if timing.memory.len() > 1 {
         let marks =
             timing.memory.iter().map(|mark| format!("{} after {}", super::cache::size(mark.bytes), mark.samples));

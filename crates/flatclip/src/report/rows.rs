@@ -18,6 +18,7 @@ fn traits_of(run: &Run) -> BTreeMap<String, String> {
     put("limit", c.limit.map_or_else(|| "none".into(), |limit| limit.to_string()));
     put("shard", c.shard.map_or_else(|| "none".into(), String::from));
     put("compat", c.compat.join(" "));
+    put("text bank", c.bank.join(" | "));
     // An order that follows the seed is one of the things that a seed draws.
     let order = c.order_seed.filter(|&order| order != c.seed);
     put("order", order.map_or_else(|| "data set's or by seed".into(), |order| format!("seed {order}")));
@@ -124,6 +125,7 @@ mod tests {
             weights: "w".into(),
             prompt: "coop".into(),
             prompt_origin: String::new(),
+            context_norm: None,
             text_features: format!("t{seed}"),
             class_names: "c".into(),
             classes: 2,

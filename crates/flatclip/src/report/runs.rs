@@ -8,6 +8,7 @@ use crate::data::{Family, Known};
 use crate::error::Hint;
 use crate::eval::metrics::paired;
 use crate::eval::{Provenance, Record, RunConfig, Summary, Timing};
+use crate::methods::bank::{Radius, RadiusUnit};
 use crate::run_dir::{CONFIG, RunDir};
 use crate::{Error, Result};
 use serde::Serialize;
@@ -67,6 +68,12 @@ impl Run {
     /// The names of its classes; `None` if the run did not keep them.
     pub fn class_names(&self) -> Result<Option<Vec<String>>> {
         RunDir::open(&self.path)?.classes()
+    }
+
+    /// The radius of its method around the prompt, where it has one.
+    pub(crate) fn radius(&self) -> Option<Radius> {
+        let value = self.config.options.get("radius")?.as_float()?;
+        Some(RadiusUnit::of(&self.config.options).radius(value, self.provenance.context_norm?))
     }
 
     /// Prompt and adapter as a row of a table: `coop + stss`.
