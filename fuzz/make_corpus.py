@@ -5,6 +5,7 @@
 Small on purpose: `cargo xtask fault` damages them some ten thousand times. Files below corpus/*-attacks must be refused;
 those below corpus/formats carry Pillow's own pixels beside them.
 """
+import gzip
 import io
 import json
 import pathlib
@@ -296,8 +297,26 @@ def lists():
     save_file({"features": torch.from_numpy(features)}, here / "text-features/three.safetensors")
 
 
+def bombs():
+    """Files of some hundred bytes (once they are packed) with millions of pixels, of decoders that keep more than the result."""
+    for name, side, kind, options in (
+        ("baseline-444.jpg", 5000, "JPEG", {"quality": 50, "subsampling": 0, "optimize": True}),
+        ("progressive-444.jpg", 5000, "JPEG", {"quality": 50, "subsampling": 0, "optimize": True, "progressive": True}),
+        ("progressive-420.jpg", 5000, "JPEG", {"quality": 50, "subsampling": 2, "optimize": True, "progressive": True}),
+        ("progressive-88mp.jpg", 9400, "JPEG", {"quality": 50, "subsampling": 0, "optimize": True, "progressive": True}),
+        ("cmyk.jpg", 5000, "JPEG", {"quality": 50, "optimize": True}),
+        ("lossless.webp", 5000, "WEBP", {"lossless": True, "quality": 0, "method": 0}),
+        ("lossless-88mp.webp", 9400, "WEBP", {"lossless": True, "quality": 0, "method": 0}),
+        ("lossy.webp", 5000, "WEBP", {"quality": 10, "method": 0}),
+        ("lossy-88mp.webp", 9400, "WEBP", {"quality": 10, "method": 0}),
+        ("colour.tif", 5000, "TIFF", {"compression": "tiff_deflate"}),
+    ):
+        image = Image.new("CMYK" if name == "cmyk.jpg" else "RGB", (side, side), (90, 120, 200))
+        put(f"bombs/{name}.gz", gzip.compress(encoded(image, kind, **options), 9, mtime=0))
+
+
 if __name__ == "__main__":
     here.mkdir(exist_ok=True)
-    for make in (weights, safetensors_attacks, pickle_attacks, pictures, formats, lists):
+    for make in (weights, safetensors_attacks, pickle_attacks, pictures, formats, bombs, lists):
         make()
     print(sum(path.stat().st_size for path in here.rglob("*") if path.is_file()), "bytes")

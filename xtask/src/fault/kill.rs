@@ -41,7 +41,7 @@ pub(super) const TESTS: &[Test] = &[
     },
 ];
 
-const TUNE: &[&str] = &[
+pub(super) const TUNE: &[&str] = &[
     "tune",
     "--method",
     "coop",
@@ -61,7 +61,7 @@ const TUNE: &[&str] = &[
     "--quiet",
     "--out",
 ];
-const EVAL: &[&str] = &[
+pub(super) const EVAL: &[&str] = &[
     "eval",
     "--method",
     "stss",
@@ -105,7 +105,7 @@ const fn test(name: &'static str, what: &'static str, run: fn(&mut Trial) -> Res
     Test { name, suite: Suite::Kill, what, rule, patience: 120, run }
 }
 
-fn with<'a>(arguments: &[&'a str], out: &'a str) -> Vec<&'a str> {
+pub(super) fn with<'a>(arguments: &[&'a str], out: &'a str) -> Vec<&'a str> {
     arguments.iter().copied().chain([out]).collect()
 }
 

@@ -4,8 +4,11 @@
 
 mod anchors;
 mod bad_input;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod crash;
 mod determinism;
 mod disk;
+mod diverge;
 mod folders;
 mod fuzz;
 mod hub;
@@ -14,10 +17,14 @@ mod mutate;
 mod page;
 mod planted;
 mod program;
+mod ray;
 mod readers;
+mod replaced;
 mod row;
 mod server;
 mod supervise;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod trace;
 mod trial;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -71,6 +78,10 @@ fn tests() -> impl Iterator<Item = &'static Test> {
     [
         bad_input::TESTS,
         kill::TESTS,
+        crashes(),
+        diverge::TESTS,
+        ray::TESTS,
+        replaced::TESTS,
         disk::TESTS,
         determinism::TESTS,
         hub::TESTS,
@@ -81,6 +92,14 @@ fn tests() -> impl Iterator<Item = &'static Test> {
     ]
     .into_iter()
     .flatten()
+}
+
+/// Watching a program's calls is written for one system.
+fn crashes() -> &'static [Test] {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    return crash::TESTS;
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    return &[];
 }
 
 #[derive(clap::Args)]

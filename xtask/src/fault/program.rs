@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Peak resident memory of the processes that this one has started and waited for.
-pub(super) fn peak_of_children() -> u64 {
+pub(crate) fn peak_of_children() -> u64 {
     getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0, |usage| usage.max_rss().max(0) as u64 * 1024)
 }
 
