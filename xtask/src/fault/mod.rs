@@ -156,8 +156,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// The part of it that stands in `cargo xtask test`.
 pub fn quick(binary: PathBuf) -> Result<()> {
-    // The server has quick tests of its own; its loads take minutes at any scale. Downloads wait between attempts.
-    let apart = [Suite::Planted, Suite::Fuzz, Suite::Anchors, Suite::Server, Suite::Hub];
+    // The server has quick tests of its own; its loads take minutes at any scale.
+    let apart = [Suite::Planted, Suite::Fuzz, Suite::Anchors, Suite::Server];
     let only = tests().filter(|test| !apart.contains(&test.suite)).map(|test| test.name.to_owned()).collect();
     let (binary, worker) = (Some(binary), None);
     run(&Arguments { suite: Suite::All, scale: QUICK, only, no_page: true, binary, worker })
