@@ -1,6 +1,6 @@
 """Other readers under the attacks of `cargo xtask fault`: what they refuse, accept, or die of.
 
-    python anchors.py WHAT FOLDER [BEHIND]        prints one JSON line: {"case": ..., "fate": "refused" | "accepted"} per file
+    python anchors.py WHAT FOLDER [BEHIND]        prints one JSON line: {"case": ..., "fate": "refused" | "accepted", "pixels": checksum} per file
 
 WHAT is safetensors, torch, pillow or lightning. One process reads all files of FOLDER in the order of their names, beginning
 behind the name BEHIND; a crash, or a file that takes longer than 20 s, ends it. For lightning FOLDER is where checkpoints go.
@@ -12,6 +12,7 @@ import pathlib
 import signal
 import sys
 import warnings
+import zlib
 
 warnings.filterwarnings("ignore")
 
@@ -20,10 +21,8 @@ def safetensors_reader():
     from safetensors.torch import load_file
 
     def read(path):
-        digest = hashlib.sha256()
-        for name, tensor in sorted(load_file(path).items()):
-            digest.update(name.encode() + str(tensor.shape).encode() + tensor.contiguous().view(-1).numpy().tobytes())
-        return digest.hexdigest()
+        load_file(path)
+        return 0
 
     return read
 
@@ -32,18 +31,8 @@ def torch_reader():
     import torch
 
     def read(path):
-        digest = hashlib.sha256()
-
-        def walk(value):
-            if isinstance(value, torch.Tensor):
-                digest.update(str(value.shape).encode() + value.contiguous().view(-1).float().numpy().tobytes())
-            elif isinstance(value, dict):
-                for key in value:
-                    digest.update(str(key).encode())
-                    walk(value[key])
-
-        walk(torch.load(path, weights_only=True, map_location="cpu"))
-        return digest.hexdigest()
+        torch.load(path, weights_only=True, map_location="cpu")
+        return 0
 
     return read
 
@@ -53,8 +42,7 @@ def pillow_reader():
 
     def read(path):
         with Image.open(path) as image:
-            rgb = image.convert("RGB")
-            return hashlib.sha256(str(rgb.size).encode() + rgb.tobytes()).hexdigest()
+            return zlib.crc32(image.convert("RGB").tobytes())
 
     return read
 
@@ -65,13 +53,13 @@ def read_all(read, folder, behind):
         if path.name <= behind:
             continue
         signal.alarm(20)
+        pixels = 0
         try:
-            read(path)
-            fate = "accepted"
+            pixels, fate = read(path), "accepted"
         except BaseException as error:  # whatever a reader raises, a panic of its Rust part included
             fate = "panicked" if type(error).__name__ == "PanicException" else "refused"
         signal.alarm(0)
-        print(json.dumps({"case": path.name, "fate": fate}), flush=True)
+        print(json.dumps({"case": path.name, "fate": fate, "pixels": pixels}), flush=True)
 
 
 def lightning_run(folder):

@@ -5,6 +5,7 @@ use super::mutate::mutant;
 use super::readers::{Reader, corpus, reader};
 use super::{Suite, Test, Trial};
 use anyhow::{Context as _, Result, ensure};
+use flatclip::image::DecodeOptions;
 use flatclip::rng::Stream;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -69,10 +70,17 @@ fn compare(trial: &mut Trial, what: &str, name: &str, attacks: Option<&str>, cou
         });
         trial.add(if accepted { "ours accepted" } else { "ours refused" }, 1);
         if let Some(theirs) = &mut theirs {
-            let fate = theirs.fate(name)?;
+            let (fate, pixels) = theirs.fate(name)?;
             trial.add(&format!("theirs {fate}"), 1);
-            if accepted != (fate == "accepted") {
-                trial.add(if accepted { "only ours accepted" } else { "only theirs accepted" }, 1);
+            match (accepted, fate == "accepted") {
+                (true, true) if what == "pillow" => {
+                    let picture = flatclip::image::decode(bytes, &DecodeOptions::default())?;
+                    let same = crc32fast::hash(&picture.rgb) == pixels;
+                    trial.add(if same { "both accepted, the same pixels" } else { "both accepted, other pixels" }, 1);
+                }
+                (true, false) => trial.add("only ours accepted", 1),
+                (false, true) => trial.add("only theirs accepted", 1),
+                _ => {}
             }
         }
     }
@@ -105,18 +113,19 @@ impl Others<'_> {
         Ok((child, lines))
     }
 
-    /// What becomes of the next file. A process that dies of it is started again behind it.
-    fn fate(&mut self, name: &str) -> Result<String> {
+    /// What becomes of the next file, and a checksum of its pixels. A process that dies of it is started again behind it.
+    fn fate(&mut self, name: &str) -> Result<(String, u32)> {
         let (mut child, mut lines) = self.running.take().map_or_else(|| self.start(), Ok)?;
         if let Some(Ok(line)) = lines.next() {
             let value: Value = serde_json::from_str(&line).context("a line of anchors.py")?;
             ensure!(value["case"] == name, "anchors.py answers for {} instead of {name}", value["case"]);
             self.running = Some((child, lines));
-            return Ok(value["fate"].as_str().unwrap_or_default().to_owned());
+            let pixels = value["pixels"].as_u64().unwrap_or_default() as u32;
+            return Ok((value["fate"].as_str().unwrap_or_default().to_owned(), pixels));
         }
         name.clone_into(&mut self.behind);
         let hung = child.wait()?.signal() == Some(Signal::SIGALRM as i32);
-        Ok(if hung { "hung" } else { "crashed" }.to_owned())
+        Ok((if hung { "hung" } else { "crashed" }.to_owned(), 0))
     }
 }
 

@@ -116,6 +116,9 @@ pub struct Arguments {
     /// Do not write docs/robustness.md
     #[arg(long)]
     no_page: bool,
+    /// Run nothing: put the lines that a run printed into docs/robustness.md
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["no_page", "binary", "only"])]
+    rows: Option<PathBuf>,
     /// The binary to attack, instead of building it
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -130,8 +133,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let test = tests().find(|test| test.name == name).with_context(|| format!("no test {name}"))?;
         return trial::work(test, arguments.scale, arguments.binary.clone().unwrap_or_default());
     }
-    let chosen = choose(arguments)?;
     let root = crate::root()?;
+    if let Some(file) = &arguments.rows {
+        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        return text.lines().try_for_each(|line| page::merge(root, &Row::parse(line)?));
+    }
+    let chosen = choose(arguments)?;
     let binary = match &arguments.binary {
         Some(binary) => binary.clone(),
         None if arguments.suite == Suite::Planted => PathBuf::new(),
@@ -159,8 +166,8 @@ pub fn quick(binary: PathBuf) -> Result<()> {
     // The server has quick tests of its own; its loads take minutes at any scale.
     let apart = [Suite::Planted, Suite::Fuzz, Suite::Anchors, Suite::Server];
     let only = tests().filter(|test| !apart.contains(&test.suite)).map(|test| test.name.to_owned()).collect();
-    let (binary, worker) = (Some(binary), None);
-    run(&Arguments { suite: Suite::All, scale: QUICK, only, no_page: true, binary, worker })
+    let (binary, worker, rows) = (Some(binary), None, None);
+    run(&Arguments { suite: Suite::All, scale: QUICK, only, no_page: true, rows, binary, worker })
 }
 
 /// Of the full counts: below 90 s on two cores.

@@ -105,13 +105,18 @@ impl Ended {
 }
 
 /// Runs a command to its end, or ends it when it hangs.
-pub(crate) fn finish(mut command: Command) -> Result<Ended> {
+pub(crate) fn finish(command: Command) -> Result<Ended> {
+    finish_within(command, PATIENCE)
+}
+
+/// The same for work that takes longer.
+pub(crate) fn finish_within(mut command: Command, patience: Duration) -> Result<Ended> {
     let start = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().context("stdout is piped")?;
     let stderr = child.stderr.take().context("stderr is piped")?;
     let (out, err) = (drain(stdout), drain(stderr));
-    let status = wait(&mut child, PATIENCE)?;
+    let status = wait(&mut child, patience)?;
     let text = |thread: std::thread::JoinHandle<Vec<u8>>| thread.join().unwrap_or_default();
     let stderr = String::from_utf8_lossy(&text(err)).into_owned();
     Ok(Ended { status, stdout: text(out), stderr, seconds: start.elapsed().as_secs_f64() })

@@ -1,10 +1,11 @@
 //! Memory of the command line: flat in the number of pictures, and not as large as a file says it is.
 
 use crate::fault::Trial;
-use crate::fault::program::{Program, peak_of_children};
+use crate::fault::program::{Program, finish_within, peak_of_children};
 use anyhow::{Result, ensure};
 use flatclip::Picture;
 use flatclip::image::sheet::encode_png;
+use std::time::Duration;
 
 /// As a telephone takes them.
 const SIZE: (usize, usize) = (4000, 3000);
@@ -25,7 +26,8 @@ pub(super) fn pictures(trial: &mut Trial) -> Result<()> {
             std::fs::write(folder.join(format!("{number:04}.png")), &photo)?;
         }
         trial.case(&format!("{count} photos of 12 megapixels"), || {
-            let ended = program.works(&predict)?;
+            let ended = finish_within(program.command(&predict), Duration::from_secs(300))?;
+            ensure!(ended.status.success(), "exit {}: {}", ended.status, ended.stderr.trim());
             let rows = ended.stdout.iter().filter(|byte| **byte == b'\n').count();
             ensure!(rows > count, "{rows} lines for {count} photos");
             peaks.push(peak_of_children());

@@ -63,7 +63,7 @@ pub(super) const TESTS: &[Test] = &[
         suite: Suite::BadInput,
         what: "30 photos of 12 megapixels in one command; sparse files of 3 GB, 200 MB of no picture",
         rule: "memory of one photo, whatever the number; refused before it is read",
-        patience: 120,
+        patience: 310,
         run: many::pictures,
     },
     mutants("M1", "damaged safetensors", |trial| attack(trial, "safetensors", 6000)),
