@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-here = pathlib.Path(__file__).parent / "corpus"
+here = pathlib.Path(__file__).resolve().parent / "corpus"
 
 
 def put(path, data):
@@ -228,6 +228,12 @@ def pictures():
         "webp/lossy.webp": encoded(rgb, "WEBP", quality=70),
         "webp/lossless.webp": encoded(rgb, "WEBP", lossless=True),
         "webp/alpha.webp": encoded(rgb.convert("RGBA"), "WEBP"),
+        "tiff/rgb.tif": encoded(rgb, "TIFF"),
+        "tiff/lzw.tif": encoded(rgb, "TIFF", compression="tiff_lzw"),
+        "tiff/deflate.tif": encoded(rgb, "TIFF", compression="tiff_deflate"),
+        "tiff/packbits.tif": encoded(rgb.convert("L"), "TIFF", compression="packbits"),
+        "tiff/grey-16.tif": encoded(Image.fromarray((np.arange(1200).reshape(30, 40) * 50).astype(np.uint16)), "TIFF"),
+        "tiff/palette.tif": encoded(rgb.convert("P"), "TIFF"),
         "bmp/rgb.bmp": encoded(rgb, "BMP"),
         "bmp/palette.bmp": encoded(rgb.convert("P"), "BMP"),
         "bmp/one-bit.bmp": encoded(rgb.convert("1"), "BMP"),
@@ -288,6 +294,9 @@ def lists():
     put("table/plain.csv", "path,label\nplain.csv,cat\nb.jpg,dog\n\"c,d.jpg\",cat\n".encode())
     put("table/numbers.csv", b"path,label\nnumbers.csv,0\nb.jpg,1\nc.jpg,1\n")
     put("class-names/plain.txt", "cat\ndog\ngreat white shark\ngröße\n".encode())
+    put("descriptions/two.json", b'{"cat": ["a small animal", "it has whiskers"], "big dog": ["a loyal animal"]}')
+    recipes = here.parents[1] / "docs/recipes"
+    put("recipe/votes.toml", (recipes / "votes.toml").read_bytes())
     put("class-names/bom.txt", b"\xef\xbb\xbfcat\r\ndog\r\n")
     features = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
@@ -295,6 +304,16 @@ def lists():
     np.save(out, features)
     put("text-features/three.npy", out.getvalue())
     save_file({"features": torch.from_numpy(features)}, here / "text-features/three.safetensors")
+
+
+def folder():
+    """Files of a model folder beside its weights."""
+    pocket = here.parents[1] / "crates/flatclip-pocket/models/pocket"
+    for name in ("vocab.json", "merges.txt", "open_clip_config.json"):
+        put(f"model-folder/{name}", (pocket / name).read_bytes())
+    merges = [line for line in (pocket / "merges.txt").read_text().splitlines() if line and not line.startswith("#")]
+    model = {"type": "BPE", "end_of_word_suffix": "</w>", "vocab": json.loads((pocket / "vocab.json").read_text()), "merges": merges}
+    put("model-folder/tokenizer.json", json.dumps({"version": "1.0", "model": model}).encode())
 
 
 def bombs():
@@ -317,6 +336,6 @@ def bombs():
 
 if __name__ == "__main__":
     here.mkdir(exist_ok=True)
-    for make in (weights, safetensors_attacks, pickle_attacks, pictures, formats, bombs, lists):
+    for make in (weights, safetensors_attacks, pickle_attacks, pictures, formats, bombs, folder, lists):
         make()
     print(sum(path.stat().st_size for path in here.rglob("*") if path.is_file()), "bytes")

@@ -1,7 +1,7 @@
 //! Ends at the worst moments: `kill -9` between a write, its sync and its rename, and a loss of power after each of them.
 
 use super::folders::{contents, differences};
-use super::kill::{EVAL, TUNE, with};
+use super::kill::{EVAL, tune, with};
 use super::program::Program;
 use super::trace::{Call, Then, What, watch};
 use super::{Suite, Test, Trial};
@@ -66,7 +66,7 @@ fn killed_at_calls(trial: &mut Trial) -> Result<()> {
     if !can_watch(trial, &program) {
         return Ok(());
     }
-    let arguments = with(TUNE, "run");
+    let arguments = with(&tune(), "run");
     program.works(&arguments)?;
     let expected = contents(&out)?;
     std::fs::remove_dir_all(&out)?;
@@ -164,14 +164,14 @@ fn inodes(folder: &Path) -> Result<BTreeMap<String, u64>> {
 
 /// F3.
 fn power_lost(trial: &mut Trial) -> Result<()> {
-    for (name, arguments) in [("tune", TUNE), ("eval", EVAL)] {
+    for (name, arguments) in [("tune", tune()), ("eval", EVAL.to_vec())] {
         let folder = trial.folder.join(name);
         std::fs::create_dir(&folder)?;
         let (program, out) = (Program::new(&trial.binary, &folder), folder.join("run"));
         if !can_watch(trial, &program) {
             return Ok(());
         }
-        let arguments = with(arguments, "run");
+        let arguments = with(&arguments, "run");
         program.works(&arguments)?;
         let expected = contents(&out)?;
         std::fs::remove_dir_all(&out)?;

@@ -1,6 +1,6 @@
 //! Training that ends in numbers that are none.
 
-use super::program::Program;
+use super::program::{Program, SMALL_TUNE};
 use super::{Suite, Test, Trial};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -15,26 +15,6 @@ pub(super) const TESTS: &[Test] = &[Test {
     run: diverge,
 }];
 
-const START: &[&str] = &[
-    "tune",
-    "--method",
-    "coop",
-    "--data",
-    "pocket:photo:train:64",
-    "--shots",
-    "1",
-    "--epochs",
-    "12",
-    "--set",
-    "coop.words=",
-    "--set",
-    "coop.n_ctx=2",
-    "--checkpoint-every",
-    "1",
-    "--resume",
-    "--quiet",
-];
-
 /// Each ends at another step; the largest is the largest that a 32-bit float holds.
 const RATES: [&str; 5] = ["1e20", "1e25", "1e30", "1e35", "3e38"];
 
@@ -44,7 +24,8 @@ fn diverge(trial: &mut Trial) -> Result<()> {
         let mut stopped = 0;
         trial.case(&format!("learning rate {rate}"), || {
             let (out, setting) = (format!("rate-{rate}"), format!("train.lr={rate}"));
-            let tune = [START, &["--set", &setting, "--out", &out]].concat();
+            let steps = ["--epochs", "12", "--checkpoint-every", "1"];
+            let tune = [SMALL_TUNE, &steps, &["--set", &setting, "--out", &out]].concat();
             let folder = program.folder.join(&out);
             let first = program.refuses(&tune, "loss NaN")?;
             stopped = step_of(&first.stderr)?;

@@ -11,6 +11,23 @@ use std::time::{Duration, Instant};
 /// A run of the binary may take this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A tuning run of some seconds, without its length and its place; it goes on with what is there.
+pub(super) const SMALL_TUNE: &[&str] = &[
+    "tune",
+    "--method",
+    "coop",
+    "--data",
+    "pocket:photo:train:64",
+    "--shots",
+    "1",
+    "--set",
+    "coop.words=",
+    "--set",
+    "coop.n_ctx=2",
+    "--resume",
+    "--quiet",
+];
+
 /// Peak resident memory of the processes that this one has started and waited for.
 pub(crate) fn peak_of_children() -> u64 {
     getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0, |usage| usage.max_rss().max(0) as u64 * 1024)
