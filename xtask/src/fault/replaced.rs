@@ -68,8 +68,8 @@ fn replaced(trial: &mut Trial) -> Result<()> {
             }
             server.signal("TERM")?;
             ensure!(server.wait(std::time::Duration::from_secs(25))?.code() == Some(0), "the server did not end well");
-            let again = Running::start(&binary, &folder, &arguments);
-            ensure!(!refuses || again.is_err(), "a new server took the damaged file");
+            let takes = || Running::start(&binary, &folder, &arguments).is_ok();
+            ensure!(!refuses || !takes(), "a new server took the damaged file");
             Ok(())
         });
     }
