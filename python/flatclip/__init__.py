@@ -16,6 +16,7 @@ from ._classifier import Classifier, Explanation
 from ._features import FeatureClassifier, TextBank, adapt
 from ._models import list_methods, list_models, load, method_info
 from ._native import Answer, Answers, Dataset, Model, Prompt, TextTower, __version__, get_num_threads, set_num_threads
+from ._reproduce import Reproduced, reproduce
 from ._runs import Landscape, Report, Runs, Table, evaluate, landscape, merge, report, sam_step, sweep, tune
 from .errors import FlatclipError
 
@@ -31,6 +32,7 @@ __all__ = [
     "Model",
     "Prompt",
     "Report",
+    "Reproduced",
     "Runs",
     "Table",
     "TextBank",
@@ -47,6 +49,7 @@ __all__ = [
     "merge",
     "method_info",
     "report",
+    "reproduce",
     "sam_step",
     "set_num_threads",
     "sweep",

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from . import _native, errors
 from ._native import Dataset, Model, Prompt, TextTower
 from ._progress import Watcher, watcher
+from ._reproduce import Reproduced, _item_model
+from ._reproduce import reproduce as _reproduce
 from ._runs import Runs, _model
 from ._runs import evaluate as _evaluate
 from ._runs import merge as _merge
@@ -57,6 +59,13 @@ class _Worker:
         except errors.FlatclipError as fault:
             raise _Refused(fault.message, fault.code, fault.hint) from None
         return run["dir"], run["timing"]["wall"]
+
+    def part(self, item: str | None, keywords: dict[str, Any]) -> int:
+        """Does this worker's share of an item as far as it goes; gives the number of steps done."""
+        try:
+            return int(_reproduce(item, self._model, progress=False, **keywords)["done"])
+        except errors.FlatclipError as fault:
+            raise _Refused(fault.message, fault.code, fault.hint) from None
 
     def ready(self) -> int:
         """Answers once the model is loaded."""
@@ -150,10 +159,7 @@ def _all_shards(
                 dirs[shard], _ = ray.get(task)
                 free.append(worker)
             except ray.exceptions.RayTaskError as error:
-                cause = error.cause
-                if isinstance(cause, errors.FlatclipError):
-                    raise errors.make(cause.code, cause.message, cause.hint) from None
-                raise
+                raise _own_fault(error) from None
             except ray.exceptions.RayError:
                 waiting.append(shard)
         if watch is not None:
@@ -175,6 +181,55 @@ def _views(folder: Path) -> int:
 
     found = re.search(r"^count = (\d+)", (folder / "config.toml").read_text(), re.MULTILINE)
     return int(found.group(1)) if found else 0
+
+
+def reproduce(
+    item: str | None = None,
+    model: Model | str | os.PathLike[str] | None = None,
+    *,
+    out: str | os.PathLike[str],
+    num_workers: int = 2,
+    num_cpus: float = 1,
+    threads: int | None = None,
+    on_worker: Callable[[int], None] | None = None,
+    progress: bool | Watcher | None = None,
+    **keywords: Any,
+) -> Reproduced:
+    """An item of the paper on ``num_workers`` actors; the tables in ``out`` are those of `flatclip.reproduce`.
+
+    Every actor does its share of the steps: tuning runs and methods that learn from a stream whole, the pictures of all
+    others divided. Evaluations wait for the prompts that other actors tune, so the shares are gone through until no step is
+    done any more; then this process puts the parts together. A lost actor is started again and goes on from what lies in
+    ``out``, which all nodes see. Further keywords are those of `flatclip.reproduce`.
+    """
+    loaded = _item_model(item, keywords.get("recipe"), model)
+    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, num_cpus=num_cpus)
+    workers = [actor.remote(loaded, threads or max(1, int(num_cpus))) for _ in range(num_workers)]
+    if on_worker is not None:
+        for process in ray.get([worker.ready.remote() for worker in workers]):
+            on_worker(process)
+    folder = str(Path(os.fspath(out)).absolute())
+    share = [{**keywords, "out": folder, "shard": f"{number}/{num_workers}"} for number in range(num_workers)]
+    try:
+        while any(_unwrapped([worker.part.remote(item, own) for worker, own in zip(workers, share)])):
+            pass
+    finally:
+        for worker in workers:
+            ray.kill(worker)
+    return _reproduce(item, loaded, progress=progress, **{**keywords, "out": folder})
+
+
+def _unwrapped(tasks: list[Any]) -> list[int]:
+    """The results; a fault of flatclip's as itself, not as Ray's."""
+    try:
+        return list(ray.get(tasks))
+    except ray.exceptions.RayTaskError as error:
+        raise _own_fault(error) from None
+
+
+def _own_fault(error: Any) -> Exception:
+    cause = error.cause
+    return errors.make(cause.code, cause.message, cause.hint) if isinstance(cause, errors.FlatclipError) else error
 
 
 class _Tower:
@@ -296,4 +351,4 @@ def grid(
     return Runs(rows)
 
 
-__all__ = ["evaluate", "grid", "tune"]
+__all__ = ["evaluate", "grid", "reproduce", "tune"]

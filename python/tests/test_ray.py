@@ -86,6 +86,17 @@ def test_items_of_a_comparison(cluster: Any, tmp_path: Path) -> None:
     assert len(runs) == 8 and len(on_ray.grid("pocket", "pocket:photo", ["zero"], **call)) == 8
 
 
+def test_an_item_of_the_paper(cluster: Any, tmp_path: Path) -> None:
+    """Tuning and evaluation dealt out to two workers: the tables of one process."""
+    small: dict[str, Any] = {"limit": 24, "views": 8, "shots": 1, "epochs": 2, "progress": False}
+    small["datasets"] = ["pocket:photo", "pocket:sketch"]
+    one = flatclip.reproduce("pocket", out=tmp_path / "one", **small)
+    two = on_ray.reproduce("pocket", num_workers=2, out=tmp_path / "two", **small)
+    assert one["open"] == two["open"] == [] and one["text"] == two["text"]
+    for name in ["results.json", "table.md", "table.csv"]:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
 @pytest.mark.parametrize("method", ["coop", "sapt"])
 def test_class_parallel_tuning_is_tuning(cluster: Any, tmp_path: Path, method: str) -> None:
     """20 steps on 3 actors: losses and context within 1e-6 of one process."""

@@ -101,7 +101,8 @@ def vit():
     plain = T.Compose(
         [T.Resize(224, interpolation=T.InterpolationMode.BICUBIC), T.CenterCrop(224), T.ToTensor(), normalise]
     )
-    files = sorted(path for path in Path(SETTINGS["photos"]).rglob("*") if path.is_file())
+    endings = {".jpg", ".jpeg", ".png", ".webp"}
+    files = sorted(path for path in Path(SETTINGS["photos"]).rglob("*") if path.suffix.lower() in endings)
     files = (files * (VIEWS // len(files) + 1))[:VIEWS]
     return RealTower(SETTINGS["tower"]), torch.stack([plain(Image.open(file).convert("RGB")) for file in files])
 

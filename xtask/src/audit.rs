@@ -14,7 +14,7 @@ pub fn run(_: &Arguments) -> Result<()> {
     let rules: toml::Table = std::fs::read_to_string(root.join("deny.toml"))?.parse()?;
     // What was built is on disk; packages of other systems need not be.
     let host = host()?;
-    let output = Command::new(env!("CARGO"))
+    let output = crate::cargo()
         .args(["metadata", "--format-version=1", "--locked", "--offline", "--filter-platform", &host])
         .current_dir(root)
         .output()?;

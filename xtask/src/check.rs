@@ -44,7 +44,7 @@ fn install_components() {
 fn step(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     eprintln!("== {name}: cargo {}", arguments.join(" "));
     let start = Instant::now();
-    let status = Command::new(env!("CARGO"))
+    let status = crate::cargo()
         .args(arguments)
         .envs(environment.iter().copied())
         .status()

@@ -18,6 +18,7 @@ mod serving;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -93,18 +94,34 @@ fn root() -> Result<&'static Path> {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")
 }
 
+/// A program without what `cargo run` put into the environment for this one: build scripts that look at it (ring's does)
+/// would run again, and everything above them be compiled anew.
+fn outside(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let set_by_cargo = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"];
+        if set_by_cargo.iter().any(|start| name.to_string_lossy().starts_with(start)) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Cargo.
+fn cargo() -> Command {
+    outside(env!("CARGO"))
+}
+
 /// Builds the binary and says where cargo put it.
 fn build(root: &Path) -> Result<PathBuf> {
-    let built =
-        Command::new(env!("CARGO")).args(["build", "--release", "-p", "flatclip-cli"]).current_dir(root).status()?;
+    let built = cargo().args(["build", "--release", "-p", "flatclip-cli"]).current_dir(root).status()?;
     ensure!(built.success(), "flatclip does not build");
     Ok(target_dir(root)?.join("release/flatclip"))
 }
 
 /// Where cargo puts binaries: taken from cargo, since it can be configured.
 fn target_dir(root: &Path) -> Result<PathBuf> {
-    let output =
-        Command::new(env!("CARGO")).args(["metadata", "--format-version=1", "--no-deps"]).current_dir(root).output()?;
+    let output = cargo().args(["metadata", "--format-version=1", "--no-deps"]).current_dir(root).output()?;
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     metadata["target_directory"].as_str().map(PathBuf::from).context("cargo metadata names no target directory")
 }

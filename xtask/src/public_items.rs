@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 pub const LIBRARIES: [&str; 3] = ["flatclip", "flatclip-tensor", "flatclip-pocket"];
 
@@ -17,7 +17,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let root = crate::root()?;
     let packages = LIBRARIES.iter().flat_map(|library| ["-p", library]);
-    let documented = Command::new(env!("CARGO"))
+    let documented = crate::cargo()
         .args(["doc", "--release", "--no-deps", "--all-features", "--quiet"])
         .args(packages)
         .current_dir(root)

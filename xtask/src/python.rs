@@ -115,7 +115,7 @@ fn environment(python: &Path, dir: &Path, full: bool) -> Result<PathBuf> {
 fn install(root: &Path, bin: &Path, dir: &Path) -> Result<()> {
     let wheels = dir.join("wheels");
     let _ = std::fs::remove_dir_all(&wheels);
-    let mut maturin = Command::new(bin.join("maturin"));
+    let mut maturin = crate::outside(bin.join("maturin"));
     maturin.args(["build", "--release", "--quiet", "--out"]).arg(&wheels).current_dir(root);
     step("wheel", maturin.arg("--interpreter").arg(bin.join("python")))?;
     let made = std::fs::read_dir(&wheels)?

@@ -13,6 +13,7 @@ mod looking;
 mod model;
 mod pictures;
 mod prompt;
+mod reproduce;
 mod runs;
 mod tower;
 mod tuning;
@@ -46,6 +47,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(looking::landscape, module)?)?;
     module.add_function(wrap_pyfunction!(model::load, module)?)?;
     module.add_function(wrap_pyfunction!(model::reload, module)?)?;
+    module.add_function(wrap_pyfunction!(reproduce::recipe_model, module)?)?;
+    module.add_function(wrap_pyfunction!(reproduce::reproduce, module)?)?;
     module.add_function(wrap_pyfunction!(runs::evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(runs::merge, module)?)?;
     module.add_function(wrap_pyfunction!(runs::report, module)?)?;

@@ -207,6 +207,15 @@ pub(super) static GROUPS: &[Group] = &[
         ..PLAIN
     },
     Group {
+        name: "SAPT step, K=1000",
+        sides: &[
+            ours(&["sapt-step", "--classes", "1000", "--text-precision", "i16"]),
+            ours(&["sapt-step", "--classes", "1000"]),
+        ],
+        rows: &[row("sapt-step K=1000, i16, against our own f32", 1, Goal::AtLeast(1.33))],
+        ..PLAIN
+    },
+    Group {
         name: "TPT, K=100",
         sides: &[
             ours(&["tpt-step", "--precision", "f32", "--classes", "100"]),

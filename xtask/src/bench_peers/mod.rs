@@ -18,6 +18,9 @@ use turns::{Turn, Turns};
 /// Between turns: threads of the last side stop spinning.
 const PAUSE: Duration = Duration::from_millis(300);
 
+/// Photos over which the peers' features are compared with f32.
+const PHOTOS: usize = 200;
+
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Three turns of 16 views, where --repeats and --views do not say otherwise
@@ -129,8 +132,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// What the peers are told.
-fn write_settings(folder: &Path, threads: usize, options: &Options) -> Result<()> {
-    let mut settings = serde_json::json!({ "threads": threads, "views": options.views });
+fn write_settings(folder: &Path, threads: usize, views: usize, options: &Options) -> Result<()> {
+    let mut settings = serde_json::json!({ "threads": threads, "views": views });
     if let Some((tower, photos)) = &options.real {
         settings["tower"] = serde_json::json!(std::path::absolute(tower)?);
         settings["photos"] = serde_json::json!(std::path::absolute(photos)?);
@@ -140,12 +143,10 @@ fn write_settings(folder: &Path, threads: usize, options: &Options) -> Result<()
 
 /// How far the peers' features are from torch's in f32 on the real tower: some are fast and wrong.
 fn cosines(python: &Path, folder: &Path, options: &Options) -> Result<String> {
-    write_settings(folder, options.threads, options)?;
+    write_settings(folder, options.threads, PHOTOS, options)?;
     let mut peers = Turns::peers(python, folder, true, None)?;
-    let mut table = format!(
-        "\n| peer, {} photos on a real ViT-B/16 image tower | lowest cosine to torch f32 |\n|---|---|\n",
-        options.views
-    );
+    let mut table =
+        format!("\n| peer, {PHOTOS} photos on a real ViT-B/16 image tower | lowest cosine to torch f32 |\n|---|---|\n");
     for name in ["openvino-views-f32", "onnx-views-f32", "openvino-views-int8", "onnx-views-int8"] {
         let answer = peers.ask(&format!("cosine {name}"))?;
         let shown = answer["cosine"].as_f64().map_or_else(|| answer["error"].to_string(), |cos| format!("{cos:.6}"));
@@ -158,7 +159,7 @@ fn cosines(python: &Path, folder: &Path, options: &Options) -> Result<String> {
 /// where one is left untuned).
 fn compare(group: &Group, binary: &Path, python: &Path, folder: &Path, options: &Options) -> Result<Times> {
     let threads = if group.one_thread { 1 } else { options.threads };
-    write_settings(folder, threads, options)?;
+    write_settings(folder, threads, options.views, options)?;
     // Their process makes the photo that both sides read: it has, when it answers.
     let mut tuned = Turns::peers(python, folder, true, options.preload.as_deref())?;
     tuned.ask("versions")?;

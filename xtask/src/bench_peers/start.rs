@@ -25,7 +25,7 @@ pub(super) fn rows(root: &Path, binary: &Path, folder: &Path) -> Result<String> 
         seconds[0]
     );
     let target = tempfile::tempdir()?;
-    let mut build = Command::new("cargo");
+    let mut build = crate::cargo();
     build.args(["build", "--release", "--quiet", "-p", "flatclip-cli", "--target-dir"]).arg(target.path());
     let built = timed(build.current_dir(root))?;
     table += &format!("| clean `cargo build --release -p flatclip-cli`, crates already downloaded | {built:.0} |\n");

@@ -1,0 +1,81 @@
+"""Items of the paper: the plan, its steps, its tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import _native
+from ._models import load
+from ._native import Model
+from ._progress import Watcher, watcher
+
+Path = str | os.PathLike[str]
+
+
+class Reproduced(dict[str, Any]):
+    """What was made of an item: ``steps``, ``skipped``, ``done``, ``open``, ``left_out``, ``results``, ``text``, ``page``."""
+
+    def __str__(self) -> str:
+        return str(self["text"])
+
+
+def reproduce(
+    item: str | None = None,
+    model: Model | Path | None = None,
+    *,
+    out: Path,
+    recipe: Path | None = None,
+    root: Path | None = None,
+    paths: Mapping[str, Path] | None = None,
+    compat: Sequence[str] = (),
+    limit: int | None = None,
+    seeds: Sequence[int] = (),
+    views: int | None = None,
+    methods: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    shots: int | None = None,
+    epochs: int | None = None,
+    shard: str | None = None,
+    prompts: Mapping[str, Path] | None = None,
+    text_features: Path | None = None,
+    generated: Path | None = None,
+    descriptions: Path | None = None,
+    max_errors: int = 100,
+    cache: Path | None = None,
+    progress: bool | Watcher | None = None,
+) -> Reproduced:
+    """Makes an item of the paper (``table1``, ``components``, ..., ``pocket``), or a ``recipe`` of one's own, in ``out``.
+
+    What is there and valid is skipped, so the same call goes on after an interruption. ``model`` is the recipe's unless
+    given; ``shard="0/4"`` does one machine's part, and the call without it puts the parts together.
+
+    >>> import flatclip, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = flatclip.reproduce(
+    ...         "pocket", limit=8, views=4, shots=1, epochs=1, methods=["zero-shot"], datasets=["pocket:sketch"], out=folder,
+    ...         progress=False,
+    ...     )
+    >>> made["open"]
+    []
+    """
+    setup = _setup(locals())
+    return Reproduced(_native.reproduce(_item_model(item, recipe, model), setup, progress=watcher(progress)))
+
+
+def _item_model(item: str | None, recipe: Path | None, model: Model | Path | None) -> Model:
+    if isinstance(model, Model):
+        return model
+    return load(_native.recipe_model(item, None if recipe is None else os.fspath(recipe)) if model is None else model)
+
+
+def _setup(given: dict[str, Any]) -> dict[str, Any]:
+    setup = {name: given[name] for name in ["item", "limit", "views", "shots", "epochs", "shard", "max_errors"]}
+    for name in ["recipe", "root", "text_features", "generated", "descriptions", "cache", "out"]:
+        setup[name] = None if given[name] is None else os.fspath(given[name])
+    for name in ["paths", "prompts"]:
+        setup[name] = {key: os.fspath(path) for key, path in (given[name] or {}).items()}
+    for name in ["compat", "seeds", "methods", "datasets"]:
+        setup[name] = list(given[name])
+    return setup
