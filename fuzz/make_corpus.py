@@ -5,6 +5,7 @@
 Small on purpose: `cargo xtask fault` damages them some ten thousand times. Files below corpus/*-attacks must be refused;
 those below corpus/formats carry Pillow's own pixels beside them.
 """
+import gzip
 import io
 import json
 import pathlib
@@ -19,7 +20,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-here = pathlib.Path(__file__).parent / "corpus"
+here = pathlib.Path(__file__).resolve().parent / "corpus"
 
 
 def put(path, data):
@@ -227,6 +228,12 @@ def pictures():
         "webp/lossy.webp": encoded(rgb, "WEBP", quality=70),
         "webp/lossless.webp": encoded(rgb, "WEBP", lossless=True),
         "webp/alpha.webp": encoded(rgb.convert("RGBA"), "WEBP"),
+        "tiff/rgb.tif": encoded(rgb, "TIFF"),
+        "tiff/lzw.tif": encoded(rgb, "TIFF", compression="tiff_lzw"),
+        "tiff/deflate.tif": encoded(rgb, "TIFF", compression="tiff_deflate"),
+        "tiff/packbits.tif": encoded(rgb.convert("L"), "TIFF", compression="packbits"),
+        "tiff/grey-16.tif": encoded(Image.fromarray((np.arange(1200).reshape(30, 40) * 50).astype(np.uint16)), "TIFF"),
+        "tiff/palette.tif": encoded(rgb.convert("P"), "TIFF"),
         "bmp/rgb.bmp": encoded(rgb, "BMP"),
         "bmp/palette.bmp": encoded(rgb.convert("P"), "BMP"),
         "bmp/one-bit.bmp": encoded(rgb.convert("1"), "BMP"),
@@ -287,6 +294,9 @@ def lists():
     put("table/plain.csv", "path,label\nplain.csv,cat\nb.jpg,dog\n\"c,d.jpg\",cat\n".encode())
     put("table/numbers.csv", b"path,label\nnumbers.csv,0\nb.jpg,1\nc.jpg,1\n")
     put("class-names/plain.txt", "cat\ndog\ngreat white shark\ngröße\n".encode())
+    put("descriptions/two.json", b'{"cat": ["a small animal", "it has whiskers"], "big dog": ["a loyal animal"]}')
+    recipes = here.parents[1] / "docs/recipes"
+    put("recipe/votes.toml", (recipes / "votes.toml").read_bytes())
     put("class-names/bom.txt", b"\xef\xbb\xbfcat\r\ndog\r\n")
     features = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
@@ -296,8 +306,36 @@ def lists():
     save_file({"features": torch.from_numpy(features)}, here / "text-features/three.safetensors")
 
 
+def folder():
+    """Files of a model folder beside its weights."""
+    pocket = here.parents[1] / "crates/flatclip-pocket/models/pocket"
+    for name in ("vocab.json", "merges.txt", "open_clip_config.json"):
+        put(f"model-folder/{name}", (pocket / name).read_bytes())
+    merges = [line for line in (pocket / "merges.txt").read_text().splitlines() if line and not line.startswith("#")]
+    model = {"type": "BPE", "end_of_word_suffix": "</w>", "vocab": json.loads((pocket / "vocab.json").read_text()), "merges": merges}
+    put("model-folder/tokenizer.json", json.dumps({"version": "1.0", "model": model}).encode())
+
+
+def bombs():
+    """Files of some hundred bytes (once they are packed) with millions of pixels, of decoders that keep more than the result."""
+    for name, side, kind, options in (
+        ("baseline-444.jpg", 5000, "JPEG", {"quality": 50, "subsampling": 0, "optimize": True}),
+        ("progressive-444.jpg", 5000, "JPEG", {"quality": 50, "subsampling": 0, "optimize": True, "progressive": True}),
+        ("progressive-420.jpg", 5000, "JPEG", {"quality": 50, "subsampling": 2, "optimize": True, "progressive": True}),
+        ("progressive-88mp.jpg", 9400, "JPEG", {"quality": 50, "subsampling": 0, "optimize": True, "progressive": True}),
+        ("cmyk.jpg", 5000, "JPEG", {"quality": 50, "optimize": True}),
+        ("lossless.webp", 5000, "WEBP", {"lossless": True, "quality": 0, "method": 0}),
+        ("lossless-88mp.webp", 9400, "WEBP", {"lossless": True, "quality": 0, "method": 0}),
+        ("lossy.webp", 5000, "WEBP", {"quality": 10, "method": 0}),
+        ("lossy-88mp.webp", 9400, "WEBP", {"quality": 10, "method": 0}),
+        ("colour.tif", 5000, "TIFF", {"compression": "tiff_deflate"}),
+    ):
+        image = Image.new("CMYK" if name == "cmyk.jpg" else "RGB", (side, side), (90, 120, 200))
+        put(f"bombs/{name}.gz", gzip.compress(encoded(image, kind, **options), 9, mtime=0))
+
+
 if __name__ == "__main__":
     here.mkdir(exist_ok=True)
-    for make in (weights, safetensors_attacks, pickle_attacks, pictures, formats, lists):
+    for make in (weights, safetensors_attacks, pickle_attacks, pictures, formats, bombs, folder, lists):
         make()
     print(sum(path.stat().st_size for path in here.rglob("*") if path.is_file()), "bytes")

@@ -1,16 +1,18 @@
 """Other readers under the attacks of `cargo xtask fault`: what they refuse, accept, or die of.
 
-    python anchors.py WHAT FOLDER        prints one JSON line: {"case": ..., "fate": "refused" | "accepted", "digest": ...} per file
+    python anchors.py WHAT FOLDER [BEHIND]        prints one JSON line: {"case": ..., "fate": "refused" | "accepted", "pixels": checksum} per file
 
-WHAT is safetensors, torch, pillow or lightning. One process reads all files of FOLDER in the order of their names; a crash shows
-as missing lines. For lightning FOLDER is where checkpoints go.
+WHAT is safetensors, torch, pillow or lightning. One process reads all files of FOLDER in the order of their names, beginning
+behind the name BEHIND; a crash, or a file that takes longer than 20 s, ends it. For lightning FOLDER is where checkpoints go.
 """
 import hashlib
 import json
 import os
 import pathlib
+import signal
 import sys
 import warnings
+import zlib
 
 warnings.filterwarnings("ignore")
 
@@ -19,10 +21,8 @@ def safetensors_reader():
     from safetensors.torch import load_file
 
     def read(path):
-        digest = hashlib.sha256()
-        for name, tensor in sorted(load_file(path).items()):
-            digest.update(name.encode() + str(tensor.shape).encode() + tensor.contiguous().view(-1).numpy().tobytes())
-        return digest.hexdigest()
+        load_file(path)
+        return 0
 
     return read
 
@@ -31,18 +31,8 @@ def torch_reader():
     import torch
 
     def read(path):
-        digest = hashlib.sha256()
-
-        def walk(value):
-            if isinstance(value, torch.Tensor):
-                digest.update(str(value.shape).encode() + value.contiguous().view(-1).float().numpy().tobytes())
-            elif isinstance(value, dict):
-                for key in value:
-                    digest.update(str(key).encode())
-                    walk(value[key])
-
-        walk(torch.load(path, weights_only=True, map_location="cpu"))
-        return digest.hexdigest()
+        torch.load(path, weights_only=True, map_location="cpu")
+        return 0
 
     return read
 
@@ -52,20 +42,24 @@ def pillow_reader():
 
     def read(path):
         with Image.open(path) as image:
-            rgb = image.convert("RGB")
-            return hashlib.sha256(str(rgb.size).encode() + rgb.tobytes()).hexdigest()
+            return zlib.crc32(image.convert("RGB").tobytes())
 
     return read
 
 
-def read_all(read, folder):
+def read_all(read, folder, behind):
+    print(json.dumps({"started": True}), flush=True)
     for path in sorted(pathlib.Path(folder).iterdir()):
+        if path.name <= behind:
+            continue
+        signal.alarm(20)
+        pixels = 0
         try:
-            line = {"case": path.name, "fate": "accepted", "digest": read(path)}
+            pixels, fate = read(path), "accepted"
         except BaseException as error:  # whatever a reader raises, a panic of its Rust part included
             fate = "panicked" if type(error).__name__ == "PanicException" else "refused"
-            line = {"case": path.name, "fate": fate, "digest": ""}
-        print(json.dumps(line), flush=True)
+        signal.alarm(0)
+        print(json.dumps({"case": path.name, "fate": fate, "pixels": pixels}), flush=True)
 
 
 def lightning_run(folder):
@@ -105,9 +99,9 @@ def lightning_run(folder):
 
 
 if __name__ == "__main__":
-    what, folder = sys.argv[1:]
+    what, folder, *behind = sys.argv[1:]
     if what == "lightning":
         lightning_run(folder)
     else:
         readers = {"safetensors": safetensors_reader, "torch": torch_reader, "pillow": pillow_reader}
-        read_all(readers[what](), folder)
+        read_all(readers[what](), folder, behind[0] if behind else "")

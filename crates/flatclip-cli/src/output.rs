@@ -121,7 +121,7 @@ impl Output {
 
     /// A result as text, one line (or more) on stdout.
     pub(crate) fn line(&self, text: impl std::fmt::Display) -> Result<()> {
-        writeln!(std::io::stdout().lock(), "{text}")?;
+        writeln!(std::io::stdout().lock(), "{}", harmless(text))?;
         Ok(())
     }
 
@@ -138,13 +138,13 @@ impl Output {
     /// Something worth knowing that is not a result, on stderr.
     pub(crate) fn note(&self, text: impl std::fmt::Display) {
         if !self.quiet {
-            let _ = writeln!(std::io::stderr().lock(), "{text}");
+            let _ = writeln!(std::io::stderr().lock(), "{}", harmless(text));
         }
     }
 
     /// Something that may spoil the result, on stderr.
     pub(crate) fn warn(&self, text: impl std::fmt::Display) {
-        let _ = writeln!(std::io::stderr().lock(), "warning: {text}");
+        let _ = writeln!(std::io::stderr().lock(), "warning: {}", harmless(text));
     }
 
     /// The whole chain of an error in one line, on stderr; as JSON when asked for.
@@ -166,8 +166,8 @@ impl Output {
                 let document = serde_json::json!({ "schema_version": 1, "error": error, "code": code, "hint": hint });
                 writeln!(stderr, "{document}")
             }
-            (_, Some(hint)) => writeln!(stderr, "error: {error}; {hint}"),
-            _ => writeln!(stderr, "error: {error}"),
+            (_, Some(hint)) => writeln!(stderr, "error: {}; {hint}", harmless(error)),
+            _ => writeln!(stderr, "error: {}", harmless(error)),
         };
     }
 
@@ -186,6 +186,17 @@ impl Output {
         let style = style.with_key("left", time_left());
         ProgressBar::with_draw_target(Some(total), target).with_style(style).with_prefix(what.to_owned())
     }
+}
+
+/// Text for people that cannot steer a terminal, whatever a file has put into it: lines and tabs stay, other control
+/// characters become escapes.
+pub(crate) fn harmless(text: impl std::fmt::Display) -> String {
+    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    let text = text.to_string();
+    if !text.contains(steers) {
+        return text;
+    }
+    text.chars().map(|c| if steers(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
 /// Writes the time that is left at the mean pace since the first step that was seen: work comes in batches, which mislead an

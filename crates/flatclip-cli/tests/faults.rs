@@ -134,6 +134,43 @@ fn a_run_with_changed_labels_records_or_summary_is_not_used() {
 }
 
 #[test]
+fn an_evaluation_does_not_go_on_over_pictures_that_changed_under_its_records() {
+    let (home, pictures) = photos();
+    let home = home.path();
+    table(home, &pictures[..6], 0);
+    for cache in [&["--no-cache"][..], &[]] {
+        let name = format!("run-{}", cache.len());
+        let first = [&EVAL[..], &[&name], cache].concat();
+        let again = [&first[..], &["--resume"]].concat();
+        works(home, &first);
+        works(home, &again);
+        let whole = std::fs::read(&pictures[2]).unwrap();
+        std::fs::write(&pictures[2], std::fs::read(&pictures[3]).unwrap()).unwrap();
+        refused(home, &again, "has changed since it was answered");
+        std::fs::remove_file(&pictures[2]).unwrap();
+        refused(home, &again, "cannot be read any more");
+        // The same bytes again, whatever their time and place on the disk.
+        std::fs::write(&pictures[2], whole).unwrap();
+        works(home, &again);
+    }
+}
+
+#[test]
+fn control_characters_of_files_do_not_reach_the_terminal() {
+    let (home, pictures) = photos();
+    let home = home.path();
+    std::fs::write(home.join("names.txt"), "cat\n\u{1b}[31mdog\u{1b}]0;title\u{7}\n").unwrap();
+    let one = pictures[0].display().to_string();
+    for images in [&one[..], "photos"] {
+        let output = works(home, &["predict", images, "--classes-file", "names.txt"]);
+        for text in [&output.stdout, &output.stderr] {
+            assert!(!text.iter().any(|byte| matches!(byte, 0x1b | 0x07)), "{}", String::from_utf8_lossy(text));
+        }
+        assert!(String::from_utf8_lossy(&output.stdout).contains("\\u{1b}[31mdog"), "{output:?}");
+    }
+}
+
+#[test]
 fn tuning_does_not_go_on_with_other_pictures_or_instructions() {
     let (home, pictures) = photos();
     let home = home.path();

@@ -17,6 +17,9 @@ pub(crate) const SUMMARY: &str = "summary.json";
 /// SHA-256 of the files of a finished run, as `sha256sum -c` reads them.
 pub(crate) const SUMS: &str = "SHA256SUMS";
 
+/// Locked by the process that works here.
+const LOCK: &str = ".lock";
+
 /// A run directory: taken to write into, or opened to read.
 #[derive(Debug)]
 pub struct RunDir {
@@ -31,11 +34,9 @@ impl RunDir {
     /// `state` names the files that starting again would lose: where one is there, a directory is not taken anew. The
     /// flag says whether the run goes on.
     pub fn take(path: &Path, config: &toml::Table, resume: bool, state: &[&str]) -> Result<(Self, bool)> {
-        std::fs::create_dir_all(path).map_err(Error::io(path))?;
-        let dir = Self { path: path.to_path_buf(), _lock: lock(path)? };
+        let dir = Self::claim(path)?;
         if dir.file(CONFIG).is_file() && resume {
             dir.compare(config)?;
-            dir.remove_temporary_files()?;
             return Ok((dir, true));
         }
         if state.iter().any(|name| dir.file(name).is_file()) {
@@ -54,10 +55,16 @@ impl RunDir {
         Err(Error::Run { path: path.to_path_buf(), reason })
     }
 
-    /// A directory without a configuration of its own, made if it is not there, for one process at a time.
+    /// A directory without a configuration of its own, made if it is not there, for one process at a time. What a killed
+    /// process left half written is removed, where one has worked before: of another folder nothing is known.
     pub(crate) fn claim(path: &Path) -> Result<Self> {
         std::fs::create_dir_all(path).map_err(Error::io(path))?;
-        Ok(Self { path: path.to_path_buf(), _lock: lock(path)? })
+        let is_known = [LOCK, CONFIG].iter().any(|name| path.join(name).is_file());
+        let dir = Self { path: path.to_path_buf(), _lock: lock(path)? };
+        if is_known {
+            dir.remove_temporary_files()?;
+        }
+        Ok(dir)
     }
 
     /// A file of the directory.
@@ -151,7 +158,6 @@ impl RunDir {
         }
     }
 
-    /// What a killed process left half written.
     fn remove_temporary_files(&self) -> Result<()> {
         for entry in std::fs::read_dir(&self.path).map_err(Error::io(&self.path))?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(".tmp") {
@@ -169,7 +175,7 @@ fn is_plain(name: &str) -> bool {
 
 /// The file `.lock`, locked. A file system without locks keeps nobody out, which is no reason to refuse the run.
 fn lock(path: &Path) -> Result<Option<File>> {
-    let name = path.join(".lock");
+    let name = path.join(LOCK);
     let file = OpenOptions::new().create(true).append(true).open(&name).map_err(Error::io(&name))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
@@ -228,5 +234,18 @@ mod tests {
         std::fs::remove_file(again.file("checkpoint")).unwrap();
         drop(again);
         RunDir::take(&path, &config(3), false, &state).expect("a run that never saved anything can start anew");
+    }
+
+    #[test]
+    fn a_kill_before_the_first_file_leaves_nothing_and_foreign_files_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, foreign) = (folder.path().join("ours"), folder.path().join("foreign"));
+        drop(RunDir::claim(&ours).unwrap());
+        std::fs::create_dir(&foreign).unwrap();
+        for path in [&ours, &foreign] {
+            std::fs::write(path.join(".tmpabc"), "half a configuration").unwrap();
+            RunDir::take(path, &config(1), true, &[]).unwrap();
+        }
+        assert!(!ours.join(".tmpabc").exists() && foreign.join(".tmpabc").exists());
     }
 }

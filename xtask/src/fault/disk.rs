@@ -1,7 +1,7 @@
 //! Disks that are full, and memory that is short.
 
 use super::folders::{contents, differences};
-use super::program::{Program, finish};
+use super::program::{Program, SMALL_TUNE, finish};
 use super::{Suite, Test, Trial};
 use anyhow::{Context as _, Result, ensure};
 use std::path::Path;
@@ -28,26 +28,6 @@ const fn test(name: &'static str, what: &'static str, rule: &'static str, run: f
 
 const EVAL: &[&str] =
     &["eval", "--method", "stss", "--data", "pocket:sketch", "--limit", "30", "--views", "16", "--resume", "--quiet"];
-const TUNE: &[&str] = &[
-    "tune",
-    "--method",
-    "coop",
-    "--data",
-    "pocket:photo:train:64",
-    "--shots",
-    "1",
-    "--epochs",
-    "4",
-    "--set",
-    "coop.words=",
-    "--set",
-    "coop.n_ctx=2",
-    "--checkpoint-every",
-    "1",
-    "--resume",
-    "--quiet",
-];
-
 /// Files may not grow beyond so many kilobytes: writes fail as on a full disk.
 fn files_of(count: usize) -> String {
     format!("trap '' XFSZ; ulimit -f {count}")
@@ -56,7 +36,8 @@ fn files_of(count: usize) -> String {
 /// F5.
 fn full_disk(trial: &mut Trial) -> Result<()> {
     let program = Program::new(&trial.binary, &trial.folder);
-    for (name, arguments) in [("tune", TUNE), ("eval", EVAL)] {
+    let tune = [SMALL_TUNE, &["--epochs", "4", "--checkpoint-every", "1"]].concat();
+    for (name, arguments) in [("tune", &tune[..]), ("eval", EVAL)] {
         let straight = format!("straight-{name}");
         program.works(&[arguments, &["--out", &straight]].concat())?;
         let expected = contents(&program.folder.join(&straight))?;

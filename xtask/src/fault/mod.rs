@@ -4,8 +4,11 @@
 
 mod anchors;
 mod bad_input;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod crash;
 mod determinism;
 mod disk;
+mod diverge;
 mod folders;
 mod fuzz;
 mod hub;
@@ -14,10 +17,14 @@ mod mutate;
 mod page;
 mod planted;
 mod program;
+mod ray;
 mod readers;
+mod replaced;
 mod row;
 mod server;
 mod supervise;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod trace;
 mod trial;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -71,6 +78,10 @@ fn tests() -> impl Iterator<Item = &'static Test> {
     [
         bad_input::TESTS,
         kill::TESTS,
+        crashes(),
+        diverge::TESTS,
+        ray::TESTS,
+        replaced::TESTS,
         disk::TESTS,
         determinism::TESTS,
         hub::TESTS,
@@ -81,6 +92,14 @@ fn tests() -> impl Iterator<Item = &'static Test> {
     ]
     .into_iter()
     .flatten()
+}
+
+/// Watching a program's calls is written for one system.
+fn crashes() -> &'static [Test] {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    return crash::TESTS;
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    return &[];
 }
 
 #[derive(clap::Args)]
@@ -97,6 +116,9 @@ pub struct Arguments {
     /// Do not write docs/robustness.md
     #[arg(long)]
     no_page: bool,
+    /// Run nothing: put the lines that a run printed into docs/robustness.md
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["no_page", "binary", "only"])]
+    rows: Option<PathBuf>,
     /// The binary to attack, instead of building it
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -111,8 +133,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let test = tests().find(|test| test.name == name).with_context(|| format!("no test {name}"))?;
         return trial::work(test, arguments.scale, arguments.binary.clone().unwrap_or_default());
     }
-    let chosen = choose(arguments)?;
     let root = crate::root()?;
+    if let Some(file) = &arguments.rows {
+        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        return text.lines().try_for_each(|line| page::merge(root, &Row::parse(line)?));
+    }
+    let chosen = choose(arguments)?;
     let binary = match &arguments.binary {
         Some(binary) => binary.clone(),
         None if arguments.suite == Suite::Planted => PathBuf::new(),
@@ -137,11 +163,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// The part of it that stands in `cargo xtask test`.
 pub fn quick(binary: PathBuf) -> Result<()> {
-    // The server has quick tests of its own; its loads take minutes at any scale. Downloads wait between attempts.
-    let apart = [Suite::Planted, Suite::Fuzz, Suite::Anchors, Suite::Server, Suite::Hub];
+    // The server has quick tests of its own; its loads take minutes at any scale.
+    let apart = [Suite::Planted, Suite::Fuzz, Suite::Anchors, Suite::Server];
     let only = tests().filter(|test| !apart.contains(&test.suite)).map(|test| test.name.to_owned()).collect();
-    let (binary, worker) = (Some(binary), None);
-    run(&Arguments { suite: Suite::All, scale: QUICK, only, no_page: true, binary, worker })
+    let (binary, worker, rows) = (Some(binary), None, None);
+    run(&Arguments { suite: Suite::All, scale: QUICK, only, no_page: true, rows, binary, worker })
 }
 
 /// Of the full counts: below 90 s on two cores.

@@ -15,7 +15,7 @@ const SECTIONS: &[(&str, &str)] = &[
          checksum (weights,\npictures, lists) can be read as other content after a flipped bit: counted apart.",
     ),
     ("kill", "Kills\nRuns that are ended hard and resumed must end with the bytes of a run that was left alone."),
-    ("disk", "Full disks and short memory"),
+    ("disk", "Full disks, short memory, weights that change"),
     ("determinism", "Repeatable results"),
     ("hub", "Downloads"),
     ("server", "Server"),
@@ -54,6 +54,9 @@ fn page(rows: &[Row]) -> String {
     let known = |suite: &str| SECTIONS.iter().any(|(name, _)| *name == suite);
     for (suite, words) in SECTIONS {
         section(&mut page, words, rows.iter().filter(|row| row.suite == *suite));
+        if *suite == "anchors" {
+            beside(&mut page, rows.iter().filter(|row| row.suite == *suite));
+        }
     }
     section(&mut page, "Other", rows.iter().filter(|row| !known(&row.suite)));
     let mut machines: Vec<&str> = rows.iter().map(|row| row.machine.as_str()).collect();
@@ -94,6 +97,34 @@ fn section<'a>(page: &mut String, words: &str, rows: impl Iterator<Item = &'a Ro
         for failure in &row.failures {
             *page += &format!("| | **failed** | {} | | | | | |\n", escape(failure));
         }
+    }
+}
+
+/// Ours and theirs in columns.
+fn beside<'a>(page: &mut String, rows: impl Iterator<Item = &'a Row>) {
+    let read = |row: &&Row| row.notes.keys().any(|key| key.starts_with("ours "));
+    let mut rows: Vec<&Row> = rows.filter(read).collect();
+    if rows.is_empty() {
+        return;
+    }
+    rows.sort_by_key(|row| order(&row.test));
+    *page += "\n| test | files | ours: refused, accepted | theirs: refused, accepted, panicked, crashed, hung | only ours accepted | \
+              only theirs accepted | accepted by both: same pixels, other pixels |\n|---|---:|---|---|---:|---:|---|\n";
+    for row in rows {
+        let count = |key: &str| row.notes.get(key).map_or("0".to_owned(), ToString::to_string);
+        let all = |keys: &[&str]| keys.iter().map(|key| count(key)).collect::<Vec<_>>().join(", ");
+        let pixels = ["both accepted, the same pixels", "both accepted, other pixels"];
+        let has_pixels = pixels.iter().any(|key| row.notes.contains_key(*key));
+        *page += &format!(
+            "| {} | {} | {} | {} | {} | {} | {} |\n",
+            row.test,
+            row.tried,
+            all(&["ours refused", "ours accepted"]),
+            all(&["theirs refused", "theirs accepted", "theirs panicked", "theirs crashed", "theirs hung"]),
+            count("only ours accepted"),
+            count("only theirs accepted"),
+            if has_pixels { all(&pixels) } else { String::new() },
+        );
     }
 }
 

@@ -11,8 +11,25 @@ use std::time::{Duration, Instant};
 /// A run of the binary may take this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A tuning run of some seconds, without its length and its place; it goes on with what is there.
+pub(super) const SMALL_TUNE: &[&str] = &[
+    "tune",
+    "--method",
+    "coop",
+    "--data",
+    "pocket:photo:train:64",
+    "--shots",
+    "1",
+    "--set",
+    "coop.words=",
+    "--set",
+    "coop.n_ctx=2",
+    "--resume",
+    "--quiet",
+];
+
 /// Peak resident memory of the processes that this one has started and waited for.
-pub(super) fn peak_of_children() -> u64 {
+pub(crate) fn peak_of_children() -> u64 {
     getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0, |usage| usage.max_rss().max(0) as u64 * 1024)
 }
 
@@ -105,13 +122,18 @@ impl Ended {
 }
 
 /// Runs a command to its end, or ends it when it hangs.
-pub(crate) fn finish(mut command: Command) -> Result<Ended> {
+pub(crate) fn finish(command: Command) -> Result<Ended> {
+    finish_within(command, PATIENCE)
+}
+
+/// The same for work that takes longer.
+pub(crate) fn finish_within(mut command: Command, patience: Duration) -> Result<Ended> {
     let start = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().context("stdout is piped")?;
     let stderr = child.stderr.take().context("stderr is piped")?;
     let (out, err) = (drain(stdout), drain(stderr));
-    let status = wait(&mut child, PATIENCE)?;
+    let status = wait(&mut child, patience)?;
     let text = |thread: std::thread::JoinHandle<Vec<u8>>| thread.join().unwrap_or_default();
     let stderr = String::from_utf8_lossy(&text(err)).into_owned();
     Ok(Ended { status, stdout: text(out), stderr, seconds: start.elapsed().as_secs_f64() })

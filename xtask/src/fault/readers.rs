@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use flatclip::data::{self, OpenOptions};
 use flatclip::image::DecodeOptions;
 use flatclip::weights::Checkpoint;
-use flatclip::{Error, Prompt};
+use flatclip::{Error, Model, Prompt};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 
@@ -35,6 +35,18 @@ pub(crate) const READERS: &[Reader] = &[
     Reader { name: "gif", carries: Carries::Nothing, read: picture },
     Reader { name: "webp", carries: Carries::Nothing, read: picture },
     Reader { name: "bmp", carries: Carries::Nothing, read: picture },
+    Reader { name: "tiff", carries: Carries::Nothing, read: picture },
+    Reader { name: "model-folder", carries: Carries::Nothing, read: model_folder },
+    Reader {
+        name: "descriptions",
+        carries: Carries::Nothing,
+        read: |path| Ok(name_of(&format!("{:?}", flatclip::prompt::Descriptions::read(path)?))),
+    },
+    Reader {
+        name: "recipe",
+        carries: Carries::Nothing,
+        read: |path| Ok(name_of(&format!("{:?}", flatclip::reproduce::Recipe::read(path)?))),
+    },
     Reader { name: "prompt", carries: Carries::Checksum, read: |path| prompt_name(&Prompt::load(path)?) },
     Reader { name: "tar", carries: Carries::Nothing, read: |path| data_set("wds", path) },
     Reader { name: "table", carries: Carries::Nothing, read: |path| data_set("csv", path) },
@@ -143,6 +155,24 @@ fn picture(path: &Path) -> Result<u64, Error> {
         return Err(Error::config("picture", "has another number of bytes than its size says"));
     }
     Ok(name_of(&(picture.width, picture.height, &picture.rgb)))
+}
+
+/// A model folder with this file in the place of its own.
+fn model_folder(path: &Path) -> Result<u64, Error> {
+    let (folder, own) = (path.with_extension("folder"), path.file_name().unwrap_or_default());
+    let failed = |error: std::io::Error| Error::config("test", error.to_string());
+    std::fs::create_dir_all(&folder).map_err(failed)?;
+    for (name, bytes) in flatclip_pocket::model_files("pocket").unwrap_or_default() {
+        // A tokenizer in one file stands for the two.
+        let replaced = own == "tokenizer.json" && ["vocab.json", "merges.txt"].contains(name);
+        if own != *name && !replaced && !folder.join(name).is_file() {
+            std::fs::write(folder.join(name), bytes).map_err(failed)?;
+        }
+    }
+    std::fs::copy(path, folder.join(own)).map_err(failed)?;
+    let model = Model::builder(folder.display().to_string()).offline(true).hash_cache(None).load(&())?;
+    let tokens = model.tokenizer().encode("a photo of a snail and a butterfly");
+    Ok(name_of(&(model.describe(), model.hash(), format!("{tokens:?}"))))
 }
 
 fn data_set(kind: &str, path: &Path) -> Result<u64, Error> {

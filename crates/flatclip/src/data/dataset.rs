@@ -174,6 +174,16 @@ impl Sample {
         Ok(Digest::default().bytes(all).key())
     }
 
+    /// A short name of the picture's content for records; `None` for one that is drawn, which does not change.
+    pub(crate) fn short_digest(&self) -> Result<Option<String>> {
+        if self.can_change() { self.content_digest().map(|digest| Some(shortened(digest))) } else { Ok(None) }
+    }
+
+    /// Whether the content can be another one tomorrow.
+    pub(crate) fn can_change(&self) -> bool {
+        !matches!(self.source, Source::Drawn { .. })
+    }
+
     /// Names the encoded picture, wherever it lies; one that was given as pixels by these.
     pub(crate) fn content_digest(&self) -> Result<String> {
         match &self.source {
@@ -182,6 +192,12 @@ impl Sample {
             _ => Ok(Digest::default().bytes(self.read()?).key()),
         }
     }
+}
+
+/// The first 16 digits: enough for records.
+pub(crate) fn shortened(mut digest: String) -> String {
+    digest.truncate(16);
+    digest
 }
 
 /// Device, inode and time of the last change of anything about a file: a copy over it that keeps size and time still

@@ -17,6 +17,7 @@ pub(super) struct Encoded<'a> {
     pub(super) position: usize,
     pub(super) sample: &'a Sample,
     pub(super) features: Result<Ready>,
+    pub(super) picture: Option<String>,
     pub(super) load: Duration,
     pub(super) encode: Duration,
 }
@@ -70,7 +71,8 @@ fn record(item: &Encoded<'_>, adapt: impl FnOnce(&Ready) -> Result<Decision>) ->
         Ok(ready) => adapt(ready).and_then(|answer| Record::answered(item.position, id, *label, answer)),
         Err(error) => Ok(Record::failed(item.position, id, *label, error)),
     };
-    result.unwrap_or_else(|error| Record::failed(item.position, id, *label, &error))
+    let record = result.unwrap_or_else(|error| Record::failed(item.position, id, *label, &error));
+    record.of_picture(item.picture.as_deref())
 }
 
 /// Answers samples whose views are encoded in rounds, no more of them than the answer needs.

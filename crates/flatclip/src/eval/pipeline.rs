@@ -3,7 +3,7 @@
 
 use super::cache::{FeatureCache, ViewFeatures};
 use super::encoder::Encoder;
-use crate::data::{Dataset, Sample};
+use crate::data::{Dataset, Sample, shortened};
 use crate::{Error, Result};
 use rayon::prelude::*;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -23,6 +23,8 @@ pub(super) struct Loaded<'a> {
     pub position: usize,
     pub sample: &'a Sample,
     pub content: Result<Content>,
+    /// Names the picture, where it can change.
+    pub picture: Option<String>,
     /// Time spent on decoding, views and cache look-up.
     pub load_time: Duration,
 }
@@ -91,14 +93,22 @@ impl<'a> Loader<'a> {
     fn load(self, position: usize) -> Loaded<'a> {
         let start = Instant::now();
         let sample = &self.dataset.samples[self.order[position]];
-        let features = self.cache.and_then(|cache| cache.get(sample)).filter(|f| f.unit.rows() == self.encoder.views());
+        let kept = self.cache.and_then(|cache| cache.get(sample));
+        let kept = kept.filter(|(features, _)| features.unit.rows() == self.encoder.views());
+        let (features, digest) = kept.unzip();
+        // Before the pixels: of a picture that changes meanwhile the record names the earlier one.
+        let picture = match digest {
+            Some(digest) => sample.can_change().then(|| shortened(digest)),
+            // Of one that cannot be read the pixels tell.
+            None => sample.short_digest().unwrap_or_default(),
+        };
         let pixels = if features.is_none() || self.wants_pixels {
             self.encoder.pixels(&self.dataset.name, sample).map(Some).map_err(|error| name_sample(error, sample))
         } else {
             Ok(None)
         };
         let content = pixels.map(|pixels| Content { features, pixels });
-        Loaded { position, sample, content, load_time: start.elapsed() }
+        Loaded { position, sample, content, picture, load_time: start.elapsed() }
     }
 }
 

@@ -16,6 +16,10 @@ pub struct Record {
     pub id: String,
     /// The true class.
     pub label: usize,
+    /// Names the picture's bytes, so that a run that goes on notices one that has changed. `None` where it was drawn, and in
+    /// records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub picture: Option<String>,
     /// The answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<AnswerRecord>,
@@ -82,7 +86,14 @@ impl Record {
             scores: explanation.scores,
             log_probabilities: probabilities.iter().map(|p| p.max(f32::MIN_POSITIVE).ln()).collect(),
         };
-        Ok(Self { index, id: id.to_owned(), label, answer: Some(answer), error: None })
+        Ok(Self { index, id: id.to_owned(), label, picture: None, answer: Some(answer), error: None })
+    }
+
+    /// The same, made from this picture; a sample that could not be answered is tried again whatever its picture is.
+    #[must_use]
+    pub(super) fn of_picture(mut self, picture: Option<&str>) -> Self {
+        self.picture = picture.filter(|_| self.answer.is_some()).map(str::to_owned);
+        self
     }
 
     /// The same, made from so many views.
@@ -96,7 +107,7 @@ impl Record {
 
     /// The record of a sample that could not be answered.
     pub fn failed(index: usize, id: &str, label: usize, error: &Error) -> Self {
-        Self { index, id: id.to_owned(), label, answer: None, error: Some(error.to_string()) }
+        Self { index, id: id.to_owned(), label, picture: None, answer: None, error: Some(error.to_string()) }
     }
 
     /// Keeps no probabilities but those that the metrics need.

@@ -9,8 +9,8 @@ use super::plan::{Plan, Shard};
 use super::record::Record;
 use super::rounds::Rounds;
 use super::timing::{SampleTime, Timing, memory, seconds};
-use crate::data::Dataset;
-use crate::error::Hint;
+use crate::data::{Dataset, shortened};
+use crate::error::{Hint, quoted};
 use crate::methods::{AnyAdapter, Kind, Task};
 use crate::progress::Progress;
 use crate::{Error, Result};
@@ -84,6 +84,7 @@ impl Evaluation<'_> {
         self.check(adapter.kind())?;
         let positions = self.plan.positions(self.shard);
         self.check_prefix(records, &positions)?;
+        self.check_pictures(records)?;
         let mut timing = Timing::default();
         self.retry(adapter, log, records, &mut timing, progress)?;
         let mut state = RunState { total: positions.len(), ..RunState::default() };
@@ -214,6 +215,23 @@ impl Evaluation<'_> {
         Err(Error::Run { path: super::run_dir::PREDICTIONS.into(), reason })
     }
 
+    /// Answers of an earlier session must be those of the pictures as they are now.
+    fn check_pictures(&self, records: &[Record]) -> Result<()> {
+        let changed = records.par_iter().find_map_first(|record| {
+            let (before, sample) = (record.picture.as_ref()?, &self.dataset.samples[self.plan.order[record.index]]);
+            let kept = self.cache.and_then(|cache| cache.content_digest(sample)).map(shortened);
+            let now = kept.map_or_else(|| sample.short_digest(), |digest| Ok(Some(digest)));
+            match now {
+                Ok(now) if now.as_ref() == Some(before) => None,
+                Ok(_) => Some((sample, "has changed since it was answered".to_owned())),
+                Err(error) => Some((sample, format!("was answered and cannot be read any more ({error})"))),
+            }
+        });
+        let Some((sample, what)) = changed else { return Ok(()) };
+        let reason = format!("cannot go on: the picture `{}` {what}", quoted(&sample.id));
+        Err(Error::Run { path: super::run_dir::PREDICTIONS.into(), reason }.with_hint(Hint::Elsewhere))
+    }
+
     fn check_replay(&self, old: &[Record], new: &[Record]) -> Result<()> {
         match old.iter().zip(new).find(|(old, new)| old != new) {
             None => Ok(()),
@@ -253,7 +271,7 @@ impl Evaluation<'_> {
         let share = start.elapsed() / fresh.len().max(1) as u32;
         timing.encode += share.as_secs_f64() * fresh.len() as f64;
         let mut result = Vec::with_capacity(batch.len());
-        for Loaded { position, sample, content, load_time } in batch {
+        for Loaded { position, sample, content, picture, load_time } in batch {
             timing.samples += 1;
             timing.load += load_time.as_secs_f64();
             let mut encode = Duration::ZERO;
@@ -278,7 +296,7 @@ impl Evaluation<'_> {
                 let pixels = pixels.filter(|_| self.wants_pixels || self.rounds.is_some());
                 Ok(Ready { views, pixels, generated: self.encoder.generated(sample)? })
             });
-            result.push(Encoded { position, sample, features, load: load_time, encode });
+            result.push(Encoded { position, sample, features, picture, load: load_time, encode });
         }
         result
     }

@@ -12,6 +12,7 @@ use crate::progress::Progress;
 use crate::prompt::Prompt;
 use crate::report::figure::Figure;
 use crate::report::{Cell, Page, Run, Section, Table, find_runs, sweep_figures};
+use crate::run_dir::RunDir;
 use crate::settings::parse_settings;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -62,9 +63,11 @@ pub fn sweep(
         method.build(&options)?;
     }
     let out = &request.base.out;
+    let _whole = RunDir::claim(out)?;
     let (mut swept, mut sections) = (Vec::new(), Vec::new());
     for dataset in datasets {
         let folder = request.folder(&dataset.name, datasets.len());
+        let _own = (folder != *out).then(|| RunDir::claim(&folder)).transpose()?;
         let mut done = request.cells(model, dataset, &folder, progress)?;
         done.sort_by_key(|cell| cell.number);
         let table = request.table(&done, &dataset.name);

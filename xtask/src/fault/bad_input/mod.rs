@@ -2,6 +2,7 @@
 //! against the command line.
 
 mod command_line;
+mod many;
 mod own;
 mod pictures;
 mod text;
@@ -40,7 +41,7 @@ pub(super) const TESTS: &[Test] = &[
     test(
         "B6",
         "bombs: small files of many pixels",
-        "refused at the header, or below 3 bytes x pixels + 64 MB",
+        "refused at the header, or below 3 bytes x pixels + 64 MB; progressive JPEG, lossless WebP, TIFF: below that of 89 million pixels",
         pictures::bombs,
     ),
     test("B7", "every layout of pixels against Pillow's", "at most 2 levels apart", pictures::formats),
@@ -57,6 +58,14 @@ pub(super) const TESTS: &[Test] = &[
         "exit code 2, no file left",
         command_line::misuse,
     ),
+    Test {
+        name: "B12-memory",
+        suite: Suite::BadInput,
+        what: "30 photos of 12 megapixels in one command; sparse files of 3 GB, 200 MB of no picture",
+        rule: "memory of one photo, whatever the number; refused before it is read",
+        patience: 310,
+        run: many::pictures,
+    },
     mutants("M1", "damaged safetensors", |trial| attack(trial, "safetensors", 6000)),
     mutants("M2", "damaged torch files (zip and legacy)", |trial| attack(trial, "torch", 6000)),
     mutants("M3", "damaged JPEG", |trial| attack(trial, "jpeg", 10_000)),
@@ -72,6 +81,12 @@ pub(super) const TESTS: &[Test] = &[
         attack(trial, "prompt", 5000)
     }),
     test("M13", "a damaged file of a finished run", "refused, or the same content: never another one", own::runs),
+    mutants("M14", "damaged TIFF", |trial| attack(trial, "tiff", 4000)),
+    mutants("M15", "damaged files of a model folder: vocabulary, merges, configuration, tokenizer", |trial| {
+        attack(trial, "model-folder", 2000)
+    }),
+    mutants("M16", "damaged descriptions of classes", |trial| attack(trial, "descriptions", 1000)),
+    mutants("M17", "damaged recipes", |trial| attack(trial, "recipe", 1000)),
 ];
 
 fn attack(trial: &mut Trial, name: &str, count: usize) -> Result<()> {

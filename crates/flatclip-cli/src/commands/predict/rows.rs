@@ -1,7 +1,7 @@
 //! Rows of answers, each written as it comes: a table, CSV or JSON lines, to the terminal or to a file that can be continued.
 
 use super::Args;
-use crate::output::Output;
+use crate::output::{Output, harmless};
 use anyhow::{Context as _, Result, bail};
 use flatclip::{Answer, Classifier, Model};
 use serde_json::{Value, json};
@@ -137,16 +137,18 @@ impl<'a> Rows<'a> {
         let Some(&(_, class, p)) = ranked.first() else { bail!("{name}: an answer without classes") };
         match self.layout {
             Layout::Single => {
-                let width = ranked.iter().map(|(_, class, _)| class.chars().count()).max().unwrap_or(0).max(5);
+                let rows: Vec<(String, f32)> = ranked.iter().map(|(_, class, p)| (printable(class), *p)).collect();
+                let width = rows.iter().map(|(class, _)| class.chars().count()).max().unwrap_or(0).max(5);
                 writeln!(self.to, " {:width$}   probability ", "class")?;
                 writeln!(self.to, "{}", "─".repeat(width + 16))?;
-                for (_, class, p) in &ranked {
+                for (class, p) in &rows {
                     writeln!(self.to, " {class:width$}   {p:.4} ")?;
                 }
             }
             Layout::Table { picture, class: width } => {
-                let rest: Vec<String> = ranked.iter().skip(1).map(|(_, class, p)| format!("{class} {p:.3}")).collect();
-                let name = printable(&name);
+                let then = |(_, class, p): &(usize, &str, f32)| format!("{} {p:.3}", printable(class));
+                let rest: Vec<String> = ranked.iter().skip(1).map(then).collect();
+                let (name, class) = (printable(&name), printable(class));
                 writeln!(self.to, " {name:picture$}   {class:width$}   {p:<11.4}   {}", rest.join(", "))?;
             }
             Layout::Csv => {
@@ -204,7 +206,7 @@ fn object(name: &str, answer: &Answer, ranked: &[(usize, &str, f32)]) -> Value {
 
 /// A name that cannot steer a terminal.
 fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+    harmless(name).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// A CSV field.

@@ -118,8 +118,8 @@ impl FeatureCache {
         Ok(cache)
     }
 
-    /// The features of a sample whose picture has not changed. A damaged entry counts as absent.
-    pub(crate) fn get(&self, sample: &Sample) -> Option<ViewFeatures> {
+    /// The features of a sample whose picture has not changed, and the digest of the picture. A damaged entry counts as absent.
+    pub(crate) fn get(&self, sample: &Sample) -> Option<(ViewFeatures, String)> {
         let (segment, location) = self.find(sample)?;
         // `size` was checked against the file's length when it was scanned.
         let mut bytes = vec![0; location.size];
@@ -127,7 +127,13 @@ impl FeatureCache {
         file.seek(SeekFrom::Start(location.offset)).ok()?;
         file.read_exact(&mut bytes).ok()?;
         drop(file);
-        segment::decode(&bytes)
+        let (_, digest) = location.stamp.split_once(' ')?;
+        Some((segment::decode(&bytes)?, digest.to_owned()))
+    }
+
+    /// The digest of a sample's picture as it is now, if features of it are kept.
+    pub(crate) fn content_digest(&self, sample: &Sample) -> Option<String> {
+        self.find(sample)?.1.stamp.split_once(' ').map(|(_, digest)| digest.to_owned())
     }
 
     /// The entry of a sample. An unchanged file is known by its stamp; for another one (copied, touched, of a folder with
@@ -176,6 +182,12 @@ mod tests {
     use super::*;
     use crate::data::Source;
 
+    impl FeatureCache {
+        fn features(&self, sample: &Sample) -> Option<ViewFeatures> {
+            self.get(sample).map(|(features, _)| features)
+        }
+    }
+
     fn key(seed: u64) -> FeatureKey {
         FeatureKey {
             weights: "w".into(),
@@ -211,7 +223,7 @@ mod tests {
         one.put(&sample(dir.path(), "c"), &features(3.0)).unwrap();
         let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
         for (id, start) in [("a", 1.0), ("b", 2.0), ("c", 3.0)] {
-            assert_eq!(cache.get(&sample(dir.path(), id)), Some(features(start)));
+            assert_eq!(cache.features(&sample(dir.path(), id)), Some(features(start)));
         }
         assert!(FeatureCache::open(dir.path(), &key(1)).unwrap().index.is_empty(), "another seed is another key");
     }
@@ -231,14 +243,14 @@ mod tests {
         let (one, other) = (place("x/photos", "cat"), place("y/photos", "dog"));
         FeatureCache::open(dir.path(), &key(0)).unwrap().put(&one, &features(1.0)).unwrap();
         let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
-        assert_eq!(cache.get(&one), Some(features(1.0)));
-        assert_eq!(cache.get(&other), None, "another picture of the same name, size and time");
-        assert_eq!(cache.get(&place("z/photos", "cat")), Some(features(1.0)), "a copy");
+        assert_eq!(cache.features(&one), Some(features(1.0)));
+        assert_eq!(cache.features(&other), None, "another picture of the same name, size and time");
+        assert_eq!(cache.features(&place("z/photos", "cat")), Some(features(1.0)), "a copy");
         cache.put(&other, &features(2.0)).unwrap();
         let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
-        assert_eq!((cache.get(&one), cache.get(&other)), (Some(features(1.0)), Some(features(2.0))));
+        assert_eq!((cache.features(&one), cache.features(&other)), (Some(features(1.0)), Some(features(2.0))));
         let replaced = place("x/photos", "cow");
-        assert_eq!(cache.get(&replaced), None, "written over with the same size and time");
+        assert_eq!(cache.features(&replaced), None, "written over with the same size and time");
     }
 
     #[test]
@@ -258,10 +270,10 @@ mod tests {
         let mut flipped = bytes.clone();
         flipped[40] ^= 1;
         std::fs::write(&file, &flipped).unwrap();
-        assert_eq!(reopen().get(&sample(dir.path(), "a")), None);
-        assert!(reopen().get(&sample(dir.path(), "b")).is_some());
+        assert_eq!(reopen().features(&sample(dir.path(), "a")), None);
+        assert!(reopen().features(&sample(dir.path(), "b")).is_some());
         std::fs::write(dir.path().join("b"), "changed picture").unwrap();
-        assert_eq!(reopen().get(&sample(dir.path(), "b")), None);
+        assert_eq!(reopen().features(&sample(dir.path(), "b")), None);
     }
 
     #[test]

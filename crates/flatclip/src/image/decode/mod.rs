@@ -40,6 +40,8 @@ pub struct DecodeOptions {
 
 /// The largest width or height: as much as JPEG and GIF can say.
 const MAX_SIDE: u64 = 65_535;
+/// What is read of a file before it is known to be a picture.
+const BEGINNING: u64 = 4096;
 /// What a decoder may take beside the result.
 const SCRATCH: u64 = 64 << 20;
 
@@ -180,7 +182,7 @@ fn decode_noted(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<(P
     Ok((picture, file.notes.get()))
 }
 
-/// Reads and decodes a file. Its size is looked at before it is read, and its header before it is decoded.
+/// Reads and decodes a file. Its size and its first bytes are looked at before it is read, its header before it is decoded.
 pub fn open(path: &Path, options: &DecodeOptions) -> Result<Picture> {
     Ok(open_noted(path, options)?.0)
 }
@@ -192,7 +194,11 @@ pub fn open_noted(path: &Path, options: &DecodeOptions) -> Result<(Picture, Pict
     File::new(path, &[], options, true).limit("bytes", size, options.max_bytes)?;
     let mut bytes = Vec::new();
     // A file that grows, or has no size of its own, is cut one byte above the limit and refused.
-    file.take(options.max_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    let mut file = file.take(options.max_bytes.saturating_add(1));
+    file.by_ref().take(BEGINNING).read_to_end(&mut bytes).map_err(Error::io(path))?;
+    if ::image::guess_format(&bytes).is_ok() {
+        file.read_to_end(&mut bytes).map_err(Error::io(path))?;
+    }
     decode_noted(path, &bytes, options)
 }
 
