@@ -72,10 +72,10 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if out.is_json() {
         out.json(&record)?;
     } else {
-        out.line(record.sets_table().to_text())?;
+        out.line(out.fitted(&record.sets_table()))?;
         out.line(record.reading())?;
         out.line("")?;
-        out.line(record.bound_table().to_text())?;
+        out.line(out.fitted(&record.bound_table()))?;
         out.line(record.bound_reading())?;
     }
     out.note(format_args!("{}: open analysis.html", args.out.display()));

@@ -69,7 +69,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if out.is_json() {
         out.json(&record)?;
     } else {
-        out.line(flatness_table(&record.flatness()).to_text())?;
+        out.line(out.fitted(&flatness_table(&record.flatness())))?;
     }
     out.note(format_args!(
         "{}: landscape.html to turn around, landscape.png and .svg to show, .csv and .json to compute with",

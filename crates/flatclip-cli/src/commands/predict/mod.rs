@@ -206,10 +206,11 @@ impl Args {
             let named = new.first().map(|class| format!(": {class:?}{}", did_you_mean(class, own))).unwrap_or_default();
             let more = if new.len() > 1 { " and others" } else { "" };
             out.note(format_args!(
-                "the prompt was learned for {} classes; of the {} given, {} are new to it{named}{more}",
+                "the prompt was learned for {} classes; of the {} given, {} {} new to it{named}{more}",
                 own.len(),
                 given.len(),
-                new.len()
+                new.len(),
+                if new.len() == 1 { "is" } else { "are" }
             ));
         }
         given

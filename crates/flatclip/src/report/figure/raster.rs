@@ -172,7 +172,7 @@ impl Painter {
         }
         self.pixmap.fill_path(&path, &ink, FillRule::Winding, place, None);
         // The embedded font has one weight: heavier letters are a little wider.
-        if style.0.get("font-weight").is_some() {
+        if style.0.contains_key("font-weight") {
             let heavier = Stroke { width: size / 28.0, ..Stroke::default() };
             self.pixmap.stroke_path(&path, &ink, &heavier, place, None);
         }
