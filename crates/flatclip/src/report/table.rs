@@ -123,7 +123,7 @@ impl Table {
     }
 
     /// Columns that stand side by side. The first ones, up to the first number, tell rows apart: each block begins with them,
-    /// or with the very first where they take more than half the room.
+    /// or with the very first where they take more than three quarters of the room.
     fn blocks(&self, room: usize) -> Vec<Vec<usize>> {
         let wide = |columns: &[usize]| columns.iter().map(|&c| self.width(c) + 2).sum::<usize>().saturating_sub(2);
         let all: Vec<usize> = (0..self.header.len()).collect();
@@ -131,7 +131,7 @@ impl Table {
             return vec![all];
         }
         let named = all.iter().take_while(|&&column| !self.is_numeric(column)).count();
-        let keys = if wide(&all[..named]) > room / 2 { named.min(1) } else { named };
+        let keys = if wide(&all[..named]) > room / 4 * 3 { named.min(1) } else { named };
         let mut blocks = vec![all[..keys].to_vec()];
         for &column in &all[keys..] {
             let last = blocks.len() - 1;
