@@ -192,7 +192,11 @@ impl Args {
         };
         let prompts = self.setup.prompt.read_all()?;
         let options = parse_settings(&self.settings)?;
-        prompts.iter().for_each(|(_, prompt)| say_radius_units(prompt, &options, out));
+        for ((_, prompt), method) in
+            prompts.iter().flat_map(|prompt| self.method.iter().map(move |name| (prompt, name)))
+        {
+            say_radius_units(prompt, method, &options, out);
+        }
         prompts.into_iter().map(one).collect()
     }
 }

@@ -7,7 +7,7 @@ use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result, bail, ensure};
-use flatclip::data::{self, Split};
+use flatclip::data::{self, Family, Split};
 use flatclip::landscape::Normalisation;
 use flatclip::report::landscape::flatness_table;
 use flatclip::{LandscapeOf, LandscapeRequest, NamedPrompt, Picture, Prompt, landscape};
@@ -73,7 +73,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if out.is_json() {
         out.json(&record)?;
     } else {
-        out.line(flatness_table(&record.flatness()).to_text())?;
+        out.line(out.fitted(&flatness_table(&record.flatness())))?;
     }
     out.note(format_args!(
         "{}: landscape.html to turn around, landscape.png and .svg to show, .csv and .json to compute with",
@@ -84,15 +84,18 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 
 impl Args {
     fn request(&self, out: &Output) -> Result<LandscapeRequest> {
+        let mut decode = self.decode.options(true);
         let of = match (&self.data, &self.image) {
             (Some(spec), _) => {
                 let data = data::open(spec, &self.place.options(Split::Train)?)?;
+                // As tuning reads them.
+                decode = self.decode.options(data.family == Family::Custom);
                 LandscapeOf::Training { data, shots: self.shots }
             }
             (None, Some(file)) => {
                 let classes = self.classes.read(out)?;
                 let classes = classes.context("which classes? give --classes a,b,c or --classes-file FILE")?;
-                LandscapeOf::Views { picture: Picture::open_with(file, &self.decode.options(true))?, classes }
+                LandscapeOf::Views { picture: Picture::open_with(file, &decode)?, classes }
             }
             (None, None) => match &self.first_of {
                 Some(spec) => LandscapeOf::first_of(&data::open(spec, &self.place.options(Split::Test)?)?)?,
@@ -101,7 +104,8 @@ impl Args {
         };
         let scale = self.scale.parse::<Normalisation>()?;
         let (points, span, seed) = (self.points, self.span, self.seed);
-        let mut request = LandscapeRequest { points, span, scale, seed, ..LandscapeRequest::new(of, &self.out)? };
+        let mut request =
+            LandscapeRequest { points, span, scale, seed, decode, ..LandscapeRequest::new(of, &self.out)? };
         if !self.prompt.is_empty() {
             let named = |word: &String| {
                 let (name, path) = named_path(word);

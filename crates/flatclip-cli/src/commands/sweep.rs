@@ -61,7 +61,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         let sweeps: Vec<_> = swept.iter().map(|data| json!({ "data": data.dataset, "table": data.table })).collect();
         out.json(&json!({ "schema_version": 1, "sweeps": sweeps }))?;
     } else {
-        swept.iter().try_for_each(|data| out.line(data.table.to_text()))?;
+        swept.iter().try_for_each(|data| out.line(out.fitted(&data.table)))?;
     }
     Ok(if swept.iter().all(|data| data.failed == 0) { Exit::Done } else { Exit::Counted })
 }

@@ -103,6 +103,15 @@ pub(super) fn ensemble(dataset: &str) -> &'static str {
     }
 }
 
+/// The place of a prompt and method among the paper's rows, whatever templates they use; behind all where it has none.
+pub(super) fn paper_rank(prompt: &str, method: &str) -> usize {
+    let plain =
+        |prompt: &str| ["features", "ensemble", "descriptions"].contains(&prompt) || prompt.starts_with("template");
+    let alike = |row: &PaperRow| row.prompt == prompt || (plain(&row.prompt) && plain(prompt));
+    let mut rows = PAPER.iter().flat_map(|table| &table.rows);
+    rows.position(|row| row.method == method && alike(row)).unwrap_or(usize::MAX)
+}
+
 /// The number that the paper itself prints in the row of this label, for a backbone and data set.
 pub(crate) fn published_row(backbone: &str, label: &str, dataset: &str) -> Option<f64> {
     let own = PAPER.iter().filter(|table| table.backbone == backbone && table.label.starts_with("tab:"));

@@ -2,7 +2,7 @@
 
 use super::paper::{Published, published};
 use super::protocol::protocol_points;
-use super::rows::{distinct, row_names};
+use super::rows::{row_names, rows_in_order};
 use super::table::{Cell, Table};
 use crate::data::{Family, Known};
 use crate::error::Hint;
@@ -182,7 +182,7 @@ fn per_picture(seconds: f64, pictures: usize) -> Option<Cell> {
 pub fn benchmark_table(runs: &[Run], title: &str) -> Table {
     let datasets = datasets_of(runs);
     let names = row_names(runs);
-    let rows = distinct(&names);
+    let rows = rows_in_order(runs, &names);
     let imagenets = datasets.iter().filter(|d| family(d) == Some(Family::Imagenet)).count() == 5;
     let mut header: Vec<String> = vec!["prompt + method".into()];
     header.extend(datasets.iter().map(|name| Known::find(name).map_or(name.clone(), |known| known.title.to_owned())));

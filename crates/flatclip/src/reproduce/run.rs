@@ -86,6 +86,7 @@ impl Desk<'_> {
             shots: Some(work.shots),
             seed: work.seed,
             max_errors: self.request.max_errors,
+            decode: DecodeOptions::default(),
         };
         let (found, _) = statistics(&request, self.model, &*self.dataset(&work.data, Split::Train)?, progress)?;
         std::fs::create_dir_all(dir).map_err(Error::io(dir))?;

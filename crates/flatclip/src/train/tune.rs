@@ -8,7 +8,7 @@ use super::search::{SearchTable, search};
 use super::settings::{Settings, TuneRequest};
 use crate::data::feature_bank::FeatureBank;
 use crate::data::few_shot::{Pool, Shots};
-use crate::data::train_images::{TrainImages, readable};
+use crate::data::train_images::{Readable, TrainImages};
 use crate::data::{Dataset, Sample, read_dassl_list};
 use crate::digest::Digest;
 use crate::error::Hint;
@@ -131,7 +131,10 @@ impl Run {
 
     fn drop_unreadable(&mut self, input: &TuneInput<'_>) -> Result<()> {
         for samples in [&mut self.train, &mut self.held_out] {
-            let (good, bad) = readable(samples, &input.request.decode);
+            let Readable { good, bad, changes } = Readable::of(samples, &input.request.decode);
+            if let Some(line) = changes.line() {
+                input.progress.note(&line);
+            }
             for (id, error) in bad {
                 input.progress.warn(&format!("{id}: {error}"));
                 self.unreadable.push(id);
