@@ -8,6 +8,7 @@ use crate::facade::{
     EvaluateRequest, LandscapeOf, LandscapeRequest, NamedPrompt, PromptChoice, StatisticsRequest, SweepRequest,
     evaluate, landscape, statistics, sweep, tune,
 };
+use crate::image::DecodeOptions;
 use crate::progress::Progress;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
