@@ -135,6 +135,12 @@ impl Output {
         table
     }
 
+    /// A table of results as text; on a terminal it fits its width.
+    pub(crate) fn fitted(&self, table: &flatclip::report::Table) -> String {
+        // Only a terminal has a width.
+        table.to_text_within(comfy_table::Table::new().width().map_or(usize::MAX, usize::from))
+    }
+
     /// Something worth knowing that is not a result, on stderr.
     pub(crate) fn note(&self, text: impl std::fmt::Display) {
         if !self.quiet {

@@ -343,7 +343,7 @@ pub(crate) fn unusable_weights(path: &Path, reason: impl Into<String>) -> Error 
 }
 
 /// The known name within two edits (a third of its length for long ones), case aside.
-pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let name = name.to_lowercase();
     let distance = |other: &str| edits(&name, &other.to_lowercase());
     let close = |other: &&&str| distance(other) <= 2.max(other.len() / 3);

@@ -1,6 +1,7 @@
 //! `flatclip analyze`: what the paper's theory says of sharpness scores, measured on two data sets and on the training images.
 
 use crate::inputs::data::PlaceArgs;
+use crate::inputs::decode::DecodeArgs;
 use crate::inputs::model::ModelArgs;
 use crate::inputs::prompt::PromptArgs;
 use crate::output::{Exit, Output};
@@ -47,6 +48,8 @@ pub(crate) struct Args {
     /// Where the page, the figures and the numbers go
     #[arg(long, value_name = "DIR", default_value = "analysis")]
     out: PathBuf,
+    #[command(flatten)]
+    decode: DecodeArgs,
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
@@ -61,6 +64,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         limit: args.limit,
         options: parse_settings(&args.settings)?,
         seed: args.seed,
+        decode: args.decode.options(false),
         out: args.out.clone(),
     };
     let model = args.model.load(out)?;
@@ -68,10 +72,10 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if out.is_json() {
         out.json(&record)?;
     } else {
-        out.line(record.sets_table().to_text())?;
+        out.line(out.fitted(&record.sets_table()))?;
         out.line(record.reading())?;
         out.line("")?;
-        out.line(record.bound_table().to_text())?;
+        out.line(out.fitted(&record.bound_table()))?;
         out.line(record.bound_reading())?;
     }
     out.note(format_args!("{}: open analysis.html", args.out.display()));

@@ -1,12 +1,12 @@
 //! `flatclip embed`: features of pictures or texts.
 
-use crate::inputs::decode::{Changes, DecodeArgs};
+use crate::inputs::decode::{DecodeArgs, changes_line};
 use crate::inputs::model::ModelArgs;
 use crate::inputs::pictures;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Result, bail, ensure};
-use flatclip::image::open_noted;
+use flatclip::image::{PictureChanges, open_noted};
 use flatclip::model::Features;
 use flatclip::prompt::{named_features_bytes, npy_bytes};
 use flatclip::{Matrix, Model, Progress as _};
@@ -110,7 +110,7 @@ fn print(
 fn pictures_of(args: &Args, model: &Model, out: &Output) -> Result<Embedded> {
     let files = pictures::expand(&args.images, out)?;
     let terminal = Terminal::with_interrupts(out)?;
-    let (mut found, mut changes) = (Embedded::default(), Changes::default());
+    let (mut found, mut changes) = (Embedded::default(), PictureChanges::default());
     let (decode, views) = (args.decode.options(true), args.views as usize);
     terminal.start("pictures", Some(files.len() as u64));
     for (index, file) in files.iter().enumerate() {
@@ -137,7 +137,7 @@ fn pictures_of(args: &Args, model: &Model, out: &Output) -> Result<Embedded> {
         terminal.advance(index as u64 + 1, "");
     }
     terminal.finish();
-    if let Some(line) = changes.line() {
+    if let Some(line) = changes_line(changes) {
         out.note(line);
     }
     Ok(found)

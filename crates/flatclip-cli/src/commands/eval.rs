@@ -192,7 +192,11 @@ impl Args {
         };
         let prompts = self.setup.prompt.read_all()?;
         let options = parse_settings(&self.settings)?;
-        prompts.iter().for_each(|(_, prompt)| say_radius_units(prompt, &options, out));
+        for ((_, prompt), method) in
+            prompts.iter().flat_map(|prompt| self.method.iter().map(move |name| (prompt, name)))
+        {
+            say_radius_units(prompt, method, &options, out);
+        }
         prompts.into_iter().map(one).collect()
     }
 }
@@ -213,6 +217,9 @@ fn say(run: &EvaluatedRun, out: &Output) {
         super::cache::size(timing.peak_memory),
         dir.display()
     ));
+    if let Some(radius) = run.radius {
+        out.note(format_args!("radius {:.4}, {:.4} of the context's norm", radius.length, radius.share));
+    }
     if timing.memory.len() > 1 {
         let marks =
             timing.memory.iter().map(|mark| format!("{} after {}", super::cache::size(mark.bytes), mark.samples));

@@ -7,7 +7,7 @@ use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result, bail, ensure};
-use flatclip::data::{self, Split};
+use flatclip::data::{self, Family, Split};
 use flatclip::landscape::Normalisation;
 use flatclip::report::landscape::flatness_table;
 use flatclip::{LandscapeOf, LandscapeRequest, NamedPrompt, Picture, Prompt, landscape};
@@ -18,11 +18,12 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// A prompt file or the run directory of `flatclip tune` (repeat to see several side by side)
-    #[arg(long, value_name = "FILE|RUN")]
-    prompt: Vec<PathBuf>,
+    /// A prompt file or the run directory of `flatclip tune`, with a name for the figures where its own says little (repeat to
+    /// see several side by side)
+    #[arg(long, value_name = "[NAME=]FILE|RUN")]
+    prompt: Vec<String>,
     /// Training loss: cross-entropy over shots of this data set
-    #[arg(long, value_name = "DATA", required_unless_present = "image")]
+    #[arg(long, value_name = "DATA", required_unless_present_any = ["image", "first_of"])]
     data: Option<String>,
     #[command(flatten)]
     place: PlaceArgs,
@@ -30,8 +31,11 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 16)]
     shots: usize,
     /// Entropy of a selected and a rejected view of this picture
-    #[arg(long, value_name = "IMAGE", conflicts_with = "data")]
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["data", "first_of"])]
     image: Option<PathBuf>,
+    /// The same of the first test picture of this data set, with its classes
+    #[arg(long, value_name = "DATA", conflicts_with = "data")]
+    first_of: Option<String>,
     #[command(flatten)]
     classes: ClassArgs,
     /// Grid points along each axis
@@ -69,7 +73,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if out.is_json() {
         out.json(&record)?;
     } else {
-        out.line(flatness_table(&record.flatness()).to_text())?;
+        out.line(out.fitted(&flatness_table(&record.flatness())))?;
     }
     out.note(format_args!(
         "{}: landscape.html to turn around, landscape.png and .svg to show, .csv and .json to compute with",
@@ -80,26 +84,45 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 
 impl Args {
     fn request(&self, out: &Output) -> Result<LandscapeRequest> {
+        let mut decode = self.decode.options(true);
         let of = match (&self.data, &self.image) {
             (Some(spec), _) => {
                 let data = data::open(spec, &self.place.options(Split::Train)?)?;
+                // As tuning reads them.
+                decode = self.decode.options(data.family == Family::Custom);
                 LandscapeOf::Training { data, shots: self.shots }
             }
             (None, Some(file)) => {
                 let classes = self.classes.read(out)?;
                 let classes = classes.context("which classes? give --classes a,b,c or --classes-file FILE")?;
-                LandscapeOf::Views { picture: Picture::open_with(file, &self.decode.options(true))?, classes }
+                LandscapeOf::Views { picture: Picture::open_with(file, &decode)?, classes }
             }
-            (None, None) => bail!("what to look at? give --data or --image"),
+            (None, None) => match &self.first_of {
+                Some(spec) => LandscapeOf::first_of(&data::open(spec, &self.place.options(Split::Test)?)?)?,
+                None => bail!("what to look at? give --data, --image or --first-of"),
+            },
         };
         let scale = self.scale.parse::<Normalisation>()?;
         let (points, span, seed) = (self.points, self.span, self.seed);
-        let mut request = LandscapeRequest { points, span, scale, seed, ..LandscapeRequest::new(of, &self.out)? };
+        let mut request =
+            LandscapeRequest { points, span, scale, seed, decode, ..LandscapeRequest::new(of, &self.out)? };
         if !self.prompt.is_empty() {
-            let named = |path: &PathBuf| Ok(NamedPrompt { name: prompt_name(path), ..Prompt::open(path)?.into() });
+            let named = |word: &String| {
+                let (name, path) = named_path(word);
+                Ok(NamedPrompt { name, ..Prompt::open(path)?.into() })
+            };
             request.prompts = self.prompt.iter().map(named).collect::<Result<_>>()?;
         }
         Ok(request)
+    }
+}
+
+/// `NAME=PATH`, or a path that names itself.
+fn named_path(word: &str) -> (String, PathBuf) {
+    let path = PathBuf::from(word);
+    match word.split_once('=') {
+        Some((name, rest)) if !path.exists() => (name.to_owned(), PathBuf::from(rest)),
+        _ => (prompt_name(&path), path),
     }
 }
 

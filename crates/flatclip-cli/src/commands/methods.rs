@@ -5,7 +5,7 @@ use crate::output::{Exit, Output};
 use flatclip::data::{KNOWN, Known};
 use flatclip::image::views::ViewPolicy;
 use flatclip::methods::policy::{TestFamily, policy_for};
-use flatclip::methods::tuners::{Input, TunerSpec};
+use flatclip::methods::tuners::{Input, PRESETS, TunerSpec};
 use flatclip::methods::{ADAPTERS, AdapterSpec, TUNERS};
 use flatclip::options::{OptionKind, OptionSpec, defaults};
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ struct Entry {
     docs: &'static str,
     /// What its numbers were held against.
     verified: &'static str,
-    /// The authors' values by data set.
+    /// The authors' values: of an adapter by data set, of a tuner by the preset's name.
     presets: Vec<(&'static str, String)>,
     table: &'static str,
     options: &'static [OptionSpec],
@@ -191,7 +191,7 @@ impl Entry {
             summary,
             docs,
             verified: spec.verified.name(),
-            presets: Vec::new(),
+            presets: tuner_presets(name),
             table,
             options,
         }
@@ -240,13 +240,43 @@ impl Entry {
         }
         out.line(format_args!("Options in [{}], with default, range and source:", self.table))?;
         out.line(option_lines(self.options))?;
-        if !self.presets.is_empty() {
-            out.line(
-                "Values of the authors, taken on these data sets unless an option or preset = \"neutral\" is given:",
-            )?;
-        }
-        self.presets.iter().try_for_each(|(data, values)| out.line(format_args!("  {data:16} {values}")))
+        self.print_presets(out)
     }
+
+    fn print_presets(&self, out: &Output) -> anyhow::Result<()> {
+        if self.presets.is_empty() {
+            return Ok(());
+        }
+        let heading = if self.role == "tuner" {
+            "Settings of the authors, taken by their name (tune --method NAME):"
+        } else {
+            "Values of the authors, taken on these data sets unless an option or preset = \"neutral\" is given:"
+        };
+        out.line(heading)?;
+        let indent = self.presets.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 4;
+        for (name, values) in &self.presets {
+            for (line, text) in wrap(values, WIDTH - indent).into_iter().enumerate() {
+                let name = if line == 0 { name } else { "" };
+                out.line(format_args!("  {name:0$}{text}", indent - 2))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The presets of a tuner: what each reproduces, and its settings.
+fn tuner_presets(name: &str) -> Vec<(&'static str, String)> {
+    let settings = |toml: &str| -> String {
+        let tables: toml::Table = toml.parse().unwrap_or_default();
+        let of = |(table, values): (&String, &toml::Value)| -> Vec<String> {
+            let entries = values.as_table().into_iter().flatten();
+            entries.map(|(key, value)| format!("{table}.{key}={value}")).collect()
+        };
+        tables.iter().flat_map(of).collect::<Vec<_>>().join(" ")
+    };
+    let own = PRESETS.iter().filter(|preset| preset.method == name);
+    own.map(|preset| (preset.name, format!("{} ({} shots): {}", preset.summary, preset.shots, settings(preset.toml))))
+        .collect()
 }
 
 /// The widest line.
@@ -348,10 +378,14 @@ fn list(out: &Output) -> anyhow::Result<()> {
 /// A name may be a tuner's and an adapter's at once (`fga`): both are shown.
 fn show(name: &str, out: &Output) -> anyhow::Result<()> {
     let all = Entry::all();
-    let found: Vec<&Entry> = all.iter().filter(|e| e.name == name || e.aliases.contains(&name)).collect();
+    let wanted = name.to_lowercase();
+    let is_wanted = |e: &&Entry| {
+        let preset = e.role == "tuner" && e.presets.iter().any(|(preset, _)| *preset == wanted);
+        e.name == wanted || e.aliases.contains(&wanted.as_str()) || preset
+    };
+    let found: Vec<&Entry> = all.iter().filter(is_wanted).collect();
     if found.is_empty() {
-        let known: Vec<&str> = all.iter().map(|e| e.name).collect();
-        anyhow::bail!("no method is called `{name}`; known are {}", known.join(", "));
+        return Err(flatclip::Error::unknown("method", name, all.iter().map(|e| e.name)).into());
     }
     if out.is_json() {
         return match found.as_slice() {

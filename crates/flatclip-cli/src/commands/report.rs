@@ -128,7 +128,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         out.json(&json!({ "schema_version": 1, "runs": runs, "tables": tables }))?;
     } else if args.tables.is_none() {
         for table in &tables {
-            out.line(written(table, &args.format))?;
+            out.line(if args.format == "text" { out.fitted(table) } else { written(table, &args.format) })?;
         }
     }
     if let Some(path) = &args.html {

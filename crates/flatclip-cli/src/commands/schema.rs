@@ -18,19 +18,29 @@ macro_rules! schemas {
 }
 
 /// One schema for each document.
-const SCHEMAS: [(&str, &str); 12] = schemas![
+const SCHEMAS: [(&str, &str); 22] = schemas![
     "analyze",
+    "bench",
     "cache-ls",
     "data-check",
+    "data-ls",
+    "data-show",
     "embed",
     "error",
     "eval",
     "landscape",
     "methods",
+    "methods-show",
     "models",
+    "models-show",
+    "pocket-export",
     "predict",
+    "prompt-show",
     "report",
+    "stats",
+    "sweep",
     "tune",
+    "version",
 ];
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {

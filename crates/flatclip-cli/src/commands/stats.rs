@@ -1,6 +1,7 @@
 //! `flatclip stats`: token statistics of training images for PromptAlign, computed or taken over.
 
 use crate::inputs::data::PlaceArgs;
+use crate::inputs::decode::DecodeArgs;
 use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
@@ -44,6 +45,8 @@ pub(crate) struct Args {
     /// The file to write
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
+    #[command(flatten)]
+    decode: DecodeArgs,
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
@@ -64,6 +67,7 @@ fn compute(args: &Args, out: &Output) -> Result<(SourceStatistics, usize)> {
         shots: args.shots,
         seed: args.seed,
         max_errors: args.max_errors,
+        decode: args.decode.options(false),
     };
     let dataset = data::open(spec, &args.place.options(args.split)?)?;
     for note in dataset.notes.iter().filter(|note| note.warning) {

@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// An ablation of the paper: radius, kept, directions or lambda
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
+    /// Seed of views and method, unless an axis is `seed`
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    seed: u64,
     /// Where runs, table and figures go
     #[arg(long, short, value_name = "DIR")]
     out: PathBuf,
@@ -43,7 +46,11 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         !axes.iter().any(|axis| axis.key == "prompt") || (args.setup.prompt.is_default() && !args.setup.own_templates),
         "prompt is an axis: give no other prompt beside it, add it to the axis instead"
     );
-    let base = EvaluateRequest { methods: vec![args.method.clone()], ..args.setup.request(&args.out, args.resume)? };
+    let base = EvaluateRequest {
+        methods: vec![args.method.clone()],
+        seeds: vec![args.seed],
+        ..args.setup.request(&args.out, args.resume)?
+    };
     let model = args.setup.model.load(out)?;
     let datasets = args.setup.data.open_all(out)?;
     let start = Instant::now();
@@ -54,7 +61,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         let sweeps: Vec<_> = swept.iter().map(|data| json!({ "data": data.dataset, "table": data.table })).collect();
         out.json(&json!({ "schema_version": 1, "sweeps": sweeps }))?;
     } else {
-        swept.iter().try_for_each(|data| out.line(data.table.to_text()))?;
+        swept.iter().try_for_each(|data| out.line(out.fitted(&data.table)))?;
     }
     Ok(if swept.iter().all(|data| data.failed == 0) { Exit::Done } else { Exit::Counted })
 }

@@ -180,10 +180,10 @@ fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {
             f.sharpness, f.radius, f.relative_radius, f.loss, f.perturbed_loss
         ))?;
     }
-    if let Some(radius) = summary.chosen_radius {
-        let relative = summary.flatness.filter(|f| f.radius > 0.0).map(|f| radius * f.relative_radius / f.radius);
-        let relative = relative.map_or(String::new(), |part| format!(" ({part:.4} of the context's norm)"));
-        out.line(format_args!("radius {radius}{relative} was chosen on held-out images; the table is in search.json"))?;
+    if let Some(radius) = summary.radius.filter(|radius| radius.length > 0.0) {
+        let said = format!("tuned within radius {:.4}, {:.4} of the context's norm", radius.length, radius.share);
+        let chosen = if summary.chosen_radius.is_some() { ", chosen on held-out images (search.json)" } else { "" };
+        out.line(format_args!("{said}{chosen}"))?;
     }
     out.line(format_args!("prompt: {}", args.out.join(&summary.prompt).display()))
 }

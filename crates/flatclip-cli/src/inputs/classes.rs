@@ -39,3 +39,9 @@ impl ClassArgs {
         Ok(Some(classes))
     }
 }
+
+/// ` (did you mean "fish"?)` for a name that is nearly one of `known`, else nothing.
+pub(crate) fn did_you_mean(name: &str, known: &[impl AsRef<str>]) -> String {
+    let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+    flatclip::error::nearest(name, &known).map(|near| format!(" (did you mean {near:?}?)")).unwrap_or_default()
+}

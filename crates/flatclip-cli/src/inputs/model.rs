@@ -1,5 +1,6 @@
 //! `--model` and what belongs to it.
 
+use crate::inputs::classes::did_you_mean;
 use crate::output::Output;
 use crate::progress::Terminal;
 use anyhow::{Result, bail};
@@ -93,7 +94,10 @@ impl ModelArgs {
         let known = |class: &String| flatclip_pocket::CLASS_NAMES.iter().any(|name| name.eq_ignore_ascii_case(class));
         let foreign = classes.iter().find(|class| !known(class));
         let reason = match (foreign, side) {
-            (Some(class), _) => format!("{class:?} is none of its {} classes", flatclip_pocket::CLASS_NAMES.len()),
+            (Some(class), _) => {
+                let near = did_you_mean(class, &flatclip_pocket::CLASS_NAMES);
+                format!("{class:?} is none of its {} classes{near}", flatclip_pocket::CLASS_NAMES.len())
+            }
             (None, Some(side)) if side != flatclip_pocket::SIDE => "this is no drawing of its world".to_owned(),
             _ => return,
         };

@@ -13,7 +13,7 @@ pub(crate) struct PromptArgs {
     /// A text with `{}` for the class name (repeat for several; their features are averaged) [default: "a photo of a {}."]
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["ensemble", "prompt", "text_features"])]
     template: Vec<String>,
-    /// A known set of templates: imagenet7 or imagenet80
+    /// A known set of templates: imagenet7, imagenet80, c-tpt4
     #[arg(long, value_name = "NAME", conflicts_with_all = ["prompt", "text_features"])]
     ensemble: Option<Ensemble>,
     /// A prompt file, or the run directory of `flatclip tune` (`eval` takes several)
@@ -72,13 +72,36 @@ impl PromptArgs {
     }
 }
 
-/// Says that a sapt prompt was tuned with a radius in another unit than stss is told to use.
-pub(crate) fn say_radius_units(prompt: &Prompt, options: &toml::Table, out: &Output) {
-    let unit = options.get("radius_unit").or_else(|| options.get("stss").and_then(|stss| stss.get("radius_unit")));
-    if prompt.label() == "sapt" && unit.and_then(toml::Value::as_str) == Some("relative") {
-        out.warn(
-            "the sapt prompt was tuned with a radius in the units of the context (absolute), and stss is told to take its \
-             radius relative to the context's norm: the two are not the same distance",
-        );
+/// Says that a sapt prompt was tuned with a radius in another unit than stss takes its own in.
+pub(crate) fn say_radius_units(prompt: &Prompt, method: &str, options: &toml::Table, out: &Output) {
+    let is_stss = flatclip::methods::adapter(method).is_ok_and(|spec| spec.name == "stss");
+    if prompt.label() != "sapt" || !is_stss {
+        return;
     }
+    let (tuned, asked) = (tuned_unit(prompt), unit(options).or_else(|| unit(options.get("stss")?.as_table()?)));
+    let asked = asked.unwrap_or_else(|| ABSOLUTE.to_owned());
+    if tuned != asked {
+        let said = |unit: &str| {
+            if unit == ABSOLUTE { "in the units of the context" } else { "relative to the context's norm" }
+        };
+        out.warn(format_args!(
+            "the sapt prompt was tuned with a radius {}, and stss takes its radius {}: the two are not the same distance; \
+             --set stss.radius_unit={tuned} takes them alike",
+            said(&tuned),
+            said(&asked)
+        ));
+    }
+}
+
+/// The unit where nothing is said.
+const ABSOLUTE: &str = "absolute";
+
+fn unit(table: &toml::Table) -> Option<String> {
+    Some(table.get("radius_unit")?.as_str()?.to_owned())
+}
+
+/// What the prompt's own settings say.
+fn tuned_unit(prompt: &Prompt) -> String {
+    let settings = prompt.provenance.config.parse::<toml::Table>().unwrap_or_default();
+    settings.get("sapt").and_then(|sapt| unit(sapt.as_table()?)).unwrap_or_else(|| ABSOLUTE.to_owned())
 }

@@ -13,6 +13,7 @@ use crate::image::views::ViewPolicy;
 use crate::methods::tuners::{Batch, Input, TuneTask};
 use crate::methods::{Task, ViewSet, adapter};
 use crate::model::Features;
+use crate::progress::Progress;
 use crate::prompt::Prompt;
 use crate::train::{TuneCost, TuneRequest};
 use crate::{Error, Result};
@@ -20,33 +21,43 @@ use flatclip_tensor::{Matrix, isa};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Pictures of a measurement, and their size: a usual photo of ImageNet.
 const PICTURES: usize = 4;
 const SIZE: (usize, usize) = (500, 375);
 /// Most views of a measurement; the time grows with their number.
 const VIEWS: usize = 32;
+/// Views of a picture where nothing else is said.
+const ALL_VIEWS: usize = 64;
+/// How long what was measured counts as what this machine does now: it may be busier, or less busy, later.
+const FRESH: Duration = Duration::from_secs(3600);
 /// Class counts between which a line is drawn.
 const CLASSES: [usize; 2] = [48, 192];
 
 /// Seconds of this machine for a model, measured when first asked for.
 pub struct Rates<'a> {
     model: &'a Model,
+    progress: &'a dyn Progress,
     file: Option<PathBuf>,
     known: Mutex<BTreeMap<String, f64>>,
 }
 
 impl<'a> Rates<'a> {
     /// With what was measured before for the same shape, arithmetic and threads.
-    pub fn open(model: &'a Model, cache: Option<&Path>) -> Self {
+    pub fn open(model: &'a Model, cache: Option<&Path>, progress: &'a dyn Progress) -> Self {
         let (precision, isa) = (model.clip().precision().name(), isa::current().name());
         let shape: String = model.describe().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let threads = rayon::current_num_threads();
         let name = format!("{shape}-{precision}-{isa}-{threads}-{}.json", env!("CARGO_PKG_VERSION"));
         let file = cache.map(|folder| folder.join("rates").join(name));
-        let known = file.as_ref().and_then(|file| serde_json::from_slice(&std::fs::read(file).ok()?).ok());
-        Self { model, file, known: Mutex::new(known.unwrap_or_default()) }
+        let fresh = |file: &&PathBuf| {
+            let written = std::fs::metadata(file).and_then(|about| about.modified());
+            written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < FRESH))
+        };
+        let known =
+            file.as_ref().filter(fresh).and_then(|file| serde_json::from_slice(&std::fs::read(file).ok()?).ok());
+        Self { model, progress, file, known: Mutex::new(known.unwrap_or_default()) }
     }
 
     fn remembered(&self, key: String, measure: impl FnOnce() -> Result<f64>) -> Result<f64> {
@@ -54,7 +65,10 @@ impl<'a> Rates<'a> {
         if let Some(seconds) = known(&self.known.lock().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(seconds);
         }
-        let seconds = measure()?;
+        self.progress.start(&format!("measuring {key}"), None);
+        let seconds = measure();
+        self.progress.finish();
+        let seconds = seconds?;
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(key, seconds);
         if let Some(file) = &self.file {
@@ -73,8 +87,10 @@ impl<'a> Rates<'a> {
         Ok(seconds * views as f64 / measured as f64)
     }
 
-    /// What an adapter adds for one picture.
+    /// What an adapter adds for one picture. Of a few views it is priced as of all: beside encoding them, what fewer save is
+    /// little, and measuring it would take longer.
     pub fn answer(&self, method: &str, options: &toml::Table, views: usize, classes: usize) -> Result<f64> {
+        let views = if views > 1 { views.max(ALL_VIEWS) } else { 1 };
         let at = |classes: usize| {
             let key = format!("answer {method} {options} x{views} of {classes}");
             self.remembered(key, || answer(self.model, method, options, views, classes))

@@ -4,15 +4,15 @@
 use super::dataset::{Dataset, Note, Split};
 use super::listed::Listed;
 use super::{folder, names};
-use crate::error::quoted;
+use crate::error::{nearest, quoted};
 use crate::files::read_text;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Reads the rows of one split (all rows if there is no `split` column). `named` classes have names from elsewhere: then a
-/// number need not have a row.
-pub(crate) fn open_csv(file: &Path, split: Split, named: Option<usize>) -> Result<Dataset> {
+/// Reads the rows of one split (all rows if there is no `split` column). With a list of class names from elsewhere a number
+/// need not have a row, and labels that are names have the places of the list.
+pub(crate) fn open_csv(file: &Path, split: Split, named: Option<&[String]>) -> Result<Dataset> {
     let text = read_text(file)?;
     let wrong = |reason: String| Error::Data { path: file.to_path_buf(), reason };
     let table = Table::parse(&text).map_err(wrong)?;
@@ -99,13 +99,16 @@ impl Table {
         Ok(Self { rows: records.map(row).collect::<std::result::Result<_, _>>()? })
     }
 
-    fn classes(&self, named: Option<usize>) -> std::result::Result<Classes, String> {
+    fn classes(&self, named: Option<&[String]>) -> std::result::Result<Classes, String> {
         if self.rows.iter().all(|row| row.label.parse::<usize>().is_ok()) {
-            return self.numbered_classes(named);
+            return self.numbered_classes(named.map(<[String]>::len));
         }
         let mut names: Vec<&str> = self.rows.iter().map(|row| row.label.as_str()).collect();
         names.sort_unstable();
         names.dedup();
+        if let Some(list) = named.filter(|list| names.iter().any(|name| place(name, list).is_some())) {
+            return listed_classes(&names, list);
+        }
         let by_name = names.iter().enumerate().map(|(label, name)| ((*name).to_owned(), label)).collect();
         Ok(Classes { names: names.iter().map(|name| names::readable(name)).collect(), by_name })
     }
@@ -132,6 +135,25 @@ impl Table {
             None => Ok(Classes { names: names.into_values().collect(), by_name: BTreeMap::new() }),
         }
     }
+}
+
+/// The place of a label in a list of class names, with or without underscores.
+fn place(label: &str, list: &[String]) -> Option<usize> {
+    let readable = names::readable(label);
+    list.iter().position(|name| name == label || *name == readable)
+}
+
+/// Labels that are names of a list: each has its place there.
+fn listed_classes(labels: &[&str], list: &[String]) -> std::result::Result<Classes, String> {
+    let mut by_name = BTreeMap::new();
+    for &label in labels {
+        let known: Vec<&str> = list.iter().map(String::as_str).collect();
+        let near = || nearest(label, &known).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        let place = place(label, list)
+            .ok_or_else(|| format!("label `{}` is not in the list of class names{}", quoted(label), near()))?;
+        by_name.insert(label.to_owned(), place);
+    }
+    Ok(Classes { names: list.to_vec(), by_name })
 }
 
 /// Where the columns stand.
@@ -184,6 +206,22 @@ mod tests {
     }
 
     #[test]
+    fn names_have_the_places_of_a_list_and_a_misspelt_one_is_told() {
+        let dir = tree(&["a/1.jpg", "b/2.jpg"]);
+        put(dir.path(), "list.csv", "path,label\na/1.jpg,zebra_fish\nb/2.jpg,ant\n");
+        let open = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            open_csv(&dir.path().join("list.csv"), Split::Test, Some(&names))
+        };
+        let data = open(&["zebra fish", "cow", "ant"]).unwrap();
+        assert_eq!(data.samples.iter().map(|s| s.label).collect::<Vec<_>>(), [0, 2]);
+        let message = open(&["zebra fish", "aunt"]).unwrap_err().to_string();
+        assert!(message.contains("`ant` is not in the list") && message.contains("did you mean `aunt`?"), "{message}");
+        // Other names altogether: in the order of the sorted labels.
+        assert_eq!(open(&["one", "two"]).unwrap().samples[0].label, 1);
+    }
+
+    #[test]
     fn numbered_labels_take_their_names_from_the_class_column() {
         let data = open("path,label,class\na/1.jpg,1,dog\nb/2.jpg,0,cat\nb/9.jpg,0,cat\n", Split::Test).unwrap();
         assert_eq!(data.classes, ["cat", "dog"]);
@@ -222,8 +260,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("list.csv");
         std::fs::write(&path, "path,label\na.jpg,0\nb.jpg,2\n").unwrap();
+        let named = |count: usize| (0..count).map(|i| format!("class {i}")).collect::<Vec<_>>();
         assert!(open_csv(&path, Split::Test, None).unwrap_err().to_string().contains("label 1 has no row"));
-        assert_eq!(open_csv(&path, Split::Test, Some(4)).unwrap().classes.len(), 4);
-        assert!(open_csv(&path, Split::Test, Some(2)).is_err());
+        assert_eq!(open_csv(&path, Split::Test, Some(&named(4))).unwrap().classes.len(), 4);
+        assert!(open_csv(&path, Split::Test, Some(&named(2))).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! What a data set is, whatever it was read from.
 
 use crate::digest::{self, Digest};
-use crate::image::{self, DecodeOptions, Picture};
+use crate::image::{self, DecodeOptions, Picture, PictureNotes};
 use crate::{Error, Result};
 use flatclip_pocket::{Domain, World};
 use serde::{Deserialize, Serialize};
@@ -121,15 +121,20 @@ impl Sample {
 
     /// The picture, decoded or drawn.
     pub fn picture(&self, options: &DecodeOptions) -> Result<Picture> {
+        Ok(self.picture_noted(options)?.0)
+    }
+
+    /// The same, and what was done to it.
+    pub(crate) fn picture_noted(&self, options: &DecodeOptions) -> Result<(Picture, PictureNotes)> {
         if let Source::Given(picture) = &self.source {
-            return Ok((**picture).clone());
+            return Ok(((**picture).clone(), PictureNotes::default()));
         }
         if let Source::Drawn { world, domain, index } = self.source {
             let rgb = flatclip_pocket::draw(&flatclip_pocket::scene(world, domain, index));
             let side = flatclip_pocket::SIDE;
-            return Ok(Picture { width: side, height: side, rgb });
+            return Ok((Picture { width: side, height: side, rgb }, PictureNotes::default()));
         }
-        image::decode_from(self.path(), &self.read()?, options)
+        image::decode_noted(self.path(), &self.read()?, options)
     }
 
     /// The encoded picture; an error for one that is drawn or was given as pixels.

@@ -58,7 +58,7 @@ pub fn open(spec: &str, options: &OpenOptions) -> Result<Dataset> {
         Some(("zhou", dir)) => zhou::open_zhou(Path::new(dir), options.split)?,
         Some(("csv", file)) => {
             let named = options.classes.as_deref().map(crate::text::read_class_names).transpose()?;
-            csv::open_csv(Path::new(file), options.split, named.map(|names| names.len()))?
+            csv::open_csv(Path::new(file), options.split, named.as_deref())?
         }
         Some(("wds", shards)) => wds::open_wds(shards, options.split)?,
         Some(("pocket", domain)) => pocket::open_pocket(domain, options.split)?,

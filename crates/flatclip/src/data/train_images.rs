@@ -3,7 +3,7 @@
 use super::Sample;
 use super::feature_bank::FeatureBank;
 use crate::image::views::{ViewKey, ViewOptions, make_views};
-use crate::image::{DecodeOptions, Normalise};
+use crate::image::{DecodeOptions, Normalise, PictureChanges, PictureNotes};
 use crate::model::Clip;
 use crate::options::mismatch;
 use crate::rng::Stream;
@@ -134,18 +134,34 @@ impl<'a> TrainImages<'a> {
     }
 }
 
-/// The samples that can be read, and for each other one its id and why not.
-pub(crate) fn readable(samples: &[Sample], decode: &DecodeOptions) -> (Vec<usize>, Vec<(String, Error)>) {
-    let read = |sample: &Sample| sample.picture(decode).map(drop);
-    let verdicts: Vec<Result<()>> = samples.par_iter().map(read).collect();
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for (index, verdict) in verdicts.into_iter().enumerate() {
-        match verdict {
-            Ok(()) => good.push(index),
-            Err(error) => bad.push((samples[index].id.clone(), error)),
+/// Which samples can be read.
+#[derive(Default)]
+pub(crate) struct Readable {
+    /// The places of those that can.
+    pub(crate) good: Vec<usize>,
+    /// Id and reason of every other one.
+    pub(crate) bad: Vec<(String, Error)>,
+    /// What is done to pictures when they are read.
+    pub(crate) changes: PictureChanges,
+}
+
+impl Readable {
+    /// Reads every sample once.
+    pub(crate) fn of(samples: &[Sample], decode: &DecodeOptions) -> Self {
+        let read = |sample: &Sample| Ok(sample.picture_noted(decode)?.1);
+        let verdicts: Vec<Result<PictureNotes>> = samples.par_iter().map(read).collect();
+        let mut found = Self::default();
+        for (index, verdict) in verdicts.into_iter().enumerate() {
+            match verdict {
+                Ok(notes) => {
+                    found.good.push(index);
+                    found.changes.count(notes);
+                }
+                Err(error) => found.bad.push((samples[index].id.clone(), error)),
+            }
         }
+        found
     }
-    (good, bad)
 }
 
 #[cfg(test)]
@@ -164,7 +180,7 @@ mod tests {
             source: crate::data::Source::File(path.to_path_buf()),
         };
         let samples = [sample("bad", &path), sample("gone", &folder.path().join("gone.png"))];
-        let (good, bad) = readable(&samples, &DecodeOptions::default());
+        let Readable { good, bad, .. } = Readable::of(&samples, &DecodeOptions::default());
         assert!(good.is_empty());
         assert_eq!(bad.iter().map(|b| b.0.as_str()).collect::<Vec<_>>(), ["bad", "gone"]);
     }

@@ -81,7 +81,7 @@ pub fn demo(request: &DemoRequest, progress: &dyn Progress) -> Result<Demonstrat
     let start = Instant::now();
     make_room(&request.out)?;
     let model = Model::builder(&request.model).offline(true).load(progress)?;
-    let study = Study::make(model, Protocol::of(request), &request.out.join("prompts"), progress)?;
+    let study = Study::make(model, Protocol::of(request)?, &request.out.join("prompts"), progress)?;
     let story = page::story(&study)?;
     let report = request.out.join("report.html");
     crate::files::write_atomic(&report, page::page(&study, story.clone()).to_html().as_bytes())?;

@@ -3,7 +3,7 @@
 use super::answers::{Row, Rule};
 use super::claims::{self, Claim};
 use super::compare::Verdict;
-use super::protocol::{self, Protocol, RADII};
+use super::protocol::{self, Protocol};
 use super::tuning::{Prompts, Tuner};
 use super::{DOMAINS, Study};
 use crate::Result;
@@ -11,6 +11,7 @@ use crate::image::Picture;
 use crate::image::sheet::{Tile, encode_png, sheet};
 use crate::report::figure::{Axis, Figure, Layer};
 use crate::report::{Cell, Page, Section, Table, data_address};
+use crate::train::RADII;
 use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw_as, scene};
 
 /// Rows of the table.

@@ -1,17 +1,15 @@
-//! What is done, how much of it, and by which rules settings are chosen: `docs/research/pocket.md` in code.
+//! What is done, how much of it, and by which rules settings are chosen: `docs/research/pocket.md` in code. Source, training views
+//! and held-out photos are those of the item `pocket` of [`crate::reproduce`].
 
 use super::DemoRequest;
+use crate::Result;
 use crate::facade::Model;
+use crate::methods::tuners;
+use crate::reproduce::Recipe;
 use flatclip_pocket::CLASS_NAMES;
 
-/// SAPT's radii: the paper's grid, here as shares of the context's norm.
-pub(super) const RADII: [f64; 5] = [0.05, 0.1, 0.3, 0.5, 0.7];
 /// As many learning rates for CoOp, as multiples of the rule's: where a setting is chosen, both choose among five.
 pub(super) const RATES: [f64; 5] = [0.1, 0.2, 0.5, 1.0, 2.0];
-/// Photos per class on which settings are chosen.
-pub(super) const HELD_OUT: usize = 8;
-/// Photos of the train world that shots are drawn from.
-pub(super) const POOL: usize = 4096;
 /// CoOp's batch.
 const BATCH: usize = 32;
 /// Radius of STSS and the part of the views that every selection keeps, both the paper's.
@@ -26,6 +24,8 @@ pub(super) const VIEW_SEED: u64 = 1;
 /// How much is done.
 #[derive(Clone, Debug)]
 pub(super) struct Protocol {
+    /// The item that it is built on.
+    pub(super) recipe: Recipe,
     /// Photos per class.
     pub(super) shots: &'static [usize],
     /// Draws of the shots: seeds 1 to this.
@@ -45,8 +45,9 @@ pub(super) struct Protocol {
 }
 
 impl Protocol {
-    pub(super) fn of(request: &DemoRequest) -> Self {
+    pub(super) fn of(request: &DemoRequest) -> Result<Self> {
         let mut protocol = Self {
+            recipe: Recipe::find("pocket")?,
             shots: &[1, 4, 16],
             seeds: 3,
             choosing: 1,
@@ -65,7 +66,7 @@ impl Protocol {
             protocol =
                 Self { shots: &[1, 4], seeds, choosing: 1, steps, pictures: 8, views: 16, points: 5, ..protocol };
         }
-        protocol
+        Ok(protocol)
     }
 
     /// Passes over the shots that make the steps.
@@ -80,22 +81,32 @@ impl Protocol {
     }
 }
 
-/// CoOp's rate was found at a temperature of 100. A gradient grows with the temperature, and so does how far a step of the same
-/// size moves the logits: the same progress needs the square of their ratio.
+/// CoOp's rate for this model's temperature.
 pub(super) fn learning_rate(model: &Model) -> f64 {
-    0.002 * (100.0 / f64::from(model.logit_scale())).powi(2)
+    tuners::Recipe::default().rate(model.logit_scale())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::DOMAINS;
     use super::*;
 
     #[test]
     fn every_number_of_shots_has_the_same_steps() {
-        let protocol = Protocol::of(&DemoRequest { full: true, ..DemoRequest::default() });
+        let protocol = Protocol::of(&DemoRequest { full: true, ..DemoRequest::default() }).unwrap();
         for &shots in protocol.shots {
             let steps_per_epoch = shots * 32 / BATCH;
             assert_eq!(protocol.epochs(shots) * steps_per_epoch, protocol.steps);
         }
+    }
+
+    /// The demonstration and the item ask the same styles, and select views alike.
+    #[test]
+    fn the_item_is_the_same_comparison() {
+        let recipe = Recipe::find("pocket").unwrap();
+        assert_eq!(recipe.datasets, DOMAINS.map(|style| format!("pocket:{style}")));
+        let fractions = recipe.rows.iter().filter_map(|row| row.options.get("fraction")?.as_float());
+        assert!(fractions.eq([FRACTION, FRACTION]));
+        assert_eq!(recipe.source, "pocket:photo::4096");
     }
 }

@@ -1,11 +1,12 @@
 //! Prompts tuned on a few photos: CoOp and SAPT from the same words, shots, steps and learning rate.
 
-use super::protocol::{self, HELD_OUT, POOL, Protocol, RADII, RATES};
+use super::protocol::{self, Protocol, RATES};
 use crate::data::{self, Dataset, OpenOptions, Split};
 use crate::facade::{Model, tune};
 use crate::progress::Progress;
 use crate::prompt::Prompt;
-use crate::train::{LossAndAccuracy, TuneRequest};
+use crate::settings::parse_settings;
+use crate::train::{LossAndAccuracy, RADII, TuneRequest};
 use crate::{Error, Result};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -88,7 +89,7 @@ struct Bench<'a> {
 
 pub(super) fn tune_all(model: &Model, protocol: &Protocol, dir: &Path, progress: &dyn Progress) -> Result<Prompts> {
     let options = OpenOptions { split: Split::Train, ..OpenOptions::default() };
-    let photos = data::open(&format!("pocket:photo:train:{POOL}"), &options)?;
+    let photos = data::open(&protocol.recipe.source, &options)?;
     let bench = Bench { model, photos, protocol, rate: protocol::learning_rate(model), dir };
     let tuners: &[Tuner] =
         if protocol.choose_rate { &[Tuner::Coop, Tuner::Sapt, Tuner::CoopChosen] } else { &[Tuner::Coop, Tuner::Sapt] };
@@ -140,6 +141,7 @@ impl Bench<'_> {
         tuned
     }
 
+    /// The item's tuning with these shots and this setting.
     fn tune(&self, job: Job) -> Result<Tuned> {
         let Job { tuner, shots, seed, setting } = job;
         let (method, rate) = match tuner {
@@ -147,24 +149,20 @@ impl Bench<'_> {
             Tuner::CoopChosen => ("coop", self.rate * setting),
             Tuner::Sapt => ("sapt", self.rate),
         };
-        // Crops as the pocket CLIPs were trained on; four per photo.
-        let epochs = self.protocol.epochs(shots);
-        let mut settings =
-            format!("[views]\nbank = 4\nscale = [0.25, 1.0]\n[train]\nepochs = {epochs}\nlr = {rate:?}\n");
+        let mut own = vec![format!("train.epochs={}", self.protocol.epochs(shots)), format!("train.lr={rate:?}")];
         if tuner == Tuner::Sapt {
-            settings.push_str(&format!("[sapt]\nradius = {setting:?}\nradius_unit = \"relative\"\n"));
+            own.push(format!("sapt.radius={setting:?}"));
         }
-        let settings = settings.parse().map_err(|e: toml::de::Error| Error::config("settings", e.message()))?;
+        let recipe = &self.protocol.recipe;
         let out = self.dir.join(format!("{method}-{setting}-shots-{shots}-seed-{seed}"));
-        let request = TuneRequest {
-            method: method.into(),
+        let mut request = TuneRequest {
             shots: Some(shots),
-            held_out: Some(HELD_OUT),
-            seed,
-            overrides: vec![settings],
-            out: out.clone(),
-            ..TuneRequest::default()
+            // Both are judged on the same photos.
+            held_out: recipe.prompt("sapt")?.held_out,
+            search: false,
+            ..recipe.prompt(method)?.tuning(&recipe.source, seed, &out)
         };
+        request.overrides.push(parse_settings(&own)?);
         let summary = tune(&request, self.model, &self.photos, &())?;
         let LossAndAccuracy { loss, accuracy } =
             summary.held_out.unwrap_or(LossAndAccuracy { loss: f32::INFINITY, accuracy: 0.0 });

@@ -89,7 +89,7 @@ impl std::fmt::Display for ViewConfig {
 }
 
 /// What makes numbers comparable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Version of this program.
     pub flatclip: String,
@@ -102,6 +102,9 @@ pub struct Provenance {
     /// Where the prompt came from, when it was learned elsewhere: `imported from FILE`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prompt_origin: String,
+    /// Norm of the context, in whose units a radius is told; none where the prompt has no context of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_norm: Option<f64>,
     /// Fingerprint of the class embeddings.
     pub text_features: String,
     /// Fingerprint of the class names.

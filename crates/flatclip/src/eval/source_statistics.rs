@@ -30,6 +30,7 @@ pub(crate) fn source_statistics(
     visual_prompts: &[Matrix],
     dataset: &str,
     samples: &[&Sample],
+    decode: &DecodeOptions,
     watch: &mut dyn FnMut(usize),
 ) -> Result<Computed> {
     let ImageConfig::Vit { layers, .. } = clip.config().image else {
@@ -44,7 +45,7 @@ pub(crate) fn source_statistics(
         ..ViewOptions::default()
     };
     let read = |sample: &&Sample| {
-        let picture = sample.picture(&DecodeOptions::default())?;
+        let picture = sample.picture(decode)?;
         make_views(&picture, &views, ViewKey { seed: 0, dataset, sample: &sample.id })
     };
     let (mut sum, mut unreadable, mut images) = (None::<StatisticsSum>, Vec::new(), 0);
@@ -190,14 +191,19 @@ mod tests {
             vec![0.1; 2 * clip.vision().token_width().unwrap()],
         )];
         let mut seen = Vec::new();
-        let whole = source_statistics(&clip, &prompts, "photo", &samples, &mut |done| seen.push(done)).unwrap();
+        let whole = source_statistics(&clip, &prompts, "photo", &samples, &DecodeOptions::default(), &mut |done| {
+            seen.push(done)
+        })
+        .unwrap();
         assert_eq!(seen, [16, 19]);
         assert!(whole.unreadable.is_empty());
         assert_eq!(whole.statistics.origin.images, 19);
         // One at a time: variance 0, and the mean of the means is the mean.
         let mut mean = vec![0.0f64; whole.statistics.means[1].data().len()];
         for sample in &samples {
-            let one = source_statistics(&clip, &prompts, "photo", &[sample], &mut |_| {}).unwrap().statistics;
+            let one = source_statistics(&clip, &prompts, "photo", &[sample], &DecodeOptions::default(), &mut |_| {})
+                .unwrap()
+                .statistics;
             assert!(one.variances.iter().all(|m| m.data().iter().all(|v| *v < 1e-6)));
             mean.iter_mut().zip(one.means[1].data()).for_each(|(m, x)| *m += f64::from(*x) / 19.0);
         }
@@ -212,12 +218,14 @@ mod tests {
         let data =
             open("pocket:photo:train:2", &OpenOptions { split: Split::Train, ..OpenOptions::default() }).unwrap();
         let vit = vit();
-        let found = source_statistics(&vit, &[], "photo", &[&bad, &data.samples[0]], &mut |_| {}).unwrap();
+        let found =
+            source_statistics(&vit, &[], "photo", &[&bad, &data.samples[0]], &DecodeOptions::default(), &mut |_| {})
+                .unwrap();
         assert_eq!((found.unreadable.len(), found.statistics.origin.images), (1, 1));
-        assert!(source_statistics(&vit, &[], "photo", &[&bad], &mut |_| {}).is_err());
+        assert!(source_statistics(&vit, &[], "photo", &[&bad], &DecodeOptions::default(), &mut |_| {}).is_err());
         let pocket = Checkpoint::embedded("pocket").unwrap().unwrap();
         let pocket = Clip::load(&pocket, LoadOptions::default()).unwrap();
-        let resnet = source_statistics(&pocket, &[], "", &[&data.samples[0]], &mut |_| {});
+        let resnet = source_statistics(&pocket, &[], "", &[&data.samples[0]], &DecodeOptions::default(), &mut |_| {});
         assert!(resnet.unwrap_err().to_string().contains("ViT"));
     }
 

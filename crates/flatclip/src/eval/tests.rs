@@ -160,6 +160,7 @@ impl World {
             prompt: "template".into(),
             weights: "fake".into(),
             prompt_origin: String::new(),
+            context_norm: None,
             text_features: "t".into(),
             class_names: self.dataset.classes_hash(),
             classes: 4,

@@ -48,6 +48,8 @@ pub struct AnalyzeRequest {
     pub options: toml::Table,
     /// Seed of the shots and of the perturbations.
     pub seed: u64,
+    /// How pictures are read.
+    pub decode: DecodeOptions,
     /// Where the page, the figures and the numbers go.
     pub out: PathBuf,
 }
@@ -107,7 +109,7 @@ pub fn analyze(request: &AnalyzeRequest, model: &Model, progress: &dyn Progress)
     options.insert("vote".into(), "mean-probability".into());
     let mut stss = methods::adapter("stss")?.build(&options)?.into_episodic()?;
     stss.prepare(&task)?;
-    let shots = ShotFeatures::draw(model, &request.train, request.shots, request.seed)?;
+    let shots = ShotFeatures::draw(model, &request.train, request.shots, request.seed, &request.decode)?;
     let worst = worst_case(request, &task, &shots, request.rho.unwrap_or_else(|| radius_of(&options)))?;
     let centres = class_centres(&shots);
     let near = measure(request, model, &task, stss.as_ref(), &request.near, &centres, progress)?;
@@ -157,7 +159,7 @@ fn measure(
     progress.start(&dataset.name, Some(indices.len() as u64));
     let mut found = Found::default();
     for batch in indices.chunks(BATCH) {
-        let pictures = batch.iter().map(|&i| dataset.samples[i].picture(&DecodeOptions::default()));
+        let pictures = batch.iter().map(|&i| dataset.samples[i].picture(&request.decode));
         let features = Features::unit(model.plain_features(pictures)?).0;
         for (row, &i) in batch.iter().enumerate() {
             let sample = &dataset.samples[i];

@@ -7,6 +7,7 @@ use crate::data::Dataset;
 use crate::eval::{Rounds, Shard, Summary, Timing};
 use crate::image::DecodeOptions;
 use crate::image::views::ViewPolicy;
+use crate::methods::bank::Radius;
 use crate::methods::policy::policy_for;
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::{AdapterSpec, Registry};
@@ -129,6 +130,8 @@ pub struct EvaluatedRun {
     pub dir: PathBuf,
     /// Views per picture.
     pub views: usize,
+    /// The radius of its method around the prompt, where it has one.
+    pub radius: Option<Radius>,
     /// Its numbers.
     pub summary: Summary,
     /// Where the time went.
@@ -158,7 +161,8 @@ pub fn evaluate(
                 let dir = request.run_dir(&dataset.name, method.name, seed, several);
                 let run = request.run_request(method, options.clone(), (policy, views), seed, dir.clone());
                 let (summary, timing) = runner.run(dataset, &run)?;
-                done.push(EvaluatedRun { dir, views, summary, timing });
+                let radius = runner.radius(method, &options);
+                done.push(EvaluatedRun { dir, views, radius, summary, timing });
             }
         }
     }

@@ -9,15 +9,15 @@ use crate::data::Dataset;
 use crate::digest::Digest;
 use crate::eval::matrix_hash;
 use crate::files::write_atomic;
-use crate::image::Picture;
 use crate::image::sheet::encode_png;
+use crate::image::{DecodeOptions, Picture};
 use crate::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
 use crate::methods::Task;
 use crate::progress::Progress;
 use crate::prompt::Prompt;
-use crate::report::figure::side_by_side;
+use crate::report::data_address;
+use crate::report::figure::{side_by_side, to_picture};
 use crate::report::landscape::{LANDSCAPE_FILE, LandscapeRecord, LandscapeResult, surface_csv};
-use crate::report::{data_address, landscape_picture};
 use crate::run_dir::RunDir;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -29,6 +29,9 @@ use std::path::{Path, PathBuf};
 const RADII: [f32; 3] = [0.25, 0.5, 1.0];
 /// Views of a picture, of which a selected and a rejected one are shown.
 const VIEWS: usize = 64;
+
+/// Pixels of the PNG to a unit of the SVG: sharp in print.
+const PNG_SCALE: f32 = 3.0;
 
 /// Which loss is looked at.
 #[derive(Clone, Debug)]
@@ -49,6 +52,14 @@ pub enum LandscapeOf {
     },
 }
 
+impl LandscapeOf {
+    /// Views of the first picture of a data set, with its classes.
+    pub fn first_of(data: &Dataset) -> Result<Self> {
+        let first = data.samples.first().ok_or_else(|| Error::config(&data.name, "has no pictures"))?;
+        Ok(Self::Views { picture: first.picture(&DecodeOptions::default())?, classes: data.classes.clone() })
+    }
+}
+
 /// What to look at, and how.
 #[derive(Clone, Debug)]
 pub struct LandscapeRequest {
@@ -64,6 +75,8 @@ pub struct LandscapeRequest {
     pub scale: Normalisation,
     /// Seed of the directions, the shots and the views.
     pub seed: u64,
+    /// How pictures of a data set are read.
+    pub decode: DecodeOptions,
     /// Where the files go.
     pub out: PathBuf,
 }
@@ -73,7 +86,8 @@ impl LandscapeRequest {
     pub fn new(of: LandscapeOf, out: impl Into<PathBuf>) -> Result<Self> {
         let usual = NamedPrompt { name: "a photo of a".to_owned(), ..Prompt::templates(&[Prompt::TEMPLATE])?.into() };
         let scale = Normalisation::PerToken;
-        Ok(Self { prompts: vec![usual], of, points: 31, span: 1.0, scale, seed: 1, out: out.into() })
+        let decode = DecodeOptions::default();
+        Ok(Self { prompts: vec![usual], of, points: 31, span: 1.0, scale, seed: 1, decode, out: out.into() })
     }
 }
 
@@ -103,7 +117,7 @@ pub fn landscape(request: &LandscapeRequest, model: &Model, progress: &dyn Progr
         results.extend(measure(request, &task, &names[index], &mine, &grid, &dir, progress)?);
     }
     let record = LandscapeRecord { schema_version: 1, grid, scale: request.scale.name(), seed: request.seed, results };
-    save(&record, &panels, &dir.path)?;
+    save(&record, &dir.path)?;
     Ok(record)
 }
 
@@ -127,7 +141,7 @@ fn training_panels(
     shots: usize,
     names: &[String],
 ) -> Result<(Vec<String>, Vec<Panel>)> {
-    let shots = ShotFeatures::draw(model, data, shots, request.seed)?;
+    let shots = ShotFeatures::draw(model, data, shots, request.seed, &request.decode)?;
     let panel = |(prompt, name): (usize, &String)| {
         let probe = shots.probe(format!("{name}: cross-entropy, {} images", shots.labels.len()));
         Panel { prompt, probe, picture: None, caption: Vec::new() }
@@ -267,16 +281,16 @@ fn file_name(name: &str) -> String {
     words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
 }
 
-fn save(record: &LandscapeRecord, panels: &[Panel], out: &Path) -> Result<()> {
+fn save(record: &LandscapeRecord, out: &Path) -> Result<()> {
     let figures = record.figures();
     for (result, figure) in record.results.iter().zip(&figures) {
         let base = out.join(file_name(&result.surface.name));
         write_atomic(&base.with_extension("csv"), surface_csv(&result.surface, &record.grid).as_bytes())?;
         write_atomic(&base.with_extension("svg"), figure.to_svg().as_bytes())?;
     }
-    let views: Vec<Option<Picture>> = panels.iter().map(|panel| panel.picture.clone()).collect();
-    write_atomic(&out.join("landscape.svg"), side_by_side("Landscape", &figures, 2).as_bytes())?;
-    write_atomic(&out.join("landscape.png"), &encode_png(&landscape_picture(record, &views))?)?;
+    let svg = side_by_side("Landscape", &figures, 2);
+    write_atomic(&out.join("landscape.svg"), svg.as_bytes())?;
+    write_atomic(&out.join("landscape.png"), &encode_png(&to_picture(&svg, PNG_SCALE)?)?)?;
     write_atomic(&out.join("landscape.html"), record.page().as_bytes())?;
     let json = serde_json::to_string_pretty(record).map_err(|e| Error::config(LANDSCAPE_FILE, e.to_string()))?;
     write_atomic(&out.join(LANDSCAPE_FILE), json.as_bytes())

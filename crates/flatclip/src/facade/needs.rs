@@ -48,7 +48,7 @@ impl Supply<'_> {
             lacks("needs a vision transformer, this image tower is a ResNet".to_owned())
         } else if text_tower && model.config().text.is_none() {
             lacks("needs a text tower, this checkpoint has none".to_owned())
-        } else if text_tower && !self.prompt.is_some_and(has_one_context) {
+        } else if text_tower && !self.prompt.is_some_and(|prompt| has_context(prompt, needs.ensembles)) {
             lacks("needs a prompt with one context: a learned prompt, or a single template".to_owned())
         } else if needs.generated && !self.generated {
             hinted("needs generated pictures", Hint::Generated)
@@ -72,10 +72,10 @@ pub(crate) fn check_origin(prompt: &Prompt, model: &Model) -> Result<()> {
     Err(Error::OtherModel { path: prompt.path.clone(), reason }.with_hint(Hint::OtherModel))
 }
 
-/// Whether text-side methods have a context to start from.
-fn has_one_context(prompt: &Prompt) -> bool {
+/// Whether text-side methods have a context to start from, or, with `ensembles`, several.
+fn has_context(prompt: &Prompt, ensembles: bool) -> bool {
     match &prompt.kind {
-        PromptKind::Templates(templates) => templates.len() == 1,
+        PromptKind::Templates(templates) => ensembles || templates.len() == 1,
         PromptKind::Features(_) => false,
         _ => true,
     }

@@ -10,7 +10,7 @@ use crate::eval::{
 };
 use crate::image::DecodeOptions;
 use crate::image::views::{ViewOptions, ViewPolicy};
-use crate::methods::bank::TextBank;
+use crate::methods::bank::{Radius, RadiusUnit, TextBank};
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::{AdapterSpec, Task};
 use crate::progress::Progress;
@@ -168,6 +168,14 @@ impl<'a> Runner<'a> {
         Ok((summary, timing))
     }
 
+    /// The radius of a method around this prompt.
+    pub(crate) fn radius(&self, spec: &AdapterSpec, options: &toml::Table) -> Option<Radius> {
+        let options = spec.complete(options).ok()?;
+        let value = options.get("radius")?.as_float()?;
+        let norm = self.prompt.prompt.context_norm(self.model.clip(), self.model.tokenizer())?;
+        Some(RadiusUnit::of(&options).radius(value, norm))
+    }
+
     /// The options on this data set: the authors' values for it stand below what the user said, and are told.
     fn options_for(&self, spec: &AdapterSpec, given: &toml::Table, data: &str) -> toml::Table {
         let options = spec.for_data(given, data);
@@ -250,6 +258,7 @@ impl<'a> Runner<'a> {
             weights: self.model.hash().to_owned(),
             prompt: prompt.label(),
             prompt_origin: prompt.origin(),
+            context_norm: prompt.context_norm(self.model.clip(), self.model.tokenizer()),
             text_features: matrix_hash(&task.text_features),
             class_names: dataset.classes_hash(),
             classes: dataset.classes.len(),

@@ -27,9 +27,15 @@ pub(crate) fn draw_shots(dataset: &Dataset, shots: usize, seed: u64) -> Result<V
 }
 
 impl ShotFeatures {
-    pub(crate) fn draw(model: &Model, dataset: &Dataset, shots: usize, seed: u64) -> Result<Self> {
+    pub(crate) fn draw(
+        model: &Model,
+        dataset: &Dataset,
+        shots: usize,
+        seed: u64,
+        decode: &DecodeOptions,
+    ) -> Result<Self> {
         let drawn = draw_shots(dataset, shots, seed)?;
-        let pictures = drawn.iter().map(|&i| dataset.samples[i].picture(&DecodeOptions::default()));
+        let pictures = drawn.iter().map(|&i| dataset.samples[i].picture(decode));
         let features = Features::unit(model.plain_features(pictures)?).0;
         let labels = drawn.iter().map(|&i| dataset.samples[i].label).collect();
         Ok(Self { classes: dataset.classes.clone(), features, labels })

@@ -5,6 +5,7 @@ use super::shots::draw_shots;
 use crate::data::{Dataset, Sample};
 use crate::error::Hint;
 use crate::eval::source_statistics;
+use crate::image::DecodeOptions;
 use crate::methods::statistics::SourceStatistics;
 use crate::progress::Progress;
 use crate::prompt::Prompt;
@@ -21,6 +22,8 @@ pub struct StatisticsRequest {
     pub seed: u64,
     /// Unreadable images to go on without.
     pub max_errors: usize,
+    /// How pictures are read.
+    pub decode: DecodeOptions,
 }
 
 /// The statistics, and the ids of images that could not be read.
@@ -43,7 +46,7 @@ pub fn statistics(
         return Err(Error::Data { path: dataset.name.clone().into(), reason: "no images".into() });
     }
     progress.start("images", Some(samples.len() as u64));
-    let computed = source_statistics(model.clip(), &visual, &dataset.name, &samples, &mut |done| {
+    let computed = source_statistics(model.clip(), &visual, &dataset.name, &samples, &request.decode, &mut |done| {
         progress.advance(done as u64, "");
     });
     progress.finish();

@@ -7,6 +7,7 @@ use crate::data::Dataset;
 use crate::eval::{CERTAINTY, GridAxis, Summary, cells};
 use crate::files::write_atomic;
 use crate::methods::AdapterSpec;
+use crate::methods::bank::Radius;
 use crate::progress::Progress;
 use crate::prompt::Prompt;
 use crate::report::figure::Figure;
@@ -40,6 +41,8 @@ pub struct SweptData {
 struct DoneCell {
     number: usize,
     cell: Vec<usize>,
+    /// The radius in its two units, where the method has one around the prompt.
+    radius: Option<Radius>,
     summary: Summary,
 }
 
@@ -103,7 +106,8 @@ impl SweepRequest {
                 let run = base.run_request(method, options, (policy, views), seed, dir);
                 let run = RunRequest { certainty, ..run };
                 let (summary, _) = runner.run(dataset, &run)?;
-                done.push(DoneCell { number, cell: cell.clone(), summary });
+                let radius = runner.radius(method, &run.options);
+                done.push(DoneCell { number, cell: cell.clone(), radius, summary });
             }
         }
         Ok(done)
@@ -115,7 +119,7 @@ impl SweepRequest {
             let folder = self.folder(dataset, datasets.len());
             let read = |(number, cell): (usize, Vec<usize>)| {
                 let run = Run::read(&cell_dir(&folder, number))?;
-                Ok(DoneCell { number, cell, summary: run.summary })
+                Ok(DoneCell { number, cell, radius: run.radius(), summary: run.summary })
             };
             let done = cells(&self.axes).into_iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
             let table = self.table(&done, dataset);
@@ -203,14 +207,23 @@ impl SweepRequest {
     }
 
     fn table(&self, done: &[DoneCell], dataset: &str) -> Table {
-        let header = self.axes.iter().map(|axis| axis.key.clone()).chain(["top-1", "ECE"].map(String::from));
+        // A radius says something beside the context that it lies around.
+        let radii =
+            self.axes.iter().any(|axis| axis.key.ends_with("radius")) && done.iter().any(|d| d.radius.is_some());
+        let mut header: Vec<String> = self.axes.iter().map(|axis| axis.key.clone()).collect();
+        header.extend(radii.then(|| "of the context's norm".to_owned()));
+        let first = header.len();
+        header.extend(["top-1", "ECE"].map(String::from));
         let mut table = Table::new(format!("Sweep on {dataset}"), header);
-        for DoneCell { cell, summary, .. } in done {
+        for DoneCell { cell, radius, summary, .. } in done {
             let mut row: Vec<Cell> = self.axes.iter().zip(cell).map(|(axis, &i)| Cell::text(&axis.values[i])).collect();
+            if radii {
+                row.push(radius.map_or_else(Cell::none, |radius| Cell::text(format!("{:.4}", radius.share))));
+            }
             row.extend([Cell::percent(summary.metrics.top1), Cell::percent(summary.metrics.calibration.ece)]);
             table.push(row);
         }
-        table.mark_best([self.axes.len()]);
+        table.mark_best([first]);
         table.notes.push("top-1 and ECE in per cent; every cell answers the same views".into());
         table
     }
@@ -238,5 +251,7 @@ fn cell_dir(folder: &Path, number: usize) -> PathBuf {
 fn first_runs(out: &Path) -> Result<Vec<Run>> {
     let found = find_runs(&[out.to_path_buf()])?;
     let first = found.iter().filter(|path| path.file_name().is_some_and(|name| name == "0000"));
-    first.map(|path| Run::read(path)).collect()
+    // Named from the sweep's folder: where that lies is no part of the result.
+    let named = |run: Run| Run { path: run.path.strip_prefix(out).map_or(run.path.clone(), Path::to_path_buf), ..run };
+    first.map(|path| Run::read(path).map(named)).collect()
 }

@@ -4,14 +4,15 @@ pub mod augment;
 pub mod augmix;
 mod decode;
 mod jpeg;
+pub(crate) mod lettering;
 mod preprocess;
 mod resize;
 pub mod sheet;
 pub mod views;
 
 use crate::digest::Digest;
-pub(crate) use decode::DECODER;
-pub use decode::{DecodeOptions, Mode, PictureNotes, Source, decode, decode_from, open, open_noted};
+pub(crate) use decode::{DECODER, decode_noted};
+pub use decode::{DecodeOptions, Mode, PictureChanges, PictureNotes, Source, decode, decode_from, open, open_noted};
 pub use preprocess::{ConvertOrder, Normalise, preprocess, preprocess_source};
 pub use resize::{Columns, Crop, Interpolation, Output};
 

@@ -146,7 +146,9 @@ impl Columns {
                 transpose(&mut middle, wide, &columns, rows, wide, rows);
             }
             if down.is_identity {
-                out.copy_from_slice(&middle);
+                // The span reaches beyond the window by the filter's width.
+                let skipped = (window.top - first) * wide;
+                out.copy_from_slice(&middle[skipped..skipped + wide * high]);
                 continue;
             }
             for (y, row) in out.chunks_exact_mut(wide).enumerate() {
@@ -252,17 +254,19 @@ mod tests {
         }
     }
 
+    /// Also where an axis keeps its size and is only cut, as with a picture whose shorter side has the wanted size already.
     #[test]
     fn a_window_is_a_part_of_the_whole_result() {
         let rgb = noise(60 * 50 * 3);
         let columns = Columns::new(&rgb, 3, 60, 50);
-        let whole = columns.resize(Crop::whole(60, 50), Output::whole(33, 22), Interpolation::Bicubic).unwrap();
-        let window = Crop { top: 4, left: 6, height: 9, width: 11 };
-        let output = Output { width: 33, height: 22, window };
-        let part = columns.resize(Crop::whole(60, 50), output, Interpolation::Bicubic).unwrap();
-        for c in 0..3 {
-            for (y, x) in (0..9).flat_map(|y| (0..11).map(move |x| (y, x))) {
-                assert_eq!(part[(c * 9 + y) * 11 + x], whole[(c * 22 + y + 4) * 33 + x + 6]);
+        for (wide, high) in [(33, 22), (60, 22), (33, 50), (60, 50)] {
+            let full = Output::whole(wide, high);
+            let whole = columns.resize(Crop::whole(60, 50), full, Interpolation::Bicubic).unwrap();
+            let window = Crop { top: 4, left: 6, height: 9, width: 11 };
+            let output = Output { width: wide, height: high, window };
+            let part = columns.resize(Crop::whole(60, 50), output, Interpolation::Bicubic).unwrap();
+            for (c, y, x) in (0..3).flat_map(|c| (0..9).flat_map(move |y| (0..11).map(move |x| (c, y, x)))) {
+                assert_eq!(part[(c * 9 + y) * 11 + x], whole[(c * high + y + 4) * wide + x + 6], "{wide} x {high}");
             }
         }
     }

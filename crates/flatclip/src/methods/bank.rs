@@ -14,6 +14,7 @@ use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
+use serde::{Deserialize, Serialize};
 
 crate::choices! {
     /// What the radius is measured in.
@@ -22,6 +23,31 @@ crate::choices! {
         Absolute = "absolute",
         /// The length of the context (over the same entries).
         Relative = "relative",
+    }
+}
+
+/// A radius around a context: its length, and the share of the context's norm that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Radius {
+    /// In the units of the context.
+    pub length: f64,
+    /// As a share of the context's norm.
+    pub share: f64,
+}
+
+impl RadiusUnit {
+    /// A radius in this unit, around a context of this norm.
+    pub fn radius(self, value: f64, norm: f64) -> Radius {
+        match self {
+            Self::Absolute => Radius { length: value, share: value / norm.max(f64::MIN_POSITIVE) },
+            Self::Relative => Radius { length: value * norm, share: value },
+        }
+    }
+
+    /// The unit among the options of a method; absolute where none is said.
+    pub fn of(options: &toml::Table) -> Self {
+        let word = options.get("radius_unit").and_then(toml::Value::as_str);
+        if word == Some("relative") { Self::Relative } else { Self::Absolute }
     }
 }
 

@@ -114,6 +114,8 @@ pub struct Needs {
     pub default_views: usize,
     /// A ready text bank stands for the text tower.
     pub bank: bool,
+    /// Of a prompt of several templates each is a start of its own.
+    pub ensembles: bool,
     /// The kinds of prompt it can work with.
     pub prompts: &'static [&'static str],
 }
@@ -131,6 +133,7 @@ impl Needs {
         statistics: false,
         default_views: 64,
         bank: false,
+        ensembles: false,
         prompts: FIXED_TEXT,
     };
     /// Features, the text tower and a context, 64 views.

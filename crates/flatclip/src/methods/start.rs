@@ -35,11 +35,29 @@ impl Task {
         let classes = classes.into();
         let start = start(prompt, clip, tokenizer, &classes)?;
         let task = Self::new(classes, features, clip.logit_scale(), seed)?;
-        let task = task.with_clip(Arc::clone(clip)).with_prompt(Arc::clone(prompt));
+        let mut task = task.with_clip(Arc::clone(clip)).with_prompt(Arc::clone(prompt));
+        task.tokenizer = Some(tokenizer.clone());
         Ok(match start {
             Some((tokens, context)) => task.with_context(tokens, context),
             None => task,
         })
+    }
+
+    /// A task for each template of a prompt of several, for adapters that tune every one of them by itself; none for every
+    /// other prompt.
+    pub(crate) fn by_template(&self) -> Result<Vec<Task>> {
+        let (Some(prompt), Some(clip), Some(tokenizer)) = (&self.prompt, &self.clip, &self.tokenizer) else {
+            return Ok(Vec::new());
+        };
+        let PromptKind::Templates(templates) = &prompt.kind else { return Ok(Vec::new()) };
+        if templates.len() < 2 {
+            return Ok(Vec::new());
+        }
+        let one = |template: &String| {
+            let prompt = Arc::new(Prompt::templates(&[template])?);
+            Task::from_prompt(&prompt, clip, tokenizer, Arc::clone(&self.classes), self.seed)
+        };
+        templates.iter().map(one).collect()
     }
 }
 

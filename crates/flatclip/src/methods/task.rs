@@ -5,6 +5,7 @@ use super::bank::TextBank;
 use super::statistics::SourceStatistics;
 use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
 use crate::prompt::{Prompt, PromptKind};
+use crate::text::Tokenizer;
 use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 use std::sync::{Arc, OnceLock};
@@ -24,6 +25,8 @@ pub struct Task {
     pub clip: Option<Arc<Clip>>,
     /// What made the text features.
     pub prompt: Option<Arc<Prompt>>,
+    /// What made tokens of the class names, for adapters that start from other texts as well.
+    pub tokenizer: Option<Tokenizer>,
     /// The fixed tokens around the prompt's context.
     pub class_tokens: Option<ClassTokens>,
     /// The context that text-side adapters start from.
@@ -76,6 +79,7 @@ impl Task {
             seed,
             clip: None,
             prompt: None,
+            tokenizer: None,
             class_tokens: None,
             context: None,
             statistics: None,

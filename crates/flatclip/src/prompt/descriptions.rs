@@ -2,6 +2,7 @@
 //! mean of its filled templates and of all its sentences, each made unit-norm, as DPE was published.
 
 use super::{Prompt, normalise_rows};
+use crate::error::nearest;
 use crate::files::read_text;
 use crate::model::{Clip, Features};
 use crate::text::Tokenizer;
@@ -50,8 +51,11 @@ impl Descriptions {
         let missing: Vec<&str> =
             classes.iter().filter(|name| !self.sentences.contains_key(&key(name))).map(String::as_str).collect();
         if let Some(first) = missing.first() {
+            let known: Vec<&str> = self.sentences.keys().map(String::as_str).collect();
+            let near = nearest(first, &known).map(|near| format!(", though {near:?}")).unwrap_or_default();
             let reason = format!(
-                "describes {} classes, but not {first:?} ({} of {} classes are missing); its names must be those of the data set",
+                "describes {} classes, but not {first:?}{near} ({} of {} classes are missing); its names must be those of \
+                 the data set",
                 self.sentences.len(),
                 missing.len(),
                 classes.len()

@@ -1,8 +1,11 @@
 //! Prompts as people name them: files, run directories, templates, known sets of templates.
 
-use super::{Prompt, PromptKind, read_text_features};
+use super::{Prompt, PromptKind, read_text_features, template_context};
+use crate::model::Clip;
+use crate::text::Tokenizer;
 use crate::text::templates::Ensemble;
 use crate::{Error, Result};
+use flatclip_tensor::ops::l2_norm;
 use std::path::{Path, PathBuf};
 
 impl Prompt {
@@ -30,7 +33,8 @@ impl Prompt {
         if !Path::new(word).exists() {
             let reason = format!(
                 "{word:?} is no file or folder; expected a prompt file, the directory of a tuning run, a text with {{}}, \
-                 template, imagenet7 or imagenet80"
+                 template, or a known set of templates: {}",
+                Ensemble::names()
             );
             return Err(Error::config("prompt", reason));
         }
@@ -61,6 +65,23 @@ impl Prompt {
 }
 
 impl Prompt {
+    /// The norm of the context that it puts before the class names: of what was learned, or of the words of a single
+    /// template. None for other prompts, and without a text tower.
+    pub fn context_norm(&self, clip: &Clip, tokenizer: &Tokenizer) -> Option<f64> {
+        let words;
+        let context = match &self.kind {
+            PromptKind::Learned { context, .. } => context,
+            PromptKind::Templates(templates) => {
+                let [template] = templates.as_slice() else { return None };
+                let class = ["x".to_owned()];
+                words = template_context(template, clip.text().ok()?, tokenizer, &class).ok()??.1;
+                &words
+            }
+            _ => return None,
+        };
+        Some(l2_norm(context.data.iter()))
+    }
+
     /// Where it was learned, when that was elsewhere; empty for templates and for prompts that were tuned here.
     pub fn origin(&self) -> String {
         match self.provenance.method.as_str() {

@@ -1,6 +1,6 @@
 //! Runs that differ in nothing but the seed, side by side: what a figure shows as one bar or one line.
 
-use super::rows::row_names;
+use super::rows::{row_names, rows_in_order};
 use super::runs::Run;
 
 /// Runs of one prompt and adapter on one data set.
@@ -20,16 +20,18 @@ impl Group<'_> {
     }
 }
 
-/// In the order in which rows and data sets first appear.
+/// Rows in the order of tables; of each the data sets in the order in which they first appear.
 pub(super) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for (run, row) in runs.iter().zip(row_names(runs)) {
+    let (mut groups, names): (Vec<Group<'_>>, Vec<String>) = (Vec::new(), row_names(runs));
+    for (run, row) in runs.iter().zip(&names) {
         let dataset = run.provenance.dataset.clone();
-        match groups.iter_mut().find(|group| group.row == row && group.dataset == dataset) {
+        match groups.iter_mut().find(|group| group.row == *row && group.dataset == dataset) {
             Some(group) => group.runs.push(run),
-            None => groups.push(Group { row, dataset, runs: vec![run] }),
+            None => groups.push(Group { row: row.clone(), dataset, runs: vec![run] }),
         }
     }
+    let order = rows_in_order(runs, &names);
+    groups.sort_by_key(|group| order.iter().position(|row| *row == group.row));
     groups
 }
 

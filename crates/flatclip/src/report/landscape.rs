@@ -205,7 +205,7 @@ pub(crate) fn shared_range<'a>(surfaces: impl Iterator<Item = &'a Surface>) -> (
 const LEVELS: u8 = 12;
 
 /// The values of the lines of equal loss.
-pub(super) fn levels((low, high): (f32, f32)) -> Vec<f64> {
+fn levels((low, high): (f32, f32)) -> Vec<f64> {
     (1..LEVELS).map(|i| f64::from(low) + f64::from(high - low) * f64::from(i) / f64::from(LEVELS)).collect()
 }
 

@@ -2,11 +2,11 @@
 
 mod analysis;
 mod confusion;
+mod data_address;
 pub mod figure;
 mod figures;
 mod groups;
 pub mod landscape;
-mod landscape_picture;
 mod page;
 mod paper;
 mod protocol;
@@ -18,9 +18,9 @@ mod temperature;
 pub(crate) use analysis::ANALYSIS_FILE;
 pub use analysis::{AnalysedSet, AnalysisRecord};
 pub use confusion::ConfusionMatrix;
+pub(crate) use data_address::data_address;
 pub(crate) use figures::sweep_figures;
 pub use figures::{ece_bars, reliability, score_quantiles, top1_bars};
-pub(crate) use landscape_picture::{data_address, landscape_picture};
 pub use page::{Page, Section};
 pub(crate) use paper::published_row;
 pub use paper::{Published, published};

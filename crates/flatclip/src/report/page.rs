@@ -15,7 +15,8 @@ figure{margin:1rem 0}figure.table>div{overflow-x:auto}figcaption{font-weight:600
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}\
 th{color:var(--soft);font-weight:600}td.n,th.n{text-align:right}td.best{font-weight:700}td.flagged{color:var(--mark)}td.flagged::after{content:' !'}\
 .note{color:var(--soft);font-size:.88rem;margin:.2rem 0}.figures{display:flex;flex-wrap:wrap;gap:1rem}.figures svg,figure img{max-width:100%;height:auto}\
-@media (max-width:640px){body{font-size:14px;margin:1rem auto}th,td{padding:.2rem .35rem}}\
+@media (max-width:640px){body{font-size:14px;margin:1rem auto}th,td{padding:.2rem .35rem}td:first-child{min-width:8.5em}\
+.figures figure{overflow-x:auto;max-width:100%}.figures svg{max-width:none;width:480px}}\
 @media print{body{max-width:none;margin:0}h2{break-after:avoid}figure{break-inside:avoid}}";
 
 /// A heading with what stands below it.

@@ -28,7 +28,7 @@ pub(crate) struct PaperTable {
 pub(crate) struct PaperRow {
     /// As printed.
     pub label: String,
-    /// The prompt in our words: template, templates-80, coop, sapt, cocoop, maple, tip-adapter; `ensemble` for the templates
+    /// The prompt in our words: template, templates-4, templates-80, coop, sapt, cocoop, maple, tip-adapter; `ensemble` for the templates
     /// that TDA takes for the data set, `descriptions` for those with CuPL's sentences.
     pub prompt: String,
     /// The adapter in our words.
@@ -101,6 +101,15 @@ pub(super) fn ensemble(dataset: &str) -> &'static str {
         "imagenet_r" | "imagenet_sketch" => "templates-80",
         _ => "template",
     }
+}
+
+/// The place of a prompt and method among the paper's rows, whatever templates they use; behind all where it has none.
+pub(super) fn paper_rank(prompt: &str, method: &str) -> usize {
+    let plain =
+        |prompt: &str| ["features", "ensemble", "descriptions"].contains(&prompt) || prompt.starts_with("template");
+    let alike = |row: &PaperRow| row.prompt == prompt || (plain(&row.prompt) && plain(prompt));
+    let mut rows = PAPER.iter().flat_map(|table| &table.rows);
+    rows.position(|row| row.method == method && alike(row)).unwrap_or(usize::MAX)
 }
 
 /// The number that the paper itself prints in the row of this label, for a backbone and data set.

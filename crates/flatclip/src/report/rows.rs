@@ -1,6 +1,7 @@
 //! Which runs are one row of a table. Seeds are runs that differ in nothing but the seed; whatever else differs on one data set
 //! (an option, the prompt's run, precision, views) makes another row, with the differing key in its name.
 
+use super::paper::paper_rank;
 use super::runs::Run;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +19,8 @@ fn traits_of(run: &Run) -> BTreeMap<String, String> {
     put("limit", c.limit.map_or_else(|| "none".into(), |limit| limit.to_string()));
     put("shard", c.shard.map_or_else(|| "none".into(), String::from));
     put("compat", c.compat.join(" "));
+    put("text bank", c.bank.join(" | "));
+    put("EXIF", if c.exif { "applied" } else { "ignored" }.to_owned());
     // An order that follows the seed is one of the things that a seed draws.
     let order = c.order_seed.filter(|&order| order != c.seed);
     put("order", order.map_or_else(|| "data set's or by seed".into(), |order| format!("seed {order}")));
@@ -83,15 +86,14 @@ fn apart(runs: &[Run], names: &mut [String]) {
     }
 }
 
-/// Names of rows in the order in which they first appear.
-pub(crate) fn distinct(names: &[String]) -> Vec<String> {
-    let mut rows: Vec<String> = Vec::new();
-    for name in names {
-        if !rows.contains(name) {
-            rows.push(name.clone());
-        }
-    }
-    rows
+/// The names of the rows: those that the paper has in its order, then the rest by name.
+pub(crate) fn rows_in_order(runs: &[Run], names: &[String]) -> Vec<String> {
+    let ranked =
+        runs.iter().zip(names).map(|(run, name)| (paper_rank(&run.provenance.prompt, &run.config.method), name));
+    let mut ranked: Vec<(usize, &String)> = ranked.collect();
+    ranked.sort();
+    ranked.dedup();
+    ranked.into_iter().map(|(_, name)| name.clone()).collect()
 }
 
 #[cfg(test)]
@@ -124,6 +126,7 @@ mod tests {
             weights: "w".into(),
             prompt: "coop".into(),
             prompt_origin: String::new(),
+            context_norm: None,
             text_features: format!("t{seed}"),
             class_names: "c".into(),
             classes: 2,
@@ -156,7 +159,14 @@ mod tests {
         assert_eq!(names[3], "coop + stss, precision f32, radius 1.0");
         assert_eq!(names[6], "coop + stss, precision bf16, radius 0.5");
         assert_eq!(names[9], "coop (imported) + stss");
-        assert_eq!(distinct(&names).len(), 4);
+        assert_eq!(rows_in_order(&runs, &names).len(), 4);
+        let mut plain = run(1, "p", 0.5, "f32");
+        (plain.provenance.prompt, plain.config.method) = ("template".into(), "zero-shot".into());
+        let mut foreign = plain.clone();
+        foreign.config.method = "bca".into();
+        let runs = [foreign, run(1, "p", 0.5, "f32"), plain];
+        let rows = rows_in_order(&runs, &row_names(&runs));
+        assert_eq!(rows, ["template + zero-shot", "coop + stss", "template + bca"]);
     }
 
     #[test]
@@ -166,6 +176,10 @@ mod tests {
         let twice = [run(1, "p", 0.5, "f32"), Run { path: "copy".into(), ..run(1, "p", 0.5, "f32") }];
         let names = row_names(&twice);
         assert!(names[0].ends_with("runs/1-0.5-f32") && names[1].ends_with("copy"), "{names:?}");
+        let mut turned = run(1, "p", 0.5, "f32");
+        turned.config.exif = true;
+        let names = row_names(&[run(1, "p", 0.5, "f32"), turned]);
+        assert_eq!(names, ["coop + stss, EXIF ignored", "coop + stss, EXIF applied"]);
         // Another view policy on another data set is no difference: published policies follow the data set.
         let mut other = run(1, "p", 0.5, "f32");
         (other.provenance.dataset, other.config.views.policy) = ("pocket:photo".into(), "augmix".into());

@@ -2,12 +2,13 @@
 
 use super::paper::{Published, published};
 use super::protocol::protocol_points;
-use super::rows::{distinct, row_names};
+use super::rows::{row_names, rows_in_order};
 use super::table::{Cell, Table};
 use crate::data::{Family, Known};
 use crate::error::Hint;
 use crate::eval::metrics::paired;
 use crate::eval::{Provenance, Record, RunConfig, Summary, Timing};
+use crate::methods::bank::{Radius, RadiusUnit};
 use crate::run_dir::{CONFIG, RunDir};
 use crate::{Error, Result};
 use serde::Serialize;
@@ -67,6 +68,12 @@ impl Run {
     /// The names of its classes; `None` if the run did not keep them.
     pub fn class_names(&self) -> Result<Option<Vec<String>>> {
         RunDir::open(&self.path)?.classes()
+    }
+
+    /// The radius of its method around the prompt, where it has one.
+    pub(crate) fn radius(&self) -> Option<Radius> {
+        let value = self.config.options.get("radius")?.as_float()?;
+        Some(RadiusUnit::of(&self.config.options).radius(value, self.provenance.context_norm?))
     }
 
     /// Prompt and adapter as a row of a table: `coop + stss`.
@@ -175,7 +182,7 @@ fn per_picture(seconds: f64, pictures: usize) -> Option<Cell> {
 pub fn benchmark_table(runs: &[Run], title: &str) -> Table {
     let datasets = datasets_of(runs);
     let names = row_names(runs);
-    let rows = distinct(&names);
+    let rows = rows_in_order(runs, &names);
     let imagenets = datasets.iter().filter(|d| family(d) == Some(Family::Imagenet)).count() == 5;
     let mut header: Vec<String> = vec!["prompt + method".into()];
     header.extend(datasets.iter().map(|name| Known::find(name).map_or(name.clone(), |known| known.title.to_owned())));

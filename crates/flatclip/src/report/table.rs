@@ -108,26 +108,58 @@ impl Table {
 
     /// Columns padded with spaces, numbers to the right.
     pub fn to_text(&self) -> String {
-        let widths: Vec<usize> = (0..self.header.len()).map(|column| self.width(column)).collect();
-        let mut out = String::new();
-        if !self.title.is_empty() {
-            out.push_str(&format!("{}\n\n", self.title));
+        self.to_text_within(usize::MAX)
+    }
+
+    /// The same in lines of at most `room` characters: columns that do not fit stand below, behind the first ones again.
+    pub fn to_text_within(&self, room: usize) -> String {
+        let mut out = if self.title.is_empty() { String::new() } else { format!("{}\n\n", self.title) };
+        let blocks: Vec<String> = self.blocks(room).iter().map(|columns| self.block(columns)).collect();
+        out.push_str(&blocks.join("\n"));
+        for line in self.notes.iter().flat_map(|note| wrapped(note, room.saturating_sub(2))) {
+            out.push_str(&format!("  {line}\n"));
         }
-        let line = |cells: Vec<(String, bool)>| {
-            let pad = |((text, right), width): ((String, bool), &usize)| {
-                let space = " ".repeat(width.saturating_sub(text.chars().count()));
-                if right { format!("{space}{text}") } else { format!("{text}{space}") }
-            };
-            let padded: Vec<String> = cells.into_iter().zip(&widths).map(pad).collect();
-            format!("{}\n", padded.join("  ").trim_end())
+        out
+    }
+
+    /// Columns that stand side by side. The first ones, up to the first number, tell rows apart: each block begins with them,
+    /// or with the very first where they take more than three quarters of the room.
+    fn blocks(&self, room: usize) -> Vec<Vec<usize>> {
+        let wide = |columns: &[usize]| columns.iter().map(|&c| self.width(c) + 2).sum::<usize>().saturating_sub(2);
+        let all: Vec<usize> = (0..self.header.len()).collect();
+        if wide(&all) <= room {
+            return vec![all];
+        }
+        let named = all.iter().take_while(|&&column| !self.is_numeric(column)).count();
+        let keys = if wide(&all[..named]) > room / 4 * 3 { named.min(1) } else { named };
+        let mut blocks = vec![all[..keys].to_vec()];
+        for &column in &all[keys..] {
+            let last = blocks.len() - 1;
+            let full = blocks[last].len() > keys && wide(&[blocks[last].as_slice(), &[column]].concat()) > room;
+            if full {
+                blocks.push([&all[..keys], &[column]].concat());
+            } else {
+                blocks[last].push(column);
+            }
+        }
+        blocks
+    }
+
+    fn block(&self, columns: &[usize]) -> String {
+        let padded = |text: String, column: usize| {
+            let space = " ".repeat(self.width(column).saturating_sub(text.chars().count()));
+            if self.is_numeric(column) { format!("{space}{text}") } else { format!("{text}{space}") }
         };
-        out.push_str(&line(self.header.iter().enumerate().map(|(i, h)| (h.clone(), self.is_numeric(i))).collect()));
-        out.push_str(&format!("{}\n", widths.iter().map(|w| "─".repeat(*w)).collect::<Vec<_>>().join("──")));
+        let line = |text: &dyn Fn(usize) -> String| {
+            let cells: Vec<String> = columns.iter().map(|&column| padded(text(column), column)).collect();
+            format!("{}\n", cells.join("  ").trim_end())
+        };
+        let mut out = line(&|column| self.header[column].clone());
+        let rule: Vec<String> = columns.iter().map(|&column| "─".repeat(self.width(column))).collect();
+        out.push_str(&format!("{}\n", rule.join("──")));
         for row in &self.rows {
-            let cells = row.iter().enumerate().map(|(i, cell)| (marked(cell), self.is_numeric(i)));
-            out.push_str(&line(cells.collect()));
+            out.push_str(&line(&|column| row.get(column).map(marked).unwrap_or_default()));
         }
-        self.notes.iter().for_each(|note| out.push_str(&format!("  {note}\n")));
         out
     }
 
@@ -257,9 +289,42 @@ fn latex(text: &str) -> String {
     out
 }
 
+/// Words in lines of at most `room` characters.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_wider_than_its_room_goes_on_below() {
+        let mut table = Table::new("t", ["data", "method", "top-1", "ECE", "NLL"]);
+        table.push(vec![
+            Cell::text("photo"),
+            Cell::text("zero"),
+            Cell::number(1.0, 2),
+            Cell::number(2.0, 2),
+            Cell::number(3.0, 2),
+        ]);
+        table.notes.push("a note of some length that is wrapped".into());
+        let narrow = table.to_text_within(26);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 26), "{narrow}");
+        assert_eq!(narrow.matches("photo  zero").count(), 2, "{narrow}");
+        assert!(narrow.contains("1.00  2.00\n") && narrow.contains("3.00\n"), "{narrow}");
+        assert_eq!(table.to_text().matches("photo").count(), 1);
+    }
 
     fn table() -> Table {
         let mut table = Table::new("A & B", ["method", "top-1"]);

@@ -88,13 +88,14 @@ impl<'a> Desk<'a> {
                 };
                 PromptChoice::Described { templates, file: file.clone() }
             }
-            PromptSource::Tuned(dir) => PromptChoice::One(self.named(dir, Prompt::open(dir)?)),
-            PromptSource::File(path) => PromptChoice::One(self.named(path, given(path)?)),
+            PromptSource::Tuned(dir) => PromptChoice::One(self.named(Prompt::open(dir)?)),
+            PromptSource::File(path) => PromptChoice::One(self.named(given(path)?)),
         })
     }
 
-    fn named(&self, path: &Path, prompt: Prompt) -> NamedPrompt {
-        let inside = path.strip_prefix(&self.request.out).unwrap_or(path);
+    /// The name that an evaluation in the item's folder would record.
+    fn named(&self, prompt: Prompt) -> NamedPrompt {
+        let inside = prompt.path.strip_prefix(&self.request.out).unwrap_or(&prompt.path);
         NamedPrompt { name: inside.display().to_string(), prompt: Arc::new(prompt) }
     }
 

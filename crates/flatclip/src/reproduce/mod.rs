@@ -16,6 +16,7 @@ mod desk;
 mod efficiency;
 mod obstacle;
 mod other_tables;
+mod page;
 mod plan;
 mod price;
 mod recipe;

@@ -38,15 +38,14 @@ pub(super) fn tuned(plan: &Plan) -> Result<Option<Table>> {
         let relative = |radius: Option<f64>| {
             radius.zip(norm).map_or_else(Cell::none, |(radius, norm)| Cell::number(radius / norm, 4))
         };
-        let radius = summary.chosen_radius.or(request.radius()?);
         let name = step.dir.parent().and_then(Path::file_name).map_or_else(String::new, |n| n.to_string_lossy().into());
         table.push(vec![
             Cell::text(name),
             Cell::text(request.seed.to_string()),
             Cell::number(summary.images as f64, 0),
             Cell::number(summary.steps as f64, 0),
-            radius.map_or_else(Cell::none, |radius| Cell::number(radius, 2)),
-            relative(radius),
+            summary.radius.map_or_else(Cell::none, |radius| Cell::number(radius.length, 4)),
+            summary.radius.map_or_else(Cell::none, |radius| Cell::number(radius.share, 4)),
             summary.train.map_or_else(Cell::none, |t| Cell::percent(f64::from(t.accuracy))),
             summary.flatness.map_or_else(Cell::none, |f| Cell::number(f64::from(f.sharpness), 4)),
             relative(summary.flatness.map(|f| f.radius)),
@@ -55,7 +54,7 @@ pub(super) fn tuned(plan: &Plan) -> Result<Option<Table>> {
     }
     table.notes.push(
         "sharpness: rise of the training loss within radius 0.1 of the context, along its gradient; relative: as a fraction of \
-         the context's norm; rho' = 0.5 is the radius of STSS"
+         the context's norm; rho at the end of tuning; rho' = 0.5 is the radius of STSS"
             .into(),
     );
     Ok((!table.rows.is_empty()).then_some(table))

@@ -184,19 +184,12 @@ impl Planner<'_> {
 
     fn tune_request(&self, prompt: &RecipePrompt, seed: u64, dir: &Path) -> Result<TuneRequest> {
         let mut request = TuneRequest {
-            method: prompt.tuner.clone(),
             model: self.model.name().to_owned(),
-            data: self.recipe.source.clone(),
             shots: self.request.shots.or(prompt.shots),
             held_out: prompt.held_out.map(|n| self.request.shots.map_or(n, |shots| n.min(shots))),
-            seed,
-            allow_fewer: prompt.allow_fewer,
             max_errors: self.request.max_errors,
-            search: prompt.search,
-            overrides: if prompt.settings.is_empty() { Vec::new() } else { vec![prompt.settings.clone()] },
-            out: dir.to_path_buf(),
             resume: true,
-            ..TuneRequest::default()
+            ..prompt.tuning(&self.recipe.source, seed, dir)
         };
         if let Some(most) = self.request.epochs.filter(|&most| request.cost(1).is_ok_and(|cost| cost.epochs > most)) {
             request.overrides.push(parse_settings(&[format!("train.epochs={most}")])?);

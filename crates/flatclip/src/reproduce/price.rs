@@ -12,7 +12,8 @@ use crate::facade::{Model, ViewChoice};
 use crate::image::views::ViewPolicy;
 use crate::methods::policy::policy_for;
 use crate::methods::{Registry, adapter};
-use crate::prompt::Prompt;
+use crate::progress::Progress;
+use crate::prompt::{Prompt, PromptKind};
 use crate::report::test_family;
 use crate::train::TuneRequest;
 use serde::Serialize;
@@ -49,9 +50,14 @@ impl AddAssign for Price {
 }
 
 /// The price of every step; nothing for those that are done.
-pub fn prices(request: &ReproduceRequest, model: &Model, plan: &Plan, states: &[State]) -> Result<Vec<Price>> {
+pub fn prices(
+    request: &ReproduceRequest,
+    model: &Model,
+    (plan, states): (&Plan, &[State]),
+    progress: &dyn Progress,
+) -> Result<Vec<Price>> {
     let desk = Desk::new(request, model)?;
-    let rates = Rates::open(model, request.cache.as_deref());
+    let rates = Rates::open(model, request.cache.as_deref(), progress);
     let mut pricing = Pricing { desk, rates, encoded: BTreeSet::new() };
     // Pictures that a finished step has encoded are in the cache.
     if request.cache.is_some() {
@@ -87,7 +93,10 @@ impl Pricing<'_> {
                 let mut price = self.encode(&work.data, work.seed, policy, views, share)?;
                 let classes = self.classes(&work.data, Split::Test);
                 let pictures = self.pictures(&work.data).div_ceil(share);
-                price.compute = pictures as f64 * self.rates.answer(&work.method, &work.options, views, classes)?;
+                // C-TPT tunes every template of a prompt of several.
+                let times = if work.method == "c-tpt" { templates(&work.prompt)? } else { 1 };
+                let answer = self.rates.answer(&work.method, &work.options, views, classes)?;
+                price.compute = (times * pictures) as f64 * answer;
                 price.compute += self.texts(&work.prompt, &work.method, &work.options, classes)?;
                 Ok(price)
             }
@@ -151,13 +160,7 @@ impl Pricing<'_> {
         if self.desk.model.config().text.is_none() {
             return Ok(0.0);
         }
-        let texts = match prompt {
-            PromptSource::Text(word) => match Prompt::parse(word)?.kind {
-                crate::prompt::PromptKind::Templates(templates) => templates.len(),
-                _ => 1,
-            },
-            _ => 1,
-        };
+        let texts = templates(prompt)?;
         let spec = adapter(method)?;
         let around = spec.complete(options)?.get("perturbations").and_then(toml::Value::as_integer).unwrap_or(0);
         Ok((texts + around.max(0) as usize) as f64 * self.rates.text(classes)?)
@@ -174,6 +177,17 @@ impl Pricing<'_> {
         let known = Known::find(data).map(|known| known.classes);
         known.or_else(|| Some(self.desk.dataset(data, split).ok()?.classes.len())).unwrap_or(1)
     }
+}
+
+/// Texts of each class.
+fn templates(prompt: &PromptSource) -> Result<usize> {
+    Ok(match prompt {
+        PromptSource::Text(word) => match Prompt::parse(word)?.kind {
+            PromptKind::Templates(templates) => templates.len(),
+            _ => 1,
+        },
+        _ => 1,
+    })
 }
 
 fn key(data: &str, seed: u64, policy: ViewPolicy, views: usize) -> String {

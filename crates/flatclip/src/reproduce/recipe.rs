@@ -4,6 +4,7 @@
 use super::plan::slug;
 use crate::eval::GridAxis;
 use crate::files::read_text;
+use crate::train::TuneRequest;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -160,6 +161,24 @@ pub struct RecipeLandscape {
     /// Grid points along each axis.
     #[serde(default = "thirty_one")]
     pub points: usize,
+}
+
+impl RecipePrompt {
+    /// How it is tuned on a source, into a folder.
+    pub(crate) fn tuning(&self, source: &str, seed: u64, out: &Path) -> TuneRequest {
+        TuneRequest {
+            method: self.tuner.clone(),
+            data: source.to_owned(),
+            shots: self.shots,
+            held_out: self.held_out,
+            seed,
+            allow_fewer: self.allow_fewer,
+            search: self.search,
+            overrides: if self.settings.is_empty() { Vec::new() } else { vec![self.settings.clone()] },
+            out: out.to_path_buf(),
+            ..TuneRequest::default()
+        }
+    }
 }
 
 fn published() -> String {

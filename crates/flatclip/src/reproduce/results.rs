@@ -9,7 +9,7 @@ use super::work::{EvaluateWork, Work};
 use crate::eval::Record;
 use crate::eval::metrics::paired;
 use crate::files::write_atomic;
-use crate::report::{Cell, Page, Run, Section, Table, protocol_points, published_row, top1_bars};
+use crate::report::{Cell, Run, Section, Table, protocol_points, published_row};
 use crate::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -17,15 +17,15 @@ use std::path::{Path, PathBuf};
 
 /// The runs of one row.
 #[derive(Debug, Serialize)]
-struct Row {
-    label: String,
+pub(super) struct Row {
+    pub(super) label: String,
     /// By data set and seed, in the recipe's order.
     #[serde(skip)]
     runs: Vec<Vec<Option<Run>>>,
     /// Mean over seeds of top-1 in per cent, by data set.
-    means: Vec<Option<f64>>,
+    pub(super) means: Vec<Option<f64>>,
     /// Their standard deviation.
-    deviations: Vec<Option<f64>>,
+    pub(super) deviations: Vec<Option<f64>>,
     /// What is published, by data set.
     published: Vec<Option<f64>>,
 }
@@ -33,11 +33,11 @@ struct Row {
 /// The tables of an item.
 #[derive(Debug)]
 pub struct Results {
-    recipe: Recipe,
-    rows: Vec<Row>,
+    pub(super) recipe: Recipe,
+    pub(super) rows: Vec<Row>,
     /// Tables in the order in which they are shown; the first is the item's own.
     pub tables: Vec<Table>,
-    sections: Vec<Section>,
+    pub(super) sections: Vec<Section>,
 }
 
 impl Results {
@@ -60,7 +60,7 @@ impl Results {
         Ok(results)
     }
 
-    fn runs(&self) -> impl Iterator<Item = &Run> {
+    pub(super) fn runs(&self) -> impl Iterator<Item = &Run> {
         self.rows.iter().flat_map(|row| row.runs.iter().flatten().flatten())
     }
 
@@ -160,7 +160,7 @@ impl Results {
                 Cell::text(interval),
                 Cell::number(d.only_second as f64, 0),
                 Cell::number(d.only_first as f64, 0),
-                Cell::number(d.p_value, 4),
+                if d.p_value < 1e-4 { Cell::text("< 0.0001") } else { Cell::number(d.p_value, 4) },
             ]);
         }
         table.notes.push(
@@ -261,23 +261,8 @@ impl Results {
             serde_json::to_string_pretty(&self.json()).map_err(|e| Error::config("results.json", e.to_string()))?;
         write_atomic(&out.join("results.json"), format!("{json}\n").as_bytes())?;
         let file = out.join("report.html");
-        write_atomic(&file, self.page().to_html().as_bytes())?;
+        write_atomic(&file, self.page(out).to_html().as_bytes())?;
         Ok(file)
-    }
-
-    fn page(&self) -> Page {
-        let runs: Vec<Run> = self.runs().cloned().collect();
-        let mut first = Section { title: "Results".into(), tables: self.tables.clone(), ..Section::default() };
-        if runs.len() > 1 {
-            first.figures.push(top1_bars(&runs));
-        }
-        let mut sections = vec![first];
-        sections.extend(self.sections.iter().cloned());
-        if !runs.is_empty() {
-            sections.push(Page::provenance(&runs));
-        }
-        let title = format!("flatclip reproduce {}: {}", self.recipe.name, self.recipe.title);
-        Page { title, text: self.recipe.about.trim().replace('\n', " "), sections }
     }
 }
 

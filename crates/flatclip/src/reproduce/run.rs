@@ -87,6 +87,7 @@ impl Desk<'_> {
             shots: Some(work.shots),
             seed: work.seed,
             max_errors: self.request.max_errors,
+            decode: DecodeOptions::default(),
         };
         let (found, _) = statistics(&request, self.model, &*self.dataset(&work.data, Split::Train)?, progress)?;
         std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
@@ -112,8 +113,7 @@ impl Desk<'_> {
         let of = if work.shots > 0 {
             LandscapeOf::Training { data: (*data).clone(), shots: work.shots }
         } else {
-            let first = data.samples.first().ok_or_else(|| Error::config(&work.data, "has no pictures"))?;
-            LandscapeOf::Views { picture: first.picture(&DecodeOptions::default())?, classes: data.classes.clone() }
+            LandscapeOf::first_of(&data)?
         };
         let mut prompts = Vec::new();
         for (name, source) in &work.prompts {

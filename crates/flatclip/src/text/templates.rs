@@ -10,17 +10,23 @@ pub enum Ensemble {
     ImageNet7,
     /// The 80 templates of CLIP's paper.
     ImageNet80,
+    /// The four starts of C-TPT's ensemble rows, as its paper words them; its published code has none of them.
+    CTpt4,
 }
+
+/// See [`Ensemble::CTpt4`].
+const C_TPT_4: [&str; 4] = ["a photo of a {}.", "a photo of the {}.", "a picture of a {}.", "a picture of the {}."];
 
 impl Ensemble {
     /// All of them, for messages and completion.
-    pub const ALL: [Self; 2] = [Self::ImageNet7, Self::ImageNet80];
+    pub const ALL: [Self; 3] = [Self::ImageNet7, Self::ImageNet80, Self::CTpt4];
 
     /// The name on the command line and in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::ImageNet7 => "imagenet7",
             Self::ImageNet80 => "imagenet80",
+            Self::CTpt4 => "c-tpt4",
         }
     }
 
@@ -29,7 +35,13 @@ impl Ensemble {
         match self {
             Self::ImageNet7 => &imagenet::TEMPLATES_7,
             Self::ImageNet80 => &imagenet::TEMPLATES_80,
+            Self::CTpt4 => &C_TPT_4,
         }
+    }
+
+    /// All names, for a message.
+    pub(crate) fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
     }
 }
 
@@ -38,7 +50,7 @@ impl std::str::FromStr for Ensemble {
 
     fn from_str(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|e| e.name() == name);
-        found.ok_or_else(|| Error::config("ensemble", format!("expected imagenet7 or imagenet80, found {name:?}")))
+        found.ok_or_else(|| Error::config("ensemble", format!("expected one of {}, found {name:?}", Self::names())))
     }
 }
 

@@ -4,7 +4,7 @@ use super::fit::{HeldOut, LossAndAccuracy};
 use super::tune::TuneInput;
 use crate::Result;
 use crate::data::Sample;
-use crate::data::train_images::{TrainImages, TrainViews, readable};
+use crate::data::train_images::{Readable, TrainImages, TrainViews};
 use crate::methods::tuners::cross_entropy;
 use crate::model::Features;
 use crate::prompt::{Prompt, PromptClassifier, Tensor};
@@ -82,7 +82,7 @@ impl Pictures {
             return Ok(Self { plain: plain.clone(), held_out: true });
         }
         let spare = spare(input, used);
-        let (readable, _) = readable(&spare, &input.request.decode);
+        let readable = Readable::of(&spare, &input.request.decode).good;
         let spare: Vec<Sample> = readable.into_iter().map(|i| spare[i].clone()).collect();
         let (samples, held_out) = if spare.is_empty() { (used, false) } else { (spare.as_slice(), true) };
         let dataset = &input.dataset.name;

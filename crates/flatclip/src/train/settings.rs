@@ -98,11 +98,6 @@ impl TuneRequest {
         Settings::resolve(self)?.to_toml()
     }
 
-    /// The sharpness radius, for tuners that have one.
-    pub(crate) fn radius(&self) -> Result<Option<f64>> {
-        Ok(Settings::resolve(self)?.options.get("radius").and_then(toml::Value::as_float))
-    }
-
     /// The tuner, its options, and what a run on so many classes does: for a price.
     pub(crate) fn cost(&self, classes: usize) -> Result<TuneCost> {
         let Settings { spec, few_shot, recipe, views, options, .. } = Settings::resolve(self)?;
@@ -217,7 +212,7 @@ impl Settings {
     /// The learning rate that suits a model, unless the caller chose one.
     pub(crate) fn suit(&mut self, logit_scale: f32) {
         let chosen = |table: &toml::Table| table.get("train").is_some_and(|train| train.get("lr").is_some());
-        let factor = self.recipe.rate_factor(logit_scale);
+        let factor = self.recipe.rate_factor(logit_scale).min(self.recipe.rate_limit);
         if factor == 1.0 || self.recipe.epochs == 0 || self.request.overrides.iter().any(chosen) {
             return;
         }
@@ -320,7 +315,9 @@ mod tests {
             (settings.recipe.lr, settings.rate_follows)
         };
         assert_eq!(suited(&[], 100.0), (0.002, None));
-        assert_eq!(suited(&[], 15.11), (0.0876, Some(15.11)));
+        assert_eq!(suited(&[], 50.0), (0.008, Some(50.0)));
+        assert_eq!(suited(&[], 15.11), (0.01, Some(15.11)));
+        assert_eq!(suited(&["train.rate_limit=100"], 15.11), (0.0876, Some(15.11)));
         assert_eq!(suited(&["train.lr=0.01"], 15.11), (0.01, None));
     }
 

@@ -8,10 +8,11 @@ use super::search::{SearchTable, search};
 use super::settings::{Settings, TuneRequest};
 use crate::data::feature_bank::FeatureBank;
 use crate::data::few_shot::{Pool, Shots};
-use crate::data::train_images::{TrainImages, readable};
+use crate::data::train_images::{Readable, TrainImages};
 use crate::data::{Dataset, Sample, read_dassl_list};
 use crate::digest::Digest;
 use crate::error::Hint;
+use crate::methods::bank::{Radius, RadiusUnit};
 use crate::methods::tuners::{Input, TuneTask, Tuner, vit_of};
 use crate::model::{Clip, Features};
 use crate::progress::Progress;
@@ -19,6 +20,7 @@ use crate::prompt::{Prompt, PromptClassifier, PromptKind, Provenance, Tensor, cl
 use crate::run_dir::{CONFIG, RunDir, SUMMARY};
 use crate::text::Tokenizer;
 use crate::{Error, Result};
+use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
@@ -69,8 +71,11 @@ pub struct TuneSummary {
     pub rate_follows: Option<f32>,
     /// How flat the loss of the training images is, for learned contexts.
     pub flatness: Option<SharpnessAtRadius>,
-    /// The radius that a search chose.
+    /// The radius that a search chose, in the unit of the tuner's options.
     pub chosen_radius: Option<f64>,
+    /// The radius of the tuner at the end, in both units.
+    #[serde(default)]
+    pub radius: Option<Radius>,
     /// Images that could not be read.
     pub unreadable: Vec<String>,
     /// The prompt file.
@@ -95,9 +100,14 @@ pub(crate) fn tune(input: &TuneInput<'_>) -> Result<TuneSummary> {
         return directory.read_json(SUMMARY);
     }
     if let Some(scale) = run.settings.rate_follows {
-        let (rule, rate) = ("published for a logit scale of 100, times", run.settings.recipe.lr);
-        let note = format!("learning rate {rate}: {rule} (100 / {scale:.1})^2 for this model's; train.lr sets another");
-        input.progress.note(&note);
+        let recipe = &run.settings.recipe;
+        let factor = recipe.rate_factor(scale);
+        let times = match recipe.rate_limit {
+            limit if factor > limit => format!("times {limit}, the most that train.rate_limit allows"),
+            _ => format!("times (100 / {scale:.1})^2 for this model's"),
+        };
+        let rule = "published for a logit scale of 100";
+        input.progress.note(&format!("learning rate {}: {rule}, {times}; train.lr sets another", recipe.lr));
     }
     run.finish(input, &directory)
 }
@@ -121,7 +131,10 @@ impl Run {
 
     fn drop_unreadable(&mut self, input: &TuneInput<'_>) -> Result<()> {
         for samples in [&mut self.train, &mut self.held_out] {
-            let (good, bad) = readable(samples, &input.request.decode);
+            let Readable { good, bad, changes } = Readable::of(samples, &input.request.decode);
+            if let Some(line) = changes.line() {
+                input.progress.note(&line);
+            }
             for (id, error) in bad {
                 input.progress.warn(&format!("{id}: {error}"));
                 self.unreadable.push(id);
@@ -289,6 +302,13 @@ impl Run {
         Ok(Some(table))
     }
 
+    fn radius(&self, parameters: &[Tensor]) -> Option<Radius> {
+        let options = &self.settings.options;
+        let value = options.get("radius")?.as_float()?;
+        let norm = l2_norm(parameters.iter().flat_map(|tensor| &tensor.values));
+        Some(RadiusUnit::of(options).radius(value, norm))
+    }
+
     /// Measures, and writes the prompt and the summary.
     fn result(
         &self,
@@ -347,6 +367,7 @@ impl Run {
             rate_follows: self.settings.rate_follows.filter(|_| steps > 0),
             flatness,
             chosen_radius: found.table.and_then(|t| t.chosen),
+            radius: self.radius(tuner.parameters()),
             unreadable: self.unreadable.clone(),
             prompt: PROMPT.into(),
         };

@@ -3,8 +3,8 @@
 mod explain;
 mod rows;
 
-use crate::inputs::classes::ClassArgs;
-use crate::inputs::decode::{Changes, DecodeArgs};
+use crate::inputs::classes::{ClassArgs, did_you_mean};
+use crate::inputs::decode::{DecodeArgs, changes_line};
 use crate::inputs::model::ModelArgs;
 use crate::inputs::pictures;
 use crate::inputs::prompt::{PromptArgs, say_radius_units};
@@ -13,7 +13,7 @@ use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Result, ensure};
 use flatclip::image::views::ViewPolicy;
-use flatclip::image::{DecodeOptions, open_noted};
+use flatclip::image::{DecodeOptions, PictureChanges, open_noted};
 use flatclip::methods::Kind;
 use flatclip::settings::parse_settings;
 use flatclip::{Answer, Classifier, Model, Progress as _, Prompt, Stream};
@@ -80,7 +80,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let mut work = Work {
         stream: classifier.stream()?,
         decode: args.decode.options(true),
-        changes: Changes::default(),
+        changes: PictureChanges::default(),
         terminal: Terminal::with_interrupts(out)?,
     };
     let (start, mut answered, mut failed, mut encoded) = (Instant::now(), rows.kept(), 0, Vec::new());
@@ -118,7 +118,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         let mean = encoded.iter().sum::<usize>() as f64 / encoded.len() as f64;
         out.note(format_args!("{mean:.1} of at most {} views per picture were encoded", classifier.views()));
     }
-    if let Some(line) = work.changes.line() {
+    if let Some(line) = changes_line(work.changes) {
         out.note(line);
     }
     Ok(match (answered, failed) {
@@ -143,7 +143,7 @@ fn first_side(files: &[PathBuf], decode: &DecodeOptions) -> Option<usize> {
 struct Work<'a> {
     stream: Stream,
     decode: DecodeOptions,
-    changes: Changes,
+    changes: PictureChanges,
     terminal: Terminal<'a>,
 }
 
@@ -166,9 +166,9 @@ impl Args {
             classes.is_some() || !prompt.provenance.classes.is_empty(),
             "which classes? give --classes a,b,c or --classes-file FILE"
         );
-        say_radius_units(&prompt, &options, out);
         let classes = self.own_classes(classes, &prompt, out);
         let method = self.method.clone().unwrap_or_else(|| method_of(&prompt, out));
+        say_radius_units(&prompt, &method, &options, out);
         let model = self.model.load(out)?;
         let mut builder = Classifier::builder(&model)
             .classes(classes)
@@ -201,11 +201,16 @@ impl Args {
             out.note(format_args!("classes: the {} of the prompt ({})", own.len(), shortened(own)));
             return own.clone();
         };
-        let new = given.iter().filter(|class| !own.contains(class)).count();
-        if !own.is_empty() && (new > 0 || given.len() != own.len()) {
-            let (count, total) = (given.len(), own.len());
+        let new: Vec<&String> = given.iter().filter(|class| !own.contains(class)).collect();
+        if !own.is_empty() && (!new.is_empty() || given.len() != own.len()) {
+            let named = new.first().map(|class| format!(": {class:?}{}", did_you_mean(class, own))).unwrap_or_default();
+            let more = if new.len() > 1 { " and others" } else { "" };
             out.note(format_args!(
-                "the prompt was learned for {total} classes; of the {count} given, {new} are new to it"
+                "the prompt was learned for {} classes; of the {} given, {} {} new to it{named}{more}",
+                own.len(),
+                given.len(),
+                new.len(),
+                if new.len() == 1 { "is" } else { "are" }
             ));
         }
         given

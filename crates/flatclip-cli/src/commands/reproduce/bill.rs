@@ -76,7 +76,7 @@ fn line(name: &str, count: usize, price: &Price) -> [String; 6] {
 
 fn priced(request: &ReproduceRequest, model: &Model) -> Result<f64> {
     let (plan, states) = plan(request, model)?;
-    Ok(prices(request, model, &plan, &states)?.iter().map(Price::seconds).sum())
+    Ok(prices(request, model, (&plan, &states), &())?.iter().map(Price::seconds).sum())
 }
 
 /// Smaller requests, each with the flag that asks for it.

@@ -14,10 +14,10 @@ use crate::progress::Terminal;
 use anyhow::{Context as _, Result, bail};
 use flatclip::Model;
 use flatclip::data::Split;
-use flatclip::reproduce::{Plan, Recipe, ReproduceRequest, Reproduced, State, plan, prices, reproduce};
+use flatclip::reproduce::{BENCH, Plan, Recipe, ReproduceRequest, Reproduced, State, plan, prices, reproduce};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of `flatclip reproduce`.
 #[derive(clap::Args)]
@@ -106,7 +106,8 @@ impl Args {
         for text in &self.prompts {
             let (name, file) =
                 text.split_once('=').with_context(|| format!("--prompt: expected NAME=FILE, found {text:?}"))?;
-            prompts.insert(name.to_owned(), PathBuf::from(file));
+            let file = Path::new(file);
+            prompts.insert(name.to_owned(), std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()));
         }
         let shard = self.shard.as_deref().map(|text| shard::read(text, |name| std::env::var(name).ok())).transpose()?;
         let out = self.out.clone().unwrap_or_else(|| PathBuf::from(format!("reproduce-{}", recipe.name)));
@@ -131,9 +132,32 @@ impl Args {
         })
     }
 
+    /// The model as it was named; the path of one so that it means the same in every folder.
+    fn model_name(&self, recipe: &Recipe) -> String {
+        let name = self.model.as_deref().unwrap_or(&recipe.model);
+        let path = Path::new(name);
+        let whole = path.exists().then(|| std::path::absolute(path).ok()).flatten();
+        whole.map_or_else(|| name.to_owned(), |path| path.display().to_string())
+    }
+
+    /// What every command of a plan is given as this one was.
+    fn shared_words(&self) -> Vec<(&'static str, String)> {
+        let mut words = Vec::new();
+        if self.precision != PrecisionArg::Auto {
+            words.push(("--precision", self.precision.precision().name().to_owned()));
+        }
+        if let Some(folder) = &self.find.model_dir {
+            words.push(("--model-dir", folder.display().to_string()));
+        }
+        if let Some(name) = &self.find.activation {
+            words.push(("--activation", name.clone()));
+        }
+        words
+    }
+
     /// The model; for a plan without it, random weights of its shape: they cost the same.
     fn model(&self, recipe: &Recipe, out: &Output) -> Result<Model> {
-        let name = self.model.as_deref().unwrap_or(&recipe.model);
+        let name = &self.model_name(recipe);
         let find = |name: &str, offline: bool| -> Result<Model> {
             let builder = self.find.builder(name)?.precision(self.precision.precision());
             let builder = if offline { builder.offline(true) } else { builder };
@@ -178,10 +202,11 @@ fn show(
     (plan, states): (&Plan, &[State]),
     out: &Output,
 ) -> Result<Exit> {
-    out.note("measuring what a picture, an answer and a step cost here ...");
-    let prices = prices(request, model, plan, states)?;
-    let name = args.model.as_deref().unwrap_or(&request.recipe.model);
-    let commands: Vec<String> = plan.steps.iter().map(|step| typed::command(step, request, name)).collect();
+    out.note("measuring what a picture, an answer and a step cost here: a minute or two for a large model ...");
+    let prices = prices(request, model, (plan, states), &Terminal::new(out))?;
+    let name = &args.model_name(&request.recipe);
+    let typed = typed::Commands { request, model: name, shared: args.shared_words() };
+    let commands: Vec<String> = plan.steps.iter().map(|step| typed.of(step)).collect();
     if out.is_json() {
         let steps = plan.steps.iter().zip(states).zip(commands.iter().zip(&prices));
         let steps: Vec<_> = steps
@@ -192,38 +217,48 @@ fn show(
                 })
             })
             .collect();
-        out.json(&json!({ "schema_version": 1, "steps": steps, "left_out": plan.left_out, "absent": plan.absent }))?;
+        let Plan { left_out, absent, .. } = plan;
+        let folder = &request.out;
+        let whole =
+            json!({ "schema_version": 1, "folder": folder, "steps": steps, "left_out": left_out, "absent": absent });
+        out.json(&whole)?;
         return Ok(Exit::Done);
     }
+    out.line(format_args!("# in the item's folder\n{}", typed.enter()))?;
     for ((step, state), (command, price)) in plan.steps.iter().zip(states).zip(commands.iter().zip(&prices)) {
         let takes = bill::duration(price.seconds());
         let how_far = match state {
             State::Done => "done".to_owned(),
             State::Begun => format!("begun, at most {takes}"),
             State::Ready => format!("about {takes}"),
-            State::Waits(reason) => format!("waits: {reason}"),
-            State::Absent(reason) => format!("cannot run: {reason}"),
+            State::Waits(reason) => format!("waits: {reason}; about {takes}"),
+            State::Absent(_) => format!("its data are not here; about {takes}"),
         };
         out.line(format_args!("# {} ({how_far})\n{command}", step.name))?;
     }
     if let Some(words) = timing::words(request, name) {
-        out.line(format_args!(
-            "# time and memory of each method\nflatclip {} > {}",
-            words.join(" "),
-            timing::file(request)
-        ))?;
+        out.line(format_args!("# time and memory of each method\nflatclip {} > {BENCH}", words.join(" ")))?;
     }
     let count = |wanted: fn(&State) -> bool| states.iter().filter(|state| wanted(state)).count();
     let (done, cannot) = (count(|s| *s == State::Done), count(|s| matches!(s, State::Absent(_))));
-    out.note(format_args!("{} steps: {done} done, {cannot} cannot run here", states.len()));
+    let without = if cannot > 0 { format!(", {cannot} whose data are not here") } else { String::new() };
+    out.note(format_args!("{} steps: {done} done{without}", states.len()));
     bill::print(request, model, (plan, states), &prices, out)?;
     for (row, reason) in &plan.left_out {
         out.note(format_args!("left out: {row}: {reason}"));
     }
-    for (data, reason) in &plan.absent {
-        out.note(format_args!("not there: {data}: {reason}"));
-    }
+    say_absent(plan, out);
     Ok(Exit::Done)
+}
+
+/// Which data sets are not there, and how to say where they are.
+fn say_absent(plan: &Plan, out: &Output) {
+    for (data, reason) in &plan.absent {
+        out.note(format_args!("not here: {data}: {reason}"));
+    }
+    if !plan.absent.is_empty() {
+        out.note("--data-root DIR says where the data sets lie, --path NAME=DIR where one of them does");
+    }
 }
 
 fn finish(done: &Reproduced, out: &Output) -> Result<Exit> {
@@ -232,10 +267,17 @@ fn finish(done: &Reproduced, out: &Output) -> Result<Exit> {
     } else {
         out.line(done.results.text())?;
     }
-    let Reproduced { skipped, done: ran, open, report, .. } = done;
+    let Reproduced { plan, skipped, done: ran, open, report, .. } = done;
     out.note(format_args!("{ran} steps done, {skipped} were there already; page: {}", report.display()));
+    // What keeps one step of a large item from running keeps many.
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, reason) in open {
-        out.warn(format_args!("{name}: not done: {reason}"));
+        reasons.entry(reason).or_default().push(name);
     }
+    for (reason, names) in reasons {
+        let more = if names.len() > 1 { format!(" and {} more steps", names.len() - 1) } else { String::new() };
+        out.warn(format_args!("{}{more}: not done: {reason}", names[0]));
+    }
+    say_absent(plan, out);
     Ok(if open.is_empty() { Exit::Done } else { Exit::Counted })
 }

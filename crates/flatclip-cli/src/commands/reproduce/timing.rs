@@ -15,11 +15,6 @@ pub(super) fn words(request: &ReproduceRequest, model: &str) -> Option<Vec<Strin
     (!methods.is_empty()).then(|| words.map(str::to_owned).to_vec())
 }
 
-/// Where its result goes.
-pub(super) fn file(request: &ReproduceRequest) -> String {
-    request.out.join(BENCH).display().to_string()
-}
-
 /// Measures what is not there yet.
 pub(super) fn measure(request: &ReproduceRequest, model: &Model, precision: PrecisionArg, out: &Output) -> Result<()> {
     let Some(words) = words(request, model.name()) else { return Ok(()) };

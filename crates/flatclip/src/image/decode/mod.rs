@@ -54,6 +54,34 @@ pub struct PictureNotes {
     pub scaled_grey: bool,
 }
 
+/// How many pictures something was done to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PictureChanges {
+    turned: usize,
+    scaled_grey: usize,
+}
+
+impl PictureChanges {
+    /// One more picture.
+    pub fn count(&mut self, notes: PictureNotes) {
+        self.turned += usize::from(notes.turned);
+        self.scaled_grey += usize::from(notes.scaled_grey);
+    }
+
+    /// In words, if there is something to say.
+    pub fn line(self) -> Option<String> {
+        let pictures = |count: usize| if count == 1 { "1 picture".to_owned() } else { format!("{count} pictures") };
+        let mut parts = Vec::new();
+        if self.turned > 0 {
+            parts.push(format!("{} turned as EXIF says", pictures(self.turned)));
+        }
+        if self.scaled_grey > 0 {
+            parts.push(format!("{} of 16-bit grey scaled to 8 bits", pictures(self.scaled_grey)));
+        }
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
 impl DecodeOptions {
     /// As people see their own photos: turned as EXIF says, 16-bit grey scaled. The default is what published numbers rest on.
     pub fn photos() -> Self {
@@ -176,7 +204,8 @@ pub fn decode_from(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result
     Ok(decode_noted(path, bytes, options)?.0)
 }
 
-fn decode_noted(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<(Picture, PictureNotes)> {
+/// The same, and what was done to the picture.
+pub(crate) fn decode_noted(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<(Picture, PictureNotes)> {
     let file = File::new(path, bytes, options, true);
     let picture = guarded(path, || file.decode())?.into_picture();
     Ok((picture, file.notes.get()))

@@ -5,6 +5,7 @@
 use super::groups::{adamw_steps, views_kept};
 use super::tpt::{adamw, view_0};
 use crate::Result;
+use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{Loss, marginal_entropy};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::update::{Objective, Tuned, on_text, tune_context};
@@ -16,12 +17,14 @@ use flatclip_tensor::ops::l2_norm;
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "c-tpt",
     aliases: &["ctpt"],
-    needs: Needs::CONTEXT,
+    needs: Needs { ensembles: true, ..Needs::CONTEXT },
     summary: "TPT plus a term that spreads the class text features, for calibration",
     docs: "\
 What: TPT's loss minus weight times the mean distance of the unit-norm class text features to their mean
-(text-feature dispersion), one joint AdamW step; view 0 is answered. weight = 0 is TPT.
-Cost: as tpt; two_step doubles the text-tower passes.
+(text-feature dispersion), one joint AdamW step; view 0 is answered. weight = 0 is TPT. With a prompt of
+several templates every one of them is tuned by itself and view 0 is answered by the mean of their logits: the
+ensemble rows of the paper, with the templates c-tpt4.
+Cost: as tpt; two_step doubles the text-tower passes, every further template adds the same again.
 Reference: Yoon et al., C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models via Text
 Feature Dispersion, ICLR 2024.
 ",
@@ -79,15 +82,16 @@ fn sum(mut first: Loss, scale: f64, second: &Loss) -> Loss {
 }
 
 /// The adapter.
-#[derive(Clone, Debug)]
 pub struct CTpt {
     options: Config,
+    /// One for each template of a prompt of several.
+    starts: Vec<Task>,
 }
 
 impl CTpt {
     /// With these options.
     pub fn new(options: Config) -> Self {
-        Self { options }
+        Self { options, starts: Vec::new() }
     }
 
     /// The answer, and how the context got there.
@@ -113,11 +117,25 @@ impl CTpt {
 
 impl Adapter for CTpt {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        task.start_pass(Config::NAME).map(|_| ())
+        self.starts = task.by_template()?;
+        let own = if self.starts.is_empty() { std::slice::from_ref(task) } else { &self.starts };
+        own.iter().try_for_each(|start| start.start_pass(Config::NAME).map(drop))
     }
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
-        Ok(self.adapt_traced(task, image)?.0)
+        if self.starts.is_empty() {
+            return Ok(self.adapt_traced(task, image)?.0);
+        }
+        let mut logits = vec![0.0f64; task.class_count()];
+        for start in &self.starts {
+            let (decision, _) = self.adapt_traced(start, image)?;
+            logits.iter_mut().zip(&decision.class_scores).for_each(|(sum, &z)| *sum += f64::from(z));
+        }
+        let mean: Vec<f32> = logits.iter().map(|sum| (sum / self.starts.len() as f64) as f32).collect();
+        // The views are told apart by the features of all templates together.
+        let views = ViewLogits::of(task, image);
+        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        Ok(Ballot::from_logits(&mean).answer(views.explain(selection)))
     }
 }
 
@@ -125,6 +143,11 @@ impl Adapter for CTpt {
 mod tests {
     use super::super::registry_tests::unit_rows;
     use super::*;
+    use crate::model::{Clip, LoadOptions};
+    use crate::prompt::Prompt;
+    use crate::text::Tokenizer;
+    use crate::weights::Checkpoint;
+    use std::sync::Arc;
 
     #[test]
     fn dispersion_gradient_matches_differences() {
@@ -139,6 +162,33 @@ mod tests {
             let expected = (at(1e-2) - at(-1e-2)) / 2e-2;
             assert!((f64::from(found.gradient.data()[index]) - expected).abs() < 1e-4, "{index}");
         }
+    }
+
+    /// A prompt of several templates: the mean of what each answers alone.
+    #[test]
+    fn every_template_is_tuned_by_itself() {
+        let checkpoint = Checkpoint::embedded("pocket").unwrap().unwrap();
+        let clip = Arc::new(Clip::load(&checkpoint, LoadOptions::default()).unwrap());
+        let tokenizer = Tokenizer::of(&checkpoint).unwrap();
+        let task = |templates: &[&str]| {
+            let prompt = Arc::new(Prompt::templates(templates).unwrap());
+            let classes: Vec<String> = ["fish", "lamp", "boat"].map(str::to_owned).to_vec();
+            Task::from_prompt(&prompt, &clip, &tokenizer, classes, 1).unwrap()
+        };
+        let features = unit_rows(5, 12, clip.config().embed_dim);
+        let logits = |templates: &[&str]| {
+            let task = task(templates);
+            let mut adapter = CTpt::new(Config { fraction: 0.3, ..Config::default() });
+            adapter.prepare(&task).unwrap();
+            adapter.adapt(&task, &ViewSet::new("p", &features)).unwrap().class_scores
+        };
+        let (photo, sketch) = ("a photo of a {}.", "a sketch of the {}.");
+        let (one, two, both) = (logits(&[photo]), logits(&[sketch]), logits(&[photo, sketch]));
+        assert_ne!(one, two);
+        for (mean, (a, b)) in both.iter().zip(one.iter().zip(&two)) {
+            assert!((mean - (a + b) / 2.0).abs() < 1e-4, "{mean} {a} {b}");
+        }
+        assert_eq!(logits(&[photo, photo]), one);
     }
 
     #[test]

@@ -50,6 +50,8 @@ crate::options! {
         optimiser: OptimiserKind = OptimiserKind::Sgd, from "CoOp's code";
         /// Peak learning rate.
         lr: f64 = 0.002, range at_least(0.0), from "CoOp's code";
+        /// How many times the published rate SGD takes at most by itself, for a model whose logit scale is small.
+        rate_limit: f64 = 5.0, range at_least(1.0), from "chosen on held-out photos of the pocket world";
         /// SGD's momentum.
         momentum: f64 = 0.9, range at_least(0.0), from "CoOp's code";
         /// Weight decay.
@@ -90,6 +92,11 @@ impl Recipe {
         let scale = f64::from(logit_scale);
         let fits = self.optimiser != OptimiserKind::Sgd || scale >= NEARLY_PUBLISHED || scale <= 0.0;
         if fits { 1.0 } else { (PUBLISHED_SCALE / scale).powi(2) }
+    }
+
+    /// The rule's peak rate for a model with this logit scale, whatever its limit.
+    pub fn rate(&self, logit_scale: f32) -> f64 {
+        self.lr * self.rate_factor(logit_scale)
     }
 
     /// Steps of one epoch over `images` images.

@@ -1,15 +1,18 @@
 //! Figures as SVG in one style: axes with round ticks, lines with bands, bars, heat maps with contours.
 //!
-//! Colours are told apart by people with any colour vision, and series also differ in dash and marker. Ink and paper are
-//! CSS variables, so that a figure fits print, light and dark pages.
+//! Colours are told apart by people with any colour vision, and series also differ in dash and marker. A style sheet knows
+//! light pages, dark pages and print.
 
 mod axis;
 mod contour;
+mod css;
 mod layers;
 mod palette;
+mod raster;
 
 pub use axis::Axis;
-pub(crate) use palette::{STYLE, sequential};
+pub(crate) use palette::STYLE;
+pub(crate) use raster::to_picture;
 
 use super::table::html;
 use axis::Scale;

@@ -6,21 +6,51 @@ pub(super) const DASHES: [&str; 4] = ["", "6 3", "2 2", "8 3 2 3"];
 /// How many series colours there are before they repeat.
 pub(super) const SERIES: usize = 7;
 
-/// Every figure's style: variables for light paper, print and dark pages.
-pub(crate) const STYLE: &str = "<style>\
-svg.fc{--ink:#1b1b1b;--soft:#6b6b6b;--line:#dcdcdc;--paper:#ffffff;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#cc79a7;--c4:#e69f00;--c5:#56b4e9;--c6:#1b1b1b;\
-font:12px system-ui,sans-serif}\
-@media (prefers-color-scheme:dark){svg.fc{--ink:#e8e8e8;--soft:#a8a8a8;--line:#3a3a3a;--paper:#16181b;--c0:#56b4e9;--c1:#f28e50;--c2:#3fcf9f;--c3:#e29bc4;--c4:#f0b840;--c5:#8fd0f5;--c6:#e8e8e8}}\
-@media print{svg.fc{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff}}\
-svg.fc .paper{fill:var(--paper)}svg.fc text{fill:var(--ink)}svg.fc .title{font-weight:600;font-size:13px}svg.fc .tick{fill:var(--soft);font-size:11px}\
-svg.fc .end{text-anchor:end}svg.fc .mid{text-anchor:middle}svg.fc .grid{stroke:var(--line)}svg.fc .axis{stroke:var(--soft)}\
-svg.fc .guide{stroke:var(--soft);stroke-dasharray:3 3}svg.fc .contour{stroke:#222;stroke-width:.8;fill:none;opacity:.7}svg.fc .contour.pale{stroke:#fff}\
-svg.fc .ring{stroke:#fff;stroke-width:1}svg.fc .mark{fill:#111;stroke:#fff;stroke-width:3px;paint-order:stroke;font-weight:600}\
-svg.fc .s0{--c:var(--c0)}svg.fc .s1{--c:var(--c1)}svg.fc .s2{--c:var(--c2)}svg.fc .s3{--c:var(--c3)}svg.fc .s4{--c:var(--c4)}svg.fc .s5{--c:var(--c5)}svg.fc .s6{--c:var(--c6)}\
-svg.fc .line{stroke:var(--c);stroke-width:2;fill:none}svg.fc .dot,svg.fc .bar{fill:var(--c)}svg.fc .band{fill:var(--c);opacity:.18}\
-svg.fc .whisker{stroke:var(--ink);stroke-width:1.2;fill:none}svg.fc .count{fill:var(--soft);opacity:.35}\
-svg.fc .cell{shape-rendering:crispEdges}svg.fc .value{font-size:10px;text-anchor:middle}\
-</style>\n";
+/// Rules that depend on the page's colours: ink, softer ink, lines, paper and the series. Each colour is written out, since
+/// programs that open SVG files for print know no variables.
+macro_rules! coloured {
+    ($ink:literal, $soft:literal, $line:literal, $paper:literal, $c0:literal, $c1:literal, $c2:literal, $c3:literal, $c4:literal, $c5:literal) => {
+        concat!(
+            "svg.fc .paper{fill:", $paper, "}svg.fc text,svg.fc .value{fill:", $ink, "}svg.fc .tick{fill:", $soft, "}",
+            "svg.fc .grid{stroke:", $line, "}svg.fc .axis,svg.fc .guide{stroke:", $soft, "}",
+            "svg.fc .whisker{stroke:", $ink, "}svg.fc .count{fill:", $soft, "}",
+            coloured!(series "0", $c0), coloured!(series "1", $c1), coloured!(series "2", $c2),
+            coloured!(series "3", $c3), coloured!(series "4", $c4), coloured!(series "5", $c5),
+            coloured!(series "6", $ink),
+        )
+    };
+    (series $number:literal, $colour:literal) => {
+        concat!(
+            "svg.fc .line.s", $number, "{stroke:", $colour, "}svg.fc .dot.s", $number, ",svg.fc .bar.s", $number,
+            ",svg.fc .band.s", $number, "{fill:", $colour, "}",
+        )
+    };
+}
+
+/// Every figure's style: for light paper, then what differs on dark pages and in print.
+pub(crate) const STYLE: &str = concat!(
+    "<style>svg.fc{font:12px system-ui,sans-serif}",
+    coloured!(
+        "#1b1b1b", "#5f5f5f", "#dcdcdc", "#ffffff", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
+    ),
+    "svg.fc .title{font-weight:600;font-size:13px}svg.fc .tick{font-size:11px}svg.fc .end{text-anchor:end}",
+    "svg.fc .mid{text-anchor:middle}svg.fc .guide{stroke-dasharray:3 3}",
+    "svg.fc .contour{stroke:#222;stroke-width:.8;fill:none;opacity:.7}svg.fc .contour.pale{stroke:#fff}",
+    "svg.fc .ring{stroke:#fff;stroke-width:1}",
+    "svg.fc .mark{fill:#111;stroke:#fff;stroke-width:3px;paint-order:stroke;font-weight:600}",
+    "svg.fc .line{stroke-width:2;fill:none}svg.fc .band{opacity:.18}svg.fc .whisker{stroke-width:1.2;fill:none}",
+    "svg.fc .count{opacity:.35}svg.fc .cell{shape-rendering:crispEdges}",
+    "svg.fc .value{font-size:10px;text-anchor:middle}",
+    "@media (prefers-color-scheme:dark){",
+    coloured!(
+        "#e8e8e8", "#a8a8a8", "#3a3a3a", "#16181b", "#56b4e9", "#f28e50", "#3fcf9f", "#e29bc4", "#f0b840", "#8fd0f5"
+    ),
+    "svg.fc .mark{fill:#111}}@media print{",
+    coloured!(
+        "#000000", "#444444", "#cccccc", "#ffffff", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
+    ),
+    "svg.fc .mark{fill:#111}}</style>\n",
+);
 
 /// Anchors of cividis from dark to light.
 const CIVIDIS: [(f64, f64, f64); 9] = [
