@@ -295,8 +295,6 @@ def lists():
     put("table/numbers.csv", b"path,label\nnumbers.csv,0\nb.jpg,1\nc.jpg,1\n")
     put("class-names/plain.txt", "cat\ndog\ngreat white shark\ngröße\n".encode())
     put("descriptions/two.json", b'{"cat": ["a small animal", "it has whiskers"], "big dog": ["a loyal animal"]}')
-    recipes = here.parents[1] / "docs/recipes"
-    put("recipe/votes.toml", (recipes / "votes.toml").read_bytes())
     put("class-names/bom.txt", b"\xef\xbb\xbfcat\r\ndog\r\n")
     features = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)

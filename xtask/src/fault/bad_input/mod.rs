@@ -83,10 +83,9 @@ pub(super) const TESTS: &[Test] = &[
     test("M13", "a damaged file of a finished run", "refused, or the same content: never another one", own::runs),
     mutants("M14", "damaged TIFF", |trial| attack(trial, "tiff", 4000)),
     mutants("M15", "damaged files of a model folder: vocabulary, merges, configuration, tokenizer", |trial| {
-        attack(trial, "model-folder", 2000)
+        attack(trial, "model-folder", 500)
     }),
     mutants("M16", "damaged descriptions of classes", |trial| attack(trial, "descriptions", 1000)),
-    mutants("M17", "damaged recipes", |trial| attack(trial, "recipe", 1000)),
 ];
 
 fn attack(trial: &mut Trial, name: &str, count: usize) -> Result<()> {
