@@ -30,10 +30,17 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Line by line and cell by cell, numbers as numbers: how many digits are printed may change, what they say may not.
+/// Line by line and cell by cell, numbers as numbers: the order of rows and how many digits are printed may change, what they
+/// say may not.
 fn assert_same_table(found: &str, expected: &str) {
-    assert_eq!(found.lines().count(), expected.lines().count(), "{found}");
-    for (found, expected) in found.lines().zip(expected.lines()) {
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let (found, expected) = (sorted(found), sorted(expected));
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for (found, expected) in found.iter().zip(&expected) {
         let cells = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
         let (found, expected) = (cells(found), cells(expected));
         assert_eq!(found.len(), expected.len(), "{found:?} {expected:?}");
