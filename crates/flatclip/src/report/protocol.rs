@@ -54,7 +54,7 @@ fn class_text(run: &Run, known: &Known) -> Option<String> {
     match run.config.method.as_str() {
         "dpe" if ours != "descriptions" => Some("text of templates alone; published with CuPL's descriptions".into()),
         "c-tpt" if known.family == Family::Imagenet && ours == "template" => {
-            Some("text: template, published with an ensemble of four (c-tpt4)".into())
+            Some("text: template, published with an ensemble of prompts (c-tpt4, wording not confirmed)".into())
         }
         "tda" if ours != ensemble(known.name) && !ours.starts_with("coop") => {
             Some(format!("text: {ours}, published with {}", ensemble(known.name)))

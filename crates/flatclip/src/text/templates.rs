@@ -10,7 +10,8 @@ pub enum Ensemble {
     ImageNet7,
     /// The 80 templates of CLIP's paper.
     ImageNet80,
-    /// The four starts of C-TPT's ensemble rows, as its paper words them; its published code has none of them.
+    /// Four starts for C-TPT's ensemble rows. Their number and wording are not confirmed: the published code has no ensemble,
+    /// and the paper's text was not at hand.
     CTpt4,
 }
 
