@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::Command;
 
 /// Objects whose keys are data, such as names of options or data sets.
-const MAPS: [&str; 7] = [
+const MAPS: [&str; 9] = [
+    "config",
+    "config.*",
     "report.runs[].config.options",
     "methods.methods[].defaults",
     "methods.methods[].presets",
@@ -21,7 +23,12 @@ const MAPS: [&str; 7] = [
 ];
 
 /// Parts that are empty or null in every example here, and what they hold elsewhere.
-const ELSEWHERE: [(&str, &str); 7] = [
+const ELSEWHERE: [(&str, &str); 12] = [
+    ("reproduce.rows[].published[]", "number"),
+    ("reproduce.rows[].deviations[]", "number"),
+    ("reproduce-plan.left_out[]", "array"),
+    ("report-merge.summary.failures[]", "array"),
+    ("prompt-import.provenance.classes[]", "string"),
     ("tune.chosen_radius", "number"),
     ("tune.unreadable[]", "string"),
     ("models-show.released_as", "string"),
@@ -210,6 +217,21 @@ data-show: data show --data pocket:photo:test:4
 data-check: data check --data-root .
 prompt-show: prompt show tuned
 bench: bench gemm --model pocket-vit --repeats 1
+methods-advice: methods --advice
+config: config
+config: config --run bad
+convert: convert pocket weights.safetensors
+prompt-export: prompt export tuned --out features.safetensors
+prompt-import: prompt import TESTS/prompts/pocket-coop.pth.tar --out imported.safetensors
+: eval --method zero --views 4 --data pocket:photo:test:4 --out parts --shard 0/2
+: eval --method zero --views 4 --data pocket:photo:test:4 --out parts --shard 1/2
+report-merge: report merge parts/shard-0000-of-0002 parts/shard-0001-of-0002 --out merged
+reproduce-list: reproduce list
+reproduce-plan: reproduce pocket --limit 4 --views 2 --shots 1 --epochs 1 --methods zero-shot,FGA --datasets pocket:photo --out item --plan
+reproduce: reproduce pocket --limit 4 --views 2 --shots 1 --epochs 1 --methods zero-shot,FGA --datasets pocket:photo --out item
+demo: demo --quick --out demo
+cache-export: cache export ENTRY --out kept.safetensors
+cache-rm: cache rm --all
 version: version
 ";
 
@@ -224,7 +246,13 @@ fn documents_are_as_their_schemas_say() {
     }
     std::fs::write(folder.path().join("mixed/fish/bad.png"), "no picture").unwrap();
     let mut documents: Vec<(&str, Vec<Value>)> = Vec::new();
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     for (name, line) in EXAMPLES.lines().filter_map(|line| line.split_once(':')) {
+        let mut line = line.replace("TESTS", tests.to_str().unwrap());
+        if line.contains("ENTRY") {
+            let (kept, _) = run(folder.path(), &["cache", "ls"]);
+            line = line.replace("ENTRY", kept["entries"][0]["id"].as_str().unwrap());
+        }
         let arguments: Vec<&str> = line.split_whitespace().collect();
         let (document, error) = run(folder.path(), &arguments);
         if name.is_empty() {
