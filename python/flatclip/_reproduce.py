@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,7 +62,12 @@ def reproduce(
     []
     """
     setup = _setup(locals())
-    return Reproduced(_native.reproduce(_item_model(item, recipe, model), setup, progress=watcher(progress)))
+    made = Reproduced(_native.reproduce(_item_model(item, recipe, model), setup, progress=watcher(progress)))
+    # A part of an item waits for other parts; a whole one with steps left open is a table with holes.
+    if made["open"] and shard is None:
+        name, reason = made["open"][0]
+        warnings.warn(f"{len(made['open'])} of {made['steps']} steps were not done; the first: {name}: {reason}", stacklevel=2)
+    return made
 
 
 def _item_model(item: str | None, recipe: Path | None, model: Model | Path | None) -> Model:
