@@ -118,8 +118,10 @@ def evaluate(
     watch = watcher(progress)
     if watch is not None:
         watch.start(f"{method}, {count} shards on {num_workers} workers", count)
+    own = [{**keywords, "out": str(parts), "shard": f"{shard}/{count}"} for shard in range(count)]
+    calls = [lambda worker, given=given: worker.shard.remote(data, method, given) for given in own]
     try:
-        dirs = _all_shards(workers, count, data, method, {**keywords, "out": str(parts)}, patience, watch)
+        dirs = [place for place, _ in _dealt(workers, calls, patience, watch)]
     finally:
         for worker in workers:
             ray.kill(worker)
@@ -133,38 +135,34 @@ def evaluate(
     return Runs([{"dir": str(folder), "views": _views(folder), "summary": summary, "timing": timing}])
 
 
-def _all_shards(
-    workers: list[Any],
-    count: int,
-    data: Any,
-    method: str,
-    keywords: dict[str, Any],
-    patience: float,
-    watch: Watcher | None,
-) -> list[str]:
-    """Gives every free worker the next part; a part whose worker is lost goes to another."""
-    waiting, free = list(range(count)), list(workers)
+def _dealt(
+    workers: list[Any], calls: Sequence[Callable[[Any], Any]], patience: float, watch: Watcher | None = None
+) -> list[Any]:
+    """Gives every free worker the next call; a call whose worker is lost goes to another. Lost workers leave ``workers``."""
+    waiting, free = list(range(len(calls))), list(workers)
     running: dict[Any, tuple[int, Any]] = {}
-    dirs: dict[int, str] = {}
-    while len(dirs) < count:
+    found: dict[int, Any] = {}
+    while len(found) < len(calls):
         while waiting and free:
-            shard, worker = waiting.pop(0), free.pop(0)
-            running[worker.shard.remote(data, method, {**keywords, "shard": f"{shard}/{count}"})] = (shard, worker)
+            number, worker = waiting.pop(0), free.pop(0)
+            running[calls[number](worker)] = (number, worker)
         if not running:
             raise errors.make("run.unusable", "every worker of the cluster is lost", "resume=True goes on")
         finished, _ = ray.wait(list(running), num_returns=1, timeout=patience)
         for task in finished or _silent(running, patience):
-            shard, worker = running.pop(task)
+            number, worker = running.pop(task)
             try:
-                dirs[shard], _ = ray.get(task)
+                found[number] = ray.get(task)
                 free.append(worker)
             except ray.exceptions.RayTaskError as error:
                 raise _own_fault(error) from None
             except ray.exceptions.RayError:
-                waiting.append(shard)
+                waiting.append(number)
+                workers.remove(worker)
+                ray.kill(worker)
         if watch is not None:
-            watch.advance(len(dirs), "")
-    return [dirs[shard] for shard in sorted(dirs)]
+            watch.advance(len(found), "")
+    return [found[number] for number in range(len(calls))]
 
 
 def _silent(running: dict[Any, tuple[int, Any]], patience: float) -> list[Any]:
@@ -191,8 +189,9 @@ def reproduce(
     num_workers: int = 2,
     num_cpus: float = 1,
     threads: int | None = None,
-    on_worker: Callable[[int], None] | None = None,
     progress: bool | Watcher | None = None,
+    patience: float = 30.0,
+    on_worker: Callable[[int], None] | None = None,
     **keywords: Any,
 ) -> Reproduced:
     """An item of the paper on ``num_workers`` actors; the tables in ``out`` are those of `flatclip.reproduce`.
@@ -200,31 +199,25 @@ def reproduce(
     Every actor does its share of the steps: tuning runs and methods that learn from a stream whole, the pictures of all
     others divided. Evaluations wait for the prompts that other actors tune, so the shares are gone through until no step is
     done any more; then this process puts the parts together. A lost actor is started again and goes on from what lies in
-    ``out``, which all nodes see. Further keywords are those of `flatclip.reproduce`.
+    ``out``, which all nodes see; where there is no room for it (see ``patience`` of `evaluate`), another takes its share.
+    Further keywords are those of `flatclip.reproduce`.
     """
     loaded = _item_model(item, keywords.get("recipe"), model)
-    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, num_cpus=num_cpus)
+    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus)
     workers = [actor.remote(loaded, threads or max(1, int(num_cpus))) for _ in range(num_workers)]
     if on_worker is not None:
         for process in ray.get([worker.ready.remote() for worker in workers]):
             on_worker(process)
     folder = str(Path(os.fspath(out)).absolute())
-    share = [{**keywords, "out": folder, "shard": f"{number}/{num_workers}"} for number in range(num_workers)]
+    shares = [{**keywords, "out": folder, "shard": f"{number}/{num_workers}"} for number in range(num_workers)]
+    calls = [lambda worker, share=share: worker.part.remote(item, share) for share in shares]
     try:
-        while any(_unwrapped([worker.part.remote(item, own) for worker, own in zip(workers, share)])):
+        while any(_dealt(workers, calls, patience)):
             pass
     finally:
         for worker in workers:
             ray.kill(worker)
     return _reproduce(item, loaded, progress=progress, **{**keywords, "out": folder})
-
-
-def _unwrapped(tasks: list[Any]) -> list[int]:
-    """The results; a fault of flatclip's as itself, not as Ray's."""
-    try:
-        return list(ray.get(tasks))
-    except ray.exceptions.RayTaskError as error:
-        raise _own_fault(error) from None
 
 
 def _own_fault(error: Any) -> Exception:

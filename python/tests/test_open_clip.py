@@ -83,8 +83,8 @@ def test_features_and_methods_agree(checkpoint: tuple[Any, Path], pictures: list
     for method in ["zero-shot", "zero", "mta", "tda", "vte"]:
         own = flatclip.Classifier(ours, CLASSES, method=method, views=32, random_state=5).answer(pictures)
         answers = flatclip.adapt(views, bank.features[0], scale, method=method)
-        # MTA's iterations carry a difference of 1e-7 in a feature further than the others do.
-        assert np.abs(answers.probabilities - own.probabilities).max() < 1e-3, method
+        print(method, "largest difference of probabilities", np.abs(answers.probabilities - own.probabilities).max())
+        assert np.abs(answers.probabilities - own.probabilities).max() < 1e-4, method
         assert (answers.predictions == own.predictions).all(), method
 
 

@@ -21,6 +21,8 @@ import flatclip.ray as on_ray  # noqa: E402
 SAME = ["predictions.jsonl", "summary.json", "config.toml", "run.json", "classes.txt"]
 CALL: dict[str, Any] = {"views": 16, "limit": 120, "progress": False}
 METHOD, DATA = "stss", "pocket:hard"
+SMALL: dict[str, Any] = {"limit": 24, "views": 8, "shots": 1, "epochs": 2, "progress": False}
+SMALL["datasets"] = ["pocket:photo", "pocket:sketch"]
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +90,8 @@ def test_items_of_a_comparison(cluster: Any, tmp_path: Path) -> None:
 
 def test_an_item_of_the_paper(cluster: Any, tmp_path: Path) -> None:
     """Tuning and evaluation dealt out to two workers: the tables of one process."""
-    small: dict[str, Any] = {"limit": 24, "views": 8, "shots": 1, "epochs": 2, "progress": False}
-    small["datasets"] = ["pocket:photo", "pocket:sketch"]
-    one = flatclip.reproduce("pocket", out=tmp_path / "one", **small)
-    two = on_ray.reproduce("pocket", num_workers=2, out=tmp_path / "two", **small)
+    one = flatclip.reproduce("pocket", out=tmp_path / "one", **SMALL)
+    two = on_ray.reproduce("pocket", num_workers=2, out=tmp_path / "two", **SMALL)
     assert one["open"] == two["open"] == [] and one["text"] == two["text"]
     for name in ["results.json", "table.md", "table.csv"]:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
@@ -116,7 +116,9 @@ def test_class_parallel_tuning_is_tuning(cluster: Any, tmp_path: Path, method: s
     assert step < 1e-6 and context < 1e-6
 
 
-def test_a_removed_node_changes_nothing(whole: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def two_nodes() -> Any:
+    """A cluster of two nodes, and a hook that removes the second one while the workers are at work."""
     from ray.cluster_utils import Cluster
 
     ray.shutdown()
@@ -130,12 +132,19 @@ def test_a_removed_node_changes_nothing(whole: Path, tmp_path: Path) -> None:
             removed.append(0.0)
             threading.Thread(target=lambda: (time.sleep(0.3), cluster.remove_node(node), removed.append(1.0))).start()
 
-    try:
-        on_ray.evaluate(
-            "pocket", DATA, METHOD, num_workers=4, shards=12, on_worker=remove, patience=5, out=tmp_path / "run", **CALL
-        )
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-    assert len(removed) == 2
+    yield remove
+    ray.shutdown()
+    cluster.shutdown()
+    assert len(removed) == 2, "the node was removed"
+
+
+def test_a_removed_node_changes_nothing(two_nodes: Any, whole: Path, tmp_path: Path) -> None:
+    call = {**CALL, "on_worker": two_nodes, "patience": 5, "out": tmp_path / "run"}
+    on_ray.evaluate("pocket", DATA, METHOD, num_workers=4, shards=12, **call)
     same(whole, tmp_path / "run")
+
+
+def test_an_item_survives_a_removed_node(two_nodes: Any, tmp_path: Path) -> None:
+    one = flatclip.reproduce("pocket", out=tmp_path / "one", **SMALL)
+    two = on_ray.reproduce("pocket", num_workers=4, on_worker=two_nodes, patience=5, out=tmp_path / "two", **SMALL)
+    assert one["text"] == two["text"] and two["open"] == []

@@ -7,7 +7,7 @@ use axum::Router;
 use flatclip::{Error, Result};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tower_http::catch_panic::CatchPanicLayer;
 
 /// A server whose models are loaded and whose port is open.
@@ -62,7 +62,8 @@ impl Server {
         Stop(self.stop.clone())
     }
 
-    /// Serves until SIGTERM, SIGINT or [`Stop::stop`]; SIGHUP reads the configuration file again.
+    /// Serves until SIGTERM, SIGINT or [`Stop::stop`]; SIGHUP reads the configuration file again. A warm-up that fails ends
+    /// the server with its error: a model that cannot answer once never will.
     pub fn run(self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -73,15 +74,19 @@ impl Server {
         runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::io("socket"))?;
             let warming = Arc::clone(&app);
-            tokio::task::spawn_blocking(move || {
-                if let Err(error) = warming.warm_up() {
-                    tracing::error!(%error, "the warm-up failed; the server stays not ready");
-                }
-            });
+            let (failed, failure) = oneshot::channel();
+            tokio::task::spawn_blocking(move || warming.warm_up().or_else(|error| failed.send(error)));
             tokio::spawn(reload_on_hangup(Arc::clone(&app)));
             let routes = with_layers(&app);
-            listen::serve(app, routes, listener, stopped(stop.subscribe())).await;
-            Ok(())
+            let mut ended = Ok(());
+            let end = async {
+                tokio::select! {
+                    () = stopped(stop.subscribe()) => {}
+                    Ok(error) = failure => ended = Err(error),
+                }
+            };
+            listen::serve(app, routes, listener, end).await;
+            ended
         })
     }
 }

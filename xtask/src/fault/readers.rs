@@ -42,6 +42,11 @@ pub(crate) const READERS: &[Reader] = &[
         carries: Carries::Nothing,
         read: |path| Ok(name_of(&format!("{:?}", flatclip::prompt::Descriptions::read(path)?))),
     },
+    Reader {
+        name: "recipe",
+        carries: Carries::Nothing,
+        read: |path| Ok(name_of(&format!("{:?}", flatclip::reproduce::Recipe::read(path)?))),
+    },
     Reader { name: "prompt", carries: Carries::Checksum, read: |path| prompt_name(&Prompt::load(path)?) },
     Reader { name: "tar", carries: Carries::Nothing, read: |path| data_set("wds", path) },
     Reader { name: "table", carries: Carries::Nothing, read: |path| data_set("csv", path) },

@@ -3,20 +3,11 @@
 use super::config::{
     Activation, ActivationSource, CLIP_MEAN, CLIP_STD, ClipConfig, HEAD_WIDTH, ImageConfig, TextConfig,
 };
+use super::stated::Stated;
 use crate::error::unusable_weights as bad;
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-/// What a configuration file may know better than the tensors.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Stated {
-    pub(crate) image_heads: Option<usize>,
-    pub(crate) text_heads: Option<usize>,
-    pub(crate) activation: Option<Activation>,
-    pub(crate) mean: Option<[f32; 3]>,
-    pub(crate) std: Option<[f32; 3]>,
-}
 
 /// Canonical names with shapes.
 pub(crate) type Shapes = BTreeMap<String, Vec<usize>>;
@@ -149,6 +140,7 @@ pub(crate) fn infer(path: &Path, shapes: &Shapes, stated: &Stated, logit_scale: 
         std: stated.std.unwrap_or(CLIP_STD),
     };
     check(path, shapes, &config)?;
+    stated.check(path, &config)?;
     Ok(config)
 }
 

@@ -2,6 +2,7 @@
 //! code, so that another paper's table is a file.
 
 use super::plan::slug;
+use crate::error::{escaped, quoted};
 use crate::eval::GridAxis;
 use crate::files::read_text;
 use crate::train::TuneRequest;
@@ -232,8 +233,15 @@ impl Recipe {
 
     /// Reads and checks the text of a recipe.
     pub fn parse(text: &str) -> Result<Self> {
-        let recipe: Self =
-            toml::from_str(text).map_err(|e| Error::config("recipe", e.to_string().trim().to_owned()))?;
+        let fault = |error: toml::de::Error| {
+            let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+            Error::config("recipe", format!("line {line}: {}", escaped(error.message())))
+        };
+        let table: toml::Table = toml::from_str(text).map_err(fault)?;
+        if let Some(bad) = table.iter().find_map(|(key, value)| steering(key, value)) {
+            return Err(Error::config("recipe", format!("control characters in \"{}\"", quoted(bad))));
+        }
+        let recipe: Self = toml::from_str(text).map_err(fault)?;
         recipe.check()?;
         Ok(recipe)
     }
@@ -284,6 +292,17 @@ impl Recipe {
     }
 }
 
+/// The first text with characters that would steer a terminal: names of a recipe are shown in tables and messages.
+fn steering<'v>(key: &'v str, value: &'v toml::Value) -> Option<&'v str> {
+    let bad = |text: &&str| text.lines().any(|line| escaped(line) != line);
+    Some(key).filter(bad).or_else(|| match value {
+        toml::Value::String(text) => Some(text.as_str()).filter(bad),
+        toml::Value::Array(all) => all.iter().find_map(|value| steering("", value)),
+        toml::Value::Table(table) => table.iter().find_map(|(key, value)| steering(key, value)),
+        _ => None,
+    })
+}
+
 fn unique(what: &str, names: &[&str]) -> Result<()> {
     let same = |(place, name): &(usize, &&str)| names[..*place].iter().any(|other| slug(other) == slug(name));
     match names.iter().enumerate().find(same) {
@@ -328,5 +347,9 @@ mod tests {
         assert!(fault("reference = 'FGA'").contains("FGA"));
         let twice = "[[prompt]]\nname = 'p'\ntext = 'template'\n[[prompt]]\nname = 'p'\ntext = 'template'";
         assert!(fault(twice).contains("twice"));
+        for steering in ["\u{1b}[2J = 1", "about = \"\\u001b[2J\"", "[[row]]\nlabel = \"a\\u202e\""] {
+            let said = fault(steering);
+            assert!(!said.contains(['\u{1b}', '\u{202e}']), "{said:?}");
+        }
     }
 }

@@ -92,5 +92,6 @@ pub(crate) fn stated(path: &Path, metadata: &BTreeMap<String, String>) -> Result
         activation: metadata.get("activation").and_then(|word| Activation::parse(word)),
         mean: parsed(path, metadata, "mean")?,
         std: parsed(path, metadata, "std")?,
+        ..Stated::default()
     })
 }

@@ -3,7 +3,7 @@
 
 use super::bytes::{Stored, bad};
 use super::open::read_tensors;
-use crate::architecture::{Activation, Stated};
+use crate::architecture::{Activation, Size, Stated};
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,13 +174,35 @@ pub(super) fn hugging_face_config(path: &Path, json: &Value) -> Result<Stated> {
     {
         return Err(bad(path, "the two towers state different activations (hidden_act)"));
     }
-    Ok(Stated {
+    let mut stated = Stated {
         image_heads: heads(path, &vision["num_attention_heads"])?,
         text_heads: heads(path, &text["num_attention_heads"])?,
         // transformers' own default.
         activation: image.or(words).or(Some(Activation::QuickGelu)),
         ..Stated::default()
-    })
+    };
+    stated.keep_sizes("", json, &[("projection_dim", Size::EmbedDim)]);
+    stated.keep_sizes(
+        if alone { "" } else { "vision_config" },
+        vision,
+        &[
+            ("hidden_size", Size::ImageWidth),
+            ("num_hidden_layers", Size::ImageLayers),
+            ("patch_size", Size::Patch),
+            ("image_size", Size::ImageSize),
+        ],
+    );
+    stated.keep_sizes(
+        "text_config",
+        text,
+        &[
+            ("hidden_size", Size::TextWidth),
+            ("num_hidden_layers", Size::TextLayers),
+            ("max_position_embeddings", Size::ContextLength),
+            ("vocab_size", Size::Vocabulary),
+        ],
+    );
+    Ok(stated)
 }
 
 /// `open_clip_config.json`. Its default activation is GELU.
@@ -207,11 +229,34 @@ pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
     let quick = model["quick_gelu"].as_bool().unwrap_or(false);
     let head_width = vision["head_width"].as_u64().filter(|&w| w > 0);
     let image_heads = head_width.and_then(|head| Some(vision["width"].as_u64()? / head));
-    Ok(Stated {
+    let mut stated = Stated {
         image_heads: heads(path, &image_heads.map_or(Value::Null, Value::from))?,
         text_heads: heads(path, &text["heads"])?,
         activation: Some(if quick { Activation::QuickGelu } else { Activation::Gelu }),
         mean: triple(path, pixels, "mean")?,
         std: triple(path, pixels, "std")?,
-    })
+        ..Stated::default()
+    };
+    stated.keep_sizes("model_cfg", model, &[("embed_dim", Size::EmbedDim)]);
+    stated.keep_sizes(
+        "model_cfg.vision_cfg",
+        vision,
+        &[
+            ("width", Size::ImageWidth),
+            ("layers", Size::ImageLayers),
+            ("patch_size", Size::Patch),
+            ("image_size", Size::ImageSize),
+        ],
+    );
+    stated.keep_sizes(
+        "model_cfg.text_cfg",
+        text,
+        &[
+            ("width", Size::TextWidth),
+            ("layers", Size::TextLayers),
+            ("context_length", Size::ContextLength),
+            ("vocab_size", Size::Vocabulary),
+        ],
+    );
+    Ok(stated)
 }

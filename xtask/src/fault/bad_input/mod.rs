@@ -86,6 +86,7 @@ pub(super) const TESTS: &[Test] = &[
         attack(trial, "model-folder", 500)
     }),
     mutants("M16", "damaged descriptions of classes", |trial| attack(trial, "descriptions", 1000)),
+    mutants("M17", "damaged recipes", |trial| attack(trial, "recipe", 1000)),
 ];
 
 fn attack(trial: &mut Trial, name: &str, count: usize) -> Result<()> {

@@ -161,6 +161,19 @@ fn a_hugging_face_folder_states_activation_heads_and_pixels() {
 }
 
 #[test]
+fn a_configuration_of_another_model_is_refused() {
+    for (stated, other) in [("\"hidden_size\": 128", "\"hidden_size\": 256"), ("\"vocab_size\": ", "\"vocab_size\": 1")] {
+        let folder = hf_folder("gelu", 2);
+        let path = folder.path().join("config.json");
+        let config = std::fs::read_to_string(&path).unwrap();
+        assert!(config.contains(stated), "{config}");
+        std::fs::write(&path, config.replace(stated, other)).unwrap();
+        let error = Checkpoint::open(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("belong to different models"), "{error}");
+    }
+}
+
+#[test]
 fn a_vision_folder_states_its_fields_at_top_level() {
     let folder = TempDir::new().unwrap();
     let ours = tensors(&tiny_vit());

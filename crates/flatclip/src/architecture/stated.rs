@@ -1,0 +1,87 @@
+//! What a configuration file says of the weights beside it.
+
+use super::config::{Activation, ClipConfig, ImageConfig};
+use crate::Result;
+use crate::error::unusable_weights as bad;
+use serde_json::Value;
+use std::path::Path;
+
+/// What a configuration file may know better than the tensors, and what they must agree with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stated {
+    pub(crate) image_heads: Option<usize>,
+    pub(crate) text_heads: Option<usize>,
+    pub(crate) activation: Option<Activation>,
+    pub(crate) mean: Option<[f32; 3]>,
+    pub(crate) std: Option<[f32; 3]>,
+    pub(crate) sizes: Vec<StatedSize>,
+}
+
+/// A size under its key in the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct StatedSize {
+    size: Size,
+    key: String,
+    value: u64,
+}
+
+/// Sizes that the tensors show.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Size {
+    EmbedDim,
+    ImageSize,
+    ImageWidth,
+    ImageLayers,
+    Patch,
+    TextWidth,
+    TextLayers,
+    ContextLength,
+    Vocabulary,
+}
+
+impl Size {
+    fn of(self, config: &ClipConfig) -> Option<usize> {
+        let vit = match config.image {
+            ImageConfig::Vit { width, layers, patch, .. } => Some((width, layers, patch)),
+            ImageConfig::ResNet { .. } => None,
+        };
+        let text = config.text.as_ref();
+        match self {
+            Self::EmbedDim => Some(config.embed_dim),
+            Self::ImageSize => Some(config.image_size),
+            Self::ImageWidth => vit.map(|(width, ..)| width),
+            Self::ImageLayers => vit.map(|(_, layers, _)| layers),
+            Self::Patch => vit.map(|(.., patch)| patch),
+            Self::TextWidth => text.map(|text| text.width),
+            Self::TextLayers => text.map(|text| text.layers),
+            Self::ContextLength => text.map(|text| text.context_length),
+            Self::Vocabulary => text.map(|text| text.vocab),
+        }
+    }
+}
+
+impl Stated {
+    /// Keeps the sizes that `tower`, found under `place`, states as whole numbers.
+    pub(crate) fn keep_sizes(&mut self, place: &str, tower: &Value, sizes: &[(&str, Size)]) {
+        for &(key, size) in sizes {
+            if let Some(value) = tower[key].as_u64() {
+                let key = if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") };
+                self.sizes.push(StatedSize { size, key, value });
+            }
+        }
+    }
+
+    /// A configuration of another model beside the weights is an error: its other statements would be taken for theirs.
+    pub(crate) fn check(&self, path: &Path, config: &ClipConfig) -> Result<()> {
+        for StatedSize { size, key, value } in &self.sizes {
+            if let Some(found) = size.of(config).filter(|&found| found as u64 != *value) {
+                let reason = format!(
+                    "the configuration beside it states {key} = {value}, the tensors have {found}; they belong to \
+                     different models"
+                );
+                return Err(bad(path, reason));
+            }
+        }
+        Ok(())
+    }
+}
