@@ -107,7 +107,7 @@ impl Encoder for ClipEncoder {
             let (unit, norms) = Features::unit(self.clip.encode_images(pixels, count)?);
             return Ok(ViewFeatures { unit, norms });
         }
-        let input = VisionInput { prompts: &self.visual_prompts, norms: None, record_tokens: false };
+        let input = VisionInput { prompts: &self.visual_prompts, norms: None, recorded: 0 };
         let pass = self.clip.vision().pass(pixels, count, input)?;
         Ok(ViewFeatures { unit: pass.features().clone(), norms: pass.norms().to_vec() })
     }

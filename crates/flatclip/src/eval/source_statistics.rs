@@ -86,7 +86,7 @@ fn add_images(
     pixels: &[f32],
     count: usize,
 ) -> Result<()> {
-    let input = VisionInput { prompts, norms: None, record_tokens: true };
+    let input = VisionInput { prompts, norms: None, recorded: usize::MAX };
     let pass = clip.vision().pass(pixels, count, input)?;
     let tokens: Vec<Matrix> = (0..layers).map(|block| pass.tokens(block)).collect::<Result<_>>()?;
     let slices: Vec<&[f32]> = tokens.iter().map(Matrix::data).collect();

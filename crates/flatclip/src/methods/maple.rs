@@ -118,7 +118,7 @@ impl MapleParameters {
     /// Both towers on some pictures, with all that the backward pass needs.
     pub fn pass<'t>(&self, clip: &'t Clip, side: TextSide<'t>, pixels: &[f32], count: usize) -> Result<MaplePass<'t>> {
         let text = TextPart::Recorded(Box::new(side.tower.deep_pass(side.tokens, &self.context, &self.deep)?));
-        self.pass_beside(text, clip, side, pixels, count, false)
+        self.pass_beside(text, clip, side, pixels, count, 0)
     }
 
     /// The same with the image tower's tokens kept, and of the text tower the features alone (given where
@@ -133,7 +133,7 @@ impl MapleParameters {
         count: usize,
     ) -> Result<MaplePass<'t>> {
         let features = text_features.map_or_else(|| self.text_features(side), |known| Ok(known.clone()))?;
-        self.pass_beside(TextPart::Features(features), clip, side, pixels, count, true)
+        self.pass_beside(TextPart::Features(features), clip, side, pixels, count, usize::MAX)
     }
 
     fn pass_beside<'t>(
@@ -143,10 +143,10 @@ impl MapleParameters {
         side: TextSide<'t>,
         pixels: &[f32],
         count: usize,
-        record_tokens: bool,
+        recorded: usize,
     ) -> Result<MaplePass<'t>> {
         let prompts = self.visual_prompts();
-        let input = VisionInput { prompts: &prompts, record_tokens, ..VisionInput::default() };
+        let input = VisionInput { prompts: &prompts, recorded, ..VisionInput::default() };
         let vision = clip.vision().pass(pixels, count, input)?;
         Ok(MaplePass { parameters: self.clone(), side, text, vision })
     }

@@ -1,8 +1,8 @@
 //! A forward pass through a vision transformer with a backward pass to visual prompts, to LayerNorm parameters, and
 //! from gradients on the tokens between blocks.
 //!
-//! Images go in small chunks. The backward pass computes each block again from its recorded input, and the inputs too
-//! when tokens were not recorded; images without any gradient are left out.
+//! Images go in small chunks. The backward pass computes each block again from its recorded input, and the inputs too of
+//! images whose tokens were not recorded; images without any gradient are left out.
 
 use super::block::Side;
 use super::norms::NormAffine;
@@ -25,8 +25,9 @@ pub struct VisionInput<'a> {
     pub prompts: &'a [Matrix],
     /// LayerNorm parameters in place of the checkpoint's.
     pub norms: Option<&'a NormAffine>,
-    /// Keeps the tokens between blocks: for [`VisionPass::tokens`], and for a faster gradient.
-    pub record_tokens: bool,
+    /// Images, from the first on, whose tokens between blocks are kept: all for [`VisionPass::tokens`], and as many as
+    /// memory allows for a faster gradient.
+    pub recorded: usize,
 }
 
 /// Gradients with respect to what a [`VisionInput`] holds.
@@ -50,7 +51,8 @@ pub struct VisionPass<'a> {
     norms: NormAffine,
     features: Matrix,
     lengths: Vec<f32>,
-    records: Option<Vec<Record>>,
+    /// Of the first images; the others are run forward again for a gradient.
+    records: Vec<Record>,
 }
 
 impl<'a> VisionPass<'a> {
@@ -58,13 +60,12 @@ impl<'a> VisionPass<'a> {
         check(vit, input)?;
         let norms = input.norms.unwrap_or(&vit.norms).clone();
         let prompts = input.prompts.to_vec();
-        let (mut features, records) = if input.record_tokens {
-            let (raw, records) = recorded(vit, pixels, count, &prompts, &norms);
-            (raw, Some(records))
-        } else {
-            (vit.encode(pixels, count, &prompts, &norms), None)
-        };
-        let dim = features.cols();
+        let kept = input.recorded.min(count);
+        let (first, rest) = pixels.split_at(kept * vit.pixels());
+        let (mut raw, records) = recorded(vit, first, &prompts, &norms);
+        raw.extend(vit.encode(rest, count - kept, &prompts, &norms).data());
+        let dim = vit.projection.outputs();
+        let mut features = Matrix::from_vec(count, dim, raw);
         let lengths = normalise(features.data_mut(), dim);
         Ok(Self { vit, pixels: pixels.to_vec(), prompts, norms, features, lengths, records })
     }
@@ -86,9 +87,10 @@ impl<'a> VisionPass<'a> {
 
     /// The tokens that block `block` reads, visual prompts written in: `[count * tokens, width]`.
     pub fn tokens(&self, block: usize) -> Result<Matrix> {
-        let Some(records) = &self.records else {
-            return Err(Error::config("vision pass", "tokens were not recorded; set `record_tokens`"));
-        };
+        let records = &self.records;
+        if records.len() < self.features.rows() {
+            return Err(Error::config("vision pass", "the tokens of some images were not recorded; set `recorded`"));
+        }
         if block >= self.vit.blocks.len() {
             let reason = format!("block {block}, but the tower has {}", self.vit.blocks.len());
             return Err(Error::config("vision pass", reason));
@@ -170,9 +172,10 @@ impl<'a> VisionPass<'a> {
         let mut gradient = self.no_gradient();
         let pixels = gather(&self.pixels, vit.pixels(), images);
         let embedded = vit.embed(&pixels, self.prompts.first());
-        let outputs = match &self.records {
+        let records: Option<Vec<&Record>> = images.iter().map(|&image| self.records.get(image)).collect();
+        let outputs = match records {
             Some(records) => {
-                let block = |i: usize| images.iter().flat_map(|&image| records[image][i].iter().copied()).collect();
+                let block = |i: usize| records.iter().flat_map(|image| image[i].iter().copied()).collect();
                 (0..vit.blocks.len()).map(block).collect()
             }
             None => block_outputs(vit, &embedded, images.len(), &self.prompts, norms),
@@ -237,7 +240,7 @@ fn check(vit: &Vit, input: &VisionInput<'_>) -> Result<()> {
 }
 
 /// Raw features and, per image and block, the tokens after it.
-fn recorded(vit: &Vit, pixels: &[f32], count: usize, prompts: &[Matrix], norms: &NormAffine) -> (Matrix, Vec<Record>) {
+fn recorded(vit: &Vit, pixels: &[f32], prompts: &[Matrix], norms: &NormAffine) -> (Vec<f32>, Vec<Record>) {
     let dim = vit.projection.outputs();
     let size = (vit.tokens() + prompts.first().map_or(0, Matrix::rows)) * vit.width;
     let chunks: Vec<(Vec<f32>, Vec<Record>)> = pixels
@@ -253,12 +256,8 @@ fn recorded(vit: &Vit, pixels: &[f32], count: usize, prompts: &[Matrix], norms: 
             (raw, (0..images).map(of_image).collect())
         })
         .collect();
-    let (mut raw, mut records) = (Vec::with_capacity(count * dim), Vec::with_capacity(count));
-    for (part, images) in chunks {
-        raw.extend(part);
-        records.extend(images);
-    }
-    (Matrix::from_vec(count, dim, raw), records)
+    let (raw, records): (Vec<Vec<f32>>, Vec<Vec<Record>>) = chunks.into_iter().unzip();
+    (raw.concat(), records.into_iter().flatten().collect())
 }
 
 /// The output of every block, all tokens.

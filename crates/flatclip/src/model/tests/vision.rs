@@ -44,8 +44,8 @@ fn a_plain_pass_gives_the_plain_features() {
     let clip = tiny(0);
     let pixels = draws("pixels", 5 * PIXELS);
     let (unit, norms) = super::super::Features::unit(clip.encode_images(&pixels, 5).unwrap());
-    for record_tokens in [false, true] {
-        let input = VisionInput { record_tokens, ..VisionInput::default() };
+    for recorded in [0, 1, usize::MAX] {
+        let input = VisionInput { recorded, ..VisionInput::default() };
         let pass = clip.vision().pass(&pixels, 5, input).unwrap();
         assert_close(pass.features().data(), unit.data(), 1e-6);
         assert_close(pass.norms(), &norms, 1e-6);
@@ -59,23 +59,26 @@ fn prompt_gradients_are_derivatives_with_gradients_on_tokens() {
     let prompts = [matrix("p0", 2, 32), matrix("p1", 2, 32)];
     let d = matrix("d", 6, 12);
     let d_tokens: Vec<(usize, Vec<f32>)> = [0, 2].map(|block| (block, draws("dt", 6 * 7 * 32))).to_vec();
-    let run = |prompts: &[Matrix], record_tokens| {
-        clip.vision().pass(&pixels, 6, VisionInput { prompts, norms: None, record_tokens }).unwrap()
+    let run = |prompts: &[Matrix], recorded| {
+        clip.vision().pass(&pixels, 6, VisionInput { prompts, norms: None, recorded }).unwrap()
     };
-    let pass = run(&prompts, true);
+    let pass = run(&prompts, usize::MAX);
     assert_eq!(pass.tokens_per_image(), 7);
     let gradient = pass.gradient(&d, &d_tokens).unwrap();
     for i in 0..2 {
         assert_slope(prompts[i].data(), gradient.prompts[i].data(), |x| {
             let mut moved = prompts.clone();
             moved[i] = Matrix::from_vec(2, 32, x.to_vec());
-            let pass = run(&moved, true);
+            let pass = run(&moved, usize::MAX);
             let tokens: f64 = d_tokens.iter().map(|(b, d)| inner(pass.tokens(*b).unwrap().data(), d)).sum();
             inner(pass.features().data(), d.data()) + tokens
         });
     }
-    let again = run(&prompts, false).gradient(&d, &d_tokens).unwrap();
-    assert_eq!((again.prompts, again.norms), (gradient.prompts, gradient.norms));
+    for recorded in [0, 2] {
+        assert!(run(&prompts, recorded).tokens(0).is_err());
+        let again = run(&prompts, recorded).gradient(&d, &d_tokens).unwrap();
+        assert_eq!((&again.prompts, &again.norms), (&gradient.prompts, &gradient.norms));
+    }
 }
 
 #[test]

@@ -119,9 +119,9 @@ crate::options! {
     }
 }
 
-/// Tokens between blocks that are kept for the backward pass; where the views need more, reliable ones are
-/// run forward again.
-const RECORD_BYTES: usize = 256 << 20;
+/// Tokens between blocks that are kept for the backward pass: 64 views of ViT-B/16. Where the views need more, the reliable
+/// ones among the last are run forward again.
+const RECORD_BYTES: usize = 512 << 20;
 
 /// What the tokens of one image between all blocks take: 7 MB for ViT-B/16.
 fn token_bytes(task: &Task) -> Result<usize> {
@@ -176,9 +176,9 @@ impl Sar {
     pub fn on_norms(&self, task: &Task, pixels: &[f32], views: usize) -> Result<(Outcome<NormAffine>, Matrix)> {
         let tower = task.need_clip(Config::NAME)?.vision();
         let text = &task.text_features;
-        let record_tokens = views * token_bytes(task)? <= RECORD_BYTES;
+        let recorded = RECORD_BYTES / token_bytes(task)?.max(1);
         let outcome = self.options.run(&tower.norm_affine()?, |norms| {
-            let input = VisionInput { norms: Some(norms), record_tokens, ..VisionInput::default() };
+            let input = VisionInput { norms: Some(norms), recorded, ..VisionInput::default() };
             let pass = tower.pass(pixels, views, input)?;
             Ok(Forward {
                 logits: logits(pass.features(), text, task.logit_scale),
