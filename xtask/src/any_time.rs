@@ -123,7 +123,7 @@ impl Arguments {
         let mut request = EvaluateRequest {
             methods: vec![method.to_owned()],
             views: Some(self.views),
-            certainty,
+            certainty: certainty.map(Into::into),
             seeds: vec![seed],
             max_errors: 0,
             cache: Some(cache.to_path_buf()),

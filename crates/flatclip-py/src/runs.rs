@@ -50,7 +50,7 @@ impl Setup<'_> {
             request.prompt = PromptChoice::One(prompt::given(given)?.into());
         }
         request.views = self.views;
-        request.certainty = self.certainty;
+        request.certainty = self.certainty.map(Into::into);
         request.view_policy = match self.view_policy.as_str() {
             "published" => ViewChoice::Published,
             name => ViewChoice::Policy(name.parse().or_raise(py)?),

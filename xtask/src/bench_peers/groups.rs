@@ -209,8 +209,8 @@ pub(super) static GROUPS: &[Group] = &[
     Group {
         name: "SAPT step, K=1000",
         sides: &[
-            ours(&["sapt-step", "--classes", "1000", "--text-precision", "i16"]),
-            ours(&["sapt-step", "--classes", "1000"]),
+            Side::Ours { arguments: &["sapt-step", "--classes", "1000", "--text-precision", "i16"], skip: 1 },
+            Side::Ours { arguments: &["sapt-step", "--classes", "1000"], skip: 1 },
         ],
         rows: &[row("sapt-step K=1000, i16, against our own f32", 1, Goal::AtLeast(1.33))],
         ..PLAIN

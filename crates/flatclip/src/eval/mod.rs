@@ -35,7 +35,7 @@ pub use merge::merge;
 pub(crate) use plan::Plan;
 pub use plan::Shard;
 pub use record::{AnswerRecord, Record};
-pub use rounds::CERTAINTY;
+pub use rounds::Certainty;
 pub(crate) use rounds::Rounds;
 pub(crate) use run::Evaluation;
 pub use run_dir::{CLASSES, Provenance, RunConfig, ViewConfig};

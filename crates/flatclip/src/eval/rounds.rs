@@ -11,29 +11,62 @@ use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::ops::Range;
 
-/// The rule of any-time views, with its one knob.
+/// The one knob of any-time views: the mean probability of the answer over the kept views at which no more are asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Rounds {
-    /// Mean probability of the answer over the kept views at which more views are not asked for.
-    certainty: f64,
+pub enum Certainty {
+    /// What was calibrated for models of this temperature.
+    Usual,
+    /// This probability.
+    At(f64),
 }
 
-/// The smallest threshold that kept the accuracy of 64 views within half a point on the validation pictures of the embedded
-/// model (docs/guide/speed.md has the curve).
-pub const CERTAINTY: f64 = 0.88;
+impl From<f64> for Certainty {
+    fn from(probability: f64) -> Self {
+        Self::At(probability)
+    }
+}
+
+impl Certainty {
+    /// For CLIP's temperature of 100, calibrated on photos, and for that of the embedded models (about 14), whose
+    /// probabilities are far from 1 even where they are right, on their validation pictures: docs/guide/speed.md has both
+    /// curves.
+    const CLIP: f64 = 0.88;
+    const EMBEDDED: f64 = 0.35;
+
+    /// The probability for a model of this temperature.
+    pub fn at(self, logit_scale: f32) -> f64 {
+        match self {
+            Self::At(probability) => probability,
+            Self::Usual if logit_scale < 50.0 => Self::EMBEDDED,
+            Self::Usual => Self::CLIP,
+        }
+    }
+}
+
+/// The rule of any-time views.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rounds {
+    certainty: Certainty,
+}
 
 impl Rounds {
     /// With this threshold, in 0..1.
-    pub(crate) fn new(certainty: f64) -> Result<Self> {
-        if !(certainty > 0.0 && certainty < 1.0) {
-            let reason = format!("expected a probability between 0 and 1 (default {CERTAINTY}), found {certainty}");
-            return Err(Error::config("certainty", reason));
+    pub(crate) fn new(certainty: Certainty) -> Result<Self> {
+        match certainty {
+            Certainty::At(p) if !(p > 0.0 && p < 1.0) => {
+                Err(Error::config("certainty", format!("expected a probability between 0 and 1, found {p}")))
+            }
+            certainty => Ok(Self { certainty }),
         }
-        Ok(Self { certainty })
     }
 
     /// With this threshold, if there is one, for a method that can be answered in rounds.
-    pub(crate) fn checked(certainty: Option<f64>, method: &str, kind: Kind, needs: &Needs) -> Result<Option<Self>> {
+    pub(crate) fn checked(
+        certainty: Option<Certainty>,
+        method: &str,
+        kind: Kind,
+        needs: &Needs,
+    ) -> Result<Option<Self>> {
         let Some(certainty) = certainty else { return Ok(None) };
         Self::check(method, kind, needs)?;
         Self::new(certainty).map(Some)
@@ -66,6 +99,7 @@ impl Rounds {
         total: usize,
         mut encode: impl FnMut(Range<usize>) -> Result<ViewFeatures>,
     ) -> Result<(Decision, ViewFeatures)> {
+        let enough = self.certainty.at(task.logit_scale);
         let mut views = encode(0..1)?;
         let mut before = None;
         loop {
@@ -73,7 +107,7 @@ impl Rounds {
             let image = ViewSet { norms: &views.norms, ..ViewSet::new(id, &views.unit) };
             let decision = adapter.adapt(task, &image)?;
             let is_repeated = before.is_none_or(|class| class == decision.prediction);
-            if seen >= total || (is_repeated && certainty(task, &views.unit, &decision) >= self.certainty) {
+            if seen >= total || (is_repeated && certainty(task, &views.unit, &decision) >= enough) {
                 return Ok((decision, views));
             }
             before = Some(decision.prediction);
@@ -116,7 +150,7 @@ mod tests {
             let data = angles[range].iter().flat_map(|a| [a.to_radians().cos(), a.to_radians().sin()]);
             ViewFeatures::new(Matrix::from_vec(data.clone().count() / 2, 2, data.collect()))
         };
-        let rounds = Rounds::new(certainty).unwrap();
+        let rounds = Rounds::new(certainty.into()).unwrap();
         let (decision, views) = rounds.answer(adapter.as_ref(), &task, "x", angles.len(), encode).unwrap();
         (decision.prediction, views.unit.rows())
     }
@@ -132,6 +166,12 @@ mod tests {
     }
 
     #[test]
+    fn the_usual_certainty_goes_with_the_temperature() {
+        assert!(Certainty::Usual.at(14.0) < Certainty::Usual.at(100.0));
+        assert_eq!(Certainty::from(0.5).at(14.0), 0.5);
+    }
+
+    #[test]
     fn hard_votes_are_not_taken_for_certainty() {
         // Every view votes for the first class, none is sure of it.
         assert_eq!(answer("zero", 0.88, &[40.0; 16]), (0, 16));
@@ -141,7 +181,7 @@ mod tests {
     #[test]
     fn an_impossible_threshold_and_methods_that_learn_are_refused() {
         for bad in [0.0, 1.0, -1.0, f64::NAN] {
-            assert!(Rounds::new(bad).is_err(), "{bad}");
+            assert!(Rounds::new(bad.into()).is_err(), "{bad}");
         }
         let refused = |name: &str| {
             let spec = Registry::builtin().adapter(name).unwrap();

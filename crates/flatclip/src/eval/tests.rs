@@ -119,7 +119,7 @@ impl World {
             plan: &plan,
             shard,
             max_errors: request.max_errors,
-            rounds: request.certainty.map(Rounds::new).transpose()?,
+            rounds: request.certainty.map(|p| Rounds::new(p.into())).transpose()?,
             keep_probabilities: false,
         };
         let timing = evaluation.run(&mut adapter, &mut log, &mut records, &())?;

@@ -6,7 +6,7 @@ use super::model::Model;
 use super::needs::{Supply, check_origin};
 use super::run::options_of;
 use crate::eval::cache::TextCache;
-use crate::eval::{ClipEncoder, Rounds, prompts_hash};
+use crate::eval::{Certainty, ClipEncoder, Rounds, prompts_hash};
 use crate::image::DecodeOptions;
 use crate::image::views::{ViewOptions, ViewPolicy};
 use crate::methods::bank::TextBank;
@@ -28,7 +28,7 @@ pub struct ClassifierBuilder {
     options: toml::Table,
     registry: Registry,
     views: Option<usize>,
-    certainty: Option<f64>,
+    certainty: Option<Certainty>,
     policy: ViewPolicy,
     seed: u64,
     statistics: Option<Arc<SourceStatistics>>,
@@ -145,11 +145,11 @@ impl ClassifierBuilder {
     }
 
     /// Any-time views: they are encoded in rounds (1, 4, 8, 16, ...), and no more of them once the kept ones give the answer
-    /// this mean probability and the round before agrees. [`CERTAINTY`](crate::eval::CERTAINTY) keeps the accuracy of
-    /// all views at about a third of the cost.
+    /// this mean probability and the round before agrees. [`Certainty::Usual`] keeps the accuracy of all views at about a
+    /// third of the cost.
     #[must_use]
-    pub fn any_time(mut self, certainty: f64) -> Self {
-        self.certainty = Some(certainty);
+    pub fn any_time(mut self, certainty: impl Into<Certainty>) -> Self {
+        self.certainty = Some(certainty.into());
         self
     }
 

@@ -4,7 +4,7 @@ use super::model::Model;
 use super::needs::check_origin;
 use super::run::{NamedPrompt, RunRequest, Runner, file_name, options_of};
 use crate::data::Dataset;
-use crate::eval::{Rounds, Shard, Summary, Timing};
+use crate::eval::{Certainty, Rounds, Shard, Summary, Timing};
 use crate::image::DecodeOptions;
 use crate::image::views::ViewPolicy;
 use crate::methods::bank::Radius;
@@ -54,9 +54,9 @@ pub struct EvaluateRequest {
     pub prompt: PromptChoice,
     /// Views per picture, the picture itself included; `None`: the most that a chosen method wants.
     pub views: Option<usize>,
-    /// Any-time views: no more of them than an answer needs, by this mean probability of it
-    /// ([`CERTAINTY`](crate::eval::CERTAINTY) unless calibrated otherwise). For methods that select or average views.
-    pub certainty: Option<f64>,
+    /// Any-time views: no more of them than an answer needs, by this mean probability of it. For methods that select or
+    /// average views.
+    pub certainty: Option<Certainty>,
     /// How views are made.
     pub view_policy: ViewChoice,
     /// Seeds of views and methods; one run for each.

@@ -5,8 +5,7 @@ use super::needs::Supply;
 use crate::data::{Dataset, imagenet_labels};
 use crate::eval::cache::{FeatureCache, TextCache};
 use crate::eval::{
-    ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, Rounds, RunConfig, Sets, Shard, Summary, Timing,
-    ViewConfig, matrix_hash, prompts_hash, statistics_hash, stream_hash,
+    Certainty, ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, Rounds, RunConfig, Sets, Shard, Summary, Timing, ViewConfig, matrix_hash, prompts_hash, statistics_hash, stream_hash,
 };
 use crate::image::DecodeOptions;
 use crate::image::views::{ViewOptions, ViewPolicy};
@@ -63,7 +62,7 @@ pub(crate) struct RunRequest {
     pub(crate) options: toml::Table,
     pub(crate) views: usize,
     /// Any-time views, at most `views` of them.
-    pub(crate) certainty: Option<f64>,
+    pub(crate) certainty: Option<Certainty>,
     pub(crate) policy: ViewPolicy,
     pub(crate) seed: u64,
     pub(crate) order_seed: Option<u64>,
@@ -243,7 +242,7 @@ impl<'a> Runner<'a> {
             views: ViewConfig {
                 policy: request.policy.name().to_owned(),
                 count: request.views,
-                certainty: request.certainty,
+                certainty: request.certainty.map(|certainty| certainty.at(self.model.logit_scale())),
             },
             keep_probabilities: request.keep_probabilities,
             options: request.method.complete(&request.options)?,

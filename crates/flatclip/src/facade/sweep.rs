@@ -4,7 +4,7 @@ use super::evaluate::{EvaluateRequest, PromptChoice};
 use super::model::Model;
 use super::run::{NamedPrompt, RunRequest, file_name, options_of};
 use crate::data::Dataset;
-use crate::eval::{CERTAINTY, GridAxis, Summary, cells};
+use crate::eval::{Certainty, GridAxis, Summary, cells};
 use crate::files::write_atomic;
 use crate::methods::AdapterSpec;
 use crate::methods::bank::Radius;
@@ -173,11 +173,11 @@ impl SweepRequest {
     }
 
     /// Views of a cell and the certainty at which fewer suffice; `auto` on an axis is the base's certainty or the usual one.
-    fn views(&self, cell: &[usize], default: usize) -> Result<(usize, Option<f64>)> {
+    fn views(&self, cell: &[usize], default: usize) -> Result<(usize, Option<Certainty>)> {
         let asked = self.base.certainty;
         match self.value(cell, "views") {
             None => Ok((default, asked)),
-            Some("auto") => Ok((default, asked.or(Some(CERTAINTY)))),
+            Some("auto") => Ok((default, asked.or(Some(Certainty::Usual)))),
             Some(_) => Ok((self.number(cell, "views")?.map_or(default, |n| n as usize), None)),
         }
     }

@@ -239,7 +239,7 @@ fn settings(args: &Args, classifier: &Classifier, model: &Model) -> Result<toml:
         ("weights", model.hash().to_owned()),
         ("method", classifier.method().to_owned()),
         ("views", classifier.views().to_string()),
-        ("certainty", format!("{:?}", args.views.certainty()?)),
+        ("certainty", format!("{:?}", args.views.certainty()?.map(|certainty| certainty.at(model.logit_scale())))),
         ("view_policy", args.view_policy.name().to_owned()),
         ("seed", args.seed.to_string()),
         ("top", args.top.to_string()),
