@@ -61,7 +61,10 @@ mod tests {
     fn views_are_a_number_or_auto_and_a_certainty_needs_auto() {
         let args = |views: &str, certainty| ViewArgs { views: Some(views.parse().unwrap()), certainty };
         assert_eq!((args("16", None).count(), args("16", None).certainty().unwrap()), (Some(16), None));
-        assert_eq!((args("auto", None).count(), args("auto", None).certainty().unwrap()), (None, Some(Certainty::Usual)));
+        assert_eq!(
+            (args("auto", None).count(), args("auto", None).certainty().unwrap()),
+            (None, Some(Certainty::Usual))
+        );
         assert_eq!(args("auto", Some(0.5)).certainty().unwrap(), Some(Certainty::At(0.5)));
         assert!(args("16", Some(0.5)).certainty().unwrap_err().to_string().contains("--views auto"));
         assert!("few".parse::<Views>().is_err());

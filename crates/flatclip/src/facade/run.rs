@@ -5,7 +5,8 @@ use super::needs::Supply;
 use crate::data::{Dataset, imagenet_labels};
 use crate::eval::cache::{FeatureCache, TextCache};
 use crate::eval::{
-    Certainty, ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, Rounds, RunConfig, Sets, Shard, Summary, Timing, ViewConfig, matrix_hash, prompts_hash, statistics_hash, stream_hash,
+    Certainty, ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, Rounds, RunConfig, Sets, Shard, Summary,
+    Timing, ViewConfig, matrix_hash, prompts_hash, statistics_hash, stream_hash,
 };
 use crate::image::DecodeOptions;
 use crate::image::views::{ViewOptions, ViewPolicy};

@@ -162,7 +162,8 @@ fn a_hugging_face_folder_states_activation_heads_and_pixels() {
 
 #[test]
 fn a_configuration_of_another_model_is_refused() {
-    for (stated, other) in [("\"hidden_size\": 128", "\"hidden_size\": 256"), ("\"vocab_size\": ", "\"vocab_size\": 1")] {
+    for (stated, other) in [("\"hidden_size\": 128", "\"hidden_size\": 256"), ("\"vocab_size\": ", "\"vocab_size\": 1")]
+    {
         let folder = hf_folder("gelu", 2);
         let path = folder.path().join("config.json");
         let config = std::fs::read_to_string(&path).unwrap();
