@@ -280,12 +280,17 @@ impl Classifier {
         Ok(Seen { id, views, pixels: self.0.needs.pixels.then_some(pixels), generated })
     }
 
-    /// The pixels of a picture's views where they may share a call of the tower with others; `None` where they may not.
-    pub(super) fn batch_pixels(&self, picture: &Picture) -> Option<Result<Vec<f32>>> {
+    /// The name and the pixels of a picture's views where they may share a call of the tower with others; `None` where they
+    /// may not.
+    pub(super) fn batch_pixels(&self, picture: &Picture) -> Option<Result<(String, Vec<f32>)>> {
         let encoder = self.0.encoder.as_ref()?;
         let alone = self.0.rounds.is_some() || self.0.needs.generated || !encoder.visual_prompts.is_empty();
         let episodic = matches!(self.0.adapter, AnyAdapter::Episodic(_));
-        (episodic && !alone && !self.0.needs.pixels).then(|| encoder.views_of(picture, self.key(&picture.digest())))
+        (episodic && !alone && !self.0.needs.pixels).then(|| {
+            let id = picture.digest();
+            let pixels = encoder.views_of(picture, self.key(&id))?;
+            Ok((id, pixels))
+        })
     }
 
     /// Whether both have the same image tower and show it pictures of their own only.
@@ -301,9 +306,8 @@ impl Classifier {
     }
 
     /// The answer for views that were made and encoded as [`Classifier::answer`] does.
-    pub(super) fn decide_features(&self, picture: &Picture, views: &ViewFeatures) -> Result<Answer> {
-        let id = picture.digest();
-        let set = ViewSet { norms: &views.norms, ..ViewSet::new(&id, &views.unit) };
+    pub(super) fn decide_features(&self, id: &str, views: &ViewFeatures) -> Result<Answer> {
+        let set = ViewSet { norms: &views.norms, ..ViewSet::new(id, &views.unit) };
         let decision = self.episodic()?.adapt(&self.0.task, &set)?;
         Ok(self.labelled(decision)?.with_views(views.unit.rows()))
     }

@@ -24,34 +24,34 @@ impl Classifier {
     /// # Ok(()) }
     /// ```
     pub fn answer_together(asked: &[(&Self, &Picture)]) -> Vec<Result<(Answer, ViewFeatures)>> {
-        let made: Vec<Option<Result<Vec<f32>>>> =
+        let made: Vec<Option<Result<(String, Vec<f32>)>>> =
             asked.par_iter().map(|(classifier, picture)| classifier.batch_pixels(picture)).collect();
         let mut encoded: Vec<Option<Result<ViewFeatures>>> = asked.iter().map(|_| None).collect();
-        let mut pixels: Vec<Option<Vec<f32>>> = Vec::with_capacity(asked.len());
+        let mut names = vec![String::new(); asked.len()];
+        let mut pixels: Vec<Option<Vec<f32>>> = vec![None; asked.len()];
         for (place, made) in made.into_iter().enumerate() {
-            pixels.push(match made {
-                Some(Ok(pixels)) => Some(pixels),
-                Some(Err(error)) => {
-                    encoded[place] = Some(Err(error));
-                    None
-                }
-                None => None,
-            });
+            match made {
+                Some(Ok((id, own))) => (names[place], pixels[place]) = (id, Some(own)),
+                Some(Err(error)) => encoded[place] = Some(Err(error)),
+                None => {}
+            }
         }
         for group in groups(asked, &pixels) {
             for (place, features) in encode_group(asked, &mut pixels, &group) {
                 encoded[place] = Some(features);
             }
         }
-        let answer =
-            |((classifier, picture), features): (&(&Self, &Picture), Option<Result<ViewFeatures>>)| match features {
+        let answer = |(place, features): (usize, Option<Result<ViewFeatures>>)| {
+            let (classifier, picture) = asked[place];
+            match features {
                 None => classifier.answer_and_features(picture),
                 Some(features) => {
                     let features = features?;
-                    Ok((classifier.decide_features(picture, &features)?, features))
+                    Ok((classifier.decide_features(&names[place], &features)?, features))
                 }
-            };
-        asked.par_iter().zip(encoded).map(answer).collect()
+            }
+        };
+        encoded.into_par_iter().enumerate().map(answer).collect()
     }
 }
 

@@ -145,6 +145,10 @@ impl Row {
                 };
                 out.iter_mut().zip(packed(row, depth)).for_each(|(to, value)| *to = value * step);
             }
+            (colour, BitDepth::Eight) if colour.samples() == channels => {
+                let bytes = out.len().min(row.len());
+                out[..bytes].copy_from_slice(&row[..bytes]);
+            }
             // Of 16 bits, the high byte; of the samples, as many as are wanted.
             (colour, depth) => {
                 let bytes = if depth == BitDepth::Sixteen { 2 } else { 1 };
