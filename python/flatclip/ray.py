@@ -129,10 +129,11 @@ def evaluate(
         shutil.rmtree(folder)
     summary = _merge(dirs, folder)
     shutil.rmtree(parts)
-    timing = _native.report([str(folder)])["runs"][0]["timing"]
+    found = _native.report([str(folder)])["runs"][0]
     if watch is not None:
         watch.finish()
-    return Runs([{"dir": str(folder), "views": _views(folder), "summary": summary, "timing": timing}])
+    views = found["config"]["views"]["count"]
+    return Runs([{"dir": str(folder), "views": views, "summary": summary, "timing": found["timing"]}])
 
 
 def _dealt(
@@ -172,13 +173,6 @@ def _silent(running: dict[Any, tuple[int, Any]], patience: float) -> list[Any]:
     for call in unanswered:
         ray.kill(calls[call][1])
     return [calls[call][0] for call in unanswered]
-
-
-def _views(folder: Path) -> int:
-    import re
-
-    found = re.search(r"^count = (\d+)", (folder / "config.toml").read_text(), re.MULTILINE)
-    return int(found.group(1)) if found else 0
 
 
 def reproduce(
