@@ -58,17 +58,10 @@ pub(super) fn crowd(trial: &mut Trial) -> Result<()> {
     trial.case("a refusal says when to come back", || {
         let small = Running::start(&binary, &folder, &["--queue", "1"])?;
         let slow = question("zero", 256, 1)?;
-        let mut refused = None;
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| ask(small.address, &slow));
-            }
-            for _ in 0..200 {
-                if let Some(answer) = ask(small.address, &slow).ok().filter(|answer| answer.status == 429) {
-                    refused = Some(answer);
-                    break;
-                }
-            }
+        let refused = std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..8).map(|_| scope.spawn(|| ask(small.address, &slow))).collect();
+            let answers: Vec<_> = asked.into_iter().filter_map(|asked| asked.join().ok()?.ok()).collect();
+            answers.into_iter().find(|answer| answer.status == 429)
         });
         check_refusal(&refused.ok_or_else(|| anyhow::anyhow!("nothing was refused"))?)
     });
