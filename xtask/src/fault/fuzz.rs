@@ -28,7 +28,7 @@ const fn test(name: &'static str, what: &'static str, run: fn(&mut Trial) -> Res
 }
 
 /// Seconds of processor time of this process.
-pub(super) fn own_time() -> f64 {
+fn own_time() -> f64 {
     let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
 }

@@ -26,8 +26,7 @@ pub(super) const TESTS: &[Test] = &[
     test(
         "S2",
         "requests at 0.5, 1, 2 and 10 times the capacity that was measured before, 64 views each",
-        "at 2 and 10 times at least 90 % of the capacity is served (of what the clients leave of the cores), and p99 of \
-         accepted stays within twice that at 1",
+        "at 2 and 10 times at least 90 % of the capacity is served, and p99 of accepted stays within twice that at 1",
         load::overload,
     ),
     test("S3", "200 clients, 4 workers, one picture per batch", "exactly 4 are worked on at most", load::in_work),
