@@ -25,7 +25,7 @@ pub(super) const TESTS: &[Test] = &[
     ),
     test(
         "S2",
-        "requests at 0.5, 1, 2 and 10 times the capacity that was measured before, 64 views each",
+        "requests at 0.5, 1, 2 and 10 times the capacity that was measured before: a random ViT-B/32, 8 views each",
         "at 2 and 10 times at least 90 % of the capacity is served, and p99 of accepted stays within twice that at 1",
         load::overload,
     ),
