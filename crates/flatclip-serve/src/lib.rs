@@ -24,6 +24,7 @@ mod layers;
 mod listen;
 mod metrics;
 mod openapi;
+mod patience;
 mod problem;
 mod queue;
 mod routes;

@@ -1,8 +1,11 @@
 //! Accepts connections, and stops without losing what was accepted.
 
 use crate::app::App;
+use crate::patience::{IDLE, Patient, Phase};
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -54,10 +57,13 @@ fn connect(
     graceful: &GracefulShutdown,
 ) {
     let _ = stream.set_nodelay(true);
-    let service = TowerToHyperService::new(router.clone());
+    let phase = Phase::default();
+    let stream = Patient::new(stream, phase.clone(), app.config.limits.read_time());
+    let routes = TowerToHyperService::new(router.clone());
+    let service = service_fn(move |request: hyper::Request<Incoming>| phase.clone().request(routes.call(request)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(app.config.limits.read_time())
+        .header_read_timeout(IDLE)
         .max_buf_size(HEAD.max(64 << 10))
         .max_header_size(HEAD)
         .serve_connection(TokioIo::new(stream), service);

@@ -1,0 +1,125 @@
+//! Two kinds of patience with a connection: long while it is idle between requests, short once the head of one has begun.
+//! hyper has one limit for both, so it gets the long one, and the stream itself keeps the short one.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
+
+/// How long a connection may be idle between two requests.
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
+
+const BETWEEN: u8 = 0;
+const IN_HEAD: u8 = 1;
+const IN_REQUEST: u8 = 2;
+
+/// Where a connection is.
+#[derive(Clone, Default)]
+pub(crate) struct Phase(Arc<AtomicU8>);
+
+impl Phase {
+    fn is(&self, phase: u8) -> bool {
+        self.0.load(Ordering::Acquire) == phase
+    }
+
+    fn set(&self, phase: u8) {
+        self.0.store(phase, Ordering::Release);
+    }
+
+    /// Runs a request: its head is over, and the next begins only after its answer.
+    pub(crate) async fn request<T>(self, answer: impl Future<Output = T>) -> T {
+        self.set(IN_REQUEST);
+        let answer = answer.await;
+        self.set(BETWEEN);
+        answer
+    }
+}
+
+/// A stream that gives up on a head that takes too long.
+pub(crate) struct Patient {
+    stream: TcpStream,
+    phase: Phase,
+    limit: Duration,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Patient {
+    pub(crate) fn new(stream: TcpStream, phase: Phase, limit: Duration) -> Self {
+        Self { stream, phase, limit, timer: Box::pin(sleep(limit)) }
+    }
+}
+
+impl AsyncRead for Patient {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        let before = buf.filled().len();
+        let done = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before && self.phase.is(BETWEEN) {
+            self.phase.set(IN_HEAD);
+            let end = Instant::now() + self.limit;
+            self.timer.as_mut().reset(end);
+        }
+        if self.phase.is(IN_HEAD) && self.timer.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
+        }
+        done
+    }
+}
+
+impl AsyncWrite for Patient {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    #[tokio::test]
+    async fn a_head_must_end_soon_and_an_idle_connection_may_wait() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let phase = Phase::default();
+        let mut server = Patient::new(listener.accept().await.unwrap().0, phase.clone(), Duration::from_millis(50));
+        let mut byte = [0];
+        // Idle beyond the limit: no error.
+        let idle = tokio::time::timeout(Duration::from_millis(150), server.read(&mut byte)).await;
+        assert!(idle.is_err());
+        // A request that has begun to be answered has as long as it needs.
+        client.write_all(b"G").await.unwrap();
+        server.read_exact(&mut byte).await.unwrap();
+        let read =
+            phase.clone().request(tokio::time::timeout(Duration::from_millis(150), server.read(&mut byte))).await;
+        assert!(read.is_err());
+        // A head that does not go on is given up.
+        client.write_all(b"G").await.unwrap();
+        server.read_exact(&mut byte).await.unwrap();
+        let slow = server.read(&mut byte).await.unwrap_err();
+        assert_eq!(slow.kind(), std::io::ErrorKind::TimedOut);
+    }
+}
