@@ -98,28 +98,30 @@ impl AsyncWrite for Patient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use std::io::Write as _;
+
+    async fn read(server: &mut Patient) -> std::io::Result<usize> {
+        let mut byte = [0];
+        let mut buf = ReadBuf::new(&mut byte);
+        std::future::poll_fn(|cx| Pin::new(&mut *server).poll_read(cx, &mut buf)).await?;
+        Ok(buf.filled().len())
+    }
 
     #[tokio::test]
     async fn a_head_must_end_soon_and_an_idle_connection_may_wait() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let phase = Phase::default();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (phase, long) = (Phase::default(), Duration::from_millis(150));
         let mut server = Patient::new(listener.accept().await.unwrap().0, phase.clone(), Duration::from_millis(50));
-        let mut byte = [0];
         // Idle beyond the limit: no error.
-        let idle = tokio::time::timeout(Duration::from_millis(150), server.read(&mut byte)).await;
-        assert!(idle.is_err());
-        // A request that has begun to be answered has as long as it needs.
-        client.write_all(b"G").await.unwrap();
-        server.read_exact(&mut byte).await.unwrap();
-        let read =
-            phase.clone().request(tokio::time::timeout(Duration::from_millis(150), server.read(&mut byte))).await;
-        assert!(read.is_err());
+        assert!(tokio::time::timeout(long, read(&mut server)).await.is_err());
+        // A request whose head is over has as long as it needs.
+        client.write_all(b"G").unwrap();
+        assert_eq!(read(&mut server).await.unwrap(), 1);
+        assert!(phase.clone().request(tokio::time::timeout(long, read(&mut server))).await.is_err());
         // A head that does not go on is given up.
-        client.write_all(b"G").await.unwrap();
-        server.read_exact(&mut byte).await.unwrap();
-        let slow = server.read(&mut byte).await.unwrap_err();
-        assert_eq!(slow.kind(), std::io::ErrorKind::TimedOut);
+        client.write_all(b"G").unwrap();
+        assert_eq!(read(&mut server).await.unwrap(), 1);
+        assert_eq!(read(&mut server).await.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
     }
 }

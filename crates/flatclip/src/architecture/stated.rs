@@ -29,7 +29,7 @@ pub(crate) struct StatedSize {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Size {
     EmbedDim,
-    ImageSize,
+    Pixels,
     ImageWidth,
     ImageLayers,
     Patch,
@@ -48,7 +48,7 @@ impl Size {
         let text = config.text.as_ref();
         match self {
             Self::EmbedDim => Some(config.embed_dim),
-            Self::ImageSize => Some(config.image_size),
+            Self::Pixels => Some(config.image_size),
             Self::ImageWidth => vit.map(|(width, ..)| width),
             Self::ImageLayers => vit.map(|(_, layers, _)| layers),
             Self::Patch => vit.map(|(.., patch)| patch),

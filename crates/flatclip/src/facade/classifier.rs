@@ -5,6 +5,7 @@ use super::builder::ClassifierBuilder;
 use super::features::TextFeatures;
 use super::model::Model;
 use super::stream::Stream;
+use super::together::NamedPixels;
 use crate::error::Hint;
 use crate::eval::cache::ViewFeatures;
 use crate::eval::{ClipEncoder, Encoder as _, Rounds};
@@ -282,7 +283,7 @@ impl Classifier {
 
     /// The name and the pixels of a picture's views where they may share a call of the tower with others; `None` where they
     /// may not.
-    pub(super) fn batch_pixels(&self, picture: &Picture) -> Option<Result<(String, Vec<f32>)>> {
+    pub(super) fn batch_pixels(&self, picture: &Picture) -> Option<Result<NamedPixels>> {
         let encoder = self.0.encoder.as_ref()?;
         let alone = self.0.rounds.is_some() || self.0.needs.generated || !encoder.visual_prompts.is_empty();
         let episodic = matches!(self.0.adapter, AnyAdapter::Episodic(_));

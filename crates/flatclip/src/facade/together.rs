@@ -8,6 +8,9 @@ use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 
+/// A picture's name and the pixels of its views.
+pub(super) type NamedPixels = (String, Vec<f32>);
+
 impl Classifier {
     /// Answers pictures together, each with its own classifier: views of classifiers of one model go through the image tower
     /// in one batch, which is faster than one by one when a picture has few views. Every answer is the one that
@@ -24,7 +27,7 @@ impl Classifier {
     /// # Ok(()) }
     /// ```
     pub fn answer_together(asked: &[(&Self, &Picture)]) -> Vec<Result<(Answer, ViewFeatures)>> {
-        let made: Vec<Option<Result<(String, Vec<f32>)>>> =
+        let made: Vec<Option<Result<NamedPixels>>> =
             asked.par_iter().map(|(classifier, picture)| classifier.batch_pixels(picture)).collect();
         let mut encoded: Vec<Option<Result<ViewFeatures>>> = asked.iter().map(|_| None).collect();
         let mut names = vec![String::new(); asked.len()];

@@ -189,7 +189,7 @@ pub(super) fn hugging_face_config(path: &Path, json: &Value) -> Result<Stated> {
             ("hidden_size", Size::ImageWidth),
             ("num_hidden_layers", Size::ImageLayers),
             ("patch_size", Size::Patch),
-            ("image_size", Size::ImageSize),
+            ("image_size", Size::Pixels),
         ],
     );
     stated.keep_sizes(
@@ -245,7 +245,7 @@ pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
             ("width", Size::ImageWidth),
             ("layers", Size::ImageLayers),
             ("patch_size", Size::Patch),
-            ("image_size", Size::ImageSize),
+            ("image_size", Size::Pixels),
         ],
     );
     stated.keep_sizes(
