@@ -131,7 +131,9 @@ fn until_done(program: &Program, arguments: &[&str], draw: &mut Stream, seconds:
         let start = Instant::now();
         while start.elapsed() < moment {
             if let Some(status) = child.try_wait()? {
-                ensure!(status.success(), "ended with {status} after {kills} kills");
+                // A landscape that was killed after its last byte is not begun again; its bytes are compared all the same.
+                let was_done = kills > 0 && arguments[0] == "landscape" && status.code() == Some(2);
+                ensure!(status.success() || was_done, "ended with {status} after {kills} kills");
                 if kills == 0 {
                     *seconds = start.elapsed().as_secs_f64();
                 }
