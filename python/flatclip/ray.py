@@ -148,7 +148,7 @@ def _dealt(
             number, worker = waiting.pop(0), free.pop(0)
             running[calls[number](worker)] = (number, worker)
         if not running:
-            raise errors.make("run.unusable", "every worker of the cluster is lost", "resume=True goes on")
+            raise errors.make("run.unusable", "every worker of the cluster is lost", "the same call goes on from what is done")
         finished, _ = ray.wait(list(running), num_returns=1, timeout=patience)
         for task in finished or _silent(running, patience):
             number, worker = running.pop(task)
@@ -301,13 +301,15 @@ def grid(
     num_workers: int = 2,
     num_cpus: float = 1,
     progress: bool | Watcher | None = None,
+    patience: float = 30.0,
     **keywords: Any,
 ) -> Runs:
     """The items of a comparison (data sets x methods x seeds) as tasks, each a run directory as `flatclip.evaluate` writes it.
 
-    Items of any kind of method: an item is never cut. Finished items are left as they are, so a repeated call goes on.
+    Items of any kind of method: an item is never cut. Finished items are left as they are, so a repeated call goes on. A lost
+    worker's item goes to another after ``patience`` seconds, as in `evaluate`.
     """
-    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, num_cpus=num_cpus)
+    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus)
     name = model if isinstance(model, Model) else os.fspath(model)
     workers = [actor.remote(name, max(1, int(num_cpus))) for _ in range(num_workers)]
     specs = [data] if isinstance(data, str) else list(data)
@@ -315,7 +317,6 @@ def grid(
     watch = watcher(progress)
     if watch is not None:
         watch.start(f"{len(items)} runs on {num_workers} workers", len(items))
-    pool = ray.util.ActorPool(workers)
     folder = Path(os.fspath(out)).absolute()
 
     def start(worker: Any, item: tuple[str, str, int]) -> Any:
@@ -323,10 +324,9 @@ def grid(
         place = folder / spec.replace(":", "-").replace("/", "-") / method / f"seed-{seed}"
         return worker.shard.remote(spec, method, {**keywords, "seeds": seed, "out": str(place)})
 
+    calls = [lambda worker, item=item: start(worker, item) for item in items]
     try:
-        for done, _ in enumerate(pool.map_unordered(start, items)):
-            if watch is not None:
-                watch.advance(done + 1, "")
+        _dealt(workers, calls, patience, watch)
     finally:
         for worker in workers:
             ray.kill(worker)

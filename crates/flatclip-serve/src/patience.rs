@@ -1,4 +1,5 @@
-//! Two kinds of patience with a connection: long while it is idle between requests, short once the head of one has begun.
+//! Two kinds of patience with a connection: long while it is idle between requests, short for the head of the first one and
+//! once the head of a later one has begun.
 //! hyper has one limit for both, so it gets the long one, and the stream itself keeps the short one.
 
 use std::pin::Pin;
@@ -13,8 +14,9 @@ use tokio::time::{Instant, Sleep, sleep};
 /// How long a connection may be idle between two requests.
 pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
-const BETWEEN: u8 = 0;
-const IN_HEAD: u8 = 1;
+/// A new connection is one whose head is due.
+const IN_HEAD: u8 = 0;
+const BETWEEN: u8 = 1;
 const IN_REQUEST: u8 = 2;
 
 /// Where a connection is.
@@ -113,15 +115,20 @@ mod tests {
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (phase, long) = (Phase::default(), Duration::from_millis(150));
         let mut server = Patient::new(listener.accept().await.unwrap().0, phase.clone(), Duration::from_millis(50));
-        // Idle beyond the limit: no error.
-        assert!(tokio::time::timeout(long, read(&mut server)).await.is_err());
         // A request whose head is over has as long as it needs.
         client.write_all(b"G").unwrap();
         assert_eq!(read(&mut server).await.unwrap(), 1);
         assert!(phase.clone().request(tokio::time::timeout(long, read(&mut server))).await.is_err());
+        // Idle beyond the limit: no error.
+        assert!(tokio::time::timeout(long, read(&mut server)).await.is_err());
         // A head that does not go on is given up.
         client.write_all(b"G").unwrap();
         assert_eq!(read(&mut server).await.unwrap(), 1);
+        assert_eq!(read(&mut server).await.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+        // Nor is one waited for that never begins.
+        let _silent = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = listener.accept().await.unwrap().0;
+        let mut server = Patient::new(stream, Phase::default(), Duration::from_millis(50));
         assert_eq!(read(&mut server).await.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
     }
 }

@@ -87,6 +87,7 @@ fn request(method: &str, views: usize) -> Result<Vec<u8>> {
 fn measured(arguments: &Arguments, address: SocketAddr, method: &str, views: usize) -> Result<Outcome> {
     let requests = [request(method, views)?];
     let first = load(address, arguments.clients, Until::Seconds(arguments.seconds / 10.0), None, &requests)?;
+    ensure!(first.count(200) > 0, "nothing was answered: {:?}", first.statuses);
     let seconds = arguments.seconds.max(4.0 * arguments.clients as f64 / first.per_second());
     let outcome = load(address, arguments.clients, Until::Seconds(seconds), None, &requests)?;
     ensure!(outcome.count(200) > 0 && outcome.statuses.len() == 1, "{:?}", outcome.statuses);

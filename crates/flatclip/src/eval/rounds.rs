@@ -14,7 +14,7 @@ use std::ops::Range;
 /// The one knob of any-time views: the mean probability of the answer over the kept views at which no more are asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Certainty {
-    /// What was calibrated for models of this temperature.
+    /// A default that goes with the model's temperature.
     Usual,
     /// This probability.
     At(f64),
@@ -27,9 +27,9 @@ impl From<f64> for Certainty {
 }
 
 impl Certainty {
-    /// For CLIP's temperature of 100, calibrated on photos, and for that of the embedded models (about 14), whose
-    /// probabilities are far from 1 even where they are right, on their validation pictures: docs/guide/speed.md has both
-    /// curves.
+    /// For CLIP's temperature of 100, taken over from an earlier embedded model of high temperature: its curve on photos is
+    /// not measured in full. For the embedded models (about 14), whose probabilities are far from 1 even where they are right,
+    /// calibrated on their validation pictures: docs/guide/speed.md has the curve.
     const CLIP: f64 = 0.88;
     const EMBEDDED: f64 = 0.35;
 

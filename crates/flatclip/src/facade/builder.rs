@@ -145,8 +145,8 @@ impl ClassifierBuilder {
     }
 
     /// Any-time views: they are encoded in rounds (1, 4, 8, 16, ...), and no more of them once the kept ones give the answer
-    /// this mean probability and the round before agrees. [`Certainty::Usual`] keeps the accuracy of all views at about a
-    /// third of the cost.
+    /// this mean probability and the round before agrees. [`Certainty::Usual`] keeps the accuracy of all views on
+    /// the embedded models at about a third of the cost.
     #[must_use]
     pub fn any_time(mut self, certainty: impl Into<Certainty>) -> Self {
         self.certainty = Some(certainty.into());
