@@ -1,5 +1,6 @@
 //! What a server is told: where to listen, what to load, and how much it takes on.
 
+use flatclip::settings::toml_error;
 use flatclip::{Error, Result};
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -219,13 +220,7 @@ impl Config {
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).map_err(Error::io(file))?;
         let key = file.display().to_string();
-        let config: Self = toml::from_str(&text).map_err(|error| {
-            let place = error.span().map_or(String::new(), |span| {
-                let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
-                format!("line {line}: ")
-            });
-            Error::config(&key, format!("{place}{}", error.message()))
-        })?;
+        let config: Self = toml::from_str(&text).map_err(|error| toml_error(key, &text, &error))?;
         let config = Self { file: Some(file.to_owned()), ..config };
         config.check()?;
         Ok(config)

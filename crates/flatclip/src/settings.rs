@@ -1,5 +1,6 @@
 //! Settings as people type them: `key=value`, `table.key=value`, values as TOML or plain text.
 
+use crate::error::escaped;
 use crate::{Error, Result};
 
 /// The settings as a table; dotted keys make tables, and a value that is not TOML is taken as text, so that
@@ -13,6 +14,12 @@ pub fn parse_settings<S: AsRef<str>>(settings: &[S]) -> Result<toml::Table> {
         insert(&mut table, key.trim(), key.trim(), parse_value(value))?;
     }
     Ok(table)
+}
+
+/// A file's text that is not the TOML that was expected, with its line; what it quotes of the file is escaped.
+pub fn toml_error(key: impl Into<String>, text: &str, error: &toml::de::Error) -> Error {
+    let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+    Error::config(key, format!("line {line}: {}", escaped(error.message())))
 }
 
 /// A TOML value, or the text itself.
@@ -48,6 +55,14 @@ mod tests {
         assert_eq!(table["vote"].as_str(), Some("majority"));
         assert_eq!(table["a"]["b"].as_integer(), Some(3));
         assert_eq!(table["a"]["words"].as_str(), Some("a photo of a"));
+    }
+
+    #[test]
+    fn a_toml_error_has_its_line_and_no_control_characters() {
+        let text = "a = 1\n\"\\u001b[31m\" = 1\n\"\\u001b[31m\" = 2\n";
+        let error = toml::from_str::<toml::Table>(text).unwrap_err();
+        let message = toml_error("file", text, &error).to_string();
+        assert!(message.contains("line 3") && !message.contains('\u{1b}'), "{message}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod loss;
 pub mod norm;
 pub mod real;
 pub mod unit;
+pub mod wide;
 
 #[cfg(test)]
 pub(crate) mod check;

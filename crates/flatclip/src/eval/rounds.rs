@@ -5,7 +5,7 @@
 //! own number, so a run that stops early has seen the first views of the full run, and nothing else.
 
 use super::cache::ViewFeatures;
-use crate::methods::probability::{logits, softmax};
+use crate::methods::probability::softmax;
 use crate::methods::{Adapter, Decision, Kind, Needs, Task, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -127,7 +127,7 @@ fn certainty(task: &Task, views: &Matrix, decision: &Decision) -> f64 {
         }
         selected => selected,
     };
-    let logits = logits(&views.select_rows(kept), &task.text_features, task.logit_scale);
+    let logits = task.logits(&views.select_rows(kept));
     let sum: f64 = logits.iter_rows().map(|row| softmax(row)[decision.prediction]).sum();
     sum / kept.len() as f64
 }

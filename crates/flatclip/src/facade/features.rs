@@ -83,8 +83,9 @@ impl Classifier {
             let last = count.min(first + BETWEEN_LOOKS * rayon::current_num_threads());
             match &mut stream {
                 Some(stream) => {
-                    for index in first..last {
-                        answers.push(stream.answer_features(&views(index)?)?);
+                    // Features are made ready side by side; the stream takes them one after the other.
+                    for ready in threads::map((first..last).collect(), &views) {
+                        answers.push(stream.answer_features(&ready?)?);
                     }
                 }
                 None => {

@@ -4,7 +4,7 @@ use super::classifier::Classifier;
 use crate::eval::cache::ViewFeatures;
 use crate::image::views::{Draw, draw_view};
 use crate::landscape::{Directions, Grid, Normalisation, Probe, Surface};
-use crate::methods::probability::{logits, softmax};
+use crate::methods::probability::softmax;
 use crate::{Error, Result};
 
 /// A small surface of the loss around a prompt.
@@ -37,7 +37,7 @@ impl Classifier {
             all.truncate(top);
             all
         };
-        logits(&views.unit, &task.text_features, task.logit_scale).iter_rows().map(ranked).collect()
+        task.logits(&views.unit).iter_rows().map(ranked).collect()
     }
 
     /// The entropy of one view on a grid of two random directions around the prompt, `[points][points]`, the centre being

@@ -1,9 +1,16 @@
 //! Softmax, entropies, and the losses on logits with their gradients.
 
 use flatclip_tensor::Matrix;
-use flatclip_tensor::ops::{loss, normalise, normalise_backward};
+use flatclip_tensor::ops::{loss, normalise, normalise_backward, wide};
 
 pub use crate::prompt::logits;
+pub use flatclip_tensor::ops::wide::dot;
+
+/// `factor` times every entry.
+pub fn scaled(mut rows: Matrix, factor: f32) -> Matrix {
+    rows.data_mut().iter_mut().for_each(|x| *x *= factor);
+    rows
+}
 
 /// Index of the largest value, the first of equals.
 pub fn argmax(values: &[f32]) -> usize {
@@ -38,15 +45,7 @@ pub fn softmax_f32(row: &[f32]) -> Vec<f32> {
 
 /// Entropy in nats of the softmax of one row of logits.
 pub fn entropy(row: &[f32]) -> f32 {
-    let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let (mut sum, mut moment) = (0.0f64, 0.0f64);
-    for &z in row {
-        let below = z - top;
-        let e = f64::from(below.exp());
-        sum += e;
-        moment += e * f64::from(below);
-    }
-    (sum.ln() - moment / sum) as f32
+    wide::entropies(row, row.len())[0]
 }
 
 /// Cross-entropy in nats of the softmax of one row of logits with a label: `-ln softmax(z)[label]`.
@@ -58,7 +57,7 @@ pub fn cross_entropy(row: &[f32], label: usize) -> f32 {
 
 /// Entropy of every row.
 pub fn entropies(logits: &Matrix) -> Vec<f32> {
-    logits.iter_rows().map(entropy).collect()
+    wide::entropies(logits.data(), logits.cols())
 }
 
 /// Entropy in nats of a distribution.
@@ -124,11 +123,6 @@ pub fn normalise_rows(rows: &mut Matrix) -> Vec<f32> {
 pub fn normalise_rows_gradient(unit: &Matrix, norms: &[f32], gradient: &mut Matrix) {
     let at_unit = gradient.data().to_vec();
     normalise_backward(unit.data(), norms, &at_unit, gradient.data_mut());
-}
-
-/// Inner product, accumulated in f64.
-pub fn dot(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ impl ViewLogits {
 
     /// The views of an image under the task's own text features.
     pub fn of(task: &Task, image: &ViewSet<'_>) -> Self {
-        Self::new(image.features, &task.text_features, task.logit_scale)
+        Self::from_logits(task.logits(image.features))
     }
 
     /// Views whose logits came from elsewhere.

@@ -2,12 +2,14 @@
 
 use super::AdapterSpec;
 use super::bank::TextBank;
+use super::probability::scaled;
 use super::statistics::SourceStatistics;
 use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
 use crate::prompt::{Prompt, PromptKind};
 use crate::text::Tokenizer;
 use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::gemm::{Activation, Linear};
 use std::sync::{Arc, OnceLock};
 
 /// Everything that stays the same over a stream of images. It owns or shares what it holds, so that it can be kept and used by
@@ -40,6 +42,8 @@ pub struct Task {
     /// Images of the whole stream, where that is known before it ends.
     pub stream_length: Option<usize>,
     start: OnceLock<ContextPass>,
+    /// The text features, packed for products.
+    text: OnceLock<Linear>,
 }
 
 /// Keeps what [`Adapter::prepare`](super::Adapter::prepare) computed, so that a second run need not. Adapters see no paths:
@@ -87,6 +91,7 @@ impl Task {
             bank: None,
             stream_length: None,
             start: OnceLock::new(),
+            text: OnceLock::new(),
         })
     }
 
@@ -143,6 +148,22 @@ impl Task {
     /// Number of classes.
     pub fn class_count(&self) -> usize {
         self.text_features.rows()
+    }
+
+    /// Cosines `[V, K]` of unit-norm features with the text features, which are packed once for all pictures.
+    pub fn cosines(&self, features: &Matrix) -> Matrix {
+        let text = self.text.get_or_init(|| {
+            let rows = &self.text_features;
+            Linear::new(rows.rows(), rows.cols(), rows.data(), None)
+        });
+        let mut out = Matrix::zeros(features.rows(), self.text_features.rows());
+        text.forward(features.data(), features.rows(), Activation::Identity, out.data_mut());
+        out
+    }
+
+    /// Logits `[V, K]` of unit-norm features: cosines times the temperature.
+    pub fn logits(&self, features: &Matrix) -> Matrix {
+        scaled(self.cosines(features), self.logit_scale)
     }
 
     /// The model, or what `method` lacks.

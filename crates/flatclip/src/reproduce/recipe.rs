@@ -5,6 +5,7 @@ use super::plan::slug;
 use crate::error::{escaped, quoted};
 use crate::eval::GridAxis;
 use crate::files::read_text;
+use crate::settings::toml_error;
 use crate::train::TuneRequest;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -233,10 +234,7 @@ impl Recipe {
 
     /// Reads and checks the text of a recipe.
     pub fn parse(text: &str) -> Result<Self> {
-        let fault = |error: toml::de::Error| {
-            let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
-            Error::config("recipe", format!("line {line}: {}", escaped(error.message())))
-        };
+        let fault = |error: toml::de::Error| toml_error("recipe", text, &error);
         let table: toml::Table = toml::from_str(text).map_err(fault)?;
         if let Some(bad) = table.iter().find_map(|(key, value)| steering(key, value)) {
             return Err(Error::config("recipe", format!("control characters in \"{}\"", quoted(bad))));

@@ -79,7 +79,7 @@ impl DiffTpt {
         image.check(task, &SPEC)?;
         let o = &self.options;
         let features = all_views(image)?;
-        let views = ViewLogits::new(&features, &task.text_features, task.logit_scale);
+        let views = ViewLogits::from_logits(task.logits(&features));
         let selector = CosineThenEntropy { cosine: o.cosine_fraction, entropy: o.entropy_fraction };
         let selection = selector.select(&features, &views);
         let kept = features.select_rows(&selection.selected);

@@ -5,11 +5,11 @@
 
 use crate::Result;
 use crate::methods::aggregate::Ballot;
-use crate::methods::probability::{logits, softmax};
 use crate::methods::select::{Selection, ViewLogits, ranking};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nt;
+use flatclip_tensor::ops::wide::{add_scaled, softmax, squared_distance};
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -104,18 +104,6 @@ fn repeat(options: &Config, mut step: impl FnMut() -> f64) -> usize {
     options.max_iter
 }
 
-/// In eight sums, which a compiler can keep in vectors.
-fn squared_distance(a: &[f32], b: &[f32]) -> f64 {
-    let square = |a: f32, b: f32| (f64::from(a) - f64::from(b)).powi(2);
-    let (a, a_rest) = a.as_chunks::<8>();
-    let (b, b_rest) = b.as_chunks::<8>();
-    let mut sums = [0.0; 8];
-    for (a, b) in a.iter().zip(b) {
-        (0..8).for_each(|i| sums[i] += square(a[i], b[i]));
-    }
-    sums.iter().sum::<f64>() + a_rest.iter().zip(b_rest).map(|(&a, &b)| square(a, b)).sum::<f64>()
-}
-
 /// Squared bandwidths: half the mean squared distance to the nearest `int(0.3 (V-1))` other views, at least one.
 fn bandwidths(features: &Matrix) -> Vec<f64> {
     let count = features.rows();
@@ -134,7 +122,8 @@ fn bandwidths(features: &Matrix) -> Vec<f64> {
 }
 
 fn affinity(logits: &Matrix) -> Matrix {
-    let p: Vec<f32> = logits.iter_rows().flat_map(softmax).map(|p| p as f32).collect();
+    let mut p = logits.data().to_vec();
+    softmax(&mut p, logits.cols());
     let mut out = Matrix::zeros(logits.rows(), logits.rows());
     product_nt(&p, logits.rows(), &p, logits.rows(), logits.cols(), out.data_mut());
     out
@@ -161,7 +150,7 @@ fn inlierness(options: &Config, density: &[f64], affinity: &Matrix, y: &[f64]) -
 fn shift(features: &Matrix, density: &[f64], y: &[f64]) -> Vec<f32> {
     let mut sum = vec![0.0f64; features.cols()];
     for (row, weight) in features.iter_rows().zip(density.iter().zip(y).map(|(k, y)| k * y)) {
-        sum.iter_mut().zip(row).for_each(|(s, &f)| *s += weight * f64::from(f));
+        add_scaled(weight, row, &mut sum);
     }
     let length = sum.iter().map(|s| s * s).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
     sum.iter().map(|s| (s / length) as f32).collect()
@@ -184,7 +173,7 @@ impl Adapter for Mta {
             return Ok(ballot.answer(views.explain(original)));
         }
         let found = find_mode(&self.options, image.features, &views);
-        let ballot = Ballot::from_logits(logits(&found.mode, &task.text_features, task.logit_scale).row(0));
+        let ballot = Ballot::from_logits(task.logits(&found.mode).row(0));
         let scores: Vec<f32> = found.inlierness.iter().map(|y| -y).collect();
         let ranking = ranking(&scores);
         let inliers = ranking.iter().copied().filter(|&v| found.inlierness[v] > 1.0 / count as f32).collect();

@@ -7,7 +7,7 @@ use crate::methods::{Decision, Task, ViewSet};
 /// The answer `probabilities` for an image of which view 0 alone was looked at.
 pub(super) fn first_view(task: &Task, image: &ViewSet<'_>, probabilities: &[f64]) -> Decision {
     let first = image.features.select_rows(&[0]);
-    let views = ViewLogits::new(&first, &task.text_features, task.logit_scale);
+    let views = ViewLogits::from_logits(task.logits(&first));
     let selection = LowestEntropy { fraction: 1.0 }.select(&first, &views);
     Ballot::from_probabilities(probabilities).answer(views.explain(selection))
 }

@@ -2,7 +2,7 @@
 //! which labels and Gaussians of the classes follow each other.
 
 use super::single::first_view;
-use crate::methods::probability::{logits, softmax};
+use crate::methods::probability::softmax;
 use crate::methods::{Decision, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nt;
@@ -49,7 +49,7 @@ impl Members {
         let width = task.text_features.cols();
         let rows = images.iter().flat_map(|image| image.features.row(0).to_vec()).collect();
         let features = Matrix::from_vec(images.len(), width, rows);
-        let zero_shot = logits(&features, &task.text_features, task.logit_scale);
+        let zero_shot = task.logits(&features);
         let graph = graph(&features, neighbours);
         let mut followers = vec![Vec::new(); images.len()];
         for (row, list) in graph.iter().enumerate() {

@@ -3,7 +3,7 @@
 use super::groups::views_kept;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
-use crate::methods::probability::{logits, mean_row, normalise_rows};
+use crate::methods::probability::{mean_row, normalise_rows};
 use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
@@ -61,7 +61,7 @@ impl Adapter for Vte {
         if self.options.unit_mean {
             normalise_rows(&mut mean);
         }
-        let ballot = Ballot::from_logits(logits(&mean, &task.text_features, task.logit_scale).row(0));
+        let ballot = Ballot::from_logits(task.logits(&mean).row(0));
         Ok(ballot.answer(views.explain(selection)))
     }
 }

@@ -7,7 +7,7 @@
 use super::groups::views_kept;
 use crate::Result;
 use crate::methods::aggregate::{Ballot, TieFallback, break_tie};
-use crate::methods::probability::{argmax, logits, softmax};
+use crate::methods::probability::{argmax, scaled, softmax};
 use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
@@ -96,9 +96,9 @@ fn add(votes: &mut [f64], cold: impl Iterator<Item = f32>) {
 impl Adapter for Zero {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
-        let views = ViewLogits::of(task, image);
+        let cosines = task.cosines(image.features);
+        let views = ViewLogits::from_logits(scaled(cosines.clone(), task.logit_scale));
         let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
-        let cosines = logits(image.features, &task.text_features, 1.0);
         Ok(self.vote(&cosines, &selection).answer(views.explain(selection)))
     }
 }

@@ -246,7 +246,7 @@ impl Adapter for Sar {
                     let (outcome, first) = self.on_norms(task, pixels, count)?;
                     (first, outcome.reliable)
                 };
-                (logits(&first, &task.text_features, task.logit_scale), reliable)
+                (task.logits(&first), reliable)
             }
         };
         let ranking = ranking(&views.entropies);
