@@ -1,12 +1,18 @@
-//! The `f32` kernels. All keep to one order of sums (k after k, fused where the machine can), so AVX2 and AVX-512 give
-//! the same bytes.
+//! The `f32` kernels. All keep to one order of sums (k after k, fused where the machine can), so AVX2, AVX-512
+//! and NEON give the same bytes.
 
 use super::driver::{self, Job, Kernel, Operands, Tile, convert_row};
 use super::panels::{Element, PANEL, bf16_round};
 use std::ops::Range;
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod two_vectors;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+#[cfg(target_arch = "aarch64")]
+pub(super) use neon::{NeonKernel, run_neon};
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{Avx2Kernel, Avx512Kernel, run_avx_vnni, run_avx2, run_avx512, run_avx512_vnni};
 
@@ -94,3 +100,24 @@ pub(super) fn run_plain<K: Portable>(job: Job<'_, K::Element>) {
         unsafe { driver::block::<K>(job, rows, panels) }
     });
 }
+
+/// A function that runs a job with a kernel compiled for the named features.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! runner {
+    ($(#[$attribute:meta])* $name:ident, $features:literal) => {
+        $(#[$attribute])*
+        pub(in crate::gemm) unsafe fn $name<K: Kernel>(job: Job<'_, K::Element>) {
+            #[target_feature(enable = $features)]
+            unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
+                // SAFETY: passed on unchanged; only called below.
+                unsafe { driver::block::<K>(job, rows, panels) }
+            }
+            job.run::<K>(|job: &Job<'_, K::Element>, rows, panels| {
+                // SAFETY: the caller promised the instructions, and `run` hands out disjoint blocks.
+                unsafe { block::<K>(job, rows, panels) }
+            });
+        }
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use runner;

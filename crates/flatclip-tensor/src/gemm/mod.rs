@@ -128,28 +128,30 @@ impl Weights {
 
 fn run_f32(job: Job<'_, f32>, isa: Usable) {
     match isa.isa() {
-        Isa::Plain => run_plain::<PlainKernel>(job),
         // SAFETY: a `Usable` instruction set was detected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { kernels::run_avx2::<kernels::Avx2Kernel>(job) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Amx => unsafe { kernels::run_avx512::<kernels::Avx512Kernel>(job) },
-        #[cfg(not(target_arch = "x86_64"))]
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => unsafe { kernels::run_neon::<kernels::NeonKernel>(job) },
         _ => run_plain::<PlainKernel>(job),
     }
 }
 
 fn run_rounded(job: Job<'_, f32>, isa: Usable) {
     match isa.isa() {
-        Isa::Plain => run_plain::<Rounded<PlainKernel>>(job),
         // SAFETY: a `Usable` instruction set was detected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { kernels::run_avx2::<Rounded<kernels::Avx2Kernel>>(job) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Amx => unsafe { kernels::run_avx512::<Rounded<kernels::Avx512Kernel>>(job) },
-        #[cfg(not(target_arch = "x86_64"))]
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => unsafe { kernels::run_neon::<Rounded<kernels::NeonKernel>>(job) },
         _ => run_plain::<Rounded<PlainKernel>>(job),
     }
 }

@@ -170,6 +170,22 @@ fn avx2_and_avx512_give_the_same_bytes() {
     assert_eq!(a, b);
 }
 
+/// NEON and AVX meet in no machine: each is compared with the bytes that AVX2 gave when this was written.
+#[test]
+fn avx_and_neon_give_the_same_bytes() {
+    let (rows, n, k) = (77, 130, 523);
+    let (x, weight, bias) = (values(rows * k, 1), values(n * k, 2), values(n, 3));
+    for isa in paths().into_iter().filter(|&isa| isa != Isa::Plain) {
+        let digests = [Activation::Identity, Activation::QuickGelu, Activation::Gelu].map(|activation| {
+            let epilogue = Epilogue { bias: Some(&bias), activation, add: false };
+            let bytes = forward_on(isa, &x, rows, &weight, n, k, epilogue).into_iter().flat_map(f32::to_le_bytes);
+            // FNV-1a.
+            bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+        });
+        assert_eq!(digests, [0x9e62_8c81_7ef6_6eb0, 0x15ab_b9cb_8da0_9eb4, 0x5b69_af88_aaa6_2f81], "{isa}");
+    }
+}
+
 #[test]
 fn strided_rows_leave_what_lies_between_them() {
     let (rows, n, k) = (9, 20, 12);
