@@ -3,7 +3,7 @@
 use super::Lanes;
 use std::arch::aarch64::*;
 
-/// Eight lanes in two registers: the shape of AVX2, so that kernels written for it fill the thirty-two registers too, and
+/// Eight lanes in two registers: the shape of AVX2, so that what is written for it suits the thirty-two registers too, and
 /// sums run in the same order.
 #[derive(Clone, Copy)]
 pub(crate) struct Neon([float32x4_t; 2]);

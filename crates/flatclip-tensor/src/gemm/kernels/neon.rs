@@ -6,8 +6,9 @@ use crate::gemm::driver::{self, Job, Kernel};
 use crate::simd::Neon;
 use std::ops::Range;
 
-/// 6 x 16, as on AVX2; a vector is two registers here, so twenty-four of the thirty-two hold sums.
-pub(in crate::gemm) type NeonKernel = TwoVectors<Neon, 6>;
+/// 5 x 16: a vector is two registers, so twenty of the thirty-two hold sums and four a row of the panel. With six rows the
+/// compiler keeps some of them on the stack.
+pub(in crate::gemm) type NeonKernel = TwoVectors<Neon, 5>;
 
 runner! {
     /// Runs a job with a kernel written for NEON.
@@ -15,4 +16,11 @@ runner! {
     /// # Safety
     /// The machine has NEON, and `K` needs no more.
     run_neon, "neon"
+}
+runner! {
+    /// Runs a job with a kernel written for FEAT_FHM.
+    ///
+    /// # Safety
+    /// The machine has NEON and FHM, and `K` needs no more.
+    run_neon_fhm, "neon,fhm"
 }
