@@ -34,7 +34,7 @@ struct Global {
     /// Worker threads [default: all cores]
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
-    /// Instructions of the kernels: plain, avx2, avx512 or amx [default: the best of this machine]
+    /// Instructions of the kernels: plain, avx2, avx512, amx or neon [default: the best of this machine]
     #[arg(long, global = true, env = "FLATCLIP_ISA", value_name = "NAME")]
     isa: Option<String>,
     /// Say more on stderr (repeat for more)
@@ -84,7 +84,7 @@ fn start(cli: Cli, out: &Output) -> anyhow::Result<Exit> {
     }
     if let Some(name) = &cli.global.isa {
         let isa = Isa::from_name(name)
-            .ok_or_else(|| anyhow::anyhow!("--isa: expected plain, avx2, avx512 or amx, found {name:?}"))?;
+            .ok_or_else(|| anyhow::anyhow!("--isa: expected plain, avx2, avx512, amx or neon, found {name:?}"))?;
         flatclip_tensor::isa::force(isa)?;
     }
     cli.command.run(out)

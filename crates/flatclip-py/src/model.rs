@@ -60,8 +60,9 @@ impl How {
 }
 
 fn precision(word: &str) -> PyResult<Precision> {
-    Precision::from_name(word)
-        .ok_or_else(|| PyValueError::new_err(format!("precision: expected auto, f32, bf16 or i16, found {word:?}")))
+    Precision::from_name(word).ok_or_else(|| {
+        PyValueError::new_err(format!("precision: expected auto, f32, bf16, i16 or f16, found {word:?}"))
+    })
 }
 
 /// Loads a model by name, folder or file.

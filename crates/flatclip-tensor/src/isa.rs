@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// An instruction set that kernels are written for, from the simplest to the fastest.
+/// An instruction set that kernels are written for; those of one architecture from the simplest to the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Isa {
@@ -14,10 +14,12 @@ pub enum Isa {
     Avx512 = 3,
     /// AVX-512 for `f32`, and AMX tiles for `bf16`.
     Amx = 4,
+    /// aarch64 with NEON.
+    Neon = 5,
 }
 
-/// Every instruction set, simplest first.
-pub const ALL: [Isa; 4] = [Isa::Plain, Isa::Avx2, Isa::Avx512, Isa::Amx];
+/// Every instruction set, the simplest of an architecture first.
+pub const ALL: [Isa; 5] = [Isa::Plain, Isa::Avx2, Isa::Avx512, Isa::Amx, Isa::Neon];
 
 /// This machine cannot run the instruction set that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,7 @@ impl Isa {
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
             Isa::Amx => "amx",
+            Isa::Neon => "neon",
         }
     }
 
@@ -101,6 +104,13 @@ macro_rules! per_isa {
                 let lanes = unsafe { crate::simd::Available::<crate::simd::Avx512>::detected() };
                 $kernel(lanes, $($arg),*)
             }
+            #[cfg(target_arch = "aarch64")]
+            #[target_feature(enable = "neon")]
+            fn neon($($arg: $type),*) {
+                // SAFETY: this function is only called where its instructions were found.
+                let lanes = unsafe { crate::simd::Available::<crate::simd::Neon>::detected() };
+                $kernel(lanes, $($arg),*)
+            }
             match crate::isa::current() {
                 // SAFETY: an instruction set becomes current only after detection.
                 #[cfg(target_arch = "x86_64")]
@@ -108,6 +118,9 @@ macro_rules! per_isa {
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
                 crate::isa::Isa::Avx512 | crate::isa::Isa::Amx => unsafe { avx512($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "aarch64")]
+                crate::isa::Isa::Neon => unsafe { neon($($arg),*) },
                 _ => $kernel(crate::simd::Available::plain(), $($arg),*),
             }
         }
@@ -125,6 +138,7 @@ pub fn current() -> Isa {
         2 => Isa::Avx2,
         3 => Isa::Avx512,
         4 => Isa::Amx,
+        5 => Isa::Neon,
         _ => {
             let found = detect();
             // A `force` that came in between wins.
@@ -152,7 +166,9 @@ pub fn supports(isa: Isa) -> bool {
         Isa::Avx512 => has_avx512(),
         #[cfg(target_arch = "x86_64")]
         Isa::Amx => has_avx512() && crate::gemm::amx_works(),
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+        // Those of other architectures.
         _ => false,
     }
 }
@@ -188,6 +204,8 @@ mod tests {
         assert_eq!(Isa::from_name("sse"), None);
         assert!(supports(Isa::Plain));
         assert!(supports(detect()));
+        #[cfg(target_arch = "aarch64")]
+        assert_eq!(detect(), Isa::Neon, "every aarch64 machine with a standard library has it");
     }
 
     #[test]

@@ -151,7 +151,7 @@ mod tests {
         z
     }
 
-    /// Runs the vector form on AVX2 where the machine has it.
+    /// Runs the vector form on AVX2 or NEON where the machine has it.
     macro_rules! vector_form {
         ($name:path) => {{
             #[cfg(target_arch = "x86_64")]
@@ -162,9 +162,22 @@ mod tests {
                 unsafe { $name(crate::simd::Avx2::splat(x)).store(out.as_mut_ptr()) };
                 out[0]
             }
+            #[cfg(target_arch = "aarch64")]
+            #[target_feature(enable = "neon")]
+            fn vector(x: f32) -> f32 {
+                let mut out = [0.0f32; 8];
+                // SAFETY: eight values fit, and this is compiled for NEON.
+                unsafe { $name(crate::simd::Neon::splat(x)).store(out.as_mut_ptr()) };
+                assert!(out.iter().all(|y| y.to_bits() == out[0].to_bits()), "lanes differ: {out:?}");
+                out[0]
+            }
             fn run(x: f32) -> f32 {
                 #[cfg(target_arch = "x86_64")]
-                if crate::isa::supports(crate::isa::Isa::Avx2) {
+                let found = crate::isa::supports(crate::isa::Isa::Avx2);
+                #[cfg(target_arch = "aarch64")]
+                let found = crate::isa::supports(crate::isa::Isa::Neon);
+                #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+                if found {
                     // SAFETY: just detected.
                     return unsafe { vector(x) };
                 }

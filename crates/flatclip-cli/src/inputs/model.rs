@@ -48,6 +48,7 @@ pub(crate) enum PrecisionArg {
     F32,
     Bf16,
     I16,
+    F16,
 }
 
 impl PrecisionArg {
@@ -58,6 +59,7 @@ impl PrecisionArg {
             Self::F32 => Precision::F32,
             Self::Bf16 => Precision::Bf16,
             Self::I16 => Precision::I16,
+            Self::F16 => Precision::F16,
         }
     }
 }

@@ -196,11 +196,9 @@ unsafe impl Portable for PlainKernel {}
 /// Runs a job on the best kernel for `isa`.
 pub(super) fn run(job: Job<'_, i16>, isa: Usable) {
     match isa.isa() {
-        Isa::Plain => run_plain::<PlainKernel>(job),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a `Usable` instruction set was detected, and all of these have AVX2.
-        isa => unsafe { x86::run(job, isa != Isa::Avx2) },
-        #[cfg(not(target_arch = "x86_64"))]
+        isa @ (Isa::Avx2 | Isa::Avx512 | Isa::Amx) => unsafe { x86::run(job, isa != Isa::Avx2) },
         _ => run_plain::<PlainKernel>(job),
     }
 }
@@ -209,11 +207,9 @@ pub(super) fn run(job: Job<'_, i16>, isa: Usable) {
 /// instructions in the place of one eat the gain.
 pub(super) fn is_fast(isa: Isa) -> bool {
     match isa {
-        Isa::Plain => false,
         Isa::Avx2 => true,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Amx => is_x86_feature_detected!("avx512vnni"),
-        #[cfg(not(target_arch = "x86_64"))]
         _ => false,
     }
 }

@@ -1,12 +1,19 @@
-//! The `f32` kernels. All keep to one order of sums (k after k, fused where the machine can), so AVX2 and AVX-512 give
-//! the same bytes.
+//! The `f32` kernels. All keep to one order of sums (k after k, fused where the machine can), so AVX2, AVX-512
+//! and NEON give the same bytes.
 
 use super::driver::{self, Job, Kernel, Operands, Tile, convert_row};
 use super::panels::{Element, PANEL, bf16_round};
+use std::marker::PhantomData;
 use std::ops::Range;
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod two_vectors;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+#[cfg(target_arch = "aarch64")]
+pub(super) use neon::{NeonKernel, run_neon, run_neon_fhm};
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{Avx2Kernel, Avx512Kernel, run_avx_vnni, run_avx2, run_avx512, run_avx512_vnni};
 
@@ -51,10 +58,25 @@ impl Kernel for PlainKernel {
     }
 }
 
-/// Another `f32` kernel on inputs rounded to bfloat16: what tiles compute, on machines without them.
-pub(super) struct Rounded<K>(K);
+/// A narrower float, by what it does to a value.
+pub(super) trait Rounding {
+    fn round(x: f32) -> f32;
+}
 
-impl<K: Kernel<Element = f32>> Kernel for Rounded<K> {
+/// To bfloat16 and back.
+pub(super) struct ToBf16;
+
+impl Rounding for ToBf16 {
+    #[inline(always)]
+    fn round(x: f32) -> f32 {
+        bf16_round(x)
+    }
+}
+
+/// Another `f32` kernel on rounded inputs: what instructions for a narrower float compute, on machines without them.
+pub(super) struct Rounded<K, R>(K, PhantomData<R>);
+
+impl<K: Kernel<Element = f32>, R: Rounding> Kernel for Rounded<K, R> {
     type Element = f32;
     type Lanes = K::Lanes;
     const ROWS: usize = K::ROWS;
@@ -64,11 +86,11 @@ impl<K: Kernel<Element = f32>> Kernel for Rounded<K> {
     #[inline(always)]
     unsafe fn start() -> Self {
         // SAFETY: passed on unchanged.
-        Self(unsafe { K::start() })
+        Self(unsafe { K::start() }, PhantomData)
     }
     #[inline(always)]
     unsafe fn pack_row(from: &[f32], tile: &mut [f32], r: usize) {
-        convert_row::<Self>(from, tile, r, bf16_round);
+        convert_row::<Self>(from, tile, r, R::round);
     }
     #[inline(always)]
     unsafe fn tile(&mut self, of: &Operands<f32>, tile: &mut Tile) {
@@ -85,7 +107,7 @@ pub(super) unsafe trait Portable: Kernel {}
 // SAFETY: plain Rust.
 unsafe impl Portable for PlainKernel {}
 // SAFETY: rounding is plain Rust.
-unsafe impl<K: Portable<Element = f32>> Portable for Rounded<K> {}
+unsafe impl<K: Portable<Element = f32>, R: Rounding> Portable for Rounded<K, R> {}
 
 /// Runs a job with a kernel for any machine.
 pub(super) fn run_plain<K: Portable>(job: Job<'_, K::Element>) {
@@ -94,3 +116,24 @@ pub(super) fn run_plain<K: Portable>(job: Job<'_, K::Element>) {
         unsafe { driver::block::<K>(job, rows, panels) }
     });
 }
+
+/// A function that runs a job with a kernel compiled for the named features.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! runner {
+    ($(#[$attribute:meta])* $name:ident, $features:literal) => {
+        $(#[$attribute])*
+        pub(in crate::gemm) unsafe fn $name<K: Kernel>(job: Job<'_, K::Element>) {
+            #[target_feature(enable = $features)]
+            unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
+                // SAFETY: passed on unchanged; only called below.
+                unsafe { driver::block::<K>(job, rows, panels) }
+            }
+            job.run::<K>(|job: &Job<'_, K::Element>, rows, panels| {
+                // SAFETY: the caller promised the instructions, and `run` hands out disjoint blocks.
+                unsafe { block::<K>(job, rows, panels) }
+            });
+        }
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use runner;

@@ -85,7 +85,8 @@ fn adding_to_a_residual_keeps_what_was_there() {
 #[test]
 fn gradients_use_the_transpose() {
     for (rows, n, k) in [(1, 5, 3), (33, 70, 41), (197, 31, 300)] {
-        for precision in [Precision::F32, Precision::Bf16] {
+        for precision in [Precision::F32, Precision::Bf16, Precision::F16] {
+            // Values that all of them have: f16 is 2^-25 off at most, where they are smallest.
             let weight: Vec<f32> = values(n * k, 2).iter().map(|&w| bf16_round(w)).collect();
             let dy: Vec<f32> = values(rows * n, 4).iter().map(|&w| bf16_round(w)).collect();
             let linear = Linear::with_precision(n, k, &weight, None, precision);
@@ -114,17 +115,20 @@ fn products_of_activations_agree_with_the_oracle() {
 }
 
 #[test]
-fn bf16_on_tiles_and_on_rounded_floats_agree_with_the_oracle_on_rounded_inputs() {
+fn narrow_floats_agree_with_the_oracle_on_rounded_inputs() {
     for (rows, n, k) in [(1, 1, 1), (15, 17, 31), (33, 47, 900), (197, 33, 64), (600, 20, 40)] {
         let (x, weight, bias) = (values(rows * k, 1), values(n * k, 2), values(n, 3));
-        let round = |v: &[f32]| v.iter().map(|&x| bf16_round(x)).collect::<Vec<_>>();
-        let want = plain::linear(&round(&x), rows, &round(&weight), n, k, Some(&bias), Activation::QuickGelu);
-        for tiles in [false, true] {
-            let linear = Linear::packed(n, k, &weight, Some(&bias), Precision::Bf16, tiles);
-            assert_eq!(linear.precision(), Precision::Bf16);
-            let mut got = vec![0.0; rows * n];
-            linear.forward(&x, rows, Activation::QuickGelu, &mut got);
-            check(&got, &want, k, &format!("tiles {tiles}, {rows}x{n}x{k}"));
+        for precision in [Precision::Bf16, Precision::F16] {
+            let one = |x: f32| if precision == Precision::F16 { f16::from_f32(x).to_f32() } else { bf16_round(x) };
+            let round = |v: &[f32]| v.iter().map(|&x| one(x)).collect::<Vec<_>>();
+            let want = plain::linear(&round(&x), rows, &round(&weight), n, k, Some(&bias), Activation::QuickGelu);
+            for native in [false, true] {
+                let linear = Linear::packed(n, k, &weight, Some(&bias), precision, native);
+                assert_eq!(linear.precision(), precision);
+                let mut got = vec![0.0; rows * n];
+                linear.forward(&x, rows, Activation::QuickGelu, &mut got);
+                check(&got, &want, k, &format!("{}, native {native}, {rows}x{n}x{k}", precision.name()));
+            }
         }
     }
 }
@@ -140,11 +144,18 @@ fn a_row_has_the_same_bytes_in_any_batch_and_on_any_number_of_threads() {
         linear.forward_add(x, rows, &mut out);
         out
     };
-    let forms = [(Precision::F32, false), (Precision::Bf16, false), (Precision::Bf16, true), (Precision::I16, false)];
-    for (precision, tiles) in forms {
-        // The emulated tiles are slow: fewer rows of them.
-        let rows = if tiles { 70 } else { rows };
-        let linear = Linear::packed(n, k, &weight, Some(&bias), precision, tiles);
+    let forms = [
+        (Precision::F32, false),
+        (Precision::Bf16, false),
+        (Precision::Bf16, true),
+        (Precision::I16, false),
+        (Precision::F16, false),
+        (Precision::F16, true),
+    ];
+    for (precision, native) in forms {
+        // What is emulated is slow: fewer rows of it.
+        let rows = if native { 70 } else { rows };
+        let linear = Linear::packed(n, k, &weight, Some(&bias), precision, native);
         let whole = forward(&linear, &x[..rows * k], rows);
         for threads in [1, 2, 5] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
@@ -168,6 +179,22 @@ fn avx2_and_avx512_give_the_same_bytes() {
     let epilogue = Epilogue { bias: Some(&bias), activation: Activation::Gelu, add: false };
     let [a, b] = [Isa::Avx2, Isa::Avx512].map(|isa| forward_on(isa, &x, rows, &weight, n, k, epilogue));
     assert_eq!(a, b);
+}
+
+/// NEON and AVX meet in no machine: each is compared with the bytes that AVX2 gave when this was written.
+#[test]
+fn avx_and_neon_give_the_same_bytes() {
+    let (rows, n, k) = (77, 130, 523);
+    let (x, weight, bias) = (values(rows * k, 1), values(n * k, 2), values(n, 3));
+    for isa in paths().into_iter().filter(|&isa| isa != Isa::Plain) {
+        let digests = [Activation::Identity, Activation::QuickGelu, Activation::Gelu].map(|activation| {
+            let epilogue = Epilogue { bias: Some(&bias), activation, add: false };
+            let bytes = forward_on(isa, &x, rows, &weight, n, k, epilogue).into_iter().flat_map(f32::to_le_bytes);
+            // FNV-1a.
+            bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+        });
+        assert_eq!(digests, [0x9e62_8c81_7ef6_6eb0, 0x15ab_b9cb_8da0_9eb4, 0x5b69_af88_aaa6_2f81], "{isa}");
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub fn protocol_points(run: &Run) -> Vec<String> {
         points.push("class names 16 and 17 in their right order; published code swaps them (tpt-food101)".into());
     }
     if run.config.precision != "f32" {
-        points.push(format!("image tower in {}, published in f16", run.config.precision));
+        points.push(format!("image tower's products in {}, published in f16 throughout", run.config.precision));
     }
     points
 }

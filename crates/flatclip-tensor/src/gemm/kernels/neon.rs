@@ -1,0 +1,26 @@
+//! NEON.
+
+use super::runner;
+use super::two_vectors::TwoVectors;
+use crate::gemm::driver::{self, Job, Kernel};
+use crate::simd::Neon;
+use std::ops::Range;
+
+/// 5 x 16: a vector is two registers, so twenty of the thirty-two hold sums and four a row of the panel. With six rows the
+/// compiler keeps some of them on the stack.
+pub(in crate::gemm) type NeonKernel = TwoVectors<Neon, 5>;
+
+runner! {
+    /// Runs a job with a kernel written for NEON.
+    ///
+    /// # Safety
+    /// The machine has NEON, and `K` needs no more.
+    run_neon, "neon"
+}
+runner! {
+    /// Runs a job with a kernel written for FEAT_FHM.
+    ///
+    /// # Safety
+    /// The machine has NEON and FHM, and `K` needs no more.
+    run_neon_fhm, "neon,fhm"
+}
