@@ -143,6 +143,9 @@ fn the_demo_runs_from_nothing_to_a_report() {
         assert_eq!(verdict(claim), expected, "{claim}");
     }
     assert!(claims.len() >= 25, "{}", claims.len());
+    // The form of the whole protocol has a row more, whose rate is chosen.
+    let text = works(folder.path(), &["demo", "--quick", "--full", "--world", "validation", "--out", "full"]);
+    assert!(text.contains("CoOp, lr chosen"), "{text}");
     std::fs::create_dir(folder.path().join("mine")).unwrap();
     std::fs::write(folder.path().join("mine/precious"), "x").unwrap();
     assert!(fails(folder.path(), &["demo", "--quick", "--out", "mine"]).contains("not an earlier demo"));

@@ -36,6 +36,15 @@ impl Tuner {
         }
     }
 
+    /// Its part of a folder's name: two rows share the method `coop`, and the factor 1.
+    fn folder(self) -> &'static str {
+        match self {
+            Tuner::Coop => "coop",
+            Tuner::Sapt => "sapt",
+            Tuner::CoopChosen => "coop-rate",
+        }
+    }
+
     /// The settings that are tried: factors on the rule's rate or shares of the context's norm.
     fn grid(self) -> &'static [f64] {
         match self {
@@ -154,7 +163,7 @@ impl Bench<'_> {
             own.push(format!("sapt.radius={setting:?}"));
         }
         let recipe = &self.protocol.recipe;
-        let out = self.dir.join(format!("{method}-{setting}-shots-{shots}-seed-{seed}"));
+        let out = self.dir.join(format!("{}-{setting}-shots-{shots}-seed-{seed}", tuner.folder()));
         let mut request = TuneRequest {
             shots: Some(shots),
             // Both are judged on the same photos.
