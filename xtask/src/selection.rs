@@ -71,6 +71,9 @@ pub struct Arguments {
     /// Pictures of each style
     #[arg(long, global = true, default_value_t = 160, value_name = "N")]
     count: usize,
+    /// Only the runs of this model, for a second process beside the first; the page is written by a call without it
+    #[arg(long, global = true, value_name = "NAME")]
+    only: Option<String>,
 }
 
 #[derive(clap::Subcommand)]
@@ -108,12 +111,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let root = crate::root()?;
     let folder = root.join(&arguments.folder);
     match &arguments.what {
-        What::Validation => worlds(root, &folder, "validation", &RULES.iter().collect::<Vec<_>>(), arguments.count),
+        What::Validation => worlds(arguments, &folder, "validation", &RULES.iter().collect::<Vec<_>>()),
         What::Test => {
             let chosen = chosen(&std::fs::read_to_string(root.join(PAGE))?)?;
             let rules: Vec<&Rule> =
                 RULES.iter().filter(|r| r.name == "paper" || chosen.iter().any(|c| c == r.name)).collect();
-            worlds(root, &folder, "test", &rules, arguments.count)
+            worlds(arguments, &folder, "test", &rules)
         }
         What::Real { tower, data, prompts, cache } => real(root, &folder, tower, data, prompts, cache),
     }
@@ -129,7 +132,8 @@ fn chosen(page: &str) -> Result<Vec<String>> {
 }
 
 /// Rules on a world of both models: differences to the controls, and how far scores and entropies agree.
-fn worlds(root: &Path, folder: &Path, world: &str, rules: &[&Rule], count: usize) -> Result<()> {
+fn worlds(arguments: &Arguments, folder: &Path, world: &str, rules: &[&Rule]) -> Result<()> {
+    let count = arguments.count;
     let header = [
         "model",
         "rule",
@@ -145,7 +149,8 @@ fn worlds(root: &Path, folder: &Path, world: &str, rules: &[&Rule], count: usize
     ];
     let mut table = Table::new(format!("The {world} world: {count} pictures of each style, {SEEDS} seeds"), header);
     let mut best = Vec::new();
-    for name in MODELS {
+    let wanted = |name: &&str| arguments.only.as_ref().is_none_or(|only| only == name);
+    for name in MODELS.into_iter().filter(wanted) {
         let model = Model::load(name)?;
         let mut top = (f64::NEG_INFINITY, "");
         for rule in rules {
@@ -189,7 +194,11 @@ fn worlds(root: &Path, folder: &Path, world: &str, rules: &[&Rule], count: usize
     if world == "validation" {
         text.push_str(&format!("\nChosen: {}\n", best.join("; ")));
     }
-    write(root, world, &text)
+    if arguments.only.is_some() {
+        println!("{text}");
+        return Ok(());
+    }
+    write(crate::root()?, world, &text)
 }
 
 /// One run of stss; a finished one is read.

@@ -6,7 +6,6 @@ use numpy::{PyArray1, PyArray2};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use serde_json::{Value, json};
 
 /// The answer for one picture.
 #[pyclass(name = "Answer", module = "flatclip", frozen)]
@@ -87,7 +86,7 @@ impl Answer {
     /// What `flatclip predict --json` writes for a picture, without its name.
     #[pyo3(signature = (top=5))]
     fn to_dict<'py>(&self, py: Python<'py>, top: usize) -> PyResult<Bound<'py, PyAny>> {
-        values::from_json(py, &as_json(&self.answer, top))
+        values::from_json(py, &self.answer.to_json(top))
     }
 
     fn __repr__(&self) -> String {
@@ -97,16 +96,6 @@ impl Answer {
 
 fn filled<'py>(py: Python<'py>, values: &[f32]) -> Option<Bound<'py, PyArray1<f32>>> {
     (!values.is_empty()).then(|| arrays::vector(py, values.to_vec()))
-}
-
-fn as_json(answer: &flatclip::Answer, top: usize) -> Value {
-    let row = |(index, class, p): (usize, &str, f32)| json!({ "class": class, "index": index, "probability": p });
-    let why = answer.explanation();
-    json!({
-        "prediction": answer.label(), "index": answer.index(),
-        "top": answer.ranked(top).into_iter().map(row).collect::<Vec<_>>(),
-        "selected_views": why.selected, "view_scores": why.scores,
-    })
 }
 
 /// The answers for some pictures, in their order.

@@ -116,7 +116,8 @@ fn gain_sentence(claims: &[Claim], protocol: &Protocol) -> String {
         let of = |&shots: &usize| {
             let found = claims::find(claims, claim, Some(shots), place)?;
             let doubt = if found.verdict == Verdict::NotSeen { ", not told from 0" } else { "" };
-            Some(format!("{:+.1} ({shots} shots{doubt})", 100.0 * found.difference.mean))
+            let plural = if shots == 1 { "" } else { "s" };
+            Some(format!("{:+.1} ({shots} shot{plural}{doubt})", 100.0 * found.difference.mean))
         };
         protocol.shots.iter().filter_map(of).collect::<Vec<_>>().join(", ")
     };

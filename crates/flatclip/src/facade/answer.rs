@@ -1,6 +1,7 @@
 //! The answer for one picture.
 
 use crate::methods::{self, Explanation};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Which class, how sure, and which views decided.
@@ -67,6 +68,17 @@ impl Answer {
         order.sort_by(|&a, &b| p[b].total_cmp(&p[a]).then(a.cmp(&b)));
         order.truncate(top);
         order.into_iter().map(|k| (k, self.name(k), p[k])).collect()
+    }
+
+    /// The answer with its `top` most probable classes as JSON: what the command line prints and Python gives as a dictionary.
+    pub fn to_json(&self, top: usize) -> Value {
+        let row = |(index, class, p): (usize, &str, f32)| json!({ "class": class, "index": index, "probability": p });
+        let why = self.explanation();
+        json!({
+            "prediction": self.label(), "index": self.index(),
+            "top": self.ranked(top).into_iter().map(row).collect::<Vec<_>>(),
+            "views": self.views, "selected_views": why.selected, "view_scores": why.scores,
+        })
     }
 
     /// The views that decided, best first.

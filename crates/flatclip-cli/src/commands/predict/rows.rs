@@ -156,10 +156,10 @@ impl<'a> Rows<'a> {
                     ranked.iter().skip(1).map(|(_, class, p)| format!(",{},{p}", quoted(class))).collect();
                 writeln!(self.to, "{},{},{p},,{rest}", quoted(&name), quoted(class))?;
             }
-            Layout::Jsonl => writeln!(self.to, "{}", object(&name, answer, &ranked))?,
+            Layout::Jsonl => writeln!(self.to, "{}", object(&name, answer, ranked.len()))?,
             Layout::Document { .. } => {
                 let comma = if self.written > 0 { "," } else { "" };
-                write!(self.to, "{comma}\n{}", object(&name, answer, &ranked))?;
+                write!(self.to, "{comma}\n{}", object(&name, answer, ranked.len()))?;
             }
         }
         self.written += 1;
@@ -194,14 +194,12 @@ impl<'a> Rows<'a> {
     }
 }
 
-fn object(name: &str, answer: &Answer, ranked: &[(usize, &str, f32)]) -> Value {
-    let top: Vec<Value> =
-        ranked.iter().map(|(index, class, p)| json!({ "class": class, "index": index, "probability": p })).collect();
-    let why = answer.explanation();
-    json!({
-        "schema_version": 1, "image": name, "prediction": answer.label(), "index": answer.index(), "top": top,
-        "views": answer.views(), "selected_views": why.selected, "view_scores": why.scores,
-    })
+fn object(name: &str, answer: &Answer, top: usize) -> Value {
+    let mut row = json!({ "schema_version": 1, "image": name });
+    if let (Some(row), Value::Object(answer)) = (row.as_object_mut(), answer.to_json(top)) {
+        row.extend(answer);
+    }
+    row
 }
 
 /// A name that cannot steer a terminal.
