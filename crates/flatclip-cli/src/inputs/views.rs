@@ -11,7 +11,7 @@ pub(crate) struct ViewArgs {
     #[arg(long, value_name = "N|auto")]
     views: Option<Views>,
     /// With --views auto: the mean probability of the answer over the kept views at which no more are
-    /// made [default: 0.88, or 0.35 below a temperature of 50]
+    /// made [default: 0.6, or 0.35 below a temperature of 50]
     #[arg(long, value_name = "P")]
     certainty: Option<f64>,
 }
