@@ -158,7 +158,9 @@ fn worlds(arguments: &Arguments, folder: &Path, world: &str, rules: &[&Rule]) ->
             for style in &STYLES {
                 let data = open(&format!("pocket:{style}:{world}:{count}"), &OpenOptions::default())?;
                 for seed in 0..SEEDS {
-                    let at = folder.join(name).join(world).join(style).join(format!("seed-{seed}"));
+                    // A run over another number of pictures is another run, not one to go on with.
+                    let at =
+                        folder.join(name).join(world).join(format!("{style}-{count}")).join(format!("seed-{seed}"));
                     let ours = runs(&at, folder, &model, &data, rule, rule.options, rule.augmix, seed)?;
                     let mut plain = vec!["lambda=0.0"];
                     plain.extend(rule.control);
