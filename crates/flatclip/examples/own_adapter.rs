@@ -20,7 +20,7 @@ struct RandomViews(Config);
 
 impl Adapter for RandomViews {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
-        let views = ViewLogits::new(image.features, &task.text_features, task.logit_scale);
+        let views = ViewLogits::new(image.features, task.text_features(), task.logit_scale);
         let mut order: Vec<usize> = (0..image.features.rows()).collect();
         Stream::new(task.seed, &["random-views", image.id]).shuffle(&mut order);
         let selected = order[..keep_count(self.0.fraction, order.len())].to_vec();

@@ -46,9 +46,9 @@ fn page(rows: &[Row]) -> String {
     let passed: u64 = rows.iter().map(|row| row.passed).sum();
     let mut page = format!(
         "# Robustness\n\nWhat was done to flatclip on purpose, how often, and what came of it. `cargo xtask fault all` runs \
-         all of it and\nwrites this page; a part stands in `cargo xtask test`. {passed} of {tried} cases passed.\n\nA row \
-         carries the date, commit and machine of its own run. Peak memory is that of the test's own process\nor of a \
-         program that it started, whichever is larger. Seconds are no benchmark: the machine may have been busy.\nScale 1 is \
+         it and writes\nthis page (fuzzing and the comparison with others apart: `fault fuzz`, `fault anchors`); a part \
+         stands in\n`cargo xtask test`. {passed} of {tried} cases passed.\n\nA row carries the date, commit and machine of its own \
+         run. Peak memory is that of the test's own process\nor of a program that it started, whichever is larger. Seconds are no benchmark: the machine may have been busy.\nScale 1 is \
          the full count.\n"
     );
     let known = |suite: &str| SECTIONS.iter().any(|(name, _)| *name == suite);

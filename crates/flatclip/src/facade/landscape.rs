@@ -259,7 +259,7 @@ fn key(request: &LandscapeRequest, task: &Task, grid: &Grid, probes: &[Probe]) -
     let probes: Vec<String> = probes.iter().map(|p| format!("{} {:?}", matrix_hash(&p.features), p.labels)).collect();
     let model = task.need_clip("landscape")?.hash();
     let settings = format!("{:?} {grid:?} {}", request.scale, request.seed);
-    Ok(format!("{model} {} {} {settings} {probes:?}", matrix_hash(&tokens), matrix_hash(&task.text_features)))
+    Ok(format!("{model} {} {} {settings} {probes:?}", matrix_hash(&tokens), matrix_hash(task.text_features())))
 }
 
 /// The rows of a run that was stopped; none if they are damaged or of something else, which is said.

@@ -198,7 +198,7 @@ impl<'a> Runner<'a> {
                 let prompt = fitted(&other.prompt, dataset)?;
                 prompt.text_features(clip, tokenizer, &dataset.classes)
             });
-            let bank = TextBank::from_prompts(task.text_features.clone(), beside.collect::<Result<_>>()?)?;
+            let bank = TextBank::from_prompts(task.text_features().clone(), beside.collect::<Result<_>>()?)?;
             task = task.with_bank(Arc::new(bank));
         }
         if let Some(root) = self.cache {
@@ -259,7 +259,7 @@ impl<'a> Runner<'a> {
             prompt: prompt.label(),
             prompt_origin: prompt.origin(),
             context_norm: prompt.context_norm(self.model.clip(), self.model.tokenizer()),
-            text_features: matrix_hash(&task.text_features),
+            text_features: matrix_hash(task.text_features()),
             class_names: dataset.classes_hash(),
             classes: dataset.classes.len(),
             dataset: dataset.name.clone(),

@@ -4,13 +4,8 @@ use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::{loss, normalise, normalise_backward, wide};
 
 pub use crate::prompt::logits;
+pub(crate) use crate::prompt::scaled;
 pub use flatclip_tensor::ops::wide::dot;
-
-/// `factor` times every entry.
-pub fn scaled(mut rows: Matrix, factor: f32) -> Matrix {
-    rows.data_mut().iter_mut().for_each(|x| *x *= factor);
-    rows
-}
 
 /// Index of the largest value, the first of equals.
 pub fn argmax(values: &[f32]) -> usize {
@@ -43,9 +38,9 @@ pub fn softmax_f32(row: &[f32]) -> Vec<f32> {
     to_f32(&softmax(row))
 }
 
-/// Entropy in nats of the softmax of one row of logits.
+/// Entropy in nats of the softmax of one row of logits; 0 of an empty row.
 pub fn entropy(row: &[f32]) -> f32 {
-    wide::entropies(row, row.len())[0]
+    wide::entropies(row, row.len()).first().copied().unwrap_or(0.0)
 }
 
 /// Cross-entropy in nats of the softmax of one row of logits with a label: `-ln softmax(z)[label]`.

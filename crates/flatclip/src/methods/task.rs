@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 pub struct Task {
     /// Class names, in the order of the answers.
     pub classes: Arc<[String]>,
-    /// Unit-norm `[K, D]`, the prompt's text features.
-    pub text_features: Matrix,
+    /// Private: they are packed at the first product, and must stay what was packed.
+    text_features: Matrix,
     /// `exp(logit_scale)`: 100 for OpenAI's weights.
     pub logit_scale: f32,
     /// Seed of every draw.
@@ -145,6 +145,11 @@ impl Task {
         self
     }
 
+    /// Unit-norm `[K, D]`, the prompt's text features.
+    pub fn text_features(&self) -> &Matrix {
+        &self.text_features
+    }
+
     /// Number of classes.
     pub fn class_count(&self) -> usize {
         self.text_features.rows()
@@ -241,7 +246,7 @@ impl<'a> ViewSet<'a> {
                 format!("works with {} prompts, not with a {} one", spec.needs.prompts.join(", "), prompt.kind_name());
             return Err(Error::method(spec.name, reason));
         }
-        let (found, expected) = (self.features.cols(), task.text_features.cols());
+        let (found, expected) = (self.features.cols(), task.text_features().cols());
         if self.features.rows() == 0 || found != expected {
             let reason = format!("{} views of width {found}, text features of width {expected}", self.features.rows());
             return Err(Error::config(format!("image {}", self.id), reason));

@@ -157,8 +157,13 @@ pub(crate) fn add_cache(logits: &mut Matrix, affinity: &Matrix, labels: &[usize]
 pub fn logits(images: &Matrix, text: &Matrix, scale: f32) -> Matrix {
     let mut out = Matrix::zeros(images.rows(), text.rows());
     product_nt(images.data(), images.rows(), text.data(), text.rows(), images.cols(), out.data_mut());
-    out.data_mut().iter_mut().for_each(|x| *x *= scale);
-    out
+    scaled(out, scale)
+}
+
+/// `factor` times every entry.
+pub(crate) fn scaled(mut rows: Matrix, factor: f32) -> Matrix {
+    rows.data_mut().iter_mut().for_each(|x| *x *= factor);
+    rows
 }
 
 /// A prompt made ready for a model and a class list: logits of image features, whatever its kind.

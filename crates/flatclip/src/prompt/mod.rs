@@ -26,7 +26,7 @@ mod tokens;
 
 pub use affine::Affine;
 pub use classifier::{PromptClassifier, logits};
-pub(crate) use classifier::{add_cache, prompt_logits, shifted, shifts, visual_prompts};
+pub(crate) use classifier::{add_cache, prompt_logits, scaled, shifted, shifts, visual_prompts};
 pub use descriptions::Descriptions;
 pub use export::write_text_features;
 pub(crate) use file::{Arrays, decode_arrays, encode_arrays, encode_plain};

@@ -34,7 +34,7 @@ fn online(case: &Case) -> Result<Report, String> {
     let (mut zero_shot, mut entropy, mut scores, mut logits) = (vec![], vec![], vec![], vec![]);
     let (mut pseudo, mut entered, mut predictions) = (vec![], vec![], vec![]);
     for views in stream(case)? {
-        let seen = ViewLogits::new(&views, &task.text_features, task.logit_scale);
+        let seen = ViewLogits::new(&views, task.text_features(), task.logit_scale);
         let (query, _) = Query::confident(&views, &seen, fraction);
         let enters = adapter.enter(&query, &task);
         let answer = adapter.logits(&query, enters);

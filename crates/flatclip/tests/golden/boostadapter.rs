@@ -43,7 +43,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let (mut zero_shot, mut entropy, mut doubt, mut logits) = (vec![], vec![], vec![], vec![]);
     let (mut pseudo, mut selected, mut selected_pred, mut final_pred) = (vec![], vec![], vec![], vec![]);
     for views in stream(case)? {
-        let seen = ViewLogits::new(&views, &task.text_features, task.logit_scale);
+        let seen = ViewLogits::new(&views, task.text_features(), task.logit_scale);
         let (query, selection) = adapter.query(&views, &seen);
         zero_shot.extend(&query.logits);
         entropy.push(query.entropy);

@@ -25,7 +25,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let (answer, tuned) = DiffTpt::new(config).adapt_traced(&task, &image).map_err(fault)?;
     let rows = [features.data(), generated.data()].concat();
     let all = Matrix::from_vec(features.rows() + generated.rows(), features.cols(), rows);
-    let views = ViewLogits::new(&all, &task.text_features, task.logit_scale);
+    let views = ViewLogits::new(&all, task.text_features(), task.logit_scale);
     let mut report = Report::default();
     close(&mut report, case, "logits", views.logits.data())?;
     close(&mut report, case, "entropy", &answer.explanation.entropies)?;

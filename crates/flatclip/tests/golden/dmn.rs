@@ -43,7 +43,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     report.equal("final_pred", &predictions, &case.indices("out.final_pred")?);
     let percent = accuracy(&predictions, &case.indices("in.labels")?);
     close(&mut report, case, "best", &[percent, 1.0, best[2], best[3]])?;
-    let width = task.text_features.cols();
+    let width = task.text_features().cols();
     let (mut memory, mut entropies) = (vec![], vec![]);
     for class in dmn.memory() {
         for place in 0..slots {

@@ -23,7 +23,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let (mut zero_shot, mut corrections, mut weights, mut logits, mut predictions) =
         (vec![], vec![], vec![], vec![], vec![]);
     for views in stream(case)? {
-        let seen = ViewLogits::new(&views, &task.text_features, task.logit_scale);
+        let seen = ViewLogits::new(&views, task.text_features(), task.logit_scale);
         let (query, selection) = Query::confident(&views, &seen, config.fraction);
         let (scores, weight) = dota.correction(&query.feature, selection.selected.len());
         zero_shot.extend(&query.logits);

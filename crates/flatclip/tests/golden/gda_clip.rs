@@ -19,7 +19,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
 
     let grid = case.hyper("alpha_grid").as_array().ok_or("alpha_grid is not a list")?;
     let alphas: Vec<f64> = grid.iter().filter_map(serde_json::Value::as_f64).collect();
-    let mut tuner = GdaClip::new(found, task.text_features.clone(), task.logit_scale, 1.0);
+    let mut tuner = GdaClip::new(found, task.text_features().clone(), task.logit_scale, 1.0);
     let (val, val_labels) = (unit(matrix(case, "in.val_features")?), case.indices("in.val_labels")?);
     let shares: Vec<f64> = tuner.accuracies(&val, &val_labels, &alphas).iter().map(|share| 100.0 * share).collect();
     close(&mut report, case, "val_acc", &rounded(&shares))?;

@@ -67,7 +67,7 @@ pub fn pixels(case: &Case) -> Result<Report, String> {
     let task = inputs::context_task(case, &clip)?;
     let (views, _) = inputs::image_features(case, &clip, "in.views")?;
     let mut all = Found::default();
-    let found = all.add(case, &task.text_features, clip.logit_scale(), &views)?;
+    let found = all.add(case, task.text_features(), clip.logit_scale(), &views)?;
     let mut report = all.report(case)?;
     report.close("affinity", found.affinity.data(), case.f32("out.affinity")?, Tolerance::atol(1e-4));
     Ok(report)

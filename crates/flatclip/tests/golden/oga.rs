@@ -32,7 +32,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let mut report = Report::default();
     let (mut zero_shot, mut entropies) = (vec![], vec![]);
     for image in &images {
-        let views = ViewLogits::new(image, &task.text_features, task.logit_scale);
+        let views = ViewLogits::new(image, task.text_features(), task.logit_scale);
         zero_shot.extend(softmax_f32(views.logits.row(0)));
         entropies.push(views.entropies[0]);
     }
@@ -45,7 +45,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     for class in oga.memory() {
         for place in 0..capacity {
             let stored = class.get(place);
-            memory.extend(stored.map_or(vec![0.0; task.text_features.cols()], |s| s.0.to_vec()));
+            memory.extend(stored.map_or(vec![0.0; task.text_features().cols()], |s| s.0.to_vec()));
             entropies.push(stored.map_or(-1.0, |s| s.1 as f32));
         }
     }

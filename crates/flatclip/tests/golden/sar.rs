@@ -39,18 +39,18 @@ pub fn run(case: &Case) -> Result<Report, String> {
         let (outcome, all) = sar.on_batch_norms(&task, case.f32("in.views")?, views).map_err(fault)?;
         // View 0 was run alone after the adaptation where the case says so: its statistics are then its own.
         let expected = case.f32("out.final_logits")?;
-        let (mut last, pixels) = (logits(&all.select_rows(&[0]), &task.text_features, scale), case.f32("in.views")?);
+        let (mut last, pixels) = (logits(&all.select_rows(&[0]), task.text_features(), scale), case.f32("in.views")?);
         if far(last.data(), expected) {
             let norms = &outcome.parameters;
             let alone = clip.vision().batch_norm_pass(&pixels[..pixels.len() / views], 1, norms).map_err(fault)?;
-            last = logits(alone.features(), &task.text_features, scale);
+            last = logits(alone.features(), task.text_features(), scale);
         }
         compare(case, outcome.parameters.names(), &outcome, &last)
     } else {
         let sar = Sar::new(config(case, Adapted::Norms)?);
         let (outcome, first) = sar.on_norms(&task, case.f32("in.views")?, views).map_err(fault)?;
         let names = outcome.parameters.names();
-        compare(case, &names, &outcome, &logits(&first, &task.text_features, scale))
+        compare(case, &names, &outcome, &logits(&first, task.text_features(), scale))
     }
 }
 

@@ -34,7 +34,7 @@ fn bank(case: &Case, task: &Task, config: &Config) -> Result<TextBank, String> {
     let context = task.context.as_ref().ok_or("no context")?;
     let noise = case.f32("in.noise")?.chunks(context.data.len());
     let contexts: Vec<_> = noise.map(|noise| how.apply(context, noise)).collect();
-    TextBank::encode(task.text_side("stss").map_err(fault)?, task.text_features.clone(), &contexts).map_err(fault)
+    TextBank::encode(task.text_side("stss").map_err(fault)?, task.text_features().clone(), &contexts).map_err(fault)
 }
 
 pub fn run(case: &Case) -> Result<Report, String> {

@@ -69,7 +69,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let (mut logits, mut right) = (Vec::new(), 0);
     let labels = case.indices("in.labels")?;
     for (views, label) in stream(case, clip.as_deref())?.iter().zip(&labels) {
-        let seen = ViewLogits::new(views, &task.text_features, task.logit_scale);
+        let seen = ViewLogits::new(views, task.text_features(), task.logit_scale);
         let (query, _) = Query::confident(views, &seen, config.fraction);
         zero_shot.extend(&query.logits);
         entropy.push(query.entropy);

@@ -20,7 +20,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let mut report = Report::default();
     let views: Vec<f32> = images
         .iter()
-        .flat_map(|f| ViewLogits::new(f, &task.text_features, task.logit_scale).logits.into_vec())
+        .flat_map(|f| ViewLogits::new(f, task.text_features(), task.logit_scale).logits.into_vec())
         .collect();
     close(&mut report, case, "logits", &views)?;
     let entropies: Vec<f32> = plain.iter().flat_map(|a| a.explanation.entropies.clone()).collect();

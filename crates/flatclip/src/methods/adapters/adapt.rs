@@ -184,7 +184,7 @@ impl Adapt {
         let own = [(query.probabilities[class], query.feature.as_slice())];
         let again = own.into_iter().filter(|_| self.options.compat);
         let bank = self.banks[class].iter().map(|item| (item.probabilities[class], item.feature.as_slice()));
-        let mean = class_mean(bank.chain(again), task.text_features.row(class), self.options.alpha);
+        let mean = class_mean(bank.chain(again), task.text_features().row(class), self.options.alpha);
         self.means.row_mut(class).copy_from_slice(&mean);
         self.scatter.add(features(&self.banks[class]), &mean);
         self.discriminant = Some(Discriminant::new(&self.means, &self.scatter.ridge_precision()));
@@ -206,8 +206,8 @@ impl Adapt {
 impl OnlineAdapter for Adapt {
     fn prepare(&mut self, task: &Task) -> Result<()> {
         self.banks = vec![Vec::new(); task.class_count()];
-        self.means = task.text_features.clone();
-        self.scatter = Scatter::new(task.text_features.cols());
+        self.means = task.text_features().clone();
+        self.scatter = Scatter::new(task.text_features().cols());
         (self.discriminant, self.last_terms) = (None, vec![0.0; task.class_count()]);
         Ok(())
     }
@@ -245,7 +245,7 @@ mod tests {
         let mut expected = Scatter::new(8);
         for (class, bank) in adapt.banks.iter().enumerate().filter(|(_, bank)| !bank.is_empty()) {
             let rows = bank.iter().map(|item| (item.probabilities[class], item.feature.as_slice()));
-            let mean = class_mean(rows, task.text_features.row(class), 0.9);
+            let mean = class_mean(rows, task.text_features().row(class), 0.9);
             assert_eq!(mean, adapt.means.row(class));
             expected.add(features(bank), &mean);
         }

@@ -120,11 +120,11 @@ impl AdaptSet {
     }
 
     fn means(&self, task: &Task, members: &[Member], banks: &Banks) -> Matrix {
-        let mut means = task.text_features.clone();
+        let mut means = task.text_features().clone();
         for (class, bank) in banks.iter().enumerate().filter(|(_, bank)| !bank.is_empty()) {
             let own = bank.iter().map(|item| (item.probabilities[class], item.feature.as_slice()));
             let all = members.iter().map(|m| (m.probabilities[class], m.feature.as_slice()));
-            let mean = class_mean(own.chain(all), task.text_features.row(class), self.options.alpha);
+            let mean = class_mean(own.chain(all), task.text_features().row(class), self.options.alpha);
             means.row_mut(class).copy_from_slice(&mean);
         }
         means

@@ -109,7 +109,7 @@ impl Bca {
 impl OnlineAdapter for Bca {
     fn prepare(&mut self, task: &Task) -> Result<()> {
         let classes = task.class_count();
-        self.embeddings = task.text_features.clone();
+        self.embeddings = task.text_features().clone();
         self.prior = crate::methods::gaussian::identity(classes, 1.0);
         self.likelihood_counts = vec![self.options.likelihood_count; classes];
         self.prior_counts = vec![self.options.prior_count; classes];
@@ -157,9 +157,9 @@ mod tests {
         };
         let (class, moved) = state(0.0);
         assert_eq!((moved.counts().0[class], moved.counts().1[class]), (4.0, 2.0));
-        assert_ne!(moved.embeddings().row(class), task.text_features.row(class));
+        assert_ne!(moved.embeddings().row(class), task.text_features().row(class));
         assert!((moved.prior().chunks_exact(3).nth(class).unwrap().iter().sum::<f64>() - 1.0).abs() < 1e-12);
         let (_, same) = state(1.0);
-        assert_eq!(same.embeddings(), &task.text_features);
+        assert_eq!(same.embeddings(), task.text_features());
     }
 }

@@ -225,7 +225,7 @@ mod tests {
         assert!(
             one.boosted(
                 &views(5, 9, 16),
-                &ViewLogits::new(&views(5, 9, 16), &task.text_features, 1.0),
+                &ViewLogits::new(&views(5, 9, 16), task.text_features(), 1.0),
                 &Selection { scores: vec![0.0; 9], ranking: (0..9).collect(), selected: vec![0] }
             )
             .is_empty()

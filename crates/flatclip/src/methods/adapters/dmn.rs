@@ -146,7 +146,7 @@ impl Dmn {
             let shots = self.shots.as_deref().map(|shots| &shots[class]);
             let slots = self.memory[class].iter().filter(|_| with_memory).map(|slot| slot.feature.as_slice());
             let rows =
-                slots.chain([task.text_features.row(class)]).chain(shots.into_iter().flat_map(Matrix::iter_rows));
+                slots.chain([task.text_features().row(class)]).chain(shots.into_iter().flat_map(Matrix::iter_rows));
             let mut sum = vec![0.0f32; feature.len()];
             for row in rows {
                 let weight = (-self.options.beta * (1.0 - dot(feature, row))).exp() as f32;
@@ -162,7 +162,7 @@ impl Dmn {
 impl OnlineAdapter for Dmn {
     fn prepare(&mut self, task: &Task) -> Result<()> {
         if let Some(shots) = &self.shots {
-            let width = task.text_features.cols();
+            let width = task.text_features().cols();
             if shots.len() != task.class_count() || shots.iter().any(|rows| rows.cols() != width) {
                 let reason = format!("shots of {} classes for {} of width {width}", shots.len(), task.class_count());
                 return Err(Error::method(Config::NAME, reason));
@@ -223,7 +223,7 @@ mod tests {
         let mut dmn = Dmn::new(Config::default());
         dmn.prepare(&task).unwrap();
         let feature = views(3, 1, 8);
-        let zero_shot = softmax(ViewLogits::new(&feature, &task.text_features, 30.0).logits.row(0));
+        let zero_shot = softmax(ViewLogits::new(&feature, task.text_features(), 30.0).logits.row(0));
         for (found, expected) in dmn.read_out(&task, feature.row(0), true).iter().zip(&zero_shot) {
             assert!((found - expected).abs() < 1e-5);
         }

@@ -239,7 +239,7 @@ impl Dota {
 
 impl OnlineAdapter for Dota {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        let (classes, width) = (task.class_count(), task.text_features.cols());
+        let (classes, width) = (task.class_count(), task.text_features().cols());
         let o = &self.options;
         self.means = Matrix::from_vec(classes, width, vec![o.mean_start as f32; classes * width]);
         self.counts = vec![1.0; classes];
@@ -274,7 +274,7 @@ mod tests {
         let mut dota = Dota::new(Config { refresh, ..Config::default() });
         dota.prepare(task).unwrap();
         for i in 0..images {
-            dota.adapt(task, &ViewSet::new("s", &views(i, 12, task.text_features.cols()))).unwrap();
+            dota.adapt(task, &ViewSet::new("s", &views(i, 12, task.text_features().cols()))).unwrap();
         }
         dota
     }

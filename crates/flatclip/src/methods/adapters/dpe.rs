@@ -248,7 +248,7 @@ fn add_scaled(out: &mut [f32], scale: f64, row: &[f32]) {
 
 impl OnlineAdapter for Dpe {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        self.text = task.text_features.clone();
+        self.text = task.text_features().clone();
         self.folded = 0;
         self.cache = ClassCache::new(task.class_count(), self.options.capacity);
         self.last = None;

@@ -154,7 +154,7 @@ impl Ecalp {
         cut(&mut list, if t == 0 { nodes } else { depth });
         self.lists.extend([list.clone(), list]);
         let mut texts: Vec<Edge> = task
-            .text_features
+            .text_features()
             .iter_rows()
             .enumerate()
             .map(|(node, row)| Edge { similarity: dot(x, row), node })
@@ -242,7 +242,7 @@ fn probabilities(scores: &[f64], compat: bool) -> Vec<f64> {
 impl OnlineAdapter for Ecalp {
     fn prepare(&mut self, task: &Task) -> Result<()> {
         *self = Self::new(self.options.clone());
-        self.weights = variance_weights(&task.text_features);
+        self.weights = variance_weights(task.text_features());
         Ok(())
     }
 

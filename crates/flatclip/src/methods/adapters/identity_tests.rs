@@ -93,7 +93,7 @@ impl World {
 
     /// Features near a class where features are all that is needed; else those that the tower gives for drawn pixels.
     fn picture(&self, needs: &Needs, task: &Task, seed: u64, count: usize) -> Picture {
-        let generated = unit_rows(seed + 77, 5, task.text_features.cols());
+        let generated = unit_rows(seed + 77, 5, task.text_features().cols());
         if !needs.pixels {
             return Picture { features: image(task, seed, count), pixels: Vec::new(), generated };
         }
@@ -191,7 +191,7 @@ proptest! {
             stss::Config { radius: 0.0, fraction, vote: Vote::Majority, tie: Tie::DiscardedViews, ..Default::default() };
         let stss = prepared(stss::Stss::new(config), &task);
         let zero = prepared(zero::Zero::new(zero::Config { fraction, ..Default::default() }), &task);
-        let features = views(seed, count, task.text_features.cols());
+        let features = views(seed, count, task.text_features().cols());
         let image = ViewSet::new("s", &features);
         prop_assert_eq!(stss.adapt(&task, &image).unwrap(), zero.adapt(&task, &image).unwrap());
     }

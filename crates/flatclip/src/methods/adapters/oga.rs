@@ -155,7 +155,7 @@ impl Oga {
     fn mean(&self, class: usize, task: &Task) -> Vec<f32> {
         let stored = &self.memory[class];
         if stored.len() < 2 {
-            return task.text_features.row(class).to_vec();
+            return task.text_features().row(class).to_vec();
         }
         let mut sum = vec![0.0f64; self.means.cols()];
         rows(stored).for_each(|row| sum.iter_mut().zip(row).for_each(|(s, &x)| *s += f64::from(x)));
@@ -188,15 +188,15 @@ fn rows(stored: &[Stored]) -> impl Iterator<Item = &[f32]> {
 
 fn zero_shot(task: &Task, x: &[f32]) -> Vec<f64> {
     let logits: Vec<f32> =
-        task.text_features.iter_rows().map(|t| (f64::from(task.logit_scale) * dot(x, t)) as f32).collect();
+        task.text_features().iter_rows().map(|t| (f64::from(task.logit_scale) * dot(x, t)) as f32).collect();
     softmax(&logits)
 }
 
 impl OnlineAdapter for Oga {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        let width = task.text_features.cols();
+        let width = task.text_features().cols();
         self.memory = vec![Vec::new(); task.class_count()];
-        self.means = task.text_features.clone();
+        self.means = task.text_features().clone();
         self.scatter = Scatter::new(width);
         self.precision = identity(width, width as f64);
         Ok(())

@@ -91,7 +91,7 @@ impl OnZeta {
         let o = &self.options;
         self.seen += 1;
         let root = (self.seen as f64).sqrt();
-        let mut text = cosines(x, &task.text_features, o.tau_text);
+        let mut text = cosines(x, task.text_features(), o.tau_text);
         text.iter_mut().zip(&self.dual).for_each(|(z, rho)| *z += rho);
         let text = softmax(text);
         let share = o.alpha / text.len() as f64;
@@ -125,7 +125,7 @@ fn softmax(mut logits: Vec<f64>) -> Vec<f64> {
 
 impl OnlineAdapter for OnZeta {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        (self.dual, self.proxies, self.seen) = (vec![0.0; task.class_count()], task.text_features.clone(), 0);
+        (self.dual, self.proxies, self.seen) = (vec![0.0; task.class_count()], task.text_features().clone(), 0);
         Ok(())
     }
 

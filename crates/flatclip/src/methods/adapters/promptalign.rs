@@ -257,7 +257,7 @@ impl PromptAlign {
         let mut steps = Vec::new();
         for step in 0..o.steps {
             // The first step starts where the task's text features were computed.
-            let known = (step == 0).then_some(&task.text_features);
+            let known = (step == 0).then_some(task.text_features());
             let pass = parameters.pass_with_tokens(clip, side, known, &kept, union.len())?;
             let entropy = if step > 0 && o.compat_late_views { &align_views } else { &selection.selected };
             let found = self.gradient(task, pass, &union, entropy, &align_views)?;

@@ -88,7 +88,7 @@ impl StatA {
 
     fn fit_members(&self, task: &Task, members: &Members) -> Fit {
         let o = &self.options;
-        let text = &task.text_features;
+        let text = task.text_features();
         let mut z = members.zero_shot.clone();
         let anchor = start_variance(members, &z, text);
         let mut means = text.clone();
@@ -193,7 +193,7 @@ mod tests {
         // Images around the first two texts alone.
         let image = |seed: u64| {
             let mut m = views(seed, 1, 8);
-            let text = task.text_features.row(seed as usize % 2).to_vec();
+            let text = task.text_features().row(seed as usize % 2).to_vec();
             m.row_mut(0).iter_mut().zip(text).for_each(|(x, t)| *x = 0.3 * *x + t);
             normalise_rows(&mut m);
             m
@@ -204,7 +204,7 @@ mod tests {
         let fit = stata.fit(&task, &sets);
         assert!(fit.betas[0] > 0.8 && fit.betas[2..].iter().all(|&b| b == 0.0), "{:?}", fit.betas);
         for class in 2..6 {
-            for (m, t) in fit.means.row(class).iter().zip(task.text_features.row(class)) {
+            for (m, t) in fit.means.row(class).iter().zip(task.text_features().row(class)) {
                 assert!((m - t).abs() < 1e-5);
             }
         }

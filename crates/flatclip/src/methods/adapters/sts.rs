@@ -79,7 +79,7 @@ impl Sts {
 
     /// The shifted prototypes of an image with these kept views.
     pub fn shifted(&self, task: &Task, kept: &Matrix) -> Matrix {
-        let (o, base) = (&self.options, &task.text_features);
+        let (o, base) = (&self.options, task.text_features());
         let settings = AdamWSettings { weight_decay: o.weight_decay, ..AdamWSettings::new(o.lr) };
         let mut optimiser = AdamW::new(settings);
         let mut gamma = vec![0.0f32; self.basis.rows()];
@@ -133,7 +133,7 @@ fn main_directions(text: &Matrix) -> Matrix {
 
 impl Adapter for Sts {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        self.basis = main_directions(&task.text_features);
+        self.basis = main_directions(task.text_features());
         Ok(())
     }
 
@@ -175,9 +175,9 @@ mod tests {
         sts.prepare(&task).unwrap();
         let kept = views(3, 4, 16);
         let value = |text: &Matrix| marginal_entropy(&logits(&kept, text, 20.0)).value;
-        assert!(value(&sts.shifted(&task, &kept)) < value(&task.text_features));
+        assert!(value(&sts.shifted(&task, &kept)) < value(task.text_features()));
         let still = Sts { options: Config { steps: 0, ..Config::default() }, ..sts.clone() };
-        for (a, b) in still.shifted(&task, &kept).data().iter().zip(task.text_features.data()) {
+        for (a, b) in still.shifted(&task, &kept).data().iter().zip(task.text_features().data()) {
             assert!((a - b).abs() < 1e-6);
         }
         let shift = sts.spread(&[0.5], 6);

@@ -188,18 +188,18 @@ impl Adapter for Stss {
         let bank = if let Some(ready) = &task.bank {
             TextBank::clone(ready)
         } else if self.options.is_flat() {
-            TextBank::flat(task.text_features.clone())
+            TextBank::flat(task.text_features().clone())
         } else if let Some(PromptKind::CoCoOp { .. }) = kind_of(task) {
             // Every picture has a context, and a bank, of its own.
             return task.text_side(Config::NAME).map(|_| ());
         } else if let Some(PromptKind::Maple { .. }) = kind_of(task) {
             let parameters = MapleParameters::of(task.prompt.as_deref(), Config::NAME)?;
             let side = task.text_side(Config::NAME)?;
-            TextBank::around_maple(side, &task.text_features, &parameters, &self.options.perturbation(), task.seed)?
+            TextBank::around_maple(side, task.text_features(), &parameters, &self.options.perturbation(), task.seed)?
         } else {
             let at = Around {
                 side: task.text_side(Config::NAME)?,
-                base: &task.text_features,
+                base: task.text_features(),
                 context: task.start_context(Config::NAME)?,
                 scale: task.logit_scale,
                 seed: task.seed,

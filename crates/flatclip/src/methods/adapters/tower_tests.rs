@@ -42,10 +42,10 @@ fn task(clip: &Arc<Clip>, order: &[usize]) -> Task {
 
 /// Views near some class, so that answers are neither all sure nor all unsure.
 pub(super) fn image(task: &Task, seed: u64, count: usize) -> Matrix {
-    let mut rows = views(seed, count, task.text_features.cols());
+    let mut rows = views(seed, count, task.text_features().cols());
     let class = seed as usize % task.class_count();
     for row in 0..count {
-        rows.row_mut(row).iter_mut().zip(task.text_features.row(class)).for_each(|(x, t)| *x = 0.4 * *x + t);
+        rows.row_mut(row).iter_mut().zip(task.text_features().row(class)).for_each(|(x, t)| *x = 0.4 * *x + t);
     }
     crate::methods::probability::normalise_rows(&mut rows);
     rows

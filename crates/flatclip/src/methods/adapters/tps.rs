@@ -73,7 +73,7 @@ impl Tps {
     /// The shifted prototypes of an image with these views, and how they got there.
     pub fn shifted(&self, task: &Task, features: &Matrix) -> (Matrix, Vec<Step>) {
         let o = &self.options;
-        let base = &task.text_features;
+        let base = task.text_features();
         let settings = AdamWSettings { weight_decay: o.weight_decay, ..AdamWSettings::new(o.lr) };
         let mut optimiser = AdamW::new(settings);
         let mut shift = vec![0.0f32; if o.shared { base.cols() } else { base.data().len() }];
@@ -132,8 +132,8 @@ mod tests {
         let kept = views(3, 4, 16);
         let value = |text: &Matrix| marginal_entropy(&logits(&kept, text, 20.0)).value;
         for shared in [false, true] {
-            assert!(value(&tps(1, shared).shifted(&task, &kept).0) < value(&task.text_features));
-            for (a, b) in tps(0, shared).shifted(&task, &kept).0.data().iter().zip(task.text_features.data()) {
+            assert!(value(&tps(1, shared).shifted(&task, &kept).0) < value(task.text_features()));
+            for (a, b) in tps(0, shared).shifted(&task, &kept).0.data().iter().zip(task.text_features().data()) {
                 assert!((a - b).abs() < 1e-6);
             }
         }

@@ -109,7 +109,7 @@ impl Tpt {
             }
             None => (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?),
         };
-        let text = if cocoop.is_some() { &first.features()[0] } else { &task.text_features };
+        let text = if cocoop.is_some() { &first.features()[0] } else { task.text_features() };
         let views = ViewLogits::new(image.features, text, task.logit_scale);
         let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
         let kept = image.features.select_rows(&selection.selected);

@@ -78,9 +78,9 @@ impl TransClip {
 
     fn fit_members(&self, task: &Task, members: &Members) -> Fit {
         let o = &self.options;
-        let width = task.text_features.cols();
+        let width = task.text_features().cols();
         let mut z = members.zero_shot.clone();
-        let mut means = task.text_features.clone();
+        let mut means = task.text_features().clone();
         let mut variances = Matrix::from_vec(1, width, vec![1.0 / width as f32; width]);
         let mut first = Vec::new();
         for round in 0..=o.rounds {
@@ -90,7 +90,7 @@ impl TransClip {
                 first.clone_from(&z);
             }
             if round < o.rounds {
-                means = class_means(members, &z, &task.text_features);
+                means = class_means(members, &z, task.text_features());
                 variances = shared_variance(members, &z, &means);
             }
         }
@@ -155,7 +155,7 @@ mod tests {
         let sets: Vec<ViewSet<'_>> = images.iter().map(|m| ViewSet::new("s", m)).collect();
         let transclip = TransClip::new(Config::default());
         let fit = transclip.fit(&task, &sets);
-        assert_ne!(fit.means, task.text_features);
+        assert_ne!(fit.means, *task.text_features());
         assert!(fit.variances.iter().all(|&v| v > 0.0 && v < 1.0));
         let alone = transclip.adapt(&task, &sets[..1]).unwrap();
         assert!(alone[0].probabilities.iter().all(|p| p.is_finite()));

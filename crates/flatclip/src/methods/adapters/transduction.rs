@@ -46,7 +46,7 @@ pub(super) struct Members {
 
 impl Members {
     pub(super) fn new(task: &Task, images: &[ViewSet<'_>], neighbours: usize) -> Self {
-        let width = task.text_features.cols();
+        let width = task.text_features().cols();
         let rows = images.iter().flat_map(|image| image.features.row(0).to_vec()).collect();
         let features = Matrix::from_vec(images.len(), width, rows);
         let zero_shot = task.logits(&features);

@@ -49,7 +49,7 @@ fn view_logits(task: &Task, image: &ViewSet<'_>) -> Result<ViewLogits> {
             ) =>
         {
             let tokens = task.class_tokens.as_ref();
-            let logits = prompt_logits(prompt, clip, tokens, &task.text_features, image.features)?;
+            let logits = prompt_logits(prompt, clip, tokens, task.text_features(), image.features)?;
             Ok(ViewLogits::from_logits(logits))
         }
         _ => Ok(ViewLogits::of(task, image)),

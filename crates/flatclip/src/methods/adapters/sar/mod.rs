@@ -175,7 +175,7 @@ impl Sar {
     /// SAR on the LayerNorms of the image tower, and view 0's unit-norm feature at its end.
     pub fn on_norms(&self, task: &Task, pixels: &[f32], views: usize) -> Result<(Outcome<NormAffine>, Matrix)> {
         let tower = task.need_clip(Config::NAME)?.vision();
-        let text = &task.text_features;
+        let text = task.text_features();
         let recorded = RECORD_BYTES / token_bytes(task)?.max(1);
         let outcome = self.options.run(&tower.norm_affine()?, |norms| {
             let input = VisionInput { norms: Some(norms), recorded, ..VisionInput::default() };
@@ -195,7 +195,7 @@ impl Sar {
     /// SAR on the BatchNorms of a ResNet, and all views' unit-norm features at its end.
     pub fn on_batch_norms(&self, task: &Task, pixels: &[f32], views: usize) -> Result<(Outcome<BatchNorms>, Matrix)> {
         let tower = task.need_clip(Config::NAME)?.vision();
-        let text = &task.text_features;
+        let text = task.text_features();
         let start = tower.batch_norms()?.with_last_stage(self.options.last_stage);
         let outcome = self.options.run(&start, |norms| {
             let pass = tower.batch_norm_pass(pixels, views, norms)?;
