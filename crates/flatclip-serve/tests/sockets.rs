@@ -165,6 +165,18 @@ fn work_of_clients_that_left_is_dropped() {
     let limits = Limits { workers: 1, batch_views: 1, ..Limits::default() };
     let server = Running::start(Config { limits, ..config() });
     let request = classify_request(&question("zero", 128), "");
+    // On a busy machine a crowd may be answered before its leaving is noticed; a later one is not.
+    for _ in 0..20 {
+        leave_with_work_waiting(&server, &request);
+        if server.metric("flatclip_dropped_total ") > 0.0 {
+            return;
+        }
+    }
+    panic!("no work was dropped");
+}
+
+/// Twenty clients ask and go; returns when all their tickets came back.
+fn leave_with_work_waiting(server: &Running, request: &str) {
     let streams: Vec<TcpStream> = (0..20)
         .map(|_| {
             let mut stream = server.connect();
@@ -172,16 +184,15 @@ fn work_of_clients_that_left_is_dropped() {
             stream
         })
         .collect();
-    while server.metric("flatclip_queue_admitted ") < 10.0 {
+    let start = Instant::now();
+    while server.metric("flatclip_queue_admitted ") < 10.0 && start.elapsed() < Duration::from_secs(1) {
         std::thread::sleep(Duration::from_millis(2));
     }
     drop(streams);
-    let start = Instant::now();
     while server.metric("flatclip_queue_admitted ") > 0.0 {
         assert!(start.elapsed() < Duration::from_secs(30), "tickets did not come back");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(server.metric("flatclip_dropped_total ") > 0.0);
 }
 
 #[test]
