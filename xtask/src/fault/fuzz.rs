@@ -33,19 +33,13 @@ fn own_time() -> f64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// A folder in memory, where the system has one: on a disk a mutant waits a hundred times longer than its reader works.
-fn memory_folder() -> Option<tempfile::TempDir> {
-    tempfile::tempdir_in("/dev/shm").ok()
-}
-
 /// Ten minutes at full scale; a case is twenty mutants.
 fn fuzz(trial: &mut Trial, names: &[&str]) -> Result<()> {
     let start = Instant::now();
     let end = start + Duration::from_secs_f64(trial.count(6000) as f64 / 10.0);
     let readers: Vec<&Reader> = READERS.iter().filter(|reader| names.contains(&reader.name)).collect();
     ensure!(readers.len() == names.len(), "not all of {names:?} are readers");
-    let memory = memory_folder();
-    let folder = memory.as_ref().map_or_else(|| trial.folder.clone(), |folder| folder.path().to_path_buf());
+    let folder = trial.folder.clone();
     let mut files = Vec::new();
     for reader in readers {
         for (file, bytes) in corpus(reader.name)? {
