@@ -65,7 +65,7 @@ pub(crate) fn preprocess_bytes(picture: &Picture, size: usize) -> Result<Vec<u8>
 }
 
 /// Shorter side to `size`, centre crop, on prepared columns.
-pub(super) fn centre(columns: &Columns, size: usize, interpolation: Interpolation) -> Result<Vec<u8>> {
+pub(super) fn centre(columns: &Columns<'_>, size: usize, interpolation: Interpolation) -> Result<Vec<u8>> {
     let (width, height) = (columns.width(), columns.height());
     columns.resize(Crop::whole(width, height), shorter_side(width, height, size), interpolation)
 }

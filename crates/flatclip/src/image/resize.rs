@@ -1,7 +1,8 @@
 //! PIL's resampler, byte for byte: two passes of fixed-point weights, horizontal first, bytes in between.
 //!
-//! A picture is kept as columns (see [`Columns`]), so both passes are weighted sums of contiguous bytes. That layout is
-//! made once per picture and shared by all its views; a crop is an offset, not a copy.
+//! Both passes are weighted sums of contiguous bytes, so the first needs the picture as columns (see [`Columns`]). That layout
+//! is made once per picture and shared by all its views; a crop is an offset, not a copy. A large picture would be held twice
+//! by it: there each view makes the columns of some rows at a time.
 
 use crate::{Error, Result};
 use flatclip_tensor::pixels::{WEIGHT_BITS, blend_rows, transpose};
@@ -83,31 +84,57 @@ impl Output {
     }
 }
 
-/// A picture as planes of columns: byte `x * height + y` of a channel's plane is pixel (x, y).
+/// Pixels up to which a second copy of a picture, in columns, is worth its memory (four bytes a pixel while it is made).
+const COPIED: usize = 12 << 20;
+/// Rows that are turned into columns at a time where there is no copy.
+const STRIP: usize = 64;
+
+/// A picture whose columns can be read: byte `x * stride + y` of a channel is pixel (x, y).
 #[derive(Clone, Debug)]
-pub struct Columns {
+pub struct Columns<'a> {
     width: usize,
     height: usize,
-    planes: Vec<Vec<u8>>,
+    channels: usize,
+    samples: Samples<'a>,
 }
 
-impl Columns {
+#[derive(Clone, Debug)]
+enum Samples<'a> {
+    /// Columns, a plane for each channel.
+    Planes(Vec<Vec<u8>>),
+    /// Rows of interleaved samples, as they came.
+    Rows(&'a [u8]),
+}
+
+impl<'a> Columns<'a> {
     /// From rows of interleaved samples.
     ///
     /// # Panics
     /// If `samples` is not `width x height x channels` bytes.
-    pub fn new(samples: &[u8], channels: usize, width: usize, height: usize) -> Self {
+    pub fn new(samples: &'a [u8], channels: usize, width: usize, height: usize) -> Self {
         assert_eq!(samples.len(), width * height * channels, "samples of a {width} x {height} x {channels} picture");
-        let mut rows = vec![0; width * height];
-        let planes = (0..channels).map(|channel| {
-            for (value, pixel) in rows.iter_mut().zip(samples.chunks_exact(channels)) {
-                *value = pixel[channel];
-            }
-            let mut plane = vec![0; width * height];
-            transpose(&mut plane, height, &rows, width, height, width);
-            plane
-        });
-        Self { width, height, planes: planes.collect() }
+        let rows = Self { width, height, channels, samples: Samples::Rows(samples) };
+        if width * height <= COPIED { rows.copied() } else { rows }
+    }
+
+    /// With the columns of the whole picture made.
+    fn copied(self) -> Self {
+        let whole = Crop::whole(self.width, self.height);
+        let planes = (0..self.channels).map(|channel| self.strip(channel, whole)).collect();
+        Self { samples: Samples::Planes(planes), ..self }
+    }
+
+    /// The columns of a part of the picture.
+    fn strip(&self, channel: usize, part: Crop) -> Vec<u8> {
+        let Samples::Rows(samples) = self.samples else { return Vec::new() };
+        let mut rows = Vec::with_capacity(part.width * part.height);
+        for y in part.top..part.top + part.height {
+            let row = &samples[(y * self.width + part.left) * self.channels..][..part.width * self.channels];
+            rows.extend(row.iter().skip(channel).step_by(self.channels));
+        }
+        let mut columns = vec![0; rows.len()];
+        transpose(&mut columns, part.height, &rows, part.width, part.height, part.width);
+        columns
     }
 
     /// Columns of the picture.
@@ -131,20 +158,11 @@ impl Columns {
         let (first, end) = down.span();
         let rows = end - first;
         let (wide, high) = (window.width, window.height);
-        let mut out = vec![0; self.planes.len() * wide * high];
-        let mut columns = vec![0; if across.is_identity { 0 } else { wide * rows }];
+        let mut out = vec![0; self.channels * wide * high];
         let mut middle = vec![0; wide * rows];
-        for (plane, out) in self.planes.iter().zip(out.chunks_exact_mut(wide * high)) {
-            let source = &plane[crop.left * self.height + crop.top + first..];
-            if across.is_identity {
-                transpose(&mut middle, wide, &source[window.left * self.height..], self.height, wide, rows);
-            } else {
-                for (x, column) in columns.chunks_exact_mut(rows).enumerate() {
-                    let (start, weights) = across.of(x);
-                    blend_rows(column, &source[start * self.height..], self.height, weights);
-                }
-                transpose(&mut middle, wide, &columns, rows, wide, rows);
-            }
+        for (channel, out) in out.chunks_exact_mut(wide * high).enumerate() {
+            let part = Crop { top: crop.top + first, height: rows, ..crop };
+            self.pass_across(channel, part, &across, window.left, &mut middle);
             if down.is_identity {
                 // The span reaches beyond the window by the filter's width.
                 let skipped = (window.top - first) * wide;
@@ -157,6 +175,34 @@ impl Columns {
             }
         }
         Ok(out)
+    }
+
+    /// The horizontal pass over a part of the picture: rows of `out`, as wide as there are taps.
+    fn pass_across(&self, channel: usize, part: Crop, across: &Taps, left: usize, out: &mut [u8]) {
+        let wide = across.starts.len();
+        let pass = |out: &mut [u8], source: &[u8], stride: usize, rows: usize| {
+            if across.is_identity {
+                return transpose(out, wide, &source[left * stride..], stride, wide, rows);
+            }
+            let mut columns = vec![0; wide * rows];
+            for (x, column) in columns.chunks_exact_mut(rows).enumerate() {
+                let (start, weights) = across.of(x);
+                blend_rows(column, &source[start * stride..], stride, weights);
+            }
+            transpose(out, wide, &columns, rows, wide, rows);
+        };
+        match &self.samples {
+            Samples::Planes(planes) => {
+                pass(out, &planes[channel][part.left * self.height + part.top..], self.height, part.height);
+            }
+            Samples::Rows(_) => {
+                for (strip, out) in out.chunks_mut(wide * STRIP).enumerate() {
+                    let rows = out.len() / wide;
+                    let part = Crop { top: part.top + strip * STRIP, height: rows, ..part };
+                    pass(out, &self.strip(channel, part), rows, rows);
+                }
+            }
+        }
     }
 }
 
@@ -242,14 +288,19 @@ mod tests {
 
     #[test]
     fn passes_equal_the_formula_up_down_and_unchanged() {
-        let (width, height) = (53, 41);
+        let (width, height) = (53, 171);
         let rgb = noise(width * height * 3);
-        let columns = Columns::new(&rgb, 3, width, height);
-        let crop = Crop { top: 3, left: 7, height: 30, width: 40 };
+        let rows = Columns { width, height, channels: 3, samples: Samples::Rows(&rgb) };
+        let copied = Columns::new(&rgb, 3, width, height);
+        assert!(matches!(copied.samples, Samples::Planes(_)));
+        let crop = Crop { top: 3, left: 7, height: 160, width: 40 };
         for filter in [Interpolation::Bilinear, Interpolation::Bicubic] {
-            for out in [(16, 16), (40, 30), (40, 12), (64, 30), (90, 70), (1, 1)] {
-                let found = columns.resize(crop, Output::whole(out.0, out.1), filter).unwrap();
-                assert_eq!(found, oracle(&rgb, width, crop, out, filter), "{filter:?} {out:?}");
+            for out in [(16, 16), (40, 160), (40, 12), (64, 160), (90, 200), (1, 1)] {
+                let expected = oracle(&rgb, width, crop, out, filter);
+                for columns in [&rows, &copied] {
+                    let found = columns.resize(crop, Output::whole(out.0, out.1), filter).unwrap();
+                    assert_eq!(found, expected, "{filter:?} {out:?}");
+                }
             }
         }
     }
@@ -258,7 +309,7 @@ mod tests {
     #[test]
     fn a_window_is_a_part_of_the_whole_result() {
         let rgb = noise(60 * 50 * 3);
-        let columns = Columns::new(&rgb, 3, 60, 50);
+        let columns = Columns { width: 60, height: 50, channels: 3, samples: Samples::Rows(&rgb) };
         for (wide, high) in [(33, 22), (60, 22), (33, 50), (60, 50)] {
             let full = Output::whole(wide, high);
             let whole = columns.resize(Crop::whole(60, 50), full, Interpolation::Bicubic).unwrap();

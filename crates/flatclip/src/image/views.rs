@@ -187,7 +187,7 @@ fn check(options: &ViewOptions) -> Result<usize> {
 }
 
 /// One view into its place of the tower's input.
-fn render(columns: &Columns, draw: &Draw, options: &ViewOptions, out: &mut [f32]) -> Result<()> {
+fn render(columns: &Columns<'_>, draw: &Draw, options: &ViewOptions, out: &mut [f32]) -> Result<()> {
     let size = options.size;
     let mut bytes = match draw.crop {
         Some(crop) => columns.resize(crop, Output::whole(size, size), options.interpolation)?,

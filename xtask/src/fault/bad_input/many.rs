@@ -1,9 +1,11 @@
 //! Memory of the command line: flat in the number of pictures, and not as large as a file says it is.
 
+use super::pictures::gif;
 use crate::fault::Trial;
 use crate::fault::program::{Program, finish_within, peak_of_children};
 use anyhow::{Result, ensure};
 use flatclip::Picture;
+use flatclip::image::DecodeOptions;
 use flatclip::image::sheet::encode_png;
 use std::time::Duration;
 
@@ -20,6 +22,9 @@ pub(super) fn pictures(trial: &mut Trial) -> Result<()> {
     let rgb = (0..3 * SIZE.0 * SIZE.1).map(|place| (place / 997) as u8).collect();
     let photo = encode_png(&Picture { width: SIZE.0, height: SIZE.1, rgb })?;
     let predict = ["predict", "photos", "--classes", "cat,dog", "--format", "csv"];
+    std::fs::write(trial.folder.join("small.gif"), gif(10))?;
+    program.works(&["predict", "small.gif", "--classes", "cat,dog"])?;
+    let least = peak_of_children();
     let mut peaks = Vec::new();
     for count in [1, trial.count(30).max(4)] {
         for number in 0..count {
@@ -55,6 +60,18 @@ pub(super) fn pictures(trial: &mut Trial) -> Result<()> {
         ensure!(peak_of_children() < before + ROOM, "{} MB", peak_of_children() >> 20);
         Ok(())
     });
+    let side = DecodeOptions::default().max_pixels.isqrt();
+    let allowed = least + 3 * side * side + (64 << 20);
+    let mut peak = 0;
+    trial.case("the largest picture, 35 bytes", || {
+        std::fs::write(folder.join("largest.gif"), gif(side as u16))?;
+        program.works(&["predict", "largest.gif", "--classes", "cat,dog", "--method", "zero"])?;
+        peak = peak_of_children();
+        ensure!(peak < allowed, "{} MB, allowed {} MB", peak >> 20, allowed >> 20);
+        Ok(())
+    });
+    trial.most("peak MB with 10 x 10 pixels", least >> 20);
+    trial.most("peak MB with 89 million pixels", peak >> 20);
     for (peak, what) in peaks.iter().zip(["peak MB with one photo", "peak MB with all photos"]) {
         trial.most(what, peak >> 20);
     }

@@ -10,6 +10,7 @@ mod other;
 mod png;
 #[cfg(test)]
 mod tests;
+mod tiff;
 
 use super::preprocess::multiply;
 use super::{Picture, jpeg};

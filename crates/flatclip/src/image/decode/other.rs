@@ -1,4 +1,4 @@
-//! WebP, BMP and TIFF through the `image` crate.
+//! WebP, BMP and converted TIFF through the `image` crate.
 
 use super::{File, Mode, Result, Source, shorten};
 use ::image::{DynamicImage, GrayImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage, RgbaImage};
@@ -19,9 +19,16 @@ impl File<'_> {
         let mut decoder = reader.into_decoder().map_err(|e| self.error(e))?;
         let (width, height) = decoder.dimensions();
         self.check_size(width.into(), height.into())?;
-        self.check_memory(u64::from(width) * u64::from(height) * bytes_per_pixel(self.bytes, format))?;
         let orientation = decoder.orientation().ok();
-        let picture = DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?;
+        let plain = if format == ImageFormat::Tiff { self.plain_tiff()? } else { None };
+        let picture = match plain {
+            Some(picture) => picture,
+            None => {
+                let bytes_per_pixel = bytes_per_pixel(self.bytes, format);
+                self.check_memory(u64::from(width) * u64::from(height) * bytes_per_pixel)?;
+                DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?
+            }
+        };
         let (width, height) = (picture.width() as usize, picture.height() as usize);
         let scale = self.options.scale_16_bit_grey;
         if scale && matches!(picture, DynamicImage::ImageLuma16(_)) {

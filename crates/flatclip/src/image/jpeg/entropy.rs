@@ -1,6 +1,7 @@
 //! Huffman-coded scans, baseline and progressive, into coefficients.
 
-use super::huffman::{Bits, Huffman};
+use super::coefficients::Coefficients;
+use super::huffman::{Bits, Huffman, Tables};
 use super::{Frame, NATURAL_ORDER};
 
 /// What a scan holds.
@@ -17,12 +18,13 @@ pub(super) struct Scan {
     pub(super) restart_interval: usize,
 }
 
-/// Reads one scan.
+/// Reads one scan. A copy goes on from where it was made.
+#[derive(Clone)]
 pub(super) struct Decoder<'a> {
     bits: Bits<'a>,
     scan: Scan,
-    direct: &'a [Option<Huffman>; 4],
-    alternating: &'a [Option<Huffman>; 4],
+    direct: Tables,
+    alternating: Tables,
     /// Last mean of each component.
     means: [i32; 4],
     /// Blocks that are known to hold nothing more.
@@ -37,13 +39,9 @@ pub(super) struct Decoder<'a> {
 pub(super) type Member = (usize, usize, usize);
 
 impl<'a> Decoder<'a> {
-    pub(super) fn new(
-        data: &'a [u8],
-        scan: Scan,
-        direct: &'a [Option<Huffman>; 4],
-        alternating: &'a [Option<Huffman>; 4],
-    ) -> Self {
+    pub(super) fn new(data: &'a [u8], scan: Scan, direct: &Tables, alternating: &Tables) -> Self {
         let left = scan.restart_interval;
+        let (direct, alternating) = (direct.clone(), alternating.clone());
         Self { bits: Bits::new(data), scan, direct, alternating, means: [0; 4], empty_run: 0, left, restarts: 0 }
     }
 
@@ -68,7 +66,7 @@ impl<'a> Decoder<'a> {
         &mut self,
         frame: &Frame,
         members: &[Member],
-        blocks: &mut [Vec<[i16; 64]>],
+        blocks: &mut [Coefficients],
         y: usize,
     ) -> Result<(), String> {
         let (columns, _) = Self::units(frame, members);
@@ -88,9 +86,11 @@ impl<'a> Decoder<'a> {
                 let component = &frame.components[index];
                 let (across, down) = if members.len() > 1 { (component.across, component.down) } else { (1, 1) };
                 for place in 0..across * down {
+                    if self.passes_over() {
+                        continue;
+                    }
                     let (column, row) = (x * across + place % across, y * down + place / across);
-                    let block = &mut blocks[index][row * component.block_columns + column];
-                    self.block(block, index, direct, alternating)?;
+                    blocks[index].change(row, column, |block| self.block(block, index, direct, alternating))?;
                 }
             }
             if self.bits.truncated {
@@ -116,11 +116,11 @@ impl<'a> Decoder<'a> {
         if scan.last == 0 {
             return Ok(());
         }
-        let table = self.alternating[alternating].as_ref().ok_or(missing)?;
+        let table = self.alternating[alternating].clone().ok_or(missing)?;
         match (scan.progressive, scan.refine) {
-            (false, _) => self.whole(block, table),
-            (true, false) => self.first_pass(block, table),
-            (true, true) => self.refining_pass(block, table),
+            (false, _) => self.whole(block, &table),
+            (true, false) => self.first_pass(block, &table),
+            (true, true) => self.refining_pass(block, &table),
         }
         Ok(())
     }
@@ -146,11 +146,14 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// Whether the scan says nothing about the next block.
+    fn passes_over(&mut self) -> bool {
+        let empty = self.empty_run > 0 && !self.scan.refine;
+        self.empty_run -= u32::from(empty);
+        empty
+    }
+
     fn first_pass(&mut self, block: &mut [i16; 64], table: &Huffman) {
-        if self.empty_run > 0 {
-            self.empty_run -= 1;
-            return;
-        }
         let mut k = self.scan.first;
         while k <= self.scan.last {
             let symbol = self.bits.symbol(table);

@@ -1,8 +1,9 @@
 //! Markers and segments: everything but the scans' data.
 
 use super::entropy::{Member, Scan};
-use super::huffman::Huffman;
+use super::huffman::{Huffman, Tables};
 use super::{Component, Frame, NATURAL_ORDER};
+use std::rc::Rc;
 
 /// libjpeg's limit on the blocks of a unit.
 const MAX_UNIT_BLOCKS: usize = 10;
@@ -14,8 +15,8 @@ pub(super) struct File<'a> {
     /// A marker that a scan met.
     pending: Option<u8>,
     pub(super) quantization: [Option<[u16; 64]>; 4],
-    pub(super) direct: [Option<Huffman>; 4],
-    pub(super) alternating: [Option<Huffman>; 4],
+    pub(super) direct: Tables,
+    pub(super) alternating: Tables,
     restart_interval: usize,
     pub(super) jfif: bool,
     pub(super) adobe: Option<u8>,
@@ -219,7 +220,7 @@ impl<'a> File<'a> {
                 _ => return Err("a Huffman table of an unknown kind".into()),
             };
             let place = tables.get_mut(usize::from(head & 15)).ok_or("a Huffman table above number 3")?;
-            *place = Some(Huffman::new(counts, symbols)?);
+            *place = Some(Rc::new(Huffman::new(counts, symbols)?));
             body = rest;
         }
         Ok(())

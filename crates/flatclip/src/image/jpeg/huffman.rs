@@ -1,5 +1,7 @@
 //! Huffman tables and the bits of a scan, with libjpeg's rules for damaged data.
 
+use std::rc::Rc;
+
 /// Bits that the fast table looks at.
 const FAST: u32 = 9;
 /// A code that does not exist is found after this many bits.
@@ -65,7 +67,11 @@ impl Huffman {
     }
 }
 
+/// The tables of a kind by their numbers; scans that are read again share them.
+pub(super) type Tables = [Option<Rc<Huffman>>; 4];
+
 /// The bits of a scan. At a marker there are only zeros left.
+#[derive(Clone)]
 pub(super) struct Bits<'a> {
     data: &'a [u8],
     at: usize,

@@ -5,8 +5,9 @@
 //! early is filled up with grey, as libjpeg does; a file that ends inside its picture is an error, as in PIL.
 //!
 //! A file of one scan goes from bits to pixels row by row, and only the pixels stay. Where a picture comes in several scans
-//! (always if it is progressive), its coefficients are kept until the last of them.
+//! (always if it is progressive), coefficients are kept until the last of them, of a large picture band by band.
 
+mod coefficients;
 mod colour;
 mod entropy;
 mod headers;
@@ -16,9 +17,11 @@ mod idct;
 mod mutants;
 
 use super::{Mode, Source};
+use coefficients::{Bands, Coefficients};
 use colour::{Colours, Painter};
 use entropy::{Decoder, Member, Scan};
 use headers::File;
+use std::ops::Range;
 
 /// Coefficients of a block are stored in zigzag order; this is where each belongs.
 const NATURAL_ORDER: [u8; 64] = [
@@ -48,7 +51,7 @@ pub(super) struct Header<'a> {
 pub(super) fn inspect(bytes: &[u8]) -> Result<Header<'_>, String> {
     let (mut file, mut frame) = File::open(bytes)?;
     let (_, members) = file.read_scan(&mut frame)?;
-    let kept = if frame.is_buffered(&members) { frame.blocks() as u64 * 128 } else { 0 };
+    let kept = if frame.is_buffered(&members) { Bands::of(&frame).bytes } else { 0 };
     Ok(Header { width: frame.width, height: frame.height, kept, exif: file.exif })
 }
 
@@ -62,7 +65,7 @@ pub(super) fn decode(bytes: &[u8], as_rgb: bool) -> Result<Source, String> {
     let (scan, members) = file.read_scan(&mut frame)?;
     let painter = Painter::new(&frame, file.colours(&frame), as_rgb)?;
     let painter = if frame.is_buffered(&members) {
-        read_scans(&mut file, &mut frame, scan, members, painter)?
+        read_bands(bytes, Bands::of(&frame), painter)?
     } else {
         read_rows(&mut file, &frame, scan, &members, painter)?
     };
@@ -103,6 +106,13 @@ impl Frame {
         self.components.iter().map(|c| c.block_columns * c.block_rows).sum()
     }
 
+    /// The rows of a scan's units that lie in a band. The units of a scan of one component are its blocks.
+    fn rows_of(&self, members: &[Member], band: &Range<usize>) -> Range<usize> {
+        let each = if let &[(index, ..)] = members { self.components[index].down } else { 1 };
+        let (_, rows) = Decoder::units(self, members);
+        (band.start * each).min(rows)..(band.end * each).min(rows)
+    }
+
     /// Whether more scans than the one with these components make the picture.
     fn is_buffered(&self, members: &[Member]) -> bool {
         self.progressive || members.len() < self.components.len()
@@ -134,15 +144,15 @@ fn read_rows(
     let mut decoder = Decoder::new(file.rest(), scan, &file.direct, &file.alternating);
     let (_, rows) = Decoder::units(frame, members);
     let block_rows = |component: &Component| if members.len() > 1 { component.down } else { 1 };
-    let mut blocks: Vec<Vec<[i16; 64]>> =
-        frame.components.iter().map(|c| vec![[0; 64]; c.block_columns * block_rows(c)]).collect();
+    let mut blocks: Vec<Coefficients> =
+        frame.components.iter().map(|c| Coefficients::new(c, 0..block_rows(c), 0)).collect();
     for _ in 0..rows {
-        blocks.iter_mut().for_each(|blocks| blocks.fill([0; 64]));
+        blocks.iter_mut().for_each(Coefficients::clear);
         decoder.row(frame, members, &mut blocks, 0)?;
         for (index, component) in frame.components.iter().enumerate() {
             let table = component.table.as_ref().ok_or("a quantization table is missing")?;
-            for row in blocks[index].chunks_exact(component.block_columns) {
-                painter.push(index, row, table);
+            for row in 0..block_rows(component) {
+                painter.push(index, blocks[index].row(row), table);
             }
         }
         painter.paint();
@@ -162,23 +172,55 @@ fn read_rows(
     }
 }
 
-/// All scans up to the end of the picture, then the pixels.
-fn read_scans(
-    file: &mut File<'_>,
+/// A scan, and its decoder at the first row of each band.
+type Starts<'a> = (Vec<Member>, Vec<Decoder<'a>>);
+
+/// The pixels of one band after another.
+fn read_bands(bytes: &[u8], bands: Bands, mut painter: Painter) -> Result<Painter, String> {
+    let (mut file, mut frame) = File::open(bytes)?;
+    let rows: Vec<Range<usize>> = bands.rows(&frame).collect();
+    let (mut blocks, scans) = read_scans(&mut file, &mut frame, &rows)?;
+    for (number, band) in rows.iter().enumerate() {
+        if number > 0 {
+            // The band before is gone when the next is made.
+            blocks.clear();
+            blocks = read_band(&frame, &scans, number, band)?;
+        }
+        for unit in band.clone() {
+            for (index, component) in frame.components.iter().enumerate() {
+                let table = component.table.as_ref().ok_or("a quantization table is missing")?;
+                for row in unit * component.down..(unit + 1) * component.down {
+                    painter.push(index, blocks[index].row(row), table);
+                }
+            }
+            painter.paint();
+        }
+    }
+    Ok(painter)
+}
+
+/// All scans up to the end of the picture: the coefficients of the first band, and where the others begin.
+fn read_scans<'a>(
+    file: &mut File<'a>,
     frame: &mut Frame,
-    scan: Scan,
-    members: Vec<Member>,
-    mut painter: Painter,
-) -> Result<Painter, String> {
-    let mut blocks: Vec<Vec<[i16; 64]>> =
-        frame.components.iter().map(|c| vec![[0; 64]; c.block_columns * c.block_rows]).collect();
-    let mut next = Some((scan, members));
+    bands: &[Range<usize>],
+) -> Result<(Vec<Coefficients>, Vec<Starts<'a>>), String> {
+    let first = bands.first().cloned().unwrap_or_default();
+    let kept = |c: &Component| Coefficients::new(c, first.start * c.down..first.end * c.down, c.block_rows);
+    let mut blocks: Vec<Coefficients> = frame.components.iter().map(kept).collect();
+    let mut scans = Vec::new();
+    let mut next = Some(file.read_scan(frame)?);
     for _ in 0..MAX_SCANS {
         let Some((scan, members)) = next.take() else { break };
         let mut decoder = Decoder::new(file.rest(), scan, &file.direct, &file.alternating);
-        for y in 0..Decoder::units(frame, &members).1 {
-            decoder.row(frame, &members, &mut blocks, y)?;
+        let mut starts = Vec::with_capacity(bands.len());
+        for band in bands {
+            starts.push(decoder.clone());
+            for y in frame.rows_of(&members, band) {
+                decoder.row(frame, &members, &mut blocks, y)?;
+            }
         }
+        scans.push((members, starts));
         let used = decoder.used();
         file.pass(used);
         next = loop {
@@ -196,17 +238,25 @@ fn read_scans(
     if frame.components.iter().any(|c| c.table.is_none() || c.known[..known].iter().any(|&bit| bit != 0)) {
         return Err("the file ends before all scans of its picture have come".into());
     }
-    for unit in 0..frame.height.div_ceil(8 * frame.most_down) {
-        for (index, component) in frame.components.iter().enumerate() {
-            let table = component.table.as_ref().ok_or("a quantization table is missing")?;
-            for row in unit * component.down..(unit + 1) * component.down {
-                let columns = component.block_columns;
-                painter.push(index, &blocks[index][row * columns..(row + 1) * columns], table);
-            }
+    Ok((blocks, scans))
+}
+
+/// The coefficients of a later band.
+fn read_band(
+    frame: &Frame,
+    scans: &[Starts<'_>],
+    number: usize,
+    band: &Range<usize>,
+) -> Result<Vec<Coefficients>, String> {
+    let kept = |c: &Component| Coefficients::new(c, band.start * c.down..band.end * c.down, 0);
+    let mut blocks: Vec<Coefficients> = frame.components.iter().map(kept).collect();
+    for (members, starts) in scans {
+        let mut decoder = starts[number].clone();
+        for y in frame.rows_of(members, band) {
+            decoder.row(frame, members, &mut blocks, y)?;
         }
-        painter.paint();
     }
-    Ok(painter)
+    Ok(blocks)
 }
 
 #[cfg(test)]
@@ -237,6 +287,35 @@ mod tests {
             assert_eq!((header.width, header.height), (picture.width, picture.height), "{name}");
             assert_eq!(decode(bytes, true).unwrap().to_picture(), picture, "{name}");
             assert_eq!(crc32fast::hash(&picture.rgb), *sum, "{name}");
+        }
+    }
+
+    /// Pixels and refusals do not depend on the number of bands, in damaged files neither.
+    #[test]
+    fn bands_give_the_pixels_of_the_whole() {
+        let in_bands = |bytes: &[u8], count: usize| -> Option<Vec<u8>> {
+            let (mut file, mut frame) = File::open(bytes).ok()?;
+            file.read_scan(&mut frame).ok()?;
+            let painter = Painter::new(&frame, file.colours(&frame), false).ok()?;
+            Some(read_bands(bytes, Bands { count, bytes: 0 }, painter).ok()?.finish().ok()?.1)
+        };
+        let mut stream = crate::rng::Stream::new(2, &["bands"]);
+        for name in ["progressive-420", "progressive-444"] {
+            let whole = FILES.iter().find(|(file, ..)| *file == name).unwrap().1;
+            let mut read = 0;
+            for turn in 0..100 {
+                let mut bytes = whole.to_vec();
+                if turn > 0 {
+                    let at = bytes.len() / 4 + stream.below(bytes.len() * 3 / 4);
+                    bytes[at] = stream.bits() as u8;
+                }
+                let expected = in_bands(&bytes, 1);
+                read += usize::from(expected.is_some());
+                for count in [2, 3, 1000] {
+                    assert!(in_bands(&bytes, count) == expected, "{name}, change {turn}, {count} bands");
+                }
+            }
+            assert!(read > 20, "{name}: {read} of 100 were read");
         }
     }
 
