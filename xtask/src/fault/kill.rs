@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use flatclip::rng::Stream;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 pub(super) const TESTS: &[Test] = &[
@@ -131,9 +131,7 @@ fn until_done(program: &Program, arguments: &[&str], draw: &mut Stream, seconds:
         let start = Instant::now();
         while start.elapsed() < moment {
             if let Some(status) = child.try_wait()? {
-                // A landscape that was killed after its last byte is not begun again; its bytes are compared all the same.
-                let was_done = kills > 0 && arguments[0] == "landscape" && status.code() == Some(2);
-                ensure!(status.success() || was_done, "ended with {status} after {kills} kills");
+                ensure!(ended_well(status, arguments, kills), "ended with {status} after {kills} kills");
                 if kills == 0 {
                     *seconds = start.elapsed().as_secs_f64();
                 }
@@ -144,8 +142,14 @@ fn until_done(program: &Program, arguments: &[&str], draw: &mut Stream, seconds:
         child.kill()?;
         child.wait()?;
     }
-    program.works(arguments)?;
+    let ended = program.run(arguments)?;
+    ensure!(ended_well(ended.status, arguments, MOST), "exit {}: {}", ended.status, ended.stderr.trim());
     Ok(MOST)
+}
+
+/// A landscape that was killed after its last byte is not begun again; its bytes are compared all the same.
+fn ended_well(status: ExitStatus, arguments: &[&str], kills: u64) -> bool {
+    status.success() || (kills > 0 && arguments[0] == "landscape" && status.code() == Some(2))
 }
 
 /// F4.

@@ -243,6 +243,8 @@ impl OnlineAdapter for Dota {
         let o = &self.options;
         self.means = Matrix::from_vec(classes, width, vec![o.mean_start as f32; classes * width]);
         self.counts = vec![1.0; classes];
+        // Those of an earlier stream go first: both would take a gigabyte at K = 1000, D = 512.
+        self.covariances = Covariances::new(0, 0, o.sigma);
         self.covariances = Covariances::new(classes, width, o.sigma);
         self.precision = identity(width, 1.0 / o.sigma);
         (self.pending, self.waited, self.seen) = (Vec::new(), 0, 0);
