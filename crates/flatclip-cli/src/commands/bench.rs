@@ -176,7 +176,8 @@ fn report_methods(
             "refused": refused,
         }));
     }
-    let header = ["method", "views", "per image", "fastest", "slowest", "x encode", "once", "peak RSS", "stand-ins"];
+    let header =
+        ["method", "views", "per image", "fastest", "slowest", "added", "x encode", "once", "peak RSS", "stand-ins"];
     let mut table = out.table(&header);
     for row in rows {
         table.add_row([
@@ -185,6 +186,7 @@ fn report_methods(
             seconds(row.median),
             seconds(row.fastest),
             seconds(row.slowest),
+            seconds(row.added),
             format!("{:.3}", row.ratio),
             seconds(row.prepare),
             row.peak_rss_mb.map_or(String::new(), |x| format!("{x:.0} MB")),
@@ -193,8 +195,8 @@ fn report_methods(
     }
     out.line(table)?;
     out.line(format_args!(
-        "\nper image: {} views encoded and answered for, K={}, median of {}; x encode: against encoding the same views, in turns; \
-         once: per prompt and class list; peak RSS: each row in a process of its own, weights included",
+        "\nper image: {} views encoded and answered for, K={}, median of {}; added: by the adapter, after the encoding; x encode: per image \
+         against encoding the same views, in turns; once: per prompt and class list; peak RSS: each row in a process of its own, weights included",
         args.views, args.classes, args.repeats
     ))
 }

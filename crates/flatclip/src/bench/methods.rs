@@ -47,6 +47,8 @@ pub struct MethodTiming {
     pub slowest: f64,
     /// After the one that warms up.
     pub repeats: usize,
+    /// Of it, what the adapter itself took after the encoding.
+    pub added: f64,
     /// Views encoded, in turns with the above.
     pub encode: f64,
     /// Median over the turns of image / encode.
@@ -127,6 +129,7 @@ pub fn time_method(args: &BenchRequest, name: &str, progress: &dyn Progress) -> 
             generated: given.generated.as_ref(),
             ..ViewSet::new("bench", &features.unit)
         };
+        let encoded = start.elapsed().as_secs_f64();
         std::hint::black_box(adapter.adapt_set(&task, std::slice::from_ref(&image))?);
         let image = start.elapsed().as_secs_f64();
         // Every turn is the first image of a stream.
@@ -135,7 +138,7 @@ pub fn time_method(args: &BenchRequest, name: &str, progress: &dyn Progress) -> 
         }
         // The first turn warms up.
         if turn > 0 {
-            turns.add(encode, image);
+            turns.add(encode, image, image - encoded);
         }
     }
     let mut stand_ins = given.stand_ins;
@@ -154,7 +157,7 @@ fn encode_row(args: &BenchRequest, clip: &Clip) -> Result<MethodTiming> {
         std::hint::black_box(clip.encode_images(&pixels, args.views)?);
         let time = start.elapsed().as_secs_f64();
         if turn > 0 {
-            turns.add(time, time);
+            turns.add(time, time, 0.0);
         }
     }
     Ok(turns.row(ENCODE, args.views, 0.0, Vec::new()))
@@ -171,17 +174,19 @@ fn spread(mut values: Vec<f64>) -> [f64; 3] {
     [values[0], (values[(count - 1) / 2] + values[count / 2]) / 2.0, values[count - 1]]
 }
 
-/// Times of encoding and of the whole image, turn by turn.
+/// Times of encoding, of the whole image and of the adapter alone, turn by turn.
 #[derive(Default)]
 struct Turns {
     encode: Vec<f64>,
     image: Vec<f64>,
+    added: Vec<f64>,
 }
 
 impl Turns {
-    fn add(&mut self, encode: f64, image: f64) {
+    fn add(&mut self, encode: f64, image: f64, added: f64) {
         self.encode.push(encode);
         self.image.push(image);
+        self.added.push(added);
     }
 
     fn row(self, method: &str, views: usize, prepare: f64, stand_ins: Vec<String>) -> MethodTiming {
@@ -196,6 +201,7 @@ impl Turns {
             fastest,
             slowest,
             repeats,
+            added: spread(self.added)[1],
             encode: spread(self.encode)[1],
             ratio: spread(ratios)[1],
             peak_rss_mb: peak_rss_mb(),
