@@ -33,12 +33,12 @@ pub struct Soaked {
 }
 
 impl Soaked {
-    /// Below 1 MB in ten minutes; over a short time, where a page more or less is a steep slope, no growth above 2 MB.
+    /// Below 1 MB in ten minutes; over a short time, where a page more or less is a steep slope, no growth above 2 MB. Growth is
+    /// that of the line, not of two samples: a single one has a request's buffers in it.
     pub fn is_flat(&self) -> bool {
-        let half = &self.samples[self.samples.len() / 2..];
-        let grown = half.last().map_or(0, |last| last.1).saturating_sub(half.first().map_or(0, |first| first.1));
         let seconds = self.samples.last().map_or(0.0, |last| last.0);
-        self.slope_kb < 1024.0 || (seconds < 600.0 && grown < 2 << 20)
+        let grown_kb = self.slope_kb * (seconds / 2.0) / 600.0;
+        self.slope_kb < 1024.0 || (seconds < 600.0 && grown_kb < 2048.0)
     }
 }
 
@@ -135,5 +135,21 @@ mod tests {
     fn a_slope_is_bytes_per_second() {
         let samples: Vec<(f64, u64)> = (0..10).map(|t| (f64::from(t), 1000 + 50 * t as u64)).collect();
         assert!((super::slope(&samples) - 50.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_short_soak_may_grow_by_its_noise_and_a_long_one_may_not() {
+        let soaked = |seconds: f64, slope_kb: f64| super::Soaked {
+            requests: 1,
+            errors: 0,
+            files_before: 1,
+            files_after: 1,
+            slope_kb,
+            samples: vec![(0.0, 1), (seconds, 1)],
+            rate: 1.0,
+            p99: 1.0,
+        };
+        assert!(soaked(120.0, 3374.0).is_flat() && soaked(1800.0, 1000.0).is_flat());
+        assert!(!soaked(120.0, 30_000.0).is_flat() && !soaked(1800.0, 1100.0).is_flat());
     }
 }

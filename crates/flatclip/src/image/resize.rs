@@ -114,19 +114,15 @@ impl<'a> Columns<'a> {
     pub fn new(samples: &'a [u8], channels: usize, width: usize, height: usize) -> Self {
         assert_eq!(samples.len(), width * height * channels, "samples of a {width} x {height} x {channels} picture");
         let rows = Self { width, height, channels, samples: Samples::Rows(samples) };
-        if width * height <= COPIED { rows.copied() } else { rows }
+        if width * height > COPIED {
+            return rows;
+        }
+        let plane = |channel| rows.strip(samples, channel, Crop::whole(width, height));
+        Self { samples: Samples::Planes((0..channels).map(plane).collect()), ..rows }
     }
 
-    /// With the columns of the whole picture made.
-    fn copied(self) -> Self {
-        let whole = Crop::whole(self.width, self.height);
-        let planes = (0..self.channels).map(|channel| self.strip(channel, whole)).collect();
-        Self { samples: Samples::Planes(planes), ..self }
-    }
-
-    /// The columns of a part of the picture.
-    fn strip(&self, channel: usize, part: Crop) -> Vec<u8> {
-        let Samples::Rows(samples) = self.samples else { return Vec::new() };
+    /// The columns of a part of the picture, from its rows.
+    fn strip(&self, samples: &[u8], channel: usize, part: Crop) -> Vec<u8> {
         let mut rows = Vec::with_capacity(part.width * part.height);
         for y in part.top..part.top + part.height {
             let row = &samples[(y * self.width + part.left) * self.channels..][..part.width * self.channels];
@@ -195,11 +191,11 @@ impl<'a> Columns<'a> {
             Samples::Planes(planes) => {
                 pass(out, &planes[channel][part.left * self.height + part.top..], self.height, part.height);
             }
-            Samples::Rows(_) => {
+            Samples::Rows(samples) => {
                 for (strip, out) in out.chunks_mut(wide * STRIP).enumerate() {
                     let rows = out.len() / wide;
                     let part = Crop { top: part.top + strip * STRIP, height: rows, ..part };
-                    pass(out, &self.strip(channel, part), rows, rows);
+                    pass(out, &self.strip(samples, channel, part), rows, rows);
                 }
             }
         }
