@@ -32,6 +32,8 @@ const NATURAL_ORDER: [u8; 64] = [
 
 /// Each scan visits every block. Encoders write some ten; a file with more than this is made to take time.
 const MAX_SCANS: usize = 100;
+/// Blocks that all scans of a picture in bands may visit: ten scans of the largest one visit 20 million.
+const MAX_VISITS: usize = 30_000_000;
 /// Bytes that libjpeg reads ahead.
 const LOOKAHEAD: usize = 8;
 /// Coefficients that libjpeg would estimate from the neighbours if scans are missing.
@@ -92,6 +94,12 @@ struct Component {
     known: [i8; 64],
 }
 
+impl Component {
+    fn blocks(&self) -> usize {
+        self.block_columns * self.block_rows
+    }
+}
+
 struct Frame {
     width: usize,
     height: usize,
@@ -103,7 +111,7 @@ struct Frame {
 
 impl Frame {
     fn blocks(&self) -> usize {
-        self.components.iter().map(|c| c.block_columns * c.block_rows).sum()
+        self.components.iter().map(Component::blocks).sum()
     }
 
     /// The rows of a scan's units that lie in a band. The units of a scan of one component are its blocks.
@@ -209,9 +217,14 @@ fn read_scans<'a>(
     let kept = |c: &Component| Coefficients::new(c, first.start * c.down..first.end * c.down, c.block_rows);
     let mut blocks: Vec<Coefficients> = frame.components.iter().map(kept).collect();
     let mut scans = Vec::new();
+    let mut visits = 0;
     let mut next = Some(file.read_scan(frame)?);
     for _ in 0..MAX_SCANS {
         let Some((scan, members)) = next.take() else { break };
+        visits += members.iter().map(|&(index, ..)| frame.components[index].blocks()).sum::<usize>();
+        if bands.len() > 1 && visits > MAX_VISITS {
+            return Err(format!("scans over more than {MAX_VISITS} blocks"));
+        }
         let mut decoder = Decoder::new(file.rest(), scan, &file.direct, &file.alternating);
         let mut starts = Vec::with_capacity(bands.len());
         for band in bands {
