@@ -27,6 +27,8 @@ class Classifier:
     ``model`` is a `Model` or what `load` takes. ``prompt`` is a template with ``{}``, a list of templates, ``imagenet7``,
     ``imagenet80``, a prompt file, the directory of a tuning run, a `Prompt`, or class embeddings ``[classes, D]``.
     ``tuner`` is what `fit` runs (``None``: `fit` learns nothing, so that methods without training can stand in a grid).
+    ``method=None`` is ``stss`` with a sapt prompt, else ``zero-shot``. ``exif=True`` reads images as a person sees them
+    (rotated per EXIF, 16-bit grey scaled); ``False`` reads them as Pillow's ``convert("RGB")``.
     ``views=None`` is what the method wants; ``certainty`` makes views any-time. Further keywords are options of the
     method; ``tuner_options`` those of the tuner, such as ``{"train.epochs": 20}``.
 
@@ -45,7 +47,7 @@ class Classifier:
         self,
         model: Model | str | os.PathLike[str] = "pocket",
         classes: Sequence[str] | None = None,
-        method: str = "stss",
+        method: str | None = None,
         *,
         prompt: Any = None,
         views: int | None = None,
@@ -58,7 +60,7 @@ class Classifier:
         statistics: str | os.PathLike[str] | None = None,
         generated: str | os.PathLike[str] | None = None,
         cache: str | os.PathLike[str] | None = None,
-        exif_rotation: bool = False,
+        exif: bool = True,
         any_model: bool = False,
         progress: bool | Watcher | None = None,
         **options: Any,
@@ -67,7 +69,7 @@ class Classifier:
         self.views, self.certainty, self.view_policy, self.random_state = views, certainty, view_policy, random_state
         self.tuner, self.shots, self.tuner_options = tuner, shots, tuner_options
         self.statistics, self.generated, self.cache = statistics, generated, cache
-        self.exif_rotation, self.any_model, self.progress = exif_rotation, any_model, progress
+        self.exif, self.any_model, self.progress = exif, any_model, progress
         self.options = options
 
     # What scikit-learn asks of an estimator.
@@ -178,7 +180,7 @@ class Classifier:
                 self.prompt_, self.summary_ = _native.fit(
                     self._model(), X, [int(i) for i in indices], names,
                     method=self.tuner, shots=self.shots, seed=int(self.random_state),
-                    options=self.tuner_options or {}, out=os.path.join(folder, "run"),
+                    options=self.tuner_options or {}, exif=self.exif, out=os.path.join(folder, "run"),
                     progress=watcher(self.progress),
                 )  # fmt: skip
         return self
@@ -203,7 +205,7 @@ class Classifier:
             engine = _native.Engine(
                 self._model(), classes=classes, method=self.method, prompt=prompt, views=self.views,
                 certainty=self.certainty, view_policy=self.view_policy, seed=int(self.random_state), options=self.options,
-                statistics=self.statistics, generated=self.generated, cache=self.cache, exif_rotation=self.exif_rotation,
+                statistics=self.statistics, generated=self.generated, cache=self.cache, exif=self.exif,
                 any_model=self.any_model, progress=None,
             )  # fmt: skip
             self._built: tuple[Any, _native.Engine] = (key, engine)

@@ -68,7 +68,7 @@ class Model:
     def logit_scale(self) -> float: ...
     @property
     def precision(self) -> str: ...
-    def encode_image(self, images: Any, *, normalize: bool = True) -> NDArray[np.float32]: ...
+    def encode_image(self, images: Any, *, normalize: bool = True, exif: bool = True) -> NDArray[np.float32]: ...
     def encode_text(
         self, texts: str | Sequence[str], *, normalize: bool = True, truncate: bool = False
     ) -> NDArray[np.float32]: ...
@@ -111,7 +111,7 @@ class Dataset:
     ) -> Dataset: ...
     @staticmethod
     def from_pictures(
-        images: Any, labels: Sequence[int], classes: Sequence[str], *, name: str = "pictures"
+        images: Any, labels: Sequence[int], classes: Sequence[str], *, name: str = "pictures", exif: bool = True
     ) -> Dataset: ...
     @property
     def name(self) -> str: ...
@@ -137,7 +137,7 @@ class Engine:
         model: Model,
         *,
         classes: Sequence[str] | None,
-        method: str,
+        method: str | None,
         prompt: Any,
         views: int | None,
         certainty: float | None,
@@ -147,7 +147,7 @@ class Engine:
         statistics: str | os.PathLike[str] | None,
         generated: str | os.PathLike[str] | None,
         cache: str | os.PathLike[str] | None,
-        exif_rotation: bool,
+        exif: bool,
         any_model: bool,
         progress: Watcher | None,
     ) -> Engine: ...
@@ -251,6 +251,7 @@ def fit(
     shots: int | None,
     seed: int,
     options: dict[str, Any] | None,
+    exif: bool,
     out: str,
     progress: Watcher | None,
 ) -> tuple[Prompt, dict[str, Any]]: ...
@@ -266,6 +267,7 @@ def landscape(
     span: float,
     scale: str,
     seed: int,
+    exif: bool | None,
     out: str,
     progress: Watcher | None,
 ) -> dict[str, Any]: ...

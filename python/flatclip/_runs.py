@@ -101,7 +101,7 @@ class Landscape:
 def evaluate(
     model: Model | Path,
     data: Data,
-    method: str | Sequence[str] = "stss",
+    method: str | Sequence[str] | None = None,
     *,
     out: Path,
     options: Mapping[str, Any] | None = None,
@@ -119,13 +119,15 @@ def evaluate(
     statistics: Path | None = None,
     cache: Path | None = None,
     any_model: bool = False,
+    exif: bool | None = None,
     resume: bool = False,
     progress: bool | Watcher | None = None,
 ) -> Runs:
     """Evaluates methods on data sets; every run gets a directory below ``out``, as ``flatclip eval`` writes it.
 
     ``data`` is a `Dataset` or its name: ``folder:DIR``, ``zhou:DIR``, ``csv:FILE``, ``wds:SHARDS``, ``pocket:DOMAIN``, a
-    known data set; or several. ``options`` are those of the method, or ``{"stss.radius": 0.3}`` for several methods.
+    known data set; or several. ``method=None`` is ``stss`` with a sapt prompt, else ``zero-shot``. ``exif=None`` reads known data
+    sets as Pillow does and your own images as a person sees them; ``True`` and ``False`` choose. ``options`` are those of the method, or ``{"stss.radius": 0.3}`` for several methods.
     ``shard="0/4"`` evaluates a part; `merge` puts parts together. An interrupted run goes on with ``resume=True``.
 
     >>> import flatclip, tempfile
@@ -135,7 +137,7 @@ def evaluate(
     8
     """
     setup = _setup(locals())
-    setup["methods"] = [method] if isinstance(method, str) else list(method)
+    setup["methods"] = [method] if isinstance(method, str) else list(method or ())
     setup["shard"] = shard
     return Runs(_native.evaluate(_model(model), _datasets(data), setup, progress=watcher(progress)))
 
@@ -162,6 +164,7 @@ def sweep(
     statistics: Path | None = None,
     cache: Path | None = None,
     any_model: bool = False,
+    exif: bool | None = None,
     resume: bool = False,
     progress: bool | Watcher | None = None,
 ) -> dict[str, Table]:
@@ -209,6 +212,7 @@ def tune(
     checkpoint_every: int = 100,
     options: Mapping[str, Any] | None = None,
     test: Dataset | None = None,
+    exif: bool | None = None,
     resume: bool = False,
     progress: bool | Watcher | None = None,
 ) -> tuple[Prompt, dict[str, Any]]:
@@ -228,7 +232,7 @@ def tune(
         "method": method, "shots": shots, "held_out": held_out, "seed": seed, "sampler": sampler,
         "allow_fewer": allow_fewer, "list": None if list is None else os.fspath(list), "max_errors": max_errors,
         "search": search, "checkpoint_every": checkpoint_every, "options": dict(options or {}), "out": os.fspath(out),
-        "resume": resume,
+        "exif": exif, "resume": resume,
     }  # fmt: skip
     train = data if isinstance(data, Dataset) else Dataset(data, split="train")
     summary = _native.tune(_model(model), train, setup, test=test, progress=watcher(progress))
@@ -248,6 +252,7 @@ def landscape(
     span: float = 1.0,
     scale: str | float = "per-token",
     seed: int = 1,
+    exif: bool | None = None,
     progress: bool | Watcher | None = None,
 ) -> Landscape:
     """The loss around prompts: cross-entropy over shots of ``data``, or the entropy of a selected and a rejected view of
@@ -261,7 +266,7 @@ def landscape(
     train = Dataset(data, split="train") if isinstance(data, str) else data
     found = _native.landscape(
         _model(model), named, data=train, shots=shots, image=image, classes=classes, points=points, span=span,
-        scale=str(scale), seed=seed, out=os.fspath(out), progress=watcher(progress),
+        scale=str(scale), seed=seed, exif=exif, out=os.fspath(out), progress=watcher(progress),
     )  # fmt: skip
     return Landscape(found, os.fspath(out))
 
@@ -296,8 +301,8 @@ def sam_step(
 def _setup(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments that `evaluate` and `sweep` share."""
     seeds = given["seeds"]
-    shared = ["own_templates", "views", "certainty", "view_policy", "order_seed", "limit", "max_errors", "any_model", "resume"]
-    setup = {name: given[name] for name in [*shared, "prompt"]}
+    shared = ["own_templates", "views", "certainty", "view_policy", "order_seed", "limit", "max_errors", "any_model", "exif"]
+    setup = {name: given[name] for name in [*shared, "prompt", "resume"]}
     for name in ["generated", "statistics", "cache", "out"]:
         setup[name] = None if given[name] is None else os.fspath(given[name])
     setup["options"] = dict(given["options"] or {})

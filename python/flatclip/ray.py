@@ -280,7 +280,7 @@ def tune(
 
     setup: dict[str, Any] = {
         "method": method, "shots": None, "held_out": None, "seed": 1, "sampler": "portable", "allow_fewer": False,
-        "list": None, "max_errors": 0, "search": False, "checkpoint_every": 100, "resume": False, **keywords,
+        "list": None, "max_errors": 0, "search": False, "checkpoint_every": 100, "exif": None, "resume": False, **keywords,
         "options": own, "out": os.fspath(out),
     }  # fmt: skip
     try:

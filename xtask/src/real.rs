@@ -109,7 +109,7 @@ fn features_of(path: &Path) -> Result<Matrix> {
 
 /// Unit-norm features of the photos as they are.
 fn single_views(model: &Model, photos: &Dataset) -> Result<Matrix> {
-    let pictures = photos.samples.iter().map(|photo| photo.picture(&DecodeOptions::default()));
+    let pictures = photos.samples.iter().map(|photo| photo.picture(&DecodeOptions::pillow()));
     Ok(Features::unit(model.plain_features(pictures)?).0)
 }
 

@@ -24,12 +24,12 @@ pub(crate) struct Engine {
 impl Engine {
     #[new]
     #[pyo3(signature = (model, *, classes, method, prompt, views, certainty, view_policy, seed, options, statistics, generated, cache,
-        exif_rotation, any_model, progress))]
+        exif, any_model, progress))]
     fn new(
         py: Python<'_>,
         model: &Bound<'_, Model>,
         classes: Option<&Bound<'_, PyAny>>,
-        method: &str,
+        method: Option<&str>,
         prompt: Option<&Bound<'_, PyAny>>,
         views: Option<usize>,
         certainty: Option<f64>,
@@ -39,17 +39,19 @@ impl Engine {
         statistics: Option<PathBuf>,
         generated: Option<PathBuf>,
         cache: Option<PathBuf>,
-        exif_rotation: bool,
+        exif: bool,
         any_model: bool,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let mut builder = flatclip::Classifier::builder(&model.get().model)
-            .method(method)
             .options(values::table(options)?)
             .view_policy(view_policy.parse().or_raise(py)?)
             .seed(seed)
-            .exif_rotation(exif_rotation)
+            .exif(exif)
             .any_model(any_model);
+        if let Some(method) = method {
+            builder = builder.method(method);
+        }
         if let Some(classes) = classes {
             builder = builder.classes(strings(classes, "classes")?);
         }
@@ -109,14 +111,14 @@ impl Engine {
         images: &Bound<'_, PyAny>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Answers> {
-        let (inputs, classifier) = (pictures::many(images)?, self.classifier.clone());
+        let (inputs, classifier) = (pictures::many(images, self.exif())?, self.classifier.clone());
         let answers = work::run(py, progress, move |watch| answer_all(&classifier, &inputs, watch))?;
         Ok(Answers { answers })
     }
 
     /// Unit-norm features `[n, views, width]` of the views of pictures.
     fn features<'py>(&self, py: Python<'py>, images: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray3<f32>>> {
-        let (inputs, classifier) = (pictures::many(images)?, self.classifier.clone());
+        let (inputs, classifier) = (pictures::many(images, self.exif())?, self.classifier.clone());
         let count = inputs.len();
         let (views, width, data) = work::run(py, None, move |watch| {
             let (mut shape, mut data) = ((0, 0), Vec::new());
@@ -133,7 +135,7 @@ impl Engine {
 
     /// Pixels `[views, 3, size, size]` of one picture's views, as the image tower takes them.
     fn view_pixels<'py>(&self, py: Python<'py>, image: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
-        let (input, classifier) = (pictures::one(image)?, self.classifier.clone());
+        let (input, classifier) = (pictures::one(image, self.exif())?, self.classifier.clone());
         let pixels = work::run(py, None, move |_| classifier.view_pixels(&opened(&classifier, &input)?))?;
         let side = ((pixels.len() / 3 / self.classifier.views().max(1)) as f64).sqrt().round() as usize;
         arrays::vector(py, pixels).reshape(vec![self.classifier.views(), 3, side, side])
@@ -149,7 +151,8 @@ impl Engine {
         columns: usize,
         side: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (input, classifier, answer) = (pictures::one(image)?, self.classifier.clone(), answer.answer.clone());
+        let (input, classifier, answer) =
+            (pictures::one(image, self.exif())?, self.classifier.clone(), answer.answer.clone());
         let png = work::run(py, None, move |_| {
             let picture = opened(&classifier, &input)?;
             classifier.view_sheet(&picture, &answer, columns, side)
@@ -164,6 +167,13 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// The reading rule.
+    fn exif(&self) -> bool {
+        self.classifier.decode_options().exif
+    }
+}
+
 /// The state of an online method over the pictures of one caller.
 #[pyclass(module = "flatclip", frozen)]
 pub(crate) struct Stream {
@@ -174,7 +184,8 @@ pub(crate) struct Stream {
 impl Stream {
     /// The answer for the next picture.
     fn answer(&self, py: Python<'_>, image: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        let (input, stream) = (pictures::one(image)?, Arc::clone(&self.stream));
+        let exif = self.stream.lock().unwrap_or_else(PoisonError::into_inner).classifier().decode_options().exif;
+        let (input, stream) = (pictures::one(image, exif)?, Arc::clone(&self.stream));
         let answer =
             work::run(py, None, move |_| next(&mut stream.lock().unwrap_or_else(PoisonError::into_inner), &input))?;
         Ok(Answer { answer })

@@ -5,7 +5,6 @@ use crate::model::strings;
 use crate::pictures::{self, Input};
 use crate::{arrays, work};
 use flatclip::data::{self, Compat, OpenOptions, Sample, Source};
-use flatclip::image::DecodeOptions;
 use numpy::{PyArray1, PyArray3, PyArrayMethods as _};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -78,16 +77,17 @@ impl Dataset {
 
     /// A data set of pictures at hand; `labels` are indices into `classes`.
     #[staticmethod]
-    #[pyo3(signature = (images, labels, classes, *, name="pictures"))]
+    #[pyo3(signature = (images, labels, classes, *, name="pictures", exif=true))]
     fn from_pictures(
         py: Python<'_>,
         images: &Bound<'_, PyAny>,
         labels: Vec<usize>,
         classes: &Bound<'_, PyAny>,
         name: &str,
+        exif: bool,
     ) -> PyResult<Self> {
-        let inputs = pictures::many(images)?;
-        Ok(Self { data: in_memory(py, inputs, &labels, strings(classes, "classes")?, name)?, how: None })
+        let inputs = pictures::many(images, exif)?;
+        Ok(Self { data: in_memory(py, inputs, &labels, strings(classes, "classes")?, name, exif)?, how: None })
     }
 
     /// The name in results.
@@ -142,8 +142,8 @@ impl Dataset {
         let at = if index < 0 { index + count as isize } else { index };
         let found = usize::try_from(at).ok().and_then(|at| self.data.samples.get(at)).cloned();
         let sample = found.ok_or_else(|| PyIndexError::new_err(format!("sample {index} of {count}")))?;
-        let label = sample.label;
-        let picture = work::run(py, None, move |_| sample.picture(&DecodeOptions::default()))?;
+        let (label, decode) = (sample.label, self.data.decode_options(None));
+        let picture = work::run(py, None, move |_| sample.picture(&decode))?;
         let array = arrays::vector(py, picture.rgb).reshape([picture.height, picture.width, 3])?;
         Ok((array, label))
     }
@@ -180,6 +180,7 @@ pub(crate) fn in_memory(
     labels: &[usize],
     classes: Vec<String>,
     name: &str,
+    exif: bool,
 ) -> PyResult<flatclip::data::Dataset> {
     if inputs.len() != labels.len() {
         let reason = format!("{} pictures and {} labels: expected as many of both", inputs.len(), labels.len());
@@ -190,7 +191,7 @@ pub(crate) fn in_memory(
         let sample = |(index, (input, label)): (usize, (Input, usize))| {
             let source = match input {
                 Input::Path(path) => Source::File(path),
-                Input::Bytes(bytes) => Source::Given(Arc::new(flatclip::Picture::decode(&bytes)?)),
+                Input::Bytes(_) => Source::Given(Arc::new(input.picture(exif)?)),
                 Input::Picture(picture) => Source::Given(Arc::new(picture)),
             };
             Ok(Sample { id: format!("{index:06}"), label, source })

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 /// Loss surfaces around prompts: what `landscape.json` holds.
 #[pyfunction]
-#[pyo3(signature = (model, prompts, *, data, shots, image, classes, points, span, scale, seed, out, progress))]
+#[pyo3(signature = (model, prompts, *, data, shots, image, classes, points, span, scale, seed, exif, out, progress))]
 pub(crate) fn landscape<'py>(
     py: Python<'py>,
     model: &Bound<'py, Model>,
@@ -27,19 +27,20 @@ pub(crate) fn landscape<'py>(
     span: f32,
     scale: &str,
     seed: u64,
+    exif: Option<bool>,
     out: PathBuf,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let of = match (data, image, classes) {
         (Some(data), None, _) => LandscapeOf::Training { data: data.get().data.clone(), shots },
         (None, Some(image), Some(classes)) => {
-            let picture = pictures::one(image)?.picture().or_raise(py)?;
+            let picture = pictures::one(image, exif.unwrap_or(true))?.picture(exif.unwrap_or(true)).or_raise(py)?;
             LandscapeOf::Views { picture, classes: strings(classes, "classes")? }
         }
         _ => return Err(PyValueError::new_err("landscape: expected data=, or image= with classes=")),
     };
     let mut request = LandscapeRequest::new(of, out).or_raise(py)?;
-    (request.points, request.span, request.seed) = (points, span, seed);
+    (request.points, request.span, request.seed, request.exif) = (points, span, seed, exif);
     request.scale = scale.parse().or_raise(py)?;
     if !prompts.is_empty() {
         request.prompts = prompts.into_iter().map(|(name, given)| named(name, &given)).collect::<PyResult<_>>()?;

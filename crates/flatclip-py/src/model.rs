@@ -137,19 +137,20 @@ impl Model {
     }
 
     /// Features `[n, width]` of pictures, one plain view each.
-    #[pyo3(signature = (images, *, normalize=true))]
+    #[pyo3(signature = (images, *, normalize=true, exif=true))]
     fn encode_image<'py>(
         &self,
         py: Python<'py>,
         images: &Bound<'py, PyAny>,
         normalize: bool,
+        exif: bool,
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
-        let (inputs, model) = (pictures::many(images)?, self.model.clone());
+        let (inputs, model) = (pictures::many(images, exif)?, self.model.clone());
         let features = work::run(py, None, move |watch| {
             use flatclip::Progress as _;
             let decoded = inputs.iter().map(|input| {
                 let stopped = watch.cancelled();
-                if stopped { Err(Error::Interrupted("encoding pictures".to_owned())) } else { input.picture() }
+                if stopped { Err(Error::Interrupted("encoding pictures".to_owned())) } else { input.picture(exif) }
             });
             let raw = model.plain_features(decoded)?;
             Ok(if normalize { flatclip::model::Features::unit(raw).0 } else { raw })

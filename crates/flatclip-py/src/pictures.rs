@@ -22,35 +22,36 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// Decoded.
-    pub(crate) fn picture(&self) -> flatclip::Result<Picture> {
+    /// Decoded; `exif` is the reading rule of files and bytes.
+    pub(crate) fn picture(&self, exif: bool) -> flatclip::Result<Picture> {
+        let options = DecodeOptions { exif, ..DecodeOptions::default() };
         match self {
-            Self::Path(path) => Picture::open(path),
-            Self::Bytes(bytes) => Picture::decode(bytes),
+            Self::Path(path) => Picture::open_with(path, &options),
+            Self::Bytes(bytes) => flatclip::image::decode(bytes, &options),
             Self::Picture(picture) => Ok(picture.clone()),
         }
     }
 }
 
-/// Any number of pictures, at least one.
-pub(crate) fn many(value: &Bound<'_, PyAny>) -> PyResult<Vec<Input>> {
-    if let Some(input) = encoded(value)? {
+/// Any number of images, at least one. `exif` is the reading rule, which PIL images follow here: they keep their EXIF entry.
+pub(crate) fn many(value: &Bound<'_, PyAny>, exif: bool) -> PyResult<Vec<Input>> {
+    if let Some(input) = encoded(value, exif)? {
         return Ok(vec![input]);
     }
     if is_array(value)? {
         return from_array(value);
     }
     let Ok(items) = value.try_iter() else { return Err(unknown(value)) };
-    let inputs = items.map(|item| one(&item?)).collect::<PyResult<Vec<_>>>()?;
+    let inputs = items.map(|item| one(&item?, exif)).collect::<PyResult<Vec<_>>>()?;
     if inputs.is_empty() {
         return Err(PyValueError::new_err("pictures: expected at least one, found none"));
     }
     Ok(inputs)
 }
 
-/// Exactly one picture.
-pub(crate) fn one(value: &Bound<'_, PyAny>) -> PyResult<Input> {
-    if let Some(input) = encoded(value)? {
+/// Exactly one image.
+pub(crate) fn one(value: &Bound<'_, PyAny>, exif: bool) -> PyResult<Input> {
+    if let Some(input) = encoded(value, exif)? {
         return Ok(input);
     }
     if !is_array(value)? {
@@ -64,7 +65,7 @@ pub(crate) fn one(value: &Bound<'_, PyAny>) -> PyResult<Input> {
 }
 
 /// A path, bytes, an open file or a PIL image.
-fn encoded(value: &Bound<'_, PyAny>) -> PyResult<Option<Input>> {
+fn encoded(value: &Bound<'_, PyAny>, exif: bool) -> PyResult<Option<Input>> {
     if value.is_instance_of::<PyString>() || value.hasattr("__fspath__")? {
         return Ok(Some(Input::Path(value.extract()?)));
     }
@@ -83,11 +84,26 @@ fn encoded(value: &Bound<'_, PyAny>) -> PyResult<Option<Input>> {
         return Ok(Some(Input::Bytes(bytes.as_bytes().to_vec())));
     }
     if value.hasattr("convert")? && value.hasattr("mode")? && value.hasattr("getbands")? {
-        let rgb = value.call_method1("convert", ("RGB",))?;
+        let rgb = if exif { pil_as_seen(value)? } else { value.call_method1("convert", ("RGB",))? };
         let array = arrays::any(&rgb)?;
         return from_array(array.as_any()).map(|mut inputs| inputs.pop());
     }
     Ok(None)
+}
+
+/// A PIL image as a file of it would be read: rotated per EXIF, 16-bit grey scaled to 8 bits.
+fn pil_as_seen<'py>(image: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = image.py();
+    let (mode, format): (String, Option<String>) =
+        (image.getattr("mode")?.extract()?, image.getattr("format")?.extract()?);
+    let image = py.import("PIL.ImageOps")?.call_method1("exif_transpose", (image,))?;
+    // Some versions of Pillow open a PNG of 16-bit grey as 32-bit integers.
+    if !mode.starts_with("I;16") && !(mode == "I" && format.as_deref() == Some("PNG")) {
+        return image.call_method1("convert", ("RGB",));
+    }
+    let numbers = py.import("numpy")?.call_method1("asarray", (&image,))?;
+    let high = numbers.call_method1("__rshift__", (8,))?.call_method1("astype", ("uint8",))?;
+    py.import("PIL.Image")?.call_method1("fromarray", (high,))?.call_method1("convert", ("RGB",))
 }
 
 /// An array of numbers; an array of strings or objects is a list of pictures.

@@ -34,6 +34,7 @@ pub(crate) struct Setup<'py> {
     statistics: Option<PathBuf>,
     cache: Option<PathBuf>,
     any_model: bool,
+    exif: Option<bool>,
     compat: Vec<String>,
     out: PathBuf,
     resume: bool,
@@ -65,6 +66,7 @@ impl Setup<'_> {
         request.statistics = statistics.map(Arc::new);
         request.cache = self.cache;
         request.any_model = self.any_model;
+        request.exif = self.exif;
         request.compat = self.compat;
         request.resume = self.resume;
         Ok(request)

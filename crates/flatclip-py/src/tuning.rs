@@ -32,6 +32,7 @@ pub(crate) struct Setup<'py> {
     search: bool,
     checkpoint_every: usize,
     options: Option<Bound<'py, PyDict>>,
+    exif: Option<bool>,
     out: PathBuf,
     resume: bool,
 }
@@ -58,6 +59,7 @@ impl Setup<'_> {
             search: self.search,
             checkpoint_every: self.checkpoint_every,
             overrides: vec![values::table(self.options.as_ref())?],
+            exif: self.exif,
             out: self.out,
             resume: self.resume,
             ..TuneRequest::default()
@@ -94,7 +96,7 @@ pub(crate) fn tune<'py>(
 
 /// Tunes a prompt on pictures at hand: the prompt, and what was measured.
 #[pyfunction]
-#[pyo3(signature = (model, images, labels, classes, *, method, shots, seed, options, out, progress))]
+#[pyo3(signature = (model, images, labels, classes, *, method, shots, seed, options, exif, out, progress))]
 pub(crate) fn fit<'py>(
     py: Python<'py>,
     model: &Bound<'py, Model>,
@@ -105,11 +107,12 @@ pub(crate) fn fit<'py>(
     shots: Option<usize>,
     seed: u64,
     options: Option<&Bound<'py, PyDict>>,
+    exif: bool,
     out: PathBuf,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<(Prompt, Bound<'py, PyAny>)> {
-    let inputs = pictures::many(images)?;
-    let train = in_memory(py, inputs, &labels, strings(classes, "classes")?, "pictures")?;
+    let inputs = pictures::many(images, exif)?;
+    let train = in_memory(py, inputs, &labels, strings(classes, "classes")?, "pictures", exif)?;
     let most = train.class_counts().into_iter().max().unwrap_or(1);
     let overrides = vec![values::table(options)?];
     // All pictures of every class, unless the caller says how many.
@@ -119,6 +122,7 @@ pub(crate) fn fit<'py>(
         held_out: Some(0),
         seed,
         allow_fewer: shots.is_none(),
+        exif: Some(exif),
         overrides,
         out,
         ..TuneRequest::default()

@@ -18,6 +18,12 @@ pub(crate) struct AnswerBody {
     pub(crate) prediction: String,
     /// Its index in the class list.
     pub(crate) index: usize,
+    /// What the image tower multiplies in: `f32`, `i16`, ...
+    pub(crate) precision: String,
+    /// Views that were encoded for this answer.
+    pub(crate) views: usize,
+    /// How the image was read: `exif` (as a person sees it) or `pillow`.
+    pub(crate) read: String,
     /// The most probable classes.
     pub(crate) top: Vec<TopClass>,
     /// The views that decided, best first; none for methods that choose none.
@@ -82,6 +88,9 @@ impl AnswerBody {
             method: classifier.method().to_owned(),
             prediction: answer.label().to_owned(),
             index: answer.index(),
+            precision: answer.precision().unwrap_or_default().to_owned(),
+            views: answer.views().unwrap_or_default(),
+            read: answer.read().unwrap_or_default().to_owned(),
             top: answer.ranked(top).into_iter().map(|(index, class, p)| TopClass::new(index, class, p)).collect(),
             selected_views: why.selected.clone(),
             view_scores: why.scores.iter().map(|&score| f64::from(score)).collect(),

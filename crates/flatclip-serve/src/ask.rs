@@ -63,7 +63,7 @@ macro_rules! request {
             /// Name of a tuned prompt.
             #[schema(nullable = false)]
             prompt: Option<String>,
-            /// How to answer; by default `zero-shot`.
+            /// How to answer; by default `stss` with a sapt prompt, else `zero-shot`.
             #[schema(nullable = false, example = "stss")]
             method: Option<String>,
             /// Options of the method.
@@ -81,7 +81,7 @@ macro_rules! request {
             /// Seed of the views and of the method.
             #[schema(nullable = false)]
             seed: Option<u64>,
-            /// Turn pictures as their EXIF tag says.
+            /// Rotate images per EXIF and scale 16-bit grey (the default); `false` reads them as Pillow does.
             #[schema(nullable = false)]
             exif: Option<bool>,
         }
@@ -118,7 +118,7 @@ impl Recipe {
         let (model_name, model) = catalogue.model(settings.model.as_deref())?;
         let (prompt, prompt_key) = prompt_of(settings, catalogue, limits)?;
         let classes = classes_of(settings, catalogue, &prompt, limits)?;
-        let method = settings.method.as_deref().unwrap_or("zero-shot");
+        let method = settings.method.as_deref().unwrap_or(prompt.default_method());
         let registry = Registry::builtin();
         let spec = registry.adapter(method)?;
         let options = options_of(settings.options.as_ref(), spec.options, limits)?;
@@ -136,7 +136,7 @@ impl Recipe {
             policy.name(),
             settings.certainty,
             seed,
-            settings.exif,
+            settings.exif.unwrap_or(true),
         ]);
         let around = if spec.needs.bank { limits.option_integer as usize + 1 } else { 1 };
         let bytes = classes.len() * model.width() * 4 * around;
@@ -147,7 +147,7 @@ impl Recipe {
             .options(options)
             .view_policy(policy)
             .seed(seed)
-            .exif_rotation(settings.exif.unwrap_or(false))
+            .exif(settings.exif.unwrap_or(true))
             .max_pixels(limits.pixels)
             .text_store(Arc::clone(&app.banks) as _);
         if let Some(views) = views {

@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         limit: args.limit,
         options: parse_settings(&args.settings)?,
         seed: args.seed,
-        decode: args.decode.options(false),
+        exif: args.decode.exif(),
         out: args.out.clone(),
     };
     let model = args.model.load(out)?;

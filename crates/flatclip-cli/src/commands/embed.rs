@@ -111,7 +111,7 @@ fn pictures_of(args: &Args, model: &Model, out: &Output) -> Result<Embedded> {
     let files = pictures::expand(&args.images, out)?;
     let terminal = Terminal::with_interrupts(out)?;
     let (mut found, mut changes) = (Embedded::default(), PictureChanges::default());
-    let (decode, views) = (args.decode.options(true), args.views as usize);
+    let (decode, views) = (args.decode.options(), args.views as usize);
     terminal.start("pictures", Some(files.len() as u64));
     for (index, file) in files.iter().enumerate() {
         if terminal.cancelled() {

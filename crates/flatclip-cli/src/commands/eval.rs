@@ -23,8 +23,9 @@ use std::sync::Arc;
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) setup: SetupArgs,
-    /// Adapters, separated by commas, or `all` that this model and prompt can serve
-    #[arg(long, value_delimiter = ',', default_value = "stss", value_name = "NAME")]
+    /// Adapters, separated by commas, or `all` that this model and prompt can serve [default: stss with a sapt prompt, else
+    /// zero-shot]
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
     method: Vec<String>,
     /// An option of the method: radius=0.3, or stss.radius=0.3 when there are several methods (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -130,7 +131,7 @@ impl SetupArgs {
             bank: self.text_bank.iter().map(|word| bank_prompts(word)).collect::<Result<Vec<_>>>()?.concat(),
             cache: (!self.no_cache).then(|| self.cache.folder()),
             any_model: self.prompt.any_model,
-            decode: self.decode.options(false),
+            exif: self.decode.exif(),
             compat: self.data.root.place.compat.clone(),
             resume,
             ..EvaluateRequest::new(out)?
@@ -192,10 +193,11 @@ impl Args {
         };
         let prompts = self.setup.prompt.read_all()?;
         let options = parse_settings(&self.settings)?;
-        for ((_, prompt), method) in
-            prompts.iter().flat_map(|prompt| self.method.iter().map(move |name| (prompt, name)))
-        {
-            say_radius_units(prompt, method, &options, out);
+        for (_, prompt) in &prompts {
+            let usual = [prompt.default_method().to_owned()];
+            for method in if self.method.is_empty() { &usual[..] } else { &self.method } {
+                say_radius_units(prompt, method, &options, out);
+            }
         }
         prompts.into_iter().map(one).collect()
     }

@@ -7,7 +7,7 @@ use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result, bail, ensure};
-use flatclip::data::{self, Family, Split};
+use flatclip::data::{self, Split};
 use flatclip::landscape::Normalisation;
 use flatclip::report::landscape::flatness_table;
 use flatclip::{LandscapeOf, LandscapeRequest, NamedPrompt, Picture, Prompt, landscape};
@@ -84,28 +84,25 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 
 impl Args {
     fn request(&self, out: &Output) -> Result<LandscapeRequest> {
-        let mut decode = self.decode.options(true);
+        let exif = self.decode.exif();
         let of = match (&self.data, &self.image) {
             (Some(spec), _) => {
                 let data = data::open(spec, &self.place.options(Split::Train)?)?;
-                // As tuning reads them.
-                decode = self.decode.options(data.family == Family::Custom);
                 LandscapeOf::Training { data, shots: self.shots }
             }
             (None, Some(file)) => {
                 let classes = self.classes.read(out)?;
                 let classes = classes.context("which classes? give --classes a,b,c or --classes-file FILE")?;
-                LandscapeOf::Views { picture: Picture::open_with(file, &decode)?, classes }
+                LandscapeOf::Views { picture: Picture::open_with(file, &self.decode.options())?, classes }
             }
             (None, None) => match &self.first_of {
-                Some(spec) => LandscapeOf::first_of(&data::open(spec, &self.place.options(Split::Test)?)?)?,
+                Some(spec) => LandscapeOf::first_of(&data::open(spec, &self.place.options(Split::Test)?)?, exif)?,
                 None => bail!("what to look at? give --data, --image or --first-of"),
             },
         };
         let scale = self.scale.parse::<Normalisation>()?;
         let (points, span, seed) = (self.points, self.span, self.seed);
-        let mut request =
-            LandscapeRequest { points, span, scale, seed, decode, ..LandscapeRequest::new(of, &self.out)? };
+        let mut request = LandscapeRequest { points, span, scale, seed, exif, ..LandscapeRequest::new(of, &self.out)? };
         if !self.prompt.is_empty() {
             let named = |word: &String| {
                 let (name, path) = named_path(word);

@@ -67,7 +67,7 @@ fn compute(args: &Args, out: &Output) -> Result<(SourceStatistics, usize)> {
         shots: args.shots,
         seed: args.seed,
         max_errors: args.max_errors,
-        decode: args.decode.options(false),
+        exif: args.decode.exif(),
     };
     let dataset = data::open(spec, &args.place.options(args.split)?)?;
     for note in dataset.notes.iter().filter(|note| note.warning) {

@@ -7,7 +7,7 @@ use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result};
 use flatclip::data::few_shot::Sampler;
-use flatclip::data::{self, Dataset, Family, OpenOptions, Split};
+use flatclip::data::{self, Dataset, OpenOptions, Split};
 use flatclip::settings::parse_settings;
 use flatclip::train::LossAndAccuracy;
 use flatclip::{TuneRequest, TuneSummary, tune};
@@ -134,8 +134,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if chooses_on_test {
         request.test = Some(args.dataset(Split::Test, out)?);
     }
-    // Your own photos are turned as EXIF says; published data sets are read as their numbers were made.
-    request.decode = args.decode.options(train.family == Family::Custom);
+    request.exif = args.decode.exif();
     args.model.warn_outside(&train.classes, None, out);
     let model = args.model.load_for_text(args.text_precision.precision(), out)?;
     let summary = tune(&request, &model, &train, &Terminal::with_interrupts(out)?)?;

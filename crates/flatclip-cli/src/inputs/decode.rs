@@ -1,27 +1,32 @@
-//! `--exif` and `--no-exif`: pictures as people see them, or as published numbers rest on.
+//! `--exif` and `--no-exif`: images as a person sees them, or as published numbers were read.
 
 use flatclip::image::{DecodeOptions, PictureChanges};
 
-/// How pictures are read.
+/// How images are read.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct DecodeArgs {
-    /// Turn pictures as their EXIF entry says, and scale 16-bit grey [default: for your own photos in predict, embed,
-    /// tune and landscape]
+    /// Rotate images per EXIF and scale 16-bit grey [default: for your own images: files, folder:, csv:, zhou:, wds:]
     #[arg(long, overrides_with = "no_exif")]
     exif: bool,
-    /// Read pictures as Pillow's `convert("RGB")` does, and so every published number [default: elsewhere]
+    /// Read images as Pillow's `convert("RGB")`, as every published number was [default: for known data sets]
     #[arg(long, overrides_with = "exif")]
     no_exif: bool,
 }
 
 impl DecodeArgs {
-    /// The options; `photos` says what holds where nothing was said.
-    pub(crate) fn options(self, photos: bool) -> DecodeOptions {
-        if self.exif || (photos && !self.no_exif) { DecodeOptions::photos() } else { DecodeOptions::default() }
+    /// What was asked for; `None` leaves it to the data.
+    pub(crate) fn exif(self) -> Option<bool> {
+        (self.exif || self.no_exif).then_some(self.exif)
+    }
+
+    /// For images named on the command line, which are the user's own.
+    pub(crate) fn options(self) -> DecodeOptions {
+        let usual = DecodeOptions::default();
+        DecodeOptions { exif: self.exif().unwrap_or(usual.exif), ..usual }
     }
 }
 
-/// What was done to pictures in words, and how to have them as they are.
+/// What was done to images, and how to read them otherwise.
 pub(crate) fn changes_line(changes: PictureChanges) -> Option<String> {
     Some(format!("{} (--no-exif reads them as Pillow does)", changes.line()?))
 }

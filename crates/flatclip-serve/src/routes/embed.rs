@@ -36,7 +36,7 @@ pub(crate) struct EmbedImageRequest {
     /// Name of a model; by default the first.
     #[schema(nullable = false, example = "pocket")]
     model: Option<String>,
-    /// Turn pictures as their EXIF tag says.
+    /// Rotate images per EXIF and scale 16-bit grey (the default); `false` reads them as Pillow does.
     #[schema(nullable = false)]
     exif: Option<bool>,
 }
@@ -88,7 +88,7 @@ pub(crate) async fn images(State(app): State<Arc<App>>, upload: Upload) -> Resul
     }
     let catalogue = app.catalogue();
     let (name, model) = catalogue.model(request.model.as_deref())?;
-    let rows = embed_images(&app, model, images, request.exif.unwrap_or(false), deadline).await?;
+    let rows = embed_images(&app, model, images, request.exif.unwrap_or(true), deadline).await?;
     EmbedBody::response(name, rows)
 }
 
@@ -102,8 +102,7 @@ pub(crate) async fn embed_images(
 ) -> Result<Vec<Vec<f32>>, Problem> {
     check_count(images.len(), app)?;
     let ticket = app.queue.admit(images.len())?;
-    let options =
-        DecodeOptions { max_pixels: app.config.limits.pixels, exif_rotation: exif, ..DecodeOptions::default() };
+    let options = DecodeOptions { max_pixels: app.config.limits.pixels, exif, ..DecodeOptions::default() };
     let start = |image: Image| {
         let (reply, answer) = oneshot::channel();
         let work = EmbedWork { model: model.clone(), image, options: options.clone(), reply };

@@ -41,6 +41,9 @@ pub(crate) struct TaskParameters {
     /// How to answer; by default `zero-shot`.
     #[schema(nullable = false, example = "zero-shot")]
     method: Option<String>,
+    /// Rotate images per EXIF and scale 16-bit grey (the default); `false` reads them as Pillow does.
+    #[schema(nullable = false)]
+    exif: Option<bool>,
 }
 
 /// A label and its score.
@@ -66,6 +69,7 @@ pub(crate) async fn task(State(app): State<Arc<App>>, upload: Upload) -> Result<
         classes: Some(parameters.candidate_labels),
         template: Some(parameters.hypothesis_template.unwrap_or_else(|| TEMPLATE.to_owned())),
         method: parameters.method,
+        exif: parameters.exif,
         ..Settings::default()
     };
     let recipe = Recipe::new(&settings, &app.catalogue(), &app)?;

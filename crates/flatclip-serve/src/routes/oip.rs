@@ -172,7 +172,8 @@ async fn run(
         return Ok(outputs);
     }
     let Some(classes) = given.classes else {
-        let rows = embed_images(app, model, given.images, false, deadline).await?;
+        let exif = exif_of(parameters)?.unwrap_or(true);
+        let rows = embed_images(app, model, given.images, exif, deadline).await?;
         outputs.push(("embedding", Tensor::rows(rows)));
         return Ok(outputs);
     };
@@ -195,6 +196,13 @@ async fn run(
     Ok(outputs)
 }
 
+/// The reading rule that the parameters ask for.
+fn exif_of(parameters: &Map<String, Value>) -> Result<Option<bool>, Problem> {
+    let flag =
+        |value: &Value| value.as_bool().ok_or_else(|| Problem::invalid("parameters.exif", "expected true or false"));
+    parameters.get("exif").map(flag).transpose()
+}
+
 /// The request's parameters are texts, numbers and flags; options of the method are a text of JSON.
 fn settings(name: &str, classes: Vec<String>, parameters: &Map<String, Value>) -> Result<Settings, Problem> {
     let mut settings = Settings { model: Some(name.to_owned()), classes: Some(classes), ..Settings::default() };
@@ -208,6 +216,7 @@ fn settings(name: &str, classes: Vec<String>, parameters: &Map<String, Value>) -
             "ensemble" => settings.ensemble = Some(text()?),
             "views" => settings.views = Some(value.as_u64().ok_or_else(wrong)?),
             "seed" => settings.seed = Some(value.as_u64().ok_or_else(wrong)?),
+            "exif" => settings.exif = exif_of(parameters)?,
             "options" => settings.options = Some(parse(text()?.as_bytes())?),
             "binary_data_output" => {}
             other => return Err(Problem::invalid("parameters", format_args!("{other:?} is not known"))),

@@ -295,6 +295,11 @@ impl Dataset {
         Ok(Self { name, classes, templates, samples, ..Self::default() })
     }
 
+    /// How its images are read: a known benchmark as Pillow reads them, the user's own as a person sees them; `exif` overrides.
+    pub fn decode_options(&self, exif: Option<bool>) -> DecodeOptions {
+        DecodeOptions { exif: super::reads_exif(&self.spec, exif), ..DecodeOptions::default() }
+    }
+
     /// The class list's fingerprint: names and their order.
     pub fn classes_hash(&self) -> String {
         digest::of_names(&self.classes)

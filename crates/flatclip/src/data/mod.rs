@@ -37,4 +37,5 @@ pub use dataset::{Dataset, Family, Note, Sample, Source, Split};
 pub(crate) use imagenet::imagenet_labels;
 pub use known::{KNOWN, Known};
 pub use names::fill;
+pub(crate) use open::reads_exif;
 pub use open::{Compat, OpenOptions, open};

@@ -80,6 +80,13 @@ pub fn open(spec: &str, options: &OpenOptions) -> Result<Dataset> {
     Ok(data)
 }
 
+/// The reading rule of a data set by the way it is named: a known benchmark and the synthetic pocket data sets are read as
+/// Pillow reads them, as every published number was; whatever is named by its place, or was made in memory, counts as the
+/// user's own images and is read as a person sees it. `exif` overrides the rule.
+pub(crate) fn reads_exif(spec: &str, exif: Option<bool>) -> bool {
+    exif.unwrap_or_else(|| Known::find(spec).is_none() && !spec.starts_with("pocket:"))
+}
+
 fn known_or_error(spec: &str) -> Result<&'static Known> {
     Known::find(spec).ok_or_else(|| {
         let hint = if Path::new(spec).is_dir() {

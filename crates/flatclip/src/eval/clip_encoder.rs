@@ -36,7 +36,7 @@ impl ClipEncoder {
     pub(crate) fn feature_key(&self, dataset: &Dataset, precision: &str) -> FeatureKey {
         let v = &self.views;
         let hashes: Vec<String> = self.visual_prompts.iter().map(matrix_hash).collect();
-        let turned = if self.decode.exif_rotation { " turned by EXIF" } else { "" };
+        let rotated = if self.decode.exif { " rotated per EXIF" } else { "" };
         let tower =
             if hashes.is_empty() { String::new() } else { format!(" with visual prompts {}", hashes.join(" ")) };
         FeatureKey {
@@ -44,7 +44,7 @@ impl ClipEncoder {
             dataset: dataset.name.clone(),
             split: dataset.split.name().to_owned(),
             views: format!(
-                "{} x{} {}px {:?}/{:?}{tower}{turned}",
+                "{} x{} {}px {:?}/{:?}{tower}{rotated}",
                 v.policy.name(),
                 v.count,
                 v.size,

@@ -4,7 +4,6 @@ use super::model::Model;
 use super::shots::ShotFeatures;
 use crate::data::Dataset;
 use crate::files::write_atomic;
-use crate::image::DecodeOptions;
 use crate::landscape::{
     Bound, Divergence, EntropyGap, Rademacher, RademacherSearch, Scores, Separation, Theory, WorstCase,
     WorstCaseSearch, rank_correlation,
@@ -48,8 +47,8 @@ pub struct AnalyzeRequest {
     pub options: toml::Table,
     /// Seed of the shots and of the perturbations.
     pub seed: u64,
-    /// How pictures are read.
-    pub decode: DecodeOptions,
+    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
+    pub exif: Option<bool>,
     /// Where the page, the figures and the numbers go.
     pub out: PathBuf,
 }
@@ -109,7 +108,7 @@ pub fn analyze(request: &AnalyzeRequest, model: &Model, progress: &dyn Progress)
     options.insert("vote".into(), "mean-probability".into());
     let mut stss = methods::adapter("stss")?.build(&options)?.into_episodic()?;
     stss.prepare(&task)?;
-    let shots = ShotFeatures::draw(model, &request.train, request.shots, request.seed, &request.decode)?;
+    let shots = ShotFeatures::draw(model, &request.train, request.shots, request.seed, request.exif)?;
     let worst = worst_case(request, &task, &shots, request.rho.unwrap_or_else(|| radius_of(&options)))?;
     let centres = class_centres(&shots);
     let near = measure(request, model, &task, stss.as_ref(), &request.near, &centres, progress)?;
@@ -158,8 +157,9 @@ fn measure(
     let indices: Vec<usize> = (0..dataset.samples.len().min(request.limit)).collect();
     progress.start(&dataset.name, Some(indices.len() as u64));
     let mut found = Found::default();
+    let decode = dataset.decode_options(request.exif);
     for batch in indices.chunks(BATCH) {
-        let pictures = batch.iter().map(|&i| dataset.samples[i].picture(&request.decode));
+        let pictures = batch.iter().map(|&i| dataset.samples[i].picture(&decode));
         let features = Features::unit(model.plain_features(pictures)?).0;
         for (row, &i) in batch.iter().enumerate() {
             let sample = &dataset.samples[i];

@@ -4,12 +4,23 @@ use crate::methods::{self, Explanation};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Which class, how sure, and which views decided.
+/// Which class, how sure, which views decided, and how the answer was made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    classes: Arc<[String]>,
+    origin: Arc<Origin>,
     decision: methods::Decision,
     views: Option<usize>,
+}
+
+/// What all answers of one classifier share.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Origin {
+    pub(crate) classes: Arc<[String]>,
+    pub(crate) method: &'static str,
+    /// What the image tower multiplies in; `None` when features were given.
+    pub(crate) precision: Option<&'static str>,
+    /// The rule by which image files are read; `None` when features were given.
+    pub(crate) read: Option<&'static str>,
 }
 
 /// One view of a picture as a method saw it.
@@ -28,8 +39,24 @@ pub struct ViewScore<'a> {
 }
 
 impl Answer {
-    pub(crate) fn new(classes: &Arc<[String]>, decision: methods::Decision) -> Self {
-        Self { classes: Arc::clone(classes), decision, views: None }
+    pub(crate) fn new(origin: &Arc<Origin>, decision: methods::Decision) -> Self {
+        Self { origin: Arc::clone(origin), decision, views: None }
+    }
+
+    /// Name of the method that answered.
+    pub fn method(&self) -> &'static str {
+        self.origin.method
+    }
+
+    /// What the image tower multiplied in: `f32`, `i16`, ...; `None` when features were given.
+    pub fn precision(&self) -> Option<&'static str> {
+        self.origin.precision
+    }
+
+    /// The rule by which the classifier reads image files: `exif` (as a person sees them) or `pillow`; `None` when features
+    /// were given.
+    pub fn read(&self) -> Option<&'static str> {
+        self.origin.read
     }
 
     pub(crate) fn with_views(self, count: usize) -> Self {
@@ -77,7 +104,8 @@ impl Answer {
         json!({
             "prediction": self.label(), "index": self.index(),
             "top": self.ranked(top).into_iter().map(row).collect::<Vec<_>>(),
-            "views": self.views, "selected_views": why.selected, "view_scores": why.scores,
+            "method": self.method(), "precision": self.precision(), "views": self.views, "read": self.read(),
+            "selected_views": why.selected, "view_scores": why.scores,
         })
     }
 
@@ -105,10 +133,10 @@ impl Answer {
 
     /// The class list.
     pub fn classes(&self) -> &[String] {
-        &self.classes
+        &self.origin.classes
     }
 
     fn name(&self, class: usize) -> &str {
-        self.classes.get(class).map_or("", String::as_str)
+        self.origin.classes.get(class).map_or("", String::as_str)
     }
 }

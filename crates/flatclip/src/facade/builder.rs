@@ -1,5 +1,6 @@
 //! What a classifier is made of.
 
+use super::answer::Origin;
 use super::classifier::{Classifier, Parts};
 use super::features::TextFeatures;
 use super::model::Model;
@@ -24,7 +25,7 @@ pub struct ClassifierBuilder {
     source: Source,
     classes: Vec<String>,
     prompt: Option<Prompt>,
-    method: String,
+    method: Option<String>,
     options: toml::Table,
     registry: Registry,
     views: Option<usize>,
@@ -69,7 +70,7 @@ impl ClassifierBuilder {
             source,
             classes: Vec::new(),
             prompt: None,
-            method: "zero-shot".to_owned(),
+            method: None,
             options: toml::Table::new(),
             registry: Registry::builtin(),
             views: None,
@@ -108,17 +109,17 @@ impl ClassifierBuilder {
         Ok(self.prompt(Prompt::templates(name.parse::<Ensemble>()?.templates())?))
     }
 
-    /// How to answer: the name of an adapter. By default `zero-shot`.
+    /// How to answer: the name of an adapter. By default [`Prompt::default_method`].
     #[must_use]
     pub fn method(mut self, name: &str) -> Self {
-        name.clone_into(&mut self.method);
+        self.method = Some(name.to_owned());
         self
     }
 
     /// An option of the method; unknown ones and values out of range are errors here.
     pub fn set(mut self, key: &str, value: impl Into<toml::Value>) -> Result<Self> {
         self.options.insert(key.to_owned(), value.into());
-        let spec = self.registry.adapter(&self.method)?;
+        let spec = self.spec()?;
         spec.build(&self.own_options(spec)?)?;
         Ok(self)
     }
@@ -201,17 +202,11 @@ impl ClassifierBuilder {
         self
     }
 
-    /// Turn pictures as their EXIF tag says; the reference implementations, and so the default, do not.
+    /// Read images as a person sees them (rotated per EXIF, 16-bit grey scaled), which is the default, or, with `false`, as
+    /// Pillow's `convert("RGB")`, which published numbers of benchmark data sets rest on.
     #[must_use]
-    pub fn exif_rotation(mut self, turn: bool) -> Self {
-        self.decode.exif_rotation = turn;
-        self
-    }
-
-    /// How pictures are read: limits, EXIF, 16-bit grey. [`DecodeOptions::photos`] reads them as people see them.
-    #[must_use]
-    pub fn decode(mut self, options: DecodeOptions) -> Self {
-        self.decode = options;
+    pub fn exif(mut self, apply: bool) -> Self {
+        self.decode.exif = apply;
         self
     }
 
@@ -224,7 +219,7 @@ impl ClassifierBuilder {
 
     /// Computes text features and whatever else depends on prompt and class list alone.
     pub fn build(self) -> Result<Classifier> {
-        let spec = self.registry.adapter(&self.method)?;
+        let spec = self.spec()?;
         let mut adapter = spec.build(&self.own_options(spec)?)?;
         let needs = adapter.needs().unwrap_or(spec.needs);
         let views = self.views.unwrap_or(needs.default_views);
@@ -270,7 +265,19 @@ impl ClassifierBuilder {
             }
         };
         adapter.prepare(&task)?;
-        Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder, rounds }))
+        let origin = Arc::new(Origin {
+            classes: Arc::clone(&task.classes),
+            method: spec.name,
+            precision: encoder.as_ref().map(|encoder| encoder.clip.precision().name()),
+            read: encoder.as_ref().map(|encoder| encoder.decode.rule()),
+        });
+        Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder, rounds, origin }))
+    }
+
+    /// The method that was named, or the prompt's own.
+    fn spec(&self) -> Result<&'static AdapterSpec> {
+        let usual = self.prompt.as_ref().map_or(Prompt::DEFAULT_METHOD, Prompt::default_method);
+        self.registry.adapter(self.method.as_deref().unwrap_or(usual))
     }
 
     /// Plain keys, or those of the method's own table.

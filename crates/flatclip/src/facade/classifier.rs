@@ -1,6 +1,6 @@
 //! A classifier: a model, class names, a prompt and a method, ready to answer.
 
-use super::answer::Answer;
+use super::answer::{Answer, Origin};
 use super::builder::ClassifierBuilder;
 use super::features::TextFeatures;
 use super::model::Model;
@@ -48,6 +48,8 @@ pub(super) struct Parts {
     pub(super) encoder: Option<ClipEncoder>,
     /// Any-time views: no more views than an answer needs.
     pub(super) rounds: Option<Rounds>,
+    /// What its answers say of themselves.
+    pub(super) origin: Arc<Origin>,
 }
 
 /// A picture as a method sees it.
@@ -119,6 +121,16 @@ impl Classifier {
     /// Views per picture, at most where they are any-time; 0 when features are made elsewhere.
     pub fn views(&self) -> usize {
         self.0.encoder.as_ref().map_or(0, |encoder| encoder.views.count)
+    }
+
+    /// What the image tower multiplies in: `f32`, `i16`, ...; `None` when features are made elsewhere.
+    pub fn precision(&self) -> Option<&'static str> {
+        self.0.origin.precision
+    }
+
+    /// The rule by which image files are read: `exif` or `pillow`; `None` when features are made elsewhere.
+    pub fn read(&self) -> Option<&'static str> {
+        self.0.origin.read
     }
 
     /// The answer for a picture.
@@ -259,7 +271,7 @@ impl Classifier {
     }
 
     pub(super) fn labelled(&self, decision: Decision) -> Result<Answer> {
-        Ok(Answer::new(&self.0.task.classes, decision))
+        Ok(Answer::new(&self.0.origin, decision))
     }
 
     /// The file's own name.

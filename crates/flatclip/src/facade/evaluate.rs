@@ -3,9 +3,8 @@
 use super::model::Model;
 use super::needs::check_origin;
 use super::run::{NamedPrompt, RunRequest, Runner, file_name, options_of};
-use crate::data::Dataset;
+use crate::data::{Dataset, Family};
 use crate::eval::{Certainty, Rounds, Shard, Summary, Timing};
-use crate::image::DecodeOptions;
 use crate::image::views::ViewPolicy;
 use crate::methods::bank::Radius;
 use crate::methods::policy::policy_for;
@@ -46,7 +45,7 @@ pub enum ViewChoice {
 /// What is evaluated, and how.
 #[derive(Clone, Debug)]
 pub struct EvaluateRequest {
-    /// Names of adapters, or `all` that model and prompt can serve.
+    /// Names of adapters, or `all` that model and prompt can serve; none: the prompt's [default](Prompt::default_method).
     pub methods: Vec<String>,
     /// Options: plain keys for a single method, or a table for each method's name.
     pub options: toml::Table,
@@ -81,8 +80,8 @@ pub struct EvaluateRequest {
     pub cache: Option<PathBuf>,
     /// Accept a prompt that was learned with another model.
     pub any_model: bool,
-    /// How pictures are read; published numbers rest on the default.
-    pub decode: DecodeOptions,
+    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
+    pub exif: Option<bool>,
     /// Oddities of published code that the data sets reproduce, for the record.
     pub compat: Vec<String>,
     /// The run directory; with several data sets, methods, seeds or shards, the folder of theirs.
@@ -94,10 +93,10 @@ pub struct EvaluateRequest {
 }
 
 impl EvaluateRequest {
-    /// STSS with the usual template, into this directory.
+    /// The usual template with its default method, into this directory.
     pub fn new(out: impl Into<PathBuf>) -> Result<Self> {
         Ok(Self {
-            methods: vec!["stss".to_owned()],
+            methods: Vec::new(),
             options: toml::Table::new(),
             prompt: PromptChoice::One(Prompt::templates(&[Prompt::TEMPLATE])?.into()),
             views: None,
@@ -114,7 +113,7 @@ impl EvaluateRequest {
             bank: Vec::new(),
             cache: None,
             any_model: false,
-            decode: DecodeOptions::default(),
+            exif: None,
             compat: Vec::new(),
             out: out.into(),
             resume: false,
@@ -149,6 +148,11 @@ pub fn evaluate(
     let mut done = Vec::new();
     for dataset in datasets {
         let runner = request.runner(model, dataset, progress)?;
+        if dataset.family == Family::Custom || request.exif.is_some() {
+            let read =
+                if dataset.decode_options(request.exif).exif { "EXIF applied" } else { "as Pillow, EXIF ignored" };
+            progress.note(&format!("{}: images read: {read}", dataset.name));
+        }
         let methods = request.chosen(&runner)?;
         let most = methods.iter().map(|method| method.needs.default_views).max().unwrap_or(1);
         let names: Vec<&str> = methods.iter().map(|method| method.name).collect();
@@ -209,7 +213,7 @@ impl EvaluateRequest {
         Ok(Runner {
             cache: self.cache.as_deref(),
             compat: &self.compat,
-            decode: Some(&self.decode),
+            exif: self.exif,
             generated: self.generated.as_deref(),
             bank: &self.bank,
             statistics: self.statistics.clone(),
@@ -245,7 +249,8 @@ impl EvaluateRequest {
     /// The adapters by name; of `all`, those that can be served. What a name promises and does not get is said.
     fn chosen(&self, runner: &Runner<'_>) -> Result<Vec<&'static AdapterSpec>> {
         let mut specs: Vec<&'static AdapterSpec> = Vec::new();
-        for name in &self.methods {
+        let usual = [runner.prompt.prompt.default_method().to_owned()];
+        for name in if self.methods.is_empty() { &usual[..] } else { &self.methods } {
             if name == "all" {
                 for spec in self.registry.adapters() {
                     let unmet = runner.supply().unmet(spec.name, &spec.needs);

@@ -9,8 +9,8 @@ use crate::data::Dataset;
 use crate::digest::Digest;
 use crate::eval::matrix_hash;
 use crate::files::write_atomic;
+use crate::image::Picture;
 use crate::image::sheet::encode_png;
-use crate::image::{DecodeOptions, Picture};
 use crate::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
 use crate::methods::Task;
 use crate::progress::Progress;
@@ -53,10 +53,10 @@ pub enum LandscapeOf {
 }
 
 impl LandscapeOf {
-    /// Views of the first picture of a data set, with its classes.
-    pub fn first_of(data: &Dataset) -> Result<Self> {
+    /// Views of the first image of a data set, with its classes; `exif` overrides the data set's reading rule.
+    pub fn first_of(data: &Dataset, exif: Option<bool>) -> Result<Self> {
         let first = data.samples.first().ok_or_else(|| Error::config(&data.name, "has no pictures"))?;
-        Ok(Self::Views { picture: first.picture(&DecodeOptions::default())?, classes: data.classes.clone() })
+        Ok(Self::Views { picture: first.picture(&data.decode_options(exif))?, classes: data.classes.clone() })
     }
 }
 
@@ -75,8 +75,8 @@ pub struct LandscapeRequest {
     pub scale: Normalisation,
     /// Seed of the directions, the shots and the views.
     pub seed: u64,
-    /// How pictures of a data set are read.
-    pub decode: DecodeOptions,
+    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
+    pub exif: Option<bool>,
     /// Where the files go.
     pub out: PathBuf,
 }
@@ -86,8 +86,7 @@ impl LandscapeRequest {
     pub fn new(of: LandscapeOf, out: impl Into<PathBuf>) -> Result<Self> {
         let usual = NamedPrompt { name: "a photo of a".to_owned(), ..Prompt::templates(&[Prompt::TEMPLATE])?.into() };
         let scale = Normalisation::PerToken;
-        let decode = DecodeOptions::default();
-        Ok(Self { prompts: vec![usual], of, points: 31, span: 1.0, scale, seed: 1, decode, out: out.into() })
+        Ok(Self { prompts: vec![usual], of, points: 31, span: 1.0, scale, seed: 1, exif: None, out: out.into() })
     }
 }
 
@@ -141,7 +140,7 @@ fn training_panels(
     shots: usize,
     names: &[String],
 ) -> Result<(Vec<String>, Vec<Panel>)> {
-    let shots = ShotFeatures::draw(model, data, shots, request.seed, &request.decode)?;
+    let shots = ShotFeatures::draw(model, data, shots, request.seed, request.exif)?;
     let panel = |(prompt, name): (usize, &String)| {
         let probe = shots.probe(format!("{name}: cross-entropy, {} images", shots.labels.len()));
         Panel { prompt, probe, picture: None, caption: Vec::new() }

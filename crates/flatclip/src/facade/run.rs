@@ -8,7 +8,6 @@ use crate::eval::{
     Certainty, ClipEncoder, Evaluation, PIXEL_VERSION, Plan, Provenance, Rounds, RunConfig, Sets, Shard, Summary,
     Timing, ViewConfig, matrix_hash, prompts_hash, statistics_hash, stream_hash,
 };
-use crate::image::DecodeOptions;
 use crate::image::views::{ViewOptions, ViewPolicy};
 use crate::methods::bank::{Radius, RadiusUnit, TextBank};
 use crate::methods::statistics::SourceStatistics;
@@ -43,8 +42,8 @@ pub(crate) struct Runner<'a> {
     /// Where features are kept; `None` keeps nothing.
     pub(crate) cache: Option<&'a Path>,
     pub(crate) compat: &'a [String],
-    /// How pictures are read; `None` as published.
-    pub(crate) decode: Option<&'a DecodeOptions>,
+    /// Overrides the data set's reading rule.
+    pub(crate) exif: Option<bool>,
     pub(crate) generated: Option<&'a Path>,
     /// Prompts whose text features stand around the prompt's own, for STSS.
     pub(crate) bank: &'a [NamedPrompt],
@@ -82,7 +81,7 @@ impl<'a> Runner<'a> {
             prompt,
             cache: None,
             compat: &[],
-            decode: None,
+            exif: None,
             generated: None,
             bank: &[],
             statistics: None,
@@ -118,7 +117,7 @@ impl<'a> Runner<'a> {
         let encoder = ClipEncoder {
             clip: Arc::clone(self.model.clip()),
             views: ViewOptions { policy: request.policy, ..self.model.views(request.views) },
-            decode: self.decode.cloned().unwrap_or_default(),
+            decode: dataset.decode_options(self.exif),
             seed: request.seed,
             visual_prompts: prompt.visual_prompts(),
             generated: self.generated.map(Path::to_path_buf).filter(|_| needs.generated),
@@ -239,7 +238,7 @@ impl<'a> Runner<'a> {
             shard: request.shard,
             compat: self.compat.to_vec(),
             bank: self.bank.iter().map(|prompt| prompt.name.clone()).collect(),
-            exif: self.decode.is_some_and(|decode| decode.exif_rotation),
+            exif: dataset.decode_options(self.exif).exif,
             views: ViewConfig {
                 policy: request.policy.name().to_owned(),
                 count: request.views,

@@ -4,7 +4,6 @@ use super::model::Model;
 use crate::Result;
 use crate::data::Dataset;
 use crate::data::few_shot::{FewShot, Pool, Sampler};
-use crate::image::DecodeOptions;
 use crate::landscape::Probe;
 use crate::model::Features;
 use flatclip_tensor::Matrix;
@@ -27,15 +26,10 @@ pub(crate) fn draw_shots(dataset: &Dataset, shots: usize, seed: u64) -> Result<V
 }
 
 impl ShotFeatures {
-    pub(crate) fn draw(
-        model: &Model,
-        dataset: &Dataset,
-        shots: usize,
-        seed: u64,
-        decode: &DecodeOptions,
-    ) -> Result<Self> {
+    pub(crate) fn draw(model: &Model, dataset: &Dataset, shots: usize, seed: u64, exif: Option<bool>) -> Result<Self> {
         let drawn = draw_shots(dataset, shots, seed)?;
-        let pictures = drawn.iter().map(|&i| dataset.samples[i].picture(decode));
+        let decode = dataset.decode_options(exif);
+        let pictures = drawn.iter().map(|&i| dataset.samples[i].picture(&decode));
         let features = Features::unit(model.plain_features(pictures)?).0;
         let labels = drawn.iter().map(|&i| dataset.samples[i].label).collect();
         Ok(Self { classes: dataset.classes.clone(), features, labels })

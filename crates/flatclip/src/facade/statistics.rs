@@ -5,7 +5,6 @@ use super::shots::draw_shots;
 use crate::data::{Dataset, Sample};
 use crate::error::Hint;
 use crate::eval::source_statistics;
-use crate::image::DecodeOptions;
 use crate::methods::statistics::SourceStatistics;
 use crate::progress::Progress;
 use crate::prompt::Prompt;
@@ -22,8 +21,8 @@ pub struct StatisticsRequest {
     pub seed: u64,
     /// Unreadable images to go on without.
     pub max_errors: usize,
-    /// How pictures are read.
-    pub decode: DecodeOptions,
+    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
+    pub exif: Option<bool>,
 }
 
 /// The statistics, and the ids of images that could not be read.
@@ -45,8 +44,9 @@ pub fn statistics(
     if samples.is_empty() {
         return Err(Error::Data { path: dataset.name.clone().into(), reason: "no images".into() });
     }
+    let decode = dataset.decode_options(request.exif);
     progress.start("images", Some(samples.len() as u64));
-    let computed = source_statistics(model.clip(), &visual, &dataset.name, &samples, &request.decode, &mut |done| {
+    let computed = source_statistics(model.clip(), &visual, &dataset.name, &samples, &decode, &mut |done| {
         progress.advance(done as u64, "");
     });
     progress.finish();

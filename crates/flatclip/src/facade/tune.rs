@@ -15,6 +15,7 @@ pub fn tune(request: &TuneRequest, model: &Model, train: &Dataset, progress: &dy
     if request.data.is_empty() {
         train.spec.clone_into(&mut request.data);
     }
+    request.exif = Some(train.decode_options(request.exif).exif);
     request.text_precision = model.clip().text_precision();
     let (clip, tokenizer) = (model.clip(), model.tokenizer());
     train::tune(&TuneInput { request: &request, clip, tokenizer, dataset: train, progress })

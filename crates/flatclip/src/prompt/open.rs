@@ -50,6 +50,15 @@ impl Prompt {
         }
     }
 
+    /// The method of a prompt that was not tuned for another.
+    pub const DEFAULT_METHOD: &str = "zero-shot";
+
+    /// The method that answers where none is named: `stss` for a sapt prompt, since the two together are FGA, and
+    /// [`Prompt::DEFAULT_METHOD`] for every other prompt.
+    pub fn default_method(&self) -> &'static str {
+        if self.label() == "sapt" { "stss" } else { Self::DEFAULT_METHOD }
+    }
+
     /// The prompt in a table: `template`, `templates-80`, `coop`, `sapt`, `features`, ...
     pub fn label(&self) -> String {
         match &self.kind {

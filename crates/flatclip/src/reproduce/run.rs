@@ -8,7 +8,6 @@ use crate::facade::{
     EvaluateRequest, LandscapeOf, LandscapeRequest, NamedPrompt, PromptChoice, StatisticsRequest, SweepRequest,
     evaluate, landscape, statistics, sweep, tune,
 };
-use crate::image::DecodeOptions;
 use crate::progress::Progress;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -87,7 +86,7 @@ impl Desk<'_> {
             shots: Some(work.shots),
             seed: work.seed,
             max_errors: self.request.max_errors,
-            decode: DecodeOptions::default(),
+            exif: None,
         };
         let (found, _) = statistics(&request, self.model, &*self.dataset(&work.data, Split::Train)?, progress)?;
         std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
@@ -113,7 +112,7 @@ impl Desk<'_> {
         let of = if work.shots > 0 {
             LandscapeOf::Training { data: (*data).clone(), shots: work.shots }
         } else {
-            LandscapeOf::first_of(&data)?
+            LandscapeOf::first_of(&data, None)?
         };
         let mut prompts = Vec::new();
         for (name, source) in &work.prompts {

@@ -82,12 +82,12 @@ impl Pictures {
             return Ok(Self { plain: plain.clone(), held_out: true });
         }
         let spare = spare(input, used);
-        let readable = Readable::of(&spare, &input.request.decode).good;
+        let readable = Readable::of(&spare, &input.decode()).good;
         let spare: Vec<Sample> = readable.into_iter().map(|i| spare[i].clone()).collect();
         let (samples, held_out) = if spare.is_empty() { (used, false) } else { (spare.as_slice(), true) };
         let dataset = &input.dataset.name;
         let images = TrainImages::new(input.clip, dataset, samples, &TrainViews::default(), input.request.seed)
-            .read_with(&input.request.decode);
+            .read_with(&input.decode());
         let features = Features::unit(images.plain_features(input.clip)?).0;
         Ok(Self { plain: HeldOut { features, labels: samples.iter().map(|s| s.label).collect() }, held_out })
     }

@@ -1,9 +1,8 @@
 //! The request, resolved: defaults, then the preset, then the user's file, then single keys.
 
-use crate::data::Dataset;
 use crate::data::few_shot::{FewShot, Sampler};
 use crate::data::train_images::TrainViews;
-use crate::image::DecodeOptions;
+use crate::data::{Dataset, reads_exif};
 use crate::methods::Registry;
 use crate::methods::tuners::{Average, Input, Recipe, RemoteText, TunerSpec, preset};
 use crate::model::Precision;
@@ -46,8 +45,8 @@ pub struct TuneRequest {
     pub test: Option<Dataset>,
     /// Runs the text tower where its classes are split over processes.
     pub text: Option<Arc<dyn RemoteText>>,
-    /// How pictures are read.
-    pub decode: DecodeOptions,
+    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
+    pub exif: Option<bool>,
     /// Where tuners are looked for.
     pub registry: Registry,
     /// What the model's text tower multiplies in; taken from the model, for the record.
@@ -76,7 +75,7 @@ impl Default for TuneRequest {
             overrides: Vec::new(),
             test: None,
             text: None,
-            decode: DecodeOptions::default(),
+            exif: None,
             registry: Registry::builtin(),
             text_precision: Precision::F32,
             out: PathBuf::from("tuned"),
@@ -258,7 +257,7 @@ impl Settings {
             search: r.search,
             checkpoint_every: r.checkpoint_every,
             text_precision: (r.text_precision != Precision::F32).then(|| r.text_precision.name().to_owned()),
-            exif: r.decode.exif_rotation,
+            exif: reads_exif(&r.data, r.exif),
         };
         let mut table = to_table(&top)?;
         table.insert("train".into(), self.recipe.table().into());

@@ -12,6 +12,7 @@ use crate::data::train_images::{Readable, TrainImages};
 use crate::data::{Dataset, Sample, read_dassl_list};
 use crate::digest::Digest;
 use crate::error::Hint;
+use crate::image::DecodeOptions;
 use crate::methods::bank::{Radius, RadiusUnit};
 use crate::methods::tuners::{Input, TuneTask, Tuner, vit_of};
 use crate::model::{Clip, Features};
@@ -38,6 +39,13 @@ pub(crate) struct TuneInput<'a> {
     pub(crate) dataset: &'a Dataset,
     /// Who watches.
     pub(crate) progress: &'a dyn Progress,
+}
+
+impl TuneInput<'_> {
+    /// How training images are read.
+    pub(crate) fn decode(&self) -> DecodeOptions {
+        self.dataset.decode_options(self.request.exif)
+    }
 }
 
 /// The result of a run: `summary.json`.
@@ -131,7 +139,7 @@ impl Run {
 
     fn drop_unreadable(&mut self, input: &TuneInput<'_>) -> Result<()> {
         for samples in [&mut self.train, &mut self.held_out] {
-            let Readable { good, bad, changes } = Readable::of(samples, &input.request.decode);
+            let Readable { good, bad, changes } = Readable::of(samples, &input.decode());
             if let Some(line) = changes.line() {
                 input.progress.note(&line);
             }
@@ -194,8 +202,8 @@ impl Run {
         let (clip, seed) = (input.clip, input.request.seed);
         let spec = self.settings.spec;
         let train = std::mem::take(&mut self.train);
-        let images = TrainImages::new(clip, &input.dataset.name, &train, &self.settings.views, seed)
-            .read_with(&input.request.decode);
+        let images =
+            TrainImages::new(clip, &input.dataset.name, &train, &self.settings.views, seed).read_with(&input.decode());
         let labels: Vec<usize> = train.iter().map(|s| s.label).collect();
         let start = Instant::now();
         let bank = match (spec.input, self.settings.views.bank) {
@@ -281,7 +289,7 @@ impl Run {
         }
         let images =
             TrainImages::new(input.clip, &input.dataset.name, samples, &self.settings.views, input.request.seed)
-                .read_with(&input.request.decode);
+                .read_with(&input.decode());
         let features = Features::unit(images.plain_features(input.clip)?).0;
         Ok(Some(HeldOut { features, labels: samples.iter().map(|s| s.label).collect() }))
     }

@@ -53,7 +53,7 @@ pub(crate) fn jpeg(case: &Case) -> Result<Report, String> {
 pub(crate) fn open(case: &Case, file: &str) -> Result<Source, String> {
     let path = case.folder().join(file);
     let bytes = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    Source::decode(&path, &bytes, &DecodeOptions::default()).map_err(|e| e.to_string())
+    Source::decode(&path, &bytes, &DecodeOptions::pillow()).map_err(|e| e.to_string())
 }
 
 /// Crop, scale to a square, flip: planes of bytes.

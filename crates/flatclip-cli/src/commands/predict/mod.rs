@@ -74,12 +74,13 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let files = pictures::expand(&args.images, out)?;
     let sheets = args.explain.as_deref().map(|path| explain::Sheets::new(path, files.len())).transpose()?;
     let (classifier, model) = args.classifier(out)?;
-    args.model.warn_outside(classifier.classes(), first_side(&files, &args.decode.options(true)), out);
+    args.model.warn_outside(classifier.classes(), first_side(&files, &args.decode.options()), out);
+    out.note(setup_line(&classifier));
     let mut rows = Rows::open(&args, &classifier, &model, &files, out)?;
     let files: Vec<&PathBuf> = files.iter().filter(|file| !rows.has(file)).collect();
     let mut work = Work {
         stream: classifier.stream()?,
-        decode: args.decode.options(true),
+        decode: args.decode.options(),
         changes: PictureChanges::default(),
         terminal: Terminal::with_interrupts(out)?,
     };
@@ -167,7 +168,7 @@ impl Args {
             "which classes? give --classes a,b,c or --classes-file FILE"
         );
         let classes = self.own_classes(classes, &prompt, out);
-        let method = self.method.clone().unwrap_or_else(|| method_of(&prompt, out));
+        let method = self.method.clone().unwrap_or_else(|| prompt.default_method().to_owned());
         say_radius_units(&prompt, &method, &options, out);
         let model = self.model.load(out)?;
         let mut builder = Classifier::builder(&model)
@@ -177,7 +178,7 @@ impl Args {
             .options(options)
             .view_policy(self.view_policy)
             .seed(self.seed)
-            .decode(self.decode.options(true))
+            .exif(self.decode.options().exif)
             .any_model(self.prompt.any_model);
         if let Some(views) = self.views.count() {
             builder = builder.views(views);
@@ -217,13 +218,12 @@ impl Args {
     }
 }
 
-/// FGA is a sapt prompt with stss; every other prompt answers alone.
-fn method_of(prompt: &Prompt, out: &Output) -> String {
-    if prompt.label() == "sapt" {
-        out.note("method: stss, which a sapt prompt is made for (--method zero-shot answers with the prompt alone)");
-        return "stss".to_owned();
-    }
-    "zero-shot".to_owned()
+/// How images are answered, in one line.
+fn setup_line(classifier: &Classifier) -> String {
+    let (views, precision) = (classifier.views(), classifier.precision().unwrap_or_default());
+    let views = if views == 1 { "1 view".to_owned() } else { format!("{views} views") };
+    let read = if classifier.read() == Some("exif") { "EXIF applied" } else { "as Pillow, EXIF ignored" };
+    format!("method {}, {views}, precision {precision}, images read: {read}", classifier.method())
 }
 
 fn shortened(names: &[String]) -> String {
@@ -243,7 +243,7 @@ fn settings(args: &Args, classifier: &Classifier, model: &Model) -> Result<toml:
         ("view_policy", args.view_policy.name().to_owned()),
         ("seed", args.seed.to_string()),
         ("top", args.top.to_string()),
-        ("exif", args.decode.options(true).exif_rotation.to_string()),
+        ("exif", args.decode.options().exif.to_string()),
         ("classes", classifier.classes().join("\n")),
     ];
     table.extend(strings.into_iter().map(|(key, value)| (key.to_owned(), value.into())));

@@ -2,7 +2,6 @@
 //! records, wherever it lies.
 
 use flatclip::ViewChoice;
-use flatclip::data::Known;
 use flatclip::reproduce::{EvaluateWork, LandscapeWork, PromptSource, ReproduceRequest, Step, Work};
 use flatclip::text::templates::Ensemble;
 use std::path::{Path, PathBuf};
@@ -31,8 +30,6 @@ impl Commands<'_> {
                 words.command("tune").pair("--method", &tune.method).data(&[&tune.data]);
                 words.number("--shots", tune.shots).number("--held-out", tune.held_out).pair("--seed", tune.seed);
                 words.flag("--allow-fewer", tune.allow_fewer).pair("--max-errors", tune.max_errors);
-                // Of one's own photos, `tune` would turn those that a camera held upright.
-                words.flag("--no-exif", Known::find(&tune.data).is_none() && !tune.decode.exif_rotation);
                 if tune.search {
                     words.pair("--search", "radius");
                 }
@@ -130,7 +127,7 @@ fn landscape(words: &mut Words, work: &LandscapeWork) {
         };
     }
     if work.shots > 0 {
-        words.data(&[&work.data]).pair("--shots", work.shots).flag("--no-exif", Known::find(&work.data).is_none());
+        words.data(&[&work.data]).pair("--shots", work.shots);
     } else {
         words.pair("--first-of", spec(&work.data));
     }

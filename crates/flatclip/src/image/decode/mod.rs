@@ -1,8 +1,9 @@
 //! Files to pixels, by content and not by name: JPEG, PNG, WebP, BMP, TIFF and the first frame of a GIF.
 //!
-//! Everything becomes RGB as PIL's `convert("RGB")` does it: alpha is dropped, palettes are looked up, of 16-bit colours
-//! the high byte is kept, while 16-bit grey is cut off at 255 (before scaling, in either order of conversion). Colour
-//! profiles are ignored.
+//! There are two reading rules, and [`DecodeOptions::exif`] chooses one. Images of one's own are read as a person sees them:
+//! rotated per EXIF, 16-bit grey scaled. Known benchmark data sets are read as Pillow's `convert("RGB")`, as every published
+//! number was: EXIF is ignored, 16-bit grey is cut off at 255 (before resizing, in either order of conversion). In both, alpha
+//! is dropped, palettes are looked up, of 16-bit colours the high byte is kept, and colour profiles are ignored.
 
 mod gif;
 mod orientation;
@@ -33,10 +34,9 @@ pub struct DecodeOptions {
     pub max_pixels: u64,
     /// Largest file.
     pub max_bytes: u64,
-    /// Turn the picture as its EXIF entry says. The original code bases do not.
-    pub exif_rotation: bool,
-    /// Scale 16-bit grey to 8 bits. PIL, and so every published number, cuts it off at 255.
-    pub scale_16_bit_grey: bool,
+    /// Read the image as a person sees it: rotated per EXIF, 16-bit grey scaled to 8 bits. `false`: as Pillow's
+    /// `convert("RGB")`, and so every published number.
+    pub exif: bool,
 }
 
 /// The largest width or height: as much as JPEG and GIF can say.
@@ -71,22 +71,27 @@ impl PictureChanges {
 
     /// In words, if there is something to say.
     pub fn line(self) -> Option<String> {
-        let pictures = |count: usize| if count == 1 { "1 picture".to_owned() } else { format!("{count} pictures") };
+        let images = |count: usize| if count == 1 { "1 image".to_owned() } else { format!("{count} images") };
         let mut parts = Vec::new();
         if self.turned > 0 {
-            parts.push(format!("{} turned as EXIF says", pictures(self.turned)));
+            parts.push(format!("{} rotated per EXIF", images(self.turned)));
         }
         if self.scaled_grey > 0 {
-            parts.push(format!("{} of 16-bit grey scaled to 8 bits", pictures(self.scaled_grey)));
+            parts.push(format!("{} of 16-bit grey scaled to 8 bits", images(self.scaled_grey)));
         }
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
 
 impl DecodeOptions {
-    /// As people see their own photos: turned as EXIF says, 16-bit grey scaled. The default is what published numbers rest on.
-    pub fn photos() -> Self {
-        Self { exif_rotation: true, scale_16_bit_grey: true, ..Self::default() }
+    /// As Pillow's `convert("RGB")` reads it: what published numbers of benchmark data sets rest on.
+    pub fn pillow() -> Self {
+        Self { exif: false, ..Self::default() }
+    }
+
+    /// Name of the reading rule in answers and records: `exif` or `pillow`.
+    pub fn rule(&self) -> &'static str {
+        if self.exif { "exif" } else { "pillow" }
     }
 
     /// Bytes that decoding one picture may take: the largest picture and some room.
@@ -95,10 +100,11 @@ impl DecodeOptions {
     }
 }
 
+/// Images of one's own.
 impl Default for DecodeOptions {
     fn default() -> Self {
         // PIL warns above this number.
-        Self { max_pixels: 89_478_485, max_bytes: 256 << 20, exif_rotation: false, scale_16_bit_grey: false }
+        Self { max_pixels: 89_478_485, max_bytes: 256 << 20, exif: true }
     }
 }
 
@@ -319,7 +325,7 @@ impl<'a> File<'a> {
 
     fn turn(&self, source: Source, orientation: Option<Orientation>) -> Source {
         match orientation {
-            Some(orientation) if self.options.exif_rotation && orientation != Orientation::NoTransforms => {
+            Some(orientation) if self.options.exif && orientation != Orientation::NoTransforms => {
                 self.note(|notes| notes.turned = true);
                 turned(source, orientation)
             }

@@ -30,7 +30,7 @@ impl File<'_> {
             }
         };
         let (width, height) = (picture.width() as usize, picture.height() as usize);
-        let scale = self.options.scale_16_bit_grey;
+        let scale = self.options.exif;
         if scale && matches!(picture, DynamicImage::ImageLuma16(_)) {
             self.note(|notes| notes.scaled_grey = true);
         }

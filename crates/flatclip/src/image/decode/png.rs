@@ -32,7 +32,7 @@ impl File<'_> {
             depth: info.bit_depth,
             palette,
             as_rgb: self.as_rgb,
-            scale_grey: self.options.scale_16_bit_grey,
+            scale_grey: self.options.exif,
         };
         if row.scale_grey && (row.colour, row.depth) == (ColorType::Grayscale, BitDepth::Sixteen) {
             self.note(|notes| notes.scaled_grey = true);

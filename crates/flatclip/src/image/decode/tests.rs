@@ -58,11 +58,11 @@ fn a_file_is_measured_before_it_is_read() {
 }
 
 #[test]
-fn grey_of_sixteen_bits_is_scaled_when_asked() {
+fn grey_of_sixteen_bits_is_scaled_or_cut_off_by_the_rule() {
     let words: Vec<u8> = [200u16, 0x8012].iter().flat_map(|w| w.to_ne_bytes()).collect();
-    let options = DecodeOptions { scale_16_bit_grey: true, ..Default::default() };
-    let picture = decode(&png(&words, 2, 1, ExtendedColorType::L16), &options).unwrap();
-    assert_eq!(picture.rgb, [0, 0, 0, 0x80, 0x80, 0x80]);
+    let rgb = |options| decode(&png(&words, 2, 1, ExtendedColorType::L16), &options).unwrap().rgb;
+    assert_eq!(rgb(DecodeOptions::default()), [0, 0, 0, 0x80, 0x80, 0x80]);
+    assert_eq!(rgb(DecodeOptions::pillow()), [200, 200, 200, 255, 255, 255]);
 }
 
 #[test]
@@ -97,11 +97,11 @@ fn with_exif(entry: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn exif_turns_only_when_asked_and_a_broken_entry_never_does() {
+fn exif_rotates_by_the_rule_and_a_broken_entry_never_does() {
     let entry =
         |turn: u8| [b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0" as &[u8], &[turn, 0, 0, 0, 0, 0, 0, 0]].concat();
-    let size = |bytes: &[u8], exif_rotation: bool| {
-        let picture = decode(bytes, &DecodeOptions { exif_rotation, ..Default::default() }).unwrap();
+    let size = |bytes: &[u8], exif: bool| {
+        let picture = decode(bytes, &DecodeOptions { exif, ..Default::default() }).unwrap();
         (picture.width, picture.height)
     };
     assert_eq!((size(&with_exif(&entry(6)), false), size(&with_exif(&entry(6)), true)), ((3, 20), (20, 3)));
