@@ -10,7 +10,7 @@ fn png(samples: &[u8], width: u32, height: u32, colour: ExtendedColorType) -> Ve
 }
 
 fn rgb(bytes: &[u8]) -> Vec<u8> {
-    decode(bytes, &DecodeOptions::default()).unwrap().rgb
+    decode(bytes, &DecodeOptions::pillow()).unwrap().rgb
 }
 
 #[test]
