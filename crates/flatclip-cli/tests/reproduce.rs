@@ -235,3 +235,33 @@ fn a_report_over_mixed_runs_keeps_apart_what_differs() {
         assert_eq!(top1.contains('±'), !name.contains("imported"), "{name}: {top1}");
     }
 }
+
+#[test]
+fn efficiency_says_what_it_measured_and_keeps_the_papers_numbers_apart() {
+    let home = Home::new();
+    let row = |method: &str, median: f64, stand_ins: &[&str]| {
+        serde_json::json!({
+            "method": method, "views": 64, "prepare": 22.1, "median": median, "fastest": median, "slowest": median,
+            "repeats": 5, "added": 0.1, "encode": 1.0, "ratio": median, "peak_rss_mb": 800.0, "stand_ins": stand_ins,
+        })
+    };
+    let setting = serde_json::json!({
+        "version": "0", "model": "pocket", "isa": "avx2", "precision": "f32", "text_precision": "f32", "threads": 2,
+    });
+    let methods = [row("stss", 1.1, &[]), row("tpt", 4.0, &[]), row("difftpt", 12.0, &["64 random features"])];
+    let bench = serde_json::json!({ "setting": setting, "classes": 1000, "methods": methods });
+    // Measured before: nothing is measured again.
+    std::fs::create_dir(home.path("out")).unwrap();
+    std::fs::write(home.path("out/bench.json"), bench.to_string()).unwrap();
+    let said = home.run(&["reproduce", "efficiency", "--model", "pocket", "--out", "out"]);
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let page = std::fs::read_to_string(home.path("out/report.html")).unwrap();
+    for place in [&text, &page] {
+        for part in ["pocket, 2 threads, 1000 classes", "Excluded:", "64 random features", "one NVIDIA V100 GPU"] {
+            assert!(place.contains(part), "{part}: {place}");
+        }
+    }
+    let difftpt: Vec<&str> = text.lines().filter(|line| line.to_lowercase().starts_with("difftpt")).collect();
+    assert!(!difftpt[0].contains("23.86") && !difftpt[0].contains("10.91"), "{difftpt:?}");
+    assert!(difftpt[1].contains("23.86"), "{difftpt:?}");
+}
