@@ -1,4 +1,4 @@
-//! Settings as people type them: `key=value`, `table.key=value`, values as TOML or plain text.
+//! Settings as people type them: `key=value`, `table.key=value`, values as TOML, numbers like `.5`, or plain text.
 
 use crate::error::escaped;
 use crate::{Error, Result};
@@ -22,11 +22,19 @@ pub fn toml_error(key: impl Into<String>, text: &str, error: &toml::de::Error) -
     Error::config(key, format!("line {line}: {}", escaped(error.message())))
 }
 
-/// A TOML value, or the text itself.
+/// A TOML value, a number that TOML does not take, or the text itself.
 pub(crate) fn parse_value(text: &str) -> toml::Value {
     let text = text.trim();
     let parsed = format!("v = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("v"));
-    parsed.unwrap_or_else(|| toml::Value::String(text.to_owned()))
+    let number = || loose_number(text).map(toml::Value::Float);
+    parsed.or_else(number).unwrap_or_else(|| toml::Value::String(text.to_owned()))
+}
+
+/// A number without a digit before or after its point: `.5`, `-.5`, `1.`; TOML wants both.
+fn loose_number(text: &str) -> Option<f64> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let is_number = text.contains('.') && unsigned.starts_with(|c: char| c == '.' || c.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten().filter(|number: &f64| number.is_finite())
 }
 
 fn insert(table: &mut toml::Table, whole: &str, key: &str, value: toml::Value) -> Result<()> {
@@ -55,6 +63,16 @@ mod tests {
         assert_eq!(table["vote"].as_str(), Some("majority"));
         assert_eq!(table["a"]["b"].as_integer(), Some(3));
         assert_eq!(table["a"]["words"].as_str(), Some("a photo of a"));
+    }
+
+    #[test]
+    fn numbers_without_a_digit_beside_the_point_are_numbers_and_versions_are_not() {
+        for (text, number) in [(".5", 0.5), ("-.5", -0.5), ("+.25", 0.25), ("1.", 1.0), (".5e-2", 0.005)] {
+            assert_eq!(parse_value(text).as_float(), Some(number), "{text}");
+        }
+        for text in [".", "-.", "1.2.3", ".5 m", "..5", ".hidden"] {
+            assert_eq!(parse_value(text).as_str(), Some(text));
+        }
     }
 
     #[test]
