@@ -6,7 +6,10 @@
 //! | asam | rho t² g / ‖t g‖, t = \|p\| + eta | Kwon et al. 2021 |
 //! | fisher-sam | rho f g / sqrt(gᵀ f g), f = 1 / (1 + eta g²) | Kim et al. 2022 |
 
+use super::bank::RadiusUnit;
+use crate::options::OptionValue as _;
 use crate::prompt::Tensor;
+use flatclip_tensor::ops::l2_norm;
 
 crate::choices! {
     /// Which geometry the perturbation is the worst case of.
@@ -32,6 +35,39 @@ crate::choices! {
     }
 }
 
+impl NormScope {
+    /// The scope among the options of a method; the whole context where none is given.
+    pub(crate) fn of(options: &toml::Table) -> Self {
+        options.get("norm").and_then(Self::from_value).unwrap_or(Self::Whole)
+    }
+
+    /// In how many groups a perturbation has the length of the radius.
+    pub(crate) fn count(self, parameters: &[Tensor]) -> usize {
+        self.groups(&shaped(parameters)).len()
+    }
+
+    /// The ranges (tensor, start, end) that share one norm.
+    fn groups(self, parameters: &[Shaped<'_>]) -> Vec<Vec<(usize, usize, usize)>> {
+        if self == NormScope::Whole {
+            return vec![parameters.iter().enumerate().map(|(i, (_, values))| (i, 0, values.len())).collect()];
+        }
+        let mut groups = Vec::new();
+        for (index, (shape, values)) in parameters.iter().enumerate() {
+            let size = match (self, shape) {
+                (NormScope::PerToken, [.., width]) => *width,
+                (_, [_, tokens, width]) => tokens * width,
+                _ => values.len(),
+            };
+            groups.extend((0..values.len()).step_by(size.max(1)).map(|start| vec![(index, start, start + size)]));
+        }
+        groups
+    }
+}
+
+fn shaped(parameters: &[Tensor]) -> Vec<Shaped<'_>> {
+    parameters.iter().map(|p| (p.shape.as_slice(), p.values.as_slice())).collect()
+}
+
 /// A parameter: its shape and its values.
 pub type Shaped<'a> = (&'a [usize], &'a [f32]);
 
@@ -44,6 +80,8 @@ pub struct Ascent {
     pub norm: NormScope,
     /// rho.
     pub radius: f64,
+    /// What rho is measured in.
+    pub unit: RadiusUnit,
     /// ASAM's or FisherSAM's eta.
     pub eta: f64,
 }
@@ -51,21 +89,20 @@ pub struct Ascent {
 impl Ascent {
     /// SAM's own: one ball around all parameters.
     pub fn sam(radius: f64) -> Self {
-        Self { variant: SamVariant::Sam, norm: NormScope::Whole, radius, eta: 0.0 }
+        let (variant, norm, unit) = (SamVariant::Sam, NormScope::Whole, RadiusUnit::Absolute);
+        Self { variant, norm, radius, unit, eta: 0.0 }
     }
 
     /// eps for each parameter. A group whose gradient is zero or not finite gets none.
     pub fn epsilon(&self, parameters: &[Tensor], gradient: &[Vec<f32>]) -> Vec<Vec<f32>> {
-        let parameters: Vec<Shaped<'_>> =
-            parameters.iter().map(|p| (p.shape.as_slice(), p.values.as_slice())).collect();
         let gradient: Vec<&[f32]> = gradient.iter().map(Vec::as_slice).collect();
-        self.epsilon_of(&parameters, &gradient)
+        self.epsilon_of(&shaped(parameters), &gradient)
     }
 
     /// The same for values that are not [`Tensor`]s.
     pub fn epsilon_of(&self, parameters: &[Shaped<'_>], gradient: &[&[f32]]) -> Vec<Vec<f32>> {
         let mut epsilon: Vec<Vec<f32>> = gradient.iter().map(|g| vec![0.0; g.len()]).collect();
-        for group in self.groups(parameters) {
+        for group in self.norm.groups(parameters) {
             // eps = rho · direction / sqrt(Σ direction · g): direction is g, t² g or f g.
             let mut total = 0.0;
             for &(tensor, start, end) in &group {
@@ -78,7 +115,14 @@ impl Ascent {
             if !(length.is_finite() && length > 0.0) {
                 continue;
             }
-            let scale = self.radius / (length + 1e-12);
+            // A relative radius is a share of the norm of the same entries.
+            let unit = match self.unit {
+                RadiusUnit::Absolute => 1.0,
+                RadiusUnit::Relative => {
+                    l2_norm(group.iter().flat_map(|&(tensor, start, end)| &parameters[tensor].1[start..end]))
+                }
+            };
+            let scale = self.radius * unit / (length + 1e-12);
             for &(tensor, start, end) in &group {
                 for at in start..end {
                     let g = f64::from(gradient[tensor][at]);
@@ -96,23 +140,6 @@ impl Ascent {
             SamVariant::Asam => (f64::from(value).abs() + self.eta).powi(2),
             SamVariant::FisherSam => 1.0 / (1.0 + self.eta * gradient * gradient),
         }
-    }
-
-    /// The ranges (tensor, start, end) that share one norm.
-    fn groups(&self, parameters: &[Shaped<'_>]) -> Vec<Vec<(usize, usize, usize)>> {
-        if self.norm == NormScope::Whole {
-            return vec![parameters.iter().enumerate().map(|(i, (_, values))| (i, 0, values.len())).collect()];
-        }
-        let mut groups = Vec::new();
-        for (index, (shape, values)) in parameters.iter().enumerate() {
-            let size = match (self.norm, shape) {
-                (NormScope::PerToken, [.., width]) => *width,
-                (_, [_, tokens, width]) => tokens * width,
-                _ => values.len(),
-            };
-            groups.extend((0..values.len()).step_by(size.max(1)).map(|start| vec![(index, start, start + size)]));
-        }
-        groups
     }
 }
 
@@ -134,7 +161,7 @@ mod tests {
     }
 
     fn ascent(variant: SamVariant, norm: NormScope) -> Ascent {
-        Ascent { variant, norm, radius: 0.5, eta: 0.01 }
+        Ascent { variant, norm, radius: 0.5, unit: RadiusUnit::Absolute, eta: 0.01 }
     }
 
     #[test]
@@ -153,6 +180,21 @@ mod tests {
         for (found, expected) in epsilon[0].iter().zip([0.3, 0.4, 0.3, 0.4]) {
             assert!((found - expected).abs() < 1e-6);
         }
+    }
+
+    #[test]
+    fn a_relative_radius_is_a_share_of_the_norm_of_the_same_entries() {
+        let p = tensor(&[2, 1, 2], &[3.0, 4.0, 0.0, 0.5]);
+        let g = vec![vec![1.0, 0.0, 0.0, -2.0]];
+        let relative = |norm| Ascent { radius: 0.1, unit: RadiusUnit::Relative, ..ascent(SamVariant::Sam, norm) };
+        for norm in [NormScope::PerClass, NormScope::PerToken] {
+            let epsilon = relative(norm).epsilon(&p, &g);
+            for (found, expected) in epsilon[0].iter().zip([0.5, 0.0, 0.0, -0.05]) {
+                assert!((found - expected).abs() < 1e-6, "{norm:?}: {epsilon:?}");
+            }
+        }
+        let whole = relative(NormScope::Whole).epsilon(&p, &g);
+        assert!((l2_norm(&whole[0]) - 0.1 * 25.25f64.sqrt()).abs() < 1e-6);
     }
 
     #[test]

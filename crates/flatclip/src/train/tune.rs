@@ -14,6 +14,7 @@ use crate::digest::Digest;
 use crate::error::Hint;
 use crate::image::DecodeOptions;
 use crate::methods::bank::{Radius, RadiusUnit};
+use crate::methods::sam::NormScope;
 use crate::methods::tuners::{Input, TuneTask, Tuner, vit_of};
 use crate::model::{Clip, Features};
 use crate::progress::Progress;
@@ -81,7 +82,8 @@ pub struct TuneSummary {
     pub flatness: Option<SharpnessAtRadius>,
     /// The radius that a search chose, in the unit of the tuner's options.
     pub chosen_radius: Option<f64>,
-    /// The radius of the tuner at the end, in both units.
+    /// The radius of the perturbed steps at the end, in both units, over all parameters together; none where no step was
+    /// perturbed.
     #[serde(default)]
     pub radius: Option<Radius>,
     /// Images that could not be read.
@@ -310,11 +312,19 @@ impl Run {
         Ok(Some(table))
     }
 
-    fn radius(&self, parameters: &[Tensor]) -> Option<Radius> {
+    /// The radius of the perturbed steps, if there were any. Where each token or class has its own, that of all together.
+    fn radius(&self, parameters: &[Tensor], steps: usize) -> Option<Radius> {
         let options = &self.settings.options;
         let value = options.get("radius")?.as_float()?;
+        let weight = options.get("weight").and_then(toml::Value::as_float).unwrap_or(1.0);
         let norm = l2_norm(parameters.iter().flat_map(|tensor| &tensor.values));
-        Some(RadiusUnit::of(options).radius(value, norm))
+        let unit = RadiusUnit::of(options);
+        let whole = match unit {
+            RadiusUnit::Absolute => value * (NormScope::of(options).count(parameters) as f64).sqrt(),
+            // Shares of the parts are that share of the whole.
+            RadiusUnit::Relative => value,
+        };
+        (steps > 0 && weight > 0.0).then(|| unit.radius(whole, norm))
     }
 
     /// Measures, and writes the prompt and the summary.
@@ -375,7 +385,7 @@ impl Run {
             rate_follows: self.settings.rate_follows.filter(|_| steps > 0),
             flatness,
             chosen_radius: found.table.and_then(|t| t.chosen),
-            radius: self.radius(tuner.parameters()),
+            radius: self.radius(tuner.parameters(), steps),
             unreadable: self.unreadable.clone(),
             prompt: PROMPT.into(),
         };

@@ -7,7 +7,6 @@ use super::sapt::Sharpness;
 use super::{Batch, Input, Loss, Recipe, Step, TuneTask, Tuner, TunerSpec, context_init};
 use crate::data::train_images::TrainViews;
 use crate::methods::TextSide;
-use crate::methods::bank::RadiusUnit;
 use crate::methods::maple::MapleParameters;
 use crate::methods::sam::Ascent;
 use crate::model::{ClassTokens, Clip, Context, ImageConfig, Position};
@@ -84,7 +83,7 @@ impl Maple {
     ) -> Self {
         assert_eq!(projections.len(), deep.len() + 1, "one projection per prompt");
         let start = MapleParameters { context, deep: deep.to_vec(), projections: projections.to_vec() };
-        let sharpness = Sharpness { ascent: Ascent::sam(0.0), unit: RadiusUnit::Absolute, weight: 0.0, start_epoch: 0 };
+        let sharpness = Sharpness { ascent: Ascent::sam(0.0), weight: 0.0, start_epoch: 0 };
         Self { class_tokens, parameters: start.to_tensors(), words: words.into(), tail: tail.into(), sharpness }
     }
 
@@ -122,8 +121,7 @@ impl Maple {
         let tokens = class_tokens(task.tokenizer, task.classes, config.n_ctx, Position::End, &tail);
         check_length(&tokens, task.classes, text.context_length())?;
         let weight = if config.radius > 0.0 { config.weight as f32 } else { 0.0 };
-        let ascent = Ascent::sam(config.radius);
-        let sharpness = Sharpness { ascent, unit: RadiusUnit::Absolute, weight, start_epoch: 0 };
+        let sharpness = Sharpness { ascent: Ascent::sam(config.radius), weight, start_epoch: 0 };
         Ok(Self { sharpness, ..Self::new(context, &deep, &projections, tokens, &config.words, &tail) })
     }
 }

@@ -44,7 +44,8 @@ crate::options! {
     pub struct SaptConfig for "sapt" {
         /// rho, the length of eps, or its share of the context's norm.
         radius: f64 = 0.1, alias "rho", range at_least(0.0), from "paper, which searches 0.05 to 0.7";
-        /// What the radius is measured in; relative transfers to contexts of other norms.
+        /// What the radius is measured in; relative transfers to contexts of other norms, and with a norm per token or
+        /// class is a share of that token's or class's norm.
         radius_unit: RadiusUnit = RadiusUnit::Absolute, from "paper";
         /// lambda, the weight of the sharpness.
         weight: f64 = 1.0, alias "lambda", range at_least(0.0), from "paper";
@@ -55,8 +56,8 @@ crate::options! {
         /// ASAM's eta.
         asam_eta: f64 = 0.01, range at_least(0.0), from "ASAM's code";
         /// FisherSAM's eta.
-        fisher_eta: f64 = 1.0, range at_least(0.0), from "FisherSAM's code";
-        /// The first epoch with a perturbation.
+        fisher_eta: f64 = 1.0, range at_least(0.0), from "re-implementations of FisherSAM";
+        /// The first epoch with a perturbation, counted from 0; below train.epochs.
         start_epoch: usize = 0, from "paper: every epoch, the warm-up included";
         include learned_context;
     }
@@ -66,7 +67,7 @@ impl SaptConfig {
     /// The ascent that makes eps.
     pub fn ascent(&self) -> Ascent {
         let eta = if self.perturbation == SamVariant::FisherSam { self.fisher_eta } else { self.asam_eta };
-        Ascent { variant: self.perturbation, norm: self.norm, radius: self.radius, eta }
+        Ascent { variant: self.perturbation, norm: self.norm, radius: self.radius, unit: self.radius_unit, eta }
     }
 
     /// What it shares with CoOp.
@@ -81,7 +82,6 @@ impl SaptConfig {
 #[derive(Clone, Debug)]
 pub(super) struct Sharpness {
     pub(super) ascent: Ascent,
-    pub(super) unit: RadiusUnit,
     pub(super) weight: f32,
     pub(super) start_epoch: usize,
 }
@@ -96,8 +96,8 @@ pub struct Sapt {
 impl Sapt {
     /// Around a given learner.
     pub fn new(coop: Coop, config: &SaptConfig) -> Self {
-        let (ascent, unit, weight) = (config.ascent(), config.radius_unit, config.weight as f32);
-        Self { coop, sharpness: Sharpness { ascent, unit, weight, start_epoch: config.start_epoch } }
+        let (ascent, weight) = (config.ascent(), config.weight as f32);
+        Self { coop, sharpness: Sharpness { ascent, weight, start_epoch: config.start_epoch } }
     }
 
     /// Starts from words or noise.
@@ -137,15 +137,6 @@ impl Tuner for Sapt {
 }
 
 impl Sharpness {
-    /// The ascent with its radius as a length.
-    fn ascent_at(&self, p: &[Tensor]) -> Ascent {
-        let unit = match self.unit {
-            RadiusUnit::Absolute => 1.0,
-            RadiusUnit::Relative => l2_norm(p.iter().flat_map(|tensor| &tensor.values)),
-        };
-        Ascent { radius: self.ascent.radius * unit, ..self.ascent }
-    }
-
     /// The gradient of one step of `tuner`.
     pub(super) fn step(&self, tuner: &dyn Tuner, clip: &Clip, batch: &Batch<'_>, epoch: usize) -> Result<Step> {
         let p = tuner.parameters();
@@ -153,7 +144,7 @@ impl Sharpness {
         if self.weight == 0.0 || epoch < self.start_epoch {
             return Ok(step);
         }
-        let epsilon = self.ascent_at(p).epsilon(p, &step.gradient);
+        let epsilon = self.ascent.epsilon(p, &step.gradient);
         let epsilon_norm = l2_norm(epsilon.iter().flatten()) as f32;
         if epsilon_norm == 0.0 {
             // Nothing to perturb by: rho is 0, or the gradient vanished.
