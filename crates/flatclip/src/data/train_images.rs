@@ -19,6 +19,8 @@ crate::options! {
     pub struct TrainViews for "views", check TrainViews::scale_is_ordered {
         /// Views of each image that are encoded once and drawn from in every epoch; 0 encodes new views in every step.
         bank: usize = 8, from "choice";
+        /// Encode new views in every step, even with a bank, which then makes Tip-Adapter's keys alone.
+        fresh: bool = false, from "choice: published trainings encode new crops in every step";
         /// Smallest and largest part of the picture that a crop takes.
         scale: [f64; 2] = [0.08, 1.0], range fraction, from "CoOp's code";
         /// Chance of a flip.

@@ -127,7 +127,7 @@ impl Pricing<'_> {
         let classes = self.classes(&request.data, Split::Train);
         let cost = request.cost(classes)?;
         let mut price = Price { pictures: cost.images, ..Price::default() };
-        price.encode = (cost.images * cost.bank) as f64 * self.rates.picture(ViewPolicy::CropFlip, 1)?;
+        price.encode = (cost.images * cost.encodings) as f64 * self.rates.picture(ViewPolicy::CropFlip, 1)?;
         if cost.steps > 0 {
             price.compute = cost.steps as f64 * self.rates.step(request, classes)?;
         }

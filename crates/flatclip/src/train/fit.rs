@@ -42,6 +42,8 @@ pub struct TrainData<'a> {
     pub labels: &'a [usize],
     /// Their encoded views; without, every step encodes its batch.
     pub bank: Option<&'a FeatureBank>,
+    /// Every step encodes its batch although there is a bank.
+    pub fresh: bool,
     /// Features or pixels.
     pub input: Input,
     /// For averages that look at held-out losses.
@@ -86,8 +88,8 @@ impl EpochOrder {
 impl TrainData<'_> {
     fn features(&self, images: &[usize], epoch: usize) -> Result<Matrix> {
         match self.bank {
-            Some(bank) => Ok(self.images.draw(bank, images, epoch)),
-            None => {
+            Some(bank) if !self.fresh => Ok(self.images.draw(bank, images, epoch)),
+            _ => {
                 let pixels = self.images.pixels(images, epoch)?;
                 Ok(Features::unit(self.clip.encode_images(&pixels, images.len())?).0)
             }

@@ -102,9 +102,10 @@ impl TuneRequest {
         let Settings { spec, few_shot, recipe, views, options, .. } = Settings::resolve(self)?;
         let images = few_shot.shots * classes;
         let runs = if self.search { super::search::RADII.len() + 1 } else { 1 };
-        let bank = if spec.input == Input::Features { views.bank.max(1) } else { 0 };
+        let in_steps = if views.bank == 0 || views.fresh { runs * recipe.epochs } else { 0 };
+        let encodings = if spec.input == Input::Features { views.bank + in_steps } else { 0 };
         let steps = runs * recipe.epochs * recipe.steps_per_epoch(images);
-        Ok(TuneCost { spec, options, epochs: recipe.epochs, batch: recipe.batch.min(images), images, bank, steps })
+        Ok(TuneCost { spec, options, epochs: recipe.epochs, batch: recipe.batch.min(images), images, encodings, steps })
     }
 }
 
@@ -120,8 +121,8 @@ pub(crate) struct TuneCost {
     pub(crate) batch: usize,
     /// Training images.
     pub(crate) images: usize,
-    /// Views of each that are encoded once.
-    pub(crate) bank: usize,
+    /// Views of each that are encoded: once for the bank, and in the steps where there is none or they take new ones.
+    pub(crate) encodings: usize,
     /// Steps, those of a search included.
     pub(crate) steps: usize,
 }
@@ -171,10 +172,9 @@ impl Settings {
     /// Resolves a request; wrong keys and values are errors that name them.
     pub(crate) fn resolve(request: &TuneRequest) -> Result<Self> {
         let preset = preset(&request.method);
+        let shots = request.shots.or(preset.map(|p| p.shots)).unwrap_or(16);
         let spec = request.registry.tuner(preset.map_or(request.method.as_str(), |p| p.method))?;
-        let published: Option<toml::Table> = preset
-            .map(|p| p.toml.parse().map_err(|e: toml::de::Error| Error::config(p.name, e.message())))
-            .transpose()?;
+        let published = preset.map(|p| p.tables(shots)).transpose()?;
         let mut recipe = (spec.recipe)().table();
         let mut views = (spec.views)().table();
         let mut options = toml::Table::new();
@@ -197,7 +197,6 @@ impl Settings {
         (spec.check)(&options)?;
         let options = spec.complete(&options)?;
         let (recipe, views) = (Recipe::read(&recipe)?, TrainViews::read(&views)?);
-        let shots = request.shots.or(preset.map(|p| p.shots)).unwrap_or(16);
         let needs_held_out = request.search || recipe.average == Average::Swad || searches_on_val(spec, &options);
         let held_out = request.held_out.unwrap_or(if needs_held_out { shots.min(4) } else { 0 });
         let few_shot =

@@ -235,7 +235,8 @@ impl Run {
             seed,
         };
         let (bank, held_out) = (bank.as_ref(), held_out.as_ref());
-        let data = TrainData { clip, images: &images, labels: &labels, bank, input: spec.input, held_out, seed };
+        let fresh = self.settings.views.fresh;
+        let data = TrainData { clip, images: &images, labels: &labels, bank, fresh, input: spec.input, held_out, seed };
         let table = self.search(input, &data, &task, directory)?;
         let start = Instant::now();
         let mut tuner = (spec.build)(&self.settings.options, &task)?;

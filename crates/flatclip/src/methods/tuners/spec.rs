@@ -1,10 +1,10 @@
 //! What the registry knows of a tuner, the list of all, and the presets.
 
 use super::{Recipe, TuneTask, Tuner, cocoop, coop, gda_clip, maple, sapt, tip_adapter};
-use crate::Result;
 use crate::data::train_images::TrainViews;
 use crate::methods::Verified;
 use crate::options::{self, OptionSpec};
+use crate::{Error, Result};
 use serde::Serialize;
 
 /// What a tuner's steps are given.
@@ -80,8 +80,31 @@ pub struct Preset {
     pub summary: &'static str,
     /// Images per class.
     pub shots: usize,
-    /// The tables `[train]` and of the tuner, as TOML.
+    /// The tables `[train]`, `[views]` and of the tuner, as TOML.
     pub toml: &'static str,
+    /// Epochs where they depend on the shots: up to so many shots, so many epochs. Empty: those of the tables.
+    pub epochs: &'static [(usize, usize)],
+}
+
+impl Preset {
+    /// Its tables for a run with so many shots.
+    pub fn tables(&self, shots: usize) -> Result<toml::Table> {
+        let fault = |e: toml::de::Error| Error::config(self.name, e.message());
+        let mut tables: toml::Table = self.toml.parse().map_err(fault)?;
+        let epochs = self.epochs.iter().find(|(most, _)| shots <= *most).map(|(_, epochs)| *epochs as i64);
+        if let (Some(epochs), Some(toml::Value::Table(train))) = (epochs, tables.get_mut("train")) {
+            train.insert("epochs".into(), epochs.into());
+        }
+        Ok(tables)
+    }
+}
+
+/// The seven templates of `text::imagenet`, with which Tip-Adapter's code classifies ImageNet.
+macro_rules! seven_templates {
+    () => {
+        "templates = ['itap of a {}.', 'a bad photo of the {}.', 'a origami {}.', 'a photo of the large {}.', \
+         'a {} in a video game.', 'art of the {}.', 'a photo of the small {}.']"
+    };
 }
 
 /// All presets.
@@ -92,6 +115,7 @@ pub static PRESETS: &[Preset] = &[
         summary: "SAPT for domain generalisation: 16-shot ImageNet, 50 epochs, batch 32",
         shots: 16,
         toml: "[train]\nepochs = 50\nbatch = 32\n[sapt]\nwords = 'a photo of a'",
+        epochs: &[],
     },
     Preset {
         name: "sapt-xd",
@@ -99,6 +123,7 @@ pub static PRESETS: &[Preset] = &[
         summary: "SAPT for cross-dataset transfer: 16-shot ImageNet, 5 epochs, batch 4",
         shots: 16,
         toml: "[train]\nepochs = 5\nbatch = 4\n[sapt]\nwords = 'a photo of a'",
+        epochs: &[],
     },
     Preset {
         name: "coop-in16-l4-words",
@@ -106,6 +131,7 @@ pub static PRESETS: &[Preset] = &[
         summary: "the CoOp row of the CoCoOp paper: 16-shot ImageNet, 4 tokens from words",
         shots: 16,
         toml: "[train]\nepochs = 50\nbatch = 32\n[coop]\nwords = 'a photo of a'",
+        epochs: &[],
     },
     Preset {
         name: "coop-in16-l16",
@@ -113,13 +139,15 @@ pub static PRESETS: &[Preset] = &[
         summary: "the CoOp paper: 16-shot ImageNet, 16 random tokens",
         shots: 16,
         toml: "[train]\nepochs = 50\nbatch = 32\n[coop]\nwords = ''\nn_ctx = 16",
+        epochs: &[],
     },
     Preset {
         name: "coop-few-shot",
         method: "coop",
-        summary: "the CoOp paper on the ten other sets: 16 shots, 200 epochs, 16 random tokens",
+        summary: "the CoOp paper on the ten other sets: 16 random tokens; 50 epochs for 1 shot, 100 for 2 to 4, else 200",
         shots: 16,
         toml: "[train]\nepochs = 200\nbatch = 32\n[coop]\nwords = ''\nn_ctx = 16",
+        epochs: &[(1, 50), (4, 100), (usize::MAX, 200)],
     },
     Preset {
         name: "cocoop-in16",
@@ -127,6 +155,7 @@ pub static PRESETS: &[Preset] = &[
         summary: "the CoCoOp paper: 16 shots, 10 epochs, batch 1",
         shots: 16,
         toml: "[train]\nepochs = 10\nbatch = 1",
+        epochs: &[],
     },
     Preset {
         name: "maple-b2n",
@@ -134,6 +163,7 @@ pub static PRESETS: &[Preset] = &[
         summary: "MaPLe base-to-new: depth 9, 5 epochs",
         shots: 16,
         toml: "[train]\nepochs = 5\nbatch = 4\nlr = 0.0035\n[maple]\ndepth = 9",
+        epochs: &[],
     },
     Preset {
         name: "maple-xd",
@@ -141,20 +171,27 @@ pub static PRESETS: &[Preset] = &[
         summary: "MaPLe cross-dataset and domain generalisation: depth 3, 2 epochs",
         shots: 16,
         toml: "[train]\nepochs = 2\nbatch = 4\nlr = 0.0026\n[maple]\ndepth = 3",
+        epochs: &[],
     },
     Preset {
         name: "tip-in16",
         method: "tip-adapter",
-        summary: "Tip-Adapter, ImageNet settings",
+        summary: "Tip-Adapter, ImageNet settings: seven templates",
         shots: 16,
-        toml: "[tip-adapter]\nalpha = 1.17\nbeta = 1.0\nsearch_scale = [7.0, 3.0]",
+        toml: concat!("[tip-adapter]\nalpha = 1.17\nbeta = 1.0\nsearch_scale = [7.0, 3.0]\n", seven_templates!()),
+        epochs: &[],
     },
     Preset {
         name: "tipf-in16",
         method: "tip-adapter-f",
-        summary: "Tip-Adapter-F, ImageNet settings: 20 epochs, batch 256",
+        summary: "Tip-Adapter-F, ImageNet settings: seven templates, new crops in every step, 20 epochs, batch 256",
         shots: 16,
-        toml: "[train]\nepochs = 20\nbatch = 256\n[tip-adapter]\nalpha = 1.17\nbeta = 1.0\nsearch_scale = [7.0, 3.0]",
+        toml: concat!(
+            "[train]\nepochs = 20\nbatch = 256\n[views]\nfresh = true\n",
+            "[tip-adapter]\nalpha = 1.17\nbeta = 1.0\nsearch_scale = [7.0, 3.0]\n",
+            seven_templates!()
+        ),
+        epochs: &[],
     },
 ];
 
@@ -173,11 +210,12 @@ mod tests {
         for preset in PRESETS {
             assert!(tuner(preset.name).is_err(), "{} is a tuner", preset.name);
             let spec = tuner(preset.method).unwrap();
-            let tables: toml::Table = preset.toml.parse().unwrap();
+            let tables = preset.tables(preset.shots).unwrap();
             for (name, value) in &tables {
                 let table = value.as_table().unwrap();
                 match name.as_str() {
                     "train" => drop(Recipe::read(table).unwrap()),
+                    "views" => drop(TrainViews::read(table).unwrap()),
                     name if name == spec.table => (spec.check)(table).unwrap(),
                     other => panic!("preset {} has a table {other}", preset.name),
                 }

@@ -28,8 +28,10 @@ tip-adapter-f also trains the keys, at the first alpha and beta. Golden cases: t
   F: loss = mean CE(logits, y)
 alpha and beta are then searched on held-out images, beta in the outer loop, a strictly better accuracy wins.
 The published numbers for ImageNet searched them on the *test* images; search = \"test\" does that, is
-recorded, and is never the default. Trained as published: ten views, AdamW 1e-3, eps 1e-4, 20 epochs, batch
-256.
+recorded, and is never the default. Keys from ten views, AdamW 1e-3, eps 1e-4, 20 epochs, batch 256 as
+published; but the keys are trained on those ten views. The published code encodes new crops in every step:
+views.fresh = true does that, at 20 more encodings of each image, and the preset tipf-in16 sets it. The last
+epoch is taken; the published code takes the epoch that is best on the test images.
 Cost: N * D per image; no gradient of the towers.
 Reference: Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-shot Classification, ECCV 2022.
 ",
@@ -92,7 +94,7 @@ crate::options! {
         /// Number of betas and alphas; at most a million points in all.
         search_step: [usize; 2] = [200, 20], range between(1, 1_000_000), from "authors' code";
         /// Templates of the zero-shot classifier; empty means the data set's own.
-        templates: Vec<String> = Vec::new(), from "authors' code";
+        templates: Vec<String> = Vec::new(), from "authors' code, which has seven for ImageNet: presets tip-in16, tipf-in16";
     }
 }
 
