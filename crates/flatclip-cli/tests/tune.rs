@@ -181,6 +181,18 @@ fn wrong_use_is_told_before_anything_is_loaded() {
     };
     assert!(fault(&["--method", "soap"]).contains("sapt-dg"));
     assert!(fault(&["--set", "sapt.rhoo=1"]).contains("sapt.rhoo"));
+    assert!(fault(&["--set", "train.swa_start=1.5"]).contains("train.swa_start"));
+    let text = fault(&["--epochs", "5", "--set", "sapt.start_epoch=5"]);
+    assert!(text.contains("sapt.start_epoch") && text.contains("less than train.epochs (5)"), "{text}");
+    // A number without a digit before its point gets as far as the data.
+    assert!(fault(&["--set", "sapt.lambda=.5"]).contains("nowhere"));
     assert!(fault(&[]).contains("nowhere"));
     assert!(!out.exists());
+}
+
+#[test]
+fn help_says_what_the_python_sampler_promises() {
+    let help =
+        String::from_utf8_lossy(&run(&["tune", "--help"]).stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("CoOp's training shots on its ten datasets") && help.contains("not on ImageNet"), "{help}");
 }

@@ -42,7 +42,9 @@ pub(crate) struct Args {
     /// Seed of every draw
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// How shots are drawn: portable, or python (CoOp's published splits)
+    /// How shots are drawn: portable (sorted ids), or python (CPython's random.sample as CoOp calls it). With CoOp's seed,
+    /// python gives CoOp's training shots on its ten datasets with fixed lists, but not on ImageNet, where CoOp's depend on
+    /// an unsorted directory listing: pass CoOp's own list with --list
     #[arg(long, default_value = "portable", value_parser = ["portable", "python"])]
     sampler: String,
     /// Take what there is where a class has fewer images than asked for

@@ -2,8 +2,11 @@
 //!
 //! The portable sampler draws each class on its own (keyed by seed and class name) from its items sorted by id, so the
 //! set does not depend on directory order, on other classes, or on the platform, and the n-shot set is part of the
-//! (n+1)-shot set. The Python sampler replays `random.sample` as Dassl calls it, for published splits. An explicit list
-//! wins over both.
+//! (n+1)-shot set. The Python sampler replays `random.sample` as Dassl calls it, over the data set's items in their order:
+//! with the same seed these are CoOp's training shots where that order is fixed, by a split file or an image list (its ten
+//! other data sets). On ImageNet CoOp's order inside a class is that of an unsorted directory listing; ours is sorted, so
+//! the shots are others. Held-out images come from the rest of the training images, CoOp's from its validation split. An
+//! explicit list wins over both.
 
 use super::mersenne::MersenneTwister;
 use crate::error::Hint;
@@ -20,7 +23,8 @@ pub enum Sampler {
     /// Our own: sorted ids, one stream per class.
     #[default]
     Portable,
-    /// CPython's Mersenne Twister, classes in order of first appearance, items in the data set's order (CoOp, Dassl).
+    /// CPython's Mersenne Twister, classes in order of first appearance, items in the data set's order, as Dassl draws.
+    /// CoOp's training shots on the data sets with a fixed order of items; not on ImageNet.
     Python,
 }
 

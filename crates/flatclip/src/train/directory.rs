@@ -16,6 +16,7 @@
 
 use super::checkpoint::LogLengths;
 use super::events;
+use super::settings::Settings;
 use super::trainer::StepRecord;
 use crate::digest::Digest;
 use crate::error::Hint;
@@ -43,8 +44,12 @@ const STATE: [&str; 5] = [CHECKPOINT, PREVIOUS, SEARCH, PROMPT, SUMMARY];
 impl RunDir {
     /// Takes a directory for a tuning run: a new one, or with `resume` one that has the same configuration. The flag says
     /// whether the run goes on.
-    pub(crate) fn take_tuning(path: &Path, config: &toml::Table, resume: bool) -> Result<(Self, bool)> {
-        Self::take(path, config, resume, &STATE)
+    pub(crate) fn take_tuning(path: &Path, settings: &Settings, resume: bool) -> Result<(Self, bool)> {
+        let config = match Self::open(path) {
+            Ok(there) if resume => settings.to_table_beside(&there.config_table()?)?,
+            _ => settings.to_table()?,
+        };
+        Self::take(path, &config, resume, &STATE)
     }
 
     /// Writes what the numbers of a run depend on; one that goes on must depend on the same.

@@ -10,6 +10,8 @@ mod measure;
 pub mod schedule;
 mod search;
 mod settings;
+#[cfg(test)]
+mod settings_tests;
 mod trainer;
 mod tune;
 

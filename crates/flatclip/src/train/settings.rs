@@ -6,7 +6,7 @@ use crate::data::{Dataset, reads_exif};
 use crate::methods::Registry;
 use crate::methods::tuners::{Average, Input, Recipe, RemoteText, TunerSpec, preset};
 use crate::model::Precision;
-use crate::options::{OptionSpec, named};
+use crate::options::{OptionSpec, mismatch, named};
 use crate::{Error, Hint, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -226,12 +226,37 @@ impl Settings {
             let reason = format!("only sapt has a sharpness radius; {} has nothing to search", self.spec.name);
             return Err(Error::config("search", reason));
         }
+        let start_epoch = self.options.get("start_epoch").and_then(toml::Value::as_integer).unwrap_or(0);
+        if start_epoch > 0 && start_epoch as usize >= self.recipe.epochs {
+            let expected = format!("less than train.epochs ({}), or no step is perturbed", self.recipe.epochs);
+            return Err(mismatch(self.spec.table, "start_epoch", &expected, start_epoch));
+        }
         let held_out_used = self.request.search || self.recipe.average == Average::Swad;
         if held_out_used && (self.few_shot.held_out == 0 || self.spec.input == Input::Pixels) {
             let reason = "this run chooses on held-out features; expected at least 1 per class";
             return Err(Error::config("held-out", reason).with_hint(Hint::HeldOut));
         }
         Ok(())
+    }
+
+    /// Takes over from the configuration of a run that goes on what this run cannot know or an earlier version did not
+    /// write: the radius of a search, which is what the search chose, and options that have their defaults.
+    pub(crate) fn to_table_beside(&self, stored: &toml::Table) -> Result<toml::Table> {
+        let mut table = self.to_table()?;
+        let defaults = [
+            ("train", (self.spec.recipe)().table()),
+            ("views", (self.spec.views)().table()),
+            (self.spec.table, self.spec.defaults()),
+        ];
+        for (name, defaults) in defaults {
+            let (Some(before), Some(now)) = (stored.get(name), table.get_mut(name)) else { continue };
+            let (Some(before), Some(now)) = (before.as_table(), now.as_table_mut()) else { continue };
+            now.retain(|key, value| before.contains_key(key) || defaults.get(key) != Some(value));
+            if let Some(radius) = before.get("radius").filter(|_| self.request.search) {
+                now.insert("radius".into(), radius.clone());
+            }
+        }
+        Ok(table)
     }
 
     /// The text of `config.toml`.
@@ -280,63 +305,4 @@ fn to_table<T: Serialize>(value: &T) -> Result<toml::Table> {
 fn put(into: &mut toml::Table, table: &str, options: &[OptionSpec], entries: &toml::Table) -> Result<()> {
     into.extend(named(table, options, entries)?);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::settings::parse_settings;
-
-    fn request(method: &str, sets: &[&str]) -> TuneRequest {
-        let overrides = vec![parse_settings(sets).unwrap()];
-        TuneRequest { method: method.into(), overrides, ..TuneRequest::default() }
-    }
-
-    #[test]
-    fn presets_and_single_keys_override_defaults_in_that_order() {
-        let settings = Settings::resolve(&request("sapt-xd", &["sapt.rho=1", "train.batch=8", "sapt.words=a picture"]));
-        let settings = settings.unwrap();
-        assert_eq!((settings.recipe.epochs, settings.recipe.batch), (5, 8));
-        assert_eq!(settings.options["radius"].as_float(), Some(1.0));
-        assert_eq!(settings.options["words"].as_str(), Some("a picture"));
-        assert_eq!(settings.few_shot.shots, 16);
-        let text = settings.to_toml().unwrap();
-        let table: toml::Table = text.parse().unwrap();
-        assert!(table.contains_key("sapt") && table.contains_key("train"), "{text}");
-    }
-
-    #[test]
-    fn a_small_logit_scale_raises_the_rate_unless_it_was_chosen() {
-        let suited = |sets: &[&str], scale| {
-            let mut settings = Settings::resolve(&request("sapt", sets)).unwrap();
-            settings.suit(scale);
-            (settings.recipe.lr, settings.rate_follows)
-        };
-        assert_eq!(suited(&[], 100.0), (0.002, None));
-        assert_eq!(suited(&[], 50.0), (0.008, Some(50.0)));
-        assert_eq!(suited(&[], 15.11), (0.01, Some(15.11)));
-        assert_eq!(suited(&["train.rate_limit=100"], 15.11), (0.0876, Some(15.11)));
-        assert_eq!(suited(&["train.lr=0.01"], 15.11), (0.01, None));
-    }
-
-    #[test]
-    fn wrong_keys_are_named() {
-        let fault = |method: &str, set: &str| Settings::resolve(&request(method, &[set])).unwrap_err().to_string();
-        assert!(fault("sapt", "sapt.rhoo=1").contains("sapt.rhoo"));
-        assert!(fault("sapt", "coop.words=x").contains("no such table for sapt"));
-        assert!(fault("sapt", "train.epochs=many").contains("train.epochs"));
-        assert!(fault("sapt", "views.scale=[0.0, 1.0]").contains("views.scale"));
-        assert!(fault("sapt", "epochs=3").contains("epochs"));
-        let search = TuneRequest { search: true, ..request("coop", &[]) };
-        assert!(Settings::resolve(&search).unwrap_err().to_string().contains("only sapt"));
-        assert!(Settings::resolve(&request("soap", &[])).unwrap_err().to_string().contains("sapt-dg"));
-    }
-
-    #[test]
-    fn held_out_images_are_requested_where_something_is_chosen_on_them() {
-        let held_out = |method: &str| Settings::resolve(&request(method, &[])).unwrap().few_shot.held_out;
-        assert_eq!([held_out("sapt"), held_out("tip-adapter")], [0, 4]);
-        let search = TuneRequest { search: true, ..request("sapt", &[]) };
-        assert_eq!(Settings::resolve(&search).unwrap().few_shot.held_out, 4);
-    }
 }

@@ -7,9 +7,9 @@ use super::measure::{self, SharpnessAtRadius};
 use super::search::{SearchTable, search};
 use super::settings::{Settings, TuneRequest};
 use crate::data::feature_bank::FeatureBank;
-use crate::data::few_shot::{Pool, Shots};
+use crate::data::few_shot::{Pool, Sampler, Shots};
 use crate::data::train_images::{Readable, TrainImages};
-use crate::data::{Dataset, Sample, read_dassl_list};
+use crate::data::{Dataset, Family, Sample, read_dassl_list};
 use crate::digest::Digest;
 use crate::error::Hint;
 use crate::image::DecodeOptions;
@@ -101,13 +101,20 @@ pub(crate) fn tune(input: &TuneInput<'_>) -> Result<TuneSummary> {
     if settings.spec.vit {
         vit_of(input.clip)?;
     }
-    let (directory, goes_on) = RunDir::take_tuning(&input.request.out, &settings.to_table()?, input.request.resume)?;
+    let (directory, goes_on) = RunDir::take_tuning(&input.request.out, &settings, input.request.resume)?;
     let run = Run::prepare(input, settings, &shots)?;
     directory.settle_provenance(&run.provenance(input)?, goes_on)?;
     if directory.is_complete() {
         directory.verify()?;
         input.progress.note(&format!("{}: the run is complete", directory.path.display()));
         return directory.read_json(SUMMARY);
+    }
+    if input.request.sampler == Sampler::Python
+        && input.request.list.is_none()
+        && input.dataset.family == Family::Imagenet
+    {
+        let why = "CoOp drew its ImageNet shots from an unsorted directory listing, these come from a sorted one";
+        input.progress.warn(&format!("sampler python: {why}: they are not CoOp's; a list of CoOp's images gives them"));
     }
     if let Some(scale) = run.settings.rate_follows {
         let recipe = &run.settings.recipe;
@@ -297,7 +304,7 @@ impl Run {
         Ok(Some(HeldOut { features, labels: samples.iter().map(|s| s.label).collect() }))
     }
 
-    /// Searches the radius, if asked to, and sets it.
+    /// Searches the radius, if asked to, and sets it; `config.toml` then holds what is trained with.
     fn search(
         &mut self,
         input: &TuneInput<'_>,
@@ -309,6 +316,7 @@ impl Run {
         let table = search(data, task, &self.settings, held_out, directory, input.progress)?;
         if let Some(radius) = table.chosen {
             self.settings.options.insert("radius".into(), radius.into());
+            directory.write_config(&self.settings.to_table()?)?;
         }
         Ok(Some(table))
     }
