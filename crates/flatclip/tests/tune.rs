@@ -1,7 +1,8 @@
 //! Whole tuning runs on the embedded model: what they promise, and how they fail.
 #![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
-use flatclip::data::{self, Dataset, OpenOptions, Source, Split};
+use flatclip::data::few_shot::Sampler;
+use flatclip::data::{self, Dataset, Family, OpenOptions, Source, Split};
 use flatclip::methods::tuners::{
     Batch, Coop, CoopConfig, Sapt, SaptConfig, TUNERS, TuneTask, Tuner as _, cross_entropy,
 };
@@ -104,12 +105,16 @@ fn lambda_zero_is_coop_to_the_bit() {
 #[test]
 fn a_stopped_and_resumed_run_ends_with_the_same_bytes() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(3));
-    for (method, extra) in [("sapt", "train.average=ema"), ("tip-adapter-f", "tip-adapter.search=none")] {
-        let request = request(method, &["train.epochs=5", "train.batch=4", extra]);
-        let straight = folder.path().join(format!("{method}-straight"));
+    let averages = ["train.average=swad train.swad_converge=2", "train.average=swad train.swad_rule=compat"];
+    let tip = "tip-adapter.search=none views.fresh=true views.bank=1";
+    let cases = [("sapt", "train.average=ema"), ("coop", averages[0]), ("coop", averages[1]), ("tip-adapter-f", tip)];
+    for (case, (method, extra)) in cases.into_iter().enumerate() {
+        let settings: Vec<&str> = ["train.epochs=5", "train.batch=4"].into_iter().chain(extra.split(' ')).collect();
+        let request = request(method, &settings);
+        let straight = folder.path().join(format!("{case}-straight"));
         run(&request, &data, &straight).unwrap();
         for stop_after in [1, 4, 7] {
-            let out = folder.path().join(format!("{method}-{stop_after}"));
+            let out = folder.path().join(format!("{case}-{stop_after}"));
             let error = run_watched(&request, &data, &out, false, stop_after).unwrap_err();
             assert_eq!(error.code(), "interrupted", "{error}");
             assert!(!out.join("summary.json").exists());
@@ -218,6 +223,131 @@ fn the_radius_is_chosen_on_held_out_images_and_the_table_is_kept() {
     let run: serde_json::Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let ids = |key: &str| run[key].as_array().unwrap().clone();
     assert!(ids("held_out").iter().all(|id| !ids("train").contains(id)));
+}
+
+/// The learned context of a run.
+fn context(out: &Path) -> Vec<f32> {
+    match Prompt::load(out).unwrap().kind {
+        PromptKind::Learned { context, .. } => context.data,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A number of every line of `metrics.jsonl`.
+fn metric(folder: &Path, name: &str) -> Vec<f64> {
+    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    let value = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()[name].as_f64().unwrap();
+    text.lines().map(value).collect()
+}
+
+#[test]
+fn swad_without_convergence_ends_with_the_mean_of_the_whole_trajectory() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(3));
+    let average = |name: &str| {
+        let average = format!("train.average={name}");
+        // Four evaluations cannot contain five without improvement; SWA from the first step on averages every step, too.
+        let settings =
+            ["train.epochs=4", "train.batch=4", "train.lr=0.02", "train.swad_converge=5", "train.swa_start=0"];
+        let ask = TuneRequest { held_out: Some(2), ..request("coop", &[&settings[..], &[&average]].concat()) };
+        let out = folder.path().join(name);
+        run(&ask, &data, &out).unwrap();
+        context(&out)
+    };
+    let (swad, swa) = (average("swad"), average("swa"));
+    let largest = swad.iter().zip(&swa).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(largest < 1e-6, "{largest}");
+}
+
+#[test]
+fn a_relative_radius_is_a_share_of_the_norm_of_each_group() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(4));
+    for (norm, specific) in [("whole", false), ("per-token", false), ("per-class", true), ("per-token", true)] {
+        let out = folder.path().join(format!("{norm}-{specific}"));
+        let (norm, specific) = (format!("sapt.norm={norm}"), format!("sapt.class_specific={specific}"));
+        let settings = ["train.epochs=2", "views.bank=1", "sapt.radius=0.1", "sapt.radius_unit=relative"];
+        let summary = run(&request("sapt", &[&settings[..], &[&norm, &specific]].concat()), &data, &out).unwrap();
+        for ratio in metric(&out, "epsilon_ratio") {
+            assert!((ratio - 0.1).abs() < 1e-5, "{norm}, {specific}: {ratio}");
+        }
+        assert_eq!(summary.radius.unwrap().share, 0.1);
+    }
+    // The length of all groups together is what is reported: four classes of length 0.1 each.
+    let settings = ["train.epochs=1", "views.bank=1", "sapt.class_specific=true", "sapt.norm=per-class"];
+    let summary = run(&request("sapt", &settings), &data, &folder.path().join("absolute")).unwrap();
+    assert!((summary.radius.unwrap().length - 0.2).abs() < 1e-12, "{:?}", summary.radius);
+}
+
+#[test]
+fn a_run_repeated_from_its_configuration_trains_with_the_radius_that_was_searched() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(3));
+    let [first, again, searched] = ["first", "again", "searched"].map(|name| folder.path().join(name));
+    let settings = ["train.epochs=3", "train.batch=4", "train.lr=0.05", "views.bank=1", "sapt.radius=0.2"];
+    let ask = TuneRequest { search: true, held_out: Some(2), ..request("sapt", &settings) };
+    let chosen = run(&ask, &data, &first).unwrap().chosen_radius.unwrap();
+    let config: toml::Table = std::fs::read_to_string(first.join("config.toml")).unwrap().parse().unwrap();
+    assert_eq!(config["sapt"]["radius"].as_float(), Some(chosen));
+
+    // As the command line reads another run's configuration: its tables.
+    let tables: toml::Table = config.into_iter().filter(|(_, value)| value.is_table()).collect();
+    let repeat = TuneRequest { overrides: vec![tables.clone()], search: false, ..ask.clone() };
+    run(&repeat, &data, &again).unwrap();
+    assert_eq!(context(&again), context(&first));
+    assert_eq!(files(&again)["metrics.jsonl"], files(&first)["metrics.jsonl"]);
+    // Searched again, every byte is the same.
+    run(&TuneRequest { overrides: vec![tables], ..ask.clone() }, &data, &searched).unwrap();
+    assert_eq!(files(&searched), files(&first));
+    // The run can still be resumed with what it was started with.
+    assert_eq!(run_watched(&ask, &data, &first, true, usize::MAX).unwrap().chosen_radius, Some(chosen));
+}
+
+#[test]
+fn fresh_views_train_the_keys_of_tip_adapter_on_new_crops() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(3));
+    let trained = |fresh: bool| {
+        let out = folder.path().join(fresh.to_string());
+        let fresh = format!("views.fresh={fresh}");
+        // One view in the bank: without fresh ones every epoch sees the same features.
+        let settings =
+            ["train.epochs=3", "train.batch=9", "train.lr=0", "views.bank=1", "tip-adapter.search=none", &fresh];
+        run(&request("tip-adapter-f", &settings), &data, &out).unwrap();
+        let keys = Prompt::load(&out).unwrap().kind;
+        (metric(&out, "loss"), keys)
+    };
+    let ((banked, keys), (fresh, same_keys)) = (trained(false), trained(true));
+    assert_eq!(keys, same_keys, "the bank makes the keys");
+    let distinct = |losses: &[f64]| losses.windows(2).filter(|pair| (pair[0] - pair[1]).abs() > 1e-3).count();
+    assert_eq!((distinct(&banked), distinct(&fresh)), (0, 2), "{banked:?} {fresh:?}");
+}
+
+#[test]
+fn steps_that_were_not_perturbed_report_no_radius() {
+    let (folder, data) = (TempDir::new().unwrap(), dataset(3));
+    for (name, settings) in
+        [("weight", ["sapt.weight=0", "train.epochs=1"]), ("epochs", ["views.bank=1", "train.epochs=0"])]
+    {
+        assert_eq!(run(&request("sapt", &settings), &data, &folder.path().join(name)).unwrap().radius, None, "{name}");
+    }
+}
+
+#[test]
+fn the_python_sampler_on_imagenet_says_that_its_shots_are_not_those_of_coop() {
+    #[derive(Default)]
+    struct Warnings(std::sync::Mutex<Vec<String>>);
+    impl Progress for Warnings {
+        fn warn(&self, text: &str) {
+            self.0.lock().unwrap().push(text.to_owned());
+        }
+    }
+    let folder = TempDir::new().unwrap();
+    for (family, warned) in [(Family::Imagenet, true), (Family::FineGrained, false)] {
+        let data = Dataset { family, ..dataset(3) };
+        let out = folder.path().join(format!("{family:?}"));
+        let ask = TuneRequest { sampler: Sampler::Python, out, ..request("coop", &["train.epochs=1", "views.bank=1"]) };
+        let warnings = Warnings::default();
+        tune(&ask, &MODEL, &data, &warnings).unwrap();
+        let said = warnings.0.into_inner().unwrap();
+        assert_eq!(said.iter().any(|text| text.contains("not CoOp's")), warned, "{said:?}");
+    }
 }
 
 #[test]

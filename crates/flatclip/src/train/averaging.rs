@@ -1,6 +1,6 @@
-//! Weight averaging of what is trained: EMA, SWA, and SWAD (Cha et al. 2021).
+//! Weight averaging of what is trained: EMA, SWA, and the state of SWAD (`swad.rs`).
 
-use crate::methods::tuners::{Average, Recipe};
+use crate::methods::tuners::{Average, Recipe, SwadRule};
 use crate::prompt::Tensor;
 use crate::{Error, Result};
 
@@ -14,19 +14,24 @@ pub(crate) struct Mean {
 }
 
 impl Mean {
-    fn add(&mut self, values: &[f32]) {
+    /// One more vector. With a count of 0 it replaces whatever is there.
+    pub(super) fn add(&mut self, values: impl ExactSizeIterator<Item = f64>) {
         self.values.resize(values.len(), 0.0);
         self.count += 1;
         for (mean, value) in self.values.iter_mut().zip(values) {
-            *mean += (f64::from(*value) - *mean) / self.count as f64;
+            *mean += (value - *mean) / self.count as f64;
         }
     }
 
-    fn merge(&mut self, other: &Self) {
+    /// All vectors of another mean.
+    pub(super) fn merge(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
         self.values.resize(other.values.len(), 0.0);
         self.count += other.count;
         for (mean, value) in self.values.iter_mut().zip(&other.values) {
-            *mean += (value - *mean) * other.count as f64 / self.count.max(1) as f64;
+            *mean += (value - *mean) * other.count as f64 / self.count as f64;
         }
     }
 }
@@ -45,14 +50,20 @@ pub(crate) struct Segment {
 pub(crate) struct Averager {
     /// EMA or SWA, or the SWAD steps since the last evaluation.
     pub mean: Mean,
-    /// SWAD: the last evaluations before the valley, or those inside it that wait for the verdict.
+    /// SWAD: the last evaluations before convergence, or those after it that are not decided yet.
     pub segments: Vec<Segment>,
+    /// SWAD before convergence: the steps older than `segments`.
+    pub earlier: Mean,
     /// SWAD: the average of the valley so far.
     pub valley: Mean,
     /// SWAD: the loss above which the valley ends, once it has begun.
     pub threshold: Option<f64>,
     /// SWAD: the valley has ended.
     pub done: bool,
+    /// SWAD: evaluations so far.
+    pub evaluations: u64,
+    /// SWAD: the evaluation, counted from 0, at which the valley begins.
+    pub converged_at: u64,
 }
 
 impl Averager {
@@ -62,11 +73,11 @@ impl Averager {
         match recipe.average {
             Average::None => {}
             Average::Swa if progress < recipe.swa_start => {}
-            Average::Swa | Average::Swad => self.mean.add(&values()),
+            Average::Swa | Average::Swad => self.mean.add(values().into_iter().map(f64::from)),
             Average::Ema => {
                 let values = values();
                 if self.mean.count == 0 {
-                    self.mean.add(&values);
+                    self.mean.add(values.into_iter().map(f64::from));
                     return;
                 }
                 self.mean.count += 1;
@@ -83,52 +94,22 @@ impl Averager {
             return;
         }
         self.segments.push(Segment { loss, mean: std::mem::take(&mut self.mean) });
-        match self.threshold {
-            None => self.find_start(recipe),
-            Some(threshold) => self.find_end(recipe, threshold),
+        self.evaluations += 1;
+        match recipe.swad_rule {
+            SwadRule::Paper => self.evaluated_as_in_the_paper(recipe),
+            SwadRule::Compat => self.evaluated_as_in_the_code(recipe),
         }
-    }
-
-    /// The valley begins at the oldest of the last `converge` segments, when none after it is lower.
-    fn find_start(&mut self, recipe: &Recipe) {
-        let excess = self.segments.len().saturating_sub(recipe.swad_converge);
-        self.segments.drain(..excess);
-        let first = self.segments[0].loss;
-        if self.segments.len() < recipe.swad_converge || self.segments.iter().any(|s| s.loss < first) {
-            return;
-        }
-        let mean = self.segments.iter().map(|s| s.loss).sum::<f64>() / self.segments.len() as f64;
-        self.threshold = Some(mean * (1.0 + recipe.swad_ratio));
-        for segment in std::mem::take(&mut self.segments) {
-            self.valley.merge(&segment.mean);
-        }
-    }
-
-    /// The valley ends when the last `tolerance` losses are all above the threshold; those segments are not part of it.
-    fn find_end(&mut self, recipe: &Recipe, threshold: f64) {
-        if self.segments.last().is_some_and(|s| s.loss <= threshold) {
-            for segment in std::mem::take(&mut self.segments) {
-                self.valley.merge(&segment.mean);
-            }
-        }
-        self.done = self.segments.len() >= recipe.swad_tolerance;
     }
 
     /// The averaged parameters; `None` where the last step is the result.
     pub(crate) fn result(&self, recipe: &Recipe) -> Option<Vec<f64>> {
-        let mean = match recipe.average {
-            Average::None => return None,
-            Average::Ema | Average::Swa => self.mean.clone(),
-            Average::Swad if self.valley.count > 0 => self.valley.clone(),
-            // Never converged: everything seen is the valley.
-            Average::Swad => {
-                let mut all = Mean::default();
-                self.segments.iter().for_each(|s| all.merge(&s.mean));
-                all.merge(&self.mean);
-                all
-            }
+        let mean = match (recipe.average, recipe.swad_rule) {
+            (Average::None, _) => return None,
+            (Average::Ema | Average::Swa, _) => self.mean.clone(),
+            (Average::Swad, SwadRule::Paper) => self.valley_of_the_paper(),
+            (Average::Swad, SwadRule::Compat) => self.valley_of_the_code(recipe),
         };
-        (mean.count > 0).then_some(mean.values)
+        (!mean.values.is_empty()).then_some(mean.values)
     }
 }
 
@@ -169,26 +150,5 @@ mod tests {
         }
         assert_eq!(a.result(&swa).unwrap(), [3.0, -3.0]);
         assert_eq!(b.result(&ema).unwrap(), [4.75, -4.75]);
-    }
-
-    #[test]
-    fn swad_averages_the_valley_only() {
-        let swad = Recipe {
-            average: Average::Swad,
-            swad_converge: 2,
-            swad_tolerance: 2,
-            swad_ratio: 0.1,
-            ..Default::default()
-        };
-        let mut average = Averager::default();
-        // Falls until 1.0, stays flat, then climbs for good: the valley is the steps 3, 4, 5 (one rise is tolerated).
-        for (value, loss) in
-            [(1.0, 5.0), (2.0, 3.0), (3.0, 1.0), (4.0, 1.0), (5.0, 1.05), (6.0, 9.0), (7.0, 9.0), (8.0, 1.0)]
-        {
-            average.step(&swad, 0.0, &tensor(value));
-            average.evaluated(&swad, loss);
-        }
-        assert!(average.done);
-        assert_eq!(average.result(&swad).unwrap(), [4.0, -4.0]);
     }
 }

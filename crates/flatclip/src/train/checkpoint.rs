@@ -35,6 +35,13 @@ struct Header {
     valley_done: bool,
     /// Loss and count of each waiting SWAD segment.
     segments: Vec<(f64, u64)>,
+    /// SWAD's steps older than the segments; not in files of earlier versions, which dropped them.
+    #[serde(default)]
+    earlier_count: u64,
+    #[serde(default)]
+    evaluations: u64,
+    #[serde(default)]
+    converged_at: u64,
 }
 
 /// Named bytes of a checkpoint.
@@ -55,6 +62,9 @@ pub(crate) fn save(path: &Path, run: &str, trainer: &Trainer, tuner: &dyn Tuner,
         threshold: average.threshold,
         valley_done: average.done,
         segments: average.segments.iter().map(|s| (s.loss, s.mean.count)).collect(),
+        earlier_count: average.earlier.count,
+        evaluations: average.evaluations,
+        converged_at: average.converged_at,
     };
     let mut entries: Vec<Entry> = Vec::new();
     for p in tuner.parameters() {
@@ -63,9 +73,10 @@ pub(crate) fn save(path: &Path, run: &str, trainer: &Trainer, tuner: &dyn Tuner,
     for (index, moment) in moments.iter().enumerate() {
         entries.push((format!("moment.{index}"), Dtype::F32, vec![moment.len()], bytes32(moment)));
     }
-    let mut means = vec![("mean".to_owned(), &average.mean), ("valley".to_owned(), &average.valley)];
+    let named = [("mean", &average.mean), ("valley", &average.valley), ("earlier", &average.earlier)];
+    let mut means: Vec<(String, &Mean)> = named.map(|(name, mean)| (name.to_owned(), mean)).into();
     means.extend(average.segments.iter().enumerate().map(|(i, s)| (format!("segment.{i}"), &s.mean)));
-    for (name, mean) in means.into_iter().filter(|(_, mean)| mean.count > 0) {
+    for (name, mean) in means.into_iter().filter(|(_, mean)| !mean.values.is_empty()) {
         entries.push((name, Dtype::F64, vec![mean.values.len()], bytes64(&mean.values)));
     }
     files::write_atomic(path, &encode(&entries, &header).map_err(|reason| fault(path, reason))?)
@@ -97,11 +108,13 @@ pub(crate) fn load(path: &Path, run: &str, trainer: &mut Trainer, tuner: &mut dy
     let moments = (0..).map_while(|i| file.any_f32(&format!("moment.{i}"))).collect();
     trainer.optim.restore(OptimState { moments, steps: header.optimiser_steps });
     let mean = |name: &str, count: u64| -> Result<Mean> {
-        let values = if count == 0 { Vec::new() } else { file.f64(name).map_err(fail)? };
+        let is_there = count > 0 || file.view(name, Dtype::F64).is_some();
+        let values = if is_there { file.f64(name).map_err(fail)? } else { Vec::new() };
         Ok(Mean { count, values })
     };
     trainer.averager.mean = mean("mean", header.mean_count)?;
     trainer.averager.valley = mean("valley", header.valley_count)?;
+    trainer.averager.earlier = mean("earlier", header.earlier_count)?;
     trainer.averager.segments = header
         .segments
         .iter()
@@ -110,6 +123,8 @@ pub(crate) fn load(path: &Path, run: &str, trainer: &mut Trainer, tuner: &mut dy
         .collect::<Result<_>>()?;
     trainer.averager.threshold = header.threshold;
     trainer.averager.done = header.valley_done;
+    trainer.averager.evaluations = header.evaluations;
+    trainer.averager.converged_at = header.converged_at;
     trainer.done = header.step;
     Ok(header.logs)
 }

@@ -99,11 +99,19 @@ impl TrainData<'_> {
 
 /// Trains to the end, from the last checkpoint if the directory has one. An interrupted run is saved and is an error.
 pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control: &Control<'_>) -> Result<()> {
-    let mut trainer = Trainer::new(recipe, recipe.steps_per_epoch(data.labels.len()));
-    let lengths = match control.directory {
+    let fresh = Trainer::new(recipe, recipe.steps_per_epoch(data.labels.len()));
+    let (mut trainer, begin) = (fresh.clone(), tuner.parameters().to_vec());
+    let mut lengths = match control.directory {
         Some(directory) => load_newest(directory, &mut trainer, tuner, control.progress)?,
         None => LogLengths::default(),
     };
+    if trainer.averager.lacks_steps(recipe, trainer.done()) {
+        // Training repeats exactly, so starting again gives what the run should have ended with.
+        let what = "the checkpoint is of a version that dropped steps which SWAD averages without convergence";
+        control.progress.warn(&format!("{what}; {} starts again from the first step", control.stage));
+        (trainer, lengths) = (fresh, LogLengths::default());
+        tuner.parameters_mut().clone_from_slice(&begin);
+    }
     let mut logs = control.directory.map(|d| d.logs(lengths)).transpose()?;
     let (start, first, mut order) = (Instant::now(), trainer.done(), EpochOrder::default());
     control.progress.start(control.stage, Some(trainer.total() as u64));
@@ -128,6 +136,9 @@ pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control
     if let Some(directory) = control.directory {
         // The last state is complete and checked: nothing falls back any more.
         let _ = std::fs::remove_file(directory.file(PREVIOUS));
+    }
+    if let Some(warning) = trainer.averager.without_convergence(recipe) {
+        control.progress.warn(&warning);
     }
     trainer.finish(tuner)?;
     match tuner.parameters().iter().find(|tensor| tensor.values.iter().any(|x| !x.is_finite())) {

@@ -7,11 +7,14 @@ mod directory;
 pub(crate) mod events;
 mod fit;
 mod measure;
+#[cfg(test)]
+mod resume_tests;
 pub mod schedule;
 mod search;
 mod settings;
 #[cfg(test)]
 mod settings_tests;
+mod swad;
 mod trainer;
 mod tune;
 

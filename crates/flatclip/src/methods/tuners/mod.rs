@@ -23,7 +23,7 @@ pub use cross_entropy::{CrossEntropy, cross_entropy};
 pub use gda_clip::{GdaClip, GdaClipConfig};
 pub(crate) use maple::vit_of;
 pub use maple::{Maple, MapleConfig};
-pub use recipe::{Average, OptimiserKind, Recipe, Schedule};
+pub use recipe::{Average, OptimiserKind, Recipe, Schedule, SwadRule};
 pub use sapt::{Sapt, SaptConfig};
 pub use spec::{Input, PRESETS, Preset, TUNERS, TunerSpec, preset};
 pub use tip_adapter::{Grid, TipAdapter, TipAdapterConfig, TipSearch};

@@ -30,10 +30,21 @@ crate::choices! {
         None = "none",
         /// Exponential moving average of every step.
         Ema = "ema",
-        /// Plain mean of every step of the last epochs.
+        /// Plain mean of every step of the last epochs (SWA's paper takes one set of weights per epoch).
         Swa = "swa",
         /// Mean of every step inside the valley of the held-out loss (Cha et al. 2021).
         Swad = "swad",
+    }
+}
+
+crate::choices! {
+    /// Which steps SWAD averages.
+    pub enum SwadRule {
+        /// Algorithm 1 of the paper; without convergence, all steps.
+        Paper = "paper",
+        /// The published code, line by line: earlier epochs below the threshold count, too, and every epoch has the
+        /// same weight; without convergence, the last epoch.
+        Compat = "compat",
     }
 }
 
@@ -69,13 +80,15 @@ crate::options! {
         /// EMA: weight of the past.
         ema_decay: f64 = 0.999, range from_below(0.0, 1.0), from "choice";
         /// SWA: the part of the epochs that does not count.
-        swa_start: f64 = 0.75, range at_least(0.0), from "SWA's paper";
+        swa_start: f64 = 0.75, range between(0.0, 1.0), from "SWA's paper";
+        /// SWAD: which steps are averaged. The held-out loss is evaluated after every epoch.
+        swad_rule: SwadRule = SwadRule::Paper, from "SWAD's paper; one evaluation per epoch is a choice";
         /// SWAD: evaluations that must not improve before the valley begins.
-        swad_converge: usize = 3, range at_least(1), from "SWAD's code";
+        swad_converge: usize = 3, range at_least(1), from "SWAD's paper (N_s) and code";
         /// SWAD: evaluations above the threshold that end it.
-        swad_tolerance: usize = 6, range at_least(1), from "SWAD's code";
-        /// SWAD: how far above the valley's first losses the threshold lies.
-        swad_ratio: f64 = 0.3, range at_least(0.0), from "SWAD's code";
+        swad_tolerance: usize = 6, range at_least(1), from "SWAD's paper (N_e) and code";
+        /// SWAD: how far above the mean of the valley's first losses the threshold lies.
+        swad_ratio: f64 = 0.3, range at_least(0.0), from "SWAD's code; the paper writes r = 1.3, and 1.2 for VLCS";
     }
 }
 
