@@ -1,5 +1,5 @@
 //! The harness of `cargo xtask fault` finds what is planted in it: a wrong result, a panic, an abort, a memory bomb, a
-//! hang, a test that tries nothing.
+//! hang, a test that tries nothing. A test that says why it cannot run is skipped: neither passed nor failed.
 
 use serde_json::Value;
 use std::process::Command;
@@ -32,7 +32,10 @@ fn planted_faults_are_found_and_named() {
         assert!(failures.len() == usize::from(!reason.is_empty()), "{row}");
         assert!(row["tried"] == 0 || row["passed"].as_u64() < row["tried"].as_u64(), "{row}");
     }
+    let skip = row("skip");
+    assert_eq!((skip["skipped"].as_str(), skip["tried"].as_u64()), (Some("not on this machine"), Some(0)), "{skip}");
     assert_eq!(row("panic")["tried"], 3, "cases after a panic go on");
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("6 of 7 tests failed"), "{error}");
+    assert!(error.contains("6 of 8 tests failed") && error.contains("1 of 8 tests were skipped"), "{error}");
+    assert!(error.contains("skipped  planted-skip: not on this machine"), "{error}");
 }

@@ -116,7 +116,7 @@ fn instructions(trial: &mut Trial) -> Result<()> {
     for isa in ["plain", "avx2", "avx512"] {
         let probe = program.run(&["--isa", isa, "version"])?;
         if !probe.status.success() {
-            trial.note(isa, "not on this machine");
+            trial.note(&format!("skipped: {isa},"), "not on this machine");
             continue;
         }
         trial.case(isa, || {

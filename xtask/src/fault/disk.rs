@@ -58,7 +58,7 @@ fn full_disk(trial: &mut Trial) -> Result<()> {
     match Mount::new(&program.folder.join("small"), "256k") {
         Ok(mount) => small_cache(trial, &program, &mount),
         Err(reason) => {
-            trial.note("small file system", format!("not mounted here ({reason:#})"));
+            trial.note("skipped: small file system,", format!("not mounted here ({reason:#})"));
             Ok(())
         }
     }

@@ -154,7 +154,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         rows.push(row);
     }
-    let failed: Vec<&str> = rows.iter().filter(|row| !row.is_good()).map(|row| row.test.as_str()).collect();
+    let names = |which: fn(&&Row) -> bool| rows.iter().filter(which).map(|row| row.test.as_str()).collect::<Vec<_>>();
+    let skipped = names(|row| row.is_skipped());
+    if !skipped.is_empty() {
+        eprintln!("{} of {} tests were skipped: {}", skipped.len(), rows.len(), skipped.join(", "));
+    }
+    let failed = names(|row| !row.is_good() && !row.is_skipped());
     if !failed.is_empty() {
         bail!("{} of {} tests failed: {}", failed.len(), rows.len(), failed.join(", "));
     }

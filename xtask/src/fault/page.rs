@@ -32,6 +32,8 @@ pub(super) fn merge(root: &Path, row: &Row) -> Result<()> {
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let mut rows = text.lines().map(Row::parse).collect::<Result<Vec<Row>>>()?;
     match rows.iter_mut().find(|other| other.test == row.test) {
+        // A test that was skipped has shown nothing: what an earlier run showed stays, with its own date and commit.
+        Some(_) if row.is_skipped() => {}
         Some(other) => *other = row.clone(),
         None => rows.push(row.clone()),
     }
@@ -44,10 +46,15 @@ pub(super) fn merge(root: &Path, row: &Row) -> Result<()> {
 fn page(rows: &[Row]) -> String {
     let tried: u64 = rows.iter().map(|row| row.tried).sum();
     let passed: u64 = rows.iter().map(|row| row.passed).sum();
+    let skipped = match rows.iter().filter(|row| row.is_skipped()).count() {
+        0 => String::new(),
+        1 => " 1 test was skipped and counts for nothing.".to_owned(),
+        count => format!(" {count} tests were skipped and count for nothing."),
+    };
     let mut page = format!(
         "# Robustness\n\nWhat was done to flatclip on purpose, how often, and what came of it. `cargo xtask fault all` runs \
          it and writes\nthis page (fuzzing and the comparison with others apart: `fault fuzz`, `fault anchors`); a part \
-         stands in\n`cargo xtask test`. {passed} of {tried} cases passed.\n\nA row carries the date, commit and machine of its own \
+         stands in\n`cargo xtask test`. {passed} of {tried} cases passed.{skipped}\n\nA row carries the date, commit and machine of its own \
          run. Peak memory is that of the test's own process\nor of a program that it started, whichever is larger. Seconds are no benchmark: the machine may have been busy.\nScale 1 is \
          the full count.\n"
     );
@@ -80,13 +87,16 @@ fn section<'a>(page: &mut String, words: &str, rows: impl Iterator<Item = &'a Ro
     *page += "| test | what | passes when | passed / tried | seconds | peak MB | also | run |\n|---|---|---|---|---|---|---|---|\n";
     for row in rows {
         let escape = |text: &str| text.replace('|', "\\|").replace('\n', " ");
+        let result = if row.is_skipped() {
+            format!("skipped: {}", escape(&row.skipped))
+        } else {
+            format!("{} / {}", row.passed, row.tried)
+        };
         *page += &format!(
-            "| {} | {} | {} | {} / {} | {:.1} | {} | {} | {} {}, scale {} |\n",
+            "| {} | {} | {} | {result} | {:.1} | {} | {} | {} {}, scale {} |\n",
             row.test,
             escape(&row.what),
             escape(&row.rule),
-            row.passed,
-            row.tried,
             row.seconds,
             row.peak_mb,
             escape(&row.noted()),
@@ -145,6 +155,22 @@ mod tests {
     }
 
     #[test]
+    fn a_skipped_test_says_so_counts_for_nothing_and_replaces_no_result() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("docs")).unwrap();
+        let skipped = |name: &str| {
+            let line = format!(r#"{{"test":"{name}","suite":"x","tried":0,"passed":0,"skipped":"no Ray here"}}"#);
+            Row::parse(&line).unwrap()
+        };
+        for row in [row("B2", 2), skipped("F10"), skipped("B2")] {
+            merge(folder.path(), &row).unwrap();
+        }
+        let page = std::fs::read_to_string(folder.path().join(PAGE)).unwrap();
+        assert!(page.contains("2 of 2 cases passed. 1 test was skipped"), "{page}");
+        assert!(page.contains("| skipped: no Ray here |") && page.contains("| 2 / 2 |"), "{page}");
+    }
+
+    #[test]
     fn a_partial_run_keeps_the_other_rows() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("docs")).unwrap();
@@ -155,6 +181,7 @@ mod tests {
         assert_eq!(lines.lines().count(), 2);
         let page = std::fs::read_to_string(folder.path().join(PAGE)).unwrap();
         assert!(page.contains("7 of 7 cases"), "{page}");
+        assert!(!page.contains("skipped"), "{page}");
         assert!(page.find("| B2 |") < page.find("| B10 |") && page.contains("| 5 / 5 |"), "{page}");
     }
 }

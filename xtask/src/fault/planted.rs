@@ -57,6 +57,10 @@ pub(super) const TESTS: &[Test] = &[
         Ok(())
     }),
     plant("planted-nothing", |_| Ok(())),
+    plant("planted-skip", |trial| {
+        trial.skip("not on this machine");
+        Ok(())
+    }),
 ];
 
 const fn plant(name: &'static str, run: fn(&mut super::Trial) -> Result<()>) -> Test {

@@ -18,6 +18,8 @@ pub(crate) struct Row {
     pub rule: String,
     pub tried: u64,
     pub passed: u64,
+    /// Why it could not be run; empty where it ran.
+    pub skipped: String,
     /// The first cases that failed, each with its reason.
     pub failures: Vec<String>,
     pub seconds: f64,
@@ -41,6 +43,7 @@ impl Row {
             rule: test.rule.to_owned(),
             tried: 0,
             passed: 0,
+            skipped: String::new(),
             failures: Vec::new(),
             seconds: 0.0,
             peak_mb: 0,
@@ -57,6 +60,11 @@ impl Row {
         self.tried > 0 && self.passed == self.tried && self.failures.is_empty()
     }
 
+    /// Nothing was tried, and the row says why: neither good nor failed.
+    pub(crate) fn is_skipped(&self) -> bool {
+        !self.skipped.is_empty() && self.tried == 0 && self.failures.is_empty()
+    }
+
     pub(crate) fn fail(&mut self, reason: String) {
         if self.failures.len() < NAMED {
             self.failures.push(reason);
@@ -64,13 +72,16 @@ impl Row {
     }
 
     pub(crate) fn line(&self) -> String {
-        json!({
+        let mut line = json!({
             "test": self.test, "suite": self.suite, "what": self.what, "rule": self.rule, "tried": self.tried,
             "passed": self.passed, "failures": self.failures, "seconds": (self.seconds * 100.0).round() / 100.0,
             "peak_mb": self.peak_mb, "scale": self.scale, "notes": self.notes, "date": self.date, "commit": self.commit,
             "machine": self.machine,
-        })
-        .to_string()
+        });
+        if !self.skipped.is_empty() {
+            line["skipped"] = self.skipped.as_str().into();
+        }
+        line.to_string()
     }
 
     pub(crate) fn parse(line: &str) -> Result<Self> {
@@ -85,6 +96,7 @@ impl Row {
             rule: text("rule"),
             tried: number("tried"),
             passed: number("passed"),
+            skipped: text("skipped"),
             failures: failures.filter_map(Value::as_str).map(str::to_owned).collect(),
             seconds: value["seconds"].as_f64().unwrap_or_default(),
             peak_mb: number("peak_mb"),
@@ -98,6 +110,9 @@ impl Row {
 
     /// For people, while it runs.
     pub(crate) fn sentence(&self) -> String {
+        if self.is_skipped() {
+            return format!("skipped  {}: {}", self.test, self.skipped);
+        }
         let verdict = if self.is_good() { "ok" } else { "FAILED" };
         let mut text = format!(
             "{verdict}  {}: {} of {} in {:.1} s, peak {} MB",
@@ -143,6 +158,16 @@ fn output_of(program: &str, arguments: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_skipped_test_is_neither_good_nor_failed_and_its_line_says_so() {
+        let mut row = Row::parse(r#"{"test":"F10","skipped":"no Python with Ray here"}"#).unwrap();
+        assert!(row.is_skipped() && !row.is_good());
+        assert!(row.sentence().starts_with("skipped  F10: no Python"), "{}", row.sentence());
+        assert_eq!(Row::parse(&row.line()).unwrap(), row);
+        row.fail("the test's process ended".into());
+        assert!(!row.is_skipped(), "a test that crashed after it was skipped has failed");
+    }
 
     #[test]
     fn a_line_reads_back_and_nothing_tried_is_not_good() {

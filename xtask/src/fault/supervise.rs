@@ -48,6 +48,7 @@ pub(super) fn run(test: &Test, scale: f64, binary: &Path) -> Result<Row> {
             let number = |key: &str| result.get(key).and_then(Value::as_u64).unwrap_or_default();
             (row.tried, row.passed) = (number("tried"), number("passed"));
             row.peak_mb = number("peak").div_ceil(1 << 20);
+            row.skipped = result.get("skipped").and_then(Value::as_str).unwrap_or_default().to_owned();
             row.notes = result.get("notes").and_then(Value::as_object).cloned().unwrap_or_default();
             done = true;
         }

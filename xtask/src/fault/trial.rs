@@ -19,6 +19,8 @@ pub(crate) struct Trial {
     pub folder: PathBuf,
     tried: u64,
     passed: u64,
+    /// Why nothing can be tried here; empty where something can.
+    skipped: String,
     notes: Map<String, Value>,
 }
 
@@ -60,7 +62,12 @@ impl Trial {
         self.notes.insert(note.to_owned(), before.max(value).into());
     }
 
-    /// Says something once, such as why a part was left out.
+    /// Says that the test cannot be run here: it has shown nothing, and its row says so.
+    pub(crate) fn skip(&mut self, reason: &str) {
+        reason.clone_into(&mut self.skipped);
+    }
+
+    /// Says something once, such as why a part was skipped.
     pub(crate) fn note(&mut self, note: &str, text: impl Into<String>) {
         self.notes.insert(note.to_owned(), text.into().into());
     }
@@ -71,12 +78,15 @@ pub(super) fn work(test: &Test, scale: f64, binary: PathBuf) -> Result<()> {
     // A panic is told as the case's failure; its own message would only repeat it.
     std::panic::set_hook(Box::new(|_| {}));
     let folder = scratch()?;
-    let mut trial =
-        Trial { scale, binary, folder: folder.path().to_path_buf(), tried: 0, passed: 0, notes: Map::new() };
+    let (folder_path, skipped) = (folder.path().to_path_buf(), String::new());
+    let mut trial = Trial { scale, binary, folder: folder_path, tried: 0, passed: 0, skipped, notes: Map::new() };
     (test.run)(&mut trial)?;
     let children = super::program::peak_of_children();
     let peak = flatclip::eval::memory().1.max(children);
-    say(&json!({ "done": { "tried": trial.tried, "passed": trial.passed, "notes": trial.notes, "peak": peak } }));
+    let Trial { tried, passed, skipped, notes, .. } = trial;
+    say(&json!({
+        "done": { "tried": tried, "passed": passed, "skipped": skipped, "notes": notes, "peak": peak },
+    }));
     Ok(())
 }
 

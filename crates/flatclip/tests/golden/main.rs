@@ -12,6 +12,7 @@ mod bca;
 mod boostadapter;
 mod c_tpt;
 mod case;
+mod claims;
 mod clip;
 mod cocoop;
 mod coop;
@@ -102,12 +103,14 @@ fn main() {
     let arguments = Arguments::from_args();
     let directory = match std::env::var_os("FLATCLIP_GOLDEN") {
         Some(directory) => PathBuf::from(directory),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden"),
+        None => claims::fixtures(),
     };
     let files = case_files(&directory);
     assert!(!files.is_empty(), "{}: no golden cases (*.safetensors, *.json); is the path right?", directory.display());
     println!("{} golden cases in {}", files.len(), directory.display());
     let mut uncovered = Vec::new();
+    let claimed = case_files(&claims::fixtures());
+    let claims = Trial::test("claims have cases in the clone", move || claims::check(&claimed).map_err(Failed::from));
     let trials = files
         .into_iter()
         .map(|file| {
@@ -124,6 +127,7 @@ fn main() {
                 (None, Err(reason)) => Trial::test(name, move || Err(Failed::from(reason))),
             }
         })
+        .chain([claims])
         .collect();
     if !uncovered.is_empty() {
         println!("not covered: {}", uncovered.join(", "));
