@@ -40,7 +40,7 @@ struct Global {
     /// Say more on stderr (repeat for more)
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Say only errors on stderr, no progress
+    /// Print only warnings and errors on stderr: no notes, no progress
     #[arg(long, short, global = true)]
     quiet: bool,
 }

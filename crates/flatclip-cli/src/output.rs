@@ -86,8 +86,7 @@ impl Output {
     /// A service is known by its log: it says more, and when.
     pub(crate) fn new(json: bool, quiet: bool, verbose: u8, service: bool) -> Self {
         let level = match (quiet, verbose + u8::from(service)) {
-            (true, _) => "error",
-            (_, 0) => "warn",
+            (true, _) | (_, 0) => "warn",
             (_, 1) => "info",
             _ => "debug",
         };
@@ -148,7 +147,7 @@ impl Output {
         }
     }
 
-    /// Something that may spoil the result, on stderr.
+    /// Something that may spoil the result, on stderr; quiet or not.
     pub(crate) fn warn(&self, text: impl std::fmt::Display) {
         let _ = writeln!(std::io::stderr().lock(), "warning: {}", harmless(text));
     }

@@ -4,7 +4,7 @@
 use crate::config::{ClassSet, Config, ModelEntry, PromptEntry};
 use crate::problem::Problem;
 use flatclip::model::Precision;
-use flatclip::{Error, Model, Prompt, Result};
+use flatclip::{Error, Model, Progress, Prompt, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Everything that has a name.
@@ -83,6 +83,15 @@ impl Catalogue {
     }
 }
 
+/// Warnings while a model is loaded go to the server's log.
+struct Log;
+
+impl Progress for Log {
+    fn warn(&self, text: &str) {
+        tracing::warn!("{text}");
+    }
+}
+
 fn load_model(config: &Config, entry: &ModelEntry) -> Result<Model> {
     let source = entry.source.as_deref().unwrap_or(&entry.name);
     let mut builder = Model::builder(source).offline(config.offline);
@@ -103,7 +112,7 @@ fn load_model(config: &Config, entry: &ModelEntry) -> Result<Model> {
     if let Some(precision) = precision {
         builder = builder.precision(precision);
     }
-    let model = builder.load(&())?;
+    let model = builder.load(&Log)?;
     tracing::info!(model = entry.name, source, architecture = model.describe(), "model loaded");
     Ok(model)
 }

@@ -141,6 +141,46 @@ fn stss_runs_from_a_ready_text_bank() {
 }
 
 #[test]
+fn options_that_a_ready_text_bank_leaves_without_effect_are_refused() {
+    let texts: Vec<String> = CLASSES.iter().map(|class| format!("a {class}.")).collect();
+    let rows = MODEL.encode_texts(&texts).unwrap();
+    let bank = TextBank::from_rows(&rows, CLASSES.len(), 0).unwrap();
+    let builder = || Classifier::from_text_bank(bank.clone(), 100.0).unwrap().classes(CLASSES).method("stss");
+    for key in ["radius", "rho"] {
+        let error = builder().set(key, 0.1).unwrap().build().unwrap_err();
+        assert_eq!(error.code(), "option.invalid");
+        assert!(error.to_string().starts_with("stss.radius: has no effect with a ready text bank"), "{error}");
+    }
+    assert!(builder().set("perturbations", 4).unwrap().build().is_err());
+    builder().set("lambda", 0.5).unwrap().build().unwrap();
+}
+
+#[test]
+fn a_logit_scale_that_looks_like_its_logarithm_or_inverse_is_refused() {
+    let rows = || Matrix::from_vec(2, 2, vec![1.0, 0.0, 0.0, 1.0]);
+    let message = |scale| TextFeatures::new(rows(), scale).unwrap_err().to_string();
+    assert!(message(100f32.ln()).contains("looks like its logarithm; give exp(4.6"), "{}", message(100f32.ln()));
+    assert!(message(100f32.ln()).contains("= 100.0"), "{}", message(100f32.ln()));
+    assert!(message(0.01).contains("1 / 0.01 = 100.0"), "{}", message(0.01));
+    TextFeatures::new(rows(), 10.0).unwrap();
+    TextFeatures::with_small_scale(rows(), 4.6).unwrap();
+}
+
+#[test]
+fn rows_that_may_be_images_or_views_are_refused_by_methods_of_one_view() {
+    let (text, views) = features(&pictures(1)[0]);
+    let many = views.unit.rows();
+    for method in ["zero-shot", "bca", "transclip"] {
+        let three = ViewFeatures::new(Matrix::from_vec(3, views.unit.cols(), views.unit.row(0).repeat(3))).unwrap();
+        let error = adapt(method, &three, &text).unwrap_err().to_string();
+        let both = error.contains("3 images with one view each") && error.contains("3 views of one image");
+        assert!(both, "{method} of {many}: {error}");
+    }
+    let one = ViewFeatures::new(Matrix::from_vec(1, views.unit.cols(), views.unit.row(0).to_vec())).unwrap();
+    adapt("zero-shot", &one, &text).unwrap();
+}
+
+#[test]
 fn what_cannot_work_is_refused_when_it_is_built() {
     let builder = || Classifier::builder(&MODEL).classes(CLASSES);
     let code = |result: flatclip::Result<Classifier>| result.unwrap_err().code();
@@ -150,6 +190,11 @@ fn what_cannot_work_is_refused_when_it_is_built() {
     assert_eq!(code(builder().views(0).build()), "option.invalid");
     assert_eq!(code(builder().classes(Vec::<String>::new()).build()), "option.invalid");
     assert_eq!(code(builder().classes(["cat", " "]).build()), "option.invalid");
+    assert_eq!(code(builder().classes(["cat", "dog", "cat"]).build()), "option.invalid");
+    let misspelt = builder().method("stss").set("vews", 8).unwrap_err().to_string();
+    assert!(misspelt.contains("did you mean `views`?"), "{misspelt}");
+    let none = builder().set("vews", 8).unwrap_err().to_string();
+    assert!(none.contains("did you mean `views`?"), "{none}");
     assert_eq!(code(builder().method("promptalign").build()), "method.needs");
     let mut foreign = Prompt::templates(&["a photo of a {}."]).unwrap();
     foreign.provenance.model_hash = "0".repeat(64);

@@ -102,6 +102,9 @@ fn size(path: &Path) -> u64 {
 
 fn show(model: &str, model_dir: Option<&Path>, out: &Output) -> Result<()> {
     let checkpoint = weights::resolve(model, &places(model_dir))?;
+    if let Some(doubt) = checkpoint.activation_doubt() {
+        out.warn(doubt);
+    }
     let dtypes = dtypes(&checkpoint);
     let file = Some(checkpoint.path()).filter(|path| path.is_file());
     let published = match file {

@@ -2,6 +2,7 @@
 
 use crate::output::Output;
 use anyhow::{Result, bail, ensure};
+use flatclip::text::templates::{TIED, duplicates};
 use std::path::PathBuf;
 
 /// Which classes to tell apart.
@@ -30,11 +31,9 @@ impl ClassArgs {
         if let Some(empty) = classes.iter().position(|c| c.is_empty()) {
             bail!("--classes: class {} has no name", empty + 1);
         }
-        for (name, places) in flatclip::text::templates::duplicates(&classes) {
-            out.warn(format_args!(
-                "class {name:?} occurs {} times (at {places:?}): only the first can ever be answered",
-                places.len()
-            ));
+        // A list that is not ImageNet's is refused where a classifier is made of it.
+        for (name, places) in duplicates(&classes) {
+            out.note(format_args!("class {name:?} occurs {} times (at {places:?}): {TIED}", places.len()));
         }
         Ok(Some(classes))
     }

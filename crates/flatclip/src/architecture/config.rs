@@ -44,6 +44,8 @@ impl Activation {
 pub enum ActivationSource {
     /// A configuration file beside the weights, or metadata inside the file.
     Stated,
+    /// A published model: its tag in the name of the file or folder, or the layout of OpenAI's own archives.
+    Published,
     /// Nobody: what the family of the checkpoint (its tensor names) uses.
     Assumed,
     /// The user.
@@ -231,6 +233,7 @@ impl ClipConfig {
         }
         let who = match self.activation_source {
             ActivationSource::Stated => "stated by the checkpoint",
+            ActivationSource::Published => "as published",
             ActivationSource::Assumed => "assumed from the checkpoint's family",
             ActivationSource::Asked => "as asked",
         };

@@ -71,6 +71,16 @@ impl Stated {
         }
     }
 
+    /// Whether a configuration that merely lies in the same folder is of these weights: it states sizes, and all agree.
+    pub(crate) fn fits(&self, path: &Path, config: &ClipConfig) -> bool {
+        let (ImageConfig::Vit { heads, .. } | ImageConfig::ResNet { heads, .. }) = config.image;
+        let text_heads = config.text.as_ref().map(|text| text.heads);
+        !self.sizes.is_empty()
+            && self.image_heads.is_none_or(|stated| stated == heads)
+            && self.text_heads.is_none_or(|stated| text_heads.is_none_or(|heads| stated == heads))
+            && self.check(path, config).is_ok()
+    }
+
     /// A configuration of another model beside the weights is an error: its other statements would be taken for theirs.
     pub(crate) fn check(&self, path: &Path, config: &ClipConfig) -> Result<()> {
         for StatedSize { size, key, value } in &self.sizes {

@@ -31,10 +31,10 @@ pub(crate) fn read_templates(path: &Path) -> Result<Vec<String>> {
     Ok(templates)
 }
 
-/// A warning for each class name that stands more than once: such classes cannot be told apart.
+/// A warning for each class name that occurs more than once: such classes cannot be told apart by their text.
 pub(super) fn note_duplicates(classes: &[String], notes: &mut Vec<Note>) {
     for (name, labels) in templates::duplicates(classes) {
-        let text = format!("labels {labels:?} are all called `{}`: only the first can ever be answered", quoted(&name));
+        let text = format!("labels {labels:?} share the name `{}`: {}", quoted(&name), templates::TIED);
         notes.push(Note::warning(text));
     }
 }

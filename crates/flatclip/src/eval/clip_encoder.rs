@@ -40,7 +40,7 @@ impl ClipEncoder {
         let tower =
             if hashes.is_empty() { String::new() } else { format!(" with visual prompts {}", hashes.join(" ")) };
         FeatureKey {
-            weights: self.clip.hash().to_owned(),
+            weights: self.clip.features_id(),
             dataset: dataset.name.clone(),
             split: dataset.split.name().to_owned(),
             views: format!(

@@ -1,6 +1,7 @@
 //! What a classifier is made of.
 
 use super::answer::Origin;
+use super::class_list::{check_classes, check_distinct};
 use super::classifier::{Classifier, Parts};
 use super::features::TextFeatures;
 use super::model::Model;
@@ -10,6 +11,7 @@ use crate::eval::cache::TextCache;
 use crate::eval::{Certainty, ClipEncoder, Rounds, prompts_hash};
 use crate::image::DecodeOptions;
 use crate::image::views::{ViewOptions, ViewPolicy};
+use crate::methods::adapters::stss::check_bank_options;
 use crate::methods::bank::TextBank;
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::{AdapterSpec, Registry, Task, TextStore};
@@ -261,6 +263,9 @@ impl ClassifierBuilder {
             Source::Text { text, bank } => {
                 let supply = Supply { bank: bank.is_some(), ..Supply::default() };
                 supply.unmet(spec.name, &needs).map_or(Ok(()), Err)?;
+                if bank.is_some() {
+                    check_bank_options(spec, &self.own_options(spec)?)?;
+                }
                 (self.text_task(text, bank.as_ref())?, None)
             }
         };
@@ -286,8 +291,13 @@ impl ClassifierBuilder {
     }
 
     fn model_task(&self, model: &Model, prompt: &Arc<Prompt>, wants_statistics: bool) -> Result<Task> {
-        let classes = if self.classes.is_empty() { &prompt.provenance.classes } else { &self.classes };
+        let own = &prompt.provenance.classes;
+        let classes = if self.classes.is_empty() { own } else { &self.classes };
         check_classes(classes)?;
+        // A prompt that was learned with a list of a data set serves that list, whatever it holds.
+        if classes != own {
+            check_distinct(classes)?;
+        }
         let mut task = Task::from_prompt(prompt, model.clip(), model.tokenizer(), classes.clone(), self.seed)?;
         if let Some(Store(store)) = &self.store {
             task = task.with_store(Arc::clone(store));
@@ -303,21 +313,11 @@ impl ClassifierBuilder {
 
     fn text_task(&self, text: &TextFeatures, bank: Option<&Arc<TextBank>>) -> Result<Task> {
         let text = if self.classes.is_empty() { text.clone() } else { text.clone().named(self.classes.clone())? };
+        check_distinct(&text.classes)?;
         let mut task = Task::new(text.classes, text.rows, text.logit_scale, self.seed)?;
         if let Some(bank) = bank {
             task = task.with_bank(Arc::clone(bank));
         }
         Ok(task)
-    }
-}
-
-/// A class list that can be answered: not empty, no empty name.
-pub(crate) fn check_classes(classes: &[String]) -> Result<()> {
-    if classes.is_empty() {
-        return Err(Error::config("classes", "expected class names, found none"));
-    }
-    match classes.iter().position(|name| name.trim().is_empty()) {
-        Some(at) => Err(Error::config("classes", format!("class {} has no name", at + 1))),
-        None => Ok(()),
     }
 }

@@ -10,6 +10,9 @@ use crate::{Error, Result};
 use flatclip_tensor::{Matrix, threads};
 use std::sync::Arc;
 
+/// CLIP starts training at 14, and SigLIP at 10; trained models have 30 to 130.
+const LEAST_SCALE: f32 = 10.0;
+
 /// Class embeddings and the temperature that belongs to them.
 #[derive(Clone, Debug)]
 pub struct TextFeatures {
@@ -21,7 +24,27 @@ pub struct TextFeatures {
 impl TextFeatures {
     /// Class embeddings `[K, D]` (scaled to unit norm here) and the factor on cosines, `exp(logit_scale)` in most code:
     /// 100 for OpenAI's weights. Classes are called by their numbers until they get [names](TextFeatures::named).
-    pub fn new(mut rows: Matrix, logit_scale: f32) -> Result<Self> {
+    ///
+    /// A factor below 10 is refused: it is taken for its own logarithm, which checkpoints store. For a model whose factor
+    /// is as small as that, see [`TextFeatures::with_small_scale`].
+    pub fn new(rows: Matrix, logit_scale: f32) -> Result<Self> {
+        if logit_scale > 0.0 && logit_scale < LEAST_SCALE {
+            let (what, meant) = if logit_scale < 1.0 {
+                ("the temperature, its inverse", format!("1 / {logit_scale} = {:.1}", 1.0 / logit_scale))
+            } else {
+                ("its logarithm", format!("exp({logit_scale}) = {:.1}", logit_scale.exp()))
+            };
+            let reason = format!(
+                "expected the factor on cosines (100 for OpenAI's weights), found {logit_scale}, which looks like {what}; \
+                 give {meant}"
+            );
+            return Err(Error::config("logit_scale", reason));
+        }
+        Self::with_small_scale(rows, logit_scale)
+    }
+
+    /// The same for a model whose factor on cosines may be below 10.
+    pub fn with_small_scale(mut rows: Matrix, logit_scale: f32) -> Result<Self> {
         crate::prompt::normalise_rows(&mut rows)?;
         if rows.rows() == 0 {
             return Err(Error::config("text features", "expected at least one class, found none"));
@@ -116,5 +139,15 @@ impl Classifier {
 /// # Ok(()) }
 /// ```
 pub fn adapt(method: &str, views: &ViewFeatures, text: &TextFeatures) -> Result<Answer> {
+    let (spec, rows) = (crate::methods::adapter(method)?, views.unit.rows());
+    // One image with views that nobody looks at, or images one below the other: either is a mistake in silence.
+    if rows > 1 && (spec.needs.default_views == 1 || spec.kind() == Kind::Batch) {
+        let reason = format!(
+            "[{rows}, D] can be read in two ways, and {} looks at one view per image: {rows} images with one view each are \
+             answered by a classifier's answer_many, and of {rows} views of one image it wants the first alone",
+            spec.name
+        );
+        return Err(Error::config("view features", reason));
+    }
     Classifier::from_text_features(text.clone()).method(method).build()?.answer_features(views)
 }

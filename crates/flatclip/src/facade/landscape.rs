@@ -256,7 +256,7 @@ fn key(request: &LandscapeRequest, task: &Task, grid: &Grid, probes: &[Probe]) -
     let context = task.start_context("landscape")?;
     let tokens = Matrix::from_vec(1, context.data.len(), context.data.clone());
     let probes: Vec<String> = probes.iter().map(|p| format!("{} {:?}", matrix_hash(&p.features), p.labels)).collect();
-    let model = task.need_clip("landscape")?.hash();
+    let model = task.need_clip("landscape")?.features_id();
     let settings = format!("{:?} {grid:?} {}", request.scale, request.seed);
     Ok(format!("{model} {} {} {settings} {probes:?}", matrix_hash(&tokens), matrix_hash(task.text_features())))
 }

@@ -4,6 +4,7 @@
 mod analyze;
 mod answer;
 mod builder;
+mod class_list;
 mod classifier;
 mod evaluate;
 mod features;

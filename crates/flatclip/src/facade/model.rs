@@ -232,10 +232,13 @@ impl ModelBuilder {
             self.fetch(known, progress)?;
         }
         let checkpoint = weights::resolve(&self.name, &self.places)?;
-        Ok(match self.activation {
-            Some(activation) => checkpoint.with_activation(activation),
-            None => checkpoint,
-        })
+        if let Some(activation) = self.activation {
+            return Ok(checkpoint.with_activation(activation));
+        }
+        if let Some(doubt) = checkpoint.activation_doubt() {
+            progress.warn(&doubt);
+        }
+        Ok(checkpoint)
     }
 
     /// Reads and packs the weights.

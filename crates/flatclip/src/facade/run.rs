@@ -9,6 +9,7 @@ use crate::eval::{
     Timing, ViewConfig, matrix_hash, prompts_hash, statistics_hash, stream_hash,
 };
 use crate::image::views::{ViewOptions, ViewPolicy};
+use crate::methods::adapters::stss::check_bank_options;
 use crate::methods::bank::{Radius, RadiusUnit, TextBank};
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::{AdapterSpec, Task};
@@ -104,6 +105,9 @@ impl<'a> Runner<'a> {
     /// Makes one run in its directory.
     pub(crate) fn run(&self, dataset: &Dataset, request: &RunRequest) -> Result<(Summary, Timing)> {
         let spec = request.method;
+        if !self.bank.is_empty() {
+            check_bank_options(spec, &request.options)?;
+        }
         let request =
             &RunRequest { options: self.options_for(spec, &request.options, &dataset.name), ..request.clone() };
         let mut adapter = spec.build(&request.options)?;

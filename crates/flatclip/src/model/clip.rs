@@ -121,6 +121,15 @@ impl Clip {
         &self.hash
     }
 
+    /// Names what the towers compute: weights and activation. The same weights with another activation give other features,
+    /// which must not be taken for these.
+    pub(crate) fn features_id(&self) -> String {
+        match self.config.activation {
+            Nonlinearity::QuickGelu => self.hash.clone(),
+            activation => format!("{} {}", self.hash, activation.name()),
+        }
+    }
+
     /// Raw features `[count, D]` of normalised pixels `[count, 3, size, size]`.
     pub fn encode_images(&self, pixels: &[f32], count: usize) -> Result<Matrix> {
         self.image.encode(pixels, count)

@@ -72,7 +72,7 @@ pub struct OptionSpec {
 }
 
 impl OptionSpec {
-    fn answers_to(&self, key: &str) -> bool {
+    pub(crate) fn answers_to(&self, key: &str) -> bool {
         self.name == key || self.aliases.contains(&key)
     }
 
@@ -142,9 +142,16 @@ pub fn named(table: &str, options: &[OptionSpec], given: &Table) -> Result<Table
     Ok(named)
 }
 
+/// Settings beside the options of a method, which people look for among them.
+const BESIDE: [&str; 4] = ["views", "seed", "classes", "prompt"];
+
 fn unknown(table: &str, options: &[OptionSpec], key: &str) -> Error {
     let names: Vec<&str> = options.iter().map(|option| option.name).collect();
-    let reason = match (nearest(key, &names), names.is_empty()) {
+    let near = nearest(key, &names);
+    let reason = match (near, names.is_empty()) {
+        (None, _) if let Some(beside) = nearest(key, &BESIDE) => {
+            format!("no such option; did you mean `{beside}`? That is a setting of its own, not an option of {table}")
+        }
         (_, true) => format!("no such option: {table} has none"),
         (Some(near), _) => format!("no such option; did you mean `{near}`? known are {}", names.join(", ")),
         (None, _) => format!("no such option; known are {}", names.join(", ")),

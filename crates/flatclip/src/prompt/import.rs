@@ -34,10 +34,13 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Prompt> {
     if let torch_file::Value::Tensor(tensor) = &value {
         return tip_adapter(path, tensor.shape(), tensor.values()?, options);
     }
-    let mut tensors = Vec::new();
+    let (mut tensors, mut start_token) = (Vec::new(), Vec::new());
     for (name, tensor) in value.state_dict().tensors() {
         let name = name.strip_prefix("module.").unwrap_or(&name);
         let wanted = name.strip_prefix("prompt_learner.").unwrap_or(name);
+        if wanted == "token_prefix" {
+            start_token = first_row(tensor.shape(), tensor.values()?).map_err(fault)?;
+        }
         // The rest of a whole-model checkpoint, and what depends on the class list it was saved with.
         let skip = ["image_encoder.", "text_encoder.", "token_prefix", "token_suffix", "logit_scale"];
         if skip.iter().any(|s| wanted.starts_with(s)) || tensor.shape().iter().product::<usize>() == 0 {
@@ -46,7 +49,18 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Prompt> {
         tensors.push(Tensor::new(wanted, tensor.shape().to_vec(), tensor.values()?));
     }
     let kind = kind_of(&Arrays(&tensors), options).map_err(fault)?;
-    Ok(with_provenance(path, kind, options))
+    let mut prompt = with_provenance(path, kind, options);
+    prompt.provenance.start_token = start_token;
+    Ok(prompt)
+}
+
+/// The embedding of the start token: the first row of `token_prefix` `[classes, 1, width]`, which is the same for each class.
+fn first_row(shape: &[usize], mut values: Vec<f32>) -> Result<Vec<f32>, String> {
+    values.truncate(shape.last().copied().unwrap_or(0));
+    match values.iter().find(|value| !value.is_finite()) {
+        Some(value) => Err(format!("tensor `token_prefix` holds {value}; the checkpoint is damaged")),
+        None => Ok(values),
+    }
 }
 
 fn kind_of(arrays: &Arrays<'_>, options: &ImportOptions) -> Result<PromptKind, String> {
@@ -163,6 +177,16 @@ mod tests {
         let Ok(PromptKind::Maple { tail, deep, projections, .. }) = kind(&maple) else { panic!("not MaPLe") };
         assert_eq!((tail.as_str(), deep.len(), projections.len()), ("of a", 1, 2));
         assert!(kind(&[("weight", &[4, 8])]).unwrap_err().contains("no `ctx`"));
+    }
+
+    #[test]
+    fn the_embedding_of_the_start_token_stays_with_the_prompt() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/torch/coop.pth.tar-50");
+        let prompt = import(&file, &ImportOptions::default()).unwrap();
+        assert_eq!(prompt.provenance.start_token, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        let again = Prompt::from_bytes(&prompt.to_bytes().unwrap(), Path::new("again")).unwrap();
+        assert_eq!(again.provenance, prompt.provenance);
+        assert!(first_row(&[1, 1, 2], vec![1.0, f32::NAN]).unwrap_err().contains("token_prefix"));
     }
 
     #[test]

@@ -135,6 +135,10 @@ pub struct Provenance {
     pub config: String,
     /// The flatclip version that wrote it.
     pub version: String,
+    /// An imported context: the embedding of the start token that its checkpoint carries (`token_prefix`), which says
+    /// what model it was learned with; empty when not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub start_token: Vec<f32>,
 }
 
 impl Prompt {

@@ -65,7 +65,10 @@ pub fn fill(template: &str, class: &str) -> Result<String> {
     }
 }
 
-/// Class names that stand more than once, each with its labels: worth a warning, since their answers tie.
+/// What becomes of classes of one name.
+pub const TIED: &str = "their texts are equal, so their scores tie and either may be answered";
+
+/// Class names that occur more than once, each with its labels: worth a warning, since their answers tie.
 pub fn duplicates<S: AsRef<str>>(classes: &[S]) -> Vec<(String, Vec<usize>)> {
     let mut places = std::collections::BTreeMap::<&str, Vec<usize>>::new();
     for (label, class) in classes.iter().enumerate() {

@@ -269,7 +269,7 @@ impl Run {
     ) -> Result<FeatureBank> {
         let lines = (0..images.len()).map(|i| format!("{}\n", images.id(i)));
         let ids = lines.fold(Digest::default(), Digest::bytes).short();
-        let key = format!("{} {:?} {} {ids}", input.clip.hash(), self.settings.views, input.request.seed);
+        let key = format!("{} {:?} {} {ids}", input.clip.features_id(), self.settings.views, input.request.seed);
         let path = directory.file("features.safetensors");
         if let Some(bank) = FeatureBank::load(&path, &key) {
             return Ok(bank);
@@ -354,6 +354,7 @@ impl Run {
             classes: classes.clone(),
             config: self.settings.to_toml()?,
             version: env!("CARGO_PKG_VERSION").into(),
+            start_token: Vec::new(),
         };
         let prompt = Prompt::new(tuner.prompt()?, provenance);
         let classifier = PromptClassifier::new(&prompt, input.clip, input.tokenizer, classes)?;

@@ -1,5 +1,6 @@
 //! A checkpoint: canonical names, shapes checked, numbers read one tensor at a time.
 
+use super::activation;
 use super::bytes::{Dtype, Stored, bad};
 use super::naming::{self, Naming, Recipe};
 use super::random;
@@ -62,9 +63,14 @@ impl Checkpoint {
 
     /// From the tensors of a file and what its configuration states.
     pub(crate) fn from_tensors(path: &Path, tensors: Vec<Stored>, stated: &Stated) -> Result<Self> {
+        let openai = activation::is_openai_archive(&tensors);
         let (naming, recipes) = naming::canonical(path, tensors)?;
         let shapes: Shapes = recipes.iter().map(|(name, recipe)| (name.clone(), recipe.shape())).collect();
-        let config = architecture::infer(path, &shapes, stated, logit_scale(path, &recipes)?)?;
+        let mut config = architecture::infer(path, &shapes, stated, logit_scale(path, &recipes)?)?;
+        if openai && config.activation_source == ActivationSource::Assumed {
+            config.activation_source = ActivationSource::Published;
+        }
+        activation::decide(path, &mut config);
         let needed = architecture::tensors(&config);
         let entries = recipes
             .into_iter()
@@ -92,12 +98,17 @@ impl Checkpoint {
 
     /// Takes what a model of a known name is known to use, where the files did not say it themselves.
     pub(crate) fn settle(mut self, activation: Activation, mean: [f32; 3], std: [f32; 3]) -> Self {
-        if self.config.activation_source == ActivationSource::Assumed {
+        if matches!(self.config.activation_source, ActivationSource::Assumed | ActivationSource::Published) {
             self.config.activation = activation;
             self.config.activation_source = ActivationSource::Stated;
             (self.config.mean, self.config.std) = (mean, std);
         }
         self
+    }
+
+    /// Whether its numbers were read, not drawn.
+    pub(super) fn is_from_file(&self) -> bool {
+        self.entries.values().all(|entry| matches!(entry.origin, Origin::File(_)))
     }
 
     /// The file or folder it was opened from.

@@ -68,6 +68,21 @@ pub(crate) fn stated_beside(file: &Path) -> Result<Option<Stated>> {
     Ok(Some(stated))
 }
 
+/// What a configuration states that lies in the folder of a file of any name. It may belong to another model: a
+/// configuration that cannot be read, or is not of a CLIP, states nothing.
+pub(crate) fn stated_nearby(file: &Path) -> Option<Stated> {
+    let folder = if file.is_dir() { file } else { file.parent()? };
+    let config = folder.join("open_clip_config.json");
+    if config.is_file() {
+        return open_clip(&config, &json(&config).ok()?).ok();
+    }
+    let config = folder.join("config.json");
+    let found = json(&config).ok()?;
+    // Only transformers' own: other programs call their files config.json, too.
+    let towers = found["vision_config"].is_object() && found["text_config"].is_object();
+    if towers { hugging_face_config(&config, &found).ok() } else { None }
+}
+
 /// The folder, if it has a tokenizer of its own, or a part of one: half a tokenizer must not become CLIP's silently.
 pub(crate) fn tokenizer(folder: &Path) -> Option<PathBuf> {
     let some = ["vocab.json", "merges.txt", "tokenizer.json"].iter().any(|name| folder.join(name).is_file());

@@ -127,14 +127,14 @@ pub fn known(name: &str) -> Option<&'static KnownModel> {
 }
 
 /// A name without the differences of spelling between OpenAI, open_clip and the hub: `ViT-B/16`, `vit_b_16`, `ViT-L/14@336px`.
-fn plain(name: &str) -> String {
+pub(super) fn plain(name: &str) -> String {
     let same = |c: char| if matches!(c, '/' | '_' | '@' | ' ') { '-' } else { c.to_ascii_lowercase() };
     name.chars().map(same).collect()
 }
 
 impl KnownModel {
     /// Architecture and tag.
-    fn parts(&self) -> (&'static str, &'static str) {
+    pub(super) fn parts(&self) -> (&'static str, &'static str) {
         self.name.split_once('/').unwrap_or((self.name, ""))
     }
 

@@ -4,6 +4,7 @@
 //! exist before anything is allocated, pickles are interpreted by a reader that cannot call anything, and every failure is
 //! a typed error that names the file.
 
+mod activation;
 mod bytes;
 mod canonical_file;
 mod checkpoint;

@@ -114,6 +114,28 @@ impl Config {
     }
 }
 
+/// Options that say how perturbed contexts are made.
+const OF_PERTURBATION: [&str; 5] = ["radius", "radius_unit", "norm", "perturbations", "directions"];
+
+/// Refuses options that a ready text bank leaves without a meaning: what stands around the prompt is in the bank.
+pub(crate) fn check_bank_options(spec: &AdapterSpec, given: &toml::Table) -> Result<()> {
+    if spec.name != Config::NAME {
+        return Ok(());
+    }
+    let of_perturbation = |key: &String| {
+        let option = Config::OPTIONS.iter().find(|option| option.answers_to(key))?;
+        OF_PERTURBATION.contains(&option.name).then_some(option.name)
+    };
+    match given.keys().find_map(of_perturbation) {
+        Some(name) => {
+            let reason = "has no effect with a ready text bank, which holds the text features around the prompt already; \
+                          leave the option out, or make the bank with it";
+            Err(crate::Error::config(format!("{}.{name}", Config::NAME), reason))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The adapter and its text bank.
 #[derive(Clone, Debug)]
 pub struct Stss {
@@ -204,8 +226,8 @@ impl Adapter for Stss {
                 scale: task.logit_scale,
                 seed: task.seed,
             };
-            let hash = task.need_clip(Config::NAME)?.hash();
-            TextBank::load_or_encode(&at, &self.options.perturbation(), hash, task.store.as_deref())?
+            let id = task.need_clip(Config::NAME)?.features_id();
+            TextBank::load_or_encode(&at, &self.options.perturbation(), &id, task.store.as_deref())?
         };
         self.bank = Some(bank);
         Ok(())

@@ -60,7 +60,9 @@ fn sizes_of_the_tiny_model_are_inferred() {
     assert_eq!(config.image, ImageConfig::Vit { width: 128, layers: 3, heads: 2, patch: 8, mlp: 512 });
     assert_eq!((config.image_size, config.embed_dim), (32, 32));
     assert!((config.logit_scale - 100.0).abs() < 1e-3);
-    assert_eq!((config.activation, config.activation_source), (Activation::QuickGelu, ActivationSource::Assumed));
+    // An archive as OpenAI writes them: their activation.
+    assert_eq!((config.activation, config.activation_source), (Activation::QuickGelu, ActivationSource::Published));
+    assert_eq!(vit.activation_doubt(), None);
     let text = config.text.clone().unwrap();
     assert_eq!((text.width, text.layers, text.heads, text.context_length, text.vocab), (128, 3, 2, 77, 512));
     let resnet = Checkpoint::embedded("pocket").unwrap().unwrap();
@@ -158,6 +160,37 @@ fn a_hugging_face_folder_states_activation_heads_and_pixels() {
     let file = Checkpoint::open(folder.path().join("model.safetensors")).unwrap();
     assert_eq!(file.config().activation, Activation::Gelu);
     assert_eq!(file.with_activation(Activation::QuickGelu).config().activation_source, ActivationSource::Asked);
+}
+
+#[test]
+fn a_bare_state_dict_is_decided_by_a_configuration_or_a_tag_and_is_in_doubt_without() {
+    let (folder, ours) = (TempDir::new().unwrap(), tensors(&tiny_vit()));
+    let bare = |name: &str| {
+        let path = written(&folder, name, &safetensors(&ours, Precision::F32));
+        Checkpoint::open(path).unwrap()
+    };
+    let found = |checkpoint: &Checkpoint| {
+        let config = checkpoint.config();
+        (config.activation, config.activation_source, checkpoint.activation_doubt().is_some())
+    };
+    let doubtful = bare("finetuned.pt");
+    assert_eq!(found(&doubtful), (Activation::QuickGelu, ActivationSource::Assumed, true));
+    let doubt = doubtful.activation_doubt().unwrap();
+    for word in ["finetuned.pt", "quick_gelu is assumed", "quick-gelu (OpenAI", "gelu (open_clip"] {
+        assert!(doubt.contains(word), "{doubt}");
+    }
+    let asked = bare("finetuned.pt").with_activation(Activation::Gelu);
+    assert_eq!(found(&asked), (Activation::Gelu, ActivationSource::Asked, false));
+    let tagged = bare("tiny-laion2b_s34b_b79k.pt");
+    assert_eq!(found(&tagged), (Activation::Gelu, ActivationSource::Published, false));
+    // A configuration of another model in the folder decides nothing, and is no error: it need not belong to this file.
+    let config = std::fs::read_to_string(fixture("golden/models/tiny-vit-hf/config.json")).unwrap();
+    let config = config.replace("quick_gelu", "gelu");
+    written(&folder, "config.json", config.replace("\"hidden_size\": 128", "\"hidden_size\": 256").as_bytes());
+    assert_eq!(found(&bare("finetuned.pt")), (Activation::QuickGelu, ActivationSource::Assumed, true));
+    written(&folder, "config.json", config.as_bytes());
+    assert_eq!(found(&bare("finetuned.pt")), (Activation::Gelu, ActivationSource::Stated, false));
+    assert_eq!(crate::weights::random("ViT-B-32", 0).unwrap().activation_doubt(), None);
 }
 
 #[test]
