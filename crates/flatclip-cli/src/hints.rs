@@ -8,7 +8,11 @@ pub(crate) fn as_flags(hint: &Hint) -> String {
         Hint::Model => "give --model".to_owned(),
         Hint::TextFeatures => "give class embeddings with --text-features FILE".to_owned(),
         Hint::Tune(tuner) => format!("make one with `flatclip tune --method {tuner}`"),
-        Hint::ImportPrompt => "use `flatclip prompt import`, or --text-features".to_owned(),
+        Hint::ImportPrompt => {
+            "convert a checkpoint of CoOp, CoCoOp, MaPLe or Tip-Adapter with `flatclip prompt import FILE --out \
+             prompt.safetensors`; give class embeddings with --text-features"
+                .to_owned()
+        }
         Hint::Statistics => {
             "make them with `flatclip stats --data DATA --prompt PROMPT --out FILE`, then give --statistics FILE"
                 .to_owned()
@@ -33,5 +37,22 @@ pub(crate) fn as_flags(hint: &Hint) -> String {
             "name the model it was learned with (predict, eval and sweep accept it with --any-model)".to_owned()
         }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flatclip::model::{Clip, ClipConfig, LoadOptions, Towers};
+
+    #[test]
+    fn a_model_without_a_text_tower_points_to_text_features() {
+        let config = ClipConfig { text: None, ..ClipConfig::named("ViT-B-32").unwrap() };
+        let small = flatclip::model::ImageConfig::Vit { width: 64, layers: 1, heads: 1, patch: 16, mlp: 64 };
+        let config = ClipConfig { image: small, image_size: 32, embed_dim: 16, ..config };
+        let checkpoint = flatclip::weights::random_of(&config, 0);
+        let error = Clip::load(&checkpoint, LoadOptions::of(Towers::Both)).unwrap().text().unwrap_err();
+        assert!(error.to_string().contains("no text tower"), "{error}");
+        assert!(as_flags(error.hint().unwrap()).contains("--text-features"));
     }
 }

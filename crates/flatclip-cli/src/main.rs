@@ -25,23 +25,26 @@ struct Cli {
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 finished, with failures that were counted; 2 wrong use or broken input; \
     3 no picture could be read; 4 disk full; 130 and 143 interrupted, what was done is kept.";
 
+/// What stands above the options of every command in a help text.
+const GLOBAL: &str = "Global options";
+
 /// Options of every command.
 #[derive(clap::Args)]
 struct Global {
     /// Print JSON instead of tables
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// Worker threads [default: all cores]
-    #[arg(long, global = true, value_name = "N")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "N")]
     threads: Option<usize>,
     /// Instructions of the kernels: plain, avx2, avx512, amx or neon [default: the best of this machine]
-    #[arg(long, global = true, env = "FLATCLIP_ISA", value_name = "NAME")]
+    #[arg(long, global = true, help_heading = GLOBAL, env = "FLATCLIP_ISA", value_name = "NAME")]
     isa: Option<String>,
-    /// Say more on stderr (repeat for more)
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    /// Print more on stderr (repeat for more)
+    #[arg(long, short, global = true, help_heading = GLOBAL, action = clap::ArgAction::Count)]
     verbose: u8,
     /// Print only warnings and errors on stderr: no notes, no progress
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = GLOBAL)]
     quiet: bool,
 }
 

@@ -129,15 +129,21 @@ impl Output {
         let mut table = comfy_table::Table::new();
         let rule = LineStyle::none().fill('─').junction('─');
         table.load_style(TableStyle::new().header_separator(rule)).set_header(header.iter().copied());
-        // On a terminal, cells are wrapped where the table would be wider.
+        // On a terminal, cells are wrapped where the table would be wider; the first column holds names, which people copy.
         table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+        if let Some(width) = stated_width() {
+            table.set_width(width);
+        }
+        if let Some(first) = table.column_mut(0) {
+            first.set_constraint(comfy_table::ColumnConstraint::ContentWidth);
+        }
         table
     }
 
     /// A table of results as text; on a terminal it fits its width.
     pub(crate) fn fitted(&self, table: &flatclip::report::Table) -> String {
-        // Only a terminal has a width.
-        table.to_text_within(comfy_table::Table::new().width().map_or(usize::MAX, usize::from))
+        let terminal = stated_width().or_else(|| comfy_table::Table::new().width());
+        table.to_text_within(terminal.map_or(usize::MAX, usize::from))
     }
 
     /// Something worth knowing that is not a result, on stderr.
@@ -191,6 +197,11 @@ impl Output {
         let style = style.with_key("left", time_left());
         ProgressBar::with_draw_target(Some(total), target).with_style(style).with_prefix(what.to_owned())
     }
+}
+
+/// Columns that the caller states, for output that goes to no terminal: `COLUMNS=80 flatclip models | less`.
+fn stated_width() -> Option<u16> {
+    std::env::var("COLUMNS").ok()?.parse().ok().filter(|&columns| columns >= 20)
 }
 
 /// Text for people that cannot steer a terminal, whatever a file has put into it: lines and tabs stay, other control

@@ -1,4 +1,4 @@
-//! `flatclip cache`: what is kept between runs, and how to be rid of it.
+//! `flatclip cache`: list, export and remove entries of the feature cache.
 
 use crate::inputs::cache::CacheArgs;
 use crate::output::{Exit, Output};
@@ -7,8 +7,14 @@ use flatclip::eval::cache::{self, TextCache};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
+/// What the cache holds.
+const WHAT: &str = "`eval` and `sweep` keep image features (one entry for each data set, split, model, precision and way \
+    to make views) and text banks here, so that the next method or setting does not run the towers again. No answer \
+    depends on what is here. The folder is flatclip in the user's cache folder, or --cache DIR, or FLATCLIP_CACHE.";
+
 /// Options of `flatclip cache`.
 #[derive(clap::Args)]
+#[command(after_help = WHAT)]
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -16,28 +22,28 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// What is kept: data set, views, weights, size
+    /// List the entries: data set, views, seed, precision, weights, samples, size
     Ls {
         #[command(flatten)]
         cache: CacheArgs,
     },
-    /// Write one entry as a safetensors file that Python opens: features [samples, views, width], norms, ids
+    /// Write one entry as a safetensors file: features [samples, views, width], norms, ids
     Export {
         #[command(flatten)]
         cache: CacheArgs,
-        /// Its id as `cache ls` prints it (the beginning is enough)
+        /// The entry's id as `cache ls` prints it; its beginning is enough
         id: String,
-        /// The file
+        /// The file to write
         #[arg(long, short, value_name = "FILE.safetensors")]
         out: PathBuf,
     },
-    /// Remove entries by (the beginning of) their id, or everything
+    /// Remove entries by id, or everything with --all; what is removed is computed again when it is needed
     Rm {
         #[command(flatten)]
         cache: CacheArgs,
-        /// Ids as `cache ls` prints them
+        /// Ids as `cache ls` prints them; their beginnings are enough
         ids: Vec<String>,
-        /// Remove everything
+        /// Remove every entry, and the text banks
         #[arg(long)]
         all: bool,
     },
@@ -71,7 +77,7 @@ fn ls(args: &CacheArgs, out: &Output) -> Result<Exit> {
             key.views.clone(),
             key.seed.to_string(),
             key.precision.clone(),
-            key.weights.chars().take(12).collect(),
+            short(&key.weights),
             entry.samples.to_string(),
             size(entry.bytes),
         ]);
@@ -111,6 +117,13 @@ fn rm(args: &CacheArgs, ids: &[String], all: bool, out: &Output) -> Result<Exit>
         out.line(format_args!("{} freed", size(freed)))?;
     }
     Ok(Exit::Done)
+}
+
+/// The beginning of a hash of weights, and the activation where that is part of it.
+fn short(weights: &str) -> String {
+    let (hash, activation) = weights.split_once(' ').unwrap_or((weights, ""));
+    let start: String = hash.chars().take(12).collect();
+    if activation.is_empty() { start } else { format!("{start} {activation}") }
 }
 
 /// Bytes for people.

@@ -1,6 +1,6 @@
 //! `flatclip data`: what is on the disk, whether it is whole, and what to do about the rest.
 
-use crate::inputs::data::{DataArgs, RootArgs};
+use crate::inputs::data::{DataArgs, PlaceArgs, RootArgs};
 use crate::output::{Exit, Output};
 use anyhow::{Result, bail};
 use flatclip::data::{self, CheckRow, Dataset, KNOWN, Known, Split, State};
@@ -22,8 +22,11 @@ enum Verb {
         #[command(flatten)]
         root: RootArgs,
     },
-    /// The known data sets with their published counts and templates
-    Ls,
+    /// List the known data sets: published counts, templates, and with --data-root the folder in which each was found
+    Ls {
+        #[command(flatten)]
+        place: PlaceArgs,
+    },
     /// One data set as it would be evaluated: classes, counts, fingerprint, first samples
     Show {
         #[command(flatten)]
@@ -34,7 +37,7 @@ enum Verb {
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     match args.verb {
         Verb::Check { names, root } => check(&names, &root, out),
-        Verb::Ls => ls(out),
+        Verb::Ls { place } => ls(&place, out),
         Verb::Show { data } => show(&data, out),
     }
 }
@@ -118,29 +121,43 @@ fn state(state: State) -> &'static str {
     }
 }
 
-fn ls(out: &Output) -> Result<Exit> {
+fn ls(place: &PlaceArgs, out: &Output) -> Result<Exit> {
+    let options = place.options(Split::Test)?;
+    if let Some(root) = options.root.as_ref().filter(|root| !root.is_dir()) {
+        bail!("--data-root {}: no such folder; it holds one folder per data set", root.display());
+    }
+    let looked = options.root.is_some() || !options.paths.is_empty();
     if out.is_json() {
         let rows: Vec<_> = KNOWN
             .iter()
-            .map(|k| json!({ "name": k.name, "title": k.title, "aliases": k.aliases, "classes": k.classes, "train": k.count(Split::Train), "val": k.count(Split::Val), "test": k.count(Split::Test), "template": k.template }))
+            .map(|k| json!({ "name": k.name, "title": k.title, "aliases": k.aliases, "classes": k.classes, "train": k.count(Split::Train), "val": k.count(Split::Val), "test": k.count(Split::Test), "template": k.template, "folder": k.folder(&options) }))
             .collect();
         out.json(&json!({ "schema_version": 1, "data_sets": rows }))?;
         return Ok(Exit::Done);
     }
-    let mut table = out.table(&["name", "also", "classes", "train", "val", "test", "CoOp's template"]);
+    // Folders are long: they take the place of the other names and of the template.
+    let header: &[&str] = match looked {
+        true => &["name", "classes", "train", "val", "test", "found in"],
+        false => &["name", "also", "classes", "train", "val", "test", "CoOp's template"],
+    };
+    let mut table = out.table(header);
     for known in &KNOWN {
         let count = |split| known.count(split).map_or("-".to_owned(), |count| count.to_string());
-        table.add_row([
-            known.name.to_owned(),
-            known.aliases.join(", "),
-            known.classes.to_string(),
-            count(Split::Train),
-            count(Split::Val),
-            count(Split::Test),
-            known.template.to_owned(),
-        ]);
+        let mut row = vec![known.name.to_owned()];
+        if !looked {
+            row.push(known.aliases.join(", "));
+        }
+        row.extend([known.classes.to_string(), count(Split::Train), count(Split::Val), count(Split::Test)]);
+        row.push(match looked {
+            true => known.folder(&options).map_or("-".to_owned(), |folder| folder.display().to_string()),
+            false => known.template.to_owned(),
+        });
+        table.add_row(row);
     }
     out.line(table)?;
+    if looked {
+        out.note("`flatclip data check` counts what is in each folder");
+    }
     Ok(Exit::Done)
 }
 

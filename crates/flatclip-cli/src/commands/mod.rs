@@ -38,7 +38,7 @@ pub(crate) enum Command {
     Analyze(analyze::Args),
     /// Time every stage on this machine: GFLOP/s, share of the measured product rate, peak memory
     Bench(bench::Args),
-    /// What is kept between runs: list and remove
+    /// Manage the feature cache: list, export and remove entries
     Cache(cache::Args),
     /// What a shell completes: bash, zsh, fish, elvish or powershell
     Completions(completions::Args),

@@ -35,6 +35,9 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// How the state of a model begins whose files cannot be read.
+const UNUSABLE: &str = "unusable";
+
 fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
     let places = places(model_dir);
     let mut rows = embedded()?;
@@ -44,7 +47,7 @@ fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
         let state = match &opened {
             None => "not on disk".to_owned(),
             Some(Ok(checkpoint)) => checkpoint.config().describe(),
-            Some(Err(error)) => format!("unusable: {error}"),
+            Some(Err(error)) => format!("{UNUSABLE}: {error}"),
         };
         rows.push(serde_json::json!({
             "name": model.name, "repository": model.repositories[0], "activation": model.activation,
@@ -54,13 +57,22 @@ fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
     if out.is_json() {
         return out.json(&serde_json::json!({ "models": rows }));
     }
-    let mut table = out.table(&["model", "activation", "size", "where", "what"]);
+    let mut table = out.table(&["model", "activation", "size", "where"]);
     for row in &rows {
-        let text = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
+        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let size = row["bytes"].as_u64().map_or("-".into(), |bytes| format!("{} MB", bytes.div_ceil(1_000_000)));
-        table.add_row([text("name"), text("activation"), size, text("path"), text("state")]);
+        let place = if row["path"].is_null() { text("state") } else { text("path") };
+        table.add_row([text("name"), text("activation"), size, place]);
     }
     out.line(table)?;
+    for row in rows.iter().filter(|row| row["state"].as_str().is_some_and(|state| state.starts_with(UNUSABLE))) {
+        out.warn(format_args!(
+            "{} is {}",
+            row["name"].as_str().unwrap_or_default(),
+            row["state"].as_str().unwrap_or_default()
+        ));
+    }
+    out.note("`flatclip models show NAME` prints the architecture");
     let dir = |path: &Option<PathBuf>| path.as_ref().map_or("none".into(), |path| path.display().to_string());
     out.note(format_args!("model folder: {}; hub cache: {}", dir(&places.model_dir), dir(&places.hub_cache)));
     Ok(())

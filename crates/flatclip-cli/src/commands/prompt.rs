@@ -121,6 +121,8 @@ fn show(prompt: &Prompt, out: &Output) -> Result<()> {
     };
     let any_classes = prompt.check_classes(&["any".to_owned()]).is_ok();
     if out.is_json() {
+        // The embedding of a token is for programs that load the prompt.
+        let p = flatclip::prompt::Provenance { start_token: Vec::new(), ..p.clone() };
         return out.json(&serde_json::json!({
             "kind": prompt.kind_name(), "shape": shape, "words": words, "any_classes": any_classes, "provenance": p,
         }));

@@ -8,6 +8,7 @@ use crate::progress::Terminal;
 use anyhow::{Context as _, Result};
 use flatclip::data::few_shot::Sampler;
 use flatclip::data::{self, Dataset, OpenOptions, Split};
+use flatclip::methods::tuners::{PRESETS, TUNERS};
 use flatclip::settings::parse_settings;
 use flatclip::train::LossAndAccuracy;
 use flatclip::{TuneRequest, TuneSummary, tune};
@@ -16,8 +17,7 @@ use std::path::PathBuf;
 /// Options of `flatclip tune`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A tuner (sapt, coop, cocoop, maple, tip-adapter, tip-adapter-f) or a preset (sapt-dg, sapt-xd, ...)
-    #[arg(long, default_value = "sapt", value_name = "NAME")]
+    #[arg(long, default_value = "sapt", value_name = "NAME", help = methods_help())]
     method: String,
     /// folder:DIR, zhou:DIR, csv:FILE, wds:SHARDS, pocket:DOMAIN, or a known name
     #[arg(long, value_name = "DATA")]
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Training images per class [default: the preset's, or 16]
     #[arg(long, value_name = "N")]
     shots: Option<usize>,
-    /// Images per class kept out of training, to choose settings on [default: 4 where something is chosen]
+    /// Held-out images per class, to choose settings on [default: 4 where something is chosen]
     #[arg(long, value_name = "N")]
     held_out: Option<usize>,
     /// Seed of every draw
@@ -53,19 +53,21 @@ pub(crate) struct Args {
     /// Train on exactly the images that this file names: one id per line, or a few-shot list of CoOp (.pkl)
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
-    /// Unreadable images to go on without
+    /// Unreadable images that may be skipped
     #[arg(long, default_value_t = 0, value_name = "N")]
     max_errors: usize,
     /// Choose a setting on held-out training images: radius (rho)
     #[arg(long, value_parser = ["radius", "rho"], value_name = "KEY")]
     search: Option<String>,
-    /// Views of each image that are encoded once; 0 encodes new views in every step
+    /// Views of each image that are encoded once; 0 encodes new views in every step (sets views.bank) [default: the
+    /// method's or preset's]
     #[arg(long, value_name = "N")]
     feature_bank: Option<usize>,
-    /// Passes over the shots
+    /// Passes over the training images (sets train.epochs) [default: the method's or preset's]
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
-    /// A TOML file with tables [train], [views] and of the tuner
+    /// A TOML file with the tables [train], [views] and that of the method, e.g. [sapt]; `flatclip methods show NAME`
+    /// lists the options
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// A single setting, e.g. sapt.radius=0.3 or train.batch=8 (repeatable)
@@ -74,14 +76,21 @@ pub(crate) struct Args {
     /// Steps between checkpoints
     #[arg(long, default_value_t = 100, value_name = "N")]
     checkpoint_every: usize,
-    /// The run directory
+    /// The run directory: prompt.safetensors, settings, log, checkpoints
     #[arg(long, short, value_name = "RUN")]
     out: PathBuf,
-    /// Go on with the run that is there
+    /// Resume the run in --out
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
     decode: DecodeArgs,
+}
+
+/// The methods and presets by name, so that none is missing.
+fn methods_help() -> String {
+    let tuners: Vec<&str> = TUNERS.iter().map(|spec| spec.name).collect();
+    let presets: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    format!("A method ({}) or a preset of published settings ({})", tuners.join(", "), presets.join(", "))
 }
 
 impl Args {

@@ -113,10 +113,21 @@ fn replacement_names(path: &Path, count: usize) -> Result<Vec<String>> {
     Ok(lines)
 }
 
+fn places_of(known: &Known, options: &OpenOptions) -> Vec<Found> {
+    let named = options.paths.iter().find(|(name, _)| Known::find(name).is_some_and(|k| k.name == known.name));
+    place::candidates(known, options.root.as_deref(), named.map(|(_, path)| path.as_path()))
+}
+
+impl Known {
+    /// The folder in which it would be opened, where there is one; what is in it is not looked at.
+    pub fn folder(&self, options: &OpenOptions) -> Option<PathBuf> {
+        places_of(self, options).into_iter().next().map(|found| found.folder)
+    }
+}
+
 /// Opens a known data set and compares it with what is published.
 pub(crate) fn open_known(known: &'static Known, options: &OpenOptions) -> Result<Dataset> {
-    let named = options.paths.iter().find(|(name, _)| Known::find(name).is_some_and(|k| k.name == known.name));
-    let places = place::candidates(known, options.root.as_deref(), named.map(|(_, path)| path.as_path()));
+    let places = places_of(known, options);
     if places.is_empty() {
         return Err(not_found(known, options));
     }

@@ -4,6 +4,7 @@ use super::image::ImageTower;
 use super::load::Reader;
 use super::text::TextTower;
 use crate::architecture::{Activation as Nonlinearity, ClipConfig};
+use crate::error::Hint;
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
 use flatclip_tensor::{Activation, Matrix, Precision};
@@ -146,7 +147,8 @@ impl Clip {
             Some(_) => {
                 Error::config("model", "was loaded without its text tower, expected one for texts; load both towers")
             }
-            None => Error::config("model", "this checkpoint has no text tower; give class embeddings"),
+            None => Error::config("model", "this checkpoint has no text tower, expected one for texts")
+                .with_hint(Hint::TextFeatures),
         })
     }
 }

@@ -3,6 +3,7 @@
 use super::{Affine, Prompt, PromptKind, Provenance, Tensor};
 use crate::error::quoted;
 use crate::model::{Context, Position};
+use crate::weights::torch_file;
 use crate::{Error, Hint, Result, files, sealed};
 use flatclip_tensor::Matrix;
 use safetensors::tensor::Dtype;
@@ -58,6 +59,10 @@ impl Prompt {
     /// Reads the bytes of a prompt file; `path` is for messages.
     pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
         let fault = |reason: String| Error::Prompt { path: path.to_path_buf(), reason };
+        if torch_file::looks_like_torch(bytes) {
+            let reason = "expected a prompt file, found a torch file, which has to be imported first";
+            return Err(fault(reason.into()).with_hint(Hint::ImportPrompt));
+        }
         let (tensors, json) = decode_arrays(bytes).map_err(fault)?;
         let json = json.ok_or_else(|| {
             fault("expected a prompt file, found a safetensors file without flatclip metadata".into())

@@ -62,9 +62,8 @@ fn tagged(names: &[String], architecture: Option<&str>) -> Option<(Activation, b
 /// Whether `word` stands in `name` with no letter or digit before or after it.
 fn has_word(name: &str, word: &str) -> bool {
     let free = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
-    name.match_indices(word).any(|(at, _)| {
-        free(name[..at].chars().next_back()) && free(name[at + word.len()..].chars().next())
-    })
+    name.match_indices(word)
+        .any(|(at, _)| free(name[..at].chars().next_back()) && free(name[at + word.len()..].chars().next()))
 }
 
 impl Checkpoint {

@@ -1,5 +1,6 @@
 //! `flatclip predict`: which class is in each picture, by any adapter; answers as they come.
 
+mod continued;
 mod explain;
 mod rows;
 
@@ -63,7 +64,8 @@ pub(crate) struct Args {
     /// How to print: table, csv, or jsonl with one object per picture
     #[arg(long, value_enum, value_name = "NAME")]
     format: Option<Format>,
-    /// Write rows to this file (.csv or .jsonl), each as it comes; the same command again goes on where it ended
+    /// Write rows to this file (.csv or .jsonl), each as it comes; the same command again skips images that have a row and
+    /// the same content, and answers replaced ones again
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -93,6 +95,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
             let reason = format!("{index} of {} pictures were answered{}", files.len(), rows.where_kept());
             return Err(flatclip::Error::Interrupted(reason).into());
         }
+        rows.begin(file);
         match work.answer(file) {
             Ok((picture, answer)) => {
                 if let Some(sheets) = &sheets {
@@ -169,6 +172,11 @@ impl Args {
         );
         let classes = self.own_classes(classes, &prompt, out);
         let method = self.method.clone().unwrap_or_else(|| prompt.default_method().to_owned());
+        if let [class] = classes.as_slice() {
+            out.warn(format_args!(
+                "with {class:?} as the only class, every image gets it with probability 1: give more classes to compare with"
+            ));
+        }
         say_radius_units(&prompt, &method, &options, out);
         let model = self.model.load(out)?;
         let mut builder = Classifier::builder(&model)
@@ -244,6 +252,7 @@ fn settings(args: &Args, classifier: &Classifier, model: &Model) -> Result<toml:
         ("seed", args.seed.to_string()),
         ("top", args.top.to_string()),
         ("exif", args.decode.options().exif.to_string()),
+        ("skips", "by content".to_owned()),
         ("classes", classifier.classes().join("\n")),
     ];
     table.extend(strings.into_iter().map(|(key, value)| (key.to_owned(), value.into())));

@@ -1,13 +1,13 @@
 //! Rows of answers, each written as it comes: a table, CSV or JSON lines, to the terminal or to a file that can be continued.
 
 use super::Args;
+use super::continued::{Continued, content_of, continued};
 use crate::output::{Output, harmless};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use flatclip::{Answer, Classifier, Model};
 use serde_json::{Value, json};
-use std::collections::HashSet;
-use std::fs::File;
-use std::io::{BufWriter, Seek as _, SeekFrom, Write};
+use std::collections::HashMap;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// How rows are written.
@@ -22,8 +22,10 @@ pub(crate) enum Format {
 pub(super) struct Rows<'a> {
     layout: Layout,
     to: Box<dyn Write + 'a>,
-    /// The file and the pictures it has already.
-    file: Option<(PathBuf, HashSet<String>)>,
+    /// The file, and the content (SHA-256) of the images it has rows of.
+    file: Option<(PathBuf, HashMap<String, String>)>,
+    /// Content of the image that is answered next; empty where it cannot be read, or nothing is continued.
+    content: String,
     top: usize,
     written: usize,
     failures: Vec<Value>,
@@ -72,17 +74,23 @@ impl<'a> Rows<'a> {
             layout,
             to: Box::new(std::io::stdout()),
             file: None,
+            content: String::new(),
             top: args.top.clamp(1, classifier.classes().len().max(1)),
             written: 0,
             failures: Vec::new(),
         };
         let mut fresh = true;
         if let Some(path) = &args.out {
-            let (file, done) = continued(path, &super::settings(args, classifier, model)?, &rows.layout)?;
-            if !done.is_empty() {
+            let settings = super::settings(args, classifier, model)?;
+            let Continued { file, done, had, replaced } =
+                continued(path, &settings, matches!(rows.layout, Layout::Csv), files)?;
+            if had > 0 {
                 super::check_continues(classifier, path)?;
-                out.note(format_args!("{}: has {} pictures already, which are skipped", path.display(), done.len()));
+                out.note(format_args!("{}: {} answered already, skipped", path.display(), images(done.len())));
                 fresh = false;
+            }
+            if replaced > 0 {
+                out.note(format_args!("{}: {} changed since, answered again", path.display(), images(replaced)));
             }
             rows.to = Box::new(BufWriter::new(file));
             rows.file = Some((path.clone(), done));
@@ -91,9 +99,15 @@ impl<'a> Rows<'a> {
         Ok(rows)
     }
 
-    /// Whether the file has a row of this picture.
+    /// Whether the file has a row of this image as it is now: rows of replaced ones were removed when it was opened.
     pub(super) fn has(&self, picture: &Path) -> bool {
-        self.file.as_ref().is_some_and(|(_, done)| done.contains(&*picture.to_string_lossy()))
+        self.file.as_ref().is_some_and(|(_, done)| done.contains_key(&*picture.to_string_lossy()))
+    }
+
+    /// The next row is of this image. Its content is taken before it is answered: if it is replaced meanwhile, the row
+    /// is known to be old.
+    pub(super) fn begin(&mut self, picture: &Path) {
+        self.content = if self.file.is_some() { content_of(picture) } else { String::new() };
     }
 
     /// Rows that an earlier run wrote.
@@ -116,7 +130,8 @@ impl<'a> Rows<'a> {
                 let top: Vec<String> =
                     (2..=self.top).flat_map(|n| [format!("class{n}"), format!("probability{n}")]).collect();
                 let rest = if top.is_empty() { String::new() } else { format!(",{}", top.join(",")) };
-                writeln!(self.to, "image,prediction,probability,code,error{rest}")?;
+                let content = if self.file.is_some() { ",sha256" } else { "" };
+                writeln!(self.to, "image,prediction,probability,code,error{rest}{content}")?;
             }
             Layout::Table { picture, class } => {
                 writeln!(self.to, " {:picture$}   {:class$}   probability   then", "picture", "class")?;
@@ -154,9 +169,13 @@ impl<'a> Rows<'a> {
             Layout::Csv => {
                 let rest: String =
                     ranked.iter().skip(1).map(|(_, class, p)| format!(",{},{p}", quoted(class))).collect();
-                writeln!(self.to, "{},{},{p},,{rest}", quoted(&name), quoted(class))?;
+                let content = self.last_field();
+                writeln!(self.to, "{},{},{p},,{rest}{content}", quoted(&name), quoted(class))?;
             }
-            Layout::Jsonl => writeln!(self.to, "{}", object(&name, answer, ranked.len()))?,
+            Layout::Jsonl => {
+                let row = self.with_content(object(&name, answer, ranked.len()));
+                writeln!(self.to, "{row}")?;
+            }
             Layout::Document { .. } => {
                 let comma = if self.written > 0 { "," } else { "" };
                 write!(self.to, "{comma}\n{}", object(&name, answer, ranked.len()))?;
@@ -170,12 +189,13 @@ impl<'a> Rows<'a> {
         let name = file.to_string_lossy();
         match self.layout {
             Layout::Csv => {
-                let rest = ",".repeat(2 * (self.top - 1));
+                let rest = ",".repeat(2 * (self.top - 1)) + &self.last_field();
                 writeln!(self.to, "{},,,{},{}{rest}", quoted(&name), error.code(), quoted(&error.to_string()))?;
             }
             Layout::Jsonl => {
                 let row =
                     json!({ "schema_version": 1, "image": name, "error": error.to_string(), "code": error.code() });
+                let row = self.with_content(row);
                 writeln!(self.to, "{row}")?;
             }
             Layout::Document { .. } => {
@@ -184,6 +204,18 @@ impl<'a> Rows<'a> {
             _ => return Ok(()),
         }
         Ok(self.to.flush()?)
+    }
+
+    /// The column of the content, in a file that can be continued.
+    fn last_field(&self) -> String {
+        if self.file.is_some() { format!(",{}", self.content) } else { String::new() }
+    }
+
+    fn with_content(&self, mut row: Value) -> Value {
+        if self.file.is_some() {
+            row["sha256"] = self.content.as_str().into();
+        }
+        row
     }
 
     pub(super) fn finish(&mut self) -> Result<()> {
@@ -202,13 +234,18 @@ fn object(name: &str, answer: &Answer, top: usize) -> Value {
     row
 }
 
+/// `1 image`, `2 images`.
+fn images(count: usize) -> String {
+    format!("{count} image{}", if count == 1 { "" } else { "s" })
+}
+
 /// A name that cannot steer a terminal.
 fn printable(name: &str) -> String {
     harmless(name).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// A CSV field.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
@@ -234,83 +271,5 @@ fn format(args: &Args, out: &Output) -> Result<Option<Format>> {
             }
             Ok(asked.or(found))
         }
-    }
-}
-
-/// The file to append to, cut after its last whole row, and the pictures that it has. Beside it lie the settings it was made
-/// with.
-fn continued(path: &Path, settings: &toml::Table, layout: &Layout) -> Result<(File, HashSet<String>)> {
-    let beside = path.with_file_name(format!(
-        "{}.settings.toml",
-        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-    ));
-    let at = || path.display().to_string();
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path).with_context(at)?;
-    let text = std::fs::read_to_string(path).with_context(at)?;
-    if text.is_empty() {
-        flatclip::files::write_atomic(&beside, toml::to_string(settings)?.as_bytes())?;
-        return Ok((file, HashSet::new()));
-    }
-    let stored: toml::Table = match std::fs::read_to_string(&beside) {
-        Ok(stored) => stored.parse().with_context(|| beside.display().to_string())?,
-        Err(_) => bail!("{}: is there already and was not made by this command; give another --out", path.display()),
-    };
-    if let Some(key) = settings.keys().chain(stored.keys()).find(|key| stored.get(*key) != settings.get(*key)) {
-        let show = |table: &toml::Table| table.get(key).map_or("nothing".to_owned(), |value| value.to_string());
-        let (was, now) = (show(&stored), show(settings));
-        bail!("{}: {key} was {was}, now it is {now}; give another --out", path.display());
-    }
-    // A row that a kill cut off is written again.
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
-    file.set_len(whole as u64).with_context(at)?;
-    file.seek(SeekFrom::End(0)).with_context(at)?;
-    let done = match layout {
-        Layout::Csv => names_of_csv(&text[..whole]),
-        _ => text[..whole].lines().filter_map(name_of_json).collect(),
-    };
-    Ok((file, done))
-}
-
-fn name_of_json(line: &str) -> Option<String> {
-    serde_json::from_str::<Value>(line).ok()?["image"].as_str().map(str::to_owned)
-}
-
-/// The first field of every row but the header; names with commas, quotes or line breaks are quoted.
-fn names_of_csv(text: &str) -> HashSet<String> {
-    let mut names = HashSet::new();
-    let (mut field, mut fields, mut in_quotes) = (String::new(), 0, false);
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '"' if in_quotes && chars.peek() == Some(&'"') => {
-                chars.next();
-                field.push('"');
-            }
-            '"' => in_quotes = !in_quotes,
-            ',' | '\n' if !in_quotes => {
-                if fields == 0 {
-                    names.insert(std::mem::take(&mut field));
-                }
-                field.clear();
-                fields = if c == '\n' { 0 } else { fields + 1 };
-            }
-            c => field.push(c),
-        }
-    }
-    names.remove("image");
-    names
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_rows_are_read_back() {
-        let odd = "a \"b\", c\n.jpg";
-        let text = format!("image,prediction\nplain.jpg,cat\n{},dog\n", quoted(odd));
-        let names = names_of_csv(&text);
-        assert_eq!(names.len(), 2);
-        assert!(names.contains("plain.jpg") && names.contains(odd), "{names:?}");
     }
 }

@@ -11,27 +11,33 @@ use serde_json::json;
 
 pub(crate) fn run(place: &PlaceArgs, find: &FindArgs, out: &Output) -> Result<Exit> {
     let recipes = Recipe::embedded()?;
-    let mut table = out.table(&["item", "in the paper", "shows", "model", "data on disk", "tunes", "also needs"]);
+    let mut table = out.table(&["item", "shows", "needs"]);
     let mut items = Vec::new();
     for recipe in &recipes {
         let (there, missing) = on_disk(recipe, place)?;
         let model = find.builder(&recipe.model)?.offline(true).open(&()).is_ok();
         let tuned: Vec<&str> = recipe.prompts.iter().filter(|p| !p.tuner.is_empty()).map(|p| p.name.as_str()).collect();
         let generated = recipe.rows.iter().any(|row| adapter(&row.method).is_ok_and(|spec| spec.needs.generated));
-        let also = if generated { "DiffTPT: generated pictures" } else { "" };
+        let mut needs = vec![format!("{}{}", recipe.model, if model { "" } else { " (not on disk)" })];
+        match (there.len(), missing.len()) {
+            (0, 0) => {}
+            (there, 0) => needs.push(format!("data sets: all {there} on disk")),
+            (0, missing) => needs.push(format!("data sets: none of {missing} on disk")),
+            (there, count) => {
+                needs.push(format!("data sets: {there} of {} on disk, not {}", there + count, missing.join(", ")));
+            }
+        }
+        if !tuned.is_empty() {
+            needs.push(format!("tunes {}", tuned.join(", ")));
+        }
+        if generated {
+            needs.push("generated images for DiffTPT".to_owned());
+        }
+        let paper = Some(&recipe.paper).filter(|paper| !paper.is_empty());
         table.add_row([
             recipe.name.clone(),
-            recipe.paper.clone(),
-            recipe.title.clone(),
-            format!("{}{}", recipe.model, if model { "" } else { " (not on disk)" }),
-            match (there.len(), missing.len()) {
-                (0, 0) => "none needed".to_owned(),
-                (there, 0) => format!("all {there}"),
-                (0, missing) => format!("none of {missing}"),
-                (there, count) => format!("{there} of {}; not {}", there + count, missing.join(", ")),
-            },
-            tuned.join(", "),
-            also.to_owned(),
+            paper.map_or(recipe.title.clone(), |paper| format!("{} ({paper})", recipe.title)),
+            needs.join("; "),
         ]);
         items.push(json!({
             "name": recipe.name, "paper": recipe.paper, "title": recipe.title, "about": recipe.about, "model": recipe.model,
