@@ -33,12 +33,21 @@ pub(crate) struct Args {
     /// Training images per class: for the worst-case loss, and to measure distances to; `tune` draws the same for the same seed
     #[arg(long, default_value_t = 16)]
     shots: usize,
-    /// Radius of the worst-case training loss [default: the radius of stss]
+    /// Radius of the scores and of the worst-case training loss, one for both [default: the radius of stss]
     #[arg(long, value_name = "RADIUS")]
-    rho: Option<f32>,
-    /// At most so many images of each set
+    rho: Option<f64>,
+    /// Radius of the prompts whose complexity is measured: rho, tuned (the distance that tuning moved), or a length
+    #[arg(long, default_value = "rho", value_name = "rho|tuned|LENGTH")]
+    class_radius: String,
+    /// The floor of all probabilities that the theorem assumes; M is ln(1/eta)
+    #[arg(long, default_value_t = AnalyzeRequest::ETA)]
+    eta: f64,
+    /// At most so many images of each set, spread over it
     #[arg(long, default_value_t = 500)]
     limit: usize,
+    /// Images of each set and of the training images whose worst case is searched by gradient ascent
+    #[arg(long, default_value_t = AnalyzeRequest::ASCENT_IMAGES, value_name = "N")]
+    ascent_images: usize,
     /// An option of stss, e.g. radius=1 (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -61,7 +70,10 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         train: open(args.train.as_deref().unwrap_or(&args.near), Split::Train)?,
         shots: args.shots,
         rho: args.rho,
+        class_radius: args.class_radius.parse()?,
+        eta: args.eta,
         limit: args.limit,
+        ascent_images: args.ascent_images,
         options: parse_settings(&args.settings)?,
         seed: args.seed,
         exif: args.decode.exif(),
@@ -73,6 +85,8 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         out.json(&record)?;
     } else {
         out.line(out.fitted(&record.sets_table()))?;
+        out.line(out.fitted(&record.ordering_table()))?;
+        out.line(out.fitted(&record.worst_entropy_table()))?;
         out.line(record.reading())?;
         out.line("")?;
         out.line(out.fitted(&record.bound_table()))?;

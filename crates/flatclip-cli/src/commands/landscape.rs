@@ -47,6 +47,10 @@ pub(crate) struct Args {
     /// Length of a direction: per-token (each token moves by its own norm), or a radius such as 0.5 (STSS's sphere)
     #[arg(long, default_value = "per-token", value_name = "per-token|RADIUS")]
     scale: String,
+    /// Random planes that the numbers are from, with their spread: those of the seed and of the ones that follow it. The
+    /// surfaces show the first
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    planes: usize,
     /// Seed of the directions, the shots and the views
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -76,7 +80,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         out.line(out.fitted(&flatness_table(&record.flatness())))?;
     }
     out.note(format_args!(
-        "{}: landscape.html to turn around, landscape.png and .svg to show, .csv and .json to compute with",
+        "{}: landscape.html to turn around, landscape.png and .svg to show, .csv and .json to compute with, directions.safetensors for the same planes again",
         args.out.display()
     ));
     Ok(Exit::Done)
@@ -101,8 +105,9 @@ impl Args {
             },
         };
         let scale = self.scale.parse::<Normalisation>()?;
-        let (points, span, seed) = (self.points, self.span, self.seed);
-        let mut request = LandscapeRequest { points, span, scale, seed, exif, ..LandscapeRequest::new(of, &self.out)? };
+        let (points, span, planes, seed) = (self.points, self.span, self.planes, self.seed);
+        let mut request =
+            LandscapeRequest { points, span, scale, planes, seed, exif, ..LandscapeRequest::new(of, &self.out)? };
         if !self.prompt.is_empty() {
             let named = |word: &String| {
                 let (name, path) = named_path(word);

@@ -186,7 +186,7 @@ fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {
     }
     if let Some(f) = summary.flatness {
         out.line(format_args!(
-            "sharpness {:.4} at radius {}, {:.4} of the context's norm (loss {:.4} to {:.4})",
+            "sharpness {:.4} at radius {} by one SAM step, {:.4} of the context's norm (loss {:.4} to {:.4})",
             f.sharpness, f.radius, f.relative_radius, f.loss, f.perturbed_loss
         ))?;
     }

@@ -6,7 +6,7 @@ use super::tuning::{Prompts, Tuned, Tuner};
 use crate::data::{self, OpenOptions, Split};
 use crate::facade::Model;
 use crate::image::DecodeOptions;
-use crate::landscape::{Directions, Grid, Normalisation, Probe, Surface, WorstCase, WorstCaseSearch};
+use crate::landscape::{Directions, Floor, Grid, Normalisation, Probe, Surface, WorstCase, WorstCaseSearch};
 use crate::methods::Task;
 use crate::model::Features;
 use crate::progress::Progress;
@@ -25,6 +25,13 @@ use std::sync::Arc;
 const PHOTOS: usize = 512;
 /// Steps of the ascent: few steps read sharp minima as flatter than they are.
 const STEPS: usize = 10;
+/// Random directions, of which the worst is a second start of the ascent.
+const DIRECTIONS: usize = 4;
+
+/// How the sharpness was found.
+fn found_by() -> String {
+    format!("ascent with {STEPS} steps from 2 starts, {DIRECTIONS} random directions")
+}
 
 /// Around one tuned prompt.
 #[derive(Clone, Debug, Serialize)]
@@ -35,9 +42,9 @@ pub(super) struct Minimum {
     /// The context's norm.
     pub(super) norm: f64,
     pub(super) loss: f64,
-    /// Rise of the loss within a share of this context's norm.
+    /// Sharpness within a share of this context's norm.
     pub(super) relative: f64,
-    /// Rise of the loss within one length for all.
+    /// Sharpness within one length for all.
     pub(super) absolute: f64,
 }
 
@@ -63,13 +70,14 @@ impl Photos {
             let search = WorstCaseSearch {
                 radius: radius as f32,
                 steps: STEPS,
-                directions: 4,
-                own_gradients: 0,
-                floor: 0.0,
+                directions: DIRECTIONS,
+                own_images: 0,
+                own_steps: 0,
+                floor: Floor::NONE,
                 seed: 1,
             };
             let found = WorstCase::measure(side.tower, side.tokens, context, task.logit_scale, &self.probe, &search)?;
-            Ok((found.centre, found.shared - found.centre))
+            Ok((found.centre, found.sharpness()))
         };
         let norm = l2_norm(&context.data);
         let (loss, relative) = rise(RELATIVE_RADIUS * norm)?;
@@ -141,7 +149,8 @@ pub(super) fn flatter(minima: &[Minimum], shots: usize, of: fn(&Minimum) -> f64)
 
 /// The mean over draws.
 pub(super) fn table(minima: &[Minimum], shots: &[usize]) -> Table {
-    let title = "Rise of the photos' loss within a radius (by ascent), mean over draws";
+    let title =
+        format!("Sharpness: largest rise of the photos' loss within a radius ({}), mean over draws", found_by());
     let radii = [format!("within {RELATIVE_RADIUS} of its norm"), format!("within {ABSOLUTE_RADIUS}")];
     let header = ["shots", "prompt", "norm", "loss"].map(str::to_owned).into_iter().chain(radii);
     let mut table = Table::new(title, header);
@@ -167,8 +176,9 @@ pub(super) fn sentence(minima: &[Minimum], protocol: &Protocol) -> Result<String
     let difference = flatter(minima, shots, |m| m.relative)?;
     let [coop, sapt] = [Tuner::Coop, Tuner::Sapt].map(|tuner| mean(minima, tuner, shots, |m| m.relative));
     Ok(format!(
-        "With {shots} shots the loss of photos rises by {coop:.3} within {RELATIVE_RADIUS} of its norm around CoOp's prompt and by {sapt:.3} around \
-         SAPT's: that SAPT ends flatter is {} (difference {:.3} ± {:.3}).",
+        "With {shots} shots the sharpness within {RELATIVE_RADIUS} of the prompt's norm (largest rise of the photos' loss, {}) is {coop:.3} \
+         around CoOp's prompt and {sapt:.3} around SAPT's: that SAPT ends flatter is {} (difference {:.3} ± {:.3}).",
+        found_by(),
         difference.verdict().name(),
         difference.mean,
         difference.half,

@@ -13,8 +13,9 @@ use crate::image::Picture;
 use crate::image::sheet::encode_png;
 use crate::landscape::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
 use crate::methods::Task;
+use crate::model::Context;
 use crate::progress::Progress;
-use crate::prompt::Prompt;
+use crate::prompt::{Prompt, Tensor, encode_plain};
 use crate::report::data_address;
 use crate::report::figure::{side_by_side, to_picture};
 use crate::report::landscape::{LANDSCAPE_FILE, LandscapeRecord, LandscapeResult, surface_csv};
@@ -27,6 +28,10 @@ use std::path::{Path, PathBuf};
 
 /// Radii at which flatness is told, in units of the directions.
 const RADII: [f32; 3] = [0.25, 0.5, 1.0];
+/// More planes than this are a mistake.
+const MOST_PLANES: usize = 1000;
+/// The file that holds the directions.
+const DIRECTIONS_FILE: &str = "directions.safetensors";
 /// Views of a picture, of which a selected and a rejected one are shown.
 const VIEWS: usize = 64;
 
@@ -73,6 +78,9 @@ pub struct LandscapeRequest {
     pub span: f32,
     /// Length of a direction.
     pub scale: Normalisation,
+    /// Random planes that sharpness is looked for on: those of the seed and of the ones that follow it. The surface shows the
+    /// first.
+    pub planes: usize,
     /// Seed of the directions, the shots and the views.
     pub seed: u64,
     /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
@@ -86,7 +94,8 @@ impl LandscapeRequest {
     pub fn new(of: LandscapeOf, out: impl Into<PathBuf>) -> Result<Self> {
         let usual = NamedPrompt { name: "a photo of a".to_owned(), ..Prompt::templates(&[Prompt::TEMPLATE])?.into() };
         let scale = Normalisation::PerToken;
-        Ok(Self { prompts: vec![usual], of, points: 31, span: 1.0, scale, seed: 1, exif: None, out: out.into() })
+        let (points, span, planes, seed) = (31, 1.0, 5, 1);
+        Ok(Self { prompts: vec![usual], of, points, span, scale, planes, seed, exif: None, out: out.into() })
     }
 }
 
@@ -102,6 +111,10 @@ struct Panel {
 /// Computes the surfaces and writes CSV, SVG, PNG, JSON and a page. Rows of a run that was stopped are not computed again.
 pub fn landscape(request: &LandscapeRequest, model: &Model, progress: &dyn Progress) -> Result<LandscapeRecord> {
     let grid = Grid::new(request.points, request.span)?;
+    if !(1..=MOST_PLANES).contains(&request.planes) {
+        let reason = format!("expected 1 to {MOST_PLANES}, found {}", request.planes);
+        return Err(Error::config("landscape.planes", reason));
+    }
     request.prompts.iter().try_for_each(|named| check_origin(&named.prompt, model))?;
     let names = unique_names(&request.prompts);
     let (classes, panels) = match &request.of {
@@ -109,15 +122,44 @@ pub fn landscape(request: &LandscapeRequest, model: &Model, progress: &dyn Progr
         LandscapeOf::Views { picture, classes } => view_panels(request, model, picture, classes, &names)?,
     };
     let dir = RunDir::claim(&request.out)?;
-    let mut results = Vec::new();
+    let (mut results, mut axes, mut cosine) = (Vec::new(), Vec::new(), 0.0f32);
     for (index, NamedPrompt { prompt, .. }) in request.prompts.iter().enumerate() {
         let mine: Vec<&Panel> = panels.iter().filter(|panel| panel.prompt == index).collect();
         let task = Task::from_prompt(prompt, model.clip(), model.tokenizer(), classes.clone(), request.seed)?;
-        results.extend(measure(request, &task, &names[index], &mine, &grid, &dir, progress)?);
+        let context = task.start_context("landscape")?;
+        let planes = planes(request, context)?;
+        cosine = planes.iter().map(|plane| plane.cosine().abs()).fold(cosine, f32::max);
+        results.extend(measure(request, &task, &names[index], &mine, &grid, &planes, &dir, progress)?);
+        axes.extend(tensors(&names[index], request.seed, context, planes));
     }
-    let record = LandscapeRecord { schema_version: 1, grid, scale: request.scale.name(), seed: request.seed, results };
-    save(&record, &dir.path)?;
+    let record = LandscapeRecord {
+        schema_version: 2,
+        grid,
+        scale: request.scale.name(),
+        seed: request.seed,
+        planes: request.planes,
+        largest_cosine: Some(cosine),
+        directions: Some(DIRECTIONS_FILE.to_owned()),
+        results,
+    };
+    save(&record, &axes, &dir.path)?;
     Ok(record)
+}
+
+/// The random planes of a request, the surface's first.
+fn planes(request: &LandscapeRequest, context: &Context) -> Result<Vec<Directions>> {
+    let seeds = (0..request.planes as u64).map(|i| request.seed.wrapping_add(i));
+    seeds.map(|seed| Directions::random(context, request.scale, seed)).collect()
+}
+
+/// The axes of a prompt's planes as named tensors of the context's shape: `NAME.seed-1.x`, `NAME.seed-1.y`, ...
+fn tensors(name: &str, seed: u64, context: &Context, planes: Vec<Directions>) -> Vec<Tensor> {
+    let named = |(i, plane): (usize, Directions)| {
+        let base = format!("{}.seed-{}", file_name(name), seed.wrapping_add(i as u64));
+        let axis = |axis: &str, values| Tensor::new(format!("{base}.{axis}"), context.shape(), values);
+        [axis("x", plane.x), axis("y", plane.y)]
+    };
+    planes.into_iter().enumerate().flat_map(named).collect()
 }
 
 /// The prompts' names, numbered where two have the same: their files must not overwrite each other.
@@ -212,12 +254,12 @@ fn measure(
     name: &str,
     panels: &[&Panel],
     grid: &Grid,
+    planes: &[Directions],
     dir: &RunDir,
     progress: &dyn Progress,
 ) -> Result<Vec<LandscapeResult>> {
     let side = task.text_side("landscape")?;
     let context = task.start_context("landscape")?;
-    let directions = Directions::random(context, request.scale, request.seed)?;
     let probes: Vec<Probe> = panels.iter().map(|panel| panel.probe.clone()).collect();
     let partial = dir.file(&format!("{}.partial.json", file_name(name)));
     let key = key(request, task, grid, &probes)?;
@@ -237,10 +279,9 @@ fn measure(
         Ok(())
     };
     let scale = task.logit_scale;
-    let surfaces =
-        Surface::compute(side.tower, side.tokens, context, &directions, grid, scale, &probes, before, on_row);
+    let surfaces = Surface::compute(side.tower, side.tokens, context, &planes[0], grid, scale, &probes, before, on_row);
     progress.finish();
-    let flatness = Flatness::measure(side.tower, side.tokens, context, &directions, &RADII, scale, &probes)?;
+    let flatness = Flatness::measure(side.tower, side.tokens, context, planes, &RADII, scale, &probes)?;
     let whole = |((surface, flatness), panel): ((Surface, Flatness), &&Panel)| {
         let png = panel.picture.as_ref().map(encode_png).transpose()?;
         let picture = png.as_deref().map(data_address);
@@ -257,7 +298,7 @@ fn key(request: &LandscapeRequest, task: &Task, grid: &Grid, probes: &[Probe]) -
     let tokens = Matrix::from_vec(1, context.data.len(), context.data.clone());
     let probes: Vec<String> = probes.iter().map(|p| format!("{} {:?}", matrix_hash(&p.features), p.labels)).collect();
     let model = task.need_clip("landscape")?.features_id();
-    let settings = format!("{:?} {grid:?} {}", request.scale, request.seed);
+    let settings = format!("{:?} {grid:?} {} orthogonal", request.scale, request.seed);
     Ok(format!("{model} {} {} {settings} {probes:?}", matrix_hash(&tokens), matrix_hash(task.text_features())))
 }
 
@@ -280,7 +321,9 @@ fn file_name(name: &str) -> String {
     words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
 }
 
-fn save(record: &LandscapeRecord, out: &Path) -> Result<()> {
+fn save(record: &LandscapeRecord, axes: &[Tensor], out: &Path) -> Result<()> {
+    let fault = |reason: String| Error::config(DIRECTIONS_FILE, reason);
+    write_atomic(&out.join(DIRECTIONS_FILE), &encode_plain(axes, "{\"kind\":\"directions\"}").map_err(fault)?)?;
     let figures = record.figures();
     for (result, figure) in record.results.iter().zip(&figures) {
         let base = out.join(file_name(&result.surface.name));

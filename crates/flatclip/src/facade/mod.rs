@@ -23,7 +23,7 @@ mod sweep;
 mod together;
 mod tune;
 
-pub use analyze::{AnalyzeRequest, analyze};
+pub use analyze::{AnalyzeRequest, ClassRadius, analyze};
 pub use answer::{Answer, ViewScore};
 pub use builder::ClassifierBuilder;
 pub use classifier::Classifier;

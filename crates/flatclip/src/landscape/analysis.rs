@@ -1,6 +1,8 @@
 //! What the paper's theory says of scores, measured: are they lower on the nearer data, and how far is entropy from
 //! cross-entropy.
 
+use super::floor::Floor;
+use crate::methods::probability::softmax;
 use serde::{Deserialize, Serialize};
 
 /// The empirical form of the paper's main theorem: some threshold `xi` with
@@ -42,16 +44,6 @@ impl Separation {
         let smallest = gaps().min_by(|a, b| a.1.total_cmp(&b.1))?;
         Some(Self { thresholds, near, far, largest, smallest })
     }
-
-    /// Whether the theorem's conclusion is seen: a threshold at which the nearer set has more scores below.
-    pub fn holds(&self) -> bool {
-        self.largest.1 > 0.0
-    }
-
-    /// Whether it is seen at every threshold: the nearer set's scores are lower throughout.
-    pub(crate) fn holds_everywhere(&self) -> bool {
-        self.holds() && self.smallest.1 >= 0.0
-    }
 }
 
 /// The paper's bound on the difference between cross-entropy and entropy, on real outputs:
@@ -68,38 +60,30 @@ pub struct EntropyGap {
     pub mean_bound: f64,
     /// The floor that both distributions were raised to.
     pub eta: f64,
+    /// Share of the outputs that had an entry below the floor before they were raised.
+    pub below_floor: f64,
 }
 
 impl EntropyGap {
-    /// Checks the inequality on probability rows and their labels. The theorem needs every probability to be at least `eta`;
-    /// outputs and one-hot labels are raised to it and scaled back to sum 1.
-    pub fn measure<'a>(rows: impl Iterator<Item = (&'a [f32], usize)>, eta: f64) -> Self {
-        let mut gap = Self { eta, ..Self::default() };
-        for (probabilities, label) in rows {
-            let f = floored(probabilities.iter().map(|&p| f64::from(p)), eta);
-            let y = floored((0..f.len()).map(|k| f64::from(u8::from(k == label))), eta);
-            let cross: f64 = y.iter().zip(&f).map(|(y, f)| -y * f.ln()).sum();
-            let entropy: f64 = f.iter().map(|f| -f * f.ln()).sum();
-            let distance: f64 = y.iter().zip(&f).map(|(y, f)| (y - f).abs()).sum();
-            // Scaling back to sum 1 lowers the floor a little; the bound is taken at the floor that is really there.
-            let floor = y.iter().chain(&f).copied().fold(f64::INFINITY, f64::min);
-            let bound = -floor.ln() * distance + distance * distance / floor;
+    /// Checks the inequality on rows of logits and their labels. The theorem needs every probability to be at least `eta`;
+    /// outputs and one-hot labels are raised to it.
+    pub fn measure<'a>(rows: impl Iterator<Item = (&'a [f32], usize)>, floor: Floor) -> Self {
+        let mut gap = Self { eta: floor.eta(), ..Self::default() };
+        for (row, label) in rows {
+            let loss = floor.losses(row, label);
+            let bound = -gap.eta.ln() * loss.distance + loss.distance.powi(2) / gap.eta;
             gap.count += 1;
-            gap.holding += usize::from((cross - entropy).abs() <= bound);
-            gap.mean_gap += (cross - entropy).abs();
+            gap.holding += usize::from((loss.cross - loss.entropy).abs() <= bound);
+            gap.mean_gap += (loss.cross - loss.entropy).abs();
             gap.mean_bound += bound;
+            gap.below_floor += f64::from(u8::from(floor.is_above(&softmax(row))));
         }
         let count = gap.count.max(1) as f64;
         gap.mean_gap /= count;
         gap.mean_bound /= count;
+        gap.below_floor /= count;
         gap
     }
-}
-
-fn floored(values: impl Iterator<Item = f64>, eta: f64) -> Vec<f64> {
-    let values: Vec<f64> = values.map(|v| v.max(eta)).collect();
-    let sum: f64 = values.iter().sum();
-    values.into_iter().map(|v| v / sum).collect()
 }
 
 #[cfg(test)]
@@ -109,23 +93,24 @@ mod tests {
     #[test]
     fn a_lower_set_is_below_at_every_threshold() {
         let s = Separation::measure(&[0.1, 0.2, 0.3], &[0.25, 0.4, 0.5]).unwrap();
-        assert!(s.holds_everywhere());
+        assert!(s.smallest.1 >= 0.0);
         assert!((s.largest.1 - 2.0 / 3.0).abs() < 1e-12, "{:?}", s.largest);
     }
 
     #[test]
-    fn equal_sets_show_nothing_and_reversed_sets_say_so() {
-        assert!(!Separation::measure(&[1.0, 2.0], &[1.0, 2.0]).unwrap().holds());
-        assert!(!Separation::measure(&[2.0], &[1.0]).unwrap().holds());
+    fn equal_sets_have_no_gap_and_reversed_sets_the_other_one() {
+        assert_eq!(Separation::measure(&[1.0, 2.0], &[1.0, 2.0]).unwrap().largest.1, 0.0);
+        let reversed = Separation::measure(&[2.0], &[1.0]).unwrap();
+        assert_eq!((reversed.largest.1, reversed.smallest.1), (0.0, -1.0));
         assert!(Separation::measure(&[], &[1.0]).is_none());
     }
 
     #[test]
-    fn the_gap_of_a_right_and_a_wrong_output() {
-        let right: &[f32] = &[0.9, 0.1];
-        let wrong: &[f32] = &[0.1, 0.9];
-        let gap = EntropyGap::measure([(right, 0), (wrong, 0)].into_iter(), 1e-3);
-        assert_eq!((gap.count, gap.holding), (2, 2));
+    fn the_gap_of_a_right_and_a_wrong_output_and_the_share_below_the_floor() {
+        let right: &[f32] = &[2.2, 0.0];
+        let wrong: &[f32] = &[0.0, 9.0];
+        let gap = EntropyGap::measure([(right, 0), (wrong, 0)].into_iter(), Floor::new(1e-3, 2).unwrap());
+        assert_eq!((gap.count, gap.holding, gap.below_floor), (2, 2, 0.5));
         assert!(gap.mean_gap > 0.0 && gap.mean_gap < gap.mean_bound);
     }
 }

@@ -47,13 +47,20 @@ pub struct Directions {
 }
 
 impl Directions {
-    /// Draws both axes from the streams of `seed`.
+    /// Draws both axes from the streams of `seed`; the second is made orthogonal to the first, slice by slice, so that it stays
+    /// orthogonal when slices are rescaled. A circle of the plane is then a circle of the context space too.
     pub fn random(context: &Context, normalisation: Normalisation, seed: u64) -> Result<Self> {
         let draw = |axis: &str| {
             let mut stream = Stream::new(seed, &["landscape", axis]);
             (0..context.data.len()).map(|_| stream.normal() as f32).collect()
         };
-        Self::from_raw(context, normalisation, draw("x"), draw("y"))
+        let (x, mut y): (Vec<f32>, Vec<f32>) = (draw("x"), draw("y"));
+        let length = match normalisation {
+            Normalisation::PerToken => slice_length(context),
+            Normalisation::Radius(_) => context.data.len().max(1),
+        };
+        x.chunks(length).zip(y.chunks_mut(length)).for_each(|(x, y)| orthogonalise(y, x));
+        Self::from_raw(context, normalisation, x, y)
     }
 
     /// Rescales two given directions.
@@ -85,20 +92,36 @@ impl Directions {
         Context { data, ..context.clone() }
     }
 
-    /// Cosine between the axes: near zero in many dimensions, and worth a look when it is not.
+    /// Cosine of the angle between the axes: zero for drawn ones, whatever it is for given ones.
     pub fn cosine(&self) -> f32 {
-        let dot: f64 = self.x.iter().zip(&self.y).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
-        (dot / f64::from(norm(&self.x) * norm(&self.y)).max(1e-30)) as f32
+        (dot(&self.x, &self.y) / f64::from(norm(&self.x) * norm(&self.y)).max(1e-30)) as f32
     }
 }
 
 /// Keeps a zero direction from dividing by zero, as the original does.
 const TINY: f32 = 1e-10;
 
+fn dot(x: &[f32], y: &[f32]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum()
+}
+
+/// Subtracts what `y` has along `x`; a slice of one entry stays, because nothing would be left of it.
+fn orthogonalise(y: &mut [f32], x: &[f32]) {
+    if y.len() < 2 {
+        return;
+    }
+    let along = dot(x, y) / dot(x, x).max(f64::MIN_POSITIVE);
+    y.iter_mut().zip(x).for_each(|(y, x)| *y = (f64::from(*y) - along * f64::from(*x)) as f32);
+}
+
+/// Entries of a slice along the first dimension: of a token, or of a class of a class-specific context.
+fn slice_length(context: &Context) -> usize {
+    (context.data.len() / context.classes.unwrap_or(context.tokens).max(1)).max(1)
+}
+
 /// `d_i <- d_i ||p_i|| / (||d_i|| + 1e-10)` for each slice along the first dimension.
 fn match_slices(direction: &mut [f32], context: &Context) {
-    let slices = context.classes.unwrap_or(context.tokens).max(1);
-    let length = (direction.len() / slices).max(1);
+    let length = slice_length(context);
     for (d, p) in direction.chunks_mut(length).zip(context.data.chunks(length)) {
         let scale = norm(p) / (norm(d) + TINY);
         d.iter_mut().for_each(|d| *d *= scale);
@@ -130,6 +153,19 @@ mod tests {
         assert!((norm(&axes.x) - 0.25).abs() < 1e-6);
         assert_ne!(axes.x, axes.y);
         assert_eq!(axes.at(&context(), 0.0, 0.0), context());
+    }
+
+    /// In few dimensions two random directions are far from orthogonal.
+    #[test]
+    fn drawn_axes_are_orthogonal_for_every_normalisation_and_given_ones_tell_their_angle() {
+        for seed in 1..6 {
+            for how in [Normalisation::PerToken, Normalisation::Radius(0.5)] {
+                let axes = Directions::random(&context(), how, seed).unwrap();
+                assert!(axes.cosine().abs() < 1e-6, "{how:?}, seed {seed}: {}", axes.cosine());
+            }
+        }
+        let given = Directions::from_raw(&context(), Normalisation::Radius(1.0), vec![1.0; 6], vec![2.0; 6]).unwrap();
+        assert!((given.cosine() - 1.0).abs() < 1e-6);
     }
 
     #[test]

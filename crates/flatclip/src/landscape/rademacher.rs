@@ -1,81 +1,100 @@
 //! The Rademacher complexity of the prompts within a radius, from below: for random signs, the largest correlation that gradient
 //! ascent finds between signs and outputs. `R_n = E_sigma sup_f 1/n sum_i sigma_i' f(x_i)`, `f` the probabilities of the classes.
+//!
+//! Signs come in pairs sigma and -sigma. What both correlate with at the prompt cancels, so a pair gives
+//! `(sup_f <sigma, f> - inf_f <sigma, f>) / 2`, which cannot be negative and varies far less than a single draw. Pairs are added
+//! until the standard error of their mean is small.
 
-use crate::Result;
-use crate::methods::sam::Ascent;
-use crate::model::{ClassTokens, Context, TextTower};
+use super::ball::Ball;
+use crate::methods::probability::softmax;
+use crate::methods::update::text_gradient;
 use crate::prompt::logits;
 use crate::rng::Stream;
+use crate::{Error, Result};
 use flatclip_tensor::Matrix;
-use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
-/// How hard the supremum is looked for.
+/// Pairs of draws that are made together: few enough to stop early, enough for a standard error.
+const ROUND: usize = 8;
+
+/// How hard the supremum is looked for, and how exactly its mean is wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RademacherSearch {
-    /// Prompts within this radius are the class of functions.
-    pub radius: f32,
-    /// Draws of signs.
-    pub draws: usize,
-    /// Steps of ascent for each.
+    /// The standard error that ends it, as a share of the estimate.
+    pub precision: f64,
+    /// At most so many pairs of draws.
+    pub most_pairs: usize,
+    /// Steps of ascent for each draw.
     pub steps: usize,
     /// Seed of the signs.
     pub seed: u64,
 }
 
+impl Default for RademacherSearch {
+    fn default() -> Self {
+        Self { precision: 0.02, most_pairs: 64, steps: 4, seed: 1 }
+    }
+}
+
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rademacher {
-    /// Mean over the draws of the largest correlation found.
+    /// Mean over the pairs: a lower estimate, because ascent may miss the supremum.
     pub estimate: f64,
-    /// Draws of signs.
-    pub draws: usize,
+    /// Standard error of that mean.
+    pub standard_error: f64,
+    /// Pairs of draws.
+    pub pairs: usize,
+    /// Steps of ascent for each draw.
+    pub steps: usize,
     /// Images.
     pub images: usize,
+    /// The class of functions: prompts within this radius of the given one.
+    pub radius: f64,
 }
 
 impl Rademacher {
-    /// On unit-norm image features.
-    pub fn measure(
-        tower: &Arc<TextTower>,
-        classes: &ClassTokens,
-        context: &Context,
-        scale: f32,
-        features: &Matrix,
-        search: &RademacherSearch,
-    ) -> Result<Self> {
-        let (radius, mut total) = (f64::from(search.radius), 0.0);
-        for draw in 0..search.draws {
-            let mut stream = Stream::new(search.seed, &["rademacher", &draw.to_string()]);
-            let mut eps = vec![0.0f32; context.data.len()];
-            let (mut best, mut signs) = (f64::NEG_INFINITY, Vec::new());
-            for step in 0..=search.steps {
-                let at =
-                    Context { data: context.data.iter().zip(&eps).map(|(p, e)| p + e).collect(), ..context.clone() };
-                let pass = tower.pass(classes, &[at])?;
-                let outputs = logits(features, &pass.features()[0], scale);
-                if step == 0 {
-                    let count = outputs.rows() * outputs.cols();
-                    signs = (0..count).map(|_| if stream.uniform(0.0, 1.0) < 0.5 { -1.0f32 } else { 1.0 }).collect();
-                }
-                let (value, slope) = correlation(&outputs, &signs);
-                best = best.max(value);
-                if step == search.steps {
-                    break;
-                }
-                let gradient = pass.gradient(&[text_slope(&slope, features, scale)])?;
-                let gradient: Vec<f32> = gradient.into_iter().flat_map(|context| context.data).collect();
-                let along = scaled(&gradient, radius);
-                eps.iter_mut().zip(&along).for_each(|(e, s)| *e += s);
-                if l2_norm(&eps) > radius {
-                    eps = scaled(&eps, radius);
-                }
-            }
-            total += best;
+    /// On unit-norm image features, over the prompts of a ball.
+    pub fn measure(ball: &Ball<'_>, scale: f32, features: &Matrix, search: &RademacherSearch) -> Result<Self> {
+        if !(ball.radius.is_finite() && ball.radius >= 0.0) {
+            let reason = format!("expected a radius of 0 or more, found {}", ball.radius);
+            return Err(Error::config("class radius", reason));
         }
-        Ok(Self { estimate: total / search.draws.max(1) as f64, draws: search.draws, images: features.rows() })
+        let mut pairs: Vec<f64> = Vec::new();
+        let count = features.rows() * ball.classes.classes.len();
+        loop {
+            let signs: Vec<Vec<f32>> =
+                (pairs.len()..pairs.len() + ROUND).flat_map(|pair| antithetic(count, search.seed, pair)).collect();
+            let mut best = vec![f64::NEG_INFINITY; signs.len()];
+            ball.ascend(vec![ball.zero(); signs.len()], search.steps, |draw, text| {
+                let (value, slope) = correlation(&logits(features, text, scale), &signs[draw]);
+                best[draw] = best[draw].max(value);
+                Ok(text_gradient(features, &slope, scale))
+            })?;
+            pairs.extend(best.chunks(2).map(|pair| pair.iter().sum::<f64>() / 2.0));
+            let (estimate, standard_error) = mean_and_error(&pairs);
+            if standard_error <= search.precision * estimate || pairs.len() + ROUND > search.most_pairs {
+                let (pairs, steps, images) = (pairs.len(), search.steps, features.rows());
+                return Ok(Self { estimate, standard_error, pairs, steps, images, radius: ball.radius });
+            }
+        }
     }
+}
+
+/// Random signs, and the same turned round.
+fn antithetic(count: usize, seed: u64, pair: usize) -> [Vec<f32>; 2] {
+    let mut stream = Stream::new(seed, &["rademacher", &pair.to_string()]);
+    let signs: Vec<f32> = (0..count).map(|_| if stream.unit() < 0.5 { -1.0 } else { 1.0 }).collect();
+    let turned = signs.iter().map(|sign| -sign).collect();
+    [signs, turned]
+}
+
+/// The mean and its standard error.
+fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let square = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+    (mean, (square / n).sqrt())
 }
 
 /// `1/n sum_i sigma_i' softmax(z_i)` and its slope on the logits.
@@ -84,7 +103,7 @@ fn correlation(outputs: &Matrix, signs: &[f32]) -> (f64, Matrix) {
     let mut slope = Matrix::zeros(outputs.rows(), classes);
     let mut total = 0.0;
     for (row, sign) in (0..outputs.rows()).zip(signs.chunks(classes.max(1))) {
-        let p = crate::methods::probability::softmax(outputs.row(row));
+        let p = softmax(outputs.row(row));
         let mean: f64 = p.iter().zip(sign).map(|(p, &s)| p * f64::from(s)).sum();
         total += mean / n as f64;
         let to = slope.row_mut(row).iter_mut().zip(p.iter().zip(sign));
@@ -93,25 +112,10 @@ fn correlation(outputs: &Matrix, signs: &[f32]) -> (f64, Matrix) {
     (total, slope)
 }
 
-/// From the logits to the text features.
-fn text_slope(slope: &Matrix, features: &Matrix, scale: f32) -> Matrix {
-    let mut d = Matrix::zeros(slope.cols(), features.cols());
-    for (row, image) in slope.iter_rows().zip(features.iter_rows()) {
-        for (k, &s) in row.iter().enumerate().filter(|(_, s)| **s != 0.0) {
-            d.row_mut(k).iter_mut().zip(image).for_each(|(d, x)| *d += scale * s * x);
-        }
-    }
-    d
-}
-
-/// A direction with the given length; a zero direction stays.
-fn scaled(direction: &[f32], length: f64) -> Vec<f32> {
-    Ascent::sam(length).epsilon_of(&[(&[direction.len()], direction)], &[direction]).swap_remove(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::landscape::worst_case::tests::pocket;
 
     #[test]
     fn the_slope_of_the_correlation_matches_differences() {
@@ -126,6 +130,25 @@ mod tests {
             };
             let measured = (at(1e-2) - at(-1e-2)) / 2e-2;
             assert!((f64::from(slope.data()[index]) - measured).abs() < 1e-4, "{index}");
+        }
+    }
+
+    /// Single draws scatter around zero by what the signs do at the prompt itself; pairs do not.
+    #[test]
+    fn pairs_are_never_negative_and_seeds_agree_within_the_standard_error() {
+        let (task, probe) = pocket();
+        let (side, centre) = (task.text_side("test").unwrap(), task.start_context("test").unwrap());
+        let at = |radius: f64, seed: u64| {
+            let ball = Ball { tower: side.tower, classes: side.tokens, centre, radius };
+            let search = RademacherSearch { precision: 0.05, most_pairs: 32, seed, ..RademacherSearch::default() };
+            Rademacher::measure(&ball, task.logit_scale, &probe.features, &search).unwrap()
+        };
+        assert!(at(0.0, 1).estimate.abs() < 1e-9, "one function correlates with no signs");
+        let found: Vec<Rademacher> = (1..6).map(|seed| at(0.05, seed)).collect();
+        for (a, b) in found.iter().zip(&found[1..]) {
+            assert!(a.estimate > 0.0 && a.standard_error > 0.0 && a.pairs >= ROUND, "{a:?}");
+            let apart = (a.estimate - b.estimate).abs();
+            assert!(apart < 5.0 * a.standard_error.hypot(b.standard_error), "{a:?} {b:?}");
         }
     }
 }

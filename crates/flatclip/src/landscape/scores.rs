@@ -1,12 +1,18 @@
 //! The scores of one set of images, and what they say about its answers.
 
+use super::Left;
 use serde::{Deserialize, Serialize};
 
 /// What was found for every image of a set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// STSS's score of the image as it is: with lambda 1, an estimate of the worst-case entropy `H^rho`.
+    /// STSS's score of the image as it is with lambda 1: the largest entropy over random directions, a lower estimate of the
+    /// worst-case entropy `H^rho`.
     pub scores: Vec<f32>,
+    /// Entropy at the prompt itself.
+    pub entropies: Vec<f32>,
+    /// The score with outputs raised to the floor.
+    pub floored: Vec<f32>,
     /// Whether the answer was right.
     pub right: Vec<bool>,
     /// Distance to the nearest class mean of the training images.
@@ -40,18 +46,16 @@ impl Scores {
         mean(self.distances.iter().map(|&d| f64::from(d)))
     }
 
-    /// The paper's `Q(delta)`: how far above the mean score lies the value that all but a share `delta` of the scores are below.
-    pub(crate) fn quantile_above_mean(&self, delta: f64) -> f64 {
-        let mut sorted = self.scores.clone();
-        sorted.sort_by(f32::total_cmp);
-        let place = ((1.0 - delta) * sorted.len() as f64).ceil() as usize;
-        let Some(&value) = sorted.get(place.clamp(1, sorted.len().max(1)) - 1) else { return 0.0 };
-        f64::from(value) - self.mean_score()
+    /// Mean entropy at the prompt.
+    pub(crate) fn mean_entropy(&self) -> f64 {
+        mean(self.entropies.iter().map(|&h| f64::from(h)))
     }
 
-    /// The score that all but a share `delta` of the images are below.
-    pub(crate) fn quantile(&self, delta: f64) -> f64 {
-        self.mean_score() + self.quantile_above_mean(delta)
+    /// The left side of the bound.
+    pub(crate) fn left(&self, delta: f64) -> Left {
+        let mean = mean(self.floored.iter().map(|&h| f64::from(h)));
+        let below = |share: f64| quantile(&self.floored, share);
+        Left { mean, quantile: below(delta / 2.0) - mean, pointwise: below(delta) }
     }
 
     /// Ten groups of equal size, lowest scores first.
@@ -66,6 +70,14 @@ impl Scores {
             })
             .collect()
     }
+}
+
+/// The value that all but a share `delta` of the values are below; 0 without any.
+fn quantile(values: &[f32], delta: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f32::total_cmp);
+    let place = ((1.0 - delta) * sorted.len() as f64).ceil() as usize;
+    sorted.get(place.clamp(1, sorted.len().max(1)) - 1).map_or(0.0, |&value| f64::from(value))
 }
 
 /// Zero for no value.
@@ -121,8 +133,8 @@ mod tests {
 
     #[test]
     fn the_quantile_leaves_its_share_above() {
-        let set = Scores { scores: (1..=100).map(|i| i as f32).collect(), ..Scores::default() };
-        assert_eq!(set.quantile_above_mean(0.05), 95.0 - 50.5);
-        assert_eq!(Scores::default().quantile_above_mean(0.05), 0.0);
+        let set = Scores { floored: (1..=100).map(|i| i as f32).collect(), ..Scores::default() };
+        assert_eq!(set.left(0.1), Left { mean: 50.5, quantile: 95.0 - 50.5, pointwise: 90.0 });
+        assert_eq!(Scores::default().left(0.05), Left::default());
     }
 }

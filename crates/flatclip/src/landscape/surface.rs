@@ -106,7 +106,17 @@ pub fn loss(probe: &Probe, text: &Matrix, logit_scale: f32) -> Result<f32> {
 }
 
 /// The loss of every row of a probe.
-pub(super) fn row_losses(probe: &Probe, text: &Matrix, logit_scale: f32) -> Result<Vec<f32>> {
+fn row_losses(probe: &Probe, text: &Matrix, logit_scale: f32) -> Result<Vec<f32>> {
+    check_probe(probe, text)?;
+    let logits = logits(&probe.features, text, logit_scale);
+    Ok(match &probe.labels {
+        Some(labels) => logits.iter_rows().zip(labels).map(|(row, &label)| cross_entropy(row, label)).collect(),
+        None => entropies(&logits),
+    })
+}
+
+/// Refuses a probe that does not fit text features.
+pub(super) fn check_probe(probe: &Probe, text: &Matrix) -> Result<()> {
     let (n, k) = (probe.features.rows(), text.rows());
     if n == 0 || probe.features.cols() != text.cols() {
         let found = format!("[{n}, {}]", probe.features.cols());
@@ -120,11 +130,7 @@ pub(super) fn row_losses(probe: &Probe, text: &Matrix, logit_scale: f32) -> Resu
     {
         return Err(Error::config("landscape.probe", format!("{} labels for {n} rows and {k} classes", labels.len())));
     }
-    let logits = logits(&probe.features, text, logit_scale);
-    Ok(match &probe.labels {
-        Some(labels) => logits.iter_rows().zip(labels).map(|(row, &label)| cross_entropy(row, label)).collect(),
-        None => entropies(&logits),
-    })
+    Ok(())
 }
 
 #[cfg(test)]

@@ -66,8 +66,22 @@ pub struct LandscapeRecord {
     pub scale: String,
     /// Seed of the directions.
     pub seed: u64,
+    /// Random planes that sharpness was looked for on; the surfaces show the first.
+    #[serde(default = "one")]
+    pub planes: usize,
+    /// The largest cosine between the two directions of a plane; they are drawn orthogonal. None in files of earlier versions,
+    /// whose directions were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_cosine: Option<f32>,
+    /// The file that holds the directions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directions: Option<String>,
     /// The surfaces.
     pub results: Vec<LandscapeResult>,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// One surface with its numbers.
@@ -120,8 +134,13 @@ impl LandscapeRecord {
         } else {
             format!("{} over the whole context", self.scale)
         };
+        let angle = match self.largest_cosine {
+            Some(cosine) if cosine < 1e-3 => "orthogonal random directions".to_owned(),
+            Some(cosine) => format!("random directions (largest cosine {cosine:.3})"),
+            None => "random directions (their angle is not known)".to_owned(),
+        };
         format!(
-            "The loss in nats on a {0} x {0} grid of contexts around each prompt (the marked point), along two random directions of \
+            "The loss in nats on a {0} x {0} grid of contexts around each prompt (the marked point), along two {angle} of \
              length {length} (seed {1}). Flat means: the loss stays low all around. All surfaces share one colour scale.",
             self.grid.coordinates.len(),
             self.seed
@@ -253,18 +272,36 @@ pub fn flatness_table(flatness: &[Flatness]) -> Table {
     for radius in &radii {
         header.extend([format!("mean rise at {radius}"), format!("largest at {radius}")]);
     }
-    let mut table = Table::new("Flatness: rise of the loss on circles around the prompt", header);
+    header.extend(radii.last().map(|radius| format!("sharpness at {radius}")));
+    let mut table = Table::new("Rise of the loss on circles around the prompt, on random planes", header);
     for f in flatness {
         let mut row = vec![Cell::text(&f.name), Cell::number(f64::from(f.centre), 4)];
         for ring in &f.rings {
-            row.extend([
-                Cell::number(f64::from(ring.mean_increase), 4),
-                Cell::number(f64::from(ring.largest_increase), 4),
-            ]);
+            row.push(with_spread(ring.mean_increase, ring.mean_spread));
+            row.push(with_spread(ring.largest_increase, ring.largest_spread));
         }
+        row.extend(f.rings.last().map(|ring| Cell::number(f64::from(ring.sharpness), 4)));
         table.push(row);
     }
+    let found = flatness.first().map(|f| f.found_by.as_str()).filter(|found| !found.is_empty());
+    if let Some(found) = found {
+        let spread = match flatness.first().map(|f| f.planes) {
+            Some(planes) if planes > 1 => format!("mean \u{b1} standard deviation over {planes} random planes; "),
+            _ => String::new(),
+        };
+        table.notes.push(format!(
+            "{spread}sharpness: the largest rise within the radius, found on {found}; a lower estimate, ascent finds more"
+        ));
+    }
     table
+}
+
+/// A mean, and its standard deviation between planes where there are several.
+fn with_spread(mean: f32, spread: Option<f32>) -> Cell {
+    match spread {
+        Some(spread) => Cell { text: format!("{mean:.4} \u{b1} {spread:.4}"), ..Cell::number(f64::from(mean), 4) },
+        None => Cell::number(f64::from(mean), 4),
+    }
 }
 
 #[cfg(test)]
@@ -278,12 +315,29 @@ mod tests {
         let values =
             grid.coordinates.iter().map(|&y| grid.coordinates.iter().map(|&x| value(x, y)).collect()).collect();
         let name = "bowl </script>".to_owned();
-        let rings = vec![Ring { radius: 1.0, mean_increase: 1.0, largest_increase: 1.0 }];
-        let flatness = Flatness { name: name.clone(), centre: 0.0, rings };
+        let rings = vec![Ring {
+            radius: 1.0,
+            mean_increase: 1.0,
+            largest_increase: 1.0,
+            mean_spread: Some(0.5),
+            largest_spread: Some(0.25),
+            sharpness: 1.5,
+        }];
+        let found_by = "2 random planes".to_owned();
+        let flatness = Flatness { name: name.clone(), centre: 0.0, rings, planes: 2, found_by };
         let surface = Surface { name, values };
         let picture = Some("data:image/png;base64,AA==".to_owned());
         let result = LandscapeResult { surface, flatness, picture, caption: vec!["view 3".into()] };
-        LandscapeRecord { schema_version: 1, grid, scale: "per-token".into(), seed: 1, results: vec![result] }
+        LandscapeRecord {
+            schema_version: 2,
+            grid,
+            scale: "per-token".into(),
+            seed: 1,
+            planes: 2,
+            largest_cosine: Some(0.0),
+            directions: Some("directions.safetensors".into()),
+            results: vec![result],
+        }
     }
 
     #[test]
@@ -304,6 +358,36 @@ mod tests {
         assert!(LandscapeRecord::read(dir.path()).unwrap_err().to_string().contains("5 x 5"));
         std::fs::write(&path, "{}").unwrap();
         assert!(LandscapeRecord::read(dir.path()).unwrap_err().to_string().contains("landscape.json"));
+    }
+
+    #[test]
+    fn the_table_tells_the_spread_between_planes_and_how_sharpness_was_found() {
+        let table = flatness_table(&bowl().flatness()).to_text();
+        assert!(table.contains("1.0000 \u{b1} 0.5000") && table.contains("1.5000"), "{table}");
+        assert!(table.contains("found on 2 random planes; a lower estimate"), "{table}");
+        assert!(bowl().caption().contains("orthogonal random directions"));
+    }
+
+    /// Files of earlier versions have neither planes nor directions.
+    #[test]
+    fn a_record_of_an_earlier_version_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut old = serde_json::to_value(bowl()).unwrap();
+        let all = old.as_object_mut().unwrap();
+        for key in ["planes", "largest_cosine", "directions"] {
+            all.remove(key);
+        }
+        let flatness = old["results"][0]["flatness"].as_object_mut().unwrap();
+        for key in ["planes", "found_by"] {
+            flatness.remove(key);
+        }
+        let ring = old["results"][0]["flatness"]["rings"][0].as_object_mut().unwrap();
+        for key in ["mean_spread", "largest_spread", "sharpness"] {
+            ring.remove(key);
+        }
+        std::fs::write(dir.path().join(LANDSCAPE_FILE), old.to_string()).unwrap();
+        let read = LandscapeRecord::read(dir.path()).unwrap().unwrap();
+        assert!(read.planes == 1 && read.caption().contains("angle is not known"), "{}", read.caption());
     }
 
     #[test]

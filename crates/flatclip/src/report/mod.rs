@@ -1,6 +1,7 @@
 //! Runs as tables, figures and pages; published numbers beside ours.
 
 mod analysis;
+mod analysis_tables;
 mod confusion;
 mod data_address;
 pub mod figure;

@@ -53,7 +53,7 @@ pub(super) fn tuned(plan: &Plan) -> Result<Option<Table>> {
         ]);
     }
     table.notes.push(
-        "sharpness: rise of the training loss within radius 0.1 of the context, along its gradient; relative: as a fraction of \
+        "sharpness: rise of the training loss within radius 0.1 of the context, found by one SAM step; relative: as a fraction of \
          the context's norm; rho at the end of tuning; rho' = 0.5 is the radius of STSS"
             .into(),
     );
