@@ -351,7 +351,7 @@ mod tests {
             (row[1].value.unwrap(), row[2].text.clone())
         };
         // M = ln(1/eta), and M/2 d = M/2 * 1.5.
-        let m = 1e4f64.ln();
+        let m = -1e-4f64.ln();
         assert_eq!(value("M"), (m, "upper bound".to_owned()));
         assert!((value("M/2 d(S;T), farther set").0 - 0.75 * m).abs() < 1e-12);
         // Both forms of the constant.

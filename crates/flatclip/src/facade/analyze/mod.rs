@@ -77,6 +77,9 @@ impl AnalyzeRequest {
 /// Measures, and writes `analysis.json`, figures and a page.
 pub fn analyze(request: &AnalyzeRequest, model: &Model, progress: &dyn Progress) -> Result<AnalysisRecord> {
     let request = &request.on_common_classes(progress)?;
+    if request.ascent_images == 0 {
+        return Err(Error::config("ascent images", "expected 1 or more, found 0"));
+    }
     if let PromptKind::Maple { .. } = request.prompt.kind {
         let reason = "a maple prompt has deep prompts, which scores perturb and the training loss here does not; use a \
                       learned prompt or a template";
@@ -200,9 +203,8 @@ fn ordering(near: &Found, far: &Found, terms: &Terms, seed: u64) -> Option<Order
     let (near_entropy, far_entropy) = (&near.scores.entropies, &far.scores.entropies);
     let control = ScoreKind { name: "entropy alone, radius 0".into(), near: near_entropy, far: far_entropy };
     let name = format!("score, ascent with {} steps from the prompt, radius {}", worst.steps, terms.worst.radius);
-    let ascent = ScoreKind { name, near: &near.ascent.1, far: &far.ascent.1 };
-    let others = if ascent.near.is_empty() || ascent.far.is_empty() { vec![] } else { vec![ascent] };
-    Ordering::measure(&score, &control, &others, seed)
+    let ascent = ScoreKind { name, near: &near.ascent, far: &far.ascent };
+    Ordering::measure(&score, &control, &[ascent], seed)
 }
 
 fn save(request: &AnalyzeRequest, record: &AnalysisRecord) -> Result<()> {

@@ -70,8 +70,8 @@ pub(super) struct Measure<'a> {
 pub(super) struct Found {
     pub(super) scores: Scores,
     pub(super) features: Matrix,
-    /// The largest entropy that ascent found, for images spread over the set, and their places.
-    pub(super) ascent: (Vec<usize>, Vec<f32>),
+    /// The largest entropy that ascent found, for images spread over the set.
+    pub(super) ascent: Vec<f32>,
     pub(super) set: AnalysedSet,
 }
 
@@ -107,7 +107,7 @@ impl Measure<'_> {
             worst_entropy: self.both_estimates(&scores, &places, &found),
             ..AnalysedSet::new(name, &scores, gap)
         };
-        let ascent = (places, found.iter().map(|found| found.plain as f32).collect());
+        let ascent = found.iter().map(|found| found.plain as f32).collect();
         Ok(Found { scores, features, ascent, set })
     }
 
