@@ -30,7 +30,7 @@ fn json(folder: &Path, arguments: &str) -> Value {
 fn a_limit_is_spread_over_the_classes_and_a_set_of_the_same_world_is_near() {
     let folder = tempfile::tempdir().unwrap();
     works(folder.path(), "-q pocket export photos --count 640");
-    let line = "-q analyze --near folder:photos --far pocket:sketch --train pocket:photo --shots 8 --ascent-images 4";
+    let line = "-q analyze --near folder:photos --far pocket:sketch --train pocket:photo --shots 4";
     let found = json(folder.path(), &format!("{line} --limit 100 --out a"));
     assert_eq!((&found["near"]["classes_covered"], &found["near"]["classes"]), (&32.into(), &32.into()));
     let limit = found["theory"]["divergence"][0]["limit"].as_f64().unwrap();
@@ -42,7 +42,7 @@ fn a_limit_is_spread_over_the_classes_and_a_set_of_the_same_world_is_near() {
 #[test]
 fn scores_and_training_loss_have_one_radius() {
     let folder = tempfile::tempdir().unwrap();
-    let line = "-q analyze --limit 8 --shots 1 --ascent-images 2 --out a";
+    let line = "-q analyze --limit 8 --shots 1 --out a";
     let at = |options: &str| json(folder.path(), &format!("{line} {options}"));
     let radius = |found: &Value| found["bound"]["worst_case"]["radius"].as_f64().unwrap();
     let score = |found: &Value| found["near"]["mean_score"].as_f64().unwrap();
@@ -58,6 +58,7 @@ fn scores_and_training_loss_have_one_radius() {
         ("--set lambda=0.5", "stss.lambda: expected 1, found 0.5"),
         ("--set norm=per-token", "stss.norm"),
         ("--eta 0.5", "eta: "),
+        ("--ascent-images 0", "ascent images: "),
         ("--class-radius far", "class radius: expected rho, tuned"),
         ("--class-radius tuned", "start is not known"),
     ] {
@@ -72,8 +73,8 @@ fn every_term_is_labelled_and_the_claim_stands_beside_its_controls() {
     let folder = tempfile::tempdir().unwrap();
     let text = works(folder.path(), "-q analyze --limit 96 --shots 2 --ascent-images 8 --out a");
     for word in [
-        "lower estimate",
-        "upper bound",
+        "bounds from",
+        "lower estimates of H^rho",
         "near against near",
         "entropy alone, radius 0",
         "ascent with 6 steps",

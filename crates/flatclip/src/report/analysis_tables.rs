@@ -19,9 +19,10 @@ functions must not depend on the training images. The class here is the ball aro
 R_n is taken on the drawn training images only, not as an expectation over draws of them. \n\nE_S is an expectation over the training \
 distribution; it is taken as the mean over the same drawn training images, which tuning may have seen.";
 
-const LOWER: &str = "lower estimate";
-const UPPER: &str = "upper bound";
-const ESTIMATE: &str = "estimate, neither";
+/// On which side of the true value an estimate lies.
+const LOWER: &str = "below";
+const UPPER: &str = "above";
+const ESTIMATE: &str = "neither";
 
 impl AnalysisRecord {
     /// Both sets beside each other.
@@ -68,18 +69,18 @@ impl AnalysisRecord {
     /// The ordering claim, its null comparison and its control.
     pub fn ordering_table(&self) -> Table {
         let header =
-            ["score", "images", "largest gap", "95 % interval", "near against near", "its 95 % quantile", "holds"];
+            ["score", "largest gap", "95 % interval", "near against near", "its 95 % quantile", "holds", "images"];
         let mut table = Table::new("Is P(score < xi) larger on the nearer set?", header);
         for claim in &self.ordering.claims {
             let OrderClaim { score, images, gap, interval, null, holds } = claim;
             table.push(vec![
                 Cell::text(score),
-                Cell::text(format!("{} and {}", images.0, images.1)),
                 Cell::number(*gap, 3),
                 Cell::text(format!("{:.3} to {:.3}", interval.0, interval.1)),
                 Cell::number(null.0, 3),
                 Cell::number(null.1, 3),
                 Cell::text(if *holds { "yes" } else { "not shown" }),
+                Cell::text(format!("{} and {}", images.0, images.1)),
             ]);
         }
         table.notes.push(
@@ -175,7 +176,7 @@ impl AnalysisRecord {
 
     /// Every term of the bound: its size, on which side of the truth it lies, and how it was found.
     pub fn bound_table(&self) -> Table {
-        let header = ["term", "nats", "bounds", "how it was found"];
+        let header = ["term", "nats", "bounds from", "how it was found"];
         let mut table = Table::new("Terms of the bound on the worst-case entropy", header);
         let mut row = |term: String, value: f64, side: &str, how: String| {
             table.push(vec![Cell::text(term), Cell::number(value, 4), Cell::text(side), Cell::text(how)]);
@@ -185,7 +186,7 @@ impl AnalysisRecord {
         self.right_rows(&mut row);
         let w = &self.bound.worst_case;
         table.notes.push(format!(
-            "one radius for the scores and the training loss: {}, {:.3} of the context's norm; outputs and labels raised to eta = {}",
+            "bounds from: the side of the true value on which the estimate lies; one radius for the scores and the training loss: {}, {:.3} of the context's norm; outputs and labels raised to eta = {}",
             w.radius, self.relative_radius, self.bound.eta
         ));
         table
@@ -344,7 +345,7 @@ mod tests {
         let record = record();
         let table = record.bound_table();
         for row in &table.rows {
-            assert!(["lower estimate", "upper bound", "estimate, neither"].contains(&row[2].text.as_str()), "{row:?}");
+            assert!(["below", "above", "neither"].contains(&row[2].text.as_str()), "{row:?}");
         }
         let value = |term: &str| {
             let row = table.rows.iter().find(|row| row[0].text == term).unwrap_or_else(|| panic!("no {term}"));
@@ -352,7 +353,7 @@ mod tests {
         };
         // M = ln(1/eta), and M/2 d = M/2 * 1.5.
         let m = -1e-4f64.ln();
-        assert_eq!(value("M"), (m, "upper bound".to_owned()));
+        assert_eq!(value("M"), (m, "above".to_owned()));
         assert!((value("M/2 d(S;T), farther set").0 - 0.75 * m).abs() < 1e-12);
         // Both forms of the constant.
         let (printed, proof) =

@@ -195,16 +195,17 @@ fn record(
     })
 }
 
-/// The ordering claim of the scores, of the entropy alone, and of what ascent found.
+/// The ordering claim of the scores, of the entropy alone, and of what ascent found, beside the scores of the same images.
 fn ordering(near: &Found, far: &Found, terms: &Terms, seed: u64) -> Option<Ordering> {
-    let worst = &near.set.worst_entropy;
-    let name = format!("score, {} random directions, radius {}", worst.directions, terms.worst.radius);
-    let score = ScoreKind { name, near: &near.scores.scores, far: &far.scores.scores };
-    let (near_entropy, far_entropy) = (&near.scores.entropies, &far.scores.entropies);
-    let control = ScoreKind { name: "entropy alone, radius 0".into(), near: near_entropy, far: far_entropy };
-    let name = format!("score, ascent with {} steps from the prompt, radius {}", worst.steps, terms.worst.radius);
-    let ascent = ScoreKind { name, near: &near.ascent, far: &far.ascent };
-    Ordering::measure(&score, &control, &[ascent], seed)
+    let (worst, rho) = (&near.set.worst_entropy, terms.worst.radius);
+    let kind = |name: String, of: fn(&Found) -> &[f32]| ScoreKind { name, near: of(near), far: of(far) };
+    let random = format!("score, {} random directions, radius {rho}", worst.directions);
+    let ascent = format!("score, ascent with {} steps from the prompt, radius {rho}", worst.steps);
+    let others =
+        [kind(ascent, |found| &found.ascent), kind(format!("{random}, the same images"), |found| &found.ascent_scores)];
+    let score = kind(random, |found| &found.scores.scores);
+    let control = kind("entropy alone, radius 0".into(), |found| &found.scores.entropies);
+    Ordering::measure(&score, &control, &others, seed)
 }
 
 fn save(request: &AnalyzeRequest, record: &AnalysisRecord) -> Result<()> {

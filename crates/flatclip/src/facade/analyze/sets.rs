@@ -72,6 +72,8 @@ pub(super) struct Found {
     pub(super) features: Matrix,
     /// The largest entropy that ascent found, for images spread over the set.
     pub(super) ascent: Vec<f32>,
+    /// The scores of the same images.
+    pub(super) ascent_scores: Vec<f32>,
     pub(super) set: AnalysedSet,
 }
 
@@ -108,7 +110,8 @@ impl Measure<'_> {
             ..AnalysedSet::new(name, &scores, gap)
         };
         let ascent = found.iter().map(|found| found.plain as f32).collect();
-        Ok(Found { scores, features, ascent, set })
+        let ascent_scores = places.iter().map(|&i| scores.scores[i]).collect();
+        Ok(Found { scores, features, ascent, ascent_scores, set })
     }
 
     /// Score, entropy, distance and answer of some images.
