@@ -129,6 +129,7 @@ fn the_demo_runs_from_nothing_to_a_report() {
     }
     let report = std::fs::read_to_string(folder.path().join("flatclip-demo/report.html")).unwrap();
     assert!(report.contains("<svg") && report.contains("data:image/png"), "figures and examples");
+    assert!(report.contains("ascent with 10 steps from 2 starts"), "how sharpness was found");
     let bytes = std::fs::read(folder.path().join("flatclip-demo/results.json")).unwrap();
     let json: Value = serde_json::from_slice(&bytes).unwrap();
     let claims = json["claims"].as_array().unwrap();

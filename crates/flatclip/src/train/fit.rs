@@ -152,7 +152,7 @@ pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control
 
 /// A step for people.
 fn status(record: &StepRecord, images_per_second: f64) -> String {
-    let sharpness = record.sharpness.map(|s| format!(", sharpness {s:.3}")).unwrap_or_default();
+    let sharpness = record.sharpness.map(|s| format!(", sharpness (one SAM step) {s:.3}")).unwrap_or_default();
     let accuracy = 100.0 * record.accuracy;
     format!("loss {:.3}, accuracy {accuracy:.0} %{sharpness}, {images_per_second:.0} images/s", record.loss)
 }
