@@ -1,7 +1,9 @@
 //! Answers as JSON. Numbers are written as the command line writes them.
 
+use crate::budget::Charge;
 use crate::problem::Problem;
 use crate::work::{Answered, Explained};
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, HeaderValue};
 use flatclip::Classifier;
 use serde::Serialize;
@@ -134,6 +136,41 @@ impl ExplainBody {
 pub(crate) fn json_bytes<T: Serialize>(value: &T) -> Result<Vec<u8>, Problem> {
     serde_json::to_vec(value).map_err(|_| Problem::internal())
 }
+
+/// The same as a response body that stays counted until the client has taken it.
+pub(crate) fn json_body<T: Serialize>(value: &T, memory: Charge) -> Result<Body, Problem> {
+    Ok(counted(json_bytes(value)?, memory))
+}
+
+/// Bytes that stay counted until the client has taken them.
+pub(crate) fn counted(bytes: Vec<u8>, mut memory: Charge) -> Body {
+    struct Counted(Vec<u8>, #[allow(dead_code)] Charge);
+    impl AsRef<[u8]> for Counted {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    memory.shrink_to(bytes.len());
+    Body::from(Bytes::from_owner(Counted(bytes, memory)))
+}
+
+/// A row of numbers, written as they are read elsewhere: with the digits of an f64.
+pub(crate) struct Row(pub(crate) Vec<f32>);
+
+impl Serialize for Row {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|&x| f64::from(x)))
+    }
+}
+
+impl std::fmt::Debug for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Row({})", self.0.len())
+    }
+}
+
+/// Bytes of a number in JSON, and of the number itself.
+pub(crate) const NUMBER: usize = 28;
 
 /// Time of the work as browsers and people read it.
 pub(crate) fn timing(took: std::time::Duration) -> [(HeaderName, HeaderValue); 1] {

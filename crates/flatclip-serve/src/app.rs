@@ -1,12 +1,19 @@
 //! What all requests share.
 
 use crate::Key;
+use crate::budget::{Budget, Charge};
+use crate::builds::Builds;
 use crate::catalogue::Catalogue;
+use crate::client::Client;
 use crate::config::Config;
+use crate::cost::Rates;
 use crate::kept::{Banks, Classifiers};
+use crate::lanes::Lanes;
+use crate::memory::{self, Memory};
 use crate::problem::Problem;
 use crate::queue::Queue;
 use crate::sessions::Sessions;
+use crate::uploads::Uploads;
 use flatclip::{Classifier, Picture, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,11 +26,19 @@ pub(crate) struct App {
     pub(crate) key: Option<Key>,
     catalogue: RwLock<Arc<Catalogue>>,
     pub(crate) queue: Queue,
-    pub(crate) classifiers: Classifiers,
+    pub(crate) classifiers: Arc<Classifiers>,
+    pub(crate) builds: Builds,
+    pub(crate) rates: Arc<Rates>,
     pub(crate) banks: Arc<Banks>,
     pub(crate) sessions: Sessions,
-    /// Kilobytes of bodies that may still be held.
-    pub(crate) body_budget: Arc<Semaphore>,
+    /// Bytes of bodies and answers.
+    pub(crate) held: Budget,
+    /// Bytes of decoded pixels and views.
+    pub(crate) pixels: Budget,
+    pub(crate) uploads: Uploads,
+    /// Large bodies that are taken apart at the same time.
+    pub(crate) parsers: Semaphore,
+    pub(crate) memory: Memory,
     warm: AtomicBool,
     stopping: AtomicBool,
     pub(crate) started: Instant,
@@ -44,14 +59,30 @@ impl App {
         crate::metrics::install();
         let limits = &config.limits;
         let catalogue = RwLock::new(Arc::new(Catalogue::load(&config, None)?));
-        let queue = Queue::start(limits).map_err(flatclip::Error::io("worker thread"))?;
+        let failed = flatclip::Error::io("worker thread");
+        let lanes = Arc::new(Lanes::start().map_err(flatclip::Error::io("threads"))?);
+        let pixels = Budget::new(limits.pixel_megabytes << 20, usize::MAX);
+        let queue = Queue::start(limits, &lanes, &pixels).map_err(failed)?;
+        let kept = limits.kept_megabytes << 20;
+        // A quarter is for text banks that outlive their classifiers.
+        let classifiers = Arc::new(Classifiers::new(limits.kept_classifiers, kept - kept / 4));
+        let rates = Arc::<Rates>::default();
+        let builds =
+            Builds::start(limits, &lanes, &classifiers, &rates).map_err(flatclip::Error::io("builder thread"))?;
         Ok(Arc::new(Self {
             catalogue,
             queue,
-            classifiers: Classifiers::new(limits.kept_classifiers, limits.kept_megabytes),
-            banks: Arc::new(Banks::new(limits.kept_megabytes)),
+            classifiers,
+            builds,
+            rates,
+            banks: Arc::new(Banks::new(kept / 4)),
             sessions: Sessions::new(limits),
-            body_budget: Arc::new(Semaphore::new(limits.held_bytes.div_ceil(1024))),
+            // One request of the largest size fits into the share of one client.
+            held: Budget::shared(limits.held_bytes, limits.client_share, limits.body_bytes * 2),
+            pixels,
+            uploads: Uploads::default(),
+            parsers: Semaphore::new(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))),
+            memory: Memory::new((limits.memory_megabytes as u64) << 20),
             key,
             warm: AtomicBool::new(!config.warm_up),
             stopping: AtomicBool::new(false),
@@ -84,17 +115,51 @@ impl App {
         let picture = Picture { width: 64, height: 64, rgb: vec![128; 64 * 64 * 3] };
         for (_, model) in &self.catalogue().models {
             if model.config().text.is_some() {
+                self.rates.of(model)?;
                 Classifier::builder(model).classes(["warm", "up"]).build()?.answer(&picture)?;
             } else {
                 model.encode_pictures(std::slice::from_ref(&picture))?;
             }
         }
+        self.memory.set_baseline();
         self.warm.store(true, Ordering::Release);
         Ok(())
     }
 
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Memory for answers, which is taken before they are made.
+    pub(crate) fn answer_memory(&self, client: Client, bytes: usize) -> Result<Charge, Problem> {
+        let most = self.config.limits.answer_bytes;
+        if bytes > most {
+            return Err(Problem::too_much("bytes of the answer", bytes, most)
+                .with_hint("ask for fewer images, a smaller top_k, or without explain"));
+        }
+        self.held.take(client, bytes).map_err(crate::upload::short)
+    }
+
+    /// Looks at the memory of the process again and again; ends with the server.
+    pub(crate) async fn watch_memory(self: Arc<Self>) {
+        let mut last = Instant::now();
+        let mut tick = tokio::time::interval(memory::EVERY);
+        loop {
+            tick.tick().await;
+            let app = Arc::clone(&self);
+            // Giving memory back can take some milliseconds.
+            let looked = tokio::task::spawn_blocking(move || {
+                if app.memory.look(&mut last) {
+                    app.classifiers.halve();
+                }
+                last
+            });
+            last = looked.await.unwrap_or(last);
+        }
     }
 
     /// When the answer to a request that came now is due.
@@ -105,7 +170,7 @@ impl App {
     /// Whether new requests should be sent here.
     pub(crate) fn check_ready(&self) -> Result<(), Problem> {
         let queue = self.queue.gauges();
-        if self.stopping.load(Ordering::Acquire) {
+        if self.is_stopping() {
             Err(Problem::unavailable("the server is stopping"))
         } else if !self.warm.load(Ordering::Acquire) {
             Err(Problem::unavailable("the server is warming up"))

@@ -1,16 +1,22 @@
 //! What a request asks for, from its fields to a classifier.
 
 use crate::app::App;
+use crate::builds::Order;
 use crate::catalogue::Catalogue;
+use crate::client::Client;
 use crate::config::Limits;
+use crate::cost;
+use crate::kept::Kept;
+use crate::lanes::Weight;
 use crate::problem::Problem;
-use crate::queue::Ticket;
+use crate::typed::{Few, Names, Options};
 use flatclip::image::views::ViewPolicy;
+use flatclip::methods::AdapterSpec;
 use flatclip::methods::Kind;
-use flatclip::options::{OptionKind, OptionSpec};
+use flatclip::options::{OptionKind, OptionSpec, Table};
+use flatclip::prompt::PromptKind;
 use flatclip::text::templates::Ensemble;
-use flatclip::{Classifier, ClassifierBuilder, Prompt, Registry};
-use serde_json::{Map, Value};
+use flatclip::{Classifier, ClassifierBuilder, Model, Prompt, Registry};
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,14 +25,14 @@ use std::time::Instant;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) model: Option<String>,
-    pub(crate) classes: Option<Vec<String>>,
+    pub(crate) classes: Option<Names>,
     pub(crate) class_set: Option<String>,
     pub(crate) template: Option<String>,
-    pub(crate) templates: Option<Vec<String>>,
+    pub(crate) templates: Option<Names>,
     pub(crate) ensemble: Option<String>,
     pub(crate) prompt: Option<String>,
     pub(crate) method: Option<String>,
-    pub(crate) options: Option<Map<String, Value>>,
+    pub(crate) options: Option<Options>,
     pub(crate) views: Option<u64>,
     pub(crate) view_policy: Option<String>,
     pub(crate) certainty: Option<f64>,
@@ -46,8 +52,8 @@ macro_rules! request {
             #[schema(nullable = false, example = "pocket")]
             model: Option<String>,
             /// Class names.
-            #[schema(nullable = false, example = json!(["fish", "lamp", "boat"]))]
-            classes: Option<Vec<String>>,
+            #[schema(nullable = false, value_type = Option<Vec<String>>, example = json!(["fish", "lamp", "boat"]))]
+            classes: Option<$crate::typed::Names>,
             /// Name of a class list instead.
             #[schema(nullable = false)]
             class_set: Option<String>,
@@ -55,8 +61,8 @@ macro_rules! request {
             #[schema(nullable = false, example = "a photo of a {}.")]
             template: Option<String>,
             /// Several of them; their features are averaged.
-            #[schema(nullable = false)]
-            templates: Option<Vec<String>>,
+            #[schema(nullable = false, value_type = Option<Vec<String>>)]
+            templates: Option<$crate::typed::Names>,
             /// A known set of templates: `imagenet7` or `imagenet80`.
             #[schema(nullable = false)]
             ensemble: Option<String>,
@@ -68,7 +74,7 @@ macro_rules! request {
             method: Option<String>,
             /// Options of the method.
             #[schema(nullable = false, value_type = Option<std::collections::BTreeMap<String, Value>>)]
-            options: Option<serde_json::Map<String, serde_json::Value>>,
+            options: Option<$crate::typed::Options>,
             /// Views per picture; by default what the method wants.
             #[schema(nullable = false, minimum = 1, example = 16)]
             views: Option<u64>,
@@ -87,15 +93,23 @@ macro_rules! request {
         }
 
         impl $name {
-            /// The fields that say how to answer.
-            pub(crate) fn settings(&self) -> $crate::ask::Settings {
-                let Self {
-                    model, classes, class_set, template, templates, ensemble, prompt, method, options, views, view_policy,
-                    certainty, seed, exif, ..
-                } = self.clone();
+            /// Takes out the fields that say how to answer.
+            pub(crate) fn take_settings(&mut self) -> $crate::ask::Settings {
                 $crate::ask::Settings {
-                    model, classes, class_set, template, templates, ensemble, prompt, method, options, views, view_policy,
-                    certainty, seed, exif,
+                    model: self.model.take(),
+                    classes: self.classes.take(),
+                    class_set: self.class_set.take(),
+                    template: self.template.take(),
+                    templates: self.templates.take(),
+                    ensemble: self.ensemble.take(),
+                    prompt: self.prompt.take(),
+                    method: self.method.take(),
+                    options: self.options.take(),
+                    views: self.views.take(),
+                    view_policy: self.view_policy.take(),
+                    certainty: self.certainty.take(),
+                    seed: self.seed.take(),
+                    exif: self.exif.take(),
                 }
             }
         }
@@ -107,10 +121,34 @@ pub(crate) use request;
 pub(crate) struct Recipe {
     pub(crate) model_name: String,
     pub(crate) kind: Kind,
+    pub(crate) model: Model,
+    /// Class names.
+    pub(crate) classes: usize,
+    /// Bytes of the longest class name.
+    pub(crate) name_bytes: usize,
+    /// Views of each image.
+    pub(crate) views: usize,
+    /// Texts that go through the text tower for each image.
+    image_texts: usize,
     builder: ClassifierBuilder,
     key: String,
-    bytes: usize,
+    cost: BuildCost,
 }
+
+/// What building takes.
+#[derive(Clone, Copy)]
+struct BuildCost {
+    texts: usize,
+    bytes: usize,
+    work_bytes: usize,
+}
+
+/// Bytes of activations that gradients through a text tower may keep; each classifier of such a method holds as many.
+pub(crate) const ACTIVATIONS: usize = 32 << 20;
+/// Bytes of activations per text, layer and channel: tokens of a short text, and what a block keeps of each.
+const PER_TEXT: usize = 8 * 12 * 4;
+/// Passes of the text tower that a step of a gradient costs: forward, backward, and what is computed again.
+const PASSES: usize = 4;
 
 impl Recipe {
     pub(crate) fn new(settings: &Settings, catalogue: &Catalogue, app: &App) -> Result<Self, Problem> {
@@ -122,6 +160,8 @@ impl Recipe {
         let registry = Registry::builtin();
         let spec = registry.adapter(method)?;
         let options = options_of(settings.options.as_ref(), spec.options, limits)?;
+        let cost = build_cost(model, &prompt, classes.len(), spec, &options);
+        let image_texts = image_texts(&prompt, classes.len(), spec, &options);
         let views = settings.views.map(|views| within("views", views, limits.views as u64)).transpose()?;
         let policy: ViewPolicy = settings.view_policy.as_deref().unwrap_or("crop-flip").parse()?;
         let seed = settings.seed.unwrap_or(0);
@@ -138,8 +178,7 @@ impl Recipe {
             seed,
             settings.exif.unwrap_or(true),
         ]);
-        let around = if spec.needs.bank { limits.option_integer as usize + 1 } else { 1 };
-        let bytes = classes.len() * model.width() * 4 * around;
+        let (count, name_bytes) = (classes.len(), classes.iter().map(String::len).max().unwrap_or(0));
         let mut builder = Classifier::builder(model)
             .classes(classes)
             .prompt(prompt)
@@ -159,25 +198,57 @@ impl Recipe {
         Ok(Self {
             model_name: model_name.to_owned(),
             kind: spec.kind(),
+            model: model.clone(),
+            classes: count,
+            name_bytes,
+            views: views.map_or(spec.needs.default_views, |views| usize::try_from(views).unwrap_or(usize::MAX)),
+            image_texts,
             builder,
             key: format!("{:x}", Hex(Sha256::digest(key.to_string().as_bytes()).as_slice())),
-            bytes,
+            cost,
         })
     }
 
-    /// A kept classifier, or a new one that a worker makes; requests for the same one wait for the first.
-    pub(crate) async fn classifier(
-        &self,
-        app: &App,
-        ticket: &Ticket,
-        deadline: Instant,
-    ) -> Result<Classifier, Problem> {
-        let cell = app.classifiers.cell(&self.key, self.bytes);
-        let make = || {
-            let builder = self.builder.clone();
-            app.queue.run(ticket, deadline, move || Ok(builder.build()?))
+    /// A kept classifier, or a new one; requests for the same one share its building.
+    pub(crate) async fn classifier(&self, app: &App, client: Client, deadline: Instant) -> Result<Kept, Problem> {
+        let BuildCost { texts, bytes, work_bytes } = self.cost;
+        let work_bytes = work_bytes.saturating_add(self.views.saturating_mul(view_bytes(&self.model)));
+        let order = Order {
+            key: self.key.clone(),
+            client,
+            model: self.model.clone(),
+            builder: self.builder.clone(),
+            texts,
+            bytes,
+            work_bytes,
         };
-        cell.get_or_try_init(make).await.cloned()
+        app.builds.get(order, deadline).await
+    }
+
+    /// Whether its classifier is there already.
+    pub(crate) fn is_kept(&self, app: &App) -> bool {
+        app.classifiers.get(&self.key).is_some()
+    }
+
+    /// How heavy the work on one image is; one that would take longer than the deadline is refused with the number.
+    pub(crate) fn weight(&self, app: &App) -> Result<Weight, Problem> {
+        Ok(Weight::new(self.views, self.text_seconds(app, "classes x steps", self.image_texts)?))
+    }
+
+    /// Seconds that so many texts take, which must be below the deadline.
+    pub(crate) fn text_seconds(&self, app: &App, what: &str, texts: usize) -> Result<f64, Problem> {
+        let Some(rate) = app.rates.known(&self.model).filter(|_| texts > 0) else { return Ok(0.0) };
+        let seconds = texts as f64 / rate;
+        cost::check(what, texts, seconds, app.config.limits.deadline())?;
+        Ok(seconds)
+    }
+
+    /// Bytes that the answer for an image may have.
+    pub(crate) fn answer_bytes(&self, top: usize, explain: bool) -> usize {
+        let class = self.name_bytes * 2 + 80;
+        let views = if explain { self.views.saturating_mul(3 * class + 200) } else { 0 };
+        let all = top.min(self.classes).saturating_mul(class).saturating_add(views);
+        all.saturating_add(self.views.saturating_mul(48)).saturating_add(512)
     }
 
     /// Refuses methods that learn from a stream or a set: one client must not shift another's answers.
@@ -208,6 +279,64 @@ fn within(what: &str, asked: u64, allowed: u64) -> Result<u64, Problem> {
     }
 }
 
+/// Bytes of the pixels of a view as the image tower takes them, and again where several images share a call.
+pub(crate) fn view_bytes(model: &Model) -> usize {
+    let side = model.config().image_size;
+    side * side * 3 * 4 * 2
+}
+
+/// An option that is a whole number, as it is given or by default.
+fn whole(options: &Table, spec: &AdapterSpec, name: &str) -> Option<usize> {
+    let known = spec.options.iter().find(|option| option.name == name)?;
+    let given =
+        std::iter::once(known.name).chain(known.aliases.iter().copied()).find_map(|key| options.get(key).cloned());
+    usize::try_from(given.unwrap_or_else(known.default).as_integer()?).ok()
+}
+
+/// Templates that each class name is put into.
+fn templates(prompt: &Prompt) -> usize {
+    match &prompt.kind {
+        PromptKind::Templates(templates)
+        | PromptKind::TipAdapter { templates, .. }
+        | PromptKind::Linear { templates, .. } => templates.len(),
+        PromptKind::Features(_) => 0,
+        PromptKind::Learned { .. } | PromptKind::CoCoOp { .. } | PromptKind::Maple { .. } => 1,
+    }
+}
+
+/// Contexts that a method with gradients starts from.
+fn starts(prompt: &Prompt, spec: &AdapterSpec) -> usize {
+    let has_gradients = spec.needs.text_tower && !spec.needs.bank;
+    if !has_gradients {
+        return 0;
+    }
+    if spec.needs.ensembles { templates(prompt).max(1) } else { 1 }
+}
+
+fn build_cost(model: &Model, prompt: &Prompt, classes: usize, spec: &AdapterSpec, options: &Table) -> BuildCost {
+    let around = if spec.needs.bank { whole(options, spec, "perturbations").unwrap_or(0) } else { 0 };
+    let starts = starts(prompt, spec);
+    let per_start =
+        model.config().text.as_ref().map_or(0, |text| {
+            classes.saturating_mul(text.layers * text.width).saturating_mul(PER_TEXT).min(ACTIVATIONS)
+        });
+    // Features, packed features, the bank and the copy of it that is kept.
+    let rows = classes.saturating_mul(2 + 2 * around);
+    let names = classes.saturating_mul(256);
+    let bytes =
+        rows.saturating_mul(model.width() * 4).saturating_add(names).saturating_add(starts.saturating_mul(per_start));
+    BuildCost {
+        texts: classes.saturating_mul(templates(prompt) + around + starts),
+        bytes,
+        work_bytes: if starts > 0 { per_start } else { 0 },
+    }
+}
+
+fn image_texts(prompt: &Prompt, classes: usize, spec: &AdapterSpec, options: &Table) -> usize {
+    let steps = whole(options, spec, "steps").unwrap_or(1);
+    classes.saturating_mul(starts(prompt, spec)).saturating_mul(steps).saturating_mul(PASSES)
+}
+
 /// The prompt, and a text that names its content.
 fn prompt_of(settings: &Settings, catalogue: &Catalogue, limits: &Limits) -> Result<(Prompt, String), Problem> {
     let said = [
@@ -229,12 +358,12 @@ fn prompt_of(settings: &Settings, catalogue: &Catalogue, limits: &Limits) -> Res
     }
     let templates = match (&settings.template, &settings.templates) {
         (Some(one), _) => vec![one.clone()],
-        (_, Some(several)) => several.clone(),
+        (_, Some(Few(several))) if several.len() > 100 => {
+            return Err(Problem::too_much("templates", several.len(), 100));
+        }
+        (_, Some(Few(several))) => several.clone(),
         _ => vec![Prompt::TEMPLATE.to_owned()],
     };
-    if templates.len() > 100 {
-        return Err(Problem::too_much("templates", templates.len(), 100));
-    }
     for template in &templates {
         check_text("template", template, limits)?;
     }
@@ -261,7 +390,7 @@ fn classes_of(
         (None, Some(name)) => return Ok(catalogue.class_set(name)?.to_vec()),
         (None, None) if !prompt.provenance.classes.is_empty() => return Ok(prompt.provenance.classes.clone()),
         (None, None) => return Err(Problem::invalid("classes", "expected class names, or a class_set, found none")),
-        (Some(classes), None) => classes,
+        (Some(Few(classes)), None) => classes,
     };
     if classes.len() > limits.classes {
         return Err(Problem::too_much("classes", classes.len(), limits.classes));
@@ -273,24 +402,16 @@ fn classes_of(
 }
 
 /// The options as the library takes them. Whole numbers are capped: steps and perturbations cost time.
-fn options_of(
-    given: Option<&Map<String, Value>>,
-    known: &[OptionSpec],
-    limits: &Limits,
-) -> Result<flatclip::options::Table, Problem> {
-    let mut options = flatclip::options::Table::new();
-    for (key, value) in given.into_iter().flatten() {
+fn options_of(given: Option<&Options>, known: &[OptionSpec], limits: &Limits) -> Result<Table, Problem> {
+    let Some(Options(options)) = given else { return Ok(Table::new()) };
+    for (key, value) in options {
         let spec = known.iter().find(|spec| spec.name == key || spec.aliases.contains(&key.as_str()));
         let is_integer = spec.is_some_and(|spec| matches!(spec.kind, OptionKind::Integer));
-        if let Some(number) = value.as_u64().filter(|_| is_integer)
-            && number > limits.option_integer
+        if let Some(number) = value.as_integer().filter(|_| is_integer)
+            && u64::try_from(number).is_ok_and(|number| number > limits.option_integer)
         {
             return Err(Problem::too_much(&format!("option {key}"), number, limits.option_integer));
         }
-        let value = flatclip::options::Value::try_from(value).map_err(|_| {
-            Problem::invalid(&format!("options.{key}"), "expected a number, a text, true or false, or a list")
-        })?;
-        options.insert(key.clone(), value);
     }
-    Ok(options)
+    Ok(options.clone())
 }

@@ -113,6 +113,7 @@ fn load_model(config: &Config, entry: &ModelEntry) -> Result<Model> {
         builder = builder.precision(precision);
     }
     let model = builder.load(&Log)?;
+    model.limit_activations(crate::ask::ACTIVATIONS);
     tracing::info!(model = entry.name, source, architecture = model.describe(), "model loaded");
     Ok(model)
 }

@@ -1,5 +1,6 @@
 //! What a server is told: where to listen, what to load, and how much it takes on.
 
+use crate::typed::{MOST_IMAGES, MOST_NAMES};
 use flatclip::settings::toml_error;
 use flatclip::{Error, Result};
 use serde::Deserialize;
@@ -29,6 +30,11 @@ pub struct Config {
     pub offline: bool,
     /// Run each model once before saying that the server is ready.
     pub warm_up: bool,
+    /// Names under which browsers may reach the server beside `localhost` and loopback addresses; `*` for all. Empty: checked
+    /// only where the address is of this machine alone.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of pages on other servers that may send requests, such as `https://example.org`; `*` for all.
+    pub allowed_origins: Vec<String>,
     /// How much is taken on.
     pub limits: Limits,
     /// The file this was read from; read again on SIGHUP.
@@ -84,16 +90,24 @@ pub struct ClassSet {
 pub struct Limits {
     /// Threads that take work from the queue; each batch runs on all cores.
     pub workers: usize,
-    /// Pictures that wait or are worked on; one more is refused with 429.
+    /// Images that wait or are worked on, of light work (up to 4 views) and of the rest each; one more is refused with 429.
     pub queue: usize,
+    /// Part of the queue, of held bytes and of sessions that one client (address) may have.
+    pub client_share: f64,
     /// Views that go through the image tower in one call.
     pub batch_views: usize,
     /// Milliseconds that an incomplete batch waits for more.
     pub batch_wait_ms: u64,
     /// Bytes of a request's body.
     pub body_bytes: usize,
-    /// Bytes of all bodies that are held at the same time.
+    /// Bytes of all bodies, of what they become when they are read, and of answers that are held at the same time.
     pub held_bytes: usize,
+    /// Bytes of an answer.
+    pub answer_bytes: usize,
+    /// Megabytes of decoded pixels and views that are worked on at the same time; an image that needs more is worked on alone.
+    pub pixel_megabytes: usize,
+    /// Megabytes that the process may have above its models, all in all.
+    pub memory_megabytes: usize,
     /// Pixels of a picture.
     pub pixels: u64,
     /// Pictures of a request.
@@ -112,16 +126,20 @@ pub struct Limits {
     pub slice_points: usize,
     /// Class lists whose text features are kept.
     pub kept_classifiers: usize,
-    /// Megabytes of text features and text banks that are kept.
+    /// Megabytes of text features, text banks and sessions that are kept.
     pub kept_megabytes: usize,
+    /// Milliseconds that building a classifier may take by its estimate; what takes longer is refused.
+    pub build_ms: u64,
     /// Open sessions.
     pub sessions: usize,
     /// Seconds after which a session that is not used is closed.
     pub session_seconds: u64,
-    /// Open connections; further ones wait to be accepted.
+    /// Open connections, as far as the limit on open files allows; for one more an idle one is closed, or it is refused.
     pub connections: usize,
     /// Milliseconds for a request's head, and again for its body.
     pub read_ms: u64,
+    /// Milliseconds in which a client must take some of its answer.
+    pub write_ms: u64,
     /// Milliseconds from the last byte of a request to its answer.
     pub deadline_ms: u64,
     /// Milliseconds that a stopping server gives to what it has accepted.
@@ -140,6 +158,8 @@ impl Default for Config {
             model_dir: None,
             offline: false,
             warm_up: true,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
             limits: Limits::default(),
             file: None,
             key: None,
@@ -153,10 +173,14 @@ impl Default for Limits {
         Self {
             workers: std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get),
             queue: 64,
+            client_share: 0.5,
             batch_views: 64,
             batch_wait_ms: 0,
             body_bytes: 16 << 20,
-            held_bytes: 256 << 20,
+            held_bytes: 128 << 20,
+            answer_bytes: 16 << 20,
+            pixel_megabytes: 192,
+            memory_megabytes: 512,
             pixels: 25_000_000,
             pictures: 32,
             classes: 2000,
@@ -166,11 +190,13 @@ impl Default for Limits {
             option_integer: 64,
             slice_points: 31,
             kept_classifiers: 64,
-            kept_megabytes: 512,
+            kept_megabytes: 128,
+            build_ms: 600_000,
             sessions: 64,
             session_seconds: 600,
             connections: 1024,
             read_ms: 10_000,
+            write_ms: 10_000,
             deadline_ms: 30_000,
             drain_ms: 25_000,
         }
@@ -180,6 +206,10 @@ impl Default for Limits {
 impl Limits {
     pub(crate) fn deadline(&self) -> Duration {
         Duration::from_millis(self.deadline_ms)
+    }
+
+    pub(crate) fn write_time(&self) -> Duration {
+        Duration::from_millis(self.write_ms)
     }
 
     pub(crate) fn read_time(&self) -> Duration {
@@ -204,12 +234,29 @@ impl Limits {
                 return Err(Error::config(format!("limits.{name}"), "expected at least 1, found 0"));
             }
         }
-        if self.held_bytes < self.body_bytes {
-            let reason = format!("expected at least body_bytes ({}), found {}", self.body_bytes, self.held_bytes);
+        if self.held_bytes / 2 < self.body_bytes {
+            let reason = format!("expected at least twice body_bytes ({}), found {}", self.body_bytes, self.held_bytes);
             return Err(Error::config("limits.held_bytes", reason));
         }
-        if self.deadline_ms == 0 || self.read_ms == 0 {
-            return Err(Error::config("limits", "expected deadline_ms and read_ms above 0"));
+        if self.deadline_ms == 0 || self.read_ms == 0 || self.write_ms == 0 {
+            return Err(Error::config("limits", "expected deadline_ms, read_ms and write_ms above 0"));
+        }
+        if !(self.client_share > 0.0 && self.client_share <= 1.0) {
+            let reason = format!("expected a number in (0, 1], found {}", self.client_share);
+            return Err(Error::config("limits.client_share", reason));
+        }
+        for (name, value, most) in [("pictures", self.pictures, MOST_IMAGES), ("classes", self.classes, MOST_NAMES)] {
+            if value > most {
+                return Err(Error::config(format!("limits.{name}"), format!("expected at most {most}, found {value}")));
+            }
+        }
+        let parts = (self.held_bytes >> 20) + self.pixel_megabytes + self.kept_megabytes;
+        if self.memory_megabytes < parts {
+            let reason = format!(
+                "expected at least held_bytes, pixel_megabytes and kept_megabytes together ({parts}), found {}",
+                self.memory_megabytes
+            );
+            return Err(Error::config("limits.memory_megabytes", reason));
         }
         Ok(())
     }

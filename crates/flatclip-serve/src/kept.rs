@@ -1,13 +1,33 @@
-//! Classifiers and text banks that are kept between requests, by content, the least recently used going first.
+//! Classifiers and text banks that are kept between requests, by content, the least recently used going first. The memory of a
+//! classifier stays counted until the last request that uses it is gone.
 
+use crate::budget::{Budget, Charge};
+use crate::client::Client;
+use crate::problem::Problem;
 use flatclip::methods::TextStore;
 use flatclip::{Classifier, Matrix};
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::OnceCell;
 
-/// A classifier that one request makes and the others wait for.
-pub(crate) type Cell = Arc<OnceCell<Classifier>>;
+/// A classifier, and what it and its work take.
+pub(crate) struct Built {
+    pub(crate) classifier: Classifier,
+    /// Bytes that answering one image takes beside decoding it.
+    pub(crate) work_bytes: usize,
+    pub(crate) charge: Charge,
+}
+
+/// Shared by those who use it.
+pub(crate) type Kept = Arc<Built>;
+
+impl Deref for Built {
+    type Target = Classifier;
+
+    fn deref(&self) -> &Classifier {
+        &self.classifier
+    }
+}
 
 /// Things under keys, at most so many and so large.
 struct Shelf<T> {
@@ -43,10 +63,15 @@ impl<T: Clone> Shelf<T> {
         self.clock += 1;
         self.entries.insert(key, Entry { value, bytes, used: self.clock });
         while self.entries.len() > self.most || self.bytes() > self.most_bytes {
-            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
-            let Some(oldest) = oldest else { break };
-            self.entries.remove(&oldest);
+            if self.drop_oldest().is_none() {
+                break;
+            }
         }
+    }
+
+    fn drop_oldest(&mut self) -> Option<T> {
+        let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone())?;
+        self.entries.remove(&oldest).map(|entry| entry.value)
     }
 
     fn bytes(&self) -> usize {
@@ -55,26 +80,57 @@ impl<T: Clone> Shelf<T> {
 }
 
 /// Classifiers by what they were asked for.
-pub(crate) struct Classifiers(Mutex<Shelf<Cell>>);
+pub(crate) struct Classifiers {
+    shelf: Mutex<Shelf<Kept>>,
+    memory: Budget,
+}
 
 impl Classifiers {
-    pub(crate) fn new(most: usize, megabytes: usize) -> Self {
-        Self(Mutex::new(Shelf::new(most, megabytes << 20)))
+    pub(crate) fn new(most: usize, bytes: usize) -> Self {
+        Self { shelf: Mutex::new(Shelf::new(most, usize::MAX)), memory: Budget::new(bytes, bytes) }
     }
 
-    /// The place of a classifier that takes about so many bytes.
-    pub(crate) fn cell(&self, key: &str, bytes: usize) -> Cell {
-        let mut shelf = lock(&self.0);
-        if let Some(cell) = shelf.get(key) {
-            return cell;
+    pub(crate) fn get(&self, key: &str) -> Option<Kept> {
+        lock(&self.shelf).get(key)
+    }
+
+    pub(crate) fn put(&self, key: &str, kept: Kept) {
+        let bytes = kept.charge.amount();
+        lock(&self.shelf).put(key.to_owned(), kept, bytes);
+    }
+
+    /// Memory for a classifier or a session. Those that were not used for longest make room.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<Charge, Problem> {
+        if bytes > self.memory.capacity() {
+            let megabytes = |bytes: usize| bytes.div_ceil(1 << 20);
+            let (asked, allowed) = (megabytes(bytes), megabytes(self.memory.capacity()));
+            return Err(Problem::too_much("megabytes of text features", asked, allowed)
+                .with_hint("ask for fewer classes, perturbations or templates, or raise limits.kept_megabytes"));
         }
-        let cell = Cell::default();
-        shelf.put(key.to_owned(), Arc::clone(&cell), bytes);
-        cell
+        loop {
+            if let Ok(charge) = self.memory.take(Client::default(), bytes) {
+                return Ok(charge);
+            }
+            if lock(&self.shelf).drop_oldest().is_none() {
+                return Err(Problem::unavailable("the memory for class lists is in use; try again in a moment"));
+            }
+        }
+    }
+
+    /// Forgets half of them, the least recently used.
+    pub(crate) fn halve(&self) {
+        let mut shelf = lock(&self.shelf);
+        for _ in 0..shelf.entries.len().div_ceil(2) {
+            shelf.drop_oldest();
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        lock(&self.0).entries.len()
+        lock(&self.shelf).entries.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory.used()
     }
 }
 
@@ -82,19 +138,24 @@ impl Classifiers {
 pub(crate) struct Banks(Mutex<Shelf<Arc<Matrix>>>);
 
 impl Banks {
-    pub(crate) fn new(megabytes: usize) -> Self {
-        Self(Mutex::new(Shelf::new(usize::MAX, megabytes << 20)))
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self(Mutex::new(Shelf::new(usize::MAX, bytes)))
     }
 }
 
 impl TextStore for Banks {
     fn load(&self, key: &str) -> Option<Matrix> {
-        lock(&self.0).get(key).map(|rows| Matrix::clone(&rows))
+        // The copy is made outside of the lock.
+        let rows = lock(&self.0).get(key)?;
+        Some(Matrix::clone(&rows))
     }
 
     fn save(&self, key: &str, rows: &Matrix) {
         let bytes = size_of_val(rows.data());
-        lock(&self.0).put(key.to_owned(), Arc::new(rows.clone()), bytes);
+        if bytes <= lock(&self.0).most_bytes {
+            let rows = Arc::new(rows.clone());
+            lock(&self.0).put(key.to_owned(), rows, bytes);
+        }
     }
 }
 
@@ -118,5 +179,26 @@ mod tests {
         assert_eq!((shelf.get("a"), shelf.get("d"), shelf.bytes()), (None, Some(4), 95));
         shelf.put("e".to_owned(), 5, 101);
         assert_eq!(shelf.get("e"), None);
+    }
+
+    #[test]
+    fn a_classifier_that_is_in_use_stays_counted_and_others_make_room() {
+        let model = flatclip::Model::load("pocket").unwrap();
+        let classifier = Classifier::builder(&model).classes(["a", "b"]).build().unwrap();
+        let kept = Classifiers::new(8, 100);
+        let build = |bytes: usize| -> Kept {
+            let charge = kept.charge(bytes).unwrap();
+            Arc::new(Built { classifier: classifier.clone(), work_bytes: 0, charge })
+        };
+        let used = build(60);
+        kept.put("used", Arc::clone(&used));
+        kept.put("idle", build(30));
+        kept.put("new", build(40));
+        assert!(kept.get("new").is_some() && kept.get("idle").is_none());
+        assert_eq!(kept.bytes(), 100);
+        assert_eq!(kept.charge(50).unwrap_err().status, 503, "what is in use cannot be freed");
+        assert_eq!(kept.charge(101).unwrap_err().status, 413);
+        drop(used);
+        assert!(kept.charge(100).is_ok());
     }
 }

@@ -96,8 +96,11 @@ fn request_id(given: Option<&HeaderValue>, app: &App) -> HeaderValue {
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("0"))
 }
 
-/// Asks for the key where there is one.
+/// Refuses what a browser was led to send, and asks for the key where there is one.
 pub(crate) async fn authorise(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    if let Err(problem) = crate::guard::check(&app.config, request.headers()) {
+        return problem.into_response();
+    }
     let shown = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
     let is_page = is_open(request.uri().path()) && matches!(request.method().as_str(), "GET" | "HEAD");
     let is_allowed = app.key.as_ref().is_none_or(|key| key.is_shown(shown)) || is_page;

@@ -1,7 +1,9 @@
 //! Accepts connections, and stops without losing what was accepted.
 
 use crate::app::App;
-use crate::patience::{IDLE, Patient, Phase};
+use crate::client::Client;
+use crate::connections::{Connections, Place};
+use crate::patience::{IDLE, Patient, Phase, Timeouts};
 use axum::Router;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -10,35 +12,53 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 /// Bytes of a request's head.
 const HEAD: usize = 16 << 10;
 
+/// Connections that are being told that there are too many.
+const REFUSALS: usize = 8;
+/// What they are told.
+const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
+    connection: close\r\ncontent-length: 95\r\n\r\n\
+    {\"error\":{\"code\":\"server.unavailable\",\"message\":\"too many connections; try again in a moment\"}}";
+
 /// Serves until `stop` is done, then drains.
 pub(crate) async fn serve(app: Arc<App>, router: Router, listener: TcpListener, stop: impl Future<Output = ()>) {
     let graceful = GracefulShutdown::new();
-    let connections = Arc::new(Semaphore::new(app.config.limits.connections));
+    let connections = Connections::new(app.config.limits.connections);
+    let refusals = Arc::new(Semaphore::new(REFUSALS));
+    let stopping = Arc::<AtomicBool>::default();
+    tracing::debug!(most = connections.most(), "connections");
+    let mut told: Option<Instant> = None;
     let mut stop = std::pin::pin!(stop);
     loop {
-        let accepted = async {
-            let permit = Arc::clone(&connections).acquire_owned().await.ok();
-            (listener.accept().await, permit)
-        };
         tokio::select! {
-            (accepted, permit) = accepted => match accepted {
-                Ok((stream, _)) => connect(&app, &router, stream, permit, &graceful),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, address)) => {
+                    let (client, phase) = (Client::of(address.ip()), Phase::default());
+                    match connections.enter(client, phase.clone()) {
+                        Some(place) => connect(&app, &router, stream, (client, phase, place), &graceful, &stopping),
+                        None => refuse(stream, &refusals),
+                    }
+                }
                 // Too many open files, or a client that left at once: others may come through later.
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    if told.is_none_or(|told| told.elapsed() > Duration::from_secs(60)) {
+                        told = Some(Instant::now());
+                        tracing::warn!(%error, "a connection could not be accepted");
+                    }
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
             () = &mut stop => break,
         }
     }
+    stopping.store(true, Ordering::Release);
     drop(listener);
     app.stop();
     tracing::info!("stopping: no new connections, what was accepted is finished");
@@ -46,21 +66,50 @@ pub(crate) async fn serve(app: Arc<App>, router: Router, listener: TcpListener, 
     if drained.is_err() {
         tracing::warn!("some connections were still open when the time for draining was over");
     }
+    app.builds.close();
     app.queue.close();
+}
+
+/// Tells a client that there are too many, if few are being told so already.
+fn refuse(stream: TcpStream, refusals: &Arc<Semaphore>) {
+    let Ok(turn) = Arc::clone(refusals).try_acquire_owned() else { return };
+    tokio::spawn(async move {
+        let told = async {
+            stream.writable().await?;
+            stream.try_write(REFUSAL)?; // a fresh socket takes so few bytes at once
+            // What the client sends is read away, or closing would take the answer back.
+            let mut rest = [0; 4096];
+            loop {
+                stream.readable().await?;
+                match stream.try_read(&mut rest) {
+                    Ok(0) => return Ok::<(), std::io::Error>(()),
+                    Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
+                    _ => {}
+                }
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_millis(500), told).await;
+        drop(turn);
+    });
 }
 
 fn connect(
     app: &Arc<App>,
     router: &Router,
     stream: TcpStream,
-    permit: Option<OwnedSemaphorePermit>,
+    (client, phase, place): (Client, Phase, Place),
     graceful: &GracefulShutdown,
+    stopping: &Arc<AtomicBool>,
 ) {
     let _ = stream.set_nodelay(true);
-    let phase = Phase::default();
-    let stream = Patient::new(stream, phase.clone(), app.config.limits.read_time());
+    let limits = &app.config.limits;
+    let timeouts = Timeouts { head: limits.read_time(), write: limits.write_time(), stopping: Arc::clone(stopping) };
+    let stream = Patient::new(stream, phase.clone(), timeouts);
     let routes = TowerToHyperService::new(router.clone());
-    let service = service_fn(move |request: hyper::Request<Incoming>| phase.clone().request(routes.call(request)));
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(client);
+        phase.clone().request(routes.call(request))
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
@@ -68,10 +117,13 @@ fn connect(
         .max_header_size(HEAD)
         .serve_connection(TokioIo::new(stream), service);
     let watched = graceful.watch(connection);
-    tokio::spawn(async move {
+    let place = Arc::new(place);
+    let own = Arc::clone(&place);
+    let task = tokio::spawn(async move {
+        let _place = own;
         if let Err(error) = watched.await {
             tracing::debug!(%error, "a connection ended");
         }
-        drop(permit);
     });
+    place.runs(task.abort_handle());
 }

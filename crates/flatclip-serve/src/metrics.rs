@@ -1,8 +1,9 @@
 //! Numbers for Prometheus.
 
-use crate::queue::Gauges;
+use crate::app::App;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// Seconds of a request.
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
@@ -24,8 +25,25 @@ pub(crate) fn install() {
         metrics::counter!("flatclip_refused_total").increment(0);
         metrics::counter!("flatclip_dropped_total").increment(0);
         metrics::counter!("flatclip_late_total").increment(0);
+        let own = handle.clone();
+        upkeep(UPKEEP, move || own.run_upkeep());
         Some(handle)
     });
+}
+
+/// Samples are folded into their buckets so often, whether or not somebody reads them: until then each takes memory.
+const UPKEEP: Duration = Duration::from_secs(2);
+
+/// Runs `work` again and again, as long as the process lives.
+fn upkeep(every: Duration, work: impl Fn() + Send + 'static) {
+    let forever = move || {
+        loop {
+            std::thread::sleep(every);
+            work();
+        }
+    };
+    // Without the thread, reading the numbers does the same.
+    let _ = std::thread::Builder::new().name("metrics".to_owned()).spawn(forever);
 }
 
 fn describe() {
@@ -42,6 +60,13 @@ fn describe() {
     metrics::describe_gauge!("flatclip_queue_admitted", "Pictures that were admitted and are not done");
     metrics::describe_gauge!("flatclip_sessions", "Open sessions");
     metrics::describe_gauge!("flatclip_kept_classifiers", "Class lists whose text features are kept");
+    metrics::describe_histogram!("flatclip_build_seconds", "Time of building a class list");
+    metrics::describe_gauge!("flatclip_builds", "Class lists that wait or are built");
+    metrics::describe_gauge!("flatclip_held_bytes", "Bytes of bodies and answers that are held");
+    metrics::describe_gauge!("flatclip_held_bytes_peak", "The most that was ever held");
+    metrics::describe_gauge!("flatclip_pixel_bytes", "Bytes of pixels and views that are worked on");
+    metrics::describe_gauge!("flatclip_pixel_bytes_peak", "The most that was ever worked on");
+    metrics::describe_gauge!("flatclip_kept_bytes", "Bytes of text features and sessions that are kept");
 }
 
 /// Counts a panic that was caught.
@@ -61,14 +86,25 @@ pub(crate) fn count_request(route: &str, status: u16, seconds: f64) {
 static READING: Mutex<()> = Mutex::new(());
 
 /// The text that Prometheus reads.
-pub(crate) fn text(queue: Gauges, sessions: usize, classifiers: usize) -> String {
+pub(crate) fn text(app: &App) -> String {
     let _turn = READING.lock().unwrap_or_else(PoisonError::into_inner);
-    metrics::gauge!("flatclip_queue_waiting").set(queue.waiting as f64);
-    metrics::gauge!("flatclip_queue_in_work").set(queue.in_work as f64);
-    metrics::gauge!("flatclip_queue_in_work_peak").set(queue.peak_in_work as f64);
-    metrics::gauge!("flatclip_queue_admitted").set(queue.admitted as f64);
-    metrics::gauge!("flatclip_sessions").set(sessions as f64);
-    metrics::gauge!("flatclip_kept_classifiers").set(classifiers as f64);
+    let queue = app.queue.gauges();
+    for (name, value) in [
+        ("flatclip_queue_waiting", queue.waiting),
+        ("flatclip_queue_in_work", queue.in_work),
+        ("flatclip_queue_in_work_peak", queue.peak_in_work),
+        ("flatclip_queue_admitted", queue.admitted),
+        ("flatclip_sessions", app.sessions.len()),
+        ("flatclip_kept_classifiers", app.classifiers.len()),
+        ("flatclip_builds", app.builds.len()),
+        ("flatclip_held_bytes", app.held.used()),
+        ("flatclip_held_bytes_peak", app.held.peak()),
+        ("flatclip_pixel_bytes", app.pixels.used()),
+        ("flatclip_pixel_bytes_peak", app.pixels.peak()),
+        ("flatclip_kept_bytes", app.classifiers.bytes()),
+    ] {
+        metrics::gauge!(name).set(value as f64);
+    }
     let handle = HANDLE.get().and_then(Option::as_ref);
     handle
         .map(|handle| {

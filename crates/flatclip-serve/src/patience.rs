@@ -1,10 +1,10 @@
-//! Two kinds of patience with a connection: long while it is idle between requests, short for the head of the first one and
-//! once the head of a later one has begun.
-//! hyper has one limit for both, so it gets the long one, and the stream itself keeps the short one.
+//! Timeouts of a connection: long while it is idle between requests, short for the head of the first one and once the head of a
+//! later one has begun; hyper has one limit for both, so it gets the long one, and the stream itself keeps the short one. And a client
+//! that does not take its answer is cut off, sooner when the server is stopping.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -32,6 +32,16 @@ impl Phase {
         self.0.store(phase, Ordering::Release);
     }
 
+    /// Whether a request is being read, worked on or answered.
+    pub(crate) fn is_in_request(&self) -> bool {
+        self.is(IN_REQUEST)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn begin_request(&self) {
+        self.set(IN_REQUEST);
+    }
+
     /// Runs a request: its head is over, and the next begins only after its answer.
     pub(crate) async fn request<T>(self, answer: impl Future<Output = T>) -> T {
         self.set(IN_REQUEST);
@@ -41,17 +51,77 @@ impl Phase {
     }
 }
 
-/// A stream that gives up on a head that takes too long.
+/// Bytes of an answer that count as taken: a client that takes one byte at a time does not read.
+const TAKEN: usize = 8 << 10;
+/// How long a client may not read when the server is stopping.
+const STOPPING: Duration = Duration::from_secs(2);
+/// Whether the server is stopping is looked at so often.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How long a stream waits.
+#[derive(Clone)]
+pub(crate) struct Timeouts {
+    /// For the head of a request.
+    pub(crate) head: Duration,
+    /// For a client that does not read.
+    pub(crate) write: Duration,
+    /// Whether the server is stopping.
+    pub(crate) stopping: Arc<AtomicBool>,
+}
+
+/// A stream that gives up on a head that takes too long, and on a client that does not read.
 pub(crate) struct Patient {
     stream: TcpStream,
     phase: Phase,
-    limit: Duration,
+    limits: Timeouts,
     timer: Pin<Box<Sleep>>,
+    /// Since when the client has taken less than [`TAKEN`] bytes, and how many it has taken since.
+    stuck: Option<(Instant, usize)>,
+    write_timer: Pin<Box<Sleep>>,
 }
 
 impl Patient {
-    pub(crate) fn new(stream: TcpStream, phase: Phase, limit: Duration) -> Self {
-        Self { stream, phase, limit, timer: Box::pin(sleep(limit)) }
+    pub(crate) fn new(stream: TcpStream, phase: Phase, limits: Timeouts) -> Self {
+        let timer = Box::pin(sleep(limits.head));
+        Self { stream, phase, limits, timer, stuck: None, write_timer: Box::pin(sleep(LOOK)) }
+    }
+
+    /// What becomes of a write: an error when the client has not taken enough for too long.
+    fn after_write<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        done: Poll<std::io::Result<T>>,
+        count: impl Fn(&T) -> usize,
+    ) -> Poll<std::io::Result<T>> {
+        if let Poll::Ready(Ok(taken)) = &done {
+            if let Some((_, since)) = &mut self.stuck {
+                *since += count(taken);
+            }
+            if self.stuck.is_some_and(|(_, since)| since >= TAKEN) {
+                self.stuck = None;
+            }
+        }
+        if !done.is_pending() {
+            return done;
+        }
+        let now = Instant::now();
+        let (start, _) = *self.stuck.get_or_insert((now, 0));
+        let is_stopping = self.limits.stopping.load(Ordering::Acquire);
+        let limit = if is_stopping { self.limits.write.min(STOPPING) } else { self.limits.write };
+        if now >= start + limit {
+            return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
+        }
+        loop {
+            self.write_timer.as_mut().reset(now + LOOK.min(limit));
+            if self.write_timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Everything was taken.
+    fn after_flush(&mut self) {
+        self.stuck = None;
     }
 }
 
@@ -61,7 +131,7 @@ impl AsyncRead for Patient {
         let done = Pin::new(&mut self.stream).poll_read(cx, buf);
         if buf.filled().len() > before && self.phase.is(BETWEEN) {
             self.phase.set(IN_HEAD);
-            let end = Instant::now() + self.limit;
+            let end = Instant::now() + self.limits.head;
             self.timer.as_mut().reset(end);
         }
         if self.phase.is(IN_HEAD) && self.timer.as_mut().poll(cx).is_ready() {
@@ -73,15 +143,22 @@ impl AsyncRead for Patient {
 
 impl AsyncWrite for Patient {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let done = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.after_write(cx, done, |&count| count)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let done = Pin::new(&mut self.stream).poll_flush(cx);
+        let phase_is_over = !self.phase.is(IN_REQUEST);
+        if done.is_ready() && phase_is_over {
+            self.after_flush();
+        }
+        self.after_write(cx, done, |()| 0)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let done = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.after_write(cx, done, |()| 0)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -93,7 +170,8 @@ impl AsyncWrite for Patient {
         cx: &mut Context<'_>,
         parts: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+        let done = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.after_write(cx, done, |&count| count)
     }
 }
 
@@ -109,12 +187,50 @@ mod tests {
         Ok(buf.filled().len())
     }
 
+    fn timeouts(head: u64) -> Timeouts {
+        let write = Duration::from_millis(300);
+        Timeouts { head: Duration::from_millis(head), write, stopping: Arc::default() }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_cut_off_and_one_that_reads_is_not() {
+        async fn write_all(server: &mut Patient, mut bytes: &[u8]) -> std::io::Result<()> {
+            while !bytes.is_empty() {
+                let count = std::future::poll_fn(|cx| Pin::new(&mut *server).poll_write(cx, bytes)).await?;
+                bytes = &bytes[count..];
+            }
+            Ok(())
+        }
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let _deaf = std::net::TcpStream::connect(address).unwrap();
+        let mut server = Patient::new(listener.accept().await.unwrap().0, Phase::default(), timeouts(50));
+        let bytes = vec![0; 64 << 20];
+        let start = std::time::Instant::now();
+        let error =
+            tokio::time::timeout(Duration::from_secs(20), write_all(&mut server, &bytes)).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert!(start.elapsed() < Duration::from_secs(10));
+        let mut reader = std::net::TcpStream::connect(address).unwrap();
+        let mut server = Patient::new(listener.accept().await.unwrap().0, Phase::default(), timeouts(50));
+        let reads = std::thread::spawn(move || {
+            use std::io::Read as _;
+            let (mut all, mut part) = (0, vec![0; 1 << 20]);
+            while all < 64 << 20 {
+                all += reader.read(&mut part).unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        write_all(&mut server, &bytes).await.unwrap();
+        reads.join().unwrap();
+    }
+
     #[tokio::test]
     async fn a_head_must_end_soon_and_an_idle_connection_may_wait() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (phase, long) = (Phase::default(), Duration::from_millis(150));
-        let mut server = Patient::new(listener.accept().await.unwrap().0, phase.clone(), Duration::from_millis(50));
+        let mut server = Patient::new(listener.accept().await.unwrap().0, phase.clone(), timeouts(50));
         // A request whose head is over has as long as it needs.
         client.write_all(b"G").unwrap();
         assert_eq!(read(&mut server).await.unwrap(), 1);
@@ -128,7 +244,7 @@ mod tests {
         // Nor is one waited for that never begins.
         let _silent = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = listener.accept().await.unwrap().0;
-        let mut server = Patient::new(stream, Phase::default(), Duration::from_millis(50));
+        let mut server = Patient::new(stream, Phase::default(), timeouts(50));
         assert_eq!(read(&mut server).await.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
     }
 }

@@ -1,5 +1,6 @@
 //! What goes wrong, as a status, a stable code and a sentence.
 
+use crate::budget::Short;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -70,10 +71,33 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "name.unknown", message)
     }
 
-    /// The queue is full.
-    pub(crate) fn busy() -> Self {
-        let message = "the queue is full; try again in a moment";
+    /// The queue is full, or a client has its share of it.
+    pub(crate) fn busy(short: Short) -> Self {
+        let message = match short {
+            Short::Server => "the queue is full; try again in a moment",
+            Short::Client => "your requests have their share of the queue; wait for their answers",
+        };
         Self { retry_after: Some(1), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "server.busy", message) }
+    }
+
+    /// Too many class lists wait to be built.
+    pub(crate) fn busy_building(waiting: usize) -> Self {
+        let message = format!("{waiting} class lists wait to be built; try again in a moment");
+        Self { retry_after: Some(2), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "server.busy", message) }
+    }
+
+    /// A class list takes longer to build than a request may wait; it is built meanwhile.
+    pub(crate) fn building(done: u64, total: usize, seconds: f64) -> Self {
+        let message = format!(
+            "the text features of this class list are being computed: {done} of {total} texts are done, about {seconds:.0} s are \
+             left; they are kept, ask again then"
+        );
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "classifier.building", message);
+        Self { retry_after: Some((seconds.ceil() as u64).clamp(1, 3600)), ..problem }
+    }
+
+    pub(crate) fn with_hint(self, hint: &str) -> Self {
+        Self { hint: Some(hint.to_owned()), ..self }
     }
 
     /// The server holds as many bytes of requests as it may, is starting, or is stopping.

@@ -1,19 +1,26 @@
 //! One bounded queue. Whoever is admitted holds a ticket that travels with the work, so that a client that leaves does not let
-//! more work in than the limit; what nobody waits for any more is dropped before it starts; small pictures that wait for the
-//! same tower are worked on together.
+//! more work in than the limit, and that goes back when the work is done; what nobody waits for any more is dropped before it
+//! starts; small images that wait for the same tower are worked on together. Light work has tickets, a worker and threads of its own.
 
+use crate::budget::{Budget, Charge, Short};
+use crate::client::Client;
 use crate::config::Limits;
+use crate::lanes::{Lanes, Weight};
 use crate::problem::Problem;
 use crate::work::{Batch, Work};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 
-/// Admission for some pictures; it is given back when the request and all of its work are gone.
-pub(crate) type Ticket = Arc<OwnedSemaphorePermit>;
+/// Admission for some images; it is given back when the request and all of its work are gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket {
+    held: Arc<Charge>,
+    pub(crate) weight: Weight,
+}
 
 /// Handle on the queue and its workers.
 #[derive(Clone)]
@@ -22,8 +29,11 @@ pub(crate) struct Queue(Arc<Inner>);
 struct Inner {
     state: Mutex<State>,
     arrived: Condvar,
-    admission: Arc<Semaphore>,
+    light: Budget,
+    others: Budget,
     limits: Limits,
+    lanes: Arc<Lanes>,
+    pixels: Budget,
     in_work: AtomicUsize,
     /// The most that was ever worked on at the same time.
     peak: AtomicUsize,
@@ -34,6 +44,10 @@ struct State {
     waiting: VecDeque<Job>,
     /// When each batch that is worked on was begun.
     running: Vec<Option<Instant>>,
+    /// Heavy batches that are worked on.
+    heavy: usize,
+    /// Views that were worked on for each client that has work here: who had least comes next.
+    served: HashMap<Client, usize>,
     full_since: Option<Instant>,
     closed: bool,
 }
@@ -42,6 +56,7 @@ struct State {
 pub(crate) struct Job {
     pub(crate) work: Work,
     ticket: Ticket,
+    since: Instant,
     deadline: Instant,
 }
 
@@ -59,36 +74,41 @@ pub(crate) struct Gauges {
 }
 
 impl Queue {
-    /// Starts the workers.
-    pub(crate) fn start(limits: &Limits) -> std::io::Result<Self> {
-        let state = State { running: vec![None; limits.workers], ..State::default() };
+    /// Starts the workers: as many as the limit says for all work, and one more for light work alone.
+    pub(crate) fn start(limits: &Limits, lanes: &Arc<Lanes>, pixels: &Budget) -> std::io::Result<Self> {
+        let state = State { running: vec![None; limits.workers + 1], ..State::default() };
         let inner = Arc::new(Inner {
             state: Mutex::new(state),
             arrived: Condvar::new(),
-            admission: Arc::new(Semaphore::new(limits.queue)),
+            light: Budget::shared(limits.queue, limits.client_share, limits.pictures),
+            others: Budget::shared(limits.queue, limits.client_share, limits.pictures),
             limits: limits.clone(),
+            lanes: Arc::clone(lanes),
+            pixels: pixels.clone(),
             in_work: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
         });
-        for worker in 0..limits.workers {
+        for worker in 0..=limits.workers {
             let inner = Arc::clone(&inner);
             std::thread::Builder::new().name(format!("work-{worker}")).spawn(move || inner.work(worker))?;
         }
         Ok(Self(inner))
     }
 
-    /// Room for so many pictures, or a refusal; never waits.
-    pub(crate) fn admit(&self, pictures: usize) -> Result<Ticket, Problem> {
-        let count = u32::try_from(pictures).unwrap_or(u32::MAX);
-        match Arc::clone(&self.0.admission).try_acquire_many_owned(count) {
-            Ok(permit) => {
+    /// Room for so many images, or a refusal; never waits.
+    pub(crate) fn admit(&self, client: Client, images: usize, weight: Weight) -> Result<Ticket, Problem> {
+        let budget = if weight == Weight::Light { &self.0.light } else { &self.0.others };
+        match budget.take(client, images) {
+            Ok(charge) => {
                 self.0.lock().full_since = None;
-                Ok(Arc::new(permit))
+                Ok(Ticket { held: Arc::new(charge), weight })
             }
-            Err(_) => {
-                self.0.lock().full_since.get_or_insert_with(Instant::now);
+            Err(short) => {
+                if short == Short::Server {
+                    self.0.lock().full_since.get_or_insert_with(Instant::now);
+                }
                 metrics::counter!("flatclip_refused_total").increment(1);
-                Err(Problem::busy())
+                Err(Problem::busy(short))
             }
         }
     }
@@ -96,20 +116,25 @@ impl Queue {
     /// Puts work into the queue.
     pub(crate) fn push(&self, work: Work, ticket: &Ticket, deadline: Instant) {
         let mut state = self.0.lock();
-        state.waiting.push_back(Job { work, ticket: Arc::clone(ticket), deadline });
+        let client = ticket.held.client();
+        // A newcomer begins with those who had least, not before everybody.
+        let least = state.served.values().min().copied().unwrap_or(0);
+        state.served.entry(client).or_insert(least);
+        state.waiting.push_back(Job { work, ticket: ticket.clone(), since: Instant::now(), deadline });
         drop(state);
-        self.0.arrived.notify_one();
+        self.0.arrived.notify_all();
     }
 
     /// Runs a function on a worker and waits for it, at most until the deadline. It is not begun once the caller has left.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        ticket: &Ticket,
+        ticket: Ticket,
         deadline: Instant,
         work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
-        self.push(Work::function(work, reply), ticket, deadline);
+        self.push(Work::function(work, reply), &ticket, deadline);
+        drop(ticket);
         wait(answer, deadline).await
     }
 
@@ -117,11 +142,11 @@ impl Queue {
         let inner = &self.0;
         let state = inner.lock();
         let age = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
-        let full = inner.admission.available_permits() == 0;
+        let full = inner.others.used() >= inner.limits.queue || inner.light.used() >= inner.limits.queue;
         Gauges {
             waiting: state.waiting.len(),
             in_work: inner.in_work.load(Ordering::Relaxed),
-            admitted: inner.limits.queue - inner.admission.available_permits().min(inner.limits.queue),
+            admitted: inner.light.used() + inner.others.used(),
             peak_in_work: inner.peak.load(Ordering::Relaxed),
             full_for: age(state.full_since.filter(|_| full)),
             oldest: state.running.iter().map(|&since| age(since)).max().unwrap_or_default(),
@@ -161,24 +186,55 @@ impl Inner {
             self.peak.fetch_max(now, Ordering::Relaxed);
             metrics::histogram!("flatclip_batch_pictures").record(count as f64);
             let (works, tickets): (Vec<Work>, Vec<Ticket>) = jobs.into_iter().map(|job| (job.work, job.ticket)).unzip();
+            let weight = tickets[0].weight;
             // Replies are sent inside; the tickets go back after that.
-            if catch_unwind(AssertUnwindSafe(|| Batch::new(works).run())).is_err() {
+            let batch = AssertUnwindSafe(|| self.lanes.run(weight, || Batch::new(works).run(&self.pixels)));
+            if catch_unwind(batch).is_err() {
                 crate::metrics::count_panic();
             }
             self.in_work.fetch_sub(count, Ordering::Relaxed);
             drop(tickets);
-            self.lock().running[worker] = None;
+            let mut state = self.lock();
+            state.running[worker] = None;
+            if weight == Weight::Heavy {
+                state.heavy -= 1;
+                drop(state);
+                self.arrived.notify_all();
+            }
         }
+    }
+
+    /// Whether this worker may begin such work now. Heavy work leaves one worker to the rest.
+    fn may_begin(&self, state: &State, worker: usize, weight: Weight) -> bool {
+        match weight {
+            Weight::Light => true,
+            Weight::Normal => worker < self.limits.workers,
+            Weight::Heavy => worker < self.limits.workers && state.heavy < self.limits.workers.saturating_sub(1).max(1),
+        }
+    }
+
+    /// The place of the job that this worker begins next: of the client that had least, the one with the fewest views for how
+    /// long it has waited. What nobody waits for is dropped on the way.
+    fn choose(&self, state: &mut State, worker: usize) -> Option<usize> {
+        state.waiting.retain(Job::is_wanted);
+        let State { waiting, served, .. } = &mut *state;
+        if served.len() > waiting.len() {
+            served.retain(|client, _| waiting.iter().any(|job| job.ticket.held.client() == *client));
+        }
+        let state = &*state;
+        let had = |job: &Job| state.served.get(&job.ticket.held.client()).copied().unwrap_or(0);
+        let cost = |job: &Job| job.work.views() as f64 / (1.0 + job.since.elapsed().as_secs_f64());
+        let open = state.waiting.iter().enumerate().filter(|(_, job)| self.may_begin(state, worker, job.ticket.weight));
+        open.min_by(|(_, a), (_, b)| had(a).cmp(&had(b)).then(cost(a).total_cmp(&cost(b)))).map(|(place, _)| place)
     }
 
     /// The next jobs to work on together; `None` when the queue was closed and is empty.
     fn next(&self, worker: usize) -> Option<Vec<Job>> {
         let mut state = self.lock();
         let first = loop {
-            match state.waiting.pop_front() {
-                Some(job) if job.is_wanted() => break job,
-                Some(_) => {}
-                None if state.closed => return None,
+            match self.choose(&mut state, worker).and_then(|place| state.waiting.remove(place)) {
+                Some(job) => break job,
+                None if state.closed && state.waiting.is_empty() => return None,
                 None => state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         };
@@ -192,25 +248,29 @@ impl Inner {
             }
             state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.running[worker] = Some(Instant::now());
-        let more = !state.waiting.is_empty();
-        drop(state);
-        if more {
-            self.arrived.notify_one();
+        for job in &jobs {
+            let views = job.work.views();
+            *state.served.entry(job.ticket.held.client()).or_insert(0) += views;
         }
+        state.heavy += usize::from(jobs[0].ticket.weight == Weight::Heavy);
+        state.running[worker] = Some(Instant::now());
         Some(jobs)
     }
 
     /// Takes waiting jobs that can share a call of the tower; whether the batch is full.
     fn gather(&self, state: &mut State, jobs: &mut Vec<Job>) -> bool {
         let Some(key) = jobs[0].work.batch_key() else { return true };
+        let weight = jobs[0].ticket.weight;
         let mut views: usize = jobs.iter().map(|job| job.work.views()).sum();
         let mut at = 0;
         while at < state.waiting.len() && views < self.limits.batch_views {
             let job = &state.waiting[at];
             if !job.is_wanted() {
                 state.waiting.remove(at);
-            } else if job.work.batch_key() == Some(key) && views + job.work.views() <= self.limits.batch_views {
+            } else if job.work.batch_key() == Some(key)
+                && job.ticket.weight == weight
+                && views + job.work.views() <= self.limits.batch_views
+            {
                 views += job.work.views();
                 jobs.extend(state.waiting.remove(at));
             } else {
@@ -237,67 +297,95 @@ mod tests {
     use super::*;
 
     fn queue(workers: usize, queue: usize) -> Queue {
-        Queue::start(&Limits { workers, queue, ..Limits::default() }).unwrap()
+        let limits = Limits { workers, queue, client_share: 1.0, ..Limits::default() };
+        Queue::start(&limits, &Arc::new(Lanes::start().unwrap()), &Budget::new(1 << 20, 1 << 20)).unwrap()
     }
 
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(20)
     }
 
+    fn me() -> Client {
+        Client::default()
+    }
+
     #[tokio::test]
     async fn more_than_the_limit_is_refused_and_tickets_come_back() {
         let queue = queue(1, 3);
-        let held = queue.admit(2).unwrap();
-        assert_eq!(queue.admit(2).unwrap_err().status, 429);
-        let last = queue.admit(1).unwrap();
+        let held = queue.admit(me(), 2, Weight::Normal).unwrap();
+        assert_eq!(queue.admit(me(), 2, Weight::Heavy).unwrap_err().status, 429);
+        let last = queue.admit(me(), 1, Weight::Normal).unwrap();
         assert_eq!(queue.gauges().admitted, 3);
+        assert!(queue.admit(me(), 3, Weight::Light).is_ok(), "light work has tickets of its own");
         drop((held, last));
         assert_eq!(queue.gauges().admitted, 0);
+    }
+
+    /// Work that lasts until it is released.
+    fn block(queue: &Queue, weight: Weight) -> (Arc<AtomicUsize>, tokio::task::JoinHandle<Result<(), Problem>>) {
+        let release = Arc::new(AtomicUsize::new(0));
+        let (queue, until) = (queue.clone(), Arc::clone(&release));
+        let task = tokio::spawn(async move {
+            let work = move || {
+                while until.load(Ordering::Relaxed) == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Ok(())
+            };
+            queue.run(queue.admit(me(), 1, weight)?, soon(), work).await
+        });
+        (release, task)
     }
 
     #[tokio::test]
     async fn work_of_a_client_that_left_is_not_begun_and_a_late_one_is_refused() {
         let queue = queue(1, 8);
-        let (started, release) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let ticket = queue.admit(1).unwrap();
-        let blocker = {
-            let (queue, release) = (queue.clone(), Arc::clone(&release));
-            tokio::spawn(async move {
-                let work = move || {
-                    while release.load(Ordering::Relaxed) == 0 {
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
-                    Ok(())
-                };
-                queue.run(&ticket, soon(), work).await
-            })
-        };
+        let started = Arc::new(AtomicUsize::new(0));
+        let (release, blocker) = block(&queue, Weight::Normal);
         while queue.gauges().in_work == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let other = queue.admit(1).unwrap();
+        let other = queue.admit(me(), 1, Weight::Normal).unwrap();
         let count = Arc::clone(&started);
         let work = move || {
             count.fetch_add(1, Ordering::Relaxed);
             Ok(())
         };
-        let left = tokio::time::timeout(Duration::from_millis(20), queue.run(&other, soon(), work)).await;
+        let left = tokio::time::timeout(Duration::from_millis(20), queue.run(other.clone(), soon(), work)).await;
         assert!(left.is_err());
-        let late = queue.run(&other, Instant::now() + Duration::from_millis(10), || Ok(())).await;
+        let late = queue.run(other, Instant::now() + Duration::from_millis(10), || Ok(())).await;
         assert_eq!(late.unwrap_err().code, "server.deadline");
         release.store(1, Ordering::Relaxed);
         blocker.await.unwrap().unwrap();
-        drop(other);
-        queue.run(&queue.admit(1).unwrap(), soon(), || Ok(())).await.unwrap();
+        queue.run(queue.admit(me(), 1, Weight::Normal).unwrap(), soon(), || Ok(())).await.unwrap();
         assert_eq!(started.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn light_work_does_not_wait_behind_heavy_work_and_heavy_work_leaves_a_worker() {
+        let queue = queue(2, 8);
+        let heavy: Vec<_> = (0..4).map(|_| block(&queue, Weight::Heavy)).collect();
+        while queue.gauges().in_work == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for weight in [Weight::Light, Weight::Normal] {
+            let start = Instant::now();
+            queue.run(queue.admit(me(), 1, weight).unwrap(), soon(), || Ok(())).await.unwrap();
+            assert!(start.elapsed() < Duration::from_secs(5), "{weight:?}");
+        }
+        assert_eq!(queue.gauges().in_work, 1, "one heavy piece of work at a time");
+        for (release, task) in heavy {
+            release.store(1, Ordering::Relaxed);
+            task.await.unwrap().unwrap();
+        }
     }
 
     #[tokio::test]
     async fn a_panic_answers_its_own_caller_and_the_worker_goes_on() {
         let queue = queue(1, 8);
-        let ticket = queue.admit(1).unwrap();
-        let failed = queue.run::<()>(&ticket, soon(), || panic!("injected")).await;
+        let ticket = queue.admit(me(), 1, Weight::Light).unwrap();
+        let failed = queue.run::<()>(ticket.clone(), soon(), || panic!("injected")).await;
         assert_eq!(failed.unwrap_err().status, 500);
-        assert_eq!(queue.run(&ticket, soon(), || Ok(7)).await.unwrap(), 7);
+        assert_eq!(queue.run(ticket, soon(), || Ok(7)).await.unwrap(), 7);
     }
 }

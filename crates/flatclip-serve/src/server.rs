@@ -77,6 +77,7 @@ impl Server {
             let (failed, failure) = oneshot::channel();
             tokio::task::spawn_blocking(move || warming.warm_up().or_else(|error| failed.send(error)));
             tokio::spawn(reload_on_hangup(Arc::clone(&app)));
+            let watching = tokio::spawn(Arc::clone(&app).watch_memory());
             let routes = with_layers(&app);
             let mut ended = Ok(());
             let end = async {
@@ -86,6 +87,7 @@ impl Server {
                 }
             };
             listen::serve(app, routes, listener, end).await;
+            watching.abort();
             ended
         })
     }

@@ -1,6 +1,9 @@
 //! Streams of online methods: each belongs to the client that opened it, and is forgotten when it is not used.
 
+use crate::budget::{Budget, Charge, Short};
+use crate::client::Client;
 use crate::config::Limits;
+use crate::kept::Kept;
 use crate::problem::Problem;
 use axum::http::StatusCode;
 use flatclip::Stream;
@@ -12,36 +15,52 @@ use std::time::{Duration, Instant};
 pub(crate) struct Session {
     pub(crate) stream: Arc<tokio::sync::Mutex<Stream>>,
     pub(crate) model: String,
-    pub(crate) method: &'static str,
+    pub(crate) classifier: Kept,
     used: Mutex<Instant>,
+    /// Its place among the sessions, and the memory of what it learns.
+    _held: (Charge, Charge),
 }
 
 /// All open streams.
 pub(crate) struct Sessions {
     open: Mutex<HashMap<String, Arc<Session>>>,
-    most: usize,
+    places: Budget,
     pub(crate) lifetime: Duration,
 }
 
 impl Sessions {
     pub(crate) fn new(limits: &Limits) -> Self {
         let lifetime = Duration::from_secs(limits.session_seconds);
-        Self { open: Mutex::new(HashMap::new()), most: limits.sessions, lifetime }
+        let places = Budget::shared(limits.sessions, limits.client_share, 1);
+        Self { open: Mutex::new(HashMap::new()), places, lifetime }
+    }
+
+    /// A place for one more session of a client.
+    pub(crate) fn place(&self, client: Client) -> Result<Charge, Problem> {
+        drop(self.swept());
+        self.places.take(client, 1).map_err(|short| {
+            let open = self.places.used();
+            Problem::unavailable(match short {
+                Short::Server => format!("{open} sessions are open, which is the limit; close one or wait"),
+                Short::Client => "your sessions have their share of all sessions; close one or wait".to_owned(),
+            })
+        })
     }
 
     /// Keeps a stream under a name that cannot be guessed.
-    pub(crate) fn open(&self, stream: Stream, model: String, method: &'static str) -> Result<String, Problem> {
+    pub(crate) fn open(
+        &self,
+        stream: Stream,
+        model: String,
+        classifier: Kept,
+        held: (Charge, Charge),
+    ) -> Result<String, Problem> {
         let mut random = [0u8; 16];
         getrandom::fill(&mut random).map_err(|_| Problem::internal())?;
         let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut open = self.swept();
-        if open.len() >= self.most {
-            let message = format!("{} sessions are open, which is the limit; close one or wait", open.len());
-            return Err(Problem::unavailable(message));
-        }
         let stream = Arc::new(tokio::sync::Mutex::new(stream));
-        let session = Session { stream, model, method, used: Mutex::new(Instant::now()) };
-        open.insert(id.clone(), Arc::new(session));
+        let session = Session { stream, model, classifier, used: Mutex::new(Instant::now()), _held: held };
+        self.swept().insert(id.clone(), Arc::new(session));
         Ok(id)
     }
 

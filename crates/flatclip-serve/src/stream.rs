@@ -1,5 +1,6 @@
 //! Answers that come in pieces: lines of JSON, or server-sent events.
 
+use crate::budget::Charge;
 use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
@@ -7,7 +8,8 @@ use futures_util::stream::unfold;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-/// Where pieces go. They are made faster than a slow client reads them only up to a bound.
+/// Where pieces go. There is room for all of them, so that who makes them never waits for a slow client; their memory was taken
+/// before.
 #[derive(Clone)]
 pub(crate) struct Pieces {
     to: mpsc::Sender<Bytes>,
@@ -42,13 +44,8 @@ impl Form {
 
 impl Pieces {
     /// Sends a piece; false when the client has left.
-    pub(crate) async fn send<T: Serialize>(&self, event: &str, value: &T) -> bool {
-        self.to.send(self.form.write(event, value)).await.is_ok()
-    }
-
-    /// The same from a worker thread.
-    pub(crate) fn send_blocking<T: Serialize>(&self, event: &str, value: &T) -> bool {
-        self.to.blocking_send(self.form.write(event, value)).is_ok()
+    pub(crate) fn send<T: Serialize>(&self, event: &str, value: &T) -> bool {
+        self.to.try_send(self.form.write(event, value)).is_ok()
     }
 
     /// Whether events are asked for, so that progress is told.
@@ -57,13 +54,18 @@ impl Pieces {
     }
 }
 
-/// A response whose pieces `make` sends.
-pub(crate) fn pieces<F: Future<Output = ()> + Send + 'static>(form: Form, make: impl FnOnce(Pieces) -> F) -> Response {
-    let (to, from) = mpsc::channel(16);
+/// A response of at most `most` pieces, which `make` sends and `memory` holds.
+pub(crate) fn pieces<F: Future<Output = ()> + Send + 'static>(
+    form: Form,
+    most: usize,
+    memory: Charge,
+    make: impl FnOnce(Pieces) -> F,
+) -> Response {
+    let (to, from) = mpsc::channel(most.max(1));
     // Dropped together with the response: a client that leaves ends the work that has not begun.
     let work = tokio::spawn(make(Pieces { to, form }));
-    let stream = unfold((from, Ends(work)), async |(mut from, ends)| {
-        from.recv().await.map(|piece| (Ok::<_, std::convert::Infallible>(piece), (from, ends)))
+    let stream = unfold((from, Ends(work), memory), async |(mut from, ends, memory)| {
+        from.recv().await.map(|piece| (Ok::<_, std::convert::Infallible>(piece), (from, ends, memory)))
     });
     ([(header::CONTENT_TYPE, form.media_type())], Body::from_stream(stream)).into_response()
 }

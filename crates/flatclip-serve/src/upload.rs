@@ -1,63 +1,85 @@
 //! The body of a request: read within its limits of size, time and held memory, then taken apart.
 
 use crate::app::App;
+use crate::budget::{Charge, Short};
+use crate::client::Client;
 use crate::problem::Problem;
+use crate::typed::{Encoded, MOST_NAMES};
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
 use flatclip::Picture;
-use flatclip::image::DecodeOptions;
+use flatclip::image::{DecodeOptions, decoding_bytes};
 use http_body_util::BodyExt as _;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use std::fmt::Write as _;
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
+use std::time::Duration;
 
-/// Keeps the bytes of a body counted for as long as they are held.
+/// Keeps bytes counted for as long as they are held.
 #[derive(Clone)]
-pub(crate) struct Held(#[allow(dead_code)] Arc<OwnedSemaphorePermit>);
+pub(crate) struct Held(#[allow(dead_code)] Arc<Charge>);
 
 /// A body that was read.
 pub(crate) struct Upload {
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-    pub(crate) held: Held,
+    pub(crate) client: Client,
+    body: Bytes,
+    charge: Charge,
+    app: Arc<App>,
 }
 
-/// A picture of a request.
+/// An image of a request.
 pub(crate) struct Image {
     content: Content,
     #[allow(dead_code)]
     held: Held,
 }
 
-/// A file's bytes, or pixels.
+/// A file's bytes, or pixels; both are parts of what was uploaded.
 enum Content {
     File(Bytes),
-    Pixels(Picture),
+    Pixels { width: usize, height: usize, rgb: Bytes },
 }
 
 impl Image {
+    pub(crate) fn file(bytes: Bytes, held: &Held) -> Self {
+        Self { content: Content::File(bytes), held: held.clone() }
+    }
+
     /// Pixels that need no decoder.
-    pub(crate) fn from_pixels(picture: Picture, held: Held) -> Self {
-        Self { content: Content::Pixels(picture), held }
+    pub(crate) fn pixels(width: usize, height: usize, rgb: Bytes, held: &Held) -> Self {
+        Self { content: Content::Pixels { width, height, rgb }, held: held.clone() }
     }
 
     /// The picture; a file is decoded with these options.
     pub(crate) fn picture(&self, options: &DecodeOptions) -> flatclip::Result<Picture> {
         match &self.content {
             Content::File(bytes) => flatclip::image::decode(bytes, options),
-            Content::Pixels(picture) => Ok(picture.clone()),
+            Content::Pixels { width, height, rgb } => Ok(Picture { width: *width, height: *height, rgb: rgb.to_vec() }),
+        }
+    }
+
+    /// Bytes that [`Image::picture`] takes at its peak, from the file's header.
+    pub(crate) fn decoding_bytes(&self) -> usize {
+        match &self.content {
+            // What cannot be read, or is refused for its size, takes nothing.
+            Content::File(bytes) => {
+                decoding_bytes(bytes).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+            }
+            Content::Pixels { rgb, .. } => rgb.len(),
         }
     }
 }
 
-/// Bodies of routes that take no pictures.
+/// Bodies of routes that take no images.
 const SMALL: usize = 1 << 20;
 /// Parts of a form.
 const MOST_PARTS: usize = 200;
+/// Bodies up to this size are taken apart by the thread that read them; larger ones would hold up other connections.
+const INLINE: usize = 128 << 10;
+/// The first memory of a body; it doubles as bytes arrive.
+const FIRST: usize = 16 << 10;
 
 impl FromRequest<Arc<App>> for Upload {
     type Rejection = Problem;
@@ -77,12 +99,15 @@ impl FromRequest<Arc<App>> for Upload {
             drain(body, limit, limits.read_time()).await;
             return Err(Problem::too_much("bytes of the body", size, limit));
         }
-        let kilobytes = u32::try_from(announced.unwrap_or(limit).div_ceil(1024)).unwrap_or(u32::MAX);
-        let held = Arc::clone(&app.body_budget).try_acquire_many_owned(kilobytes).map_err(|_| {
-            Problem::unavailable("the server holds as many bytes of requests as it may; try again in a moment")
-        })?;
-        match tokio::time::timeout(limits.read_time(), read(body, limit)).await {
-            Ok(body) => Ok(Self { headers: head.headers, body: body?, held: Held(Arc::new(held)) }),
+        if app.memory.is_short() {
+            drain(body, FIRST, Duration::from_millis(50)).await;
+            return Err(Problem::unavailable("the server's memory is short; try again in a moment"));
+        }
+        let client = head.extensions.get::<Client>().copied().unwrap_or_default();
+        let mut charge = app.held.take(client, 0).map_err(short)?;
+        let reading = read(body, announced, limit, &mut charge, app);
+        match tokio::time::timeout(limits.read_time(), reading).await {
+            Ok(body) => Ok(Self { headers: head.headers, client, body: body?, charge, app: Arc::clone(app) }),
             Err(_) => {
                 let message = format!("the body did not arrive within {} ms", limits.read_ms);
                 Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "request.slow", message))
@@ -91,24 +116,69 @@ impl FromRequest<Arc<App>> for Upload {
     }
 }
 
-/// Collects a body of at most `limit` bytes.
-async fn read(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
-    let mut all = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Problem::malformed("the body broke off"))?;
-        if let Ok(data) = frame.into_data() {
-            if all.len() + data.len() > limit {
-                drain(body, limit, std::time::Duration::from_secs(1)).await;
-                return Err(Problem::too_much("bytes of the body", "what was sent", limit));
+/// Why memory was refused.
+pub(crate) fn short(short: Short) -> Problem {
+    Problem::unavailable(match short {
+        Short::Server => "the server holds as many bytes of requests as it may; try again in a moment",
+        Short::Client => "your requests hold as many bytes as those of one client may; wait for their answers",
+    })
+}
+
+/// Collects a body of at most `limit` bytes. Memory is taken as bytes arrive, whatever was announced.
+async fn read(
+    mut body: Body,
+    announced: Option<usize>,
+    limit: usize,
+    charge: &mut Charge,
+    app: &App,
+) -> Result<Bytes, Problem> {
+    let reading = app.uploads.enter(charge.client());
+    let mut all: Vec<u8> = Vec::new();
+    loop {
+        let frame = tokio::select! {
+            biased;
+            () = reading.cut() => {
+                let message = "the body stood still while memory was short; send it again, faster";
+                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "request.slow", message));
             }
-            all.extend_from_slice(&data);
+            frame = body.frame() => frame,
+        };
+        let Some(frame) = frame else { return Ok(all.into()) };
+        let frame = frame.map_err(|_| Problem::malformed("the body broke off"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        let needed = all.len() + data.len();
+        if needed > limit {
+            drain(body, limit, Duration::from_secs(1)).await;
+            return Err(Problem::too_much("bytes of the body", "what was sent", limit));
         }
+        if needed > all.capacity() {
+            let step = (all.capacity() * 2).max(FIRST).min(announced.unwrap_or(limit)).max(needed);
+            hold(charge, step - all.capacity(), app).await?;
+            all.reserve_exact(step - all.len());
+        }
+        all.extend_from_slice(&data);
+        reading.arrived(all.len(), charge.amount());
     }
-    Ok(all.into())
+}
+
+/// How long memory is waited for while a body that stands still is given up.
+const PATIENCE: u32 = 20;
+
+/// Takes memory; when it is short, bodies that stand still are given up first.
+async fn hold(charge: &mut Charge, bytes: usize, app: &App) -> Result<(), Problem> {
+    for _ in 0..PATIENCE {
+        let Err(who) = charge.grow(bytes) else { return Ok(()) };
+        let of = (who == Short::Client).then(|| charge.client());
+        if !app.uploads.cut_one(of) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    charge.grow(bytes).map_err(short)
 }
 
 /// Reads on a little, so that a client that is still sending gets to see why it was refused.
-async fn drain(mut body: Body, most: usize, patience: std::time::Duration) {
+async fn drain(mut body: Body, most: usize, patience: Duration) {
     let rest = async {
         let mut seen = 0;
         while let Some(Ok(frame)) = body.frame().await {
@@ -118,7 +188,7 @@ async fn drain(mut body: Body, most: usize, patience: std::time::Duration) {
             }
         }
     };
-    let _ = tokio::time::timeout(patience.min(std::time::Duration::from_secs(2)), rest).await;
+    let _ = tokio::time::timeout(patience.min(Duration::from_secs(2)), rest).await;
 }
 
 impl Upload {
@@ -135,88 +205,154 @@ impl Upload {
             .any(|one| one.split(';').next().unwrap_or_default().trim() == media_type)
     }
 
-    /// The body as JSON.
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+    /// The body as JSON; its bytes are given back.
+    pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T, Problem> {
         let media_type = self.media_type();
         if !media_type.eq_ignore_ascii_case("application/json") {
             let message = format!("expected the content type application/json, found {media_type:?}");
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "request.content-type", message));
         }
-        parse(&self.body)
+        let body = self.take_body()?;
+        self.app.parse(body).await
     }
 
-    /// The fields of a request from JSON or from a form, and the pictures of a form's files.
-    pub(crate) async fn fields<T: DeserializeOwned>(&self) -> Result<(T, Vec<Image>), Problem> {
+    /// The fields of a request from JSON or from a form, and the files of a form.
+    pub(crate) async fn fields<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<(T, Vec<Bytes>), Problem> {
         if !self.media_type().eq_ignore_ascii_case("multipart/form-data") {
-            return Ok((self.json()?, Vec::new()));
+            return Ok((self.json().await?, Vec::new()));
         }
-        let (fields, images) = self.form().await?;
-        let fields = serde_json::from_value(Value::Object(fields))
-            .map_err(|error| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "request.fields", error.to_string()))?;
-        Ok((fields, images))
-    }
-
-    async fn form(&self) -> Result<(Map<String, Value>, Vec<Image>), Problem> {
-        let broken = |error: multer::Error| Problem::malformed(format!("the form cannot be read: {error}"));
         let kind = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let boundary = multer::parse_boundary(kind).map_err(broken)?;
-        let whole = self.body.clone();
-        let stream = futures_util::stream::once(async move { Ok::<_, std::io::Error>(whole) });
-        let mut form = multer::Multipart::new(stream, boundary);
-        let (mut fields, mut images, mut parts) = (Map::new(), Vec::new(), 0);
-        while let Some(field) = form.next_field().await.map_err(broken)? {
-            parts += 1;
-            if parts > MOST_PARTS {
-                return Err(Problem::too_much("parts of the form", "more", MOST_PARTS));
-            }
-            let name = field.name().unwrap_or_default().to_owned();
-            if name == "image" {
-                images.push(self.image(field.bytes().await.map_err(broken)?));
-                continue;
-            }
-            let text = field.text().await.map_err(broken)?;
-            let value = form_value(&name, &text)?;
-            if fields.insert(name.clone(), value).is_some() {
-                return Err(Problem::malformed(format!("the form has the field {name:?} twice")));
+        let body = self.take_body()?;
+        let runtime = tokio::runtime::Handle::current();
+        if body.len() <= INLINE {
+            return form(body, boundary).await;
+        }
+        self.app.apart(body.len(), move || runtime.block_on(form(body, boundary))).await
+    }
+
+    /// The body as it is, which stays counted.
+    pub(crate) fn into_parts(self) -> (HeaderMap, Bytes, Held, Client) {
+        (self.headers, self.body, Held(Arc::new(self.charge)), self.client)
+    }
+
+    /// The body for taking it apart: what comes of it is never larger than itself, which is set aside before.
+    fn take_body(&mut self) -> Result<Bytes, Problem> {
+        self.charge.grow(self.body.len()).map_err(short)?;
+        Ok(std::mem::take(&mut self.body))
+    }
+
+    /// The images that were found in the body. From here on only they are counted.
+    pub(crate) fn images(mut self, files: Vec<Bytes>, encoded: Vec<Encoded>) -> Result<Vec<Image>, Problem> {
+        let mut all = files;
+        for one in encoded {
+            match one {
+                Encoded::Bytes(bytes) => all.push(bytes),
+                Encoded::Broken => return Err(Problem::invalid("image", "expected an image in base64")),
             }
         }
-        Ok((fields, images))
-    }
-
-    pub(crate) fn image(&self, bytes: Bytes) -> Image {
-        Image { content: Content::File(bytes), held: self.held.clone() }
-    }
-
-    /// A picture from base64; the beginning of a data address is allowed.
-    pub(crate) fn base64_image(&self, text: &str) -> Result<Image, Problem> {
-        let text = match text.split_once(";base64,") {
-            Some((start, rest)) if start.starts_with("data:") => rest,
-            _ => text,
-        };
-        let text = text.trim();
-        let engines = [STANDARD, STANDARD_NO_PAD, URL_SAFE];
-        let found = engines.iter().find_map(|engine| engine.decode(text).ok());
-        let bytes = found.ok_or_else(|| Problem::invalid("image", "expected a picture in base64"))?;
-        Ok(self.image(bytes.into()))
+        self.charge.shrink_to(all.iter().map(Bytes::len).sum());
+        let held = Held(Arc::new(self.charge));
+        Ok(all.into_iter().map(|bytes| Image::file(bytes, &held)).collect())
     }
 }
 
+impl App {
+    /// JSON from bytes.
+    pub(crate) async fn parse<T: DeserializeOwned + Send + 'static>(&self, body: Bytes) -> Result<T, Problem> {
+        self.apart(body.len(), move || parse(&body)).await
+    }
+
+    /// Runs `work` on this thread if it is short, else beside the threads that serve connections, a few at a time.
+    async fn apart<T: Send + 'static>(
+        &self,
+        size: usize,
+        work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        if size <= INLINE {
+            return work();
+        }
+        let _turn = self.parsers.acquire().await;
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+            crate::metrics::count_panic();
+            Err(Problem::internal())
+        })
+    }
+}
+
+fn broken(error: multer::Error) -> Problem {
+    Problem::malformed(format!("the form cannot be read: {error}"))
+}
+
+/// A form: its fields as the same JSON that a request without files has, and its files.
+async fn form<T: DeserializeOwned>(body: Bytes, boundary: String) -> Result<(T, Vec<Bytes>), Problem> {
+    let stream = futures_util::stream::once(async move { Ok::<_, std::io::Error>(body) });
+    let mut form = multer::Multipart::new(stream, boundary);
+    let (mut json, mut names, mut images, mut parts) = (String::from("{"), Vec::new(), Vec::new(), 0);
+    while let Some(field) = form.next_field().await.map_err(broken)? {
+        parts += 1;
+        if parts > MOST_PARTS {
+            return Err(Problem::too_much("parts of the form", "more", MOST_PARTS));
+        }
+        let name = field.name().unwrap_or_default().to_owned();
+        if name == "image" {
+            images.push(field.bytes().await.map_err(broken)?);
+            continue;
+        }
+        let text = field.text().await.map_err(broken)?;
+        if !names.is_empty() {
+            json.push(',');
+        }
+        write_field(&mut json, &name, text.trim())?;
+        if names.contains(&name) {
+            return Err(Problem::malformed(format!("the form has the field {name:?} twice")));
+        }
+        names.push(name);
+    }
+    json.push('}');
+    let fields = serde_json::from_str(&json).map_err(|error| {
+        let text = error.to_string();
+        // The place in our own JSON means nothing to the client.
+        let text = text.split(" at line ").next().unwrap_or_default();
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "request.fields", text)
+    })?;
+    Ok((fields, images))
+}
+
 /// A field of a form: lists by commas or as JSON, numbers and flags as they are written, the rest as text.
-fn form_value(name: &str, text: &str) -> Result<Value, Problem> {
-    let text = text.trim();
-    let json = || {
-        serde_json::from_str(text)
-            .map_err(|error| Problem::malformed(format!("the field {name:?} is not JSON: {error}")))
-    };
+fn write_field(json: &mut String, name: &str, text: &str) -> Result<(), Problem> {
+    let quoted = |text: &str| serde_json::to_string(text).map_err(|_| Problem::internal());
+    // Quoting makes six bytes of a control character, and a list three of a comma.
+    if name != "images" && text.len() > SMALL {
+        return Err(Problem::too_much(&format!("bytes of the field {name:?}"), text.len(), SMALL));
+    }
+    if name == "images" && !text.bytes().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) {
+        return Err(Problem::malformed("the field \"images\" is not base64"));
+    }
+    let commas = text.bytes().filter(|&byte| byte == b',').count();
+    if commas > MOST_NAMES {
+        return Err(Problem::too_much(&format!("entries of the field {name:?}"), commas, MOST_NAMES));
+    }
+    let _ = write!(json, "{}:", quoted(name)?); // a String takes everything
     match name {
         "classes" | "templates" | "images" if !text.starts_with('[') => {
-            let words = text.split(',').map(|word| Value::from(word.trim()));
-            Ok(words.collect())
+            json.push('[');
+            for (place, word) in text.split(',').enumerate() {
+                let comma = if place == 0 { "" } else { "," };
+                let _ = write!(json, "{comma}{}", quoted(word.trim())?);
+            }
+            json.push(']');
         }
         "classes" | "templates" | "images" | "options" | "views" | "certainty" | "seed" | "top_k" | "explain"
-        | "exif" | "view" | "points" | "radius" => json(),
-        _ => Ok(Value::from(text)),
+        | "exif" | "view" | "points" | "radius" => {
+            // Exactly one value, so that a field cannot bring others with it.
+            serde_json::from_str::<IgnoredAny>(text)
+                .map_err(|error| Problem::malformed(format!("the field {name:?} is not JSON: {error}")))?;
+            json.push_str(text);
+        }
+        _ => json.push_str(&quoted(text)?),
     }
+    Ok(())
 }
 
 /// JSON from bytes: what cannot be read is 400, what does not fit is 422.

@@ -1,9 +1,13 @@
 //! What workers do: answer pictures, encode pictures, or call a function; the first two in batches.
 
+use crate::ask::view_bytes;
+use crate::budget::Budget;
+use crate::kept::Kept;
 use crate::problem::Problem;
 use crate::upload::Image;
 use flatclip::image::DecodeOptions;
 use flatclip::image::views::Draw;
+use flatclip::model::Features;
 use flatclip::{Answer, Classifier, Model, Picture, ViewFeatures};
 use rayon::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +26,7 @@ pub(crate) enum Work {
 
 /// A picture to answer.
 pub(crate) struct AnswerWork {
-    pub(crate) classifier: Classifier,
+    pub(crate) classifier: Kept,
     pub(crate) image: Image,
     /// Whether to say what each view says and where it lies.
     pub(crate) explain: bool,
@@ -128,13 +132,42 @@ impl Batch {
         batch
     }
 
-    pub(crate) fn run(self) {
+    pub(crate) fn run(self, pixels: &Budget) {
         self.functions.into_iter().for_each(|run| run());
-        let answered = together(&self.answers, answer_all);
-        self.answers.into_iter().zip(answered).for_each(|(work, answer)| drop(work.reply.send(answer)));
-        let embedded = together(&self.embeds, embed_all);
-        self.embeds.into_iter().zip(embedded).for_each(|(work, row)| drop(work.reply.send(row)));
+        for works in groups(self.answers, pixels, |work| work.image.decoding_bytes() + work.classifier.work_bytes) {
+            let _held = pixels.wait(works.bytes);
+            let answered = together(&works.members, answer_all);
+            works.members.into_iter().zip(answered).for_each(|(work, answer)| drop(work.reply.send(answer)));
+        }
+        for works in groups(self.embeds, pixels, |work| work.image.decoding_bytes() + view_bytes(&work.model)) {
+            let _held = pixels.wait(works.bytes);
+            let embedded = together(&works.members, embed_all);
+            works.members.into_iter().zip(embedded).for_each(|(work, row)| drop(work.reply.send(row)));
+        }
     }
+}
+
+/// Work that is decoded at the same time, and the memory that it takes.
+struct Group<W> {
+    members: Vec<W>,
+    bytes: usize,
+}
+
+/// Parts of a batch that each take at most a quarter of the budget, or have one member. Each part waits for all of its memory
+/// at once, so that workers do not wait for each other.
+fn groups<W>(works: Vec<W>, budget: &Budget, bytes: impl Fn(&W) -> usize) -> Vec<Group<W>> {
+    let mut groups: Vec<Group<W>> = Vec::new();
+    for work in works {
+        let own = bytes(&work);
+        match groups.last_mut() {
+            Some(last) if last.bytes.saturating_add(own) <= budget.capacity() / 4 => {
+                last.bytes += own;
+                last.members.push(work);
+            }
+            _ => groups.push(Group { members: vec![work], bytes: own }),
+        }
+    }
+    groups
 }
 
 /// Works on all at once; if that panics, on each alone, so that only the one that is to blame fails.
@@ -167,7 +200,7 @@ fn answer_all(works: &[AnswerWork]) -> Vec<Result<Answered, Problem>> {
     let asked: Vec<(&Classifier, &Picture)> = works
         .iter()
         .zip(&pictures)
-        .filter_map(|(work, picture)| Some((&work.classifier, picture.as_ref().ok()?)))
+        .filter_map(|(work, picture)| Some((&work.classifier.classifier, picture.as_ref().ok()?)))
         .collect();
     let mut answers = Classifier::answer_together(&asked).into_iter();
     let mut one = |(work, picture): (&AnswerWork, &Result<Picture, Problem>)| {
@@ -189,18 +222,46 @@ pub(crate) fn explain(classifier: &Classifier, picture: &Picture, views: &ViewFe
 fn embed_all(works: &[EmbedWork]) -> Vec<Result<Vec<f32>, Problem>> {
     let decoded: Vec<Result<Picture, Problem>> =
         works.par_iter().map(|work| Ok(work.image.picture(&work.options)?)).collect();
-    let good: Vec<Picture> = decoded.iter().filter_map(|picture| picture.as_ref().ok().cloned()).collect();
+    let mut faults = Vec::with_capacity(works.len());
+    let mut good = Vec::with_capacity(works.len());
+    for picture in decoded {
+        match picture {
+            Ok(picture) => {
+                good.push(Ok(picture));
+                faults.push(None);
+            }
+            Err(problem) => faults.push(Some(problem)),
+        }
+    }
     let rows = match works.first() {
-        Some(work) if !good.is_empty() => work.model.encode_pictures(&good),
-        _ => return decoded.into_iter().map(|picture| picture.map(|_| Vec::new())).collect(),
+        Some(work) if !good.is_empty() => work.model.plain_features(good.into_iter()),
+        _ => return faults.into_iter().flatten().map(Err).collect(),
     };
     match rows {
         Ok(rows) => {
-            let mut rows = rows.iter_rows().map(<[f32]>::to_vec).collect::<Vec<_>>().into_iter();
-            decoded.into_iter().map(|picture| picture.and_then(|_| rows.next().ok_or_else(Problem::internal))).collect()
+            let rows = Features::unit(rows).0;
+            let mut rows = rows.iter_rows().map(<[f32]>::to_vec);
+            let mut row = || rows.next().ok_or_else(Problem::internal);
+            faults.into_iter().map(|fault| fault.map_or_else(&mut row, Err)).collect()
         }
-        // Not the picture's fault alone: each is tried by itself, and only the one to blame fails.
+        // Not the image's fault alone: each is tried by itself, and only the one to blame fails.
         Err(_) if works.len() > 1 => works.chunks(1).flat_map(embed_all).collect(),
         Err(error) => vec![Err(error.into())],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_split_by_the_memory_it_takes() {
+        let budget = Budget::new(100, 100);
+        let sizes = |works: &[usize]| -> Vec<usize> {
+            groups(works.to_vec(), &budget, |&bytes| bytes).iter().map(|group| group.members.len()).collect()
+        };
+        assert_eq!(sizes(&[5, 5, 5, 5, 5, 5]), [5, 1]);
+        assert_eq!(sizes(&[90, 90, 1]), [1, 1, 1]);
+        assert!(sizes(&[]).is_empty());
     }
 }

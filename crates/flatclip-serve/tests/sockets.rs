@@ -34,7 +34,7 @@ impl Running {
 
     fn get(&self, path: &str) -> (u16, String) {
         let mut stream = self.connect();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
         read(&mut stream)
     }
 
@@ -65,7 +65,7 @@ fn classify_request(body: &Value, headers: &str) -> String {
     let body = body.to_string();
     let length = body.len();
     format!(
-        "POST /v1/classify HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+        "POST /v1/classify HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
          connection: close\r\n{headers}\r\n{body}"
     )
 }
@@ -110,7 +110,7 @@ fn slow_heads_and_slow_bodies_are_cut_off() {
     let start = Instant::now();
     let (mut head, mut body) = (server.connect(), server.connect());
     head.write_all(b"POST /v1/classify HTTP/1.1\r\nhost:").unwrap();
-    body.write_all(b"POST /v1/classify HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{").unwrap();
+    body.write_all(b"POST /v1/classify HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{").unwrap();
     assert!(matches!(read(&mut head).0, 0 | 408));
     assert_eq!(read(&mut body).0, 408);
     assert!(start.elapsed() < Duration::from_secs(8));
@@ -121,7 +121,7 @@ fn slow_heads_and_slow_bodies_are_cut_off() {
 fn a_large_head_is_refused() {
     let server = Running::start(config());
     let mut stream = server.connect();
-    let _ = write!(stream, "GET / HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n", "a".repeat(40_000));
+    let _ = write!(stream, "GET / HTTP/1.1\r\nhost: localhost\r\nx-long: {}\r\n\r\n", "a".repeat(40_000));
     assert!(matches!(read(&mut stream).0, 431 | 0));
     assert_eq!(server.get("/healthz").0, 200);
 }

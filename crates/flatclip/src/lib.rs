@@ -97,6 +97,7 @@ pub use eval::cache::ViewFeatures;
 pub use eval::{import_statistics, load_statistics, save_statistics};
 pub use facade::*;
 pub use flatclip_tensor::Matrix;
+pub use flatclip_tensor::pages::give_back;
 pub use image::Picture;
 pub use methods::Registry;
 pub use progress::Progress;

@@ -1,17 +1,18 @@
 //! `POST /v1/classify`.
 
-use crate::answer::{AnswerBody, json_bytes, timing};
+use crate::answer::{AnswerBody, json_body, timing};
 use crate::app::App;
 use crate::ask::{Recipe, request};
+use crate::kept::Kept;
 use crate::problem::Problem;
 use crate::queue::{Ticket, wait};
 use crate::stream::{Form, Pieces, pieces};
+use crate::typed::{Encoded, Images};
 use crate::upload::{Image, Upload};
 use crate::work::{AnswerWork, Answered, Work};
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
-use flatclip::Classifier;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,11 +22,11 @@ request! {
     /// Which class is in each picture.
     ClassifyRequest {
         /// A picture in base64.
-        #[schema(nullable = false, example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==")]
-        image: Option<String>,
+        #[schema(nullable = false, value_type = Option<String>, example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==")]
+        image: Option<Encoded>,
         /// Several pictures in base64; they are answered as lines of JSON.
-        #[schema(nullable = false)]
-        images: Option<Vec<String>>,
+        #[schema(nullable = false, value_type = Option<Vec<String>>)]
+        images: Option<Images>,
         /// How many classes to tell per picture; by default 5.
         #[schema(nullable = false)]
         top_k: Option<usize>,
@@ -39,7 +40,7 @@ request! {
 #[derive(Clone)]
 pub(crate) struct Asked {
     pub(crate) model: String,
-    pub(crate) classifier: Classifier,
+    pub(crate) classifier: Kept,
     pub(crate) top: usize,
     pub(crate) explain: bool,
     pub(crate) panic: bool,
@@ -53,42 +54,55 @@ pub(crate) struct Asked {
     post, path = "/v1/classify", tag = "flatclip", request_body = ClassifyRequest,
     responses((status = 200, description = "The answer", body = AnswerBody))
 )]
-pub(crate) async fn classify(State(app): State<Arc<App>>, upload: Upload) -> Result<Response, Problem> {
+pub(crate) async fn classify(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
     let deadline = app.deadline();
-    let (request, mut images) = upload.fields::<ClassifyRequest>().await?;
-    for text in request.image.iter().chain(request.images.iter().flatten()) {
-        images.push(upload.base64_image(text)?);
-    }
-    check_count(images.len(), &app)?;
-    let recipe = Recipe::new(&request.settings(), &app.catalogue(), &app)?;
+    let (mut request, files) = upload.fields::<ClassifyRequest>().await?;
+    let settings = request.take_settings();
+    let (client, headers) = (upload.client, upload.headers.clone());
+    let (is_events, is_lines) = (upload.accepts("text/event-stream"), upload.accepts("application/x-ndjson"));
+    let encoded = request.image.into_iter().chain(request.images.unwrap_or_default().0).collect();
+    let mut images = upload.images(files, encoded)?;
+    let total = images.len();
+    check_count(total, &app)?;
+    let recipe = Recipe::new(&settings, &app.catalogue(), &app)?;
     recipe.check_episodic()?;
-    let ticket = app.queue.admit(images.len())?;
+    let weight = recipe.weight(&app)?;
     let (top, explain) = (request.top_k.unwrap_or(5).max(1), request.explain.unwrap_or(false));
-    let panic = wants_panic(&app, &upload.headers)?;
-    let form = if upload.accepts("text/event-stream") {
+    let memory = app.answer_memory(client, total.saturating_mul(recipe.answer_bytes(top, explain)))?;
+    let panic = wants_panic(&app, &headers)?;
+    let form = if is_events {
         Form::Events
-    } else if images.len() > 1 || upload.accepts("application/x-ndjson") {
+    } else if total > 1 || is_lines {
         Form::Lines
     } else {
-        let classifier = recipe.classifier(&app, &ticket, deadline).await?;
+        let classifier = recipe.classifier(&app, client, deadline).await?;
+        let ticket = app.queue.admit(client, 1, weight)?;
         let asked = Asked { model: recipe.model_name.clone(), classifier, top, explain, panic };
-        let image = images.pop().ok_or_else(|| Problem::invalid("image", "expected a picture, found none"))?;
-        let answered = answer(&app, &asked, image, &ticket, deadline).await?;
+        let image = images.pop().ok_or_else(|| Problem::invalid("image", "expected an image, found none"))?;
+        let answered = answer(&app, &asked, image, ticket, deadline).await?;
         let body = AnswerBody::new(&asked.model, &asked.classifier, &answered, asked.top);
         let json = [(header::CONTENT_TYPE, "application/json")];
-        return Ok((json, timing(answered.took), json_bytes(&body)?).into_response());
+        return Ok((json, timing(answered.took), json_body(&body, memory)?).into_response());
     };
-    Ok(pieces(form, move |out| async move {
-        if out.tells_progress() && !out.send("progress", &json!({ "stage": "classes" })).await {
+    // Who would be refused is told so by the status, unless the class list has to be built first: that may take a while, and
+    // no place in the queue is held meanwhile.
+    let admitted = recipe.is_kept(&app).then(|| app.queue.admit(client, total, weight)).transpose()?;
+    Ok(pieces(form, 2 * total + 3, memory, move |out| async move {
+        if out.tells_progress() && !out.send("progress", &json!({ "stage": "classes" })) {
             return;
         }
-        match recipe.classifier(&app, &ticket, deadline).await {
-            Ok(classifier) => {
+        let ready = async {
+            let classifier = recipe.classifier(&app, client, deadline).await?;
+            let ticket = admitted.map_or_else(|| app.queue.admit(client, total, weight), Ok)?;
+            Ok((classifier, ticket))
+        };
+        match ready.await {
+            Ok((classifier, ticket)) => {
                 let asked = Asked { model: recipe.model_name.clone(), classifier, top, explain, panic };
-                answer_pieces(&app, &asked, images, &ticket, deadline, &out).await;
+                answer_pieces(&app, &asked, images, ticket, deadline, &out).await;
             }
             Err(problem) => {
-                out.send("error", &error_line(None, &problem)).await;
+                out.send("error", &error_line(None, &problem));
             }
         }
     }))
@@ -97,7 +111,7 @@ pub(crate) async fn classify(State(app): State<Arc<App>>, upload: Upload) -> Res
 /// Refuses none, and more than the limit.
 pub(crate) fn check_count(pictures: usize, app: &App) -> Result<(), Problem> {
     match pictures {
-        0 => Err(Problem::invalid("image", "expected a picture, found none")),
+        0 => Err(Problem::invalid("image", "expected an image, found none")),
         n if n > app.config.limits.pictures => Err(Problem::too_much("pictures", n, app.config.limits.pictures)),
         _ => Ok(()),
     }
@@ -108,10 +122,12 @@ pub(crate) async fn answer(
     app: &App,
     asked: &Asked,
     image: Image,
-    ticket: &Ticket,
+    ticket: Ticket,
     deadline: Instant,
 ) -> Result<Answered, Problem> {
-    wait(start(app, asked, image, ticket, deadline), deadline).await
+    let answer = start(app, asked, image, &ticket, deadline);
+    drop(ticket); // it goes back with the work
+    wait(answer, deadline).await
 }
 
 /// Puts a picture into the queue.
@@ -130,12 +146,13 @@ pub(crate) fn start(
 }
 
 /// Answers in the order of the pictures, each as soon as it and those before it are there.
-async fn answer_pieces(app: &App, asked: &Asked, images: Vec<Image>, ticket: &Ticket, deadline: Instant, out: &Pieces) {
+async fn answer_pieces(app: &App, asked: &Asked, images: Vec<Image>, ticket: Ticket, deadline: Instant, out: &Pieces) {
     let total = images.len();
-    let waiting: Vec<_> = images.into_iter().map(|image| start(app, asked, image, ticket, deadline)).collect();
+    let waiting: Vec<_> = images.into_iter().map(|image| start(app, asked, image, &ticket, deadline)).collect();
+    drop(ticket); // it goes back when the work is done, whether or not the client reads
     for (place, answer) in waiting.into_iter().enumerate() {
         if out.tells_progress() {
-            out.send("progress", &json!({ "stage": "pictures", "done": place, "total": total })).await;
+            out.send("progress", &json!({ "stage": "pictures", "done": place, "total": total }));
         }
         let (event, line) = match wait(answer, deadline).await {
             Ok(answered) => {
@@ -148,7 +165,7 @@ async fn answer_pieces(app: &App, asked: &Asked, images: Vec<Image>, ticket: &Ti
             }
             Err(problem) => ("error", error_line(Some(place), &problem)),
         };
-        if !out.send(event, &line).await {
+        if !out.send(event, &line) {
             return;
         }
     }

@@ -1,11 +1,16 @@
 //! `POST /v1/embed/image` and `POST /v1/embed/text`.
 
-use crate::answer::json_bytes;
+use crate::answer::{NUMBER, Row, json_body};
 use crate::app::App;
 use crate::ask::check_text;
+use crate::budget::Charge;
+use crate::client::Client;
+use crate::config::Limits;
+use crate::lanes::Weight;
 use crate::problem::Problem;
 use crate::queue::wait;
 use crate::routes::classify::check_count;
+use crate::typed::{Encoded, Images, Names};
 use crate::upload::{Image, Upload};
 use crate::work::{EmbedWork, Work};
 use axum::extract::State;
@@ -27,12 +32,13 @@ pub(crate) struct EmbedImageRequest {
     /// A picture in base64.
     #[schema(
         nullable = false,
+        value_type = Option<String>,
         example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg=="
     )]
-    image: Option<String>,
+    image: Option<Encoded>,
     /// Several of them.
-    #[schema(nullable = false)]
-    images: Option<Vec<String>>,
+    #[schema(nullable = false, value_type = Option<Vec<String>>)]
+    images: Option<Images>,
     /// Name of a model; by default the first.
     #[schema(nullable = false, example = "pocket")]
     model: Option<String>,
@@ -46,8 +52,8 @@ pub(crate) struct EmbedImageRequest {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EmbedTextRequest {
     /// The texts.
-    #[schema(example = json!(["a photo of a fish."]))]
-    texts: Vec<String>,
+    #[schema(value_type = Vec<String>, example = json!(["a photo of a fish."]))]
+    texts: Names,
     /// Name of a model; by default the first.
     #[schema(nullable = false, example = "pocket")]
     model: Option<String>,
@@ -63,15 +69,16 @@ pub(crate) struct EmbedBody {
     /// Numbers of a row.
     width: usize,
     /// One row per picture or text.
-    embeddings: Vec<Vec<f64>>,
+    #[schema(value_type = Vec<Vec<f64>>)]
+    embeddings: Vec<Row>,
 }
 
 impl EmbedBody {
-    fn response(model: &str, rows: Vec<Vec<f32>>) -> Result<Response, Problem> {
+    fn response(model: &str, rows: Vec<Vec<f32>>, memory: Charge) -> Result<Response, Problem> {
         let width = rows.first().map_or(0, Vec::len);
-        let embeddings = rows.into_iter().map(|row| row.into_iter().map(f64::from).collect()).collect();
+        let embeddings = rows.into_iter().map(Row).collect();
         let body = Self { model: model.to_owned(), width, embeddings };
-        Ok(([(header::CONTENT_TYPE, "application/json")], json_bytes(&body)?).into_response())
+        Ok(([(header::CONTENT_TYPE, "application/json")], json_body(&body, memory)?).into_response())
     }
 }
 
@@ -80,28 +87,36 @@ impl EmbedBody {
     post, path = "/v1/embed/image", tag = "flatclip", request_body = EmbedImageRequest,
     responses((status = 200, description = "The features", body = EmbedBody))
 )]
-pub(crate) async fn images(State(app): State<Arc<App>>, upload: Upload) -> Result<Response, Problem> {
+pub(crate) async fn images(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
     let deadline = app.deadline();
-    let (request, mut images) = upload.fields::<EmbedImageRequest>().await?;
-    for text in request.image.iter().chain(request.images.iter().flatten()) {
-        images.push(upload.base64_image(text)?);
-    }
+    let client = upload.client;
+    let (request, files) = upload.fields::<EmbedImageRequest>().await?;
+    let encoded = request.image.into_iter().chain(request.images.unwrap_or_default().0).collect();
+    let images = upload.images(files, encoded)?;
     let catalogue = app.catalogue();
     let (name, model) = catalogue.model(request.model.as_deref())?;
-    let rows = embed_images(&app, model, images, request.exif.unwrap_or(true), deadline).await?;
-    EmbedBody::response(name, rows)
+    check_count(images.len(), &app)?;
+    let memory = app.answer_memory(client, rows_bytes(images.len(), model))?;
+    let rows = embed_images(&app, client, model, images, request.exif.unwrap_or(true), deadline).await?;
+    EmbedBody::response(name, rows, memory)
+}
+
+/// Bytes of so many rows, as numbers and as JSON.
+pub(crate) fn rows_bytes(rows: usize, model: &Model) -> usize {
+    rows.saturating_mul(model.width()).saturating_mul(NUMBER).saturating_add(1024)
 }
 
 /// Features of pictures, in their order; the first that fails fails all.
 pub(crate) async fn embed_images(
     app: &App,
+    client: Client,
     model: &Model,
     images: Vec<Image>,
     exif: bool,
     deadline: Instant,
 ) -> Result<Vec<Vec<f32>>, Problem> {
     check_count(images.len(), app)?;
-    let ticket = app.queue.admit(images.len())?;
+    let ticket = app.queue.admit(client, images.len(), Weight::Light)?;
     let options = DecodeOptions { max_pixels: app.config.limits.pixels, exif, ..DecodeOptions::default() };
     let start = |image: Image| {
         let (reply, answer) = oneshot::channel();
@@ -110,6 +125,7 @@ pub(crate) async fn embed_images(
         answer
     };
     let waiting: Vec<_> = images.into_iter().map(start).collect();
+    drop(ticket);
     let mut rows = Vec::with_capacity(waiting.len());
     for answer in waiting {
         rows.push(wait(answer, deadline).await?);
@@ -122,35 +138,46 @@ pub(crate) async fn embed_images(
     post, path = "/v1/embed/text", tag = "flatclip", request_body = EmbedTextRequest,
     responses((status = 200, description = "The features", body = EmbedBody))
 )]
-pub(crate) async fn texts(State(app): State<Arc<App>>, upload: Upload) -> Result<Response, Problem> {
-    let request: EmbedTextRequest = upload.json()?;
+pub(crate) async fn texts(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
+    let client = upload.client;
+    let request: EmbedTextRequest = upload.json().await?;
+    drop(upload);
     let catalogue = app.catalogue();
     let (name, model) = catalogue.model(request.model.as_deref())?;
-    let rows = embed_texts(&app, model, request.texts, request.truncate.unwrap_or(false)).await?;
-    EmbedBody::response(name, rows)
+    check_texts(&request.texts.0, &app.config.limits)?;
+    let memory = app.answer_memory(client, rows_bytes(request.texts.0.len(), model))?;
+    let rows = embed_texts(&app, client, model, request.texts.0, request.truncate.unwrap_or(false)).await?;
+    EmbedBody::response(name, rows, memory)
 }
 
-/// Features of texts, in their order.
-pub(crate) async fn embed_texts(
-    app: &App,
-    model: &Model,
-    texts: Vec<String>,
-    truncate: bool,
-) -> Result<Vec<Vec<f32>>, Problem> {
-    let limits = &app.config.limits;
+/// Refuses none, too many, and too long ones.
+pub(crate) fn check_texts(texts: &[String], limits: &Limits) -> Result<(), Problem> {
     if texts.is_empty() {
         return Err(Problem::invalid("texts", "expected at least one text, found none"));
     }
     if texts.len() > limits.texts {
         return Err(Problem::too_much("texts", texts.len(), limits.texts));
     }
-    for text in &texts {
-        check_text("text", text, limits)?;
-    }
-    let (ticket, model) = (app.queue.admit(1)?, model.clone());
+    texts.iter().try_for_each(|text| check_text("text", text, limits))
+}
+
+/// Texts that cost as much as a few views.
+const LIGHT_TEXTS: usize = 16;
+
+/// Features of texts, in their order.
+pub(crate) async fn embed_texts(
+    app: &App,
+    client: Client,
+    model: &Model,
+    texts: Vec<String>,
+    truncate: bool,
+) -> Result<Vec<Vec<f32>>, Problem> {
+    check_texts(&texts, &app.config.limits)?;
+    let weight = if texts.len() <= LIGHT_TEXTS { Weight::Light } else { Weight::Normal };
+    let (ticket, model) = (app.queue.admit(client, 1, weight)?, model.clone());
     let encode = move || {
         let rows = Features::unit(model.raw_text_features(&texts, truncate)?).0;
         Ok(rows.iter_rows().map(<[f32]>::to_vec).collect())
     };
-    app.queue.run(&ticket, app.deadline(), encode).await
+    app.queue.run(ticket, app.deadline(), encode).await
 }

@@ -23,6 +23,6 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
 /// Numbers for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, description = "Numbers", body = String, content_type = "text/plain")))]
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let text = crate::metrics::text(app.queue.gauges(), app.sessions.len(), app.classifiers.len());
+    let text = crate::metrics::text(&app);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

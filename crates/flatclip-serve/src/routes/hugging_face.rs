@@ -1,10 +1,11 @@
 //! Hugging Face's task `zero-shot-image-classification`.
 
-use crate::answer::json_bytes;
+use crate::answer::json_body;
 use crate::app::App;
 use crate::ask::{Recipe, Settings};
 use crate::problem::Problem;
 use crate::routes::classify::{Asked, answer};
+use crate::typed::{Encoded, Names};
 use crate::upload::Upload;
 use axum::extract::State;
 use axum::http::header;
@@ -19,9 +20,10 @@ use utoipa::ToSchema;
 pub(crate) struct TaskRequest {
     /// A picture in base64.
     #[schema(
+        value_type = String,
         example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg=="
     )]
-    inputs: String,
+    inputs: Encoded,
     parameters: TaskParameters,
 }
 
@@ -30,8 +32,8 @@ pub(crate) struct TaskRequest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskParameters {
     /// The labels.
-    #[schema(example = json!(["fish", "lamp"]))]
-    candidate_labels: Vec<String>,
+    #[schema(value_type = Vec<String>, example = json!(["fish", "lamp"]))]
+    candidate_labels: Names,
     /// A text with `{}` for the label; by default "This is a photo of {}.".
     #[schema(nullable = false, example = "This is a photo of {}.")]
     hypothesis_template: Option<String>,
@@ -61,9 +63,11 @@ const TEMPLATE: &str = "This is a photo of {}.";
     post, path = "/hf/zero-shot-image-classification", tag = "other forms", request_body = TaskRequest,
     responses((status = 200, description = "Labels by score", body = Vec<LabelScore>))
 )]
-pub(crate) async fn task(State(app): State<Arc<App>>, upload: Upload) -> Result<Response, Problem> {
+pub(crate) async fn task(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
     let deadline = app.deadline();
-    let TaskRequest { inputs, parameters } = upload.json()?;
+    let client = upload.client;
+    let TaskRequest { inputs, parameters } = upload.json().await?;
+    let image = upload.images(Vec::new(), vec![inputs])?.remove(0);
     let settings = Settings {
         model: parameters.model,
         classes: Some(parameters.candidate_labels),
@@ -74,17 +78,18 @@ pub(crate) async fn task(State(app): State<Arc<App>>, upload: Upload) -> Result<
     };
     let recipe = Recipe::new(&settings, &app.catalogue(), &app)?;
     recipe.check_episodic()?;
-    let image = upload.base64_image(&inputs)?;
-    let ticket = app.queue.admit(1)?;
-    let classifier = recipe.classifier(&app, &ticket, deadline).await?;
+    let weight = recipe.weight(&app)?;
+    let memory = app.answer_memory(client, recipe.answer_bytes(usize::MAX, false))?;
+    let classifier = recipe.classifier(&app, client, deadline).await?;
+    let ticket = app.queue.admit(client, 1, weight)?;
     let top = classifier.classes().len();
     let asked = Asked { model: recipe.model_name.clone(), classifier, top, explain: false, panic: false };
-    let answered = answer(&app, &asked, image, &ticket, deadline).await?;
+    let answered = answer(&app, &asked, image, ticket, deadline).await?;
     let scores: Vec<LabelScore> = answered
         .answer
         .ranked(top)
         .into_iter()
         .map(|(_, label, score)| LabelScore { label: label.to_owned(), score: f64::from(score) })
         .collect();
-    Ok(([(header::CONTENT_TYPE, "application/json")], json_bytes(&scores)?).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/json")], json_body(&scores, memory)?).into_response())
 }

@@ -4,23 +4,26 @@
 //! `probabilities` and `label`; and takes `text` and gives `text_embedding`.
 
 use super::classify::{Asked, check_count, start};
-use super::embed::{embed_images, embed_texts};
+use super::embed::{embed_images, embed_texts, rows_bytes};
+use crate::answer::{NUMBER, counted};
 use crate::app::App;
 use crate::ask::{Recipe, Settings};
+use crate::client::Client;
 use crate::problem::Problem;
 use crate::queue::wait;
-use crate::upload::{Image, Upload, parse};
+use crate::typed::{Encoded, Few, Parameters};
+use crate::upload::{Held, Image, Upload, parse, short};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use flatclip::Model;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use super::tensors::{InferRequest, InferResponse};
-use super::tensors::{Tensor, pictures, render, take_input};
+use super::tensors::{Tensor, check_outputs, pictures, render, take_input};
 
 /// What the server is.
 #[utoipa::path(get, path = "/v2", tag = "open inference protocol", responses((status = 200, description = "The server", body = Value)))]
@@ -78,34 +81,46 @@ pub(crate) async fn infer(
     upload: Upload,
 ) -> Result<Response, Problem> {
     let deadline = app.deadline();
-    let header_length = upload.headers.get("inference-header-content-length");
+    let (headers, body, held, client) = upload.into_parts();
+    let header_length = headers.get("inference-header-content-length");
     let (head, mut tail) = match header_length {
-        None => (upload.body.clone(), Default::default()),
+        None => (body.clone(), Default::default()),
         Some(length) => {
             let length = length.to_str().ok().and_then(|text| text.parse::<usize>().ok());
-            let length = length.filter(|&length| length <= upload.body.len()).ok_or_else(|| {
+            let length = length.filter(|&length| length <= body.len()).ok_or_else(|| {
                 Problem::malformed("Inference-Header-Content-Length: expected a length within the body")
             })?;
-            (upload.body.slice(..length), upload.body.slice(length..))
+            (body.slice(..length), body.slice(length..))
         }
     };
-    let request: InferRequest = parse(&head)?;
-    let mut inputs = Vec::new();
-    for input in &request.inputs {
-        inputs.push((input.name.clone(), take_input(input, &mut tail)?));
+    drop(body);
+    // What the JSON becomes is never larger than itself.
+    let parsed = app.held.take(client, head.len()).map_err(short)?;
+    let mut request: InferRequest = app.parse(head).await?;
+    check_outputs(&request)?;
+    let mut inputs: Vec<(String, Tensor)> = Vec::new();
+    for input in std::mem::take(&mut request.inputs.0) {
+        let name = input.name.clone();
+        if inputs.iter().any(|(known, _)| *known == name) {
+            return Err(Problem::invalid("inputs", format_args!("{name:?} is a duplicate; give each input once")));
+        }
+        inputs.push((name, take_input(input, &mut tail)?));
     }
     if !tail.is_empty() {
         return Err(Problem::malformed(format!("{} bytes after the JSON belong to no input", tail.len())));
     }
     let catalogue = app.catalogue();
     let (name, model) = catalogue.model(Some(&name))?;
-    let given = Given::new(inputs, &upload, &app)?;
-    let outputs = run(&app, name, model, given, &request.parameters, deadline).await?;
-    let (body, json_length) = render(name, &request, outputs)?;
+    let given = Given::new(inputs, &held, &app)?;
+    let memory = app.answer_memory(client, given.answer_bytes(model))?;
+    let outputs = run(&app, client, name, model, given, &request.parameters, deadline).await?;
+    drop((held, parsed));
+    let (body, json_length) = render(name, request, outputs)?;
     let Some(json_length) = json_length else {
-        return Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response());
+        return Ok(([(header::CONTENT_TYPE, "application/json")], counted(body, memory)).into_response());
     };
-    let mut response = ([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response();
+    let octets = [(header::CONTENT_TYPE, "application/octet-stream")];
+    let mut response = (octets, counted(body, memory)).into_response();
     response.headers_mut().insert("inference-header-content-length", HeaderValue::from(json_length));
     Ok(response)
 }
@@ -118,22 +133,30 @@ struct Given {
 }
 
 impl Given {
-    fn new(inputs: Vec<(String, Tensor)>, upload: &Upload, app: &App) -> Result<Self, Problem> {
+    fn new(inputs: Vec<(String, Tensor)>, held: &Held, app: &App) -> Result<Self, Problem> {
         let mut given = Self { images: Vec::new(), classes: None, texts: Vec::new() };
         for (name, tensor) in inputs {
             match (name.as_str(), tensor) {
                 ("image", Tensor::Bytes { values, is_json, .. }) => {
+                    check_count(values.len(), app)?;
                     for value in values {
                         // In JSON bytes are text, so pictures are in base64 there.
-                        given.images.push(match std::str::from_utf8(&value) {
-                            Ok(text) if is_json => upload.base64_image(text)?,
-                            _ => upload.image(value),
-                        });
+                        let bytes = match std::str::from_utf8(&value) {
+                            Ok(text) if is_json => match Encoded::new(text) {
+                                Encoded::Bytes(bytes) => bytes,
+                                Encoded::Broken => {
+                                    return Err(Problem::invalid("image", "expected an image in base64"));
+                                }
+                            },
+                            _ => value,
+                        };
+                        given.images.push(Image::file(bytes, held));
                     }
                 }
                 ("pixels", Tensor::Uint8 { shape, data }) => {
-                    let pictures = pictures(&shape, &data, app.config.limits.pixels)?;
-                    given.images.extend(pictures.into_iter().map(|p| Image::from_pixels(p, upload.held.clone())));
+                    let pictures = pictures(&shape, data, &app.config.limits)?;
+                    let image = |(width, height, rgb)| Image::pixels(width, height, rgb, held);
+                    given.images.extend(pictures.into_iter().map(image));
                 }
                 ("classes", Tensor::Bytes { values, .. }) => given.classes = Some(texts("classes", &values)?),
                 ("text", Tensor::Bytes { values, .. }) => given.texts = texts("text", &values)?,
@@ -145,6 +168,14 @@ impl Given {
         }
         Ok(given)
     }
+
+    /// Bytes of all outputs, each once.
+    fn answer_bytes(&self, model: &Model) -> usize {
+        let classes = self.classes.as_ref().map_or(0, Vec::len);
+        let names = self.classes.iter().flatten().map(String::len).max().unwrap_or(0);
+        let per_image = if classes > 0 { classes * NUMBER + names * 2 } else { model.width() * NUMBER };
+        self.images.len().saturating_mul(per_image).saturating_add(rows_bytes(self.texts.len(), model))
+    }
 }
 
 fn texts(name: &str, values: &[axum::body::Bytes]) -> Result<Vec<String>, Problem> {
@@ -154,10 +185,11 @@ fn texts(name: &str, values: &[axum::body::Bytes]) -> Result<Vec<String>, Proble
 
 async fn run(
     app: &App,
+    client: Client,
     name: &str,
     model: &Model,
     given: Given,
-    parameters: &Map<String, Value>,
+    parameters: &Parameters,
     deadline: Instant,
 ) -> Result<Vec<(&'static str, Tensor)>, Problem> {
     let mut outputs = Vec::new();
@@ -165,7 +197,7 @@ async fn run(
         return Err(Problem::invalid("inputs", "expected image, pixels or text, found none of them"));
     }
     if !given.texts.is_empty() {
-        let rows = embed_texts(app, model, given.texts, false).await?;
+        let rows = embed_texts(app, client, model, given.texts, false).await?;
         outputs.push(("text_embedding", Tensor::rows(rows)));
     }
     if given.images.is_empty() {
@@ -173,7 +205,7 @@ async fn run(
     }
     let Some(classes) = given.classes else {
         let exif = exif_of(parameters)?.unwrap_or(true);
-        let rows = embed_images(app, model, given.images, exif, deadline).await?;
+        let rows = embed_images(app, client, model, given.images, exif, deadline).await?;
         outputs.push(("embedding", Tensor::rows(rows)));
         return Ok(outputs);
     };
@@ -181,10 +213,12 @@ async fn run(
     let settings = settings(name, classes, parameters)?;
     let recipe = Recipe::new(&settings, &app.catalogue(), app)?;
     recipe.check_episodic()?;
-    let ticket = app.queue.admit(given.images.len())?;
-    let classifier = recipe.classifier(app, &ticket, deadline).await?;
+    let weight = recipe.weight(app)?;
+    let classifier = recipe.classifier(app, client, deadline).await?;
+    let ticket = app.queue.admit(client, given.images.len(), weight)?;
     let asked = Asked { model: name.to_owned(), classifier, top: 1, explain: false, panic: false };
     let waiting: Vec<_> = given.images.into_iter().map(|image| start(app, &asked, image, &ticket, deadline)).collect();
+    drop(ticket);
     let (mut rows, mut labels) = (Vec::new(), Vec::new());
     for answer in waiting {
         let answered = wait(answer, deadline).await?;
@@ -197,25 +231,25 @@ async fn run(
 }
 
 /// The reading rule that the parameters ask for.
-fn exif_of(parameters: &Map<String, Value>) -> Result<Option<bool>, Problem> {
-    let flag =
-        |value: &Value| value.as_bool().ok_or_else(|| Problem::invalid("parameters.exif", "expected true or false"));
-    parameters.get("exif").map(flag).transpose()
+fn exif_of(parameters: &Parameters) -> Result<Option<bool>, Problem> {
+    let wrong = || Problem::invalid("parameters.exif", "expected true or false");
+    parameters.0.get("exif").map(|value| value.as_bool().ok_or_else(wrong)).transpose()
 }
 
 /// The request's parameters are texts, numbers and flags; options of the method are a text of JSON.
-fn settings(name: &str, classes: Vec<String>, parameters: &Map<String, Value>) -> Result<Settings, Problem> {
-    let mut settings = Settings { model: Some(name.to_owned()), classes: Some(classes), ..Settings::default() };
-    for (key, value) in parameters {
+fn settings(name: &str, classes: Vec<String>, parameters: &Parameters) -> Result<Settings, Problem> {
+    let mut settings = Settings { model: Some(name.to_owned()), classes: Some(Few(classes)), ..Settings::default() };
+    for (key, value) in &parameters.0 {
         let wrong = || Problem::invalid(&format!("parameters.{key}"), "has the wrong type");
         let text = || value.as_str().map(str::to_owned).ok_or_else(wrong);
+        let number = || value.as_integer().and_then(|number| u64::try_from(number).ok()).ok_or_else(wrong);
         match key.as_str() {
             "method" => settings.method = Some(text()?),
             "template" => settings.template = Some(text()?),
             "prompt" => settings.prompt = Some(text()?),
             "ensemble" => settings.ensemble = Some(text()?),
-            "views" => settings.views = Some(value.as_u64().ok_or_else(wrong)?),
-            "seed" => settings.seed = Some(value.as_u64().ok_or_else(wrong)?),
+            "views" => settings.views = Some(number()?),
+            "seed" => settings.seed = Some(number()?),
             "exif" => settings.exif = exif_of(parameters)?,
             "options" => settings.options = Some(parse(text()?.as_bytes())?),
             "binary_data_output" => {}

@@ -1,9 +1,10 @@
 //! OpenAI's `POST /v1/embeddings`, for texts.
 
-use crate::answer::json_bytes;
+use crate::answer::{Row, json_body};
 use crate::app::App;
 use crate::problem::Problem;
-use crate::routes::embed::embed_texts;
+use crate::routes::embed::{check_texts, embed_texts, rows_bytes};
+use crate::typed::OneOrSeveral;
 use crate::upload::Upload;
 use axum::extract::State;
 use axum::http::header;
@@ -19,7 +20,8 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub(crate) struct EmbeddingsRequest {
     /// A text, or several.
-    input: Input,
+    #[schema(value_type = Input)]
+    input: OneOrSeveral,
     /// Name of a model.
     #[schema(example = "pocket")]
     model: String,
@@ -42,8 +44,10 @@ pub(crate) enum EncodingFormat {
     Base64,
 }
 
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "expected a text or a list of texts; lists of tokens are not taken")]
+/// How [`OneOrSeveral`] is described.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)]
 pub(crate) enum Input {
     One(String),
     Several(Vec<String>),
@@ -62,13 +66,23 @@ pub(crate) struct EmbeddingsBody {
 pub(crate) struct EmbeddingRow {
     object: &'static str,
     index: usize,
-    embedding: Embedding,
+    #[schema(value_type = Embedding)]
+    embedding: Written,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+/// How [`Written`] is described.
+#[derive(ToSchema)]
 #[serde(untagged)]
+#[allow(dead_code)]
 pub(crate) enum Embedding {
     Numbers(Vec<f64>),
+    Base64(String),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Written {
+    Numbers(Row),
     Base64(String),
 }
 
@@ -83,25 +97,26 @@ pub(crate) struct Usage {
     post, path = "/v1/embeddings", tag = "other forms", request_body = EmbeddingsRequest,
     responses((status = 200, description = "The rows", body = EmbeddingsBody))
 )]
-pub(crate) async fn embeddings(State(app): State<Arc<App>>, upload: Upload) -> Result<Response, Problem> {
-    let request: EmbeddingsRequest = upload.json()?;
-    let texts = match request.input {
-        Input::One(text) => vec![text],
-        Input::Several(texts) => texts,
-    };
+pub(crate) async fn embeddings(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
+    let client = upload.client;
+    let request: EmbeddingsRequest = upload.json().await?;
+    drop(upload);
+    let OneOrSeveral(texts) = request.input;
     let catalogue = app.catalogue();
     let (name, model) = catalogue.model(Some(&request.model))?;
     if let Some(width) = request.dimensions.filter(|&width| width != model.width()) {
         return Err(Problem::invalid("dimensions", format_args!("expected {}, found {width}", model.width())));
     }
-    let tokens = texts.iter().take(app.config.limits.texts).map(|text| model.tokenizer().encode(text).len() + 2).sum();
-    let rows = embed_texts(&app, model, texts, false).await?;
+    check_texts(&texts, &app.config.limits)?;
+    let memory = app.answer_memory(client, rows_bytes(texts.len(), model))?;
+    let tokens = texts.iter().map(|text| model.tokenizer().encode(text).len() + 2).sum();
+    let rows = embed_texts(&app, client, model, texts, false).await?;
     let as_base64 = request.encoding_format == Some(EncodingFormat::Base64);
     let row = |(index, row): (usize, Vec<f32>)| {
         let embedding = if as_base64 {
-            Embedding::Base64(STANDARD.encode(row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()))
+            Written::Base64(STANDARD.encode(row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()))
         } else {
-            Embedding::Numbers(row.into_iter().map(f64::from).collect())
+            Written::Numbers(Row(row))
         };
         EmbeddingRow { object: "embedding", index, embedding }
     };
@@ -111,5 +126,5 @@ pub(crate) async fn embeddings(State(app): State<Arc<App>>, upload: Upload) -> R
         model: name.to_owned(),
         usage: Usage { prompt_tokens: tokens, total_tokens: tokens },
     };
-    Ok(([(header::CONTENT_TYPE, "application/json")], json_bytes(&body)?).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/json")], json_body(&body, memory)?).into_response())
 }

@@ -1,9 +1,11 @@
 //! Sessions: streams of methods that learn from the pictures they see.
 
-use crate::answer::{AnswerBody, json_bytes, timing};
+use crate::answer::{AnswerBody, json_body, json_bytes, timing};
 use crate::app::App;
 use crate::ask::{Recipe, request};
+use crate::lanes::Weight;
 use crate::problem::Problem;
+use crate::typed::Encoded;
 use crate::upload::Upload;
 use crate::work::Answered;
 use axum::extract::{Path, State};
@@ -38,9 +40,10 @@ pub(crate) struct SessionClassifyRequest {
     /// A picture in base64.
     #[schema(
         nullable = false,
+        value_type = Option<String>,
         example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg=="
     )]
-    image: Option<String>,
+    image: Option<Encoded>,
     /// How many classes to tell; by default 5.
     #[schema(nullable = false)]
     top_k: Option<usize>,
@@ -51,25 +54,36 @@ pub(crate) struct SessionClassifyRequest {
     post, path = "/v1/sessions", tag = "sessions", request_body = SessionRequest,
     responses((status = 201, description = "The session", body = SessionBody))
 )]
-pub(crate) async fn open(State(app): State<Arc<App>>, upload: Upload) -> Result<Response, Problem> {
+pub(crate) async fn open(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
     let deadline = app.deadline();
-    let request: SessionRequest = upload.json()?;
-    let recipe = Recipe::new(&request.settings(), &app.catalogue(), &app)?;
+    let client = upload.client;
+    let mut request: SessionRequest = upload.json().await?;
+    drop(upload);
+    let recipe = Recipe::new(&request.take_settings(), &app.catalogue(), &app)?;
     if recipe.kind == Kind::Batch {
         recipe.check_episodic()?;
     }
-    let ticket = app.queue.admit(1)?;
-    let classifier = recipe.classifier(&app, &ticket, deadline).await?;
+    recipe.weight(&app)?;
+    let place = app.sessions.place(client)?;
+    let memory = app.classifiers.charge(state_bytes(&recipe))?;
+    let classifier = recipe.classifier(&app, client, deadline).await?;
     let stream = classifier.stream()?;
-    let id = app.sessions.open(stream, recipe.model_name.clone(), classifier.method())?;
+    let method = classifier.method();
+    let id = app.sessions.open(stream, recipe.model_name.clone(), classifier, (place, memory))?;
     let body = SessionBody {
         id,
         model: recipe.model_name,
-        method: classifier.method().to_owned(),
+        method: method.to_owned(),
         idle_seconds: app.sessions.lifetime.as_secs(),
     };
     let json = [(header::CONTENT_TYPE, "application/json")];
     Ok((StatusCode::CREATED, json, json_bytes(&body)?).into_response())
+}
+
+/// Bytes that a method may learn: a few features per class, and what is common to all.
+fn state_bytes(recipe: &Recipe) -> usize {
+    let width = recipe.model.width();
+    (8 * recipe.classes + 2 * width).saturating_mul(width * 4)
 }
 
 /// What a session is.
@@ -82,7 +96,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) ->
     let body = SessionBody {
         id,
         model: session.model.clone(),
-        method: session.method.to_owned(),
+        method: session.classifier.method().to_owned(),
         idle_seconds: app.sessions.lifetime.as_secs(),
     };
     Ok(([(header::CONTENT_TYPE, "application/json")], json_bytes(&body)?).into_response())
@@ -107,33 +121,38 @@ pub(crate) async fn close(State(app): State<Arc<App>>, Path(id): Path<String>) -
 pub(crate) async fn classify(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
-    upload: Upload,
+    mut upload: Upload,
 ) -> Result<Response, Problem> {
     let deadline = app.deadline();
+    let client = upload.client;
     let session = app.sessions.find(&id)?;
-    let (request, mut images) = upload.fields::<SessionClassifyRequest>().await?;
-    if let Some(text) = &request.image {
-        images.push(upload.base64_image(text)?);
-    }
+    let (request, files) = upload.fields::<SessionClassifyRequest>().await?;
+    let mut images = upload.images(files, request.image.into_iter().collect())?;
     if images.len() != 1 {
-        return Err(Problem::invalid("image", format_args!("expected one picture, found {}", images.len())));
+        return Err(Problem::invalid("image", format_args!("expected one image, found {}", images.len())));
     }
     let image = images.remove(0);
+    let classifier = Arc::clone(&session.classifier);
+    let top = request.top_k.unwrap_or(5).max(1);
+    let names = classifier.classes().iter().map(String::len).max().unwrap_or(0) * 2 + 80;
+    let memory =
+        app.answer_memory(client, top.min(classifier.classes().len()) * names + classifier.views() * 48 + 512)?;
     // One picture of a stream after the other; who waits here does not hold a place in the queue.
     let mut stream = tokio::time::timeout_at(deadline.into(), Arc::clone(&session.stream).lock_owned())
         .await
         .map_err(|_| Problem::late())?;
-    let ticket = app.queue.admit(1)?;
-    let (answered, classifier) = app
+    let ticket = app.queue.admit(client, 1, Weight::new(classifier.views(), 0.0))?;
+    let (pixels, own) = (app.pixels.clone(), Arc::clone(&classifier));
+    let answered = app
         .queue
-        .run(&ticket, deadline, move || {
+        .run(ticket, deadline, move || {
             let start = Instant::now();
-            let classifier = stream.classifier().clone();
-            let answer = stream.answer(&image.picture(&classifier.decode_options())?)?;
-            Ok((Answered { answer, explained: None, took: start.elapsed() }, classifier))
+            let _held = pixels.wait(image.decoding_bytes() + own.work_bytes);
+            let answer = stream.answer(&image.picture(&own.decode_options())?)?;
+            Ok(Answered { answer, explained: None, took: start.elapsed() })
         })
         .await?;
-    let body = AnswerBody::new(&session.model, &classifier, &answered, request.top_k.unwrap_or(5).max(1));
+    let body = AnswerBody::new(&session.model, &classifier, &answered, top);
     let json = [(header::CONTENT_TYPE, "application/json")];
-    Ok((json, timing(answered.took), json_bytes(&body)?).into_response())
+    Ok((json, timing(answered.took), json_body(&body, memory)?).into_response())
 }

@@ -2,9 +2,11 @@
 
 use crate::app::App;
 use crate::ask::{Recipe, request};
+use crate::lanes::Weight;
 use crate::problem::Problem;
 use crate::routes::classify::error_line;
 use crate::stream::{Form, Pieces, pieces};
+use crate::typed::Encoded;
 use crate::upload::{Image, Upload};
 use axum::extract::State;
 use axum::response::Response;
@@ -17,8 +19,8 @@ request! {
     /// The loss of a view on a grid around the prompt.
     SliceRequestBody {
         /// A picture in base64.
-        #[schema(nullable = false, example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==")]
-        image: Option<String>,
+        #[schema(nullable = false, value_type = Option<String>, example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==")]
+        image: Option<Encoded>,
         /// Which view; by default the picture itself.
         #[schema(nullable = false)]
         view: Option<usize>,
@@ -37,27 +39,33 @@ request! {
     post, path = "/v1/slice", tag = "flatclip", request_body = SliceRequestBody,
     responses((status = 200, description = "Rows of the surface", body = String, content_type = "application/x-ndjson"))
 )]
-pub(crate) async fn slice(State(app): State<Arc<App>>, upload: Upload) -> Result<Response, Problem> {
+pub(crate) async fn slice(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
     let deadline = app.deadline();
-    let (request, mut images) = upload.fields::<SliceRequestBody>().await?;
-    if let Some(text) = &request.image {
-        images.push(upload.base64_image(text)?);
-    }
+    let client = upload.client;
+    let form = if upload.accepts("text/event-stream") { Form::Events } else { Form::Lines };
+    let (mut request, files) = upload.fields::<SliceRequestBody>().await?;
+    let mut images = upload.images(files, request.image.take().into_iter().collect())?;
     let image = match (images.pop(), images.is_empty()) {
         (Some(image), true) => image,
-        _ => return Err(Problem::invalid("image", "expected one picture")),
+        _ => return Err(Problem::invalid("image", "expected one image")),
     };
     let what = check(&request, &app)?;
-    let recipe = Recipe::new(&request.settings(), &app.catalogue(), &app)?;
+    let recipe = Recipe::new(&request.take_settings(), &app.catalogue(), &app)?;
     recipe.check_episodic()?;
-    let ticket = app.queue.admit(1)?;
-    let classifier = recipe.classifier(&app, &ticket, deadline).await?;
-    let form = if upload.accepts("text/event-stream") { Form::Events } else { Form::Lines };
-    Ok(pieces(form, move |out| async move {
-        let rows = out.clone();
-        let done = app.queue.run(&ticket, deadline, move || compute(&classifier, &image, what, deadline, &rows)).await;
-        if let Err(problem) = done {
-            out.send("error", &error_line(None, &problem)).await;
+    recipe.weight(&app)?;
+    let texts = recipe.classes.saturating_mul(what.points * what.points);
+    let weight = Weight::new(recipe.views, recipe.text_seconds(&app, "classes x points x points", texts)?);
+    let memory = app.answer_memory(client, what.points * what.points * 32 + 4096)?;
+    let classifier = recipe.classifier(&app, client, deadline).await?;
+    let ticket = app.queue.admit(client, 1, weight)?;
+    Ok(pieces(form, what.points + 2, memory, move |out| async move {
+        let (rows, pixels) = (out.clone(), app.pixels.clone());
+        let work = move || {
+            let _held = pixels.wait(image.decoding_bytes() + classifier.work_bytes);
+            compute(&classifier, &image, what, deadline, &rows)
+        };
+        if let Err(problem) = app.queue.run(ticket, deadline, work).await {
+            out.send("error", &error_line(None, &problem));
         }
     }))
 }
@@ -87,7 +95,7 @@ fn compute(
         let values: Vec<f64> = values.iter().map(|&value| f64::from(value)).collect();
         let line = json!({ "row": row, "points": what.points, "values": values });
         row += 1;
-        match out.send_blocking("row", &line) {
+        match out.send("row", &line) {
             true if Instant::now() < deadline => Ok(()),
             true => Err(Error::Interrupted("the deadline has passed".to_owned())),
             false => Err(Error::Interrupted("the client has left".to_owned())),
@@ -95,7 +103,7 @@ fn compute(
     })?;
     let (low, high) = surface.range();
     let centre = surface.values.get(what.points / 2).and_then(|row| row.get(what.points / 2)).copied();
-    out.send_blocking(
+    out.send(
         "done",
         &json!({
             "done": true, "view": what.view, "radius": what.radius, "lowest": low, "highest": high, "centre": centre,

@@ -1,12 +1,17 @@
 //! Tensors of the Open Inference Protocol, as JSON and as bytes.
 
 use crate::answer::json_bytes;
+use crate::config::Limits;
 use crate::problem::Problem;
+use crate::typed::{Data, Few, MOST_NAMES, Parameters};
 use axum::body::Bytes;
-use flatclip::Picture;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
+
+/// Inputs or outputs of a request; there are four of each.
+const MOST_TENSORS: usize = 16;
+/// Numbers of a shape.
+const MOST_SIDES: usize = 8;
 
 /// A request to run a model.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -18,11 +23,12 @@ pub(crate) struct InferRequest {
     /// `method`, `template`, `prompt`, `ensemble`, `views`, `seed`, `options` (a text of JSON), `binary_data_output`.
     #[serde(default)]
     #[schema(value_type = std::collections::BTreeMap<String, Value>)]
-    pub(crate) parameters: Map<String, Value>,
-    pub(crate) inputs: Vec<InputTensor>,
-    /// Which outputs; all by default.
-    #[schema(nullable = false)]
-    pub(crate) outputs: Option<Vec<OutputChoice>>,
+    pub(crate) parameters: Parameters,
+    #[schema(value_type = Vec<InputTensor>)]
+    pub(crate) inputs: Few<InputTensor, MOST_TENSORS>,
+    /// Which outputs, each once; all by default.
+    #[schema(nullable = false, value_type = Option<Vec<OutputChoice>>)]
+    pub(crate) outputs: Option<Few<OutputChoice, MOST_TENSORS>>,
 }
 
 /// An input.
@@ -33,15 +39,15 @@ pub(crate) struct InputTensor {
     pub(crate) name: String,
     #[schema(example = "BYTES")]
     pub(crate) datatype: String,
-    #[schema(example = json!([1]))]
-    pub(crate) shape: Vec<u64>,
+    #[schema(value_type = Vec<u64>, example = json!([1]))]
+    pub(crate) shape: Few<u64, MOST_SIDES>,
     /// Values, flat or nested; absent when they follow as bytes.
     #[schema(value_type = Vec<Value>, required = false, nullable = false, example = json!(["a fish"]))]
-    pub(crate) data: Option<Value>,
+    pub(crate) data: Option<Data>,
     /// `binary_data_size` when the values follow as bytes.
     #[serde(default)]
     #[schema(value_type = std::collections::BTreeMap<String, Value>)]
-    pub(crate) parameters: Map<String, Value>,
+    pub(crate) parameters: Parameters,
 }
 
 /// A wanted output.
@@ -52,7 +58,7 @@ pub(crate) struct OutputChoice {
     /// `binary_data` for bytes.
     #[serde(default)]
     #[schema(value_type = std::collections::BTreeMap<String, Value>)]
-    pub(crate) parameters: Map<String, Value>,
+    pub(crate) parameters: Parameters,
 }
 
 /// What a model gave.
@@ -64,10 +70,28 @@ pub(crate) struct InferResponse {
     #[schema(nullable = false)]
     id: Option<String>,
     #[schema(value_type = Vec<Value>)]
-    outputs: Vec<Value>,
+    outputs: Vec<Output>,
+}
+
+/// One output, written straight from its numbers.
+#[derive(Debug, Serialize)]
+struct Output {
+    name: &'static str,
+    datatype: &'static str,
+    shape: Vec<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<BinarySize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Tensor>,
+}
+
+#[derive(Debug, Serialize)]
+struct BinarySize {
+    binary_data_size: usize,
 }
 
 /// Values of one of the types that are taken and given.
+#[derive(Debug)]
 pub(crate) enum Tensor {
     Bytes { shape: Vec<usize>, values: Vec<Bytes>, is_json: bool },
     Uint8 { shape: Vec<usize>, data: Bytes },
@@ -95,14 +119,6 @@ impl Tensor {
         }
     }
 
-    fn json(&self) -> Value {
-        match self {
-            Self::Bytes { values, .. } => values.iter().map(|value| String::from_utf8_lossy(value)).collect(),
-            Self::Uint8 { data, .. } => data.iter().copied().collect(),
-            Self::Fp32 { data, .. } => data.iter().map(|&x| f64::from(x)).collect(),
-        }
-    }
-
     fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Bytes { values, .. } => {
@@ -115,36 +131,40 @@ impl Tensor {
     }
 }
 
+impl Serialize for Tensor {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Bytes { values, .. } => {
+                serializer.collect_seq(values.iter().map(|value| String::from_utf8_lossy(value)))
+            }
+            Self::Uint8 { data, .. } => serializer.collect_seq(data.iter()),
+            Self::Fp32 { data, .. } => serializer.collect_seq(data.iter().map(|&x| f64::from(x))),
+        }
+    }
+}
+
 /// Reads an input from its JSON, or from the bytes after it.
-pub(crate) fn take_input(input: &InputTensor, tail: &mut Bytes) -> Result<Tensor, Problem> {
-    let wrong = |what: &str| Problem::invalid(&format!("inputs.{}", input.name), what);
-    let size = input.parameters.get("binary_data_size").and_then(Value::as_u64).map(|size| size as usize);
-    let shape: Vec<usize> = input.shape.iter().map(|&side| usize::try_from(side).unwrap_or(usize::MAX)).collect();
+pub(crate) fn take_input(input: InputTensor, tail: &mut Bytes) -> Result<Tensor, Problem> {
+    let InputTensor { name, datatype, shape, data, parameters } = input;
+    let wrong = |what: &str| Problem::invalid(&format!("inputs.{name}"), what);
+    let size = parameters.0.get("binary_data_size").and_then(|size| size.as_integer());
+    let size = size.map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+    let shape: Vec<usize> = shape.0.iter().map(|&side| usize::try_from(side).unwrap_or(usize::MAX)).collect();
     let count = shape.iter().try_fold(1usize, |all, &side| all.checked_mul(side)).unwrap_or(usize::MAX);
     let binary = match size {
         Some(size) if size <= tail.len() => Some(tail.split_to(size)),
         Some(_) => return Err(Problem::malformed("binary_data_size: expected no more bytes than the body has")),
         None => None,
     };
-    let tensor = match (input.datatype.as_str(), binary, &input.data) {
+    let tensor = match (datatype.as_str(), binary, data) {
         ("BYTES", Some(bytes), _) => Tensor::Bytes { shape, values: prefixed(bytes)?, is_json: false },
-        ("BYTES", None, Some(data)) => {
-            let mut values = Vec::new();
-            let text = |value: &Value| value.as_str().map(|text| Bytes::from(text.to_owned()));
-            flat(data, &mut |value| text(value).map(|text| values.push(text)).is_some(), 0)
-                .then_some(())
-                .ok_or_else(|| wrong("expected texts"))?;
-            Tensor::Bytes { shape, values, is_json: true }
-        }
+        ("BYTES", None, Some(data)) if data.has_other || !data.bytes.is_empty() => return Err(wrong("expected texts")),
+        ("BYTES", None, Some(data)) => Tensor::Bytes { shape, values: data.texts, is_json: true },
         ("UINT8", Some(data), _) => Tensor::Uint8 { shape, data },
-        ("UINT8", None, Some(data)) => {
-            let mut bytes = Vec::new();
-            let byte = |value: &Value| value.as_u64().and_then(|number| u8::try_from(number).ok());
-            flat(data, &mut |value| byte(value).map(|byte| bytes.push(byte)).is_some(), 0)
-                .then_some(())
-                .ok_or_else(|| wrong("expected numbers from 0 to 255"))?;
-            Tensor::Uint8 { shape, data: bytes.into() }
+        ("UINT8", None, Some(data)) if data.has_other || !data.texts.is_empty() => {
+            return Err(wrong("expected numbers from 0 to 255"));
         }
+        ("UINT8", None, Some(data)) => Tensor::Uint8 { shape, data: data.bytes.into() },
         (_, None, None) => return Err(wrong("expected data, or binary_data_size and bytes after the JSON")),
         (other, _, _) => return Err(wrong(&format!("expected BYTES or UINT8, found {other:?}"))),
     };
@@ -157,15 +177,6 @@ pub(crate) fn take_input(input: &InputTensor, tail: &mut Bytes) -> Result<Tensor
         return Ok(tensor);
     }
     Err(wrong(&format!("expected {count} values for its shape, found {found}")))
-}
-
-/// Visits every value of nested lists; false when one is refused.
-fn flat(value: &Value, visit: &mut impl FnMut(&Value) -> bool, depth: usize) -> bool {
-    match value {
-        Value::Array(values) if depth < 8 => values.iter().all(|value| flat(value, visit, depth + 1)),
-        Value::Array(_) => false,
-        value => visit(value),
-    }
 }
 
 /// Values with their length before each, four bytes, little-endian.
@@ -181,13 +192,20 @@ fn prefixed(mut bytes: Bytes) -> Result<Vec<Bytes>, Problem> {
         if length > bytes.len() {
             return Err(cut());
         }
+        if values.len() == MOST_NAMES {
+            return Err(Problem::too_much("values of a tensor", "more", MOST_NAMES));
+        }
         values.push(bytes.split_to(length));
     }
     Ok(values)
 }
 
-/// `[H, W, 3]` or `[N, H, W, 3]` bytes as pictures.
-pub(crate) fn pictures(shape: &[usize], data: &[u8], most: u64) -> Result<Vec<Picture>, Problem> {
+/// `[H, W, 3]` or `[N, H, W, 3]` bytes as images: width, height and the pixels of each, which stay parts of the body.
+pub(crate) fn pictures(
+    shape: &[usize],
+    mut data: Bytes,
+    limits: &Limits,
+) -> Result<Vec<(usize, usize, Bytes)>, Problem> {
     let (count, height, width) = match *shape {
         [height, width, 3] => (1, height, width),
         [count, height, width, 3] => (count, height, width),
@@ -201,48 +219,69 @@ pub(crate) fn pictures(shape: &[usize], data: &[u8], most: u64) -> Result<Vec<Pi
     if count == 0 || height == 0 || width == 0 {
         return Err(Problem::invalid("pixels", "expected at least one pixel"));
     }
-    let pixels = height as u64 * width as u64;
-    if pixels > most {
-        return Err(Problem::too_much("pixels", pixels, most));
+    if count > limits.pictures {
+        return Err(Problem::too_much("pictures", count, limits.pictures));
     }
-    let picture = |rgb: &[u8]| Picture { width, height, rgb: rgb.to_vec() };
-    Ok(data.chunks_exact(height * width * 3).map(picture).collect())
+    let pixels = (height as u64).saturating_mul(width as u64);
+    if pixels > limits.pixels {
+        return Err(Problem::too_much("pixels", pixels, limits.pixels));
+    }
+    let size = height * width * 3;
+    let mut images = Vec::with_capacity(count);
+    while data.len() >= size {
+        images.push((width, height, data.split_to(size)));
+    }
+    Ok(images)
+}
+
+/// Refuses outputs that are named twice: an answer has each of them once, so its size is known.
+pub(crate) fn check_outputs(request: &InferRequest) -> Result<(), Problem> {
+    let names = request.outputs.iter().flat_map(|outputs| &outputs.0).map(|choice| choice.name.as_str());
+    let mut seen = Vec::new();
+    for name in names {
+        if seen.contains(&name) {
+            return Err(Problem::invalid("outputs", format_args!("{name:?} is a duplicate; name each output once")));
+        }
+        seen.push(name);
+    }
+    Ok(())
 }
 
 /// The body, and the length of its JSON where bytes follow.
 pub(crate) fn render(
     model: &str,
-    request: &InferRequest,
-    tensors: Vec<(&'static str, Tensor)>,
+    request: InferRequest,
+    mut tensors: Vec<(&'static str, Tensor)>,
 ) -> Result<(Vec<u8>, Option<usize>), Problem> {
-    let flag = |parameters: &Map<String, Value>, key: &str| parameters.get(key).and_then(Value::as_bool);
+    let flag = |parameters: &Parameters, key: &str| parameters.0.get(key).and_then(|value| value.as_bool());
     let all_binary = flag(&request.parameters, "binary_data_output").unwrap_or(false);
     let (mut outputs, mut tail) = (Vec::new(), Vec::new());
-    let mut put = |name: &str, tensor: &Tensor, binary: bool| {
-        let mut output = json!({ "name": name, "datatype": tensor.datatype(), "shape": tensor.shape() });
-        if binary {
+    let mut put = |(name, tensor): (&'static str, Tensor), binary: bool| {
+        let (datatype, shape) = (tensor.datatype(), tensor.shape().to_vec());
+        let (parameters, data) = if binary {
             let bytes = tensor.bytes();
-            output["parameters"] = json!({ "binary_data_size": bytes.len() });
+            let size = BinarySize { binary_data_size: bytes.len() };
             tail.push(bytes);
+            (Some(size), None)
         } else {
-            output["data"] = tensor.json();
-        }
-        outputs.push(output);
+            (None, Some(tensor))
+        };
+        outputs.push(Output { name, datatype, shape, parameters, data });
     };
     match &request.outputs {
-        None => tensors.iter().for_each(|(name, tensor)| put(name, tensor, all_binary)),
+        None => tensors.into_iter().for_each(|tensor| put(tensor, all_binary)),
         Some(wanted) => {
-            for choice in wanted {
-                let found = tensors.iter().find(|(name, _)| *name == choice.name).ok_or_else(|| {
-                    let known: Vec<&str> = tensors.iter().map(|(name, _)| *name).collect();
+            let known: Vec<&str> = tensors.iter().map(|(name, _)| *name).collect();
+            for choice in &wanted.0 {
+                let place = tensors.iter().position(|(name, _)| *name == choice.name).ok_or_else(|| {
                     let reason = format!("{:?} is not there; these inputs give {}", choice.name, known.join(", "));
                     Problem::invalid("outputs", reason)
                 })?;
-                put(found.0, &found.1, flag(&choice.parameters, "binary_data").unwrap_or(all_binary));
+                put(tensors.swap_remove(place), flag(&choice.parameters, "binary_data").unwrap_or(all_binary));
             }
         }
     }
-    let response = InferResponse { model_name: model.to_owned(), model_version: "1", id: request.id.clone(), outputs };
+    let response = InferResponse { model_name: model.to_owned(), model_version: "1", id: request.id, outputs };
     let mut body = json_bytes(&response)?;
     let json_length = (!tail.is_empty()).then_some(body.len());
     tail.iter().for_each(|bytes| body.extend(bytes));
@@ -252,16 +291,17 @@ pub(crate) fn render(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     fn input(datatype: &str, shape: Vec<u64>, data: Option<Value>, size: Option<u64>) -> InputTensor {
-        let parameters = size.map(|size| Map::from_iter([("binary_data_size".to_owned(), size.into())]));
-        InputTensor {
-            name: "x".to_owned(),
-            datatype: datatype.to_owned(),
-            shape,
-            data,
-            parameters: parameters.unwrap_or_default(),
+        let mut input = json!({ "name": "x", "datatype": datatype, "shape": shape });
+        if let Some(data) = data {
+            input["data"] = data;
         }
+        if let Some(size) = size {
+            input["parameters"] = json!({ "binary_data_size": size });
+        }
+        serde_json::from_value(input).unwrap()
     }
 
     #[test]
@@ -269,26 +309,28 @@ mod tests {
         let sent = Tensor::Bytes { shape: vec![2], values: vec!["ab".into(), "".into()], is_json: false }.bytes();
         assert_eq!(sent, [2, 0, 0, 0, b'a', b'b', 0, 0, 0, 0]);
         let mut tail = Bytes::from(sent.clone());
-        let Ok(Tensor::Bytes { values, .. }) = take_input(&input("BYTES", vec![2], None, Some(10)), &mut tail) else {
+        let Ok(Tensor::Bytes { values, .. }) = take_input(input("BYTES", vec![2], None, Some(10)), &mut tail) else {
             panic!("not bytes")
         };
         assert_eq!(values, [Bytes::from("ab"), Bytes::new()]);
         assert!(tail.is_empty());
         for cut in 1..sent.len() {
             let mut tail = Bytes::from(sent[..cut].to_vec());
-            assert!(take_input(&input("BYTES", vec![2], None, Some(cut as u64)), &mut tail).is_err(), "{cut}");
+            assert!(take_input(input("BYTES", vec![2], None, Some(cut as u64)), &mut tail).is_err(), "{cut}");
         }
-        assert!(take_input(&input("BYTES", vec![1], None, Some(99)), &mut Bytes::new()).is_err());
-        assert!(take_input(&input("UINT8", vec![u64::MAX, 2], Some(json!([1])), None), &mut Bytes::new()).is_err());
-        assert!(take_input(&input("UINT8", vec![1], Some(json!([256])), None), &mut Bytes::new()).is_err());
-        assert!(take_input(&input("FP32", vec![1], Some(json!([0.5])), None), &mut Bytes::new()).is_err());
+        assert!(take_input(input("BYTES", vec![1], None, Some(99)), &mut Bytes::new()).is_err());
+        assert!(take_input(input("UINT8", vec![u64::MAX, 2], Some(json!([1])), None), &mut Bytes::new()).is_err());
+        assert!(take_input(input("UINT8", vec![1], Some(json!([256])), None), &mut Bytes::new()).is_err());
+        assert!(take_input(input("FP32", vec![1], Some(json!([0.5])), None), &mut Bytes::new()).is_err());
     }
 
     #[test]
     fn pixels_become_pictures_of_their_shape() {
-        let two = pictures(&[2, 1, 2, 3], &(0..12).collect::<Vec<u8>>(), 10).unwrap();
-        assert_eq!((two.len(), two[1].width, two[1].rgb[0]), (2, 2, 6));
-        assert!(pictures(&[1, 1, 4], &[0; 4], 10).is_err());
-        assert_eq!(pictures(&[4, 4, 3], &[0; 48], 10).unwrap_err().status, 413);
+        let limits = Limits { pixels: 10, ..Limits::default() };
+        let two = pictures(&[2, 1, 2, 3], (0..12).collect::<Vec<u8>>().into(), &limits).unwrap();
+        assert_eq!((two.len(), two[1].0, two[1].2[0]), (2, 2, 6));
+        assert!(pictures(&[1, 1, 4], vec![0; 4].into(), &limits).is_err());
+        assert_eq!(pictures(&[4, 4, 3], vec![0; 48].into(), &limits).unwrap_err().status, 413);
+        assert_eq!(pictures(&[usize::MAX, 1, 1, 3], Bytes::new(), &limits).unwrap_err().status, 413);
     }
 }

@@ -15,6 +15,7 @@ use crate::methods::adapters::stss::check_bank_options;
 use crate::methods::bank::TextBank;
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::{AdapterSpec, Registry, Task, TextStore};
+use crate::progress::Progress;
 use crate::prompt::Prompt;
 use crate::text::templates::Ensemble;
 use crate::{Error, Result};
@@ -37,6 +38,7 @@ pub struct ClassifierBuilder {
     statistics: Option<Arc<SourceStatistics>>,
     generated: Option<PathBuf>,
     store: Option<Store>,
+    watch: Option<Watch>,
     decode: DecodeOptions,
     any_model: bool,
 }
@@ -48,6 +50,16 @@ struct Store(Arc<dyn TextStore>);
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("TextStore")
+    }
+}
+
+/// Who watches the building.
+#[derive(Clone)]
+struct Watch(Arc<dyn Progress + Send + Sync>);
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Progress")
     }
 }
 
@@ -82,6 +94,7 @@ impl ClassifierBuilder {
             statistics: None,
             generated: None,
             store: None,
+            watch: None,
             decode: DecodeOptions::default(),
             any_model: false,
         }
@@ -197,6 +210,13 @@ impl ClassifierBuilder {
         self
     }
 
+    /// Who is told how many texts are encoded while the classifier is built, and may cancel it between chunks of them.
+    #[must_use]
+    pub fn progress(mut self, progress: Arc<dyn Progress + Send + Sync>) -> Self {
+        self.watch = Some(Watch(progress));
+        self
+    }
+
     /// The largest picture, in pixels; one that is larger is refused from its header.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
@@ -232,7 +252,7 @@ impl ClassifierBuilder {
             return Err(Error::config("views", format!("expected at most 4096, found {views}")));
         }
         let rounds = Rounds::checked(self.certainty, spec.name, adapter.kind(), &needs)?;
-        let (task, encoder) = match &self.source {
+        let (mut task, encoder) = match &self.source {
             Source::Model(model) => {
                 let prompt = Arc::new(match &self.prompt {
                     Some(prompt) => prompt.clone(),
@@ -270,6 +290,7 @@ impl ClassifierBuilder {
             }
         };
         adapter.prepare(&task)?;
+        task.progress = None; // of the building only
         let origin = Arc::new(Origin {
             classes: Arc::clone(&task.classes),
             method: spec.name,
@@ -298,7 +319,15 @@ impl ClassifierBuilder {
         if classes != own {
             check_distinct(classes)?;
         }
-        let mut task = Task::from_prompt(prompt, model.clip(), model.tokenizer(), classes.clone(), self.seed)?;
+        let (clip, tokenizer) = (model.clip(), model.tokenizer());
+        let mut task = match &self.watch {
+            None => Task::from_prompt(prompt, clip, tokenizer, classes.clone(), self.seed)?,
+            Some(Watch(progress)) => {
+                let features = prompt.text_features_with(clip, tokenizer, classes, progress.as_ref())?;
+                let task = Task::from_features(prompt, features, clip, tokenizer, classes.clone(), self.seed)?;
+                task.with_progress(Arc::clone(progress))
+            }
+        };
         if let Some(Store(store)) = &self.store {
             task = task.with_store(Arc::clone(store));
         }

@@ -117,6 +117,14 @@ impl Model {
         &self.0.tokenizer
     }
 
+    /// Lets gradients through the text tower keep at most so many bytes of activations; the rest is computed again. It changes
+    /// the time, never the result. For programs that hold many classifiers in little memory.
+    pub fn limit_activations(&self, bytes: usize) {
+        if let Ok(text) = self.0.clip.text() {
+            text.limit_activations(bytes);
+        }
+    }
+
     /// Refuses a prompt that was learned with other weights.
     pub fn check_prompt(&self, prompt: &Prompt) -> Result<()> {
         check_origin(prompt, self)

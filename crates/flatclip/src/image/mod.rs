@@ -12,7 +12,9 @@ pub mod views;
 
 use crate::digest::Digest;
 pub(crate) use decode::{DECODER, decode_noted};
-pub use decode::{DecodeOptions, Mode, PictureChanges, PictureNotes, Source, decode, decode_from, open, open_noted};
+pub use decode::{
+    DecodeOptions, Mode, PictureChanges, PictureNotes, Source, decode, decode_from, decoding_bytes, open, open_noted,
+};
 pub use preprocess::{ConvertOrder, Normalise, preprocess, preprocess_source};
 pub use resize::{Columns, Crop, Interpolation, Output};
 

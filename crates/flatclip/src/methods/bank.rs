@@ -9,12 +9,14 @@ use super::task::TextSide;
 use super::update::on_text;
 use crate::digest::Digest;
 use crate::model::Context;
+use crate::progress::Progress;
 use crate::prompt::normalise_rows;
 use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 crate::choices! {
     /// What the radius is measured in.
@@ -161,7 +163,7 @@ impl RandomPerturbation {
 }
 
 /// The place that is perturbed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Around<'a> {
     /// The text tower and the tokens around the context.
     pub side: TextSide<'a>,
@@ -173,6 +175,14 @@ pub struct Around<'a> {
     pub scale: f32,
     /// Seed of the directions.
     pub seed: u64,
+    /// Who watches, and may cancel between contexts.
+    pub progress: Option<&'a Arc<dyn Progress + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Around<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Around").field("scale", &self.scale).field("seed", &self.seed).finish_non_exhaustive()
+    }
 }
 
 /// Gram-Schmidt, each vector in turn. Lengths do not matter here: they are normalised when applied.
@@ -234,6 +244,22 @@ impl TextBank {
         Ok(Self { base, perturbed: side.tower.encode(side.tokens, perturbed)? })
     }
 
+    /// The same with progress in texts, and cancellable between contexts.
+    fn encode_with(side: TextSide<'_>, base: Matrix, perturbed: &[Context], progress: &dyn Progress) -> Result<Self> {
+        let classes = base.rows();
+        progress.start("text bank", Some((classes * perturbed.len()) as u64));
+        let mut rows = Vec::with_capacity(perturbed.len());
+        for contexts in perturbed.chunks((CONTEXT_TEXTS / classes.max(1)).max(1)) {
+            rows.extend(side.tower.encode(side.tokens, contexts)?);
+            progress.advance((classes * rows.len()) as u64, "");
+            if progress.cancelled() {
+                return Err(Error::Interrupted(format!("after {} of {} contexts", rows.len(), perturbed.len())));
+            }
+        }
+        progress.finish();
+        Ok(Self { base, perturbed: rows })
+    }
+
     /// The bank of a maple prompt: the context and its deep prompts are moved together, the visual prompts stay.
     pub fn around_maple(
         side: TextSide<'_>,
@@ -263,7 +289,10 @@ impl TextBank {
         }
         let noises = how.turned(at, how.draw(context, seed))?;
         let contexts: Vec<Context> = noises.iter().map(|noise| how.apply(context, noise)).collect();
-        let bank = Self::encode(side, base.clone(), &contexts)?;
+        let bank = match at.progress {
+            None => Self::encode(side, base.clone(), &contexts)?,
+            Some(progress) => Self::encode_with(side, base.clone(), &contexts, progress.as_ref())?,
+        };
         if let Some(store) = store {
             store.save(&key, &bank.to_rows());
         }
@@ -306,6 +335,9 @@ impl TextBank {
         Some(Self { base: part(0), perturbed: (1..=count).map(part).collect() })
     }
 }
+
+/// Texts of the contexts that are encoded between two looks at whether to stop.
+const CONTEXT_TEXTS: usize = 1024;
 
 /// Names everything that the bank's numbers depend on.
 fn key(

@@ -5,6 +5,7 @@ use super::bank::TextBank;
 use super::probability::scaled;
 use super::statistics::SourceStatistics;
 use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
+use crate::progress::Progress;
 use crate::prompt::{Prompt, PromptKind};
 use crate::text::Tokenizer;
 use crate::{Error, Hint, Result};
@@ -37,6 +38,8 @@ pub struct Task {
     pub statistics: Option<Arc<SourceStatistics>>,
     /// Where computed text banks are kept between runs.
     pub store: Option<Arc<dyn TextStore>>,
+    /// Who watches what is prepared, and may cancel it.
+    pub progress: Option<Arc<dyn Progress + Send + Sync>>,
     /// A ready text bank, for a prompt whose text tower is elsewhere.
     pub bank: Option<Arc<TextBank>>,
     /// Images of the whole stream, where that is known before it ends.
@@ -88,6 +91,7 @@ impl Task {
             context: None,
             statistics: None,
             store: None,
+            progress: None,
             bank: None,
             stream_length: None,
             start: OnceLock::new(),
@@ -128,6 +132,13 @@ impl Task {
     #[must_use]
     pub fn with_store(mut self, store: Arc<dyn TextStore>) -> Self {
         self.store = Some(store);
+        self
+    }
+
+    /// Adds whoever watches what is prepared.
+    #[must_use]
+    pub fn with_progress(mut self, progress: Arc<dyn Progress + Send + Sync>) -> Self {
+        self.progress = Some(progress);
         self
     }
 

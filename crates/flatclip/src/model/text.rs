@@ -77,6 +77,11 @@ impl TextTower {
         self.activation_budget.fetch_max(LARGE_BUDGET, Ordering::Relaxed);
     }
 
+    /// Lets passes keep less.
+    pub(crate) fn limit_activations(&self, bytes: usize) {
+        self.activation_budget.fetch_min(bytes, Ordering::Relaxed);
+    }
+
     /// Width of the joint space.
     pub fn embed_dim(&self) -> usize {
         self.projection.outputs()

@@ -2,6 +2,7 @@
 
 use super::{Affine, Prompt, PromptKind, normalise_rows};
 use crate::model::{ClassTokens, Clip, Context, ImageConfig};
+use crate::progress::Progress;
 use crate::prompt::check_length;
 use crate::text::Tokenizer;
 use crate::{Error, Result};
@@ -12,13 +13,24 @@ impl Prompt {
     /// Unit-norm `[K, D]` text features of a class list. Those of a CoCoOp prompt depend on the image: this gives them
     /// without the image's shift; [`PromptClassifier`] has the whole method.
     pub fn text_features(&self, clip: &Clip, tokenizer: &Tokenizer, classes: &[String]) -> Result<Matrix> {
+        self.text_features_with(clip, tokenizer, classes, &())
+    }
+
+    /// The same with progress in texts, and cancellable between chunks of them.
+    pub fn text_features_with(
+        &self,
+        clip: &Clip,
+        tokenizer: &Tokenizer,
+        classes: &[String],
+        progress: &dyn Progress,
+    ) -> Result<Matrix> {
         self.check_model(clip)?;
         self.check_classes(classes)?;
         match &self.kind {
             PromptKind::Features(features) => Ok(features.clone()),
             PromptKind::Templates(templates)
             | PromptKind::TipAdapter { templates, .. }
-            | PromptKind::Linear { templates, .. } => template_features(clip, tokenizer, templates, classes),
+            | PromptKind::Linear { templates, .. } => template_features(clip, tokenizer, templates, classes, progress),
             PromptKind::Learned { context, .. } | PromptKind::CoCoOp { context, .. } => {
                 let tokens = self.fitting_tokens(clip, tokenizer, classes)?;
                 let mut features = clip.text()?.encode(&tokens, std::slice::from_ref(context))?;
@@ -104,23 +116,42 @@ pub(crate) fn visual_prompts(context: &Context, deep: &[Matrix], projections: &[
 }
 
 /// Mean over the templates of unit-norm features, normalised again.
-fn template_features(clip: &Clip, tokenizer: &Tokenizer, templates: &[String], classes: &[String]) -> Result<Matrix> {
-    let text = clip.text()?;
-    let mut sum = Matrix::zeros(classes.len(), clip.embed_dim());
+fn template_features(
+    clip: &Clip,
+    tokenizer: &Tokenizer,
+    templates: &[String],
+    classes: &[String],
+    progress: &dyn Progress,
+) -> Result<Matrix> {
+    let (text, width) = (clip.text()?, clip.embed_dim());
+    let mut sum = Matrix::zeros(classes.len(), width);
+    let mut done = 0;
+    progress.start("text features", Some((templates.len() * classes.len()) as u64));
     for template in templates {
-        let texts: Vec<Vec<u32>> = classes
-            .iter()
-            .map(|name| {
-                tokenizer.sequence(&template.replace("{}", &name.replace('_', " ")), text.context_length(), false)
-            })
-            .collect::<Result<_>>()?;
-        let mut features = text.encode_tokens(&texts)?;
-        normalise_rows(&mut features)?;
-        sum.data_mut().iter_mut().zip(features.data()).for_each(|(s, f)| *s += f);
+        for (classes, sum) in classes.chunks(TEXT_CHUNK).zip(sum.data_mut().chunks_mut(TEXT_CHUNK * width)) {
+            let texts: Vec<Vec<u32>> = classes
+                .iter()
+                .map(|name| {
+                    tokenizer.sequence(&template.replace("{}", &name.replace('_', " ")), text.context_length(), false)
+                })
+                .collect::<Result<_>>()?;
+            let mut features = text.encode_tokens(&texts)?;
+            normalise_rows(&mut features)?;
+            sum.iter_mut().zip(features.data()).for_each(|(s, f)| *s += f);
+            done += classes.len() as u64;
+            progress.advance(done, "");
+            if progress.cancelled() {
+                return Err(Error::Interrupted(format!("after {done} texts")));
+            }
+        }
     }
+    progress.finish();
     normalise_rows(&mut sum)?;
     Ok(sum)
 }
+
+/// Texts between two looks at whether to stop; enough to keep every core busy.
+const TEXT_CHUNK: usize = 256;
 
 /// The meta-net's hidden layer (after ReLU) and its shifts, `[B, width]`, for unit-norm image features.
 pub(crate) fn shifts(meta: &[Affine; 2], features: &Matrix) -> (Matrix, Matrix) {

@@ -206,6 +206,27 @@ pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<Picture> {
     decode_from(Path::new("picture"), bytes, options)
 }
 
+/// Bytes that decoding takes at its peak, from the header alone: the pixels, and what the decoder holds beside them. `None` for
+/// a file that no decoder reads.
+pub fn decoding_bytes(bytes: &[u8]) -> Option<u64> {
+    let (pixels, beside) = match ::image::guess_format(bytes).ok()? {
+        ImageFormat::Jpeg => {
+            let header = jpeg::inspect(bytes).ok()?;
+            let pixels = (header.width as u64).saturating_mul(header.height as u64);
+            // Turning by EXIF makes a second copy.
+            (pixels, header.kept.max(pixels.saturating_mul(3).min(SCRATCH)))
+        }
+        format => {
+            let mut reader = ::image::ImageReader::new(std::io::Cursor::new(bytes));
+            reader.set_format(format);
+            let (width, height) = reader.into_dimensions().ok()?;
+            let pixels = u64::from(width) * u64::from(height);
+            (pixels, pixels.saturating_mul(3).min(SCRATCH))
+        }
+    };
+    Some(pixels.saturating_mul(3).saturating_add(beside))
+}
+
 /// Decodes a picture; `path` is for messages.
 pub fn decode_from(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<Picture> {
     Ok(decode_noted(path, bytes, options)?.0)

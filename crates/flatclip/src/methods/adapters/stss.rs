@@ -225,6 +225,7 @@ impl Adapter for Stss {
                 context: task.start_context(Config::NAME)?,
                 scale: task.logit_scale,
                 seed: task.seed,
+                progress: task.progress.as_ref(),
             };
             let id = task.need_clip(Config::NAME)?.features_id();
             TextBank::load_or_encode(&at, &self.options.perturbation(), &id, task.store.as_deref())?

@@ -1,0 +1,202 @@
+//! Amounts that are bounded together and per client: bytes, tickets, sessions. What was taken goes back when its charge is
+//! dropped, so a request that fails or is left returns everything.
+
+use crate::client::Client;
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// So much may be taken at the same time, and so much of it by one client.
+#[derive(Clone)]
+pub(crate) struct Budget(Arc<Inner>);
+
+struct Inner {
+    capacity: usize,
+    per_client: usize,
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    used: usize,
+    peak: usize,
+    clients: HashMap<Client, usize>,
+}
+
+/// What was taken.
+pub(crate) struct Charge {
+    budget: Budget,
+    client: Option<Client>,
+    amount: usize,
+}
+
+/// Who has too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Short {
+    /// All clients together.
+    Server,
+    /// This one.
+    Client,
+}
+
+impl Budget {
+    /// `per_client` is at least 1 and at most the capacity.
+    pub(crate) fn new(capacity: usize, per_client: usize) -> Self {
+        let per_client = per_client.clamp(1, capacity.max(1));
+        Self(Arc::new(Inner { capacity, per_client, state: Mutex::default(), freed: Condvar::new() }))
+    }
+
+    /// A part of the capacity for each client, but no less than `least`.
+    pub(crate) fn shared(capacity: usize, share: f64, least: usize) -> Self {
+        Self::new(capacity, ((capacity as f64 * share).ceil() as usize).max(least))
+    }
+
+    /// Takes so much for a client, or says who has too much; never waits.
+    pub(crate) fn take(&self, client: Client, amount: usize) -> Result<Charge, Short> {
+        let mut charge = Charge { budget: self.clone(), client: Some(client), amount: 0 };
+        charge.grow(amount).map(|()| charge)
+    }
+
+    /// Waits until so much is free; blocks the thread. More than 7/8 of the capacity counts as that, so that it can be had at
+    /// all, and small amounts may go an eighth above the capacity, so that they need not wait behind large ones.
+    pub(crate) fn wait(&self, amount: usize) -> Charge {
+        let inner = &self.0;
+        let small = amount <= inner.capacity / 16;
+        let amount = amount.min(inner.capacity / 8 * 7);
+        let allowed = if small { inner.capacity + inner.capacity / 8 } else { inner.capacity };
+        let mut state = self.lock();
+        while state.used > 0 && state.used + amount > allowed {
+            state = inner.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.add(amount);
+        Charge { budget: self.clone(), client: None, amount }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.capacity
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.lock().used
+    }
+
+    /// The most that was ever used.
+    pub(crate) fn peak(&self) -> usize {
+        self.lock().peak
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn add(&mut self, amount: usize) {
+        self.used += amount;
+        self.peak = self.peak.max(self.used);
+    }
+}
+
+impl Charge {
+    /// Takes more.
+    pub(crate) fn grow(&mut self, amount: usize) -> Result<(), Short> {
+        let Inner { capacity, per_client, .. } = *self.budget.0;
+        let mut state = self.budget.lock();
+        if let Some(client) = self.client {
+            let own = state.clients.get(&client).copied().unwrap_or(0);
+            if own.saturating_add(amount) > per_client {
+                return Err(Short::Client);
+            }
+        }
+        if state.used.saturating_add(amount) > capacity {
+            return Err(Short::Server);
+        }
+        if let Some(client) = self.client {
+            *state.clients.entry(client).or_insert(0) += amount;
+        }
+        state.add(amount);
+        self.amount += amount;
+        Ok(())
+    }
+
+    /// Gives back what is above `amount`.
+    pub(crate) fn shrink_to(&mut self, amount: usize) {
+        let back = self.amount.saturating_sub(amount);
+        if back == 0 {
+            return;
+        }
+        self.amount -= back;
+        let mut state = self.budget.lock();
+        state.used -= back;
+        if let Some(client) = self.client
+            && let Some(own) = state.clients.get_mut(&client)
+        {
+            *own -= back;
+            if *own == 0 {
+                state.clients.remove(&client);
+            }
+        }
+        drop(state);
+        self.budget.0.freed.notify_all();
+    }
+
+    pub(crate) fn amount(&self) -> usize {
+        self.amount
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.unwrap_or_default()
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+impl std::fmt::Debug for Charge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Charge({})", self.amount)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(last: u8) -> Client {
+        Client::of([127, 0, 0, last].into())
+    }
+
+    #[test]
+    fn a_client_has_its_share_and_all_have_the_capacity() {
+        let budget = Budget::shared(100, 0.5, 1);
+        let mut first = budget.take(client(1), 50).unwrap();
+        assert_eq!(budget.take(client(1), 1).unwrap_err(), Short::Client);
+        let second = budget.take(client(2), 40).unwrap();
+        assert_eq!(budget.take(client(3), 11).unwrap_err(), Short::Server);
+        first.shrink_to(20);
+        assert_eq!((budget.used(), budget.peak()), (60, 90));
+        assert!(first.grow(31).is_err() && first.grow(30).is_ok());
+        drop((first, second));
+        assert_eq!(budget.used(), 0);
+        assert!(budget.lock().clients.is_empty(), "a client that left is forgotten");
+    }
+
+    #[test]
+    fn who_waits_gets_it_when_it_is_free_and_small_amounts_do_not_wait() {
+        let budget = Budget::new(160, 160);
+        let large = budget.wait(1000);
+        assert_eq!(large.amount(), 140);
+        let small = budget.wait(10);
+        let waiting = {
+            let budget = budget.clone();
+            std::thread::spawn(move || budget.wait(100).amount())
+        };
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!(!waiting.is_finished());
+        drop((large, small));
+        assert_eq!(waiting.join().unwrap(), 100);
+    }
+}

@@ -1,0 +1,379 @@
+//! Classifiers are built apart from answering: by two threads of their own, one for short builds and one, at lower priority, for
+//! long ones. Requests for the same classifier share one build; it goes on when they leave, and what was built is kept.
+
+use crate::client::Client;
+use crate::config::Limits;
+use crate::cost::{self, Rates};
+use crate::kept::{Built, Classifiers, Kept};
+use crate::lanes::{Lanes, Weight};
+use crate::problem::Problem;
+use flatclip::{ClassifierBuilder, Model, Progress};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Estimated seconds of a short build.
+const SHORT: f64 = 1.0;
+/// Builds of each kind that wait; one client has half of them at most.
+const MOST_WAITING: usize = 32;
+
+/// What is to be built.
+pub(crate) struct Order {
+    pub(crate) key: String,
+    pub(crate) client: Client,
+    pub(crate) model: Model,
+    pub(crate) builder: ClassifierBuilder,
+    /// Texts that go through the text tower.
+    pub(crate) texts: usize,
+    /// Memory of the classifier.
+    pub(crate) bytes: usize,
+    /// Memory of answering one image with it.
+    pub(crate) work_bytes: usize,
+}
+
+/// Handle on the builders.
+#[derive(Clone)]
+pub(crate) struct Builds(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    arrived: Condvar,
+    lanes: Arc<Lanes>,
+    classifiers: Arc<Classifiers>,
+    rates: Arc<Rates>,
+    limits: Limits,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Arc<Build>>,
+    /// Waiting and running ones.
+    open: HashMap<String, Arc<Build>>,
+    closed: bool,
+}
+
+struct Build {
+    order: Order,
+    seconds: f64,
+    asked: Instant,
+    started: OnceLock<Instant>,
+    /// Texts of the stages that are over, and of this one.
+    stages: AtomicU64,
+    done: AtomicU64,
+    /// Somebody was told to come back for it.
+    is_promised: AtomicBool,
+    is_cancelled: AtomicBool,
+    limit: Duration,
+    finished: watch::Sender<Option<Result<Kept, Problem>>>,
+}
+
+/// The library tells how many texts are done, and asks whether to stop.
+impl Progress for Build {
+    fn start(&self, _stage: &str, _total: Option<u64>) {
+        self.stages.store(self.done.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn advance(&self, done: u64, _status: &str) {
+        self.done.store(self.stages.load(Ordering::Relaxed) + done, Ordering::Relaxed);
+    }
+
+    fn cancelled(&self) -> bool {
+        // An estimate may be wrong; twice the limit is no estimate any more.
+        let is_late = self.started.get().is_some_and(|start| start.elapsed() > self.limit * 2);
+        self.is_cancelled.load(Ordering::Relaxed) || is_late
+    }
+}
+
+impl Build {
+    fn is_short(&self) -> bool {
+        self.seconds <= SHORT
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.is_promised.load(Ordering::Relaxed) || self.finished.receiver_count() > 0
+    }
+
+    /// Seconds until it is done, by what is done already.
+    fn seconds_left(&self) -> f64 {
+        let done = self.done.load(Ordering::Relaxed) as f64;
+        let Some(start) = self.started.get().filter(|_| done > 0.0) else { return self.seconds };
+        let left = (self.order.texts as f64 - done).max(0.0);
+        start.elapsed().as_secs_f64() / done * left
+    }
+
+    /// It takes longer than the client can wait: what it is told instead of an answer.
+    fn promise(&self) -> Problem {
+        self.is_promised.store(true, Ordering::Relaxed);
+        let (done, total) = (self.done.load(Ordering::Relaxed), self.order.texts);
+        Problem::building(done, total, self.seconds_left())
+    }
+}
+
+impl Builds {
+    pub(crate) fn start(
+        limits: &Limits,
+        lanes: &Arc<Lanes>,
+        classifiers: &Arc<Classifiers>,
+        rates: &Arc<Rates>,
+    ) -> std::io::Result<Self> {
+        let inner = Arc::new(Inner {
+            state: Mutex::default(),
+            arrived: Condvar::new(),
+            lanes: Arc::clone(lanes),
+            classifiers: Arc::clone(classifiers),
+            rates: Arc::clone(rates),
+            limits: limits.clone(),
+        });
+        for is_short in [true, false] {
+            let inner = Arc::clone(&inner);
+            let name = if is_short { "build-short" } else { "build-long" };
+            std::thread::Builder::new().name(name.to_owned()).spawn(move || inner.work(is_short))?;
+        }
+        Ok(Self(inner))
+    }
+
+    /// The classifier; what takes longer than until the deadline is promised, and built meanwhile.
+    pub(crate) async fn get(&self, order: Order, deadline: Instant) -> Result<Kept, Problem> {
+        if let Some(kept) = self.0.classifiers.get(&order.key) {
+            return Ok(kept);
+        }
+        let seconds = self.estimate(&order).await?;
+        let limit = Duration::from_millis(self.0.limits.build_ms);
+        cost::check("classes x templates", order.texts, seconds, limit)?;
+        let build = match self.0.join(order, seconds, limit)? {
+            Joined::Ready(kept) => return Ok(kept),
+            Joined::Open(build) => build,
+        };
+        let mut finished = build.finished.subscribe();
+        let left = deadline.saturating_duration_since(Instant::now()).as_secs_f64();
+        if build.seconds_left() > left {
+            return Err(build.promise());
+        }
+        match tokio::time::timeout_at(deadline.into(), finished.wait_for(Option::is_some)).await {
+            Ok(Ok(done)) => done.clone().unwrap_or_else(|| Err(Problem::internal())),
+            Ok(Err(_)) => Err(Problem::late()),
+            Err(_) => Err(build.promise()),
+        }
+    }
+
+    /// Seconds by the measured rate.
+    async fn estimate(&self, order: &Order) -> Result<f64, Problem> {
+        if order.texts == 0 {
+            return Ok(0.0);
+        }
+        let rate = match self.0.rates.known(&order.model) {
+            Some(rate) => rate,
+            None => {
+                let (rates, model) = (Arc::clone(&self.0.rates), order.model.clone());
+                let measured = tokio::task::spawn_blocking(move || rates.of(&model)).await;
+                measured.map_err(|_| Problem::internal())??
+            }
+        };
+        Ok(order.texts as f64 / rate)
+    }
+
+    /// Builds that wait or run.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().open.len()
+    }
+
+    /// Stops what is being built.
+    pub(crate) fn close(&self) {
+        let mut state = self.0.lock();
+        state.closed = true;
+        state.open.values().for_each(|build| build.is_cancelled.store(true, Ordering::Relaxed));
+        state.waiting.clear();
+        drop(state);
+        self.0.arrived.notify_all();
+    }
+}
+
+enum Joined {
+    Ready(Kept),
+    Open(Arc<Build>),
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The build of this key that is open, or a new one.
+    fn join(&self, order: Order, seconds: f64, limit: Duration) -> Result<Joined, Problem> {
+        let mut state = self.lock();
+        if let Some(build) = state.open.get(&order.key) {
+            return Ok(Joined::Open(Arc::clone(build)));
+        }
+        if let Some(kept) = self.classifiers.get(&order.key) {
+            return Ok(Joined::Ready(kept)); // finished meanwhile
+        }
+        state.sweep();
+        let is_short = seconds <= SHORT;
+        let others = state.waiting.iter().filter(|build| build.is_short() == is_short);
+        let (all, own) =
+            others.fold((0, 0), |(all, own), build| (all + 1, own + usize::from(build.order.client == order.client)));
+        if all >= MOST_WAITING || own >= MOST_WAITING / 2 {
+            metrics::counter!("flatclip_refused_total").increment(1);
+            return Err(Problem::busy_building(all));
+        }
+        let build = Arc::new(Build {
+            order,
+            seconds,
+            asked: Instant::now(),
+            started: OnceLock::new(),
+            stages: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            is_promised: AtomicBool::new(false),
+            is_cancelled: AtomicBool::new(false),
+            limit,
+            finished: watch::Sender::new(None),
+        });
+        state.open.insert(build.order.key.clone(), Arc::clone(&build));
+        state.waiting.push(Arc::clone(&build));
+        drop(state);
+        self.arrived.notify_all();
+        Ok(Joined::Open(build))
+    }
+
+    fn work(&self, is_short: bool) {
+        while let Some(build) = self.next(is_short) {
+            let _ = build.started.set(Instant::now());
+            let done = catch_unwind(AssertUnwindSafe(|| self.build(&build, is_short)));
+            let done = done.unwrap_or_else(|_| {
+                crate::metrics::count_panic();
+                Err(Problem::internal())
+            });
+            if let Ok(kept) = &done {
+                self.classifiers.put(&build.order.key, Arc::clone(kept));
+            }
+            self.lock().open.remove(&build.order.key);
+            build.finished.send_replace(Some(done));
+        }
+    }
+
+    fn build(&self, build: &Arc<Build>, is_short: bool) -> Result<Kept, Problem> {
+        let Order { builder, model, texts, bytes, work_bytes, .. } = &build.order;
+        let charge = self.classifiers.charge(*bytes)?;
+        let start = Instant::now();
+        let make = || builder.clone().progress(Arc::clone(build) as _).build();
+        let classifier = if is_short { self.lanes.run(Weight::Normal, make) } else { self.lanes.build(make) }?;
+        self.rates.observe(model, *texts, start.elapsed());
+        metrics::histogram!("flatclip_build_seconds").record(start.elapsed().as_secs_f64());
+        Ok(Arc::new(Built { classifier, work_bytes: *work_bytes, charge }))
+    }
+
+    /// The next build of a kind: the one with the fewest texts for how long it has waited.
+    fn next(&self, is_short: bool) -> Option<Arc<Build>> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            state.sweep();
+            let cost = |build: &Build| build.order.texts as f64 / (1.0 + build.asked.elapsed().as_secs_f64());
+            let open = state.waiting.iter().enumerate().filter(|(_, build)| build.is_short() == is_short);
+            let first = open.min_by(|(_, a), (_, b)| cost(a).total_cmp(&cost(b))).map(|(place, _)| place);
+            if let Some(place) = first {
+                return Some(state.waiting.remove(place));
+            }
+            state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl State {
+    /// Forgets builds that were not begun and that nobody waits for.
+    fn sweep(&mut self) {
+        let open = &mut self.open;
+        self.waiting.retain(|build| {
+            // Who has just asked has not subscribed yet.
+            let is_wanted = build.is_wanted() || build.asked.elapsed() < Duration::from_millis(100);
+            if !is_wanted {
+                open.remove(&build.order.key);
+            }
+            is_wanted
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flatclip::Classifier;
+
+    struct Room {
+        builds: Builds,
+        classifiers: Arc<Classifiers>,
+        model: Model,
+    }
+
+    fn room(limits: Limits) -> Room {
+        let (lanes, classifiers) = (Arc::new(Lanes::start().unwrap()), Arc::new(Classifiers::new(8, 64 << 20)));
+        let builds = Builds::start(&limits, &lanes, &classifiers, &Arc::default()).unwrap();
+        Room { builds, classifiers, model: Model::load("pocket").unwrap() }
+    }
+
+    impl Room {
+        /// A build of so many classes, in 80 templates each.
+        fn order(&self, key: &str, classes: usize) -> Order {
+            let names: Vec<String> = (0..classes).map(|number| format!("thing {number}")).collect();
+            Order {
+                key: key.to_owned(),
+                client: Client::default(),
+                model: self.model.clone(),
+                builder: Classifier::builder(&self.model).classes(names).ensemble("imagenet80").unwrap(),
+                texts: classes * 80,
+                bytes: 1 << 20,
+                work_bytes: 0,
+            }
+        }
+    }
+
+    fn within(seconds: f64) -> Instant {
+        Instant::now() + Duration::from_secs_f64(seconds)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn requests_share_a_build_and_it_is_kept_when_they_leave() {
+        let room = room(Limits::default());
+        let ask = || {
+            let (builds, order) = (room.builds.clone(), room.order("a", 30));
+            tokio::spawn(async move { builds.get(order, within(60.0)).await })
+        };
+        let (first, second) = (ask(), ask());
+        let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
+        assert!(Arc::ptr_eq(&first, &second), "built twice");
+        // One who leaves at once: it is built all the same once it was begun.
+        let left =
+            tokio::time::timeout(Duration::from_millis(150), room.builds.get(room.order("b", 1500), within(600.0)));
+        assert!(left.await.is_err(), "the build was too short for this test");
+        let until = within(300.0);
+        while room.classifiers.get("b").is_none() {
+            assert!(Instant::now() < until, "what was begun was thrown away");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_takes_too_long_is_refused_or_promised_with_its_number_and_others_are_built_meanwhile() {
+        let room = room(Limits::default());
+        let promised = room.builds.get(room.order("long", 1500), within(0.05)).await.err().unwrap();
+        assert_eq!((promised.status.as_u16(), promised.code), (503, "classifier.building"));
+        assert!(promised.message.contains("120000 texts"), "{}", promised.message);
+        let short = Order { texts: 1, ..room.order("short", 1) };
+        assert!(room.builds.get(short, within(30.0)).await.is_ok());
+        room.builds.close(); // cancels the long one between chunks
+        let until = within(60.0);
+        while room.builds.len() > 0 {
+            assert!(Instant::now() < until, "a build cannot be cancelled");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(room.classifiers.get("long").is_none());
+        let strict = self::room(Limits { build_ms: 1, ..Limits::default() });
+        let refused = strict.builds.get(strict.order("x", 1500), within(30.0)).await.err().unwrap();
+        assert_eq!((refused.status.as_u16(), refused.code), (413, "limit.exceeded"));
+    }
+}

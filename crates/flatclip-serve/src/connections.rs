@@ -1,0 +1,139 @@
+//! Open connections. For one too many an idle one is closed; where all are at work, the new one is refused.
+
+use crate::client::Client;
+use crate::patience::Phase;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::AbortHandle;
+
+/// Files that the process needs beside its connections: standard streams, the listener, the runtime, model and log files,
+/// and connections that are being refused.
+const OTHER_FILES: usize = 40;
+/// Between two lines of the log about refusals.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// All open connections.
+pub(crate) struct Connections {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    open: HashMap<u64, Connection>,
+    next: u64,
+    told: Option<Instant>,
+}
+
+struct Connection {
+    client: Client,
+    phase: Phase,
+    since: Instant,
+    /// Absent until its task runs.
+    task: Option<AbortHandle>,
+}
+
+/// A place among them; it is free again when this is dropped.
+pub(crate) struct Place {
+    all: Arc<Connections>,
+    id: u64,
+}
+
+impl Connections {
+    /// As many as the limit says, and as the system's limit on open files leaves.
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        Arc::new(Self { most: bound(limit, files), state: Mutex::default() })
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// A place for a connection. Where there is none, that of the client with the most idle connections that is idle for longest is
+    /// closed.
+    pub(crate) fn enter(self: &Arc<Self>, client: Client, phase: Phase) -> Option<Place> {
+        let mut state = self.lock();
+        if state.open.len() >= self.most {
+            let idle = state.open.iter().filter(|(_, one)| !one.phase.is_in_request() && one.task.is_some());
+            let mut counts: HashMap<Client, usize> = HashMap::new();
+            idle.clone().for_each(|(_, one)| *counts.entry(one.client).or_insert(0) += 1);
+            let victim = idle.max_by_key(|(_, one)| (counts[&one.client], one.since.elapsed())).map(|(&id, _)| id);
+            let closed = victim.and_then(|id| state.open.remove(&id)).and_then(|one| one.task);
+            state.tell(self.most, closed.is_some());
+            closed?.abort();
+        }
+        let id = state.next;
+        state.next += 1;
+        state.open.insert(id, Connection { client, phase, since: Instant::now(), task: None });
+        Some(Place { all: Arc::clone(self), id })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bound(limit: usize, files: Option<u64>) -> usize {
+    let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    limit.min(files.saturating_sub(OTHER_FILES)).max(4)
+}
+
+impl State {
+    /// One line, not one for each connection of a flood.
+    fn tell(&mut self, most: usize, is_closed: bool) {
+        if self.told.is_none_or(|told| told.elapsed() > QUIET) {
+            self.told = Some(Instant::now());
+            let what = if is_closed { "idle ones are closed" } else { "new ones are refused" };
+            tracing::warn!(most, "as many connections as the limits allow are open: {what}");
+        }
+    }
+}
+
+impl Place {
+    /// What ends the connection.
+    pub(crate) fn runs(&self, task: AbortHandle) {
+        if let Some(one) = self.all.lock().open.get_mut(&self.id) {
+            one.task = Some(task);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.lock().open.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_files_bound_the_connections() {
+        assert_eq!(bound(1024, None), 1024);
+        assert_eq!(bound(1024, Some(64)), 24);
+        assert_eq!(bound(1024, Some(3)), 4);
+        assert_eq!(bound(10, Some(1 << 20)), 10);
+    }
+
+    #[tokio::test]
+    async fn the_one_that_is_idle_makes_room_and_the_one_at_work_does_not() {
+        let all = Arc::new(Connections { most: 2, state: Mutex::default() });
+        let enter = |phase: &Phase| {
+            let place = all.enter(Client::default(), phase.clone())?;
+            let task = tokio::spawn(std::future::pending::<()>());
+            place.runs(task.abort_handle());
+            Some((place, task))
+        };
+        let (busy, idle) = (Phase::default(), Phase::default());
+        let (work, _) = (enter(&busy).unwrap(), busy.begin_request());
+        let old = enter(&idle).unwrap();
+        let new = enter(&busy).unwrap();
+        assert!(old.1.await.unwrap_err().is_cancelled(), "the idle one is still open");
+        assert!(enter(&idle).is_none(), "one at work was closed");
+        drop((work, new));
+        assert!(enter(&idle).is_some());
+    }
+}

@@ -1,0 +1,113 @@
+//! Threads by cost. A small piece of work must not wait behind a large one, so each class of cost has a pool of threads, and
+//! the system shares the processors between the pools; what nobody may wait for long (building) runs at a lower priority.
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// How much a piece of work costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Weight {
+    /// A few views.
+    Light,
+    /// As many views as a method uses by default.
+    Normal,
+    /// More.
+    Heavy,
+}
+
+/// Views of light work.
+const LIGHT: usize = 4;
+/// Views of normal work.
+const NORMAL: usize = 64;
+/// Seconds of text work beside the views.
+const LIGHT_SECONDS: f64 = 0.1;
+const NORMAL_SECONDS: f64 = 1.0;
+
+impl Weight {
+    pub(crate) fn new(views: usize, text_seconds: f64) -> Self {
+        if views <= LIGHT && text_seconds <= LIGHT_SECONDS {
+            Self::Light
+        } else if views <= NORMAL && text_seconds <= NORMAL_SECONDS {
+            Self::Normal
+        } else {
+            Self::Heavy
+        }
+    }
+}
+
+/// A pool for each class, and one for building.
+pub(crate) struct Lanes {
+    light: ThreadPool,
+    normal: ThreadPool,
+    heavy: ThreadPool,
+    building: ThreadPool,
+}
+
+/// Lower priority than answers have; in Linux's steps of niceness, a tenth of their share.
+const BUILDING_NICENESS: i32 = 10;
+const HEAVY_NICENESS: i32 = 3;
+
+impl Lanes {
+    pub(crate) fn start() -> std::io::Result<Self> {
+        Ok(Self {
+            light: pool("light", 0)?,
+            normal: pool("normal", 0)?,
+            heavy: pool("heavy", HEAVY_NICENESS)?,
+            building: pool("build", BUILDING_NICENESS)?,
+        })
+    }
+
+    pub(crate) fn run<T: Send>(&self, weight: Weight, work: impl FnOnce() -> T + Send) -> T {
+        match weight {
+            Weight::Light => self.light.install(work),
+            Weight::Normal => self.normal.install(work),
+            Weight::Heavy => self.heavy.install(work),
+        }
+    }
+
+    pub(crate) fn build<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.building.install(work)
+    }
+}
+
+/// As many threads as the caller's own pool has.
+fn pool(name: &'static str, niceness: i32) -> std::io::Result<ThreadPool> {
+    ThreadPoolBuilder::new()
+        .num_threads(rayon::current_num_threads())
+        .thread_name(move |number| format!("{name}-{number}"))
+        .start_handler(move |_| lower_priority(niceness))
+        .build()
+        .map_err(std::io::Error::other)
+}
+
+/// Lets other threads go first. On Linux the call means this thread alone; elsewhere it would mean the process.
+fn lower_priority(niceness: i32) {
+    #[cfg(target_os = "linux")]
+    if niceness > 0 {
+        // Where the system refuses, the threads share alike.
+        let _ = rustix::process::setpriority_process(None, niceness);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = niceness;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_weighed_by_views_and_by_text() {
+        assert_eq!(Weight::new(1, 0.0), Weight::Light);
+        assert_eq!(Weight::new(1, 0.5), Weight::Normal);
+        assert_eq!(Weight::new(64, 0.0), Weight::Normal);
+        assert_eq!(Weight::new(65, 0.0), Weight::Heavy);
+        assert_eq!(Weight::new(1, 20.0), Weight::Heavy);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn building_goes_after_answers() {
+        let lanes = Lanes::start().unwrap();
+        let niceness = || rustix::process::getpriority_process(None).unwrap();
+        assert!(lanes.build(niceness) > lanes.run(Weight::Light, niceness));
+    }
+}
