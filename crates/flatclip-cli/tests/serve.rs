@@ -50,7 +50,7 @@ impl Server {
         body.extend(picture);
         body.extend(b"\r\n--xx--\r\n");
         let head = format!(
-            "POST /v1/classify HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\
+            "POST /v1/classify HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\
              content-type: multipart/form-data; boundary=xx\r\n\r\n",
             body.len()
         );

@@ -44,6 +44,8 @@ pub(crate) struct App {
     pub(crate) started: Instant,
 }
 
+/// Bytes of a body or an answer that is served beside large ones.
+const SMALL: usize = 256 << 10;
 /// How long nobody may be admitted before the server says that it is not ready.
 const FULL: Duration = Duration::from_secs(5);
 
@@ -78,7 +80,7 @@ impl App {
             banks: Arc::new(Banks::new(kept / 4)),
             sessions: Sessions::new(limits),
             // One request of the largest size fits into the share of one client.
-            held: Budget::shared(limits.held_bytes, limits.client_share, limits.body_bytes * 2),
+            held: Budget::shared(limits.held_bytes, limits.client_share, limits.body_bytes * 2).sparing(SMALL),
             pixels,
             uploads: Uploads::default(),
             parsers: Semaphore::new(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))),

@@ -12,6 +12,7 @@ pub(crate) struct Budget(Arc<Inner>);
 struct Inner {
     capacity: usize,
     per_client: usize,
+    small: usize,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -43,7 +44,17 @@ impl Budget {
     /// `per_client` is at least 1 and at most the capacity.
     pub(crate) fn new(capacity: usize, per_client: usize) -> Self {
         let per_client = per_client.clamp(1, capacity.max(1));
-        Self(Arc::new(Inner { capacity, per_client, state: Mutex::default(), freed: Condvar::new() }))
+        Self::with(capacity, per_client, 0)
+    }
+
+    fn with(capacity: usize, per_client: usize, small: usize) -> Self {
+        Self(Arc::new(Inner { capacity, per_client, small, state: Mutex::default(), freed: Condvar::new() }))
+    }
+
+    /// Lets charges of at most so much go an eighth above both bounds: small requests are served beside large ones.
+    #[must_use]
+    pub(crate) fn sparing(self, small: usize) -> Self {
+        Self::with(self.0.capacity, self.0.per_client, small)
     }
 
     /// A part of the capacity for each client, but no less than `least`.
@@ -100,7 +111,10 @@ impl State {
 impl Charge {
     /// Takes more.
     pub(crate) fn grow(&mut self, amount: usize) -> Result<(), Short> {
-        let Inner { capacity, per_client, .. } = *self.budget.0;
+        let Inner { mut capacity, mut per_client, small, .. } = *self.budget.0;
+        if self.amount + amount <= small {
+            (capacity, per_client) = (capacity + capacity / 8, per_client + capacity / 8);
+        }
         let mut state = self.budget.lock();
         if let Some(client) = self.client {
             let own = state.clients.get(&client).copied().unwrap_or(0);
@@ -182,6 +196,20 @@ mod tests {
         drop((first, second));
         assert_eq!(budget.used(), 0);
         assert!(budget.lock().clients.is_empty(), "a client that left is forgotten");
+    }
+
+    #[test]
+    fn small_charges_go_beside_large_ones() {
+        let budget = Budget::shared(800, 0.5, 1).sparing(10);
+        let large = budget.take(client(1), 400).unwrap();
+        let mut small = budget.take(client(1), 10).unwrap();
+        assert_eq!(small.grow(1).unwrap_err(), Short::Client);
+        let others: Vec<Charge> = (2..4).filter_map(|number| budget.take(client(number), 195).ok()).collect();
+        assert_eq!(others.len(), 2);
+        assert_eq!(budget.take(client(9), 11).unwrap_err(), Short::Server);
+        let small: Vec<Charge> = (0..20).filter_map(|_| budget.take(client(9), 10).ok()).collect();
+        assert_eq!((small.len(), budget.used()), (10, 900), "an eighth at most");
+        drop(large);
     }
 
     #[test]

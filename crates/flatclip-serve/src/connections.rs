@@ -56,7 +56,7 @@ impl Connections {
     pub(crate) fn enter(self: &Arc<Self>, client: Client, phase: Phase) -> Option<Place> {
         let mut state = self.lock();
         if state.open.len() >= self.most {
-            let idle = state.open.iter().filter(|(_, one)| !one.phase.is_in_request() && one.task.is_some());
+            let idle = state.open.iter().filter(|(_, one)| one.phase.is_idle() && one.task.is_some());
             let mut counts: HashMap<Client, usize> = HashMap::new();
             idle.clone().for_each(|(_, one)| *counts.entry(one.client).or_insert(0) += 1);
             let victim = idle.max_by_key(|(_, one)| (counts[&one.client], one.since.elapsed())).map(|(&id, _)| id);

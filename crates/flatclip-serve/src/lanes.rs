@@ -18,6 +18,9 @@ pub(crate) enum Weight {
 const LIGHT: usize = 4;
 /// Views of normal work.
 const NORMAL: usize = 64;
+/// Bytes of decoding: about 2 and about 16 megapixels.
+const LIGHT_BYTES: usize = 12 << 20;
+const NORMAL_BYTES: usize = 96 << 20;
 /// Seconds of text work beside the views.
 const LIGHT_SECONDS: f64 = 0.1;
 const NORMAL_SECONDS: f64 = 1.0;
@@ -31,6 +34,17 @@ impl Weight {
         } else {
             Self::Heavy
         }
+    }
+
+    /// The same for an image that takes so many bytes to decode: a large one costs more than its views.
+    #[must_use]
+    pub(crate) fn with_decoding(self, bytes: usize) -> Self {
+        let decoding = match bytes {
+            0..=LIGHT_BYTES => Self::Light,
+            ..=NORMAL_BYTES => Self::Normal,
+            _ => Self::Heavy,
+        };
+        self.max(decoding)
     }
 }
 
@@ -101,6 +115,9 @@ mod tests {
         assert_eq!(Weight::new(64, 0.0), Weight::Normal);
         assert_eq!(Weight::new(65, 0.0), Weight::Heavy);
         assert_eq!(Weight::new(1, 20.0), Weight::Heavy);
+        assert_eq!(Weight::Light.with_decoding(1 << 20), Weight::Light);
+        assert_eq!(Weight::Light.with_decoding(40 << 20), Weight::Normal);
+        assert_eq!(Weight::Normal.with_decoding(150 << 20), Weight::Heavy);
     }
 
     #[cfg(target_os = "linux")]

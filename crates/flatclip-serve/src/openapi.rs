@@ -29,7 +29,11 @@ struct Routes;
 struct Refusals;
 
 /// Every route.
-const ANY: &[(&str, &str)] = &[("401", "No key, or a wrong one"), ("500", "A fault of the server")];
+const ANY: &[(&str, &str)] = &[
+    ("401", "No key, or a wrong one"),
+    ("403", "A name or a page that is not ours"),
+    ("500", "A fault of the server"),
+];
 /// Routes that name something.
 const NAMED: &[(&str, &str)] = &[("404", "A name that is not known")];
 /// Routes with a body.

@@ -3,8 +3,8 @@
 //! that does not take its answer is cut off, sooner when the server is stopping.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -21,20 +21,35 @@ const IN_REQUEST: u8 = 2;
 
 /// Where a connection is.
 #[derive(Clone, Default)]
-pub(crate) struct Phase(Arc<AtomicU8>);
+pub(crate) struct Phase(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    phase: AtomicU8,
+    /// When bytes last went either way.
+    active: Mutex<Option<Instant>>,
+}
+
+/// After an answer a connection counts as idle when nothing was sent for so long; before, its answer may still be on the way.
+const QUIET: Duration = Duration::from_millis(500);
 
 impl Phase {
     fn is(&self, phase: u8) -> bool {
-        self.0.load(Ordering::Acquire) == phase
+        self.0.phase.load(Ordering::Acquire) == phase
     }
 
     fn set(&self, phase: u8) {
-        self.0.store(phase, Ordering::Release);
+        self.0.phase.store(phase, Ordering::Release);
     }
 
-    /// Whether a request is being read, worked on or answered.
-    pub(crate) fn is_in_request(&self) -> bool {
-        self.is(IN_REQUEST)
+    fn touch(&self) {
+        *self.0.active.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether closing the connection loses nothing: no request has begun, or its answer was taken some time ago.
+    pub(crate) fn is_idle(&self) -> bool {
+        let active = *self.0.active.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is(IN_HEAD) || self.is(BETWEEN) && active.is_none_or(|active| active.elapsed() > QUIET)
     }
 
     #[cfg(test)]
@@ -46,6 +61,7 @@ impl Phase {
     pub(crate) async fn request<T>(self, answer: impl Future<Output = T>) -> T {
         self.set(IN_REQUEST);
         let answer = answer.await;
+        self.touch();
         self.set(BETWEEN);
         answer
     }
@@ -94,6 +110,7 @@ impl Patient {
         count: impl Fn(&T) -> usize,
     ) -> Poll<std::io::Result<T>> {
         if let Poll::Ready(Ok(taken)) = &done {
+            self.phase.touch();
             if let Some((_, since)) = &mut self.stuck {
                 *since += count(taken);
             }
@@ -117,11 +134,6 @@ impl Patient {
                 return Poll::Pending;
             }
         }
-    }
-
-    /// Everything was taken.
-    fn after_flush(&mut self) {
-        self.stuck = None;
     }
 }
 
@@ -149,9 +161,8 @@ impl AsyncWrite for Patient {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let done = Pin::new(&mut self.stream).poll_flush(cx);
-        let phase_is_over = !self.phase.is(IN_REQUEST);
-        if done.is_ready() && phase_is_over {
-            self.after_flush();
+        if done.is_ready() {
+            self.stuck = None; // everything was taken
         }
         self.after_write(cx, done, |()| 0)
     }

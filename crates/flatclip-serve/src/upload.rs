@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::budget::{Charge, Short};
 use crate::client::Client;
+use crate::lanes::Weight;
 use crate::problem::Problem;
 use crate::typed::{Encoded, MOST_NAMES};
 use axum::body::{Body, Bytes, HttpBody as _};
@@ -70,6 +71,11 @@ impl Image {
             Content::Pixels { rgb, .. } => rgb.len(),
         }
     }
+}
+
+/// How heavy the work on images is that costs `weight` without decoding them.
+pub(crate) fn weight_of(images: &[Image], weight: Weight) -> Weight {
+    images.iter().fold(weight, |weight, image| weight.with_decoding(image.decoding_bytes()))
 }
 
 /// Bodies of routes that take no images.

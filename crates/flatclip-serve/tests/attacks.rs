@@ -79,9 +79,10 @@ fn question() -> Value {
 
 /// 32 images and all of 2000 classes for each: an answer that does not fit into the buffers of a connection.
 fn long_answer() -> Vec<u8> {
-    let classes: Vec<String> = (0..2000).map(|number| format!("a thing of the kind {number}")).collect();
+    let classes: Vec<String> =
+        (0..2000).map(|number| format!("thing {number}, whose name is so long it does not fit")).collect();
     let images = vec![base64(&picture(1)); 32];
-    let body = json!({ "images": images, "classes": classes, "top_k": 2000 }).to_string();
+    let body = json!({ "images": images, "classes": classes, "template": "{}", "top_k": 2000 }).to_string();
     request("/v1/classify", "accept: text/event-stream\r\n", body.as_bytes())
 }
 

@@ -72,9 +72,18 @@ impl Running {
 
     /// Resident memory in bytes.
     pub fn memory(&self) -> Result<u64> {
+        self.status("VmRSS:")
+    }
+
+    /// The most that was ever resident, in bytes.
+    pub fn peak(&self) -> Result<u64> {
+        self.status("VmHWM:")
+    }
+
+    fn status(&self, name: &str) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let kb = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-        Ok(kb.context("no VmRSS")?.trim().parse::<u64>()? * 1024)
+        let kb = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+        Ok(kb.with_context(|| format!("no {name}"))?.trim().parse::<u64>()? * 1024)
     }
 
     /// Open files and sockets.

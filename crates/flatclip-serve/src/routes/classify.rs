@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use crate::queue::{Ticket, wait};
 use crate::stream::{Form, Pieces, pieces};
 use crate::typed::{Encoded, Images};
-use crate::upload::{Image, Upload};
+use crate::upload::{Image, Upload, weight_of};
 use crate::work::{AnswerWork, Answered, Work};
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -66,7 +66,7 @@ pub(crate) async fn classify(State(app): State<Arc<App>>, mut upload: Upload) ->
     check_count(total, &app)?;
     let recipe = Recipe::new(&settings, &app.catalogue(), &app)?;
     recipe.check_episodic()?;
-    let weight = recipe.weight(&app)?;
+    let weight = weight_of(&images, recipe.weight(&app)?);
     let (top, explain) = (request.top_k.unwrap_or(5).max(1), request.explain.unwrap_or(false));
     let memory = app.answer_memory(client, total.saturating_mul(recipe.answer_bytes(top, explain)))?;
     let panic = wants_panic(&app, &headers)?;

@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::queue::wait;
 use crate::routes::classify::check_count;
 use crate::typed::{Encoded, Images, Names};
-use crate::upload::{Image, Upload};
+use crate::upload::{Image, Upload, weight_of};
 use crate::work::{EmbedWork, Work};
 use axum::extract::State;
 use axum::http::header;
@@ -116,7 +116,7 @@ pub(crate) async fn embed_images(
     deadline: Instant,
 ) -> Result<Vec<Vec<f32>>, Problem> {
     check_count(images.len(), app)?;
-    let ticket = app.queue.admit(client, images.len(), Weight::Light)?;
+    let ticket = app.queue.admit(client, images.len(), weight_of(&images, Weight::Light))?;
     let options = DecodeOptions { max_pixels: app.config.limits.pixels, exif, ..DecodeOptions::default() };
     let start = |image: Image| {
         let (reply, answer) = oneshot::channel();

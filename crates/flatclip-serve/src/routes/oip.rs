@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::problem::Problem;
 use crate::queue::wait;
 use crate::typed::{Encoded, Few, Parameters};
-use crate::upload::{Held, Image, Upload, parse, short};
+use crate::upload::{Held, Image, Upload, parse, short, weight_of};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
@@ -213,7 +213,7 @@ async fn run(
     let settings = settings(name, classes, parameters)?;
     let recipe = Recipe::new(&settings, &app.catalogue(), app)?;
     recipe.check_episodic()?;
-    let weight = recipe.weight(app)?;
+    let weight = weight_of(&given.images, recipe.weight(app)?);
     let classifier = recipe.classifier(app, client, deadline).await?;
     let ticket = app.queue.admit(client, given.images.len(), weight)?;
     let asked = Asked { model: name.to_owned(), classifier, top: 1, explain: false, panic: false };

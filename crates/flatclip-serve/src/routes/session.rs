@@ -141,7 +141,8 @@ pub(crate) async fn classify(
     let mut stream = tokio::time::timeout_at(deadline.into(), Arc::clone(&session.stream).lock_owned())
         .await
         .map_err(|_| Problem::late())?;
-    let ticket = app.queue.admit(client, 1, Weight::new(classifier.views(), 0.0))?;
+    let ticket =
+        app.queue.admit(client, 1, Weight::new(classifier.views(), 0.0).with_decoding(image.decoding_bytes()))?;
     let (pixels, own) = (app.pixels.clone(), Arc::clone(&classifier));
     let answered = app
         .queue

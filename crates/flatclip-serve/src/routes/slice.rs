@@ -55,6 +55,7 @@ pub(crate) async fn slice(State(app): State<Arc<App>>, mut upload: Upload) -> Re
     recipe.weight(&app)?;
     let texts = recipe.classes.saturating_mul(what.points * what.points);
     let weight = Weight::new(recipe.views, recipe.text_seconds(&app, "classes x points x points", texts)?);
+    let weight = weight.with_decoding(image.decoding_bytes());
     let memory = app.answer_memory(client, what.points * what.points * 32 + 4096)?;
     let classifier = recipe.classifier(&app, client, deadline).await?;
     let ticket = app.queue.admit(client, 1, weight)?;

@@ -53,7 +53,7 @@ pub(super) fn dawdle(trial: &mut Trial) -> Result<()> {
     let start = Instant::now();
     let outcome = std::thread::scope(|scope| {
         let others = scope.spawn(|| run(server.address, 2, Until::Seconds(10.0), None, &[request]));
-        let head = b"POST /v1/classify HTTP/1.1\r\nhost: x\r\n";
+        let head = b"POST /v1/classify HTTP/1.1\r\nhost: localhost\r\n";
         for byte in head.iter().take(9) {
             for connection in &mut slow {
                 let _ = connection.send(&[*byte]);

@@ -14,7 +14,7 @@ const KEY: &str = "correct-horse-battery-staple-0123456789";
 
 fn get_with(key: Option<&str>) -> Vec<u8> {
     let line = key.map_or(String::new(), |key| format!("authorization: Bearer {key}\r\n"));
-    format!("GET /v1/limits HTTP/1.1\r\nhost: x\r\n{line}\r\n").into_bytes()
+    format!("GET /v1/limits HTTP/1.1\r\nhost: localhost\r\n{line}\r\n").into_bytes()
 }
 
 fn guarded(trial: &Trial) -> Result<Running> {
@@ -108,8 +108,9 @@ pub(super) fn secrets(trial: &mut Trial) -> Result<()> {
             with_key("/v2/models/none/infer", b"{}"),
             with_key("/v1/sessions/none/classify", b"{}"),
             with_key("/v1/classify", question_json(&picture(1)?).to_string().as_bytes()),
-            format!("GET /metrics HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\n\r\n").into_bytes(),
-            format!("GET /v1/models?key={KEY} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\n\r\n").into_bytes(),
+            format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\r\n").into_bytes(),
+            format!("GET /v1/models?key={KEY} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\r\n")
+                .into_bytes(),
         ] {
             let answer = ask(server.address, &request)?;
             texts.push(("an answer", format!("{:?}\n{}", answer.headers, answer.text())));

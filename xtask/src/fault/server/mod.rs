@@ -2,11 +2,13 @@
 //! Everything goes to a port of this machine, is counted and ends.
 
 mod bodies;
+mod bounds;
 mod clients;
 mod guard;
 mod life;
 mod load;
 mod outside;
+mod promise;
 
 use super::{Suite, Test};
 use crate::serving::http::{post_form, post_json};
@@ -15,7 +17,7 @@ use flatclip::Picture;
 use flatclip::image::sheet::encode_png;
 use serde_json::{Value, json};
 
-/// S1 to S17.
+/// S1 to S26.
 pub(super) const TESTS: &[Test] = &[
     test(
         "S1",
@@ -108,6 +110,61 @@ pub(super) const TESTS: &[Test] = &[
         "addresses given as pictures: http, file, data, decimal, redirect",
         "refused; nothing is fetched",
         guard::addresses,
+    ),
+    test(
+        "S18",
+        "256 texts, and the same output named 1 000 times (29 KB); before there was a bound: 10.2 s, 2 929 MB, 2 283 MB left",
+        "refused; less than 64 MB",
+        bounds::outputs,
+    ),
+    test(
+        "S19",
+        "bodies of 16 MB that are made to become larger when they are read: objects, lists, empty names; before: 5.7 to 15.8 s, up to 5 695 MB, 4.3 GB left",
+        "refused; less than 96 MB each, of which less than 32 MB are left three seconds later",
+        bounds::amplification,
+    ),
+    test(
+        "S20",
+        "two requests for the 1 000 ImageNet classes in 80 templates at once, on a random ViT-B/32; before: both 504, and 504 for everybody else",
+        "told how long it takes; another client gets at least a quarter of its usual rate meanwhile",
+        bounds::builds,
+    ),
+    test(
+        "S21",
+        "two clients ask for 32 images and 2 000 classes and do not read; then two more, and SIGTERM; before: 429 for everybody else, 25 s from SIGTERM to the end",
+        "another client is answered; the end takes less than 12 s",
+        bounds::deafness,
+    ),
+    test(
+        "S22",
+        "32 images of 25 megapixels in 2.7 MB; before: 4 687 MB (embed), 2 327 MB (classify)",
+        "less than 512 MB at the peak, less than 128 MB afterwards",
+        bounds::pixels,
+    ),
+    test(
+        "S23",
+        "16 sockets announce 16 MB and send one byte, or all but ten; before: 503 for every upload for 10 s",
+        "uploads of another client are answered, none is refused",
+        bounds::announced,
+    ),
+    test(
+        "S24",
+        "64 open files and 120 idle sockets; 200 000 requests that no scrape reads about; before: 20.1 s, 390 lines of log; 17.8 bytes a request",
+        "another client is answered within 2 s, one line in the log; less than 4 bytes a request",
+        bounds::files,
+    ),
+    test(
+        "S25",
+        "one client opens 80 sessions; requests by another name, and of pages elsewhere; before: all 64 sessions, 200",
+        "half of the sessions are left to others; 403",
+        bounds::shares,
+    ),
+    test(
+        "S26",
+        "64 hostile clients for 60 s: repeated outputs, amplified JSON, new class lists, unread answers, large images, uploads that stand \
+         still, idle sockets, sessions, 256 views, slices",
+        "memory below the models and 512 MB; 99 % of /healthz within 100 ms; an honest client gets at least a quarter of its usual rate",
+        promise::promise,
     ),
 ];
 

@@ -1,0 +1,150 @@
+//! The promise in short: 64 hostile clients for some seconds, and beside them the memory of the process, `/healthz` and an honest
+//! client. `cargo xtask fault server --only S26` is the long form, against a process of its own.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{CLASSES, base64, config, picture};
+use flatclip::Picture;
+use flatclip::image::sheet::encode_png;
+use flatclip_serve::{Config, Server};
+use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const HOSTILE: usize = 64;
+const SECONDS: u64 = 8;
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(40))).unwrap();
+    stream
+}
+
+/// The status; 0 for a connection that broke.
+fn ask(address: SocketAddr, request: &[u8]) -> u16 {
+    let mut stream = connect(address);
+    let _ = stream.write_all(request);
+    let mut head = [0; 12];
+    if stream.read_exact(&mut head).is_err() {
+        return 0;
+    }
+    // The rest is taken in small pieces: this process's memory is measured.
+    let mut part = [0; 4096];
+    while stream.read(&mut part).is_ok_and(|count| count > 0) {}
+    std::str::from_utf8(&head[9..12]).unwrap().parse().unwrap()
+}
+
+fn request(path: &str, headers: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+         connection: close\r\n{headers}\r\n"
+    );
+    [head.as_bytes(), body.as_bytes()].concat()
+}
+
+fn post(path: &str, body: &Value) -> Vec<u8> {
+    request(path, "", &body.to_string())
+}
+
+/// What hostile clients send, and whether they read the answer.
+fn weapons() -> Vec<(Vec<u8>, bool)> {
+    let image = base64(&picture(1));
+    let names: Vec<String> = (0..2000).map(|number| format!("thing {number}")).collect();
+    let large = encode_png(&Picture { width: 4000, height: 4000, rgb: vec![9; 48_000_000] }).unwrap();
+    let outputs = vec![json!({ "name": "text_embedding" }); 1000];
+    let inputs = json!([{ "name": "text", "datatype": "BYTES", "shape": [1], "data": ["a"] }]);
+    let options = format!("{{\"options\":{{\"x\":[{}0]}}}}", "{\"\":0},".repeat(250_000));
+    let announced = format!("POST /v1/classify HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", 16 << 20);
+    let long: Vec<String> = names.iter().map(|name| format!("{name}, whose name is so long it does not fit")).collect();
+    let unread =
+        json!({ "images": vec![image.as_str(); 32], "classes": long, "template": "{}", "top_k": 2000 }).to_string();
+    vec![
+        (post("/v2/models/pocket/infer", &json!({ "inputs": inputs, "outputs": outputs })), true),
+        (request("/v1/classify", "", &options), true),
+        (post("/v1/classify", &json!({ "image": image, "class_set": "imagenet", "ensemble": "imagenet80" })), true),
+        (request("/v1/classify", "accept: text/event-stream\r\n", &unread), false),
+        (post("/v1/embed/image", &json!({ "images": vec![base64(&large); 8] })), true),
+        ([announced.as_bytes(), &vec![b' '; 1 << 20]].concat(), false),
+        (post("/v1/sessions", &json!({ "classes": names, "method": "tda" })), true),
+        (
+            post(
+                "/v1/classify",
+                &json!({ "images": vec![image.as_str(); 8], "classes": CLASSES, "method": "zero", "views": 256 }),
+            ),
+            true,
+        ),
+        (post("/v1/slice", &json!({ "image": image, "classes": names, "points": 31 })), true),
+    ]
+}
+
+#[test]
+fn hostile_clients_take_neither_memory_nor_health_nor_the_answers_of_others() {
+    let server = Server::bind(Config { bind: "127.0.0.1:0".parse().unwrap(), ..config() }).unwrap();
+    let (address, stop) = (server.address(), server.stopper());
+    let thread = std::thread::spawn(move || server.run());
+    let weapons = weapons();
+    let honest = post("/v1/classify", &json!({ "image": base64(&picture(2)), "classes": CLASSES }));
+    let health = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let rate = |seconds: u64| {
+        let (start, mut count) = (Instant::now(), 0);
+        while start.elapsed() < Duration::from_secs(seconds) {
+            count += u64::from(ask(address, &honest) == 200);
+        }
+        count as f64 / start.elapsed().as_secs_f64()
+    };
+    rate(1);
+    let usual = rate(3);
+    let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    let before = flatclip::eval::memory().0;
+    let (beside, mut times) = std::thread::scope(|scope| {
+        for client in 0..HOSTILE {
+            let (over, (weapon, reads)) = (&over, &weapons[client % weapons.len()]);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    if *reads {
+                        ask(address, weapon);
+                    } else {
+                        let mut stream = connect(address);
+                        let _ = stream.write_all(weapon);
+                        std::thread::sleep(Duration::from_secs(2));
+                    }
+                    // They share the processors with the server.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                most.fetch_max(flatclip::eval::memory().0, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let probe = scope.spawn(|| {
+            let mut times = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                assert_eq!(ask(address, health), 200);
+                times.push(start.elapsed());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            times
+        });
+        let beside = rate(SECONDS);
+        over.store(true, Ordering::Relaxed);
+        (beside, probe.join().unwrap())
+    });
+    times.sort();
+    let above = most.load(Ordering::Relaxed).saturating_sub(before) >> 20;
+    let p95 = times[times.len() * 95 / 100];
+    eprintln!("{above} MB, p95 {p95:?} of {}, {beside:.0} of {usual:.0} per second", times.len());
+    assert!(above < 512, "{above} MB above the models");
+    assert!(p95 < Duration::from_millis(100), "/healthz took {p95:?}");
+    assert!(beside >= usual / 4.0, "{beside:.1} answers a second instead of {usual:.1}");
+    stop.stop();
+    thread.join().unwrap().unwrap();
+}
