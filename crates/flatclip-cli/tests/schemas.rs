@@ -203,7 +203,7 @@ report: report run
 report: report run bad --paired --confusion --against paper
 report: report bad --temperature 2
 landscape: landscape --data pocket:photo:train:64 --shots 1 --points 3 --out landscape
-landscape: landscape --image photos/table/000000.png --classes fish,lamp --points 3 --out views
+landscape: landscape --image photos/table/000000.png --classes fish,lamp --points 3 --planes 1 --out views
 analyze: analyze --limit 8 --shots 1 --out analysis
 stats: stats --model pocket-vit --data pocket:photo:train:4 --out statistics.safetensors
 methods: methods

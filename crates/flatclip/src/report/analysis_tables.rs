@@ -69,17 +69,17 @@ impl AnalysisRecord {
     /// The ordering claim, its null comparison and its control.
     pub fn ordering_table(&self) -> Table {
         let header =
-            ["score", "largest gap", "95 % interval", "near against near", "its 95 % quantile", "holds", "images"];
+            ["score", "largest gap", "holds", "95 % interval", "near against near", "its 95 % quantile", "images"];
         let mut table = Table::new("Is P(score < xi) larger on the nearer set?", header);
         for claim in &self.ordering.claims {
             let OrderClaim { score, images, gap, interval, null, holds } = claim;
             table.push(vec![
                 Cell::text(score),
                 Cell::number(*gap, 3),
+                Cell::text(if *holds { "yes" } else { "not shown" }),
                 Cell::text(format!("{:.3} to {:.3}", interval.0, interval.1)),
                 Cell::number(null.0, 3),
                 Cell::number(null.1, 3),
-                Cell::text(if *holds { "yes" } else { "not shown" }),
                 Cell::text(format!("{} and {}", images.0, images.1)),
             ]);
         }
@@ -166,7 +166,7 @@ impl AnalysisRecord {
             "no significant difference"
         };
         format!(
-            "The entropy alone, without any perturbation, has a largest gap of {:.3} ({}): the score's is {:+.3} more (95 % interval {low:.3} to \
+            "The entropy alone, without any perturbation, has a largest gap of {:.3} ({}): the score's differs by {:+.3} (95 % interval {low:.3} to \
              {high:.3}), {adds}.",
             entropy.gap,
             if entropy.holds { "it holds too" } else { "not shown" },
