@@ -17,6 +17,8 @@ const MAX_REDIRECTS: usize = 10;
 pub(super) enum Failure {
     /// It may work when tried again, perhaps after the time that the server names.
     Passing { reason: String, after: Option<Duration> },
+    /// There was no connection: no network, no such host, nobody who listens.
+    NoConnection { reason: String },
     /// It will not.
     Final(Error),
 }
@@ -216,7 +218,22 @@ fn interrupted(done: u64, size: u64, why: &str) -> Failure {
 }
 
 fn unreachable(error: &ureq::Error) -> Failure {
-    Failure::passing(format!("{error}; without a network, put the files into the model folder yourself"))
+    let reason = format!("{error}; without a network, put the files into the model folder yourself");
+    if is_no_connection(error) { Failure::NoConnection { reason } } else { Failure::passing(reason) }
+}
+
+fn is_no_connection(error: &ureq::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable};
+    match error {
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::ConnectProxyFailed(_) => true,
+        ureq::Error::Timeout(stage) => matches!(stage, ureq::Timeout::Resolve | ureq::Timeout::Connect),
+        ureq::Error::Io(error) => {
+            // Name resolution fails with an error of no kind of its own.
+            let is_lookup = error.to_string().contains("lookup address information");
+            is_lookup || matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkDown | NetworkUnreachable)
+        }
+        _ => false,
+    }
 }
 
 /// An answer that is neither success nor absence. Overload passes; the server may say when.

@@ -79,7 +79,8 @@ pub fn fetch(model: &KnownModel, model_dir: &Path, hub: impl Into<Hub>, progress
     let folder = model.folder(model_dir);
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
     let repository = model.repositories.first().copied().unwrap_or_default();
-    let mut download = Download { client: Client::new(&hub), lock: Lock::open(&folder)?, hub, repository, folder };
+    let mut download =
+        Download { client: Client::new(&hub), lock: Lock::open(&folder)?, hub, repository, folder, is_reached: false };
     // The configuration first: weights without it would be taken for complete, with the wrong activation. Some
     // repositories have none; then the name says what it would.
     download.file(CONFIG, &mut |_, _| {})?;
@@ -100,6 +101,8 @@ struct Download {
     lock: Lock,
     repository: &'static str,
     folder: PathBuf,
+    /// The server has answered once: a connection that fails after that may come back.
+    is_reached: bool,
 }
 
 impl Download {
@@ -121,7 +124,9 @@ impl Download {
         let mut wait = self.hub.first_wait;
         let mut attempts = 1;
         loop {
-            match self.attempt(name, &url, &part, progress) {
+            let attempt = self.attempt(name, &url, &part, progress).map_err(|failure| self.judged(failure));
+            self.is_reached |= !matches!(attempt, Err(Failure::NoConnection { .. }));
+            match attempt {
                 Ok(Some(())) => {
                     std::fs::rename(&part, &path).map_err(Error::io(&path))?;
                     return Ok(true);
@@ -132,12 +137,20 @@ impl Download {
                     std::thread::sleep(after.unwrap_or(wait).min(MAX_WAIT));
                     wait = wait.saturating_mul(2);
                 }
-                Err(Failure::Passing { reason, .. }) => {
+                Err(Failure::Passing { reason, .. } | Failure::NoConnection { reason }) => {
                     let reason = format!("{reason} (attempt {attempts})");
                     return Err(Error::Fetch { url, reason });
                 }
                 Err(Failure::Final(error)) => return Err(error),
             }
+        }
+    }
+
+    /// A lost connection may come back. One that never was is not waited for: a machine without a network is told at once.
+    fn judged(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::NoConnection { reason } if self.is_reached => Failure::passing(reason),
+            other => other,
         }
     }
 

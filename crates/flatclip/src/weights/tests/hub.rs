@@ -315,4 +315,21 @@ fn an_unreachable_server_is_an_error_that_says_what_to_do() {
     let error = fetch(&server, &TempDir::new().unwrap()).unwrap_err();
     assert_eq!(error.code(), "model.fetch");
     assert!(error.to_string().contains("model folder"), "{error}");
+    // A machine without a network is told at once, not after all retries.
+    assert!(error.to_string().contains("(attempt 1)"), "{error}");
+}
+
+#[test]
+fn a_server_that_was_reached_and_is_gone_is_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // The configuration only, asked for and fetched; then nobody listens any more.
+    let server = std::thread::spawn(move || {
+        for stream in listener.incoming().take(2) {
+            answer(stream.unwrap(), &[], Manner::Good, &AtomicUsize::new(0), &Mutex::default()).unwrap();
+        }
+    });
+    let error = fetch(&Server { url, log: Arc::default() }, &TempDir::new().unwrap()).unwrap_err();
+    server.join().unwrap();
+    assert!(error.to_string().contains("(attempt 4)"), "{error}");
 }
