@@ -2,6 +2,7 @@
 
 use crate::methods::{self, Explanation};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Which class, how sure, which views decided, and how the answer was made.
@@ -14,13 +15,15 @@ pub struct Answer {
 
 /// What all answers of one classifier share.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Origin {
-    pub(crate) classes: Arc<[String]>,
-    pub(crate) method: &'static str,
+pub struct Origin {
+    /// The class list, in the order of the probabilities.
+    pub classes: Arc<[String]>,
+    /// Name of the method.
+    pub method: Cow<'static, str>,
     /// What the image tower multiplies in; `None` when features were given.
-    pub(crate) precision: Option<&'static str>,
+    pub precision: Option<Cow<'static, str>>,
     /// The rule by which image files are read; `None` when features were given.
-    pub(crate) read: Option<&'static str>,
+    pub read: Option<Cow<'static, str>>,
 }
 
 /// One view of a picture as a method saw it.
@@ -44,19 +47,35 @@ impl Answer {
     }
 
     /// Name of the method that answered.
-    pub fn method(&self) -> &'static str {
-        self.origin.method
+    pub fn method(&self) -> &str {
+        &self.origin.method
     }
 
     /// What the image tower multiplied in: `f32`, `i16`, ...; `None` when features were given.
-    pub fn precision(&self) -> Option<&'static str> {
-        self.origin.precision
+    pub fn precision(&self) -> Option<&str> {
+        self.origin.precision.as_deref()
     }
 
     /// The rule by which the classifier reads image files: `exif` (as a person sees them) or `pillow`; `None` when features
     /// were given.
-    pub fn read(&self) -> Option<&'static str> {
-        self.origin.read
+    pub fn read(&self) -> Option<&str> {
+        self.origin.read.as_deref()
+    }
+
+    /// An answer from its parts: its [origin](Answer::origin), [decision](Answer::decision) and [views](Answer::views). A copy
+    /// in another process is made this way.
+    pub fn from_parts(origin: &Arc<Origin>, decision: methods::Decision, views: Option<usize>) -> Self {
+        Self { origin: Arc::clone(origin), decision, views }
+    }
+
+    /// The classifier that it comes from, in words.
+    pub fn origin(&self) -> &Arc<Origin> {
+        &self.origin
+    }
+
+    /// What the method decided, as it left it.
+    pub fn decision(&self) -> &methods::Decision {
+        &self.decision
     }
 
     pub(crate) fn with_views(self, count: usize) -> Self {

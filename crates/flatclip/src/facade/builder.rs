@@ -293,9 +293,9 @@ impl ClassifierBuilder {
         task.progress = None; // of the building only
         let origin = Arc::new(Origin {
             classes: Arc::clone(&task.classes),
-            method: spec.name,
-            precision: encoder.as_ref().map(|encoder| encoder.clip.precision().name()),
-            read: encoder.as_ref().map(|encoder| encoder.decode.rule()),
+            method: spec.name.into(),
+            precision: encoder.as_ref().map(|encoder| encoder.clip.precision().name().into()),
+            read: encoder.as_ref().map(|encoder| encoder.decode.rule().into()),
         });
         Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder, rounds, origin }))
     }

@@ -124,13 +124,13 @@ impl Classifier {
     }
 
     /// What the image tower multiplies in: `f32`, `i16`, ...; `None` when features are made elsewhere.
-    pub fn precision(&self) -> Option<&'static str> {
-        self.0.origin.precision
+    pub fn precision(&self) -> Option<&str> {
+        self.0.origin.precision.as_deref()
     }
 
     /// The rule by which image files are read: `exif` or `pillow`; `None` when features are made elsewhere.
-    pub fn read(&self) -> Option<&'static str> {
-        self.0.origin.read
+    pub fn read(&self) -> Option<&str> {
+        self.0.origin.read.as_deref()
     }
 
     /// The answer for a picture.

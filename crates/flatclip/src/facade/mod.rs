@@ -24,7 +24,7 @@ mod together;
 mod tune;
 
 pub use analyze::{AnalyzeRequest, ClassRadius, analyze};
-pub use answer::{Answer, ViewScore};
+pub use answer::{Answer, Origin as AnswerOrigin, ViewScore};
 pub use builder::ClassifierBuilder;
 pub use classifier::Classifier;
 pub use evaluate::{EvaluateRequest, EvaluatedRun, PromptChoice, ViewChoice, evaluate};
