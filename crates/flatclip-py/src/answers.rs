@@ -1,11 +1,13 @@
 //! Answers: which class, how sure, and which views decided.
 
 use crate::{arrays, values};
-use flatclip::Matrix;
-use numpy::{PyArray1, PyArray2};
-use pyo3::exceptions::PyIndexError;
+use flatclip::methods::{Decision, Explanation};
+use flatclip::{AnswerOrigin, Matrix};
+use numpy::{PyArray1, PyArray2, PyReadonlyArray1};
+use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PySlice};
+use std::sync::Arc;
 
 /// The answer for one picture.
 #[pyclass(name = "Answer", module = "flatclip", frozen)]
@@ -20,6 +22,12 @@ impl Answer {
     #[getter]
     fn label(&self) -> &str {
         self.answer.label()
+    }
+
+    /// The class list, in the order of the probabilities.
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.answer.classes().to_vec()
     }
 
     /// Its index in the class list.
@@ -89,8 +97,111 @@ impl Answer {
         values::from_json(py, &self.answer.to_json(top))
     }
 
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Origin, State<'py>))> {
+        let answer = &slf.get().answer;
+        let state = (Origin::of(answer), State::of(slf.py(), answer));
+        Ok((slf.get_type().getattr("_from_state")?, state))
+    }
+
+    #[staticmethod]
+    fn _from_state(origin: Origin, state: State<'_>) -> PyResult<Self> {
+        Ok(Self { answer: state.answer(&origin.restored())? })
+    }
+
     fn __repr__(&self) -> String {
-        format!("<flatclip.Answer {} {:.4}>", self.answer.label(), self.answer.confidence())
+        format!("<flatclip.Answer {}>", named(&self.answer))
+    }
+}
+
+fn named(answer: &flatclip::Answer) -> String {
+    format!("{} {:.4}", answer.label(), answer.confidence())
+}
+
+/// What the answers of one classifier share, as a pickle holds it.
+#[derive(Default, FromPyObject, IntoPyObject)]
+struct Origin {
+    #[pyo3(item)]
+    classes: Vec<String>,
+    #[pyo3(item)]
+    method: String,
+    #[pyo3(item)]
+    precision: Option<String>,
+    #[pyo3(item)]
+    read: Option<String>,
+}
+
+impl Origin {
+    fn of(answer: &flatclip::Answer) -> Self {
+        Self {
+            classes: answer.classes().to_vec(),
+            method: answer.method().to_owned(),
+            precision: answer.precision().map(str::to_owned),
+            read: answer.read().map(str::to_owned),
+        }
+    }
+
+    fn restored(self) -> Arc<AnswerOrigin> {
+        Arc::new(AnswerOrigin {
+            classes: self.classes.into(),
+            method: self.method.into(),
+            precision: self.precision.map(Into::into),
+            read: self.read.map(Into::into),
+        })
+    }
+}
+
+/// The rest of an answer, as a pickle holds it.
+#[derive(FromPyObject, IntoPyObject)]
+struct State<'py> {
+    #[pyo3(item)]
+    index: usize,
+    #[pyo3(item)]
+    probabilities: Bound<'py, PyArray1<f32>>,
+    #[pyo3(item)]
+    class_scores: Bound<'py, PyArray1<f32>>,
+    #[pyo3(item)]
+    selected: Vec<usize>,
+    #[pyo3(item)]
+    scores: Bound<'py, PyArray1<f32>>,
+    #[pyo3(item)]
+    entropies: Bound<'py, PyArray1<f32>>,
+    #[pyo3(item)]
+    predictions: Vec<usize>,
+    #[pyo3(item)]
+    views: Option<usize>,
+}
+
+impl<'py> State<'py> {
+    fn of(py: Python<'py>, answer: &flatclip::Answer) -> Self {
+        let (decision, why) = (answer.decision(), answer.explanation());
+        Self {
+            index: decision.prediction,
+            probabilities: arrays::vector(py, decision.probabilities.clone()),
+            class_scores: arrays::vector(py, decision.class_scores.clone()),
+            selected: why.selected.clone(),
+            scores: arrays::vector(py, why.scores.clone()),
+            entropies: arrays::vector(py, why.entropies.clone()),
+            predictions: why.predictions.clone(),
+            views: answer.views(),
+        }
+    }
+
+    fn answer(&self, origin: &Arc<AnswerOrigin>) -> PyResult<flatclip::Answer> {
+        let floats = |array: &Bound<'py, PyArray1<f32>>| -> PyResult<Vec<f32>> {
+            Ok(array.extract::<PyReadonlyArray1<'py, f32>>()?.as_slice()?.to_vec())
+        };
+        let decision = Decision {
+            prediction: self.index,
+            probabilities: floats(&self.probabilities)?,
+            class_scores: floats(&self.class_scores)?,
+            explanation: Explanation {
+                selected: self.selected.clone(),
+                scores: floats(&self.scores)?,
+                entropies: floats(&self.entropies)?,
+                predictions: self.predictions.clone(),
+            },
+        };
+        Ok(flatclip::Answer::from_parts(origin, decision, self.views))
     }
 }
 
@@ -98,11 +209,39 @@ fn filled<'py>(py: Python<'py>, values: &[f32]) -> Option<Bound<'py, PyArray1<f3
     (!values.is_empty()).then(|| arrays::vector(py, values.to_vec()))
 }
 
-/// The answers for some pictures, in their order.
+/// The answers for some images, in their order.
 #[pyclass(name = "Answers", module = "flatclip", frozen, sequence)]
 pub(crate) struct Answers {
-    pub(crate) answers: Vec<flatclip::Answer>,
+    answers: Vec<flatclip::Answer>,
+    /// Where each stands among the images that were asked about.
+    positions: Vec<usize>,
+    /// Images without an answer: where they stand, and why.
+    skipped: Vec<(usize, String)>,
 }
+
+impl Answers {
+    /// One for every image.
+    pub(crate) fn all(answers: Vec<flatclip::Answer>) -> Self {
+        Self { positions: (0..answers.len()).collect(), answers, skipped: Vec::new() }
+    }
+
+    /// One for every image but the skipped ones.
+    pub(crate) fn some(answers: Vec<flatclip::Answer>, skipped: Vec<(usize, String)>) -> Self {
+        let is_skipped = |position: &usize| skipped.iter().any(|(at, _)| at == position);
+        let positions = (0..answers.len() + skipped.len()).filter(|position| !is_skipped(position)).collect();
+        Self { answers, positions, skipped }
+    }
+}
+
+/// A position, or a range of them.
+#[derive(FromPyObject)]
+enum Place<'py> {
+    One(isize),
+    Range(Bound<'py, PySlice>),
+}
+
+/// What a pickle of answers holds: what they share, the answers, their positions, the skipped images.
+type Pickled<'py> = (Origin, Vec<State<'py>>, Vec<usize>, Vec<(usize, String)>);
 
 #[pymethods]
 impl Answers {
@@ -137,15 +276,68 @@ impl Answers {
         self.answers.len()
     }
 
-    fn __getitem__(&self, index: isize) -> PyResult<Answer> {
-        let at = if index < 0 { index + self.answers.len() as isize } else { index };
-        let found = usize::try_from(at).ok().and_then(|at| self.answers.get(at));
-        let answer =
-            found.cloned().ok_or_else(|| PyIndexError::new_err(format!("answer {index} of {}", self.answers.len())))?;
-        Ok(Answer { answer })
+    /// Positions of the answered images among those that were given; all of them unless some were skipped.
+    #[getter]
+    fn positions<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        arrays::vector(py, self.positions.iter().map(|&position| position as i64).collect())
+    }
+
+    /// Images that could not be read, as (position, reason); empty unless errors="skip" was asked for.
+    #[getter]
+    fn skipped(&self) -> Vec<(usize, String)> {
+        self.skipped.clone()
+    }
+
+    /// The answer at a position, or the answers of a slice.
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let count = self.answers.len();
+        let place = key.extract::<Place<'_>>().map_err(|_| {
+            let found = key.get_type().name().map_or_else(|_| String::new(), |name| name.to_string());
+            PyTypeError::new_err(format!("answers: expected a position or a slice, found {found}"))
+        })?;
+        match place {
+            Place::One(index) => {
+                let at = if index < 0 { index + count as isize } else { index };
+                let found = usize::try_from(at).ok().and_then(|at| self.answers.get(at)).cloned();
+                let answer = found.ok_or_else(|| PyIndexError::new_err(format!("answer {index} of {count}")))?;
+                Ok(Bound::new(py, Answer { answer })?.into_any())
+            }
+            Place::Range(slice) => {
+                let range = slice.indices(count as isize)?;
+                let places = (0..range.slicelength).map(|step| (range.start + step as isize * range.step) as usize);
+                let (answers, positions) = places.map(|at| (self.answers[at].clone(), self.positions[at])).unzip();
+                Ok(Bound::new(py, Self { answers, positions, skipped: Vec::new() })?.into_any())
+            }
+        }
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Pickled<'py>)> {
+        let (py, own) = (slf.py(), slf.get());
+        let origin = own.answers.first().map_or_else(Origin::default, Origin::of);
+        let states = own.answers.iter().map(|answer| State::of(py, answer)).collect();
+        let state = (origin, states, own.positions.clone(), own.skipped.clone());
+        Ok((slf.get_type().getattr("_from_state")?, state))
+    }
+
+    #[staticmethod]
+    fn _from_state(
+        origin: Origin,
+        states: Vec<State<'_>>,
+        positions: Vec<usize>,
+        skipped: Vec<(usize, String)>,
+    ) -> PyResult<Self> {
+        let origin = origin.restored();
+        let answers = states.iter().map(|state| state.answer(&origin)).collect::<PyResult<_>>()?;
+        Ok(Self { answers, positions, skipped })
     }
 
     fn __repr__(&self) -> String {
-        format!("<flatclip.Answers for {} pictures>", self.answers.len())
+        const SHOWN: usize = 3;
+        let mut shown: Vec<String> = self.answers.iter().take(SHOWN).map(named).collect();
+        if self.answers.len() > SHOWN {
+            shown.push("...".to_owned());
+        }
+        let skipped = if self.skipped.is_empty() { String::new() } else { format!(", {} skipped", self.skipped.len()) };
+        format!("<flatclip.Answers for {} images{skipped}: {}>", self.answers.len(), shown.join(", "))
     }
 }

@@ -39,6 +39,68 @@ pub(crate) fn floats<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<PyR
     typed(&array, "float32")
 }
 
+/// Real numbers in C order that become f32 a part at a time: a memory map of halves is never held as a whole.
+pub(crate) enum Numbers<'py> {
+    Single(PyReadonlyArrayDyn<'py, f32>),
+    /// The bits of float16.
+    Half(PyReadonlyArrayDyn<'py, u16>),
+    Double(PyReadonlyArrayDyn<'py, f64>),
+}
+
+/// What [`Numbers`] hold, for threads that do not know Python.
+pub(crate) enum Values<'a> {
+    Single(&'a [f32]),
+    Half(&'a [u16]),
+    Double(&'a [f64]),
+}
+
+/// The array itself where it is float16, float32 or float64 as this machine lays it out, else a copy in float32.
+pub(crate) fn numbers<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Numbers<'py>> {
+    let array = any(value)?;
+    let dtype = array.dtype();
+    let plain = dtype.kind() == b'f'
+        && dtype.is_native_byteorder() == Some(true)
+        && array.is_c_contiguous()
+        && array.getattr("flags")?.getattr("aligned")?.extract()?;
+    match dtype.itemsize() {
+        2 if plain => {
+            let bits = array.call_method1("view", ("uint16",))?.cast_into::<PyArrayDyn<u16>>()?;
+            Ok(Numbers::Half(bits.try_readonly()?))
+        }
+        8 if plain => Ok(Numbers::Double(array.as_any().cast::<PyArrayDyn<f64>>()?.try_readonly()?)),
+        _ => Ok(Numbers::Single(floats(value, name)?)),
+    }
+}
+
+impl Numbers<'_> {
+    pub(crate) fn shape(&self) -> &[usize] {
+        match self {
+            Self::Single(array) => array.shape(),
+            Self::Half(array) => array.shape(),
+            Self::Double(array) => array.shape(),
+        }
+    }
+
+    pub(crate) fn values(&self) -> PyResult<Values<'_>> {
+        Ok(match self {
+            Self::Single(array) => Values::Single(array.as_slice()?),
+            Self::Half(array) => Values::Half(array.as_slice()?),
+            Self::Double(array) => Values::Double(array.as_slice()?),
+        })
+    }
+}
+
+impl Values<'_> {
+    /// A part, as numpy's `astype` would convert it.
+    pub(crate) fn floats(&self, range: std::ops::Range<usize>) -> Vec<f32> {
+        match self {
+            Self::Single(values) => values[range].to_vec(),
+            Self::Half(bits) => bits[range].iter().map(|&bits| half::f16::from_bits(bits).to_f32()).collect(),
+            Self::Double(values) => values[range].iter().map(|&value| value as f32).collect(),
+        }
+    }
+}
+
 /// An array of bytes, in C order.
 pub(crate) fn bytes<'py>(array: &Bound<'py, PyUntypedArray>, name: &str) -> PyResult<PyReadonlyArrayDyn<'py, u8>> {
     if array.dtype().kind() != b'u' || array.dtype().itemsize() != 1 {

@@ -103,17 +103,19 @@ impl Engine {
         self.classifier.views()
     }
 
-    /// One answer per picture: each on its own, as a stream of their order, or together, as the method wants.
-    #[pyo3(signature = (images, *, progress=None))]
+    /// One answer per image: each on its own, as a stream of their order, or together, as the method wants. With `skip`
+    /// images that cannot be read get none.
+    #[pyo3(signature = (images, *, skip=false, progress=None))]
     fn answer(
         &self,
         py: Python<'_>,
         images: &Bound<'_, PyAny>,
+        skip: bool,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Answers> {
         let (inputs, classifier) = (pictures::many(images, self.exif())?, self.classifier.clone());
-        let answers = work::run(py, progress, move |watch| answer_all(&classifier, &inputs, watch))?;
-        Ok(Answers { answers })
+        let (answers, skipped) = work::run(py, progress, move |watch| answer_all(&classifier, &inputs, skip, watch))?;
+        Ok(Answers::some(answers, skipped))
     }
 
     /// Unit-norm features `[n, views, width]` of the views of pictures.
@@ -163,7 +165,7 @@ impl Engine {
     /// A stream that learns from its pictures, for online methods.
     fn stream(&self, py: Python<'_>) -> PyResult<Stream> {
         let stream = self.classifier.stream().or_raise(py)?;
-        Ok(Stream { stream: Arc::new(Mutex::new(stream)) })
+        Ok(Stream { stream: Arc::new(Mutex::new(stream)), method: self.classifier.method() })
     }
 }
 
@@ -178,6 +180,7 @@ impl Engine {
 #[pyclass(module = "flatclip", frozen)]
 pub(crate) struct Stream {
     stream: Arc<Mutex<flatclip::Stream>>,
+    method: &'static str,
 }
 
 #[pymethods]
@@ -190,34 +193,60 @@ impl Stream {
             work::run(py, None, move |_| next(&mut stream.lock().unwrap_or_else(PoisonError::into_inner), &input))?;
         Ok(Answer { answer })
     }
+
+    fn __repr__(&self) -> String {
+        format!("<flatclip.Stream of {}>", self.method)
+    }
 }
 
-/// As `flatclip predict` asks: one stream over all pictures, or all of them at once.
+/// Answers in their order, and the images without one: where they stand, and why.
+type Answered = (Vec<flatclip::Answer>, Vec<(usize, String)>);
+
+/// As `flatclip predict` asks: one stream over all images, or all of them at once.
 fn answer_all(
     classifier: &flatclip::Classifier,
     inputs: &[Input],
+    skip: bool,
     watch: &dyn Progress,
-) -> flatclip::Result<Vec<flatclip::Answer>> {
+) -> flatclip::Result<Answered> {
     watch.start(classifier.method(), Some(inputs.len() as u64));
-    let mut answers = Vec::with_capacity(inputs.len());
-    if classifier.kind() == Kind::Batch {
-        let mut set = Vec::with_capacity(inputs.len());
-        for (done, input) in inputs.iter().enumerate() {
-            stop_if_asked(watch)?;
-            set.push(classifier.view_features(&opened(classifier, input)?)?);
-            watch.advance(done as u64 + 1, "");
-        }
-        answers = classifier.answer_set(&set)?;
+    let mut skipped = Vec::new();
+    let answers = if classifier.kind() == Kind::Batch {
+        let one = |input: &Input| classifier.view_features(&opened(classifier, input)?);
+        let set = of_each(inputs, skip, watch, &mut skipped, one)?;
+        if set.is_empty() { Vec::new() } else { classifier.answer_set(&set)? }
     } else {
         let mut stream = classifier.stream()?;
-        for (done, input) in inputs.iter().enumerate() {
-            stop_if_asked(watch)?;
-            answers.push(next(&mut stream, input)?);
-            watch.advance(done as u64 + 1, "");
-        }
-    }
+        of_each(inputs, skip, watch, &mut skipped, |input| next(&mut stream, input))?
+    };
     watch.finish();
-    Ok(answers)
+    Ok((answers, skipped))
+}
+
+/// What `one` makes of every image; with `skip` those that cannot be read are noted in `skipped` instead of ending the work.
+fn of_each<T>(
+    inputs: &[Input],
+    skip: bool,
+    watch: &dyn Progress,
+    skipped: &mut Vec<(usize, String)>,
+    mut one: impl FnMut(&Input) -> flatclip::Result<T>,
+) -> flatclip::Result<Vec<T>> {
+    let mut made = Vec::with_capacity(inputs.len());
+    for (position, input) in inputs.iter().enumerate() {
+        stop_if_asked(watch)?;
+        match one(input) {
+            Ok(found) => made.push(found),
+            Err(error) if skip && is_of_the_image(&error) => skipped.push((position, error.to_string())),
+            Err(error) => return Err(error),
+        }
+        watch.advance(position as u64 + 1, "");
+    }
+    Ok(made)
+}
+
+/// A file that is missing, damaged or too large: the next image may be fine.
+fn is_of_the_image(error: &Error) -> bool {
+    ["image.", "file.", "limit."].iter().any(|kind| error.code().starts_with(kind))
 }
 
 fn next(stream: &mut flatclip::Stream, input: &Input) -> flatclip::Result<flatclip::Answer> {

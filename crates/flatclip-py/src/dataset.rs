@@ -8,6 +8,7 @@ use flatclip::data::{self, Compat, OpenOptions, Sample, Source};
 use numpy::{PyArray1, PyArray3, PyArrayMethods as _};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -81,12 +82,12 @@ impl Dataset {
     fn from_pictures(
         py: Python<'_>,
         images: &Bound<'_, PyAny>,
-        labels: Vec<usize>,
+        labels: &Bound<'_, PyAny>,
         classes: &Bound<'_, PyAny>,
         name: &str,
         exif: bool,
     ) -> PyResult<Self> {
-        let inputs = pictures::many(images, exif)?;
+        let (inputs, labels) = (pictures::many(images, exif)?, indices(labels)?);
         Ok(Self { data: in_memory(py, inputs, &labels, strings(classes, "classes")?, name, exif)?, how: None })
     }
 
@@ -165,6 +166,31 @@ impl Dataset {
             self.data.classes.len()
         )
     }
+}
+
+/// Labels as indices into the class list. Names are refused: which index one has is the caller's to say.
+fn indices(labels: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+    let expected = "labels: expected indices into classes";
+    let wrong = |found: &Bound<'_, PyAny>| -> PyResult<PyErr> {
+        let help = if found.is_instance_of::<PyString>() {
+            "; for names give [classes.index(name) for name in names]"
+        } else {
+            ""
+        };
+        Ok(PyTypeError::new_err(format!("{expected}, found {}{help}", found.repr()?)))
+    };
+    if labels.is_instance_of::<PyString>() {
+        return Err(wrong(labels)?);
+    }
+    let mut found = Vec::new();
+    for label in labels.try_iter()? {
+        let label = label?;
+        match label.extract() {
+            Ok(index) => found.push(index),
+            Err(_) => return Err(wrong(&label)?),
+        }
+    }
+    Ok(found)
 }
 
 /// What a pickled data set becomes.

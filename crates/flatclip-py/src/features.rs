@@ -3,10 +3,12 @@
 use crate::answers::{Answer, Answers};
 use crate::errors::OrRaise as _;
 use crate::{arrays, values, work};
+use flatclip::methods::Kind;
 use flatclip::methods::adapters::stss;
 use flatclip::model::Context;
-use flatclip::{Matrix, TextFeatures, ViewFeatures};
+use flatclip::{Matrix, Registry, TextFeatures, ViewFeatures};
 use numpy::{PyArray3, PyReadonlyArrayDyn, PyUntypedArrayMethods as _};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -137,32 +139,58 @@ impl FeatureEngine {
         view_features: &Bound<'_, PyAny>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Answers> {
-        let array = arrays::floats(view_features, "view_features")?;
-        let (count, views, width) = match *array.shape() {
-            [views, width] => (1, views, width),
+        let numbers = arrays::numbers(view_features, "view_features")?;
+        let (count, views, width) = match *numbers.shape() {
+            [views, width] => {
+                self.refuse_two_readings(py, views, width)?;
+                (1, views, width)
+            }
             [count, views, width] => (count, views, width),
             _ => {
-                return Err(arrays::shape_error("view_features", "[views, width] or [n, views, width]", array.shape()));
+                let expected = "[views, width] or [n, views, width]";
+                return Err(arrays::shape_error("view_features", expected, numbers.shape()));
             }
         };
         if count * views * width == 0 {
-            return Err(arrays::shape_error("view_features", "at least one picture, view and column", array.shape()));
+            return Err(arrays::shape_error("view_features", "at least one image, view and column", numbers.shape()));
         }
-        let (values, classifier) = (array.as_slice()?, &self.classifier);
+        let (values, classifier) = (numbers.values()?, &self.classifier);
         let answers = work::run_borrowing(py, progress, |watch| {
             let one = |index: usize| {
-                let values = &values[index * views * width..(index + 1) * views * width];
-                ViewFeatures::new(Matrix::from_vec(views, width, values.to_vec()))
+                let values = values.floats(index * views * width..(index + 1) * views * width);
+                ViewFeatures::new(Matrix::from_vec(views, width, values))
             };
             classifier.answer_many(count, one, watch)
         })?;
-        Ok(Answers { answers })
+        Ok(Answers::all(answers))
     }
 
     /// A stream that learns from its pictures, for online methods.
     fn stream(&self, py: Python<'_>) -> PyResult<FeatureStream> {
         let stream = self.classifier.stream().or_raise(py)?;
-        Ok(FeatureStream { stream: Arc::new(Mutex::new(stream)) })
+        Ok(FeatureStream { stream: Arc::new(Mutex::new(stream)), method: self.classifier.method() })
+    }
+}
+
+impl FeatureEngine {
+    /// `[N, D]` is one image with N views to a method that looks at views. To one that looks at a single view of each image, or
+    /// at a set of images, it is far more often N images: neither is assumed.
+    fn refuse_two_readings(&self, py: Python<'_>, rows: usize, width: usize) -> PyResult<()> {
+        let method = self.classifier.method();
+        let needs = Registry::builtin().adapter(method).or_raise(py)?.needs;
+        let why = match (self.classifier.kind(), needs.default_views) {
+            (Kind::Batch, _) => "answers a set of images at once",
+            (_, 1) => "looks at one view of each image",
+            _ => return Ok(()),
+        };
+        if rows < 2 {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!(
+            "view_features: [{rows}, {width}] has two readings for the method {method}, which {why}. {rows} images of one view \
+             each: give view_features[:, None, :], of shape [{rows}, 1, {width}]. One image with {rows} views: give \
+             view_features[None], of shape [1, {rows}, {width}]"
+        )))
     }
 }
 
@@ -170,6 +198,7 @@ impl FeatureEngine {
 #[pyclass(module = "flatclip", frozen)]
 pub(crate) struct FeatureStream {
     stream: Arc<Mutex<flatclip::Stream>>,
+    method: &'static str,
 }
 
 #[pymethods]
@@ -187,5 +216,9 @@ impl FeatureStream {
             stream.lock().unwrap_or_else(PoisonError::into_inner).answer_features(&views)
         })?;
         Ok(Answer { answer })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<flatclip.FeatureStream of {}>", self.method)
     }
 }

@@ -7,6 +7,7 @@ use crate::{prompt, values, work};
 use flatclip::eval::{GridAxis, preset};
 use flatclip::report::{Cell, Table, reliability, top1_bars};
 use flatclip::report::{Run, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
+use flatclip::run_dir::RunDir;
 use flatclip::{EvaluateRequest, NamedPrompt, PromptChoice, SweepRequest, ViewChoice};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -30,6 +31,7 @@ pub(crate) struct Setup<'py> {
     limit: Option<usize>,
     shard: Option<String>,
     max_errors: usize,
+    keep_probabilities: bool,
     generated: Option<PathBuf>,
     statistics: Option<PathBuf>,
     cache: Option<PathBuf>,
@@ -61,6 +63,7 @@ impl Setup<'_> {
         request.limit = self.limit;
         request.shard = self.shard.map(|text| text.parse().or_raise(py)).transpose()?;
         request.max_errors = self.max_errors;
+        request.keep_probabilities = self.keep_probabilities;
         request.generated = self.generated;
         let statistics = self.statistics.map(|file| flatclip::load_statistics(&file).or_raise(py)).transpose()?;
         request.statistics = statistics.map(Arc::new);
@@ -77,6 +80,14 @@ fn opened(datasets: &[Bound<'_, Dataset>]) -> Vec<flatclip::data::Dataset> {
     datasets.iter().map(|data| data.get().data.clone()).collect()
 }
 
+/// A finished run with the settings that it recorded.
+fn row(run: flatclip::EvaluatedRun) -> flatclip::Result<Value> {
+    let config = RunDir::open(&run.dir)?.config_table()?;
+    Ok(json!({
+        "dir": run.dir, "views": run.views, "config": config, "summary": run.summary, "timing": run.timing,
+    }))
+}
+
 /// Evaluates every method, seed and data set; one dictionary for each run.
 #[pyfunction]
 #[pyo3(signature = (model, datasets, setup, *, progress=None))]
@@ -88,9 +99,13 @@ pub(crate) fn evaluate<'py>(
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (request, model, datasets) = (setup.request(py)?, model.get().model.clone(), opened(&datasets));
-    let done = work::run(py, progress, move |watch| flatclip::evaluate(&request, &model, &datasets, watch))?;
-    let row = |run: flatclip::EvaluatedRun| json!({ "dir": run.dir, "views": run.views, "summary": run.summary, "timing": run.timing });
-    values::from_json(py, &done.into_iter().map(row).collect::<Value>())
+    let done = work::run(py, progress, move |watch| {
+        flatclip::evaluate(&request, &model, &datasets, watch)?
+            .into_iter()
+            .map(row)
+            .collect::<flatclip::Result<Vec<_>>>()
+    })?;
+    values::from_json(py, &Value::Array(done))
 }
 
 /// Runs a grid of settings; one table for each data set.
