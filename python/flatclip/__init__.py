@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 from . import errors
-from ._classifier import Classifier, Explanation
+from ._classifier import Classifier
+from ._explanation import Explanation
 from ._features import FeatureClassifier, TextBank, adapt
 from ._models import list_methods, list_models, load, method_info
 from ._native import Answer, Answers, Dataset, Model, Prompt, TextTower, __version__, get_num_threads, set_num_threads

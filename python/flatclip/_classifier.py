@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import html
+import inspect
 import os
 import tempfile
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _native
+from . import _checks, _labels, _native, _shown
+from ._built import Built, identity
+from ._explanation import Explanation
+from ._labels import Labels
 from ._models import load
-from ._native import Answer, Answers, Model, Prompt, Stream
+from ._native import Answers, Model, Prompt, Stream
 from ._progress import Watcher, watcher
 
 Pictures = Any
@@ -24,19 +27,21 @@ Pictures = Any
 class Classifier:
     """Answers pictures by any method, with any prompt; `fit` learns a prompt from a few of them.
 
-    ``model`` is a `Model` or what `load` takes. ``prompt`` is a template with ``{}``, a list of templates, ``imagenet7``,
-    ``imagenet80``, a prompt file, the directory of a tuning run, a `Prompt`, or class embeddings ``[classes, D]``.
+    ``model`` is a `Model` or what `load` takes. ``classes`` are the class names in an order of your own, which `answer`
+    keeps; labels follow scikit-learn: ``classes_`` is sorted, and the columns of `predict_proba` are in its order.
+    ``prompt`` is a template with ``{}``, a list of templates, ``imagenet7``, ``imagenet80``, a prompt file, the directory of
+    a tuning run, a `Prompt`, or class embeddings ``[classes, D]``.
     ``tuner`` is what `fit` runs (``None``: `fit` learns nothing, so that methods without training can stand in a grid).
     ``method=None`` is ``stss`` with a sapt prompt, else ``zero-shot``. ``exif=True`` reads images as a person sees them
     (rotated per EXIF, 16-bit grey scaled); ``False`` reads them as Pillow's ``convert("RGB")``.
     ``views=None`` is what the method wants; ``certainty`` makes views any-time. Further keywords are options of the
-    method; ``tuner_options`` those of the tuner, such as ``{"train.epochs": 20}``.
+    method, and a name that is none is refused here; ``tuner_options`` those of the tuner, such as ``{"train.epochs": 20}``.
 
     >>> import flatclip, numpy as np
-    >>> clf = flatclip.Classifier("pocket", ["cat", "fish"], method="zero", views=8, random_state=1)
+    >>> clf = flatclip.Classifier("pocket", ["fish", "cat"], method="zero", views=8, random_state=1)
     >>> pictures = np.full((2, 64, 64, 3), 120, np.uint8)
-    >>> clf.predict_proba(pictures).shape
-    (2, 2)
+    >>> clf.predict_proba(pictures).shape, clf.classes_.tolist(), clf.answer(pictures)[0].classes
+    ((2, 2), ['cat', 'fish'], ['fish', 'cat'])
     >>> clf.get_params()["method"]
     'zero'
     """
@@ -70,7 +75,15 @@ class Classifier:
         self.tuner, self.shots, self.tuner_options = tuner, shots, tuner_options
         self.statistics, self.generated, self.cache = statistics, generated, cache
         self.exif, self.any_model, self.progress = exif, any_model, progress
-        self.options = options
+        _checks.options(method, options, _PARAMETERS)
+        _checks.duplicates(classes, stacklevel=2)
+        if options:
+            self._options = options
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the method."""
+        return dict(self.__dict__.get("_options", {}))
 
     # What scikit-learn asks of an estimator.
 
@@ -81,11 +94,12 @@ class Classifier:
 
     def set_params(self, **params: Any) -> Classifier:
         """Sets arguments; a name that is none of them is an option of the method."""
-        for name, value in params.items():
-            if name in _PARAMETERS:
-                setattr(self, name, value)
-            else:
-                self.options = {**self.options, name: value}
+        options = {name: value for name, value in params.items() if name not in _PARAMETERS}
+        _checks.options(params.get("method", self.method), options, _PARAMETERS)
+        for name in params.keys() - options.keys():
+            setattr(self, name, params[name])
+        if options:
+            self._options = {**self.options, **options}
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -97,36 +111,81 @@ class Classifier:
             classifier_tags=ClassifierTags(),
             input_tags=InputTags(two_d_array=False, string=True),
             no_validation=True,
+            requires_fit=False,
         )
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "classes_") or self.tuner is None
+        return "class_names_" in self.__dict__ or self.tuner is None
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels in the order of `predict_proba`'s columns: the sorted names, or 0, 1, ... where `fit` was given integers."""
+        try:
+            return self._labels().classes
+        except (ValueError, TypeError) as error:
+            raise AttributeError(f"classes_ is not known yet: {error}") from error
 
     def __repr__(self) -> str:
-        defaults = Classifier()
-        shown = {k: v for k, v in self.get_params().items() if not hasattr(defaults, k) or v is not getattr(defaults, k)}
-        return f"Classifier({', '.join(f'{name}={_short(value)}' for name, value in shown.items())})"
+        return _shown.call(type(self).__name__, self._not_default())
+
+    def _repr_html_(self) -> str:
+        state = "fitted" if "class_names_" in self.__dict__ else "not fitted: answers by its prompt"
+        learned = getattr(self, "prompt_", None)
+        return _shown.table("flatclip.Classifier", self._not_default(), state if learned is None else f"fitted: {learned!r}")
+
+    def _not_default(self) -> dict[str, Any]:
+        """The arguments that were given, and the method."""
+        usual = Classifier().__dict__
+        return {k: v for k, v in self.get_params().items() if k == "method" or k not in usual or v is not usual[k]}
 
     # Answers.
 
-    def predict(self, X: Pictures) -> NDArray[Any]:
-        """Names of the classes, one for each picture; integers where `fit` was given integers."""
-        found = self.answer(X).predictions
-        return self._labels()[found]
+    def predict(self, X: Pictures, *, errors: str = "raise") -> NDArray[Any]:
+        """Names of the classes, one for each image; integers where `fit` was given integers.
 
-    def predict_proba(self, X: Pictures) -> NDArray[np.float32]:
-        """Probabilities ``[n, classes]``, in the order of the class list."""
-        return self.answer(X).probabilities
+        With ``errors="skip"`` an image that cannot be read gives None, and the result is an array of objects.
+        """
+        answers = self.answer(X, errors=errors)
+        labels = self._labels().of(answers.predictions)
+        if not answers.skipped:
+            return labels
+        every = np.full(len(answers) + len(answers.skipped), None, object)
+        every[answers.positions] = labels
+        return every
+
+    def predict_proba(self, X: Pictures, *, errors: str = "raise") -> NDArray[np.float32]:
+        """Probabilities ``[n, classes]``, columns in the order of ``classes_``, which is sorted.
+
+        With ``errors="skip"`` the row of an image that cannot be read is NaN.
+        """
+        answers, labels = self.answer(X, errors=errors), self._labels()
+        every = np.full((len(answers) + len(answers.skipped), len(labels.names)), np.nan, np.float32)
+        if len(answers):
+            every[answers.positions] = answers.probabilities[:, labels.order]
+        return every
 
     def score(self, X: Pictures, y: Any, sample_weight: Any = None) -> float:
-        """Share of right answers; ``y`` are names or indices."""
-        right = self.answer(X).predictions == self._indices(y)
-        return float(np.average(right, weights=sample_weight))
+        """Share of right answers; ``y`` are names, or integers as `fit` was given them."""
+        X, labels = _labels.paired(X, y, "score")
+        expected = self._labels().positions(labels)
+        found = self.answer(X).predictions
+        return float(np.average(found == expected, weights=sample_weight))
 
-    def answer(self, X: Pictures) -> Answers:
-        """Answers with everything that is known of them. An online method sees one stream in the order of ``X``, a batch
-        method all of ``X`` at once."""
-        return self._engine().answer(X, progress=watcher(self.progress) if _is_many(X) else None)
+    def answer(self, X: Pictures, *, errors: str = "raise") -> Answers:
+        """Answers with everything that is known of them, in the order of ``classes``. An online method sees one stream in the
+        order of ``X``, a batch method all of ``X`` at once.
+
+        ``errors="skip"`` skips images that cannot be read, with a warning: ``skipped`` of the answers says which and why,
+        ``positions`` where the others stand in ``X``.
+        """
+        skip = _checks.skips(errors)
+        watch = watcher(self.progress) if _is_many(X) else None
+        answers = self._engine().answer(X, skip=skip, progress=watch)
+        if answers.skipped:
+            (position, reason), count = answers.skipped[0], len(answers.skipped)
+            text = f"{count} of {count + len(answers)} images skipped; the first is number {position}: {reason}"
+            warnings.warn(text, stacklevel=3)
+        return answers
 
     def stream(self) -> Stream:
         """A stream of pictures for online methods; each has a state of its own."""
@@ -161,29 +220,33 @@ class Classifier:
     def fit(self, X: Pictures, y: Any) -> Classifier:
         """Learns a prompt from labelled pictures with ``tuner``; it is in ``prompt_`` then, what was measured in ``summary_``.
 
-        ``y`` are class names or indices into ``classes``; with ``classes=None`` the sorted names in ``y`` are the classes.
+        ``y`` are class names; with ``classes=None`` the sorted names in ``y`` are the classes. Integers are read as
+        scikit-learn's ``LabelEncoder`` makes them: j is the j-th of the sorted names, whatever the order of ``classes``.
         All pictures are used, or ``shots`` of each class.
         """
-        labels = list(y)
+        X, labels = _labels.paired(X, y, "fit")
         if len(labels) == 0:
             raise ValueError("fit: expected labelled pictures, found none")
-        integers = all(isinstance(label, (int, np.integer)) for label in labels)
-        if self.classes is None and integers:
-            raise ValueError("fit: integer labels need the class names: Classifier(classes=[...])")
-        names = sorted({str(label) for label in labels}) if self.classes is None else [str(c) for c in self.classes]
-        self.class_names_ = names
-        self.classes_: NDArray[Any] = np.arange(len(names)) if integers else np.array(names)
+        learned = self._learned_labels(labels)
+        if len(set(learned.names)) < len(learned.names):
+            raise ValueError("fit: a class name occurs more than once, so that labels have two readings; rename it")
+        positions = learned.positions(labels)
+        self.__dict__.pop("_built", None)
+        self.class_names_, self._fitted = learned.names, learned
         self.prompt_: Prompt | None = None
         if self.tuner is not None:
-            indices = self._indices(labels)
             with tempfile.TemporaryDirectory(prefix="flatclip-fit-") as folder:
                 self.prompt_, self.summary_ = _native.fit(
-                    self._model(), X, [int(i) for i in indices], names,
-                    method=self.tuner, shots=self.shots, seed=int(self.random_state),
+                    self._model(), X, [int(i) for i in positions], learned.names,
+                    method=self.tuner, shots=_checks.count(self.shots, "shots"), seed=_checks.seed(self.random_state),
                     options=self.tuner_options or {}, exif=self.exif, out=os.path.join(folder, "run"),
                     progress=watcher(self.progress),
                 )  # fmt: skip
+        self._engine()
         return self
+
+    def _learned_labels(self, labels: list[Any]) -> Labels:
+        return _labels.learned(labels, self._given_names())
 
     # Inside.
 
@@ -196,35 +259,45 @@ class Classifier:
             return kept[1]
         return self.model
 
+    def _given_names(self) -> list[str] | None:
+        return None if self.classes is None else _checks.names(self.classes, "classes")
+
+    def _names(self) -> list[str] | None:
+        """The class list that answers are given for."""
+        given, fitted = self._given_names(), self.__dict__.get("class_names_")
+        if fitted is not None and given is not None and given != fitted:
+            raise ValueError(f"classes was changed after fit (from {len(fitted)} names to {len(given)}): fit again")
+        return given if fitted is None else list(fitted)
+
     def _engine(self) -> _native.Engine:
         """Built when it is first asked for, and again when an argument has changed."""
-        prompt = getattr(self, "prompt_", None) or self.prompt
-        classes = getattr(self, "class_names_", None) or self.classes
-        key = (*(id(value) if name in _BY_IDENTITY else repr(value) for name, value in self.get_params().items()), id(prompt))
-        if self.__dict__.get("_built", (None, None))[0] != key:
-            engine = _native.Engine(
-                self._model(), classes=classes, method=self.method, prompt=prompt, views=self.views,
-                certainty=self.certainty, view_policy=self.view_policy, seed=int(self.random_state), options=self.options,
-                statistics=self.statistics, generated=self.generated, cache=self.cache, exif=self.exif,
-                any_model=self.any_model, progress=None,
-            )  # fmt: skip
-            self._built: tuple[Any, _native.Engine] = (key, engine)
-        return self._built[1]
+        prompt, classes = getattr(self, "prompt_", None) or self.prompt, self._names()
+        arguments = [identity(name, value) for name, value in self.get_params().items()]
+        key = (*arguments, tuple(classes or ()), identity("prompt", prompt))
+        built: Built | None = self.__dict__.get("_built")
+        if built is not None and built.key == key:
+            return built.engine
+        if built is not None and built.classes is self.classes and built.names != classes:
+            warnings.warn(
+                f"classes was edited in place after the first answer, from {len(built.names or ())} names to {len(classes or ())}: "
+                "answers are for the new list from here on",
+                stacklevel=4,
+            )
+        engine = _native.Engine(
+            self._model(), classes=classes, method=self.method, prompt=prompt, views=_checks.count(self.views, "views"),
+            certainty=self.certainty, view_policy=self.view_policy, seed=_checks.seed(self.random_state), options=self.options,
+            statistics=self.statistics, generated=self.generated, cache=self.cache, exif=self.exif,
+            any_model=self.any_model, progress=None,
+        )  # fmt: skip
+        self._built = Built(key, engine, classes, (self.classes, self.model, prompt, self.progress))
+        return engine
 
-    def _labels(self) -> NDArray[Any]:
-        fitted: NDArray[Any] | None = getattr(self, "classes_", None)
-        return np.array(self._engine().classes) if fitted is None else fitted
-
-    def _indices(self, y: Any) -> NDArray[np.int64]:
-        names = getattr(self, "class_names_", None) or self._engine().classes
-        place = {name: index for index, name in enumerate(names)}
-        found = []
-        for label in y:
-            index = int(label) if isinstance(label, (int, np.integer)) else place.get(str(label), -1)
-            if not 0 <= index < len(names):
-                raise ValueError(f"y: expected one of {names[:5]}... or an index below {len(names)}, found {label!r}")
-            found.append(index)
-        return np.array(found, np.int64)
+    def _labels(self) -> Labels:
+        fitted: Labels | None = self.__dict__.get("_fitted")
+        if fitted is not None:
+            self._names()
+            return fitted
+        return Labels(self._names() or self._engine().classes)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_built", "_loaded", "progress")}
@@ -234,55 +307,8 @@ class Classifier:
         self.progress = None
 
 
-_PARAMETERS = [name for name in Classifier().__dict__ if name != "options"]
-_BY_IDENTITY = {"model", "prompt", "classes", "progress"}
-
-
-class Explanation:
-    """Why an answer is as it is: the views, their scores, and a picture of all of them."""
-
-    def __init__(self, answer: Answer, views: int, png: bytes) -> None:
-        self.answer, self.views, self.png = answer, views, png
-
-    @property
-    def label(self) -> str:
-        """Name of the answered class."""
-        return self.answer.label
-
-    @property
-    def kept(self) -> list[dict[str, Any]]:
-        """The views that decided, best first."""
-        return self.answer.kept()
-
-    @property
-    def scores(self) -> NDArray[np.float32] | None:
-        """What the method ranked the views by."""
-        return self.answer.scores
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the picture of all views (PNG)."""
-        with open(path, "wb") as file:
-            file.write(self.png)
-
-    def __repr__(self) -> str:
-        kept = len(self.answer.selected)
-        return f"<flatclip.Explanation {self.answer.label} {self.answer.confidence:.4f}: {kept} of {self.views} views decided>"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{html.escape(name)}</td><td>{p:.4f}</td></tr>" for name, p in self.answer.top())
-        image = base64.b64encode(self.png).decode()
-        return (
-            f"<p><b>{html.escape(self.label)}</b> {self.answer.confidence:.4f}; "
-            f"{len(self.answer.selected)} of {self.views} views decided (framed)</p>"
-            f"<table><tr><th>class</th><th>probability</th></tr>{rows}</table>"
-            f'<img alt="the views with their scores" style="max-width:100%" src="data:image/png;base64,{image}">'
-        )
+_PARAMETERS = [name for name in inspect.signature(Classifier).parameters if name != "options"]
 
 
 def _is_many(X: Pictures) -> bool:
-    return not isinstance(X, (str, bytes)) and hasattr(X, "__len__") and len(X) > 1
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return (_labels.number_of_images(X) or 2) > 1

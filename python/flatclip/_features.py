@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
-from . import _native
+from . import _checks, _native
 from ._native import Answer, Answers, FeatureStream
 from ._progress import Watcher, watcher
+
+_OWN = ("method", "classes", "random_state", "progress")
 
 Array = Any
 """numpy, torch, or whatever has ``__array__`` or ``__dlpack__``; float32 in C order is taken without a copy."""
@@ -45,7 +47,7 @@ class TextBank(_native.TextBank):
         <flatclip.TextBank of 5 classes, width 16, 3 perturbations>
         """
         options = {"perturbations": perturbations, "radius": radius, **options}
-        contexts = _native.perturbed_contexts(context, seed=random_state, options=options)
+        contexts = _native.perturbed_contexts(context, seed=_checks.seed(random_state), options=options)
         contexts = contexts.reshape(len(contexts), *np.shape(context))
         parts = []
         for start in range(0, len(contexts), max(batch_size, 1)):
@@ -65,7 +67,9 @@ class TextBank(_native.TextBank):
 class FeatureClassifier:
     """A method over class embeddings ``[classes, D]`` or a `TextBank`, ready to answer features of views.
 
-    ``logit_scale`` is the factor on cosines, ``exp(logit_scale)`` in most code: 100 for OpenAI's weights.
+    ``logit_scale`` is the factor on cosines, ``exp(logit_scale)`` in most code: 100 for OpenAI's weights. One below 10
+    looks like its logarithm and is refused, as are duplicate ``classes`` and options that have no effect on a ready bank
+    (``radius``).
 
     >>> import flatclip, numpy as np
     >>> text = np.eye(3, 8)
@@ -84,8 +88,9 @@ class FeatureClassifier:
         random_state: int = 0,
         **options: Any,
     ) -> None:
+        _checks.options(method, options, _OWN)
         self._engine = _native.FeatureEngine(
-            text_features, logit_scale, method=method, classes=classes, seed=random_state, options=options
+            text_features, logit_scale, method=method, classes=classes, seed=_checks.seed(random_state), options=options
         )
 
     @property
@@ -104,12 +109,82 @@ class FeatureClassifier:
         return self._engine.classes
 
     def __call__(self, view_features: Array, *, progress: bool | Watcher | None = False) -> Answers:
-        """Answers for ``[n, views, D]``; view 0 of each picture is the picture itself."""
+        """Answers for ``[n, views, D]``; view 0 of each picture is the picture itself.
+
+        ``[views, D]`` is one image to a method that looks at views. Others (batch methods, and those of one view such as
+        zero-shot) refuse it, because it may as well be n images of one view: ``[n, 1, D]``. float16 and float64, memory
+        maps among them, are converted one image at a time.
+        """
         return self._engine.answer(view_features, progress=watcher(progress))
+
+    def __repr__(self) -> str:
+        return f"<flatclip.FeatureClassifier {self.method} ({self.kind}) of {len(self.classes)} classes>"
 
     def stream(self) -> FeatureStream:
         """A stream for online methods; each has a state of its own."""
         return self._engine.stream()
+
+
+# An array whose type does not tell its axes (`NDArray`) matches the first of these, and mypy then takes the result for either;
+# one whose type does (`numpy.ones((2, 4, 8))`) matches the second or third.
+@overload
+def adapt(
+    view_features: np.ndarray[tuple[int], Any],
+    text_features: Array | _native.TextBank,
+    logit_scale: float,
+    method: str = "zero",
+    *,
+    classes: Sequence[str] | None = None,
+    random_state: int = 0,
+    progress: bool | Watcher | None = False,
+    **options: Any,
+) -> Any: ...
+
+
+@overload
+def adapt(
+    view_features: np.ndarray[tuple[int, int], Any] | Sequence[Sequence[float]],
+    text_features: Array | _native.TextBank,
+    logit_scale: float,
+    method: str = "zero",
+    *,
+    classes: Sequence[str] | None = None,
+    random_state: int = 0,
+    progress: bool | Watcher | None = False,
+    **options: Any,
+) -> Answer: ...
+
+
+@overload
+def adapt(
+    view_features: (
+        np.ndarray[tuple[int, int, int], Any]
+        | Sequence[np.ndarray[tuple[int, int], Any]]
+        | Sequence[Sequence[Sequence[float]]]
+    ),
+    text_features: Array | _native.TextBank,
+    logit_scale: float,
+    method: str = "zero",
+    *,
+    classes: Sequence[str] | None = None,
+    random_state: int = 0,
+    progress: bool | Watcher | None = False,
+    **options: Any,
+) -> Answers: ...
+
+
+@overload
+def adapt(
+    view_features: Array,
+    text_features: Array | _native.TextBank,
+    logit_scale: float,
+    method: str = "zero",
+    *,
+    classes: Sequence[str] | None = None,
+    random_state: int = 0,
+    progress: bool | Watcher | None = False,
+    **options: Any,
+) -> Any: ...
 
 
 def adapt(
@@ -124,6 +199,8 @@ def adapt(
     **options: Any,
 ) -> Answer | Answers:
     """The answer of any method for one picture ``[views, D]``, or the answers for a batch ``[n, views, D]``.
+
+    Batch methods and methods of one view refuse ``[n, D]``, which has two readings; `FeatureClassifier` tells more.
 
     >>> import flatclip, numpy as np
     >>> rng = np.random.default_rng(0)

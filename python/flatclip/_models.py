@@ -6,7 +6,7 @@ import fnmatch
 import os
 from typing import Any
 
-from . import _native
+from . import _checks, _native
 from ._native import Model
 from ._progress import Watcher, watcher
 
@@ -19,6 +19,7 @@ def load(
     offline: bool = False,
     precision: str = "auto",
     activation: str | None = None,
+    device: str | None = None,
     progress: bool | Watcher | None = None,
 ) -> Model:
     """Loads a model.
@@ -26,11 +27,13 @@ def load(
     ``name`` is an embedded model (``pocket``, ``pocket-vit``), a checkpoint file, a model folder (open_clip's, Hugging
     Face's, a ``huggingface_hub`` snapshot; ``local-dir:`` before it is accepted), a known name with its training set
     (``load("ViT-B-16", pretrained="openai")`` or ``load("ViT-B-16/openai")``), or ``random:ViT-B-16``.
+    What is not on disk is fetched; without a network that fails at once. ``device`` may be ``"cpu"`` only, for now.
 
     >>> import flatclip
     >>> flatclip.load("pocket").encode_text(["a photo of a cat."]).shape[0]
     1
     """
+    _checks.device(device)
     text = os.fspath(name)
     if text.startswith("local-dir:"):
         text = text[len("local-dir:") :]

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import _native
+from . import _checks, _native
 from ._models import load
 from ._native import Model
 from ._progress import Watcher, watcher
@@ -20,6 +20,9 @@ class Reproduced(dict[str, Any]):
 
     def __str__(self) -> str:
         return str(self["text"])
+
+    def __repr__(self) -> str:
+        return f"<flatclip.Reproduced: {self['steps']} steps, {len(self['open'])} open>"
 
 
 def reproduce(
@@ -82,6 +85,7 @@ def _setup(given: dict[str, Any]) -> dict[str, Any]:
         setup[name] = None if given[name] is None else os.fspath(given[name])
     for name in ["paths", "prompts"]:
         setup[name] = {key: os.fspath(path) for key, path in (given[name] or {}).items()}
-    for name in ["compat", "seeds", "methods", "datasets"]:
-        setup[name] = list(given[name])
+    setup["seeds"] = list(given["seeds"])
+    for name in ["compat", "methods", "datasets"]:
+        setup[name] = _checks.names(given[name], name)
     return setup

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _native
+from . import _checks, _native
 from ._models import load
 from ._native import Dataset, Model, Prompt
 from ._progress import Watcher, watcher
@@ -19,11 +19,14 @@ Data = str | Dataset | Sequence[str | Dataset]
 
 
 class Runs(list[dict[str, Any]]):
-    """Finished runs, one dictionary each: ``dir``, ``views``, ``summary``, ``timing``."""
+    """Finished runs, one dictionary each: ``dir``, ``views``, ``config``, ``summary``, ``timing``."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row per run."""
-        return [_row(run) for run in self]
+        """One flat row per run, with the same keys for all: data set, method, seed, prompt, numbers, and each option of a
+        method as ``options.NAME`` (None for the methods without it)."""
+        rows = [_row(run) for run in self]
+        keys = dict.fromkeys(key for row in rows for key in row)
+        return [{key: row.get(key) for key in keys} for row in rows]
 
     def to_pandas(self) -> Any:
         """A pandas frame, one row per run."""
@@ -36,6 +39,10 @@ class Runs(list[dict[str, Any]]):
         import polars
 
         return polars.DataFrame(self.rows())
+
+    def __repr__(self) -> str:
+        shown = [f"{row['dataset']} {row['method']} seed {row['seed']}: top-1 {row['top1']:.2f}" for row in self.rows()]
+        return f"<flatclip.Runs: {len(self)} runs>" + "".join(f"\n  {line}" for line in shown)
 
     def _repr_html_(self) -> str:
         rows = self.rows()
@@ -62,6 +69,9 @@ class Table(dict[str, Any]):
     def __str__(self) -> str:
         return str(self["text"])
 
+    def __repr__(self) -> str:
+        return f"<flatclip.Table {self['title']!r}: {len(self['rows'])} rows, columns {', '.join(self['columns'])}>"
+
     def _repr_html_(self) -> str:
         return str(self["html"])
 
@@ -76,6 +86,9 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join(str(table) for table in self.tables)
+
+    def __repr__(self) -> str:
+        return f"<flatclip.Report of {len(self.runs)} runs: {len(self.tables)} tables, {len(self.figures)} figures>"
 
     def _repr_html_(self) -> str:
         return "".join([*(table["html"] for table in self.tables), *self.figures])
@@ -93,6 +106,9 @@ class Landscape:
     def surface(self, index: int = 0) -> NDArray[np.float64]:
         """The losses of one surface, ``[points, points]``."""
         return np.array(self.record["results"][index]["surface"]["values"])
+
+    def __repr__(self) -> str:
+        return f"<flatclip.Landscape of {len(self.record['results'])} surfaces in {self.out}>"
 
     def _repr_html_(self) -> str:
         return "".join(self.figures)
@@ -115,6 +131,7 @@ def evaluate(
     limit: int | None = None,
     shard: str | None = None,
     max_errors: int = 100,
+    keep_probabilities: bool = False,
     generated: Path | None = None,
     statistics: Path | None = None,
     cache: Path | None = None,
@@ -126,8 +143,10 @@ def evaluate(
     """Evaluates methods on data sets; every run gets a directory below ``out``, as ``flatclip eval`` writes it.
 
     ``data`` is a `Dataset` or its name: ``folder:DIR``, ``zhou:DIR``, ``csv:FILE``, ``wds:SHARDS``, ``pocket:DOMAIN``, a
-    known data set; or several. ``method=None`` is ``stss`` with a sapt prompt, else ``zero-shot``. ``exif=None`` reads known data
-    sets as Pillow does and your own images as a person sees them; ``True`` and ``False`` choose. ``options`` are those of the method, or ``{"stss.radius": 0.3}`` for several methods.
+    known data set; or several. ``method=None`` is ``stss`` with a sapt prompt, else ``zero-shot``. ``exif=None`` reads known
+    data sets as Pillow does and your own images as a person sees them; ``True`` and ``False`` choose. ``options`` are those
+    of the method, or ``{"stss.radius": 0.3}`` for several methods. ``keep_probabilities=True`` keeps the probability of every
+    class in ``predictions.jsonl``, for metrics of your own.
     ``shard="0/4"`` evaluates a part; `merge` puts parts together. An interrupted run goes on with ``resume=True``.
 
     >>> import flatclip, tempfile
@@ -138,7 +157,7 @@ def evaluate(
     """
     setup = _setup(locals())
     setup["methods"] = [method] if isinstance(method, str) else list(method or ())
-    setup["shard"] = shard
+    setup["shard"], setup["keep_probabilities"] = shard, bool(keep_probabilities)
     return Runs(_native.evaluate(_model(model), _datasets(data), setup, progress=watcher(progress)))
 
 
@@ -171,7 +190,7 @@ def sweep(
     """Runs a grid, ``axes={"stss.radius": [0, 0.5]}``; also ``method``, ``prompt``, ``views``, ``seed``, or an ``ablation`` of
     the paper (``radius``, ``kept``, ``directions``). One table per data set; figures and a page are written to ``out``."""
     setup = _setup(locals())
-    setup["methods"], setup["shard"] = [method], None
+    setup["methods"], setup["shard"], setup["keep_probabilities"] = [method], None, False
     grid = [(key, [_word(value) for value in values]) for key, values in (axes or {}).items()]
     found = _native.sweep(
         _model(model), _datasets(data), setup, axes=grid, ablation=ablation, progress=watcher(progress)
@@ -229,8 +248,8 @@ def tune(
     ('learned', 'coop')
     """
     setup = {
-        "method": method, "shots": shots, "held_out": held_out, "seed": seed, "sampler": sampler,
-        "allow_fewer": allow_fewer, "list": None if list is None else os.fspath(list), "max_errors": max_errors,
+        "method": method, "shots": _checks.count(shots, "shots"), "held_out": held_out, "seed": _checks.seed(seed, "seed"),
+        "sampler": sampler, "allow_fewer": allow_fewer, "list": None if list is None else os.fspath(list), "max_errors": max_errors,
         "search": search, "checkpoint_every": checkpoint_every, "options": dict(options or {}), "out": os.fspath(out),
         "exif": exif, "resume": resume,
     }  # fmt: skip
@@ -301,12 +320,15 @@ def sam_step(
 def _setup(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments that `evaluate` and `sweep` share."""
     seeds = given["seeds"]
-    shared = ["own_templates", "views", "certainty", "view_policy", "order_seed", "limit", "max_errors", "any_model", "exif"]
-    setup = {name: given[name] for name in [*shared, "prompt", "resume"]}
+    shared = ["own_templates", "certainty", "view_policy", "order_seed", "max_errors", "any_model", "exif", "resume"]
+    setup = {name: given[name] for name in [*shared, "prompt"]}
+    for name in ["views", "limit"]:
+        setup[name] = _checks.count(given[name], name)
     for name in ["generated", "statistics", "cache", "out"]:
         setup[name] = None if given[name] is None else os.fspath(given[name])
     setup["options"] = dict(given["options"] or {})
-    setup["seeds"] = [int(seeds)] if isinstance(seeds, (int, np.integer)) else [int(seed) for seed in seeds]
+    several = isinstance(seeds, Iterable) and not isinstance(seeds, str)
+    setup["seeds"] = [_checks.seed(seed, "seeds") for seed in (seeds if several else [seeds])]
     setup["compat"] = []
     return setup
 
@@ -321,11 +343,12 @@ def _datasets(data: Data) -> list[Dataset]:
 
 
 def _row(run: dict[str, Any]) -> dict[str, Any]:
-    summary, metrics = run["summary"], run["summary"]["metrics"]
+    summary, metrics, config = run["summary"], run["summary"]["metrics"], run["config"]
+    options = {f"options.{name}": value for name, value in config.get("options", {}).items()}
     return {
-        "dataset": summary["dataset"], "method": summary["method"], "views": run["views"],
-        "samples": summary["samples"], "failed": summary["failed"], "top1": metrics["top1"], "top5": metrics["top5"],
-        "ece": metrics["calibration"]["ece"], "seconds": run["timing"]["wall"], "dir": run["dir"],
+        "dataset": summary["dataset"], "method": summary["method"], "prompt": config["prompt"], "seed": config["seed"],
+        "views": run["views"], "samples": summary["samples"], "failed": summary["failed"], "top1": metrics["top1"], "top5": metrics["top5"],
+        "ece": metrics["calibration"]["ece"], "seconds": run["timing"]["wall"], "dir": run["dir"], **options,
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ Restarts and retries are set on purpose: an actor that dies is started again (``
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _native, errors
+from . import _checks, _native, errors
 from ._native import Dataset, Model, Prompt, TextTower
 from ._progress import Watcher, watcher
 from ._reproduce import Reproduced, _item_model
@@ -133,7 +134,8 @@ def evaluate(
     if watch is not None:
         watch.finish()
     views = found["config"]["views"]["count"]
-    return Runs([{"dir": str(folder), "views": views, "summary": summary, "timing": found["timing"]}])
+    row = {"dir": str(folder), "views": views, "config": found["config"], "summary": summary, "timing": found["timing"]}
+    return Runs([row])
 
 
 def _dealt(
@@ -293,7 +295,7 @@ def tune(
 
 def grid(
     model: Model | str | os.PathLike[str],
-    data: str | Sequence[str],
+    data: str | Dataset | Sequence[str | Dataset],
     methods: Sequence[str],
     *,
     out: str | os.PathLike[str],
@@ -306,23 +308,24 @@ def grid(
 ) -> Runs:
     """The items of a comparison (data sets x methods x seeds) as tasks, each a run directory as `flatclip.evaluate` writes it.
 
-    Items of any kind of method: an item is never cut. Finished items are left as they are, so a repeated call goes on. A lost
+    ``data`` are names of data sets or `Dataset`s that were opened by name; those of pictures in memory cannot be sent to
+    workers. Items of any kind of method: an item is never cut. Finished items are left as they are, so a repeated call goes on. A lost
     worker's item goes to another after ``patience`` seconds, as in `evaluate`.
     """
+    chosen, sources = _checks.names(methods, "methods"), _sources(data)
     actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus)
     name = model if isinstance(model, Model) else os.fspath(model)
     workers = [actor.remote(name, max(1, int(num_cpus))) for _ in range(num_workers)]
-    specs = [data] if isinstance(data, str) else list(data)
-    items = [(spec, method, seed) for spec in specs for method in methods for seed in seeds]
+    items = [(source, method, seed) for source in sources.items() for method in chosen for seed in seeds]
     watch = watcher(progress)
     if watch is not None:
         watch.start(f"{len(items)} runs on {num_workers} workers", len(items))
     folder = Path(os.fspath(out)).absolute()
 
-    def start(worker: Any, item: tuple[str, str, int]) -> Any:
-        spec, method, seed = item
-        place = folder / spec.replace(":", "-").replace("/", "-") / method / f"seed-{seed}"
-        return worker.shard.remote(spec, method, {**keywords, "seeds": seed, "out": str(place)})
+    def start(worker: Any, item: tuple[tuple[str, str | Dataset], str, int]) -> Any:
+        (name, source), method, seed = item
+        place = folder / name.replace(":", "-").replace("/", "-") / method / f"seed-{seed}"
+        return worker.shard.remote(source, method, {**keywords, "seeds": seed, "out": str(place)})
 
     calls = [lambda worker, item=item: start(worker, item) for item in items]
     try:
@@ -332,10 +335,28 @@ def grid(
             ray.kill(worker)
     found = _native.report([str(folder)])["runs"]
     rows = [
-        {"dir": run["path"], "views": run["config"]["views"]["count"], "summary": run["summary"], "timing": run["timing"]}
+        {"dir": run["path"], "views": run["config"]["views"]["count"], **{k: run[k] for k in ["config", "summary", "timing"]}}
         for run in found
     ]
     return Runs(rows)
+
+
+def _sources(data: Any) -> dict[str, str | Dataset]:
+    """Data sets by the name of their folder; refuses what a worker could not open."""
+    found: dict[str, str | Dataset] = {}
+    for one in [data] if isinstance(data, (str, Dataset)) else data:
+        if not isinstance(one, (str, Dataset)):
+            raise TypeError(f"data: expected names of data sets or Datasets, found {type(one).__name__}")
+        if isinstance(one, Dataset):
+            try:
+                pickle.dumps(one)
+            except TypeError as error:
+                raise TypeError(f"data: {error}") from None
+        name = one if isinstance(one, str) else one.name
+        if name in found:
+            raise ValueError(f"data: {name} is given twice; each data set has one folder below out")
+        found[name] = one
+    return found
 
 
 __all__ = ["evaluate", "grid", "reproduce", "tune"]

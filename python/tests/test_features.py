@@ -33,8 +33,8 @@ def test_every_method_that_needs_features_alone(method: str, arrays: tuple[np.nd
     assert np.allclose(answers.probabilities.sum(1), 1, atol=1e-4)
     assert (answers.predictions == [answer.index for answer in answers]).all()
     if made.kind == "episodic":
-        alone = [flatclip.adapt(one, text, 100.0, method).probabilities for one in views]
-        assert (np.stack(alone) == answers.probabilities).all(), "a batch answers as its pictures do alone"
+        alone = [flatclip.adapt(one[None], text, 100.0, method).probabilities for one in views]
+        assert (np.concatenate(alone) == answers.probabilities).all(), "a batch answers as its pictures do alone"
     if made.kind == "online":
         stream = made.stream()
         assert [stream.answer(one).index for one in views] == list(answers.predictions)

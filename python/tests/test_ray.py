@@ -88,6 +88,21 @@ def test_items_of_a_comparison(cluster: Any, tmp_path: Path) -> None:
     assert len(runs) == 8 and len(on_ray.grid("pocket", "pocket:photo", ["zero"], **call)) == 8
 
 
+def test_a_comparison_of_opened_data_and_of_wrong_arguments(cluster: Any, tmp_path: Path) -> None:
+    call: dict[str, Any] = {"views": 4, "limit": 12, "progress": False, "num_workers": 1, "out": tmp_path / "grid"}
+    runs = on_ray.grid("pocket", flatclip.Dataset("pocket:photo"), ["zero"], **call)
+    assert [row["dataset"] for row in runs.rows()] == ["pocket:photo"] and runs.rows()[0]["options.fraction"] == 0.3
+    with pytest.raises(TypeError, match=r"methods: expected a list of names, found one text: give methods=\['zero'\]"):
+        on_ray.grid("pocket", "pocket:photo", "zero", **call)
+    memory = flatclip.Dataset.from_pictures([np.zeros((8, 8, 3), np.uint8)], [0], ["cat", "dog"])
+    with pytest.raises(TypeError, match="data: a Dataset of pictures in memory cannot be pickled"):
+        on_ray.grid("pocket", memory, ["zero"], **call)
+    with pytest.raises(TypeError, match="data: expected names of data sets or Datasets, found int"):
+        on_ray.grid("pocket", [3], ["zero"], **call)  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="given twice"):
+        on_ray.grid("pocket", ["pocket:photo", flatclip.Dataset("pocket:photo")], ["zero"], **call)
+
+
 def test_an_item_of_the_paper(cluster: Any, tmp_path: Path) -> None:
     """Tuning and evaluation dealt out to two workers: the tables of one process."""
     one = flatclip.reproduce("pocket", out=tmp_path / "one", **SMALL)
