@@ -291,7 +291,13 @@ def recipe_model(item: str | None, file: str | None) -> str: ...
 def reproduce(model: Model, setup: dict[str, Any], *, progress: Watcher | None = None) -> dict[str, Any]: ...
 def reopen(how: dict[str, Any]) -> Dataset: ...
 def report(
-    paths: list[str], *, against_published: bool = False, tolerance: float = 0.5, paired: bool = False
+    paths: list[str],
+    *,
+    against_published: bool = False,
+    tolerance: float = 0.5,
+    paired: bool = False,
+    reference: str | None = None,
+    order: str = "paper",
 ) -> dict[str, Any]: ...
 def sam_epsilon(
     parameters: list[Any], gradients: list[Any], *, options: dict[str, Any] | None

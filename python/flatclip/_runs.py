@@ -204,12 +204,23 @@ def merge(parts: Sequence[Path], out: Path) -> dict[str, Any]:
 
 
 def report(
-    runs: Path | Sequence[Path], *, against_paper: bool = False, tolerance: float = 0.5, paired: bool = False
+    runs: Path | Sequence[Path],
+    *,
+    against_paper: bool = False,
+    tolerance: float = 0.5,
+    paired: bool = False,
+    reference: str | None = None,
+    order: str = "paper",
 ) -> Report:
-    """Finished runs below the given folders as tables and figures. ``flatclip report --html`` writes the page."""
+    """Finished runs below the given folders as tables and figures. ``flatclip report --html`` writes the page.
+
+    ``reference`` is the row that ``paired`` compares with: a run directory, ``"template + zero-shot"``, a method or a prompt.
+    ``order`` of rows is ``"paper"`` or ``"given"``.
+    """
     paths = [runs] if isinstance(runs, (str, os.PathLike)) else list(runs)
     found = _native.report(
-        [os.fspath(path) for path in paths], against_published=against_paper, tolerance=tolerance, paired=paired
+        [os.fspath(path) for path in paths], against_published=against_paper, tolerance=tolerance, paired=paired,
+        reference=reference, order=order,
     )
     return Report(found)
 
@@ -347,8 +358,10 @@ def _row(run: dict[str, Any]) -> dict[str, Any]:
     options = {f"options.{name}": value for name, value in config.get("options", {}).items()}
     return {
         "dataset": summary["dataset"], "method": summary["method"], "prompt": config["prompt"], "seed": config["seed"],
-        "views": run["views"], "samples": summary["samples"], "failed": summary["failed"], "top1": metrics["top1"], "top5": metrics["top5"],
-        "ece": metrics["calibration"]["ece"], "seconds": run["timing"]["wall"], "dir": run["dir"], **options,
+        "views": run["views"], "samples": summary["samples"], "failed": summary["failed"],
+        "top1": metrics["top1"], "top5": metrics["top5"], "ece": metrics["calibration"]["ece"],
+        "seconds": run["timing"]["wall"], "encode_seconds": run["timing"]["encode"],
+        "adapt_seconds": run["timing"]["adapt"], "dir": run["dir"], **options,
     }  # fmt: skip
 
 

@@ -133,6 +133,10 @@ def test_evaluate_sweep_report_landscape(model: flatclip.Model, tmp_path: Path) 
     assert len(table["rows"]) == 4 and len(table.to_pandas()) == 4 and (tmp_path / "sweep/report.html").exists()
     report = flatclip.report(tmp_path / "runs", paired=True)
     assert len(report.runs) == 2 and "zero" in str(report) and report.figures[0].startswith("<svg")
+    chosen = flatclip.report(tmp_path / "runs", reference="zero", order="given").tables[-1]
+    assert chosen["rows"][0][:2] == ["template + zero-shot", "template + zero"]
+    with pytest.raises(ValueError, match="rows: template"):
+        flatclip.report(tmp_path / "runs", reference="mta")
     seen = flatclip.landscape(model, data="pocket:photo", shots=1, points=3, out=tmp_path / "land", progress=False)
     assert seen.surface().shape == (3, 3) and seen.figures[0].startswith("<svg") and (tmp_path / "land/landscape.html").exists()
     view = flatclip.landscape(

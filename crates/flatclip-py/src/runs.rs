@@ -6,7 +6,7 @@ use crate::model::Model;
 use crate::{prompt, values, work};
 use flatclip::eval::{GridAxis, preset};
 use flatclip::report::{Cell, Table, reliability, top1_bars};
-use flatclip::report::{Run, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
+use flatclip::report::{RowOrder, Run, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
 use flatclip::run_dir::RunDir;
 use flatclip::{EvaluateRequest, NamedPrompt, PromptChoice, SweepRequest, ViewChoice};
 use pyo3::prelude::*;
@@ -140,25 +140,34 @@ pub(crate) fn merge<'py>(py: Python<'py>, parts: Vec<PathBuf>, out: PathBuf) -> 
 
 /// Finished runs as tables and figures.
 #[pyfunction]
-#[pyo3(signature = (paths, *, against_published=false, tolerance=0.5, paired=false))]
+#[pyo3(signature = (paths, *, against_published=false, tolerance=0.5, paired=false, reference=None, order="paper"))]
 pub(crate) fn report<'py>(
     py: Python<'py>,
     paths: Vec<PathBuf>,
     against_published: bool,
     tolerance: f64,
     paired: bool,
+    reference: Option<String>,
+    order: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let made = work::run(py, None, move |_| {
-        let runs = find_runs(&paths)?.iter().map(|path| Run::read(path)).collect::<flatclip::Result<Vec<_>>>()?;
-        let mut tables = vec![metrics_table(&runs)];
-        if runs.len() > 1 {
-            tables.push(benchmark_table(&runs, "Methods by data sets"));
+    let order = match order {
+        "paper" => RowOrder::Paper,
+        "given" => RowOrder::Given,
+        other => {
+            let reason = format!("expected \"paper\" or \"given\", found {other:?}");
+            return Err(flatclip::Error::config("order", reason)).or_raise(py);
         }
+    };
+    let made = work::run(py, None, move |_| {
+        let mut runs = find_runs(&paths)?.iter().map(|path| Run::read(path)).collect::<flatclip::Result<Vec<_>>>()?;
+        order.sort(&mut runs);
+        let mut tables = vec![metrics_table(&runs), benchmark_table(&runs, "Methods by data sets")];
+        tables.iter_mut().for_each(|table| table.notes.push(order.note().into()));
         if against_published {
             tables.push(against_paper(&runs, tolerance));
         }
-        if paired {
-            tables.push(paired_table(&runs)?);
+        if paired || reference.is_some() {
+            tables.push(paired_table(&runs, reference.as_deref())?);
         }
         let mut figures: Vec<String> = reliability(&runs).iter().map(|figure| figure.to_svg()).collect();
         if runs.len() > 1 {

@@ -10,6 +10,7 @@ use crate::inputs::views::ViewArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Result, ensure};
+use flatclip::methods::Confidence;
 use flatclip::prompt::read_text_features;
 use flatclip::settings::parse_settings;
 use flatclip::text::templates::Ensemble;
@@ -206,14 +207,14 @@ impl Args {
 fn say(run: &EvaluatedRun, out: &Output) {
     let EvaluatedRun { dir, summary, timing, .. } = run;
     out.note(format_args!(
-        "{} on {}: {} samples in {:.1} s ({:.2}/s; load {:.1} s beside, encode {:.1} s, adapt {:.1} s; {} from cache), peak {}, {}",
+        "{} on {}: {} samples in {:.1} s ({:.2}/s; load {:.1} s (overlapped), encode {:.1} s, adapt {:.1} s; {} from cache), peak {}, {}",
         summary.method,
         summary.dataset,
         timing.samples,
         timing.wall,
         timing.rate(),
         timing.load,
-        timing.encode,
+        timing.encode_session,
         timing.adapt,
         timing.cached,
         super::cache::size(timing.peak_memory),
@@ -247,8 +248,20 @@ fn print(done: &[EvaluatedRun], out: &Output) -> Result<()> {
             .collect();
         return out.json(&json!({ "schema_version": 1, "runs": runs }));
     }
-    let mut table = out
-        .table(&["data", "method", "views", "samples", "top-1", "95 %", "top-5", "ECE", "encode s", "adapt s", "run"]);
+    let mut table = out.table(&[
+        "data",
+        "method",
+        "views",
+        "samples",
+        "top-1",
+        "95 %",
+        "top-5",
+        "ECE",
+        "encode ms",
+        "adapt ms",
+        "run",
+    ]);
+    let milliseconds = |seconds: Option<f64>| seconds.map_or("-".into(), |seconds| format!("{:.2}", 1000.0 * seconds));
     for run in done {
         let m = &run.summary.metrics;
         let interval = m.top1_interval.map_or("-".into(), |i| format!("{:.1}–{:.1}", 100.0 * i.low, 100.0 * i.high));
@@ -256,16 +269,35 @@ fn print(done: &[EvaluatedRun], out: &Output) -> Result<()> {
         table.add_row([
             run.summary.dataset.clone(),
             run.summary.method.clone(),
-            run.summary.mean_views.map_or(run.views.to_string(), |mean| format!("{mean:.1} of {}", run.views)),
+            views(run),
             format!("{}{bad}", run.summary.samples),
             format!("{:.2}", 100.0 * m.top1),
             interval,
             format!("{:.2}", 100.0 * m.top5),
-            format!("{:.2}", 100.0 * m.calibration.ece),
-            format!("{:.2}", run.timing.encode),
-            format!("{:.2}", run.timing.adapt),
+            format!("{:.2}{}", 100.0 * m.calibration.ece, if is_vote_share(run) { " (votes)" } else { "" }),
+            milliseconds(run.timing.encode_per_sample()),
+            milliseconds(run.timing.adapt_per_sample()),
             run.dir.display().to_string(),
         ]);
     }
-    out.line(table)
+    out.line(table)?;
+    if done.iter().any(is_vote_share) {
+        out.note(Confidence::NOTE);
+    }
+    Ok(())
+}
+
+fn is_vote_share(run: &EvaluatedRun) -> bool {
+    run.summary.confidence == Confidence::VoteShare
+}
+
+/// Views of an image that the method uses, of those that were made.
+fn views(run: &EvaluatedRun) -> String {
+    match run.summary.mean_views {
+        Some(mean) => format!("{mean:.1} of {}", run.views),
+        None if (1..run.views).contains(&run.timing.views_used) => {
+            format!("{} of {}", run.timing.views_used, run.views)
+        }
+        None => run.views.to_string(),
+    }
 }

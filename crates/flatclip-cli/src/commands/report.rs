@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use flatclip::eval::metrics::Temperature;
 use flatclip::report::landscape::LandscapeRecord;
 use flatclip::report::{
-    AnalysisRecord, ConfusionMatrix, Page, Run, Section, TOLERANCE, Table, TemperatureChoice, against_paper,
+    AnalysisRecord, ConfusionMatrix, Page, RowOrder, Run, Section, TOLERANCE, Table, TemperatureChoice, against_paper,
     benchmark_table, ece_bars, find_runs, metrics_table, paired_table, reliability, score_quantiles, temperature_table,
     top1_bars,
 };
@@ -39,18 +39,40 @@ pub(crate) struct Args {
     /// Write one self-contained page with tables, figures and provenance
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
-    /// Compare runs on the same samples (McNemar, paired bootstrap), each with the first of its data set
+    /// Order of rows: the paper's (others behind, as given), or as given (runs of a folder by name)
+    #[arg(long, default_value = "paper", value_enum, value_name = "ORDER")]
+    order: Order,
+    /// Compare runs on the same samples (McNemar, paired bootstrap), each with the first row of its data set
     #[arg(long)]
     paired: bool,
+    /// The row that --paired compares with: a run directory, `prompt + method`, a method or a prompt; implies --paired
+    #[arg(long, value_name = "ROW")]
+    reference: Option<String>,
     /// Show calibration at this temperature, too; the runs must have kept their probabilities
     #[arg(long, value_name = "T", conflicts_with = "fit_temperature")]
     temperature: Option<f64>,
-    /// The same with the temperature fitted on held-out runs of the same model, prompt and method (repeatable)
+    /// The same with the temperature fitted on held-out runs that differ in nothing but the split (repeatable)
     #[arg(long, value_name = "RUN")]
     fit_temperature: Vec<PathBuf>,
     /// Which classes each run takes for which: the N most frequent pairs; with --html the matrix too
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
     confusion: Option<usize>,
+}
+
+/// The order of rows.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Order {
+    Paper,
+    Given,
+}
+
+impl From<Order> for RowOrder {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::Paper => Self::Paper,
+            Order::Given => Self::Given,
+        }
+    }
 }
 
 /// What a table is about.
@@ -109,7 +131,8 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     }
     ensure!(!args.runs.is_empty(), "which runs? give run directories or a folder that holds some");
     let (others, folders) = findings(&args.runs)?;
-    let (runs, unfinished) = if folders.is_empty() { (Vec::new(), 0) } else { read(&folders, out)? };
+    let (mut runs, unfinished) = if folders.is_empty() { (Vec::new(), 0) } else { read(&folders, out)? };
+    RowOrder::from(args.order).sort(&mut runs);
     ensure!(!runs.is_empty() || !others.is_empty(), "no finished run, landscape or analysis among the given ones");
     let mut tables = if runs.is_empty() { Vec::new() } else { tables(&args, &runs)? };
     let of_runs = tables.clone();
@@ -161,15 +184,17 @@ fn read(paths: &[PathBuf], out: &Output) -> Result<(Vec<Run>, usize)> {
 
 /// The main table first.
 fn tables(args: &Args, runs: &[Run]) -> Result<Vec<(Kind, Table)>> {
-    let mut tables = Vec::new();
-    if runs.len() > 1 {
-        tables.push((Kind::Methods, benchmark_table(runs, "Methods by data sets")));
-    }
+    let order = RowOrder::from(args.order).note();
+    let ordered = |mut table: Table| {
+        table.notes.push(order.into());
+        table
+    };
+    let mut tables = vec![(Kind::Methods, ordered(benchmark_table(runs, "Methods by data sets")))];
     if args.against.is_some() {
         tables.push((Kind::Paper, against_paper(runs, args.tolerance)));
     }
-    if args.paired {
-        tables.push((Kind::Paired, paired_table(runs)?));
+    if args.paired || args.reference.is_some() {
+        tables.push((Kind::Paired, paired_table(runs, args.reference.as_deref())?));
     }
     if let Some(value) = args.temperature {
         let choice = TemperatureChoice::Given(Temperature::new(value)?);
@@ -180,7 +205,7 @@ fn tables(args: &Args, runs: &[Run]) -> Result<Vec<(Kind, Table)>> {
             find_runs(&args.fit_temperature)?.iter().map(|path| Run::read(path)).collect::<Result<_, _>>()?;
         tables.push((Kind::Temperature, temperature_table(runs, &TemperatureChoice::Fitted(held_out))?));
     }
-    tables.push((Kind::Runs, metrics_table(runs)));
+    tables.push((Kind::Runs, ordered(metrics_table(runs))));
     if let Some(most) = args.confusion {
         tables.extend(ConfusionMatrix::of_all(runs)?.iter().map(|matrix| (Kind::Confusion, matrix.table(most))));
     }
@@ -256,7 +281,7 @@ fn page(runs: &[Run], tables: Vec<(Kind, Table)>, findings: Vec<Section>) -> Pag
     if runs.is_empty() {
         return Page { title: "flatclip report".into(), sections: findings, ..Page::default() };
     }
-    // One run has no main table: then its line is.
+    // A single run has no details to fold away.
     let many = runs.len() > 1;
     let main = |kind: Kind| matches!(kind, Kind::Methods | Kind::Paper) || (kind == Kind::Runs && !many);
     let (main, details): (Vec<_>, Vec<_>) = tables.into_iter().partition(|(kind, _)| main(*kind));

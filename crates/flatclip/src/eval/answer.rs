@@ -19,7 +19,8 @@ pub(super) struct Encoded<'a> {
     pub(super) features: Result<Ready>,
     pub(super) picture: Option<String>,
     pub(super) load: Duration,
-    pub(super) encode: Duration,
+    /// Of the views that the method uses; `None` where it is not known.
+    pub(super) encode: Option<Duration>,
 }
 
 impl Encoded<'_> {
@@ -27,7 +28,7 @@ impl Encoded<'_> {
         SampleTime {
             index: self.position,
             load: seconds(self.load),
-            encode: seconds(self.encode),
+            encode: self.encode.map(seconds),
             adapt: seconds(adapt),
         }
     }
@@ -38,6 +39,8 @@ pub(super) struct Ready {
     pub(super) views: ViewFeatures,
     pub(super) pixels: Option<Vec<f32>>,
     pub(super) generated: Option<Matrix>,
+    /// What encoding all views took, of features from the cache.
+    pub(super) cached_encode: Option<Duration>,
 }
 
 impl Ready {
@@ -85,16 +88,22 @@ pub(super) struct InRounds<'a> {
 }
 
 impl InRounds<'_> {
-    /// The record of one sample and what it took.
-    pub(super) fn answer(&self, item: &Encoded<'_>) -> (Record, SampleTime) {
+    /// The record of one sample, what it took, and how much of that was encoding now.
+    pub(super) fn answer(&self, item: &Encoded<'_>) -> (Record, SampleTime, Duration) {
         let (start, mut encoding, mut seen) = (Instant::now(), Duration::ZERO, 0);
+        let mut earlier = None;
         let record = record(item, |ready| {
             let (decision, count) = self.decide(item.sample, ready, &mut encoding)?;
-            seen = count;
+            (seen, earlier) = (count, ready.is_encoded().then_some(ready.cached_encode));
             Ok(decision)
         });
         let times = item.times(start.elapsed().saturating_sub(encoding));
-        (record.with_views(seen), SampleTime { encode: seconds(encoding), ..times })
+        // Cached features are charged as far as the answer looked at them.
+        let charged = match earlier {
+            Some(all) => all.map(|all| share_of(all, seen, self.encoder.views())),
+            None => item.features.is_ok().then_some(encoding),
+        };
+        (record.with_views(seen), SampleTime { encode: charged.map(seconds), ..times }, encoding)
     }
 
     /// The answer, and the number of views that it was made from.
@@ -114,11 +123,16 @@ impl InRounds<'_> {
         // Only the features of all views are kept: another run may want them all.
         let cache = self.cache.filter(|_| count == total && !ready.is_encoded());
         // Features that are not kept cost time later, not this answer.
-        if let Some(Err(error)) = cache.map(|cache| cache.put(sample, &views)) {
+        if let Some(Err(error)) = cache.map(|cache| cache.put(sample, &views, *encoding)) {
             tracing::warn!("features are not kept from here on: {error}");
         }
         Ok((decision, count))
     }
+}
+
+/// The part of the time for all views that some of them take.
+pub(super) fn share_of(all: Duration, views: usize, total: usize) -> Duration {
+    all.mul_f64(views.min(total) as f64 / total.max(1) as f64)
 }
 
 /// The records of a set. Samples without features are no part of it; if it has no answers, none of its samples has.

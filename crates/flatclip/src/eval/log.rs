@@ -56,7 +56,7 @@ fn parse(line: &[u8]) -> Result<Record, String> {
         }
         None => text.to_owned(),
     };
-    serde_json::from_str(&whole).map_err(|e| e.to_string())
+    serde_json::from_str(&whole).map(Record::renewed).map_err(|e| e.to_string())
 }
 
 /// An open `predictions.jsonl`.

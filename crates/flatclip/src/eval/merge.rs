@@ -6,6 +6,7 @@ use super::run_dir::{PREDICTIONS, PROVENANCE, RunConfig, as_table};
 use super::summary::Summary;
 use super::timing::Timing;
 use crate::error::Hint;
+use crate::methods::Confidence;
 use crate::run_dir::{RunDir, first_difference};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -44,7 +45,8 @@ pub fn merge(parts: &[PathBuf], out: &Path) -> Result<Summary> {
         dir.write_classes(&classes)?;
     }
     dir.write_config(&as_table(&whole)?)?;
-    let summary = Summary::new(&provenance.dataset, &whole.method, provenance.classes, &records);
+    let summary = Summary::new(&provenance.dataset, &whole.method, provenance.classes, &records)
+        .with_confidence(Confidence::of(&whole.method, &whole.options));
     dir.finish(&summary, &total_time(&runs)?)?;
     Ok(summary)
 }
@@ -86,6 +88,11 @@ fn total_time(runs: &[RunDir]) -> Result<Timing> {
         total.wall += timing.wall;
         total.load += timing.load;
         total.encode += timing.encode;
+        total.encode_session += timing.encode_session;
+        if let Some(count) = timing.encode_samples {
+            *total.encode_samples.get_or_insert(0) += count;
+        }
+        total.views_used = total.views_used.max(timing.views_used);
         total.adapt += timing.adapt;
         total.samples += timing.samples;
         total.cached += timing.cached;

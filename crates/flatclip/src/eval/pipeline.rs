@@ -33,6 +33,8 @@ pub(super) struct Loaded<'a> {
 pub(super) struct Content {
     /// From the cache.
     pub features: Option<ViewFeatures>,
+    /// What encoding those took, where the cache knows it.
+    pub encode: Option<Duration>,
     /// Made now: when there were no features, or when the adapter wants pixels.
     pub pixels: Option<Vec<f32>>,
 }
@@ -93,9 +95,10 @@ impl<'a> Loader<'a> {
     fn load(self, position: usize) -> Loaded<'a> {
         let start = Instant::now();
         let sample = &self.dataset.samples[self.order[position]];
-        let kept = self.cache.and_then(|cache| cache.get(sample));
-        let kept = kept.filter(|(features, _)| features.unit.rows() == self.encoder.views());
-        let (features, digest) = kept.unzip();
+        let cached = self.cache.and_then(|cache| cache.get(sample));
+        let cached = cached.filter(|cached| cached.features.unit.rows() == self.encoder.views());
+        let encode = cached.as_ref().and_then(|cached| cached.encode);
+        let (features, digest) = cached.map(|cached| (cached.features, cached.digest)).unzip();
         // Before the pixels: of a picture that changes meanwhile the record names the earlier one.
         let picture = match digest {
             Some(digest) => sample.can_change().then(|| shortened(digest)),
@@ -107,7 +110,7 @@ impl<'a> Loader<'a> {
         } else {
             Ok(None)
         };
-        let content = pixels.map(|pixels| Content { features, pixels });
+        let content = pixels.map(|pixels| Content { features, encode, pixels });
         Loaded { position, sample, content, picture, load_time: start.elapsed() }
     }
 }

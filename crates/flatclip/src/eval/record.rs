@@ -1,7 +1,7 @@
 //! One line of `predictions.jsonl`: everything that metrics, merges and comparisons need, and nothing that depends on
 //! time, machine or shard.
 
-use super::metrics::{Outcome, Temperature, is_in_top, top_classes};
+use super::metrics::{Outcome, Temperature, top_classes};
 use crate::methods::Decision;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ pub struct AnswerRecord {
     pub prediction: usize,
     /// The five best classes by the method's own score, with their probabilities.
     pub top5: Vec<(usize, f32)>,
-    /// Whether the label is among the five best (ties count).
+    /// Whether the label is among the five of `top5` with a probability above zero.
     pub in_top5: bool,
     /// Probability of the answered class.
     pub confidence: f32,
@@ -53,12 +53,31 @@ pub struct AnswerRecord {
     /// Score of every view, lower is better.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<f32>,
-    /// Logarithm of the probability of every class, where the run keeps them: for other temperatures.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Logarithm of the probability of every class, where the run keeps them: for other temperatures. Negative infinity,
+    /// null in JSON, for a probability of zero.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "logarithms")]
     pub log_probabilities: Vec<f32>,
 }
 
+impl AnswerRecord {
+    /// Whether a label is a top-5 hit: the answer itself, or listed with a probability above zero. Among classes of
+    /// probability zero the order is arbitrary, so none of them is a hit.
+    fn is_in_top5(&self, label: usize) -> bool {
+        let listed = self.top5.iter().any(|&(class, probability)| class == label && probability > 0.0);
+        self.prediction == label || listed
+    }
+}
+
 impl Record {
+    /// The same by the rules of today: earlier versions counted ties beyond the fifth place as hits.
+    pub(super) fn renewed(mut self) -> Self {
+        let label = self.label;
+        if let Some(answer) = &mut self.answer {
+            answer.in_top5 = answer.is_in_top5(label);
+        }
+        self
+    }
+
     /// The record of an answer.
     pub fn answered(index: usize, id: &str, label: usize, answer: Decision) -> Result<Self> {
         let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
@@ -74,18 +93,19 @@ impl Record {
         };
         let ranked_by = if class_scores.len() == probabilities.len() { &class_scores } else { &probabilities };
         let square_sum = probabilities.iter().map(|&p| f64::from(p) * f64::from(p)).sum::<f64>() as f32;
-        let answer = AnswerRecord {
+        let mut answer = AnswerRecord {
             prediction,
             top5: top_classes(ranked_by, 5).into_iter().map(|class| (class, probabilities[class])).collect(),
-            in_top5: is_in_top(ranked_by, label, 5),
+            in_top5: false,
             confidence,
             label_probability,
             square_sum,
             views: None,
             selected: explanation.selected,
             scores: explanation.scores,
-            log_probabilities: probabilities.iter().map(|p| p.max(f32::MIN_POSITIVE).ln()).collect(),
+            log_probabilities: probabilities.iter().map(|p| p.ln()).collect(),
         };
+        answer.in_top5 = answer.is_in_top5(label);
         Ok(Self { index, id: id.to_owned(), label, picture: None, answer: Some(answer), error: None })
     }
 
@@ -147,6 +167,22 @@ impl Record {
     }
 }
 
+/// Logarithms in JSON, which has no infinity: null for the logarithm of zero.
+mod logarithms {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(values: &[f32], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(values.iter().map(|value| Some(*value).filter(|value| value.is_finite())))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::Error> {
+        let values = Vec::<Option<f32>>::deserialize(deserializer)?;
+        // Earlier versions wrote the logarithm of the smallest positive number in place of that of zero.
+        let is_known = |value: &f32| *value != f32::MIN_POSITIVE.ln();
+        Ok(values.into_iter().map(|value| value.filter(is_known).unwrap_or(f32::NEG_INFINITY)).collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,6 +219,45 @@ mod tests {
         assert_eq!(hot.prediction, plain.prediction);
         record.forget_probabilities();
         assert!(at(&record, 2.0).is_none() && record.outcome().is_some());
+    }
+
+    /// Votes for two of eight classes, as ZERO gives them.
+    fn votes() -> Decision {
+        let votes = vec![0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 1.0, 0.0];
+        let probabilities = votes.iter().map(|v| v / 3.0).collect();
+        Decision { prediction: 3, probabilities, class_scores: votes, explanation: Explanation::default() }
+    }
+
+    #[test]
+    fn a_label_of_probability_zero_is_no_top5_hit_wherever_it_stands() {
+        let hit = |label: usize| {
+            let record = Record::answered(0, "x", label, votes()).unwrap();
+            record.answer.unwrap().in_top5
+        };
+        let hits: Vec<usize> = (0..8).filter(|&label| hit(label)).collect();
+        assert_eq!(hits, [3, 6]);
+        // Ten equal classes: the first five of the printed order, and no more.
+        let equal = |label: usize| {
+            let answer =
+                Decision { prediction: 0, probabilities: vec![0.1; 10], class_scores: vec![1.0; 10], ..votes() };
+            Record::answered(0, "x", label, answer).unwrap().answer.unwrap().in_top5
+        };
+        assert_eq!((0..10).filter(|&label| equal(label)).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_kept_probability_of_zero_is_null_and_stays_zero_at_every_temperature() {
+        let record = Record::answered(0, "x", 0, votes()).unwrap();
+        let text = serde_json::to_string(&record).unwrap();
+        assert!(text.contains("\"log_probabilities\":[null,"), "{text}");
+        let read: Record = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, record);
+        // Earlier versions wrote the logarithm of the smallest positive number.
+        let earlier = text.replace("null", &f32::MIN_POSITIVE.ln().to_string());
+        assert_eq!(serde_json::from_str::<Record>(&earlier).unwrap(), record);
+        let hot = read.outcome_at(Temperature::new(10.0).unwrap()).unwrap();
+        assert_eq!(hot.label_probability, 0.0);
+        assert!(hot.confidence > 0.5 && hot.square_sum.is_finite(), "{hot:?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One run: prompt x adapter x data set, from samples to records.
 
-use super::answer::{Encoded, InRounds, Ready, answer, answer_set};
+use super::answer::{Encoded, InRounds, Ready, answer, answer_set, share_of};
 use super::cache::{FeatureCache, ViewFeatures};
 use super::encoder::Encoder;
 use super::log::PredictionLog;
@@ -25,6 +25,8 @@ pub(crate) struct Evaluation<'a> {
     pub task: &'a Task,
     /// Whether the adapter wants pixels beside features.
     pub wants_pixels: bool,
+    /// Views of a sample that the method uses: it is charged for encoding these, however many are made for others.
+    pub views_used: usize,
     /// Makes views and features.
     pub encoder: &'a dyn Encoder,
     /// Keeps features.
@@ -85,7 +87,7 @@ impl Evaluation<'_> {
         let positions = self.plan.positions(self.shard);
         self.check_prefix(records, &positions)?;
         self.check_pictures(records)?;
-        let mut timing = Timing::default();
+        let mut timing = Timing { views_used: self.views_used, ..Timing::default() };
         self.retry(adapter, log, records, &mut timing, progress)?;
         let mut state = RunState { total: positions.len(), ..RunState::default() };
         records.iter().for_each(|record| state.count(record));
@@ -157,7 +159,7 @@ impl Evaluation<'_> {
             return log.replace(records);
         }
         let positions: Vec<usize> = failed.iter().map(|&i| records[i].index).collect();
-        let (mut again, mut spent) = (Vec::new(), Timing::default());
+        let (mut again, mut spent) = (Vec::new(), timing.clone());
         self.loader().run(&positions, |batch| {
             let encoded = self.encode(batch, &mut spent, progress);
             again.extend(self.adapt(adapter, &encoded, &mut spent));
@@ -269,33 +271,46 @@ impl Evaluation<'_> {
         let start = Instant::now();
         let mut encoded = self.encode_views(&fresh, views).into_iter();
         let share = start.elapsed() / fresh.len().max(1) as u32;
-        timing.encode += share.as_secs_f64() * fresh.len() as f64;
+        timing.encode_session += share.as_secs_f64() * fresh.len() as f64;
         let mut result = Vec::with_capacity(batch.len());
         for Loaded { position, sample, content, picture, load_time } in batch {
             timing.samples += 1;
             timing.load += load_time.as_secs_f64();
-            let mut encode = Duration::ZERO;
-            let features = content.and_then(|Content { features, pixels }| {
+            // Generated images of the sample are encoded for this method alone.
+            let (mut encode, mut beside) = (None, Duration::ZERO);
+            let features = content.and_then(|Content { features, encode: cached_encode, pixels }| {
                 let views = match features {
                     Some(features) => {
                         timing.cached += 1;
+                        encode = cached_encode;
                         features
                     }
                     None if self.rounds.is_some() => ViewFeatures::none(),
                     None => {
-                        encode = share;
+                        encode = Some(share);
                         let lost = || Error::config(format!("sample {}", sample.id), "the encoder gave no features");
                         let features = encoded.next().unwrap_or_else(|| Err(lost()))?;
                         // Features that are not kept cost time later, not this answer.
-                        if let Some(Err(error)) = self.cache.map(|cache| cache.put(sample, &features)) {
+                        if let Some(Err(error)) = self.cache.map(|cache| cache.put(sample, &features, share)) {
                             progress.warn(&format!("features are not kept from here on: {error}"));
                         }
                         features
                     }
                 };
                 let pixels = pixels.filter(|_| self.wants_pixels || self.rounds.is_some());
-                Ok(Ready { views, pixels, generated: self.encoder.generated(sample)? })
+                let begun = Instant::now();
+                let generated = self.encoder.generated(sample)?;
+                if generated.is_some() {
+                    beside = begun.elapsed();
+                }
+                Ok(Ready { views, pixels, generated, cached_encode })
             });
+            timing.encode_session += beside.as_secs_f64();
+            // Views in rounds are charged as far as an answer looks at them.
+            let encode = encode.map(|all| share_of(all, self.views_used, views) + beside).filter(|_| features.is_ok());
+            if self.rounds.is_none() && features.is_ok() {
+                timing.charge(encode);
+            }
             result.push(Encoded { position, sample, features, picture, load: load_time, encode });
         }
         result
@@ -317,11 +332,17 @@ impl Evaluation<'_> {
     /// one that answers sets.
     fn adapt(&self, adapter: &mut AnyAdapter, batch: &[Encoded<'_>], timing: &mut Timing) -> Vec<Record> {
         let start = Instant::now();
+        let mut encoding = Duration::ZERO;
         let answered: Vec<(Record, SampleTime)> = match (adapter, &self.rounds) {
             (AnyAdapter::Episodic(adapter), Some(rounds)) => {
                 let (task, encoder, cache) = (self.task, self.encoder, self.cache);
                 let rounds = InRounds { rounds, adapter: adapter.as_ref(), task, encoder, cache };
-                batch.iter().map(|item| rounds.answer(item)).collect()
+                let of = |item| {
+                    let (record, time, spent) = rounds.answer(item);
+                    encoding += spent;
+                    (record, time)
+                };
+                batch.iter().map(of).collect()
             }
             // One image alone leaves all threads to the kernels.
             (AnyAdapter::Episodic(adapter), None) if batch.len() > 1 => {
@@ -332,9 +353,11 @@ impl Evaluation<'_> {
             (other, _) => batch.iter().map(|item| answer(item, |image| other.adapt(self.task, image))).collect(),
         };
         let (mut records, times): (Vec<Record>, Vec<SampleTime>) = answered.into_iter().unzip();
-        let encoding: f64 = if self.rounds.is_some() { times.iter().map(|time| time.encode).sum() } else { 0.0 };
-        timing.encode += encoding;
-        timing.adapt += start.elapsed().as_secs_f64() - encoding;
+        if self.rounds.is_some() {
+            times.iter().for_each(|time| timing.charge(time.encode.map(Duration::from_secs_f64)));
+        }
+        timing.encode_session += encoding.as_secs_f64();
+        timing.adapt += start.elapsed().saturating_sub(encoding).as_secs_f64();
         timing.per_sample.extend(times);
         if !self.keep_probabilities {
             records.iter_mut().for_each(Record::forget_probabilities);

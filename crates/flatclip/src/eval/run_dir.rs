@@ -4,9 +4,11 @@
 use super::log::{PredictionLog, read_log};
 use super::plan::Shard;
 use super::record::Record;
-use super::summary::Summary;
+use super::summary::{Sets, Summary};
 use super::timing::Timing;
 use crate::data::Note;
+use crate::methods::Confidence;
+use crate::prompt::Tuning;
 use crate::run_dir::{CONFIG, RunDir, SUMMARY, first_difference};
 use crate::{Error, Result, files};
 use serde::{Deserialize, Serialize};
@@ -102,6 +104,9 @@ pub struct Provenance {
     /// Where the prompt came from, when it was learned elsewhere: `imported from FILE`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prompt_origin: String,
+    /// How the prompt was tuned; none for prompts that were not tuned here, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_tuning: Option<Tuning>,
     /// Norm of the context, in whose units a radius is told; none where the prompt has no context of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_norm: Option<f64>,
@@ -129,6 +134,22 @@ pub struct Provenance {
     pub decoder: String,
     /// What the loader found; not compared.
     pub notes: Vec<Note>,
+}
+
+/// What is read of the summary of an earlier version; the rest is a function of the records.
+#[derive(Deserialize)]
+struct EarlierSummary {
+    dataset: String,
+    method: String,
+    classes: usize,
+    samples: usize,
+    #[serde(default)]
+    sets: Option<Sets>,
+}
+
+/// Whether a summary is of a version whose top-5 counted ties and whose NLL had a floor.
+fn is_earlier(summary: &serde_json::Value) -> bool {
+    summary["metrics"].get("infinite_nll").is_none()
 }
 
 /// What starting again would lose.
@@ -171,9 +192,23 @@ impl RunDir {
         self.read_json(PROVENANCE)
     }
 
-    /// The summary; `None` while the run is not complete.
+    /// The summary; `None` while the run is not complete. Of a run of an earlier version, whose top-5 counted ties and whose
+    /// NLL had a floor, the metrics are computed again from its records.
     pub fn summary(&self) -> Result<Option<Summary>> {
-        if self.is_complete() { self.read_json(SUMMARY).map(Some) } else { Ok(None) }
+        if !self.is_complete() {
+            return Ok(None);
+        }
+        let document: serde_json::Value = self.read_json(SUMMARY)?;
+        let fault = |e: serde_json::Error| Error::Run { path: self.file(SUMMARY), reason: e.to_string() };
+        if !is_earlier(&document) {
+            return serde_json::from_value(document).map(Some).map_err(fault);
+        }
+        let earlier: EarlierSummary = serde_json::from_value(document).map_err(fault)?;
+        let config = self.config()?;
+        let summary = Summary::new(&earlier.dataset, &earlier.method, earlier.classes, &self.records()?);
+        let confidence = Confidence::of(&config.method, &config.options);
+        // Of its own samples: whoever reads a run finds out whether records are missing.
+        Ok(Some(Summary { samples: earlier.samples, sets: earlier.sets, ..summary.with_confidence(confidence) }))
     }
 
     /// The times; `None` if they were not kept.
@@ -200,6 +235,16 @@ impl RunDir {
     pub fn finish(&self, summary: &Summary, timing: &Timing) -> Result<()> {
         self.write_json(TIMING, timing)?;
         files::write_atomic(&self.file("timing.jsonl"), timing.lines().as_bytes())?;
+        self.seal(summary)
+    }
+
+    /// Puts this summary in the place of one that an earlier version wrote.
+    pub(crate) fn renew_summary(&self, summary: &Summary) -> Result<()> {
+        if is_earlier(&self.read_json(SUMMARY)?) { self.seal(summary) } else { Ok(()) }
+    }
+
+    /// Digests of all files, and the summary.
+    fn seal(&self, summary: &Summary) -> Result<()> {
         let kept = [CONFIG, PROVENANCE, CLASSES, PREDICTIONS];
         let there: Vec<&str> = kept.into_iter().filter(|name| self.file(name).is_file()).collect();
         self.finish_with(&there, summary)
@@ -215,7 +260,12 @@ impl RunDir {
 impl Provenance {
     /// The first field in which two provenances differ (notes apart), as text.
     pub fn difference(&self, other: &Self) -> Option<String> {
-        let plain = |p: &Self| toml::Table::try_from(Self { notes: Vec::new(), ..p.clone() }).unwrap_or_default();
+        // What an earlier version did not write is no difference.
+        let says_tuning = self.prompt_tuning.is_some() && other.prompt_tuning.is_some();
+        let plain = |p: &Self| {
+            let prompt_tuning = p.prompt_tuning.clone().filter(|_| says_tuning);
+            toml::Table::try_from(Self { notes: Vec::new(), prompt_tuning, ..p.clone() }).unwrap_or_default()
+        };
         first_difference(&plain(self), &plain(other), "")
     }
 }

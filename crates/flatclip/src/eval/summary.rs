@@ -2,6 +2,7 @@
 
 use super::metrics::{MetricOptions, Metrics, Outcome, QuantileBin, by_score, metrics};
 use super::record::Record;
+use crate::methods::Confidence;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -21,6 +22,9 @@ pub struct Summary {
     pub samples: usize,
     /// Samples that could not be answered; they are in no metric.
     pub failed: usize,
+    /// What the confidence of an answer is, and so what ECE, NLL and Brier score measure.
+    #[serde(default)]
+    pub confidence: Confidence,
     /// The metrics of the answered ones.
     pub metrics: Metrics,
     /// Accuracy by the mean score of the kept views, from low to high; empty for methods without scores.
@@ -68,12 +72,19 @@ impl Summary {
             classes,
             samples: records.len(),
             failed: records.len() - outcomes.len(),
+            confidence: Confidence::default(),
             metrics: metrics(&outcomes, classes, MetricOptions::default()),
             by_score: by_score(&outcomes, SCORE_GROUPS),
             mean_views: mean_views(records),
             failures: records.iter().filter_map(failure).collect(),
             sets: None,
         }
+    }
+
+    /// The same for a method with this kind of confidence.
+    #[must_use]
+    pub fn with_confidence(self, confidence: Confidence) -> Self {
+        Self { confidence, ..self }
     }
 
     /// The same for a method that answered sets of so many images.

@@ -12,6 +12,7 @@ use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 const VIEWS: usize = 6;
 const WIDTH: usize = 8;
@@ -38,6 +39,8 @@ impl Encoder for Fake {
 
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {
         self.encoded.fetch_add(count, Ordering::Relaxed);
+        // Long enough to be seen in the times.
+        std::thread::sleep(Duration::from_micros(100 * count as u64));
         let norms: Vec<f32> = pixels.chunks_exact(WIDTH).map(|r| r.iter().map(|x| x * x).sum::<f32>().sqrt()).collect();
         let unit = pixels.iter().enumerate().map(|(i, x)| x / norms[i / WIDTH]).collect();
         Ok(ViewFeatures { unit: Matrix::from_vec(count, WIDTH, unit), norms })
@@ -114,6 +117,7 @@ impl World {
             dataset: &self.dataset,
             task: &task,
             wants_pixels: false,
+            views_used: if request.method == "zero-shot" { 1 } else { VIEWS },
             encoder: &encoder,
             cache: cache.as_ref(),
             plan: &plan,
@@ -127,7 +131,8 @@ impl World {
             let expected = (timing.samples - timing.cached - count_unreadable(&records)) * VIEWS;
             assert_eq!(encoder.encoded.load(Ordering::Relaxed), expected);
         }
-        let summary = Summary::new(&self.dataset.name, request.method, 4, &records);
+        let summary = Summary::new(&self.dataset.name, request.method, 4, &records)
+            .with_confidence(methods::Confidence::of(request.method, &config.options));
         dir.finish(&summary, &timing)?;
         Ok((summary, timing))
     }
@@ -160,6 +165,7 @@ impl World {
             prompt: "template".into(),
             weights: "fake".into(),
             prompt_origin: String::new(),
+            prompt_tuning: None,
             context_norm: None,
             text_features: "t".into(),
             class_names: self.dataset.classes_hash(),
@@ -243,12 +249,18 @@ fn a_run_cut_at_any_record_resumes_to_the_same_bytes() {
 fn a_second_method_encodes_nothing_and_answers_the_same_bytes() {
     let world = world(0);
     let (_, first) = world.run(&RunRequest { out: "fill", cache: true, ..PLAIN }).unwrap();
-    assert_eq!((first.cached, first.samples), (0, 29));
+    assert_eq!((first.cached, first.samples, first.encode_samples), (0, 29, Some(29)));
+    assert!(first.encode > 0.0 && (first.encode - first.encode_session).abs() < 1e-9, "{first:?}");
     for method in ["zero", "mta", "zero-shot"] {
         let (plain, cached) = (format!("plain-{method}"), format!("cached-{method}"));
         world.run(&RunRequest { method, out: &plain, ..PLAIN }).unwrap();
         let (_, timing) = world.run(&RunRequest { method, out: &cached, cache: true, ..PLAIN }).unwrap();
-        assert_eq!((timing.cached, timing.encode), (29, 0.0));
+        assert_eq!((timing.cached, timing.encode_session), (29, 0.0));
+        // Whichever run encoded: each method is charged for the views that it uses. The cache keeps microseconds.
+        let used = if method == "zero-shot" { 1 } else { VIEWS };
+        let expected = first.encode * used as f64 / VIEWS as f64;
+        assert_eq!((timing.views_used, timing.encode_samples), (used, Some(29)));
+        assert!((timing.encode - expected).abs() < 29.0 * 2e-6, "{method}: {} and not {expected}", timing.encode);
         assert_eq!(bytes(&world.path(&plain)), bytes(&world.path(&cached)));
     }
 }
@@ -270,7 +282,7 @@ fn any_time_views_say_how_many_they_took_and_do_not_depend_on_cache_or_threads()
     // Features of all views that another run kept serve as well.
     world.run(&RunRequest { out: "fill", cache: true, ..PLAIN }).unwrap();
     let (_, timing) = world.run(&RunRequest { out: "kept", cache: true, ..rounds }).unwrap();
-    assert_eq!((timing.cached, timing.encode), (27, 0.0));
+    assert_eq!((timing.cached, timing.encode_session), (27, 0.0));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
     pool.install(|| world.run(&RunRequest { out: "threads", ..rounds })).unwrap();
     for other in ["kept", "threads"] {
@@ -425,6 +437,99 @@ fn a_run_of_sets_cut_at_any_record_resumes_to_the_same_bytes() {
             assert_eq!(run(&part, true), whole, "{method} cut at {cut}");
         }
     }
+}
+
+/// The answers of a method for some images, all views given.
+fn answers(method: &str, images: &[Matrix], text: &Matrix) -> Vec<Vec<f32>> {
+    let names: Vec<String> = (0..text.rows()).map(|k| k.to_string()).collect();
+    let task = Task::new(names, text.clone(), 20.0, 0).unwrap().with_stream_length(images.len());
+    let mut adapter = build_adapter(method, &toml::Table::new()).unwrap();
+    adapter.prepare(&task).unwrap();
+    let norms = vec![1.0; VIEWS];
+    let ids: Vec<String> = (0..images.len()).map(|i| i.to_string()).collect();
+    let sets: Vec<ViewSet<'_>> =
+        images.iter().zip(&ids).map(|(features, id)| ViewSet { norms: &norms, ..ViewSet::new(id, features) }).collect();
+    let answered = match adapter.kind() {
+        methods::Kind::Episodic => sets.iter().map(|image| adapter.adapt(&task, image).unwrap()).collect(),
+        _ => adapter.adapt_set(&task, &sets).unwrap(),
+    };
+    answered.into_iter().map(|decision| decision.probabilities).collect()
+}
+
+#[test]
+fn methods_that_are_charged_for_one_view_look_at_no_other() {
+    let mut stream = Stream::new(5, &["views"]);
+    let mut unit = |rows: usize| {
+        let data: Vec<f32> = (0..rows * WIDTH).map(|_| stream.normal() as f32).collect();
+        let norms: Vec<f32> = data.chunks_exact(WIDTH).map(|r| r.iter().map(|x| x * x).sum::<f32>().sqrt()).collect();
+        Matrix::from_vec(rows, WIDTH, data.iter().enumerate().map(|(i, x)| x / norms[i / WIDTH]).collect())
+    };
+    let (text, images): (Matrix, Vec<Matrix>) = (unit(4), (0..12).map(|_| unit(VIEWS)).collect());
+    // The same plain views, other views beside them.
+    let others: Vec<Matrix> = images
+        .iter()
+        .map(|image| {
+            let mut other = unit(VIEWS);
+            other.row_mut(0).copy_from_slice(image.row(0));
+            other
+        })
+        .collect();
+    let mut found = 0;
+    for kind in [methods::Kind::Episodic, methods::Kind::Online, methods::Kind::Batch] {
+        for method in feature_adapters(kind) {
+            let alone = methods::adapter(method).unwrap().needs.first_view_only;
+            let same = answers(method, &images, &text) == answers(method, &others, &text);
+            assert_eq!(same, alone, "{method}");
+            found += usize::from(alone);
+        }
+    }
+    assert_eq!(found, 6);
+}
+
+#[test]
+fn any_time_views_are_charged_as_far_as_answers_look_at_them() {
+    let world = world(0);
+    let rounds = RunRequest { method: "zero", certainty: Some(0.999_999), ..PLAIN };
+    let (summary, fresh) = world.run(&RunRequest { out: "fresh", ..rounds }).unwrap();
+    assert!((fresh.encode - fresh.encode_session).abs() < 29.0 * 1e-6, "{fresh:?}");
+    let (_, filled) = world.run(&RunRequest { out: "fill", cache: true, ..PLAIN }).unwrap();
+    let (_, cached) = world.run(&RunRequest { out: "cached", cache: true, ..rounds }).unwrap();
+    assert_eq!((cached.cached, cached.encode_session), (29, 0.0));
+    // Samples differ in their time, so the share is near that of the views and not exactly it.
+    let share = cached.encode / filled.encode;
+    let views = summary.mean_views.unwrap() / VIEWS as f64;
+    assert!((share - views).abs() < 0.5 * views && share < 0.95, "{share} {views}");
+}
+
+#[test]
+fn the_summary_of_an_earlier_version_is_computed_again_from_its_records() {
+    let world = world(1);
+    let (summary, _) = world.run(&RunRequest { method: "zero", ..PLAIN }).unwrap();
+    let path = world.path("run");
+    // As the earlier version wrote it: every tie a hit, a floor under the NLL.
+    let mut earlier = serde_json::to_value(&summary).unwrap();
+    earlier.as_object_mut().unwrap().remove("confidence");
+    let metrics = earlier["metrics"].as_object_mut().unwrap();
+    metrics.remove("infinite_nll");
+    metrics.insert("nll".into(), 87.3.into());
+    metrics.insert("top5".into(), 1.0.into());
+    std::fs::write(path.join(SUMMARY), earlier.to_string()).unwrap();
+    let log = std::fs::read_to_string(path.join(PREDICTIONS)).unwrap().replace("\"in_top5\":false", "\"in_top5\":true");
+    // Lines of that version had no checksum.
+    let lines = log.lines().map(|line| format!("{}}}\n", line.split_once(",\"crc32\"").unwrap().0));
+    std::fs::write(path.join(PREDICTIONS), lines.collect::<String>()).unwrap();
+    let dir = RunDir::open(&path).unwrap();
+    let read = dir.summary().unwrap().unwrap();
+    assert_eq!(read.metrics, summary.metrics);
+    assert!(
+        read.metrics.infinite_nll > 0 && read.metrics.nll.is_none() && read.metrics.top5 < 1.0,
+        "{:?}",
+        read.metrics
+    );
+    assert_eq!(read.confidence, methods::Confidence::VoteShare);
+    dir.renew_summary(&read).unwrap();
+    let written: serde_json::Value = serde_json::from_slice(&std::fs::read(path.join(SUMMARY)).unwrap()).unwrap();
+    assert_eq!(written["metrics"]["infinite_nll"], summary.metrics.infinite_nll);
 }
 
 #[test]

@@ -10,8 +10,9 @@ pub struct SampleTime {
     pub index: usize,
     /// Reading, decoding, making views, or finding features in the cache.
     pub load: f64,
-    /// The image tower (a batch's time shared equally); 0 when the features came from the cache.
-    pub encode: f64,
+    /// The image tower for the views that the method uses (a batch's time shared equally). Of features from the cache, what
+    /// they took when they were encoded; null where that is not known.
+    pub encode: Option<f64>,
     /// The adapter.
     pub adapt: f64,
 }
@@ -29,14 +30,27 @@ pub struct MemoryMark {
 const FIRST_MARK: usize = 100;
 
 /// Seconds of a run by stage. Loading runs beside the rest, so the stages may add up to more than the wall time.
+///
+/// `encode` is what the method's own views cost, whichever run encoded them: methods that share features are charged alike,
+/// and one that uses a single view of 64 is charged for one. `encode_session` is what this session spent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     /// From the first sample to the last record.
     pub wall: f64,
     /// Sum over samples.
     pub load: f64,
-    /// Sum over batches.
+    /// The image tower for the views that the method uses, over the samples of `encode_samples`: measured when they were
+    /// encoded, by this run or by an earlier one whose features were cached.
     pub encode: f64,
+    /// Samples whose encoding time is known; absent in runs of earlier versions, where it was that of the samples not cached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encode_samples: Option<usize>,
+    /// What this session spent in the image tower, for the views of all methods that share them.
+    #[serde(default)]
+    pub encode_session: f64,
+    /// Views of a sample that the method uses; 0 in runs of earlier versions.
+    #[serde(default)]
+    pub views_used: usize,
     /// Wall time of adapting.
     pub adapt: f64,
     /// Samples answered in this session (not those of an earlier one).
@@ -62,6 +76,23 @@ impl Timing {
         if bytes > 0 && is_new {
             self.memory.push(MemoryMark { samples: self.samples, bytes });
         }
+    }
+
+    /// Counts the encoding of one sample.
+    pub(super) fn charge(&mut self, encode: Option<Duration>) {
+        self.encode += encode.unwrap_or_default().as_secs_f64();
+        *self.encode_samples.get_or_insert(0) += usize::from(encode.is_some());
+    }
+
+    /// Seconds of the image tower for one sample; `None` where none was measured.
+    pub fn encode_per_sample(&self) -> Option<f64> {
+        let count = self.encode_samples.unwrap_or(self.samples.saturating_sub(self.cached));
+        (count > 0).then(|| self.encode / count as f64)
+    }
+
+    /// Seconds of the method's own work for one sample; `None` where there was none.
+    pub fn adapt_per_sample(&self) -> Option<f64> {
+        (self.samples > 0).then(|| self.adapt / self.samples as f64)
     }
 
     /// Samples per second.

@@ -12,7 +12,7 @@ use crate::image::views::{ViewOptions, ViewPolicy};
 use crate::methods::adapters::stss::check_bank_options;
 use crate::methods::bank::{Radius, RadiusUnit, TextBank};
 use crate::methods::statistics::SourceStatistics;
-use crate::methods::{AdapterSpec, Task};
+use crate::methods::{AdapterSpec, Confidence, Task};
 use crate::progress::Progress;
 use crate::prompt::Prompt;
 use crate::run_dir::RunDir;
@@ -136,6 +136,7 @@ impl<'a> Runner<'a> {
             dataset,
             task: &task,
             wants_pixels: needs.pixels,
+            views_used: if needs.first_view_only { 1 } else { request.views },
             encoder: &encoder,
             cache: cache.as_ref(),
             plan: &plan,
@@ -158,13 +159,15 @@ impl<'a> Runner<'a> {
         let timing = evaluation.run(&mut adapter, &mut log, &mut records, self.progress);
         self.progress.finish();
         let timing = timing?;
-        let mut summary = Summary::new(&dataset.name, spec.name, dataset.classes.len(), &records);
+        let mut summary = Summary::new(&dataset.name, spec.name, dataset.classes.len(), &records)
+            .with_confidence(Confidence::of(spec.name, &config.options));
         if adapter.set_size() != 1 {
             summary = summary.with_sets(Sets::new(adapter.set_size(), &records));
         }
         // A finished run that is resumed keeps its times.
         if timing.samples == 0 && dir.summary()?.as_ref() == Some(&summary) {
             let earlier = dir.timing()?.unwrap_or(timing);
+            dir.renew_summary(&summary)?;
             return Ok((summary, earlier));
         }
         dir.finish(&summary, &timing)?;
@@ -261,6 +264,7 @@ impl<'a> Runner<'a> {
             weights: self.model.hash().to_owned(),
             prompt: prompt.label(),
             prompt_origin: prompt.origin(),
+            prompt_tuning: prompt.tuning(),
             context_norm: prompt.context_norm(self.model.clip(), self.model.tokenizer()),
             text_features: matrix_hash(task.text_features()),
             class_names: dataset.classes_hash(),

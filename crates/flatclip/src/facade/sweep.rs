@@ -6,8 +6,8 @@ use super::run::{NamedPrompt, RunRequest, file_name, options_of};
 use crate::data::Dataset;
 use crate::eval::{Certainty, GridAxis, Summary, cells};
 use crate::files::write_atomic;
-use crate::methods::AdapterSpec;
 use crate::methods::bank::Radius;
+use crate::methods::{AdapterSpec, Confidence};
 use crate::progress::Progress;
 use crate::prompt::Prompt;
 use crate::report::figure::Figure;
@@ -225,6 +225,9 @@ impl SweepRequest {
         }
         table.mark_best([first]);
         table.notes.push("top-1 and ECE in per cent; every cell answers the same views".into());
+        if done.iter().any(|done| done.summary.confidence == Confidence::VoteShare) {
+            table.notes.push(Confidence::NOTE.into());
+        }
         table
     }
 

@@ -13,6 +13,7 @@ pub mod adapters;
 pub mod aggregate;
 pub mod bank;
 pub mod cache;
+mod confidence;
 pub mod gaussian;
 mod linalg;
 pub mod maple;
@@ -32,6 +33,7 @@ pub mod tuners;
 pub mod update;
 
 pub use adapters::ADAPTERS;
+pub use confidence::Confidence;
 pub use registry::{Registry, adapter, build_adapter, tuner};
 pub use spec::{
     Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, Kind, Needs, OnlineAdapter, Verified, no_presets,

@@ -112,6 +112,8 @@ pub struct Needs {
     pub statistics: bool,
     /// Views per image when the user says nothing.
     pub default_views: usize,
+    /// The un-augmented view alone decides, however many there are.
+    pub first_view_only: bool,
     /// A ready text bank stands for the text tower.
     pub bank: bool,
     /// Of a prompt of several templates each is a start of its own.
@@ -132,6 +134,7 @@ impl Needs {
         generated: false,
         statistics: false,
         default_views: 64,
+        first_view_only: false,
         bank: false,
         ensembles: false,
         prompts: FIXED_TEXT,

@@ -31,6 +31,7 @@ pub use descriptions::Descriptions;
 pub use export::write_text_features;
 pub(crate) use file::{Arrays, decode_arrays, encode_arrays, encode_plain};
 pub use import::{ImportOptions, import};
+pub use open::Tuning;
 pub use tensor::Tensor;
 pub use text_features::{named_features_bytes, npy_bytes, read_text_features};
 pub(crate) use tokens::check_length;

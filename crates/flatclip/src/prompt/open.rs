@@ -1,12 +1,23 @@
 //! Prompts as people name them: files, run directories, templates, known sets of templates.
 
-use super::{Prompt, PromptKind, read_text_features, template_context};
+use super::{Prompt, PromptKind, Provenance, read_text_features, template_context};
+use crate::digest::Digest;
 use crate::model::Clip;
 use crate::text::Tokenizer;
 use crate::text::templates::Ensemble;
 use crate::{Error, Result};
 use flatclip_tensor::ops::l2_norm;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+
+/// How a prompt was tuned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// The seed of shots, views and start.
+    pub seed: u64,
+    /// Fingerprint of all other settings: prompts tuned alike but for the seed have the same.
+    pub settings: String,
+}
 
 impl Prompt {
     /// Reads a prompt: its file, the run directory of a finished tuning run, or a `.npy` file of class embeddings.
@@ -57,6 +68,26 @@ impl Prompt {
     /// [`Prompt::DEFAULT_METHOD`] for every other prompt.
     pub fn default_method(&self) -> &'static str {
         if self.label() == "sapt" { "stss" } else { Self::DEFAULT_METHOD }
+    }
+
+    /// How it was tuned, where its file says so: the seed, and a fingerprint of everything else.
+    pub fn tuning(&self) -> Option<Tuning> {
+        let Provenance { config, method, model_hash, class_hash, .. } = &self.provenance;
+        let mut settings: toml::Table = config.parse().ok()?;
+        let seed = u64::try_from(settings.remove("seed")?.as_integer()?).ok()?;
+        // How often it was saved decides nothing, and the weights' hash says more than what the model was called.
+        for key in ["checkpoint_every", "model"] {
+            settings.remove(key);
+        }
+        // A radius that was searched for is a result, and can differ from seed to seed.
+        if settings.get("search").and_then(toml::Value::as_bool) == Some(true)
+            && let Some(options) = settings.get_mut(method).and_then(toml::Value::as_table_mut)
+        {
+            options.remove("radius");
+        }
+        let text = toml::to_string(&settings).ok()?;
+        let settings = Digest::default().part(method).part(model_hash).part(class_hash).part(text).short();
+        Some(Tuning { seed, settings })
     }
 
     /// The prompt in a table: `template`, `templates-80`, `coop`, `sapt`, `features`, ...
@@ -125,5 +156,24 @@ mod tests {
         assert!(matches!(kind("template"), Templates(t) if t.len() == 1));
         assert!(matches!(kind("imagenet7"), Templates(t) if t.len() == 7));
         assert!(Prompt::parse("no-such-run").unwrap_err().to_string().contains("imagenet80"));
+    }
+
+    #[test]
+    fn prompts_tuned_alike_but_for_the_seed_have_the_same_settings() {
+        let tuned = |config: &str| {
+            let mut prompt = Prompt::templates(&["{}"]).unwrap();
+            (prompt.provenance.method, prompt.provenance.config) = ("sapt".into(), config.into());
+            prompt.tuning()
+        };
+        let config = |seed: u32, search: bool, radius: f64| {
+            format!("seed = {seed}\nshots = 4\nmodel = \"m{seed}\"\nsearch = {search}\n[sapt]\nradius = {radius:?}\n")
+        };
+        let (one, two) = (tuned(&config(1, false, 0.1)).unwrap(), tuned(&config(2, false, 0.1)).unwrap());
+        assert_eq!((one.seed, two.seed), (1, 2));
+        assert_eq!(one.settings, two.settings);
+        assert_ne!(one.settings, tuned(&config(1, false, 0.2)).unwrap().settings);
+        // A searched radius is what a seed found.
+        assert_eq!(tuned(&config(1, true, 0.1)).unwrap().settings, tuned(&config(2, true, 0.2)).unwrap().settings);
+        assert_eq!(tuned(""), None);
     }
 }

@@ -3,6 +3,7 @@
 use super::figure::{Axis, Figure, Layer};
 use super::groups::{Group, groups, names};
 use super::runs::Run;
+use crate::methods::Confidence;
 
 /// Accuracy against confidence, the seeds of each prompt and adapter taken together; on the diagonal a run is calibrated. One
 /// figure for each data set and row, with the number of samples of every bin below.
@@ -29,11 +30,12 @@ fn reliability_of(group: &Group<'_>) -> Figure {
     let spread = if spread.is_finite() { format!(" ± {spread:.2}") } else { String::new() };
     let title = format!("{} on {}: ECE {ece:.2}{spread} %", group.row, group.dataset);
     let edge = |i: usize| i as f64 / bins.max(1) as f64;
-    let mut figure =
-        Figure::new(title, Axis::new("confidence").within(0.0, 1.0), Axis::new("accuracy").within(0.0, 1.0))
-            .with(Layer::Counts { bins: (0..bins).map(|i| (edge(i), edge(i + 1))).collect(), counts })
-            .with(Layer::Guide { from: (0.0, 0.0), to: (1.0, 1.0) })
-            .with(Layer::Line { name: String::new(), points, band: None });
+    let is_votes = group.runs.iter().any(|run| run.confidence() == Confidence::VoteShare);
+    let x = Axis::new(if is_votes { "confidence (vote share)" } else { "confidence" }).within(0.0, 1.0);
+    let mut figure = Figure::new(title, x, Axis::new("accuracy").within(0.0, 1.0))
+        .with(Layer::Counts { bins: (0..bins).map(|i| (edge(i), edge(i + 1))).collect(), counts })
+        .with(Layer::Guide { from: (0.0, 0.0), to: (1.0, 1.0) })
+        .with(Layer::Line { name: String::new(), points, band: None });
     figure.size = (430.0, 360.0);
     figure
 }
@@ -72,17 +74,20 @@ pub fn score_quantiles(runs: &[Run]) -> Vec<Figure> {
     figures
 }
 
-/// More bars than this beside each other would repeat colours.
+/// More bars than this beside each other are hard to tell apart.
 const MOST_SERIES: usize = 7;
 
 /// Top-1 of every prompt and adapter, its mean over seeds with the standard deviation as whisker.
 pub fn top1_bars(runs: &[Run]) -> Figure {
-    bars(runs, "Top-1", Axis::new("top-1 in per cent").within(0.0, 100.0), |run| 100.0 * run.summary.metrics.top1)
+    let y = Axis::new("top-1 in per cent").within(0.0, 100.0);
+    bars(runs, "Top-1", y, |_| "", |run| 100.0 * run.summary.metrics.top1)
 }
 
 /// The calibration error of every prompt and adapter, in the same way.
 pub fn ece_bars(runs: &[Run]) -> Figure {
-    bars(runs, "Calibration error, lower is better", Axis::new("ECE in per cent"), |run| {
+    // A share of votes and a probability are not the same thing.
+    let kind = |run: &Run| if run.confidence() == Confidence::VoteShare { " (vote share)" } else { "" };
+    bars(runs, "Calibration error, lower is better", Axis::new("ECE in per cent"), kind, |run| {
         100.0 * run.summary.metrics.calibration.ece
     })
 }
@@ -96,7 +101,8 @@ fn short(name: &str, rows: &[String]) -> String {
 }
 
 /// One group of bars per data set, or, with many methods, one group per method.
-fn bars(runs: &[Run], title: &str, y: Axis, of: impl Fn(&Run) -> f64) -> Figure {
+/// A word of `kind` stands behind the name of a row.
+fn bars(runs: &[Run], title: &str, y: Axis, kind: impl Fn(&Run) -> &'static str, of: impl Fn(&Run) -> f64) -> Figure {
     let all = groups(runs);
     let (datasets, rows) = (names(&all, |group| &group.dataset), names(&all, |group| &group.row));
     let value = |row: &String, dataset: &String| {
@@ -106,13 +112,18 @@ fn bars(runs: &[Run], title: &str, y: Axis, of: impl Fn(&Run) -> f64) -> Figure 
     let by_method = rows.len() > MOST_SERIES && datasets.len() < rows.len();
     let (categories, series) = if by_method { (&rows, &datasets) } else { (&datasets, &rows) };
     let several = all.iter().any(|group| group.runs.len() > 1);
-    let title = if several { format!("{title} (mean over seeds ± deviation)") } else { title.to_owned() };
-    let mut figure = Figure::new(title, Axis::categories("", categories.iter().map(|name| short(name, &rows))), y);
+    let title =
+        if several { format!("{title} (mean over seeds ± sample standard deviation)") } else { title.to_owned() };
+    let named = |name: &String| {
+        let of_row = all.iter().find(|group| group.row == *name).and_then(|group| group.runs.first());
+        format!("{}{}", short(name, &rows), of_row.map_or("", |run| kind(run)))
+    };
+    let mut figure = Figure::new(title, Axis::categories("", categories.iter().map(named)), y);
     for name in series {
         let at = |category: &String| if by_method { value(category, name) } else { value(name, category) };
         let (values, spread): (Vec<f64>, Vec<f64>) = categories.iter().map(at).unzip();
         // A single series needs no legend.
-        let name = if series.len() > 1 { short(name, &rows) } else { String::new() };
+        let name = if series.len() > 1 { named(name) } else { String::new() };
         figure.layers.push(Layer::Bars { name, values: values.clone() });
         figure.layers.push(Layer::Deviations { values, spread });
     }

@@ -30,7 +30,7 @@ pub(super) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
             None => groups.push(Group { row: row.clone(), dataset, runs: vec![run] }),
         }
     }
-    let order = rows_in_order(runs, &names);
+    let order = rows_in_order(&names);
     groups.sort_by_key(|group| order.iter().position(|row| *row == group.row));
     groups
 }

@@ -1,22 +1,27 @@
 //! One self-contained HTML page: tables, figures, provenance; no script, no other file.
 
+use super::cell::Cell;
 use super::figure::{Figure, STYLE as STYLE_OF_FIGURES};
 use super::runs::Run;
-use super::table::{Cell, Table, html};
+use super::table::{Table, html};
 
 const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#1b1b1b;--soft:#666;--line:#ddd;--paper:#fff;--mark:#b3261e;--tint:#f4f6f8}\
-@media (prefers-color-scheme:dark){:root{--ink:#e8e8e8;--soft:#a8a8a8;--line:#3a3a3a;--paper:#16181b;--mark:#ff8a80;--tint:#1f2226}}\
+:root{color-scheme:light dark;--ink:#1b1b1b;--soft:#666;--line:#ddd;--paper:#fff;--mark:#b3261e;--tint:#f4f6f8;--cue:rgba(0,60,120,.45)}\
+@media (prefers-color-scheme:dark){:root{--ink:#e8e8e8;--soft:#a8a8a8;--line:#3a3a3a;--paper:#16181b;--mark:#ff8a80;--tint:#1f2226;--cue:rgba(140,200,255,.5)}}\
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1180px;margin:2rem auto;padding:0 1rem}\
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}\
 nav{display:flex;flex-wrap:wrap;gap:.2rem 1rem;font-size:.92rem}nav a{color:inherit}\
 details{margin-top:1.4rem;border-top:1px solid var(--line)}summary{font-size:1.05rem;font-weight:600;padding:.5rem 0;cursor:pointer}\
-figure{margin:1rem 0}figure.table>div{overflow-x:auto}figcaption{font-weight:600;margin-bottom:.3rem}\
+figure{margin:1rem 0}figure.table>div{overflow-x:auto;background:linear-gradient(90deg,var(--paper) 40%,transparent) 0 0/2.5rem 100% no-repeat local,\
+linear-gradient(270deg,var(--paper) 40%,transparent) 100% 0/2.5rem 100% no-repeat local,\
+linear-gradient(90deg,var(--cue),transparent) 0 0/1rem 100% no-repeat scroll,linear-gradient(270deg,var(--cue),transparent) 100% 0/1rem 100% no-repeat scroll}figcaption{font-weight:600;margin-bottom:.3rem}\
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}\
 th{color:var(--soft);font-weight:600}td.n,th.n{text-align:right}td.best{font-weight:700}td.flagged{color:var(--mark)}td.flagged::after{content:' !'}\
 .note{color:var(--soft);font-size:.88rem;margin:.2rem 0}.figures{display:flex;flex-wrap:wrap;gap:1rem}.figures svg,figure img{max-width:100%;height:auto}\
-@media (max-width:640px){body{font-size:14px;margin:1rem auto}th,td{padding:.2rem .35rem}td:first-child{min-width:8.5em}\
-.figures figure{overflow-x:auto;max-width:100%}.figures svg{max-width:none;width:480px}}\
+@media (max-width:640px){body{font-size:14px;margin:1rem auto}th,td{padding:.2rem .35rem}td,th{white-space:nowrap}\
+td:first-child,th:first-child{position:sticky;left:0;z-index:1;background:var(--paper);white-space:normal;overflow-wrap:anywhere;min-width:7.5em;max-width:42vw;\
+box-shadow:inset -1px -1px 0 var(--line)}.wide figcaption::after{content:'scroll sideways →';float:right;font-weight:400;font-size:.85rem;color:var(--soft)}\
+.figures figure{overflow-x:auto;max-width:100%}.figures svg{max-width:none}}\
 @media print{body{max-width:none;margin:0}h2{break-after:avoid}figure{break-inside:avoid}}";
 
 /// A heading with what stands below it.
@@ -169,6 +174,20 @@ impl Page {
 mod tests {
     use super::super::figure::Axis;
     use super::*;
+
+    /// What a phone shows was looked at; here only that the rules and the mark of wide tables stay in the page.
+    #[test]
+    fn wide_tables_scroll_beside_their_first_column_and_say_so() {
+        let narrow = Table::new("narrow", ["method", "top-1"]);
+        let wide = Table::new("wide", ["prompt + method", "data", "seed", "samples", "top-1", "95 %"]);
+        let section = Section { tables: vec![narrow, wide], ..Section::default() };
+        let page = Page { title: "t".into(), sections: vec![section], ..Page::default() }.to_html();
+        assert!(page.contains("<figure class=\"table\"><figcaption>narrow"), "{page}");
+        assert!(page.contains("<figure class=\"table wide\"><figcaption>wide"), "{page}");
+        let phone = page.split("max-width:640px").nth(1).unwrap();
+        assert!(phone.contains("td:first-child,th:first-child{position:sticky;left:0"), "{phone}");
+        assert!(phone.contains(".wide figcaption::after{content:'scroll sideways"), "{phone}");
+    }
 
     #[test]
     fn the_page_stands_alone_and_escapes_names() {

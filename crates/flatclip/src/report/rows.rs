@@ -1,16 +1,16 @@
-//! Which runs are one row of a table. Seeds are runs that differ in nothing but the seed; whatever else differs on one data set
-//! (an option, the prompt's run, precision, views) makes another row, with the differing key in its name.
+//! Which runs are one row of a table. Seeds are runs that differ in nothing but the seed, their own or that of their prompt's
+//! tuning; whatever else differs on one data set (an option, the prompt's run, precision, views) makes another row, with the
+//! differing key in its name.
 
-use super::paper::paper_rank;
 use super::runs::Run;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that tells two runs on one data set apart, seeds excepted.
-fn traits_of(run: &Run) -> BTreeMap<String, String> {
+fn traits_of(run: &Run, prompt_run: String) -> BTreeMap<String, String> {
     let (c, p) = (&run.config, &run.provenance);
     let mut traits: BTreeMap<String, String> = BTreeMap::new();
     let mut put = |key: &str, value: String| drop(traits.insert(key.to_owned(), value));
-    put("prompt run", prompt_run(run));
+    put("prompt run", prompt_run);
     put("model", c.model.clone());
     put("weights", p.weights.chars().take(8).collect());
     put("precision", c.precision.clone());
@@ -33,16 +33,31 @@ fn traits_of(run: &Run) -> BTreeMap<String, String> {
     traits
 }
 
-/// The prompt's name without the seed it was tuned with, when that is the run's own seed.
-fn prompt_run(run: &Run) -> String {
-    let own = format!("seed-{}", run.config.seed);
-    let parts = run.config.prompt.split('/').map(|part| if part == own { "seed" } else { part });
-    parts.collect::<Vec<_>>().join("/")
+/// What stands for the prompt of each run. Prompts that were tuned alike but for the seed are the same: the first of them
+/// stands for all. Runs of earlier versions do not say how their prompt was tuned: theirs is its name without the seed, when
+/// that is the run's own.
+fn prompt_runs(runs: &[Run]) -> Vec<String> {
+    let mut tuned: BTreeMap<&str, &str> = BTreeMap::new();
+    for run in runs {
+        if let Some(tuning) = &run.provenance.prompt_tuning {
+            tuned.entry(&tuning.settings).or_insert(&run.config.prompt);
+        }
+    }
+    let of = |run: &Run| match &run.provenance.prompt_tuning {
+        Some(tuning) => tuned[tuning.settings.as_str()].to_owned(),
+        None => {
+            let own = format!("seed-{}", run.config.seed);
+            let parts = run.config.prompt.split('/').map(|part| if part == own { "seed" } else { part });
+            parts.collect::<Vec<_>>().join("/")
+        }
+    };
+    runs.iter().map(of).collect()
 }
 
 /// A name for each run's row: prompt and adapter, and what tells it from others of the same two on the same data set.
 pub(crate) fn row_names(runs: &[Run]) -> Vec<String> {
-    let traits: Vec<BTreeMap<String, String>> = runs.iter().map(traits_of).collect();
+    let prompts = prompt_runs(runs);
+    let traits: Vec<BTreeMap<String, String>> = runs.iter().zip(prompts).map(|(run, of)| traits_of(run, of)).collect();
     let bases: Vec<String> = runs.iter().map(Run::row_name).collect();
     let differing = |i: usize| -> BTreeSet<&String> {
         let same = |j: &usize| bases[*j] == bases[i];
@@ -71,12 +86,12 @@ pub(crate) fn row_names(runs: &[Run]) -> Vec<String> {
     names
 }
 
-/// Two runs of one row with the same seed on the same data set are no seeds: their folders tell them apart.
+/// Two runs of one row with the same seeds on the same data set are no seeds: their folders tell them apart.
 fn apart(runs: &[Run], names: &mut [String]) {
-    let mut seen: BTreeMap<(String, String, u64), usize> = BTreeMap::new();
+    let mut seen: BTreeMap<(String, String, (u64, Option<u64>)), usize> = BTreeMap::new();
     let mut twice = BTreeSet::new();
     for (i, run) in runs.iter().enumerate() {
-        let key = (names[i].clone(), run.provenance.dataset.clone(), run.config.seed);
+        let key = (names[i].clone(), run.provenance.dataset.clone(), run.seeds());
         if let Some(first) = seen.insert(key, i) {
             twice.extend([first, i]);
         }
@@ -86,22 +101,25 @@ fn apart(runs: &[Run], names: &mut [String]) {
     }
 }
 
-/// The names of the rows: those that the paper has in its order, then the rest by name.
-pub(crate) fn rows_in_order(runs: &[Run], names: &[String]) -> Vec<String> {
-    let ranked =
-        runs.iter().zip(names).map(|(run, name)| (paper_rank(&run.provenance.prompt, &run.config.method), name));
-    let mut ranked: Vec<(usize, &String)> = ranked.collect();
-    ranked.sort();
-    ranked.dedup();
-    ranked.into_iter().map(|(_, name)| name.clone()).collect()
+/// The names of the rows, each where its first run stands: whoever makes a report has ordered the runs.
+pub(super) fn rows_in_order(names: &[String]) -> Vec<String> {
+    let mut rows: Vec<String> = Vec::new();
+    for name in names {
+        if !rows.contains(name) {
+            rows.push(name.clone());
+        }
+    }
+    rows
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::order::RowOrder;
     use super::*;
     use crate::eval::{Provenance, RunConfig, Summary, ViewConfig};
+    use crate::prompt::Tuning;
 
-    fn run(seed: u64, prompt: &str, radius: f64, precision: &str) -> Run {
+    pub(in crate::report) fn run(seed: u64, prompt: &str, radius: f64, precision: &str) -> Run {
         let config = RunConfig {
             method: "stss".into(),
             model: "m".into(),
@@ -126,6 +144,7 @@ mod tests {
             weights: "w".into(),
             prompt: "coop".into(),
             prompt_origin: String::new(),
+            prompt_tuning: None,
             context_norm: None,
             text_features: format!("t{seed}"),
             class_names: "c".into(),
@@ -159,14 +178,41 @@ mod tests {
         assert_eq!(names[3], "coop + stss, precision f32, radius 1.0");
         assert_eq!(names[6], "coop + stss, precision bf16, radius 0.5");
         assert_eq!(names[9], "coop (imported) + stss");
-        assert_eq!(rows_in_order(&runs, &names).len(), 4);
+        assert_eq!(rows_in_order(&names).len(), 4);
         let mut plain = run(1, "p", 0.5, "f32");
         (plain.provenance.prompt, plain.config.method) = ("template".into(), "zero-shot".into());
         let mut foreign = plain.clone();
         foreign.config.method = "bca".into();
-        let runs = [foreign, run(1, "p", 0.5, "f32"), plain];
-        let rows = rows_in_order(&runs, &row_names(&runs));
-        assert_eq!(rows, ["template + zero-shot", "coop + stss", "template + bca"]);
+        let mut other = plain.clone();
+        other.config.method = "adapt".into();
+        let mut runs = [foreign, run(1, "p", 0.5, "f32"), other, plain];
+        let rows = |runs: &[Run]| rows_in_order(&row_names(runs));
+        RowOrder::Given.sort(&mut runs);
+        assert_eq!(rows(&runs), ["template + bca", "coop + stss", "template + adapt", "template + zero-shot"]);
+        RowOrder::Paper.sort(&mut runs);
+        assert_eq!(rows(&runs), ["template + zero-shot", "coop + stss", "template + bca", "template + adapt"]);
+    }
+
+    #[test]
+    fn prompts_tuned_alike_but_for_the_seed_are_seeds_of_one_row() {
+        let tuned = |name: &str, seed: u64, settings: &str| {
+            let mut run = run(0, name, 0.5, "f32");
+            run.path = format!("runs/{name}").into();
+            run.provenance.prompt_tuning = Some(Tuning { seed, settings: settings.into() });
+            run
+        };
+        let runs = [tuned("a", 1, "x"), tuned("b", 2, "x"), tuned("c", 3, "x"), tuned("d", 1, "y")];
+        let names = row_names(&runs);
+        assert_eq!(names[..3], ["coop + stss, prompt run a", "coop + stss, prompt run a", "coop + stss, prompt run a"]);
+        assert_eq!(names[3], "coop + stss, prompt run d");
+        assert_eq!(row_names(&runs[..3]), ["coop + stss"; 3]);
+        // The same seed twice is no seed.
+        let twice = [tuned("a", 1, "x"), tuned("b", 1, "x")];
+        assert!(row_names(&twice)[1].ends_with("runs/b"), "{:?}", row_names(&twice));
+        // One prompt under two seeds of views is one row as well.
+        let mut other = tuned("a", 1, "x");
+        other.config.seed = 5;
+        assert_eq!(row_names(&[tuned("a", 1, "x"), other]), ["coop + stss"; 2]);
     }
 
     #[test]

@@ -1,18 +1,19 @@
-//! Finished runs as tables: one line per run, and methods by data sets with the averages of the benchmark.
+//! Finished runs, and tables with one line for each: every metric, and published numbers beside ours.
 
+use super::cell::Cell;
+use super::order::by_name;
 use super::paper::{Published, published};
 use super::protocol::protocol_points;
-use super::rows::{row_names, rows_in_order};
-use super::table::{Cell, Table};
-use crate::data::{Family, Known};
+use super::rows::row_names;
+use super::table::Table;
+use crate::data::Known;
 use crate::error::Hint;
-use crate::eval::metrics::paired;
 use crate::eval::{Provenance, Record, RunConfig, Summary, Timing};
 use crate::methods::bank::{Radius, RadiusUnit};
+use crate::methods::{Confidence, adapter};
 use crate::run_dir::{CONFIG, RunDir};
 use crate::{Error, Result};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A finished run.
@@ -76,6 +77,43 @@ impl Run {
         Some(RadiusUnit::of(&self.config.options).radius(value, self.provenance.context_norm?))
     }
 
+    /// What its confidence is.
+    pub(crate) fn confidence(&self) -> Confidence {
+        Confidence::of(&self.config.method, &self.config.options)
+    }
+
+    /// The seed that its prompt was tuned with.
+    pub(crate) fn tuning_seed(&self) -> Option<u64> {
+        self.provenance.prompt_tuning.as_ref().map(|tuning| tuning.seed)
+    }
+
+    /// What tells it from the other seeds of its row: its own seed, and that of its prompt.
+    pub(super) fn seeds(&self) -> (u64, Option<u64>) {
+        (self.config.seed, self.tuning_seed())
+    }
+
+    /// Views of an image that its method uses.
+    pub(crate) fn views_used(&self) -> usize {
+        let uses_one = || adapter(&self.config.method).is_ok_and(|spec| spec.needs.first_view_only);
+        match self.timing.as_ref().map_or(0, |timing| timing.views_used) {
+            // Runs of earlier versions did not say it.
+            0 if uses_one() => 1,
+            0 => self.config.views.count,
+            used => used,
+        }
+    }
+
+    /// Seconds of the image tower for the views of one sample that its method uses; `None` where it is not known.
+    pub(crate) fn encode_per_sample(&self) -> Option<f64> {
+        let timing = self.timing.as_ref()?;
+        // Runs of earlier versions were charged for all views.
+        let share = match timing.views_used {
+            0 => self.views_used() as f64 / self.config.views.count.max(1) as f64,
+            _ => 1.0,
+        };
+        timing.encode_per_sample().map(|seconds| share * seconds)
+    }
+
     /// Prompt and adapter as a row of a table: `coop + stss`.
     pub(crate) fn row_name(&self) -> String {
         let imported = if self.provenance.prompt_origin.is_empty() { "" } else { " (imported)" };
@@ -88,7 +126,8 @@ impl Run {
     }
 }
 
-/// The run directories below the given paths (a path that is one stands for itself), sorted.
+/// The run directories below the given paths (a path that is one stands for itself), in the order of the paths; those of one
+/// folder by name, with the numbers in names as numbers.
 pub fn find_runs(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for path in paths {
@@ -110,7 +149,7 @@ fn collect(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     if depth < 4 && path.is_dir() {
         let entries = std::fs::read_dir(path).map_err(Error::io(path))?;
         let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|p| p.is_dir()).collect();
-        folders.sort();
+        folders.sort_by(|a, b| by_name(a, b));
         folders.iter().try_for_each(|folder| collect(folder, depth + 1, found))?;
     }
     Ok(())
@@ -118,147 +157,73 @@ fn collect(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
 
 /// One line per run with every metric.
 pub fn metrics_table(runs: &[Run]) -> Table {
-    let header = [
-        "data",
-        "prompt + method",
-        "seed",
-        "samples",
-        "top-1",
-        "95 %",
-        "top-5",
-        "per class",
-        "ECE",
-        "NLL",
-        "Brier",
-        "encode ms",
-        "adapt ms",
-    ];
+    let tuned = runs.iter().any(|run| run.tuning_seed().is_some());
+    let mut header = vec!["prompt + method", "data", "seed"];
+    header.extend(tuned.then_some("prompt seed"));
+    header.extend(["samples", "top-1", "95 %", "top-5", "per class", "confidence", "ECE", "NLL", "Brier"]);
+    header.extend(["views", "encode ms", "adapt ms"]);
     let mut table = Table::new("Runs", header);
     for (run, name) in runs.iter().zip(row_names(runs)) {
-        let m = &run.summary.metrics;
-        let interval = m.top1_interval.map_or("-".into(), |i| format!("{:.2}–{:.2}", 100.0 * i.low, 100.0 * i.high));
-        let samples = match run.summary.failed {
-            0 => run.summary.samples.to_string(),
-            failed => format!("{} ({failed} bad)", run.summary.samples),
-        };
-        table.push(vec![
-            Cell::text(&run.provenance.dataset),
-            Cell::text(name),
-            Cell::text(run.config.seed.to_string()),
-            Cell::text(samples).flag(run.summary.failed > 0),
-            Cell::percent(m.top1),
-            Cell::text(interval),
-            Cell::percent(m.top5),
-            Cell::percent(m.mean_per_class),
-            Cell::percent(m.calibration.ece),
-            Cell::number(m.nll, 4),
-            Cell::number(m.brier, 4),
-            run.timing
-                .as_ref()
-                .and_then(|t| per_picture(t.encode, t.samples - t.cached.min(t.samples)))
-                .unwrap_or_else(Cell::none),
-            run.timing.as_ref().and_then(|t| per_picture(t.adapt, t.samples)).unwrap_or_else(Cell::none),
-        ]);
+        table.push(metrics_row(run, name, tuned));
     }
     let bins = runs.first().map_or(0, |run| run.summary.metrics.calibration.bins.len());
     table.notes.push(format!(
-        "top-1, top-5, per-class accuracy and ECE in per cent; ECE with {bins} right-closed bins on the probability of the answer; \
+        "top-1, top-5, per-class accuracy and ECE in per cent; ECE with {bins} right-closed bins on the confidence of the answer; \
          bootstrap intervals of 1000 resamples"
     ));
+    if runs.iter().any(|run| run.confidence() == Confidence::VoteShare) {
+        table.notes.push(Confidence::NOTE.into());
+    }
+    if runs.iter().any(|run| run.summary.metrics.nll.is_none()) {
+        table.notes.push(
+            "NLL: undefined where answers give their label probability zero, so that its logarithm is infinite; their number is given"
+                .into(),
+        );
+    }
     table.notes.push(
-        "milliseconds per picture on the machine that ran it: encode counts pictures whose features were not kept yet (-: all were), \
-         adapt is the method's own work"
+        "milliseconds per image on the machine that ran it: encode is the image tower for the views that the method uses, \
+         measured when they were encoded, by this run or by another that shares them (-: not known); adapt is the method's own work"
             .into(),
     );
     table
 }
 
-/// Milliseconds per picture; none where there were no pictures.
-fn per_picture(seconds: f64, pictures: usize) -> Option<Cell> {
-    (pictures > 0).then(|| Cell::number(1000.0 * seconds / pictures as f64, 2))
-}
-
-/// Methods by data sets: mean over seeds (± standard deviation), then the benchmark's averages.
-pub fn benchmark_table(runs: &[Run], title: &str) -> Table {
-    let datasets = datasets_of(runs);
-    let names = row_names(runs);
-    let rows = rows_in_order(runs, &names);
-    let imagenets = datasets.iter().filter(|d| family(d) == Some(Family::Imagenet)).count() == 5;
-    let mut header: Vec<String> = vec!["prompt + method".into()];
-    header.extend(datasets.iter().map(|name| Known::find(name).map_or(name.clone(), |known| known.title.to_owned())));
-    header.push("Avg.".into());
-    if imagenets {
-        header.push("OOD Avg.".into());
-    }
-    let mut table = Table::new(title, header);
-    for row in rows {
-        let means: Vec<Option<(f64, f64, usize)>> =
-            datasets.iter().map(|data| mean_of(runs, &names, &row, data)).collect();
-        let mut cells = vec![Cell::text(&row)];
-        cells.extend(means.iter().map(mean_cell));
-        let average = |pick: &dyn Fn(usize) -> bool| {
-            let picked: Vec<Option<f64>> =
-                (0..datasets.len()).filter(|&i| pick(i)).map(|i| means[i].map(|m| m.0)).collect();
-            let whole: Option<Vec<f64>> = picked.into_iter().collect();
-            whole
-                .filter(|v| !v.is_empty())
-                .map_or_else(Cell::none, |v| Cell::number(v.iter().sum::<f64>() / v.len() as f64, 2))
-        };
-        cells.push(average(&|_| true));
-        if imagenets {
-            cells.push(average(&|i| datasets[i] != "imagenet"));
-        }
-        table.push(cells);
-    }
-    let columns = 1..table.header.len();
-    table.mark_best(columns);
-    table.notes.push(
-        "top-1 in per cent, mean over seeds ± standard deviation where there are several; averages are unweighted; runs that differ \
-         in anything but the seed are rows of their own"
-            .into(),
-    );
-    table
-}
-
-fn family(dataset: &str) -> Option<Family> {
-    Known::find(dataset).map(|known| known.family)
-}
-
-/// Known data sets in the paper's order, then the rest by name.
-fn datasets_of(runs: &[Run]) -> Vec<String> {
-    let rank = |name: &str| crate::data::KNOWN.iter().position(|known| known.name == name).unwrap_or(usize::MAX);
-    let mut names: Vec<String> = runs.iter().map(|run| run.provenance.dataset.clone()).collect();
-    names.sort_by(|a, b| (rank(a), a).cmp(&(rank(b), b)));
-    names.dedup();
-    names
-}
-
-fn mean_of(runs: &[Run], names: &[String], row: &str, dataset: &str) -> Option<(f64, f64, usize)> {
-    let is_it = |(run, name): &(&Run, &String)| *name == row && run.provenance.dataset == dataset;
-    let matching = runs.iter().zip(names).filter(is_it);
-    let values: Vec<f64> = matching.map(|(run, _)| 100.0 * run.summary.metrics.top1).collect();
-    let n = values.len();
-    if n == 0 {
-        return None;
-    }
-    let mean = values.iter().sum::<f64>() / n as f64;
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n.max(2) - 1) as f64;
-    Some((mean, variance.sqrt(), n))
-}
-
-fn mean_cell(mean: &Option<(f64, f64, usize)>) -> Cell {
-    match *mean {
-        None => Cell::none(),
-        Some((mean, _, 1)) => Cell::number(mean, 2),
-        Some((mean, deviation, _)) => Cell { text: format!("{mean:.2} ± {deviation:.2}"), ..Cell::number(mean, 2) },
-    }
+fn metrics_row(run: &Run, name: String, tuned: bool) -> Vec<Cell> {
+    let (m, failed) = (&run.summary.metrics, run.summary.failed);
+    let samples = match failed {
+        0 => Cell::count(run.summary.samples),
+        _ => Cell {
+            text: format!("{} ({failed} bad)", run.summary.samples),
+            parts: vec![("bad", failed as f64)],
+            ..Cell::count(run.summary.samples)
+        },
+    };
+    let milliseconds = |seconds: Option<f64>| seconds.map_or_else(Cell::none, |s| Cell::number(1000.0 * s, 2));
+    let mut row = vec![Cell::text(name), Cell::text(&run.provenance.dataset), Cell::text(run.config.seed.to_string())];
+    let prompt_seed = run.tuning_seed().map_or_else(Cell::none, |seed| Cell::text(seed.to_string()));
+    row.extend(tuned.then_some(prompt_seed));
+    row.extend([
+        samples.flag(failed > 0),
+        Cell::percent(m.top1),
+        Cell::interval(m.top1_interval, |low, high| format!("{low:.2}–{high:.2}")),
+        Cell::percent(m.top5),
+        Cell::percent(m.mean_per_class),
+        Cell::text(run.confidence().name()),
+        Cell::percent(m.calibration.ece),
+        Cell::nll_of(m),
+        Cell::number(m.brier, 4),
+        run.summary.mean_views.map_or_else(|| Cell::count(run.views_used()), |mean| Cell::number(mean, 1)),
+        milliseconds(run.encode_per_sample()),
+        milliseconds(run.timing.as_ref().and_then(Timing::adapt_per_sample)),
+    ]);
+    row
 }
 
 /// Ours, published, difference, for every run that has a published counterpart.
 pub fn against_paper(runs: &[Run], tolerance: f64) -> Table {
     let header = [
-        "data",
         "prompt + method",
+        "data",
         "samples",
         "ours",
         "published",
@@ -277,9 +242,12 @@ pub fn against_paper(runs: &[Run], tolerance: f64) -> Table {
             let ours = 100.0 * run.summary.metrics.top1;
             let expected = Known::find(&run.provenance.dataset).and_then(|known| known.count(crate::data::Split::Test));
             let part = expected.is_some_and(|count| run.summary.metrics.count < count);
+            let count = run.summary.metrics.count;
             let samples = match expected {
-                Some(count) if part => format!("{} of {count}", run.summary.metrics.count),
-                _ => run.summary.metrics.count.to_string(),
+                Some(all) if part => {
+                    Cell { text: format!("{count} of {all}"), parts: vec![("all", all as f64)], ..Cell::count(count) }
+                }
+                _ => Cell::count(count),
             };
             // A part of the test set has sampling noise: flagged only when the published value is outside its interval.
             let inside = |i: crate::eval::metrics::Interval| {
@@ -291,12 +259,12 @@ pub fn against_paper(runs: &[Run], tolerance: f64) -> Table {
                 (ours - row.value).abs() <= tolerance
             };
             table.push(vec![
-                Cell::text(&run.provenance.dataset),
                 Cell::text(&name),
-                Cell::text(samples),
+                Cell::text(&run.provenance.dataset),
+                samples.clone(),
                 Cell::number(ours, 2),
                 Cell::number(row.value, 2),
-                Cell { text: format!("{:+.2}", ours - row.value), ..Cell::number(ours - row.value, 2) }.flag(!agrees),
+                Cell::signed(ours - row.value, 2).flag(!agrees),
                 Cell::text(format!("{} ({})", row.label, row.table)),
                 Cell::text(&row.origin),
                 Cell::text(protocol_points(run).join("; ")),
@@ -314,54 +282,4 @@ pub fn against_paper(runs: &[Run], tolerance: f64) -> Table {
         ));
     }
     table
-}
-
-/// Paired comparison of runs on the same samples: each against the first of its data set and seed.
-pub fn paired_table(runs: &[Run]) -> Result<Table> {
-    let header = [
-        "data",
-        "seed",
-        "first",
-        "second",
-        "samples",
-        "only first",
-        "only second",
-        "difference",
-        "95 %",
-        "p (McNemar)",
-    ];
-    let mut table = Table::new("Paired comparison", header);
-    let names = row_names(runs);
-    let mut firsts: BTreeMap<(String, u64), usize> = BTreeMap::new();
-    for (number, run) in runs.iter().enumerate() {
-        let key = (run.provenance.dataset.clone(), run.config.seed);
-        let first = *firsts.entry(key).or_insert(number);
-        if first == number {
-            continue;
-        }
-        let (a, b) = common(&runs[first].records()?, &run.records()?);
-        let p = paired(&a, &b, 1000, 0);
-        let interval = p.interval.map_or("-".into(), |i| format!("{:+.2} to {:+.2}", 100.0 * i.low, 100.0 * i.high));
-        table.push(vec![
-            Cell::text(&run.provenance.dataset),
-            Cell::text(run.config.seed.to_string()),
-            Cell::text(&names[first]),
-            Cell::text(&names[number]),
-            Cell::number(p.count as f64, 0),
-            Cell::number(p.only_first as f64, 0),
-            Cell::number(p.only_second as f64, 0),
-            Cell { text: format!("{:+.2}", 100.0 * p.difference), ..Cell::percent(p.difference) },
-            Cell::text(interval),
-            Cell::number(p.p_value, 4),
-        ]);
-    }
-    table.notes.push("difference of top-1 in points, second minus first, on the samples that both answered; exact test, paired bootstrap".into());
-    Ok(table)
-}
-
-/// Right or wrong of both runs on the samples that both answered, matched by id.
-fn common(first: &[Record], second: &[Record]) -> (Vec<bool>, Vec<bool>) {
-    let right = |record: &Record| Some(record.answer.as_ref()?.prediction == record.label);
-    let by_id: BTreeMap<&str, bool> = first.iter().filter_map(|r| Some((r.id.as_str(), right(r)?))).collect();
-    second.iter().filter_map(|r| Some((*by_id.get(r.id.as_str())?, right(r)?))).unzip()
 }

@@ -1,54 +1,7 @@
-//! A table and the ways to write it: text, Markdown, LaTeX, CSV, JSON, HTML.
+//! A table and the ways to write it: text, Markdown, LaTeX, JSON, HTML; CSV stands in a file of its own.
 
+pub use super::cell::Cell;
 use serde::Serialize;
-
-/// One cell.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Cell {
-    /// What is printed.
-    pub text: String,
-    /// The number behind it, for JSON and for finding the best of a column.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<f64>,
-    /// Best of its column.
-    #[serde(skip_serializing_if = "is_false")]
-    pub best: bool,
-    /// Outside tolerance, or otherwise to be looked at.
-    #[serde(skip_serializing_if = "is_false")]
-    pub flagged: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-impl Cell {
-    /// Words.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), ..Self::default() }
-    }
-
-    /// A number with `digits` decimals.
-    pub fn number(value: f64, digits: usize) -> Self {
-        Self { text: format!("{value:.digits$}"), value: Some(value), ..Self::default() }
-    }
-
-    /// A fraction as per cent with two decimals, as papers print it.
-    pub fn percent(fraction: f64) -> Self {
-        Self::number(100.0 * fraction, 2)
-    }
-
-    /// A dash.
-    pub fn none() -> Self {
-        Self::text("-")
-    }
-
-    /// The same cell, flagged.
-    pub fn flag(mut self, flagged: bool) -> Self {
-        self.flagged = flagged;
-        self
-    }
-}
 
 /// Rows of cells under a header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -168,7 +121,7 @@ impl Table {
         cells.chain([self.header[column].chars().count()]).max().unwrap_or_default()
     }
 
-    fn is_numeric(&self, column: usize) -> bool {
+    pub(super) fn is_numeric(&self, column: usize) -> bool {
         self.rows.iter().filter_map(|row| row.get(column)).any(|cell| cell.value.is_some())
     }
 
@@ -211,39 +164,23 @@ impl Table {
         out
     }
 
-    /// Comma-separated values, numbers with all their digits; a column with deviations gets a second one for them.
-    pub fn to_csv(&self) -> String {
-        let quote = |text: &str| {
-            let special = text.contains([',', '"', '\n']);
-            if special { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
-        };
-        let spread = |cell: &Cell| cell.text.split_once('±').map(|(_, by)| by.trim().to_owned());
-        let has_spread: Vec<bool> = (0..self.header.len())
-            .map(|column| self.rows.iter().filter_map(|row| row.get(column)).any(|cell| spread(cell).is_some()))
-            .collect();
-        let wide = |column: usize, name: String, by: String| match has_spread.get(column) {
-            Some(true) => format!("{name},{by}"),
-            _ => name,
-        };
-        let header = self.header.iter().enumerate().map(|(i, h)| wide(i, quote(h), quote(&format!("{h} (deviation)"))));
-        let mut out = format!("{}\n", header.collect::<Vec<_>>().join(","));
-        for row in &self.rows {
-            let cells = row.iter().enumerate().map(|(i, cell)| {
-                let text = cell.value.map_or_else(|| quote(&cell.text), |value| value.to_string());
-                wide(i, text, spread(cell).unwrap_or_default())
-            });
-            out.push_str(&format!("{}\n", cells.collect::<Vec<_>>().join(",")));
-        }
-        out
+    /// Whether it is wider than the screen of a phone: 340 pixels, almost 8 for a letter and 10 around a cell. The first
+    /// column is wrapped there.
+    fn is_wide(&self) -> bool {
+        let letters = |column: usize| if column == 0 { self.width(0).min(16) } else { self.width(column) };
+        (0..self.header.len()).map(|column| 7.7 * letters(column) as f64 + 10.0).sum::<f64>() > 340.0
     }
 
     /// An HTML table with classes `best` and `flagged`.
     pub fn to_html(&self) -> String {
-        let mut out =
-            format!("<figure class=\"table\"><figcaption>{}</figcaption><div><table><thead><tr>", html(&self.title));
+        let mut out = format!(
+            "<figure class=\"table{}\"><figcaption>{}</figcaption><div tabindex=\"0\"><table><thead><tr>",
+            if self.is_wide() { " wide" } else { "" },
+            html(&self.title)
+        );
         for (column, name) in self.header.iter().enumerate() {
             // A header stands above its numbers.
-            let is_number = self.rows.iter().any(|row| row.get(column).is_some_and(|cell| cell.value.is_some()));
+            let is_number = self.is_numeric(column);
             out.push_str(&format!("<th{}>{}</th>", if is_number { " class=\"n\"" } else { "" }, html(name)));
         }
         out.push_str("</tr></thead><tbody>");
@@ -283,6 +220,7 @@ fn latex(text: &str) -> String {
             '~' => out.push_str("\\textasciitilde{}"),
             '^' => out.push_str("\\textasciicircum{}"),
             '±' => out.push_str("$\\pm$"),
+            '<' | '>' => out.extend(['$', c, '$']),
             _ => out.push(c),
         }
     }
@@ -340,14 +278,6 @@ mod tests {
         assert!(table().to_latex().contains("x|y\\_1") && table().to_latex().contains("A \\& B"));
         assert!(table().to_csv().contains("\"z, \"\"q\"\"\",75"));
         assert!(table().to_html().contains("A &amp; B"));
-    }
-
-    #[test]
-    fn deviations_have_a_column_of_their_own_in_csv() {
-        let mut table = Table::new("t", ["method", "top-1"]);
-        table.push(vec![Cell::text("a"), Cell { text: "50.00 ± 0.25".into(), ..Cell::number(50.0, 2) }]);
-        table.push(vec![Cell::text("b"), Cell::number(40.0, 2)]);
-        assert_eq!(table.to_csv(), "method,top-1,top-1 (deviation)\na,50,0.25\nb,40,\n");
     }
 
     #[test]

@@ -9,7 +9,8 @@ use super::work::{EvaluateWork, Work};
 use crate::eval::Record;
 use crate::eval::metrics::paired;
 use crate::files::write_atomic;
-use crate::report::{Cell, Run, Section, Table, protocol_points, published_row};
+use crate::methods::Confidence;
+use crate::report::{Cell, Run, Section, Table, mean_and_deviation, protocol_points, published_row};
 use crate::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -76,6 +77,20 @@ impl Results {
         averages
     }
 
+    /// The deviation of each average of a row: that of the seeds' own averages, where every data set has all seeds.
+    fn average_deviations(&self, row: &Row) -> Vec<Option<f64>> {
+        let of_seed = |columns: &[usize], seed: usize| -> Option<f64> {
+            let top1 = |&data: &usize| Some(100.0 * row.runs[data].get(seed)?.as_ref()?.summary.metrics.top1);
+            let values: Option<Vec<f64>> = columns.iter().map(top1).collect();
+            mean_and_deviation(&values?).map(|(mean, _)| mean)
+        };
+        let deviation = |columns: &Vec<usize>| {
+            let seeds: Option<Vec<f64>> = (0..self.recipe.seeds.len()).map(|seed| of_seed(columns, seed)).collect();
+            mean_and_deviation(&seeds?)?.1
+        };
+        self.averages().iter().map(|(_, columns)| deviation(columns)).collect()
+    }
+
     /// Values by data set, then their averages where all of them are there.
     fn with_averages(&self, values: &[Option<f64>]) -> Vec<Option<f64>> {
         let mean = |columns: &Vec<usize>| {
@@ -102,8 +117,12 @@ impl Results {
         for row in &self.rows {
             let ours = self.with_averages(&row.means);
             let mut cells = vec![Cell::text(&row.label)];
-            let deviations = row.deviations.iter().copied().chain(std::iter::repeat(None));
-            cells.extend(ours.iter().zip(deviations).map(|(mean, deviation)| mean_cell(*mean, deviation)));
+            let deviations = row.deviations.iter().copied().chain(self.average_deviations(row));
+            let seeds = self.recipe.seeds.len();
+            let cell = |(mean, deviation): (&Option<f64>, Option<f64>)| {
+                mean.map_or_else(Cell::none, |mean| Cell::mean(mean, deviation, seeds))
+            };
+            cells.extend(ours.iter().zip(deviations).map(cell));
             table.push(cells);
         }
         table.mark_best(1..table.header.len());
@@ -112,9 +131,9 @@ impl Results {
             lines.push(cells);
             if row.published.iter().any(Option::is_some) {
                 let (ours, theirs) = (self.with_averages(&row.means), self.with_averages(&row.published));
-                let number = |value: &Option<f64>| value.map_or_else(Cell::none, |v| Cell::text(format!("{v:.2}")));
+                let number = |value: &Option<f64>| value.map_or_else(Cell::none, |v| Cell::number(v, 2));
                 let differ = |(a, b): (&Option<f64>, &Option<f64>)| match (a, b) {
-                    (Some(a), Some(b)) => Cell::text(format!("{:+.2}", a - b)),
+                    (Some(a), Some(b)) => Cell::signed(a - b, 2),
                     _ => Cell::none(),
                 };
                 lines.push(std::iter::once(Cell::text("  published")).chain(theirs.iter().map(number)).collect());
@@ -127,7 +146,7 @@ impl Results {
         let seeds = self.recipe.seeds.len();
         let mut note = "top-1 in per cent".to_owned();
         if seeds > 1 {
-            note.push_str(&format!("; mean over {seeds} seeds ± standard deviation"));
+            note.push_str(&format!("; mean over {seeds} seeds ± sample standard deviation (n-1)"));
         }
         if let Some(limit) = self.recipe.limit {
             note.push_str(&format!("; {limit} pictures of each data set, spread evenly"));
@@ -151,16 +170,14 @@ impl Results {
                 continue;
             }
             let d = paired(&first, &second, 1000, 0);
-            let interval =
-                d.interval.map_or("-".into(), |i| format!("{:+.2} to {:+.2}", 100.0 * i.low, 100.0 * i.high));
             table.push(vec![
                 Cell::text(&row.label),
-                Cell::number(d.count as f64, 0),
-                Cell { text: format!("{:+.2}", 100.0 * d.difference), ..Cell::percent(d.difference) },
-                Cell::text(interval),
-                Cell::number(d.only_second as f64, 0),
-                Cell::number(d.only_first as f64, 0),
-                if d.p_value < 1e-4 { Cell::text("< 0.0001") } else { Cell::number(d.p_value, 4) },
+                Cell::count(d.count),
+                Cell::signed(100.0 * d.difference, 2),
+                Cell::interval(d.interval, |low, high| format!("{low:+.2} to {high:+.2}")),
+                Cell::count(d.only_second),
+                Cell::count(d.only_first),
+                Cell::p_value(d.p_value),
             ]);
         }
         table.notes.push(
@@ -187,9 +204,7 @@ impl Results {
         let beyond = both.iter().zip(&sum).map(|(a, b)| Some((*a)? - (*b)?)).collect::<Vec<_>>();
         let lines = [("SAPT", &sapt), ("STSS", &stss), ("both", &both), ("both, beyond the sum", &beyond)];
         for (name, values) in lines {
-            let signed = |value: &Option<f64>| {
-                value.map_or_else(Cell::none, |v| Cell { text: format!("{v:+.2}"), ..Cell::number(v, 2) })
-            };
+            let signed = |value: &Option<f64>| value.map_or_else(Cell::none, |v| Cell::signed(v, 2));
             table.push(std::iter::once(Cell::text(name)).chain(values.iter().map(signed)).collect());
         }
         Some(table)
@@ -197,19 +212,26 @@ impl Results {
 
     /// What the rows' probabilities are worth: means over data sets and seeds.
     fn calibration(&self) -> Table {
-        let mut table = Table::new("Calibration", ["row", "ECE", "NLL", "Brier"]);
+        let mut table = Table::new("Calibration", ["row", "confidence", "ECE", "NLL", "Brier"]);
         for row in &self.rows {
             let runs: Vec<&Run> = row.runs.iter().flatten().flatten().collect();
             let mean =
                 |value: fn(&Run) -> f64| runs.iter().map(|run| value(run)).sum::<f64>() / runs.len().max(1) as f64;
+            let nlls: Option<Vec<f64>> = runs.iter().map(|run| run.summary.metrics.nll).collect();
+            let nll = nlls.and_then(|nlls| mean_and_deviation(&nlls)).map(|(mean, _)| mean);
+            let infinite = runs.iter().map(|run| run.summary.metrics.infinite_nll).sum();
             table.push(vec![
                 Cell::text(&row.label),
+                Cell::text(runs.first().map_or("-", |run| run.confidence().name())),
                 Cell::percent(mean(|run| run.summary.metrics.calibration.ece)),
-                Cell::number(mean(|run| run.summary.metrics.nll), 4),
+                Cell::nll(nll, infinite),
                 Cell::number(mean(|run| run.summary.metrics.brier), 4),
             ]);
         }
-        table.notes.push("mean over data sets and seeds; ECE in per cent on the probability of the answer".into());
+        table.notes.push("mean over data sets and seeds; ECE in per cent on the confidence of the answer".into());
+        if self.runs().any(|run| run.confidence() == Confidence::VoteShare) {
+            table.notes.push(Confidence::NOTE.into());
+        }
         table
     }
 
@@ -279,14 +301,6 @@ fn right_answers(row: &Row) -> Result<BTreeMap<(usize, usize, String), bool>> {
     Ok(found)
 }
 
-fn mean_cell(mean: Option<f64>, deviation: Option<f64>) -> Cell {
-    match (mean, deviation) {
-        (None, _) => Cell::none(),
-        (Some(mean), None) => Cell::number(mean, 2),
-        (Some(mean), Some(deviation)) => Cell { text: format!("{mean:.2} ± {deviation:.2}"), ..Cell::number(mean, 2) },
-    }
-}
-
 /// The finished runs of the plan, by row.
 fn read_rows(recipe: &Recipe, plan: &Plan) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
@@ -307,18 +321,15 @@ fn read_rows(recipe: &Recipe, plan: &Plan) -> Result<Vec<Row>> {
         let backbone = runs.iter().flatten().flatten().next().map_or("", |run| run.provenance.backbone.as_str());
         let name = |data: &String| data.clone();
         let published = recipe.datasets.iter().map(|data| published_row(backbone, &row.label, &name(data))).collect();
-        let (means, deviations) = runs.iter().map(|runs| mean_and_deviation(runs)).unzip();
+        let (means, deviations) = runs.iter().map(|runs| over_seeds(runs)).unzip();
         rows.push(Row { label: row.label.clone(), runs, means, deviations, published });
     }
     Ok(rows)
 }
 
 /// Over the seeds; the deviation where there are several. A data set with a seed missing has no mean.
-fn mean_and_deviation(runs: &[Option<Run>]) -> (Option<f64>, Option<f64>) {
+fn over_seeds(runs: &[Option<Run>]) -> (Option<f64>, Option<f64>) {
     let values: Option<Vec<f64>> = runs.iter().map(|run| Some(100.0 * run.as_ref()?.summary.metrics.top1)).collect();
-    let Some(values) = values.filter(|values| !values.is_empty()) else { return (None, None) };
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    let deviation = (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt());
-    (Some(mean), deviation)
+    let found = values.and_then(|values| mean_and_deviation(&values));
+    found.map_or((None, None), |(mean, deviation)| (Some(mean), deviation))
 }

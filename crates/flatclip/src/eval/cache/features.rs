@@ -12,6 +12,7 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Unit-norm features of all views and the norms they had.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +79,33 @@ impl FeatureKey {
     }
 }
 
+/// The features of a sample from the cache.
+pub(crate) struct CachedViews {
+    /// Of all views.
+    pub(crate) features: ViewFeatures,
+    /// Digest of the image.
+    pub(crate) digest: String,
+    /// What encoding all views took; `None` in entries of earlier versions.
+    pub(crate) encode: Option<Duration>,
+}
+
+/// What an entry says beside its features: file stamp, digest of the image and, since encoding is charged to every method
+/// that uses it, the time it took.
+struct Stamp<'a> {
+    file: &'a str,
+    digest: &'a str,
+    encode: Option<Duration>,
+}
+
+impl<'a> Stamp<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let (file, rest) = text.split_once(' ')?;
+        let (digest, took) = rest.split_once(' ').unwrap_or((rest, ""));
+        let micros = took.strip_suffix("us").and_then(|count| count.parse().ok());
+        Some(Self { file, digest, encode: micros.map(Duration::from_micros) })
+    }
+}
+
 /// The kept features of one key. Several processes may use one folder: each appends to a segment of its own.
 #[derive(Debug)]
 pub(crate) struct FeatureCache {
@@ -118,8 +146,8 @@ impl FeatureCache {
         Ok(cache)
     }
 
-    /// The features of a sample whose picture has not changed, and the digest of the picture. A damaged entry counts as absent.
-    pub(crate) fn get(&self, sample: &Sample) -> Option<(ViewFeatures, String)> {
+    /// The features of a sample whose picture has not changed. A damaged entry counts as absent.
+    pub(crate) fn get(&self, sample: &Sample) -> Option<CachedViews> {
         let (segment, location) = self.find(sample)?;
         // `size` was checked against the file's length when it was scanned.
         let mut bytes = vec![0; location.size];
@@ -127,45 +155,44 @@ impl FeatureCache {
         file.seek(SeekFrom::Start(location.offset)).ok()?;
         file.read_exact(&mut bytes).ok()?;
         drop(file);
-        let (_, digest) = location.stamp.split_once(' ')?;
-        Some((segment::decode(&bytes)?, digest.to_owned()))
+        let stamp = Stamp::parse(&location.stamp)?;
+        Some(CachedViews { features: segment::decode(&bytes)?, digest: stamp.digest.to_owned(), encode: stamp.encode })
     }
 
     /// The digest of a sample's picture as it is now, if features of it are kept.
     pub(crate) fn content_digest(&self, sample: &Sample) -> Option<String> {
-        self.find(sample)?.1.stamp.split_once(' ').map(|(_, digest)| digest.to_owned())
+        Stamp::parse(&self.find(sample)?.1.stamp).map(|stamp| stamp.digest.to_owned())
     }
 
     /// The entry of a sample. An unchanged file is known by its stamp; for another one (copied, touched, of a folder with
     /// the same name) the content decides.
     fn find(&self, sample: &Sample) -> Option<&(usize, Location)> {
         let entries = self.index.get(&sample.id)?;
-        let parts = |location: &Location| location.stamp.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned()));
         let stamp = sample.stamp().ok()?;
-        let same = |(_, location): &&(usize, Location)| parts(location).is_some_and(|(file, _)| file == stamp);
+        let same = |(_, location): &&(usize, Location)| Stamp::parse(&location.stamp).is_some_and(|s| s.file == stamp);
         if let Some(entry) = entries.iter().rev().find(same) {
             return Some(entry);
         }
         let content = sample.content_digest().ok()?;
-        entries.iter().rev().find(|(_, location)| parts(location).is_some_and(|(_, digest)| digest == content))
+        entries.iter().rev().find(|(_, location)| Stamp::parse(&location.stamp).is_some_and(|s| s.digest == content))
     }
 
-    /// Keeps the features of a sample for later runs. After a failure (a full disk) nothing more is kept; only the first
-    /// failure is told.
-    pub(crate) fn put(&self, sample: &Sample, features: &ViewFeatures) -> Result<()> {
+    /// Keeps the features of a sample for later runs, with the time that encoding all its views took. After a failure (a
+    /// full disk) nothing more is kept; only the first failure is told.
+    pub(crate) fn put(&self, sample: &Sample, features: &ViewFeatures, encode: Duration) -> Result<()> {
         let mut slot = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*slot, Writer::Broken) {
             return Ok(());
         }
-        let kept = self.append(&mut slot, sample, features);
+        let kept = self.append(&mut slot, sample, features, encode);
         if kept.is_err() {
             *slot = Writer::Broken;
         }
         kept
     }
 
-    fn append(&self, slot: &mut Writer, sample: &Sample, features: &ViewFeatures) -> Result<()> {
-        let stamp = format!("{} {}", sample.stamp()?, sample.content_digest()?);
+    fn append(&self, slot: &mut Writer, sample: &Sample, features: &ViewFeatures, encode: Duration) -> Result<()> {
+        let stamp = format!("{} {} {}us", sample.stamp()?, sample.content_digest()?, encode.as_micros());
         let bytes = segment::encode(&sample.id, &stamp, features);
         if let Writer::Fresh = slot {
             *slot = Writer::Open(segment::create(&self.folder)?);
@@ -184,9 +211,11 @@ mod tests {
 
     impl FeatureCache {
         fn features(&self, sample: &Sample) -> Option<ViewFeatures> {
-            self.get(sample).map(|(features, _)| features)
+            self.get(sample).map(|cached| cached.features)
         }
     }
+
+    const TOOK: Duration = Duration::from_micros(1500);
 
     fn key(seed: u64) -> FeatureKey {
         FeatureKey {
@@ -218,14 +247,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) =
             (FeatureCache::open(dir.path(), &key(0)).unwrap(), FeatureCache::open(dir.path(), &key(0)).unwrap());
-        one.put(&sample(dir.path(), "a"), &features(1.0)).unwrap();
-        two.put(&sample(dir.path(), "b"), &features(2.0)).unwrap();
-        one.put(&sample(dir.path(), "c"), &features(3.0)).unwrap();
+        one.put(&sample(dir.path(), "a"), &features(1.0), TOOK).unwrap();
+        two.put(&sample(dir.path(), "b"), &features(2.0), TOOK).unwrap();
+        one.put(&sample(dir.path(), "c"), &features(3.0), TOOK).unwrap();
         let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
         for (id, start) in [("a", 1.0), ("b", 2.0), ("c", 3.0)] {
             assert_eq!(cache.features(&sample(dir.path(), id)), Some(features(start)));
+            assert_eq!(cache.get(&sample(dir.path(), id)).unwrap().encode, Some(TOOK));
         }
         assert!(FeatureCache::open(dir.path(), &key(1)).unwrap().index.is_empty(), "another seed is another key");
+    }
+
+    #[test]
+    fn an_entry_of_an_earlier_version_has_no_encoding_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cache, own) = (FeatureCache::open(dir.path(), &key(0)).unwrap(), sample(dir.path(), "a"));
+        let stamp = format!("{} {}", own.stamp().unwrap(), own.content_digest().unwrap());
+        std::fs::write(cache.folder.join("views-x.seg"), segment::encode("a", &stamp, &features(1.0))).unwrap();
+        let found = FeatureCache::open(dir.path(), &key(0)).unwrap().get(&own).unwrap();
+        assert_eq!((found.features, found.encode), (features(1.0), None));
+        assert_eq!(found.digest, own.content_digest().unwrap());
     }
 
     #[test]
@@ -241,12 +282,12 @@ mod tests {
             Sample { id: "a.jpg".into(), label: 0, source: Source::File(path) }
         };
         let (one, other) = (place("x/photos", "cat"), place("y/photos", "dog"));
-        FeatureCache::open(dir.path(), &key(0)).unwrap().put(&one, &features(1.0)).unwrap();
+        FeatureCache::open(dir.path(), &key(0)).unwrap().put(&one, &features(1.0), TOOK).unwrap();
         let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
         assert_eq!(cache.features(&one), Some(features(1.0)));
         assert_eq!(cache.features(&other), None, "another picture of the same name, size and time");
         assert_eq!(cache.features(&place("z/photos", "cat")), Some(features(1.0)), "a copy");
-        cache.put(&other, &features(2.0)).unwrap();
+        cache.put(&other, &features(2.0), TOOK).unwrap();
         let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
         assert_eq!((cache.features(&one), cache.features(&other)), (Some(features(1.0)), Some(features(2.0))));
         let replaced = place("x/photos", "cow");
@@ -258,7 +299,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
         for id in ["a", "b"] {
-            cache.put(&sample(dir.path(), id), &features(1.0)).unwrap();
+            cache.put(&sample(dir.path(), id), &features(1.0), TOOK).unwrap();
         }
         let file = segment::files(&cache.folder).unwrap().remove(0);
         let bytes = std::fs::read(&file).unwrap();
@@ -291,7 +332,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for seed in 0..2 {
             let cache = FeatureCache::open(dir.path(), &key(seed)).unwrap();
-            cache.put(&sample(dir.path(), "a"), &features(1.0)).unwrap();
+            cache.put(&sample(dir.path(), "a"), &features(1.0), TOOK).unwrap();
         }
         let entries = list(dir.path()).unwrap();
         assert_eq!(entries.len(), 2);

@@ -59,8 +59,11 @@ pub struct Metrics {
     pub top5: f64,
     /// Mean over the classes that occur of the share of their samples that is right.
     pub mean_per_class: f64,
-    /// Mean of `-ln p(label)`; a probability of zero counts as the smallest positive f32.
-    pub nll: f64,
+    /// Mean of `-ln p(label)`; `None` (null in JSON) where it is undefined, because the label has probability zero in some
+    /// answer.
+    pub nll: Option<f64>,
+    /// Answers that give their label probability zero, so that their `-ln p(label)` is infinite.
+    pub infinite_nll: usize,
     /// Mean over samples of `sum_k (p_k - [k = label])^2`.
     pub brier: f64,
     /// Expected calibration error and its bins.
@@ -91,12 +94,14 @@ pub fn metrics(outcomes: &[Outcome], classes: usize, options: MetricOptions) -> 
     let mean = |value: &dyn Fn(&Outcome) -> f64| mean(outcomes.iter().map(value));
     let confidences: Vec<(f64, bool)> = outcomes.iter().map(|o| (o.confidence, o.is_correct())).collect();
     let correct: Vec<bool> = outcomes.iter().map(Outcome::is_correct).collect();
+    let infinite_nll = outcomes.iter().filter(|o| o.label_probability <= 0.0).count();
     Metrics {
         count: outcomes.len(),
         top1: mean(&|o| f64::from(u8::from(o.is_correct()))),
         top5: mean(&|o| f64::from(u8::from(o.in_top5))),
         mean_per_class: mean_per_class(outcomes, classes),
-        nll: mean(&|o| -o.label_probability.max(f64::from(f32::MIN_POSITIVE)).ln()),
+        nll: (infinite_nll == 0).then(|| mean(&|o| -o.label_probability.ln())),
+        infinite_nll,
         brier: mean(&|o| o.square_sum - 2.0 * o.label_probability + 1.0),
         calibration: calibration(&confidences, options.bins),
         top1_interval: accuracy_interval(&correct, options.resamples, options.seed),
@@ -130,10 +135,11 @@ pub fn top_classes(scores: &[f32], count: usize) -> Vec<usize> {
     order
 }
 
-/// Whether fewer than `count` classes score higher than the label: a tie at the border counts for the label, as its
-/// order would be arbitrary.
+/// Whether the label is among the first `count` of [`top_classes`]: of equal scores at the border the lower classes count.
 pub fn is_in_top(scores: &[f32], label: usize, count: usize) -> bool {
-    scores.get(label).is_some_and(|own| scores.iter().filter(|&other| other > own).count() < count)
+    let Some(own) = scores.get(label) else { return false };
+    let is_before = |(class, other): (usize, &f32)| other.total_cmp(own).then(label.cmp(&class)).is_gt();
+    scores.iter().enumerate().filter(|&entry| is_before(entry)).count() < count
 }
 
 #[cfg(test)]
@@ -162,19 +168,28 @@ mod tests {
         let m = metrics(&outcomes, 2, MetricOptions::default());
         let brier = ((0.25f64.powi(2) * 2.0) + (0.75f64.powi(2) * 2.0)) / 2.0;
         assert!((m.brier - brier).abs() < 1e-12, "{} {brier}", m.brier);
-        assert!((m.nll + (0.75f64.ln() + 0.25f64.ln()) / 2.0).abs() < 1e-12);
+        assert!((m.nll.unwrap() + (0.75f64.ln() + 0.25f64.ln()) / 2.0).abs() < 1e-12);
+        assert_eq!(m.infinite_nll, 0);
     }
 
     #[test]
-    fn an_impossible_label_costs_a_finite_nll_and_nothing_has_metrics_zero() {
-        let m = metrics(&[outcome(1, 0, 1.0)], 2, MetricOptions::default());
-        assert!(m.nll.is_finite() && m.nll > 80.0);
+    fn a_label_of_probability_zero_leaves_the_nll_undefined_and_is_counted() {
+        let outcomes = [outcome(1, 0, 1.0), outcome(0, 0, 1.0), outcome(1, 0, 1.0)];
+        let m = metrics(&outcomes, 2, MetricOptions::default());
+        assert_eq!((m.nll, m.infinite_nll), (None, 2));
+        let json = serde_json::to_value(&m).unwrap();
+        assert!(json["nll"].is_null() && json["infinite_nll"] == 2, "{json}");
         assert_eq!(metrics(&[], 3, MetricOptions::default()).top1, 0.0);
     }
 
     #[test]
     fn equal_scores_rank_the_lower_class_first() {
         assert_eq!(top_classes(&[0.1, 0.4, 0.4, 0.2], 3), [1, 2, 3]);
-        assert!(is_in_top(&[0.4, 0.1, 0.1], 2, 2) && !is_in_top(&[0.4, 0.2, 0.1], 2, 2) && !is_in_top(&[0.1], 3, 5));
+        assert!(is_in_top(&[0.4, 0.1, 0.2], 2, 2) && !is_in_top(&[0.4, 0.2, 0.1], 2, 2) && !is_in_top(&[0.1], 3, 5));
+        // A tie at the border goes to the lower class, as in the list.
+        let scores = [0.4, 0.1, 0.1, 0.0, 0.0];
+        let hits: Vec<bool> = (0..5).map(|label| is_in_top(&scores, label, 2)).collect();
+        assert_eq!(hits, [true, true, false, false, false]);
+        assert!((0..5).all(|label| is_in_top(&scores, label, 3) == top_classes(&scores, 3).contains(&label)));
     }
 }

@@ -32,6 +32,14 @@ impl Temperature {
             let reason = format!("expected a class below {}, found {label}", row.len());
             return Err(Error::config("held-out labels", reason));
         }
+        let impossible = rows.iter().zip(labels).filter(|(row, label)| row[**label] == f32::NEG_INFINITY).count();
+        if impossible > 0 {
+            let reason = format!(
+                "{impossible} of {} labels have probability zero: their loss is infinite at every temperature",
+                rows.len()
+            );
+            return Err(Error::config("held-out logits", reason));
+        }
         // The slope of the loss by the inverse temperature: expected logit minus the label's.
         let slope = |inverse: f64| -> f64 {
             rows.iter().zip(labels).map(|(row, &label)| expected(row, inverse) - f64::from(row[label])).sum()
@@ -88,7 +96,8 @@ impl Temperature {
 fn expected(row: &[f32], inverse: f64) -> f64 {
     let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let (mut sum, mut moment) = (0.0, 0.0);
-    for &z in row {
+    // A class of probability zero has no part in it.
+    for &z in row.iter().filter(|z| z.is_finite()) {
         let e = (inverse * f64::from(z - top)).exp();
         sum += e;
         moment += e * f64::from(z);
@@ -123,6 +132,15 @@ mod tests {
         for (a, b) in hot.rescaled(&plain).iter().zip(hot.probabilities(&logits)) {
             assert!((a - b).abs() < 1e-6);
         }
+    }
+
+    #[test]
+    fn classes_of_probability_zero_do_not_disturb_a_fit_and_such_a_label_is_refused() {
+        let rows = vec![vec![7.0 * 3f32.ln(), 0.0, f32::NEG_INFINITY]; 4];
+        let fitted = Temperature::fit(&rows, &[0, 0, 1, 0]).unwrap();
+        assert!((fitted.value() - 7.0).abs() < 1e-4, "{fitted:?}");
+        let refused = Temperature::fit(&rows, &[0, 0, 2, 0]).unwrap_err().to_string();
+        assert!(refused.contains("1 of 4 labels have probability zero"), "{refused}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "ecalp",
     aliases: &[],
-    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    needs: Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES },
     summary: "label propagation from the class texts over a growing graph of all images seen so far",
     docs: "\
 What: nodes are the classes' text features, every image seen so far (view 0), and the newest image once more

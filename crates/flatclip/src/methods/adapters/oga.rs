@@ -16,7 +16,7 @@ use std::ops::Range;
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "oga",
     aliases: &[],
-    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    needs: Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES },
     summary: "Gaussians of the most certain past images, multiplied with the zero-shot answer",
     docs: "\
 What: every class has `capacity` places for past images (view 0) of low zero-shot entropy; an image enters

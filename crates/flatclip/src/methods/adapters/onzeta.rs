@@ -16,7 +16,7 @@ use flatclip_tensor::ops::loss;
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "onzeta",
     aliases: &[],
-    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    needs: Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES },
     summary: "online label re-weighting towards a class balance, and class vectors learnt in the image space",
     docs: "\
 What: of view 0 with feature x, image number i of n,

@@ -13,7 +13,7 @@ use flatclip_tensor::Matrix;
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "stata",
     aliases: &[],
-    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    needs: Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES },
     summary: "Gaussians of the classes in a set of images, anchored to the text: for any number of present classes",
     docs: "\
 What: of a set of images (view 0 of each), y = softmax(s x.T), z = y, mu = T, and one variance per

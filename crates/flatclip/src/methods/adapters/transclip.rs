@@ -13,7 +13,7 @@ use flatclip_tensor::Matrix;
 pub static SPEC: AdapterSpec = AdapterSpec {
     name: "transclip",
     aliases: &["transclip-zs"],
-    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    needs: Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES },
     summary: "Gaussians of the classes in a set of images: for sets in which all classes occur",
     docs: "\
 What: stata without its anchor, without the determinant, and with one variance per dimension for all

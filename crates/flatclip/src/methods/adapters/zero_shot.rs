@@ -13,6 +13,7 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     aliases: &["clip", "none"],
     needs: Needs {
         default_views: 1,
+        first_view_only: true,
         prompts: &["templates", "learned", "features", "maple", "cocoop", "tip-adapter", "linear"],
         ..Needs::FEATURES
     },

@@ -1,20 +1,13 @@
 //! Drawing of the layers.
 
 use super::super::table::html;
+use super::marker::marker;
 use super::palette::{DASHES, SERIES, sequential};
 use super::{Area, Layer, contour};
 
-/// Name and series number of every layer that the legend lists.
-pub(super) fn legend(layers: &[Layer]) -> Vec<(String, usize)> {
-    let named = layers.iter().filter_map(series_name).enumerate();
-    named.filter(|(_, name)| !name.is_empty()).map(|(series, name)| (name.to_owned(), series)).collect()
-}
-
-fn series_name(layer: &Layer) -> Option<&str> {
-    match layer {
-        Layer::Line { name, .. } | Layer::Bars { name, .. } => Some(name),
-        _ => None,
-    }
+/// The class of a bar: its colour, and beyond the colours an outline.
+pub(super) fn bar_class(series: usize) -> String {
+    format!("bar{} s{}", if series < SERIES { "" } else { " again" }, series % SERIES)
 }
 
 /// The range of all finite data.
@@ -160,29 +153,21 @@ fn draw_line(points: &[(f64, f64)], band: Option<&[(f64, f64)]>, series: usize, 
     out.push('\n');
 }
 
-/// Circle, square, triangle, diamond.
-fn marker(series: usize, x: f64, y: f64, class: &str) -> String {
-    match series % 4 {
-        0 => format!("<circle class=\"dot {class}\" cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"3\"/>"),
-        1 => {
-            format!("<rect class=\"dot {class}\" x=\"{:.2}\" y=\"{:.2}\" width=\"6\" height=\"6\"/>", x - 3.0, y - 3.0)
-        }
-        2 => format!("<path class=\"dot {class}\" d=\"M{x:.2} {:.2}l4 7h-8z\"/>", y - 4.5),
-        _ => format!("<path class=\"dot {class}\" d=\"M{x:.2} {:.2}l4.5 4.5l-4.5 4.5l-4.5 -4.5z\"/>", y - 4.5),
-    }
-}
-
 fn draw_bars(values: &[f64], (group, groups): (usize, usize), series: usize, area: &Area, out: &mut String) {
     for (i, &value) in values.iter().enumerate().filter(|(_, value)| value.is_finite()) {
         let (left, width) = bar_place(i, values.len(), (group, groups), area);
         let (zero, top) = (area.py(0.0f64.clamp(area.y.low, area.y.high)), area.py(value));
+        let wide = (width - 1.0).max(0.5);
         out.push_str(&format!(
-            "<rect class=\"bar s{}\" x=\"{left:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{:.2}\"/>\n",
-            series % SERIES,
+            "<rect class=\"{}\" x=\"{left:.2}\" y=\"{:.2}\" width=\"{wide:.2}\" height=\"{:.2}\"/>\n",
+            bar_class(series),
             top.min(zero),
-            (width - 1.0).max(0.5),
             (zero - top).abs()
         ));
+        // Colours alone do not tell many bars apart.
+        if groups > SERIES && wide >= 6.0 {
+            out.push_str(&marker(series, left + wide / 2.0, top, &format!("s{} edge", series % SERIES)));
+        }
     }
 }
 
@@ -298,42 +283,4 @@ fn draw_scale_bar(low: f64, high: f64, unit: &str, area: &Area, out: &mut String
 
 fn short(value: f64) -> String {
     if value.abs() >= 10.0 { format!("{value:.1}") } else { format!("{value:.3}") }
-}
-
-/// Pixels that a name with its swatch takes.
-fn legend_width(name: &str) -> f64 {
-    32.0 + 6.3 * name.chars().count() as f64
-}
-
-/// The names cut into lines that fit between `left` and `right`.
-pub(super) fn legend_lines(names: Vec<(String, usize)>, room: f64) -> Vec<Vec<(String, usize)>> {
-    let (mut lines, mut used): (Vec<Vec<(String, usize)>>, f64) = (Vec::new(), f64::INFINITY);
-    for entry in names {
-        let width = legend_width(&entry.0);
-        if used + width > room {
-            lines.push(Vec::new());
-            used = 0.0;
-        }
-        used += width;
-        if let Some(line) = lines.last_mut() {
-            line.push(entry);
-        }
-    }
-    lines
-}
-
-/// Lines of names above the axes.
-pub(super) fn draw_legend(lines: &[Vec<(String, usize)>], area: &Area, out: &mut String) {
-    for (number, line) in lines.iter().enumerate() {
-        let (mut x, y) = (area.left, 31.0 + 16.0 * number as f64);
-        for (name, series) in line {
-            let class = format!("s{}", series % SERIES);
-            out.push_str(&format!(
-                "<rect class=\"dot {class}\" x=\"{x:.1}\" y=\"{y}\" width=\"14\" height=\"8\" rx=\"2\"/>"
-            ));
-            let (left, base) = (x + 19.0, y + 8.0);
-            out.push_str(&format!("<text class=\"tick\" x=\"{left:.1}\" y=\"{base}\">{}</text>\n", html(name)));
-            x += legend_width(name);
-        }
-    }
 }

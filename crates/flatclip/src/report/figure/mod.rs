@@ -7,6 +7,8 @@ mod axis;
 mod contour;
 mod css;
 mod layers;
+mod legend;
+mod marker;
 mod palette;
 mod raster;
 
@@ -118,6 +120,9 @@ pub struct FigurePicture {
     pub caption: Vec<String>,
 }
 
+/// Lines of names that the size of a figure has room for.
+const USUAL_LINES: usize = 2;
+
 /// Pixels that a picture takes, with its margin.
 const PICTURE: f64 = 150.0;
 
@@ -155,26 +160,38 @@ impl Figure {
         self
     }
 
+    /// Where the figure and its axes begin and end from left to right.
+    fn across(&self) -> (f64, f64, f64) {
+        let has_scale_bar = self.layers.iter().any(|layer| matches!(layer, Layer::Heat { .. }));
+        let right = self.size.0 - if has_scale_bar { 74.0 } else { 16.0 };
+        let origin = if self.picture.is_some() { PICTURE } else { 0.0 };
+        (origin, origin + (self.y.widest() + 28.0).max(58.0), right)
+    }
+
+    /// Its size with a long legend, which takes no room from the axes.
+    fn full_size(&self) -> (f64, f64) {
+        let (_, left, right) = self.across();
+        let beyond = legend::lines(&self.layers, right - left).len().saturating_sub(USUAL_LINES);
+        (self.size.0, self.size.1 + legend::LINE * beyond as f64)
+    }
+
     /// A standalone SVG document; also fit to be put into an HTML page.
     pub fn to_svg(&self) -> String {
-        let (width, height) = self.size;
-        let has_scale_bar = self.layers.iter().any(|layer| matches!(layer, Layer::Heat { .. }));
-        let right = width - if has_scale_bar { 74.0 } else { 16.0 };
-        let origin = if self.picture.is_some() { PICTURE } else { 0.0 };
-        let left = origin + (self.y.widest() + 28.0).max(58.0);
-        let names = layers::legend_lines(layers::legend(&self.layers), right - left);
-        let top = 36.0 + 16.0 * names.len() as f64;
+        let (origin, left, right) = self.across();
+        let names = legend::lines(&self.layers, right - left);
+        let top = 36.0 + legend::LINE * names.len() as f64;
         let (xs, ys) = layers::ranges(&self.layers);
-        let bottom = height - self.x.depth(right - left);
+        let size = self.full_size();
+        let bottom = size.1 - self.x.depth(right - left);
         let area = Area { origin, left, right, top, bottom, x: self.x.scale(xs), y: self.y.scale(ys) };
-        let mut out = open(self.size, &self.title);
+        let mut out = open(size, &self.title);
         out.push_str(&format!("<text class=\"title\" x=\"16\" y=\"20\">{}</text>\n", html(&self.title)));
         if let Some(picture) = &self.picture {
             draw_picture(picture, area.top, &mut out);
         }
         out.push_str(&axis::draw(&area, &self.x, &self.y));
         layers::draw(&self.layers, &area, &mut out);
-        layers::draw_legend(&names, &area, &mut out);
+        legend::draw(&names, &area, &mut out);
         out.push_str("</svg>\n");
         out
     }
@@ -183,7 +200,10 @@ impl Figure {
 /// Several figures beside each other as one SVG document, `across` in a row.
 pub(crate) fn side_by_side(title: &str, figures: &[Figure], across: usize) -> String {
     let across = across.clamp(1, figures.len().max(1));
-    let (width, height) = figures.iter().fold((0.0f64, 0.0f64), |(w, h), f| (w.max(f.size.0), h.max(f.size.1)));
+    let (width, height) = figures.iter().fold((0.0f64, 0.0f64), |(w, h), f| {
+        let size = f.full_size();
+        (w.max(size.0), h.max(size.1))
+    });
     let size = (width * across as f64, height * figures.len().div_ceil(across) as f64);
     let mut out = open(size, title);
     for (index, figure) in figures.iter().enumerate() {
@@ -251,8 +271,8 @@ mod tests {
             figure.layers.push(Layer::Bars { name: format!("a rather long name {i}"), values: vec![1.0] });
         }
         let svg = figure.to_svg();
-        let swatches = svg.lines().filter(|line| line.contains("rx=\"2\""));
-        let left = |line: &str| line.split("x=\"").nth(1).and_then(|s| s.split('"').next()?.parse::<f64>().ok());
+        let swatches = svg.lines().filter(|line| line.contains("class=\"key\""));
+        let left = |line: &str| line.split(" x=\"").nth(1).and_then(|s| s.split('"').next()?.parse::<f64>().ok());
         assert_eq!(swatches.clone().count(), 12);
         assert!(swatches.filter_map(left).all(|x| x < 500.0), "{svg}");
     }

@@ -3,7 +3,8 @@
 /// Dashes, so that lines also differ without colour.
 pub(super) const DASHES: [&str; 4] = ["", "6 3", "2 2", "8 3 2 3"];
 
-/// How many series colours there are before they repeat.
+/// How many series colours there are before they repeat. Beyond them a series differs in dash and marker: neither four nor
+/// five divides seven, so no two of the first 28 are alike in all three.
 pub(super) const SERIES: usize = 7;
 
 /// Rules that depend on the page's colours: ink, softer ink, lines, paper and the series. Each colour is written out, since
@@ -13,7 +14,7 @@ macro_rules! coloured {
         concat!(
             "svg.fc .paper{fill:", $paper, "}svg.fc text,svg.fc .value{fill:", $ink, "}svg.fc .tick{fill:", $soft, "}",
             "svg.fc .grid{stroke:", $line, "}svg.fc .axis,svg.fc .guide{stroke:", $soft, "}",
-            "svg.fc .whisker{stroke:", $ink, "}svg.fc .count{fill:", $soft, "}",
+            "svg.fc .whisker{stroke:", $ink, "}svg.fc .count{fill:", $soft, "}svg.fc .edge{stroke:", $paper, "}",
             coloured!(series "0", $c0), coloured!(series "1", $c1), coloured!(series "2", $c2),
             coloured!(series "3", $c3), coloured!(series "4", $c4), coloured!(series "5", $c5),
             coloured!(series "6", $ink),
@@ -21,8 +22,8 @@ macro_rules! coloured {
     };
     (series $number:literal, $colour:literal) => {
         concat!(
-            "svg.fc .line.s", $number, "{stroke:", $colour, "}svg.fc .dot.s", $number, ",svg.fc .bar.s", $number,
-            ",svg.fc .band.s", $number, "{fill:", $colour, "}",
+            "svg.fc .line.s", $number, ",svg.fc .bar.again.s", $number, "{stroke:", $colour, "}svg.fc .dot.s", $number,
+            ",svg.fc .bar.s", $number, ",svg.fc .band.s", $number, "{fill:", $colour, "}",
         )
     };
 }
@@ -38,6 +39,7 @@ pub(crate) const STYLE: &str = concat!(
     "svg.fc .contour{stroke:#222;stroke-width:.8;fill:none;opacity:.7}svg.fc .contour.pale{stroke:#fff}",
     "svg.fc .ring{stroke:#fff;stroke-width:1}",
     "svg.fc .mark{fill:#111;stroke:#fff;stroke-width:3px;paint-order:stroke;font-weight:600}",
+    "svg.fc .bar.again{fill-opacity:.3;stroke-width:1.5}svg.fc .edge{stroke-width:1}",
     "svg.fc .line{stroke-width:2;fill:none}svg.fc .band{opacity:.18}svg.fc .whisker{stroke-width:1.2;fill:none}",
     "svg.fc .count{opacity:.35}svg.fc .cell{shape-rendering:crispEdges}",
     "svg.fc .value{font-size:10px;text-anchor:middle}",

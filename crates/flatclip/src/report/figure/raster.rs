@@ -77,7 +77,8 @@ impl Style<'_> {
         let hex = self.0.get(key).copied().unwrap_or(otherwise).strip_prefix('#')?;
         let digit = |at: usize| hex.get(at..=at).and_then(|d| u8::from_str_radix(d, 16).ok()).unwrap_or(0);
         let channel = |i: usize| if hex.len() == 3 { 17 * digit(i) } else { 16 * digit(2 * i) + digit(2 * i + 1) };
-        let alpha = (self.number("opacity", 1.0).clamp(0.0, 1.0) * 255.0).round() as u8;
+        let opacity = self.number("opacity", 1.0) * self.number(&format!("{key}-opacity"), 1.0);
+        let alpha = (opacity.clamp(0.0, 1.0) * 255.0).round() as u8;
         let mut paint = Paint::default();
         paint.set_color(Color::from_rgba8(channel(0), channel(1), channel(2), alpha));
         paint.anti_alias = self.0.get("shape-rendering") != Some(&"crispEdges");
