@@ -62,10 +62,10 @@ async fn attacks_on_memory_stay_within_their_budgets() {
 
 async fn repeated_outputs(router: &axum::Router) {
     let texts: Vec<String> = (0..256).map(|number| format!("text {number}")).collect();
-    let ask = |times: usize| {
+    let ask = async |times: usize| {
         let outputs: Vec<Value> = (0..times).map(|_| json!({ "name": "text_embedding" })).collect();
         let inputs = json!([{ "name": "text", "datatype": "BYTES", "shape": [256], "data": texts }]);
-        post(router, "/v2/models/pocket/infer", &json!({ "inputs": inputs, "outputs": outputs }))
+        post(router, "/v2/models/pocket/infer", &json!({ "inputs": inputs, "outputs": outputs })).await
     };
     assert_eq!(ask(1).await.status, 200);
     let watch = Watch::start();
