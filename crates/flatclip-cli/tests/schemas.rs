@@ -10,10 +10,12 @@ use std::path::Path;
 use std::process::Command;
 
 /// Objects whose keys are data, such as names of options or data sets.
-const MAPS: [&str; 9] = [
+const MAPS: [&str; 11] = [
     "config",
     "config.*",
     "report.runs[].config.options",
+    "report.tables[].rows[][].parts",
+    "reproduce.tables[].rows[][].parts",
     "methods.methods[].defaults",
     "methods.methods[].presets",
     "methods.methods[].published_views",
@@ -23,11 +25,14 @@ const MAPS: [&str; 9] = [
 ];
 
 /// Parts that are empty or null in every example here, and what they hold elsewhere.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 15] = [
     ("reproduce.rows[].published[]", "number"),
     ("reproduce.rows[].deviations[]", "number"),
     ("reproduce-plan.left_out[]", "array"),
     ("report-merge.summary.failures[]", "array"),
+    ("eval.runs[].summary.metrics.nll", "null"),
+    ("report.runs[].summary.metrics.nll", "null"),
+    ("report-merge.summary.metrics.nll", "null"),
     ("prompt-import.provenance.classes[]", "string"),
     ("tune.chosen_radius", "number"),
     ("tune.unreadable[]", "string"),
@@ -202,6 +207,8 @@ tune: tune --method tip-adapter --data pocket:photo:train:64 --shots 1 --allow-f
 report: report run
 report: report run bad --paired --confusion --against paper
 report: report bad --temperature 2
+: eval --method zero-shot --prompt tuned --views 1 --data pocket:photo:test:4 --out learned
+report: report learned --reference zero-shot --order given
 landscape: landscape --data pocket:photo:train:64 --shots 1 --points 3 --out landscape
 landscape: landscape --image photos/table/000000.png --classes fish,lamp --points 3 --planes 1 --out views
 analyze: analyze --limit 8 --shots 1 --out analysis

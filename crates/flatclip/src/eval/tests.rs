@@ -479,7 +479,9 @@ fn methods_that_are_charged_for_one_view_look_at_no_other() {
         for method in feature_adapters(kind) {
             let alone = methods::adapter(method).unwrap().needs.first_view_only;
             let same = answers(method, &images, &text) == answers(method, &others, &text);
-            assert_eq!(same, alone, "{method}");
+            assert!(same || !alone, "{method} looks at other views");
+            // Some are run with one view by default and look at all that they get.
+            assert!(!same || !["zero", "mta", "bca", "adapt", "adapt-transductive"].contains(&method), "{method}");
             found += usize::from(alone);
         }
     }

@@ -65,7 +65,7 @@ impl Cell {
         Self { text: format!("{mean:.2} ± {deviation:.2}"), parts, ..plain }
     }
 
-    /// The two ends of an interval of fractions in per cent, between them this word.
+    /// The two ends of an interval of fractions, in per cent; `show` makes their text.
     pub(crate) fn interval(interval: Option<Interval>, show: impl Fn(f64, f64) -> String) -> Self {
         let Some(Interval { low, high }) = interval else { return Self::none() };
         let (low, high) = (100.0 * low, 100.0 * high);

@@ -117,7 +117,6 @@ pub(super) mod tests {
     use super::super::order::RowOrder;
     use super::*;
     use crate::eval::{Provenance, RunConfig, Summary, ViewConfig};
-    use crate::prompt::Tuning;
 
     pub(in crate::report) fn run(seed: u64, prompt: &str, radius: f64, precision: &str) -> Run {
         let config = RunConfig {
@@ -198,7 +197,8 @@ pub(super) mod tests {
         let tuned = |name: &str, seed: u64, settings: &str| {
             let mut run = run(0, name, 0.5, "f32");
             run.path = format!("runs/{name}").into();
-            run.provenance.prompt_tuning = Some(Tuning { seed, settings: settings.into() });
+            let tuning = serde_json::json!({ "seed": seed, "settings": settings });
+            run.provenance.prompt_tuning = serde_json::from_value(tuning).unwrap();
             run
         };
         let runs = [tuned("a", 1, "x"), tuned("b", 2, "x"), tuned("c", 3, "x"), tuned("d", 1, "y")];
