@@ -111,6 +111,8 @@ def test_misspelt_arguments_are_refused_at_construction() -> None:
     with pytest.raises(flatclip.errors.OptionError, match="vews: .* did you mean views") as caught:
         flatclip.Classifier("pocket", ["cat", "dog"], method="stss", vews=8)
     assert caught.value.code == "option.invalid"
+    with pytest.raises(flatclip.errors.OptionError, match="vews: .* did you mean views"):
+        flatclip.Classifier("pocket", ["cat", "dog"], vews=8)
     with pytest.raises(flatclip.errors.OptionError, match="did you mean radius"):
         flatclip.Classifier("pocket", ["cat", "dog"], method="stss", radios=0.3)
     with pytest.raises(flatclip.errors.OptionError, match="vews"):
