@@ -220,6 +220,8 @@ models: models
 models-show: models show pocket
 cache-ls: cache ls
 data-ls: data ls
+: pocket export root/ImageNet-A --count 1
+data-ls: data ls --data-root root
 data-show: data show --data pocket:photo:test:4
 data-check: data check --data-root .
 prompt-show: prompt show tuned

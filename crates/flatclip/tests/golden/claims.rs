@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Methods whose cases go by another name, and what tells them from other cases of that name.
 const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("adapt", "adapt", "online"),
-    ("adapt-set", "adapt", "transductive"),
+    ("adapt-transductive", "adapt", "transductive"),
     ("stss", "fga-stss", ""),
     ("tip-adapter-f", "tip-adapter", ""),
     ("zero-shot", "clip-logits", ""),
