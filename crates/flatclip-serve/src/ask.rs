@@ -279,10 +279,10 @@ fn within(what: &str, asked: u64, allowed: u64) -> Result<u64, Problem> {
     }
 }
 
-/// Bytes of the pixels of a view as the image tower takes them, and again where several images share a call.
+/// Bytes of the pixels of a view as the image tower takes them, and a part of them again for what the tower makes of them.
 pub(crate) fn view_bytes(model: &Model) -> usize {
     let side = model.config().image_size;
-    side * side * 3 * 4 * 2
+    side * side * 3 * 5
 }
 
 /// An option that is a whole number, as it is given or by default.

@@ -116,14 +116,14 @@ impl Charge {
             (capacity, per_client) = (capacity + capacity / 8, per_client + capacity / 8);
         }
         let mut state = self.budget.lock();
+        if state.used.saturating_add(amount) > capacity {
+            return Err(Short::Server);
+        }
         if let Some(client) = self.client {
             let own = state.clients.get(&client).copied().unwrap_or(0);
             if own.saturating_add(amount) > per_client {
                 return Err(Short::Client);
             }
-        }
-        if state.used.saturating_add(amount) > capacity {
-            return Err(Short::Server);
         }
         if let Some(client) = self.client {
             *state.clients.entry(client).or_insert(0) += amount;

@@ -191,7 +191,7 @@ impl Default for Limits {
             slice_points: 31,
             kept_classifiers: 64,
             kept_megabytes: 128,
-            build_ms: 600_000,
+            build_ms: 1_800_000,
             sessions: 64,
             session_seconds: 600,
             connections: 1024,

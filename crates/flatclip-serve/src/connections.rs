@@ -38,6 +38,8 @@ struct Connection {
 pub(crate) struct Place {
     all: Arc<Connections>,
     id: u64,
+    /// The connection that was closed for it.
+    replaced: Option<AbortHandle>,
 }
 
 impl Connections {
@@ -55,6 +57,7 @@ impl Connections {
     /// closed.
     pub(crate) fn enter(self: &Arc<Self>, client: Client, phase: Phase) -> Option<Place> {
         let mut state = self.lock();
+        let mut replaced = None;
         if state.open.len() >= self.most {
             let idle = state.open.iter().filter(|(_, one)| one.phase.is_idle() && one.task.is_some());
             let mut counts: HashMap<Client, usize> = HashMap::new();
@@ -62,12 +65,14 @@ impl Connections {
             let victim = idle.max_by_key(|(_, one)| (counts[&one.client], one.since.elapsed())).map(|(&id, _)| id);
             let closed = victim.and_then(|id| state.open.remove(&id)).and_then(|one| one.task);
             state.tell(self.most, closed.is_some());
-            closed?.abort();
+            let closed = closed?;
+            closed.abort();
+            replaced = Some(closed);
         }
         let id = state.next;
         state.next += 1;
         state.open.insert(id, Connection { client, phase, since: Instant::now(), task: None });
-        Some(Place { all: Arc::clone(self), id })
+        Some(Place { all: Arc::clone(self), id, replaced })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -92,6 +97,18 @@ impl State {
 }
 
 impl Place {
+    /// Waits a moment until the connection that was closed for this one is gone: its file is needed.
+    pub(crate) async fn is_free(&self) {
+        let Some(closed) = &self.replaced else { return };
+        for _ in 0..1000 {
+            if closed.is_finished() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
     /// What ends the connection.
     pub(crate) fn runs(&self, task: AbortHandle) {
         if let Some(one) = self.all.lock().open.get_mut(&self.id) {

@@ -18,9 +18,9 @@ pub(crate) enum Weight {
 const LIGHT: usize = 4;
 /// Views of normal work.
 const NORMAL: usize = 64;
-/// Bytes of decoding: about 2 and about 16 megapixels.
+/// Bytes of decoding: 2 to 4 megapixels, and 12 (JPEG) to 24 (PNG).
 const LIGHT_BYTES: usize = 12 << 20;
-const NORMAL_BYTES: usize = 96 << 20;
+const NORMAL_BYTES: usize = 74_000_000;
 /// Seconds of text work beside the views.
 const LIGHT_SECONDS: f64 = 0.1;
 const NORMAL_SECONDS: f64 = 1.0;

@@ -42,7 +42,10 @@ pub(crate) async fn serve(app: Arc<App>, router: Router, listener: TcpListener, 
                 Ok((stream, address)) => {
                     let (client, phase) = (Client::of(address.ip()), Phase::default());
                     match connections.enter(client, phase.clone()) {
-                        Some(place) => connect(&app, &router, stream, (client, phase, place), &graceful, &stopping),
+                        Some(place) => {
+                            place.is_free().await;
+                            connect(&app, &router, stream, (client, phase, place), &graceful, &stopping);
+                        }
                         None => refuse(stream, &refusals),
                     }
                 }

@@ -48,13 +48,16 @@ struct State {
     heavy: usize,
     /// Views that were worked on for each client that has work here: who had least comes next.
     served: HashMap<Client, usize>,
-    full_since: Option<Instant>,
+    /// Since when light work, and other work, could not be admitted.
+    full_since: [Option<Instant>; 2],
     closed: bool,
 }
 
 /// Work, who holds the admission for it, and until when it makes sense.
 pub(crate) struct Job {
     pub(crate) work: Work,
+    /// Bytes of pixels that it takes.
+    bytes: usize,
     ticket: Ticket,
     since: Instant,
     deadline: Instant,
@@ -97,15 +100,15 @@ impl Queue {
 
     /// Room for so many images, or a refusal; never waits.
     pub(crate) fn admit(&self, client: Client, images: usize, weight: Weight) -> Result<Ticket, Problem> {
-        let budget = if weight == Weight::Light { &self.0.light } else { &self.0.others };
+        let (budget, kind) = if weight == Weight::Light { (&self.0.light, 0) } else { (&self.0.others, 1) };
         match budget.take(client, images) {
             Ok(charge) => {
-                self.0.lock().full_since = None;
+                self.0.lock().full_since[kind] = None;
                 Ok(Ticket { held: Arc::new(charge), weight })
             }
             Err(short) => {
                 if short == Short::Server {
-                    self.0.lock().full_since.get_or_insert_with(Instant::now);
+                    self.0.lock().full_since[kind].get_or_insert_with(Instant::now);
                 }
                 metrics::counter!("flatclip_refused_total").increment(1);
                 Err(Problem::busy(short))
@@ -115,12 +118,13 @@ impl Queue {
 
     /// Puts work into the queue.
     pub(crate) fn push(&self, work: Work, ticket: &Ticket, deadline: Instant) {
+        let bytes = work.bytes();
         let mut state = self.0.lock();
         let client = ticket.held.client();
         // A newcomer begins with those who had least, not before everybody.
         let least = state.served.values().min().copied().unwrap_or(0);
         state.served.entry(client).or_insert(least);
-        state.waiting.push_back(Job { work, ticket: ticket.clone(), since: Instant::now(), deadline });
+        state.waiting.push_back(Job { work, bytes, ticket: ticket.clone(), since: Instant::now(), deadline });
         drop(state);
         self.0.arrived.notify_all();
     }
@@ -142,13 +146,14 @@ impl Queue {
         let inner = &self.0;
         let state = inner.lock();
         let age = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
-        let full = inner.others.used() >= inner.limits.queue || inner.light.used() >= inner.limits.queue;
+        let full =
+            |budget: &Budget, kind: usize| age(state.full_since[kind].filter(|_| budget.used() >= budget.capacity()));
         Gauges {
             waiting: state.waiting.len(),
             in_work: inner.in_work.load(Ordering::Relaxed),
             admitted: inner.light.used() + inner.others.used(),
             peak_in_work: inner.peak.load(Ordering::Relaxed),
-            full_for: age(state.full_since.filter(|_| full)),
+            full_for: full(&inner.light, 0).max(full(&inner.others, 1)),
             oldest: state.running.iter().map(|&since| age(since)).max().unwrap_or_default(),
         }
     }
@@ -262,6 +267,9 @@ impl Inner {
         let Some(key) = jobs[0].work.batch_key() else { return true };
         let weight = jobs[0].ticket.weight;
         let mut views: usize = jobs.iter().map(|job| job.work.views()).sum();
+        // Large images are left to other workers.
+        let mut bytes = jobs.iter().fold(0usize, |all, job| all.saturating_add(job.bytes));
+        let most = self.pixels.capacity() / 4;
         let mut at = 0;
         while at < state.waiting.len() && views < self.limits.batch_views {
             let job = &state.waiting[at];
@@ -270,7 +278,9 @@ impl Inner {
             } else if job.work.batch_key() == Some(key)
                 && job.ticket.weight == weight
                 && views + job.work.views() <= self.limits.batch_views
+                && bytes.saturating_add(job.bytes) <= most
             {
+                bytes += job.bytes;
                 views += job.work.views();
                 jobs.extend(state.waiting.remove(at));
             } else {

@@ -61,7 +61,28 @@ pub(crate) struct Explained {
 /// Classes that are told for each view.
 const TOP_OF_A_VIEW: usize = 3;
 
+impl AnswerWork {
+    fn bytes(&self) -> usize {
+        self.image.decoding_bytes().saturating_add(self.classifier.work_bytes)
+    }
+}
+
+impl EmbedWork {
+    fn bytes(&self) -> usize {
+        self.image.decoding_bytes().saturating_add(view_bytes(&self.model))
+    }
+}
+
 impl Work {
+    /// Bytes of pixels that it takes; functions take theirs themselves.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Answer(work) => work.bytes(),
+            Self::Embed(work) => work.bytes(),
+            Self::Function { .. } => 0,
+        }
+    }
+
     /// A function whose panic is answered, too.
     pub(crate) fn function<T: Send + 'static>(
         work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
@@ -134,12 +155,12 @@ impl Batch {
 
     pub(crate) fn run(self, pixels: &Budget) {
         self.functions.into_iter().for_each(|run| run());
-        for works in groups(self.answers, pixels, |work| work.image.decoding_bytes() + work.classifier.work_bytes) {
+        for works in groups(self.answers, pixels, AnswerWork::bytes) {
             let _held = pixels.wait(works.bytes);
             let answered = together(&works.members, answer_all);
             works.members.into_iter().zip(answered).for_each(|(work, answer)| drop(work.reply.send(answer)));
         }
-        for works in groups(self.embeds, pixels, |work| work.image.decoding_bytes() + view_bytes(&work.model)) {
+        for works in groups(self.embeds, pixels, EmbedWork::bytes) {
             let _held = pixels.wait(works.bytes);
             let embedded = together(&works.members, embed_all);
             works.members.into_iter().zip(embedded).for_each(|(work, row)| drop(work.reply.send(row)));

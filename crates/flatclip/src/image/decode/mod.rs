@@ -43,6 +43,8 @@ pub struct DecodeOptions {
 const MAX_SIDE: u64 = 65_535;
 /// What is read of a file before it is known to be a picture.
 const BEGINNING: u64 = 4096;
+/// What a decoder that reads row by row takes beside the result, about.
+const ROWS: u64 = 1 << 20;
 /// What a decoder may take beside the result.
 const SCRATCH: u64 = 64 << 20;
 
@@ -221,7 +223,12 @@ pub fn decoding_bytes(bytes: &[u8]) -> Option<u64> {
             reader.set_format(format);
             let (width, height) = reader.into_dimensions().ok()?;
             let pixels = u64::from(width) * u64::from(height);
-            (pixels, pixels.saturating_mul(3).min(SCRATCH))
+            let beside = match format {
+                // Row by row into the result.
+                ImageFormat::Png | ImageFormat::Gif => ROWS,
+                format => (other::bytes_per_pixel(bytes, format) - 3).saturating_mul(pixels),
+            };
+            (pixels, beside)
         }
     };
     Some(pixels.saturating_mul(3).saturating_add(beside))

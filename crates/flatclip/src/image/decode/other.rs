@@ -41,7 +41,7 @@ impl File<'_> {
 }
 
 /// What the decoder takes at its peak: planes, frames and the result.
-fn bytes_per_pixel(bytes: &[u8], format: ImageFormat) -> u64 {
+pub(super) fn bytes_per_pixel(bytes: &[u8], format: ImageFormat) -> u64 {
     match (format, bytes.get(12..16)) {
         // With opacity or several frames.
         (ImageFormat::WebP, Some(b"VP8X")) => 12,
