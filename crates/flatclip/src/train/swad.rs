@@ -203,19 +203,17 @@ mod tests {
         let at_once = [1.0, 1.1, 1.2, 1.1, 1.0, 1.2, 1.1];
         let dead_at_once = [[1.0, 1.1, 1.2].as_slice(), &[9.0; 7]].concat();
         let short = [5.0, 1.0, 1.1, 1.2, 1.0, 9.0, 1.0, 9.0, 9.0];
-        let cases: [(&[f64], usize, usize, f64, f64, bool); 7] = [
-            (&falling_then_flat, 3, 6, 0.3, 146.285_714_285_714_28, false),
-            (&dead, 3, 6, 0.3, 129.0, true),
-            (&at_once, 3, 6, 0.3, 12.272_727_272_727_273, false),
-            (&dead_at_once, 3, 6, 0.3, 2.142_857_142_857_143, true),
-            (&short, 4, 2, 0.1, 24.8, true),
-            (&[6.0, 5.0, 4.0, 3.0, 2.0, 1.0], 3, 6, 0.3, 32.0, false),
-            (&[5.0, 3.0, 1.0, 1.05, 1.0, 9.0, 9.0, 9.0], 2, 2, 0.1, 12.0, true),
-        ];
-        for (losses, converge, tolerance, ratio, expected, done) in cases {
+        let check = |losses: &[f64], (converge, tolerance, ratio), expected: f64, done: bool| {
             let rule = recipe(SwadRule::Compat, converge, tolerance, ratio);
             let (found, average) = run(&rule, losses);
             assert!((found - expected).abs() < 1e-9 && average.done == done, "{losses:?}: {found}, not {expected}");
-        }
+        };
+        check(&falling_then_flat, (3, 6, 0.3), 146.285_714_285_714_28, false);
+        check(&dead, (3, 6, 0.3), 129.0, true);
+        check(&at_once, (3, 6, 0.3), 12.272_727_272_727_273, false);
+        check(&dead_at_once, (3, 6, 0.3), 2.142_857_142_857_143, true);
+        check(&short, (4, 2, 0.1), 24.8, true);
+        check(&[6.0, 5.0, 4.0, 3.0, 2.0, 1.0], (3, 6, 0.3), 32.0, false);
+        check(&[5.0, 3.0, 1.0, 1.05, 1.0, 9.0, 9.0, 9.0], (2, 2, 0.1), 12.0, true);
     }
 }
