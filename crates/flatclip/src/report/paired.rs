@@ -73,7 +73,7 @@ fn is_on(other: &Run, run: &Run) -> bool {
 }
 
 /// The run of a row that another one is compared with: of the same seeds, else of the same seed, else the only one.
-fn partner<'r>(runs: &'r [Run], names: &[String], row: &String, run: &Run) -> Option<&'r Run> {
+fn partner<'r>(runs: &'r [Run], names: &[String], row: &str, run: &Run) -> Option<&'r Run> {
     let own =
         || runs.iter().zip(names).filter(|(other, name)| *name == row && is_on(other, run)).map(|(other, _)| other);
     let one = |mut found: Vec<&'r Run>| if found.len() == 1 { found.pop() } else { None };
@@ -179,7 +179,7 @@ mod tests {
     fn a_run_is_compared_with_its_own_seed_or_with_the_only_one() {
         let runs = [of("zero-shot", 0), of("stss", 1), of("stss", 2), of("zero", 2), of("zero", 3)];
         let names = row_names(&runs);
-        let partner = |row: &str, run: &Run| partner(&runs, &names, &row.to_owned(), run).map(|run| run.path.clone());
+        let partner = |row: &str, run: &Run| partner(&runs, &names, row, run).map(|run| run.path.clone());
         assert_eq!(partner("coop + stss", &runs[3]), Some("runs/stss-2".into()));
         assert_eq!(partner("coop + zero-shot", &runs[3]), Some("runs/zero-shot-0".into()));
         assert_eq!(partner("coop + stss", &runs[4]), None);
