@@ -230,9 +230,10 @@ impl Recipe {
         app.classifiers.get(&self.key).is_some()
     }
 
-    /// How heavy the work on one image is; one that would take longer than the deadline is refused with the number.
-    pub(crate) fn weight(&self, app: &App) -> Result<Weight, Problem> {
-        Ok(Weight::new(self.views, self.text_seconds(app, "classes x steps", self.image_texts)?))
+    /// How heavy the work on so many images is; an image that would take longer than the deadline is refused with the number.
+    pub(crate) fn weight(&self, app: &App, images: usize) -> Result<Weight, Problem> {
+        let seconds = self.text_seconds(app, "classes x steps", self.image_texts)?;
+        Ok(Weight::new(self.views.saturating_mul(images), seconds * images as f64))
     }
 
     /// Seconds that so many texts take, which must be below the deadline.

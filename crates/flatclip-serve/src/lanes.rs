@@ -50,30 +50,30 @@ impl Weight {
 
 /// A pool for each class, and one for building.
 pub(crate) struct Lanes {
-    light: ThreadPool,
     normal: ThreadPool,
     heavy: ThreadPool,
     building: ThreadPool,
 }
 
-/// Lower priority than answers have; in Linux's steps of niceness, a tenth of their share.
-const BUILDING_NICENESS: i32 = 10;
-const HEAVY_NICENESS: i32 = 3;
+/// Priorities in Linux's steps of niceness, each of which gives a fifth less: light work and connections go first, and
+/// what nobody may wait for goes last.
+const NORMAL_NICENESS: i32 = 4;
+const HEAVY_NICENESS: i32 = 7;
+const BUILDING_NICENESS: i32 = 12;
 
 impl Lanes {
     pub(crate) fn start() -> std::io::Result<Self> {
         Ok(Self {
-            light: pool("light", 0)?,
-            normal: pool("normal", 0)?,
-            heavy: pool("heavy", HEAVY_NICENESS)?,
-            building: pool("build", BUILDING_NICENESS)?,
+            normal: pool("normal", NORMAL_NICENESS).build().map_err(std::io::Error::other)?,
+            heavy: pool("heavy", HEAVY_NICENESS).build().map_err(std::io::Error::other)?,
+            building: pool("build", BUILDING_NICENESS).build().map_err(std::io::Error::other)?,
         })
     }
 
     pub(crate) fn run<T: Send>(&self, weight: Weight, work: impl FnOnce() -> T + Send) -> T {
         match weight {
-            Weight::Light => self.light.install(work),
-            Weight::Normal => self.normal.install(work),
+            // By a worker that also does other work; the one for light work alone has a pool of its own.
+            Weight::Light | Weight::Normal => self.normal.install(work),
             Weight::Heavy => self.heavy.install(work),
         }
     }
@@ -83,14 +83,17 @@ impl Lanes {
     }
 }
 
+/// A pool that this thread is part of: its work begins at once, without waking another thread. `None` where that cannot be.
+pub(crate) fn own_pool() -> Option<ThreadPool> {
+    pool("light", 0).use_current_thread().build().ok()
+}
+
 /// As many threads as the caller's own pool has.
-fn pool(name: &'static str, niceness: i32) -> std::io::Result<ThreadPool> {
+fn pool(name: &'static str, niceness: i32) -> ThreadPoolBuilder {
     ThreadPoolBuilder::new()
         .num_threads(rayon::current_num_threads())
         .thread_name(move |number| format!("{name}-{number}"))
         .start_handler(move |_| lower_priority(niceness))
-        .build()
-        .map_err(std::io::Error::other)
 }
 
 /// Lets other threads go first. On Linux the call means this thread alone; elsewhere it would mean the process.
@@ -125,6 +128,10 @@ mod tests {
     fn building_goes_after_answers() {
         let lanes = Lanes::start().unwrap();
         let niceness = || rustix::process::getpriority_process(None).unwrap();
-        assert!(lanes.build(niceness) > lanes.run(Weight::Light, niceness));
+        let order = [lanes.run(Weight::Light, niceness), lanes.run(Weight::Heavy, niceness), lanes.build(niceness)];
+        assert!(order.is_sorted() && order[0] < order[2], "{order:?}");
+        let own = std::thread::spawn(move || own_pool().unwrap().install(|| (std::thread::current().id(), niceness())));
+        let thread = own.thread().id();
+        assert_eq!(own.join().unwrap(), (thread, niceness()), "light work runs on the thread that took it");
     }
 }

@@ -5,7 +5,7 @@
 use crate::budget::{Budget, Charge, Short};
 use crate::client::Client;
 use crate::config::Limits;
-use crate::lanes::{Lanes, Weight};
+use crate::lanes::{self, Lanes, Weight};
 use crate::problem::Problem;
 use crate::work::{Batch, Work};
 use std::collections::{HashMap, VecDeque};
@@ -185,6 +185,7 @@ impl Inner {
     }
 
     fn work(&self, worker: usize) {
+        let own = if worker == self.limits.workers { lanes::own_pool() } else { None };
         while let Some(jobs) = self.next(worker) {
             let count = jobs.len();
             let now = self.in_work.fetch_add(count, Ordering::Relaxed) + count;
@@ -193,7 +194,11 @@ impl Inner {
             let (works, tickets): (Vec<Work>, Vec<Ticket>) = jobs.into_iter().map(|job| (job.work, job.ticket)).unzip();
             let weight = tickets[0].weight;
             // Replies are sent inside; the tickets go back after that.
-            let batch = AssertUnwindSafe(|| self.lanes.run(weight, || Batch::new(works).run(&self.pixels)));
+            let run = || Batch::new(works).run(&self.pixels);
+            let batch = AssertUnwindSafe(|| match &own {
+                Some(own) => own.install(run),
+                None => self.lanes.run(weight, run),
+            });
             if catch_unwind(batch).is_err() {
                 crate::metrics::count_panic();
             }
@@ -212,7 +217,8 @@ impl Inner {
     /// Whether this worker may begin such work now. Heavy work leaves one worker to the rest.
     fn may_begin(&self, state: &State, worker: usize, weight: Weight) -> bool {
         match weight {
-            Weight::Light => true,
+            // By the worker for light work; others help when it is busy.
+            Weight::Light => worker == self.limits.workers || state.running[self.limits.workers].is_some(),
             Weight::Normal => worker < self.limits.workers,
             Weight::Heavy => worker < self.limits.workers && state.heavy < self.limits.workers.saturating_sub(1).max(1),
         }
@@ -259,6 +265,11 @@ impl Inner {
         }
         state.heavy += usize::from(jobs[0].ticket.weight == Weight::Heavy);
         state.running[worker] = Some(Instant::now());
+        let more = !state.waiting.is_empty();
+        drop(state);
+        if more {
+            self.arrived.notify_all();
+        }
         Some(jobs)
     }
 

@@ -218,7 +218,7 @@ impl Upload {
             let message = format!("expected the content type application/json, found {media_type:?}");
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "request.content-type", message));
         }
-        let body = self.take_body()?;
+        let body = self.take_body().await?;
         self.app.parse(body).await
     }
 
@@ -229,7 +229,7 @@ impl Upload {
         }
         let kind = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let boundary = multer::parse_boundary(kind).map_err(broken)?;
-        let body = self.take_body()?;
+        let body = self.take_body().await?;
         let runtime = tokio::runtime::Handle::current();
         if body.len() <= INLINE {
             return form(body, boundary).await;
@@ -243,8 +243,8 @@ impl Upload {
     }
 
     /// The body for taking it apart: what comes of it is never larger than itself, which is set aside before.
-    fn take_body(&mut self) -> Result<Bytes, Problem> {
-        self.charge.grow(self.body.len()).map_err(short)?;
+    async fn take_body(&mut self) -> Result<Bytes, Problem> {
+        hold(&mut self.charge, self.body.len(), &self.app).await?;
         Ok(std::mem::take(&mut self.body))
     }
 
@@ -270,7 +270,7 @@ impl App {
     }
 
     /// Runs `work` on this thread if it is short, else beside the threads that serve connections, a few at a time.
-    async fn apart<T: Send + 'static>(
+    pub(crate) async fn apart<T: Send + 'static>(
         &self,
         size: usize,
         work: impl FnOnce() -> Result<T, Problem> + Send + 'static,

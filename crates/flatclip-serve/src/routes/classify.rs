@@ -13,6 +13,7 @@ use crate::work::{AnswerWork, Answered, Work};
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
@@ -66,7 +67,7 @@ pub(crate) async fn classify(State(app): State<Arc<App>>, mut upload: Upload) ->
     check_count(total, &app)?;
     let recipe = Recipe::new(&settings, &app.catalogue(), &app)?;
     recipe.check_episodic()?;
-    let weight = weight_of(&images, recipe.weight(&app)?);
+    let weight = weight_of(&images, recipe.weight(&app, total)?);
     let (top, explain) = (request.top_k.unwrap_or(5).max(1), request.explain.unwrap_or(false));
     let memory = app.answer_memory(client, total.saturating_mul(recipe.answer_bytes(top, explain)))?;
     let panic = wants_panic(&app, &headers)?;
@@ -154,22 +155,34 @@ async fn answer_pieces(app: &App, asked: &Asked, images: Vec<Image>, ticket: Tic
         if out.tells_progress() {
             out.send("progress", &json!({ "stage": "pictures", "done": place, "total": total }));
         }
-        let (event, line) = match wait(answer, deadline).await {
+        let is_sent = match wait(answer, deadline).await {
             Ok(answered) => {
-                let body = AnswerBody::new(&asked.model, &asked.classifier, &answered, asked.top);
-                let mut line = json!({ "image": place });
-                if let (Value::Object(line), Ok(Value::Object(body))) = (&mut line, serde_json::to_value(&body)) {
-                    line.extend(body);
-                }
-                ("answer", line)
+                let (asked, out) = (asked.clone(), out.clone());
+                let classes = asked.top.min(asked.classifier.classes().len());
+                let write = move || {
+                    let body = AnswerBody::new(&asked.model, &asked.classifier, &answered, asked.top);
+                    Ok(out.send("answer", &Line { image: place, body }))
+                };
+                app.apart(classes * CLASS_BYTES, write).await.unwrap_or(false)
             }
-            Err(problem) => ("error", error_line(Some(place), &problem)),
+            Err(problem) => out.send("error", &error_line(Some(place), &problem)),
         };
-        if !out.send(event, &line) {
+        if !is_sent {
             return;
         }
     }
 }
+
+/// One of several answers.
+#[derive(Serialize)]
+struct Line {
+    image: usize,
+    #[serde(flatten)]
+    body: AnswerBody,
+}
+
+/// Bytes of a class in an answer, about.
+const CLASS_BYTES: usize = 100;
 
 /// A refusal inside a stream of answers.
 pub(crate) fn error_line(place: Option<usize>, problem: &Problem) -> Value {

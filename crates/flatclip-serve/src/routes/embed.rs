@@ -116,7 +116,7 @@ pub(crate) async fn embed_images(
     deadline: Instant,
 ) -> Result<Vec<Vec<f32>>, Problem> {
     check_count(images.len(), app)?;
-    let ticket = app.queue.admit(client, images.len(), weight_of(&images, Weight::Light))?;
+    let ticket = app.queue.admit(client, images.len(), weight_of(&images, Weight::new(images.len(), 0.0)))?;
     let options = DecodeOptions { max_pixels: app.config.limits.pixels, exif, ..DecodeOptions::default() };
     let start = |image: Image| {
         let (reply, answer) = oneshot::channel();

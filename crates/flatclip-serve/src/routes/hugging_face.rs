@@ -78,7 +78,7 @@ pub(crate) async fn task(State(app): State<Arc<App>>, mut upload: Upload) -> Res
     };
     let recipe = Recipe::new(&settings, &app.catalogue(), &app)?;
     recipe.check_episodic()?;
-    let weight = recipe.weight(&app)?.with_decoding(image.decoding_bytes());
+    let weight = recipe.weight(&app, 1)?.with_decoding(image.decoding_bytes());
     let memory = app.answer_memory(client, recipe.answer_bytes(usize::MAX, false))?;
     let classifier = recipe.classifier(&app, client, deadline).await?;
     let ticket = app.queue.admit(client, 1, weight)?;

@@ -213,7 +213,7 @@ async fn run(
     let settings = settings(name, classes, parameters)?;
     let recipe = Recipe::new(&settings, &app.catalogue(), app)?;
     recipe.check_episodic()?;
-    let weight = weight_of(&given.images, recipe.weight(app)?);
+    let weight = weight_of(&given.images, recipe.weight(app, given.images.len())?);
     let classifier = recipe.classifier(app, client, deadline).await?;
     let ticket = app.queue.admit(client, given.images.len(), weight)?;
     let asked = Asked { model: name.to_owned(), classifier, top: 1, explain: false, panic: false };

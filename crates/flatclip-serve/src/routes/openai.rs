@@ -44,7 +44,7 @@ pub(crate) enum EncodingFormat {
     Base64,
 }
 
-/// How [`OneOrSeveral`] is described.
+// How `OneOrSeveral` is described.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code)]
@@ -70,7 +70,7 @@ pub(crate) struct EmbeddingRow {
     embedding: Written,
 }
 
-/// How [`Written`] is described.
+// How `Written` is described.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[allow(dead_code)]

@@ -63,7 +63,7 @@ pub(crate) async fn open(State(app): State<Arc<App>>, mut upload: Upload) -> Res
     if recipe.kind == Kind::Batch {
         recipe.check_episodic()?;
     }
-    recipe.weight(&app)?;
+    recipe.weight(&app, 1)?;
     let place = app.sessions.place(client)?;
     let memory = app.classifiers.charge(state_bytes(&recipe))?;
     let classifier = recipe.classifier(&app, client, deadline).await?;

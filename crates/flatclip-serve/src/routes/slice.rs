@@ -52,7 +52,7 @@ pub(crate) async fn slice(State(app): State<Arc<App>>, mut upload: Upload) -> Re
     let what = check(&request, &app)?;
     let recipe = Recipe::new(&request.take_settings(), &app.catalogue(), &app)?;
     recipe.check_episodic()?;
-    recipe.weight(&app)?;
+    recipe.weight(&app, 1)?;
     let texts = recipe.classes.saturating_mul(what.points * what.points);
     let weight = Weight::new(recipe.views, recipe.text_seconds(&app, "classes x points x points", texts)?);
     let weight = weight.with_decoding(image.decoding_bytes());
