@@ -98,7 +98,8 @@ fn pil_as_seen<'py>(image: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         (image.getattr("mode")?.extract()?, image.getattr("format")?.extract()?);
     let image = py.import("PIL.ImageOps")?.call_method1("exif_transpose", (image,))?;
     // Some versions of Pillow open a PNG of 16-bit grey as 32-bit integers.
-    if !mode.starts_with("I;16") && !(mode == "I" && format.as_deref() == Some("PNG")) {
+    let grey_16 = mode.starts_with("I;16") || (mode == "I" && format.as_deref() == Some("PNG"));
+    if !grey_16 {
         return image.call_method1("convert", ("RGB",));
     }
     let numbers = py.import("numpy")?.call_method1("asarray", (&image,))?;

@@ -22,13 +22,13 @@ pub(super) fn decide(path: &Path, config: &mut ClipConfig) {
     if config.activation_source != ActivationSource::Assumed {
         return;
     }
-    if let Some((stated, activation)) = folder::stated_nearby(path).and_then(|s| s.activation.map(|a| (s, a))) {
-        if stated.fits(path, config) {
-            (config.activation, config.activation_source) = (activation, ActivationSource::Stated);
-            config.mean = stated.mean.unwrap_or(config.mean);
-            config.std = stated.std.unwrap_or(config.std);
-            return;
-        }
+    if let Some((stated, activation)) = folder::stated_nearby(path).and_then(|s| s.activation.map(|a| (s, a)))
+        && stated.fits(path, config)
+    {
+        (config.activation, config.activation_source) = (activation, ActivationSource::Stated);
+        config.mean = stated.mean.unwrap_or(config.mean);
+        config.std = stated.std.unwrap_or(config.std);
+        return;
     }
     let names: Vec<String> = path
         .ancestors()

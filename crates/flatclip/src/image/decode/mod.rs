@@ -2,7 +2,7 @@
 //!
 //! There are two reading rules, and [`DecodeOptions::exif`] chooses one. Images of one's own are read as a person sees them:
 //! rotated per EXIF, 16-bit grey scaled. Known benchmark data sets are read as Pillow's `convert("RGB")`, as every published
-//! number was: EXIF is ignored, 16-bit grey is cut off at 255 (before resizing, in either order of conversion). In both, alpha
+//! number was: EXIF is ignored (but for TIFF, which Pillow rotates), 16-bit grey is cut off at 255 (before resizing, in either order of conversion). In both, alpha
 //! is dropped, palettes are looked up, of 16-bit colours the high byte is kept, and colour profiles are ignored.
 
 mod gif;
@@ -348,12 +348,12 @@ impl<'a> File<'a> {
         self.check_memory(header.kept + 3 * (header.width * header.height) as u64)?;
         let source = jpeg::decode(self.bytes, self.as_rgb).map_err(|e| self.error(e))?;
         // A broken EXIF entry turns nothing.
-        Ok(self.turn(source, header.exif.and_then(Orientation::from_exif_chunk)))
+        Ok(self.turn(source, header.exif.and_then(Orientation::from_exif_chunk), self.options.exif))
     }
 
-    fn turn(&self, source: Source, orientation: Option<Orientation>) -> Source {
+    fn turn(&self, source: Source, orientation: Option<Orientation>, wanted: bool) -> Source {
         match orientation {
-            Some(orientation) if self.options.exif && orientation != Orientation::NoTransforms => {
+            Some(orientation) if wanted && orientation != Orientation::NoTransforms => {
                 self.note(|notes| notes.turned = true);
                 turned(source, orientation)
             }

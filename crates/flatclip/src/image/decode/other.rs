@@ -36,7 +36,9 @@ impl File<'_> {
         }
         let samples = samples_of(eight_bits(picture, scale), Layout::of(self.bytes, format));
         let (mode, samples) = samples.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))?;
-        Ok(self.turn(Source { width, height, mode, samples }, orientation))
+        // Pillow rotates a TIFF when it loads it, whoever reads it.
+        let wanted = self.options.exif || format == ImageFormat::Tiff;
+        Ok(self.turn(Source { width, height, mode, samples }, orientation, wanted))
     }
 }
 

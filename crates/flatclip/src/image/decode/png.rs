@@ -55,7 +55,7 @@ impl File<'_> {
                 }
             }
         }
-        Ok(self.turn(Source { width, height, mode: row.mode(), samples }, orientation))
+        Ok(self.turn(Source { width, height, mode: row.mode(), samples }, orientation, self.options.exif))
     }
 }
 

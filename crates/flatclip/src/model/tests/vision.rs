@@ -30,7 +30,7 @@ fn wrong_pixels_and_wrong_towers_are_errors_not_panics() {
     let pixels = vec![0.0; 3 * 64 * 64];
     let error = resnet.vision().pass(&pixels, 1, VisionInput::default()).unwrap_err();
     assert!(error.to_string().contains("ViT"), "{error}");
-    assert!(resnet.text().unwrap_err().to_string().contains("class embeddings"));
+    assert!(resnet.text().unwrap_err().to_string().contains("no text tower"));
     let prompts = [Matrix::zeros(2, 31)];
     let input = VisionInput { prompts: &prompts, ..VisionInput::default() };
     assert!(vit.vision().pass(&[0.0; PIXELS], 1, input).is_err());
