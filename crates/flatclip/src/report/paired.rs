@@ -85,7 +85,7 @@ fn partner<'r>(runs: &'r [Run], names: &[String], row: &str, run: &Run) -> Optio
 
 /// The row that a word means.
 fn find_row(runs: &[Run], names: &[String], word: &str) -> Result<String> {
-    let rows = |matches: &dyn Fn(&Run, &String) -> bool| -> Vec<String> {
+    let rows = |matches: &Matches<'_>| -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         for (_, name) in runs.iter().zip(names).filter(|(run, name)| matches(run, name)) {
             if !found.contains(name) {
@@ -95,7 +95,7 @@ fn find_row(runs: &[Run], names: &[String], word: &str) -> Result<String> {
         found
     };
     let method = adapter(word).map(|spec| spec.name).unwrap_or(word);
-    let ways: [&dyn Fn(&Run, &String) -> bool; 4] = [
+    let ways: [&Matches<'_>; 4] = [
         &|run, _| is_same_path(&run.path, Path::new(word)),
         &|_, name| name == word,
         &|run, _| run.config.method == method,
@@ -117,6 +117,9 @@ fn find_row(runs: &[Run], names: &[String], word: &str) -> Result<String> {
         }
     }
 }
+
+/// Whether a run with the name of its row is meant.
+type Matches<'a> = dyn Fn(&Run, &String) -> bool + 'a;
 
 /// Whether both name the same place, however they are written.
 fn is_same_path(a: &Path, b: &Path) -> bool {

@@ -88,7 +88,7 @@ pub(crate) fn row_names(runs: &[Run]) -> Vec<String> {
 
 /// Two runs of one row with the same seeds on the same data set are no seeds: their folders tell them apart.
 fn apart(runs: &[Run], names: &mut [String]) {
-    let mut seen: BTreeMap<(String, String, (u64, Option<u64>)), usize> = BTreeMap::new();
+    let mut seen = BTreeMap::new();
     let mut twice = BTreeSet::new();
     for (i, run) in runs.iter().enumerate() {
         let key = (names[i].clone(), run.provenance.dataset.clone(), run.seeds());

@@ -208,7 +208,8 @@ mod tests {
     fn a_run_with_other_options_is_not_the_held_out_run() {
         let folder = tempfile::tempdir().unwrap();
         let test = made(folder.path(), "test", &["test/0"], |_| ());
-        let edits: [(&str, fn(&mut Run)); 6] = [
+        type Edit = fn(&mut Run);
+        let edits: [(&str, Edit); 6] = [
             ("radius was 1.0, now 0.5", |run| drop(run.config.options.insert("radius".into(), 1.0.into()))),
             ("precision was \"bf16\"", |run| run.config.precision = "bf16".into()),
             ("views.count was 8, now 64", |run| run.config.views.count = 8),

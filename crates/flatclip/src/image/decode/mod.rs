@@ -2,8 +2,9 @@
 //!
 //! There are two reading rules, and [`DecodeOptions::exif`] chooses one. Images of one's own are read as a person sees them:
 //! rotated per EXIF, 16-bit grey scaled. Known benchmark data sets are read as Pillow's `convert("RGB")`, as every published
-//! number was: EXIF is ignored (but for TIFF, which Pillow rotates), 16-bit grey is cut off at 255 (before resizing, in either order of conversion). In both, alpha
-//! is dropped, palettes are looked up, of 16-bit colours the high byte is kept, and colour profiles are ignored.
+//! number was: EXIF is ignored (but for TIFF, which Pillow rotates), 16-bit grey is cut off at 255 (before resizing, in either
+//! order of conversion). In both, alpha is dropped, palettes are looked up, of 16-bit colours the high byte is kept, and colour
+//! profiles are ignored.
 
 mod gif;
 mod orientation;
