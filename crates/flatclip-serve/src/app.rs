@@ -36,7 +36,7 @@ pub(crate) struct App {
     /// Bytes of decoded pixels and views.
     pub(crate) pixels: Budget,
     pub(crate) uploads: Uploads,
-    /// Large bodies that are taken apart at the same time.
+    /// What may take some milliseconds and is done at the same time, beside the threads that serve connections.
     pub(crate) parsers: Semaphore,
     pub(crate) memory: Memory,
     warm: AtomicBool,
@@ -83,7 +83,7 @@ impl App {
             held: Budget::shared(limits.held_bytes, limits.client_share, limits.body_bytes * 2).sparing(SMALL),
             pixels,
             uploads: Uploads::default(),
-            parsers: Semaphore::new(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))),
+            parsers: Semaphore::new(std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)),
             memory: Memory::new((limits.memory_megabytes as u64) << 20),
             key,
             warm: AtomicBool::new(!config.warm_up),

@@ -150,8 +150,22 @@ const PER_TEXT: usize = 8 * 12 * 4;
 /// Passes of the text tower that a step of a gradient costs: forward, backward, and what is computed again.
 const PASSES: usize = 4;
 
+/// Class names that are looked up beside the threads that serve connections.
+const MANY: usize = 128;
+
 impl Recipe {
-    pub(crate) fn new(settings: &Settings, catalogue: &Catalogue, app: &App) -> Result<Self, Problem> {
+    /// Looks up what is asked for.
+    pub(crate) async fn find(app: &Arc<App>, settings: Settings) -> Result<Self, Problem> {
+        let count = match (&settings.classes, &settings.class_set) {
+            (Some(Few(classes)), _) => classes.len(),
+            (None, Some(_)) => MANY + 1,
+            (None, None) => 0,
+        };
+        let own = Arc::clone(app);
+        app.apart(count > MANY, move || Self::new(&settings, &own.catalogue(), &own)).await
+    }
+
+    fn new(settings: &Settings, catalogue: &Catalogue, app: &App) -> Result<Self, Problem> {
         let limits = &app.config.limits;
         let (model_name, model) = catalogue.model(settings.model.as_deref())?;
         let (prompt, prompt_key) = prompt_of(settings, catalogue, limits)?;
@@ -211,6 +225,9 @@ impl Recipe {
 
     /// A kept classifier, or a new one; requests for the same one share its building.
     pub(crate) async fn classifier(&self, app: &App, client: Client, deadline: Instant) -> Result<Kept, Problem> {
+        if let Some(kept) = app.classifiers.get(&self.key) {
+            return Ok(kept);
+        }
         let BuildCost { texts, bytes, work_bytes } = self.cost;
         let work_bytes = work_bytes.saturating_add(self.views.saturating_mul(view_bytes(&self.model)));
         let order = Order {

@@ -39,10 +39,12 @@ impl Weight {
     /// The same for an image that takes so many bytes to decode: a large one costs more than its views.
     #[must_use]
     pub(crate) fn with_decoding(self, bytes: usize) -> Self {
-        let decoding = match bytes {
-            0..=LIGHT_BYTES => Self::Light,
-            ..=NORMAL_BYTES => Self::Normal,
-            _ => Self::Heavy,
+        let decoding = if bytes <= LIGHT_BYTES {
+            Self::Light
+        } else if bytes <= NORMAL_BYTES {
+            Self::Normal
+        } else {
+            Self::Heavy
         };
         self.max(decoding)
     }

@@ -66,7 +66,7 @@ impl Server {
     /// the server with its error: a model that cannot answer once never will.
     pub fn run(self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            .worker_threads(connection_threads())
             .enable_all()
             .build()
             .map_err(Error::io("runtime"))?;
@@ -91,6 +91,12 @@ impl Server {
             ended
         })
     }
+}
+
+/// Threads that serve connections: more than processors, so that a request that takes some milliseconds to look up does not
+/// hold up those behind it.
+fn connection_threads() -> usize {
+    std::thread::available_parallelism().map_or(4, |cores| (2 * cores.get()).clamp(4, 16))
 }
 
 /// The routes without a socket, for tests and for programs that have a server of their own; nothing is warmed up.

@@ -234,7 +234,7 @@ impl Upload {
         if body.len() <= INLINE {
             return form(body, boundary).await;
         }
-        self.app.apart(body.len(), move || runtime.block_on(form(body, boundary))).await
+        self.app.apart(true, move || runtime.block_on(form(body, boundary))).await
     }
 
     /// The body as it is, which stays counted.
@@ -266,16 +266,16 @@ impl Upload {
 impl App {
     /// JSON from bytes.
     pub(crate) async fn parse<T: DeserializeOwned + Send + 'static>(&self, body: Bytes) -> Result<T, Problem> {
-        self.apart(body.len(), move || parse(&body)).await
+        self.apart(body.len() > INLINE, move || parse(&body)).await
     }
 
     /// Runs `work` on this thread if it is short, else beside the threads that serve connections, a few at a time.
     pub(crate) async fn apart<T: Send + 'static>(
         &self,
-        size: usize,
+        is_long: bool,
         work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        if size <= INLINE {
+        if !is_long {
             return work();
         }
         let _turn = self.parsers.acquire().await;

@@ -65,7 +65,7 @@ pub(crate) async fn classify(State(app): State<Arc<App>>, mut upload: Upload) ->
     let mut images = upload.images(files, encoded)?;
     let total = images.len();
     check_count(total, &app)?;
-    let recipe = Recipe::new(&settings, &app.catalogue(), &app)?;
+    let recipe = Recipe::find(&app, settings).await?;
     recipe.check_episodic()?;
     let weight = weight_of(&images, recipe.weight(&app, total)?);
     let (top, explain) = (request.top_k.unwrap_or(5).max(1), request.explain.unwrap_or(false));
@@ -163,7 +163,7 @@ async fn answer_pieces(app: &App, asked: &Asked, images: Vec<Image>, ticket: Tic
                     let body = AnswerBody::new(&asked.model, &asked.classifier, &answered, asked.top);
                     Ok(out.send("answer", &Line { image: place, body }))
                 };
-                app.apart(classes * CLASS_BYTES, write).await.unwrap_or(false)
+                app.apart(classes > MANY_CLASSES, write).await.unwrap_or(false)
             }
             Err(problem) => out.send("error", &error_line(Some(place), &problem)),
         };
@@ -181,8 +181,8 @@ struct Line {
     body: AnswerBody,
 }
 
-/// Bytes of a class in an answer, about.
-const CLASS_BYTES: usize = 100;
+/// Classes of an answer that is written beside the threads that serve connections.
+const MANY_CLASSES: usize = 256;
 
 /// A refusal inside a stream of answers.
 pub(crate) fn error_line(place: Option<usize>, problem: &Problem) -> Value {

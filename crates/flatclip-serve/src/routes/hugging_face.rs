@@ -76,7 +76,7 @@ pub(crate) async fn task(State(app): State<Arc<App>>, mut upload: Upload) -> Res
         exif: parameters.exif,
         ..Settings::default()
     };
-    let recipe = Recipe::new(&settings, &app.catalogue(), &app)?;
+    let recipe = Recipe::find(&app, settings).await?;
     recipe.check_episodic()?;
     let weight = recipe.weight(&app, 1)?.with_decoding(image.decoding_bytes());
     let memory = app.answer_memory(client, recipe.answer_bytes(usize::MAX, false))?;

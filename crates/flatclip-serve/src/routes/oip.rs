@@ -184,7 +184,7 @@ fn texts(name: &str, values: &[axum::body::Bytes]) -> Result<Vec<String>, Proble
 }
 
 async fn run(
-    app: &App,
+    app: &Arc<App>,
     client: Client,
     name: &str,
     model: &Model,
@@ -211,7 +211,7 @@ async fn run(
     };
     check_count(given.images.len(), app)?;
     let settings = settings(name, classes, parameters)?;
-    let recipe = Recipe::new(&settings, &app.catalogue(), app)?;
+    let recipe = Recipe::find(app, settings).await?;
     recipe.check_episodic()?;
     let weight = weight_of(&given.images, recipe.weight(app, given.images.len())?);
     let classifier = recipe.classifier(app, client, deadline).await?;

@@ -92,6 +92,9 @@ pub(crate) struct Usage {
     total_tokens: usize,
 }
 
+/// Texts that are counted by the thread that serves the connection.
+const FEW_TEXTS: usize = 8;
+
 /// Unit-norm features of texts, as OpenAI's clients read them.
 #[utoipa::path(
     post, path = "/v1/embeddings", tag = "other forms", request_body = EmbeddingsRequest,
@@ -109,7 +112,9 @@ pub(crate) async fn embeddings(State(app): State<Arc<App>>, mut upload: Upload) 
     }
     check_texts(&texts, &app.config.limits)?;
     let memory = app.answer_memory(client, rows_bytes(texts.len(), model))?;
-    let tokens = texts.iter().map(|text| model.tokenizer().encode(text).len() + 2).sum();
+    let (own, tokenizer) = (texts.clone(), model.tokenizer().clone());
+    let count = move || Ok(own.iter().map(|text| tokenizer.encode(text).len() + 2).sum());
+    let tokens = app.apart(texts.len() > FEW_TEXTS, count).await?;
     let rows = embed_texts(&app, client, model, texts, false).await?;
     let as_base64 = request.encoding_format == Some(EncodingFormat::Base64);
     let row = |(index, row): (usize, Vec<f32>)| {

@@ -59,7 +59,7 @@ pub(crate) async fn open(State(app): State<Arc<App>>, mut upload: Upload) -> Res
     let client = upload.client;
     let mut request: SessionRequest = upload.json().await?;
     drop(upload);
-    let recipe = Recipe::new(&request.take_settings(), &app.catalogue(), &app)?;
+    let recipe = Recipe::find(&app, request.take_settings()).await?;
     if recipe.kind == Kind::Batch {
         recipe.check_episodic()?;
     }

@@ -50,7 +50,7 @@ pub(crate) async fn slice(State(app): State<Arc<App>>, mut upload: Upload) -> Re
         _ => return Err(Problem::invalid("image", "expected one image")),
     };
     let what = check(&request, &app)?;
-    let recipe = Recipe::new(&request.take_settings(), &app.catalogue(), &app)?;
+    let recipe = Recipe::find(&app, request.take_settings()).await?;
     recipe.check_episodic()?;
     recipe.weight(&app, 1)?;
     let texts = recipe.classes.saturating_mul(what.points * what.points);

@@ -350,3 +350,49 @@ impl ClassifierBuilder {
         Ok(task)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Counts texts, and cancels after so many.
+    struct Until {
+        most: u64,
+        stages: AtomicU64,
+        done: AtomicU64,
+    }
+
+    impl Progress for Until {
+        fn start(&self, _: &str, _: Option<u64>) {
+            self.stages.fetch_add(1, Ordering::Relaxed);
+        }
+        fn advance(&self, done: u64, _: &str) {
+            self.done.store(done, Ordering::Relaxed);
+        }
+        fn cancelled(&self) -> bool {
+            self.done.load(Ordering::Relaxed) >= self.most
+        }
+    }
+
+    #[test]
+    fn building_tells_its_texts_can_be_cancelled_and_gives_the_same_features() {
+        let model = Model::load("pocket").unwrap();
+        let classes: Vec<String> = (0..300).map(|number| format!("thing {number}")).collect();
+        let build = |most: u64, method: &str| {
+            let watch = Arc::new(Until { most, stages: AtomicU64::new(0), done: AtomicU64::new(0) });
+            let builder = ClassifierBuilder::with_model(&model).classes(classes.clone()).method(method);
+            (builder.progress(Arc::clone(&watch) as _).build(), watch)
+        };
+        let (watched, watch) = build(u64::MAX, "stss");
+        // Features, then the bank: 16 contexts of 300 classes.
+        assert_eq!((watch.stages.load(Ordering::Relaxed), watch.done.load(Ordering::Relaxed)), (2, 16 * 300));
+        let plain = ClassifierBuilder::with_model(&model).classes(classes.clone()).method("stss").build().unwrap();
+        let picture = crate::Picture { width: 40, height: 30, rgb: (0..3600u32).map(|i| (i * 7) as u8).collect() };
+        assert_eq!(watched.unwrap().answer(&picture).unwrap(), plain.answer(&picture).unwrap());
+        for (most, method) in [(1, "zero-shot"), (301, "stss")] {
+            let (cancelled, _) = build(most, method);
+            assert_eq!(cancelled.unwrap_err().code(), "interrupted", "{method}");
+        }
+    }
+}

@@ -117,3 +117,13 @@ fn a_panic_of_a_decoder_is_an_error_with_the_files_name() {
     let text = error.to_string();
     assert!(text.contains("x/odd.gif") && text.contains("failed unexpectedly (index 7"), "{text}");
 }
+
+#[test]
+fn the_memory_of_decoding_is_known_from_the_header() {
+    let picture = Picture { width: 300, height: 200, rgb: vec![7; 300 * 200 * 3] };
+    let png = crate::image::sheet::encode_png(&picture).unwrap();
+    assert_eq!(decoding_bytes(&png), Some(300 * 200 * 3 + ROWS));
+    // The header is enough, whatever follows it.
+    assert_eq!(decoding_bytes(&png[..60]), decoding_bytes(&png));
+    assert_eq!(decoding_bytes(b"no image"), None);
+}
