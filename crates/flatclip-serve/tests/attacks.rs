@@ -40,12 +40,6 @@ impl Running {
     fn get(&self, path: &str) -> (u16, String) {
         self.ask(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes())
     }
-
-    fn metric(&self, name: &str) -> f64 {
-        let (_, text) = self.get("/metrics");
-        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
-    }
 }
 
 impl Drop for Running {

@@ -51,7 +51,7 @@ impl Weapons {
             views: post_form(
                 "/v1/classify",
                 &[("classes", "fish,lamp"), ("method", "zero"), ("views", "256")],
-                &vec![small.as_slice(); 8],
+                &[small.as_slice(); 8],
             ),
             slice: post_json("/v1/slice", &slice),
             session: post_json("/v1/sessions", &json!({ "classes": names, "method": "tda" })),
