@@ -3,11 +3,18 @@
 use crate::output::Output;
 use flatclip::Progress;
 use indicatif::ProgressBar;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The signal that asked to stop; 0 while there was none.
-static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// Signals this close together are one request to stop.
+const SAME_MOMENT: Duration = Duration::from_millis(300);
 
 /// The exit code of a process that this signal ended, as shells count it: 130 for Ctrl-C, 143 for `kill`.
 pub(crate) fn interrupt_code() -> Option<u8> {
@@ -31,14 +38,26 @@ impl<'a> Terminal<'a> {
     }
 
     /// The first SIGINT or SIGTERM asks the work to save and leave; a second one ends the process the usual way, so that
-    /// a run that hangs can still be stopped.
+    /// a run that hangs can still be stopped. Signals of the same moment are one: `timeout` sends its signal to the
+    /// process and to its group.
     pub(crate) fn with_interrupts(out: &'a Output) -> anyhow::Result<Self> {
         let terminal = Self::new(out);
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register_conditional_default(signal, Arc::clone(&terminal.stop))?;
-            signal_hook::flag::register(signal, Arc::clone(&terminal.stop))?;
-            signal_hook::flag::register_usize(signal, Arc::clone(&SIGNAL), usize::try_from(signal)?)?;
-        }
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let stop = Arc::clone(&terminal.stop);
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            let mut asked: Option<Instant> = None;
+            for signal in signals.forever() {
+                match asked {
+                    None => {
+                        asked = Some(Instant::now());
+                        SIGNAL.store(signal, Ordering::Relaxed);
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    Some(moment) if moment.elapsed() < SAME_MOMENT => {}
+                    Some(_) => drop(emulate_default_handler(signal)),
+                }
+            }
+        })?;
         Ok(terminal)
     }
 
