@@ -6,11 +6,12 @@
 
 use crate::real::Lines;
 use anyhow::{Context as _, Result, ensure};
-use flatclip::data::{self, Dataset, OpenOptions, Split};
+use flatclip::Model;
 use flatclip::model::Towers;
 use flatclip::prompt::read_text_features;
-use flatclip::report::Run;
-use flatclip::{EvaluateRequest, Model, PromptChoice, evaluate};
+use flatclip_lab::data::{self, Dataset, OpenOptions, Split};
+use flatclip_lab::report::Run;
+use flatclip_lab::{EvaluateRequest, PromptChoice, evaluate};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]

@@ -3,12 +3,12 @@
 
 use crate::real::Lines;
 use anyhow::{Result, ensure};
-use flatclip::data::{self, Dataset, OpenOptions, Split};
 use flatclip::image::DecodeOptions;
-use flatclip::methods::tuners::{Batch, Coop, CoopConfig, TuneTask, Tuner as _};
 use flatclip::model::{Features, Precision, Towers};
 use flatclip::rng::Stream;
 use flatclip::{Matrix, Model};
+use flatclip_lab::data::{self, Dataset, OpenOptions, Split};
+use flatclip_lab::tuners::{Batch, Coop, CoopConfig, TuneTask, Tuner as _};
 use std::num::NonZeroUsize;
 use std::time::Instant;
 

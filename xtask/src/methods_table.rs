@@ -3,9 +3,10 @@
 
 use crate::selection::stats;
 use anyhow::{Context as _, Result};
-use flatclip::data::{Dataset, OpenOptions, open};
-use flatclip::report::{Cell, Run, Table};
-use flatclip::{EvaluateRequest, Model, Progress, evaluate};
+use flatclip::{Model, Progress};
+use flatclip_lab::data::{Dataset, OpenOptions, open};
+use flatclip_lab::report::{Cell, Run, Table};
+use flatclip_lab::{EvaluateRequest, evaluate};
 use std::path::PathBuf;
 
 const PAGE: &str = "docs/research/methods-on-pocket.md";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 
-pub const LIBRARIES: [&str; 3] = ["flatclip", "flatclip-tensor", "flatclip-pocket"];
+pub const LIBRARIES: [&str; 4] = ["flatclip", "flatclip-lab", "flatclip-tensor", "flatclip-pocket"];
 
 #[derive(clap::Args)]
 pub struct Arguments {

@@ -6,12 +6,13 @@
 //! all views and runs are kept in a cache folder outside of it: a run that was stopped goes on, a second one encodes nothing.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use flatclip::data::{Dataset, Sample, Source, Split};
 use flatclip::image::DecodeOptions;
 use flatclip::model::{Features, Precision, Towers};
 use flatclip::prompt::{PromptKind, read_text_features};
-use flatclip::report::Run;
-use flatclip::{EvaluateRequest, Matrix, Model, Progress, PromptChoice, evaluate};
+use flatclip::{Matrix, Model, Progress};
+use flatclip_lab::data::{Dataset, Sample, Source, Split};
+use flatclip_lab::report::Run;
+use flatclip_lab::{EvaluateRequest, PromptChoice, evaluate};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 

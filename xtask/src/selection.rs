@@ -4,12 +4,13 @@
 pub(crate) mod stats;
 
 use anyhow::{Context as _, Result, ensure};
-use flatclip::data::{Dataset, OpenOptions, open};
 use flatclip::image::views::ViewPolicy;
 use flatclip::prompt::read_text_features;
-use flatclip::report::{Cell, Run, Table};
 use flatclip::settings::parse_settings;
-use flatclip::{EvaluateRequest, Model, NamedPrompt, Progress, Prompt, PromptChoice, ViewChoice, evaluate};
+use flatclip::{Model, Progress, Prompt};
+use flatclip_lab::data::{Dataset, OpenOptions, open};
+use flatclip_lab::report::{Cell, Run, Table};
+use flatclip_lab::{EvaluateRequest, NamedPrompt, PromptChoice, ViewChoice, evaluate};
 use std::path::{Path, PathBuf};
 
 const PAGE: &str = "docs/research/selection.md";

@@ -141,7 +141,7 @@ impl Output {
     }
 
     /// A table of results as text; on a terminal it fits its width.
-    pub(crate) fn fitted(&self, table: &flatclip::report::Table) -> String {
+    pub(crate) fn fitted(&self, table: &flatclip_lab::report::Table) -> String {
         let terminal = stated_width().or_else(|| comfy_table::Table::new().width());
         table.to_text_within(terminal.map_or(usize::MAX, usize::from))
     }

@@ -135,7 +135,7 @@ fn embed_gives_the_librarys_features() {
 #[test]
 fn known_data_sets_keep_pillows_rule_and_own_images_do_not() {
     let reads = |spec: &str| {
-        let data = flatclip::data::Dataset { spec: spec.to_owned(), ..Default::default() };
+        let data = flatclip_lab::data::Dataset { spec: spec.to_owned(), ..Default::default() };
         [None, Some(true), Some(false)].map(|exif| data.decode_options(exif).exif)
     };
     for own in ["folder:photos", "csv:list.csv", "wds:shards", "zhou:mine", ""] {

@@ -189,10 +189,10 @@ fn help_names_every_tuner_and_what_the_cache_does() {
     let folder = tempfile::tempdir().unwrap();
     let (tune, _) = works(folder.path(), &["tune", "--help"]);
     let words = tune.split_whitespace().collect::<Vec<_>>().join(" ");
-    for spec in flatclip::methods::TUNERS {
+    for spec in flatclip_lab::tuners::TUNERS {
         assert!(words.contains(spec.name), "{}: {tune}", spec.name);
     }
-    for preset in flatclip::methods::tuners::PRESETS {
+    for preset in flatclip_lab::tuners::PRESETS {
         assert!(words.contains(preset.name), "{}: {tune}", preset.name);
     }
     let (own, global) = tune.split_once("Global options:").unwrap();

@@ -4,7 +4,7 @@ use crate::errors::OrRaise as _;
 use crate::model::strings;
 use crate::pictures::{self, Input};
 use crate::{arrays, work};
-use flatclip::data::{self, Compat, OpenOptions, Sample, Source};
+use flatclip_lab::data::{self, Compat, OpenOptions, Sample, Source};
 use numpy::{PyArray1, PyArray3, PyArrayMethods as _};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Classes, templates and the samples of one split.
 #[pyclass(module = "flatclip", frozen)]
 pub(crate) struct Dataset {
-    pub(crate) data: flatclip::data::Dataset,
+    pub(crate) data: flatclip_lab::data::Dataset,
     /// How it was opened; None for pictures in memory.
     how: Option<How>,
 }
@@ -207,7 +207,7 @@ pub(crate) fn in_memory(
     classes: Vec<String>,
     name: &str,
     exif: bool,
-) -> PyResult<flatclip::data::Dataset> {
+) -> PyResult<flatclip_lab::data::Dataset> {
     if inputs.len() != labels.len() {
         let reason = format!("{} pictures and {} labels: expected as many of both", inputs.len(), labels.len());
         return Err(PyValueError::new_err(reason));
@@ -224,5 +224,5 @@ pub(crate) fn in_memory(
         };
         inputs.into_iter().zip(labels).enumerate().map(sample).collect()
     })?;
-    flatclip::data::Dataset::of_samples(name, classes, samples).or_raise(py)
+    flatclip_lab::data::Dataset::of_samples(name, classes, samples).or_raise(py)
 }

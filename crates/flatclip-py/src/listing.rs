@@ -2,8 +2,8 @@
 
 use crate::errors::OrRaise as _;
 use crate::values;
-use flatclip::methods::tuners::TUNERS;
 use flatclip::{Error, Registry};
+use flatclip_lab::tuners::{TUNERS, tuner};
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ pub(crate) fn list_methods(py: Python<'_>, role: Option<&str>) -> PyResult<Vec<&
     let registry = Registry::builtin();
     let mut names = Vec::new();
     if tuners {
-        names.extend(registry.tuners().iter().map(|spec| spec.name));
+        names.extend(TUNERS.iter().map(|spec| spec.name));
     }
     if adapters {
         names.extend(registry.adapters().iter().map(|spec| spec.name));
@@ -38,7 +38,7 @@ pub(crate) fn method_info<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'p
             "name": spec.name, "aliases": spec.aliases, "role": "adapter", "kind": spec.kind(), "needs": spec.needs,
             "summary": spec.summary, "docs": spec.docs, "options": spec.options, "defaults": spec.defaults(),
         }),
-        Err(_) => match registry.tuner(name) {
+        Err(_) => match tuner(name) {
             Ok(spec) => json!({
                 "name": spec.name, "aliases": spec.aliases, "role": "tuner", "kind": "training",
                 "needs": { "vit": spec.vit }, "summary": spec.summary, "docs": spec.docs, "options": spec.options,

@@ -5,8 +5,8 @@ use crate::errors::OrRaise as _;
 use crate::model::{Model, strings};
 use crate::runs::named;
 use crate::{pictures, values, work};
-use flatclip::demo::DemoRequest;
-use flatclip::{LandscapeOf, LandscapeRequest};
+use flatclip_lab::demo::DemoRequest;
+use flatclip_lab::{LandscapeOf, LandscapeRequest};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::json;
@@ -46,7 +46,7 @@ pub(crate) fn landscape<'py>(
         request.prompts = prompts.into_iter().map(|(name, given)| named(name, &given)).collect::<PyResult<_>>()?;
     }
     let model = model.get().model.clone();
-    let record = work::run(py, progress, move |watch| flatclip::landscape(&request, &model, watch))?;
+    let record = work::run(py, progress, move |watch| flatclip_lab::landscape(&request, &model, watch))?;
     let figures: Vec<String> = record.figures().iter().map(|figure| figure.to_svg()).collect();
     values::from_json(py, &json!({ "record": record, "flatness": record.flatness(), "figures": figures }))
 }
@@ -62,7 +62,7 @@ pub(crate) fn demo(
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<(String, f64, PathBuf)> {
     work::run(py, progress, move |watch| {
-        let done = flatclip::demo::demo(&DemoRequest { quick, full, out, ..DemoRequest::default() }, watch)?;
+        let done = flatclip_lab::demo::demo(&DemoRequest { quick, full, out, ..DemoRequest::default() }, watch)?;
         Ok((done.text()?, done.seconds, done.report))
     })
 }

@@ -3,8 +3,8 @@
 use crate::errors::OrRaise as _;
 use crate::model::Model;
 use crate::{values, work};
-use flatclip::data::{Compat, OpenOptions};
-use flatclip::reproduce::{Recipe, ReproduceRequest};
+use flatclip_lab::data::{Compat, OpenOptions};
+use flatclip_lab::reproduce::{Recipe, ReproduceRequest};
 use pyo3::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ pub(crate) fn reproduce<'py>(
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (request, model) = (setup.request(py)?, model.get().model.clone());
-    let made = work::run(py, progress, move |watch| flatclip::reproduce::reproduce(&request, &model, watch))?;
+    let made = work::run(py, progress, move |watch| flatclip_lab::reproduce::reproduce(&request, &model, watch))?;
     values::from_json(
         py,
         &json!({

@@ -4,11 +4,11 @@ use crate::dataset::Dataset;
 use crate::errors::OrRaise as _;
 use crate::model::Model;
 use crate::{prompt, values, work};
-use flatclip::eval::{GridAxis, preset};
-use flatclip::report::{Cell, Table, reliability, top1_bars};
-use flatclip::report::{RowOrder, Run, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
-use flatclip::run_dir::RunDir;
-use flatclip::{EvaluateRequest, NamedPrompt, PromptChoice, SweepRequest, ViewChoice};
+use flatclip_lab::eval::{GridAxis, preset};
+use flatclip_lab::report::{Cell, Table, reliability, top1_bars};
+use flatclip_lab::report::{RowOrder, Run, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
+use flatclip_lab::run_dir::RunDir;
+use flatclip_lab::{EvaluateRequest, NamedPrompt, PromptChoice, SweepRequest, ViewChoice};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Value, json};
@@ -76,12 +76,12 @@ impl Setup<'_> {
     }
 }
 
-fn opened(datasets: &[Bound<'_, Dataset>]) -> Vec<flatclip::data::Dataset> {
+fn opened(datasets: &[Bound<'_, Dataset>]) -> Vec<flatclip_lab::data::Dataset> {
     datasets.iter().map(|data| data.get().data.clone()).collect()
 }
 
 /// A finished run with the settings that it recorded.
-fn row(run: flatclip::EvaluatedRun) -> flatclip::Result<Value> {
+fn row(run: flatclip_lab::EvaluatedRun) -> flatclip::Result<Value> {
     let config = RunDir::open(&run.dir)?.config_table()?;
     Ok(json!({
         "dir": run.dir, "views": run.views, "config": config, "summary": run.summary, "timing": run.timing,
@@ -100,7 +100,7 @@ pub(crate) fn evaluate<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let (request, model, datasets) = (setup.request(py)?, model.get().model.clone(), opened(&datasets));
     let done = work::run(py, progress, move |watch| {
-        flatclip::evaluate(&request, &model, &datasets, watch)?
+        flatclip_lab::evaluate(&request, &model, &datasets, watch)?
             .into_iter()
             .map(row)
             .collect::<flatclip::Result<Vec<_>>>()
@@ -126,15 +126,15 @@ pub(crate) fn sweep<'py>(
         axes.extend(preset(name).or_raise(py)?);
     }
     let request = SweepRequest { base, axes };
-    let swept = work::run(py, progress, move |watch| flatclip::sweep(&request, &model, &datasets, watch))?;
-    let row = |data: flatclip::SweptData| json!({ "dataset": data.dataset, "table": table_json(&data.table), "failed": data.failed });
+    let swept = work::run(py, progress, move |watch| flatclip_lab::sweep(&request, &model, &datasets, watch))?;
+    let row = |data: flatclip_lab::SweptData| json!({ "dataset": data.dataset, "table": table_json(&data.table), "failed": data.failed });
     values::from_json(py, &swept.into_iter().map(row).collect::<Value>())
 }
 
 /// Puts the shards of a run together, to the same bytes that one run would have written.
 #[pyfunction]
 pub(crate) fn merge<'py>(py: Python<'py>, parts: Vec<PathBuf>, out: PathBuf) -> PyResult<Bound<'py, PyAny>> {
-    let summary = work::run(py, None, move |_| flatclip::eval::merge(&parts, &out))?;
+    let summary = work::run(py, None, move |_| flatclip_lab::eval::merge(&parts, &out))?;
     values::from_json(py, &json!(summary))
 }
 

@@ -6,9 +6,9 @@ use crate::model::{Model, strings};
 use crate::prompt::Prompt;
 use crate::tower::Elsewhere;
 use crate::{arrays, pictures, values, work};
-use flatclip::TuneRequest;
-use flatclip::data::few_shot::Sampler;
 use flatclip::methods::sam::{Ascent, Shaped};
+use flatclip_lab::TuneRequest;
+use flatclip_lab::data::few_shot::Sampler;
 use numpy::{PyArrayDyn, PyArrayMethods as _, PyUntypedArrayMethods as _};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -90,7 +90,7 @@ pub(crate) fn tune<'py>(
         return Err(PyValueError::new_err(reason));
     }
     let (model, train) = (model.get().model.clone(), train.get().data.clone());
-    let summary = work::run(py, progress, move |watch| flatclip::tune(&request, &model, &train, watch))?;
+    let summary = work::run(py, progress, move |watch| flatclip_lab::tune(&request, &model, &train, watch))?;
     values::from_json(py, &json!(summary))
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn fit<'py>(
     };
     let model = model.get().model.clone();
     let (prompt, summary) = work::run(py, progress, move |watch| {
-        let summary = flatclip::tune(&request, &model, &train, watch)?;
+        let summary = flatclip_lab::tune(&request, &model, &train, watch)?;
         Ok((flatclip::Prompt::open(&request.out)?, summary))
     })?;
     Ok((Prompt { prompt }, values::from_json(py, &json!(summary))?))
@@ -161,7 +161,7 @@ pub(crate) fn sam_epsilon<'py>(
         let (p, g) = (&parameters[at].0, &gradients[at].0);
         return Err(PyValueError::new_err(format!("gradient {at} has shape {g:?}, its parameter {p:?}")));
     }
-    let config = flatclip::methods::tuners::SaptConfig::read(&values::table(options)?).or_raise(py)?;
+    let config = flatclip_lab::tuners::SaptConfig::read(&values::table(options)?).or_raise(py)?;
     let ascent: Ascent = config.ascent();
     let shaped: Vec<Shaped<'_>> =
         parameters.iter().map(|(shape, values)| (shape.as_slice(), values.as_slice())).collect();

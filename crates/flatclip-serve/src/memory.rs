@@ -60,7 +60,7 @@ impl Memory {
 
 /// Bytes of this process in memory; 0 where the system does not tell.
 pub(crate) fn resident() -> u64 {
-    flatclip::eval::memory().0
+    flatclip::resident_memory().0
 }
 
 #[cfg(test)]

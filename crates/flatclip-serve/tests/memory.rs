@@ -23,7 +23,7 @@ struct Watch {
 }
 
 fn resident() -> u64 {
-    flatclip::eval::memory().0
+    flatclip::resident_memory().0
 }
 
 impl Watch {

@@ -100,7 +100,7 @@ fn hostile_clients_take_neither_memory_nor_health() {
     rate(1);
     let usual = rate(3);
     let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
-    let before = flatclip::eval::memory().0;
+    let before = flatclip::resident_memory().0;
     let (beside, mut times) = std::thread::scope(|scope| {
         for client in 0..HOSTILE {
             let (over, (weapon, reads)) = (&over, &weapons[client % weapons.len()]);
@@ -120,7 +120,7 @@ fn hostile_clients_take_neither_memory_nor_health() {
         }
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                most.fetch_max(flatclip::eval::memory().0, Ordering::Relaxed);
+                most.fetch_max(flatclip::resident_memory().0, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(10));
             }
         });

@@ -15,27 +15,27 @@ const KEY: usize = 16;
 
 /// A digest in the making.
 #[derive(Default)]
-pub(crate) struct Digest(Sha256);
+pub struct Digest(Sha256);
 
 impl Digest {
     /// Bytes as they are: two calls and one of both joined give the same.
-    pub(crate) fn bytes(mut self, bytes: impl AsRef<[u8]>) -> Self {
+    pub fn bytes(mut self, bytes: impl AsRef<[u8]>) -> Self {
         self.0.update(bytes);
         self
     }
 
     /// A number, as 64 bits in little endian.
-    pub(crate) fn number(self, number: usize) -> Self {
+    pub fn number(self, number: usize) -> Self {
         self.bytes((number as u64).to_le_bytes())
     }
 
     /// Bytes with their length before them, so that parts do not run into each other.
-    pub(crate) fn part(self, bytes: impl AsRef<[u8]>) -> Self {
+    pub fn part(self, bytes: impl AsRef<[u8]>) -> Self {
         self.number(bytes.as_ref().len()).bytes(bytes)
     }
 
     /// The bits of floats, little endian.
-    pub(crate) fn floats(self, values: &[f32]) -> Self {
+    pub fn floats(self, values: &[f32]) -> Self {
         if cfg!(target_endian = "little") {
             return self.bytes(bytemuck::cast_slice::<f32, u8>(values));
         }
@@ -48,33 +48,33 @@ impl Digest {
     }
 
     /// All 64 hexadecimal digits.
-    pub(crate) fn hex(self) -> String {
+    pub fn hex(self) -> String {
         hex(&self.finish())
     }
 
     /// 16 hexadecimal digits: enough to tell what people compare.
-    pub(crate) fn short(self) -> String {
+    pub fn short(self) -> String {
         hex(&self.finish()[..SHORT])
     }
 
     /// 32 hexadecimal digits: a key that machines compare.
-    pub(crate) fn key(self) -> String {
+    pub fn key(self) -> String {
         hex(&self.finish()[..KEY])
     }
 }
 
 /// A short name of a list of names, such as classes: the names and their order.
-pub(crate) fn of_names(names: &[String]) -> String {
+pub fn of_names(names: &[String]) -> String {
     names.iter().fold(Digest::default(), Digest::part).short()
 }
 
 /// Names a picture by its size and pixels.
-pub(crate) fn of_pixels(width: usize, height: usize, rgb: &[u8]) -> String {
+pub fn of_pixels(width: usize, height: usize, rgb: &[u8]) -> String {
     Digest::default().number(width).number(height).bytes(rgb).key()
 }
 
 /// A short name of a matrix: its shape and its bits.
-pub(crate) fn matrix_hash(matrix: &Matrix) -> String {
+pub fn matrix_hash(matrix: &Matrix) -> String {
     Digest::default().number(matrix.rows()).number(matrix.cols()).floats(matrix.data()).short()
 }
 

@@ -314,7 +314,7 @@ impl Error {
 }
 
 /// Control characters, and marks that reorder or hide text, as escapes: what a file holds must not steer a terminal.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let hidden = |c: char| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -330,7 +330,7 @@ pub(crate) fn escaped(text: &str) -> String {
 const QUOTED: usize = 80;
 
 /// A file's text as a message may show it: [`escaped`], and cut if it is long.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{}..", escaped(&text[..end])),
         None => escaped(text),

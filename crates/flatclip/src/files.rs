@@ -28,7 +28,7 @@ pub(crate) fn write_atomic_with(path: &Path, fill: impl FnOnce(&mut dyn std::io:
 }
 
 /// Files that others may read as far as the user's umask allows: tempfile's own are private, which surprises in a shared folder.
-pub(crate) fn shared<'a, 'b, 'c>(builder: &'a mut tempfile::Builder<'b, 'c>) -> &'a mut tempfile::Builder<'b, 'c> {
+pub fn shared<'a, 'b, 'c>(builder: &'a mut tempfile::Builder<'b, 'c>) -> &'a mut tempfile::Builder<'b, 'c> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
@@ -41,7 +41,7 @@ pub(crate) fn shared<'a, 'b, 'c>(builder: &'a mut tempfile::Builder<'b, 'c>) -> 
 const MAX_BYTES: u64 = 256 << 20;
 
 /// A UTF-8 file as text, without its byte-order mark.
-pub(crate) fn read_text(path: &Path) -> Result<String> {
+pub fn read_text(path: &Path) -> Result<String> {
     let file = std::fs::File::open(path).map_err(Error::io(path))?;
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;

@@ -27,18 +27,13 @@
 //!
 //! | for | take |
 //! |---|---|
-//! | answers for pictures | [`Model`], [`Classifier`], [`Answer`]; [`Stream`] for methods that learn from a stream |
+//! | answers for images | [`Model`], [`Classifier`], [`Answer`]; [`Stream`] for methods that learn from a stream |
 //! | methods on features of another model | [`adapt`], [`ViewFeatures`], [`TextFeatures`], [`Classifier::from_text_bank`] |
-//! | a prompt learned from a few photos | [`tune`], [`TuneRequest`], [`Prompt`] |
-//! | numbers | [`evaluate`], [`sweep`], [`report`] |
-//! | every table of the paper | [`reproduce::reproduce`], [`reproduce::Recipe`] |
-//! | the shape of the loss | [`landscape()`], [`analyze`] |
 //! | a method of one's own | [`methods::Adapter`], [`methods::AdapterSpec`], [`Registry`] |
 //! | progress and cancellation | [`Progress`] |
 //! | what went wrong | [`Error`], its [code](Error::code) and its [hint](Error::hint) |
 //!
-//! Runnable programs for each are in `examples/`. The towers ([`model`]), readers ([`weights`], [`image`], [`data`]) and the
-//! parts methods are made of ([`methods`]) can be used on their own and are less stable.
+//! Tuning, evaluation, loss landscapes and reports are in the crate `flatclip-lab`. Runnable programs are in `examples/`.
 //!
 //! # Promises
 //!
@@ -51,17 +46,16 @@
 //! Data flows one way, and the modules are listed in that order; a module uses modules above it only:
 //!
 //! ```text
-//! architecture -> weights, text, image -> model -> prompt -> data -> methods -> train, eval, landscape -> report -> facade -> reproduce
+//! architecture -> weights, text, image -> model -> prompt -> methods -> surface -> classify
 //! ```
 
-pub(crate) mod digest;
+pub mod digest;
 pub mod error;
 pub mod files;
 pub mod options;
 pub mod progress;
 pub mod rng;
-pub mod run_dir;
-pub(crate) mod sealed;
+pub mod sealed;
 pub mod settings;
 
 pub mod architecture;
@@ -74,32 +68,18 @@ pub mod model;
 
 pub mod prompt;
 
-pub mod data;
-
 pub mod methods;
 
-pub mod eval;
-pub mod landscape;
-pub mod train;
+pub mod surface;
 
-pub mod report;
+pub mod classify;
 
-mod facade;
-
-pub mod bench;
-
-pub mod reproduce;
-
-pub mod demo;
-
+pub use classify::*;
 pub use error::{Error, Hint, Result};
-pub use eval::cache::ViewFeatures;
-pub use eval::{import_statistics, load_statistics, save_statistics};
-pub use facade::*;
 pub use flatclip_tensor::Matrix;
 pub use flatclip_tensor::pages::give_back;
 pub use image::Picture;
 pub use methods::Registry;
+pub use methods::statistics::{import_statistics, load_statistics, save_statistics};
 pub use progress::Progress;
 pub use prompt::Prompt;
-pub use train::{TuneRequest, TuneSummary};

@@ -27,7 +27,7 @@ impl Stream {
     }
 
     /// Uniform in `[low, high)`.
-    pub(crate) fn uniform(&mut self, low: f64, high: f64) -> f64 {
+    pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 

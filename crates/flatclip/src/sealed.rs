@@ -9,15 +9,19 @@ const DOCUMENT: &str = "flatclip";
 const SEAL: &str = "sha256";
 
 /// A named tensor as it stands in the file.
-pub(crate) struct Entry<'a> {
-    pub(crate) name: String,
-    pub(crate) dtype: Dtype,
-    pub(crate) shape: Vec<usize>,
-    pub(crate) bytes: &'a [u8],
+pub struct Entry<'a> {
+    /// Its name.
+    pub name: String,
+    /// Kind of number.
+    pub dtype: Dtype,
+    /// Extents.
+    pub shape: Vec<usize>,
+    /// Little-endian values.
+    pub bytes: &'a [u8],
 }
 
 /// The bytes of a file with these tensors and this document.
-pub(crate) fn seal(mut entries: Vec<Entry<'_>>, document: &str) -> Result<Vec<u8>, String> {
+pub fn seal(mut entries: Vec<Entry<'_>>, document: &str) -> Result<Vec<u8>, String> {
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     let parts = entries.iter().map(|e| (e.name.as_str(), e.dtype, e.shape.as_slice(), e.bytes));
     let digest = digest(parts, document);
@@ -45,7 +49,7 @@ type Opened<'a> = (Vec<(String, TensorView<'a>)>, Option<String>);
 
 /// Opens a file: its tensors without the digest, and the document, which files of others do not have. A digest that does not
 /// fit is an error; files of earlier versions have none.
-pub(crate) fn open(bytes: &[u8]) -> Result<Opened<'_>, String> {
+pub fn open(bytes: &[u8]) -> Result<Opened<'_>, String> {
     let not_ours = |e: safetensors::SafeTensorError| format!("not a safetensors file: {e}");
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(not_ours)?;
     let document = metadata.metadata().as_ref().and_then(|m| m.get(DOCUMENT).cloned());

@@ -5,23 +5,14 @@
 mod answer_many;
 #[path = "../examples/classify.rs"]
 mod classify;
-#[path = "../examples/evaluate.rs"]
-mod evaluate;
 #[path = "../examples/own_adapter.rs"]
 mod own_adapter;
 #[path = "../examples/own_features.rs"]
 mod own_features;
-#[path = "../examples/tune_and_use.rs"]
-mod tune_and_use;
 
 #[test]
 fn a_folder_is_answered() {
     classify::run(std::iter::empty()).unwrap();
-}
-
-#[test]
-fn a_prompt_is_tuned_and_used() {
-    tune_and_use::main().unwrap();
 }
 
 #[test]
@@ -32,11 +23,6 @@ fn features_of_another_model_are_answered() {
 #[test]
 fn an_adapter_of_ones_own_is_registered() {
     own_adapter::main().unwrap();
-}
-
-#[test]
-fn an_evaluation_is_watched() {
-    evaluate::main().unwrap();
 }
 
 #[test]

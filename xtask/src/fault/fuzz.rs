@@ -68,7 +68,7 @@ fn fuzz(trial: &mut Trial, names: &[&str]) -> Result<()> {
     }
     trial.note("minutes", format!("{:.1}", start.elapsed().as_secs_f64() / 60.0));
     trial.note("of processor time", format!("{:.1}", own_time() / 60.0));
-    let peak = flatclip::eval::memory().1;
+    let peak = flatclip::resident_memory().1;
     trial.case("peak memory", || {
         ensure!(peak < 512 << 20, "peak {} MB", peak >> 20);
         Ok(())

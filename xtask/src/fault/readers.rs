@@ -2,10 +2,10 @@
 
 use super::Trial;
 use anyhow::{Context as _, Result, bail, ensure};
-use flatclip::data::{self, OpenOptions};
 use flatclip::image::DecodeOptions;
 use flatclip::weights::Checkpoint;
 use flatclip::{Error, Model, Prompt};
+use flatclip_lab::data::{self, OpenOptions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 
@@ -45,7 +45,7 @@ pub(crate) const READERS: &[Reader] = &[
     Reader {
         name: "recipe",
         carries: Carries::Nothing,
-        read: |path| Ok(name_of(&format!("{:?}", flatclip::reproduce::Recipe::read(path)?))),
+        read: |path| Ok(name_of(&format!("{:?}", flatclip_lab::reproduce::Recipe::read(path)?))),
     },
     Reader { name: "prompt", carries: Carries::Checksum, read: |path| prompt_name(&Prompt::load(path)?) },
     Reader { name: "tar", carries: Carries::Nothing, read: |path| data_set("wds", path) },

@@ -82,7 +82,7 @@ pub(super) fn work(test: &Test, scale: f64, binary: PathBuf) -> Result<()> {
     let mut trial = Trial { scale, binary, folder: folder_path, tried: 0, passed: 0, skipped, notes: Map::new() };
     (test.run)(&mut trial)?;
     let children = super::program::peak_of_children();
-    let peak = flatclip::eval::memory().1.max(children);
+    let peak = flatclip::resident_memory().1.max(children);
     let Trial { tried, passed, skipped, notes, .. } = trial;
     say(&json!({
         "done": { "tried": tried, "passed": passed, "skipped": skipped, "notes": notes, "peak": peak },

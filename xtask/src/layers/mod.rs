@@ -1,4 +1,4 @@
-//! `cargo xtask layers`: the library's modules use each other in one direction only.
+//! `cargo xtask layers`: the modules of a library use each other in one direction only.
 //!
 //! The order is written here once. Every path that starts at the crate root, in `use` lines and in code, is read from the
 //! sources and held against it; the table in ARCHITECTURE.md is drawn from what was found.
@@ -10,24 +10,41 @@ use paths::{paths_of, root_names};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Modules of the library from the lowest to the highest. A module may use those of the steps before its own, and of
-/// its own step none but itself.
-const ORDER: &[&[&str]] = &[
-    &["error"],
-    &["digest", "files", "options", "progress", "settings"],
-    &["rng", "run_dir", "sealed"],
-    &["architecture"],
-    &["weights", "text", "image"],
-    &["model"],
-    &["prompt"],
-    &["data"],
-    &["methods"],
-    &["train", "eval", "landscape"],
-    &["report"],
-    &["facade"],
-    &["bench"],
-    &["reproduce"],
-    &["demo"],
+/// Modules of a library from the lowest to the highest. A module may use those of the steps before its own, and of its own
+/// step none but itself.
+type Order = &'static [&'static [&'static str]];
+
+/// The libraries, the lower one first; the border between them is checked by the compiler.
+const LIBRARIES: [(&str, Order); 2] = [
+    (
+        "flatclip",
+        &[
+            &["error"],
+            &["digest", "files", "options", "progress", "settings"],
+            &["rng", "sealed"],
+            &["architecture"],
+            &["weights", "text", "image"],
+            &["model"],
+            &["prompt"],
+            &["methods"],
+            &["surface"],
+            &["classify"],
+        ],
+    ),
+    (
+        "flatclip-lab",
+        &[
+            &["run_dir"],
+            &["data"],
+            &["tuners"],
+            &["train", "eval", "flatness"],
+            &["report"],
+            &["studies"],
+            &["bench"],
+            &["reproduce"],
+            &["demo"],
+        ],
+    ),
 ];
 
 /// Exported macros stand at the crate's root, whatever module declares them.
@@ -51,14 +68,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Fails on a back reference, and on a table that is not current unless it may be written.
 pub fn check(write: bool) -> Result<()> {
     let root = crate::root()?;
-    let found = scan(&root.join("crates/flatclip/src"))?;
-    for fault in &found.faults {
-        eprintln!("{fault}");
+    let mut tables = "| crate | step | module | uses |\n|---|---|---|---|\n".to_owned();
+    let mut faults = 0;
+    for (library, order) in LIBRARIES {
+        let found = scan(&root.join("crates").join(library).join("src"), library, order)?;
+        found.faults.iter().for_each(|fault| eprintln!("{fault}"));
+        faults += found.faults.len();
+        tables += &rows(library, order, &found.uses);
     }
-    ensure!(found.faults.is_empty(), "{} faults against the order of the library's modules", found.faults.len());
+    ensure!(faults == 0, "{faults} faults against the order of the modules");
     let file = root.join("ARCHITECTURE.md");
     let page = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    let drawn = with_table(&page, &table(&found.uses)).context("ARCHITECTURE.md has no lines for the table")?;
+    let drawn = with_table(&page, &tables).context("ARCHITECTURE.md has no lines for the table")?;
     if write {
         std::fs::write(&file, drawn)?;
     } else {
@@ -76,15 +97,15 @@ struct Found {
     faults: Vec<String>,
 }
 
-/// Reads every source file below `folder`, the `src` of the library.
-fn scan(folder: &Path) -> Result<Found> {
+/// Reads every source file below `folder`, the `src` of a library.
+fn scan(folder: &Path, library: &str, order: Order) -> Result<Found> {
     let lib = std::fs::read_to_string(folder.join("lib.rs")).context("the library has no lib.rs")?;
     let mut names = root_names(&lib);
     names.extend(MACROS.map(|(name, module)| (name.to_owned(), module.to_owned())));
     let mut found = Found::default();
     for (file, module) in sources(folder)? {
         let room = module[0].clone();
-        if step(&room).is_none() {
+        if step(order, &room).is_none() {
             found.faults.push(format!("{file}: module `{room}` has no place in the order; xtask/src/layers names it"));
             continue;
         }
@@ -96,8 +117,8 @@ fn scan(folder: &Path) -> Result<Found> {
                 continue;
             }
             uses.insert(used.clone());
-            if let Some(reason) = against_order(&room, used) {
-                found.faults.push(format!("crates/flatclip/src/{file}:{}: {reason}", path.line));
+            if let Some(reason) = against_order(order, &room, used) {
+                found.faults.push(format!("crates/{library}/src/{file}:{}: {reason}", path.line));
             }
         }
     }
@@ -128,12 +149,12 @@ fn sources(folder: &Path) -> Result<Vec<(String, Vec<String>)>> {
     Ok(found)
 }
 
-fn step(room: &str) -> Option<usize> {
-    ORDER.iter().position(|rooms| rooms.contains(&room))
+fn step(order: Order, room: &str) -> Option<usize> {
+    order.iter().position(|rooms| rooms.contains(&room))
 }
 
-fn against_order(room: &str, used: &str) -> Option<String> {
-    match (step(room)?, step(used)) {
+fn against_order(order: Order, room: &str, used: &str) -> Option<String> {
+    match (step(order, room)?, step(order, used)) {
         (_, None) => Some(format!("`{room}` uses `{used}`, which has no place in the order")),
         (own, Some(other)) if other == own => Some(format!("`{room}` uses `{used}` of its own step")),
         (own, Some(other)) if other > own => Some(format!("`{room}` uses `{used}`, which stands above it")),
@@ -142,15 +163,15 @@ fn against_order(room: &str, used: &str) -> Option<String> {
 }
 
 /// One row per module, lowest first.
-fn table(uses: &BTreeMap<String, BTreeSet<String>>) -> String {
-    let mut table = "| step | module | uses |\n|---|---|---|\n".to_owned();
-    for (step, rooms) in ORDER.iter().enumerate() {
+fn rows(library: &str, order: Order, uses: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let mut table = String::new();
+    for (step, rooms) in order.iter().enumerate() {
         for &room in *rooms {
             let Some(used) = uses.get(room) else { continue };
-            let known = ORDER.iter().flat_map(|rooms| rooms.iter());
+            let known = order.iter().flat_map(|rooms| rooms.iter());
             let names: Vec<&str> = known.copied().filter(|name| used.contains(*name)).collect();
             let names = if names.is_empty() { "–".to_owned() } else { names.join(", ") };
-            table += &format!("| {} | `{room}` | {names} |\n", step + 1);
+            table += &format!("| {library} | {} | `{room}` | {names} |\n", step + 1);
         }
     }
     table
@@ -175,7 +196,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        scan(folder.path()).unwrap()
+        scan(folder.path(), "flatclip", LIBRARIES[0].1).unwrap()
     }
 
     #[test]
@@ -207,9 +228,9 @@ mod tests {
     fn the_table_replaces_what_stands_between_its_lines() {
         let found = library(&[("weights/mod.rs", "use crate::Error;\n"), ("error.rs", "")]);
         let page = format!("before\n{START}\nold\n{END}\nafter\n");
-        let drawn = with_table(&page, &table(&found.uses)).unwrap();
-        assert!(drawn.contains("| 1 | `error` | – |\n| 5 | `weights` | error |\n"), "{drawn}");
+        let drawn = with_table(&page, &rows("flatclip", LIBRARIES[0].1, &found.uses)).unwrap();
+        assert!(drawn.contains("| flatclip | 1 | `error` | – |\n| flatclip | 5 | `weights` | error |\n"), "{drawn}");
         assert!(drawn.starts_with("before\n") && drawn.ends_with("after\n") && !drawn.contains("old"), "{drawn}");
-        assert_eq!(with_table(&drawn, &table(&found.uses)).unwrap(), drawn);
+        assert_eq!(with_table(&drawn, &rows("flatclip", LIBRARIES[0].1, &found.uses)).unwrap(), drawn);
     }
 }

@@ -1,7 +1,7 @@
 //! What runs of a rule and of its control say about each other.
 
 use anyhow::Result;
-use flatclip::report::Run;
+use flatclip_lab::report::Run;
 use std::collections::BTreeMap;
 
 /// Bootstrap resamples of images.

@@ -7,9 +7,9 @@ use crate::inputs::prompt::PromptArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::Result;
-use flatclip::data::{self, Dataset, Split};
 use flatclip::settings::parse_settings;
-use flatclip::{AnalyzeRequest, analyze};
+use flatclip_lab::data::{self, Dataset, Split};
+use flatclip_lab::{AnalyzeRequest, analyze};
 use std::path::PathBuf;
 
 /// Options of `flatclip analyze`.

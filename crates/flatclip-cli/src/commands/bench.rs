@@ -5,7 +5,9 @@ use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result, ensure};
 use flatclip::Model;
-use flatclip::bench::{BenchRequest, CaseTiming, MethodTiming, Turn, TurnTaker, method_names, time_cases, time_method};
+use flatclip_lab::bench::{
+    BenchRequest, CaseTiming, MethodTiming, Turn, TurnTaker, method_names, time_cases, time_method,
+};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

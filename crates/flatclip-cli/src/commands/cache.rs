@@ -3,7 +3,8 @@
 use crate::inputs::cache::CacheArgs;
 use crate::output::{Exit, Output};
 use anyhow::{Result, ensure};
-use flatclip::eval::cache::{self, TextCache};
+use flatclip::TextCache;
+use flatclip_lab::eval::cache;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 

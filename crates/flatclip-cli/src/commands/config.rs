@@ -3,7 +3,8 @@
 use crate::output::{Exit, Output};
 use anyhow::Result;
 use flatclip::methods::{ADAPTERS, Registry};
-use flatclip::run_dir::RunDir;
+use flatclip_lab::run_dir::RunDir;
+use flatclip_lab::tuners::tuner;
 use std::path::PathBuf;
 
 /// Options of `flatclip config`.
@@ -33,7 +34,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     }
     for name in &args.methods {
         let registry = Registry::builtin();
-        match (registry.adapter(name), registry.tuner(name)) {
+        match (registry.adapter(name), tuner(name)) {
             (Ok(spec), _) => drop(all.insert(spec.name.to_owned(), spec.defaults().into())),
             (_, Ok(spec)) => {
                 all.insert(spec.table.to_owned(), spec.defaults().into());

@@ -3,7 +3,7 @@
 use crate::inputs::data::{DataArgs, PlaceArgs, RootArgs};
 use crate::output::{Exit, Output};
 use anyhow::{Result, bail};
-use flatclip::data::{self, CheckRow, Dataset, KNOWN, Known, Split, State};
+use flatclip_lab::data::{self, CheckRow, Dataset, KNOWN, Known, Split, State};
 use serde_json::json;
 
 /// Options of `flatclip data`.

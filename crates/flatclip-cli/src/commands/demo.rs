@@ -3,7 +3,7 @@
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::Result;
-use flatclip::demo::{DemoRequest, demo};
+use flatclip_lab::demo::{DemoRequest, demo};
 use std::path::PathBuf;
 
 /// Options of `flatclip demo`.

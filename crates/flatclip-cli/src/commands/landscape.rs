@@ -7,10 +7,11 @@ use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result, bail, ensure};
-use flatclip::data::{self, Split};
-use flatclip::landscape::Normalisation;
-use flatclip::report::landscape::flatness_table;
-use flatclip::{LandscapeOf, LandscapeRequest, NamedPrompt, Picture, Prompt, landscape};
+use flatclip::{Picture, Prompt};
+use flatclip_lab::data::{self, Split};
+use flatclip_lab::flatness::Normalisation;
+use flatclip_lab::report::landscape::flatness_table;
+use flatclip_lab::{LandscapeOf, LandscapeRequest, NamedPrompt, landscape};
 use std::path::{Path, PathBuf};
 
 /// Options of `flatclip landscape`.

@@ -2,12 +2,13 @@
 
 use super::methods_page::{page, presets};
 use crate::output::{Exit, Output};
-use flatclip::data::{KNOWN, Known};
 use flatclip::image::views::ViewPolicy;
 use flatclip::methods::policy::{TestFamily, policy_for};
-use flatclip::methods::tuners::{Input, PRESETS, TunerSpec};
-use flatclip::methods::{ADAPTERS, AdapterSpec, TUNERS};
+use flatclip::methods::{ADAPTERS, AdapterSpec};
 use flatclip::options::{OptionKind, OptionSpec, defaults};
+use flatclip_lab::data::{KNOWN, Known};
+use flatclip_lab::tuners::TUNERS;
+use flatclip_lab::tuners::{Input, PRESETS, TunerSpec};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! `flatclip methods page`: all methods in one Markdown table, which is `docs/methods.md`.
 
-use flatclip::data::KNOWN;
 use flatclip::methods::adapters::presets::Benchmark;
-use flatclip::methods::{ADAPTERS, AdapterSpec, TUNERS};
+use flatclip::methods::{ADAPTERS, AdapterSpec};
+use flatclip_lab::data::KNOWN;
+use flatclip_lab::tuners::TUNERS;
 use std::fmt::Write as _;
 
 const HEAD: &str = "\

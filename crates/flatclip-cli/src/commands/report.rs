@@ -2,9 +2,9 @@
 
 use crate::output::{Exit, Output};
 use anyhow::{Result, ensure};
-use flatclip::eval::metrics::Temperature;
-use flatclip::report::landscape::LandscapeRecord;
-use flatclip::report::{
+use flatclip_lab::eval::metrics::Temperature;
+use flatclip_lab::report::landscape::LandscapeRecord;
+use flatclip_lab::report::{
     AnalysisRecord, ConfusionMatrix, Page, RowOrder, Run, Section, TOLERANCE, Table, TemperatureChoice, against_paper,
     benchmark_table, ece_bars, find_runs, metrics_table, paired_table, reliability, score_quantiles, temperature_table,
     top1_bars,
@@ -116,7 +116,7 @@ enum Verb {
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if let Some(Verb::Merge { parts, out: target }) = &args.verb {
-        let summary = flatclip::eval::merge(parts, target)?;
+        let summary = flatclip_lab::eval::merge(parts, target)?;
         if out.is_json() {
             out.json(&json!({ "schema_version": 1, "out": target, "summary": summary }))?;
         } else {
@@ -325,7 +325,7 @@ fn page(runs: &[Run], tables: Vec<(Kind, Table)>, findings: Vec<Section>) -> Pag
         .collect();
     if !failures.is_empty() {
         let mut table = Table::new("Samples that could not be answered", ["sample"]);
-        failures.into_iter().for_each(|line| table.push(vec![flatclip::report::Cell::text(line)]));
+        failures.into_iter().for_each(|line| table.push(vec![flatclip_lab::report::Cell::text(line)]));
         sections.push(Section { title: "Bad samples".into(), tables: vec![table], ..Section::default() });
     }
     sections.extend(findings);

@@ -6,9 +6,10 @@ use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result};
-use flatclip::data::{self, Split};
 use flatclip::methods::statistics::SourceStatistics;
-use flatclip::{Prompt, StatisticsRequest, import_statistics, save_statistics, statistics};
+use flatclip::{Prompt, import_statistics, save_statistics};
+use flatclip_lab::data::{self, Split};
+use flatclip_lab::{StatisticsRequest, statistics};
 use std::path::PathBuf;
 
 /// Options of `flatclip stats`.

@@ -4,8 +4,8 @@ use super::eval::SetupArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Result, ensure};
-use flatclip::eval::{GridAxis, SWEEP_PRESETS, preset};
-use flatclip::{EvaluateRequest, SweepRequest, sweep};
+use flatclip_lab::eval::{GridAxis, SWEEP_PRESETS, preset};
+use flatclip_lab::{EvaluateRequest, SweepRequest, sweep};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -66,6 +66,6 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     Ok(if swept.iter().all(|data| data.failed == 0) { Exit::Done } else { Exit::Counted })
 }
 
-fn cells(swept: &[flatclip::SweptData]) -> usize {
+fn cells(swept: &[flatclip_lab::SweptData]) -> usize {
     swept.iter().map(|data| data.table.rows.len()).sum()
 }

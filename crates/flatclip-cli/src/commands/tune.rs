@@ -6,12 +6,12 @@ use crate::inputs::model::{ModelArgs, PrecisionArg};
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result};
-use flatclip::data::few_shot::Sampler;
-use flatclip::data::{self, Dataset, OpenOptions, Split};
-use flatclip::methods::tuners::{PRESETS, TUNERS};
 use flatclip::settings::parse_settings;
-use flatclip::train::LossAndAccuracy;
-use flatclip::{TuneRequest, TuneSummary, tune};
+use flatclip_lab::data::few_shot::Sampler;
+use flatclip_lab::data::{self, Dataset, OpenOptions, Split};
+use flatclip_lab::train::LossAndAccuracy;
+use flatclip_lab::tuners::{PRESETS, TUNERS};
+use flatclip_lab::{TuneRequest, TuneSummary, tune};
 use std::path::PathBuf;
 
 /// Options of `flatclip tune`.

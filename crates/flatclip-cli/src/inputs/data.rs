@@ -2,7 +2,7 @@
 
 use crate::output::Output;
 use anyhow::{Result, bail};
-use flatclip::data::{self, Compat, Dataset, Known, OpenOptions, Split};
+use flatclip_lab::data::{self, Compat, Dataset, Known, OpenOptions, Split};
 use std::path::PathBuf;
 
 /// Where data sets lie.

@@ -1,7 +1,7 @@
 //! `--shard`: given, or taken from what a launcher sets.
 
 use anyhow::{Context as _, Result, bail};
-use flatclip::eval::Shard;
+use flatclip_lab::eval::Shard;
 
 /// Index and count variables of torchrun, Slurm, PMI, Open MPI.
 const LAUNCHERS: [(&str, &str); 4] = [

@@ -1,7 +1,7 @@
 //! `--views`: a number of views, or as few as an answer needs.
 
 use anyhow::{Result, bail};
-use flatclip::eval::Certainty;
+use flatclip::Certainty;
 
 /// How many views a picture gets.
 #[derive(clap::Args, Clone, Debug, Default)]

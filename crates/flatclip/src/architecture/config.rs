@@ -193,7 +193,7 @@ impl ClipConfig {
     }
 
     /// Tokens that the image tower attends over: patches and the class token (attention pool tokens for a ResNet).
-    pub(crate) fn image_tokens(&self) -> usize {
+    pub fn image_tokens(&self) -> usize {
         let cell = match self.image {
             ImageConfig::Vit { patch, .. } => patch,
             ImageConfig::ResNet { .. } => 32,

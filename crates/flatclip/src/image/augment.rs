@@ -8,7 +8,7 @@ const ATTEMPTS: usize = 10;
 
 /// The range of a random crop.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct CropRange {
+pub struct CropRange {
     /// Least and largest share of the picture's area.
     pub scale: (f64, f64),
     /// Least and largest width over height, drawn on a logarithmic scale.
@@ -24,7 +24,7 @@ impl Default for CropRange {
 impl CropRange {
     /// A crop of a `width x height` picture (torchvision's `RandomResizedCrop`): the area, the aspect and, when the crop
     /// fits, its top and left are drawn in this order.
-    pub(crate) fn draw(&self, width: usize, height: usize, stream: &mut Stream) -> Crop {
+    pub fn draw(&self, width: usize, height: usize, stream: &mut Stream) -> Crop {
         let area = (width * height) as f64;
         for _ in 0..ATTEMPTS {
             let target = area * stream.uniform(self.scale.0, self.scale.1);
@@ -41,7 +41,7 @@ impl CropRange {
     }
 
     /// The largest centred crop whose aspect is allowed.
-    pub(crate) fn centre(&self, width: usize, height: usize) -> Crop {
+    pub fn centre(&self, width: usize, height: usize) -> Crop {
         let aspect = width as f64 / height as f64;
         let round = |v: f64, limit: usize| (v.round_ties_even() as usize).clamp(1, limit);
         let (wide, high) = if aspect < self.ratio.0 {

@@ -9,10 +9,11 @@ use ttf_parser::{Face, GlyphId, OutlineBuilder};
 const FONT: &[u8] = include_bytes!("font/sans.ttf");
 
 /// The embedded font.
-pub(crate) struct Font(Face<'static>);
+pub struct Font(Face<'static>);
 
 impl Font {
-    pub(crate) fn embedded() -> Result<Self> {
+    /// The font that is part of the program.
+    pub fn embedded() -> Result<Self> {
         let broken = |e: ttf_parser::FaceParsingError| Error::config("font", format!("the embedded font: {e}"));
         Face::parse(FONT, 0).map(Self).map_err(broken)
     }
@@ -27,7 +28,7 @@ impl Font {
     }
 
     /// Pixels that a line of text takes.
-    pub(crate) fn width(&self, text: &str, size: f32) -> f32 {
+    pub fn width(&self, text: &str, size: f32) -> f32 {
         let advance = |c| f32::from(self.0.glyph_hor_advance(self.glyph(c)).unwrap_or_default());
         text.chars().map(advance).sum::<f32>() * self.scale(size)
     }
@@ -43,7 +44,7 @@ impl Font {
     }
 
     /// Adds the outlines of a line of text whose baseline begins at `(x, y)`.
-    pub(crate) fn add(&self, outlines: &mut PathBuilder, text: &str, size: f32, (x, y): (f32, f32)) {
+    pub fn add(&self, outlines: &mut PathBuilder, text: &str, size: f32, (x, y): (f32, f32)) {
         let (scale, mut left) = (self.scale(size), x);
         for c in text.chars() {
             let glyph = self.glyph(c);

@@ -4,19 +4,23 @@ pub mod augment;
 pub mod augmix;
 mod decode;
 mod jpeg;
-pub(crate) mod lettering;
+#[cfg(feature = "figures")]
+pub mod lettering;
 mod preprocess;
 mod resize;
+#[cfg(feature = "figures")]
 pub mod sheet;
 pub mod views;
 
+use crate::Result;
 use crate::digest::Digest;
-pub(crate) use decode::{DECODER, decode_noted};
+pub use decode::{DECODER, decode_noted};
 pub use decode::{
     DecodeOptions, Mode, PictureChanges, PictureNotes, Source, decode, decode_from, decoding_bytes, open, open_noted,
 };
 pub use preprocess::{ConvertOrder, Normalise, preprocess, preprocess_source};
 pub use resize::{Columns, Crop, Interpolation, Output};
+use std::path::Path;
 
 /// A decoded picture: rows of RGB bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +34,21 @@ pub struct Picture {
 }
 
 impl Picture {
+    /// Decodes a file: JPEG, PNG, WebP, BMP, TIFF or GIF, pixel for pixel as Pillow does.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path.as_ref(), &DecodeOptions::default())
+    }
+
+    /// The same with choices.
+    pub fn open_with(path: &Path, options: &DecodeOptions) -> Result<Self> {
+        open(path, options)
+    }
+
+    /// Decodes a picture in memory.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        decode(bytes, &DecodeOptions::default())
+    }
+
     /// Names the picture by its pixels.
     pub fn digest(&self) -> String {
         let digest = Digest::default().number(self.width).number(self.height);

@@ -46,7 +46,7 @@ impl std::str::FromStr for ViewPolicy {
 
 /// How views are made. The defaults are TPT's.
 #[derive(Clone, Debug)]
-pub(crate) struct ViewOptions {
+pub struct ViewOptions {
     /// What views 1.. are.
     pub policy: ViewPolicy,
     /// Views, view 0 included.
@@ -88,14 +88,14 @@ impl Default for ViewOptions {
 
 impl ViewOptions {
     /// One random crop and flip, bicubic: what CoOp, CoCoOp, MaPLe and Tip-Adapter train on.
-    pub(crate) fn training(size: usize) -> Self {
+    pub fn training(size: usize) -> Self {
         Self { count: 1, size, interpolation: Interpolation::Bicubic, first_is_plain: false, ..Self::default() }
     }
 }
 
 /// Whose views: the keys of the random streams.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ViewKey<'a> {
+pub struct ViewKey<'a> {
     /// The run's seed.
     pub seed: u64,
     /// The data set.
@@ -106,7 +106,7 @@ pub(crate) struct ViewKey<'a> {
 
 impl<'a> ViewKey<'a> {
     /// Draws by what the picture shows, so that its name and its data set do not matter.
-    pub(crate) fn of_content(seed: u64, digest: &'a str) -> Self {
+    pub fn of_content(seed: u64, digest: &'a str) -> Self {
         Self { seed, dataset: "picture", sample: digest }
     }
 }
@@ -135,7 +135,7 @@ pub(crate) fn draw_view(width: usize, height: usize, options: &ViewOptions, key:
 }
 
 /// All views, `[count, 3, size, size]`, normalised.
-pub(crate) fn make_views(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<f32>> {
+pub fn make_views(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<f32>> {
     let mut out = Vec::new();
     make_views_into(picture, options, key, &mut out)?;
     Ok(out)
@@ -143,12 +143,7 @@ pub(crate) fn make_views(picture: &Picture, options: &ViewOptions, key: ViewKey<
 
 /// The same into a buffer that keeps its memory from picture to picture: half of the time of making views is the system's, for
 /// the pages of a new one.
-pub(crate) fn make_views_into(
-    picture: &Picture,
-    options: &ViewOptions,
-    key: ViewKey<'_>,
-    out: &mut Vec<f32>,
-) -> Result<()> {
+pub fn make_views_into(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>, out: &mut Vec<f32>) -> Result<()> {
     let len = check(options)?;
     let columns = Columns::new(&picture.rgb, 3, picture.width, picture.height);
     out.resize(options.count * len, 0.0);

@@ -1,4 +1,4 @@
-//! Tuners and adapters, one file each, one registry.
+//! Adapters, one file each, one registry.
 //!
 //! An adapter answers test images from their views. Its kind is its type: [`Adapter`] (episodic: each image on its own),
 //! [`OnlineAdapter`] (a stream) or [`BatchAdapter`] (a set). Most are made of three shapes, each written once:
@@ -29,17 +29,12 @@ mod spec;
 mod start;
 pub mod statistics;
 mod task;
-pub mod tuners;
 pub mod update;
 
 pub use adapters::ADAPTERS;
 pub use confidence::Confidence;
-pub use registry::{Registry, adapter, build_adapter, tuner};
+pub use registry::{Registry, TUNER_NAMES, adapter, build_adapter, unknown_method};
 pub use spec::{
     Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, Kind, Needs, OnlineAdapter, Verified, no_presets,
 };
 pub use task::{Decision, Explanation, Task, TextSide, TextStore, ViewSet};
-pub use tuners::TUNERS;
-
-#[cfg(test)]
-mod option_tests;

@@ -4,7 +4,7 @@ use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::{loss, normalise, normalise_backward, wide};
 
 pub use crate::prompt::logits;
-pub(crate) use crate::prompt::scaled;
+pub use crate::prompt::scaled;
 pub use flatclip_tensor::ops::wide::dot;
 
 /// Index of the largest value, the first of equals.

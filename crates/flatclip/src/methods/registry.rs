@@ -1,16 +1,18 @@
-//! Finds adapters and tuners by name: the built-in ones, and those that a program adds.
+//! Finds adapters by name: the built-in ones, and those that a program adds.
 
 use super::adapters::ADAPTERS;
-use super::tuners::{PRESETS, TUNERS, TunerSpec};
 use super::{AdapterSpec, AnyAdapter};
 use crate::error::{Hint, nearest};
 use crate::{Error, Result};
 
-/// The adapters and tuners that can be found by name.
+/// Methods that learn a prompt: `flatclip-lab` has them. Known here so that a tuner's name in place of an adapter's gets a helpful error.
+pub const TUNER_NAMES: [&str; 11] =
+    ["sapt", "fga", "coop", "cocoop", "maple", "tip-adapter", "tip", "tip-adapter-f", "tip-f", "gda-clip", "gda"];
+
+/// The adapters that can be found by name.
 #[derive(Clone, Debug)]
 pub struct Registry {
     adapters: Vec<&'static AdapterSpec>,
-    tuners: Vec<&'static TunerSpec>,
 }
 
 impl Default for Registry {
@@ -22,7 +24,7 @@ impl Default for Registry {
 impl Registry {
     /// Every method of this library.
     pub fn builtin() -> Self {
-        Self { adapters: ADAPTERS.to_vec(), tuners: TUNERS.to_vec() }
+        Self { adapters: ADAPTERS.to_vec() }
     }
 
     /// The same with one more adapter. A name or alias that is taken is an error.
@@ -32,40 +34,27 @@ impl Registry {
         Ok(self)
     }
 
-    /// The same with one more tuner. A name or alias that is taken is an error.
-    pub fn with_tuner(mut self, spec: &'static TunerSpec) -> Result<Self> {
-        free(&self.tuners, spec)?;
-        self.tuners.push(spec);
-        Ok(self)
-    }
-
     /// The adapter of a name or alias, in any case.
     pub fn adapter(&self, name: &str) -> Result<&'static AdapterSpec> {
-        find(&self.adapters, name).ok_or_else(|| match find(&self.tuners, name) {
-            Some(tuner) => {
-                let reason = format!("`{name}` is a tuner: it learns a prompt, and an adapter answers with it");
-                Error::config("method", reason).with_hint(Hint::Tune(tuner.name))
+        find(&self.adapters, name).ok_or_else(|| {
+            match TUNER_NAMES.iter().find(|tuner| tuner.eq_ignore_ascii_case(name)) {
+                Some(tuner) => {
+                    let reason = format!("`{name}` is a tuner: it learns a prompt, and an adapter answers with it");
+                    Error::config("method", reason).with_hint(Hint::Tune(tuner))
+                }
+                None => {
+                    let known: Vec<&str> = self.adapters.iter().map(|spec| spec.name).collect();
+                    let aliases: Vec<&str> =
+                        self.adapters.iter().flat_map(|spec| spec.aliases.iter().copied()).collect();
+                    unknown_method("adapter", name, &known, &aliases, "")
+                }
             }
-            None => unknown(&self.adapters, name, ""),
-        })
-    }
-
-    /// The tuner of a name or alias, in any case.
-    pub fn tuner(&self, name: &str) -> Result<&'static TunerSpec> {
-        find(&self.tuners, name).ok_or_else(|| {
-            let presets: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-            unknown(&self.tuners, name, &format!("; presets are {}", presets.join(", ")))
         })
     }
 
     /// All adapters, the built-in ones first.
     pub fn adapters(&self) -> &[&'static AdapterSpec] {
         &self.adapters
-    }
-
-    /// All tuners, the built-in ones first.
-    pub fn tuners(&self) -> &[&'static TunerSpec] {
-        &self.tuners
     }
 }
 
@@ -74,65 +63,33 @@ pub fn adapter(name: &str) -> Result<&'static AdapterSpec> {
     Registry::builtin().adapter(name)
 }
 
-/// The built-in tuner of a name or alias.
-pub fn tuner(name: &str) -> Result<&'static TunerSpec> {
-    Registry::builtin().tuner(name)
-}
-
 /// Builds the built-in adapter of a name or alias with these options.
 pub fn build_adapter(name: &str, options: &toml::Table) -> Result<AnyAdapter> {
     adapter(name)?.build(options)
 }
 
-/// What has a name and aliases.
-trait Named: 'static {
-    const ROLE: &'static str;
-    fn name(&self) -> &'static str;
-    fn aliases(&self) -> &'static [&'static str];
-
-    fn names(&self) -> impl Iterator<Item = &'static str> {
-        std::iter::once(self.name()).chain(self.aliases().iter().copied())
-    }
+fn names(spec: &AdapterSpec) -> impl Iterator<Item = &'static str> {
+    std::iter::once(spec.name).chain(spec.aliases.iter().copied())
 }
 
-impl Named for AdapterSpec {
-    const ROLE: &'static str = "adapter";
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn aliases(&self) -> &'static [&'static str] {
-        self.aliases
-    }
-}
-
-impl Named for TunerSpec {
-    const ROLE: &'static str = "tuner";
-    fn name(&self) -> &'static str {
-        self.name
-    }
-    fn aliases(&self) -> &'static [&'static str] {
-        self.aliases
-    }
-}
-
-fn find<T: Named>(known: &[&'static T], name: &str) -> Option<&'static T> {
-    known.iter().copied().find(|spec| spec.names().any(|known| known.eq_ignore_ascii_case(name)))
+fn find(known: &[&'static AdapterSpec], name: &str) -> Option<&'static AdapterSpec> {
+    known.iter().copied().find(|spec| names(spec).any(|known| known.eq_ignore_ascii_case(name)))
 }
 
 /// An error if a name of `spec` is taken.
-fn free<T: Named>(known: &[&'static T], spec: &'static T) -> Result<()> {
-    let taken = spec.names().find_map(|name| Some((name, find(known, name)?)));
+fn free(known: &[&'static AdapterSpec], spec: &'static AdapterSpec) -> Result<()> {
+    let taken = names(spec).find_map(|name| Some((name, find(known, name)?)));
     let Some((name, other)) = taken else { return Ok(()) };
-    let (role, spec, other) = (T::ROLE, spec.name(), other.name());
-    let reason = format!("expected new names for the {role} `{spec}`, found `{name}`, which is taken by `{other}`");
+    let (spec, other) = (spec.name, other.name);
+    let reason = format!("expected new names for the adapter `{spec}`, found `{name}`, which is taken by `{other}`");
     Err(Error::config("method", reason))
 }
 
-fn unknown<T: Named>(known: &[&'static T], name: &str, presets: &str) -> Error {
-    let all: Vec<&str> = known.iter().flat_map(|spec| spec.names()).collect();
-    let near = nearest(name, &all).map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-    let names: Vec<&str> = known.iter().map(|spec| spec.name()).collect();
-    let reason = format!("no {} is called `{name}`; {near}known are {}{presets}", T::ROLE, names.join(", "));
+/// The error of a name that no method has; `kind` is what was looked for.
+pub fn unknown_method(kind: &str, name: &str, names: &[&str], aliases: &[&str], more: &str) -> Error {
+    let near = nearest(name, &[names, aliases].concat()).map(|near| format!("did you mean `{near}`? "));
+    let reason =
+        format!("no {kind} is called `{name}`; {}known are {}{more}", near.unwrap_or_default(), names.join(", "));
     Error::config("method", reason)
 }
 
@@ -163,17 +120,14 @@ mod tests {
     static FREE: AdapterSpec = NEVER;
     static TAKEN_NAME: AdapterSpec = AdapterSpec { name: "Zero", ..NEVER };
     static TAKEN_ALIAS: AdapterSpec = AdapterSpec { name: "other", aliases: &["fga"], ..NEVER };
-    static TUNER: TunerSpec = TunerSpec { name: "mine", aliases: &[], ..crate::methods::tuners::coop::SPEC };
 
     #[test]
     fn methods_from_outside_are_found_beside_the_built_in_ones() {
-        let registry = Registry::builtin().with(&FREE).unwrap().with_tuner(&TUNER).unwrap();
+        let registry = Registry::builtin().with(&FREE).unwrap();
         assert_eq!(registry.adapter("never").unwrap().kind(), Kind::Episodic);
         assert_eq!(registry.adapter("not-ever").unwrap().name, "never");
-        assert_eq!(registry.tuner("Mine").unwrap().name, "mine");
         assert_eq!(registry.adapters().len(), ADAPTERS.len() + 1);
-        assert_eq!(registry.tuners().len(), TUNERS.len() + 1);
-        assert!(adapter("never").is_err() && tuner("mine").is_err());
+        assert!(adapter("never").is_err());
     }
 
     #[test]
@@ -183,19 +137,18 @@ mod tests {
             assert!(error.contains(&format!("taken by `{taken}`")), "{error}");
         }
         assert!(Registry::builtin().with(&FREE).unwrap().with(&FREE).is_err());
-        assert!(Registry::builtin().with_tuner(&TUNER).unwrap().with_tuner(&TUNER).is_err());
     }
 
     #[test]
     fn names_are_found_in_any_case_and_unknown_ones_get_the_nearest() {
         assert_eq!(adapter("TPT").unwrap().name, "tpt");
-        // An adapter and a tuner may share an alias: FGA is both together.
-        assert_eq!((adapter("FGA").unwrap().name, tuner("fga").unwrap().name), ("stss", "sapt"));
+        assert_eq!(adapter("FGA").unwrap().name, "stss");
+        let tuner = adapter("CoOp").unwrap_err();
+        assert!(tuner.to_string().contains("is a tuner") && tuner.hint() == Some(&Hint::Tune("coop")), "{tuner}");
         for (typed, meant) in [("zeroshot", "zero-shot"), ("Promtalign", "promptalign"), ("c_tpt", "c-tpt")] {
             let error = adapter(typed).unwrap_err().to_string();
             assert!(error.contains(&format!("did you mean `{meant}`?")), "{error}");
         }
         assert!(!adapter("something-else").unwrap_err().to_string().contains("did you mean"));
-        assert!(tuner("sappt").unwrap_err().to_string().contains("did you mean `sapt`?"));
     }
 }

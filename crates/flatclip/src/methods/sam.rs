@@ -37,12 +37,12 @@ crate::choices! {
 
 impl NormScope {
     /// The scope among the options of a method; the whole context where none is given.
-    pub(crate) fn of(options: &toml::Table) -> Self {
+    pub fn of(options: &toml::Table) -> Self {
         options.get("norm").and_then(Self::from_value).unwrap_or(Self::Whole)
     }
 
     /// In how many groups a perturbation has the length of the radius.
-    pub(crate) fn count(self, parameters: &[Tensor]) -> usize {
+    pub fn count(self, parameters: &[Tensor]) -> usize {
         self.groups(&shaped(parameters)).len()
     }
 

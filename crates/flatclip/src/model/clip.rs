@@ -124,7 +124,7 @@ impl Clip {
 
     /// Names what the towers compute: weights and activation. The same weights with another activation give other features,
     /// which must not be taken for these.
-    pub(crate) fn features_id(&self) -> String {
+    pub fn features_id(&self) -> String {
         match self.config.activation {
             Nonlinearity::QuickGelu => self.hash.clone(),
             activation => format!("{} {}", self.hash, activation.name()),

@@ -17,6 +17,17 @@ pub enum Position {
     Front,
 }
 
+crate::choices! {
+    impl Position {
+        /// The context, then the name.
+        End = "end",
+        /// Half of the context, the name, the other half.
+        Middle = "middle",
+        /// The name, then the context.
+        Front = "front",
+    }
+}
+
 /// The learnable prompt tokens: `[tokens, width]`, or `[classes, tokens, width]` when class-specific.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Context {

@@ -62,7 +62,7 @@ impl ImageTower {
     }
 
     /// Channels of a token of a vision transformer, and so of a visual prompt.
-    pub(crate) fn token_width(&self) -> Result<usize> {
+    pub fn token_width(&self) -> Result<usize> {
         Ok(self.vit()?.width)
     }
 

@@ -57,7 +57,7 @@ impl NormAffine {
     }
 
     /// `self += other`, entry by entry.
-    pub(super) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         for (to, from) in self.tensors_mut().into_iter().zip(other.tensors()) {
             to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         }

@@ -73,7 +73,7 @@ impl TextTower {
 
     /// Lets passes keep as much as a text tower that works alone may, for as long as prompts are learned and the image tower
     /// has nothing to do. What is kept changes the time, never the result.
-    pub(crate) fn keep_more_activations(&self) {
+    pub fn keep_more_activations(&self) {
         self.activation_budget.fetch_max(LARGE_BUDGET, Ordering::Relaxed);
     }
 

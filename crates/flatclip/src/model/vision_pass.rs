@@ -81,7 +81,7 @@ impl<'a> VisionPass<'a> {
     }
 
     /// Tokens of one image: class token, patches, visual prompts.
-    pub(crate) fn tokens_per_image(&self) -> usize {
+    pub fn tokens_per_image(&self) -> usize {
         self.vit.tokens() + self.prompts.first().map_or(0, Matrix::rows)
     }
 

@@ -110,7 +110,7 @@ impl Prompt {
 }
 
 /// The projections of the context and of each deep prompt.
-pub(crate) fn visual_prompts(context: &Context, deep: &[Matrix], projections: &[Affine]) -> Vec<Matrix> {
+pub fn visual_prompts(context: &Context, deep: &[Matrix], projections: &[Affine]) -> Vec<Matrix> {
     let context = Matrix::from_vec(context.tokens, context.width, context.data.clone());
     std::iter::once(&context).chain(deep).zip(projections).map(|(prompt, layer)| layer.apply(prompt)).collect()
 }
@@ -154,7 +154,7 @@ fn template_features(
 const TEXT_CHUNK: usize = 256;
 
 /// The meta-net's hidden layer (after ReLU) and its shifts, `[B, width]`, for unit-norm image features.
-pub(crate) fn shifts(meta: &[Affine; 2], features: &Matrix) -> (Matrix, Matrix) {
+pub fn shifts(meta: &[Affine; 2], features: &Matrix) -> (Matrix, Matrix) {
     let mut hidden = meta[0].apply(features);
     hidden.data_mut().iter_mut().for_each(|x| *x = x.max(0.0));
     let shift = meta[1].apply(&hidden);
@@ -162,7 +162,7 @@ pub(crate) fn shifts(meta: &[Affine; 2], features: &Matrix) -> (Matrix, Matrix) 
 }
 
 /// The context of every image.
-pub(crate) fn shifted(context: &Context, shift: &Matrix) -> Vec<Context> {
+pub fn shifted(context: &Context, shift: &Matrix) -> Vec<Context> {
     let add = |row: &[f32]| {
         let mut own = context.clone();
         own.data.chunks_mut(context.width).for_each(|token| token.iter_mut().zip(row).for_each(|(p, s)| *p += s));
@@ -172,7 +172,7 @@ pub(crate) fn shifted(context: &Context, shift: &Matrix) -> Vec<Context> {
 }
 
 /// `logits += alpha Σ_i exp(-beta (1 - affinity_i)) onehot(label_i)`.
-pub(crate) fn add_cache(logits: &mut Matrix, affinity: &Matrix, labels: &[usize], alpha: f64, beta: f64) {
+pub fn add_cache(logits: &mut Matrix, affinity: &Matrix, labels: &[usize], alpha: f64, beta: f64) {
     let (alpha, beta) = (alpha as f32, beta as f32);
     let mut cache = vec![0.0f32; logits.cols()];
     for row in 0..logits.rows() {
@@ -192,7 +192,7 @@ pub fn logits(images: &Matrix, text: &Matrix, scale: f32) -> Matrix {
 }
 
 /// `factor` times every entry.
-pub(crate) fn scaled(mut rows: Matrix, factor: f32) -> Matrix {
+pub fn scaled(mut rows: Matrix, factor: f32) -> Matrix {
     rows.data_mut().iter_mut().for_each(|x| *x *= factor);
     rows
 }
@@ -239,7 +239,7 @@ impl<'a> PromptClassifier<'a> {
 
 /// `[B, K]` logits of unit-norm image features under any kind of prompt; `tokens` are needed for CoCoOp, whose text features
 /// depend on the image.
-pub(crate) fn prompt_logits(
+pub fn prompt_logits(
     prompt: &Prompt,
     clip: &Clip,
     tokens: Option<&ClassTokens>,

@@ -78,12 +78,12 @@ impl Prompt {
 }
 
 /// Arrays and one metadata document to safetensors bytes with a digest.
-pub(crate) fn encode_arrays(tensors: &[Tensor], json: &str) -> Result<Vec<u8>, String> {
+pub fn encode_arrays(tensors: &[Tensor], json: &str) -> Result<Vec<u8>, String> {
     sealed::seal(entries(tensors), json)
 }
 
 /// The same for other programs, without the digest.
-pub(crate) fn encode_plain(tensors: &[Tensor], json: &str) -> Result<Vec<u8>, String> {
+pub fn encode_plain(tensors: &[Tensor], json: &str) -> Result<Vec<u8>, String> {
     sealed::write(&entries(tensors), json)
 }
 
@@ -97,7 +97,7 @@ fn entries(tensors: &[Tensor]) -> Vec<sealed::Entry<'_>> {
 }
 
 /// The reverse of [`encode_arrays`]; the document is absent in files of others.
-pub(crate) fn decode_arrays(bytes: &[u8]) -> Result<(Vec<Tensor>, Option<String>), String> {
+pub fn decode_arrays(bytes: &[u8]) -> Result<(Vec<Tensor>, Option<String>), String> {
     let (views, json) = sealed::open(bytes)?;
     let mut tensors = Vec::new();
     for (name, view) in views {
@@ -154,7 +154,7 @@ fn matrix_tensor(name: &str, matrix: &Matrix) -> Tensor {
 }
 
 /// Arrays by name: those of a file, of a foreign checkpoint, or what a tuner trains.
-pub(crate) struct Arrays<'a>(pub(crate) &'a [Tensor]);
+pub struct Arrays<'a>(pub &'a [Tensor]);
 
 impl Arrays<'_> {
     fn join(self, kind: Kind) -> Result<PromptKind, String> {
@@ -204,7 +204,7 @@ impl Arrays<'_> {
     }
 
     /// `[tokens, width]` or `[classes, tokens, width]`.
-    pub(crate) fn context(&self, name: &str) -> Result<Context, String> {
+    pub fn context(&self, name: &str) -> Result<Context, String> {
         let tensor = self.get(name)?;
         match *tensor.shape.as_slice() {
             [tokens, width] if tokens * width > 0 => Ok(Context::shared(tokens, width, tensor.values.clone())),
@@ -218,7 +218,8 @@ impl Arrays<'_> {
         }
     }
 
-    pub(crate) fn shared_context(&self, name: &str) -> Result<Context, String> {
+    /// A context of this name that all classes share.
+    pub fn shared_context(&self, name: &str) -> Result<Context, String> {
         let context = self.context(name)?;
         match context.classes {
             None => Ok(context),
@@ -234,7 +235,8 @@ impl Arrays<'_> {
         }
     }
 
-    pub(crate) fn affine(&self, name: &str) -> Result<Affine, String> {
+    /// A linear layer of this name.
+    pub fn affine(&self, name: &str) -> Result<Affine, String> {
         let weight = self.matrix(&format!("{name}.weight"))?;
         let bias = self.get(&format!("{name}.bias"))?.values.clone();
         if bias.len() != weight.rows() {

@@ -26,17 +26,17 @@ mod tokens;
 
 pub use affine::Affine;
 pub use classifier::{PromptClassifier, logits};
-pub(crate) use classifier::{add_cache, prompt_logits, scaled, shifted, shifts, visual_prompts};
+pub use classifier::{add_cache, prompt_logits, scaled, shifted, shifts, visual_prompts};
 pub use descriptions::Descriptions;
 pub use export::write_text_features;
-pub(crate) use file::{Arrays, decode_arrays, encode_arrays, encode_plain};
+pub use file::{Arrays, decode_arrays, encode_arrays, encode_plain};
 pub use import::{ImportOptions, import};
 pub use open::Tuning;
 pub use tensor::Tensor;
 pub use text_features::{named_features_bytes, npy_bytes, read_text_features};
-pub(crate) use tokens::check_length;
+pub use tokens::check_length;
 pub use tokens::class_tokens;
-pub(crate) use tokens::template_context;
+pub use tokens::template_context;
 
 use crate::model::{Context, Position};
 use crate::{Error, Result, digest};
@@ -239,12 +239,12 @@ impl Prompt {
 }
 
 /// A prompt in memory that does not fit.
-pub(crate) fn unusable(reason: impl Into<String>) -> Error {
+pub fn unusable(reason: impl Into<String>) -> Error {
     Error::Prompt { path: "prompt".into(), reason: reason.into() }
 }
 
 /// Divides each row by its norm; a zero or non-finite row is an error.
-pub(crate) fn normalise_rows(features: &mut Matrix) -> Result<()> {
+pub fn normalise_rows(features: &mut Matrix) -> Result<()> {
     for row in 0..features.rows() {
         let values = features.row_mut(row);
         let norm = l2_norm(values.iter());

@@ -6,7 +6,7 @@ use crate::Result;
 impl Prompt {
     /// How many classes it is tied to: rows of embeddings, a cache of labelled shots, a linear classifier. `None` for prompts
     /// that serve any class list.
-    pub(crate) fn bound_classes(&self) -> Option<usize> {
+    pub fn bound_classes(&self) -> Option<usize> {
         match &self.kind {
             PromptKind::Features(rows) => Some(rows.rows()),
             PromptKind::TipAdapter { .. } => Some(self.provenance.classes.len()),
@@ -16,7 +16,7 @@ impl Prompt {
     }
 
     /// The same prompt for some of its classes, in the order of `keep`.
-    pub(crate) fn restricted(&self, keep: &[usize]) -> Result<Self> {
+    pub fn restricted(&self, keep: &[usize]) -> Result<Self> {
         let mut part = self.clone();
         match &mut part.kind {
             PromptKind::Features(rows) => *rows = rows.select_rows(keep),

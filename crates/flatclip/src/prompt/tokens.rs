@@ -49,7 +49,7 @@ fn cut(tokenizer: &Tokenizer, name: &str, after: &str) -> ClassName {
 
 /// A template as a context: the embeddings of the words before the class name, and what follows as fixed tokens. `None`
 /// for a template that begins with the name.
-pub(crate) fn template_context(
+pub fn template_context(
     template: &str,
     tower: &TextTower,
     tokenizer: &Tokenizer,
@@ -70,7 +70,7 @@ pub(crate) fn template_context(
 }
 
 /// Refuses class names that do not fit the text tower's positions.
-pub(crate) fn check_length(tokens: &ClassTokens, classes: &[String], limit: usize) -> Result<()> {
+pub fn check_length(tokens: &ClassTokens, classes: &[String], limit: usize) -> Result<()> {
     for (class, name) in tokens.classes.iter().zip(classes) {
         let length = 1 + tokens.n_ctx + class.name.len() + class.rest.len();
         if length > limit {

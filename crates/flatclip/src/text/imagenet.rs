@@ -11,22 +11,20 @@ pub static CLASS_NAMES: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| lines(include_str!("data/imagenet_classes.txt")));
 
 /// The 1000 WordNet ids, by label; the folder names of the data set.
-pub(crate) static WNIDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| lines(include_str!("data/imagenet_wnids.txt")));
+pub static WNIDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| lines(include_str!("data/imagenet_wnids.txt")));
 
 /// The 200 WordNet ids of ImageNet-A, in order.
-pub(crate) static WNIDS_A: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| lines(include_str!("data/imagenet_a_wnids.txt")));
+pub static WNIDS_A: LazyLock<Vec<&'static str>> = LazyLock::new(|| lines(include_str!("data/imagenet_a_wnids.txt")));
 
 /// The 200 WordNet ids of ImageNet-R, in order.
-pub(crate) static WNIDS_R: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| lines(include_str!("data/imagenet_r_wnids.txt")));
+pub static WNIDS_R: LazyLock<Vec<&'static str>> = LazyLock::new(|| lines(include_str!("data/imagenet_r_wnids.txt")));
 
 /// The 80 templates of CLIP's paper.
 pub(crate) static TEMPLATES_80: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| lines(include_str!("data/imagenet_templates_80.txt")));
 
 /// The 7 templates that do as well as the 80; CoOp and Tip-Adapter use them.
-pub(crate) static TEMPLATES_7: [&str; 7] = [
+pub static TEMPLATES_7: [&str; 7] = [
     "itap of a {}.",
     "a bad photo of the {}.",
     "a origami {}.",
@@ -41,7 +39,7 @@ fn lines(text: &'static str) -> Vec<&'static str> {
 }
 
 /// The label of a WordNet id.
-pub(crate) fn label_of(wnid: &str) -> Option<usize> {
+pub fn label_of(wnid: &str) -> Option<usize> {
     WNIDS.binary_search(&wnid).ok()
 }
 

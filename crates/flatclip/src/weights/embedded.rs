@@ -11,7 +11,7 @@ use std::path::Path;
 impl Checkpoint {
     /// From the files of a model folder that are in memory, named as they are in the folder. `name` stands for the folder
     /// in messages and as the checkpoint's path.
-    pub(crate) fn from_files(name: &str, files: &'static [(&'static str, &'static [u8])]) -> Result<Self> {
+    pub fn from_files(name: &str, files: &'static [(&'static str, &'static [u8])]) -> Result<Self> {
         let folder = Path::new(name);
         let find = |wanted: &str| files.iter().find(|(found, _)| *found == wanted).map(|(_, bytes)| *bytes);
         let json = |file: &str| -> Result<Value> {
@@ -33,7 +33,14 @@ impl Checkpoint {
     }
 
     /// The embedded model of that name (`pocket`, `pocket-vit`), `None` when there is no such model.
+    #[cfg(feature = "pocket")]
     pub fn embedded(name: &str) -> Option<Result<Self>> {
         flatclip_pocket::model_files(name).map(|files| Self::from_files(name, files))
+    }
+
+    /// None: built without the feature `pocket`.
+    #[cfg(not(feature = "pocket"))]
+    pub fn embedded(_name: &str) -> Option<Result<Self>> {
+        None
     }
 }

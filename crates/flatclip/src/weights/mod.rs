@@ -16,7 +16,7 @@ mod kept_hash;
 mod known;
 mod naming;
 mod open;
-pub(crate) mod pickle;
+pub mod pickle;
 mod random;
 mod safetensors;
 pub(crate) mod torch_file;

@@ -12,21 +12,30 @@ const MAX_NAME: usize = 512;
 const MAX_MARKS: usize = 1_000;
 
 /// A node's number in [`Graph::nodes`].
-pub(crate) type Id = u32;
+pub type Id = u32;
 
 /// What a pickle can say. Containers hold node numbers, so that sharing costs nothing and cycles do no harm.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Node {
+pub enum Node {
+    /// `None`.
     None,
+    /// A truth value.
     Bool(bool),
+    /// An integer.
     Int(i64),
     /// An integer beyond 64 bits, as its little-endian bytes.
     Long(Vec<u8>),
+    /// A float.
     Float(f64),
+    /// A string.
     Text(String),
+    /// Bytes.
     Bytes(Vec<u8>),
+    /// A list.
     List(Vec<Id>),
+    /// A tuple.
     Tuple(Vec<Id>),
+    /// Keys and values, in their order.
     Dict(Vec<(Id, Id)>),
     /// `module.name` of the allow-list.
     Global(String),
@@ -34,23 +43,28 @@ pub(crate) enum Node {
     Persistent(Id),
     /// What calling `callable` with `args` would make, with the state that would be set on it.
     Object {
+        /// What would be called.
         callable: Id,
+        /// With what.
         args: Id,
+        /// The state that would be set.
         state: Option<Id>,
     },
 }
 
 /// The result: nodes and which of them is the value.
 #[derive(Debug)]
-pub(crate) struct Graph {
+pub struct Graph {
     pub(crate) nodes: Vec<Node>,
-    pub(crate) root: Id,
+    /// The value.
+    pub root: Id,
     /// Bytes of the input that the pickle took.
     pub(crate) consumed: usize,
 }
 
 impl Graph {
-    pub(crate) fn node(&self, id: Id) -> &Node {
+    /// The node of a number.
+    pub fn node(&self, id: Id) -> &Node {
         // Ids are made by `Machine::push_node` only and nodes are never removed.
         &self.nodes[id as usize]
     }
@@ -116,7 +130,7 @@ fn is_allowed(module: &str, name: &str) -> bool {
 }
 
 /// Reads one pickle from the beginning of `bytes`.
-pub(crate) fn read(bytes: &[u8]) -> Result<Graph, String> {
+pub fn read(bytes: &[u8]) -> Result<Graph, String> {
     let mut machine =
         Machine { bytes, at: 0, nodes: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: Vec::new(), copied: 0 };
     loop {

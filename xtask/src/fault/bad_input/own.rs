@@ -4,7 +4,7 @@ use crate::fault::Trial;
 use crate::fault::mutate::mutant;
 use crate::fault::program::Program;
 use anyhow::{Result, ensure};
-use flatclip::report::Run;
+use flatclip_lab::report::Run;
 
 const FILES: [&str; 6] = ["predictions.jsonl", "summary.json", "run.json", "config.toml", "classes.txt", "SHA256SUMS"];
 

@@ -145,9 +145,9 @@ const PEAK: &str = "/proc/self/clear_refs";
 /// Decodes, and measures the memory that it takes at its peak beside what was there before.
 fn taken_by(bytes: &[u8]) -> (flatclip::Result<flatclip::Picture>, u64) {
     let _ = std::fs::write(PEAK, "5");
-    let before = flatclip::eval::memory().0;
+    let before = flatclip::resident_memory().0;
     let result = decode(bytes, &DecodeOptions::default());
-    (result, flatclip::eval::memory().1.saturating_sub(before))
+    (result, flatclip::resident_memory().1.saturating_sub(before))
 }
 
 fn chunk(kind: &[u8; 4], data: &[u8]) -> Vec<u8> {

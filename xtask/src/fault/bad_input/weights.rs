@@ -70,7 +70,7 @@ pub(super) fn attacks(trial: &mut Trial, folder: &str, name: &str) -> Result<()>
             }
             ensure!(!work.join("MARK").exists() && !std::path::Path::new("/tmp/MARK").exists(), "it ran something");
             ensure!(start.elapsed().as_secs() < 2, "took {:?}", start.elapsed());
-            let peak = flatclip::eval::memory().1;
+            let peak = flatclip::resident_memory().1;
             ensure!(peak < 200 << 20, "peak {} MB", peak >> 20);
             Ok(())
         });

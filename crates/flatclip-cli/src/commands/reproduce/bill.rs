@@ -4,7 +4,7 @@ use crate::commands::cache::size;
 use crate::output::Output;
 use anyhow::Result;
 use flatclip::Model;
-use flatclip::reproduce::{Plan, Price, ReproduceRequest, State, Work, plan, prices};
+use flatclip_lab::reproduce::{Plan, Price, ReproduceRequest, State, Work, plan, prices};
 
 /// Above this, ways to a smaller price are worth a line.
 const HOUR: f64 = 3600.0;

@@ -4,9 +4,9 @@ use crate::inputs::data::PlaceArgs;
 use crate::inputs::model::FindArgs;
 use crate::output::{Exit, Output};
 use anyhow::Result;
-use flatclip::data::{self, Split};
 use flatclip::methods::adapter;
-use flatclip::reproduce::Recipe;
+use flatclip_lab::data::{self, Split};
+use flatclip_lab::reproduce::Recipe;
 use serde_json::json;
 
 pub(crate) fn run(place: &PlaceArgs, find: &FindArgs, out: &Output) -> Result<Exit> {

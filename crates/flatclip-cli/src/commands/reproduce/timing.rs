@@ -4,7 +4,7 @@ use crate::inputs::model::PrecisionArg;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
 use flatclip::Model;
-use flatclip::reproduce::{BENCH, ReproduceRequest};
+use flatclip_lab::reproduce::{BENCH, ReproduceRequest};
 use std::process::{Command, Stdio};
 
 /// The words of the command; `None` for an item that measures nothing.

@@ -1,9 +1,9 @@
 //! A plan as the commands that a user would type for it, in the item's folder: so that what they record is what the item
 //! records, wherever it lies.
 
-use flatclip::ViewChoice;
-use flatclip::reproduce::{EvaluateWork, LandscapeWork, PromptSource, ReproduceRequest, Step, Work};
 use flatclip::text::templates::Ensemble;
+use flatclip_lab::ViewChoice;
+use flatclip_lab::reproduce::{EvaluateWork, LandscapeWork, PromptSource, ReproduceRequest, Step, Work};
 use std::path::{Path, PathBuf};
 
 /// The commands of an item.

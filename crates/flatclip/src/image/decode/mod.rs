@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// What decodes pictures, for the record: our own JPEG decoder, the `image` crate for the rest.
-pub(crate) const DECODER: &str = "flatclip-jpeg; image 0.25 for other formats";
+pub const DECODER: &str = "flatclip-jpeg; image 0.25 for other formats";
 
 /// What is read, and how much of it.
 #[derive(Clone, Debug)]
@@ -241,7 +241,7 @@ pub fn decode_from(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result
 }
 
 /// The same, and what was done to the picture.
-pub(crate) fn decode_noted(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<(Picture, PictureNotes)> {
+pub fn decode_noted(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<(Picture, PictureNotes)> {
     let file = File::new(path, bytes, options, true);
     let picture = guarded(path, || file.decode())?.into_picture();
     Ok((picture, file.notes.get()))

@@ -200,27 +200,8 @@ pub(super) fn adapt(benchmark: Benchmark) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::KNOWN;
-    use crate::methods::{ADAPTERS, adapter};
+    use crate::methods::adapter;
     use crate::options::OptionValue as _;
-
-    #[test]
-    fn every_known_data_set_has_the_authors_settings_and_all_of_them_are_options() {
-        let with: Vec<_> = ADAPTERS.iter().filter(|spec| !(spec.presets)(Benchmark::Imagenet).is_empty()).collect();
-        assert_eq!(with.len(), 7);
-        for known in &KNOWN {
-            let benchmark = Benchmark::of_data(known.name).unwrap_or_else(|| panic!("{}", known.name));
-            for spec in &with {
-                let table = (spec.presets)(benchmark);
-                assert!(!table.is_empty(), "{} {}", spec.name, known.name);
-                spec.build(&table).unwrap();
-            }
-        }
-        for spec in ADAPTERS {
-            assert!((spec.presets)(Benchmark::Auto).is_empty() && (spec.presets)(Benchmark::Neutral).is_empty());
-        }
-        assert!(Benchmark::of_data("pocket:photo").is_none());
-    }
 
     #[test]
     fn a_known_data_set_brings_its_preset_and_what_is_said_stands_above_it() {

@@ -29,7 +29,7 @@ pub(super) fn tokens(order: &[usize]) -> ClassTokens {
     ClassTokens::from_ids(&ids, &lens, 4, Position::End).unwrap()
 }
 
-pub(super) fn context() -> Context {
+pub(crate) fn context() -> Context {
     let mut stream = Stream::new(4, &["context"]);
     Context::shared(4, 128, (0..512).map(|_| (0.05 * stream.normal()) as f32).collect())
 }

@@ -1,0 +1,331 @@
+//! The cases, each a stage that people wait for.
+
+use super::measure::{CaseTiming, TurnTaker, measure};
+use super::{BenchRequest, flops};
+use flatclip::Model;
+use flatclip::classify::Rounds;
+use flatclip::image::views::{ViewKey, ViewOptions, make_views_into};
+use flatclip::image::{self, DecodeOptions, Picture};
+use flatclip::methods::adapters::stss::{self, Stss};
+use flatclip::methods::bank::TextBank;
+use flatclip::methods::{Adapter as _, Task, ViewSet, build_adapter};
+use flatclip::model::{ClassTokens, Clip, Context, Features, Precision, Towers};
+use flatclip::progress::Progress;
+use flatclip::prompt::{Prompt, template_context};
+use flatclip::rng::Stream;
+use flatclip::text::imagenet;
+use flatclip::{Error, Result};
+use flatclip_tensor::ops::loss::cross_entropy_gradient;
+use flatclip_tensor::{Activation, Linear, Matrix, gemm, isa};
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+/// A stage that people wait for.
+type Case = fn(&mut Workbench<'_>) -> Result<Vec<CaseTiming>>;
+
+/// Every case by its name, in the order they run.
+pub(super) static CASES: &[(&str, Case)] = &[
+    ("gemm", gemm_case),
+    ("encode-views", encode_views),
+    ("rounds", rounds),
+    ("views", views),
+    ("text-features", text_features),
+    ("context-step", context_step),
+    ("sapt-step", sapt_step),
+    ("stss-image", stss_image),
+    ("tpt-step", tpt_step),
+    ("tpt-image", tpt_image),
+];
+
+/// Images of a training batch.
+const BATCH: usize = 32;
+
+/// What the cases share, made when first needed.
+pub(super) struct Workbench<'a> {
+    request: &'a BenchRequest,
+    progress: &'a dyn Progress,
+    turns: Option<&'a mut dyn TurnTaker>,
+    loaded: Option<(Towers, Model)>,
+    product_rates: [OnceCell<f64>; Precision::ALL.len()],
+}
+
+impl<'a> Workbench<'a> {
+    pub(super) fn new(
+        request: &'a BenchRequest,
+        turns: Option<&'a mut dyn TurnTaker>,
+        progress: &'a dyn Progress,
+    ) -> Self {
+        Self { request, progress, turns, loaded: None, product_rates: Default::default() }
+    }
+
+    /// Has these towers in memory, and no others: what a case needs is what its peak memory shows.
+    pub(super) fn load(&mut self, towers: Towers) -> Result<Model> {
+        if let Some((found, model)) = &self.loaded
+            && *found == towers
+        {
+            return Ok(model.clone());
+        }
+        self.loaded = None;
+        let BenchRequest { model, find, precision, text_precision, .. } = self.request;
+        let loaded =
+            find.clone().precision(*precision).text_precision(*text_precision).towers(towers).load(self.progress)?;
+        let (threads, isa) = (rayon::current_num_threads(), isa::current());
+        let (image, text) = (precision.name(), text_precision.name());
+        self.progress.note(&format!("{model}, images {image}, texts {text}, {threads} threads, {isa}"));
+        self.loaded = Some((towers, loaded.clone()));
+        Ok(loaded)
+    }
+
+    fn measure<R>(&mut self, case: String, flops: Option<f64>, work: impl FnMut() -> Result<R>) -> Result<CaseTiming> {
+        measure(case, self.request.repeats, self.turns.as_deref_mut().map(|turns| turns as _), flops, work)
+    }
+
+    /// GFLOP/s of a bare product of the tower's largest shape.
+    fn product_rate(&self, precision: Precision) -> Result<f64> {
+        let cell = &self.product_rates[precision as usize];
+        if let Some(rate) = cell.get() {
+            return Ok(*rate);
+        }
+        let rate = product(precision, 1576, 768, 3072, 5, None)?.gflops.unwrap_or(f64::NAN);
+        Ok(*cell.get_or_init(|| rate))
+    }
+
+    fn with_share(&self, mut timing: CaseTiming, precision: Precision) -> Result<CaseTiming> {
+        if let Some(gflops) = timing.gflops.filter(|_| self.turns.is_none()) {
+            timing.share = Some(gflops / self.product_rate(precision)?);
+        }
+        Ok(timing)
+    }
+
+    /// Pixels that look random; towers do not care.
+    fn pixels(&self, clip: &Clip) -> Vec<f32> {
+        let count = self.request.views * 3 * clip.image_size() * clip.image_size();
+        noise("pixels", count)
+    }
+}
+
+/// Repeatable values in about (-1, 1).
+pub(super) fn noise(what: &str, count: usize) -> Vec<f32> {
+    // A short block over and over: drawing tens of millions of numbers would take longer than the case.
+    let mut stream = Stream::new(0, &["bench", what]);
+    let block: Vec<f32> = (0..count.min(1 << 16)).map(|_| stream.uniform(-1.0, 1.0) as f32).collect();
+    block.into_iter().cycle().take(count).collect()
+}
+
+fn product(
+    precision: Precision,
+    rows: usize,
+    k: usize,
+    n: usize,
+    repeats: usize,
+    turns: Option<&mut dyn TurnTaker>,
+) -> Result<CaseTiming> {
+    let (x, weight) = (noise("x", rows * k), noise("weight", n * k));
+    let linear = Linear::with_precision(n, k, &weight, None, precision);
+    let mut out = vec![0.0; rows * n];
+    let name = format!("gemm {} {rows}x{k}x{n}", precision.name());
+    measure(name, repeats, turns, Some(2.0 * (rows * k * n) as f64), || {
+        linear.forward(&x, rows, Activation::Identity, &mut out);
+        Ok(())
+    })
+}
+
+fn gemm_case(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    let mut timings = Vec::new();
+    let mut precisions = vec![Precision::F32, bench.request.precision];
+    precisions.dedup();
+    for precision in precisions {
+        for (k, n) in [(768, 3072), (3072, 768), (768, 768), (768, 2304)] {
+            let (repeats, turns) = (bench.request.repeats, bench.turns.as_deref_mut().map(|turns| turns as _));
+            let timing = product(precision, 3152, k, n, repeats, turns)?;
+            timings.push(bench.with_share(timing, precision)?);
+        }
+    }
+    Ok(timings)
+}
+
+fn encode_views(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    let (model, count) = (bench.load(Towers::Image)?, bench.request.views);
+    let clip = model.clip();
+    let pixels = bench.pixels(clip);
+    let flops = flops::image(clip.config()).map(|flops| flops * count as f64);
+    let name = format!("encode-views {count}");
+    let timing = bench.measure(name, flops, || clip.encode_images(&pixels, count))?;
+    Ok(vec![bench.with_share(timing, bench.request.precision)?])
+}
+
+/// Views encoded in rounds, to each place where any-time views can stop: what an answer costs that needs so many.
+fn rounds(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    let (model, count) = (bench.load(Towers::Image)?, bench.request.views);
+    let clip = model.clip();
+    let (pixels, size) = (bench.pixels(clip), 3 * clip.image_size() * clip.image_size());
+    let (mut timings, mut stops) = (Vec::new(), vec![0, 1]);
+    while stops[stops.len() - 1] < count {
+        stops.push(Rounds::next(stops[stops.len() - 1], count));
+    }
+    for last in 1..stops.len() {
+        let name = format!("rounds to {} views", stops[last]);
+        timings.push(bench.measure(name, None, || {
+            let round = |ends: &[usize]| clip.encode_images(&pixels[ends[0] * size..ends[1] * size], ends[1] - ends[0]);
+            stops[..=last].windows(2).map(round).collect::<Result<Vec<Matrix>>>()
+        })?);
+    }
+    Ok(timings)
+}
+
+fn views(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    let options = ViewOptions { count: bench.request.views, ..ViewOptions::default() };
+    let key = ViewKey { seed: 0, dataset: "bench", sample: "picture" };
+    let mut views = Vec::new();
+    if let Some(path) = &bench.request.picture {
+        let bytes = std::fs::read(path).map_err(Error::io(path))?;
+        let name = format!("views {} of a file, decoded", options.count);
+        let timing = bench.measure(name, None, || {
+            let picture = image::decode_from(path, &bytes, &DecodeOptions::default())?;
+            make_views_into(&picture, &options, key, &mut views)
+        })?;
+        return Ok(vec![timing]);
+    }
+    let rgb: Vec<u8> = noise("picture", 500 * 375 * 3).iter().map(|x| (127.0 + 120.0 * x) as u8).collect();
+    let picture = Picture { width: 500, height: 375, rgb };
+    let name = format!("views {} of 500x375", options.count);
+    let make = || make_views_into(&picture, &options, key, &mut views);
+    Ok(vec![bench.measure(name, None, make)?])
+}
+
+/// The first `count` ImageNet names.
+pub(super) fn class_names(count: usize) -> Vec<String> {
+    imagenet::CLASS_NAMES.iter().take(count).map(|&name| name.to_owned()).collect()
+}
+
+/// "a photo of a" as a context before the first `count` ImageNet names.
+fn prompts(model: &Model, count: usize) -> Result<(ClassTokens, Context)> {
+    let context = template_context(Prompt::TEMPLATE, model.clip().text()?, model.tokenizer(), &class_names(count))?;
+    context.ok_or_else(|| Error::config("template", "expected words before the class name"))
+}
+
+fn text_features(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    let (model, count) = (bench.load(Towers::Text)?, bench.request.classes);
+    let clip = model.clip();
+    let (tokens, context) = prompts(&model, count)?;
+    let tower = clip.text()?;
+    let flops = flops::text(clip.config(), &tokens);
+    let name = format!("text-features K={count}");
+    let timing = bench.measure(name, flops, || tower.encode(&tokens, std::slice::from_ref(&context)))?;
+    Ok(vec![bench.with_share(timing, bench.request.text_precision)?])
+}
+
+/// Loss and gradient of one batch: what a step of CoOp costs besides the update.
+fn step(clip: &Clip, tokens: &ClassTokens, context: &Context, images: &Matrix) -> Result<Context> {
+    let pass = clip.text()?.pass(tokens, std::slice::from_ref(context))?;
+    let text = &pass.features()[0];
+    let (rows, classes, scale) = (images.rows(), text.rows(), clip.logit_scale());
+    let mut logits = vec![0.0; rows * classes];
+    gemm::product_nt(images.data(), rows, text.data(), classes, text.cols(), &mut logits);
+    let mut d = vec![0.0; logits.len()];
+    for (row, (logits, d)) in logits.chunks_exact_mut(classes).zip(d.chunks_exact_mut(classes)).enumerate() {
+        logits.iter_mut().for_each(|x| *x *= scale);
+        cross_entropy_gradient(logits, row % classes, d);
+    }
+    let turned = Matrix::from_vec(rows, classes, d).transpose();
+    let mut d_text = Matrix::zeros(classes, text.cols());
+    gemm::product_nn(turned.data(), classes, images.data(), text.cols(), rows, d_text.data_mut());
+    d_text.data_mut().iter_mut().for_each(|x| *x *= scale / rows as f32);
+    Ok(pass.gradient(&[d_text])?.remove(0))
+}
+
+fn batch(clip: &Clip) -> Matrix {
+    let dim = clip.embed_dim();
+    Features::unit(Matrix::from_vec(BATCH, dim, noise("batch", BATCH * dim))).0
+}
+
+fn context_step(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    steps(bench, "context-step", 1)
+}
+
+fn sapt_step(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    steps(bench, "sapt-step", 2)
+}
+
+/// `times` gradients one after the other, for 100 and for all classes.
+fn steps(bench: &mut Workbench<'_>, name: &str, times: usize) -> Result<Vec<CaseTiming>> {
+    let model = bench.load(Towers::Text)?;
+    let clip = model.clip();
+    let images = batch(clip);
+    let mut counts = vec![100.min(bench.request.classes), bench.request.classes];
+    counts.dedup();
+    let mut timings = Vec::new();
+    for count in counts {
+        let (tokens, context) = prompts(&model, count)?;
+        // Forward and input gradient: twice the forward arithmetic.
+        let flops = flops::text(clip.config(), &tokens).map(|flops| 2.0 * times as f64 * flops);
+        let timing = bench.measure(format!("{name} K={count}"), flops, || {
+            (0..times).try_fold(context.clone(), |context, _| step(clip, &tokens, &context, &images))
+        })?;
+        timings.push(bench.with_share(timing, bench.request.text_precision)?);
+    }
+    Ok(timings)
+}
+
+/// Views encoded and scored with a text bank from the store: no text tower in memory. The bank's numbers are random.
+fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    let (model, views, count) = (bench.load(Towers::Image)?, bench.request.views, bench.request.classes);
+    let clip = model.clip();
+    let options = stss::Config::default();
+    let text = |index: usize| {
+        let rows = Matrix::from_vec(count, clip.embed_dim(), noise(&format!("bank {index}"), count * clip.embed_dim()));
+        Features::unit(rows).0
+    };
+    let bank: Vec<f32> = (0..=options.perturbations).flat_map(|i| text(i).data().to_vec()).collect();
+    let rows = Matrix::from_vec(bank.len() / clip.embed_dim(), clip.embed_dim(), bank);
+    let bank = TextBank::from_rows(&rows, count, options.perturbations)
+        .ok_or_else(|| Error::config("bank", "sizes do not fit"))?;
+    drop(rows);
+    let task = Task::new(class_names(count), bank.base().clone(), clip.logit_scale(), 0)?.with_clip(Arc::clone(clip));
+    let adapter = Stss::with_bank(options, bank);
+    let pixels = bench.pixels(clip);
+    let timing = bench.measure(format!("stss-image V={views} K={count}"), None, || {
+        let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
+        adapter.adapt(&task, &ViewSet { norms: &norms, ..ViewSet::new("bench", &features) })
+    })?;
+    Ok(vec![timing])
+}
+
+/// One step of TPT and the answer, features at hand.
+fn tpt_step(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    let model = bench.load(Towers::Text)?;
+    let (views, dim) = (bench.request.views, model.width());
+    let features = Features::unit(Matrix::from_vec(views, dim, noise("views", views * dim)));
+    tpt(bench, &model, "tpt-step", || Ok(features.clone()))
+}
+
+/// Views encoded, one step of TPT, the answer.
+fn tpt_image(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    let (model, views) = (bench.load(Towers::Both)?, bench.request.views);
+    let clip = model.clip();
+    let pixels = bench.pixels(clip);
+    tpt(bench, &model, "tpt-image", || Ok(Features::unit(clip.encode_images(&pixels, views)?)))
+}
+
+/// TPT on the unit-norm features and norms that `views` makes for each image.
+fn tpt(
+    bench: &mut Workbench<'_>,
+    model: &Model,
+    name: &str,
+    views: impl Fn() -> Result<(Matrix, Vec<f32>)>,
+) -> Result<Vec<CaseTiming>> {
+    let (clip, count) = (model.clip(), bench.request.classes);
+    let (tokens, context) = prompts(model, count)?;
+    let text = clip.text()?.encode(&tokens, std::slice::from_ref(&context))?.remove(0);
+    let task = Task::new(class_names(count), text, clip.logit_scale(), 0)?
+        .with_clip(Arc::clone(clip))
+        .with_context(tokens, context);
+    let mut adapter = build_adapter("tpt", &toml::Table::new())?.into_episodic()?;
+    adapter.prepare(&task)?;
+    let case = format!("{name} V={} K={count}", bench.request.views);
+    let timing = bench.measure(case, None, || {
+        let (features, norms) = views()?;
+        adapter.adapt(&task, &ViewSet { norms: &norms, ..ViewSet::new("bench", &features) })
+    })?;
+    Ok(vec![timing])
+}

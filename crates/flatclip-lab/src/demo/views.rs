@@ -1,0 +1,68 @@
+//! Which views are kept: pictures whose answer selecting views rescues, and one that it spoils.
+
+use super::answers::{Answers, Row, Rule, Shown};
+use super::protocol::Protocol;
+use super::tuning::Tuned;
+use super::{DOMAINS, Model};
+use crate::report::data_address;
+use flatclip::Result;
+use flatclip_pocket::CLASS_NAMES;
+
+/// Views of a sheet that stand in a row, and their pixels.
+const COLUMNS: usize = 8;
+const SIDE: usize = 64;
+
+/// Captions and sheets, and how often selecting rescues and spoils.
+pub(super) struct Examples {
+    pub(super) pictures: Vec<(String, String)>,
+    pub(super) sentence: String,
+}
+
+/// Two shifted pictures, of different styles where there are, that one view answers wrongly and STSS rightly, and one the other way
+/// round; the first of their kind, not the nicest.
+pub(super) fn examples(
+    model: &Model,
+    tuned: &Tuned,
+    answers: &Answers,
+    rows: (&Row, &Row),
+    protocol: &Protocol,
+) -> Result<Examples> {
+    let (one, stss) = rows;
+    let draw = |row: &Row, picture: usize| row.right[0][picture];
+    let all = || answers.shown.iter().enumerate().filter(|(_, shown)| shown.domain > 0);
+    let rescued: Vec<&Shown> = all().filter(|&(i, _)| !draw(one, i) && draw(stss, i)).map(|(_, s)| s).collect();
+    let spoilt: Vec<&Shown> = all().filter(|&(i, _)| draw(one, i) && !draw(stss, i)).map(|(_, s)| s).collect();
+    let mut chosen: Vec<(&str, &Shown)> = rescued.first().map(|&s| ("Rescued", s)).into_iter().collect();
+    let other = rescued.iter().find(|s| s.domain != rescued[0].domain).or(rescued.get(1));
+    chosen.extend(other.map(|&s| ("Rescued", s)));
+    chosen.extend(spoilt.first().map(|&s| ("Spoilt", s)));
+
+    let classifier = Rule::Stss.classifier(model, &tuned.prompt, protocol.views)?;
+    let single = Rule::One.classifier(model, &tuned.prompt, 1)?;
+    let mut pictures = Vec::new();
+    for (what, shown) in chosen {
+        let picture = shown.picture(protocol)?;
+        let (answer, alone) = (classifier.answer(&picture)?, single.answer(&picture)?);
+        let caption = format!(
+            "{what} ({}): a {}. One view says {}, the {} kept views say {}. Below each view its score (the lowest are kept, framed) and what it \
+             says alone.",
+            DOMAINS[shown.domain],
+            CLASS_NAMES[shown.label],
+            alone.label(),
+            answer.kept().len(),
+            answer.label(),
+        );
+        pictures.push((caption, data_address(&classifier.view_sheet(&picture, &answer, COLUMNS, SIDE)?)));
+    }
+    let total = all().count();
+    let sentence = format!(
+        "Of {total} shifted pictures, keeping the {} steadiest of {} views of SAPT's prompt ({} shots) rescues {} answers that one view gets wrong, \
+         and spoils {} that it gets right.",
+        (super::protocol::FRACTION * protocol.views as f64) as usize,
+        protocol.views,
+        tuned.shots,
+        rescued.len(),
+        spoilt.len(),
+    );
+    Ok(Examples { pictures, sentence })
+}

@@ -1,0 +1,161 @@
+//! From features to records: one sample at a time, or a set of samples together.
+
+use super::cache::FeatureCache;
+use super::encoder::Encoder;
+use super::record::Record;
+use super::timing::{SampleTime, seconds};
+use crate::data::Sample;
+use flatclip::ViewFeatures;
+use flatclip::classify::Rounds;
+use flatclip::methods::{Adapter, AnyAdapter, Decision, Task, ViewSet};
+use flatclip::{Error, Result};
+use flatclip_tensor::Matrix;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// A sample whose features are known.
+pub(super) struct Encoded<'a> {
+    pub(super) position: usize,
+    pub(super) sample: &'a Sample,
+    pub(super) features: Result<Ready>,
+    pub(super) picture: Option<String>,
+    pub(super) load: Duration,
+    /// Of the views that the method uses; `None` where it is not known.
+    pub(super) encode: Option<Duration>,
+}
+
+impl Encoded<'_> {
+    fn times(&self, adapt: Duration) -> SampleTime {
+        SampleTime {
+            index: self.position,
+            load: seconds(self.load),
+            encode: self.encode.map(seconds),
+            adapt: seconds(adapt),
+        }
+    }
+}
+
+pub(super) struct Ready {
+    /// None yet where views are encoded in rounds and nothing was kept of them.
+    pub(super) views: ViewFeatures,
+    pub(super) pixels: Option<Vec<f32>>,
+    pub(super) generated: Option<Matrix>,
+    /// What encoding all views took, of features from the cache.
+    pub(super) cached_encode: Option<Duration>,
+}
+
+impl Ready {
+    /// Whether the features of all views are there.
+    pub(super) fn is_encoded(&self) -> bool {
+        self.views.unit.rows() > 0
+    }
+
+    fn view_set<'a>(&'a self, id: &'a str) -> ViewSet<'a> {
+        ViewSet {
+            id,
+            features: &self.views.unit,
+            norms: &self.views.norms,
+            pixels: self.pixels.as_deref(),
+            generated: self.generated.as_ref(),
+        }
+    }
+}
+
+/// The record of one sample and what it took.
+pub(super) fn answer(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Result<Decision>) -> (Record, SampleTime) {
+    let start = Instant::now();
+    let record = record(item, |ready| adapt(&ready.view_set(&item.sample.id)));
+    (record, item.times(start.elapsed()))
+}
+
+/// The record of one sample: what `adapt` says of its features, or why there are none.
+fn record(item: &Encoded<'_>, adapt: impl FnOnce(&Ready) -> Result<Decision>) -> Record {
+    let Sample { id, label, .. } = item.sample;
+    let result = match &item.features {
+        Ok(ready) => adapt(ready).and_then(|answer| Record::answered(item.position, id, *label, answer)),
+        Err(error) => Ok(Record::failed(item.position, id, *label, error)),
+    };
+    let record = result.unwrap_or_else(|error| Record::failed(item.position, id, *label, &error));
+    record.of_picture(item.picture.as_deref())
+}
+
+/// Answers samples whose views are encoded in rounds, no more of them than the answer needs.
+pub(super) struct InRounds<'a> {
+    pub(super) rounds: &'a Rounds,
+    pub(super) adapter: &'a dyn Adapter,
+    pub(super) task: &'a Task,
+    pub(super) encoder: &'a dyn Encoder,
+    pub(super) cache: Option<&'a FeatureCache>,
+}
+
+impl InRounds<'_> {
+    /// The record of one sample, what it took, and how much of that was encoding now.
+    pub(super) fn answer(&self, item: &Encoded<'_>) -> (Record, SampleTime, Duration) {
+        let (start, mut encoding, mut seen) = (Instant::now(), Duration::ZERO, 0);
+        let mut earlier = None;
+        let record = record(item, |ready| {
+            let (decision, count) = self.decide(item.sample, ready, &mut encoding)?;
+            (seen, earlier) = (count, ready.is_encoded().then_some(ready.cached_encode));
+            Ok(decision)
+        });
+        let times = item.times(start.elapsed().saturating_sub(encoding));
+        // Cached features are charged as far as the answer looked at them.
+        let charged = match earlier {
+            Some(all) => all.map(|all| share_of(all, seen, self.encoder.views())),
+            None => item.features.is_ok().then_some(encoding),
+        };
+        (record.with_views(seen), SampleTime { encode: charged.map(seconds), ..times }, encoding)
+    }
+
+    /// The answer, and the number of views that it was made from.
+    fn decide(&self, sample: &Sample, ready: &Ready, encoding: &mut Duration) -> Result<(Decision, usize)> {
+        let total = self.encoder.views();
+        let encode = |views: Range<usize>| {
+            if ready.is_encoded() {
+                return Ok(ready.views.part(views));
+            }
+            let start = Instant::now();
+            let features = self.encoder.encode_range(ready.pixels.as_deref().unwrap_or_default(), views);
+            *encoding += start.elapsed();
+            features
+        };
+        let (decision, views) = self.rounds.answer(self.adapter, self.task, &sample.id, total, encode)?;
+        let count = views.unit.rows();
+        // Only the features of all views are kept: another run may want them all.
+        let cache = self.cache.filter(|_| count == total && !ready.is_encoded());
+        // Features that are not kept cost time later, not this answer.
+        if let Some(Err(error)) = cache.map(|cache| cache.put(sample, &views, *encoding)) {
+            tracing::warn!("features are not kept from here on: {error}");
+        }
+        Ok((decision, count))
+    }
+}
+
+/// The part of the time for all views that some of them take.
+pub(super) fn share_of(all: Duration, views: usize, total: usize) -> Duration {
+    all.mul_f64(views.min(total) as f64 / total.max(1) as f64)
+}
+
+/// The records of a set. Samples without features are no part of it; if it has no answers, none of its samples has.
+pub(super) fn answer_set(adapter: &mut AnyAdapter, task: &Task, set: &[Encoded<'_>]) -> Vec<(Record, SampleTime)> {
+    let start = Instant::now();
+    let images: Vec<ViewSet<'_>> =
+        set.iter().filter_map(|item| Some(item.features.as_ref().ok()?.view_set(&item.sample.id))).collect();
+    let answers = if images.is_empty() { Ok(Vec::new()) } else { adapter.adapt_set(task, &images) };
+    let share = start.elapsed() / set.len().max(1) as u32;
+    let (mut answers, failed) = match answers {
+        Ok(answers) => (answers.into_iter(), None),
+        Err(error) => (Vec::new().into_iter(), Some(error.to_string())),
+    };
+    set.iter()
+        .map(|item| {
+            let own = record(item, |_| {
+                answers.next().ok_or_else(|| {
+                    let reason = failed.clone().unwrap_or_else(|| "the set has no answer for it".to_owned());
+                    Error::config(format!("set of sample {}", item.sample.id), reason)
+                })
+            });
+            (own, item.times(share))
+        })
+        .collect()
+}

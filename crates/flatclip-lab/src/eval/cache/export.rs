@@ -1,0 +1,53 @@
+//! Kept features as one safetensors file that other programs open.
+
+use super::{list, segment};
+use flatclip::error::Hint;
+use flatclip::prompt::{Tensor, encode_arrays};
+use flatclip::{Error, Result};
+use std::collections::BTreeMap;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+/// Features of one cache entry: tensors `features` `[samples, views, width]` (unit norm, f32) and `norms` `[samples, views]`;
+/// the metadata's `flatclip` is a JSON document with `ids` (in the order of the rows) and `key` (what they were made from).
+/// Damaged entries are left out. Gives the bytes and the number of samples.
+pub fn export(root: &Path, id: &str) -> Result<(Vec<u8>, usize)> {
+    let matching: Vec<_> = list(root)?.into_iter().filter(|entry| entry.id.starts_with(id)).collect();
+    let [entry] = &matching[..] else {
+        let reason = format!("`{id}` names {} entries, expected one", matching.len());
+        return Err(Error::config("cache", reason).with_hint(Hint::List("cache entries")));
+    };
+    let folder = root.join("features").join(&entry.id);
+    // Later segments hold newer features of the same sample.
+    let mut found = BTreeMap::new();
+    for path in segment::files(&folder)? {
+        let mut places = Vec::new();
+        segment::scan(&path, |id, location| places.push((id, location)))?;
+        let mut file = std::fs::File::open(&path).map_err(Error::io(&path))?;
+        for (id, location) in places {
+            let mut bytes = vec![0; location.size];
+            file.seek(SeekFrom::Start(location.offset)).map_err(Error::io(&path))?;
+            file.read_exact(&mut bytes).map_err(Error::io(&path))?;
+            if let Some(features) = segment::decode(&bytes) {
+                found.insert(id, features);
+            }
+        }
+    }
+    let Some((views, width)) = found.values().next().map(|first| (first.unit.rows(), first.unit.cols())) else {
+        return Err(Error::config("cache", format!("`{}` holds no whole sample", entry.id)));
+    };
+    found.retain(|_, features| (features.unit.rows(), features.unit.cols()) == (views, width));
+    let (mut unit, mut norms) = (Vec::new(), Vec::new());
+    for features in found.values() {
+        unit.extend_from_slice(features.unit.data());
+        norms.extend_from_slice(&features.norms);
+    }
+    let (count, ids) = (found.len(), found.keys().collect::<Vec<_>>());
+    let document = serde_json::json!({ "schema_version": 1, "ids": ids, "key": entry.key });
+    let tensors = [
+        Tensor { name: "features".into(), shape: vec![count, views, width], values: unit },
+        Tensor { name: "norms".into(), shape: vec![count, views], values: norms },
+    ];
+    let bytes = encode_arrays(&tensors, &document.to_string()).map_err(|e| Error::config("cache", e))?;
+    Ok((bytes, count))
+}

@@ -1,0 +1,78 @@
+//! What the pipeline needs of a model: the views of a sample and their features.
+
+use super::cache::FeatureKey;
+use crate::data::{Dataset, Sample};
+use flatclip::Result;
+use flatclip::ViewFeatures;
+use flatclip::classify::{ClipEncoder, PIXEL_VERSION};
+use flatclip::digest::matrix_hash;
+use flatclip::image::views::ViewKey;
+use flatclip_tensor::Matrix;
+use std::ops::Range;
+
+/// Makes views and encodes them. Both must depend on the sample alone, not on batch, thread or order.
+pub(crate) trait Encoder: Sync {
+    /// Views per sample.
+    fn views(&self) -> usize;
+
+    /// Decodes the picture and makes all views: normalised pixels `[views, 3, H, W]`.
+    fn pixels(&self, dataset: &str, sample: &Sample) -> Result<Vec<f32>>;
+
+    /// Features of `count` views.
+    fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures>;
+
+    /// Features of a range of the views in `pixels`.
+    fn encode_range(&self, pixels: &[f32], range: Range<usize>) -> Result<ViewFeatures> {
+        let view = pixels.len() / self.views();
+        self.encode(&pixels[range.start * view..range.end * view], range.len())
+    }
+
+    /// Unit-norm features of generated pictures of the sample, for methods that take them.
+    fn generated(&self, _sample: &Sample) -> Result<Option<Matrix>> {
+        Ok(None)
+    }
+}
+
+impl Encoder for ClipEncoder {
+    fn views(&self) -> usize {
+        self.views.count
+    }
+
+    /// Views are drawn by content, as a classifier draws them: the same for every loader of the same files.
+    fn pixels(&self, _dataset: &str, sample: &Sample) -> Result<Vec<f32>> {
+        let picture = sample.picture(&self.decode)?;
+        self.views_of(&picture, ViewKey::of_content(self.seed, &picture.digest()))
+    }
+
+    fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {
+        self.encode(pixels, count)
+    }
+
+    fn generated(&self, sample: &Sample) -> Result<Option<Matrix>> {
+        self.generated_named(&sample.id)
+    }
+}
+
+/// What the features of a data set are kept under.
+pub(crate) fn feature_key(encoder: &ClipEncoder, dataset: &Dataset, precision: &str) -> FeatureKey {
+    let v = &encoder.views;
+    let hashes: Vec<String> = encoder.visual_prompts.iter().map(matrix_hash).collect();
+    let rotated = if encoder.decode.exif { " rotated per EXIF" } else { "" };
+    let tower = if hashes.is_empty() { String::new() } else { format!(" with visual prompts {}", hashes.join(" ")) };
+    FeatureKey {
+        weights: encoder.clip.features_id(),
+        dataset: dataset.name.clone(),
+        split: dataset.split.name().to_owned(),
+        views: format!(
+            "{} x{} {}px {:?}/{:?}{tower}{rotated}",
+            v.policy.name(),
+            v.count,
+            v.size,
+            v.first_interpolation,
+            v.interpolation
+        ),
+        seed: if v.count == 1 { 0 } else { encoder.seed },
+        precision: precision.to_owned(),
+        pixels: PIXEL_VERSION.to_owned(),
+    }
+}

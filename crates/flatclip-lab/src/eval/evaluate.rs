@@ -1,0 +1,360 @@
+//! Evaluation: prompt x adapters x data sets x seeds, each a run directory.
+
+use super::runner::{NamedPrompt, RunRequest, Runner, file_name};
+use crate::data::{Dataset, Family};
+use crate::eval::{Shard, Summary, Timing};
+use flatclip::Model;
+use flatclip::classify::{Certainty, Rounds, check_origin, options_of};
+use flatclip::image::views::ViewPolicy;
+use flatclip::methods::bank::Radius;
+use flatclip::methods::policy::{TestFamily, policy_for};
+use flatclip::methods::statistics::SourceStatistics;
+use flatclip::methods::{AdapterSpec, Registry};
+use flatclip::progress::Progress;
+use flatclip::prompt::{Descriptions, Prompt};
+use flatclip::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Which prompt stands for the classes of a data set.
+#[derive(Clone, Debug)]
+pub enum PromptChoice {
+    /// This one for all data sets.
+    One(NamedPrompt),
+    /// The data set's own templates.
+    OwnTemplates,
+    /// Templates and sentences that describe the classes, such as CuPL's.
+    Described {
+        /// The templates; the data set's own when there are none.
+        templates: Vec<String>,
+        /// A JSON object of class names, each with a list of sentences.
+        file: PathBuf,
+    },
+}
+
+/// How views are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewChoice {
+    /// The same way for every method and data set.
+    Policy(ViewPolicy),
+    /// What the method's own code does for the data set.
+    Published,
+}
+
+/// What is evaluated, and how.
+#[derive(Clone, Debug)]
+pub struct EvaluateRequest {
+    /// Names of adapters, or `all` that model and prompt can serve; none: the prompt's [default](Prompt::default_method).
+    pub methods: Vec<String>,
+    /// Options: plain keys for a single method, or a table for each method's name.
+    pub options: toml::Table,
+    /// The prompt.
+    pub prompt: PromptChoice,
+    /// Views per picture, the picture itself included; `None`: the most that a chosen method wants.
+    pub views: Option<usize>,
+    /// Any-time views: no more of them than an answer needs, by this mean probability of it. For methods that select or
+    /// average views.
+    pub certainty: Option<Certainty>,
+    /// How views are made.
+    pub view_policy: ViewChoice,
+    /// Seeds of views and methods; one run for each.
+    pub seeds: Vec<u64>,
+    /// Shuffles the stream; `None` for the data set's own order.
+    pub order_seed: Option<u64>,
+    /// Only so many samples, spread evenly over the data set.
+    pub limit: Option<usize>,
+    /// Only this part of the stream.
+    pub shard: Option<Shard>,
+    /// Stop when more samples than this cannot be answered.
+    pub max_errors: usize,
+    /// Keep the probability of every class in the records, for metrics at other temperatures.
+    pub keep_probabilities: bool,
+    /// Folder with generated pictures for DiffTPT: `FOLDER/<sample id without ending>/*.png`.
+    pub generated: Option<PathBuf>,
+    /// Token statistics of training images for PromptAlign.
+    pub statistics: Option<Arc<SourceStatistics>>,
+    /// Prompts whose text features stand around the prompt's own, for STSS: natural perturbations in place of random ones.
+    pub bank: Vec<NamedPrompt>,
+    /// Folder in which features are kept between runs; `None` keeps nothing.
+    pub cache: Option<PathBuf>,
+    /// Accept a prompt that was learned with another model.
+    pub any_model: bool,
+    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
+    pub exif: Option<bool>,
+    /// Oddities of published code that the data sets reproduce, for the record.
+    pub compat: Vec<String>,
+    /// The run directory; with several data sets, methods, seeds or shards, the folder of theirs.
+    pub out: PathBuf,
+    /// Go on with unfinished runs and leave finished ones.
+    pub resume: bool,
+    /// The methods to choose from.
+    pub registry: Registry,
+}
+
+impl EvaluateRequest {
+    /// The usual template with its default method, into this directory.
+    pub fn new(out: impl Into<PathBuf>) -> Result<Self> {
+        Ok(Self {
+            methods: Vec::new(),
+            options: toml::Table::new(),
+            prompt: PromptChoice::One(Prompt::templates(&[Prompt::TEMPLATE])?.into()),
+            views: None,
+            certainty: None,
+            view_policy: ViewChoice::Policy(ViewPolicy::default()),
+            seeds: vec![0],
+            order_seed: None,
+            limit: None,
+            shard: None,
+            max_errors: 100,
+            keep_probabilities: false,
+            generated: None,
+            statistics: None,
+            bank: Vec::new(),
+            cache: None,
+            any_model: false,
+            exif: None,
+            compat: Vec::new(),
+            out: out.into(),
+            resume: false,
+            registry: Registry::builtin(),
+        })
+    }
+}
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct EvaluatedRun {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Views per picture.
+    pub views: usize,
+    /// The radius of its method around the prompt, where it has one.
+    pub radius: Option<Radius>,
+    /// Its numbers.
+    pub summary: Summary,
+    /// Where the time went.
+    pub timing: Timing,
+}
+
+/// Evaluates on each data set in turn. Runs are independent: an error ends the call, what was finished stays.
+pub fn evaluate(
+    request: &EvaluateRequest,
+    model: &Model,
+    datasets: &[Dataset],
+    progress: &dyn Progress,
+) -> Result<Vec<EvaluatedRun>> {
+    request.check()?;
+    let mut done = Vec::new();
+    for dataset in datasets {
+        let runner = request.runner(model, dataset, progress)?;
+        if dataset.family == Family::Custom || request.exif.is_some() {
+            let read =
+                if dataset.decode_options(request.exif).exif { "EXIF applied" } else { "as Pillow, EXIF ignored" };
+            progress.note(&format!("{}: images read: {read}", dataset.name));
+        }
+        let methods = request.chosen(&runner)?;
+        let most = methods.iter().map(|method| method.needs.default_views).max().unwrap_or(1);
+        let names: Vec<&str> = methods.iter().map(|method| method.name).collect();
+        for method in &methods {
+            let find = |name: &str| request.registry.adapter(name).ok();
+            let options = options_of(&request.options, method, &names, find)?;
+            let (policy, views) = request.views_for(method, dataset, most)?;
+            for &seed in &request.seeds {
+                let several = [datasets.len() > 1, methods.len() > 1, request.seeds.len() > 1];
+                let dir = request.run_dir(&dataset.name, method.name, seed, several);
+                let run = request.run_request(method, options.clone(), (policy, views), seed, dir.clone());
+                let (summary, timing) = runner.run(dataset, &run)?;
+                let radius = runner.radius(method, &options);
+                done.push(EvaluatedRun { dir, views, radius, summary, timing });
+            }
+        }
+    }
+    Ok(done)
+}
+
+impl EvaluateRequest {
+    /// Refuses what would end in an empty run, or in two runs in one directory.
+    fn check(&self) -> Result<()> {
+        if self.limit == Some(0) {
+            return Err(Error::config("limit", "expected at least 1 sample, found 0"));
+        }
+        let mut seeds = self.seeds.clone();
+        seeds.sort_unstable();
+        seeds.dedup();
+        let mut methods = self.methods.clone();
+        methods.sort_unstable();
+        methods.dedup();
+        if seeds.len() < self.seeds.len() || methods.len() < self.methods.len() {
+            return Err(Error::config("methods and seeds", "one stands twice; each makes a run of its own"));
+        }
+        Ok(())
+    }
+
+    /// What the runs on a data set share.
+    pub(crate) fn runner<'a>(
+        &'a self,
+        model: &'a Model,
+        dataset: &Dataset,
+        progress: &'a dyn Progress,
+    ) -> Result<Runner<'a>> {
+        let prompt = match &self.prompt {
+            PromptChoice::One(prompt) => prompt.clone(),
+            PromptChoice::OwnTemplates => NamedPrompt::from(Prompt::templates(&dataset.templates)?),
+            PromptChoice::Described { templates, file } => {
+                let texts = if templates.is_empty() { &dataset.templates } else { templates };
+                let described = Descriptions::read(file)?;
+                described.prompt(model.clip(), model.tokenizer(), texts, &dataset.classes)?.into()
+            }
+        };
+        if !self.any_model {
+            check_origin(&prompt.prompt, model)?;
+        }
+        Ok(Runner {
+            cache: self.cache.as_deref(),
+            compat: &self.compat,
+            exif: self.exif,
+            generated: self.generated.as_deref(),
+            bank: &self.bank,
+            statistics: self.statistics.clone(),
+            ..Runner::new(model, prompt, progress)
+        })
+    }
+
+    pub(crate) fn run_request(
+        &self,
+        method: &'static AdapterSpec,
+        options: toml::Table,
+        (policy, views): (ViewPolicy, usize),
+        seed: u64,
+        dir: PathBuf,
+    ) -> RunRequest {
+        RunRequest {
+            method,
+            options,
+            views,
+            certainty: self.certainty,
+            policy,
+            seed,
+            order_seed: self.order_seed,
+            limit: self.limit,
+            shard: self.shard,
+            max_errors: self.max_errors,
+            keep_probabilities: self.keep_probabilities,
+            resume: self.resume,
+            dir,
+        }
+    }
+
+    /// The adapters by name; of `all`, those that can be served. What a name promises and does not get is said.
+    fn chosen(&self, runner: &Runner<'_>) -> Result<Vec<&'static AdapterSpec>> {
+        let mut specs: Vec<&'static AdapterSpec> = Vec::new();
+        let usual = [runner.prompt.prompt.default_method().to_owned()];
+        for name in if self.methods.is_empty() { &usual[..] } else { &self.methods } {
+            if name == "all" {
+                for spec in self.registry.adapters() {
+                    let met = runner.capabilities().check(spec.name, &spec.needs);
+                    match met.and_then(|()| self.check_rounds(spec)) {
+                        Ok(()) => specs.push(spec),
+                        Err(reason) => runner.progress.note(&format!("{} is left out: {reason}", spec.name)),
+                    }
+                }
+                continue;
+            }
+            let spec = self.registry.adapter(name)?;
+            let label = runner.prompt.prompt.label();
+            if name.eq_ignore_ascii_case("fga") && label != "sapt" {
+                let what = format!("fga is stss with a sapt prompt, and this prompt is `{label}`");
+                runner.progress.warn(&format!("{what}: the run is recorded as {label} + {}", spec.name));
+            }
+            specs.push(spec);
+        }
+        if specs.is_empty() {
+            return Err(Error::config("method", "no method is left"));
+        }
+        Ok(specs)
+    }
+
+    /// Whether a method can have the any-time views that are asked for.
+    fn check_rounds(&self, spec: &AdapterSpec) -> Result<()> {
+        Rounds::checked(self.certainty, spec.name, spec.kind(), &spec.needs).map(drop)
+    }
+
+    /// Augmentation and number of views of one method on one data set.
+    pub(crate) fn views_for(&self, spec: &AdapterSpec, dataset: &Dataset, most: usize) -> Result<(ViewPolicy, usize)> {
+        if self.views == Some(0) {
+            return Err(Error::config("views", "expected at least 1, found 0"));
+        }
+        if let Some(views) = self.views.filter(|&views| views > 4096) {
+            return Err(Error::config("views", format!("expected at most 4096, found {views}")));
+        }
+        let ViewChoice::Policy(policy) = self.view_policy else {
+            let published = policy_for(spec.name, test_family(&dataset.name, dataset.family))?;
+            // A method that was published with the picture alone has no views to make more or fewer of.
+            let views = self.views.filter(|_| published.policy != ViewPolicy::Identity);
+            return Ok((published.policy, views.unwrap_or(published.views)));
+        };
+        let default = if policy == ViewPolicy::Identity { 1 } else { most };
+        Ok((policy, self.views.unwrap_or(default)))
+    }
+
+    /// The run's own directory below `out`.
+    fn run_dir(&self, dataset: &str, method: &str, seed: u64, several: [bool; 3]) -> PathBuf {
+        run_dir(&self.out, dataset, method, seed, several, self.shard)
+    }
+}
+
+fn run_dir(out: &Path, dataset: &str, method: &str, seed: u64, several: [bool; 3], shard: Option<Shard>) -> PathBuf {
+    let mut dir = out.to_path_buf();
+    let [datasets, methods, seeds] = several;
+    if datasets {
+        dir.push(file_name(dataset));
+    }
+    if methods {
+        dir.push(method);
+    }
+    if seeds {
+        dir.push(format!("seed-{seed}"));
+    }
+    if let Some(Shard { index, count }) = shard {
+        dir.push(format!("shard-{index:04}-of-{count:04}"));
+    }
+    dir
+}
+
+/// The group of test sets that a known data set belongs to.
+pub(crate) fn test_family(name: &str, family: Family) -> TestFamily {
+    match family {
+        Family::Imagenet if name == "imagenet" => TestFamily::ImageNet,
+        Family::Imagenet => TestFamily::NaturalShift,
+        _ => TestFamily::CrossDataset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flatclip::methods::adapter;
+
+    #[test]
+    fn options_reach_their_method_and_stray_ones_are_refused() {
+        let settings: toml::Table = toml::from_str("[stss]\nradius = 0.3\n[zero]\nfraction = 0.2").unwrap();
+        let of = |settings: &toml::Table, method: &str, count: usize| {
+            let running = &[method, if method == "zero" { "stss" } else { "zero" }][..count];
+            options_of(settings, adapter(method).unwrap(), running, |name| adapter(name).ok())
+        };
+        assert_eq!(of(&settings, "stss", 2).unwrap()["radius"].as_float(), Some(0.3));
+        assert!(!of(&settings, "zero", 2).unwrap().contains_key("radius"));
+        let plain: toml::Table = toml::from_str("radius = 0.3").unwrap();
+        assert!(of(&plain, "stss", 1).is_ok());
+        assert!(of(&plain, "stss", 2).unwrap_err().to_string().contains("METHOD.radius"));
+        assert!(of(&settings, "stss", 1).unwrap_err().to_string().contains("options of zero"));
+    }
+
+    #[test]
+    fn every_run_has_a_directory_of_its_own() {
+        let shard = "1/4".parse().ok();
+        assert_eq!(run_dir(Path::new("o"), "pocket:hard", "mta", 0, [false; 3], None), Path::new("o"));
+        let all = run_dir(Path::new("o"), "pocket:hard", "mta", 2, [true; 3], shard);
+        assert_eq!(all, Path::new("o/pocket-hard/mta/seed-2/shard-0001-of-0004"));
+    }
+}

@@ -1,0 +1,146 @@
+//! Loading beside encoding: one thread decodes pictures and makes views while the caller encodes and adapts. A bounded
+//! channel between them keeps memory flat, however long the data set.
+
+use super::cache::FeatureCache;
+use super::encoder::Encoder;
+use crate::data::{Dataset, Sample, shortened};
+use flatclip::ViewFeatures;
+use flatclip::{Error, Result};
+use rayon::prelude::*;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Samples that wait between the loader and the encoder. With 64 views of 224 pixels one is 38 MB.
+const WAITING: usize = 2;
+/// Samples that are decoded at the same time.
+const DECODED_TOGETHER: usize = 4;
+/// Views that make a full batch for the tower.
+const BATCH_VIEWS: usize = 64;
+/// Samples in a batch at most.
+const BATCH_SAMPLES: usize = 64;
+
+/// A sample on its way, with the place it has in the stream.
+pub(super) struct Loaded<'a> {
+    pub position: usize,
+    pub sample: &'a Sample,
+    pub content: Result<Content>,
+    /// Names the picture, where it can change.
+    pub picture: Option<String>,
+    /// Time spent on decoding, views and cache look-up.
+    pub load_time: Duration,
+}
+
+/// What the loader found.
+pub(super) struct Content {
+    /// From the cache.
+    pub features: Option<ViewFeatures>,
+    /// What encoding those took, where the cache knows it.
+    pub encode: Option<Duration>,
+    /// Made now: when there were no features, or when the adapter wants pixels.
+    pub pixels: Option<Vec<f32>>,
+}
+
+/// What the loader works on.
+#[derive(Clone, Copy)]
+pub(super) struct Loader<'a> {
+    pub dataset: &'a Dataset,
+    pub order: &'a [usize],
+    pub encoder: &'a dyn Encoder,
+    pub cache: Option<&'a FeatureCache>,
+    pub wants_pixels: bool,
+}
+
+impl<'a> Loader<'a> {
+    /// Loads `positions` in order on a thread of its own and gives `consume` batches of them, in order.
+    pub(super) fn run(self, positions: &[usize], mut consume: impl FnMut(Vec<Loaded<'a>>) -> Result<()>) -> Result<()> {
+        let own = self.own_pool()?;
+        std::thread::scope(|scope| {
+            let (sender, receiver) = sync_channel(WAITING);
+            scope.spawn(move || match own {
+                Some(pool) => pool.install(|| self.produce(positions, &sender)),
+                None => self.produce(positions, &sender),
+            });
+            let mut next = None;
+            loop {
+                let batch = collect(&receiver, self.encoder.views(), &mut next);
+                if batch.is_empty() {
+                    return Ok(());
+                }
+                // An error drops the receiver, which ends the loader.
+                consume(batch)?;
+            }
+        })
+    }
+
+    /// Threads for the loader where the caller has a pool of its own: the global pool is then not the caller's to use (a
+    /// forked process has none of its threads).
+    fn own_pool(self) -> Result<Option<rayon::ThreadPool>> {
+        if rayon::current_thread_index().is_none() {
+            return Ok(None);
+        }
+        let built = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).build();
+        built.map(Some).map_err(|error| Error::config("threads", error.to_string()))
+    }
+
+    fn produce(self, positions: &[usize], sender: &SyncSender<Loaded<'a>>) {
+        for group in positions.chunks(DECODED_TOGETHER.min(rayon::current_num_threads()).max(1)) {
+            let loaded: Vec<Loaded<'a>> = group.par_iter().map(|&position| self.load(position)).collect();
+            for item in loaded {
+                if sender.send(item).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn load(self, position: usize) -> Loaded<'a> {
+        let start = Instant::now();
+        let sample = &self.dataset.samples[self.order[position]];
+        let cached = self.cache.and_then(|cache| cache.get(sample));
+        let cached = cached.filter(|cached| cached.features.unit.rows() == self.encoder.views());
+        let encode = cached.as_ref().and_then(|cached| cached.encode);
+        let (features, digest) = cached.map(|cached| (cached.features, cached.digest)).unzip();
+        // Before the pixels: of a picture that changes meanwhile the record names the earlier one.
+        let picture = match digest {
+            Some(digest) => sample.can_change().then(|| shortened(digest)),
+            // Of one that cannot be read the pixels tell.
+            None => sample.short_digest().unwrap_or_default(),
+        };
+        let pixels = if features.is_none() || self.wants_pixels {
+            self.encoder.pixels(&self.dataset.name, sample).map(Some).map_err(|error| name_sample(error, sample))
+        } else {
+            Ok(None)
+        };
+        let content = pixels.map(|pixels| Content { features, encode, pixels });
+        Loaded { position, sample, content, picture, load_time: start.elapsed() }
+    }
+}
+
+/// A picture's error must name the picture.
+fn name_sample(error: Error, sample: &Sample) -> Error {
+    match error {
+        Error::Image { path, reason } if path.as_os_str().is_empty() => {
+            Error::Image { path: sample.path().to_path_buf(), reason }
+        }
+        other => other,
+    }
+}
+
+/// Waits for one sample, then takes what fits into a batch: many single views, or one sample with many.
+fn collect<'a>(receiver: &Receiver<Loaded<'a>>, views: usize, next: &mut Option<Loaded<'a>>) -> Vec<Loaded<'a>> {
+    let (mut batch, mut fresh_views) = (Vec::new(), 0);
+    while batch.len() < BATCH_SAMPLES {
+        let Some(item) = next.take().or_else(|| receiver.recv().ok()) else { break };
+        let new = if item.content.as_ref().is_ok_and(|content| content.pixels.is_some()) { views } else { 0 };
+        if fresh_views > 0 && fresh_views + new > BATCH_VIEWS {
+            *next = Some(item);
+            break;
+        }
+        fresh_views += new;
+        batch.push(item);
+        if fresh_views >= BATCH_VIEWS {
+            break;
+        }
+    }
+    batch
+}

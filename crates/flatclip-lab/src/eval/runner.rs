@@ -1,0 +1,284 @@
+//! One run of an evaluation: a prompt, an adapter and a data set, in a directory of its own.
+
+use super::cache::FeatureCache;
+use super::{
+    Evaluation, Plan, Provenance, RunConfig, Sets, Shard, Summary, Timing, ViewConfig, feature_key, stream_hash,
+};
+use crate::data::{Dataset, imagenet_labels};
+use crate::run_dir::RunDir;
+use flatclip::classify::{Capabilities, Certainty, PIXEL_VERSION, Preparation, Prepared, TextCache};
+use flatclip::digest::matrix_hash;
+use flatclip::image::views::ViewPolicy;
+use flatclip::methods::bank::{Radius, RadiusUnit};
+use flatclip::methods::statistics::{SourceStatistics, statistics_hash};
+use flatclip::methods::{AdapterSpec, Confidence, Task, TextStore};
+use flatclip::{Model, Progress, Prompt, Result};
+use flatclip_tensor::{Matrix, isa};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A prompt and how records call it.
+#[derive(Clone, Debug)]
+pub struct NamedPrompt {
+    /// As it is recorded: a template, a file, a run directory.
+    pub name: String,
+    /// The prompt.
+    pub prompt: Arc<Prompt>,
+}
+
+impl From<Prompt> for NamedPrompt {
+    fn from(prompt: Prompt) -> Self {
+        Self { name: prompt.title(), prompt: Arc::new(prompt) }
+    }
+}
+
+/// What all runs with one model and one prompt share.
+pub(crate) struct Runner<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) prompt: NamedPrompt,
+    /// Where features are kept; `None` keeps nothing.
+    pub(crate) cache: Option<&'a Path>,
+    pub(crate) compat: &'a [String],
+    /// Overrides the data set's reading rule.
+    pub(crate) exif: Option<bool>,
+    pub(crate) generated: Option<&'a Path>,
+    /// Prompts whose text features stand around the prompt's own, for STSS.
+    pub(crate) bank: &'a [NamedPrompt],
+    /// For PromptAlign.
+    pub(crate) statistics: Option<Arc<SourceStatistics>>,
+    pub(crate) progress: &'a dyn Progress,
+    /// Text features of the last class list, so that every method and seed shares them.
+    pub(crate) texts: Mutex<Option<(Vec<String>, Matrix)>>,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(crate) struct RunRequest {
+    pub(crate) method: &'static AdapterSpec,
+    /// Options of the method that differ from its defaults.
+    pub(crate) options: toml::Table,
+    pub(crate) views: usize,
+    /// Any-time views, at most `views` of them.
+    pub(crate) certainty: Option<Certainty>,
+    pub(crate) policy: ViewPolicy,
+    pub(crate) seed: u64,
+    pub(crate) order_seed: Option<u64>,
+    pub(crate) limit: Option<usize>,
+    pub(crate) shard: Option<Shard>,
+    pub(crate) max_errors: usize,
+    pub(crate) keep_probabilities: bool,
+    pub(crate) resume: bool,
+    pub(crate) dir: PathBuf,
+}
+
+impl<'a> Runner<'a> {
+    pub(crate) fn new(model: &'a Model, prompt: NamedPrompt, progress: &'a dyn Progress) -> Self {
+        Self {
+            model,
+            prompt,
+            cache: None,
+            compat: &[],
+            exif: None,
+            generated: None,
+            bank: &[],
+            statistics: None,
+            progress,
+            texts: Mutex::default(),
+        }
+    }
+
+    /// What it can give a method.
+    pub(crate) fn capabilities(&self) -> Capabilities<'_> {
+        Capabilities {
+            bank: !self.bank.is_empty(),
+            statistics: self.statistics.is_some(),
+            generated: self.generated.is_some(),
+            ..Capabilities::new(self.model, &self.prompt.prompt)
+        }
+    }
+
+    /// Makes one run in its directory.
+    pub(crate) fn run(&self, dataset: &Dataset, request: &RunRequest) -> Result<(Summary, Timing)> {
+        let spec = request.method;
+        let request =
+            &RunRequest { options: self.options_for(spec, &request.options, &dataset.name), ..request.clone() };
+        let plan = Plan::new(dataset.samples.len(), request.limit, request.order_seed);
+        let prompt = fitted(&self.prompt.prompt, dataset)?;
+        let Prepared { mut adapter, needs, task, encoder, rounds } = self.prepare(dataset, request, &prompt, &plan)?;
+        let arithmetic = format!("{} {}", self.model.clip().precision().name(), isa::current().name());
+        let key = feature_key(&encoder, dataset, &arithmetic);
+        let cache = self.cache.map(|root| FeatureCache::open(root, &key)).transpose().unwrap_or_else(|error| {
+            self.progress.warn(&format!("features are not kept: {error}"));
+            None
+        });
+        let evaluation = Evaluation {
+            dataset,
+            task: &task,
+            wants_pixels: needs.pixels,
+            views_used: if needs.first_view_only { 1 } else { request.views },
+            encoder: &encoder,
+            cache: cache.as_ref(),
+            plan: &plan,
+            shard: request.shard,
+            max_errors: request.max_errors,
+            rounds,
+            keep_probabilities: request.keep_probabilities,
+        };
+        // Before anything is written.
+        evaluation.check(spec.kind())?;
+        let config = self.config(dataset, request)?;
+        let provenance = self.provenance(dataset, &prompt, &task, &plan);
+        let (dir, mut log, mut records) =
+            RunDir::start(&request.dir, &config, &provenance, &dataset.classes, request.resume)?;
+        if !records.is_empty() {
+            self.progress.note(&format!("{}: going on after {} samples", dir.path.display(), records.len()));
+        }
+        let total = plan.positions(request.shard).len() as u64;
+        self.progress.start(&format!("{} {}", dataset.name, spec.name), Some(total));
+        let timing = evaluation.run(&mut adapter, &mut log, &mut records, self.progress);
+        self.progress.finish();
+        let timing = timing?;
+        let mut summary = Summary::new(&dataset.name, spec.name, dataset.classes.len(), &records)
+            .with_confidence(Confidence::of(spec.name, &config.options));
+        if adapter.set_size() != 1 {
+            summary = summary.with_sets(Sets::new(adapter.set_size(), &records));
+        }
+        // A finished run that is resumed keeps its times.
+        if timing.samples == 0 && dir.summary()?.as_ref() == Some(&summary) {
+            let earlier = dir.timing()?.unwrap_or(timing);
+            dir.renew_summary(&summary)?;
+            return Ok((summary, earlier));
+        }
+        dir.finish(&summary, &timing)?;
+        Ok((summary, timing))
+    }
+
+    /// The radius of a method around this prompt.
+    pub(crate) fn radius(&self, spec: &AdapterSpec, options: &toml::Table) -> Option<Radius> {
+        let options = spec.complete(options).ok()?;
+        let value = options.get("radius")?.as_float()?;
+        let norm = self.prompt.prompt.context_norm(self.model.clip(), self.model.tokenizer())?;
+        Some(RadiusUnit::of(&options).radius(value, norm))
+    }
+
+    /// The options on this data set: the authors' values for it stand below what the user said, and are told.
+    fn options_for(&self, spec: &AdapterSpec, given: &toml::Table, data: &str) -> toml::Table {
+        let options = spec.for_data(given, data);
+        if options != *given
+            && let Some(preset) = options.get("preset").and_then(toml::Value::as_str)
+        {
+            let what =
+                format!("{} on {data}: its authors' values for {preset}, evidently chosen on test data", spec.name);
+            self.progress.note(&format!("{what}; preset = \"neutral\" takes the same everywhere"));
+        }
+        options
+    }
+
+    fn prepare(&self, dataset: &Dataset, request: &RunRequest, prompt: &Arc<Prompt>, plan: &Plan) -> Result<Prepared> {
+        let preparation = Preparation {
+            spec: request.method,
+            options: &request.options,
+            model: self.model,
+            prompt,
+            classes: &dataset.classes,
+            seed: request.seed,
+            views: Some(request.views),
+            policy: request.policy,
+            certainty: request.certainty,
+            decode: dataset.decode_options(self.exif),
+            statistics: self.statistics.as_ref(),
+            generated: self.generated.map(Path::to_path_buf),
+            bank: !self.bank.is_empty(),
+            store: self.cache.map(|root| Arc::new(TextCache::new(root)) as Arc<dyn TextStore>),
+            progress: None,
+            stream_length: Some(plan.order.len()),
+        };
+        let beside = || {
+            let features = |other: &NamedPrompt| {
+                fitted(&other.prompt, dataset)?.text_features(
+                    self.model.clip(),
+                    self.model.tokenizer(),
+                    &dataset.classes,
+                )
+            };
+            self.bank.iter().map(features).collect()
+        };
+        let text = || self.text_features(prompt, &dataset.classes);
+        preparation.prepare(text, beside, |text| self.progress.warn(text))
+    }
+
+    fn text_features(&self, prompt: &Prompt, classes: &[String]) -> Result<Matrix> {
+        let mut kept = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, features)) = &*kept
+            && of == classes
+        {
+            return Ok(features.clone());
+        }
+        let features = prompt.text_features(self.model.clip(), self.model.tokenizer(), classes)?;
+        *kept = Some((classes.to_vec(), features.clone()));
+        Ok(features)
+    }
+
+    fn config(&self, dataset: &Dataset, request: &RunRequest) -> Result<RunConfig> {
+        Ok(RunConfig {
+            method: request.method.name.to_owned(),
+            model: self.model.name().to_owned(),
+            precision: self.model.clip().precision().name().to_owned(),
+            data: if dataset.spec.is_empty() { dataset.name.clone() } else { dataset.spec.clone() },
+            split: dataset.split.name().to_owned(),
+            prompt: self.prompt.name.clone(),
+            seed: request.seed,
+            order_seed: request.order_seed,
+            limit: request.limit,
+            shard: request.shard,
+            compat: self.compat.to_vec(),
+            bank: self.bank.iter().map(|prompt| prompt.name.clone()).collect(),
+            exif: dataset.decode_options(self.exif).exif,
+            views: ViewConfig {
+                policy: request.policy.name().to_owned(),
+                count: request.views,
+                certainty: request.certainty.map(|certainty| certainty.at(self.model.logit_scale())),
+            },
+            keep_probabilities: request.keep_probabilities,
+            options: request.method.complete(&request.options)?,
+        })
+    }
+
+    fn provenance(&self, dataset: &Dataset, prompt: &Prompt, task: &Task, plan: &Plan) -> Provenance {
+        let config = self.model.config();
+        Provenance {
+            flatclip: env!("CARGO_PKG_VERSION").to_owned(),
+            backbone: config.released_name().map_or_else(|| config.describe(), str::to_owned),
+            weights: self.model.hash().to_owned(),
+            prompt: prompt.label(),
+            prompt_origin: prompt.origin(),
+            prompt_tuning: prompt.tuning(),
+            context_norm: prompt.context_norm(self.model.clip(), self.model.tokenizer()),
+            text_features: matrix_hash(task.text_features()),
+            class_names: dataset.classes_hash(),
+            classes: dataset.classes.len(),
+            dataset: dataset.name.clone(),
+            statistics: task.statistics.as_deref().map(statistics_hash).unwrap_or_default(),
+            samples: plan.order.len(),
+            stream: stream_hash(dataset, plan),
+            isa: isa::current().name().to_owned(),
+            pixels: PIXEL_VERSION.to_owned(),
+            decoder: flatclip::image::DECODER.to_owned(),
+            notes: dataset.notes.clone(),
+        }
+    }
+}
+
+/// What was made for the 1000 ImageNet classes (embeddings, a cache of shots, a linear classifier) serves ImageNet-A and -R by
+/// its part for their 200.
+fn fitted(prompt: &Arc<Prompt>, dataset: &Dataset) -> Result<Arc<Prompt>> {
+    match imagenet_labels(&dataset.name) {
+        Some(labels) if prompt.bound_classes() == Some(1000) => Ok(Arc::new(prompt.restricted(&labels)?)),
+        _ => Ok(Arc::clone(prompt)),
+    }
+}
+
+/// A directory name for a data set or a value.
+pub(crate) fn file_name(text: &str) -> String {
+    text.chars().map(|c| if c.is_alphanumeric() || "._-=".contains(c) { c } else { '-' }).collect()
+}

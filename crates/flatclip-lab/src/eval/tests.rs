@@ -1,0 +1,573 @@
+//! Promises of a whole run, on a made-up encoder: bytes do not depend on shards, interruptions, cache or threads.
+
+use super::cache::{FeatureCache, FeatureKey};
+use super::log::read_log;
+use super::run_dir::{PREDICTIONS, PROVENANCE};
+use super::*;
+use crate::data::{Dataset, OpenOptions, Sample, open};
+use crate::run_dir::{CONFIG, RunDir, SUMMARY};
+use flatclip::ViewFeatures;
+use flatclip::classify::Rounds;
+use flatclip::methods::{self, AnyAdapter, BatchAdapter, Decision, Task, ViewSet, build_adapter};
+use flatclip::rng::Stream;
+use flatclip::{Error, Result};
+use flatclip_tensor::Matrix;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const VIEWS: usize = 6;
+const WIDTH: usize = 8;
+
+/// Features drawn from the picture's bytes; counts what it encodes.
+#[derive(Default)]
+struct Fake {
+    encoded: AtomicUsize,
+}
+
+impl Encoder for Fake {
+    fn views(&self) -> usize {
+        VIEWS
+    }
+
+    fn pixels(&self, _: &str, sample: &Sample) -> Result<Vec<f32>> {
+        let text = String::from_utf8(sample.read()?).unwrap();
+        if text.contains("bad") {
+            return Err(Error::Image { path: sample.path().into(), reason: "not a picture".into() });
+        }
+        let mut stream = Stream::new(1, &["fake", &text]);
+        Ok((0..VIEWS * WIDTH).map(|_| stream.normal() as f32).collect())
+    }
+
+    fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {
+        self.encoded.fetch_add(count, Ordering::Relaxed);
+        // Long enough to be seen in the times.
+        std::thread::sleep(Duration::from_micros(100 * count as u64));
+        let norms: Vec<f32> = pixels.chunks_exact(WIDTH).map(|r| r.iter().map(|x| x * x).sum::<f32>().sqrt()).collect();
+        let unit = pixels.iter().enumerate().map(|(i, x)| x / norms[i / WIDTH]).collect();
+        Ok(ViewFeatures { unit: Matrix::from_vec(count, WIDTH, unit), norms })
+    }
+}
+
+struct World {
+    dir: tempfile::TempDir,
+    dataset: Dataset,
+    text: Matrix,
+}
+
+fn world(bad: usize) -> World {
+    let names: Vec<String> =
+        (0..29).map(|i| format!("data/c{}/{}{i}.jpg", i % 4, if i < bad { "bad" } else { "ok" })).collect();
+    let dir = crate::data::tree::tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let dataset = open(&format!("folder:{}/data", dir.path().display()), &OpenOptions::default()).unwrap();
+    let mut stream = Stream::new(2, &["text"]);
+    let text = Matrix::from_vec(4, WIDTH, (0..4 * WIDTH).map(|_| stream.normal() as f32 / 3.0).collect());
+    World { dir, dataset, text }
+}
+
+struct RunRequest<'a> {
+    method: &'a str,
+    out: &'a str,
+    shard: Option<&'a str>,
+    resume: bool,
+    order_seed: Option<u64>,
+    cache: bool,
+    max_errors: usize,
+    certainty: Option<f64>,
+}
+
+const PLAIN: RunRequest<'_> = RunRequest {
+    method: "mta",
+    out: "run",
+    shard: None,
+    resume: false,
+    order_seed: None,
+    cache: false,
+    max_errors: 100,
+    certainty: None,
+};
+
+impl World {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, request: &RunRequest<'_>) -> Result<(Summary, Timing)> {
+        self.run_with(build_adapter(request.method, &toml::Table::new())?, request)
+    }
+
+    fn run_with(&self, mut adapter: AnyAdapter, request: &RunRequest<'_>) -> Result<(Summary, Timing)> {
+        let task = Task::new(self.dataset.classes.as_slice(), self.text.clone(), 100.0, 0)?;
+        adapter.prepare(&task)?;
+        let plan = Plan::new(self.dataset.samples.len(), None, request.order_seed);
+        let shard = request.shard.map(|text| text.parse()).transpose()?;
+        let (config, provenance) = (self.config(request, shard), self.provenance());
+        let key = FeatureKey {
+            weights: "fake".into(),
+            dataset: self.dataset.name.clone(),
+            split: "test".into(),
+            views: "6".into(),
+            seed: 0,
+            precision: "f32".into(),
+            pixels: "1".into(),
+        };
+        let cache = if request.cache { Some(FeatureCache::open(&self.path("cache"), &key)?) } else { None };
+        let (dir, mut log, mut records) =
+            RunDir::start(&self.path(request.out), &config, &provenance, &self.dataset.classes, request.resume)?;
+        let encoder = Fake::default();
+        let evaluation = Evaluation {
+            dataset: &self.dataset,
+            task: &task,
+            wants_pixels: false,
+            views_used: if request.method == "zero-shot" { 1 } else { VIEWS },
+            encoder: &encoder,
+            cache: cache.as_ref(),
+            plan: &plan,
+            shard,
+            max_errors: request.max_errors,
+            rounds: request.certainty.map(|p| Rounds::new(p.into())).transpose()?,
+            keep_probabilities: false,
+        };
+        let timing = evaluation.run(&mut adapter, &mut log, &mut records, &())?;
+        if !request.resume && request.certainty.is_none() {
+            let expected = (timing.samples - timing.cached - count_unreadable(&records)) * VIEWS;
+            assert_eq!(encoder.encoded.load(Ordering::Relaxed), expected);
+        }
+        let summary = Summary::new(&self.dataset.name, request.method, 4, &records)
+            .with_confidence(methods::Confidence::of(request.method, &config.options));
+        dir.finish(&summary, &timing)?;
+        Ok((summary, timing))
+    }
+
+    fn config(&self, request: &RunRequest<'_>, shard: Option<Shard>) -> RunConfig {
+        RunConfig {
+            method: request.method.into(),
+            model: "fake".into(),
+            precision: "f32".into(),
+            data: "folder:data".into(),
+            split: "test".into(),
+            prompt: "features".into(),
+            seed: 0,
+            order_seed: request.order_seed,
+            limit: None,
+            shard,
+            bank: Vec::new(),
+            keep_probabilities: false,
+            compat: Vec::new(),
+            exif: false,
+            views: ViewConfig { policy: "crop-flip".into(), count: VIEWS, certainty: request.certainty },
+            options: toml::Table::from_iter([("k".to_owned(), toml::Value::from(0.5))]),
+        }
+    }
+
+    fn provenance(&self) -> Provenance {
+        Provenance {
+            flatclip: "test".into(),
+            backbone: "fake".into(),
+            prompt: "template".into(),
+            weights: "fake".into(),
+            prompt_origin: String::new(),
+            prompt_tuning: None,
+            context_norm: None,
+            text_features: "t".into(),
+            class_names: self.dataset.classes_hash(),
+            classes: 4,
+            dataset: self.dataset.name.clone(),
+            statistics: String::new(),
+            samples: self.dataset.samples.len(),
+            stream: "s".into(),
+            isa: "plain".into(),
+            pixels: "1".into(),
+            decoder: "test".into(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+fn count_unreadable(records: &[Record]) -> usize {
+    records.iter().filter(|record| record.error.as_ref().is_some_and(|error| error.contains("bad"))).count()
+}
+
+/// Everything that must be the same bytes.
+fn bytes(path: &Path) -> Vec<Vec<u8>> {
+    [CONFIG, PROVENANCE, PREDICTIONS, SUMMARY].map(|name| std::fs::read(path.join(name)).unwrap()).to_vec()
+}
+
+#[test]
+fn shards_merge_to_the_bytes_of_one_run() {
+    let world = world(2);
+    world.run(&PLAIN).unwrap();
+    for count in [1, 2, 3, 7] {
+        let parts: Vec<PathBuf> = (0..count)
+            .map(|index| {
+                let (out, shard) = (format!("part-{count}-{index}"), format!("{index}/{count}"));
+                world.run(&RunRequest { out: &out, shard: Some(&shard), ..PLAIN }).unwrap();
+                world.path(&out)
+            })
+            .collect();
+        let merged = world.path(&format!("merged-{count}"));
+        merge(&parts, &merged).unwrap();
+        assert_eq!(bytes(&merged), bytes(&world.path("run")), "{count} shards");
+        if count == 3 {
+            let message = merge(&parts[..2], &world.path("gap")).unwrap_err().to_string();
+            assert!(message.contains("positions are in no part"), "{message}");
+            let twice = [parts[0].clone(), parts[1].clone(), parts[2].clone(), parts[0].clone()];
+            assert!(merge(&twice, &world.path("twice")).unwrap_err().to_string().contains("overlaps"));
+        }
+    }
+}
+
+#[test]
+fn parts_of_different_runs_are_not_merged() {
+    let world = world(0);
+    world.run(&RunRequest { out: "a", shard: Some("0/2"), ..PLAIN }).unwrap();
+    world.run(&RunRequest { out: "b", shard: Some("1/2"), method: "zero", ..PLAIN }).unwrap();
+    let message = merge(&[world.path("a"), world.path("b")], &world.path("m")).unwrap_err().to_string();
+    assert!(message.contains("method was \"mta\", now \"zero\""), "{message}");
+    assert!(!world.path("m").exists());
+}
+
+#[test]
+fn a_run_cut_at_any_record_resumes_to_the_same_bytes() {
+    let world = world(1);
+    for method in ["mta", "tda"] {
+        let out = format!("whole-{method}");
+        world.run(&RunRequest { method, out: &out, order_seed: Some(3), ..PLAIN }).unwrap();
+        let whole = bytes(&world.path(&out));
+        for (number, cut) in [0, 1, 700, 2000, whole[2].len() - 1, whole[2].len()].into_iter().enumerate() {
+            let part = format!("cut-{method}-{number}");
+            std::fs::create_dir(world.path(&part)).unwrap();
+            for (name, content) in [CONFIG, PROVENANCE].iter().zip(&whole) {
+                std::fs::write(world.path(&part).join(name), content).unwrap();
+            }
+            std::fs::write(world.path(&part).join(PREDICTIONS), &whole[2][..cut]).unwrap();
+            world.run(&RunRequest { method, out: &part, resume: true, order_seed: Some(3), ..PLAIN }).unwrap();
+            assert_eq!(bytes(&world.path(&part)), whole, "{method} cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_second_method_encodes_nothing_and_answers_the_same_bytes() {
+    let world = world(0);
+    let (_, first) = world.run(&RunRequest { out: "fill", cache: true, ..PLAIN }).unwrap();
+    assert_eq!((first.cached, first.samples, first.encode_samples), (0, 29, Some(29)));
+    assert!(first.encode > 0.0 && (first.encode - first.encode_session).abs() < 1e-9, "{first:?}");
+    for method in ["zero", "mta", "zero-shot"] {
+        let (plain, cached) = (format!("plain-{method}"), format!("cached-{method}"));
+        world.run(&RunRequest { method, out: &plain, ..PLAIN }).unwrap();
+        let (_, timing) = world.run(&RunRequest { method, out: &cached, cache: true, ..PLAIN }).unwrap();
+        assert_eq!((timing.cached, timing.encode_session), (29, 0.0));
+        // Whichever run encoded: each method is charged for the views that it uses. The cache keeps microseconds.
+        let used = if method == "zero-shot" { 1 } else { VIEWS };
+        let expected = first.encode * used as f64 / VIEWS as f64;
+        assert_eq!((timing.views_used, timing.encode_samples), (used, Some(29)));
+        assert!((timing.encode - expected).abs() < 29.0 * 2e-6, "{method}: {} and not {expected}", timing.encode);
+        assert_eq!(bytes(&world.path(&plain)), bytes(&world.path(&cached)));
+    }
+}
+
+#[test]
+fn any_time_views_say_how_many_they_took_and_do_not_depend_on_cache_or_threads() {
+    let world = world(2);
+    let rounds = RunRequest { method: "zero", certainty: Some(0.999_999), ..PLAIN };
+    let (summary, _) = world.run(&RunRequest { out: "fresh", ..rounds }).unwrap();
+    let views = |out: &str| -> Vec<usize> {
+        let records = read_log(&world.path(out).join(PREDICTIONS)).unwrap().0;
+        records.iter().filter_map(|record| record.answer.as_ref()?.views).collect()
+    };
+    let taken = views("fresh");
+    assert_eq!(taken.len(), 27, "two pictures are bad");
+    assert!(taken.iter().all(|count| [1, 4, VIEWS].contains(count)), "{taken:?}");
+    assert!(taken.contains(&1) && taken.iter().any(|&count| count > 1), "{taken:?}");
+    assert_eq!(summary.mean_views, Some(taken.iter().sum::<usize>() as f64 / 27.0));
+    // Features of all views that another run kept serve as well.
+    world.run(&RunRequest { out: "fill", cache: true, ..PLAIN }).unwrap();
+    let (_, timing) = world.run(&RunRequest { out: "kept", cache: true, ..rounds }).unwrap();
+    assert_eq!((timing.cached, timing.encode_session), (27, 0.0));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    pool.install(|| world.run(&RunRequest { out: "threads", ..rounds })).unwrap();
+    for other in ["kept", "threads"] {
+        assert_eq!(bytes(&world.path("fresh")), bytes(&world.path(other)), "{other}");
+    }
+    assert_eq!(views("fill"), [0usize; 0], "a run with all views does not repeat their number");
+}
+
+#[test]
+fn threads_do_not_change_bytes() {
+    let world = world(1);
+    for threads in [1, 2, 5] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| world.run(&RunRequest { out: &format!("t{threads}"), ..PLAIN })).unwrap();
+    }
+    assert_eq!(bytes(&world.path("t1")), bytes(&world.path("t2")));
+    assert_eq!(bytes(&world.path("t1")), bytes(&world.path("t5")));
+}
+
+/// Adapters that a run of features alone can serve.
+fn feature_adapters(kind: methods::Kind) -> impl Iterator<Item = &'static str> {
+    let serves = |n: &methods::Needs| !n.text_tower && !n.pixels && !n.generated && !n.statistics;
+    methods::ADAPTERS.iter().filter(move |spec| spec.kind() == kind && serves(&spec.needs)).map(|spec| spec.name)
+}
+
+#[test]
+fn every_episodic_method_gives_the_same_bytes_in_any_order_and_any_parts() {
+    let world = world(1);
+    let records = |out: &str| {
+        let mut records = read_log(&world.path(out).join(PREDICTIONS)).unwrap().0;
+        records.sort_by(|a, b| a.id.cmp(&b.id));
+        records.iter_mut().for_each(|record| record.index = 0);
+        records
+    };
+    for method in feature_adapters(methods::Kind::Episodic) {
+        let (whole, shuffled) = (format!("{method}-whole"), format!("{method}-shuffled"));
+        world.run(&RunRequest { method, out: &whole, ..PLAIN }).unwrap();
+        world.run(&RunRequest { method, out: &shuffled, order_seed: Some(8), ..PLAIN }).unwrap();
+        assert_eq!(records(&whole), records(&shuffled), "{method}");
+        // Other parts are other batches.
+        let parts: Vec<PathBuf> = (0..8)
+            .map(|index| {
+                let (out, shard) = (format!("{method}-{index}"), format!("{index}/8"));
+                world.run(&RunRequest { method, out: &out, shard: Some(&shard), ..PLAIN }).unwrap();
+                world.path(&out)
+            })
+            .collect();
+        let merged = world.path(&format!("{method}-merged"));
+        merge(&parts, &merged).unwrap();
+        assert_eq!(bytes(&merged), bytes(&world.path(&whole)), "{method}");
+    }
+}
+
+#[test]
+fn every_online_method_is_refused_a_part_of_the_stream() {
+    let world = world(0);
+    for method in feature_adapters(methods::Kind::Online) {
+        let message =
+            world.run(&RunRequest { method, out: method, shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
+        assert!(message.contains("online"), "{method}: {message}");
+        // One part is the whole stream.
+        let out = format!("{method}-whole");
+        world.run(&RunRequest { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
+    }
+}
+
+#[test]
+fn every_batch_method_is_refused_a_part_of_the_stream() {
+    let world = world(1);
+    let mut found = 0;
+    for method in feature_adapters(methods::Kind::Batch) {
+        let message =
+            world.run(&RunRequest { method, out: method, shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
+        assert!(message.contains("batch"), "{method}: {message}");
+        let out = format!("{method}-whole");
+        let (summary, _) = world.run(&RunRequest { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
+        assert_eq!((summary.samples, summary.failed), (29, 1), "{method}");
+        found += 1;
+    }
+    assert!(found >= 3, "{found} batch methods");
+}
+
+/// Answers with the number of images of the set, and keeps no promise about it.
+struct Counting {
+    size: usize,
+    forgets: bool,
+}
+
+impl BatchAdapter for Counting {
+    fn adapt(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
+        let mut probabilities = vec![0.0; task.class_count()];
+        probabilities[0] = images.len() as f32 / 100.0;
+        let decision = Decision {
+            prediction: 0,
+            class_scores: probabilities.clone(),
+            probabilities,
+            explanation: flatclip::methods::Explanation::default(),
+        };
+        Ok(vec![decision; images.len() - usize::from(self.forgets)])
+    }
+
+    fn set_size(&self) -> usize {
+        self.size
+    }
+}
+
+#[test]
+fn a_stream_is_cut_into_whole_sets_and_bad_samples_are_no_part_of_them() {
+    let world = world(2);
+    for (size, expected) in [(10, vec![8, 10, 9]), (0, vec![27]), (29, vec![27]), (1000, vec![27])] {
+        let out = format!("sets-{size}");
+        let adapter = AnyAdapter::Batch(Box::new(Counting { size, forgets: false }));
+        world.run_with(adapter, &RunRequest { out: &out, ..PLAIN }).unwrap();
+        let records = read_log(&world.path(&out).join(PREDICTIONS)).unwrap().0;
+        let mut counts: Vec<i64> = records
+            .iter()
+            .filter_map(|r| Some((f64::from(r.answer.as_ref()?.confidence) * 100.0).round() as i64))
+            .collect();
+        assert_eq!(counts.len(), 27);
+        counts.dedup();
+        assert_eq!(counts, expected, "{size}");
+    }
+}
+
+#[test]
+fn a_set_without_an_answer_for_each_image_has_none() {
+    let adapter = AnyAdapter::Batch(Box::new(Counting { size: 10, forgets: true }));
+    let (summary, _) = world(0).run_with(adapter, &PLAIN).unwrap();
+    assert_eq!(summary.failed, 29);
+    assert!(summary.failures[0].1.contains("each of 10 images"), "{:?}", summary.failures[0]);
+}
+
+#[test]
+fn a_run_of_sets_cut_at_any_record_resumes_to_the_same_bytes() {
+    let world = world(1);
+    for method in ["stata", "oga", "adapt-transductive"] {
+        let options = toml::toml! { batch = 8 };
+        let run = |out: &str, resume| {
+            world
+                .run_with(build_adapter(method, &options).unwrap(), &RunRequest { method, out, resume, ..PLAIN })
+                .unwrap();
+            bytes(&world.path(out))
+        };
+        let whole = run(&format!("whole-{method}"), false);
+        for (number, cut) in [0, 1, 700, 2000, 4000, whole[2].len() - 1, whole[2].len()].into_iter().enumerate() {
+            let part = format!("cut-{method}-{number}");
+            std::fs::create_dir(world.path(&part)).unwrap();
+            for (name, content) in [CONFIG, PROVENANCE].iter().zip(&whole) {
+                std::fs::write(world.path(&part).join(name), content).unwrap();
+            }
+            std::fs::write(world.path(&part).join(PREDICTIONS), &whole[2][..cut.min(whole[2].len())]).unwrap();
+            assert_eq!(run(&part, true), whole, "{method} cut at {cut}");
+        }
+    }
+}
+
+/// The answers of a method for some images, all views given.
+fn answers(method: &str, images: &[Matrix], text: &Matrix) -> Vec<Vec<f32>> {
+    let names: Vec<String> = (0..text.rows()).map(|k| k.to_string()).collect();
+    let task = Task::new(names, text.clone(), 20.0, 0).unwrap().with_stream_length(images.len());
+    let mut adapter = build_adapter(method, &toml::Table::new()).unwrap();
+    adapter.prepare(&task).unwrap();
+    let norms = vec![1.0; VIEWS];
+    let ids: Vec<String> = (0..images.len()).map(|i| i.to_string()).collect();
+    let sets: Vec<ViewSet<'_>> =
+        images.iter().zip(&ids).map(|(features, id)| ViewSet { norms: &norms, ..ViewSet::new(id, features) }).collect();
+    let answered = match adapter.kind() {
+        methods::Kind::Episodic => sets.iter().map(|image| adapter.adapt(&task, image).unwrap()).collect(),
+        _ => adapter.adapt_set(&task, &sets).unwrap(),
+    };
+    answered.into_iter().map(|decision| decision.probabilities).collect()
+}
+
+#[test]
+fn methods_that_are_charged_for_one_view_look_at_no_other() {
+    let mut stream = Stream::new(5, &["views"]);
+    let mut unit = |rows: usize| {
+        let data: Vec<f32> = (0..rows * WIDTH).map(|_| stream.normal() as f32).collect();
+        let norms: Vec<f32> = data.chunks_exact(WIDTH).map(|r| r.iter().map(|x| x * x).sum::<f32>().sqrt()).collect();
+        Matrix::from_vec(rows, WIDTH, data.iter().enumerate().map(|(i, x)| x / norms[i / WIDTH]).collect())
+    };
+    let (text, images): (Matrix, Vec<Matrix>) = (unit(4), (0..12).map(|_| unit(VIEWS)).collect());
+    // The same plain views, other views beside them.
+    let others: Vec<Matrix> = images
+        .iter()
+        .map(|image| {
+            let mut other = unit(VIEWS);
+            other.row_mut(0).copy_from_slice(image.row(0));
+            other
+        })
+        .collect();
+    let mut found = 0;
+    for kind in [methods::Kind::Episodic, methods::Kind::Online, methods::Kind::Batch] {
+        for method in feature_adapters(kind) {
+            let alone = methods::adapter(method).unwrap().needs.first_view_only;
+            let same = answers(method, &images, &text) == answers(method, &others, &text);
+            assert!(same || !alone, "{method} looks at other views");
+            // Some are run with one view by default and look at all that they get.
+            assert!(!same || !["zero", "mta", "bca", "adapt", "adapt-transductive"].contains(&method), "{method}");
+            found += usize::from(alone);
+        }
+    }
+    assert_eq!(found, 6);
+}
+
+#[test]
+fn any_time_views_are_charged_as_far_as_answers_look_at_them() {
+    let world = world(0);
+    let rounds = RunRequest { method: "zero", certainty: Some(0.999_999), ..PLAIN };
+    let (summary, fresh) = world.run(&RunRequest { out: "fresh", ..rounds }).unwrap();
+    assert!((fresh.encode - fresh.encode_session).abs() < 29.0 * 1e-6, "{fresh:?}");
+    let (_, filled) = world.run(&RunRequest { out: "fill", cache: true, ..PLAIN }).unwrap();
+    let (_, cached) = world.run(&RunRequest { out: "cached", cache: true, ..rounds }).unwrap();
+    assert_eq!((cached.cached, cached.encode_session), (29, 0.0));
+    // Samples differ in their time, so the share is near that of the views and not exactly it.
+    let share = cached.encode / filled.encode;
+    let views = summary.mean_views.unwrap() / VIEWS as f64;
+    assert!((share - views).abs() < 0.5 * views && share < 0.95, "{share} {views}");
+}
+
+#[test]
+fn the_summary_of_an_earlier_version_is_computed_again_from_its_records() {
+    let world = world(1);
+    let (summary, _) = world.run(&RunRequest { method: "zero", ..PLAIN }).unwrap();
+    let path = world.path("run");
+    // As the earlier version wrote it: every tie a hit, a floor under the NLL.
+    let mut earlier = serde_json::to_value(&summary).unwrap();
+    earlier.as_object_mut().unwrap().remove("confidence");
+    let metrics = earlier["metrics"].as_object_mut().unwrap();
+    metrics.remove("infinite_nll");
+    metrics.insert("nll".into(), 87.3.into());
+    metrics.insert("top5".into(), 1.0.into());
+    std::fs::write(path.join(SUMMARY), earlier.to_string()).unwrap();
+    let log = std::fs::read_to_string(path.join(PREDICTIONS)).unwrap().replace("\"in_top5\":false", "\"in_top5\":true");
+    // Lines of that version had no checksum.
+    let lines = log.lines().map(|line| format!("{}}}\n", line.split_once(",\"crc32\"").unwrap().0));
+    std::fs::write(path.join(PREDICTIONS), lines.collect::<String>()).unwrap();
+    let dir = RunDir::open(&path).unwrap();
+    let read = dir.summary().unwrap().unwrap();
+    assert_eq!(read.metrics, summary.metrics);
+    assert!(
+        read.metrics.infinite_nll > 0 && read.metrics.nll.is_none() && read.metrics.top5 < 1.0,
+        "{:?}",
+        read.metrics
+    );
+    assert_eq!(read.confidence, methods::Confidence::VoteShare);
+    dir.renew_summary(&read).unwrap();
+    let written: serde_json::Value = serde_json::from_slice(&std::fs::read(path.join(SUMMARY)).unwrap()).unwrap();
+    assert_eq!(written["metrics"]["infinite_nll"], summary.metrics.infinite_nll);
+}
+
+#[test]
+fn a_summary_says_how_the_stream_was_cut() {
+    let world = world(0);
+    world.run(&PLAIN).unwrap();
+    let records = read_log(&world.path("run").join(PREDICTIONS)).unwrap().0;
+    // 29 samples of four classes, class after class: 8, 7, 7 and 7.
+    let sets = Sets::new(8, &records);
+    assert_eq!((sets.images, sets.count, sets.mean_classes), (8, 4, 1.5));
+    assert_eq!(Sets::new(0, &records), Sets { images: 29, count: 1, mean_classes: 4.0 });
+}
+
+#[test]
+fn bad_samples_are_counted_listed_and_limited() {
+    let world = world(3);
+    let (summary, _) = world.run(&PLAIN).unwrap();
+    assert_eq!((summary.samples, summary.failed, summary.metrics.count), (29, 3, 26));
+    assert!(summary.failures[0].0.contains("bad0") && summary.failures[0].1.contains("not a picture"));
+    let message = world.run(&RunRequest { out: "strict", max_errors: 0, ..PLAIN }).unwrap_err().to_string();
+    assert!(message.contains("bad samples"), "{message}");
+}
+
+#[test]
+fn online_methods_are_never_sharded_and_runs_never_overwritten() {
+    let world = world(0);
+    let message = world.run(&RunRequest { method: "tda", shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
+    assert!(message.contains("online"), "{message}");
+    world.run(&RunRequest { out: "x", ..PLAIN }).unwrap();
+    assert!(
+        world.run(&RunRequest { out: "x", ..PLAIN }).unwrap_err().hint() == Some(&flatclip::Hint::ResumeOrElsewhere)
+    );
+    let message =
+        world.run(&RunRequest { out: "x", resume: true, order_seed: Some(1), ..PLAIN }).unwrap_err().to_string();
+    assert!(message.contains("order_seed was nothing, now 1"), "{message}");
+    world.run(&RunRequest { out: "x", resume: true, ..PLAIN }).unwrap();
+}

@@ -1,0 +1,402 @@
+//! Landscapes for people: figures, a table of numbers, and the interactive page; and the file that a report reads them from.
+
+use super::figure::{Axis, Figure, FigurePicture, Layer};
+use super::page::Section;
+use super::table::{Cell, Table};
+use crate::flatness::{Flatness, Grid, Surface};
+use flatclip::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The file of a landscape's folder that holds its numbers.
+pub(crate) const LANDSCAPE_FILE: &str = "landscape.json";
+
+const PAGE: &str = include_str!("page/surface.html");
+
+/// Surfaces that belong together, with what a reader must know about them.
+#[derive(Clone, Debug, Serialize)]
+struct LandscapePage {
+    /// The heading.
+    title: String,
+    /// What is shown, in a sentence or two.
+    caption: String,
+    /// Surfaces of single views are shown by their rise above the prompt.
+    of_views: bool,
+    /// What a step of 1 is.
+    unit: String,
+    /// How far the axes reach.
+    span: f32,
+    /// The surfaces, side by side.
+    surfaces: Vec<PageSurface>,
+    /// Their flatness numbers, in the same order.
+    flatness: Vec<Flatness>,
+}
+
+/// One surface of the page.
+#[derive(Clone, Debug, Serialize)]
+struct PageSurface {
+    /// Above the surface.
+    name: String,
+    /// `values[iy][ix]`.
+    values: Vec<Vec<f32>>,
+    /// The view itself as a `data:` address, where there is one.
+    picture: Option<String>,
+    /// What stands beside the view.
+    caption: Vec<String>,
+}
+
+impl LandscapePage {
+    /// One file that needs nothing else: data, style and script inside.
+    fn to_html(&self) -> String {
+        let data = serde_json::to_string(self).unwrap_or_default();
+        // `</script>` inside a name would end the block early.
+        PAGE.replace("/*DATA*/", &data.replace("</", "<\\/"))
+    }
+}
+
+/// Everything that `flatclip landscape` found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LandscapeRecord {
+    /// Of this layout.
+    pub schema_version: u32,
+    /// Coordinates of both axes.
+    #[serde(flatten)]
+    pub grid: Grid,
+    /// `per-token`, or the radius that a direction has.
+    pub scale: String,
+    /// Seed of the directions.
+    pub seed: u64,
+    /// Random planes that sharpness was looked for on; the surfaces show the first.
+    #[serde(default = "one")]
+    pub planes: usize,
+    /// The largest cosine between the two directions of a plane; they are drawn orthogonal. None in files of earlier versions,
+    /// whose directions were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_cosine: Option<f32>,
+    /// The file that holds the directions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directions: Option<String>,
+    /// The surfaces.
+    pub results: Vec<LandscapeResult>,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// One surface with its numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LandscapeResult {
+    /// The loss on the grid.
+    pub surface: Surface,
+    /// The loss on circles.
+    pub flatness: Flatness,
+    /// The view itself as a `data:` address, for the surface of a single view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub picture: Option<String>,
+    /// What stands below the view.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caption: Vec<String>,
+}
+
+impl LandscapeRecord {
+    /// Reads the record of a landscape's folder; `None` when the folder holds none.
+    pub fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(LANDSCAPE_FILE);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+        let again = |error: Error| error.with_hint(flatclip::error::Hint::Again("landscape"));
+        let reason = |e| format!("not a landscape of this version of flatclip ({e})");
+        let record: Self =
+            serde_json::from_slice(&bytes).map_err(|e| again(Error::Run { path: path.clone(), reason: reason(e) }))?;
+        let n = record.grid.coordinates.len();
+        let fits = |result: &LandscapeResult| {
+            result.surface.values.len() == n && result.surface.values.iter().all(|row| row.len() == n)
+        };
+        if n < 2 || !record.results.iter().all(fits) {
+            let reason = format!("its surfaces do not have {n} x {n} values");
+            return Err(again(Error::Run { path, reason }));
+        }
+        Ok(Some(record))
+    }
+
+    /// What a step of 1 along an axis is.
+    pub fn unit(&self) -> String {
+        if self.scale == "per-token" { "token norms".to_owned() } else { format!("steps of length {}", self.scale) }
+    }
+
+    /// What a reader must know.
+    pub(crate) fn caption(&self) -> String {
+        let length = if self.scale == "per-token" {
+            "equal to each token's norm".to_owned()
+        } else {
+            format!("{} over the whole context", self.scale)
+        };
+        let angle = match self.largest_cosine {
+            Some(cosine) if cosine < 1e-3 => "orthogonal random directions".to_owned(),
+            Some(cosine) => format!("random directions (largest cosine {cosine:.3})"),
+            None => "random directions (their angle is not known)".to_owned(),
+        };
+        format!(
+            "The loss in nats on a {0} x {0} grid of contexts around each prompt (the marked point), along two {angle} of \
+             length {length} (seed {1}). Flat means: the loss stays low all around. All surfaces share one colour scale.",
+            self.grid.coordinates.len(),
+            self.seed
+        )
+    }
+
+    /// The surfaces as figures show them. Views are compared by how much their entropy rises around the prompt, not by how high it
+    /// is there; training losses are shown as they are.
+    pub fn shown(&self) -> Vec<Surface> {
+        let shown = |result: &LandscapeResult| {
+            let Surface { name, values } = &result.surface;
+            if result.picture.is_none() {
+                return result.surface.clone();
+            }
+            let rise = |row: &Vec<f32>| row.iter().map(|value| value - result.flatness.centre).collect();
+            Surface { name: format!("{name}, rise above the prompt"), values: values.iter().map(rise).collect() }
+        };
+        self.results.iter().map(shown).collect()
+    }
+
+    /// One figure per surface, the view beside it where there is one.
+    pub fn figures(&self) -> Vec<Figure> {
+        let shown = self.shown();
+        let range = shared_range(shown.iter());
+        let figure = |(result, surface): (&LandscapeResult, &Surface)| {
+            let mut figure = surface_figure(surface, &self.grid, &self.unit(), range);
+            if let Some(address) = &result.picture {
+                figure.size.0 += 150.0;
+                figure.picture = Some(FigurePicture { address: address.clone(), caption: result.caption.clone() });
+            }
+            figure
+        };
+        self.results.iter().zip(&shown).map(figure).collect()
+    }
+
+    /// The flatness numbers of all surfaces.
+    pub fn flatness(&self) -> Vec<Flatness> {
+        self.results.iter().map(|result| result.flatness.clone()).collect()
+    }
+
+    /// The interactive page.
+    pub fn page(&self) -> String {
+        let surface = |result: &'_ LandscapeResult| PageSurface {
+            name: result.surface.name.clone(),
+            values: result.surface.values.clone(),
+            picture: result.picture.clone(),
+            caption: result.caption.clone(),
+        };
+        LandscapePage {
+            title: "Landscape".into(),
+            caption: self.caption(),
+            of_views: self.results.iter().any(|result| result.picture.is_some()),
+            unit: self.unit(),
+            span: self.grid.coordinates.last().copied().unwrap_or(1.0),
+            surfaces: self.results.iter().map(surface).collect(),
+            flatness: self.flatness(),
+        }
+        .to_html()
+    }
+
+    /// As a part of a report.
+    pub fn section(&self, title: &str) -> Section {
+        Section {
+            title: title.to_owned(),
+            text: self.caption(),
+            tables: vec![flatness_table(&self.flatness())],
+            figures: self.figures(),
+            ..Section::default()
+        }
+    }
+}
+
+/// The lowest and the highest value of surfaces that are compared.
+pub(crate) fn shared_range<'a>(surfaces: impl Iterator<Item = &'a Surface>) -> (f32, f32) {
+    surfaces
+        .map(Surface::range)
+        .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), (l, h)| (low.min(l), high.max(h)))
+}
+
+/// Lines of equal loss, between the lowest and the highest colour.
+const LEVELS: u8 = 12;
+
+/// The values of the lines of equal loss.
+fn levels((low, high): (f32, f32)) -> Vec<f64> {
+    (1..LEVELS).map(|i| f64::from(low) + f64::from(high - low) * f64::from(i) / f64::from(LEVELS)).collect()
+}
+
+/// Contours over a heat map, the prompt itself marked.
+pub(crate) fn surface_figure(surface: &Surface, grid: &Grid, unit: &str, range: (f32, f32)) -> Figure {
+    let axis: Vec<f64> = grid.coordinates.iter().map(|&c| f64::from(c)).collect();
+    let values: Vec<f64> = surface.values.iter().flatten().map(|&v| f64::from(v)).collect();
+    // The axes end where the outermost cells do.
+    let half = (axis.get(1).copied().unwrap_or_default() - axis.first().copied().unwrap_or_default()) / 2.0;
+    let ends = (axis.first().map_or(-1.0, |a| a - half), axis.last().map_or(1.0, |a| a + half));
+    let label = |name: &str| Axis::new(format!("{name} ({unit})")).within(ends.0, ends.1);
+    let colours = Some((f64::from(range.0), f64::from(range.1)));
+    let heat = Layer::Heat {
+        x: axis.clone(),
+        y: axis.clone(),
+        values: values.clone(),
+        labels: false,
+        range: colours,
+        unit: "nats",
+    };
+    let mut figure = Figure::new(surface.name.clone(), label("first direction"), label("second direction"))
+        .with(heat)
+        .with(Layer::Contour { x: axis.clone(), y: axis, values, levels: levels(range) })
+        .with(Layer::Mark { at: (0.0, 0.0), name: "prompt".into() });
+    // With a view beside it, two of them stand side by side on a page.
+    figure.size = (414.0, 364.0);
+    figure
+}
+
+/// `x,y,value` lines.
+pub(crate) fn surface_csv(surface: &Surface, grid: &Grid) -> String {
+    let mut out = String::from("x,y,value\n");
+    for (y, row) in grid.coordinates.iter().zip(&surface.values) {
+        for (x, value) in grid.coordinates.iter().zip(row) {
+            out.push_str(&format!("{x},{y},{value}\n"));
+        }
+    }
+    out
+}
+
+/// Mean and largest rise per radius, one row per surface.
+pub fn flatness_table(flatness: &[Flatness]) -> Table {
+    let radii: Vec<f32> = flatness.first().map(|f| f.rings.iter().map(|r| r.radius).collect()).unwrap_or_default();
+    let mut header = vec!["surface".to_owned(), "centre".to_owned()];
+    for radius in &radii {
+        header.extend([format!("mean rise at {radius}"), format!("largest at {radius}")]);
+    }
+    header.extend(radii.last().map(|radius| format!("sharpness at {radius}")));
+    let mut table = Table::new("Rise of the loss on circles around the prompt, on random planes", header);
+    for f in flatness {
+        let mut row = vec![Cell::text(&f.name), Cell::number(f64::from(f.centre), 4)];
+        for ring in &f.rings {
+            row.push(with_spread(ring.mean_increase, ring.mean_spread));
+            row.push(with_spread(ring.largest_increase, ring.largest_spread));
+        }
+        row.extend(f.rings.last().map(|ring| Cell::number(f64::from(ring.sharpness), 4)));
+        table.push(row);
+    }
+    let found = flatness.first().map(|f| f.found_by.as_str()).filter(|found| !found.is_empty());
+    if let Some(found) = found {
+        let spread = match flatness.first().map(|f| f.planes) {
+            Some(planes) if planes > 1 => format!("mean \u{b1} standard deviation over {planes} random planes; "),
+            _ => String::new(),
+        };
+        table.notes.push(format!(
+            "{spread}sharpness: the largest rise within the radius, found on {found}; a lower estimate, ascent finds more"
+        ));
+    }
+    table
+}
+
+/// A mean, and its standard deviation between planes where there are several.
+fn with_spread(mean: f32, spread: Option<f32>) -> Cell {
+    match spread {
+        Some(spread) => Cell { text: format!("{mean:.4} \u{b1} {spread:.4}"), ..Cell::number(f64::from(mean), 4) },
+        None => Cell::number(f64::from(mean), 4),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flatness::Ring;
+
+    fn bowl() -> LandscapeRecord {
+        let grid = Grid::new(5, 1.0).unwrap();
+        let value = |x: f32, y: f32| x * x + y * y;
+        let values =
+            grid.coordinates.iter().map(|&y| grid.coordinates.iter().map(|&x| value(x, y)).collect()).collect();
+        let name = "bowl </script>".to_owned();
+        let rings = vec![Ring {
+            radius: 1.0,
+            mean_increase: 1.0,
+            largest_increase: 1.0,
+            mean_spread: Some(0.5),
+            largest_spread: Some(0.25),
+            sharpness: 1.5,
+        }];
+        let found_by = "2 random planes".to_owned();
+        let flatness = Flatness { name: name.clone(), centre: 0.0, rings, planes: 2, found_by };
+        let surface = Surface { name, values };
+        let picture = Some("data:image/png;base64,AA==".to_owned());
+        let result = LandscapeResult { surface, flatness, picture, caption: vec!["view 3".into()] };
+        LandscapeRecord {
+            schema_version: 2,
+            grid,
+            scale: "per-token".into(),
+            seed: 1,
+            planes: 2,
+            largest_cosine: Some(0.0),
+            directions: Some("directions.safetensors".into()),
+            results: vec![result],
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_break_out_of_the_page() {
+        assert_eq!(bowl().page().matches("</script>").count(), 2, "one for the data, one for the code");
+    }
+
+    #[test]
+    fn a_record_is_read_back_as_it_was_and_a_damaged_one_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(LandscapeRecord::read(dir.path()).unwrap(), None);
+        let path = dir.path().join(LANDSCAPE_FILE);
+        let mut record = bowl();
+        std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+        assert_eq!(LandscapeRecord::read(dir.path()).unwrap().as_ref(), Some(&record));
+        record.results[0].surface.values[2].pop();
+        std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+        assert!(LandscapeRecord::read(dir.path()).unwrap_err().to_string().contains("5 x 5"));
+        std::fs::write(&path, "{}").unwrap();
+        assert!(LandscapeRecord::read(dir.path()).unwrap_err().to_string().contains("landscape.json"));
+    }
+
+    #[test]
+    fn the_table_tells_the_spread_between_planes_and_how_sharpness_was_found() {
+        let table = flatness_table(&bowl().flatness()).to_text();
+        assert!(table.contains("1.0000 \u{b1} 0.5000") && table.contains("1.5000"), "{table}");
+        assert!(table.contains("found on 2 random planes; a lower estimate"), "{table}");
+        assert!(bowl().caption().contains("orthogonal random directions"));
+    }
+
+    /// Files of earlier versions have neither planes nor directions.
+    #[test]
+    fn a_record_of_an_earlier_version_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut old = serde_json::to_value(bowl()).unwrap();
+        let all = old.as_object_mut().unwrap();
+        for key in ["planes", "largest_cosine", "directions"] {
+            all.remove(key);
+        }
+        let flatness = old["results"][0]["flatness"].as_object_mut().unwrap();
+        for key in ["planes", "found_by"] {
+            flatness.remove(key);
+        }
+        let ring = old["results"][0]["flatness"]["rings"][0].as_object_mut().unwrap();
+        for key in ["mean_spread", "largest_spread", "sharpness"] {
+            ring.remove(key);
+        }
+        std::fs::write(dir.path().join(LANDSCAPE_FILE), old.to_string()).unwrap();
+        let read = LandscapeRecord::read(dir.path()).unwrap().unwrap();
+        assert!(read.planes == 1 && read.caption().contains("angle is not known"), "{}", read.caption());
+    }
+
+    #[test]
+    fn every_form_shows_the_same_surface() {
+        let record = bowl();
+        let result = &record.results[0];
+        assert_eq!(surface_csv(&result.surface, &record.grid).lines().count(), 26);
+        let svg = record.figures()[0].to_svg();
+        assert!(svg.contains("contour") && svg.contains("<image") && svg.contains("view 3"));
+        assert!(record.section("s").tables[0].to_text().contains("bowl"));
+    }
+}

@@ -1,0 +1,40 @@
+//! Runs as tables, figures and pages; published numbers beside ours.
+
+mod analysis;
+mod analysis_tables;
+mod benchmark;
+mod cell;
+mod confusion;
+mod csv;
+mod data_address;
+pub mod figure;
+mod figures;
+mod groups;
+pub mod landscape;
+mod order;
+mod page;
+mod paired;
+mod paper;
+mod protocol;
+mod rows;
+mod runs;
+mod table;
+mod temperature;
+
+pub(crate) use analysis::ANALYSIS_FILE;
+pub use analysis::{AnalysedSet, AnalysisRecord};
+pub use benchmark::benchmark_table;
+pub(crate) use benchmark::mean_and_deviation;
+pub use confusion::ConfusionMatrix;
+pub(crate) use data_address::data_address;
+pub(crate) use figures::sweep_figures;
+pub use figures::{ece_bars, reliability, score_quantiles, top1_bars};
+pub use order::RowOrder;
+pub use page::{Page, Section};
+pub use paired::paired_table;
+pub(crate) use paper::published_row;
+pub use paper::{Published, published};
+pub use protocol::protocol_points;
+pub use runs::{Run, TOLERANCE, against_paper, find_runs, metrics_table};
+pub use table::{Cell, Table};
+pub use temperature::{TemperatureChoice, temperature_table};

@@ -1,0 +1,214 @@
+//! What the steps of a plan cost before any of them starts: pictures x views x this machine's rate, steps x its step, and the
+//! disk that kept features take.
+
+use super::ReproduceRequest;
+use super::desk::{Desk, State};
+use super::plan::Plan;
+use super::work::{PromptSource, Step, Work};
+use crate::ViewChoice;
+use crate::bench::Rates;
+use crate::data::{Known, Split};
+use crate::eval::test_family;
+use crate::train::TuneRequest;
+use flatclip::Model;
+use flatclip::Result;
+use flatclip::image::views::ViewPolicy;
+use flatclip::methods::policy::policy_for;
+use flatclip::methods::{Registry, adapter};
+use flatclip::progress::Progress;
+use flatclip::prompt::{Prompt, PromptKind};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::ops::AddAssign;
+
+/// What a step costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Price {
+    /// Pictures that are read and encoded.
+    pub pictures: usize,
+    /// Seconds of reading, cutting and encoding views.
+    pub encode: f64,
+    /// Seconds of answers, of training steps and of text features.
+    pub compute: f64,
+    /// Bytes of kept features.
+    pub disk: u64,
+}
+
+impl Price {
+    /// All of its time.
+    pub fn seconds(&self) -> f64 {
+        self.encode + self.compute
+    }
+}
+
+impl AddAssign for Price {
+    fn add_assign(&mut self, other: Self) {
+        self.pictures += other.pictures;
+        self.encode += other.encode;
+        self.compute += other.compute;
+        self.disk += other.disk;
+    }
+}
+
+/// The price of every step; nothing for those that are done.
+pub fn prices(
+    request: &ReproduceRequest,
+    model: &Model,
+    (plan, states): (&Plan, &[State]),
+    progress: &dyn Progress,
+) -> Result<Vec<Price>> {
+    let desk = Desk::new(request, model)?;
+    let rates = Rates::open(model, request.cache.as_deref(), progress);
+    let mut pricing = Pricing { desk, rates, encoded: BTreeSet::new() };
+    // Pictures that a finished step has encoded are in the cache.
+    if request.cache.is_some() {
+        let done = plan.steps.iter().zip(states).filter(|(_, state)| **state == State::Done);
+        done.for_each(|(step, _)| pricing.recall(step));
+    }
+    let price = |(step, state): (&Step, &State)| match state {
+        State::Done => Ok(Price::default()),
+        _ => pricing.price(step),
+    };
+    plan.steps.iter().zip(states).map(price).collect()
+}
+
+struct Pricing<'a> {
+    desk: Desk<'a>,
+    rates: Rates<'a>,
+    /// Data set, seed and views whose features are kept by then.
+    encoded: BTreeSet<String>,
+}
+
+impl Pricing<'_> {
+    fn price(&mut self, step: &Step) -> Result<Price> {
+        match &step.work {
+            Work::Tune(request) => self.tune(request),
+            Work::Statistics(work) => {
+                let pictures = work.shots * self.classes(&work.data, Split::Train);
+                let encode = pictures as f64 * self.rates.picture(ViewPolicy::Identity, 1)?;
+                Ok(Price { pictures, encode, ..Price::default() })
+            }
+            Work::Evaluate(work) => {
+                let (policy, views) = views(work.policy, work.views, &work.method, &work.data)?;
+                let share = work.shard.map_or(1, |shard| shard.count);
+                let mut price = self.encode(&work.data, work.seed, policy, views, share)?;
+                let classes = self.classes(&work.data, Split::Test);
+                let pictures = self.pictures(&work.data).div_ceil(share);
+                // C-TPT tunes every template of a prompt of several.
+                let times = if work.method == "c-tpt" { templates(&work.prompt)? } else { 1 };
+                let answer = self.rates.answer(&work.method, &work.options, views, classes)?;
+                price.compute = (times * pictures) as f64 * answer;
+                price.compute += self.texts(&work.prompt, &work.method, &work.options, classes)?;
+                Ok(price)
+            }
+            Work::Sweep(work) => {
+                let cells: usize = work.axes.iter().map(|axis| axis.values.len()).product();
+                let mut price = Price::default();
+                for data in &work.data {
+                    let (policy, views) = views(work.policy, None, &work.method, data)?;
+                    price += self.encode(data, work.seed, policy, views, 1)?;
+                    let (classes, options) = (self.classes(data, Split::Test), toml::Table::new());
+                    let answer = self.rates.answer(&work.method, &options, views, classes)?;
+                    let texts = self.texts(&work.prompt, &work.method, &options, classes)?;
+                    price.compute += cells as f64 * (self.pictures(data) as f64 * answer + texts);
+                }
+                Ok(price)
+            }
+            Work::Landscape(work) => {
+                let split = super::desk::split_of(work.shots);
+                let text = self.rates.text(self.classes(&work.data, split))?;
+                let surfaces = work.prompts.len() * if work.shots > 0 { 1 } else { 2 };
+                let compute = (surfaces * work.points * work.points) as f64 * text;
+                Ok(Price { compute, ..Price::default() })
+            }
+        }
+    }
+
+    fn tune(&self, request: &TuneRequest) -> Result<Price> {
+        let classes = self.classes(&request.data, Split::Train);
+        let cost = request.cost(classes)?;
+        let mut price = Price { pictures: cost.images, ..Price::default() };
+        price.encode = (cost.images * cost.encodings) as f64 * self.rates.picture(ViewPolicy::CropFlip, 1)?;
+        if cost.steps > 0 {
+            price.compute = cost.steps as f64 * self.rates.step(request, classes)?;
+        }
+        Ok(price)
+    }
+
+    /// The views of a data set, unless an earlier step has encoded them.
+    fn encode(&mut self, data: &str, seed: u64, policy: ViewPolicy, views: usize, share: usize) -> Result<Price> {
+        let pictures = self.pictures(data).div_ceil(share);
+        let kept = self.desk.request.cache.is_some();
+        if kept && !self.encoded.insert(key(data, seed, policy, views)) {
+            return Ok(Price::default());
+        }
+        let encode = pictures as f64 * self.rates.picture(policy, views)?;
+        let floats = views * (self.desk.model.width() + 1);
+        let disk = if kept { (pictures * floats * size_of::<f32>()) as u64 } else { 0 };
+        Ok(Price { pictures, encode, disk, ..Price::default() })
+    }
+
+    fn recall(&mut self, step: &Step) {
+        if let Work::Evaluate(work) = &step.work
+            && let Ok((policy, views)) = views(work.policy, work.views, &work.method, &work.data)
+        {
+            self.encoded.insert(key(&work.data, work.seed, policy, views));
+        }
+    }
+
+    /// Passes of the text tower before the first picture: templates, and the bank of STSS.
+    fn texts(&self, prompt: &PromptSource, method: &str, options: &toml::Table, classes: usize) -> Result<f64> {
+        if self.desk.model.config().text.is_none() {
+            return Ok(0.0);
+        }
+        let texts = templates(prompt)?;
+        let spec = adapter(method)?;
+        let around = spec.complete(options)?.get("perturbations").and_then(toml::Value::as_integer).unwrap_or(0);
+        Ok((texts + around.max(0) as usize) as f64 * self.rates.text(classes)?)
+    }
+
+    /// Pictures of a data set: on disk, or as published.
+    fn pictures(&self, data: &str) -> usize {
+        let found = self.desk.dataset(data, Split::Test).map(|set| set.samples.len()).ok();
+        let count = found.or_else(|| Known::find(data)?.count(Split::Test)).unwrap_or(0);
+        self.desk.recipe.limit.map_or(count, |limit| limit.min(count))
+    }
+
+    fn classes(&self, data: &str, split: Split) -> usize {
+        let known = Known::find(data).map(|known| known.classes);
+        known.or_else(|| Some(self.desk.dataset(data, split).ok()?.classes.len())).unwrap_or(1)
+    }
+}
+
+/// Texts of each class.
+fn templates(prompt: &PromptSource) -> Result<usize> {
+    Ok(match prompt {
+        PromptSource::Text(word) => match Prompt::parse(word)?.kind {
+            PromptKind::Templates(templates) => templates.len(),
+            _ => 1,
+        },
+        _ => 1,
+    })
+}
+
+fn key(data: &str, seed: u64, policy: ViewPolicy, views: usize) -> String {
+    format!("{data} {seed} {} {views}", policy.name())
+}
+
+/// How a step's views are made: what the facade would choose.
+fn views(choice: ViewChoice, asked: Option<usize>, method: &str, data: &str) -> Result<(ViewPolicy, usize)> {
+    let spec = Registry::builtin().adapter(method)?;
+    Ok(match choice {
+        ViewChoice::Policy(ViewPolicy::Identity) => (ViewPolicy::Identity, asked.unwrap_or(1)),
+        ViewChoice::Policy(policy) => (policy, asked.unwrap_or(spec.needs.default_views)),
+        ViewChoice::Published => {
+            let known = Known::find(data);
+            let family = known.map_or(flatclip::methods::policy::TestFamily::CrossDataset, |known| {
+                test_family(known.name, known.family)
+            });
+            let published = policy_for(spec.name, family)?;
+            let asked = asked.filter(|_| published.policy != ViewPolicy::Identity);
+            (published.policy, asked.unwrap_or(published.views))
+        }
+    })
+}

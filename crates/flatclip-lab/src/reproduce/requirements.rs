@@ -1,0 +1,73 @@
+//! Whether a model with what the user brought can give a row.
+
+use super::plan::Planner;
+use super::recipe::RecipePrompt;
+use crate::tuners::{self, tuner};
+use flatclip::Result;
+use flatclip::classify::Capabilities;
+use flatclip::methods::Needs;
+use std::path::{Path, PathBuf};
+
+impl Planner<'_> {
+    /// Why this model with these inputs cannot give a row.
+    pub(super) fn unmet(&self, prompt: &str, method: &str, options: &toml::Table) -> Result<Option<String>> {
+        let spec = self.registry.adapter(method)?;
+        let needs = spec.build(options)?.needs().unwrap_or(spec.needs);
+        let source = self.recipe.prompt(prompt)?;
+        let config = self.model.config();
+        let given = self.given(source);
+        let features = given.is_some_and(|path| is_features(path));
+        if config.text.is_none() && !features {
+            return Ok(Some(format!("needs the text tower for the prompt `{prompt}`, this checkpoint has none")));
+        }
+        let tuned = self.prompt_kind(source)?;
+        let kind = match (features, given) {
+            (true, _) => "features",
+            // What the file holds is checked when it is read.
+            (false, Some(_)) => needs.prompts.first().copied().unwrap_or(tuned.name),
+            (false, None) => tuned.name,
+        };
+        let capabilities = Capabilities {
+            model: Some(config),
+            prompt: kind,
+            contexts: usize::from(!features),
+            bank: false,
+            statistics: true, // a recipe computes them
+            generated: self.request.generated.is_some(),
+        };
+        let needs = Needs { vit: needs.vit || given.is_none() && tuned.vit, ..needs };
+        Ok(capabilities.lacks(&needs).map(|(reason, _)| reason))
+    }
+
+    /// The user's own file for a prompt.
+    pub(super) fn given(&self, prompt: &RecipePrompt) -> Option<&PathBuf> {
+        let stands = prompt.name == "template" || self.model.config().text.is_none();
+        let features = self.request.text_features.as_ref().filter(|_| prompt.tuner.is_empty() && stands);
+        self.request.prompts.get(&prompt.name).or(features)
+    }
+
+    fn prompt_kind(&self, prompt: &RecipePrompt) -> Result<KindOfPrompt> {
+        if prompt.tuner.is_empty() {
+            return Ok(KindOfPrompt { name: "templates", vit: false });
+        }
+        let name = tuners::preset(&prompt.tuner).map_or(prompt.tuner.as_str(), |preset| preset.method);
+        let spec = tuner(name)?;
+        let name = match spec.table {
+            "coop" | "sapt" => "learned",
+            "gda-clip" => "linear",
+            table => table,
+        };
+        Ok(KindOfPrompt { name, vit: spec.vit })
+    }
+}
+
+/// What a tuner's prompt will be.
+struct KindOfPrompt {
+    name: &'static str,
+    vit: bool,
+}
+
+/// Whether a file holds class embeddings; what it really is shows when it is read.
+fn is_features(path: &Path) -> bool {
+    flatclip::prompt::read_text_features(path).is_ok()
+}

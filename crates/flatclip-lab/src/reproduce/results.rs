@@ -1,0 +1,335 @@
+//! What an item found: its table beside the published one, paired differences, components, tuning, sweeps and landscapes.
+
+use super::desk::Desk;
+use super::efficiency::{BENCH, efficiency};
+use super::other_tables::{left_out, sections, tuned};
+use super::plan::{Plan, data_title};
+use super::recipe::Recipe;
+use super::work::{EvaluateWork, Work};
+use crate::eval::Record;
+use crate::eval::metrics::paired;
+use crate::report::{Cell, Run, Section, Table, mean_and_deviation, protocol_points, published_row};
+use flatclip::files::write_atomic;
+use flatclip::methods::Confidence;
+use flatclip::{Error, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The runs of one row.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) label: String,
+    /// By data set and seed, in the recipe's order.
+    #[serde(skip)]
+    runs: Vec<Vec<Option<Run>>>,
+    /// Mean over seeds of top-1 in per cent, by data set.
+    pub(super) means: Vec<Option<f64>>,
+    /// Their standard deviation.
+    pub(super) deviations: Vec<Option<f64>>,
+    /// What is published, by data set.
+    published: Vec<Option<f64>>,
+}
+
+/// The tables of an item.
+#[derive(Debug)]
+pub struct Results {
+    pub(super) recipe: Recipe,
+    pub(super) rows: Vec<Row>,
+    /// Tables in the order in which they are shown; the first is the item's own.
+    pub tables: Vec<Table>,
+    pub(super) sections: Vec<Section>,
+}
+
+impl Results {
+    /// Reads everything that is there.
+    pub(super) fn read(desk: &Desk<'_>, plan: &Plan) -> Result<Self> {
+        let recipe = desk.recipe.clone();
+        let rows = read_rows(&recipe, plan)?;
+        let mut results = Self { recipe, rows, tables: Vec::new(), sections: Vec::new() };
+        if !results.rows.is_empty() {
+            results.tables.push(results.comparison());
+            results.tables.extend(results.differences()?);
+            results.tables.extend(results.components());
+            results.tables.push(results.calibration());
+            results.tables.extend(results.protocol());
+        }
+        results.tables.extend(efficiency(&desk.request.out.join(BENCH), desk)?);
+        results.tables.extend(tuned(plan)?);
+        results.sections = sections(desk, plan)?;
+        results.tables.extend(left_out(plan));
+        Ok(results)
+    }
+
+    pub(super) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.rows.iter().flat_map(|row| row.runs.iter().flatten().flatten())
+    }
+
+    /// Which columns count for an average: all, or the shifted ones.
+    fn averages(&self) -> Vec<(&'static str, Vec<usize>)> {
+        let all = 0..self.recipe.datasets.len();
+        let shifted: Vec<usize> =
+            all.clone().filter(|&i| !self.recipe.in_domain.contains(&self.recipe.datasets[i])).collect();
+        let mut averages = vec![("Avg.", all.collect::<Vec<_>>())];
+        if !self.recipe.in_domain.is_empty() && !shifted.is_empty() {
+            averages.push(("OOD Avg.", shifted));
+        }
+        averages
+    }
+
+    /// The deviation of each average of a row: that of the seeds' own averages, where every data set has all seeds.
+    fn average_deviations(&self, row: &Row) -> Vec<Option<f64>> {
+        let of_seed = |columns: &[usize], seed: usize| -> Option<f64> {
+            let top1 = |&data: &usize| Some(100.0 * row.runs[data].get(seed)?.as_ref()?.summary.metrics.top1);
+            let values: Option<Vec<f64>> = columns.iter().map(top1).collect();
+            mean_and_deviation(&values?).map(|(mean, _)| mean)
+        };
+        let deviation = |columns: &Vec<usize>| {
+            let seeds: Option<Vec<f64>> = (0..self.recipe.seeds.len()).map(|seed| of_seed(columns, seed)).collect();
+            mean_and_deviation(&seeds?)?.1
+        };
+        self.averages().iter().map(|(_, columns)| deviation(columns)).collect()
+    }
+
+    /// Values by data set, then their averages where all of them are there.
+    fn with_averages(&self, values: &[Option<f64>]) -> Vec<Option<f64>> {
+        let mean = |columns: &Vec<usize>| {
+            let picked: Option<Vec<f64>> = columns.iter().map(|&i| values[i]).collect();
+            picked.filter(|v| !v.is_empty()).map(|v| v.iter().sum::<f64>() / v.len() as f64)
+        };
+        let averages: Vec<Option<f64>> = self.averages().iter().map(|(_, columns)| mean(columns)).collect();
+        values.iter().copied().chain(averages).collect()
+    }
+
+    fn header(&self, first: &str) -> Vec<String> {
+        let titles = self.recipe.datasets.iter().map(|data| data_title(data));
+        let averages = self.averages().into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+        std::iter::once(first.to_owned()).chain(titles).chain(averages).collect()
+    }
+
+    /// Each row, the published one below it, and the difference.
+    fn comparison(&self) -> Table {
+        let title = match self.recipe.paper.as_str() {
+            "" => self.recipe.title.clone(),
+            paper => format!("{paper}: {}", self.recipe.title),
+        };
+        let mut table = Table::new(title, self.header("row"));
+        for row in &self.rows {
+            let ours = self.with_averages(&row.means);
+            let mut cells = vec![Cell::text(&row.label)];
+            let deviations = row.deviations.iter().copied().chain(self.average_deviations(row));
+            let seeds = self.recipe.seeds.len();
+            let cell = |(mean, deviation): (&Option<f64>, Option<f64>)| {
+                mean.map_or_else(Cell::none, |mean| Cell::mean(mean, deviation, seeds))
+            };
+            cells.extend(ours.iter().zip(deviations).map(cell));
+            table.push(cells);
+        }
+        table.mark_best(1..table.header.len());
+        let mut lines = Vec::new();
+        for (row, cells) in self.rows.iter().zip(std::mem::take(&mut table.rows)) {
+            lines.push(cells);
+            if row.published.iter().any(Option::is_some) {
+                let (ours, theirs) = (self.with_averages(&row.means), self.with_averages(&row.published));
+                let number = |value: &Option<f64>| value.map_or_else(Cell::none, |v| Cell::number(v, 2));
+                let differ = |(a, b): (&Option<f64>, &Option<f64>)| match (a, b) {
+                    (Some(a), Some(b)) => Cell::signed(a - b, 2),
+                    _ => Cell::none(),
+                };
+                lines.push(std::iter::once(Cell::text("  published")).chain(theirs.iter().map(number)).collect());
+                lines.push(
+                    std::iter::once(Cell::text("  difference")).chain(ours.iter().zip(&theirs).map(differ)).collect(),
+                );
+            }
+        }
+        table.rows = lines;
+        let seeds = self.recipe.seeds.len();
+        let mut note = "top-1 in per cent".to_owned();
+        if seeds > 1 {
+            note.push_str(&format!("; mean over {seeds} seeds ± sample standard deviation (n-1)"));
+        }
+        if let Some(limit) = self.recipe.limit {
+            note.push_str(&format!("; {limit} pictures of each data set, spread evenly"));
+        }
+        table.notes.push(note);
+        table
+    }
+
+    /// The reference against every other row on the same pictures of all data sets.
+    fn differences(&self) -> Result<Option<Table>> {
+        let Some(ours) = self.rows.iter().find(|row| row.label == self.recipe.reference) else { return Ok(None) };
+        let title = format!("{} minus each row, on the same pictures", ours.label);
+        let header = ["row", "pictures", "difference", "95 %", "mended", "spoilt", "p (McNemar)"];
+        let mut table = Table::new(title, header);
+        let mine = right_answers(ours)?;
+        for row in self.rows.iter().filter(|row| row.label != ours.label) {
+            let theirs = right_answers(row)?;
+            let common = theirs.iter().filter_map(|(key, &right)| Some((right, *mine.get(key)?)));
+            let (first, second): (Vec<bool>, Vec<bool>) = common.unzip();
+            if first.is_empty() {
+                continue;
+            }
+            let d = paired(&first, &second, 1000, 0);
+            table.push(vec![
+                Cell::text(&row.label),
+                Cell::count(d.count),
+                Cell::signed(100.0 * d.difference, 2),
+                Cell::interval(d.interval, |low, high| format!("{low:+.2} to {high:+.2}")),
+                Cell::count(d.only_second),
+                Cell::count(d.only_first),
+                Cell::p_value(d.p_value),
+            ]);
+        }
+        table.notes.push(
+            "points of top-1 over all pictures and seeds that both answered; paired bootstrap, exact test".into(),
+        );
+        Ok((!table.rows.is_empty()).then_some(table))
+    }
+
+    /// What SAPT and STSS add alone, together, and beyond the sum of both.
+    fn components(&self) -> Option<Table> {
+        let of = |prompt: &str, method: &str| {
+            let is_it = |row: &&crate::reproduce::RecipeRow| row.prompt == prompt && row.method == method;
+            let label = &self.recipe.rows.iter().find(is_it)?.label;
+            self.rows.iter().find(|row| row.label == *label).map(|row| self.with_averages(&row.means))
+        };
+        let (neither, sapt) = (of("coop", "zero-shot")?, of("sapt", "zero-shot")?);
+        let (stss, both) = (of("coop", "stss")?, of("sapt", "stss")?);
+        let mut table = Table::new("Components: gain over CoOp in points", self.header("with"));
+        let gain = |a: &[Option<f64>]| -> Vec<Option<f64>> {
+            a.iter().zip(&neither).map(|(a, b)| Some((*a)? - (*b)?)).collect()
+        };
+        let (sapt, stss, both) = (gain(&sapt), gain(&stss), gain(&both));
+        let sum = sapt.iter().zip(&stss).map(|(a, b)| Some((*a)? + (*b)?)).collect::<Vec<_>>();
+        let beyond = both.iter().zip(&sum).map(|(a, b)| Some((*a)? - (*b)?)).collect::<Vec<_>>();
+        let lines = [("SAPT", &sapt), ("STSS", &stss), ("both", &both), ("both, beyond the sum", &beyond)];
+        for (name, values) in lines {
+            let signed = |value: &Option<f64>| value.map_or_else(Cell::none, |v| Cell::signed(v, 2));
+            table.push(std::iter::once(Cell::text(name)).chain(values.iter().map(signed)).collect());
+        }
+        Some(table)
+    }
+
+    /// What the rows' probabilities are worth: means over data sets and seeds.
+    fn calibration(&self) -> Table {
+        let mut table = Table::new("Calibration", ["row", "confidence", "ECE", "NLL", "Brier"]);
+        for row in &self.rows {
+            let runs: Vec<&Run> = row.runs.iter().flatten().flatten().collect();
+            let mean =
+                |value: fn(&Run) -> f64| runs.iter().map(|run| value(run)).sum::<f64>() / runs.len().max(1) as f64;
+            let nlls: Option<Vec<f64>> = runs.iter().map(|run| run.summary.metrics.nll).collect();
+            let nll = nlls.and_then(|nlls| mean_and_deviation(&nlls)).map(|(mean, _)| mean);
+            let infinite = runs.iter().map(|run| run.summary.metrics.infinite_nll).sum();
+            table.push(vec![
+                Cell::text(&row.label),
+                Cell::text(runs.first().map_or("-", |run| run.confidence().name())),
+                Cell::percent(mean(|run| run.summary.metrics.calibration.ece)),
+                Cell::nll(nll, infinite),
+                Cell::number(mean(|run| run.summary.metrics.brier), 4),
+            ]);
+        }
+        table.notes.push("mean over data sets and seeds; ECE in per cent on the confidence of the answer".into());
+        if self.runs().any(|run| run.confidence() == Confidence::VoteShare) {
+            table.notes.push(Confidence::NOTE.into());
+        }
+        table
+    }
+
+    /// Where a row is not what was published.
+    fn protocol(&self) -> Option<Table> {
+        self.rows.iter().find(|row| row.published.iter().any(Option::is_some))?;
+        let mut table = Table::new("Where the protocol differs from the published row", ["row", "point", "on"]);
+        for row in &self.rows {
+            let mut points: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for (data, runs) in self.recipe.datasets.iter().zip(&row.runs) {
+                for point in runs.iter().flatten().next().map(protocol_points).unwrap_or_default() {
+                    points.entry(point).or_default().push(data_title(data));
+                }
+            }
+            for (point, on) in points {
+                let on = if on.len() == self.recipe.datasets.len() { "all".to_owned() } else { on.join(", ") };
+                table.push([row.label.clone(), point, on].map(Cell::text).to_vec());
+            }
+        }
+        if table.rows.is_empty() {
+            table.notes.push("nowhere, as far as runs and published protocols say".into());
+        }
+        Some(table)
+    }
+
+    /// The tables as a terminal shows them.
+    pub fn text(&self) -> String {
+        let own = self.sections.iter().flat_map(|section| &section.tables);
+        self.tables.iter().chain(own).map(Table::to_text).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The numbers, for machines.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "schema_version": 1, "item": self.recipe.name, "title": self.recipe.title, "datasets": self.recipe.datasets,
+            "seeds": self.recipe.seeds, "rows": self.rows, "tables": self.tables,
+        })
+    }
+
+    /// Writes Markdown, LaTeX, CSV, JSON and the page; nothing in them depends on time or place.
+    pub(super) fn write(&self, out: &Path) -> Result<PathBuf> {
+        std::fs::create_dir_all(out).map_err(Error::io(out))?;
+        let tables: Vec<&Table> = self.tables.iter().chain(self.sections.iter().flat_map(|s| &s.tables)).collect();
+        let joined = |form: fn(&Table) -> String| tables.iter().map(|table| form(table)).collect::<Vec<_>>().join("\n");
+        write_atomic(&out.join("table.md"), joined(Table::to_markdown).as_bytes())?;
+        write_atomic(&out.join("table.tex"), joined(Table::to_latex).as_bytes())?;
+        write_atomic(&out.join("table.csv"), joined(Table::to_csv).as_bytes())?;
+        let json =
+            serde_json::to_string_pretty(&self.json()).map_err(|e| Error::config("results.json", e.to_string()))?;
+        write_atomic(&out.join("results.json"), format!("{json}\n").as_bytes())?;
+        let file = out.join("report.html");
+        write_atomic(&file, self.page(out).to_html().as_bytes())?;
+        Ok(file)
+    }
+}
+
+/// Right or wrong by data set, seed and picture.
+fn right_answers(row: &Row) -> Result<BTreeMap<(usize, usize, String), bool>> {
+    let mut found = BTreeMap::new();
+    for (data, runs) in row.runs.iter().enumerate() {
+        for (seed, run) in runs.iter().enumerate() {
+            let records = run.as_ref().map(Run::records).transpose()?.unwrap_or_default();
+            let right = |r: &Record| Some(r.answer.as_ref()?.prediction == r.label);
+            found.extend(records.iter().filter_map(|r| Some(((data, seed, r.id.clone()), right(r)?))));
+        }
+    }
+    Ok(found)
+}
+
+/// The finished runs of the plan, by row.
+fn read_rows(recipe: &Recipe, plan: &Plan) -> Result<Vec<Row>> {
+    let mut rows: Vec<Row> = Vec::new();
+    for row in &recipe.rows {
+        let empty = || vec![None; recipe.seeds.len()];
+        let mut runs: Vec<Vec<Option<Run>>> = recipe.datasets.iter().map(|_| empty()).collect();
+        for step in &plan.steps {
+            let Work::Evaluate(EvaluateWork { row: label, data, seed, shard: None, .. }) = &step.work else { continue };
+            let place = recipe.datasets.iter().position(|d| d == data).zip(recipe.seeds.iter().position(|s| s == seed));
+            if let (true, Some((data, seed))) = (*label == row.label && step.dir.join("summary.json").is_file(), place)
+            {
+                runs[data][seed] = Some(Run::read(&step.dir)?);
+            }
+        }
+        if runs.iter().flatten().all(Option::is_none) {
+            continue;
+        }
+        let backbone = runs.iter().flatten().flatten().next().map_or("", |run| run.provenance.backbone.as_str());
+        let name = |data: &String| data.clone();
+        let published = recipe.datasets.iter().map(|data| published_row(backbone, &row.label, &name(data))).collect();
+        let (means, deviations) = runs.iter().map(|runs| over_seeds(runs)).unzip();
+        rows.push(Row { label: row.label.clone(), runs, means, deviations, published });
+    }
+    Ok(rows)
+}
+
+/// Over the seeds; the deviation where there are several. A data set with a seed missing has no mean.
+fn over_seeds(runs: &[Option<Run>]) -> (Option<f64>, Option<f64>) {
+    let values: Option<Vec<f64>> = runs.iter().map(|run| Some(100.0 * run.as_ref()?.summary.metrics.top1)).collect();
+    let found = values.and_then(|values| mean_and_deviation(&values));
+    found.map_or((None, None), |(mean, deviation)| (Some(mean), deviation))
+}

@@ -1,0 +1,135 @@
+//! What the steps of a plan do.
+
+use crate::ViewChoice;
+use crate::eval::{GridAxis, Shard};
+use crate::train::TuneRequest;
+use std::path::PathBuf;
+
+/// What stands for the classes in a step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PromptSource {
+    /// A text with `{}`, or the name of a known set of templates.
+    Text(String),
+    /// Each data set's own templates.
+    OwnTemplates,
+    /// Templates (`own`, a text or a known set) and a file of sentences that describe the classes.
+    Described(String, PathBuf),
+    /// What this folder's tuning run learned.
+    Tuned(PathBuf),
+    /// A file of the user's.
+    File(PathBuf),
+}
+
+/// What a step does.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// Learns a prompt on the source.
+    Tune(TuneRequest),
+    /// Token statistics of source images, for PromptAlign.
+    Statistics(StatisticsWork),
+    /// A row on a data set.
+    Evaluate(EvaluateWork),
+    /// A grid of settings.
+    Sweep(SweepWork),
+    /// Loss surfaces.
+    Landscape(LandscapeWork),
+}
+
+/// See [`Work::Statistics`].
+#[derive(Clone, Debug)]
+pub struct StatisticsWork {
+    /// The source.
+    pub data: String,
+    /// Images per class.
+    pub shots: usize,
+    /// Its visual prompts are in the tower.
+    pub prompt: PromptSource,
+    /// Seed of the draw.
+    pub seed: u64,
+}
+
+/// See [`Work::Evaluate`].
+#[derive(Clone, Debug)]
+pub struct EvaluateWork {
+    /// Label of the row.
+    pub row: String,
+    /// The data set.
+    pub data: String,
+    /// What stands for its classes.
+    pub prompt: PromptSource,
+    /// The adapter.
+    pub method: String,
+    /// Its options.
+    pub options: toml::Table,
+    /// How views are made.
+    pub policy: ViewChoice,
+    /// How many; the method's own number when nothing is said.
+    pub views: Option<usize>,
+    /// Seed of views and method.
+    pub seed: u64,
+    /// Seed of the stream's order, for methods that learn from it.
+    pub order_seed: Option<u64>,
+    /// Folder of the statistics, for PromptAlign.
+    pub statistics: Option<PathBuf>,
+    /// Part of the stream; never for methods that learn from it.
+    pub shard: Option<Shard>,
+}
+
+/// See [`Work::Sweep`].
+#[derive(Clone, Debug)]
+pub struct SweepWork {
+    /// What it shows.
+    pub title: String,
+    /// The data sets.
+    pub data: Vec<String>,
+    /// What stands for their classes.
+    pub prompt: PromptSource,
+    /// The adapter.
+    pub method: String,
+    /// What varies.
+    pub axes: Vec<GridAxis>,
+    /// How views are made.
+    pub policy: ViewChoice,
+    /// Seed of views and method.
+    pub seed: u64,
+}
+
+/// See [`Work::Landscape`].
+#[derive(Clone, Debug)]
+pub struct LandscapeWork {
+    /// What it shows.
+    pub title: String,
+    /// Names and prompts, side by side.
+    pub prompts: Vec<(String, PromptSource)>,
+    /// The data: the source for the training loss, else a data set of whose first picture views are shown.
+    pub data: String,
+    /// Images per class, for the training loss; 0 for views of a picture.
+    pub shots: usize,
+    /// Grid points along each axis.
+    pub points: usize,
+    /// Seed of directions, shots and views.
+    pub seed: u64,
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// For people.
+    pub name: String,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// What it does.
+    pub work: Work,
+}
+
+impl PromptSource {
+    /// The file that must be there before the step can run.
+    pub fn file(&self) -> Option<PathBuf> {
+        match self {
+            Self::Text(_) | Self::OwnTemplates => None,
+            Self::Tuned(dir) => Some(dir.join("prompt.safetensors")),
+            Self::File(path) if path.is_dir() => Some(path.join("prompt.safetensors")),
+            Self::File(path) | Self::Described(_, path) => Some(path.clone()),
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! A whole tuning run: shots, features, search, training, result.
+
+use super::comparison::{Comparison, Distance, Pictures, measured};
+use super::directory::{PROMPT, RUN};
+use super::fit::{Control, HeldOut, LossAndAccuracy, TrainData, fit};
+use super::measure::{self, SharpnessAtRadius};
+use super::search::{SearchTable, search};
+use super::settings::{Settings, TuneRequest};
+use crate::data::feature_bank::FeatureBank;
+use crate::data::few_shot::{Pool, Sampler, Shots};
+use crate::data::train_images::{Readable, TrainImages};
+use crate::data::{Dataset, Family, Sample, read_dassl_list};
+use crate::run_dir::{CONFIG, RunDir, SUMMARY};
+use crate::tuners::{Input, TuneTask, Tuner, vit_of};
+use flatclip::digest::Digest;
+use flatclip::error::Hint;
+use flatclip::image::DecodeOptions;
+use flatclip::methods::bank::{Radius, RadiusUnit};
+use flatclip::methods::sam::NormScope;
+use flatclip::model::{Clip, Features};
+use flatclip::progress::Progress;
+use flatclip::prompt::{Prompt, PromptClassifier, PromptKind, Provenance, Tensor, class_hash};
+use flatclip::text::Tokenizer;
+use flatclip::{Error, Model, Result};
+use flatclip_tensor::ops::l2_norm;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a run is given.
+pub(crate) struct TuneInput<'a> {
+    /// The settings.
+    pub(crate) request: &'a TuneRequest,
+    /// The frozen model.
+    pub(crate) clip: &'a Clip,
+    /// Its tokenizer.
+    pub(crate) tokenizer: &'a Tokenizer,
+    /// Where shots are drawn from.
+    pub(crate) dataset: &'a Dataset,
+    /// Who watches.
+    pub(crate) progress: &'a dyn Progress,
+}
+
+impl TuneInput<'_> {
+    /// How training images are read.
+    pub(crate) fn decode(&self) -> DecodeOptions {
+        self.dataset.decode_options(self.request.exif)
+    }
+}
+
+/// The result of a run: `summary.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TuneSummary {
+    /// The tuner.
+    pub method: String,
+    /// The data set.
+    pub dataset: String,
+    /// Number of classes.
+    pub classes: usize,
+    /// Training images.
+    pub images: usize,
+    /// Training steps.
+    pub steps: usize,
+    /// Loss and accuracy of the training images (first views of the bank).
+    pub train: Option<LossAndAccuracy>,
+    /// Loss and accuracy of the held-out images.
+    pub held_out: Option<LossAndAccuracy>,
+    /// Plain pictures before and after; not for tuners that change the image tower.
+    #[serde(default)]
+    pub comparison: Option<Comparison>,
+    /// How far the parameters went; none where nothing is trained.
+    #[serde(default)]
+    pub distance: Option<Distance>,
+    /// Peak learning rate; none where nothing is trained.
+    #[serde(default)]
+    pub learning_rate: Option<f64>,
+    /// The logit scale that the rate follows, where the caller chose none and the published one would not suit the model.
+    #[serde(default)]
+    pub rate_follows: Option<f32>,
+    /// How flat the loss of the training images is, for learned contexts.
+    pub flatness: Option<SharpnessAtRadius>,
+    /// The radius that a search chose, in the unit of the tuner's options.
+    pub chosen_radius: Option<f64>,
+    /// The radius of the perturbed steps at the end, in both units, over all parameters together; none where no step was
+    /// perturbed.
+    #[serde(default)]
+    pub radius: Option<Radius>,
+    /// Images that could not be read.
+    pub unreadable: Vec<String>,
+    /// The prompt file.
+    pub prompt: String,
+}
+
+/// Learns a prompt from a few labelled images per class: runs the tuner, or resumes its run, to the end. The prompt is in
+/// the run directory under the summary's name.
+pub fn tune(request: &TuneRequest, model: &Model, train: &Dataset, progress: &dyn Progress) -> Result<TuneSummary> {
+    let mut request = request.clone();
+    if request.model.is_empty() {
+        model.name().clone_into(&mut request.model);
+    }
+    if request.data.is_empty() {
+        train.spec.clone_into(&mut request.data);
+    }
+    request.exif = Some(train.decode_options(request.exif).exif);
+    request.text_precision = model.clip().text_precision();
+    let (clip, tokenizer) = (model.clip(), model.tokenizer());
+    run(&TuneInput { request: &request, clip, tokenizer, dataset: train, progress })
+}
+
+fn run(input: &TuneInput<'_>) -> Result<TuneSummary> {
+    let mut settings = Settings::resolve(input.request)?;
+    settings.suit(input.clip.logit_scale());
+    // What the data or the model forbid is found before the directory is touched.
+    let shots = draw(input, &settings)?;
+    if settings.spec.vit {
+        vit_of(input.clip)?;
+    }
+    let (directory, goes_on) = RunDir::take_tuning(&input.request.out, &settings, input.request.resume)?;
+    let run = Run::prepare(input, settings, &shots)?;
+    directory.settle_provenance(&run.provenance(input)?, goes_on)?;
+    if directory.is_complete() {
+        directory.verify()?;
+        input.progress.note(&format!("{}: the run is complete", directory.path.display()));
+        return directory.read_json(SUMMARY);
+    }
+    if input.request.sampler == Sampler::Python
+        && input.request.list.is_none()
+        && input.dataset.family == Family::Imagenet
+    {
+        let why = "CoOp drew its ImageNet shots from an unsorted directory listing, these come from a sorted one";
+        input.progress.warn(&format!("sampler python: {why}: they are not CoOp's; a list of CoOp's images gives them"));
+    }
+    if let Some(scale) = run.settings.rate_follows {
+        let recipe = &run.settings.recipe;
+        let factor = recipe.rate_factor(scale);
+        let times = match recipe.rate_limit {
+            limit if factor > limit => format!("times {limit}, the most that train.rate_limit allows"),
+            _ => format!("times (100 / {scale:.1})^2 for this model's"),
+        };
+        let rule = "published for a logit scale of 100";
+        input.progress.note(&format!("learning rate {}: {rule}, {times}; train.lr sets another", recipe.lr));
+    }
+    run.finish(input, &directory)
+}
+
+/// A run whose images are chosen and readable.
+struct Run {
+    settings: Settings,
+    train: Vec<Sample>,
+    held_out: Vec<Sample>,
+    unreadable: Vec<String>,
+}
+
+impl Run {
+    fn prepare(input: &TuneInput<'_>, settings: Settings, shots: &Shots) -> Result<Self> {
+        let pick =
+            |places: &[usize]| -> Vec<Sample> { places.iter().map(|&i| input.dataset.samples[i].clone()).collect() };
+        let mut run = Self { settings, train: pick(&shots.train), held_out: pick(&shots.held_out), unreadable: vec![] };
+        run.drop_unreadable(input)?;
+        Ok(run)
+    }
+
+    fn drop_unreadable(&mut self, input: &TuneInput<'_>) -> Result<()> {
+        for samples in [&mut self.train, &mut self.held_out] {
+            let Readable { good, bad, changes } = Readable::of(samples, &input.decode());
+            if let Some(line) = changes.line() {
+                input.progress.note(&line);
+            }
+            for (id, error) in bad {
+                input.progress.warn(&format!("{id}: {error}"));
+                self.unreadable.push(id);
+            }
+            *samples = good.into_iter().map(|i| samples[i].clone()).collect();
+        }
+        let (found, allowed) = (self.unreadable.len(), input.request.max_errors);
+        if found > allowed {
+            let named = self.unreadable.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+            let reason = format!("{found} of the chosen images cannot be read ({named})");
+            let error = Error::Data { path: input.dataset.name.clone().into(), reason };
+            return Err(error.with_hint(Hint::AllowErrors(found)));
+        }
+        let has = |label: usize| self.train.iter().any(|s| s.label == label);
+        if let Some(empty) = (0..input.dataset.classes.len()).find(|&label| !has(label)) {
+            return Err(Error::Data {
+                path: input.dataset.name.clone().into(),
+                reason: format!("no readable training image is left for class {:?}", input.dataset.classes[empty]),
+            });
+        }
+        Ok(())
+    }
+
+    /// What makes the run comparable; nothing in it depends on time or machine.
+    fn provenance(&self, input: &TuneInput<'_>) -> Result<serde_json::Value> {
+        let ids = |samples: &[Sample]| samples.iter().map(|s| s.id.clone()).collect::<Vec<_>>();
+        Ok(serde_json::json!({
+            "flatclip": env!("CARGO_PKG_VERSION"),
+            "method": self.settings.spec.name,
+            "model": input.request.model,
+            "model_hash": input.clip.hash(),
+            "precision": input.clip.precision().name(),
+            "isa": flatclip_tensor::isa::current().name(),
+            "dataset": input.dataset.name,
+            "class_hash": class_hash(&input.dataset.classes),
+            "classes": input.dataset.classes,
+            "seed": input.request.seed,
+            "pictures": self.pictures()?,
+            "train": ids(&self.train),
+            "held_out": ids(&self.held_out),
+            "unreadable": self.unreadable,
+            "test_searched": input.request.test.is_some(),
+        }))
+    }
+
+    /// Names the content of all chosen pictures.
+    fn pictures(&self) -> Result<String> {
+        let mut all = Digest::default();
+        for sample in self.train.iter().chain(&self.held_out) {
+            all = all.part(sample.content_digest()?);
+        }
+        Ok(all.short())
+    }
+
+    /// Encodes, searches, trains and writes the result.
+    fn finish(mut self, input: &TuneInput<'_>, directory: &RunDir) -> Result<TuneSummary> {
+        let (clip, seed) = (input.clip, input.request.seed);
+        let spec = self.settings.spec;
+        let train = std::mem::take(&mut self.train);
+        let images =
+            TrainImages::new(clip, &input.dataset.name, &train, &self.settings.views, seed).read_with(&input.decode());
+        let labels: Vec<usize> = train.iter().map(|s| s.label).collect();
+        let start = Instant::now();
+        let bank = match (spec.input, self.settings.views.bank) {
+            (Input::Features, views) if views > 0 => Some(self.bank(input, &images, views, directory)?),
+            _ => None,
+        };
+        let held_out = self.held_out_features(input)?;
+        if bank.is_some()
+            && let Ok(tower) = clip.text()
+        {
+            tower.keep_more_activations();
+        }
+        let plain = match spec.input {
+            Input::Features => Some(Pictures::choose(input, held_out.as_ref(), &train)?),
+            Input::Pixels => None,
+        };
+        directory.time(&serde_json::json!({ "stage": "features", "seconds": start.elapsed().as_secs_f64() }))?;
+
+        let dataset = input.dataset;
+        let task = TuneTask {
+            clip,
+            tokenizer: input.tokenizer,
+            classes: &dataset.classes,
+            templates: &dataset.templates,
+            labels: &labels,
+            bank: bank.as_ref(),
+            seed,
+        };
+        let (bank, held_out) = (bank.as_ref(), held_out.as_ref());
+        let fresh = self.settings.views.fresh;
+        let data = TrainData { clip, images: &images, labels: &labels, bank, fresh, input: spec.input, held_out, seed };
+        let table = self.search(input, &data, &task, directory)?;
+        let start = Instant::now();
+        let mut tuner = (spec.build)(&self.settings.options, &task)?;
+        if let Some(text) = &input.request.text {
+            tuner.set_remote_text(Arc::clone(text))?;
+        }
+        let begin = tuner.parameters().to_vec();
+        let every = input.request.checkpoint_every;
+        let control = Control { directory: Some(directory), stage: "tuning", every, progress: input.progress };
+        fit(&data, &self.settings.recipe, tuner.as_mut(), &control)?;
+        directory.time(&serde_json::json!({ "stage": "training", "seconds": start.elapsed().as_secs_f64() }))?;
+        tuner.finish(held_out.map(HeldOut::batch).as_ref())?;
+        let found = Found { begin, plain, table };
+        self.result(input, tuner.as_ref(), &data, found, directory)
+    }
+
+    fn bank(
+        &self,
+        input: &TuneInput<'_>,
+        images: &TrainImages<'_>,
+        views: usize,
+        directory: &RunDir,
+    ) -> Result<FeatureBank> {
+        let lines = (0..images.len()).map(|i| format!("{}\n", images.id(i)));
+        let ids = lines.fold(Digest::default(), Digest::bytes).short();
+        let key = format!("{} {:?} {} {ids}", input.clip.features_id(), self.settings.views, input.request.seed);
+        let path = directory.file("features.safetensors");
+        if let Some(bank) = FeatureBank::load(&path, &key) {
+            return Ok(bank);
+        }
+        input.progress.start("encoding", Some(images.len() as u64));
+        let bank = images.bank(input.clip, views, &mut |done| {
+            input.progress.advance(done as u64, "");
+            let stopped = || Error::Interrupted(format!("stopped after {done} of {} images", images.len()));
+            if input.progress.cancelled() { Err(stopped().with_hint(Hint::Resume)) } else { Ok(()) }
+        })?;
+        input.progress.finish();
+        bank.save(&path, &key)?;
+        Ok(bank)
+    }
+
+    /// Features of the images that settings are chosen on.
+    fn held_out_features(&self, input: &TuneInput<'_>) -> Result<Option<HeldOut>> {
+        let samples = match &input.request.test {
+            Some(test) => {
+                input.progress.warn("alpha and beta are chosen on TEST images, as published: not a fair number");
+                test.samples.as_slice()
+            }
+            None => self.held_out.as_slice(),
+        };
+        if samples.is_empty() || self.settings.spec.input == Input::Pixels {
+            return Ok(None);
+        }
+        let images =
+            TrainImages::new(input.clip, &input.dataset.name, samples, &self.settings.views, input.request.seed)
+                .read_with(&input.decode());
+        let features = Features::unit(images.plain_features(input.clip)?).0;
+        Ok(Some(HeldOut { features, labels: samples.iter().map(|s| s.label).collect() }))
+    }
+
+    /// Searches the radius, if asked to, and sets it; `config.toml` then holds what is trained with.
+    fn search(
+        &mut self,
+        input: &TuneInput<'_>,
+        data: &TrainData<'_>,
+        task: &TuneTask<'_>,
+        directory: &RunDir,
+    ) -> Result<Option<SearchTable>> {
+        let Some(held_out) = data.held_out.filter(|_| input.request.search) else { return Ok(None) };
+        let table = search(data, task, &self.settings, held_out, directory, input.progress)?;
+        if let Some(radius) = table.chosen {
+            self.settings.options.insert("radius".into(), radius.into());
+            directory.write_config(&self.settings.to_table()?)?;
+        }
+        Ok(Some(table))
+    }
+
+    /// The radius of the perturbed steps, if there were any. Where each token or class has its own, that of all together.
+    fn radius(&self, parameters: &[Tensor], steps: usize) -> Option<Radius> {
+        let options = &self.settings.options;
+        let value = options.get("radius")?.as_float()?;
+        let weight = options.get("weight").and_then(toml::Value::as_float).unwrap_or(1.0);
+        let norm = l2_norm(parameters.iter().flat_map(|tensor| &tensor.values));
+        let unit = RadiusUnit::of(options);
+        let whole = match unit {
+            RadiusUnit::Absolute => value * (NormScope::of(options).count(parameters) as f64).sqrt(),
+            // Shares of the parts are that share of the whole.
+            RadiusUnit::Relative => value,
+        };
+        (steps > 0 && weight > 0.0).then(|| unit.radius(whole, norm))
+    }
+
+    /// Measures, and writes the prompt and the summary.
+    fn result(
+        &self,
+        input: &TuneInput<'_>,
+        tuner: &dyn Tuner,
+        data: &TrainData<'_>,
+        found: Found,
+        directory: &RunDir,
+    ) -> Result<TuneSummary> {
+        let classes = &input.dataset.classes;
+        let provenance = Provenance {
+            method: self.settings.spec.name.into(),
+            source: input.dataset.name.clone(),
+            model_hash: input.clip.hash().to_owned(),
+            class_hash: class_hash(classes),
+            classes: classes.clone(),
+            config: self.settings.to_toml()?,
+            version: env!("CARGO_PKG_VERSION").into(),
+            start_token: Vec::new(),
+        };
+        let prompt = Prompt::new(tuner.prompt()?, provenance);
+        let classifier = PromptClassifier::new(&prompt, input.clip, input.tokenizer, classes)?;
+        let own = data.bank.map(|bank| HeldOut { features: bank.first_views(), labels: data.labels.to_vec() });
+        let flatness = match (&prompt.kind, &own) {
+            (PromptKind::Learned { .. }, Some(own)) => {
+                Some(measure::sharpness(input.clip, tuner, &own.batch(), measure::RADIUS)?)
+            }
+            _ => None,
+        };
+        let recipe = &self.settings.recipe;
+        let steps = recipe.epochs * recipe.steps_per_epoch(data.labels.len());
+        let distance = (steps > 0).then(|| Distance::between(&found.begin, tuner.parameters()));
+        let comparison = found.plain.map(|plain| plain.compare(input, &classifier)).transpose()?;
+        if comparison.is_some_and(|found| found.changed_nothing()) {
+            let what = "on plain pictures the tuned prompt is as good as the untuned one, no better";
+            input
+                .progress
+                .warn(&format!("{what}: more shots, or pictures that differ more from these, would show more"));
+        }
+        if let Some(gone) = distance.filter(Distance::stands_still) {
+            let percent = 100.0 * gone.relative;
+            let what =
+                format!("the parameters moved by {percent:.2} % of their norm: this is the prompt it began with");
+            input.progress.warn(&format!("{what}; raise train.lr (it is {}) or train.epochs", recipe.lr));
+        }
+        let summary = TuneSummary {
+            method: self.settings.spec.name.into(),
+            dataset: input.dataset.name.clone(),
+            classes: classes.len(),
+            images: data.labels.len(),
+            steps,
+            train: own.as_ref().map(|own| measured(&classifier, own)).transpose()?,
+            held_out: data.held_out.map(|own| measured(&classifier, own)).transpose()?,
+            comparison,
+            distance,
+            learning_rate: (steps > 0).then_some(recipe.lr),
+            rate_follows: self.settings.rate_follows.filter(|_| steps > 0),
+            flatness,
+            chosen_radius: found.table.and_then(|t| t.chosen),
+            radius: self.radius(tuner.parameters(), steps),
+            unreadable: self.unreadable.clone(),
+            prompt: PROMPT.into(),
+        };
+        prompt.save(&directory.file(PROMPT))?;
+        directory.finish_with(&[CONFIG, RUN, PROMPT], &summary)?;
+        Ok(summary)
+    }
+}
+
+/// What the result is measured by.
+struct Found {
+    /// The parameters before the first step.
+    begin: Vec<Tensor>,
+    plain: Option<Pictures>,
+    table: Option<SearchTable>,
+}
+
+/// The images to train on and to choose on.
+fn draw(input: &TuneInput<'_>, settings: &Settings) -> Result<Shots> {
+    let dataset = input.dataset;
+    let ids: Vec<String> = dataset.samples.iter().map(|s| s.id.clone()).collect();
+    let labels: Vec<usize> = dataset.samples.iter().map(|s| s.label).collect();
+    let pool = Pool { source: &dataset.name, ids: &ids, labels: &labels, classes: &dataset.classes };
+    let Some(list) = &input.request.list else { return settings.few_shot.draw(&pool) };
+    let path = Path::new(list);
+    let mut shots = if path.extension().is_some_and(|ending| ending == "pkl") {
+        let part = |name: &str| pool.with_paths(path, &read_dassl_list(path, name)?);
+        Shots {
+            train: part("train")?,
+            held_out: if settings.few_shot.held_out > 0 { part("val")? } else { Vec::new() },
+        }
+    } else {
+        let train = pool.listed(path, &std::fs::read_to_string(path).map_err(Error::io(path))?)?;
+        Shots { held_out: Vec::new(), train }
+    };
+    if settings.few_shot.held_out > 0 && shots.held_out.is_empty() {
+        // Held out from what the list does not name.
+        let rest: Vec<usize> = (0..ids.len()).filter(|i| !shots.train.contains(i)).collect();
+        let (rest_ids, rest_labels): (Vec<String>, Vec<usize>) =
+            rest.iter().map(|&i| (ids[i].clone(), labels[i])).unzip();
+        let pool = Pool { ids: &rest_ids, labels: &rest_labels, ..pool };
+        let draw = crate::data::few_shot::FewShot {
+            shots: settings.few_shot.held_out,
+            held_out: 0,
+            ..settings.few_shot.clone()
+        };
+        shots.held_out = draw.draw(&pool)?.train.into_iter().map(|i| rest[i]).collect();
+    }
+    Ok(shots)
+}

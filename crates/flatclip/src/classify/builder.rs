@@ -1,0 +1,396 @@
+//! What a classifier is made of.
+
+use super::answer::Origin;
+use super::class_list::{check_classes, check_distinct};
+use super::classifier::{Classifier, Parts};
+use super::features::TextFeatures;
+use super::model::Model;
+use super::prepare::{Preparation, Prepared, checked_views, options_of};
+use super::requirements::{Capabilities, check_origin};
+use super::rounds::{Certainty, Rounds};
+use super::text_cache::TextCache;
+use crate::Result;
+use crate::image::DecodeOptions;
+use crate::image::views::ViewPolicy;
+use crate::methods::adapters::stss::check_bank_options;
+use crate::methods::bank::TextBank;
+use crate::methods::statistics::SourceStatistics;
+use crate::methods::{AdapterSpec, Registry, Task, TextStore};
+use crate::progress::Progress;
+use crate::prompt::Prompt;
+use crate::text::templates::Ensemble;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Builds a [`Classifier`].
+#[derive(Clone, Debug)]
+pub struct ClassifierBuilder {
+    source: Source,
+    classes: Vec<String>,
+    prompt: Option<Prompt>,
+    method: Option<String>,
+    options: toml::Table,
+    registry: Registry,
+    views: Option<usize>,
+    certainty: Option<Certainty>,
+    policy: ViewPolicy,
+    seed: u64,
+    statistics: Option<Arc<SourceStatistics>>,
+    generated: Option<PathBuf>,
+    store: Option<Store>,
+    watch: Option<Watch>,
+    decode: DecodeOptions,
+    any_model: bool,
+}
+
+/// Where text banks are kept.
+#[derive(Clone)]
+struct Store(Arc<dyn TextStore>);
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TextStore")
+    }
+}
+
+/// Who watches the building.
+#[derive(Clone)]
+struct Watch(Arc<dyn Progress + Send + Sync>);
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Progress")
+    }
+}
+
+/// Where text features come from.
+#[derive(Clone, Debug)]
+enum Source {
+    Model(Model),
+    Text { text: TextFeatures, bank: Option<Arc<TextBank>> },
+}
+
+impl ClassifierBuilder {
+    pub(super) fn with_model(model: &Model) -> Self {
+        Self::new(Source::Model(model.clone()))
+    }
+
+    pub(super) fn with_text(text: TextFeatures, bank: Option<TextBank>) -> Self {
+        Self::new(Source::Text { text, bank: bank.map(Arc::new) })
+    }
+
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            classes: Vec::new(),
+            prompt: None,
+            method: None,
+            options: toml::Table::new(),
+            registry: Registry::builtin(),
+            views: None,
+            certainty: None,
+            policy: ViewPolicy::default(),
+            seed: 0,
+            statistics: None,
+            generated: None,
+            store: None,
+            watch: None,
+            decode: DecodeOptions::default(),
+            any_model: false,
+        }
+    }
+
+    /// The class names, in the order of the probabilities. A prompt that knows its classes needs none.
+    #[must_use]
+    pub fn classes<S: Into<String>>(mut self, classes: impl IntoIterator<Item = S>) -> Self {
+        self.classes = classes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// What stands for a class; by default [`Prompt::TEMPLATE`].
+    #[must_use]
+    pub fn prompt(mut self, prompt: Prompt) -> Self {
+        self.prompt = Some(prompt);
+        self
+    }
+
+    /// A text with `{}` for the class name.
+    pub fn template(self, template: &str) -> Result<Self> {
+        Ok(self.prompt(Prompt::templates(&[template])?))
+    }
+
+    /// A known set of templates: `imagenet7` or `imagenet80`.
+    pub fn ensemble(self, name: &str) -> Result<Self> {
+        Ok(self.prompt(Prompt::templates(name.parse::<Ensemble>()?.templates())?))
+    }
+
+    /// How to answer: the name of an adapter. By default [`Prompt::default_method`].
+    #[must_use]
+    pub fn method(mut self, name: &str) -> Self {
+        self.method = Some(name.to_owned());
+        self
+    }
+
+    /// An option of the method; unknown ones and values out of range are errors here.
+    pub fn set(mut self, key: &str, value: impl Into<toml::Value>) -> Result<Self> {
+        self.options.insert(key.to_owned(), value.into());
+        let spec = self.spec()?;
+        spec.build(&self.own_options(spec)?)?;
+        Ok(self)
+    }
+
+    /// All options of the method; checked when it is built.
+    #[must_use]
+    pub fn options(mut self, options: toml::Table) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The methods to choose from, where they are not only the built-in ones.
+    #[must_use]
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.registry = registry;
+        self
+    }
+
+    /// Views per picture, the picture itself included; by default what the method wants.
+    #[must_use]
+    pub fn views(mut self, count: usize) -> Self {
+        self.views = Some(count);
+        self
+    }
+
+    /// Any-time views: they are encoded in rounds (1, 4, 8, 16, ...), and no more of them once the kept ones give the answer
+    /// this mean probability and the round before agrees. [`Certainty::Usual`] keeps the accuracy of all views on
+    /// the embedded models at about a third of the cost.
+    #[must_use]
+    pub fn any_time(mut self, certainty: impl Into<Certainty>) -> Self {
+        self.certainty = Some(certainty.into());
+        self
+    }
+
+    /// How views are made; by default by crops and flips.
+    #[must_use]
+    pub fn view_policy(mut self, policy: ViewPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Seed of the views and of the method.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Token statistics of training images, for PromptAlign.
+    #[must_use]
+    pub fn statistics(mut self, statistics: Arc<SourceStatistics>) -> Self {
+        self.statistics = Some(statistics);
+        self
+    }
+
+    /// A folder with generated pictures for DiffTPT: `FOLDER/<picture's name without ending>/*.png`.
+    #[must_use]
+    pub fn generated(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.generated = Some(folder.into());
+        self
+    }
+
+    /// A folder in which text banks are kept between programs.
+    #[must_use]
+    pub fn cache(self, folder: impl Into<PathBuf>) -> Self {
+        self.text_store(Arc::new(TextCache::new(&folder.into())))
+    }
+
+    /// A place of the caller's own for text banks, such as the memory of a server.
+    #[must_use]
+    pub fn text_store(mut self, store: Arc<dyn TextStore>) -> Self {
+        self.store = Some(Store(store));
+        self
+    }
+
+    /// Who is told how many texts are encoded while the classifier is built, and may cancel it between chunks of them.
+    #[must_use]
+    pub fn progress(mut self, progress: Arc<dyn Progress + Send + Sync>) -> Self {
+        self.watch = Some(Watch(progress));
+        self
+    }
+
+    /// The largest picture, in pixels; one that is larger is refused from its header.
+    #[must_use]
+    pub fn max_pixels(mut self, pixels: u64) -> Self {
+        self.decode.max_pixels = pixels;
+        self
+    }
+
+    /// Read images as a person sees them (rotated per EXIF, 16-bit grey scaled), which is the default, or, with `false`, as
+    /// Pillow's `convert("RGB")`, which published numbers of benchmark data sets rest on.
+    #[must_use]
+    pub fn exif(mut self, apply: bool) -> Self {
+        self.decode.exif = apply;
+        self
+    }
+
+    /// Accept a prompt that was learned with another model.
+    #[must_use]
+    pub fn any_model(mut self, accept: bool) -> Self {
+        self.any_model = accept;
+        self
+    }
+
+    /// Computes text features and whatever else depends on prompt and class list alone.
+    pub fn build(self) -> Result<Classifier> {
+        match &self.source {
+            Source::Model(model) => self.with_towers(model),
+            Source::Text { text, bank } => self.without_towers(text, bank.as_ref()),
+        }
+    }
+
+    fn with_towers(&self, model: &Model) -> Result<Classifier> {
+        let spec = self.spec()?;
+        let prompt = Arc::new(match &self.prompt {
+            Some(prompt) => prompt.clone(),
+            None => Prompt::templates(&[Prompt::TEMPLATE])?,
+        });
+        if !self.any_model {
+            check_origin(&prompt, model)?;
+        }
+        let classes = self.checked_classes(&prompt)?;
+        let watch = self.watch.as_ref().map(|Watch(progress)| Arc::clone(progress));
+        let text = || match &watch {
+            None => prompt.text_features(model.clip(), model.tokenizer(), classes),
+            Some(watch) => prompt.text_features_with(model.clip(), model.tokenizer(), classes, watch.as_ref()),
+        };
+        let preparation = Preparation {
+            spec,
+            options: &self.own_options(spec)?,
+            model,
+            prompt: &prompt,
+            classes,
+            seed: self.seed,
+            views: self.views,
+            policy: self.policy,
+            certainty: self.certainty,
+            decode: self.decode.clone(),
+            statistics: self.statistics.as_ref(),
+            generated: self.generated.clone(),
+            bank: false,
+            store: self.store.as_ref().map(|Store(store)| Arc::clone(store)),
+            progress: watch.clone(),
+            stream_length: None,
+        };
+        let prepared = preparation.prepare(text, || Ok(Vec::new()), |text| tracing::warn!("{text}"))?;
+        let Prepared { adapter, needs, task, encoder, rounds } = prepared;
+        let origin = Arc::new(Origin {
+            classes: Arc::clone(&task.classes),
+            method: spec.name.into(),
+            precision: Some(encoder.clip.precision().name().into()),
+            read: Some(encoder.decode.rule().into()),
+        });
+        Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder: Some(encoder), rounds, origin }))
+    }
+
+    /// On features of another model.
+    fn without_towers(&self, text: &TextFeatures, bank: Option<&Arc<TextBank>>) -> Result<Classifier> {
+        let spec = self.spec()?;
+        let options = self.own_options(spec)?;
+        let mut adapter = spec.build(&options)?;
+        let needs = adapter.needs().unwrap_or(spec.needs);
+        checked_views(self.views.unwrap_or(needs.default_views))?;
+        let rounds = Rounds::checked(self.certainty, spec.name, adapter.kind(), &needs)?;
+        let capabilities = Capabilities { bank: bank.is_some(), ..Capabilities::features() };
+        capabilities.check(spec.name, &needs)?;
+        if bank.is_some() {
+            check_bank_options(spec, &options)?;
+        }
+        let task = self.text_task(text, bank)?;
+        adapter.prepare(&task)?;
+        let origin = Arc::new(Origin {
+            classes: Arc::clone(&task.classes),
+            method: spec.name.into(),
+            precision: None,
+            read: None,
+        });
+        Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder: None, rounds, origin }))
+    }
+
+    /// The method that was named, or the prompt's own.
+    fn spec(&self) -> Result<&'static AdapterSpec> {
+        let usual = self.prompt.as_ref().map_or(Prompt::DEFAULT_METHOD, Prompt::default_method);
+        self.registry.adapter(self.method.as_deref().unwrap_or(usual))
+    }
+
+    /// Plain keys, or those of the method's own table.
+    fn own_options(&self, spec: &'static AdapterSpec) -> Result<toml::Table> {
+        options_of(&self.options, spec, &[spec.name], |name| self.registry.adapter(name).ok())
+    }
+
+    /// The class names that were given, or the prompt's own.
+    fn checked_classes<'a>(&'a self, prompt: &'a Prompt) -> Result<&'a [String]> {
+        let own = &prompt.provenance.classes;
+        let classes = if self.classes.is_empty() { own } else { &self.classes };
+        check_classes(classes)?;
+        // A prompt that was learned with a list of a data set serves that list, whatever it holds.
+        if classes != own {
+            check_distinct(classes)?;
+        }
+        Ok(classes)
+    }
+
+    fn text_task(&self, text: &TextFeatures, bank: Option<&Arc<TextBank>>) -> Result<Task> {
+        let text = if self.classes.is_empty() { text.clone() } else { text.clone().named(self.classes.clone())? };
+        check_distinct(&text.classes)?;
+        let mut task = Task::new(text.classes, text.rows, text.logit_scale, self.seed)?;
+        if let Some(bank) = bank {
+            task = task.with_bank(Arc::clone(bank));
+        }
+        Ok(task)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Counts texts, and cancels after so many.
+    struct Until {
+        most: u64,
+        stages: AtomicU64,
+        done: AtomicU64,
+    }
+
+    impl Progress for Until {
+        fn start(&self, _: &str, _: Option<u64>) {
+            self.stages.fetch_add(1, Ordering::Relaxed);
+        }
+        fn advance(&self, done: u64, _: &str) {
+            self.done.store(done, Ordering::Relaxed);
+        }
+        fn cancelled(&self) -> bool {
+            self.done.load(Ordering::Relaxed) >= self.most
+        }
+    }
+
+    #[test]
+    fn building_tells_its_texts_can_be_cancelled_and_gives_the_same_features() {
+        let model = Model::load("pocket").unwrap();
+        let classes: Vec<String> = (0..300).map(|number| format!("thing {number}")).collect();
+        let build = |most: u64, method: &str| {
+            let watch = Arc::new(Until { most, stages: AtomicU64::new(0), done: AtomicU64::new(0) });
+            let builder = ClassifierBuilder::with_model(&model).classes(classes.clone()).method(method);
+            (builder.progress(Arc::clone(&watch) as _).build(), watch)
+        };
+        let (watched, watch) = build(u64::MAX, "stss");
+        // Features, then the bank: 16 contexts of 300 classes.
+        assert_eq!((watch.stages.load(Ordering::Relaxed), watch.done.load(Ordering::Relaxed)), (2, 16 * 300));
+        let plain = ClassifierBuilder::with_model(&model).classes(classes.clone()).method("stss").build().unwrap();
+        let picture = crate::Picture { width: 40, height: 30, rgb: (0..3600u32).map(|i| (i * 7) as u8).collect() };
+        assert_eq!(watched.unwrap().answer(&picture).unwrap(), plain.answer(&picture).unwrap());
+        for (most, method) in [(1, "zero-shot"), (301, "stss")] {
+            let (cancelled, _) = build(most, method);
+            assert_eq!(cancelled.unwrap_err().code(), "interrupted", "{method}");
+        }
+    }
+}

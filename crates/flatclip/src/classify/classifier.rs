@@ -1,0 +1,375 @@
+//! A classifier: a model, class names, a prompt and a method, ready to answer.
+
+use super::ViewFeatures;
+use super::answer::{Answer, Origin};
+use super::builder::ClassifierBuilder;
+use super::encoder::ClipEncoder;
+use super::features::TextFeatures;
+use super::model::Model;
+use super::rounds::Rounds;
+use super::stream::Stream;
+use super::together::NamedPixels;
+use crate::error::Hint;
+#[cfg(feature = "figures")]
+use crate::image::sheet::{Tile, encode_png, sheet_with_legend};
+use crate::image::views::{ViewKey, ViewOptions, thumbnails};
+use crate::image::{self, DecodeOptions, Picture};
+use crate::methods::bank::TextBank;
+use crate::methods::{AdapterSpec, AnyAdapter, Decision, Kind, Needs, Task, ViewSet};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Answers pictures. A cheap handle on shared data: clone it, share it between threads.
+///
+/// Everything that depends on prompt and class list alone (text features, text bank) is computed when it is built;
+/// whatever a method lacks is an error there, so that an answer fails only for what is wrong with the picture. Random views
+/// are drawn by the picture's content and the seed, never by its name, its order or the thread.
+///
+/// ```
+/// use flatclip::{Classifier, Model, Picture};
+/// # fn main() -> flatclip::Result<()> {
+/// let model = Model::load("pocket")?;
+/// let picture = Picture { width: 64, height: 64, rgb: vec![200; 64 * 64 * 3] };
+/// let animals = Classifier::builder(&model).classes(["cat", "fish", "bird"]).method("stss").views(16).build()?;
+/// let answer = animals.answer(&picture)?;
+/// assert_eq!(answer.kept().len(), 1);
+/// println!("{} {:.2}", answer.label(), answer.confidence());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Classifier(Arc<Parts>);
+
+pub(super) struct Parts {
+    pub(super) spec: &'static AdapterSpec,
+    pub(super) needs: Needs,
+    pub(super) adapter: AnyAdapter,
+    pub(super) task: Task,
+    /// Makes and encodes views; `None` for features that were made elsewhere.
+    pub(super) encoder: Option<ClipEncoder>,
+    /// Any-time views: no more views than an answer needs.
+    pub(super) rounds: Option<Rounds>,
+    /// What its answers say of themselves.
+    pub(super) origin: Arc<Origin>,
+}
+
+/// A picture as a method sees it.
+pub(super) struct Seen {
+    id: String,
+    views: ViewFeatures,
+    pixels: Option<Vec<f32>>,
+    generated: Option<Matrix>,
+}
+
+impl Seen {
+    /// Views that were encoded.
+    pub(super) fn count(&self) -> usize {
+        self.views.unit.rows()
+    }
+
+    pub(super) fn view_set(&self) -> ViewSet<'_> {
+        ViewSet {
+            norms: &self.views.norms,
+            pixels: self.pixels.as_deref(),
+            generated: self.generated.as_ref(),
+            ..ViewSet::new(&self.id, &self.views.unit)
+        }
+    }
+}
+
+impl std::fmt::Debug for Classifier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Classifier").field("method", &self.method()).field("classes", &self.classes().len()).finish()
+    }
+}
+
+impl Classifier {
+    /// A classifier with this model.
+    pub fn builder(model: &Model) -> ClassifierBuilder {
+        ClassifierBuilder::with_model(model)
+    }
+
+    /// A classifier for features that were made elsewhere, from class embeddings alone. Methods that run a tower are refused.
+    pub fn from_text_features(text: TextFeatures) -> ClassifierBuilder {
+        ClassifierBuilder::with_text(text, None)
+    }
+
+    /// The same from a ready text bank `[1 + R, K, D]`: text features at the prompt and around it, which STSS needs.
+    pub fn from_text_bank(bank: TextBank, logit_scale: f32) -> Result<ClassifierBuilder> {
+        let text = TextFeatures::new(bank.base().clone(), logit_scale)?;
+        Ok(ClassifierBuilder::with_text(text, Some(bank)))
+    }
+
+    pub(super) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    /// Name of the method.
+    pub fn method(&self) -> &'static str {
+        self.0.spec.name
+    }
+
+    /// Episodic, online or batch.
+    pub fn kind(&self) -> Kind {
+        self.0.adapter.kind()
+    }
+
+    /// Class names, in the order of the probabilities.
+    pub fn classes(&self) -> &[String] {
+        &self.0.task.classes
+    }
+
+    /// Views per picture, at most where they are any-time; 0 when features are made elsewhere.
+    pub fn views(&self) -> usize {
+        self.0.encoder.as_ref().map_or(0, |encoder| encoder.views.count)
+    }
+
+    /// What the image tower multiplies in: `f32`, `i16`, ...; `None` when features are made elsewhere.
+    pub fn precision(&self) -> Option<&str> {
+        self.0.origin.precision.as_deref()
+    }
+
+    /// The rule by which image files are read: `exif` or `pillow`; `None` when features are made elsewhere.
+    pub fn read(&self) -> Option<&str> {
+        self.0.origin.read.as_deref()
+    }
+
+    /// The answer for a picture.
+    pub fn answer(&self, picture: &Picture) -> Result<Answer> {
+        self.answer_named(picture, "")
+    }
+
+    /// The same for a picture whose name says where its generated views are (DiffTPT).
+    pub fn answer_named(&self, picture: &Picture, name: &str) -> Result<Answer> {
+        Ok(self.decide(picture, name)?.0)
+    }
+
+    /// The answer for an encoded picture.
+    pub fn answer_bytes(&self, bytes: &[u8]) -> Result<Answer> {
+        self.answer(&self.decode(bytes)?)
+    }
+
+    /// The answer for a picture file.
+    pub fn answer_path(&self, path: impl AsRef<Path>) -> Result<Answer> {
+        let path = path.as_ref();
+        self.answer_named(&self.open(path)?, &Self::name_of(path))
+    }
+
+    /// The answer for the features of a picture's views.
+    pub fn answer_features(&self, views: &ViewFeatures) -> Result<Answer> {
+        self.check_features_suffice()?;
+        let (adapter, task) = (self.episodic()?, &self.0.task);
+        let Some(rounds) = &self.0.rounds else {
+            return self.labelled(adapter.adapt(task, &Self::set_of(views))?);
+        };
+        let given = views.unit.rows();
+        let (decision, used) = rounds.answer(adapter, task, "features", given, |range| Ok(views.part(range)))?;
+        Ok(self.labelled(decision)?.with_views(used.unit.rows()))
+    }
+
+    /// One answer per picture of a set that a batch method sees at once, from the features of their views.
+    pub fn answer_set(&self, set: &[ViewFeatures]) -> Result<Vec<Answer>> {
+        self.check_features_suffice()?;
+        let AnyAdapter::Batch(adapter) = &self.0.adapter else {
+            return set.iter().map(|views| self.answer_features(views)).collect();
+        };
+        let sets: Vec<ViewSet<'_>> = set.iter().map(Self::set_of).collect();
+        adapter.adapt(&self.0.task, &sets)?.into_iter().map(|decision| self.labelled(decision)).collect()
+    }
+
+    /// A stream that learns from its pictures, for online methods; each has a state of its own.
+    pub fn stream(&self) -> Result<Stream> {
+        match &self.0.adapter {
+            AnyAdapter::Episodic(_) => Ok(Stream::new(self.clone(), None)),
+            AnyAdapter::Online(adapter) => Ok(Stream::new(self.clone(), Some(adapter.fork()))),
+            AnyAdapter::Batch(_) => Err(self.wrong_kind("answers a whole set at once, not a stream")),
+        }
+    }
+
+    /// The answer together with the features of the views that it was made from.
+    pub fn answer_and_features(&self, picture: &Picture) -> Result<(Answer, ViewFeatures)> {
+        self.decide(picture, "")
+    }
+
+    fn decide(&self, picture: &Picture, name: &str) -> Result<(Answer, ViewFeatures)> {
+        let (adapter, task) = (self.episodic()?, &self.0.task);
+        let (decision, views) = match &self.0.rounds {
+            Some(rounds) => {
+                let (encoder, id) = (self.encoder()?, picture.digest());
+                let pixels = encoder.views_of(picture, self.key(&id))?;
+                rounds.answer(adapter, task, &id, encoder.views.count, |range| encoder.encode_range(&pixels, range))?
+            }
+            None => {
+                let seen = self.see(picture, name)?;
+                (adapter.adapt(task, &seen.view_set())?, seen.views)
+            }
+        };
+        Ok((self.labelled(decision)?.with_views(views.unit.rows()), views))
+    }
+
+    /// The features of a picture's views, for [`Classifier::answer_set`] and [`Classifier::answer_features`].
+    pub fn view_features(&self, picture: &Picture) -> Result<ViewFeatures> {
+        Ok(self.see(picture, "")?.views)
+    }
+
+    /// The pixels `[views, 3, size, size]` of a picture's views as the image tower takes them, for a tower that is elsewhere.
+    pub fn view_pixels(&self, picture: &Picture) -> Result<Vec<f32>> {
+        self.encoder()?.views_of(picture, self.key(&picture.digest()))
+    }
+
+    /// The views of a picture as small pictures.
+    pub fn view_pictures(&self, picture: &Picture) -> Result<Vec<Picture>> {
+        thumbnails(picture, &self.encoder()?.views, self.key(&picture.digest()))
+    }
+
+    /// The views that an answer was made from as a contact sheet (PNG), from the lowest score to the highest, each with its own answer; the
+    /// kept ones are framed, the picture itself is framed in black. A legend stands above.
+    #[cfg(feature = "figures")]
+    pub fn view_sheet(&self, picture: &Picture, answer: &Answer, columns: usize, side: usize) -> Result<Vec<u8>> {
+        let mut small = self.view_pictures(picture)?;
+        small.truncate(answer.views().unwrap_or(usize::MAX));
+        let number = |index: usize| answer.view(index).score.or(answer.view(index).entropy);
+        let mut order: Vec<usize> = (0..small.len()).collect();
+        // Views that were not scored come last, in their own order.
+        order.sort_by(|&a, &b| number(a).unwrap_or(f32::INFINITY).total_cmp(&number(b).unwrap_or(f32::INFINITY)));
+        let tile = |index: usize| {
+            let view = answer.view(index);
+            let score = number(index).map_or("-".to_owned(), |score| format!("{score:.3}"));
+            let name = if index == 0 { "original".to_owned() } else { format!("view {index}") };
+            let label = format!("{name}  {score}\n{}", view.label.unwrap_or_default());
+            let frame = match (view.kept, index) {
+                (true, _) => Some(KEPT_FRAME),
+                (false, 0) => Some(ORIGINAL_FRAME),
+                _ => None,
+            };
+            Tile { picture: &small[index], label, frame }
+        };
+        let tiles: Vec<Tile<'_>> = order.into_iter().map(tile).collect();
+        let legend = [
+            format!("{} on {} views: {} {:.3}", self.method(), small.len(), answer.label(), answer.confidence()),
+            "by score, lowest first; below each view its score and what it says alone".to_owned(),
+            "orange frame: kept, decides; black frame: the picture itself, where it is not kept".to_owned(),
+        ];
+        encode_png(&sheet_with_legend(&tiles, columns, side, &legend)?)
+    }
+
+    /// Decodes a file as this classifier reads pictures.
+    pub fn open(&self, path: &Path) -> Result<Picture> {
+        Picture::open_with(path, &self.decode_options())
+    }
+
+    /// Decodes a picture in memory as this classifier reads pictures.
+    pub fn decode(&self, bytes: &[u8]) -> Result<Picture> {
+        image::decode(bytes, &self.decode_options())
+    }
+
+    /// How this classifier reads pictures.
+    pub fn decode_options(&self) -> DecodeOptions {
+        self.0.encoder.as_ref().map(|encoder| encoder.decode.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn task(&self) -> &Task {
+        &self.0.task
+    }
+
+    pub(super) fn labelled(&self, decision: Decision) -> Result<Answer> {
+        Ok(Answer::new(&self.0.origin, decision))
+    }
+
+    /// The file's own name.
+    pub(super) fn name_of(path: &Path) -> String {
+        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    pub(super) fn set_of(views: &ViewFeatures) -> ViewSet<'_> {
+        ViewSet { norms: &views.norms, ..ViewSet::new("features", &views.unit) }
+    }
+
+    /// Makes and encodes the views of a picture.
+    pub(super) fn see(&self, picture: &Picture, name: &str) -> Result<Seen> {
+        let encoder = self.encoder()?;
+        let id = picture.digest();
+        let pixels = encoder.views_of(picture, self.key(&id))?;
+        let views = encoder.encode(&pixels, encoder.views.count)?;
+        let generated = if self.0.needs.generated { encoder.generated_named(name)? } else { None };
+        Ok(Seen { id, views, pixels: self.0.needs.pixels.then_some(pixels), generated })
+    }
+
+    /// The name and the pixels of a picture's views where they may share a call of the tower with others; `None` where they
+    /// may not.
+    pub(super) fn batch_pixels(&self, picture: &Picture) -> Option<Result<NamedPixels>> {
+        let encoder = self.0.encoder.as_ref()?;
+        let alone = self.0.rounds.is_some() || self.0.needs.generated || !encoder.visual_prompts.is_empty();
+        let episodic = matches!(self.0.adapter, AnyAdapter::Episodic(_));
+        (episodic && !alone && !self.0.needs.pixels).then(|| {
+            let id = picture.digest();
+            let pixels = encoder.views_of(picture, self.key(&id))?;
+            Ok((id, pixels))
+        })
+    }
+
+    /// Whether both have the same image tower and show it pictures of their own only.
+    pub(super) fn shares_tower(&self, other: &Self) -> bool {
+        match (&self.0.encoder, &other.0.encoder) {
+            (Some(a), Some(b)) => Arc::ptr_eq(&a.clip, &b.clip),
+            _ => false,
+        }
+    }
+
+    pub(super) fn encode_pixels(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {
+        self.encoder()?.encode(pixels, count)
+    }
+
+    /// The answer for views that were made and encoded as [`Classifier::answer`] does.
+    pub(super) fn decide_features(&self, id: &str, views: &ViewFeatures) -> Result<Answer> {
+        let set = ViewSet { norms: &views.norms, ..ViewSet::new(id, &views.unit) };
+        let decision = self.episodic()?.adapt(&self.0.task, &set)?;
+        Ok(self.labelled(decision)?.with_views(views.unit.rows()))
+    }
+
+    pub(super) fn view_options(&self) -> Result<&ViewOptions> {
+        Ok(&self.encoder()?.views)
+    }
+
+    /// What the draws of an image's views are keyed by.
+    pub fn key<'k>(&self, id: &'k str) -> ViewKey<'k> {
+        ViewKey::of_content(self.0.task.seed, id)
+    }
+
+    fn encoder(&self) -> Result<&ClipEncoder> {
+        self.0.encoder.as_ref().ok_or_else(|| {
+            let reason = "this classifier was made from text features and answers features only";
+            Error::method(self.method(), reason).with_hint(Hint::Model)
+        })
+    }
+
+    /// A method that runs the image tower or reads generated pictures cannot be given features.
+    fn check_features_suffice(&self) -> Result<()> {
+        if self.0.needs.pixels || self.0.needs.generated {
+            let what = if self.0.needs.pixels { "pixels" } else { "generated pictures" };
+            let reason = format!("needs {what} beside features; give it the picture itself");
+            return Err(Error::method(self.method(), reason));
+        }
+        Ok(())
+    }
+
+    fn episodic(&self) -> Result<&dyn crate::methods::Adapter> {
+        match &self.0.adapter {
+            AnyAdapter::Episodic(adapter) => Ok(adapter.as_ref()),
+            AnyAdapter::Online(_) => Err(self.wrong_kind("learns from a stream; take a stream from the classifier")),
+            AnyAdapter::Batch(_) => Err(self.wrong_kind("answers a whole set at once")),
+        }
+    }
+
+    fn wrong_kind(&self, reason: &str) -> Error {
+        Error::method(self.method(), reason)
+    }
+}
+
+/// Orange, readable beside any picture and for any colour vision.
+#[cfg(feature = "figures")]
+const KEPT_FRAME: [u8; 3] = [213, 94, 0];
+/// Of the picture itself.
+#[cfg(feature = "figures")]
+const ORIGINAL_FRAME: [u8; 3] = [30, 30, 30];

@@ -1,0 +1,36 @@
+//! Answers for images: a model handle, a classifier for a prompt and a class list, streams, and features of other models.
+//! The command line, the server and the Python package are thin layers over this room.
+
+mod answer;
+mod builder;
+mod class_list;
+mod classifier;
+mod encoder;
+mod features;
+mod folders;
+mod memory;
+mod model;
+mod prepare;
+mod requirements;
+mod rounds;
+mod slice;
+mod stream;
+mod text_cache;
+mod together;
+mod view_features;
+
+pub use answer::{Answer, Origin as AnswerOrigin, ViewScore};
+pub use builder::ClassifierBuilder;
+pub use classifier::Classifier;
+pub use encoder::{ClipEncoder, PIXEL_VERSION};
+pub use features::{TextFeatures, adapt};
+pub use folders::{cache_folder, model_places};
+pub use memory::{MemoryNeed, limit as memory_limit, resident_memory};
+pub use model::{Model, ModelBuilder};
+pub use prepare::{Preparation, Prepared, options_of};
+pub use requirements::{Capabilities, check_origin};
+pub use rounds::{Certainty, Rounds};
+pub use slice::SliceRequest;
+pub use stream::Stream;
+pub use text_cache::TextCache;
+pub use view_features::ViewFeatures;
