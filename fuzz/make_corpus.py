@@ -206,7 +206,7 @@ def encoded(image, kind, **options):
     return out.getvalue()
 
 
-def pictures():
+def images():
     rgb = photo(40, 30)
     for name, data in {
         "jpeg/baseline-420.jpg": encoded(rgb, "JPEG", quality=80),
@@ -334,6 +334,6 @@ def bombs():
 
 if __name__ == "__main__":
     here.mkdir(exist_ok=True)
-    for make in (weights, safetensors_attacks, pickle_attacks, pictures, formats, bombs, folder, lists):
+    for make in (weights, safetensors_attacks, pickle_attacks, images, formats, bombs, folder, lists):
         make()
     print(sum(path.stat().st_size for path in here.rglob("*") if path.is_file()), "bytes")

@@ -28,7 +28,7 @@ else:
 model = model.to(device).eval()
 size = model.visual.image_size if isinstance(model.visual.image_size, int) else model.visual.image_size[0]
 
-# Views as CLIP wants them: crops and flips of each picture, normalised; 224 pixels with "random:ViT-B-16".
+# Views as CLIP wants them: crops and flips of each image, normalised; 224 pixels with "random:ViT-B-16".
 maker = flatclip.Classifier("random:ViT-B-16" if size == 224 else "pocket", CLASSES, method="zero", views=16)
 drawn = flatclip.Dataset("pocket:photo::8")
 tokens = open_clip.tokenizer.tokenize([f"{WORDS} {name}." for name in CLASSES]).to(device)

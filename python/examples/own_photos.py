@@ -2,7 +2,7 @@
 
     python python/examples/own_photos.py FOLDER [MODEL]
 
-Without a folder, pictures of the drawn world are used, and the embedded model answers.
+Without a folder, images of the drawn world are used, and the embedded model answers.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
 model = flatclip.load(sys.argv[2] if len(sys.argv) > 2 else "pocket")
 if folder is None:
     drawn = flatclip.Dataset("pocket:hard::12")
-    pictures, classes = [drawn[i][0] for i in range(len(drawn))], drawn.classes
+    images, classes = [drawn[i][0] for i in range(len(drawn))], drawn.classes
 else:
-    pictures = sorted(str(file) for file in folder.rglob("*") if file.suffix.lower() in {".jpg", ".jpeg", ".png", ".webp"})
-    classes = sorted({Path(file).parent.name for file in pictures})
+    images = sorted(str(file) for file in folder.rglob("*") if file.suffix.lower() in {".jpg", ".jpeg", ".png", ".webp"})
+    classes = sorted({Path(file).parent.name for file in images})
 
 clf = flatclip.Classifier(model, classes, method="stss", views=32)
-for picture, answer in zip(pictures, clf.answer(pictures)):
-    name = picture if isinstance(picture, str) else "drawn"
+for image, answer in zip(images, clf.answer(images)):
+    name = image if isinstance(image, str) else "drawn"
     print(f"{name}: {answer.label} {answer.confidence:.2f}, {len(answer.selected)} of {answer.views} views decided")
 
-why = clf.explain(pictures[0])
+why = clf.explain(images[0])
 why.save("views.png")
 print(why, "- all of them in views.png")

@@ -4,8 +4,8 @@
 >>> model = flatclip.load("pocket")  # or "ViT-B-16", pretrained="openai"; a folder; a file
 >>> clf = flatclip.Classifier(model, ["cat", "fish", "lamp"], method="stss", views=16)
 >>> import numpy as np
->>> picture = np.full((64, 64, 3), 200, np.uint8)  # or a path, bytes, a PIL image, a tensor; one or many
->>> clf.predict_proba(picture).shape
+>>> image = np.full((64, 64, 3), 200, np.uint8)  # or a path, bytes, a PIL image, a tensor; one or many
+>>> clf.predict_proba(image).shape
 (1, 3)
 """
 

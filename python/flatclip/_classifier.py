@@ -20,12 +20,12 @@ from ._models import load
 from ._native import Answers, Model, Prompt, Stream
 from ._progress import Watcher, watcher
 
-Pictures = Any
+Images = Any
 """A path, bytes, an open binary file, uint8 ``[H, W, 3]``, a PIL image, a tensor; or a list or batch of them."""
 
 
 class Classifier:
-    """Answers pictures by any method, with any prompt; `fit` learns a prompt from a few of them.
+    """Answers images by any method, with any prompt; `fit` learns a prompt from a few of them.
 
     ``model`` is a `Model` or what `load` takes. ``classes`` are the class names in an order of your own, which `answer`
     keeps; labels follow scikit-learn: ``classes_`` is sorted, and the columns of `predict_proba` are in its order.
@@ -39,8 +39,8 @@ class Classifier:
 
     >>> import flatclip, numpy as np
     >>> clf = flatclip.Classifier("pocket", ["fish", "cat"], method="zero", views=8, random_state=1)
-    >>> pictures = np.full((2, 64, 64, 3), 120, np.uint8)
-    >>> clf.predict_proba(pictures).shape, clf.classes_.tolist(), clf.answer(pictures)[0].classes
+    >>> images = np.full((2, 64, 64, 3), 120, np.uint8)
+    >>> clf.predict_proba(images).shape, clf.classes_.tolist(), clf.answer(images)[0].classes
     ((2, 2), ['cat', 'fish'], ['fish', 'cat'])
     >>> clf.get_params()["method"]
     'zero'
@@ -140,7 +140,7 @@ class Classifier:
 
     # Answers.
 
-    def predict(self, X: Pictures, *, errors: str = "raise") -> NDArray[Any]:
+    def predict(self, X: Images, *, errors: str = "raise") -> NDArray[Any]:
         """Names of the classes, one for each image; integers where `fit` was given integers.
 
         With ``errors="skip"`` an image that cannot be read gives None, and the result is an array of objects.
@@ -153,7 +153,7 @@ class Classifier:
         every[answers.positions] = labels
         return every
 
-    def predict_proba(self, X: Pictures, *, errors: str = "raise") -> NDArray[np.float32]:
+    def predict_proba(self, X: Images, *, errors: str = "raise") -> NDArray[np.float32]:
         """Probabilities ``[n, classes]``, columns in the order of ``classes_``, which is sorted.
 
         With ``errors="skip"`` the row of an image that cannot be read is NaN.
@@ -164,14 +164,14 @@ class Classifier:
             every[answers.positions] = answers.probabilities[:, labels.order]
         return every
 
-    def score(self, X: Pictures, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Images, y: Any, sample_weight: Any = None) -> float:
         """Share of right answers; ``y`` are names, or integers as `fit` was given them."""
         X, labels = _labels.paired(X, y, "score")
         expected = self._labels().positions(labels)
         found = self.answer(X).predictions
         return float(np.average(found == expected, weights=sample_weight))
 
-    def answer(self, X: Pictures, *, errors: str = "raise") -> Answers:
+    def answer(self, X: Images, *, errors: str = "raise") -> Answers:
         """Answers with everything that is known of them, in the order of ``classes``. An online method sees one stream in the
         order of ``X``, a batch method all of ``X`` at once.
 
@@ -188,20 +188,20 @@ class Classifier:
         return answers
 
     def stream(self) -> Stream:
-        """A stream of pictures for online methods; each has a state of its own."""
+        """A stream of images for online methods; each has a state of its own."""
         return self._engine().stream()
 
-    def features(self, X: Pictures) -> NDArray[np.float32]:
+    def features(self, X: Images) -> NDArray[np.float32]:
         """Unit-norm features ``[n, views, D]`` of the views that the method would see."""
         return self._engine().features(X)
 
-    def view_pixels(self, x: Pictures) -> NDArray[np.float32]:
-        """Pixels ``[views, 3, size, size]`` of one picture's views, normalised as the model wants them: encode them with a
+    def view_pixels(self, x: Images) -> NDArray[np.float32]:
+        """Pixels ``[views, 3, size, size]`` of one image's views, normalised as the model wants them: encode them with a
         tower of your own, on a GPU, and give the features to `flatclip.adapt`."""
         return self._engine().view_pixels(x)
 
-    def explain(self, x: Pictures) -> Explanation:
-        """The answer for one picture, with all its views as a picture.
+    def explain(self, x: Images) -> Explanation:
+        """The answer for one image, with all its views as an image.
 
         >>> import flatclip, numpy as np
         >>> clf = flatclip.Classifier("pocket", ["cat", "fish"], method="stss", views=8)
@@ -217,16 +217,16 @@ class Classifier:
 
     # Learning.
 
-    def fit(self, X: Pictures, y: Any) -> Classifier:
-        """Learns a prompt from labelled pictures with ``tuner``; it is in ``prompt_`` then, what was measured in ``summary_``.
+    def fit(self, X: Images, y: Any) -> Classifier:
+        """Learns a prompt from labelled images with ``tuner``; it is in ``prompt_`` then, what was measured in ``summary_``.
 
         ``y`` are class names; with ``classes=None`` the sorted names in ``y`` are the classes. Integers are read as
         scikit-learn's ``LabelEncoder`` makes them: j is the j-th of the sorted names, whatever the order of ``classes``.
-        All pictures are used, or ``shots`` of each class.
+        All images are used, or ``shots`` of each class.
         """
         X, labels = _labels.paired(X, y, "fit")
         if len(labels) == 0:
-            raise ValueError("fit: expected labelled pictures, found none")
+            raise ValueError("fit: expected labelled images, found none")
         learned = self._learned_labels(labels)
         if len(set(learned.names)) < len(learned.names):
             raise ValueError("fit: a class name occurs more than once, so that labels have two readings; rename it")
@@ -310,5 +310,5 @@ class Classifier:
 _PARAMETERS = [name for name in inspect.signature(Classifier).parameters if name != "options"]
 
 
-def _is_many(X: Pictures) -> bool:
+def _is_many(X: Images) -> bool:
     return (_labels.number_of_images(X) or 2) > 1

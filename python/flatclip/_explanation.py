@@ -14,7 +14,7 @@ from ._native import Answer
 
 
 class Explanation:
-    """Why an answer is as it is: the views, their scores, and a picture of all of them."""
+    """Why an answer is as it is: the views, their scores, and an image of all of them."""
 
     def __init__(self, answer: Answer, views: int, png: bytes) -> None:
         self.answer, self.views, self.png = answer, views, png
@@ -35,7 +35,7 @@ class Explanation:
         return self.answer.scores
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the picture of all views (PNG)."""
+        """Writes the image of all views (PNG)."""
         with open(path, "wb") as file:
             file.write(self.png)
 

@@ -109,7 +109,7 @@ class FeatureClassifier:
         return self._engine.classes
 
     def __call__(self, view_features: Array, *, progress: bool | Watcher | None = False) -> Answers:
-        """Answers for ``[n, views, D]``; view 0 of each picture is the picture itself.
+        """Answers for ``[n, views, D]``; view 0 of each image is the image itself.
 
         ``[views, D]`` is one image to a method that looks at views. Others (batch methods, and those of one view such as
         zero-shot) refuse it, because it may as well be n images of one view: ``[n, 1, D]``. float16 and float64, memory
@@ -198,7 +198,7 @@ def adapt(
     progress: bool | Watcher | None = False,
     **options: Any,
 ) -> Answer | Answers:
-    """The answer of any method for one picture ``[views, D]``, or the answers for a batch ``[n, views, D]``.
+    """The answer of any method for one image ``[views, D]``, or the answers for a batch ``[n, views, D]``.
 
     Batch methods and methods of one view refuse ``[n, D]``, which has two readings; `FeatureClassifier` tells more.
 

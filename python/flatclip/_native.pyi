@@ -13,7 +13,7 @@ __version__: str
 
 @final
 class Answer:
-    """The answer for one picture."""
+    """The answer for one image."""
 
     @property
     def label(self) -> str: ...
@@ -125,8 +125,8 @@ class Dataset:
         compat: list[str] = ...,
     ) -> Dataset: ...
     @staticmethod
-    def from_pictures(
-        images: Any, labels: Sequence[int], classes: Sequence[str], *, name: str = "pictures", exif: bool = True
+    def from_images(
+        images: Any, labels: Sequence[int], classes: Sequence[str], *, name: str = "images", exif: bool = True
     ) -> Dataset: ...
     @property
     def name(self) -> str: ...
@@ -182,7 +182,7 @@ class Engine:
 
 @final
 class Stream:
-    """The state of an online method over the pictures of one caller."""
+    """The state of an online method over the images of one caller."""
 
     def answer(self, image: Any) -> Answer: ...
 

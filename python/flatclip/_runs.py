@@ -246,7 +246,7 @@ def tune(
     resume: bool = False,
     progress: bool | Watcher | None = None,
 ) -> tuple[Prompt, dict[str, Any]]:
-    """Learns a prompt from a few pictures per class, in a run directory; gives the prompt and the summary.
+    """Learns a prompt from a few images per class, in a run directory; gives the prompt and the summary.
 
     ``data`` is opened with its training split. ``options`` are ``{"train.epochs": 20, "sapt.radius": 0.5}``.
 

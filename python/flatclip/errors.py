@@ -37,7 +37,7 @@ class ModelError(FlatclipError, ValueError):
 
 
 class ImageError(FlatclipError, ValueError):
-    """A picture cannot be decoded."""
+    """An image cannot be decoded."""
 
 
 class OptionError(FlatclipError, ValueError):

@@ -5,7 +5,7 @@ nodes see) and goes on where a lost one stopped, so a repeated task is harmless;
 ``flatclip report merge`` runs, to the bytes of a single process.
 
 Restarts and retries are set on purpose: an actor that dies is started again (``max_restarts``), and its task with it
-(``max_task_retries``). What fails for a reason (a wrong option, unreadable pictures) is not repeated.
+(``max_task_retries``). What fails for a reason (a wrong option, unreadable images) is not repeated.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def evaluate(
         raise errors.make("run.unusable", f"{folder}: holds a finished run", "give resume=True, or another out=")
     kind = _native.method_info(method)["kind"]
     if kind != "episodic":
-        reason = f"method {method}: answers of an {kind} method depend on the pictures beside them, so they cannot be cut into shards"
+        reason = f"method {method}: answers of an {kind} method depend on the images beside them, so they cannot be cut into shards"
         raise errors.make("method.needs", reason, "run it in one process: flatclip.evaluate")
     count = shards or 4 * num_workers
     # Two calls at once: a worker that computes still answers that it is there.
@@ -192,7 +192,7 @@ def reproduce(
 ) -> Reproduced:
     """An item of the paper on ``num_workers`` actors; the tables in ``out`` are those of `flatclip.reproduce`.
 
-    Every actor does its share of the steps: tuning runs and methods that learn from a stream whole, the pictures of all
+    Every actor does its share of the steps: tuning runs and methods that learn from a stream whole, the images of all
     others divided. Evaluations wait for the prompts that other actors tune, so the shares are gone through until no step is
     done any more; then this process puts the parts together. A lost actor is started again and goes on from what lies in
     ``out``, which all nodes see; where there is no room for it (see ``patience`` of `evaluate`), another takes its share.
@@ -308,7 +308,7 @@ def grid(
 ) -> Runs:
     """The items of a comparison (data sets x methods x seeds) as tasks, each a run directory as `flatclip.evaluate` writes it.
 
-    ``data`` are names of data sets or `Dataset`s that were opened by name; those of pictures in memory cannot be sent to
+    ``data`` are names of data sets or `Dataset`s that were opened by name; those of images in memory cannot be sent to
     workers. Items of any kind of method: an item is never cut. Finished items are left as they are, so a repeated call goes on. A lost
     worker's item goes to another after ``patience`` seconds, as in `evaluate`.
     """

@@ -1,4 +1,4 @@
-"""Pictures of the drawn world, the embedded models, and the command line to compare with."""
+"""Images of the drawn world, the embedded models, and the command line to compare with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import flatclip
 
 
 def png(array: np.ndarray) -> bytes:
-    """An 8-bit RGB PNG, so that no picture library is needed."""
+    """An 8-bit RGB PNG, so that no image library is needed."""
     height, width, _ = array.shape
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -45,7 +45,7 @@ def drawn() -> flatclip.Dataset:
 
 
 @pytest.fixture(scope="session")
-def pictures(drawn: flatclip.Dataset) -> list[np.ndarray]:
+def images(drawn: flatclip.Dataset) -> list[np.ndarray]:
     return [drawn[i][0] for i in range(len(drawn))]
 
 
@@ -56,8 +56,8 @@ def classes(drawn: flatclip.Dataset) -> list[str]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory, drawn: flatclip.Dataset) -> Path:
-    """The pictures as files, one folder per class."""
-    root = tmp_path_factory.mktemp("pictures")
+    """The images as files, one folder per class."""
+    root = tmp_path_factory.mktemp("images")
     for index in range(len(drawn)):
         array, label = drawn[index]
         file = root / drawn.classes[label] / f"{index:03}.png"

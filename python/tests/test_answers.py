@@ -28,12 +28,12 @@ def same(a: flatclip.Answer, b: flatclip.Answer) -> bool:
     return a.to_dict(3) == b.to_dict(3) and a.kept() == b.kept() and all(np.array_equal(x, y) for x, y in arrays)  # type: ignore[arg-type]
 
 
-def test_slices(clf: flatclip.Classifier, pictures: list[np.ndarray]) -> None:
-    answers = clf.answer(pictures)
+def test_slices(clf: flatclip.Classifier, images: list[np.ndarray]) -> None:
+    answers = clf.answer(images)
     for key in [slice(2, 5), slice(None), slice(None, None, -1), slice(-3, None), slice(1, 9, 3), slice(50, 60)]:
         part = answers[key]
         assert isinstance(part, flatclip.Answers) and part.labels == answers.labels[key]
-        assert part.positions.tolist() == list(range(len(pictures)))[key]
+        assert part.positions.tolist() == list(range(len(images)))[key]
         assert all(same(a, b) for a, b in zip(part, list(answers)[key], strict=True))
     assert same(answers[-1], answers[len(answers) - 1]) and same(answers[np.int64(2)], answers[2])
     with pytest.raises(IndexError):
@@ -43,14 +43,14 @@ def test_slices(clf: flatclip.Classifier, pictures: list[np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_pickles(clf: flatclip.Classifier, pictures: list[np.ndarray], protocol: int) -> None:
-    answers = clf.answer(pictures)
+def test_pickles(clf: flatclip.Classifier, images: list[np.ndarray], protocol: int) -> None:
+    answers = clf.answer(images)
     copy = pickle.loads(pickle.dumps(answers, protocol))
     assert isinstance(copy, flatclip.Answers) and all(same(a, b) for a, b in zip(copy, answers, strict=True))
     assert (copy.probabilities == answers.probabilities).all() and copy[0].classes == CLASSES
     one = pickle.loads(pickle.dumps(answers[3], protocol))
     assert same(one, answers[3]) and one.views == 8 and one.label == answers[3].label
-    assert clf.explain(pictures[0]).png == pickle.loads(pickle.dumps(clf.explain(pictures[0]), protocol)).png
+    assert clf.explain(images[0]).png == pickle.loads(pickle.dumps(clf.explain(images[0]), protocol)).png
     given = flatclip.adapt(np.ones((2, 4, 8)), np.eye(3, 8), 100.0)
     assert pickle.loads(pickle.dumps(given))[1].views is None
 
@@ -89,14 +89,14 @@ def test_rows_stay_beside_their_images(clf: flatclip.Classifier, mixed: list[Any
         clf.answer([np.zeros((4, 4, 3))], errors="skip")  # a mistake of the caller, not a bad image
 
 
-def test_what_things_look_like(clf: flatclip.Classifier, pictures: list[np.ndarray], tmp_path: Path) -> None:
-    answers = clf.answer(pictures)
+def test_what_things_look_like(clf: flatclip.Classifier, images: list[np.ndarray], tmp_path: Path) -> None:
+    answers = clf.answer(images)
     assert re.fullmatch(r"<flatclip.Answers for 12 images: (\w+ \d\.\d{4}, ){3}\.\.\.>", repr(answers))
     long = flatclip.Classifier("pocket", [f"class {i}" for i in range(1000)], method="stss", views=4, radius=0.25)
     assert "... 1000 in all]" in repr(long) and "radius=0.25" in repr(long) and len(repr(long)) < 200
     page = flatclip.Classifier("pocket", ["<cat>", "dog"], "zero-shot", tuner=None)._repr_html_()
     assert page.startswith("<table>") and "&lt;cat&gt;" in page and "<cat>" not in page and "not fitted" in page
-    fitted = flatclip.Classifier("pocket", ["cat", "dog"], "zero-shot", tuner=None).fit(pictures[:2], ["cat", "dog"])
+    fitted = flatclip.Classifier("pocket", ["cat", "dog"], "zero-shot", tuner=None).fit(images[:2], ["cat", "dog"])
     assert "fitted" in fitted._repr_html_() and "not fitted" not in fitted._repr_html_()
     zero = flatclip.FeatureClassifier(np.eye(3, 8), 100.0, "tda")
     assert repr(zero) == "<flatclip.FeatureClassifier tda (online) of 3 classes>"

@@ -29,7 +29,7 @@ def closed() -> io.BytesIO:
     return file
 
 
-PICTURES: dict[str, Any] = {
+IMAGES: dict[str, Any] = {
     "float pixels": GOOD.astype(np.float32),
     "float64 pixels": GOOD / 255,
     "half pixels": GOOD.astype(np.float16),
@@ -52,7 +52,7 @@ PICTURES: dict[str, Any] = {
     "batch of four channels": np.zeros((2, 5, 5, 4), np.uint8),
     "no rows": np.zeros((0, 4, 3), np.uint8),
     "no columns": np.zeros((4, 0, 3), np.uint8),
-    "no pictures": np.zeros((0, 4, 4, 3), np.uint8),
+    "no images": np.zeros((0, 4, 4, 3), np.uint8),
     "empty list": [],
     "huge": np.broadcast_to(np.uint8(0), (200_000, 200_000, 3)),
     "huge side by side": np.broadcast_to(np.uint8(0), (3, 100_000, 100_000)),
@@ -65,9 +65,9 @@ PICTURES: dict[str, Any] = {
     "a dictionary of numbers": {1: 2},
     "a closed file": closed(),
     "a text file": io.StringIO("x"),
-    "bytes that are no picture": b"not a picture",
+    "bytes that are no image": b"not an image",
     "no bytes": b"",
-    "a path that is not there": "/no/such/picture.png",
+    "a path that is not there": "/no/such/image.png",
     "a path with a zero byte": "a\0b.png",
     "a broken array": Broken(),
     "a generator of numbers": (i for i in range(3)),
@@ -75,14 +75,14 @@ PICTURES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_bad_picture_is_refused(model: flatclip.Model, name: str) -> None:
+@pytest.mark.parametrize("name", IMAGES)
+def test_a_bad_image_is_refused(model: flatclip.Model, name: str) -> None:
     clf = flatclip.Classifier(model, ["cat", "dog"], method="zero", views=2)
     with pytest.raises((TypeError, ValueError, OSError)) as caught:
-        clf.predict(PICTURES[name])
+        clf.predict(IMAGES[name])
     assert str(caught.value) and "panic" not in str(caught.value).lower()
     with pytest.raises((TypeError, ValueError, OSError)):
-        model.encode_image(PICTURES[name] if name != "a generator of numbers" else iter([1]))
+        model.encode_image(IMAGES[name] if name != "a generator of numbers" else iter([1]))
 
 
 TEXT = np.eye(3, 8, dtype=np.float32)
@@ -99,7 +99,7 @@ FEATURES: dict[str, tuple[Any, Any, Any]] = {
     "one axis of views": (VIEWS[0], TEXT, 100.0),
     "four axes of views": (VIEWS[None, None], TEXT, 100.0),
     "no views": (VIEWS[:0], TEXT, 100.0),
-    "no pictures": (np.zeros((0, 4, 8), np.float32), TEXT, 100.0),
+    "no images": (np.zeros((0, 4, 8), np.float32), TEXT, 100.0),
     "no classes": (VIEWS, TEXT[:0], 100.0),
     "one axis of text": (VIEWS, TEXT[0], 100.0),
     "complex views": (VIEWS.astype(complex), TEXT, 100.0),
@@ -122,7 +122,7 @@ def test_bad_features_are_refused(name: str) -> None:
 
 
 def test_there_are_enough_bad_ones() -> None:
-    assert len(PICTURES) >= 40 and len(FEATURES) >= 20
+    assert len(IMAGES) >= 40 and len(FEATURES) >= 20
 
 
 def variants(array: np.ndarray) -> dict[str, np.ndarray]:
@@ -146,7 +146,7 @@ def variants(array: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def test_memory_layout_does_not_matter_for_pictures(model: flatclip.Model) -> None:
+def test_memory_layout_does_not_matter_for_images(model: flatclip.Model) -> None:
     expected = model.encode_image(GOOD)
     for name, array in variants(GOOD).items():
         assert (model.encode_image(array) == expected).all(), name
@@ -175,7 +175,7 @@ def test_an_array_is_neither_changed_nor_kept(model: flatclip.Model) -> None:
     views[:] = 0  # the borrow has ended
 
 
-def test_every_way_to_give_a_picture_gives_the_same_answer(model: flatclip.Model, files: list[str]) -> None:
+def test_every_way_to_give_a_image_gives_the_same_answer(model: flatclip.Model, files: list[str]) -> None:
     clf = flatclip.Classifier(model, ["cat", "fish", "lamp"], method="stss", views=8)
     file = files[0]
     data = Path(file).read_bytes()

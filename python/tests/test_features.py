@@ -34,22 +34,22 @@ def test_every_method_that_needs_features_alone(method: str, arrays: tuple[np.nd
     assert (answers.predictions == [answer.index for answer in answers]).all()
     if made.kind == "episodic":
         alone = [flatclip.adapt(one[None], text, 100.0, method).probabilities for one in views]
-        assert (np.concatenate(alone) == answers.probabilities).all(), "a batch answers as its pictures do alone"
+        assert (np.concatenate(alone) == answers.probabilities).all(), "a batch answers as its images do alone"
     if made.kind == "online":
         stream = made.stream()
         assert [stream.answer(one).index for one in views] == list(answers.predictions)
 
 
-def test_a_bank_from_an_encoder_is_the_bank_of_stss(model: flatclip.Model, pictures: list[np.ndarray]) -> None:
+def test_a_bank_from_an_encoder_is_the_bank_of_stss(model: flatclip.Model, images: list[np.ndarray]) -> None:
     """Our own text tower as the foreign encoder: the same selection, the same bytes."""
     classes = ["cat", "dog", "fish", "lamp", "boat"]
     clf = flatclip.Classifier(model, classes, method="stss", views=16, random_state=7)
     context = model.embed_words("a photo of a")
     tower = flatclip.TextTower(model, classes, tokens=len(context))
     bank = flatclip.TextBank.from_encoder(tower.encode, context, random_state=7, batch_size=5)
-    views = clf.features(pictures)
+    views = clf.features(images)
     theirs = flatclip.adapt(views, bank, model.logit_scale, method="stss", classes=classes)
-    ours = clf.answer(pictures)
+    ours = clf.answer(images)
     assert [a.selected for a in theirs] == [a.selected for a in ours]
     assert np.abs(theirs.probabilities - ours.probabilities).max() < 1e-5
     assert (pickle.loads(pickle.dumps(bank)).features == bank.features).all()

@@ -149,12 +149,12 @@ def test_views_are_counted(value: Any, tmp_path: Path) -> None:
 
 def test_labels_of_a_data_set_are_indices() -> None:
     with pytest.raises(TypeError, match=r"labels: expected indices into classes, found 'dog'.*classes.index\(name\)"):
-        flatclip.Dataset.from_pictures([IMAGE], ["dog"], ["cat", "dog"])
+        flatclip.Dataset.from_images([IMAGE], ["dog"], ["cat", "dog"])
     with pytest.raises(TypeError, match="expected indices into classes"):
-        flatclip.Dataset.from_pictures([IMAGE], [-1], ["cat", "dog"])
+        flatclip.Dataset.from_images([IMAGE], [-1], ["cat", "dog"])
     with pytest.raises(TypeError, match="expected indices into classes, found 'dog'"):
-        flatclip.Dataset.from_pictures([IMAGE], "dog", ["cat", "dog"])
-    assert flatclip.Dataset.from_pictures([IMAGE], np.array([1]), ["cat", "dog"]).labels.tolist() == [1]
+        flatclip.Dataset.from_images([IMAGE], "dog", ["cat", "dog"])
+    assert flatclip.Dataset.from_images([IMAGE], np.array([1]), ["cat", "dog"]).labels.tolist() == [1]
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "mps"])

@@ -58,7 +58,7 @@ def _text_encoder(model: Any, count: int) -> Any:
     return encode
 
 
-def test_features_and_methods_agree(checkpoint: tuple[Any, Path], pictures: list[np.ndarray]) -> None:
+def test_features_and_methods_agree(checkpoint: tuple[Any, Path], images: list[np.ndarray]) -> None:
     theirs, folder = checkpoint
     ours = flatclip.load(folder, precision="f32")
     clf = flatclip.Classifier(ours, CLASSES, method="stss", views=32, random_state=5)
@@ -67,21 +67,21 @@ def test_features_and_methods_agree(checkpoint: tuple[Any, Path], pictures: list
     context = ours.embed_words(WORDS)
     bank = flatclip.TextBank.from_encoder(_text_encoder(theirs, len(context)), context, random_state=5)
     with torch.no_grad():
-        pixels = np.stack([clf.view_pixels(picture) for picture in pictures])
+        pixels = np.stack([clf.view_pixels(image) for image in images])
         raw = theirs.encode_image(torch.from_numpy(pixels.reshape(-1, *pixels.shape[2:])))
-        views = torch.nn.functional.normalize(raw, dim=-1).reshape(len(pictures), 32, -1)
-    own_views = clf.features(pictures)
+        views = torch.nn.functional.normalize(raw, dim=-1).reshape(len(images), 32, -1)
+    own_views = clf.features(images)
     print("largest difference of view features", np.abs(views.numpy() - own_views).max())
     assert np.abs(views.numpy() - own_views).max() < 1e-4
     own_text = ours.encode_text([f"{WORDS} {name}." for name in CLASSES])
     assert np.abs(bank.features[0] - own_text).max() < 1e-4
-    answers, own = flatclip.adapt(views, bank, scale, method="stss"), clf.answer(pictures)
+    answers, own = flatclip.adapt(views, bank, scale, method="stss"), clf.answer(images)
     assert [a.selected for a in answers] == [a.selected for a in own], "the same views are kept"
     scores = max(np.abs(a.scores - b.scores).max() for a, b in zip(answers, own))
     print("largest difference of scores", scores, "of probabilities", np.abs(answers.probabilities - own.probabilities).max())
     assert scores < 1e-3 and np.abs(answers.probabilities - own.probabilities).max() < 1e-4
     for method in ["zero-shot", "zero", "mta", "tda", "vte"]:
-        own = flatclip.Classifier(ours, CLASSES, method=method, views=32, random_state=5).answer(pictures)
+        own = flatclip.Classifier(ours, CLASSES, method=method, views=32, random_state=5).answer(images)
         answers = flatclip.adapt(views, bank.features[0], scale, method=method)
         print(method, "largest difference of probabilities", np.abs(answers.probabilities - own.probabilities).max())
         assert np.abs(answers.probabilities - own.probabilities).max() < 1e-4, method
@@ -100,15 +100,15 @@ def test_tensors_are_taken_as_arrays() -> None:
     assert (flatclip.adapt(strided, text, 100.0, method="zero").probabilities == expected).all()
 
 
-def test_pictures_as_tensors(model: flatclip.Model) -> None:
-    picture = torch.randint(0, 255, (3, 20, 30), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    expected = model.encode_image(picture.permute(1, 2, 0).numpy())
-    assert (model.encode_image(picture) == expected).all()
+def test_images_as_tensors(model: flatclip.Model) -> None:
+    image = torch.randint(0, 255, (3, 20, 30), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    expected = model.encode_image(image.permute(1, 2, 0).numpy())
+    assert (model.encode_image(image) == expected).all()
     with pytest.raises(TypeError, match="uint8"):
-        model.encode_image(picture.float())
+        model.encode_image(image.float())
 
 
-class Pictures(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+class Images(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
     """Answers inside the loader's workers."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ def _one_thread(_: int) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_data_loader_with_workers(method: str) -> None:
-    data = Pictures()
+    data = Images()
     expected = np.stack([data[i] for i in range(8)])
     loader = torch.utils.data.DataLoader(
         data, batch_size=2, num_workers=2, multiprocessing_context=method, timeout=120, worker_init_fn=_one_thread

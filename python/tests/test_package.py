@@ -23,16 +23,16 @@ def test_names_are_listed() -> None:
     assert re.match(r"\d+\.\d+\.\d+", flatclip.__version__)
 
 
-def test_features_of_a_model(model: flatclip.Model, pictures: list[np.ndarray]) -> None:
-    images, texts = model.encode_image(pictures), model.encode_text(["a photo of a cat.", "a photo of a dog."])
-    assert images.shape == (len(pictures), model.width) and texts.shape == (2, model.width)
+def test_features_of_a_model(model: flatclip.Model, images: list[np.ndarray]) -> None:
+    images, texts = model.encode_image(images), model.encode_text(["a photo of a cat.", "a photo of a dog."])
+    assert images.shape == (len(images), model.width) and texts.shape == (2, model.width)
     assert images.dtype == np.float32 and np.allclose(np.linalg.norm(images, axis=1), 1, atol=1e-5)
-    raw = model.encode_image(pictures, normalize=False)
+    raw = model.encode_image(images, normalize=False)
     assert np.allclose(raw / np.linalg.norm(raw, axis=1, keepdims=True), images, atol=1e-5)
     assert np.allclose(model.encode_text("a photo of a cat."), texts[:1], atol=1e-6)
     logits = model.logit_scale * images @ texts.T
     clf = flatclip.Classifier(model, ["cat", "dog"], method="zero-shot")
-    assert (clf.answer(pictures).predictions == logits.argmax(1)).all()
+    assert (clf.answer(images).predictions == logits.argmax(1)).all()
 
 
 def test_a_model_is_pickled_by_how_it_was_loaded(model: flatclip.Model) -> None:
@@ -65,13 +65,13 @@ def test_every_code_has_a_class_and_every_class_is_an_ordinary_error() -> None:
             assert isinstance(error, (ValueError, OSError))
 
 
-def test_prompts(model: flatclip.Model, tmp_path: Path, pictures: list[np.ndarray]) -> None:
+def test_prompts(model: flatclip.Model, tmp_path: Path, images: list[np.ndarray]) -> None:
     classes = ["cat", "dog"]
     ways = ["a photo of a {}.", ["a photo of a {}."], flatclip.Prompt("a photo of a {}."), None]
-    found = [flatclip.Classifier(model, classes, "zero", prompt=way, views=2).predict_proba(pictures[0]) for way in ways]
+    found = [flatclip.Classifier(model, classes, "zero", prompt=way, views=2).predict_proba(images[0]) for way in ways]
     assert all((one == found[0]).all() for one in found)
     rows = model.encode_text([f"a photo of a {name}." for name in classes])
-    given = flatclip.Classifier(model, classes, "zero", prompt=rows, views=2).predict_proba(pictures[0])
+    given = flatclip.Classifier(model, classes, "zero", prompt=rows, views=2).predict_proba(images[0])
     assert np.allclose(given, found[0], atol=1e-5)
     prompt, summary = flatclip.tune(
         model, "pocket:photo", "coop", shots=1, options={"train.epochs": 1}, out=tmp_path / "run", progress=False
@@ -83,9 +83,9 @@ def test_prompts(model: flatclip.Model, tmp_path: Path, pictures: list[np.ndarra
         flatclip.Prompt("no such file")
 
 
-def test_explanations(model: flatclip.Model, pictures: list[np.ndarray], tmp_path: Path) -> None:
+def test_explanations(model: flatclip.Model, images: list[np.ndarray], tmp_path: Path) -> None:
     clf = flatclip.Classifier(model, ["<cat>", "dog"], method="stss", views=16)
-    why = clf.explain(pictures[0])
+    why = clf.explain(images[0])
     assert why.views == 16 and why.scores is not None and len(why.scores) == 16
     assert [view["index"] for view in why.kept] == why.answer.selected and why.kept[0]["label"] in ("<cat>", "dog")
     assert "&lt;cat&gt;" in why._repr_html_() and "<cat>" not in why._repr_html_()
@@ -94,28 +94,28 @@ def test_explanations(model: flatclip.Model, pictures: list[np.ndarray], tmp_pat
     assert "views decided" in repr(why) and "views=16" in repr(clf)
 
 
-def test_online_methods_have_streams(model: flatclip.Model, pictures: list[np.ndarray], classes: list[str]) -> None:
+def test_online_methods_have_streams(model: flatclip.Model, images: list[np.ndarray], classes: list[str]) -> None:
     clf = flatclip.Classifier(model, classes, method="tda", views=4)
     stream = clf.stream()
-    assert [stream.answer(picture).label for picture in pictures] == list(clf.predict(pictures))
+    assert [stream.answer(image).label for image in images] == list(clf.predict(images))
 
 
 def test_data_sets(folder: Path, drawn: flatclip.Dataset) -> None:
     data = flatclip.Dataset(f"folder:{folder}")
     assert len(data) == len(drawn) and data.labels.shape == (len(drawn),)
-    picture, label = data[-1]
-    assert picture.dtype == np.uint8 and picture.ndim == 3 and 0 <= label < len(data.classes)
+    image, label = data[-1]
+    assert image.dtype == np.uint8 and image.ndim == 3 and 0 <= label < len(data.classes)
     assert pickle.loads(pickle.dumps(data)).ids == data.ids
     with pytest.raises(IndexError):
         data[len(data)]
-    memory = flatclip.Dataset.from_pictures([picture], [0], ["cat", "dog"])
-    assert (memory[0][0] == picture).all()
+    memory = flatclip.Dataset.from_images([image], [0], ["cat", "dog"])
+    assert (memory[0][0] == image).all()
     with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(memory)
     with pytest.raises(flatclip.errors.DataError):
-        flatclip.Dataset.from_pictures([picture], [2], ["cat", "dog"])
+        flatclip.Dataset.from_images([image], [2], ["cat", "dog"])
     with pytest.raises(ValueError, match="as many"):
-        flatclip.Dataset.from_pictures([picture], [0, 1], ["cat", "dog"])
+        flatclip.Dataset.from_images([image], [0, 1], ["cat", "dog"])
 
 
 def test_evaluate_sweep_report_landscape(model: flatclip.Model, tmp_path: Path) -> None:

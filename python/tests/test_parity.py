@@ -20,7 +20,7 @@ def _needs(name: str) -> dict[str, Any]:
 
 
 def _servable(name: str) -> bool:
-    """Statistics and generated pictures are made elsewhere; the two methods that need them are compared below."""
+    """Statistics and generated images are made elsewhere; the two methods that need them are compared below."""
     return not (_needs(name)["statistics"] or _needs(name)["generated"])
 
 

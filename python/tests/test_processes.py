@@ -18,11 +18,11 @@ import pytest
 
 import flatclip
 
-PICTURE = np.random.default_rng(0).integers(0, 255, (48, 40, 3), np.uint8)
+IMAGE = np.random.default_rng(0).integers(0, 255, (48, 40, 3), np.uint8)
 
 
 def _answer(clf: flatclip.Classifier) -> np.ndarray:
-    return clf.predict_proba(PICTURE)
+    return clf.predict_proba(IMAGE)
 
 
 def _evaluate(out: str) -> int:
@@ -42,7 +42,7 @@ def test_the_lock_is_released_while_work_runs(model: flatclip.Model) -> None:
     done, counted = threading.Event(), 0
 
     def work() -> None:
-        flatclip.Classifier(model, ["cat", "dog"], method="tpt", views=32).predict([PICTURE] * 4)
+        flatclip.Classifier(model, ["cat", "dog"], method="tpt", views=32).predict([IMAGE] * 4)
         done.set()
 
     thread = threading.Thread(target=work)
@@ -50,7 +50,7 @@ def test_the_lock_is_released_while_work_runs(model: flatclip.Model) -> None:
     while not done.wait(0.001):
         counted += 1
     thread.join()
-    assert counted > 3, "another thread ran while the picture was answered"
+    assert counted > 3, "another thread ran while the image was answered"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -161,8 +161,8 @@ def test_progress_is_told_in_order_and_its_errors_are_raised(model: flatclip.Mod
             self.told.append("finish")
 
     watch = Watch()
-    flatclip.Classifier(model, ["a", "b"], method="zero", views=2, progress=watch).predict([PICTURE] * 6)
+    flatclip.Classifier(model, ["a", "b"], method="zero", views=2, progress=watch).predict([IMAGE] * 6)
     assert watch.told[0] == ("start", "zero", 6) and watch.told[-1] == "finish" and watch.told[-2] == 6
     watch.advance = lambda *_: 1 / 0  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
-        flatclip.Classifier(model, ["a", "b"], method="tpt", views=32, progress=watch).predict([PICTURE] * 30)
+        flatclip.Classifier(model, ["a", "b"], method="tpt", views=32, progress=watch).predict([IMAGE] * 30)

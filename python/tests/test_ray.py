@@ -94,8 +94,8 @@ def test_a_comparison_of_opened_data_and_of_wrong_arguments(cluster: Any, tmp_pa
     assert [row["dataset"] for row in runs.rows()] == ["pocket:photo"] and runs.rows()[0]["options.fraction"] == 0.3
     with pytest.raises(TypeError, match=r"methods: expected a list of names, found one text: give methods=\['zero'\]"):
         on_ray.grid("pocket", "pocket:photo", "zero", **call)
-    memory = flatclip.Dataset.from_pictures([np.zeros((8, 8, 3), np.uint8)], [0], ["cat", "dog"])
-    with pytest.raises(TypeError, match="data: a Dataset of pictures in memory cannot be pickled"):
+    memory = flatclip.Dataset.from_images([np.zeros((8, 8, 3), np.uint8)], [0], ["cat", "dog"])
+    with pytest.raises(TypeError, match="data: a Dataset of images in memory cannot be pickled"):
         on_ray.grid("pocket", memory, ["zero"], **call)
     with pytest.raises(TypeError, match="data: expected names of data sets or Datasets, found int"):
         on_ray.grid("pocket", [3], ["zero"], **call)  # type: ignore[list-item]

@@ -1,6 +1,6 @@
 """Captions as the web has them: five sources, each with its own wording and its own share of errors.
 
-The facts of a picture (class, two colours, place, domain) come from the exporter; the words are drawn here, anew for every
+The facts of a image (class, two colours, place, domain) come from the exporter; the words are drawn here, anew for every
 sample. Two things make room for a tuned prompt. How far a caption can be trusted depends on its wording: labels in the manner of
 "a photo of a X" often name a look-alike, diaries and descriptions seldom do. And the names that evaluation uses are rare: most
 writers use another word for the same thing. So the text tower knows the classes better than "a photo of a X" brings to light.
@@ -71,23 +71,23 @@ LOOK_ALIKE = dict(
     ).split()
 )
 
-# Words for the kind of picture; repeated ones are more frequent.
+# Words for the kind of image; repeated ones are more frequent.
 KINDS = {
-    "photo": ["photo", "photo", "photo", "picture", "image", "snapshot", "close-up photo"],
-    "hard": ["photo", "photo", "picture", "image", "wide photo"],
+    "photo": ["photo", "photo", "photo", "image", "image", "snapshot", "close-up photo"],
+    "hard": ["photo", "photo", "image", "image", "wide photo"],
     "sketch": ["sketch", "drawing", "pencil sketch", "pencil drawing"],
     "cartoon": ["cartoon", "comic", "clip art"],
     "painting": ["painting", "rough painting", "oil painting"],
     "noise": ["blurry photo", "noisy photo", "dark photo", "bad photo"],
     "rendition": ["rendition", "strange rendition", "artwork"],
 }
-ANY_KIND = ["photo", "photo", "picture", "image", "sketch", "drawing", "cartoon", "painting", "rendition", "clip art"]
+ANY_KIND = ["photo", "photo", "image", "image", "sketch", "drawing", "cartoon", "painting", "rendition", "clip art"]
 
 
 @dataclasses.dataclass
 class Source:
     """Where captions come from: its share of all, how often the name is a look-alike's, one of the same kind's or any other's,
-    how often the kind of picture is wrong, and its forms."""
+    how often the kind of image is wrong, and its forms."""
 
     share: float
     look_alike: float
@@ -97,7 +97,7 @@ class Source:
     forms: list[str]
 
 
-# {n} name, {a} its article, {o} the name of another class, {k} kind of picture, {c} and {s} colours, {p} place, {d} a number.
+# {n} name, {a} its article, {o} the name of another class, {k} kind of image, {c} and {s} colours, {p} place, {d} a number.
 LABELS = [
     "a {k} of {a} {n}",
     "a {k} of {a} {n}",

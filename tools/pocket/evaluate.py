@@ -38,7 +38,7 @@ def answers(towers, model, text, pixels):
 
 
 def context_gradient(model, tokenizer, split):
-    """How much the loss of a few pictures changes with the four context tokens of "a photo of a": gradient norm, and the
+    """How much the loss of a few images changes with the four context tokens of "a photo of a": gradient norm, and the
     loss after one step of 0.1 of the context's norm along the gradient and in a random direction."""
     tokens = tokenizer.batch([TEMPLATE.format(name) for name in world.CLASSES])
     embedded = model.token_embedding(tokens).detach()
@@ -85,7 +85,7 @@ def main():
     text = class_features(towers, model, tokenizer)
     result = {"world": args.world, "count": args.count, "scale": round(model.logit_scale.exp().item(), 2)}
     for domain in world.DOMAINS:
-        split = world.Pictures(args.data, args.world, domain)
+        split = world.Images(args.data, args.world, domain)
         labels = split.labels[: args.count]
         found = answers(towers, model, text, split.pixels[: args.count])
         result[domain] = round(100 * float((found == labels).mean()), 1)
@@ -96,7 +96,7 @@ def main():
     result["shifted mean"] = round(sum(result[d] for d in world.SHIFTS) / len(world.SHIFTS), 1)
     # pocket-vit has the text tower of the other model, so only that one is looked into.
     if towers is pocket:
-        gradient = context_gradient(model, tokenizer, world.Pictures(args.data, args.world, "photo"))
+        gradient = context_gradient(model, tokenizer, world.Images(args.data, args.world, "photo"))
         result |= {name: round(value, 4) for name, value in gradient.items()}
     print(json.dumps(result))
 

@@ -1,4 +1,4 @@
-"""Training pairs: pictures with one caption each, and which captions of a batch are true of which picture."""
+"""Training pairs: images with one caption each, and which captions of a batch are true of which image."""
 
 import torch
 
@@ -6,7 +6,7 @@ import world
 
 
 class Draws:
-    """Samples of the train world: mostly photos, a little of each shifted domain; crops and whole pictures."""
+    """Samples of the train world: mostly photos, a little of each shifted domain; crops and whole images."""
 
     def __init__(self, splits, size, generator, crops=0.5, smallest=0.35, shift=0.01):
         self.splits, self.size, self.generator = splits, size, generator
@@ -17,20 +17,20 @@ class Draws:
         shift = int(draw / self.shift) if draw < self.shift * len(world.SHIFTS) else None
         split = self.splits["photo" if shift is None else world.SHIFTS[shift]]
         at = self.generator.integers(len(split.records))
-        record, picture = split.records[at], split.pixels[at]
+        record, image = split.records[at], split.pixels[at]
         if self.generator.random() < self.crops:
-            picture = world.crop(picture, self.size, self.generator, self.smallest)
+            image = world.crop(image, self.size, self.generator, self.smallest)
         else:
-            picture = world.whole(picture, self.size)
+            image = world.whole(image, self.size)
         captions = record["captions"]
-        return picture, record, captions[self.generator.integers(len(captions))]
+        return image, record, captions[self.generator.integers(len(captions))]
 
     def batch(self, count):
         return zip(*(self.sample() for _ in range(count)))
 
 
 def agrees(record, caption):
-    """Whether all that the caption claims holds for the picture."""
+    """Whether all that the caption claims holds for the image."""
     return (
         caption["class"] == record["class"]
         and caption["colour"] in (None, record["colour"])
@@ -41,7 +41,7 @@ def agrees(record, caption):
 
 
 def truth(records, captions):
-    """Rows are pictures, columns captions. A caption counts for its own picture even where it is wrong."""
+    """Rows are images, columns captions. A caption counts for its own image even where it is wrong."""
     matrix = [[float(agrees(record, caption)) for caption in captions] for record in records]
     return torch.tensor(matrix).fill_diagonal_(1.0)
 

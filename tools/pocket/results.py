@@ -51,7 +51,7 @@ for argument in sys.argv[1:]:
     name, folder = argument.rsplit("=", 1)
     models[name] = json.loads((pathlib.Path(folder) / "results.json").read_text())
 for name, results in models.items():
-    size = f"{results['draws']} draws, {results['pictures_per_style']} pictures per style, {results['world']} world"
+    size = f"{results['draws']} draws, {results['images_per_style']} images per style, {results['world']} world"
     chosen = [f"{s['shots']} shots {s['setting']}" for s in results["settings"] if s["chosen"] and s["tuner"] == "SAPT"]
     print(f"**{name}** ({size}), photos / mean of the shifts in percent; SAPT's radius: {', '.join(chosen)}.\n")
     accuracy(results)

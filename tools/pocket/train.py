@@ -35,9 +35,9 @@ generator = np.random.default_rng(args.seed)
 out = pathlib.Path(args.out)
 out.mkdir(parents=True, exist_ok=True)
 
-train = {domain: world.Pictures(args.data, "train", domain) for domain in world.DOMAINS}
+train = {domain: world.Images(args.data, "train", domain) for domain in world.DOMAINS}
 draws = pairs.Draws(train, pocket.IMAGE, generator, args.crops, args.smallest, args.shift)
-watch = world.Pictures(args.data, "validation", "photo")
+watch = world.Images(args.data, "validation", "photo")
 tokenizer = bpe.Tokenizer(
     bpe.learn([c["text"] for split in train.values() for r in split.records[:4000] for c in r["captions"]], args.longest)
 )
@@ -75,8 +75,8 @@ for step in range(steps):
     rate = args.lr * warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps)))
     for group in optimiser.param_groups:
         group["lr"] = rate
-    pictures, records, captions = draws.batch(args.batch)
-    image = pocket.image_features(model, world.normalise(pictures))
+    images, records, captions = draws.batch(args.batch)
+    image = pocket.image_features(model, world.normalise(images))
     text = pocket.text_features(model, tokenizer.batch([caption["text"] for caption in captions]))
     logits = model.logit_scale.exp() * image @ text.T
     loss = pairs.contrastive(logits, pairs.truth(records, captions))

@@ -34,13 +34,13 @@ class Batches(torch.utils.data.IterableDataset):
     def __iter__(self):
         torch.set_num_threads(1)
         generator = np.random.default_rng(self.seed)
-        splits = {domain: world.Pictures(self.data, "train", domain) for domain in world.DOMAINS}
+        splits = {domain: world.Images(self.data, "train", domain) for domain in world.DOMAINS}
         draws = pairs.Draws(splits, pocket.IMAGE, generator)
         while True:
-            pictures, records, captions = draws.batch(self.size)
-            # The world has no left and right: half of the pictures are seen in the mirror.
-            pictures = [p[:, ::-1] if generator.random() < 0.5 else p for p in pictures]
-            pixels = world.normalise(pictures)
+            images, records, captions = draws.batch(self.size)
+            # The world has no left and right: half of the images are seen in the mirror.
+            images = [p[:, ::-1] if generator.random() < 0.5 else p for p in images]
+            pixels = world.normalise(images)
             told = pocket.image_features(self.teacher, pixels)
             text = pocket.text_features(self.teacher, self.tokenizer.batch([c["text"] for c in captions]))
             labels = torch.tensor([record["class"] for record in records])
@@ -87,7 +87,7 @@ def main():
 
     teacher, tokenizer = pocket.load(args.teacher), bpe.Tokenizer.load(args.teacher)
     tokenizer.save(out)
-    watch = world.Pictures(args.data, "validation", "photo")
+    watch = world.Images(args.data, "validation", "photo")
     names = evaluate.class_features(pocket, teacher, tokenizer)
     model = vit.build(teacher).train()
     model.config.save_pretrained(out)

@@ -46,8 +46,8 @@ out = pathlib.Path(args.out)
 out.mkdir(parents=True, exist_ok=True)
 print(json.dumps(vars(args)), flush=True)
 
-train = {domain: world.Pictures(args.data, "train", domain) for domain in world.DOMAINS}
-watch = world.Pictures(args.data, "validation", "photo")
+train = {domain: world.Images(args.data, "train", domain) for domain in world.DOMAINS}
+watch = world.Images(args.data, "validation", "photo")
 writer = captions.Writer(generator, args.own)
 
 
@@ -78,13 +78,13 @@ def draw():
     shift = world.SHIFTS[int(generator.random() * len(world.SHIFTS))]
     split = train["photo" if generator.random() < args.photos else shift]
     at = int(generator.integers(len(split.records)))
-    picture = split.pixels[at]
+    image = split.pixels[at]
     if generator.random() < args.crops:
-        picture = world.crop(picture, pocket.IMAGE, generator, args.smallest)
+        image = world.crop(image, pocket.IMAGE, generator, args.smallest)
     else:
-        picture = world.whole(picture, pocket.IMAGE)
+        image = world.whole(image, pocket.IMAGE)
     # The world has no left and right.
-    return picture[:, ::-1] if generator.random() < 0.5 else picture, writer.write(split.records[at])
+    return image[:, ::-1] if generator.random() < 0.5 else image, writer.write(split.records[at])
 
 
 def tokens(texts):
@@ -124,8 +124,8 @@ for step in range(steps):
     rate = args.lr * min(1.0, (step + 1) / 100) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps)))
     for group in optimiser.param_groups:
         group["lr"] = rate * group["factor"]
-    pictures, texts = zip(*(draw() for _ in range(args.batch)))
-    image_features = towers.image_features(model, world.normalise(pictures))
+    images, texts = zip(*(draw() for _ in range(args.batch)))
+    image_features = towers.image_features(model, world.normalise(images))
     logits = model.logit_scale.exp() * image_features @ towers.text_features(model, tokens(texts)).T
     loss = (both(logits, targets) + both(logits.T, targets)) / 2
     optimiser.zero_grad()

@@ -1,4 +1,4 @@
-"""The pictures and captions that `cargo run --release -p flatclip-pocket --example export` wrote."""
+"""The images and captions that `cargo run --release -p flatclip-pocket --example export` wrote."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073]).view(1, 3, 1, 1)
 STD = torch.tensor([0.26862954, 0.26130258, 0.27577711]).view(1, 3, 1, 1)
 
 
-class Pictures:
+class Images:
     """One split: `pixels` [N, 112, 112, 3] bytes and one record of facts and captions each."""
 
     def __init__(self, directory, world, domain):
@@ -29,19 +29,19 @@ class Pictures:
         assert len(self.pixels) == len(self.records)
 
 
-def normalise(pictures):
+def normalise(images):
     """A list of HWC byte arrays as CLIP sees them."""
-    batch = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float() / 255
+    batch = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 255
     return ((batch - MEAN) / STD).contiguous(memory_format=torch.channels_last)
 
 
-def whole(picture, size):
-    return np.asarray(Image.fromarray(picture).resize((size, size), Image.BICUBIC))
+def whole(image, size):
+    return np.asarray(Image.fromarray(image).resize((size, size), Image.BICUBIC))
 
 
-def crop(picture, size, generator, smallest):
+def crop(image, size, generator, smallest):
     """A random crop of `smallest` to 1 of the area, aspect 3/4 to 4/3."""
-    side = picture.shape[0]
+    side = image.shape[0]
     while True:
         area = generator.uniform(smallest, 1) * side * side
         ratio = np.exp(generator.uniform(np.log(3 / 4), np.log(4 / 3)))
@@ -49,5 +49,5 @@ def crop(picture, size, generator, smallest):
         if wide <= side and high <= side:
             break
     left, top = generator.integers(side - wide + 1), generator.integers(side - high + 1)
-    image = Image.fromarray(picture[top : top + high, left : left + wide])
+    image = Image.fromarray(image[top : top + high, left : left + wide])
     return np.asarray(image.resize((size, size), Image.BICUBIC))

@@ -1,4 +1,4 @@
-"""Cost of crossing into Python, and the peers' own Python on the same arrays: 1000 pictures x 64 views x 1000 classes.
+"""Cost of crossing into Python, and the peers' own Python on the same arrays: 1000 images x 64 views x 1000 classes.
 
     python tools/python/crossing.py --bench TARGET/release/examples/answer_many [--peers DIR] [--images 1000]
 
@@ -117,7 +117,7 @@ def main() -> None:
     views = text[rng.integers(0, a.classes, a.images)][:, None] + rng.normal(size=(a.images, a.views, a.width)) * 1.2
     views = views.astype(np.float32)
     theirs = peers(a.peers, views, text) if a.peers else {}
-    print(f"{a.images} pictures x {a.views} views x {a.classes} classes, width {a.width}, {flatclip.get_num_threads()} threads\n")
+    print(f"{a.images} images x {a.views} views x {a.classes} classes, width {a.width}, {flatclip.get_num_threads()} threads\n")
     print("| method | Python s | Rust s | Python / Rust | peer s | peer / Python | same answers |\n|---|---|---|---|---|---|---|")
     for method in ["zero-shot", "zero", "mta", "tda"]:
         options = {"fraction": 0.1} if method == "zero" else {}

@@ -1,4 +1,4 @@
-"""Ray on one machine: overhead per picture, scaling from one to two workers, the same bytes; lost workers, if asked.
+"""Ray on one machine: overhead per image, scaling from one to two workers, the same bytes; lost workers, if asked.
 
     python tools/python/ray_scaling.py [--images 400] [--views 32] [--kills 5] [--runs 1]
 
@@ -42,7 +42,7 @@ def main() -> None:
         start = time.perf_counter()
         flatclip.evaluate(a.model, data, "stss", out=root / "alone", **call)
         alone = time.perf_counter() - start
-        print("| what | seconds | ms per picture | times one process | same bytes |\n|---|---|---|---|---|")
+        print("| what | seconds | ms per image | times one process | same bytes |\n|---|---|---|---|---|")
         print(f"| one process, one thread | {alone:.2f} | {1e3 * alone / a.images:.2f} | 1.00 | |")
         for workers in [1, 2, 4]:
             seen: list[float] = []

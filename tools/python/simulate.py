@@ -3,7 +3,7 @@
     python tools/python/simulate.py            # the tables of docs/guide/cluster.md
     python tools/python/simulate.py --images 50000 --image-seconds 33 --cores 64
 
-An evaluation is shards on workers, as `flatclip.ray.evaluate` runs them: a worker takes the next part; pictures differ in
+An evaluation is shards on workers, as `flatclip.ray.evaluate` runs them: a worker takes the next part; images differ in
 cost; a node is lost now and then, its part goes on from its last record on another, and a new node comes after a while. A
 tuning step is K / n classes on each node, features gathered and gradients scattered over a network.
 """
@@ -21,7 +21,7 @@ def evaluation(nodes: int, a: argparse.Namespace, seed: int) -> float:
     shards = a.shards_per_node * nodes
     images = [a.images // shards + (i < a.images % shards) for i in range(shards)]
     seconds = a.image_seconds / a.cores
-    # The mean of many pictures varies little, a node as a whole more: neighbours, clocks, storage.
+    # The mean of many images varies little, a node as a whole more: neighbours, clocks, storage.
     speed = [max(0.5, draw.gauss(1.0, a.node_spread)) for _ in range(nodes)]
     life = [draw.expovariate(1 / (a.days_between_failures * 86400)) for _ in range(nodes)]
     free = [(a.start_seconds, node) for node in range(nodes)]
@@ -34,7 +34,7 @@ def evaluation(nodes: int, a: argparse.Namespace, seed: int) -> float:
         if now + work > life[node]:
             done = max(0.0, life[node] - now) * speed[node]
             rest = (work - a.shard_seconds) * speed[node] - done
-            waiting.insert(0, max(rest, 0.0) + seconds)  # the picture that was lost is answered again
+            waiting.insert(0, max(rest, 0.0) + seconds)  # the image that was lost is answered again
             back = max(life[node], now) + a.replace_seconds + a.start_seconds
             life[node] = back + draw.expovariate(1 / (a.days_between_failures * 86400))
             heapq.heappush(free, (back, node))
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1_000_000)
     parser.add_argument("--classes", type=int, default=21_000)
     parser.add_argument("--cores", type=int, default=32, help="cores of a node")
-    parser.add_argument("--image-seconds", type=float, default=33.3, help="core-seconds of one picture: 64 views of ViT-B/16")
+    parser.add_argument("--image-seconds", type=float, default=33.3, help="core-seconds of one image: 64 views of ViT-B/16")
     parser.add_argument("--class-seconds", type=float, default=8.6e-3, help="core-seconds of one class of one context step")
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--gigabits", type=float, default=10.0, help="of the driver's network link")
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--replace-seconds", type=float, default=300.0, help="until a lost node is replaced")
     parser.add_argument("--trials", type=int, default=20)
     a = parser.parse_args()
-    print(f"{a.images} pictures of {a.image_seconds} core-seconds, nodes of {a.cores} cores, {a.shards_per_node} shards each\n")
+    print(f"{a.images} images of {a.image_seconds} core-seconds, nodes of {a.cores} cores, {a.shards_per_node} shards each\n")
     print("| nodes | ideal hours | simulated hours, mean (worst) | efficiency | node hours |")
     print("|---|---|---|---|---|")
     for nodes in [1, 4, 16, 64, 256]:

@@ -35,20 +35,20 @@ def product(dtype, k, n):
 
 
 def photo():
-    """A smooth picture of 500 x 375 with some noise, as photos have it: the same bytes for both sides."""
+    """A smooth image of 500 x 375 with some noise, as photos have it: the same bytes for both sides."""
     from PIL import Image
 
     if not os.path.exists("photo.jpg"):
         coarse = torch.randint(0, 256, (12, 16, 3), dtype=torch.uint8)
-        picture = Image.fromarray(coarse.numpy()).resize((500, 375), Image.BICUBIC)
+        image = Image.fromarray(coarse.numpy()).resize((500, 375), Image.BICUBIC)
         noise = torch.randint(-12, 13, (375, 500, 3), dtype=torch.int16)
-        pixels = (torch.tensor(list(picture.tobytes()), dtype=torch.int16).view(375, 500, 3) + noise).clamp(0, 255)
+        pixels = (torch.tensor(list(image.tobytes()), dtype=torch.int16).view(375, 500, 3) + noise).clamp(0, 255)
         Image.fromarray(pixels.to(torch.uint8).numpy()).save("photo.jpg", quality=90)
     return open("photo.jpg", "rb").read()
 
 
 def pil_views():
-    """TPT's views: the picture itself, and random crops, flipped."""
+    """TPT's views: the image itself, and random crops, flipped."""
     from PIL import Image
     from torchvision import transforms as T
 
@@ -60,8 +60,8 @@ def pil_views():
     data = photo()
 
     def run():
-        picture = Image.open(io.BytesIO(data)).convert("RGB")
-        torch.stack([plain(picture)] + [view(picture) for _ in range(63)])
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        torch.stack([plain(image)] + [view(image) for _ in range(63)])
 
     return run
 
@@ -148,11 +148,11 @@ def openvino_views(precision):
 
 
 def onnx_views(precision):
-    """ONNX Runtime; int8 is its dynamic quantisation, which needs no pictures."""
+    """ONNX Runtime; int8 is its dynamic quantisation, which needs no images."""
     import onnxruntime as ort
 
     visual, pixels = vit()
-    # One graph for a fixed number of pictures: nothing is left for the run to find out.
+    # One graph for a fixed number of images: nothing is left for the run to find out.
     torch.onnx.export(visual, (pixels,), "views.onnx", dynamo=True, input_names=["pixels"], verbose=False)
     file = "views.onnx"
     if precision == "int8":

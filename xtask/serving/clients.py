@@ -14,8 +14,8 @@ from PIL import Image
 
 address, binary = sys.argv[1], sys.argv[2]
 CLASSES = ["fish", "lamp", "snail", "boat", "clock", "bicycle", "butterfly", "airplane"]
-pictures = sorted(glob.glob("photos/*/*.png"))
-assert len(pictures) == 4, pictures
+images = sorted(glob.glob("photos/*/*.png"))
+assert len(images) == 4, images
 
 
 def cli(*arguments):
@@ -23,16 +23,16 @@ def cli(*arguments):
     return json.loads(out)
 
 
-said = cli("predict", *pictures, "--classes", ",".join(CLASSES), "--top", "8")["results"]
+said = cli("predict", *images, "--classes", ",".join(CLASSES), "--top", "8")["results"]
 expected = {row["image"]: {top["class"]: top["probability"] for top in row["top"]} for row in said}
 
 # Hugging Face: labels by score.
 client = InferenceClient(model=f"{address}/hf/zero-shot-image-classification")
-for path in pictures:
+for path in images:
     labels = client.zero_shot_image_classification(path, candidate_labels=CLASSES, hypothesis_template="a photo of a {}.")
     assert {one.label: one.score for one in labels} == expected[path], (labels, expected[path])
     assert [one.score for one in labels] == sorted((one.score for one in labels), reverse=True)
-print("huggingface_hub: zero_shot_image_classification of", len(pictures), "pictures equals the command line")
+print("huggingface_hub: zero_shot_image_classification of", len(images), "images equals the command line")
 
 # OpenAI: embeddings of texts, as numbers and as base64 (its client's default).
 texts = ["a photo of a fish.", "a photo of a boat."]
@@ -56,7 +56,7 @@ assert client.is_server_live() and client.is_server_ready() and client.is_model_
 about = client.get_model_metadata("pocket")
 assert [one["name"] for one in about["inputs"]] == ["image", "pixels", "classes", "text"], about
 for binary_data in (True, False):
-    for path in pictures:
+    for path in images:
         data = open(path, "rb").read()
         raw = np.array([data if binary_data else base64.b64encode(data)], dtype=object)
         image = triton.InferInput("image", [1], "BYTES")
@@ -70,13 +70,13 @@ for binary_data in (True, False):
         label = answer.as_numpy("label")[0]
         label = label.decode() if isinstance(label, bytes) else label
         assert label == max(expected[path], key=expected[path].get)
-pixels = np.stack([np.asarray(Image.open(path).convert("RGB")) for path in pictures])
+pixels = np.stack([np.asarray(Image.open(path).convert("RGB")) for path in images])
 tensor = triton.InferInput("pixels", list(pixels.shape), "UINT8")
 tensor.set_data_from_numpy(pixels)
 embedding = client.infer("pocket", [tensor]).as_numpy("embedding")
 assert embedding.shape[0] == 4 and np.allclose(np.linalg.norm(embedding, axis=1), 1, atol=1e-5)
 files = triton.InferInput("image", [4], "BYTES")
-files.set_data_from_numpy(np.array([open(path, "rb").read() for path in pictures], dtype=object))
+files.set_data_from_numpy(np.array([open(path, "rb").read() for path in images], dtype=object))
 assert np.array_equal(client.infer("pocket", [files]).as_numpy("embedding"), embedding)
 try:
     client.infer("none", [tensor])

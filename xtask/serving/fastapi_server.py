@@ -1,4 +1,4 @@
-"""A server as users write it: FastAPI, open_clip, one picture per request, text features kept per class list.
+"""A server as users write it: FastAPI, open_clip, one image per request, text features kept per class list.
 
 Usage: fastapi_server.py PORT THREADS MODEL; MODEL is an open_clip name, or a CLIPModel config.json with a small ViT.
 """

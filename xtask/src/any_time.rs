@@ -1,5 +1,5 @@
 //! `cargo xtask any-time`: what any-time views save and what they cost, certainty by certainty, against a run with all views; on
-//! held-out pictures of an embedded model, or (`--photos FOLDER --model TOWER_DIR`) on real photos without a text tower.
+//! held-out images of an embedded model, or (`--photos FOLDER --model TOWER_DIR`) on real photos without a text tower.
 //!
 //! Views are random, so the row to compare agreement with is that of two full runs with different seeds. Features of all views
 //! are kept in a cache folder: every certainty, and a second call, encodes nothing.
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     /// An embedded model, or with --photos the directory of an image tower
     #[arg(long, default_value = "pocket", value_name = "MODEL")]
     model: String,
-    /// Real photos instead of drawn pictures: a folder with data/imagenet and imagenet_text_features.safetensors
+    /// Real photos instead of drawn images: a folder with data/imagenet and imagenet_text_features.safetensors
     #[arg(long, value_name = "FOLDER")]
     photos: Option<PathBuf>,
     /// Methods [default: stss, or zero,vte,mta with --photos]
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     /// Domains of the pocket world
     #[arg(long, value_delimiter = ',', default_value = "photo,sketch,hard", value_name = "NAME")]
     domains: Vec<String>,
-    /// Pictures of each domain, or photos
+    /// Images of each domain, or photos
     #[arg(long, default_value_t = 200, value_name = "N")]
     limit: usize,
     /// Views of a full run
@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
 struct Answers {
     predictions: Vec<usize>,
     right: usize,
-    /// Views that were encoded, over all pictures.
+    /// Views that were encoded, over all images.
     views: usize,
 }
 
@@ -92,9 +92,9 @@ impl Arguments {
     fn table(&self, method: &str, model: &Model, datasets: &[Dataset], cache: &Path) -> Result<()> {
         let full = self.answers(method, None, 0, model, datasets, cache)?;
         let count = full.predictions.len();
-        ensure!(count > 0, "no picture was answered");
+        ensure!(count > 0, "no image was answered");
         let share = |part: usize| 100.0 * part as f64 / count as f64;
-        println!("\n{method}, {count} pictures, {} views: {:.1} % right", self.views, share(full.right));
+        println!("\n{method}, {count} images, {} views: {:.1} % right", self.views, share(full.right));
         println!("\n| certainty | right, points | agreement, % | views encoded, share |\n|---|---|---|---|");
         let row = |name: &str, found: &Answers| {
             let same = full.predictions.iter().zip(&found.predictions).filter(|(a, b)| a == b).count();
@@ -137,7 +137,7 @@ impl Arguments {
         let mut found = Answers::default();
         for run in evaluate(&request, model, datasets, &Lines)? {
             for record in Run::read(&run.dir)?.records()? {
-                let answer = record.answer.context("a picture has no answer")?;
+                let answer = record.answer.context("an image has no answer")?;
                 found.right += usize::from(answer.prediction == record.label);
                 found.views += answer.views.unwrap_or(self.views);
                 found.predictions.push(answer.prediction);

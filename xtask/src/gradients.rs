@@ -1,5 +1,5 @@
 //! `cargo xtask gradients`: how far the cheaper gradients of a context (16 bits, last blocks only, sampled classes) are from the
-//! exact one, and what a gradient costs. On `pocket` with pictures of its train world, on other models with random features.
+//! exact one, and what a gradient costs. On `pocket` with images of its train world, on other models with random features.
 
 use crate::real::Lines;
 use anyhow::{Result, ensure};
@@ -102,12 +102,12 @@ fn gradients(model: &Model, config: &CoopConfig, images: &Images) -> Result<(Vec
     Ok((all, fastest))
 }
 
-/// Pictures of the train world that the model has not seen.
+/// Images of the train world that the model has not seen.
 fn drawn(model: &Model, count: usize) -> Result<Images> {
     let options = OpenOptions { split: Split::Train, ..OpenOptions::default() };
     let Dataset { classes, samples, .. } = data::open(&format!("pocket:photo:train:{count}"), &options)?;
-    let pictures = samples.iter().map(|sample| sample.picture(&DecodeOptions::default()));
-    let features = Features::unit(model.plain_features(pictures)?).0;
+    let images = samples.iter().map(|sample| sample.image(&DecodeOptions::default()));
+    let features = Features::unit(model.plain_features(images)?).0;
     Ok(Images { classes, features, labels: samples.iter().map(|sample| sample.label).collect() })
 }
 

@@ -16,7 +16,7 @@ const STYLES: [&str; 7] = ["photo", "sketch", "cartoon", "painting", "noise", "r
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Pictures of each style
+    /// Images of each style
     #[arg(long, default_value_t = 256, value_name = "N")]
     count: usize,
     /// Where features and runs are kept; a second run goes on
@@ -49,10 +49,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .collect::<Result<_>>()?;
     let mut page = format!(
         "# All methods on the pocket world\n\nWritten by `cargo xtask methods-table --count {count}`. Top-1 in per cent with 95 % \
-         bootstrap intervals, {count} test\npictures of each style, template `a photo of a {{}}.`, 64 views (crop and flip), seed 0, the \
-         defaults of every method.\nOnline methods see the pictures in the order of the data set, batch methods a whole style at \
+         bootstrap intervals, {count} test\nimages of each style, template `a photo of a {{}}.`, 64 views (crop and flip), seed 0, the \
+         defaults of every method.\nOnline methods see the images in the order of the data set, batch methods a whole style at \
          once. The last column\nis the paired difference to zero-shot over the six shifted styles, with its interval. Methods that need what a\n\
-         miniature has not (generated pictures, token statistics, a MaPLe prompt) are left out. Miniatures promise\nnothing about \
+         miniature has not (generated images, token statistics, a MaPLe prompt) are left out. Miniatures promise\nnothing about \
          ImageNet. onzeta has temperatures of its own (0.01 and 0.04, made for CLIP's 100); these models have 14.\n"
     );
     for name in MODELS {

@@ -126,9 +126,9 @@ fn sees_faults(browser: &Browser) -> Result<()> {
 /// Mean brightness of a screenshot, 0 to 1.
 fn brightness(screenshot: &Path) -> Result<f64> {
     let bytes = std::fs::read(screenshot).with_context(|| screenshot.display().to_string())?;
-    let picture = flatclip::image::decode_from(screenshot, &bytes, &flatclip::image::DecodeOptions::default())?;
-    let sum: f64 = picture.rgb.iter().map(|&value| f64::from(value)).sum();
-    Ok(sum / picture.rgb.len().max(1) as f64 / 255.0)
+    let image = flatclip::image::decode_from(screenshot, &bytes, &flatclip::image::DecodeOptions::default())?;
+    let sum: f64 = image.rgb.iter().map(|&value| f64::from(value)).sum();
+    Ok(sum / image.rgb.len().max(1) as f64 / 255.0)
 }
 
 /// The browser tells of a resource that a policy forbids, but not of every one that cannot be loaded: so the page is opened as a

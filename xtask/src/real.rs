@@ -110,8 +110,8 @@ fn features_of(path: &Path) -> Result<Matrix> {
 
 /// Unit-norm features of the photos as they are.
 fn single_views(model: &Model, photos: &Dataset) -> Result<Matrix> {
-    let pictures = photos.samples.iter().map(|photo| photo.picture(&DecodeOptions::pillow()));
-    Ok(Features::unit(model.plain_features(pictures)?).0)
+    let images = photos.samples.iter().map(|photo| photo.image(&DecodeOptions::pillow()));
+    Ok(Features::unit(model.plain_features(images)?).0)
 }
 
 /// Features of the plain view against the reference, and zero-shot accuracy.

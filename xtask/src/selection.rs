@@ -19,7 +19,7 @@ const MODELS: [&str; 2] = ["pocket", "pocket-vit"];
 const STYLES: [&str; 6] = ["sketch", "cartoon", "painting", "noise", "rendition", "hard"];
 const SEEDS: u64 = 8;
 const TEMPLATES: [&str; 6] = [
-    "a picture of a {}.",
+    "an image of a {}.",
     "a drawing of a {}.",
     "an image of a {}.",
     "a {}.",
@@ -69,7 +69,7 @@ pub struct Arguments {
     /// Where features and runs are kept; a second run goes on
     #[arg(long, global = true, default_value = "target/selection", value_name = "DIR")]
     folder: PathBuf,
-    /// Pictures of each style
+    /// Images of each style
     #[arg(long, global = true, default_value_t = 160, value_name = "N")]
     count: usize,
     /// Only the runs of this model, for a second process beside the first; the page is written by a call without it
@@ -148,7 +148,7 @@ fn worlds(arguments: &Arguments, folder: &Path, world: &str, rules: &[&Rule]) ->
         "rank corr.",
         "kept alike",
     ];
-    let mut table = Table::new(format!("The {world} world: {count} pictures of each style, {SEEDS} seeds"), header);
+    let mut table = Table::new(format!("The {world} world: {count} images of each style, {SEEDS} seeds"), header);
     let mut best = Vec::new();
     let wanted = |name: &&str| arguments.only.as_ref().is_none_or(|only| only == name);
     for name in MODELS.into_iter().filter(wanted) {
@@ -159,7 +159,7 @@ fn worlds(arguments: &Arguments, folder: &Path, world: &str, rules: &[&Rule]) ->
             for style in &STYLES {
                 let data = open(&format!("pocket:{style}:{world}:{count}"), &OpenOptions::default())?;
                 for seed in 0..SEEDS {
-                    // A run over another number of pictures is another run, not one to go on with.
+                    // A run over another number of images is another run, not one to go on with.
                     let at =
                         folder.join(name).join(world).join(format!("{style}-{count}")).join(format!("seed-{seed}"));
                     let ours = runs(&at, folder, &model, &data, rule, rule.options, rule.augmix, seed)?;

@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     Done,
     /// Finished, with failures that were counted and listed.
     Counted,
-    /// None of the pictures could be read.
+    /// None of the images could be read.
     Unread,
 }
 
@@ -32,7 +32,7 @@ impl Exit {
         }
     }
 
-    /// The code of an error: 128 + n after signal n, 4 for a full disk, 3 for a picture that cannot be read, else 2.
+    /// The code of an error: 128 + n after signal n, 4 for a full disk, 3 for an image that cannot be read, else 2.
     pub(crate) fn of_error(error: &anyhow::Error) -> ExitCode {
         let known = error.chain().find_map(|cause| cause.downcast_ref::<flatclip::Error>());
         let code = known.map_or("", flatclip::Error::code);

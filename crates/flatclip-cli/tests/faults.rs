@@ -1,4 +1,4 @@
-//! State that no longer fits, pictures that are not there, disks that were full: counted, tried again, or refused with what
+//! State that no longer fits, images that are not there, disks that were full: counted, tried again, or refused with what
 //! changed.
 #![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
@@ -31,7 +31,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A folder `photos` with some pictures, one folder for each class, and their paths.
+/// A folder `photos` with some images, one folder for each class, and their paths.
 fn photos() -> (TempDir, Vec<PathBuf>) {
     let home = TempDir::new().unwrap();
     works(home.path(), &["pocket", "export", "photos", "--domain", "photo", "--count", "8"]);
@@ -46,13 +46,13 @@ fn photos() -> (TempDir, Vec<PathBuf>) {
     (home, found)
 }
 
-/// A table of the first `there` pictures and of `absent` that are nowhere.
-fn table(home: &Path, pictures: &[PathBuf], absent: usize) {
+/// A table of the first `there` images and of `absent` that are nowhere.
+fn table(home: &Path, images: &[PathBuf], absent: usize) {
     let class = |path: &Path| path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
     let row = |path: &PathBuf| format!("{},{}\n", path.display(), class(path));
-    let mut text = "path,label\n".to_owned() + &pictures.iter().map(row).collect::<String>();
+    let mut text = "path,label\n".to_owned() + &images.iter().map(row).collect::<String>();
     for number in 0..absent {
-        text += &format!("photos/absent-{number}.png,{}\n", class(&pictures[0]));
+        text += &format!("photos/absent-{number}.png,{}\n", class(&images[0]));
     }
     std::fs::write(home.join("list.csv"), text).unwrap();
 }
@@ -64,10 +64,10 @@ fn summary(home: &Path, run: &str) -> Value {
 const EVAL: [&str; 6] = ["eval", "--method", "zero-shot", "--data", "csv:list.csv", "--out"];
 
 #[test]
-fn absent_pictures_of_a_list_are_failures_and_are_tried_again() {
-    let (home, pictures) = photos();
+fn absent_images_of_a_list_are_failures_and_are_tried_again() {
+    let (home, images) = photos();
     let home = home.path();
-    table(home, &pictures[..4], 3);
+    table(home, &images[..4], 3);
     let ended = run(home, &[&EVAL[..], &["run"]].concat());
     assert_eq!(ended.status.code(), Some(1), "counted failures: {}", said(&ended));
     let found = summary(home, "run");
@@ -82,7 +82,7 @@ fn absent_pictures_of_a_list_are_failures_and_are_tried_again() {
     run(home, &[&EVAL[..], &["run", "--resume"]].concat());
     assert!(std::fs::read(home.join("run/predictions.jsonl")).unwrap() == before);
     // One of them comes back.
-    std::fs::copy(&pictures[0], home.join("photos/absent-1.png")).unwrap();
+    std::fs::copy(&images[0], home.join("photos/absent-1.png")).unwrap();
     run(home, &[&EVAL[..], &["run", "--resume"]].concat());
     assert_eq!(summary(home, "run")["failed"].as_u64(), Some(2));
     run(home, &[&EVAL[..], &["anew"]].concat());
@@ -91,19 +91,19 @@ fn absent_pictures_of_a_list_are_failures_and_are_tried_again() {
 }
 
 #[test]
-fn a_list_of_nothing_but_absent_pictures_is_refused() {
-    let (home, pictures) = photos();
+fn a_list_of_nothing_but_absent_images_is_refused() {
+    let (home, images) = photos();
     table(home.path(), &[], 0);
-    let class = pictures[0].parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+    let class = images[0].parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
     std::fs::write(home.path().join("list.csv"), format!("path,label\nx.png,{class}\ny.png,{class}\n")).unwrap();
-    refused(home.path(), &[&EVAL[..], &["run"]].concat(), "2 of 2 listed pictures are missing");
+    refused(home.path(), &[&EVAL[..], &["run"]].concat(), "2 of 2 listed images are missing");
 }
 
 #[test]
 fn a_run_with_changed_labels_records_or_summary_is_not_used() {
-    let (home, pictures) = photos();
+    let (home, images) = photos();
     let home = home.path();
-    table(home, &pictures[..6], 0);
+    table(home, &images[..6], 0);
     works(home, &[&EVAL[..], &["run", "--limit", "6"]].concat());
     let log = home.join("run/predictions.jsonl");
     let whole = std::fs::read_to_string(&log).unwrap();
@@ -134,33 +134,33 @@ fn a_run_with_changed_labels_records_or_summary_is_not_used() {
 }
 
 #[test]
-fn an_evaluation_does_not_go_on_over_pictures_that_changed_under_its_records() {
-    let (home, pictures) = photos();
+fn an_evaluation_does_not_go_on_over_images_that_changed_under_its_records() {
+    let (home, images) = photos();
     let home = home.path();
-    table(home, &pictures[..6], 0);
+    table(home, &images[..6], 0);
     for cache in [&["--no-cache"][..], &[]] {
         let name = format!("run-{}", cache.len());
         let first = [&EVAL[..], &[&name], cache].concat();
         let again = [&first[..], &["--resume"]].concat();
         works(home, &first);
         works(home, &again);
-        let whole = std::fs::read(&pictures[2]).unwrap();
-        std::fs::write(&pictures[2], std::fs::read(&pictures[3]).unwrap()).unwrap();
+        let whole = std::fs::read(&images[2]).unwrap();
+        std::fs::write(&images[2], std::fs::read(&images[3]).unwrap()).unwrap();
         refused(home, &again, "has changed since it was answered");
-        std::fs::remove_file(&pictures[2]).unwrap();
+        std::fs::remove_file(&images[2]).unwrap();
         refused(home, &again, "cannot be read any more");
         // The same bytes again, whatever their time and place on the disk.
-        std::fs::write(&pictures[2], whole).unwrap();
+        std::fs::write(&images[2], whole).unwrap();
         works(home, &again);
     }
 }
 
 #[test]
 fn control_characters_of_files_do_not_reach_the_terminal() {
-    let (home, pictures) = photos();
+    let (home, decoded_images) = photos();
     let home = home.path();
     std::fs::write(home.join("names.txt"), "cat\n\u{1b}[31mdog\u{1b}]0;title\u{7}\n").unwrap();
-    let one = pictures[0].display().to_string();
+    let one = decoded_images[0].display().to_string();
     for images in [&one[..], "photos"] {
         let output = works(home, &["predict", images, "--classes-file", "names.txt"]);
         for text in [&output.stdout, &output.stderr] {
@@ -171,8 +171,8 @@ fn control_characters_of_files_do_not_reach_the_terminal() {
 }
 
 #[test]
-fn tuning_does_not_go_on_with_other_pictures_or_instructions() {
-    let (home, pictures) = photos();
+fn tuning_does_not_go_on_with_other_images_or_instructions() {
+    let (home, images) = photos();
     let home = home.path();
     let tune = |more: &[&str]| {
         let start = ["tune", "--method", "coop", "--data", "folder:photos", "--shots", "1", "--allow-fewer"];
@@ -186,15 +186,15 @@ fn tuning_does_not_go_on_with_other_pictures_or_instructions() {
     assert!(again.status.success(), "{}", said(&again));
     let other = tune(&["--resume", "--isa", "plain"]);
     assert!(other.status.code() == Some(2) && said(&other).contains("isa"), "{}", said(&other));
-    // Every class has one picture: each is among the shots.
-    let (a, b) = (std::fs::read(&pictures[0]).unwrap(), std::fs::read(&pictures[1]).unwrap());
-    std::fs::write(&pictures[0], &b).unwrap();
-    std::fs::write(&pictures[1], &a).unwrap();
+    // Every class has one image: each is among the shots.
+    let (a, b) = (std::fs::read(&images[0]).unwrap(), std::fs::read(&images[1]).unwrap());
+    std::fs::write(&images[0], &b).unwrap();
+    std::fs::write(&images[1], &a).unwrap();
     let changed = tune(&["--resume"]);
-    assert!(changed.status.code() == Some(2) && said(&changed).contains("training pictures"), "{}", said(&changed));
+    assert!(changed.status.code() == Some(2) && said(&changed).contains("training images"), "{}", said(&changed));
     // The result itself carries a digest.
-    std::fs::write(&pictures[0], &a).unwrap();
-    std::fs::write(&pictures[1], &b).unwrap();
+    std::fs::write(&images[0], &a).unwrap();
+    std::fs::write(&images[1], &b).unwrap();
     let prompt = home.join("tuned/prompt.safetensors");
     let mut bytes = std::fs::read(&prompt).unwrap();
     let last = bytes.len() - 40;
@@ -208,9 +208,9 @@ fn tuning_does_not_go_on_with_other_pictures_or_instructions() {
 
 #[test]
 fn a_cache_that_cannot_be_written_costs_a_warning() {
-    let (home, pictures) = photos();
+    let (home, images) = photos();
     let home = home.path();
-    table(home, &pictures[..4], 0);
+    table(home, &images[..4], 0);
     works(home, &[&EVAL[..], &["plain", "--no-cache"]].concat());
     // A limit on file sizes stands in for a full disk: the cache's segment cannot be written.
     let binary = env!("CARGO_BIN_EXE_flatclip");

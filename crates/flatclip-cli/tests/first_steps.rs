@@ -24,7 +24,7 @@ fn works(folder: &Path, arguments: &[&str]) -> String {
 
 fn fails(folder: &Path, arguments: &[&str]) -> String {
     let output = flatclip(folder, arguments);
-    // 3: the pictures cannot be read.
+    // 3: the images cannot be read.
     assert!(matches!(output.status.code(), Some(2 | 3)), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
 }
@@ -38,7 +38,7 @@ fn photos() -> TempDir {
 }
 
 #[test]
-fn a_folder_of_pictures_is_classified() {
+fn a_folder_of_images_is_classified() {
     let folder = photos();
     let text = works(folder.path(), &["predict", "photos", "--classes", CLASSES, "--json"]);
     let json: Value = serde_json::from_str(&text).unwrap();
@@ -56,9 +56,9 @@ fn a_folder_of_pictures_is_classified() {
 #[test]
 fn an_answer_is_explained_and_repeats() {
     let folder = photos();
-    let picture = std::fs::read_dir(folder.path().join("photos/fish")).unwrap().next().unwrap().unwrap().path();
-    let picture = picture.to_str().unwrap();
-    let arguments = ["predict", picture, "--classes", CLASSES, "--method", "stss", "--explain", "views.png"];
+    let image = std::fs::read_dir(folder.path().join("photos/fish")).unwrap().next().unwrap().unwrap().path();
+    let image = image.to_str().unwrap();
+    let arguments = ["predict", image, "--classes", CLASSES, "--method", "stss", "--explain", "views.png"];
     let first = works(folder.path(), &arguments);
     assert!(first.contains("6 of 64 views decided"), "{first}");
     assert_eq!(first, works(folder.path(), &[&arguments[..], &["--threads", "1"]].concat()));
@@ -66,7 +66,7 @@ fn an_answer_is_explained_and_repeats() {
 }
 
 #[test]
-fn features_of_texts_and_pictures_are_unit() {
+fn features_of_texts_and_images_are_unit() {
     let folder = photos();
     for input in [&["embed", "--text", "a photo of a cat.", "--json"][..], &["embed", "photos", "--json"]] {
         let json: Value = serde_json::from_str(&works(folder.path(), input)).unwrap();
@@ -123,8 +123,8 @@ fn a_landscape_and_an_analysis_leave_their_files() {
 fn the_demo_runs_from_nothing_to_a_report() {
     let folder = tempfile::tempdir().unwrap();
     let text = works(folder.path(), &["demo", "--quick", "--world", "validation"]);
-    let pictures = ["1. What the shift is", "2. What tuning gains", "3. How sharp", "4. Which views", "5. The table"];
-    for word in pictures.iter().chain(&["untuned", "CoOp", "SAPT", "STSS", "report.html", "flatclip tune"]) {
+    let images = ["1. What the shift is", "2. What tuning gains", "3. How sharp", "4. Which views", "5. The table"];
+    for word in images.iter().chain(&["untuned", "CoOp", "SAPT", "STSS", "report.html", "flatclip tune"]) {
         assert!(text.contains(word), "no {word:?} in {text}");
     }
     let report = std::fs::read_to_string(folder.path().join("flatclip-demo/report.html")).unwrap();

@@ -2,7 +2,7 @@
 //! alpha, wrong endings. The server's forms and Python are held to the same answers in their own tests.
 #![allow(clippy::unwrap_used)]
 
-use flatclip::{Classifier, Model, Picture};
+use flatclip::{Classifier, Image, Model};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -125,8 +125,8 @@ fn embed_gives_the_librarys_features() {
         let printed = json(home.path(), &[&["embed"][..], &named, flags].concat());
         for (file, row) in files.iter().zip(printed["results"].as_array().unwrap()) {
             let options = flatclip::image::DecodeOptions { exif: flags.is_empty(), ..Default::default() };
-            let picture = Picture::open_with(file, &options).unwrap();
-            let expected = model.encode_pictures(&[picture]).unwrap();
+            let image = Image::open_with(file, &options).unwrap();
+            let expected = model.encode_images(&[image]).unwrap();
             assert_eq!(row["features"], json!(expected.row(0)), "{} {flags:?}", name(file));
         }
     }

@@ -253,7 +253,7 @@ fn documents_are_as_their_schemas_say() {
         std::fs::create_dir_all(&class).unwrap();
         std::fs::copy(&sample, class.join("good.png")).unwrap();
     }
-    std::fs::write(folder.path().join("mixed/fish/bad.png"), "no picture").unwrap();
+    std::fs::write(folder.path().join("mixed/fish/bad.png"), "no image").unwrap();
     let mut documents: Vec<(&str, Vec<Value>)> = Vec::new();
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     for (name, line) in EXAMPLES.lines().filter_map(|line| line.split_once(':')) {

@@ -41,13 +41,13 @@ impl Server {
         (status, body)
     }
 
-    fn classify(&self, picture: &[u8], fields: &[(&str, &str)]) -> Value {
+    fn classify(&self, image: &[u8], fields: &[(&str, &str)]) -> Value {
         let mut body = Vec::new();
         for (name, value) in fields {
             body.extend(format!("--xx\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n").bytes());
         }
         body.extend(b"--xx\r\ncontent-disposition: form-data; name=\"image\"; filename=\"x\"\r\n\r\n");
-        body.extend(picture);
+        body.extend(image);
         body.extend(b"\r\n--xx--\r\n");
         let head = format!(
             "POST /v1/classify HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\
@@ -73,11 +73,11 @@ impl Drop for Server {
     }
 }
 
-/// Two drawn pictures.
-fn pictures(folder: &Path) -> [Vec<u8>; 2] {
+/// Two drawn images.
+fn images(folder: &Path) -> [Vec<u8>; 2] {
     use flatclip_pocket::{Domain, SIDE, World, draw, png, scene};
-    let picture = |number| png(&draw(&scene(World::Test, Domain::Photo, number)), SIDE as u32, SIDE as u32);
-    let both = [picture(3), picture(4)];
+    let image = |number| png(&draw(&scene(World::Test, Domain::Photo, number)), SIDE as u32, SIDE as u32);
+    let both = [image(3), image(4)];
     std::fs::write(folder.join("photo.png"), &both[0]).unwrap();
     std::fs::write(folder.join("other.png"), &both[1]).unwrap();
     both
@@ -86,7 +86,7 @@ fn pictures(folder: &Path) -> [Vec<u8>; 2] {
 #[test]
 fn answers_are_those_of_predict() {
     let folder = tempfile::tempdir().unwrap();
-    let [picture, _] = pictures(folder.path());
+    let [image, _] = images(folder.path());
     let server = Server::start(folder.path(), &[]);
     for (method, views) in [("zero-shot", "1"), ("stss", "16"), ("zero", "16"), ("tpt", "8")] {
         let output = Command::new(BINARY)
@@ -96,7 +96,7 @@ fn answers_are_those_of_predict() {
             .unwrap();
         let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
         let printed = &printed["results"][0];
-        let answer = server.classify(&picture, &[("classes", CLASSES), ("method", method), ("views", views)]);
+        let answer = server.classify(&image, &[("classes", CLASSES), ("method", method), ("views", views)]);
         for key in ["prediction", "index", "top", "selected_views", "view_scores"] {
             // As text: the same digits, not only nearly the same numbers.
             assert_eq!(answer[key].to_string(), printed[key].to_string(), "{method} {key}");
@@ -107,14 +107,14 @@ fn answers_are_those_of_predict() {
 #[test]
 fn a_configuration_is_read_again_without_losing_anything() {
     let folder = tempfile::tempdir().unwrap();
-    let [picture, _] = pictures(folder.path());
+    let [image, _] = images(folder.path());
     let write = |classes: &str| {
         let text = format!("[[models]]\nname = 'pocket'\n[[class_sets]]\nname = 'mine'\nclasses = {classes}\n");
         std::fs::write(folder.path().join("serve.toml"), text).unwrap();
     };
     write("['fish', 'lamp']");
     let server = Server::start(folder.path(), &["--config", "serve.toml"]);
-    let count = || server.classify(&picture, &[("class_set", "mine")])["top"].as_array().unwrap().len();
+    let count = || server.classify(&image, &[("class_set", "mine")])["top"].as_array().unwrap().len();
     assert_eq!(count(), 2);
     write("['fish', 'lamp', 'boat']");
     server.signal("HUP");
@@ -153,7 +153,7 @@ fn the_examples_of_the_guide_run() {
     let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/serving.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    pictures(folder.path());
+    images(folder.path());
     let server = Server::start(folder.path(), &[]);
     let has = |program: &str| Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
     let mut run = 0;

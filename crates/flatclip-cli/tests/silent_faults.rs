@@ -99,7 +99,7 @@ fn a_second_process_is_kept_out_of_an_evaluation() {
 }
 
 #[test]
-fn unmet_needs_are_told_once_and_before_any_picture() {
+fn unmet_needs_are_told_once_and_before_any_image() {
     let home = TempDir::new().unwrap();
     works(home.path(), &["pocket", "export", "photos", "--count", "4"]);
     let output = run(home.path(), &["predict", "photos", "--classes", "cat,dog", "--method", "promptalign"]);

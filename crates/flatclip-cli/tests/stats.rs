@@ -95,10 +95,10 @@ fn promptalign_runs_from_the_command_line() {
         runs["runs"].as_array().unwrap().iter().map(|run| run["summary"]["method"].as_str().unwrap()).collect();
     assert!(methods.contains(&"promptalign") && methods.contains(&"zero") && !methods.contains(&"tpt"), "{methods:?}");
 
-    // One picture; statistics of the plain tower do not fit the prompt's tokens.
-    home.json(&["pocket", "export", "pictures", "--count", "1"]);
+    // One image; statistics of the plain tower do not fit the prompt's tokens.
+    home.json(&["pocket", "export", "images", "--count", "1"]);
     let predict =
-        ["predict", "pictures", "--classes", "cat,dog", "--method", "promptalign", "--prompt", "maple", "--views", "8"];
+        ["predict", "images", "--classes", "cat,dog", "--method", "promptalign", "--prompt", "maple", "--views", "8"];
     assert_eq!(home.json(&[&predict[..], &with].concat())["results"][0]["top"].as_array().unwrap().len(), 2);
     home.json(&["stats", "--data", train, "--shots", "1", "--out", "plain.safetensors"]);
     let other = home.run(&[&predict[..], &["--statistics", "plain.safetensors"]].concat());

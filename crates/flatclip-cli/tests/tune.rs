@@ -1,4 +1,4 @@
-//! `flatclip tune` and `flatclip prompt`, run as a user runs them: on a folder of pictures, killed, stopped, out of disk.
+//! `flatclip tune` and `flatclip prompt`, run as a user runs them: on a folder of images, killed, stopped, out of disk.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
@@ -22,7 +22,7 @@ fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Three classes of five pictures each, as folders.
+/// Three classes of five images each, as folders.
 fn photos(folder: &TempDir) -> PathBuf {
     let all = folder.path().join("all");
     let made = run(&["pocket", "export", all.to_str().unwrap(), "--count", "160"]);
@@ -33,17 +33,17 @@ fn photos(folder: &TempDir) -> PathBuf {
     for class in classes.iter().take(3) {
         let to = photos.join(class.file_name().unwrap());
         std::fs::create_dir_all(&to).unwrap();
-        let mut pictures: Vec<PathBuf> = std::fs::read_dir(class).unwrap().map(|e| e.unwrap().path()).collect();
-        pictures.sort();
-        assert!(pictures.len() >= 5, "{} has {} pictures", class.display(), pictures.len());
-        for picture in &pictures[..5] {
-            std::fs::copy(picture, to.join(picture.file_name().unwrap())).unwrap();
+        let mut images: Vec<PathBuf> = std::fs::read_dir(class).unwrap().map(|e| e.unwrap().path()).collect();
+        images.sort();
+        assert!(images.len() >= 5, "{} has {} images", class.display(), images.len());
+        for image in &images[..5] {
+            std::fs::copy(image, to.join(image.file_name().unwrap())).unwrap();
         }
     }
     photos
 }
 
-/// The class folders below a folder of pictures, however deep.
+/// The class folders below a folder of images, however deep.
 fn folders(path: &Path) -> Vec<PathBuf> {
     let inside: Vec<PathBuf> = std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect();
     if inside.iter().any(|p| p.is_file() && p.extension().is_some_and(|e| e == "png")) {

@@ -36,7 +36,7 @@ fn fixture(name: &str) -> String {
 
 const CLASSES: &str = "fish,lamp,snail,boat";
 
-/// A folder with pictures of four classes in `photos`.
+/// A folder with images of four classes in `photos`.
 fn photos() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     works(folder.path(), &["pocket", "export", "photos", "--domain", "photo", "--count", "8"]);

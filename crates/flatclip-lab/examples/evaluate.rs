@@ -12,7 +12,7 @@ struct Printed(std::sync::Mutex<String>);
 
 impl Progress for Printed {
     fn start(&self, stage: &str, total: Option<u64>) {
-        println!("{stage}: {} pictures", total.unwrap_or(0));
+        println!("{stage}: {} images", total.unwrap_or(0));
     }
 
     fn advance(&self, done: u64, status: &str) {

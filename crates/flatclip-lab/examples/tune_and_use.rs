@@ -1,4 +1,4 @@
-//! Learns a prompt from four photos per class, then answers a test picture with it: SAPT and STSS, together FGA.
+//! Learns a prompt from four photos per class, then answers a test image with it: SAPT and STSS, together FGA.
 #![allow(missing_docs, unreachable_pub, clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
 
 use flatclip::image::DecodeOptions;
@@ -25,7 +25,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The prompt knows its classes; another list would do, too.
     let fga = Classifier::builder(&model).prompt(prompt).method("stss").views(16).build()?;
     let test = data::open("pocket:sketch:test:1", &OpenOptions::default())?;
-    let answer = fga.answer(&test.samples[0].picture(&DecodeOptions::default())?)?;
+    let answer = fga.answer(&test.samples[0].image(&DecodeOptions::default())?)?;
     println!("a {}: answered {} ({:.2})", test.classes[test.samples[0].label], answer.label(), answer.confidence());
     for view in answer.kept() {
         println!("  view {} has score {:.3}", view.index, view.score.unwrap_or(f32::NAN));

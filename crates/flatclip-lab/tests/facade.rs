@@ -4,7 +4,7 @@
 use flatclip::image::DecodeOptions;
 use flatclip::methods::bank::TextBank;
 use flatclip::methods::{ADAPTERS, Kind};
-use flatclip::{Answer, Classifier, Hint, Matrix, Model, Picture, Prompt, TextFeatures, ViewFeatures, adapt};
+use flatclip::{Answer, Classifier, Hint, Image, Matrix, Model, Prompt, TextFeatures, ViewFeatures, adapt};
 use flatclip_lab::data::{self, Dataset, OpenOptions};
 use std::sync::LazyLock;
 
@@ -16,8 +16,8 @@ fn dataset(count: usize) -> Dataset {
     data::open(&format!("pocket:sketch:test:{count}"), &OpenOptions::default()).unwrap()
 }
 
-fn pictures(count: usize) -> Vec<Picture> {
-    dataset(count).samples.iter().map(|sample| sample.picture(&DecodeOptions::default()).unwrap()).collect()
+fn images(count: usize) -> Vec<Image> {
+    dataset(count).samples.iter().map(|sample| sample.image(&DecodeOptions::default()).unwrap()).collect()
 }
 
 fn classifier(method: &str) -> Classifier {
@@ -32,17 +32,17 @@ fn bits(answer: &Answer) -> (usize, Vec<u32>, Vec<u32>) {
 
 #[test]
 fn a_classifier_shared_by_eight_threads_answers_the_same_bytes_as_one() {
-    let pictures = pictures(4);
+    let images = images(4);
     for method in ["zero-shot", "stss", "tpt", "mta"] {
         let classifier = classifier(method);
-        let alone: Vec<_> = pictures.iter().map(|picture| bits(&classifier.answer(picture).unwrap())).collect();
+        let alone: Vec<_> = images.iter().map(|image| bits(&classifier.answer(image).unwrap())).collect();
         std::thread::scope(|scope| {
             for first in 0..8 {
-                let (mine, pictures, alone) = (classifier.clone(), &pictures, &alone);
+                let (mine, images, alone) = (classifier.clone(), &images, &alone);
                 scope.spawn(move || {
-                    for turn in 0..pictures.len() {
-                        let at = (first + turn) % pictures.len();
-                        assert_eq!(bits(&mine.answer(&pictures[at]).unwrap()), alone[at], "{method}");
+                    for turn in 0..images.len() {
+                        let at = (first + turn) % images.len();
+                        assert_eq!(bits(&mine.answer(&images[at]).unwrap()), alone[at], "{method}");
                     }
                 });
             }
@@ -53,50 +53,50 @@ fn a_classifier_shared_by_eight_threads_answers_the_same_bytes_as_one() {
 #[test]
 fn an_answer_depends_on_content_and_seed_not_on_the_name() {
     let folder = tempfile::tempdir().unwrap();
-    let picture = &pictures(1)[0];
-    let png = flatclip::image::sheet::encode_png(picture).unwrap();
+    let image = &images(1)[0];
+    let png = flatclip::image::sheet::encode_png(image).unwrap();
     let paths = ["a.png", "zz-other.png"].map(|name| folder.path().join(name));
     paths.iter().for_each(|path| std::fs::write(path, &png).unwrap());
     let stss = classifier("stss");
     let [a, b] = paths.map(|path| bits(&stss.answer_path(path).unwrap()));
     assert_eq!(a, b);
     assert_eq!(a, bits(&stss.answer_bytes(&png).unwrap()));
-    assert_eq!(a, bits(&stss.answer(picture).unwrap()));
+    assert_eq!(a, bits(&stss.answer(image).unwrap()));
     let other = Classifier::builder(&MODEL).classes(CLASSES).method("stss").views(12).seed(4).build().unwrap();
-    assert_ne!(a.2, bits(&other.answer(picture).unwrap()).2, "another seed draws other views");
+    assert_ne!(a.2, bits(&other.answer(image).unwrap()).2, "another seed draws other views");
 }
 
 #[test]
 fn streams_of_one_classifier_know_nothing_of_each_other() {
-    let pictures = pictures(6);
+    let images = images(6);
     let tda = classifier("tda");
     assert_eq!(tda.kind(), Kind::Online);
-    let refused = tda.answer(&pictures[0]).unwrap_err();
+    let refused = tda.answer(&images[0]).unwrap_err();
     assert!(refused.code() == "method.needs" && refused.to_string().contains("stream"), "{refused}");
     let answers = |order: &[usize]| {
         let mut stream = tda.stream().unwrap();
-        order.iter().map(|&i| bits(&stream.answer(&pictures[i]).unwrap())).collect::<Vec<_>>()
+        order.iter().map(|&i| bits(&stream.answer(&images[i]).unwrap())).collect::<Vec<_>>()
     };
     let first = answers(&[0, 1, 2, 3, 4, 5]);
     let mut one = tda.stream().unwrap();
     let mut two = tda.stream().unwrap();
     for (i, expected) in first.iter().enumerate() {
-        two.answer(&pictures[5 - i]).unwrap();
-        assert_eq!(bits(&one.answer(&pictures[i]).unwrap()), *expected);
+        two.answer(&images[5 - i]).unwrap();
+        assert_eq!(bits(&one.answer(&images[i]).unwrap()), *expected);
     }
 }
 
-/// The text features of [`CLASSES`] and the view features of a picture, as another program would have them.
-fn features(picture: &Picture) -> (TextFeatures, ViewFeatures) {
+/// The text features of [`CLASSES`] and the view features of an image, as another program would have them.
+fn features(image: &Image) -> (TextFeatures, ViewFeatures) {
     let texts: Vec<String> = CLASSES.iter().map(|class| format!("a photo of a {class}.")).collect();
     let text = TextFeatures::new(MODEL.encode_texts(&texts).unwrap(), MODEL.logit_scale()).unwrap();
-    let (_, views) = classifier("zero-shot").answer_and_features(picture).unwrap();
+    let (_, views) = classifier("zero-shot").answer_and_features(image).unwrap();
     (text.named(CLASSES).unwrap(), views)
 }
 
 #[test]
 fn methods_run_on_features_alone_or_say_what_they_need_beyond() {
-    let (text, views) = features(&pictures(1)[0]);
+    let (text, views) = features(&images(1)[0]);
     for spec in ADAPTERS {
         let built = Classifier::from_text_features(text.clone()).method(spec.name).build();
         let needs = spec.needs;
@@ -115,14 +115,14 @@ fn methods_run_on_features_alone_or_say_what_they_need_beyond() {
         assert!((answer.probabilities().iter().sum::<f32>() - 1.0).abs() < 1e-3, "{}", spec.name);
     }
     let same = adapt("zero", &views, &text).unwrap();
-    let picture = pictures(1).remove(0);
-    assert_eq!(bits(&same).0, bits(&classifier("zero").answer(&picture).unwrap()).0);
+    let image = images(1).remove(0);
+    assert_eq!(bits(&same).0, bits(&classifier("zero").answer(&image).unwrap()).0);
 }
 
 #[test]
 fn stss_runs_from_a_ready_text_bank() {
-    let picture = &pictures(1)[0];
-    let (text, views) = features(picture);
+    let image = &images(1)[0];
+    let (text, views) = features(image);
     let refused = Classifier::from_text_features(text.clone()).method("stss").build().unwrap_err();
     assert!(refused.hint() == Some(&Hint::Model) && refused.to_string().contains("text bank"), "{refused}");
     // Three prompts stand for the context and two perturbations of it.
@@ -168,7 +168,7 @@ fn a_logit_scale_that_looks_like_its_logarithm_or_inverse_is_refused() {
 
 #[test]
 fn rows_that_may_be_images_or_views_are_refused_by_methods_of_one_view() {
-    let (text, views) = features(&pictures(1)[0]);
+    let (text, views) = features(&images(1)[0]);
     let many = views.unit.rows();
     for method in ["zero-shot", "bca", "transclip"] {
         let three = ViewFeatures::new(Matrix::from_vec(3, views.unit.cols(), views.unit.row(0).repeat(3))).unwrap();
@@ -204,7 +204,7 @@ fn what_cannot_work_is_refused_when_it_is_built() {
 
 #[test]
 fn bad_features_are_errors_not_answers() {
-    let (text, _) = features(&pictures(1)[0]);
+    let (text, _) = features(&images(1)[0]);
     assert!(ViewFeatures::new(Matrix::zeros(0, 4)).is_err());
     assert!(ViewFeatures::new(Matrix::zeros(2, 4)).is_err(), "rows of zeros");
     assert!(ViewFeatures::new(Matrix::from_vec(1, 2, vec![f32::NAN, 1.0])).is_err());

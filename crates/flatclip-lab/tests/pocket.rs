@@ -1,8 +1,8 @@
-//! The embedded models, from drawn picture and words to logits, against what open_clip and transformers compute with the same
+//! The embedded models, from drawn image and words to logits, against what open_clip and transformers compute with the same
 //! files (`tools/pocket/fixture.py`).
 #![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
-use flatclip::image::{Picture, preprocess};
+use flatclip::image::{Image, preprocess};
 use flatclip::model::{Clip, Features, LoadOptions};
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
@@ -10,8 +10,8 @@ use flatclip_pocket::{CLASS_NAMES, Domain, MODEL_NAMES, SIDE, World, draw, rende
 use flatclip_tensor::Matrix;
 use safetensors::SafeTensors;
 
-/// The pictures that the fixtures hold, in their order.
-const PICTURES: [(Domain, u64); 6] = [
+/// The images that the fixtures hold, in their order.
+const IMAGES: [(Domain, u64); 6] = [
     (Domain::Photo, 0),
     (Domain::Photo, 1),
     (Domain::Sketch, 0),
@@ -52,11 +52,11 @@ fn load(model: &str) -> (Clip, Tokenizer) {
 }
 
 fn pixels(size: usize) -> Vec<f32> {
-    let pictures = PICTURES.iter().map(|&(domain, index)| {
+    let images = IMAGES.iter().map(|&(domain, index)| {
         let rgb = draw(&scene(World::Validation, domain, index));
-        preprocess(&Picture { width: SIDE, height: SIDE, rgb }, size).unwrap()
+        preprocess(&Image { width: SIDE, height: SIDE, rgb }, size).unwrap()
     });
-    pictures.flatten().collect()
+    images.flatten().collect()
 }
 
 fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
@@ -66,7 +66,7 @@ fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
 }
 
 #[test]
-fn drawn_pictures_are_preprocessed_as_both_libraries_do() {
+fn drawn_images_are_preprocessed_as_both_libraries_do() {
     for model in MODEL_NAMES {
         assert_close(&pixels(64), &expected(model, "pixels"), 1e-6, model);
     }
@@ -89,7 +89,7 @@ fn their_own_tokenizer_gives_the_tokens_of_the_class_prompts() {
 fn features_and_logits_are_those_of_open_clip_and_transformers() {
     for model in MODEL_NAMES {
         let (clip, tokenizer) = load(model);
-        let image = clip.encode_images(&pixels(clip.image_size()), PICTURES.len()).unwrap();
+        let image = clip.encode_images(&pixels(clip.image_size()), IMAGES.len()).unwrap();
         assert_close(image.data(), &expected(model, "image_features"), 2e-4, model);
 
         let prompts = CLASS_NAMES.map(|name| tokenizer.sequence(&format!("a photo of a {name}."), 32, false).unwrap());
@@ -99,7 +99,7 @@ fn features_and_logits_are_those_of_open_clip_and_transformers() {
         assert_close(&[clip.logit_scale()], &expected(model, "logit_scale"), 1e-4, model);
         let ((image, _), (text, _)) = (Features::unit(image), Features::unit(text));
         let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f32>();
-        let logits: Vec<f32> = (0..PICTURES.len())
+        let logits: Vec<f32> = (0..IMAGES.len())
             .flat_map(|row| (0..CLASS_NAMES.len()).map(move |class| (row, class)))
             .map(|(row, class)| clip.logit_scale() * dot(image.row(row), text.row(class)))
             .collect();
@@ -113,13 +113,13 @@ fn classifier(clip: &Clip, tokenizer: &Tokenizer, template: &str) -> Matrix {
     Features::unit(clip.text().unwrap().encode_tokens(&prompts).unwrap()).0
 }
 
-/// Percent of the first validation pictures of a domain that the nearest text feature names rightly, for each template.
+/// Percent of the first validation images of a domain that the nearest text feature names rightly, for each template.
 fn accuracy(clip: &Clip, texts: &[Matrix], domain: Domain, count: usize) -> Vec<f32> {
     let split = render_split(World::Validation, domain, count);
     let pixels: Vec<f32> = (0..count)
         .flat_map(|index| {
-            let picture = Picture { width: SIDE, height: SIDE, rgb: split.picture(index).to_vec() };
-            preprocess(&picture, clip.image_size()).unwrap()
+            let image = Image { width: SIDE, height: SIDE, rgb: split.image(index).to_vec() };
+            preprocess(&image, clip.image_size()).unwrap()
         })
         .collect();
     let images = clip.encode_images(&pixels, count).unwrap();
@@ -135,7 +135,7 @@ fn accuracy(clip: &Clip, texts: &[Matrix], domain: Domain, count: usize) -> Vec<
 }
 
 #[test]
-fn they_know_most_photos_and_about_half_of_the_shifted_pictures_and_leave_a_prompt_room() {
+fn they_know_most_photos_and_about_half_of_the_shifted_images_and_leave_a_prompt_room() {
     for (model, photos, shifts) in [("pocket", 65.0..=82.0, 40.0..=65.0), ("pocket-vit", 65.0..=82.0, 40.0..=65.0)] {
         let (clip, tokenizer) = load(model);
         let text = [classifier(&clip, &tokenizer, "a photo of a {}.")];

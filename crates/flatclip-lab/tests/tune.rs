@@ -365,7 +365,7 @@ fn unreadable_images_are_counted_and_tolerated_only_when_allowed() {
     let folder = TempDir::new().unwrap();
     let mut data = dataset(3);
     let broken = folder.path().join("broken.png");
-    std::fs::write(&broken, b"not a picture").unwrap();
+    std::fs::write(&broken, b"not an image").unwrap();
     let list = folder.path().join("list.txt");
     let picked: Vec<usize> = (0..3)
         .flat_map(|label| {

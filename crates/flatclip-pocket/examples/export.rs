@@ -1,4 +1,4 @@
-//! Writes pictures and captions for the training scripts in `tools/pocket`:
+//! Writes images and captions for the training scripts in `tools/pocket`:
 //! `export OUTDIR WORLD DOMAIN COUNT CAPTIONS` makes `WORLD-DOMAIN.rgb` (raw bytes) and `WORLD-DOMAIN.jsonl`.
 
 use std::fmt::Write as _;

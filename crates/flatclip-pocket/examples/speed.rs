@@ -1,4 +1,4 @@
-//! Times the renderer: `speed [COUNT]` pictures of each domain on all threads. Writes nothing.
+//! Times the renderer: `speed [COUNT]` images of each domain on all threads. Writes nothing.
 #![allow(clippy::print_stdout)]
 
 use std::time::Instant;
@@ -11,6 +11,6 @@ fn main() {
         let start = Instant::now();
         let split = render_split(World::Train, domain, count);
         let seconds = start.elapsed().as_secs_f64();
-        println!("{:10} {:6.0} pictures/s, {} pictures", domain.name(), split.labels.len() as f64 / seconds, count);
+        println!("{:10} {:6.0} images/s, {} images", domain.name(), split.labels.len() as f64 / seconds, count);
     }
 }

@@ -1,4 +1,4 @@
-//! The picture while it is painted. tiny-skia turns outlines into coverage (in integers); all colour arithmetic is done
+//! The image while it is painted. tiny-skia turns outlines into coverage (in integers); all colour arithmetic is done
 //! here, with basic float operations only, so that no vector unit or fused instruction can change a byte.
 
 use tiny_skia::{FillRule, Mask, Path, Transform};
@@ -7,7 +7,7 @@ use crate::SIDE;
 use crate::colour::Rgb;
 use crate::rng::Draws;
 
-/// A square picture of `SIDE` pixels.
+/// A square image of `SIDE` pixels.
 pub(crate) struct Canvas {
     pub(crate) pixels: Vec<Rgb>,
     mask: Mask,
@@ -189,7 +189,7 @@ impl Canvas {
         }
     }
 
-    /// The finished picture, three bytes per pixel, row by row.
+    /// The finished image, three bytes per pixel, row by row.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.pixels.iter().flatten().map(|&value| (value + 0.5).clamp(0.0, 255.0) as u8).collect()
     }

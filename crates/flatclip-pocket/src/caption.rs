@@ -4,7 +4,7 @@ use crate::classes::CLASSES;
 use crate::rng::{Draws, Purpose};
 use crate::{Background, Colour, Domain, Scene};
 
-/// A caption and what it claims. Training needs the claims: a caption is true of every picture that agrees with them,
+/// A caption and what it claims. Training needs the claims: a caption is true of every image that agrees with them,
 /// not only of the one that it was written for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Caption {
@@ -22,7 +22,7 @@ pub struct Caption {
     pub style: Option<Domain>,
 }
 
-/// The forms. `{k}` kind of picture, `{a c}` class with its article, `{c}` class, `{b}` background, `{o}` another class with its
+/// The forms. `{k}` kind of image, `{a c}` class with its article, `{c}` class, `{b}` background, `{o}` another class with its
 /// article, `{a m c}` class with its main colour, `{s}` second colour. Some depend on the order of their words: swap
 /// the colours, or the class and the one denied, and the caption means something else.
 const FORMS: &[&str] = &[
@@ -103,14 +103,14 @@ fn mistake(told: &mut Scene, draws: &mut Draws) {
     }
 }
 
-/// `hard` pictures are photos to whoever writes the caption.
+/// `hard` images are photos to whoever writes the caption.
 fn style(domain: Domain) -> Domain {
     if domain == Domain::Hard { Domain::Photo } else { domain }
 }
 
 fn kind(domain: Domain, draws: &mut Draws) -> &'static str {
     match domain {
-        Domain::Photo | Domain::Hard => draws.pick(&["photo", "photo", "picture", "close-up photo"]),
+        Domain::Photo | Domain::Hard => draws.pick(&["photo", "photo", "image", "close-up photo"]),
         Domain::Sketch => draws.pick(&["sketch", "drawing", "pencil sketch"]),
         Domain::Cartoon => draws.pick(&["cartoon", "comic"]),
         Domain::Painting => draws.pick(&["painting", "rough painting"]),

@@ -2,7 +2,7 @@
 
 use crate::rng::Draws;
 
-/// Red, green and blue, 0 to 255, not clamped until the picture is finished.
+/// Red, green and blue, 0 to 255, not clamped until the image is finished.
 pub(crate) type Rgb = [f32; 3];
 
 /// A colour that captions can name.

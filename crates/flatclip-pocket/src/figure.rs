@@ -132,7 +132,7 @@ pub(crate) fn line(width: f32, points: &[(f32, f32)]) -> Outline {
     stroke(&path.finish()?, width)
 }
 
-/// A stroke along an arc of an ellipse, from `start` over `sweep` degrees (clockwise on the picture).
+/// A stroke along an arc of an ellipse, from `start` over `sweep` degrees (clockwise on the image).
 pub(crate) fn arc(width: f32, cx: f32, cy: f32, rx: f32, ry: f32, start: f32, sweep: f32) -> Outline {
     const STEPS: usize = 28;
     let point = |step: usize| {

@@ -1,6 +1,6 @@
 //! A pocket world: 32 classes drawn by code in seven styles, and the small CLIP models trained on it.
 //!
-//! Every picture is a pure function of (world, domain, index): [`scene`] draws the graph, [`draw`] the pixels,
+//! Every image is a pure function of (world, domain, index): [`scene`] draws the graph, [`draw`] the pixels,
 //! [`caption`] the words. The bytes are the same on every machine and for any number of threads.
 
 mod canvas;
@@ -25,7 +25,7 @@ pub use sheet::{png, sheet};
 pub use split::{Split, render_split};
 pub use styles::{draw, draw_as};
 
-/// Width and height of every picture in pixels. Larger than the pocket models' input, so that a crop brings detail.
+/// Width and height of every image in pixels. Larger than the pocket models' input, so that a crop brings detail.
 pub const SIDE: usize = 112;
 
 /// The names of the classes, in the order of the labels.

@@ -3,7 +3,7 @@
 /// Names of the embedded models.
 pub const MODEL_NAMES: [&str; 2] = ["pocket", "pocket-vit"];
 
-/// How many pictures per domain of the train world the embedded models have seen at most, in either stage of their training. To tune or test on pictures that
+/// How many images per domain of the train world the embedded models have seen at most, in either stage of their training. To tune or test on images that
 /// are new to them, take later ones, or another world.
 pub const TRAINED_ON: u64 = 48_000;
 

@@ -5,11 +5,11 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
 use crate::{Domain, World};
 
-/// What a stream is for. Each purpose of each picture has a stream of its own, so a change in how a style paints does
+/// What a stream is for. Each purpose of each image has a stream of its own, so a change in how a style paints does
 /// not change which scenes exist.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
-    /// The order of the classes within a block of pictures.
+    /// The order of the classes within a block of images.
     Order,
     /// The scene graph.
     Scene,

@@ -1,10 +1,10 @@
-//! The scene graph: everything that a picture and its captions are made from.
+//! The scene graph: everything that an image and its captions are made from.
 
 use crate::classes::CLASSES;
 use crate::rng::{Draws, Purpose};
 use crate::{Background, Colour};
 
-/// Three worlds that share no picture: to learn from, to choose with, and to read once.
+/// Three worlds that share no image: to learn from, to choose with, and to read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum World {
     /// What the pocket models were trained on.
@@ -88,14 +88,14 @@ impl Domain {
     }
 }
 
-/// One picture before it is drawn.
+/// One image before it is drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scene {
     /// The world it belongs to.
     pub world: World,
     /// The style it is drawn in.
     pub domain: Domain,
-    /// Which picture of this world and domain it is.
+    /// Which image of this world and domain it is.
     pub index: u64,
     /// The label, an index into [`crate::CLASS_NAMES`].
     pub class: usize,
@@ -105,9 +105,9 @@ pub struct Scene {
     pub second_colour: Colour,
     /// Where the figure stands.
     pub background: Background,
-    /// Half the figure's extent, as a fraction of the picture's side.
+    /// Half the figure's extent, as a fraction of the image's side.
     pub size: f32,
-    /// The figure's centre, as fractions of the picture's side.
+    /// The figure's centre, as fractions of the image's side.
     pub centre: (f32, f32),
     /// Degrees, clockwise.
     pub rotation: f32,
@@ -119,7 +119,7 @@ pub struct Scene {
     pub flip: bool,
 }
 
-/// The scene of picture `index` of a world and domain. Classes come in shuffled blocks of 32, one of each, so that any
+/// The scene of image `index` of a world and domain. Classes come in shuffled blocks of 32, one of each, so that any
 /// whole number of blocks is balanced.
 pub fn scene(world: World, domain: Domain, index: u64) -> Scene {
     let class = class_of(world, domain, index);

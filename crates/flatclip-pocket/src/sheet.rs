@@ -10,12 +10,12 @@ pub fn sheet(world: World) -> Vec<u8> {
     let across = CLASS_NAMES.len() / 2;
     let rows: Vec<Scene> =
         (0..CLASS_NAMES.len() * Domain::ALL.len()).map(|cell| cell_scene(world, cell, across)).collect();
-    let pictures: Vec<Vec<u8>> = rows.par_iter().map(draw).collect();
-    let (width, height) = (across * SIDE, pictures.len() / across * SIDE);
+    let images: Vec<Vec<u8>> = rows.par_iter().map(draw).collect();
+    let (width, height) = (across * SIDE, images.len() / across * SIDE);
     let mut rgb = vec![0u8; width * height * 3];
-    for (cell, picture) in pictures.iter().enumerate() {
+    for (cell, image) in images.iter().enumerate() {
         let (left, top) = (cell % across * SIDE, cell / across * SIDE);
-        for (y, row) in picture.chunks_exact(SIDE * 3).enumerate() {
+        for (y, row) in image.chunks_exact(SIDE * 3).enumerate() {
             let start = ((top + y) * width + left) * 3;
             rgb[start..start + row.len()].copy_from_slice(row);
         }

@@ -1,32 +1,32 @@
-//! Many pictures at once.
+//! Many images at once.
 
 use rayon::prelude::*;
 
 use crate::{Domain, SIDE, World, draw, scene};
 
-/// The first pictures of one world and domain.
+/// The first images of one world and domain.
 pub struct Split {
-    /// `SIDE * SIDE * 3` bytes per picture, one after another.
+    /// `SIDE * SIDE * 3` bytes per image, one after another.
     pub pixels: Vec<u8>,
-    /// The class of each picture.
+    /// The class of each image.
     pub labels: Vec<usize>,
 }
 
 impl Split {
-    /// The bytes of one picture; empty beyond the last.
-    pub fn picture(&self, index: usize) -> &[u8] {
+    /// The bytes of one image; empty beyond the last.
+    pub fn image(&self, index: usize) -> &[u8] {
         let size = SIDE * SIDE * 3;
         self.pixels.get(index * size..(index + 1) * size).unwrap_or_default()
     }
 }
 
-/// Draws pictures `0..count` on the threads of the current rayon pool.
+/// Draws images `0..count` on the threads of the current rayon pool.
 pub fn render_split(world: World, domain: Domain, count: usize) -> Split {
     let mut pixels = vec![0u8; count * SIDE * SIDE * 3];
-    let pictures = pixels.par_chunks_exact_mut(SIDE * SIDE * 3).enumerate();
-    let labels = pictures.map(|(index, picture)| {
+    let images = pixels.par_chunks_exact_mut(SIDE * SIDE * 3).enumerate();
+    let labels = images.map(|(index, image)| {
         let scene = scene(world, domain, index as u64);
-        picture.copy_from_slice(&draw(&scene));
+        image.copy_from_slice(&draw(&scene));
         scene.class
     });
     let labels = labels.collect();
@@ -45,12 +45,12 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_these_bytes_everywhere() {
+    fn images_are_these_bytes_everywhere() {
         let found = Domain::ALL.map(|domain| hash(&render_split(World::Validation, domain, 8).pixels));
         assert_eq!(found.map(|hash| format!("{hash:016x}")), PINNED);
     }
 
-    /// The pocket models were trained on these pictures: a change here is a new world and needs new models.
+    /// The pocket models were trained on these images: a change here is a new world and needs new models.
     const PINNED: [&str; 7] = [
         "46d6023ada0d7fc6",
         "a4c3d097e4cf1194",

@@ -1,9 +1,9 @@
-//! Fractal noise: clouds, dirt and unevenness, drawn afresh for every picture.
+//! Fractal noise: clouds, dirt and unevenness, drawn afresh for every image.
 
 use crate::SIDE;
 use crate::rng::Draws;
 
-/// A field of mean about 0 and standard deviation 1 over the picture. A larger `roughness` (0.3 to 0.8) gives more fine
+/// A field of mean about 0 and standard deviation 1 over the image. A larger `roughness` (0.3 to 0.8) gives more fine
 /// detail.
 pub(crate) fn field(draws: &mut Draws, roughness: f32) -> Vec<f32> {
     let mut sum = vec![0.0f32; SIDE * SIDE];

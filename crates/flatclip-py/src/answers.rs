@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice};
 use std::sync::Arc;
 
-/// The answer for one picture.
+/// The answer for one image.
 #[pyclass(name = "Answer", module = "flatclip", frozen)]
 #[derive(Clone)]
 pub(crate) struct Answer {
@@ -91,7 +91,7 @@ impl Answer {
         self.answer.kept().into_iter().map(row).collect()
     }
 
-    /// What `flatclip predict --json` writes for a picture, without its name.
+    /// What `flatclip predict --json` writes for an image, without its name.
     #[pyo3(signature = (top=5))]
     fn to_dict<'py>(&self, py: Python<'py>, top: usize) -> PyResult<Bound<'py, PyAny>> {
         values::from_json(py, &self.answer.to_json(top))

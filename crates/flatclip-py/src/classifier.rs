@@ -1,10 +1,10 @@
-//! The classifier of pictures and its stream. The estimator with scikit-learn's habits is Python's
+//! The classifier of images and its stream. The estimator with scikit-learn's habits is Python's
 //! (`python/flatclip/_classifier.py`); this is what it builds and asks.
 
 use crate::answers::{Answer, Answers};
 use crate::errors::OrRaise as _;
+use crate::images::{self, Input};
 use crate::model::{Model, strings};
-use crate::pictures::{self, Input};
 use crate::{arrays, prompt, values, work};
 use flatclip::methods::Kind;
 use flatclip::{Error, Progress};
@@ -97,7 +97,7 @@ impl Engine {
         self.classifier.classes().to_vec()
     }
 
-    /// Views per picture.
+    /// Views per image.
     #[getter]
     fn views(&self) -> usize {
         self.classifier.views()
@@ -113,14 +113,14 @@ impl Engine {
         skip: bool,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Answers> {
-        let (inputs, classifier) = (pictures::many(images, self.exif())?, self.classifier.clone());
+        let (inputs, classifier) = (images::many(images, self.exif())?, self.classifier.clone());
         let (answers, skipped) = work::run(py, progress, move |watch| answer_all(&classifier, &inputs, skip, watch))?;
         Ok(Answers::some(answers, skipped))
     }
 
-    /// Unit-norm features `[n, views, width]` of the views of pictures.
+    /// Unit-norm features `[n, views, width]` of the views of images.
     fn features<'py>(&self, py: Python<'py>, images: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray3<f32>>> {
-        let (inputs, classifier) = (pictures::many(images, self.exif())?, self.classifier.clone());
+        let (inputs, classifier) = (images::many(images, self.exif())?, self.classifier.clone());
         let count = inputs.len();
         let (views, width, data) = work::run(py, None, move |watch| {
             let (mut shape, mut data) = ((0, 0), Vec::new());
@@ -135,15 +135,15 @@ impl Engine {
         arrays::cube(py, (count, views, width), data)
     }
 
-    /// Pixels `[views, 3, size, size]` of one picture's views, as the image tower takes them.
+    /// Pixels `[views, 3, size, size]` of one image's views, as the image tower takes them.
     fn view_pixels<'py>(&self, py: Python<'py>, image: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
-        let (input, classifier) = (pictures::one(image, self.exif())?, self.classifier.clone());
+        let (input, classifier) = (images::one(image, self.exif())?, self.classifier.clone());
         let pixels = work::run(py, None, move |_| classifier.view_pixels(&opened(&classifier, &input)?))?;
         let side = ((pixels.len() / 3 / self.classifier.views().max(1)) as f64).sqrt().round() as usize;
         arrays::vector(py, pixels).reshape(vec![self.classifier.views(), 3, side, side])
     }
 
-    /// All views of a picture as a contact sheet (PNG), each with its score and its own answer, the kept ones framed.
+    /// All views of an image as a contact sheet (PNG), each with its score and its own answer, the kept ones framed.
     #[pyo3(signature = (image, answer, *, columns=8, side=112))]
     fn sheet<'py>(
         &self,
@@ -154,15 +154,15 @@ impl Engine {
         side: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let (input, classifier, answer) =
-            (pictures::one(image, self.exif())?, self.classifier.clone(), answer.answer.clone());
+            (images::one(image, self.exif())?, self.classifier.clone(), answer.answer.clone());
         let png = work::run(py, None, move |_| {
-            let picture = opened(&classifier, &input)?;
-            classifier.view_sheet(&picture, &answer, columns, side)
+            let decoded_image = opened(&classifier, &input)?;
+            classifier.view_sheet(&decoded_image, &answer, columns, side)
         })?;
         Ok(PyBytes::new(py, &png))
     }
 
-    /// A stream that learns from its pictures, for online methods.
+    /// A stream that learns from its images, for online methods.
     fn stream(&self, py: Python<'_>) -> PyResult<Stream> {
         let stream = self.classifier.stream().or_raise(py)?;
         Ok(Stream { stream: Arc::new(Mutex::new(stream)), method: self.classifier.method() })
@@ -176,7 +176,7 @@ impl Engine {
     }
 }
 
-/// The state of an online method over the pictures of one caller.
+/// The state of an online method over the images of one caller.
 #[pyclass(module = "flatclip", frozen)]
 pub(crate) struct Stream {
     stream: Arc<Mutex<flatclip::Stream>>,
@@ -185,10 +185,10 @@ pub(crate) struct Stream {
 
 #[pymethods]
 impl Stream {
-    /// The answer for the next picture.
+    /// The answer for the next image.
     fn answer(&self, py: Python<'_>, image: &Bound<'_, PyAny>) -> PyResult<Answer> {
         let exif = self.stream.lock().unwrap_or_else(PoisonError::into_inner).classifier().decode_options().exif;
-        let (input, stream) = (pictures::one(image, exif)?, Arc::clone(&self.stream));
+        let (input, stream) = (images::one(image, exif)?, Arc::clone(&self.stream));
         let answer =
             work::run(py, None, move |_| next(&mut stream.lock().unwrap_or_else(PoisonError::into_inner), &input))?;
         Ok(Answer { answer })
@@ -253,19 +253,19 @@ fn next(stream: &mut flatclip::Stream, input: &Input) -> flatclip::Result<flatcl
     match input {
         Input::Path(path) => stream.answer_path(path),
         Input::Bytes(bytes) => stream.answer_bytes(bytes),
-        Input::Picture(picture) => stream.answer(picture),
+        Input::Image(image) => stream.answer(image),
     }
 }
 
-/// Decoded as this classifier reads pictures.
-fn opened(classifier: &flatclip::Classifier, input: &Input) -> flatclip::Result<flatclip::Picture> {
+/// Decoded as this classifier reads images.
+fn opened(classifier: &flatclip::Classifier, input: &Input) -> flatclip::Result<flatclip::Image> {
     match input {
         Input::Path(path) => classifier.open(path),
         Input::Bytes(bytes) => classifier.decode(bytes),
-        Input::Picture(picture) => Ok(picture.clone()),
+        Input::Image(image) => Ok(image.clone()),
     }
 }
 
 fn stop_if_asked(watch: &dyn Progress) -> flatclip::Result<()> {
-    if watch.cancelled() { Err(Error::Interrupted("stopped between two pictures".to_owned())) } else { Ok(()) }
+    if watch.cancelled() { Err(Error::Interrupted("stopped between two images".to_owned())) } else { Ok(()) }
 }

@@ -1,8 +1,8 @@
-//! Data sets: opened by name, or made of pictures in memory.
+//! Data sets: opened by name, or made of images in memory.
 
 use crate::errors::OrRaise as _;
+use crate::images::{self, Input};
 use crate::model::strings;
-use crate::pictures::{self, Input};
 use crate::{arrays, work};
 use flatclip_lab::data::{self, Compat, OpenOptions, Sample, Source};
 use numpy::{PyArray1, PyArray3, PyArrayMethods as _};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[pyclass(module = "flatclip", frozen)]
 pub(crate) struct Dataset {
     pub(crate) data: flatclip_lab::data::Dataset,
-    /// How it was opened; None for pictures in memory.
+    /// How it was opened; None for images in memory.
     how: Option<How>,
 }
 
@@ -76,10 +76,10 @@ impl Dataset {
         How { spec, split, root, paths, class_names, templates, compat }.open(py)
     }
 
-    /// A data set of pictures at hand; `labels` are indices into `classes`.
+    /// A data set of images at hand; `labels` are indices into `classes`.
     #[staticmethod]
-    #[pyo3(signature = (images, labels, classes, *, name="pictures", exif=true))]
-    fn from_pictures(
+    #[pyo3(signature = (images, labels, classes, *, name="images", exif=true))]
+    fn from_images(
         py: Python<'_>,
         images: &Bound<'_, PyAny>,
         labels: &Bound<'_, PyAny>,
@@ -87,7 +87,7 @@ impl Dataset {
         name: &str,
         exif: bool,
     ) -> PyResult<Self> {
-        let (inputs, labels) = (pictures::many(images, exif)?, indices(labels)?);
+        let (inputs, labels) = (images::many(images, exif)?, indices(labels)?);
         Ok(Self { data: in_memory(py, inputs, &labels, strings(classes, "classes")?, name, exif)?, how: None })
     }
 
@@ -137,23 +137,21 @@ impl Dataset {
         self.data.samples.len()
     }
 
-    /// The picture `[H, W, 3]` and its label.
+    /// The image `[H, W, 3]` and its label.
     fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<(Bound<'py, PyArray3<u8>>, usize)> {
         let count = self.data.samples.len();
         let at = if index < 0 { index + count as isize } else { index };
         let found = usize::try_from(at).ok().and_then(|at| self.data.samples.get(at)).cloned();
         let sample = found.ok_or_else(|| PyIndexError::new_err(format!("sample {index} of {count}")))?;
         let (label, decode) = (sample.label, self.data.decode_options(None));
-        let picture = work::run(py, None, move |_| sample.picture(&decode))?;
-        let array = arrays::vector(py, picture.rgb).reshape([picture.height, picture.width, 3])?;
+        let image = work::run(py, None, move |_| sample.image(&decode))?;
+        let array = arrays::vector(py, image.rgb).reshape([image.height, image.width, 3])?;
         Ok((array, label))
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (How,))> {
         let how = self.how.clone().ok_or_else(|| {
-            PyTypeError::new_err(
-                "a Dataset of pictures in memory cannot be pickled; write them to a folder: folder:DIR",
-            )
+            PyTypeError::new_err("a Dataset of images in memory cannot be pickled; write them to a folder: folder:DIR")
         })?;
         Ok((py.import("flatclip._native")?.getattr("reopen")?, (how,)))
     }
@@ -209,7 +207,7 @@ pub(crate) fn in_memory(
     exif: bool,
 ) -> PyResult<flatclip_lab::data::Dataset> {
     if inputs.len() != labels.len() {
-        let reason = format!("{} pictures and {} labels: expected as many of both", inputs.len(), labels.len());
+        let reason = format!("{} images and {} labels: expected as many of both", inputs.len(), labels.len());
         return Err(PyValueError::new_err(reason));
     }
     let labels = labels.to_vec();
@@ -217,8 +215,8 @@ pub(crate) fn in_memory(
         let sample = |(index, (input, label)): (usize, (Input, usize))| {
             let source = match input {
                 Input::Path(path) => Source::File(path),
-                Input::Bytes(_) => Source::Given(Arc::new(input.picture(exif)?)),
-                Input::Picture(picture) => Source::Given(Arc::new(picture)),
+                Input::Bytes(_) => Source::Given(Arc::new(input.image(exif)?)),
+                Input::Image(image) => Source::Given(Arc::new(image)),
             };
             Ok(Sample { id: format!("{index:06}"), label, source })
         };

@@ -131,7 +131,7 @@ impl FeatureEngine {
         self.classifier.classes().to_vec()
     }
 
-    /// One answer per picture of `[n, views, width]`.
+    /// One answer per image of `[n, views, width]`.
     #[pyo3(signature = (view_features, *, progress=None))]
     fn answer(
         &self,
@@ -165,7 +165,7 @@ impl FeatureEngine {
         Ok(Answers::all(answers))
     }
 
-    /// A stream that learns from its pictures, for online methods.
+    /// A stream that learns from its images, for online methods.
     fn stream(&self, py: Python<'_>) -> PyResult<FeatureStream> {
         let stream = self.classifier.stream().or_raise(py)?;
         Ok(FeatureStream { stream: Arc::new(Mutex::new(stream)), method: self.classifier.method() })
@@ -203,7 +203,7 @@ pub(crate) struct FeatureStream {
 
 #[pymethods]
 impl FeatureStream {
-    /// The answer for the next picture, from the features `[views, width]` of its views.
+    /// The answer for the next image, from the features `[views, width]` of its views.
     fn answer(&self, py: Python<'_>, view_features: &Bound<'_, PyAny>) -> PyResult<Answer> {
         let array: PyReadonlyArrayDyn<'_, f32> = arrays::floats(view_features, "view_features")?;
         let &[views, width] = array.shape() else {

@@ -4,7 +4,7 @@ use crate::dataset::Dataset;
 use crate::errors::OrRaise as _;
 use crate::model::{Model, strings};
 use crate::runs::named;
-use crate::{pictures, values, work};
+use crate::{images, values, work};
 use flatclip_lab::demo::DemoRequest;
 use flatclip_lab::{LandscapeOf, LandscapeRequest};
 use pyo3::exceptions::PyValueError;
@@ -34,8 +34,8 @@ pub(crate) fn landscape<'py>(
     let of = match (data, image, classes) {
         (Some(data), None, _) => LandscapeOf::Training { data: data.get().data.clone(), shots },
         (None, Some(image), Some(classes)) => {
-            let picture = pictures::one(image, exif.unwrap_or(true))?.picture(exif.unwrap_or(true)).or_raise(py)?;
-            LandscapeOf::Views { picture, classes: strings(classes, "classes")? }
+            let decoded_image = images::one(image, exif.unwrap_or(true))?.image(exif.unwrap_or(true)).or_raise(py)?;
+            LandscapeOf::Views { image: decoded_image, classes: strings(classes, "classes")? }
         }
         _ => return Err(PyValueError::new_err("landscape: expected data=, or image= with classes=")),
     };

@@ -1,7 +1,7 @@
 //! Models.
 
 use crate::errors::OrRaise as _;
-use crate::{arrays, pictures, work};
+use crate::{arrays, images, work};
 use flatclip::architecture::Activation;
 use flatclip::model::Precision;
 use flatclip::{Error, ModelBuilder};
@@ -118,7 +118,7 @@ impl Model {
         self.model.width()
     }
 
-    /// Side of the pictures that the image tower looks at, in pixels.
+    /// Side of the images that the image tower looks at, in pixels.
     #[getter]
     fn image_size(&self) -> usize {
         self.model.config().image_size
@@ -136,7 +136,7 @@ impl Model {
         self.model.clip().precision().name()
     }
 
-    /// Features `[n, width]` of pictures, one plain view each.
+    /// Features `[n, width]` of images, one plain view each.
     #[pyo3(signature = (images, *, normalize=true, exif=true))]
     fn encode_image<'py>(
         &self,
@@ -145,12 +145,12 @@ impl Model {
         normalize: bool,
         exif: bool,
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
-        let (inputs, model) = (pictures::many(images, exif)?, self.model.clone());
+        let (inputs, model) = (images::many(images, exif)?, self.model.clone());
         let features = work::run(py, None, move |watch| {
             use flatclip::Progress as _;
             let decoded = inputs.iter().map(|input| {
                 let stopped = watch.cancelled();
-                if stopped { Err(Error::Interrupted("encoding pictures".to_owned())) } else { input.picture(exif) }
+                if stopped { Err(Error::Interrupted("encoding images".to_owned())) } else { input.image(exif) }
             });
             let raw = model.plain_features(decoded)?;
             Ok(if normalize { flatclip::model::Features::unit(raw).0 } else { raw })

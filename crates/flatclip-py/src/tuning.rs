@@ -1,11 +1,11 @@
-//! Tuning: by run directory, or of pictures at hand; and sharpness-aware steps for loops of one's own.
+//! Tuning: by run directory, or of images at hand; and sharpness-aware steps for loops of one's own.
 
 use crate::dataset::{Dataset, in_memory};
 use crate::errors::OrRaise as _;
 use crate::model::{Model, strings};
 use crate::prompt::Prompt;
 use crate::tower::Elsewhere;
-use crate::{arrays, pictures, values, work};
+use crate::{arrays, images, values, work};
 use flatclip::methods::sam::{Ascent, Shaped};
 use flatclip_lab::TuneRequest;
 use flatclip_lab::data::few_shot::Sampler;
@@ -94,7 +94,7 @@ pub(crate) fn tune<'py>(
     values::from_json(py, &json!(summary))
 }
 
-/// Tunes a prompt on pictures at hand: the prompt, and what was measured.
+/// Tunes a prompt on images at hand: the prompt, and what was measured.
 #[pyfunction]
 #[pyo3(signature = (model, images, labels, classes, *, method, shots, seed, options, exif, out, progress))]
 pub(crate) fn fit<'py>(
@@ -111,11 +111,11 @@ pub(crate) fn fit<'py>(
     out: PathBuf,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<(Prompt, Bound<'py, PyAny>)> {
-    let inputs = pictures::many(images, exif)?;
-    let train = in_memory(py, inputs, &labels, strings(classes, "classes")?, "pictures", exif)?;
+    let inputs = images::many(images, exif)?;
+    let train = in_memory(py, inputs, &labels, strings(classes, "classes")?, "images", exif)?;
     let most = train.class_counts().into_iter().max().unwrap_or(1);
     let overrides = vec![values::table(options)?];
-    // All pictures of every class, unless the caller says how many.
+    // All images of every class, unless the caller says how many.
     let request = TuneRequest {
         method,
         shots: Some(shots.unwrap_or(most)),

@@ -1,5 +1,5 @@
 // @ts-check
-// The page: one picture, some classes, one or two methods; bars, views, scatter, slice. It talks to this server only.
+// The page: one image, some classes, one or two methods; bars, views, scatter, slice. It talks to this server only.
 
 /** @template {HTMLElement} T @param {string} id @returns {T} */
 const at = (id) => /** @type {T} */ (document.getElementById(id));
@@ -25,10 +25,10 @@ function draw(tag, attributes = {}, text = "") {
 
 // What the server offers.
 let methods = [], models = [], prompts = [], sets = [], limits = {};
-// What the user chose. The picture is not part of what a link holds.
+// What the user chose. The image is not part of what a link holds.
 const chosen = { model: "", classes: ["fish", "lamp", "snail", "boat", "clock", "bicycle"], template: "", prompt: "",
   sample: "", a: { method: "stss", views: 64, options: {} }, b: null };
-let picture = null; // { blob, bitmap, name }
+let image = null; // { blob, bitmap, name }
 let answers = [];   // the answers on the page
 let view = null;    // { place, index }: the view that is looked at
 let running = null, slicing = null, waiting = 0;
@@ -63,7 +63,7 @@ function complain(text) {
   at("alert").textContent = text;
 }
 
-// ---- picture ---------------------------------------------------------------------------------------------------------
+// ---- image ---------------------------------------------------------------------------------------------------------
 
 async function take(blob, name, sample = "") {
   try {
@@ -73,9 +73,9 @@ async function take(blob, name, sample = "") {
       [blob, bitmap] = await smaller(bitmap);
       note += `, sent at ${bitmap.width} × ${bitmap.height} because the server takes no larger ones`;
     }
-    picture = { blob, bitmap, name };
+    image = { blob, bitmap, name };
     chosen.sample = sample;
-    at("picture-note").textContent = note;
+    at("image-note").textContent = note;
     at("drop-hint").hidden = true;
     showPhoto();
     markSamples();
@@ -93,10 +93,10 @@ async function smaller(bitmap) {
   return [blob, await createImageBitmap(blob)];
 }
 
-/** The picture, with the place of the view that is looked at. */
+/** The image, with the place of the view that is looked at. */
 function showPhoto() {
-  if (!picture) return;
-  const { bitmap, name } = picture;
+  if (!image) return;
+  const { bitmap, name } = image;
   const canvas = at("photo");
   const scale = Math.min(1, 1024 / Math.max(bitmap.width, bitmap.height));
   canvas.width = Math.max(1, Math.round(bitmap.width * scale));
@@ -104,7 +104,7 @@ function showPhoto() {
   const pen = canvas.getContext("2d");
   pen.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
   canvas.hidden = false;
-  canvas.setAttribute("aria-label", `The picture ${name}`);
+  canvas.setAttribute("aria-label", `The image ${name}`);
   const crop = view && answers[view.place]?.explain?.views[view.index]?.crop;
   if (!crop) return;
   const [left, top, width, height] = crop.map((side) => side * scale);
@@ -195,7 +195,7 @@ function showMethod(place) {
     later();
   });
   const label = make("label", { htmlFor: select.id }, place === "a" ? "Answer by " : "and by ");
-  const views = slider(place, { name: "views", sentence: "Views of the picture.", kind: "integer", low: 1, high: Math.min(128, limits.views ?? 128) },
+  const views = slider(place, { name: "views", sentence: "Views of the image.", kind: "integer", low: 1, high: Math.min(128, limits.views ?? 128) },
     mine.views, (value) => { mine.views = value; });
   const controls = spec.options.filter((option) => !["list", "text"].includes(option.kind)).map((option) => [option, control(place, mine, option)]);
   const rank = ([option]) => (FIRST.indexOf(option.name) + FIRST.length + 1) % (FIRST.length + 1);
@@ -260,7 +260,7 @@ function form(body) {
   for (const [key, value] of Object.entries(body)) {
     form.append(key, typeof value === "object" ? JSON.stringify(value) : String(value));
   }
-  form.append("image", picture.blob, "picture");
+  form.append("image", image.blob, "image");
   return form;
 }
 
@@ -273,7 +273,7 @@ function later(wait = 250) {
 }
 
 async function ask() {
-  if (!picture) return;
+  if (!image) return;
   running?.abort();
   const mine = running = new AbortController();
   const asked = [chosen.a, chosen.b].filter(Boolean);
@@ -374,9 +374,9 @@ function sheet(answer, place) {
   return sheet;
 }
 
-/** The view as it was cut, drawn here from the picture itself. */
+/** The view as it was cut, drawn here from the image itself. */
 function thumbnail(canvas, one, size) {
-  const pen = canvas.getContext("2d"), { bitmap } = picture;
+  const pen = canvas.getContext("2d"), { bitmap } = image;
   const [sx, sy] = [bitmap.width / size.width, bitmap.height / size.height];
   const side = Math.min(size.width, size.height);
   const [left, top, width, height] = one.crop ?? [(size.width - side) / 2, (size.height - side) / 2, side, side];
@@ -386,7 +386,7 @@ function thumbnail(canvas, one, size) {
 
 function describe(one) {
   const says = one.top.slice(0, 2).map((top) => `${top.class} ${percent(top.probability)}`).join(", ");
-  const name = one.index === 0 ? "The picture itself" : `View ${one.index}`;
+  const name = one.index === 0 ? "The image itself" : `View ${one.index}`;
   return `${name}${one.kept ? ", kept" : ""}: ${says}; score ${short(one.score)}, entropy ${short(one.entropy)}`;
 }
 
@@ -453,7 +453,7 @@ async function slice(place, index) {
   const body = { ...settings, view: index, points, radius };
   at("slice-panel").hidden = false;
   at("slice-stop").hidden = false;
-  at("slice-note").textContent = `Entropy of ${index === 0 ? "the picture itself" : `view ${index}`} when the context moves along two random directions of length ${radius}; the centre is the prompt. A flat floor means that the view's answer does not hang on the prompt.`;
+  at("slice-note").textContent = `Entropy of ${index === 0 ? "the image itself" : `view ${index}`} when the context moves along two random directions of length ${radius}; the centre is the prompt. A flat floor means that the view's answer does not hang on the prompt.`;
   const rows = [];
   paint(rows, points);
   try {
@@ -517,13 +517,13 @@ const quote = (text) => `'${String(text).replaceAll("'", `'\\''`)}'`;
 function asCurl() {
   const { explain, ...body } = request(chosen.a);
   const fields = Object.entries(body).map(([key, value]) => `  -F ${quote(`${key}=${typeof value === "object" ? JSON.stringify(value) : value}`)} \\`);
-  return [`curl ${location.origin}/v1/classify \\`, ...fields, "  -F image=@picture.jpg"].join("\n");
+  return [`curl ${location.origin}/v1/classify \\`, ...fields, "  -F image=@image.jpg"].join("\n");
 }
 
 function asPython() {
   const { explain, ...body } = request(chosen.a);
   const python = JSON.stringify(body, null, 4).replace(/: true/g, ": True").replace(/: false/g, ": False");
-  return `import base64, json, urllib.request\n\nbody = ${python}\nbody["image"] = base64.b64encode(open("picture.jpg", "rb").read()).decode()\n` +
+  return `import base64, json, urllib.request\n\nbody = ${python}\nbody["image"] = base64.b64encode(open("image.jpg", "rb").read()).decode()\n` +
     `request = urllib.request.Request("${location.origin}/v1/classify", json.dumps(body).encode(), {"Content-Type": "application/json"})\n` +
     `for row in json.load(urllib.request.urlopen(request))["top"]:\n    print(row["class"], row["probability"])`;
 }
@@ -547,7 +547,7 @@ async function copy(kind) {
   }
 }
 
-/** Settings go into the address, never the picture; a drawn sample is named. */
+/** Settings go into the address, never the image; a drawn sample is named. */
 function remember() {
   history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(chosen))}`);
 }
@@ -609,12 +609,12 @@ function listen() {
     event.preventDefault();
     drop.classList.remove("over");
     const file = files(event.dataTransfer?.files);
-    if (file) take(file, file.name || "the picture");
-    else complain("What was dropped is not a picture file.");
+    if (file) take(file, file.name || "the image");
+    else complain("What was dropped is not an image file.");
   });
   document.addEventListener("paste", (event) => {
     const file = files(event.clipboardData?.files);
-    if (file) take(file, "the pasted picture");
+    if (file) take(file, "the pasted image");
   });
   at("file").addEventListener("change", (event) => {
     const file = event.target.files[0];

@@ -9,7 +9,7 @@ use flatclip::Classifier;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The answer for a picture.
+/// The answer for an image.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AnswerBody {
     /// Name of the model.
@@ -49,14 +49,14 @@ pub(crate) struct TopClass {
 /// Why.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ExplainBody {
-    /// Columns of the picture as it was decoded.
+    /// Columns of the image as it was decoded.
     width: usize,
-    /// Rows of the picture.
+    /// Rows of the image.
     height: usize,
     /// The worst score that was kept.
     #[schema(required)]
     threshold: Option<f64>,
-    /// Every view, the picture itself first.
+    /// Every view, the image itself first.
     views: Vec<ViewBody>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct ViewBody {
     entropy: Option<f64>,
     /// What it says alone.
     top: Vec<TopClass>,
-    /// The part of the picture: left, top, width, height; absent for the picture itself.
+    /// The part of the image: left, top, width, height; absent for the image itself.
     #[schema(required)]
     crop: Option<[usize; 4]>,
     /// Mirrored left to right.

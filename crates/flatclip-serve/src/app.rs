@@ -14,7 +14,7 @@ use crate::problem::Problem;
 use crate::queue::Queue;
 use crate::sessions::Sessions;
 use crate::uploads::Uploads;
-use flatclip::{Classifier, Picture, Result};
+use flatclip::{Classifier, Image, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -114,13 +114,13 @@ impl App {
 
     /// Runs each model once, so that the first client does not pay for what is made on first use.
     pub(crate) fn warm_up(&self) -> Result<()> {
-        let picture = Picture { width: 64, height: 64, rgb: vec![128; 64 * 64 * 3] };
+        let image = Image { width: 64, height: 64, rgb: vec![128; 64 * 64 * 3] };
         for (_, model) in &self.catalogue().models {
             if model.config().text.is_some() {
                 self.rates.of(model)?;
-                Classifier::builder(model).classes(["warm", "up"]).build()?.answer(&picture)?;
+                Classifier::builder(model).classes(["warm", "up"]).build()?.answer(&image)?;
             } else {
-                model.encode_pictures(std::slice::from_ref(&picture))?;
+                model.encode_images(std::slice::from_ref(&image))?;
             }
         }
         self.memory.set_baseline();

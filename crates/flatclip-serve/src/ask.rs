@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How to answer. The fields of every request that answers pictures.
+/// How to answer. The fields of every request that answers images.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) model: Option<String>,
@@ -75,7 +75,7 @@ macro_rules! request {
             /// Options of the method.
             #[schema(nullable = false, value_type = Option<std::collections::BTreeMap<String, Value>>)]
             options: Option<$crate::typed::Options>,
-            /// Views per picture; by default what the method wants.
+            /// Views per image; by default what the method wants.
             #[schema(nullable = false, minimum = 1, example = 16)]
             views: Option<u64>,
             /// How views are made: `crop-flip`, `augmix` or `identity`.
@@ -273,8 +273,8 @@ impl Recipe {
     pub(crate) fn check_episodic(&self) -> Result<(), Problem> {
         let reason = match self.kind {
             Kind::Episodic => return Ok(()),
-            Kind::Online => "learns from a stream of pictures; open a session with POST /v1/sessions",
-            Kind::Batch => "answers a whole set of pictures at once, which this server does not do",
+            Kind::Online => "learns from a stream of images; open a session with POST /v1/sessions",
+            Kind::Batch => "answers a whole set of images at once, which this server does not do",
         };
         Err(Problem::new(axum::http::StatusCode::UNPROCESSABLE_ENTITY, "method.needs", format!("this method {reason}")))
     }

@@ -108,17 +108,17 @@ pub struct Limits {
     pub pixel_megabytes: usize,
     /// Megabytes that the process may have above its models, all in all.
     pub memory_megabytes: usize,
-    /// Pixels of a picture.
+    /// Pixels of an image.
     pub pixels: u64,
-    /// Pictures of a request.
-    pub pictures: usize,
+    /// Images of a request.
+    pub images: usize,
     /// Class names of a request.
     pub classes: usize,
     /// Characters of a class name, a template or a text.
     pub name_chars: usize,
     /// Texts of a request.
     pub texts: usize,
-    /// Views of a picture.
+    /// Views of an image.
     pub views: usize,
     /// Largest whole number that an option of a method may have: steps and perturbations cost time.
     pub option_integer: u64,
@@ -182,7 +182,7 @@ impl Default for Limits {
             pixel_megabytes: 192,
             memory_megabytes: 512,
             pixels: 25_000_000,
-            pictures: 32,
+            images: 32,
             classes: 2000,
             name_chars: 200,
             texts: 256,
@@ -223,7 +223,7 @@ impl Limits {
             ("queue", self.queue),
             ("batch_views", self.batch_views),
             ("body_bytes", self.body_bytes),
-            ("pictures", self.pictures),
+            ("images", self.images),
             ("classes", self.classes),
             ("views", self.views),
             ("connections", self.connections),
@@ -245,7 +245,7 @@ impl Limits {
             let reason = format!("expected a number in (0, 1], found {}", self.client_share);
             return Err(Error::config("limits.client_share", reason));
         }
-        for (name, value, most) in [("pictures", self.pictures, MOST_IMAGES), ("classes", self.classes, MOST_NAMES)] {
+        for (name, value, most) in [("images", self.images, MOST_IMAGES), ("classes", self.classes, MOST_NAMES)] {
             if value > most {
                 return Err(Error::config(format!("limits.{name}"), format!("expected at most {most}, found {value}")));
             }

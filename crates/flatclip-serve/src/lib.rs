@@ -1,5 +1,5 @@
 //! A server for flatclip: answers and embeddings over HTTP, in its own form and in the forms of Hugging Face's task, OpenAI's
-//! embeddings and the Open Inference Protocol, and a page on which one sees which views of a picture decide.
+//! embeddings and the Open Inference Protocol, and a page on which one sees which views of an image decide.
 //!
 //! It computes nothing itself: everything goes through the facade of the library. Safe by default: this machine only unless a
 //! key is given, bounded in bytes, pixels, names, views, connections and time. `flatclip serve` is the command.

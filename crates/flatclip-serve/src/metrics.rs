@@ -7,8 +7,8 @@ use std::time::Duration;
 
 /// Seconds of a request.
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
-/// Pictures of a batch.
-const PICTURES: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
+/// Images of a batch.
+const IMAGES: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
 /// The recorder of this process: there can be only one, so servers in one process share it.
 static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
@@ -18,7 +18,7 @@ pub(crate) fn install() {
     HANDLE.get_or_init(|| {
         let builder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("seconds".to_owned()), &SECONDS)
-            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("pictures".to_owned()), &PICTURES));
+            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("images".to_owned()), &IMAGES));
         let handle = builder.ok()?.install_recorder().ok()?;
         describe();
         metrics::counter!("flatclip_panics_total").increment(0);
@@ -49,7 +49,7 @@ fn upkeep(every: Duration, work: impl Fn() + Send + 'static) {
 fn describe() {
     metrics::describe_counter!("flatclip_requests_total", "Requests by route and status");
     metrics::describe_histogram!("flatclip_request_seconds", "Time of a request by route");
-    metrics::describe_histogram!("flatclip_batch_pictures", "Pictures that were worked on together");
+    metrics::describe_histogram!("flatclip_batch_images", "Images that were worked on together");
     metrics::describe_counter!("flatclip_panics_total", "Panics that were caught");
     metrics::describe_counter!("flatclip_refused_total", "Requests that found the queue full");
     metrics::describe_counter!("flatclip_dropped_total", "Pieces of work that nobody waited for any more");
@@ -57,7 +57,7 @@ fn describe() {
     metrics::describe_gauge!("flatclip_queue_waiting", "Pieces of work that wait");
     metrics::describe_gauge!("flatclip_queue_in_work", "Pieces of work that are worked on");
     metrics::describe_gauge!("flatclip_queue_in_work_peak", "The most that was ever worked on at the same time");
-    metrics::describe_gauge!("flatclip_queue_admitted", "Pictures that were admitted and are not done");
+    metrics::describe_gauge!("flatclip_queue_admitted", "Images that were admitted and are not done");
     metrics::describe_gauge!("flatclip_sessions", "Open sessions");
     metrics::describe_gauge!("flatclip_kept_classifiers", "Class lists whose text features are kept");
     metrics::describe_histogram!("flatclip_build_seconds", "Time of building a class list");

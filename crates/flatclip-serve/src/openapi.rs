@@ -43,7 +43,7 @@ const WITH_BODY: &[(&str, &str)] = &[
     ("408", "The body came too slowly"),
     ("413", "More than a limit allows"),
     ("415", "Another content type or encoding than expected"),
-    ("422", "What is asked for makes no sense, or a picture cannot be decoded"),
+    ("422", "What is asked for makes no sense, or an image cannot be decoded"),
     ("429", "The queue is full"),
     ("503", "Too much is held at the moment, or the server is stopping"),
     ("504", "The deadline passed"),

@@ -83,8 +83,8 @@ impl Queue {
         let inner = Arc::new(Inner {
             state: Mutex::new(state),
             arrived: Condvar::new(),
-            light: Budget::shared(limits.queue, limits.client_share, limits.pictures),
-            others: Budget::shared(limits.queue, limits.client_share, limits.pictures),
+            light: Budget::shared(limits.queue, limits.client_share, limits.images),
+            others: Budget::shared(limits.queue, limits.client_share, limits.images),
             limits: limits.clone(),
             lanes: Arc::clone(lanes),
             pixels: pixels.clone(),
@@ -190,7 +190,7 @@ impl Inner {
             let count = jobs.len();
             let now = self.in_work.fetch_add(count, Ordering::Relaxed) + count;
             self.peak.fetch_max(now, Ordering::Relaxed);
-            metrics::histogram!("flatclip_batch_pictures").record(count as f64);
+            metrics::histogram!("flatclip_batch_images").record(count as f64);
             let (works, tickets): (Vec<Work>, Vec<Ticket>) = jobs.into_iter().map(|job| (job.work, job.ticket)).unzip();
             let weight = tickets[0].weight;
             // Replies are sent inside; the tickets go back after that.

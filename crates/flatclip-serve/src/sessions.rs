@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One stream. Its lock is held by the request that is answered, so that pictures are learned from in order.
+/// One stream. Its lock is held by the request that is answered, so that images are learned from in order.
 pub(crate) struct Session {
     pub(crate) stream: Arc<tokio::sync::Mutex<Stream>>,
     pub(crate) model: String,

@@ -9,7 +9,7 @@ use crate::typed::{Encoded, MOST_NAMES};
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
-use flatclip::Picture;
+use flatclip::Image;
 use flatclip::image::{DecodeOptions, decoding_bytes};
 use http_body_util::BodyExt as _;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -31,7 +31,7 @@ pub(crate) struct Upload {
 }
 
 /// An image of a request.
-pub(crate) struct Image {
+pub(crate) struct Uploaded {
     content: Content,
     #[allow(dead_code)]
     held: Held,
@@ -43,7 +43,7 @@ enum Content {
     Pixels { width: usize, height: usize, rgb: Bytes },
 }
 
-impl Image {
+impl Uploaded {
     pub(crate) fn file(bytes: Bytes, held: &Held) -> Self {
         Self { content: Content::File(bytes), held: held.clone() }
     }
@@ -53,15 +53,15 @@ impl Image {
         Self { content: Content::Pixels { width, height, rgb }, held: held.clone() }
     }
 
-    /// The picture; a file is decoded with these options.
-    pub(crate) fn picture(&self, options: &DecodeOptions) -> flatclip::Result<Picture> {
+    /// The image; a file is decoded with these options.
+    pub(crate) fn image(&self, options: &DecodeOptions) -> flatclip::Result<Image> {
         match &self.content {
             Content::File(bytes) => flatclip::image::decode(bytes, options),
-            Content::Pixels { width, height, rgb } => Ok(Picture { width: *width, height: *height, rgb: rgb.to_vec() }),
+            Content::Pixels { width, height, rgb } => Ok(Image { width: *width, height: *height, rgb: rgb.to_vec() }),
         }
     }
 
-    /// Bytes that [`Image::picture`] takes at its peak, from the file's header.
+    /// Bytes that [`Image::image`] takes at its peak, from the file's header.
     pub(crate) fn decoding_bytes(&self) -> usize {
         match &self.content {
             // What cannot be read, or is refused for its size, takes nothing.
@@ -74,7 +74,7 @@ impl Image {
 }
 
 /// How heavy the work on images is that costs `weight` without decoding them.
-pub(crate) fn weight_of(images: &[Image], weight: Weight) -> Weight {
+pub(crate) fn weight_of(images: &[Uploaded], weight: Weight) -> Weight {
     images.iter().fold(weight, |weight, image| weight.with_decoding(image.decoding_bytes()))
 }
 
@@ -98,8 +98,8 @@ impl FromRequest<Arc<App>> for Upload {
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "request.encoding", message));
         }
         let path = head.uri.path();
-        let takes_pictures = !(path.contains("/text") || path.ends_with("/embeddings") || path == "/v1/sessions");
-        let limit = if takes_pictures { limits.body_bytes } else { SMALL.min(limits.body_bytes) };
+        let takes_images = !(path.contains("/text") || path.ends_with("/embeddings") || path == "/v1/sessions");
+        let limit = if takes_images { limits.body_bytes } else { SMALL.min(limits.body_bytes) };
         let announced = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
         if let Some(size) = announced.filter(|&size| size > limit) {
             drain(body, limit, limits.read_time()).await;
@@ -249,7 +249,7 @@ impl Upload {
     }
 
     /// The images that were found in the body. From here on only they are counted.
-    pub(crate) fn images(mut self, files: Vec<Bytes>, encoded: Vec<Encoded>) -> Result<Vec<Image>, Problem> {
+    pub(crate) fn images(mut self, files: Vec<Bytes>, encoded: Vec<Encoded>) -> Result<Vec<Uploaded>, Problem> {
         let mut all = files;
         for one in encoded {
             match one {
@@ -259,7 +259,7 @@ impl Upload {
         }
         self.charge.shrink_to(all.iter().map(Bytes::len).sum());
         let held = Held(Arc::new(self.charge));
-        Ok(all.into_iter().map(|bytes| Image::file(bytes, &held)).collect())
+        Ok(all.into_iter().map(|bytes| Uploaded::file(bytes, &held)).collect())
     }
 }
 

@@ -1,14 +1,14 @@
-//! What workers do: answer pictures, encode pictures, or call a function; the first two in batches.
+//! What workers do: answer images, encode images, or call a function; the first two in batches.
 
 use crate::ask::view_bytes;
 use crate::budget::Budget;
 use crate::kept::Kept;
 use crate::problem::Problem;
-use crate::upload::Image;
+use crate::upload::Uploaded;
 use flatclip::image::DecodeOptions;
 use flatclip::image::views::Draw;
 use flatclip::model::Features;
-use flatclip::{Answer, Classifier, Model, Picture, ViewFeatures};
+use flatclip::{Answer, Classifier, Image, Model, ViewFeatures};
 use rayon::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -24,10 +24,10 @@ pub(crate) enum Work {
     Function { run: Box<dyn FnOnce() + Send>, is_abandoned: Box<dyn Fn() -> bool + Send> },
 }
 
-/// A picture to answer.
+/// An image to answer.
 pub(crate) struct AnswerWork {
     pub(crate) classifier: Kept,
-    pub(crate) image: Image,
+    pub(crate) image: Uploaded,
     /// Whether to say what each view says and where it lies.
     pub(crate) explain: bool,
     /// For tests of what a panic does.
@@ -35,10 +35,10 @@ pub(crate) struct AnswerWork {
     pub(crate) reply: Reply<Answered>,
 }
 
-/// A picture to encode.
+/// An image to encode.
 pub(crate) struct EmbedWork {
     pub(crate) model: Model,
-    pub(crate) image: Image,
+    pub(crate) image: Uploaded,
     pub(crate) options: DecodeOptions,
     pub(crate) reply: Reply<Vec<f32>>,
 }
@@ -216,39 +216,39 @@ fn answer_all(works: &[AnswerWork]) -> Vec<Result<Answered, Problem>> {
     if works.iter().any(|work| work.panic) {
         std::panic::panic_any("injected");
     }
-    let pictures: Vec<Result<Picture, Problem>> =
-        works.par_iter().map(|work| Ok(work.image.picture(&work.classifier.decode_options())?)).collect();
-    let asked: Vec<(&Classifier, &Picture)> = works
+    let images: Vec<Result<Image, Problem>> =
+        works.par_iter().map(|work| Ok(work.image.image(&work.classifier.decode_options())?)).collect();
+    let asked: Vec<(&Classifier, &Image)> = works
         .iter()
-        .zip(&pictures)
-        .filter_map(|(work, picture)| Some((&work.classifier.classifier, picture.as_ref().ok()?)))
+        .zip(&images)
+        .filter_map(|(work, decoded_image)| Some((&work.classifier.classifier, decoded_image.as_ref().ok()?)))
         .collect();
     let mut answers = Classifier::answer_together(&asked).into_iter();
-    let mut one = |(work, picture): (&AnswerWork, &Result<Picture, Problem>)| {
-        let picture = picture.as_ref().map_err(Clone::clone)?;
+    let mut one = |(work, decoded_image): (&AnswerWork, &Result<Image, Problem>)| {
+        let decoded_image = decoded_image.as_ref().map_err(Clone::clone)?;
         let (answer, views) = answers.next().ok_or_else(Problem::internal)??;
-        let explained = work.explain.then(|| explain(&work.classifier, picture, &views)).transpose()?;
+        let explained = work.explain.then(|| explain(&work.classifier, decoded_image, &views)).transpose()?;
         Ok(Answered { answer, explained, took: start.elapsed() })
     };
-    works.iter().zip(&pictures).map(&mut one).collect()
+    works.iter().zip(&images).map(&mut one).collect()
 }
 
-pub(crate) fn explain(classifier: &Classifier, picture: &Picture, views: &ViewFeatures) -> Result<Explained, Problem> {
-    let mut draws = classifier.view_draws(picture)?;
+pub(crate) fn explain(classifier: &Classifier, image: &Image, views: &ViewFeatures) -> Result<Explained, Problem> {
+    let mut draws = classifier.view_draws(image)?;
     draws.truncate(views.unit.rows()); // fewer where views are any-time
     let says = classifier.view_answers(views, TOP_OF_A_VIEW);
-    Ok(Explained { size: (picture.width, picture.height), draws, says })
+    Ok(Explained { size: (image.width, image.height), draws, says })
 }
 
 fn embed_all(works: &[EmbedWork]) -> Vec<Result<Vec<f32>, Problem>> {
-    let decoded: Vec<Result<Picture, Problem>> =
-        works.par_iter().map(|work| Ok(work.image.picture(&work.options)?)).collect();
+    let decoded: Vec<Result<Image, Problem>> =
+        works.par_iter().map(|work| Ok(work.image.image(&work.options)?)).collect();
     let mut faults = Vec::with_capacity(works.len());
     let mut good = Vec::with_capacity(works.len());
-    for picture in decoded {
-        match picture {
-            Ok(picture) => {
-                good.push(Ok(picture));
+    for decoded_image in decoded {
+        match decoded_image {
+            Ok(decoded_image) => {
+                good.push(Ok(decoded_image));
                 faults.push(None);
             }
             Err(problem) => faults.push(Some(problem)),

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{CLASSES, base64, config, get, json_request, picture, post, send};
+use common::{CLASSES, base64, config, get, image, json_request, post, send};
 use flatclip_serve::{Config, Limits, Server, Stop};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -68,14 +68,14 @@ fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 }
 
 fn question() -> Value {
-    json!({ "image": base64(&picture(1)), "classes": CLASSES })
+    json!({ "image": base64(&image(1)), "classes": CLASSES })
 }
 
 /// 32 images and all of 2000 classes for each: an answer that does not fit into the buffers of a connection.
 fn long_answer() -> Vec<u8> {
     let classes: Vec<String> =
         (0..2000).map(|number| format!("thing {number}, whose name is so long it does not fit")).collect();
-    let images = vec![base64(&picture(1)); 32];
+    let images = vec![base64(&image(1)); 32];
     let body = json!({ "images": images, "classes": classes, "template": "{}", "top_k": 2000 }).to_string();
     request("/v1/classify", "accept: text/event-stream\r\n", body.as_bytes())
 }
@@ -207,7 +207,7 @@ async fn a_long_build_is_told_kept_and_holds_up_nobody() {
     let limits = Limits { deadline_ms: 400, ..Limits::default() };
     let router = flatclip_serve::router(Config { limits, ..config() }).unwrap();
     let classes: Vec<String> = (0..300).map(|number| format!("thing {number}")).collect();
-    let long = json!({ "image": base64(&picture(1)), "classes": classes, "ensemble": "imagenet80" });
+    let long = json!({ "image": base64(&image(1)), "classes": classes, "ensemble": "imagenet80" });
     assert_eq!(post(&router, "/v1/classify", &question()).await.status, 200);
     let told = post(&router, "/v1/classify", &long).await;
     assert_eq!((told.status.as_u16(), told.code().as_str()), (503, "classifier.building"), "{}", told.text());

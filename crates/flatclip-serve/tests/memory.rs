@@ -6,7 +6,7 @@ mod common;
 use axum::body::Body;
 use axum::http::Request;
 use common::{base64, config, form, get, post, send};
-use flatclip::Picture;
+use flatclip::Image;
 use flatclip::image::sheet::encode_png;
 use flatclip_serve::{Config, Limits};
 use serde_json::{Value, json};
@@ -103,7 +103,7 @@ async fn large_images() {
     let limits = Limits { pixel_megabytes: 96, ..Limits::default() };
     let router = flatclip_serve::router(Config { limits, ..config() }).unwrap();
     let (width, height) = (4096, 4000);
-    let image = encode_png(&Picture { width, height, rgb: vec![7; width * height * 3] }).unwrap();
+    let image = encode_png(&Image { width, height, rgb: vec![7; width * height * 3] }).unwrap();
     let images = vec![image.as_slice(); 12];
     for path in ["/v1/embed/image", "/v1/classify"] {
         let fields = [("classes", "fish,lamp")];

@@ -137,8 +137,8 @@ async fn every_form_of_embedding_gives_the_librarys_features() {
     for exif in [None, Some(false)] {
         for (name, bytes) in files() {
             let options = flatclip::image::DecodeOptions { exif: exif.unwrap_or(true), ..Default::default() };
-            let picture = flatclip::image::decode(&bytes, &options).unwrap();
-            let expected = json!(model.encode_pictures(&[picture]).unwrap().row(0));
+            let image = flatclip::image::decode(&bytes, &options).unwrap();
+            let expected = json!(model.encode_images(&[image]).unwrap().row(0));
             let mut request = json!({ "image": base64(&bytes) });
             let mut parameters = json!({});
             if let Some(exif) = exif {

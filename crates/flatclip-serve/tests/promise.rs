@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{CLASSES, base64, config, picture};
-use flatclip::Picture;
+use common::{CLASSES, base64, config, image};
+use flatclip::Image;
 use flatclip::image::sheet::encode_png;
 use flatclip_serve::{Config, Server};
 use serde_json::{Value, json};
@@ -53,9 +53,9 @@ fn post(path: &str, body: &Value) -> Vec<u8> {
 
 /// What hostile clients send, and whether they read the answer.
 fn weapons() -> Vec<(Vec<u8>, bool)> {
-    let image = base64(&picture(1));
+    let image = base64(&image(1));
     let names: Vec<String> = (0..2000).map(|number| format!("thing {number}")).collect();
-    let large = encode_png(&Picture { width: 4000, height: 4000, rgb: vec![9; 48_000_000] }).unwrap();
+    let large = encode_png(&Image { width: 4000, height: 4000, rgb: vec![9; 48_000_000] }).unwrap();
     let outputs = vec![json!({ "name": "text_embedding" }); 1000];
     let inputs = json!([{ "name": "text", "datatype": "BYTES", "shape": [1], "data": ["a"] }]);
     let options = format!("{{\"options\":{{\"x\":[{}0]}}}}", "{\"\":0},".repeat(250_000));
@@ -88,7 +88,7 @@ fn hostile_clients_take_neither_memory_nor_health() {
     let (address, stop) = (server.address(), server.stopper());
     let thread = std::thread::spawn(move || server.run());
     let weapons = weapons();
-    let honest = post("/v1/classify", &json!({ "image": base64(&picture(2)), "classes": CLASSES }));
+    let honest = post("/v1/classify", &json!({ "image": base64(&image(2)), "classes": CLASSES }));
     let health = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     let rate = |seconds: u64| {
         let (start, mut count) = (Instant::now(), 0);

@@ -6,19 +6,19 @@ mod common;
 use axum::body::Body;
 use axum::http::Request;
 use common::*;
-use flatclip::{Classifier, Model, Picture};
+use flatclip::{Classifier, Image, Model};
 use flatclip_serve::{Config, Key, Limits};
 use serde_json::{Value, json};
 
 fn library_answer(method: &str, views: usize, bytes: &[u8]) -> flatclip::Answer {
     let model = Model::load("pocket").unwrap();
     let classifier = Classifier::builder(&model).classes(CLASSES).method(method).views(views).build().unwrap();
-    classifier.answer(&Picture::decode(bytes).unwrap()).unwrap()
+    classifier.answer(&Image::decode(bytes).unwrap()).unwrap()
 }
 
 #[tokio::test]
 async fn an_answer_is_the_library_s_in_json_and_as_a_form() {
-    let (router, bytes) = (router(), picture(3));
+    let (router, bytes) = (router(), image(3));
     let body = json!({ "image": base64(&bytes), "classes": CLASSES, "method": "stss", "views": 16 });
     let answer = post(&router, "/v1/classify", &body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -37,7 +37,7 @@ async fn an_answer_is_the_library_s_in_json_and_as_a_form() {
 #[tokio::test]
 async fn explained_views_say_what_they_say_and_where_they_lie() {
     let body =
-        json!({ "image": base64(&picture(5)), "classes": CLASSES, "method": "stss", "views": 16, "explain": true });
+        json!({ "image": base64(&image(5)), "classes": CLASSES, "method": "stss", "views": 16, "explain": true });
     let answer = post(&router(), "/v1/classify", &body).await.json();
     let why = &answer["explain"];
     assert_eq!((why["width"].as_u64(), why["views"].as_array().unwrap().len()), (Some(112), 16));
@@ -48,8 +48,8 @@ async fn explained_views_say_what_they_say_and_where_they_lie() {
 }
 
 #[tokio::test]
-async fn many_pictures_are_lines_and_one_bad_one_spoils_no_other() {
-    let (good, bad) = (picture(1), b"not a picture".to_vec());
+async fn many_images_are_lines_and_one_bad_one_spoils_no_other() {
+    let (good, bad) = (image(1), b"not an image".to_vec());
     let fields = [("classes", "fish,lamp"), ("method", "zero-shot")];
     let answer = send(&router(), form("/v1/classify", &fields, &[&good, &bad, &good])).await;
     assert_eq!((answer.status.as_u16(), answer.header("content-type")), (200, "application/x-ndjson"));
@@ -62,7 +62,7 @@ async fn many_pictures_are_lines_and_one_bad_one_spoils_no_other() {
 
 #[tokio::test]
 async fn events_tell_progress_and_then_the_answer() {
-    let body = json!({ "image": base64(&picture(1)), "classes": CLASSES });
+    let body = json!({ "image": base64(&image(1)), "classes": CLASSES });
     let mut request = json_request("/v1/classify", &body);
     request.headers_mut().insert("accept", "text/event-stream".parse().unwrap());
     let answer = send(&router(), request).await;
@@ -74,7 +74,7 @@ async fn events_tell_progress_and_then_the_answer() {
 
 #[tokio::test]
 async fn a_slice_has_the_entropy_of_the_view_in_its_centre() {
-    let (router, bytes) = (router(), picture(2));
+    let (router, bytes) = (router(), image(2));
     let fields = [("classes", "fish,lamp,boat"), ("method", "stss"), ("views", "8"), ("view", "3"), ("points", "5")];
     let answer = send(&router, form("/v1/slice", &fields, &[&bytes])).await;
     let lines: Vec<Value> = answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -87,10 +87,10 @@ async fn a_slice_has_the_entropy_of_the_view_in_its_centre() {
 
 #[tokio::test]
 async fn embeddings_are_unit_rows_of_the_library() {
-    let (router, bytes) = (router(), picture(4));
+    let (router, bytes) = (router(), image(4));
     let model = Model::load("pocket").unwrap();
-    let answer = send(&router, form("/v1/embed/image", &[], &[&bytes, &picture(5)])).await.json();
-    let expected = model.encode_pictures(&[Picture::decode(&bytes).unwrap()]).unwrap();
+    let answer = send(&router, form("/v1/embed/image", &[], &[&bytes, &image(5)])).await.json();
+    let expected = model.encode_images(&[Image::decode(&bytes).unwrap()]).unwrap();
     assert_eq!(answer["embeddings"][0], json!(expected.row(0)));
     assert_eq!(answer["embeddings"].as_array().unwrap().len(), 2);
     let answer = post(&router, "/v1/embed/text", &json!({ "texts": ["a photo of a fish."] })).await.json();
@@ -100,7 +100,7 @@ async fn embeddings_are_unit_rows_of_the_library() {
 
 #[tokio::test]
 async fn other_forms_give_the_same_numbers() {
-    let (router, bytes) = (router(), picture(6));
+    let (router, bytes) = (router(), image(6));
     let body = json!({ "inputs": base64(&bytes), "parameters": { "candidate_labels": CLASSES, "hypothesis_template": "a photo of a {}." } });
     let labels = post(&router, "/hf/zero-shot-image-classification", &body).await.json();
     assert_eq!(labels, post(&router, "/", &body).await.json());
@@ -120,7 +120,7 @@ async fn other_forms_give_the_same_numbers() {
 
 #[tokio::test]
 async fn the_open_inference_protocol_takes_json_and_bytes() {
-    let (router, bytes) = (router(), picture(6));
+    let (router, bytes) = (router(), image(6));
     let about = get(&router, "/v2/models/pocket").await.json();
     assert_eq!(about["inputs"][0]["name"], "image");
     let plain = post(&router, "/v1/classify", &json!({ "image": base64(&bytes), "classes": CLASSES })).await.json();
@@ -169,7 +169,7 @@ async fn a_session_learns_alone() {
     let other = post(&router, "/v1/sessions", &open).await.json();
     let other = format!("/v1/sessions/{}", other["id"].as_str().unwrap());
     let ask = |path: &str, number: u64| {
-        let request = json_request(&format!("{path}/classify"), &json!({ "image": base64(&picture(number)) }));
+        let request = json_request(&format!("{path}/classify"), &json!({ "image": base64(&image(number)) }));
         let router = router.clone();
         async move { send(&router, request).await.json() }
     };
@@ -185,7 +185,7 @@ async fn a_session_learns_alone() {
     assert_eq!(closed.status, 204);
     assert_eq!(get(&router, &mine).await.code(), "session.unknown");
     let online =
-        post(&router, "/v1/classify", &json!({ "image": base64(&picture(1)), "classes": CLASSES, "method": "tda" }))
+        post(&router, "/v1/classify", &json!({ "image": base64(&image(1)), "classes": CLASSES, "method": "tda" }))
             .await;
     assert_eq!((online.status.as_u16(), online.code().as_str()), (422, "method.needs"));
 }
@@ -193,7 +193,7 @@ async fn a_session_learns_alone() {
 #[tokio::test]
 async fn what_is_wrong_gets_its_status_and_code() {
     let router = router();
-    let image = base64(&picture(0));
+    let image = base64(&image(0));
     let many: Vec<String> = (0..2001).map(|n| format!("class {n}")).collect();
     let table = [
         (json!({}), 422, "option.invalid"),

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{CLASSES, base64, config, picture};
+use common::{CLASSES, base64, config, image};
 use flatclip_serve::{Config, Limits, Server, Stop};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -71,7 +71,7 @@ fn classify_request(body: &Value, headers: &str) -> String {
 }
 
 fn question(method: &str, views: usize) -> Value {
-    json!({ "image": base64(&picture(1)), "classes": CLASSES, "method": method, "views": views })
+    json!({ "image": base64(&image(1)), "classes": CLASSES, "method": method, "views": views })
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Integer kernels for pictures: the weighted sum of byte rows that a resampler is made of, and a byte transpose.
+//! Integer kernels for images: the weighted sum of byte rows that a resampler is made of, and a byte transpose.
 //!
 //! All arithmetic is on integers, so every path gives the same bytes.
 

@@ -1,4 +1,4 @@
-//! Answers features of many pictures and prints the seconds: METHOD PICTURES VIEWS CLASSES WIDTH [OPTIONS as JSON]. The same
+//! Answers features of many images and prints the seconds: METHOD IMAGES VIEWS CLASSES WIDTH [OPTIONS as JSON]. The same
 //! work that `tools/python/crossing.py` gives the Python package.
 #![allow(missing_docs, unreachable_pub, clippy::print_stdout, reason = "a program that prints")]
 
@@ -13,12 +13,12 @@ fn numbers(name: &str, count: usize) -> Vec<f32> {
 pub fn run(words: &[String]) -> Result<f64> {
     let number = |at: usize, default| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(default);
     let method = words.first().map_or("zero", String::as_str);
-    let (pictures, views, classes, width) = (number(1, 4), number(2, 8), number(3, 10), number(4, 16));
+    let (images, views, classes, width) = (number(1, 4), number(2, 8), number(3, 10), number(4, 16));
     let json = words.get(5).map_or("{}", String::as_str);
     let options: toml::Table = serde_json::from_str(json).unwrap_or_default();
     let text = numbers("text", classes * width);
-    let mut all = numbers("views", pictures * views * width);
-    // Every view lies near a class, as views of pictures do.
+    let mut all = numbers("views", images * views * width);
+    // Every view lies near a class, as views of images do.
     for (index, row) in all.chunks_mut(width).enumerate() {
         let class = (index / views * 7919) % classes;
         row.iter_mut().zip(&text[class * width..]).for_each(|(x, t)| *x = 1.2 * *x + t);
@@ -32,7 +32,7 @@ pub fn run(words: &[String]) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..2 {
         let start = std::time::Instant::now();
-        assert_eq!(classifier.answer_many(pictures, one, &())?.len(), pictures);
+        assert_eq!(classifier.answer_many(images, one, &())?.len(), images);
         best = best.min(start.elapsed().as_secs_f64());
     }
     Ok(best)

@@ -1,5 +1,5 @@
-//! Answers a folder of pictures as CSV: `cargo run --release --example classify -- FOLDER cat dog fish`.
-//! Without arguments it draws three pictures and answers those.
+//! Answers a folder of images as CSV: `cargo run --release --example classify -- FOLDER cat dog fish`.
+//! Without arguments it draws three images and answers those.
 #![allow(missing_docs, unreachable_pub, clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
 
 use flatclip::{Classifier, Model};
@@ -18,7 +18,7 @@ pub fn run(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn st
     }
     let model = Model::load("pocket")?;
     let classifier = Classifier::builder(&model).classes(classes).method("stss").build()?;
-    println!("picture,class,probability");
+    println!("image,class,probability");
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         match classifier.answer_path(&path) {
@@ -29,7 +29,7 @@ pub fn run(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn st
     Ok(())
 }
 
-/// Some pictures of the drawn world, for a start without photos.
+/// Some images of the drawn world, for a start without photos.
 fn draw(folder: &std::path::Path) -> std::io::Result<PathBuf> {
     use flatclip_pocket::{Domain, SIDE, World, draw, png, scene};
     for index in 0..3 {

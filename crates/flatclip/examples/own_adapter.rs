@@ -1,5 +1,5 @@
 //! A method of one's own, registered by the caller: keeps random views and lets them vote. It then has options with ranges,
-//! appears in evaluations and sweeps, and runs on pictures as well as on features.
+//! appears in evaluations and sweeps, and runs on images as well as on features.
 #![allow(missing_docs, unreachable_pub, clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
 
 use flatclip::methods::aggregate::{Tie, Vote, vote};

@@ -15,7 +15,7 @@ fn rows(seeds: &[usize]) -> Matrix {
 }
 
 pub fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let views = ViewFeatures::new(rows(&[1, 4, 7, 11, 10, 13, 16, 19]))?; // [V, D], row 0 is the picture itself
+    let views = ViewFeatures::new(rows(&[1, 4, 7, 11, 10, 13, 16, 19]))?; // [V, D], row 0 is the image itself
     let text = TextFeatures::new(rows(&[0, 1, 2]), 100.0)?.named(CLASSES)?; // [K, D] and the factor on cosines
 
     println!("ZERO: {}", adapt("zero", &views, &text)?.label());

@@ -68,7 +68,7 @@ pub fn of_names(names: &[String]) -> String {
     names.iter().fold(Digest::default(), Digest::part).short()
 }
 
-/// Names a picture by its size and pixels.
+/// Names an image by its size and pixels.
 pub fn of_pixels(width: usize, height: usize, rgb: &[u8]) -> String {
     Digest::default().number(width).number(height).bytes(rgb).key()
 }

@@ -47,10 +47,10 @@ pub enum Error {
         /// What the file holds.
         found: Vec<usize>,
     },
-    /// A picture cannot be decoded.
+    /// An image cannot be decoded.
     #[error("{}: {reason}", path.display())]
     Image {
-        /// The picture.
+        /// The image.
         path: PathBuf,
         /// Why not.
         reason: String,
@@ -170,7 +170,7 @@ pub enum Hint {
     ImportPrompt,
     /// Compute token statistics of training images, and give them.
     Statistics,
-    /// Give a folder of generated pictures.
+    /// Give a folder of generated images.
     Generated,
     /// Resume the run.
     Resume,
@@ -178,11 +178,11 @@ pub enum Hint {
     ResumeOrElsewhere,
     /// Choose another directory.
     Elsewhere,
-    /// Allow so many unreadable pictures.
+    /// Allow so many unreadable images.
     AllowErrors(usize),
     /// Ask for fewer shots, or allow fewer where a class has fewer.
     FewerShots,
-    /// Keep pictures of each class out of training, or fix the setting.
+    /// Keep images of each class out of training, or fix the setting.
     HeldOut,
     /// Name the folder of the known data sets, or the folder of this one.
     DataRoot(String),
@@ -204,13 +204,13 @@ impl std::fmt::Display for Hint {
             Self::Tune(tuner) => write!(f, "tune a prompt with {tuner} first"),
             Self::ImportPrompt => write!(f, "import it as a prompt, or give it as class embeddings"),
             Self::Statistics => write!(f, "compute token statistics of training images first, and give them"),
-            Self::Generated => write!(f, "give a folder of generated pictures"),
+            Self::Generated => write!(f, "give a folder of generated images"),
             Self::Resume => write!(f, "resume the run"),
             Self::ResumeOrElsewhere => write!(f, "resume the run, or choose another directory"),
             Self::Elsewhere => write!(f, "choose another directory"),
-            Self::AllowErrors(count) => write!(f, "mend the pictures, or allow {count} errors"),
+            Self::AllowErrors(count) => write!(f, "mend the images, or allow {count} errors"),
             Self::FewerShots => write!(f, "ask for fewer shots, or allow fewer where a class has fewer"),
-            Self::HeldOut => write!(f, "keep some pictures of each class out of training, or fix the setting"),
+            Self::HeldOut => write!(f, "keep some images of each class out of training, or fix the setting"),
             Self::DataRoot(name) => write!(f, "name the folder of the data sets, or the folder of {name}"),
             Self::Again(what) => write!(f, "make the {what} again with this version"),
             Self::List(what) => write!(f, "list the {what}"),
@@ -250,7 +250,7 @@ impl Error {
         ("weights.unreadable", "a weight file is damaged, foreign or unsafe"),
         ("weights.shape", "a tensor has another shape than the architecture needs"),
         ("model.fetch", "a model could not be fetched"),
-        ("image.unreadable", "a picture cannot be decoded"),
+        ("image.unreadable", "an image cannot be decoded"),
         ("limit.exceeded", "something is larger than a limit that protects memory or time"),
         ("text.unusable", "a text or class name cannot be tokenised"),
         ("option.invalid", "a setting is unknown, of the wrong type or out of range"),

@@ -37,7 +37,7 @@ pub fn shared<'a, 'b, 'c>(builder: &'a mut tempfile::Builder<'b, 'c>) -> &'a mut
     builder
 }
 
-/// Longer files are not lists: ImageNet's list of 1.3 million training pictures takes 60 MB.
+/// Longer files are not lists: ImageNet's list of 1.3 million training images takes 60 MB.
 const MAX_BYTES: u64 = 256 << 20;
 
 /// A UTF-8 file as text, without its byte-order mark.

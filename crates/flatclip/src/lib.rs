@@ -1,13 +1,13 @@
 //! Prompt tuning and test-time adaptation for CLIP-like vision-language models, led by flatness: SAPT tunes a prompt into a
-//! flat minimum, STSS answers with those views of a picture whose loss stays flat around it, and together they are FGA.
+//! flat minimum, STSS answers with those views of an image whose loss stays flat around it, and together they are FGA.
 //! Beside them stand the methods they are compared with, all behind the same calls.
 //!
 //! ```
-//! use flatclip::{Classifier, Model, Picture};
+//! use flatclip::{Classifier, Model, Image};
 //! # fn main() -> flatclip::Result<()> {
-//! # let (folder, picture) = (tempfile::tempdir().unwrap(), Picture { width: 8, height: 8, rgb: vec![90; 192] });
+//! # let (folder, image) = (tempfile::tempdir().unwrap(), Image { width: 8, height: 8, rgb: vec![90; 192] });
 //! # let path = folder.path().join("photo.png");
-//! # std::fs::write(&path, flatclip::image::sheet::encode_png(&picture)?).unwrap();
+//! # std::fs::write(&path, flatclip::image::sheet::encode_png(&image)?).unwrap();
 //! let model = Model::load("pocket")?; // or a folder, a file, "ViT-B-16/openai"
 //! let animals = Classifier::builder(&model)
 //!     .classes(["cat", "dog", "fish"])
@@ -15,7 +15,7 @@
 //!     .set("radius", 0.5)? // known and in range, or an error here
 //!     .views(16)
 //!     .build()?; // text features are computed here, once
-//! let answer = animals.answer(&Picture::open(&path)?)?; // from any number of threads
+//! let answer = animals.answer(&Image::open(&path)?)?; // from any number of threads
 //! println!("{} {:.2}", answer.label(), answer.confidence());
 //! for view in answer.kept() {
 //!     println!("view {} has score {:?}", view.index, view.score);
@@ -78,7 +78,7 @@ pub use classify::*;
 pub use error::{Error, Hint, Result};
 pub use flatclip_tensor::Matrix;
 pub use flatclip_tensor::pages::give_back;
-pub use image::Picture;
+pub use image::Image;
 pub use methods::Registry;
 pub use methods::statistics::{import_statistics, load_statistics, save_statistics};
 pub use progress::Progress;

@@ -26,7 +26,7 @@ fn an_adapter_of_ones_own_is_registered() {
 }
 
 #[test]
-fn features_of_many_pictures_are_answered_by_every_kind_of_method() {
+fn features_of_many_images_are_answered_by_every_kind_of_method() {
     for method in ["zero", "tda", "transclip"] {
         answer_many::run(&[method.to_owned()]).unwrap();
     }

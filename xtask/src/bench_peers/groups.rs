@@ -125,7 +125,7 @@ pub(super) static GROUPS: &[Group] = &[
     },
     Group {
         name: "views of a JPEG of 500 x 375, one thread",
-        sides: &[ours(&["views", "--picture", "photo.jpg", "--views", "64"]), Side::Peer("pil-views")],
+        sides: &[ours(&["views", "--image", "photo.jpg", "--views", "64"]), Side::Peer("pil-views")],
         rows: &[row("64 views of a JPEG of 500 x 375, one thread, against PIL and torchvision", 1, Goal::AtLeast(5.0))],
         one_thread: true,
         ..PLAIN

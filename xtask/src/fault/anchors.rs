@@ -75,8 +75,8 @@ fn compare(trial: &mut Trial, what: &str, name: &str, attacks: Option<&str>, cou
             trial.add(&format!("theirs {fate}"), 1);
             match (accepted, fate == "accepted") {
                 (true, true) if what == "pillow" => {
-                    let picture = flatclip::image::decode(bytes, &DecodeOptions::pillow())?;
-                    let same = crc32fast::hash(&picture.rgb) == pixels;
+                    let image = flatclip::image::decode(bytes, &DecodeOptions::pillow())?;
+                    let same = crc32fast::hash(&image.rgb) == pixels;
                     trial.add(if same { "both accepted, the same pixels" } else { "both accepted, other pixels" }, 1);
                 }
                 (true, false) => trial.add("only ours accepted", 1),

@@ -121,8 +121,8 @@ impl Drop for Mount {
 /// F17.
 fn memory(trial: &mut Trial) -> Result<()> {
     let program = Program::new(&trial.binary, &trial.folder);
-    let picture = super::readers::corpus("png")?.remove(0).1;
-    std::fs::write(program.folder.join("p.png"), picture)?;
+    let image = super::readers::corpus("png")?.remove(0).1;
+    std::fs::write(program.folder.join("p.png"), image)?;
     for model in ["pocket", "random:ViT-B-32"] {
         let arguments =
             ["predict", "p.png", "--classes", "cat,dog", "--model", model, "--precision", "f32", "--threads", "2"];

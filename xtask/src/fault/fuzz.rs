@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub(super) const TESTS: &[Test] = &[
     test("B13-weights", "safetensors and torch files", |trial| fuzz(trial, &["safetensors", "torch"])),
     test("B13-jpeg", "JPEG", |trial| fuzz(trial, &["jpeg"])),
-    test("B13-pictures", "PNG, GIF, WebP, BMP, TIFF", |trial| fuzz(trial, &["png", "gif", "webp", "bmp", "tiff"])),
+    test("B13-images", "PNG, GIF, WebP, BMP, TIFF", |trial| fuzz(trial, &["png", "gif", "webp", "bmp", "tiff"])),
     test("B13-lists", "tar shards, tables, class lists, descriptions, recipes", |trial| {
         fuzz(trial, &["tar", "table", "class-names", "descriptions", "recipe"])
     }),

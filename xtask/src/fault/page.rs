@@ -12,7 +12,7 @@ const SECTIONS: &[(&str, &str)] = &[
     (
         "bad-input",
         "Bad input\nFiles of `fuzz/corpus`, damaged by `xtask/src/fault/mutate.rs`, and crafted ones. A format without a \
-         checksum (weights,\npictures, lists) can be read as other content after a flipped bit: counted apart.",
+         checksum (weights,\nimages, lists) can be read as other content after a flipped bit: counted apart.",
     ),
     ("kill", "Kills\nRuns that are ended hard and resumed must end with the bytes of a run that was left alone."),
     ("disk", "Full disks, short memory, weights that change"),

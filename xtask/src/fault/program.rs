@@ -93,7 +93,7 @@ impl Program {
         Ok(ended)
     }
 
-    /// Expects a refusal (2, or 3 where no picture could be read) with these words.
+    /// Expects a refusal (2, or 3 where no image could be read) with these words.
     pub(crate) fn refuses<S: AsRef<OsStr>>(&self, arguments: &[S], words: &str) -> Result<Ended> {
         let ended = self.run(arguments)?;
         ensure!(

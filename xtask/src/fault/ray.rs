@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 pub(super) const TESTS: &[Test] = &[Test {
     name: "F10",
     suite: Suite::Kill,
-    what: "Ray, 4 workers, 500 pictures: one of the workers is killed, 5 times in a run",
+    what: "Ray, 4 workers, 500 images: one of the workers is killed, 5 times in a run",
     rule: "the run ends with the bytes of a single process",
     patience: 600,
     run: killed_workers,

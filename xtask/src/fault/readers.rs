@@ -30,12 +30,12 @@ pub(crate) struct Reader {
 pub(crate) const READERS: &[Reader] = &[
     Reader { name: "safetensors", carries: Carries::Nothing, read: weights },
     Reader { name: "torch", carries: Carries::Nothing, read: weights },
-    Reader { name: "jpeg", carries: Carries::Nothing, read: picture },
-    Reader { name: "png", carries: Carries::Nothing, read: picture },
-    Reader { name: "gif", carries: Carries::Nothing, read: picture },
-    Reader { name: "webp", carries: Carries::Nothing, read: picture },
-    Reader { name: "bmp", carries: Carries::Nothing, read: picture },
-    Reader { name: "tiff", carries: Carries::Nothing, read: picture },
+    Reader { name: "jpeg", carries: Carries::Nothing, read: image },
+    Reader { name: "png", carries: Carries::Nothing, read: image },
+    Reader { name: "gif", carries: Carries::Nothing, read: image },
+    Reader { name: "webp", carries: Carries::Nothing, read: image },
+    Reader { name: "bmp", carries: Carries::Nothing, read: image },
+    Reader { name: "tiff", carries: Carries::Nothing, read: image },
     Reader { name: "model-folder", carries: Carries::Nothing, read: model_folder },
     Reader {
         name: "descriptions",
@@ -149,12 +149,12 @@ fn weights(path: &Path) -> Result<u64, Error> {
     Ok(name_of(&Checkpoint::open(path)?.hash()?))
 }
 
-fn picture(path: &Path) -> Result<u64, Error> {
-    let picture = flatclip::image::open(path, &DecodeOptions::default())?;
-    if picture.rgb.len() != 3 * picture.width * picture.height {
-        return Err(Error::config("picture", "has another number of bytes than its size says"));
+fn image(path: &Path) -> Result<u64, Error> {
+    let image = flatclip::image::open(path, &DecodeOptions::default())?;
+    if image.rgb.len() != 3 * image.width * image.height {
+        return Err(Error::config("image", "has another number of bytes than its size says"));
     }
-    Ok(name_of(&(picture.width, picture.height, &picture.rgb)))
+    Ok(name_of(&(image.width, image.height, &image.rgb)))
 }
 
 /// A model folder with this file in the place of its own.

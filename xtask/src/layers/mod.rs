@@ -205,7 +205,7 @@ mod tests {
             ("error.rs", "pub struct Error;\n"),
             ("model/mod.rs", "use crate::{Result, weights::Checkpoint};\n"),
             ("weights/open.rs", "use crate::rng::Stream;\n\nfn f() -> crate::model::Clip {}\n"),
-            ("text/mod.rs", "use crate::{\n    Error,\n    image::{self, Picture},\n};\n"),
+            ("text/mod.rs", "use crate::{\n    Error,\n    image::{self, Image},\n};\n"),
         ]);
         assert_eq!(
             found.faults,

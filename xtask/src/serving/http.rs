@@ -139,15 +139,15 @@ pub fn post_json(path: &str, body: &Value) -> Vec<u8> {
     post(path, "content-type: application/json\r\n", body.to_string().as_bytes())
 }
 
-/// A form of fields and pictures.
-pub fn post_form(path: &str, fields: &[(&str, &str)], pictures: &[&[u8]]) -> Vec<u8> {
+/// A form of fields and images.
+pub fn post_form(path: &str, fields: &[(&str, &str)], images: &[&[u8]]) -> Vec<u8> {
     let mut body = Vec::new();
     for (name, value) in fields {
         body.extend(format!("--xx\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n").bytes());
     }
-    for picture in pictures {
+    for image in images {
         body.extend(b"--xx\r\ncontent-disposition: form-data; name=\"image\"; filename=\"x\"\r\n\r\n");
-        body.extend(*picture);
+        body.extend(*image);
         body.extend(b"\r\n");
     }
     body.extend(b"--xx--\r\n");

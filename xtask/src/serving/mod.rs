@@ -30,7 +30,7 @@ enum What {
     },
     /// Ask with tritonclient, huggingface_hub and openai from PyPI, in an environment made outside of the tree
     Clients(clients::Arguments),
-    /// Pictures per second and p99 at 16 clients, against `flatclip bench` and a FastAPI + open_clip server; writes docs/guide/serving-measured.md
+    /// Images per second and p99 at 16 clients, against `flatclip bench` and a FastAPI + open_clip server; writes docs/guide/serving-measured.md
     Throughput(throughput::Arguments),
     /// Load the server for a while at a share of its capacity; resident memory and open files must stay flat
     Soak(soak::Arguments),

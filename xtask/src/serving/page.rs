@@ -193,7 +193,7 @@ impl Page {
         }); return true;";
         self.browser.run(script, &json!([]))?;
         self.browser.until("an answer", ANSWERED)?;
-        ensure!(self.text("#picture-note")?.contains("dropped.png, 112 × 112"), "{}", self.text("#picture-note")?);
+        ensure!(self.text("#image-note")?.contains("dropped.png, 112 × 112"), "{}", self.text("#image-note")?);
         Ok(())
     }
 
@@ -201,19 +201,16 @@ impl Page {
         self.start()?;
         let file = self.folder.join("<img src=x onerror=alert(1)>.png");
         let rgb = (0..300 * 200 * 3u32).map(|place| (place / 900 % 200 + place % 50) as u8).collect();
-        std::fs::write(
-            &file,
-            flatclip::image::sheet::encode_png(&flatclip::Picture { width: 300, height: 200, rgb })?,
-        )?;
+        std::fs::write(&file, flatclip::image::sheet::encode_png(&flatclip::Image { width: 300, height: 200, rgb })?)?;
         self.browser.keys("#file", &file.display().to_string())?;
         self.browser.until("an answer", ANSWERED)?;
         ensure!(
-            self.text("#picture-note")?.contains("<img src=x onerror=alert(1)>.png, 300 × 200"),
+            self.text("#image-note")?.contains("<img src=x onerror=alert(1)>.png, 300 × 200"),
             "{}",
-            self.text("#picture-note")?
+            self.text("#image-note")?
         );
         ensure!(
-            self.number("document.querySelectorAll('#picture-note img').length")? == 0.0,
+            self.number("document.querySelectorAll('#image-note img').length")? == 0.0,
             "a file name became markup"
         );
         Ok(())

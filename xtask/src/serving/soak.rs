@@ -47,8 +47,8 @@ fn requests() -> Result<Vec<Vec<u8>>> {
     let mut requests = Vec::new();
     for number in 0..12u32 {
         let rgb = (0..96 * 96 * 3u32).map(|place| (place * 5 + number * 29 + place / 211 * number) as u8).collect();
-        let picture = flatclip::Picture { width: 96, height: 96, rgb };
-        let png = flatclip::image::sheet::encode_png(&picture)?;
+        let image = flatclip::Image { width: 96, height: 96, rgb };
+        let png = flatclip::image::sheet::encode_png(&image)?;
         let (method, views) = [("zero-shot", "1"), ("zero", "16"), ("stss", "32"), ("vte", "8")][number as usize % 4];
         let fields = [("classes", "fish,lamp,snail,boat,clock"), ("method", method), ("views", views)];
         requests.push(post_form("/v1/classify", &fields, &[&png]));

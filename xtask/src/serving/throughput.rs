@@ -1,4 +1,4 @@
-//! Pictures per second and p99, against what `flatclip bench` says of the tower and against a server as users write it.
+//! Images per second and p99, against what `flatclip bench` says of the tower and against a server as users write it.
 
 use super::http::{get, post_form};
 use super::load::{Outcome, Until, run as load};
@@ -76,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn request(method: &str, views: usize) -> Result<Vec<u8>> {
     let rgb = (0..500 * 375 * 3u32).map(|place| (place / 1500 % 255) as u8 ^ (place % 77) as u8).collect();
-    let png = flatclip::image::sheet::encode_png(&flatclip::Picture { width: 500, height: 375, rgb })?;
+    let png = flatclip::image::sheet::encode_png(&flatclip::Image { width: 500, height: 375, rgb })?;
     let views = views.to_string();
     let fields =
         [("classes", "fish,lamp,snail,boat,clock,bicycle,butterfly,airplane"), ("method", method), ("views", &views)];
@@ -122,7 +122,7 @@ fn measure(arguments: &Arguments, binary: &Path, folder: &Path, model: &str) -> 
         of("encode-views").context("no case encode-views")
     };
     let before = bench()?;
-    // Sixteen pictures of 64 views wait longer for a large tower than the usual deadline allows.
+    // Sixteen images of 64 views wait longer for a large tower than the usual deadline allows.
     let config = folder.join("serve.toml");
     std::fs::write(&config, "[limits]\ndeadline_ms = 300000\n")?;
     let server = Running::start(binary, folder, &["--config", &config.display().to_string(), "--model", model])?;
@@ -140,7 +140,7 @@ fn measure(arguments: &Arguments, binary: &Path, folder: &Path, model: &str) -> 
 
 fn table(rows: &[Row]) -> String {
     let mut text =
-        String::from("| model | per picture | pictures/s | p50 ms | p99 ms | beside it |\n|---|---|---|---|---|---|\n");
+        String::from("| model | per image | images/s | p50 ms | p99 ms | beside it |\n|---|---|---|---|---|---|\n");
     for row in rows {
         let (p50, p99) = (row.outcome.quantile(0.5), row.outcome.quantile(0.99));
         text += &format!(

@@ -143,7 +143,7 @@ impl Browser {
         let width = self.value("document.documentElement.clientWidth")?.as_f64().unwrap_or(800.0);
         let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
         let shot = self.tool("Page.captureScreenshot", &json!({ "captureBeyondViewport": true, "clip": clip }))?;
-        let data = shot["data"].as_str().context("no picture")?;
+        let data = shot["data"].as_str().context("no image")?;
         Ok(std::fs::write(file, base64::engine::general_purpose::STANDARD.decode(data)?)?)
     }
 

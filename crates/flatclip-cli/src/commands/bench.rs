@@ -44,9 +44,9 @@ pub(crate) struct Args {
     /// Classes (of ImageNet) for the text cases; context-step runs 100 and this many
     #[arg(long, default_value_t = 1000, value_name = "K")]
     classes: usize,
-    /// A picture for the case views, which then decodes it, too [default: noise of 500 x 375]
+    /// An image for the case views, which then decodes it, too [default: noise of 500 x 375]
     #[arg(long, value_name = "FILE")]
-    picture: Option<PathBuf>,
+    image: Option<PathBuf>,
     /// One repeat per line `run` on stdin, answered by a line of JSON; a line `next` goes on to the next case
     #[arg(long)]
     turns: bool,
@@ -62,7 +62,7 @@ impl Args {
             repeats: self.repeats,
             views: self.views,
             classes: self.classes,
-            picture: self.picture.clone(),
+            image: self.image.clone(),
         }
     }
 }

@@ -9,16 +9,16 @@ use std::path::PathBuf;
 /// Options of `flatclip demo`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Seconds instead of about a minute: fewer pictures, views and steps; good to see that it runs, not for numbers
+    /// Seconds instead of about a minute: fewer images, views and steps; good to see that it runs, not for numbers
     #[arg(long)]
     quick: bool,
-    /// The whole protocol: eight draws of the shots, 512 pictures per style; takes many minutes
+    /// The whole protocol: eight draws of the shots, 512 images per style; takes many minutes
     #[arg(long)]
     full: bool,
     /// pocket, pocket-vit, or a folder with another model of the drawn world
     #[arg(long, default_value = "pocket", value_name = "MODEL")]
     model: String,
-    /// The world whose pictures are answered; validation is for trying things
+    /// The world whose images are answered; validation is for trying things
     #[arg(long, default_value = "test", value_parser = ["test", "validation"])]
     world: String,
     /// Where everything goes; an earlier demo there is replaced

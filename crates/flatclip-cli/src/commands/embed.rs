@@ -1,12 +1,12 @@
-//! `flatclip embed`: features of pictures or texts.
+//! `flatclip embed`: features of images or texts.
 
 use crate::inputs::decode::{DecodeArgs, changes_line};
+use crate::inputs::images;
 use crate::inputs::model::ModelArgs;
-use crate::inputs::pictures;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Result, bail, ensure};
-use flatclip::image::{PictureChanges, open_noted};
+use flatclip::image::{ImageChanges, open_noted};
 use flatclip::model::Features;
 use flatclip::prompt::{named_features_bytes, npy_bytes};
 use flatclip::{Matrix, Model, Progress as _};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Options of `flatclip embed`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Pictures, folders of pictures, @FILE with one name per line, or - for names on standard input
+    /// Images, folders of images, @FILE with one name per line, or - for names on standard input
     #[arg(value_name = "IMAGE")]
     images: Vec<PathBuf>,
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Features as the tower gives them, not scaled to unit norm
     #[arg(long)]
     raw: bool,
-    /// Views per picture, the picture itself first: N rows for each instead of one
+    /// Views per image, the image itself first: N rows for each instead of one
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     views: u32,
     /// Seed of the views
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     decode: DecodeArgs,
 }
 
-/// Rows with their names, and the pictures that have none.
+/// Rows with their names, and the images that have none.
 #[derive(Default)]
 struct Embedded {
     names: Vec<String>,
@@ -52,11 +52,11 @@ struct Embedded {
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
-    ensure!(!args.images.is_empty() || !args.text.is_empty(), "nothing to embed: name pictures, or give --text");
+    ensure!(!args.images.is_empty() || !args.text.is_empty(), "nothing to embed: name images, or give --text");
     let file = args.out.as_deref().map(File::new).transpose()?;
     let model = args.model.load(out)?;
     let found = if args.text.is_empty() {
-        pictures_of(&args, &model, out)?
+        images_of(&args, &model, out)?
     } else {
         let rows = model.raw_text_features(&args.text, args.truncate)?.into_vec();
         Embedded { names: args.text.clone(), rows, ..Embedded::default() }
@@ -65,7 +65,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         out.fault(&error.to_string(), error.code(), None);
     }
     if found.names.is_empty() {
-        out.fault(&format!("none of the {} pictures could be read", found.failures.len()), "image.unreadable", None);
+        out.fault(&format!("none of the {} images could be read", found.failures.len()), "image.unreadable", None);
         return Ok(Exit::Unread);
     }
     let raw = Matrix::from_vec(found.names.len(), model.width(), found.rows);
@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if found.failures.is_empty() {
         return Ok(Exit::Done);
     }
-    out.note(format_args!("{} pictures could not be read, {} rows", found.failures.len(), found.names.len()));
+    out.note(format_args!("{} images could not be read, {} rows", found.failures.len(), found.names.len()));
     Ok(Exit::Counted)
 }
 
@@ -107,24 +107,24 @@ fn print(
     Ok(())
 }
 
-fn pictures_of(args: &Args, model: &Model, out: &Output) -> Result<Embedded> {
-    let files = pictures::expand(&args.images, out)?;
+fn images_of(args: &Args, model: &Model, out: &Output) -> Result<Embedded> {
+    let files = images::expand(&args.images, out)?;
     let terminal = Terminal::with_interrupts(out)?;
-    let (mut found, mut changes) = (Embedded::default(), PictureChanges::default());
+    let (mut found, mut changes) = (Embedded::default(), ImageChanges::default());
     let (decode, views) = (args.decode.options(), args.views as usize);
-    terminal.start("pictures", Some(files.len() as u64));
+    terminal.start("images", Some(files.len() as u64));
     for (index, file) in files.iter().enumerate() {
         if terminal.cancelled() {
-            let reason = format!("{index} of {} pictures were embedded, nothing was written", files.len());
+            let reason = format!("{index} of {} images were embedded, nothing was written", files.len());
             return Err(flatclip::Error::Interrupted(reason).into());
         }
         let name = file.display().to_string();
-        let rows = open_noted(file, &decode).and_then(|(picture, notes)| {
+        let rows = open_noted(file, &decode).and_then(|(image, notes)| {
             if index == 0 {
-                args.model.warn_outside(&[], Some(picture.width.max(picture.height)), out);
+                args.model.warn_outside(&[], Some(image.width.max(image.height)), out);
             }
             changes.count(notes);
-            model.view_features(&picture, views, args.seed)
+            model.view_features(&image, views, args.seed)
         });
         match rows {
             Ok(rows) => {

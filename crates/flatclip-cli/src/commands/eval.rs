@@ -79,7 +79,7 @@ pub(crate) struct SetupArgs {
     /// Keep the probability of every class in the records: `report --temperature` needs them
     #[arg(long)]
     pub(crate) keep_probabilities: bool,
-    /// Folder with generated pictures for DiffTPT: DIR/<sample id without ending>/*.png
+    /// Folder with generated images for DiffTPT: DIR/<sample id without ending>/*.png
     #[arg(long, value_name = "DIR")]
     pub(crate) generated: Option<PathBuf>,
     /// Token statistics of training images for PromptAlign, as `flatclip stats` writes them

@@ -7,7 +7,7 @@ use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result, bail, ensure};
-use flatclip::{Picture, Prompt};
+use flatclip::{Image, Prompt};
 use flatclip_lab::data::{self, Split};
 use flatclip_lab::flatness::Normalisation;
 use flatclip_lab::report::landscape::flatness_table;
@@ -31,10 +31,10 @@ pub(crate) struct Args {
     /// Images per class of the training loss
     #[arg(long, default_value_t = 16)]
     shots: usize,
-    /// Entropy of a selected and a rejected view of this picture
+    /// Entropy of a selected and a rejected view of this image
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["data", "first_of"])]
     image: Option<PathBuf>,
-    /// The same of the first test picture of this data set, with its classes
+    /// The same of the first test image of this data set, with its classes
     #[arg(long, value_name = "DATA", conflicts_with = "data")]
     first_of: Option<String>,
     #[command(flatten)]
@@ -98,7 +98,7 @@ impl Args {
             (None, Some(file)) => {
                 let classes = self.classes.read(out)?;
                 let classes = classes.context("which classes? give --classes a,b,c or --classes-file FILE")?;
-                LandscapeOf::Views { picture: Picture::open_with(file, &self.decode.options())?, classes }
+                LandscapeOf::Views { image: Image::open_with(file, &self.decode.options())?, classes }
             }
             (None, None) => match &self.first_of {
                 Some(spec) => LandscapeOf::first_of(&data::open(spec, &self.place.options(Split::Test)?)?, exif)?,

@@ -62,9 +62,9 @@ const ADVICE: [[&str; 4]; 9] = [
         "class embeddings only, no text tower",
         "zero or mta",
         "64 views, no gradient",
-        "tda, when pictures come in a stream",
+        "tda, when images come in a stream",
     ],
-    ["a stream of pictures", "tda", "64 views and a cache", "zero, when order must not matter"],
+    ["a stream of images", "tda", "64 views and a cache", "zero, when order must not matter"],
     [
         "well-calibrated confidence",
         "c-tpt or zero-shot",

@@ -50,19 +50,19 @@ pub(crate) enum Command {
     Data(data::Args),
     /// The whole idea on the embedded model and the drawn world, from nothing to a report
     Demo(demo::Args),
-    /// Features of pictures or texts
+    /// Features of images or texts
     Embed(embed::Args),
     /// Measure adapters on data sets; every run is a directory that can be resumed, sharded and reported
     Eval(eval::Args),
-    /// Loss surfaces around a prompt: of a few-shot set, or of single views of a picture
+    /// Loss surfaces around a prompt: of a few-shot set, or of single views of an image
     Landscape(landscape::Args),
     /// Manual pages, one for each command
     Man(manual::Args),
     /// Which models are known, which are on disk; or what a checkpoint is
     Models(models::Args),
-    /// Draw pictures of the pocket world: a contact sheet, or a folder to play with
+    /// Draw images of the pocket world: a contact sheet, or a folder to play with
     Pocket(pocket::Args),
-    /// Which class is in each picture
+    /// Which class is in each image
     Predict(predict::Args),
     /// Tables and a page of finished runs, published numbers beside ours; merge shards
     Report(report::Args),

@@ -1,4 +1,4 @@
-//! `flatclip pocket`: pictures of the pocket world, to look at and to play with.
+//! `flatclip pocket`: images of the pocket world, to look at and to play with.
 
 use crate::output::{Exit, Output};
 use anyhow::{Context as _, ensure};
@@ -26,14 +26,14 @@ enum What {
         #[arg(long, value_parser = parse_world, default_value = "validation")]
         world: World,
     },
-    /// Write pictures as DIR/CLASS/NUMBER.png, for `--data folder:DIR`
+    /// Write images as DIR/CLASS/NUMBER.png, for `--data folder:DIR`
     Export {
         /// The folder to write to; it must be empty or absent
         dir: PathBuf,
         /// How the scenes are drawn: photo, sketch, cartoon, painting, noise, rendition or hard
         #[arg(long, value_parser = parse_domain, default_value = "photo")]
         domain: Domain,
-        /// How many pictures; a multiple of 32 has all classes equally often
+        /// How many images; a multiple of 32 has all classes equally often
         #[arg(long, default_value_t = 320, value_name = "N")]
         count: usize,
         /// The world to draw from: models learn from train, choices are made on validation, test is read once
@@ -72,12 +72,12 @@ fn write_sheet(path: &Path, world: World, out: &Output) -> anyhow::Result<Exit> 
 fn export(dir: &Path, domain: Domain, count: usize, world: World, out: &Output) -> anyhow::Result<Exit> {
     let filled = dir.exists() && dir.read_dir().with_context(|| dir.display().to_string())?.next().is_some();
     ensure!(!filled, "{}: expected an empty or absent folder, found files in it; name another", dir.display());
-    // Only classes that get a picture: an empty class folder would be a class without images.
+    // Only classes that get an image: an empty class folder would be a class without images.
     for index in 0..count as u64 {
         let folder = dir.join(CLASS_NAMES[scene(world, domain, index).class]);
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     }
-    let bar = out.progress(count as u64, "pictures");
+    let bar = out.progress(count as u64, "images");
     (0..count as u64).into_par_iter().try_for_each(|index| -> anyhow::Result<()> {
         let scene = scene(world, domain, index);
         let path = dir.join(CLASS_NAMES[scene.class]).join(format!("{index:06}.png"));
@@ -89,7 +89,7 @@ fn export(dir: &Path, domain: Domain, count: usize, world: World, out: &Output) 
     if out.is_json() {
         out.json(&json!({ "dir": dir, "domain": domain.name(), "world": world.name(), "count": count }))?;
     } else {
-        out.line(format_args!("{}: {count} pictures of {} ({})", dir.display(), domain.name(), world.name()))?;
+        out.line(format_args!("{}: {count} images of {} ({})", dir.display(), domain.name(), world.name()))?;
     }
     Ok(Exit::Done)
 }

@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Never fetch a model, only look on disk
     #[arg(long, env = "FLATCLIP_OFFLINE")]
     offline: bool,
-    /// Pictures that wait or are worked on; one more is refused with status 429 [default: 64]
+    /// Images that wait or are worked on; one more is refused with status 429 [default: 64]
     #[arg(long, value_name = "N")]
     queue: Option<usize>,
     /// Threads that take work from the queue [default: the number of cores]

@@ -163,7 +163,7 @@ fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {
         table.add_row([name, format!("{:.4}", found.loss), accuracy]);
     };
     if let Some(plain) = summary.comparison {
-        let which = if plain.held_out { "pictures that no step saw" } else { "training pictures" };
+        let which = if plain.held_out { "images that no step saw" } else { "training images" };
         row(format!("{} {which}, untuned", plain.images), plain.before);
         row("the same, tuned".to_owned(), plain.after);
     }

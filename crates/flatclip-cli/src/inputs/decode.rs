@@ -1,6 +1,6 @@
 //! `--exif` and `--no-exif`: images as a person sees them, or as published numbers were read.
 
-use flatclip::image::{DecodeOptions, PictureChanges};
+use flatclip::image::{DecodeOptions, ImageChanges};
 
 /// How images are read.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
@@ -27,6 +27,6 @@ impl DecodeArgs {
 }
 
 /// What was done to images, and how to read them otherwise.
-pub(crate) fn changes_line(changes: PictureChanges) -> Option<String> {
+pub(crate) fn changes_line(changes: ImageChanges) -> Option<String> {
     Some(format!("{} (--no-exif reads them as Pillow does)", changes.line()?))
 }

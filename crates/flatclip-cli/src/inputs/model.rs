@@ -88,7 +88,7 @@ impl ModelArgs {
     }
 
     /// Says that the embedded model is out of its world, where nobody asked for it: a miniature answers real photos and words
-    /// that it never saw as readily as its own drawings. `side` is the longer side of a picture that was seen.
+    /// that it never saw as readily as its own drawings. `side` is the longer side of an image that was seen.
     pub(crate) fn warn_outside(&self, classes: &[String], side: Option<usize>, out: &Output) {
         if self.model.is_some() {
             return;

@@ -3,10 +3,10 @@
 use anyhow::{Result, bail};
 use flatclip::Certainty;
 
-/// How many views a picture gets.
+/// How many views an image gets.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ViewArgs {
-    /// Views per picture, the picture itself included, or `auto`: rounds of 1, 4, 8, .. views, and no more of them once
+    /// Views per image, the image itself included, or `auto`: rounds of 1, 4, 8, .. views, and no more of them once
     /// the answer is certain [default: what the method wants]
     #[arg(long, value_name = "N|auto")]
     views: Option<Views>,

@@ -5,7 +5,7 @@ use super::{BenchRequest, flops};
 use flatclip::Model;
 use flatclip::classify::Rounds;
 use flatclip::image::views::{ViewKey, ViewOptions, make_views_into};
-use flatclip::image::{self, DecodeOptions, Picture};
+use flatclip::image::{self, DecodeOptions, Image};
 use flatclip::methods::adapters::stss::{self, Stss};
 use flatclip::methods::bank::TextBank;
 use flatclip::methods::{Adapter as _, Task, ViewSet, build_adapter};
@@ -175,21 +175,21 @@ fn rounds(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
 
 fn views(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let options = ViewOptions { count: bench.request.views, ..ViewOptions::default() };
-    let key = ViewKey { seed: 0, dataset: "bench", sample: "picture" };
+    let key = ViewKey { seed: 0, dataset: "bench", sample: "image" };
     let mut views = Vec::new();
-    if let Some(path) = &bench.request.picture {
+    if let Some(path) = &bench.request.image {
         let bytes = std::fs::read(path).map_err(Error::io(path))?;
         let name = format!("views {} of a file, decoded", options.count);
         let timing = bench.measure(name, None, || {
-            let picture = image::decode_from(path, &bytes, &DecodeOptions::default())?;
-            make_views_into(&picture, &options, key, &mut views)
+            let image = image::decode_from(path, &bytes, &DecodeOptions::default())?;
+            make_views_into(&image, &options, key, &mut views)
         })?;
         return Ok(vec![timing]);
     }
-    let rgb: Vec<u8> = noise("picture", 500 * 375 * 3).iter().map(|x| (127.0 + 120.0 * x) as u8).collect();
-    let picture = Picture { width: 500, height: 375, rgb };
+    let rgb: Vec<u8> = noise("image", 500 * 375 * 3).iter().map(|x| (127.0 + 120.0 * x) as u8).collect();
+    let image = Image { width: 500, height: 375, rgb };
     let name = format!("views {} of 500x375", options.count);
-    let make = || make_views_into(&picture, &options, key, &mut views);
+    let make = || make_views_into(&image, &options, key, &mut views);
     Ok(vec![bench.measure(name, None, make)?])
 }
 

@@ -34,8 +34,8 @@ pub struct BenchRequest {
     pub views: usize,
     /// Classes (of ImageNet) for the text cases.
     pub classes: usize,
-    /// A picture for the case `views`, which then decodes it, too.
-    pub picture: Option<PathBuf>,
+    /// An image for the case `views`, which then decodes it, too.
+    pub image: Option<PathBuf>,
 }
 
 impl BenchRequest {

@@ -1,4 +1,4 @@
-//! What a picture, an answer and a training step cost on this machine, measured in moments and kept, so that long work can be
+//! What an image, an answer and a training step cost on this machine, measured in moments and kept, so that long work can be
 //! priced before it starts.
 
 use super::cases::{class_names, noise};
@@ -10,7 +10,7 @@ use crate::tuners::{Batch, Input, TuneTask};
 use crate::{EvaluateRequest, PromptChoice, ViewChoice, evaluate};
 use flatclip::Model;
 use flatclip::files::write_atomic;
-use flatclip::image::Picture;
+use flatclip::image::Image;
 use flatclip::image::sheet::encode_png;
 use flatclip::image::views::ViewPolicy;
 use flatclip::methods::{Task, ViewSet, adapter};
@@ -24,12 +24,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Pictures of a measurement, and their size: a usual photo of ImageNet.
-const PICTURES: usize = 4;
+/// Images of a measurement, and their size: a usual photo of ImageNet.
+const IMAGES: usize = 4;
 const SIZE: (usize, usize) = (500, 375);
 /// Most views of a measurement; the time grows with their number.
 const VIEWS: usize = 32;
-/// Views of a picture where nothing else is said.
+/// Views of an image where nothing else is said.
 const ALL_VIEWS: usize = 64;
 /// How long what was measured counts as what this machine does now: it may be busier, or less busy, later.
 const FRESH: Duration = Duration::from_secs(3600);
@@ -80,15 +80,15 @@ impl<'a> Rates<'a> {
         Ok(seconds)
     }
 
-    /// Reading, cutting and encoding the views of one picture, as an evaluation does it.
-    pub fn picture(&self, policy: ViewPolicy, views: usize) -> Result<f64> {
+    /// Reading, cutting and encoding the views of one image, as an evaluation does it.
+    pub fn image(&self, policy: ViewPolicy, views: usize) -> Result<f64> {
         let measured = views.min(VIEWS);
-        let key = format!("picture {} x{measured}", policy.name());
-        let seconds = self.remembered(key, || picture(self.model, policy, measured))?;
+        let key = format!("image {} x{measured}", policy.name());
+        let seconds = self.remembered(key, || image(self.model, policy, measured))?;
         Ok(seconds * views as f64 / measured as f64)
     }
 
-    /// What an adapter adds for one picture. Of a few views it is priced as of all: beside encoding them, what fewer save is
+    /// What an adapter adds for one image. Of a few views it is priced as of all: beside encoding them, what fewer save is
     /// little, and measuring it would take longer.
     pub fn answer(&self, method: &str, options: &toml::Table, views: usize, classes: usize) -> Result<f64> {
         let views = if views > 1 { views.max(ALL_VIEWS) } else { 1 };
@@ -146,17 +146,17 @@ fn fastest(mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(time()?.min(time()?))
 }
 
-fn picture(model: &Model, policy: ViewPolicy, views: usize) -> Result<f64> {
+fn image(model: &Model, policy: ViewPolicy, views: usize) -> Result<f64> {
     let folder = tempfile::tempdir().map_err(Error::io("temporary folder"))?;
     let (width, height) = SIZE;
-    for number in 0..PICTURES {
+    for number in 0..IMAGES {
         let class = folder.path().join(["a", "b"][number % 2]);
         std::fs::create_dir_all(&class).map_err(Error::io(&class))?;
         // Smooth, so that decoding costs what a photo costs, and not what noise costs.
         let wave = |x: usize, y: usize| (127.0 + 90.0 * ((x + 31 * number) as f64 / 37.0).sin() + 0.1 * y as f64) as u8;
         let rgb = (0..width * height * 3).map(|i| wave(i / 3 % width + i % 3, i / 3 / width)).collect();
         let file = class.join(format!("{number}.png"));
-        write_atomic(&file, &encode_png(&Picture { width, height, rgb })?)?;
+        write_atomic(&file, &encode_png(&Image { width, height, rgb })?)?;
     }
     let data = data::open(&format!("folder:{}", folder.path().display()), &OpenOptions::default())?;
     let features = Matrix::from_vec(2, model.width(), noise("classes", 2 * model.width()));
@@ -169,7 +169,7 @@ fn picture(model: &Model, policy: ViewPolicy, views: usize) -> Result<f64> {
             ..EvaluateRequest::new(folder.path().join(name))?
         };
         let done = evaluate(&request, model, std::slice::from_ref(&data), &())?;
-        Ok(done.first().map_or(0.0, |run| run.timing.wall) / PICTURES as f64)
+        Ok(done.first().map_or(0.0, |run| run.timing.wall) / IMAGES as f64)
     };
     let first: f64 = run("first")?;
     if first > 1.0 { Ok(first) } else { Ok(first.min(run("second")?)) }

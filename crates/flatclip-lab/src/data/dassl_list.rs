@@ -8,7 +8,7 @@ use std::path::Path;
 /// A list of 16 shots of 1000 classes is 2 MB.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// The paths of the pictures that the list `part` (`train` or `val`) names, as its author's machine had them.
+/// The paths of the images that the list `part` (`train` or `val`) names, as its author's machine had them.
 pub(crate) fn read_dassl_list(path: &Path, part: &str) -> Result<Vec<String>> {
     let length = std::fs::metadata(path).map_err(Error::io(path))?.len();
     if length > MAX_BYTES {

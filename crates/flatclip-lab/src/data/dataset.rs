@@ -1,7 +1,7 @@
 //! What a data set is, whatever it was read from.
 
 use flatclip::digest::{self, Digest};
-use flatclip::image::{self, DecodeOptions, Picture, PictureNotes};
+use flatclip::image::{self, DecodeOptions, Image, ImageNotes};
 use flatclip::{Error, Result};
 use flatclip_pocket::{Domain, World};
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,8 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The most bytes that one encoded picture may have; larger files are refused before they are read.
-const MAX_PICTURE_BYTES: u64 = 512 << 20;
+/// The most bytes that one encoded image may have; larger files are refused before they are read.
+const MAX_IMAGE_BYTES: u64 = 512 << 20;
 
 /// Which part of a data set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub enum Family {
     Custom,
 }
 
-/// Where the picture of a sample is.
+/// Where the image of a sample is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
@@ -81,26 +81,26 @@ pub enum Source {
         size: u64,
     },
     /// At hand.
-    Given(Arc<Picture>),
+    Given(Arc<Image>),
     /// Drawn by the pocket world when asked for.
     Drawn {
         /// Which of the three worlds.
         world: World,
         /// Which style.
         domain: Domain,
-        /// Which picture.
+        /// Which image.
         index: u64,
     },
 }
 
-/// One labelled picture.
+/// One labelled image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Names the sample within its data set, the same on every machine: relative path or archive key, with `/`.
     pub id: String,
     /// Index into [`Dataset::classes`].
     pub label: usize,
-    /// Where the picture is.
+    /// Where the image is.
     pub source: Source,
 }
 
@@ -119,25 +119,25 @@ impl Sample {
         matches!(self.source, Source::Drawn { .. }) || self.path().is_file()
     }
 
-    /// The picture, decoded or drawn.
-    pub fn picture(&self, options: &DecodeOptions) -> Result<Picture> {
-        Ok(self.picture_noted(options)?.0)
+    /// The image, decoded or drawn.
+    pub fn image(&self, options: &DecodeOptions) -> Result<Image> {
+        Ok(self.image_noted(options)?.0)
     }
 
     /// The same, and what was done to it.
-    pub(crate) fn picture_noted(&self, options: &DecodeOptions) -> Result<(Picture, PictureNotes)> {
-        if let Source::Given(picture) = &self.source {
-            return Ok(((**picture).clone(), PictureNotes::default()));
+    pub(crate) fn image_noted(&self, options: &DecodeOptions) -> Result<(Image, ImageNotes)> {
+        if let Source::Given(image) = &self.source {
+            return Ok(((**image).clone(), ImageNotes::default()));
         }
         if let Source::Drawn { world, domain, index } = self.source {
             let rgb = flatclip_pocket::draw(&flatclip_pocket::scene(world, domain, index));
             let side = flatclip_pocket::SIDE;
-            return Ok((Picture { width: side, height: side, rgb }, PictureNotes::default()));
+            return Ok((Image { width: side, height: side, rgb }, ImageNotes::default()));
         }
         image::decode_noted(self.path(), &self.read()?, options)
     }
 
-    /// The encoded picture; an error for one that is drawn or was given as pixels.
+    /// The encoded image; an error for one that is drawn or was given as pixels.
     pub fn read(&self) -> Result<Vec<u8>> {
         match &self.source {
             Source::File(path) => {
@@ -163,7 +163,7 @@ impl Sample {
     }
 
     /// What changes when the file that the sample is read from does: place, size, times, inode. Two equal stamps mean an
-    /// unchanged picture; two different ones say nothing.
+    /// unchanged image; two different ones say nothing.
     pub(crate) fn stamp(&self) -> Result<String> {
         match &self.source {
             Source::Drawn { .. } => return Ok("drawn".to_owned()),
@@ -179,7 +179,7 @@ impl Sample {
         Ok(Digest::default().bytes(all).key())
     }
 
-    /// A short name of the picture's content for records; `None` for one that is drawn, which does not change.
+    /// A short name of the image's content for records; `None` for one that is drawn, which does not change.
     pub(crate) fn short_digest(&self) -> Result<Option<String>> {
         if self.can_change() { self.content_digest().map(|digest| Some(shortened(digest))) } else { Ok(None) }
     }
@@ -189,7 +189,7 @@ impl Sample {
         !matches!(self.source, Source::Drawn { .. })
     }
 
-    /// Names the encoded picture, wherever it lies; one that was given as pixels by these.
+    /// Names the encoded image, wherever it lies; one that was given as pixels by these.
     pub(crate) fn content_digest(&self) -> Result<String> {
         match &self.source {
             Source::Drawn { .. } => Ok("drawn".to_owned()),
@@ -219,12 +219,12 @@ fn identity(meta: &std::fs::Metadata) -> impl std::fmt::Debug {
 }
 
 fn read_limited(path: &Path, file: File, size: u64) -> Result<Vec<u8>> {
-    if size > MAX_PICTURE_BYTES {
+    if size > MAX_IMAGE_BYTES {
         return Err(Error::Limit {
-            what: format!("{}: size of one picture in bytes", path.display()),
+            what: format!("{}: size of one image in bytes", path.display()),
             asked: size,
-            allowed: MAX_PICTURE_BYTES,
-            hint: "this is not a picture of a benchmark; remove it from the list".into(),
+            allowed: MAX_IMAGE_BYTES,
+            hint: "this is not an image of a benchmark; remove it from the list".into(),
         });
     }
     // Grown while reading: `size` is what a header claims.
@@ -367,11 +367,11 @@ mod tests {
 
     #[test]
     fn samples_at_hand_are_checked_and_keep_their_pixels() {
-        let picture = Arc::new(Picture { width: 1, height: 1, rgb: vec![1, 2, 3] });
-        let sample = |id: &str, label| Sample { id: id.into(), label, source: Source::Given(Arc::clone(&picture)) };
+        let image = Arc::new(Image { width: 1, height: 1, rgb: vec![1, 2, 3] });
+        let sample = |id: &str, label| Sample { id: id.into(), label, source: Source::Given(Arc::clone(&image)) };
         let make = |samples| Dataset::of_samples("mine", vec!["a".into(), "b".into()], samples);
         let data = make(vec![sample("x", 0), sample("y", 1)]).unwrap();
-        assert_eq!(data.samples[1].picture(&DecodeOptions::default()).unwrap(), *picture);
+        assert_eq!(data.samples[1].image(&DecodeOptions::default()).unwrap(), *image);
         assert_eq!(data.samples[0].stamp().unwrap(), data.samples[1].stamp().unwrap());
         assert!(data.samples[0].read().is_err());
         for bad in [vec![], vec![sample("x", 2)], vec![sample("x", 0), sample("x", 1)]] {

@@ -20,20 +20,20 @@ pub(crate) fn open_folder(dir: &Path, split: Split) -> Result<Dataset> {
     let root = split_folder(dir, split, &mut notes)?;
     let folders = scan::folders(&root)?;
     if folders.is_empty() {
-        let loose = scan::list(&root)?.iter().filter(|entry| scan::is_picture(&entry.name)).count();
+        let loose = scan::list(&root)?.iter().filter(|entry| scan::is_image(&entry.name)).count();
         let reason = format!(
-            "expected one sub-folder per class, found no folder and {loose} loose pictures; \
+            "expected one sub-folder per class, found no folder and {loose} loose images; \
              sort them into class folders or give a list with csv:FILE"
         );
         return Err(Error::Data { path: root, reason });
     }
     let mut samples = Vec::new();
     for (label, folder) in folders.iter().enumerate() {
-        let pictures = scan::pictures(&folder.path)?;
-        if pictures.is_empty() {
-            notes.push(Note::warning(format!("class folder {} has no picture", folder.path.display())));
+        let images = scan::images(&folder.path)?;
+        if images.is_empty() {
+            notes.push(Note::warning(format!("class folder {} has no image", folder.path.display())));
         }
-        samples.extend(pictures.into_iter().map(|(relative, path)| Sample {
+        samples.extend(images.into_iter().map(|(relative, path)| Sample {
             id: format!("{}/{relative}", folder.name),
             label,
             source: Source::File(path),
@@ -167,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn loose_pictures_are_explained() {
+    fn loose_images_are_explained() {
         let dir = tree(&["1.jpg", "2.jpg"]);
         let message = open_folder(dir.path(), Split::Test).unwrap_err().to_string();
-        assert!(message.contains("2 loose pictures"), "{message}");
+        assert!(message.contains("2 loose images"), "{message}");
     }
 }

@@ -81,10 +81,10 @@ fn image_folder(known: &Known, found: &Found, split: Split, notes: &mut Vec<Note
 }
 
 fn explain_no_class_folder(entries: &[Entry]) -> String {
-    let loose = entries.iter().filter(|entry| scan::is_picture(&entry.name)).count();
+    let loose = entries.iter().filter(|entry| scan::is_image(&entry.name)).count();
     if loose > 0 {
         return format!(
-            "{loose} pictures lie flat, without class folders: labels cannot be known. Sort them into wnid folders with the \
+            "{loose} images lie flat, without class folders: labels cannot be known. Sort them into wnid folders with the \
              usual valprep.sh. (ILSVRC2012_validation_ground_truth.txt counts classes in the devkit's own order, not in \
              wnid order.)"
         );
@@ -115,7 +115,7 @@ fn read_folders(known: &Known, images: &Path, indices: &[usize], notes: &mut Vec
     note_folders(known, &by_label, &foreign, notes);
     let mut samples = Vec::new();
     for (label, entry) in by_label.iter().enumerate().filter_map(|(label, entry)| Some((label, entry.as_ref()?))) {
-        samples.extend(scan::pictures(&entry.path)?.into_iter().map(|(relative, path)| Sample {
+        samples.extend(scan::images(&entry.path)?.into_iter().map(|(relative, path)| Sample {
             id: format!("{}/{relative}", entry.name),
             label,
             source: Source::File(path),
@@ -225,7 +225,7 @@ mod tests {
     fn a_flat_validation_folder_is_explained() {
         let dir = tree(&["ImageNet/val/ILSVRC2012_val_00000001.JPEG"]);
         let message = load("imagenet", &dir).unwrap_err().to_string();
-        assert!(message.contains("valprep") && message.contains("1 pictures lie flat"), "{message}");
+        assert!(message.contains("valprep") && message.contains("1 images lie flat"), "{message}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The samples that a list names. A picture that is not there stays in: it is a failure of whatever wants to read it, counted
+//! The samples that a list names. An image that is not there stays in: it is a failure of whatever wants to read it, counted
 //! like a damaged one, so that no number is silently that of another data set.
 
 use super::dataset::{Note, Sample, Source};
@@ -16,7 +16,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// Adds a sample whose picture is at `path`, or should be.
+    /// Adds a sample whose image is at `path`, or should be.
     pub(super) fn push(&mut self, id: String, label: usize, path: PathBuf, is_there: bool) {
         if !is_there {
             self.missing.push(id.clone());
@@ -24,7 +24,7 @@ impl Listed {
         self.samples.push(Sample { id, label, source: Source::File(path) });
     }
 
-    /// The samples, and one warning for all pictures that the disk does not have. Where it has none at all, the list
+    /// The samples, and one warning for all images that the disk does not have. Where it has none at all, the list
     /// belongs to another folder: then there are no samples.
     pub(super) fn finish(self, notes: &mut Vec<Note>) -> Vec<Sample> {
         let (missing, listed) = (self.missing, self.samples.len());
@@ -34,7 +34,7 @@ impl Listed {
         let some = missing.iter().take(NAMED).map(|path| quoted(path)).collect::<Vec<_>>().join(", ");
         let dots = if missing.len() > NAMED { ", .." } else { "" };
         notes.push(Note::warning(format!(
-            "{} of {listed} listed pictures are missing: {some}{dots}; each counts as a bad sample",
+            "{} of {listed} listed images are missing: {some}{dots}; each counts as a bad sample",
             missing.len()
         )));
         if missing.len() == listed { Vec::new() } else { self.samples }

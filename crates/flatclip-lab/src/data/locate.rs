@@ -1,4 +1,4 @@
-//! Finding the picture that a list names, in copies whose folders differ from the ones the list was made for.
+//! Finding the image that a list names, in copies whose folders differ from the ones the list was made for.
 
 use super::scan;
 use flatclip::Result;
@@ -39,7 +39,7 @@ impl Locator {
         Ok(found)
     }
 
-    /// Where a listed picture that is nowhere should be.
+    /// Where a listed image that is nowhere should be.
     pub(super) fn expected(&self, listed: &str) -> PathBuf {
         self.image_folders.first().unwrap_or(&self.root).join(listed)
     }
@@ -47,7 +47,7 @@ impl Locator {
 
 fn index(root: &Path) -> Result<BTreeMap<String, Vec<String>>> {
     let mut map: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (relative, _) in scan::pictures(root)? {
+    for (relative, _) in scan::images(root)? {
         map.entry(file_name(&relative).to_ascii_lowercase()).or_default().push(relative);
     }
     Ok(map)

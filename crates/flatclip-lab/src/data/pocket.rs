@@ -1,10 +1,10 @@
-//! `pocket:DOMAIN[:WORLD[:COUNT]]`: pictures that the pocket world draws, the same bytes everywhere, no file needed.
+//! `pocket:DOMAIN[:WORLD[:COUNT]]`: images that the pocket world draws, the same bytes everywhere, no file needed.
 
 use super::dataset::{Dataset, Family, Note, Sample, Source, Split};
 use flatclip::{Error, Result};
 use flatclip_pocket::{CLASS_NAMES, Domain, TRAINED_ON, World, scene};
 
-/// Pictures when the user does not say how many: 20 for each class on average.
+/// Images when the user does not say how many: 20 for each class on average.
 const DEFAULT_COUNT: usize = 640;
 /// More would be more than a minute of drawing and tells nothing new.
 const MAX_COUNT: usize = 1_000_000;
@@ -29,7 +29,7 @@ pub(crate) fn open_pocket(text: &str, split: Split) -> Result<Dataset> {
             Error::config("data", format!("pocket count `{text}`: expected a number from 1 to {MAX_COUNT}"))
         })?,
     };
-    // The embedded models have seen the first pictures of the train world; shots for tuning come after them.
+    // The embedded models have seen the first images of the train world; shots for tuning come after them.
     let first = if world == World::Train { TRAINED_ON } else { 0 };
     let sample = |index: u64| Sample {
         id: format!("{}/{index}", world.name()),
@@ -44,7 +44,7 @@ pub(crate) fn open_pocket(text: &str, split: Split) -> Result<Dataset> {
         classes: CLASS_NAMES.iter().map(|&name| name.to_owned()).collect(),
         templates: vec![super::folder::PLAIN_TEMPLATE.to_owned()],
         samples: (first..first + count as u64).map(sample).collect(),
-        notes: vec![Note::info(format!("{count} pictures drawn: world {}, domain {}", world.name(), domain.name()))],
+        notes: vec![Note::info(format!("{count} images drawn: world {}, domain {}", world.name(), domain.name()))],
     })
 }
 
@@ -62,13 +62,13 @@ mod tests {
     use flatclip::image::DecodeOptions;
 
     #[test]
-    fn pictures_are_drawn_with_the_labels_of_their_scenes() {
+    fn images_are_drawn_with_the_labels_of_their_scenes() {
         let data = open_pocket("sketch::5", Split::Val).unwrap();
         assert_eq!((data.classes.len(), data.samples.len()), (32, 5));
         assert_eq!(data.samples[3].id, "validation/3");
-        let picture = data.samples[3].picture(&DecodeOptions::default()).unwrap();
-        assert_eq!(picture.rgb.len(), picture.width * picture.height * 3);
-        assert_ne!(picture.rgb, data.samples[4].picture(&DecodeOptions::default()).unwrap().rgb);
+        let image = data.samples[3].image(&DecodeOptions::default()).unwrap();
+        assert_eq!(image.rgb.len(), image.width * image.height * 3);
+        assert_ne!(image.rgb, data.samples[4].image(&DecodeOptions::default()).unwrap().rgb);
         assert!(data.samples[0].stamp().is_ok());
     }
 

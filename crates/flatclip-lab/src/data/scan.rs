@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// How deep a class folder may nest; deeper is a link that leads back.
 const MAX_DEPTH: usize = 16;
 
-const PICTURE_ENDINGS: [&str; 10] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "jpe", "jfif", "tif", "tiff"];
+const IMAGE_ENDINGS: [&str; 10] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "jpe", "jfif", "tif", "tiff"];
 
 /// One entry of a folder.
 #[derive(Clone, Debug)]
@@ -64,10 +64,10 @@ fn dangling(path: &Path) -> Error {
     Error::Data { path: path.to_path_buf(), reason }
 }
 
-/// True if the name ends like a picture. Content is decided when decoding: a `.jpg` may be a PNG inside.
-pub(super) fn is_picture(name: &str) -> bool {
+/// True if the name ends like an image. Content is decided when decoding: a `.jpg` may be a PNG inside.
+pub(super) fn is_image(name: &str) -> bool {
     let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
-    ending.is_some_and(|ending| PICTURE_ENDINGS.contains(&ending.as_str()))
+    ending.is_some_and(|ending| IMAGE_ENDINGS.contains(&ending.as_str()))
 }
 
 /// The sub-folders, in order.
@@ -75,8 +75,8 @@ pub(super) fn folders(folder: &Path) -> Result<Vec<Entry>> {
     Ok(list(folder)?.into_iter().filter(|entry| entry.is_folder).collect())
 }
 
-/// All pictures below a folder, depth first, as (path relative to the folder with `/`, path).
-pub(super) fn pictures(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+/// All images below a folder, depth first, as (path relative to the folder with `/`, path).
+pub(super) fn images(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     walk(folder, "", 0, &mut found)?;
     Ok(found)
@@ -91,7 +91,7 @@ fn walk(folder: &Path, prefix: &str, depth: usize, found: &mut Vec<(String, Path
         let relative = if prefix.is_empty() { entry.name.clone() } else { format!("{prefix}/{}", entry.name) };
         if entry.is_folder {
             walk(&entry.path, &relative, depth + 1, found)?;
-        } else if is_picture(&entry.name) {
+        } else if is_image(&entry.name) {
             found.push((relative, entry.path));
         }
     }
@@ -103,14 +103,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_files_and_texts_are_not_pictures_and_order_is_by_name() {
+    fn hidden_files_and_texts_are_not_images_and_order_is_by_name() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["b.JPEG", "a.jpg", "._a.jpg", ".DS_Store", "README.txt", "sub/c.png"] {
             let path = dir.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, b"x").unwrap();
         }
-        let names: Vec<String> = pictures(dir.path()).unwrap().into_iter().map(|(name, _)| name).collect();
+        let names: Vec<String> = images(dir.path()).unwrap().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["a.jpg", "b.JPEG", "sub/c.png"]);
     }
 
@@ -121,12 +121,12 @@ mod tests {
         std::fs::create_dir(dir.path().join("real")).unwrap();
         std::fs::write(dir.path().join("real/a.jpg"), b"x").unwrap();
         std::os::unix::fs::symlink(dir.path().join("real"), dir.path().join("linked")).unwrap();
-        assert_eq!(pictures(&dir.path().join("linked")).unwrap().len(), 1);
+        assert_eq!(images(&dir.path().join("linked")).unwrap().len(), 1);
         std::os::unix::fs::symlink("/nowhere/at/all", dir.path().join("broken")).unwrap();
         let message = list(dir.path()).unwrap_err().to_string();
         assert!(message.contains("broken") && message.contains("/nowhere/at/all"), "{message}");
         std::fs::remove_file(dir.path().join("broken")).unwrap();
         std::os::unix::fs::symlink(dir.path(), dir.path().join("real/loop")).unwrap();
-        assert!(pictures(dir.path()).unwrap_err().to_string().contains("nest deeper"));
+        assert!(images(dir.path()).unwrap_err().to_string().contains("nest deeper"));
     }
 }

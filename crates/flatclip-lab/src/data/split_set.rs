@@ -160,7 +160,7 @@ mod tests {
             for &(layout, folder, images) in known.places {
                 let image = if known.name == "stanford_cars" { "cars_test/00001.jpg" } else { "x_y/1.jpg" };
                 let dir = tree(&[&format!("{folder}/{images}/{image}")]);
-                // TPT keeps split files apart from the pictures.
+                // TPT keeps split files apart from the images.
                 let json = if layout == super::super::known::Layout::CoOp {
                     format!("{folder}/{file}")
                 } else {

@@ -3,7 +3,7 @@
 use super::Sample;
 use super::feature_bank::FeatureBank;
 use flatclip::image::views::{ViewKey, ViewOptions, make_views};
-use flatclip::image::{DecodeOptions, Normalise, PictureChanges, PictureNotes};
+use flatclip::image::{DecodeOptions, ImageChanges, ImageNotes, Normalise};
 use flatclip::model::Clip;
 use flatclip::options::mismatch;
 use flatclip::rng::Stream;
@@ -21,7 +21,7 @@ flatclip::options! {
         bank: usize = 8, from "choice";
         /// Encode new views in every step, even with a bank, which then makes Tip-Adapter's keys alone.
         fresh: bool = false, from "choice: published trainings encode new crops in every step";
-        /// Smallest and largest part of the picture that a crop takes.
+        /// Smallest and largest part of the image that a crop takes.
         scale: [f64; 2] = [0.08, 1.0], range fraction, from "CoOp's code";
         /// Chance of a flip.
         flip: f64 = 0.5, range between(0.0, 1.0), from "CoOp's code";
@@ -109,9 +109,9 @@ impl<'a> TrainImages<'a> {
 
     fn views_of(&self, image: usize, options: &ViewOptions, round: &str) -> Result<Vec<f32>> {
         let sample = &self.samples[image];
-        let picture = sample.picture(&self.decode)?;
+        let decoded_image = sample.image(&self.decode)?;
         let id = format!("{}/{round}", sample.id);
-        make_views(&picture, options, ViewKey { seed: self.seed, dataset: self.dataset, sample: &id })
+        make_views(&decoded_image, options, ViewKey { seed: self.seed, dataset: self.dataset, sample: &id })
     }
 
     /// All views of all images, image after image, to raw features.
@@ -143,15 +143,15 @@ pub(crate) struct Readable {
     pub(crate) good: Vec<usize>,
     /// Id and reason of every other one.
     pub(crate) bad: Vec<(String, Error)>,
-    /// What is done to pictures when they are read.
-    pub(crate) changes: PictureChanges,
+    /// What is done to images when they are read.
+    pub(crate) changes: ImageChanges,
 }
 
 impl Readable {
     /// Reads every sample once.
     pub(crate) fn of(samples: &[Sample], decode: &DecodeOptions) -> Self {
-        let read = |sample: &Sample| Ok(sample.picture_noted(decode)?.1);
-        let verdicts: Vec<Result<PictureNotes>> = samples.par_iter().map(read).collect();
+        let read = |sample: &Sample| Ok(sample.image_noted(decode)?.1);
+        let verdicts: Vec<Result<ImageNotes>> = samples.par_iter().map(read).collect();
         let mut found = Self::default();
         for (index, verdict) in verdicts.into_iter().enumerate() {
             match verdict {
@@ -175,7 +175,7 @@ mod tests {
     fn unreadable_images_are_listed_with_their_ids() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bad.png");
-        std::fs::write(&path, b"not a picture").unwrap();
+        std::fs::write(&path, b"not an image").unwrap();
         let sample = |id: &str, path: &Path| Sample {
             id: id.into(),
             label: 0,

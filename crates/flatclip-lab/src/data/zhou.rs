@@ -67,7 +67,7 @@ pub(super) fn read(path: &Path, split: Split) -> Result<ZhouSplit> {
 }
 
 impl ZhouSplit {
-    /// The samples, and a warning if some of their pictures do not exist.
+    /// The samples, and a warning if some of their images do not exist.
     pub(super) fn locate(&self, locator: &mut Locator, notes: &mut Vec<Note>) -> Result<Vec<Sample>> {
         let mut listed_samples = Listed::default();
         for Row(listed, label, _) in &self.rows {
@@ -81,14 +81,14 @@ impl ZhouSplit {
         let samples = listed_samples.finish(notes);
         if locator.found_by_name > 0 {
             let text =
-                format!("{} pictures found by file name: the folders differ from the list's", locator.found_by_name);
+                format!("{} images found by file name: the folders differ from the list's", locator.found_by_name);
             notes.push(Note::info(text));
         }
         Ok(samples)
     }
 }
 
-/// `zhou:DIR`: any folder with one `split_zhou_*.json` (or `split*.json`) and its pictures somewhere below.
+/// `zhou:DIR`: any folder with one `split_zhou_*.json` (or `split*.json`) and its images somewhere below.
 pub(crate) fn open_zhou(dir: &Path, split: Split) -> Result<Dataset> {
     let (root, json) = split_file(dir)?;
     let parsed = read(&json, split)?;
@@ -148,11 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn missing_pictures_are_counted_and_named() {
+    fn missing_images_are_counted_and_named() {
         let dir = with_json(r#"{"train": [], "test": [["a_b/1.jpg", 0, "x"], ["a_b/7.jpg", 0, "x"]]}"#);
         let data = open_zhou(dir.path(), Split::Test).unwrap();
         assert_eq!(data.samples.len(), 2, "the absent one is a sample that fails");
-        assert!(data.samples[1].picture(&Default::default()).is_err());
+        assert!(data.samples[1].image(&Default::default()).is_err());
         let warning = data.notes.iter().find(|note| note.warning).unwrap();
         assert!(warning.text.contains("1 of 2") && warning.text.contains("a_b/7.jpg"), "{}", warning.text);
     }

@@ -1,11 +1,11 @@
-//! Every prompt with every rule on every picture: views are encoded once, all rows answer the same ones.
+//! Every prompt with every rule on every image: views are encoded once, all rows answer the same ones.
 
 use super::protocol::{FRACTION, Protocol, STSS_RADIUS, VIEW_SEED};
 use super::tuning::{Prompts, Tuner};
 use super::{DOMAINS, stopped};
 use crate::data::{self, OpenOptions, Split};
 use flatclip::ViewFeatures;
-use flatclip::image::{DecodeOptions, Picture};
+use flatclip::image::{DecodeOptions, Image};
 use flatclip::progress::Progress;
 use flatclip::prompt::Prompt;
 use flatclip::{Classifier, ClassifierBuilder, Model};
@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A picture of the test and its views.
+/// An image of the test and its views.
 pub(super) struct Shown {
     pub(super) domain: usize,
     pub(super) index: usize,
@@ -24,11 +24,11 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// The picture, drawn again.
-    pub(super) fn picture(&self, protocol: &Protocol) -> Result<Picture> {
+    /// The image, drawn again.
+    pub(super) fn image(&self, protocol: &Protocol) -> Result<Image> {
         let (world, domain) = (&protocol.world, DOMAINS[self.domain]);
         let data = data::open(&format!("pocket:{domain}:{world}:{}", self.index + 1), &OpenOptions::default())?;
-        data.samples[self.index].picture(&DecodeOptions::default())
+        data.samples[self.index].image(&DecodeOptions::default())
     }
 }
 
@@ -36,7 +36,7 @@ impl Shown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Rule {
-    /// The picture itself.
+    /// The image itself.
     One,
     /// The views of lowest entropy, one vote each.
     Entropy,
@@ -77,22 +77,22 @@ impl Rule {
     }
 }
 
-/// Draws, crops and encodes all pictures.
+/// Draws, crops and encodes all images.
 pub(super) fn look(model: &Model, protocol: &Protocol, progress: &dyn Progress) -> Result<Vec<Shown>> {
     let eye = Rule::One.classifier(model, &Prompt::templates(&[Prompt::TEMPLATE])?, protocol.views)?;
     let mut places = Vec::new();
     for (domain, name) in DOMAINS.iter().enumerate() {
-        let spec = format!("pocket:{name}:{}:{}", protocol.world, protocol.pictures);
+        let spec = format!("pocket:{name}:{}:{}", protocol.world, protocol.images);
         let data = data::open(&spec, &OpenOptions { split: Split::Test, ..OpenOptions::default() })?;
         places.extend(data.samples.into_iter().enumerate().map(|(index, sample)| (domain, index, sample)));
     }
-    progress.start("pictures and their views", Some(places.len() as u64));
+    progress.start("images and their views", Some(places.len() as u64));
     let done = AtomicU64::new(0);
     let see = |(domain, index, sample): (usize, usize, data::Sample)| {
         if progress.cancelled() {
             return Err(stopped());
         }
-        let (_, views) = eye.answer_and_features(&sample.picture(&DecodeOptions::default())?)?;
+        let (_, views) = eye.answer_and_features(&sample.image(&DecodeOptions::default())?)?;
         progress.advance(done.fetch_add(1, Ordering::Relaxed) + 1, "");
         Ok(Shown { domain, index, label: sample.label, views })
     };
@@ -101,12 +101,12 @@ pub(super) fn look(model: &Model, protocol: &Protocol, progress: &dyn Progress) 
     shown
 }
 
-/// A prompt (`None`: untuned) with a rule: for every draw of the shots, whether each picture was answered rightly.
+/// A prompt (`None`: untuned) with a rule: for every draw of the shots, whether each image was answered rightly.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) tuned: Option<(Tuner, usize)>,
     pub(super) rule: Rule,
-    /// `right[seed][picture]`.
+    /// `right[seed][image]`.
     pub(super) right: Vec<Vec<bool>>,
 }
 
@@ -147,8 +147,7 @@ impl Answers {
             for rule in Rule::ALL {
                 let answer = |prompt: &&Prompt| -> Result<Vec<bool>> {
                     let classifier = rule.classifier(model, prompt, protocol.views)?;
-                    let right =
-                        |picture: &Shown| Ok(classifier.answer_features(&picture.views)?.index() == picture.label);
+                    let right = |image: &Shown| Ok(classifier.answer_features(&image.views)?.index() == image.label);
                     shown.par_iter().map(right).collect()
                 };
                 let right = prompts.iter().map(answer).collect::<Result<_>>()?;

@@ -19,7 +19,7 @@ pub(super) struct Claim {
     pub(super) place: &'static str,
     pub(super) difference: Difference,
     pub(super) verdict: Verdict,
-    /// The difference is a loss, not a share of pictures.
+    /// The difference is a loss, not a share of images.
     loss: bool,
 }
 
@@ -92,7 +92,7 @@ pub(super) fn find<'c>(claims: &'c [Claim], claim: &str, shots: Option<usize>, p
 
 pub(super) fn table(claims: &[Claim]) -> Table {
     let title =
-        "What the paper claims, and what is seen here (differences in points, 95 % intervals over pictures and draws)";
+        "What the paper claims, and what is seen here (differences in points, 95 % intervals over images and draws)";
     let mut table = Table::new(title, ["claim", "where", "shots", "difference", "verdict"]);
     for claim in claims {
         table.push(vec![

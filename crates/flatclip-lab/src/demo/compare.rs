@@ -1,9 +1,9 @@
-//! Differences between rows, with intervals that count pictures and draws of the shots as drawn.
+//! Differences between rows, with intervals that count images and draws of the shots as drawn.
 
 use super::answers::{Answers, Row};
 use serde::Serialize;
 
-/// What pictures a difference is about.
+/// What images a difference is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Where {
@@ -65,23 +65,22 @@ impl Difference {
         }
     }
 
-    /// Of two rows on the same pictures and draws, the first minus the second. A row with one draw stands against every draw of
-    /// the other. Styles have equal numbers of pictures, so the mean over pictures is the mean over styles.
+    /// Of two rows on the same images and draws, the first minus the second. A row with one draw stands against every draw of
+    /// the other. Styles have equal numbers of images, so the mean over images is the mean over styles.
     ///
-    /// The variance is that of the mean over pictures (of each picture's difference, averaged over draws) plus that of the mean over draws.
+    /// The variance is that of the mean over images (of each image's difference, averaged over draws) plus that of the mean over draws.
     pub(super) fn of(answers: &Answers, first: &Row, second: &Row, place: Where) -> Self {
         let seeds = first.right.len().max(second.right.len());
-        let at = |row: &Row, seed: usize, picture: usize| row.right[seed.min(row.right.len() - 1)][picture];
-        let pictures: Vec<usize> = (0..answers.shown.len()).filter(|&i| place.holds(answers.shown[i].domain)).collect();
-        let delta = |seed: usize, picture: usize| {
-            f64::from(i8::from(at(first, seed, picture)) - i8::from(at(second, seed, picture)))
-        };
-        let by_picture: Vec<f64> =
-            pictures.iter().map(|&p| (0..seeds).map(|s| delta(s, p)).sum::<f64>() / seeds as f64).collect();
+        let at = |row: &Row, seed: usize, image: usize| row.right[seed.min(row.right.len() - 1)][image];
+        let images: Vec<usize> = (0..answers.shown.len()).filter(|&i| place.holds(answers.shown[i].domain)).collect();
+        let delta =
+            |seed: usize, image: usize| f64::from(i8::from(at(first, seed, image)) - i8::from(at(second, seed, image)));
+        let by_image: Vec<f64> =
+            images.iter().map(|&p| (0..seeds).map(|s| delta(s, p)).sum::<f64>() / seeds as f64).collect();
         let by_seed: Vec<f64> =
-            (0..seeds).map(|s| pictures.iter().map(|&p| delta(s, p)).sum::<f64>() / pictures.len() as f64).collect();
-        let (mean, of_pictures) = mean_and_variance(&by_picture);
-        Self { mean, half: 1.96 * (of_pictures + mean_and_variance(&by_seed).1).sqrt() }
+            (0..seeds).map(|s| images.iter().map(|&p| delta(s, p)).sum::<f64>() / images.len() as f64).collect();
+        let (mean, of_images) = mean_and_variance(&by_image);
+        Self { mean, half: 1.96 * (of_images + mean_and_variance(&by_seed).1).sqrt() }
     }
 
     /// Of paired values, one for each draw.

@@ -57,8 +57,8 @@ impl Photos {
     pub(super) fn of(model: &Model) -> Result<Self> {
         let options = OpenOptions { split: Split::Train, ..OpenOptions::default() };
         let data = data::open(&format!("pocket:photo:train:{PHOTOS}"), &options)?;
-        let pictures = data.samples.iter().map(|sample| sample.picture(&DecodeOptions::default()));
-        let features = Features::unit(model.plain_features(pictures)?).0;
+        let images = data.samples.iter().map(|sample| sample.image(&DecodeOptions::default()));
+        let features = Features::unit(model.plain_features(images)?).0;
         let labels = data.samples.iter().map(|sample| sample.label).collect();
         Ok(Self { probe: Probe { name: "photos".into(), features, labels: Some(labels) } })
     }

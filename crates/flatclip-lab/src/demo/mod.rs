@@ -28,13 +28,13 @@ use views::Examples;
 /// How much of the demonstration, and where.
 #[derive(Clone, Debug)]
 pub struct DemoRequest {
-    /// Seconds instead of about a minute: fewer pictures, views and steps; good to see that it runs, not for numbers.
+    /// Seconds instead of about a minute: fewer images, views and steps; good to see that it runs, not for numbers.
     pub quick: bool,
-    /// The whole protocol: eight draws of the shots, 512 pictures per style, settings chosen over all draws.
+    /// The whole protocol: eight draws of the shots, 512 images per style, settings chosen over all draws.
     pub full: bool,
     /// The model: `pocket`, `pocket-vit`, or a folder with another model of this world.
     pub model: String,
-    /// The world whose pictures are answered: `test`, or `validation` to try something without reading the test.
+    /// The world whose images are answered: `test`, or `validation` to try something without reading the test.
     pub world: String,
     /// Where everything goes; an earlier demonstration there is replaced.
     pub out: PathBuf,
@@ -142,7 +142,7 @@ impl Demonstration {
             .collect();
         serde_json::json!({
             "schema_version": 2, "seconds": self.seconds, "report": self.report, "model": model.name(), "weights": model.hash(),
-            "world": protocol.world, "pictures_per_style": protocol.pictures, "views": protocol.views, "draws": protocol.seeds,
+            "world": protocol.world, "images_per_style": protocol.images, "views": protocol.views, "draws": protocol.seeds,
             "styles": DOMAINS, "rows": rows, "claims": claims, "settings": prompts.tried, "prompts": prompts.tuned, "minima": minima,
         })
     }

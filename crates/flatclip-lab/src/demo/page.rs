@@ -1,4 +1,4 @@
-//! The story in five pictures, each with the sentence that its numbers make.
+//! The story in five images, each with the sentence that its numbers make.
 
 use super::answers::{Row, Rule};
 use super::claims::{self, Claim};
@@ -10,14 +10,14 @@ use crate::report::figure::{Axis, Figure, Layer};
 use crate::report::{Cell, Page, Section, Table, data_address};
 use crate::train::RADII;
 use flatclip::Result;
-use flatclip::image::Picture;
+use flatclip::image::Image;
 use flatclip::image::sheet::{Tile, encode_png, sheet};
 use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw_as, scene};
 
 /// Rows of the table.
 const TUNERS: [Tuner; 3] = [Tuner::Coop, Tuner::Sapt, Tuner::CoopChosen];
 
-/// A section for each picture.
+/// A section for each image.
 pub(super) fn story(study: &Study) -> Result<Vec<Section>> {
     Ok(vec![shift(study)?, gain(study)?, sharpness(study)?, views(study), table(study)?])
 }
@@ -28,14 +28,14 @@ pub(super) fn page(study: &Study, sections: Vec<Section>) -> Page {
         title: "flatclip demo".into(),
         text: format!(
             "{} on a drawn world: {} classes, photos and six shifts. Prompts are tuned on photos alone, from the words \"a photo of a\", {} steps, learning \
-             rate {:.3}; {} draws of the shots; {} pictures per style of the {} world, {} views. A miniature: it shows how the questions are asked, and \
+             rate {:.3}; {} draws of the shots; {} images per style of the {} world, {} views. A miniature: it shows how the questions are asked, and \
              promises nothing about CLIP.",
             model.describe(),
             CLASS_NAMES.len(),
             protocol.steps,
             protocol::learning_rate(model),
             protocol.seeds,
-            protocol.pictures,
+            protocol.images,
             protocol.world,
             protocol.views,
         ),
@@ -54,7 +54,7 @@ fn shift(study: &Study) -> Result<Section> {
     let by_style: Vec<f64> = (0..DOMAINS.len()).map(|domain| answers.accuracy(row, domain)).collect();
     let worst = (1..DOMAINS.len()).min_by(|&a, &b| by_style[a].total_cmp(&by_style[b])).unwrap_or(1);
     let text = format!(
-        "\"a photo of a\" knows {} of the photos and {} of the shifted pictures in one view; {} is the hardest ({}).",
+        "\"a photo of a\" knows {} of the photos and {} of the shifted images in one view; {} is the hardest ({}).",
         percent(by_style[0]),
         percent(answers.shifts(row)),
         DOMAINS[worst],
@@ -67,17 +67,17 @@ fn shift(study: &Study) -> Result<Section> {
     );
     let values = by_style.iter().map(|a| 100.0 * a).collect();
     let figure = figure.with(Layer::Bars { name: "untuned".into(), values });
-    let styles = "A scene of the validation world in every style; pictures of style hard also have a small figure.";
-    let pictures = vec![(styles.to_owned(), data_address(&styles_sheet()?))];
-    Ok(Section { title: "1. What the shift is".into(), text, figures: vec![figure], pictures, ..Section::default() })
+    let styles = "A scene of the validation world in every style; images of style hard also have a small figure.";
+    let images = vec![(styles.to_owned(), data_address(&styles_sheet()?))];
+    Ok(Section { title: "1. What the shift is".into(), text, figures: vec![figure], images, ..Section::default() })
 }
 
 fn styles_sheet() -> Result<Vec<u8>> {
     let scene = scene(World::Validation, Domain::Photo, 11);
-    let draw = |style: Domain| Picture { width: SIDE, height: SIDE, rgb: draw_as(&scene, style) };
-    let pictures = Domain::ALL.map(draw);
-    let tile = |(picture, style): (_, Domain)| Tile { picture, label: style.name().to_owned(), frame: None };
-    let tiles: Vec<Tile<'_>> = pictures.iter().zip(Domain::ALL).map(tile).collect();
+    let draw = |style: Domain| Image { width: SIDE, height: SIDE, rgb: draw_as(&scene, style) };
+    let images = Domain::ALL.map(draw);
+    let tile = |(image, style): (_, Domain)| Tile { image, label: style.name().to_owned(), frame: None };
+    let tiles: Vec<Tile<'_>> = images.iter().zip(Domain::ALL).map(tile).collect();
     encode_png(&sheet(&tiles, Domain::ALL.len(), SIDE)?)
 }
 
@@ -165,7 +165,7 @@ fn views(study: &Study) -> Section {
     Section {
         title: "4. Which views are kept, and what that does".into(),
         text: study.examples.sentence.clone(),
-        pictures: study.examples.pictures.clone(),
+        images: study.examples.images.clone(),
         ..Section::default()
     }
 }

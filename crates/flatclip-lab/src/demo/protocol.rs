@@ -36,8 +36,8 @@ pub(super) struct Protocol {
     pub(super) steps: usize,
     /// Also CoOp with a learning rate that was chosen as SAPT's radius is.
     pub(super) choose_rate: bool,
-    /// Pictures per style, and which.
-    pub(super) pictures: usize,
+    /// Images per style, and which.
+    pub(super) images: usize,
     pub(super) world: String,
     pub(super) views: usize,
     /// Grid points of a landscape axis.
@@ -53,18 +53,17 @@ impl Protocol {
             choosing: 1,
             steps: 400,
             choose_rate: false,
-            pictures: 96,
+            images: 96,
             world: request.world.clone(),
             views: 64,
             points: 21,
         };
         if request.full {
-            protocol = Self { seeds: 8, choosing: 8, choose_rate: true, pictures: 512, points: 31, ..protocol };
+            protocol = Self { seeds: 8, choosing: 8, choose_rate: true, images: 512, points: 31, ..protocol };
         }
         if request.quick {
             let (seeds, steps) = (protocol.seeds.min(2), 12);
-            protocol =
-                Self { shots: &[1, 4], seeds, choosing: 1, steps, pictures: 8, views: 16, points: 5, ..protocol };
+            protocol = Self { shots: &[1, 4], seeds, choosing: 1, steps, images: 8, views: 16, points: 5, ..protocol };
         }
         Ok(protocol)
     }

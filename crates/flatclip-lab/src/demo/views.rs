@@ -1,4 +1,4 @@
-//! Which views are kept: pictures whose answer selecting views rescues, and one that it spoils.
+//! Which views are kept: images whose answer selecting views rescues, and one that it spoils.
 
 use super::answers::{Answers, Row, Rule, Shown};
 use super::protocol::Protocol;
@@ -14,11 +14,11 @@ const SIDE: usize = 64;
 
 /// Captions and sheets, and how often selecting rescues and spoils.
 pub(super) struct Examples {
-    pub(super) pictures: Vec<(String, String)>,
+    pub(super) images: Vec<(String, String)>,
     pub(super) sentence: String,
 }
 
-/// Two shifted pictures, of different styles where there are, that one view answers wrongly and STSS rightly, and one the other way
+/// Two shifted images, of different styles where there are, that one view answers wrongly and STSS rightly, and one the other way
 /// round; the first of their kind, not the nicest.
 pub(super) fn examples(
     model: &Model,
@@ -28,7 +28,7 @@ pub(super) fn examples(
     protocol: &Protocol,
 ) -> Result<Examples> {
     let (one, stss) = rows;
-    let draw = |row: &Row, picture: usize| row.right[0][picture];
+    let draw = |row: &Row, image: usize| row.right[0][image];
     let all = || answers.shown.iter().enumerate().filter(|(_, shown)| shown.domain > 0);
     let rescued: Vec<&Shown> = all().filter(|&(i, _)| !draw(one, i) && draw(stss, i)).map(|(_, s)| s).collect();
     let spoilt: Vec<&Shown> = all().filter(|&(i, _)| draw(one, i) && !draw(stss, i)).map(|(_, s)| s).collect();
@@ -39,10 +39,10 @@ pub(super) fn examples(
 
     let classifier = Rule::Stss.classifier(model, &tuned.prompt, protocol.views)?;
     let single = Rule::One.classifier(model, &tuned.prompt, 1)?;
-    let mut pictures = Vec::new();
+    let mut images = Vec::new();
     for (what, shown) in chosen {
-        let picture = shown.picture(protocol)?;
-        let (answer, alone) = (classifier.answer(&picture)?, single.answer(&picture)?);
+        let image = shown.image(protocol)?;
+        let (answer, alone) = (classifier.answer(&image)?, single.answer(&image)?);
         let caption = format!(
             "{what} ({}): a {}. One view says {}, the {} kept views say {}. Below each view its score (the lowest are kept, framed) and what it \
              says alone.",
@@ -52,11 +52,11 @@ pub(super) fn examples(
             answer.kept().len(),
             answer.label(),
         );
-        pictures.push((caption, data_address(&classifier.view_sheet(&picture, &answer, COLUMNS, SIDE)?)));
+        images.push((caption, data_address(&classifier.view_sheet(&image, &answer, COLUMNS, SIDE)?)));
     }
     let total = all().count();
     let sentence = format!(
-        "Of {total} shifted pictures, keeping the {} steadiest of {} views of SAPT's prompt ({} shots) rescues {} answers that one view gets wrong, \
+        "Of {total} shifted images, keeping the {} steadiest of {} views of SAPT's prompt ({} shots) rescues {} answers that one view gets wrong, \
          and spoils {} that it gets right.",
         (super::protocol::FRACTION * protocol.views as f64) as usize,
         protocol.views,
@@ -64,5 +64,5 @@ pub(super) fn examples(
         rescued.len(),
         spoilt.len(),
     );
-    Ok(Examples { pictures, sentence })
+    Ok(Examples { images, sentence })
 }

@@ -18,7 +18,7 @@ pub(super) struct Encoded<'a> {
     pub(super) position: usize,
     pub(super) sample: &'a Sample,
     pub(super) features: Result<Ready>,
-    pub(super) picture: Option<String>,
+    pub(super) image: Option<String>,
     pub(super) load: Duration,
     /// Of the views that the method uses; `None` where it is not known.
     pub(super) encode: Option<Duration>,
@@ -76,7 +76,7 @@ fn record(item: &Encoded<'_>, adapt: impl FnOnce(&Ready) -> Result<Decision>) ->
         Err(error) => Ok(Record::failed(item.position, id, *label, error)),
     };
     let record = result.unwrap_or_else(|error| Record::failed(item.position, id, *label, &error));
-    record.of_picture(item.picture.as_deref())
+    record.of_image(item.image.as_deref())
 }
 
 /// Answers samples whose views are encoded in rounds, no more of them than the answer needs.

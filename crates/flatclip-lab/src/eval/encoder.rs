@@ -15,7 +15,7 @@ pub(crate) trait Encoder: Sync {
     /// Views per sample.
     fn views(&self) -> usize;
 
-    /// Decodes the picture and makes all views: normalised pixels `[views, 3, H, W]`.
+    /// Decodes the image and makes all views: normalised pixels `[views, 3, H, W]`.
     fn pixels(&self, dataset: &str, sample: &Sample) -> Result<Vec<f32>>;
 
     /// Features of `count` views.
@@ -27,7 +27,7 @@ pub(crate) trait Encoder: Sync {
         self.encode(&pixels[range.start * view..range.end * view], range.len())
     }
 
-    /// Unit-norm features of generated pictures of the sample, for methods that take them.
+    /// Unit-norm features of generated images of the sample, for methods that take them.
     fn generated(&self, _sample: &Sample) -> Result<Option<Matrix>> {
         Ok(None)
     }
@@ -40,8 +40,8 @@ impl Encoder for ClipEncoder {
 
     /// Views are drawn by content, as a classifier draws them: the same for every loader of the same files.
     fn pixels(&self, _dataset: &str, sample: &Sample) -> Result<Vec<f32>> {
-        let picture = sample.picture(&self.decode)?;
-        self.views_of(&picture, ViewKey::of_content(self.seed, &picture.digest()))
+        let image = sample.image(&self.decode)?;
+        self.views_of(&image, ViewKey::of_content(self.seed, &image.digest()))
     }
 
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {

@@ -50,7 +50,7 @@ pub struct EvaluateRequest {
     pub options: toml::Table,
     /// The prompt.
     pub prompt: PromptChoice,
-    /// Views per picture, the picture itself included; `None`: the most that a chosen method wants.
+    /// Views per image, the image itself included; `None`: the most that a chosen method wants.
     pub views: Option<usize>,
     /// Any-time views: no more of them than an answer needs, by this mean probability of it. For methods that select or
     /// average views.
@@ -69,7 +69,7 @@ pub struct EvaluateRequest {
     pub max_errors: usize,
     /// Keep the probability of every class in the records, for metrics at other temperatures.
     pub keep_probabilities: bool,
-    /// Folder with generated pictures for DiffTPT: `FOLDER/<sample id without ending>/*.png`.
+    /// Folder with generated images for DiffTPT: `FOLDER/<sample id without ending>/*.png`.
     pub generated: Option<PathBuf>,
     /// Token statistics of training images for PromptAlign.
     pub statistics: Option<Arc<SourceStatistics>>,
@@ -126,7 +126,7 @@ impl EvaluateRequest {
 pub struct EvaluatedRun {
     /// Its directory.
     pub dir: PathBuf,
-    /// Views per picture.
+    /// Views per image.
     pub views: usize,
     /// The radius of its method around the prompt, where it has one.
     pub radius: Option<Radius>,
@@ -289,7 +289,7 @@ impl EvaluateRequest {
         }
         let ViewChoice::Policy(policy) = self.view_policy else {
             let published = policy_for(spec.name, test_family(&dataset.name, dataset.family))?;
-            // A method that was published with the picture alone has no views to make more or fewer of.
+            // A method that was published with the image alone has no views to make more or fewer of.
             let views = self.views.filter(|_| published.policy != ViewPolicy::Identity);
             return Ok((published.policy, views.unwrap_or(published.views)));
         };

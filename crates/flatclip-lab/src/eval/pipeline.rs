@@ -1,4 +1,4 @@
-//! Loading beside encoding: one thread decodes pictures and makes views while the caller encodes and adapts. A bounded
+//! Loading beside encoding: one thread decodes images and makes views while the caller encodes and adapts. A bounded
 //! channel between them keeps memory flat, however long the data set.
 
 use super::cache::FeatureCache;
@@ -24,8 +24,8 @@ pub(super) struct Loaded<'a> {
     pub position: usize,
     pub sample: &'a Sample,
     pub content: Result<Content>,
-    /// Names the picture, where it can change.
-    pub picture: Option<String>,
+    /// Names the image, where it can change.
+    pub image: Option<String>,
     /// Time spent on decoding, views and cache look-up.
     pub load_time: Duration,
 }
@@ -100,8 +100,8 @@ impl<'a> Loader<'a> {
         let cached = cached.filter(|cached| cached.features.unit.rows() == self.encoder.views());
         let encode = cached.as_ref().and_then(|cached| cached.encode);
         let (features, digest) = cached.map(|cached| (cached.features, cached.digest)).unzip();
-        // Before the pixels: of a picture that changes meanwhile the record names the earlier one.
-        let picture = match digest {
+        // Before the pixels: of an image that changes meanwhile the record names the earlier one.
+        let image = match digest {
             Some(digest) => sample.can_change().then(|| shortened(digest)),
             // Of one that cannot be read the pixels tell.
             None => sample.short_digest().unwrap_or_default(),
@@ -112,11 +112,11 @@ impl<'a> Loader<'a> {
             Ok(None)
         };
         let content = pixels.map(|pixels| Content { features, encode, pixels });
-        Loaded { position, sample, content, picture, load_time: start.elapsed() }
+        Loaded { position, sample, content, image, load_time: start.elapsed() }
     }
 }
 
-/// A picture's error must name the picture.
+/// An image's error must name the image.
 fn name_sample(error: Error, sample: &Sample) -> Error {
     match error {
         Error::Image { path, reason } if path.as_os_str().is_empty() => {

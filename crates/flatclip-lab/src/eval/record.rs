@@ -16,10 +16,10 @@ pub struct Record {
     pub id: String,
     /// The true class.
     pub label: usize,
-    /// Names the picture's bytes, so that a run that goes on notices one that has changed. `None` where it was drawn, and in
+    /// Names the image's bytes, so that a run that goes on notices one that has changed. `None` where it was drawn, and in
     /// records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub picture: Option<String>,
+    pub image: Option<String>,
     /// The answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<AnswerRecord>,
@@ -44,7 +44,7 @@ pub struct AnswerRecord {
     pub label_probability: f32,
     /// Sum of the squared probabilities.
     pub square_sum: f32,
-    /// Views that were encoded, where that differs from picture to picture.
+    /// Views that were encoded, where that differs from image to image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub views: Option<usize>,
     /// Views that were kept, best first.
@@ -82,7 +82,7 @@ impl Record {
     pub fn answered(index: usize, id: &str, label: usize, answer: Decision) -> Result<Self> {
         let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
         if !finite(&answer.probabilities) || !finite(&answer.explanation.scores) {
-            let reason = "the answer holds NaN or infinity; look at the weights and at the picture".to_owned();
+            let reason = "the answer holds NaN or infinity; look at the weights and at the image".to_owned();
             return Err(Error::NotFinite { place: id.to_owned(), reason });
         }
         let Decision { prediction, probabilities, class_scores, explanation } = answer;
@@ -106,13 +106,13 @@ impl Record {
             log_probabilities: probabilities.iter().map(|p| p.ln()).collect(),
         };
         answer.in_top5 = answer.is_in_top5(label);
-        Ok(Self { index, id: id.to_owned(), label, picture: None, answer: Some(answer), error: None })
+        Ok(Self { index, id: id.to_owned(), label, image: None, answer: Some(answer), error: None })
     }
 
-    /// The same, made from this picture; a sample that could not be answered is tried again whatever its picture is.
+    /// The same, made from this image; a sample that could not be answered is tried again whatever its image is.
     #[must_use]
-    pub(super) fn of_picture(mut self, picture: Option<&str>) -> Self {
-        self.picture = picture.filter(|_| self.answer.is_some()).map(str::to_owned);
+    pub(super) fn of_image(mut self, image: Option<&str>) -> Self {
+        self.image = image.filter(|_| self.answer.is_some()).map(str::to_owned);
         self
     }
 
@@ -127,7 +127,7 @@ impl Record {
 
     /// The record of a sample that could not be answered.
     pub fn failed(index: usize, id: &str, label: usize, error: &Error) -> Self {
-        Self { index, id: id.to_owned(), label, picture: None, answer: None, error: Some(error.to_string()) }
+        Self { index, id: id.to_owned(), label, image: None, answer: None, error: Some(error.to_string()) }
     }
 
     /// Keeps no probabilities but those that the metrics need.

@@ -88,7 +88,7 @@ impl Evaluation<'_> {
         self.check(adapter.kind())?;
         let positions = self.plan.positions(self.shard);
         self.check_prefix(records, &positions)?;
-        self.check_pictures(records)?;
+        self.check_images(records)?;
         let mut timing = Timing { views_used: self.views_used, ..Timing::default() };
         self.retry(adapter, log, records, &mut timing, progress)?;
         let mut state = RunState { total: positions.len(), ..RunState::default() };
@@ -219,10 +219,10 @@ impl Evaluation<'_> {
         Err(Error::Run { path: super::run_dir::PREDICTIONS.into(), reason })
     }
 
-    /// Answers of an earlier session must be those of the pictures as they are now.
-    fn check_pictures(&self, records: &[Record]) -> Result<()> {
+    /// Answers of an earlier session must be those of the images as they are now.
+    fn check_images(&self, records: &[Record]) -> Result<()> {
         let changed = records.par_iter().find_map_first(|record| {
-            let (before, sample) = (record.picture.as_ref()?, &self.dataset.samples[self.plan.order[record.index]]);
+            let (before, sample) = (record.image.as_ref()?, &self.dataset.samples[self.plan.order[record.index]]);
             let kept = self.cache.and_then(|cache| cache.content_digest(sample)).map(shortened);
             let now = kept.map_or_else(|| sample.short_digest(), |digest| Ok(Some(digest)));
             match now {
@@ -232,7 +232,7 @@ impl Evaluation<'_> {
             }
         });
         let Some((sample, what)) = changed else { return Ok(()) };
-        let reason = format!("cannot go on: the picture `{}` {what}", quoted(&sample.id));
+        let reason = format!("cannot go on: the image `{}` {what}", quoted(&sample.id));
         Err(Error::Run { path: super::run_dir::PREDICTIONS.into(), reason }.with_hint(Hint::Elsewhere))
     }
 
@@ -275,7 +275,7 @@ impl Evaluation<'_> {
         let share = start.elapsed() / fresh.len().max(1) as u32;
         timing.encode_session += share.as_secs_f64() * fresh.len() as f64;
         let mut result = Vec::with_capacity(batch.len());
-        for Loaded { position, sample, content, picture, load_time } in batch {
+        for Loaded { position, sample, content, image, load_time } in batch {
             timing.samples += 1;
             timing.load += load_time.as_secs_f64();
             // Generated images of the sample are encoded for this method alone.
@@ -313,12 +313,12 @@ impl Evaluation<'_> {
             if self.rounds.is_none() && features.is_ok() {
                 timing.charge(encode);
             }
-            result.push(Encoded { position, sample, features, picture, load: load_time, encode });
+            result.push(Encoded { position, sample, features, image, load: load_time, encode });
         }
         result
     }
 
-    /// One result per sample. If the whole batch fails, each sample is tried alone, so that one bad picture costs one.
+    /// One result per sample. If the whole batch fails, each sample is tried alone, so that one bad image costs one.
     fn encode_views(&self, fresh: &[&[f32]], views: usize) -> Vec<Result<ViewFeatures>> {
         match fresh {
             [] => Vec::new(),

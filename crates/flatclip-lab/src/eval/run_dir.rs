@@ -59,7 +59,7 @@ pub struct RunConfig {
     /// Whether records keep the probability of every class.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_probabilities: bool,
-    /// Pictures are turned as their EXIF entry says, and 16-bit grey is scaled.
+    /// Images are turned as their EXIF entry says, and 16-bit grey is scaled.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exif: bool,
     /// How views are made.
@@ -129,7 +129,7 @@ pub struct Provenance {
     pub isa: String,
     /// Version of decoder and view code.
     pub pixels: String,
-    /// What decoded the pictures; empty in records of versions that did not say.
+    /// What decoded the images; empty in records of versions that did not say.
     #[serde(default)]
     pub decoder: String,
     /// What the loader found; not compared.

@@ -21,7 +21,7 @@ pub(crate) struct Computed {
     pub unreadable: Vec<(String, Error)>,
 }
 
-/// Mean and variance of the tokens that every block of the image tower reads, over un-augmented pictures.
+/// Mean and variance of the tokens that every block of the image tower reads, over un-augmented images.
 pub(crate) fn source_statistics(
     clip: &Clip,
     visual_prompts: &[Matrix],
@@ -42,18 +42,18 @@ pub(crate) fn source_statistics(
         ..ViewOptions::default()
     };
     let read = |sample: &&Sample| {
-        let picture = sample.picture(decode)?;
-        make_views(&picture, &views, ViewKey { seed: 0, dataset, sample: &sample.id })
+        let decoded_image = sample.image(decode)?;
+        make_views(&decoded_image, &views, ViewKey { seed: 0, dataset, sample: &sample.id })
     };
     let (mut sum, mut unreadable, mut images) = (None::<StatisticsSum>, Vec::new(), 0);
     for (done, chunk) in samples.chunks(CHUNK).enumerate() {
-        let pictures: Vec<Result<Vec<f32>>> = chunk.par_iter().map(read).collect();
+        let decoded_images: Vec<Result<Vec<f32>>> = chunk.par_iter().map(read).collect();
         let mut pixels = Vec::new();
         let before = images;
-        for (sample, picture) in chunk.iter().zip(pictures) {
-            match picture {
-                Ok(picture) => {
-                    pixels.extend(picture);
+        for (sample, decoded_image) in chunk.iter().zip(decoded_images) {
+            match decoded_image {
+                Ok(decoded_image) => {
+                    pixels.extend(decoded_image);
                     images += 1;
                 }
                 Err(error) => unreadable.push((sample.id.clone(), error)),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_pictures_are_counted_and_resnets_refused() {
+    fn unreadable_images_are_counted_and_resnets_refused() {
         let bad = Sample { id: "gone.jpg".into(), label: 0, source: Source::File("no/such/gone.jpg".into()) };
         let data =
             open("pocket:photo:train:2", &OpenOptions { split: Split::Train, ..OpenOptions::default() }).unwrap();

@@ -29,7 +29,7 @@ pub struct Summary {
     pub metrics: Metrics,
     /// Accuracy by the mean score of the kept views, from low to high; empty for methods without scores.
     pub by_score: Vec<QuantileBin>,
-    /// Views encoded per answered sample, where that differs from picture to picture.
+    /// Views encoded per answered sample, where that differs from image to image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean_views: Option<f64>,
     /// Ids and reasons of the samples that failed.

@@ -19,7 +19,7 @@ use std::time::Duration;
 const VIEWS: usize = 6;
 const WIDTH: usize = 8;
 
-/// Features drawn from the picture's bytes; counts what it encodes.
+/// Features drawn from the image's bytes; counts what it encodes.
 #[derive(Default)]
 struct Fake {
     encoded: AtomicUsize,
@@ -33,7 +33,7 @@ impl Encoder for Fake {
     fn pixels(&self, _: &str, sample: &Sample) -> Result<Vec<f32>> {
         let text = String::from_utf8(sample.read()?).unwrap();
         if text.contains("bad") {
-            return Err(Error::Image { path: sample.path().into(), reason: "not a picture".into() });
+            return Err(Error::Image { path: sample.path().into(), reason: "not an image".into() });
         }
         let mut stream = Stream::new(1, &["fake", &text]);
         Ok((0..VIEWS * WIDTH).map(|_| stream.normal() as f32).collect())
@@ -277,7 +277,7 @@ fn any_time_views_say_how_many_they_took_and_do_not_depend_on_cache_or_threads()
         records.iter().filter_map(|record| record.answer.as_ref()?.views).collect()
     };
     let taken = views("fresh");
-    assert_eq!(taken.len(), 27, "two pictures are bad");
+    assert_eq!(taken.len(), 27, "two images are bad");
     assert!(taken.iter().all(|count| [1, 4, VIEWS].contains(count)), "{taken:?}");
     assert!(taken.contains(&1) && taken.iter().any(|&count| count > 1), "{taken:?}");
     assert_eq!(summary.mean_views, Some(taken.iter().sum::<usize>() as f64 / 27.0));
@@ -552,7 +552,7 @@ fn bad_samples_are_counted_listed_and_limited() {
     let world = world(3);
     let (summary, _) = world.run(&PLAIN).unwrap();
     assert_eq!((summary.samples, summary.failed, summary.metrics.count), (29, 3, 26));
-    assert!(summary.failures[0].0.contains("bad0") && summary.failures[0].1.contains("not a picture"));
+    assert!(summary.failures[0].0.contains("bad0") && summary.failures[0].1.contains("not an image"));
     let message = world.run(&RunRequest { out: "strict", max_errors: 0, ..PLAIN }).unwrap_err().to_string();
     assert!(message.contains("bad samples"), "{message}");
 }

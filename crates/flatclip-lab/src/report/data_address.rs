@@ -1,4 +1,4 @@
-//! Pictures inside documents.
+//! Images inside documents.
 
 /// A `data:` address of a PNG file.
 pub(crate) fn data_address(png: &[u8]) -> String {

@@ -1,6 +1,6 @@
 //! Landscapes for people: figures, a table of numbers, and the interactive page; and the file that a report reads them from.
 
-use super::figure::{Axis, Figure, FigurePicture, Layer};
+use super::figure::{Axis, Figure, FigureImage, Layer};
 use super::page::Section;
 use super::table::{Cell, Table};
 use crate::flatness::{Flatness, Grid, Surface};
@@ -40,7 +40,7 @@ struct PageSurface {
     /// `values[iy][ix]`.
     values: Vec<Vec<f32>>,
     /// The view itself as a `data:` address, where there is one.
-    picture: Option<String>,
+    image: Option<String>,
     /// What stands beside the view.
     caption: Vec<String>,
 }
@@ -93,7 +93,7 @@ pub struct LandscapeResult {
     pub flatness: Flatness,
     /// The view itself as a `data:` address, for the surface of a single view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub picture: Option<String>,
+    pub image: Option<String>,
     /// What stands below the view.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caption: Vec<String>,
@@ -152,7 +152,7 @@ impl LandscapeRecord {
     pub fn shown(&self) -> Vec<Surface> {
         let shown = |result: &LandscapeResult| {
             let Surface { name, values } = &result.surface;
-            if result.picture.is_none() {
+            if result.image.is_none() {
                 return result.surface.clone();
             }
             let rise = |row: &Vec<f32>| row.iter().map(|value| value - result.flatness.centre).collect();
@@ -167,9 +167,9 @@ impl LandscapeRecord {
         let range = shared_range(shown.iter());
         let figure = |(result, surface): (&LandscapeResult, &Surface)| {
             let mut figure = surface_figure(surface, &self.grid, &self.unit(), range);
-            if let Some(address) = &result.picture {
+            if let Some(address) = &result.image {
                 figure.size.0 += 150.0;
-                figure.picture = Some(FigurePicture { address: address.clone(), caption: result.caption.clone() });
+                figure.image = Some(FigureImage { address: address.clone(), caption: result.caption.clone() });
             }
             figure
         };
@@ -186,13 +186,13 @@ impl LandscapeRecord {
         let surface = |result: &'_ LandscapeResult| PageSurface {
             name: result.surface.name.clone(),
             values: result.surface.values.clone(),
-            picture: result.picture.clone(),
+            image: result.image.clone(),
             caption: result.caption.clone(),
         };
         LandscapePage {
             title: "Landscape".into(),
             caption: self.caption(),
-            of_views: self.results.iter().any(|result| result.picture.is_some()),
+            of_views: self.results.iter().any(|result| result.image.is_some()),
             unit: self.unit(),
             span: self.grid.coordinates.last().copied().unwrap_or(1.0),
             surfaces: self.results.iter().map(surface).collect(),
@@ -326,8 +326,8 @@ mod tests {
         let found_by = "2 random planes".to_owned();
         let flatness = Flatness { name: name.clone(), centre: 0.0, rings, planes: 2, found_by };
         let surface = Surface { name, values };
-        let picture = Some("data:image/png;base64,AA==".to_owned());
-        let result = LandscapeResult { surface, flatness, picture, caption: vec!["view 3".into()] };
+        let image = Some("data:image/png;base64,AA==".to_owned());
+        let result = LandscapeResult { surface, flatness, image, caption: vec!["view 3".into()] };
         LandscapeRecord {
             schema_version: 2,
             grid,

@@ -37,8 +37,8 @@ pub struct Section {
     pub figures: Vec<Figure>,
     /// Shut until it is opened: what is looked up and not read.
     pub folded: bool,
-    /// Raster pictures: what stands above each, and its `data:` address.
-    pub pictures: Vec<(String, String)>,
+    /// Raster images: what stands above each, and its `data:` address.
+    pub images: Vec<(String, String)>,
 }
 
 /// A page.
@@ -74,7 +74,7 @@ impl Page {
                 out.push_str(&format!("<p>{}</p>\n", html(paragraph)));
             }
             section.tables.iter().for_each(|table| out.push_str(&table.to_html()));
-            for (caption, address) in &section.pictures {
+            for (caption, address) in &section.images {
                 let (caption, address) = (html(caption), html(address));
                 out.push_str(&format!(
                     "<figure><figcaption>{caption}</figcaption><img alt=\"{caption}\" src=\"{address}\"></figure>\n"

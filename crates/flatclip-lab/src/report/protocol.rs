@@ -1,4 +1,4 @@
-//! Where a run is not what the published row was: pictures, views, settings, class names, arithmetic.
+//! Where a run is not what the published row was: images, views, settings, class names, arithmetic.
 
 use super::paper::ensemble;
 use super::runs::Run;
@@ -11,7 +11,7 @@ pub fn protocol_points(run: &Run) -> Vec<String> {
     let Some(known) = Known::find(&run.provenance.dataset) else { return Vec::new() };
     let mut points = Vec::new();
     if let Some(count) = known.count(Split::Test).filter(|&count| run.summary.metrics.count < count) {
-        points.push(format!("{} of {count} pictures", run.summary.metrics.count));
+        points.push(format!("{} of {count} images", run.summary.metrics.count));
     }
     points.extend(views(run, known));
     points.extend(settings(run, known));
@@ -30,7 +30,7 @@ fn views(run: &Run, known: &Known) -> Option<String> {
     if ours.policy == published.policy.name() && ours.count == published.views {
         return None;
     }
-    // A single view is the picture itself, whatever made the others.
+    // A single view is the image itself, whatever made the others.
     if ours.count == 1 && published.views == 1 {
         return None;
     }

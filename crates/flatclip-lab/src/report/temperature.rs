@@ -93,11 +93,11 @@ fn difference(held_out: &Run, run: &Run) -> Result<Option<String>> {
 /// How many held-out samples are samples of the other run. A sample is known by its image where records name it, else by its
 /// id: folders of several splits may use one id for different images.
 fn shared_samples(held_out: &[Record], run: &[Record]) -> usize {
-    let images: BTreeSet<&str> = run.iter().filter_map(|record| record.picture.as_deref()).collect();
+    let images: BTreeSet<&str> = run.iter().filter_map(|record| record.image.as_deref()).collect();
     let ids: BTreeMap<&str, Option<&str>> =
-        run.iter().map(|record| (record.id.as_str(), record.picture.as_deref())).collect();
+        run.iter().map(|record| (record.id.as_str(), record.image.as_deref())).collect();
     let is_shared = |record: &&Record| {
-        let image = record.picture.as_deref();
+        let image = record.image.as_deref();
         let same_image = image.is_some_and(|image| images.contains(image));
         let same_id = ids.get(record.id.as_str()).is_some_and(|other| image.is_none() || other.is_none());
         same_image || same_id
@@ -229,9 +229,9 @@ mod tests {
 
     #[test]
     fn images_decide_where_records_name_them() {
-        let record = |id: &str, picture: &str| {
+        let record = |id: &str, image: &str| {
             let mut record = Record::failed(0, id, 0, &Error::config("k", "no"));
-            record.picture = Some(picture.to_owned()).filter(|name| !name.is_empty());
+            record.image = Some(image.to_owned()).filter(|name| !name.is_empty());
             record
         };
         let test = [record("cat/1.jpg", "aa"), record("cat/2.jpg", "")];

@@ -67,7 +67,7 @@ impl<'a> Desk<'a> {
             return Ok(Arc::clone(found));
         }
         let dataset = Arc::new(open(spec, &self.request.opening(split))?);
-        // The training part of ImageNet lists a million pictures: it is not kept.
+        // The training part of ImageNet lists a million images: it is not kept.
         if split == Split::Test {
             sets.insert(key, Arc::clone(&dataset));
         }
@@ -171,7 +171,7 @@ impl<'a> Desk<'a> {
         Ok(())
     }
 
-    /// Digest of everything that a result depends on: settings, weights, prompts, pictures; no path, no time.
+    /// Digest of everything that a result depends on: settings, weights, prompts, images; no path, no time.
     fn made_from(&self, step: &Step) -> Result<String> {
         let model = self.model.clip();
         let mut digest = Digest::default().part(model.features_id()).part(model.precision().name());
@@ -208,7 +208,7 @@ fn given(path: &Path) -> Result<Prompt> {
     }
 }
 
-/// The part of a landscape's data: training images for the training loss, a test picture for views.
+/// The part of a landscape's data: training images for the training loss, a test image for views.
 pub(super) fn split_of(shots: usize) -> Split {
     if shots > 0 { Split::Train } else { Split::Test }
 }

@@ -53,7 +53,7 @@ pub struct ReproduceRequest {
     pub open: OpenOptions,
     /// Oddities of published code that the data sets reproduce, for the record.
     pub compat: Vec<String>,
-    /// Only so many pictures of each data set.
+    /// Only so many images of each data set.
     pub limit: Option<usize>,
     /// Other seeds than the recipe's.
     pub seeds: Vec<u64>,
@@ -73,11 +73,11 @@ pub struct ReproduceRequest {
     pub prompts: BTreeMap<String, PathBuf>,
     /// Class embeddings instead of the prompt `template`, and, with a model that has no text tower, of every prompt of texts.
     pub text_features: Option<PathBuf>,
-    /// Folder with generated pictures for DiffTPT.
+    /// Folder with generated images for DiffTPT.
     pub generated: Option<PathBuf>,
     /// Sentences that describe the classes of each data set: `FOLDER/NAME.json`, or one file for all.
     pub descriptions: Option<PathBuf>,
-    /// Unreadable pictures to go on without, in each step.
+    /// Unreadable images to go on without, in each step.
     pub max_errors: usize,
     /// Folder in which features are kept between steps; `None` keeps nothing.
     pub cache: Option<PathBuf>,

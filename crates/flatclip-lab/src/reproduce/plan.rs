@@ -108,7 +108,7 @@ impl Planner<'_> {
             false => None,
         };
         let dir = self.runs().join(slug(data)).join(slug(&row.label)).join(format!("seed-{seed}"));
-        // Of a stream whose pictures are answered one by one, every process does its share of the pictures.
+        // Of a stream whose images are answered one by one, every process does its share of the images.
         let shard = self.request.shard.filter(|_| spec.kind() == Kind::Episodic);
         if shard.is_none() && !self.is_mine(&dir) {
             return Ok(());
@@ -142,7 +142,7 @@ impl Planner<'_> {
         place % shard.count == shard.index
     }
 
-    /// Where runs of these pictures and views lie: a quick look with a few pictures does not stand in the way of the whole.
+    /// Where runs of these images and views lie: a quick look with a few images does not stand in the way of the whole.
     fn runs(&self) -> PathBuf {
         let written = self.request.recipe.limit;
         let limit = self.recipe.limit.filter(|limit| Some(*limit) != written).map(|n| format!("-limit-{n}"));

@@ -1,4 +1,4 @@
-//! What the steps of a plan cost before any of them starts: pictures x views x this machine's rate, steps x its step, and the
+//! What the steps of a plan cost before any of them starts: images x views x this machine's rate, steps x its step, and the
 //! disk that kept features take.
 
 use super::ReproduceRequest;
@@ -24,8 +24,8 @@ use std::ops::AddAssign;
 /// What a step costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Price {
-    /// Pictures that are read and encoded.
-    pub pictures: usize,
+    /// Images that are read and encoded.
+    pub images: usize,
     /// Seconds of reading, cutting and encoding views.
     pub encode: f64,
     /// Seconds of answers, of training steps and of text features.
@@ -43,7 +43,7 @@ impl Price {
 
 impl AddAssign for Price {
     fn add_assign(&mut self, other: Self) {
-        self.pictures += other.pictures;
+        self.images += other.images;
         self.encode += other.encode;
         self.compute += other.compute;
         self.disk += other.disk;
@@ -60,7 +60,7 @@ pub fn prices(
     let desk = Desk::new(request, model)?;
     let rates = Rates::open(model, request.cache.as_deref(), progress);
     let mut pricing = Pricing { desk, rates, encoded: BTreeSet::new() };
-    // Pictures that a finished step has encoded are in the cache.
+    // Images that a finished step has encoded are in the cache.
     if request.cache.is_some() {
         let done = plan.steps.iter().zip(states).filter(|(_, state)| **state == State::Done);
         done.for_each(|(step, _)| pricing.recall(step));
@@ -84,20 +84,20 @@ impl Pricing<'_> {
         match &step.work {
             Work::Tune(request) => self.tune(request),
             Work::Statistics(work) => {
-                let pictures = work.shots * self.classes(&work.data, Split::Train);
-                let encode = pictures as f64 * self.rates.picture(ViewPolicy::Identity, 1)?;
-                Ok(Price { pictures, encode, ..Price::default() })
+                let images = work.shots * self.classes(&work.data, Split::Train);
+                let encode = images as f64 * self.rates.image(ViewPolicy::Identity, 1)?;
+                Ok(Price { images, encode, ..Price::default() })
             }
             Work::Evaluate(work) => {
                 let (policy, views) = views(work.policy, work.views, &work.method, &work.data)?;
                 let share = work.shard.map_or(1, |shard| shard.count);
                 let mut price = self.encode(&work.data, work.seed, policy, views, share)?;
                 let classes = self.classes(&work.data, Split::Test);
-                let pictures = self.pictures(&work.data).div_ceil(share);
+                let images = self.images(&work.data).div_ceil(share);
                 // C-TPT tunes every template of a prompt of several.
                 let times = if work.method == "c-tpt" { templates(&work.prompt)? } else { 1 };
                 let answer = self.rates.answer(&work.method, &work.options, views, classes)?;
-                price.compute = (times * pictures) as f64 * answer;
+                price.compute = (times * images) as f64 * answer;
                 price.compute += self.texts(&work.prompt, &work.method, &work.options, classes)?;
                 Ok(price)
             }
@@ -110,7 +110,7 @@ impl Pricing<'_> {
                     let (classes, options) = (self.classes(data, Split::Test), toml::Table::new());
                     let answer = self.rates.answer(&work.method, &options, views, classes)?;
                     let texts = self.texts(&work.prompt, &work.method, &options, classes)?;
-                    price.compute += cells as f64 * (self.pictures(data) as f64 * answer + texts);
+                    price.compute += cells as f64 * (self.images(data) as f64 * answer + texts);
                 }
                 Ok(price)
             }
@@ -127,8 +127,8 @@ impl Pricing<'_> {
     fn tune(&self, request: &TuneRequest) -> Result<Price> {
         let classes = self.classes(&request.data, Split::Train);
         let cost = request.cost(classes)?;
-        let mut price = Price { pictures: cost.images, ..Price::default() };
-        price.encode = (cost.images * cost.encodings) as f64 * self.rates.picture(ViewPolicy::CropFlip, 1)?;
+        let mut price = Price { images: cost.images, ..Price::default() };
+        price.encode = (cost.images * cost.encodings) as f64 * self.rates.image(ViewPolicy::CropFlip, 1)?;
         if cost.steps > 0 {
             price.compute = cost.steps as f64 * self.rates.step(request, classes)?;
         }
@@ -137,15 +137,15 @@ impl Pricing<'_> {
 
     /// The views of a data set, unless an earlier step has encoded them.
     fn encode(&mut self, data: &str, seed: u64, policy: ViewPolicy, views: usize, share: usize) -> Result<Price> {
-        let pictures = self.pictures(data).div_ceil(share);
+        let images = self.images(data).div_ceil(share);
         let kept = self.desk.request.cache.is_some();
         if kept && !self.encoded.insert(key(data, seed, policy, views)) {
             return Ok(Price::default());
         }
-        let encode = pictures as f64 * self.rates.picture(policy, views)?;
+        let encode = images as f64 * self.rates.image(policy, views)?;
         let floats = views * (self.desk.model.width() + 1);
-        let disk = if kept { (pictures * floats * size_of::<f32>()) as u64 } else { 0 };
-        Ok(Price { pictures, encode, disk, ..Price::default() })
+        let disk = if kept { (images * floats * size_of::<f32>()) as u64 } else { 0 };
+        Ok(Price { images, encode, disk, ..Price::default() })
     }
 
     fn recall(&mut self, step: &Step) {
@@ -156,7 +156,7 @@ impl Pricing<'_> {
         }
     }
 
-    /// Passes of the text tower before the first picture: templates, and the bank of STSS.
+    /// Passes of the text tower before the first image: templates, and the bank of STSS.
     fn texts(&self, prompt: &PromptSource, method: &str, options: &toml::Table, classes: usize) -> Result<f64> {
         if self.desk.model.config().text.is_none() {
             return Ok(0.0);
@@ -167,8 +167,8 @@ impl Pricing<'_> {
         Ok((texts + around.max(0) as usize) as f64 * self.rates.text(classes)?)
     }
 
-    /// Pictures of a data set: on disk, or as published.
-    fn pictures(&self, data: &str) -> usize {
+    /// Images of a data set: on disk, or as published.
+    fn images(&self, data: &str) -> usize {
         let found = self.desk.dataset(data, Split::Test).map(|set| set.samples.len()).ok();
         let count = found.or_else(|| Known::find(data)?.count(Split::Test)).unwrap_or(0);
         self.desk.recipe.limit.map_or(count, |limit| limit.min(count))

@@ -41,13 +41,13 @@ pub struct Recipe {
     /// How views are made: crop-flip, augmix, identity, or `published` for what each method's own code does.
     #[serde(default = "published")]
     pub policy: String,
-    /// Views per picture; each method's own number when nothing is said.
+    /// Views per image; each method's own number when nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub views: Option<usize>,
-    /// Only so many pictures of each data set.
+    /// Only so many images of each data set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// The row that the others are compared with, picture by picture.
+    /// The row that the others are compared with, image by image.
     #[serde(default)]
     pub reference: String,
     /// Prompts by name.
@@ -62,7 +62,7 @@ pub struct Recipe {
     /// Loss surfaces.
     #[serde(default, rename = "landscape")]
     pub landscapes: Vec<RecipeLandscape>,
-    /// Methods whose time and memory per picture are measured.
+    /// Methods whose time and memory per image are measured.
     #[serde(default)]
     pub bench: Vec<String>,
 }
@@ -155,7 +155,7 @@ pub struct RecipeLandscape {
     pub title: String,
     /// Names of prompts, side by side.
     pub prompts: Vec<String>,
-    /// `training`: the loss of some source images; or a data set, of whose first picture a kept and a rejected view are shown.
+    /// `training`: the loss of some source images; or a data set, of whose first image a kept and a rejected view are shown.
     pub of: String,
     /// Images per class for `training`.
     #[serde(default = "four")]

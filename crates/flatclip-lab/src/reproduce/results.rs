@@ -149,17 +149,17 @@ impl Results {
             note.push_str(&format!("; mean over {seeds} seeds ± sample standard deviation (n-1)"));
         }
         if let Some(limit) = self.recipe.limit {
-            note.push_str(&format!("; {limit} pictures of each data set, spread evenly"));
+            note.push_str(&format!("; {limit} images of each data set, spread evenly"));
         }
         table.notes.push(note);
         table
     }
 
-    /// The reference against every other row on the same pictures of all data sets.
+    /// The reference against every other row on the same images of all data sets.
     fn differences(&self) -> Result<Option<Table>> {
         let Some(ours) = self.rows.iter().find(|row| row.label == self.recipe.reference) else { return Ok(None) };
-        let title = format!("{} minus each row, on the same pictures", ours.label);
-        let header = ["row", "pictures", "difference", "95 %", "mended", "spoilt", "p (McNemar)"];
+        let title = format!("{} minus each row, on the same images", ours.label);
+        let header = ["row", "images", "difference", "95 %", "mended", "spoilt", "p (McNemar)"];
         let mut table = Table::new(title, header);
         let mine = right_answers(ours)?;
         for row in self.rows.iter().filter(|row| row.label != ours.label) {
@@ -180,9 +180,9 @@ impl Results {
                 Cell::p_value(d.p_value),
             ]);
         }
-        table.notes.push(
-            "points of top-1 over all pictures and seeds that both answered; paired bootstrap, exact test".into(),
-        );
+        table
+            .notes
+            .push("points of top-1 over all images and seeds that both answered; paired bootstrap, exact test".into());
         Ok((!table.rows.is_empty()).then_some(table))
     }
 
@@ -288,7 +288,7 @@ impl Results {
     }
 }
 
-/// Right or wrong by data set, seed and picture.
+/// Right or wrong by data set, seed and image.
 fn right_answers(row: &Row) -> Result<BTreeMap<(usize, usize, String), bool>> {
     let mut found = BTreeMap::new();
     for (data, runs) in row.runs.iter().enumerate() {

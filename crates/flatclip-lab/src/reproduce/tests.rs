@@ -7,7 +7,7 @@ use crate::train::TuneRequest;
 use crate::tune;
 use flatclip::Model;
 use flatclip::architecture::{ClipConfig, ImageConfig, TextConfig};
-use flatclip::image::Picture;
+use flatclip::image::Image;
 use flatclip::image::sheet::encode_png;
 use flatclip::model::{Clip, LoadOptions};
 use flatclip::settings::parse_settings;
@@ -33,23 +33,23 @@ fn tiny(vit: bool) -> Model {
     Model::from_parts("tiny", clip, Tokenizer::clip())
 }
 
-/// Pictures are links to a few files: a thousand classes cost no time to write.
+/// Images are links to a few files: a thousand classes cost no time to write.
 struct Miniature {
     folder: TempDir,
-    pictures: Vec<PathBuf>,
+    images: Vec<PathBuf>,
 }
 
 impl Miniature {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let picture = |number: usize| {
+        let image = |number: usize| {
             let rgb = (0..24 * 20 * 3).map(|i| ((i * (7 + 5 * number)) % 251) as u8).collect();
             let path = folder.path().join(format!("{number}.png"));
-            std::fs::write(&path, encode_png(&Picture { width: 24, height: 20, rgb }).unwrap()).unwrap();
+            std::fs::write(&path, encode_png(&Image { width: 24, height: 20, rgb }).unwrap()).unwrap();
             path
         };
-        let pictures = (0..5).map(picture).collect();
-        let all = Self { folder, pictures };
+        let images = (0..5).map(image).collect();
+        let all = Self { folder, images };
         all.imagenets();
         all.splits();
         all
@@ -62,7 +62,7 @@ impl Miniature {
     fn link(&self, file: &str, number: usize) {
         let path = self.root().join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::hard_link(&self.pictures[number % self.pictures.len()], path).unwrap();
+        std::fs::hard_link(&self.images[number % self.images.len()], path).unwrap();
     }
 
     fn imagenets(&self) {
@@ -116,7 +116,7 @@ impl Miniature {
         for part in ["train", "val", "test"] {
             put(&self.root(), &format!("fgvc_aircraft/images_variant_{part}.txt"), "1 707\n2 Concorde\n");
         }
-        let png = std::fs::read(&self.pictures[0]).unwrap();
+        let png = std::fs::read(&self.images[0]).unwrap();
         ["1", "2"].iter().for_each(|name| put(&self.root(), &format!("fgvc_aircraft/images/{name}.jpg"), &png));
     }
 
@@ -205,7 +205,7 @@ fn every_recipe_of_the_paper_runs_through_to_its_table() {
         let request = request(&mini, recipe.clone(), &out, prompts);
         let done = reproduce(&request, model, &()).unwrap_or_else(|e| panic!("{}: {e}", recipe.name));
         assert!(done.open.is_empty(), "{}: {:?}", recipe.name, done.open);
-        // DiffTPT's pictures are not there.
+        // DiffTPT's images are not there.
         let left_out: Vec<&String> = done.plan.left_out.iter().map(|(row, _)| row).collect();
         assert!(left_out.iter().all(|row| row.contains("DiffTPT")), "{}: {left_out:?}", recipe.name);
         let page = std::fs::read_to_string(&done.report).unwrap();
@@ -222,7 +222,7 @@ fn every_recipe_of_the_paper_runs_through_to_its_table() {
 
 const SMALL: &str = "
 name = 'small'
-title = 'Two rows on drawn pictures'
+title = 'Two rows on drawn images'
 model = 'pocket'
 source = 'pocket:photo::256'
 datasets = ['pocket:hard']

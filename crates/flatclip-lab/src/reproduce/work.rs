@@ -101,9 +101,9 @@ pub struct LandscapeWork {
     pub title: String,
     /// Names and prompts, side by side.
     pub prompts: Vec<(String, PromptSource)>,
-    /// The data: the source for the training loss, else a data set of whose first picture views are shown.
+    /// The data: the source for the training loss, else a data set of whose first image views are shown.
     pub data: String,
-    /// Images per class, for the training loss; 0 for views of a picture.
+    /// Images per class, for the training loss; 0 for views of an image.
     pub shots: usize,
     /// Grid points along each axis.
     pub points: usize,

@@ -5,14 +5,14 @@ use crate::data::Dataset;
 use crate::eval::NamedPrompt;
 use crate::flatness::{Directions, Flatness, Grid, Normalisation, Probe, Surface};
 use crate::report::data_address;
-use crate::report::figure::{side_by_side, to_picture};
+use crate::report::figure::{side_by_side, to_image};
 use crate::report::landscape::{LANDSCAPE_FILE, LandscapeRecord, LandscapeResult, surface_csv};
 use crate::run_dir::RunDir;
 use flatclip::classify::check_origin;
 use flatclip::digest::Digest;
 use flatclip::digest::matrix_hash;
 use flatclip::files::write_atomic;
-use flatclip::image::Picture;
+use flatclip::image::Image;
 use flatclip::image::sheet::encode_png;
 use flatclip::methods::Task;
 use flatclip::model::Context;
@@ -31,7 +31,7 @@ const RADII: [f32; 3] = [0.25, 0.5, 1.0];
 const MOST_PLANES: usize = 1000;
 /// The file that holds the directions.
 const DIRECTIONS_FILE: &str = "directions.safetensors";
-/// Views of a picture, of which a selected and a rejected one are shown.
+/// Views of an image, of which a selected and a rejected one are shown.
 const VIEWS: usize = 64;
 
 /// Pixels of the PNG to a unit of the SVG: sharp in print.
@@ -47,10 +47,10 @@ pub enum LandscapeOf {
         /// Images per class.
         shots: usize,
     },
-    /// Entropy of the best selected and the worst rejected view of a picture under STSS.
+    /// Entropy of the best selected and the worst rejected view of an image under STSS.
     Views {
-        /// The picture.
-        picture: Picture,
+        /// The image.
+        image: Image,
         /// The class names.
         classes: Vec<String>,
     },
@@ -59,8 +59,8 @@ pub enum LandscapeOf {
 impl LandscapeOf {
     /// Views of the first image of a data set, with its classes; `exif` overrides the data set's reading rule.
     pub fn first_of(data: &Dataset, exif: Option<bool>) -> Result<Self> {
-        let first = data.samples.first().ok_or_else(|| Error::config(&data.name, "has no pictures"))?;
-        Ok(Self::Views { picture: first.picture(&data.decode_options(exif))?, classes: data.classes.clone() })
+        let first = data.samples.first().ok_or_else(|| Error::config(&data.name, "has no images"))?;
+        Ok(Self::Views { image: first.image(&data.decode_options(exif))?, classes: data.classes.clone() })
     }
 }
 
@@ -98,12 +98,12 @@ impl LandscapeRequest {
     }
 }
 
-/// One panel: a prompt, what is looked at, and, for a view, its picture.
+/// One panel: a prompt, what is looked at, and, for a view, its image.
 struct Panel {
     prompt: usize,
     probe: Probe,
-    picture: Option<Picture>,
-    /// What stands below the picture.
+    image: Option<Image>,
+    /// What stands below the image.
     caption: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ pub fn landscape(request: &LandscapeRequest, model: &Model, progress: &dyn Progr
     let names = unique_names(&request.prompts);
     let (classes, panels) = match &request.of {
         LandscapeOf::Training { data, shots } => training_panels(request, model, data, *shots, &names)?,
-        LandscapeOf::Views { picture, classes } => view_panels(request, model, picture, classes, &names)?,
+        LandscapeOf::Views { image, classes } => view_panels(request, model, image, classes, &names)?,
     };
     let dir = RunDir::claim(&request.out)?;
     let (mut results, mut axes, mut cosine) = (Vec::new(), Vec::new(), 0.0f32);
@@ -184,7 +184,7 @@ fn training_panels(
     let shots = ShotFeatures::draw(model, data, shots, request.seed, request.exif)?;
     let panel = |(prompt, name): (usize, &String)| {
         let probe = shots.probe(format!("{name}: cross-entropy, {} images", shots.labels.len()));
-        Panel { prompt, probe, picture: None, caption: Vec::new() }
+        Panel { prompt, probe, image: None, caption: Vec::new() }
     };
     let panels = names.iter().enumerate().map(panel).collect();
     Ok((shots.classes, panels))
@@ -194,7 +194,7 @@ fn training_panels(
 fn view_panels(
     request: &LandscapeRequest,
     model: &Model,
-    picture: &Picture,
+    image: &Image,
     classes: &[String],
     names: &[String],
 ) -> Result<(Vec<String>, Vec<Panel>)> {
@@ -207,8 +207,8 @@ fn view_panels(
             .views(VIEWS)
             .seed(request.seed)
             .build()?;
-        let (answer, features) = stss.answer_and_features(picture)?;
-        let small = stss.view_pictures(picture)?;
+        let (answer, features) = stss.answer_and_features(image)?;
+        let small = stss.view_images(image)?;
         let scores = &answer.explanation().scores;
         let worst = (0..scores.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
         let best = answer.explanation().selected.first().copied();
@@ -223,7 +223,7 @@ fn view_panels(
             ];
             let name = format!("{name}: entropy of the {word} view");
             let probe = Probe { name, features: features.unit.select_rows(&[view]), labels: None };
-            panels.push(Panel { prompt: index, probe, picture: Some(small[view].clone()), caption });
+            panels.push(Panel { prompt: index, probe, image: Some(small[view].clone()), caption });
         }
     }
     Ok((classes.to_vec(), panels))
@@ -282,9 +282,9 @@ fn measure(
     progress.finish();
     let flatness = Flatness::measure(side.tower, side.tokens, context, planes, &RADII, scale, &probes)?;
     let whole = |((surface, flatness), panel): ((Surface, Flatness), &&Panel)| {
-        let png = panel.picture.as_ref().map(encode_png).transpose()?;
-        let picture = png.as_deref().map(data_address);
-        Ok(LandscapeResult { surface, flatness, picture, caption: panel.caption.clone() })
+        let png = panel.image.as_ref().map(encode_png).transpose()?;
+        let image = png.as_deref().map(data_address);
+        Ok(LandscapeResult { surface, flatness, image, caption: panel.caption.clone() })
     };
     let results = surfaces?.into_iter().zip(flatness).zip(panels).map(whole).collect();
     let _ = std::fs::remove_file(&partial); // all of it is in the results now
@@ -331,7 +331,7 @@ fn save(record: &LandscapeRecord, axes: &[Tensor], out: &Path) -> Result<()> {
     }
     let svg = side_by_side("Landscape", &figures, 2);
     write_atomic(&out.join("landscape.svg"), svg.as_bytes())?;
-    write_atomic(&out.join("landscape.png"), &encode_png(&to_picture(&svg, PNG_SCALE)?)?)?;
+    write_atomic(&out.join("landscape.png"), &encode_png(&to_image(&svg, PNG_SCALE)?)?)?;
     write_atomic(&out.join("landscape.html"), record.page().as_bytes())?;
     let json = serde_json::to_string_pretty(record).map_err(|e| Error::config(LANDSCAPE_FILE, e.to_string()))?;
     write_atomic(&out.join(LANDSCAPE_FILE), json.as_bytes())

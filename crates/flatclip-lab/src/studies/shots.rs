@@ -19,8 +19,8 @@ impl ShotFeatures {
     pub(crate) fn draw(model: &Model, dataset: &Dataset, shots: usize, seed: u64, exif: Option<bool>) -> Result<Self> {
         let drawn = draw_shots(dataset, shots, seed)?;
         let decode = dataset.decode_options(exif);
-        let pictures = drawn.iter().map(|&i| dataset.samples[i].picture(&decode));
-        let features = Features::unit(model.plain_features(pictures)?).0;
+        let images = drawn.iter().map(|&i| dataset.samples[i].image(&decode));
+        let features = Features::unit(model.plain_features(images)?).0;
         let labels = drawn.iter().map(|&i| dataset.samples[i].label).collect();
         Ok(Self { classes: dataset.classes.clone(), features, labels })
     }

@@ -1,4 +1,4 @@
-//! What tuning changed: the plain pictures before and after, and how far the parameters went.
+//! What tuning changed: the plain images before and after, and how far the parameters went.
 
 use super::fit::{HeldOut, LossAndAccuracy};
 use super::tune::TuneInput;
@@ -11,14 +11,14 @@ use flatclip::prompt::{Prompt, PromptClassifier, Tensor};
 use flatclip::rng::Stream;
 use serde::{Deserialize, Serialize};
 
-/// Pictures in all that the comparison is made on, where the run keeps none out itself.
-const PICTURES: usize = 256;
+/// Images in all that the comparison is made on, where the run keeps none out itself.
+const IMAGES: usize = 256;
 /// And of one class, at most.
 const PER_CLASS: usize = 4;
 /// A prompt that went less than this part of its norm did not go anywhere.
 const STANDSTILL: f64 = 0.01;
 
-/// Plain pictures (one un-augmented view each), before and after tuning.
+/// Plain images (one un-augmented view each), before and after tuning.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// How many.
@@ -32,7 +32,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether the tuned prompt answers these pictures as the untuned one does: a loss within one per cent, as many right.
+    /// Whether the tuned prompt answers these images as the untuned one does: a loss within one per cent, as many right.
     pub fn changed_nothing(&self) -> bool {
         let (before, after) = (self.before, self.after);
         (after.loss - before.loss).abs() <= 0.01 * before.loss && after.accuracy == before.accuracy
@@ -70,13 +70,13 @@ pub(crate) fn measured(classifier: &PromptClassifier<'_>, own: &HeldOut) -> Resu
     Ok(LossAndAccuracy { loss: entropy.loss, accuracy: entropy.correct as f32 / own.labels.len().max(1) as f32 })
 }
 
-/// The pictures to compare on: those kept out, else some that were not drawn, else the training images.
-pub(crate) struct Pictures {
+/// The images to compare on: those kept out, else some that were not drawn, else the training images.
+pub(crate) struct Images {
     plain: HeldOut,
     held_out: bool,
 }
 
-impl Pictures {
+impl Images {
     pub(crate) fn choose(input: &TuneInput<'_>, held_out: Option<&HeldOut>, used: &[Sample]) -> Result<Self> {
         if let Some(plain) = held_out.filter(|_| input.request.test.is_none()) {
             return Ok(Self { plain: plain.clone(), held_out: true });
@@ -108,11 +108,11 @@ impl Pictures {
     }
 }
 
-/// A few pictures of each class that are not among `used`: the same for the same seed.
+/// A few images of each class that are not among `used`: the same for the same seed.
 fn spare(input: &TuneInput<'_>, used: &[Sample]) -> Vec<Sample> {
     let dataset = input.dataset;
     let taken: std::collections::BTreeSet<&str> = used.iter().map(|sample| sample.id.as_str()).collect();
-    let count = (PICTURES / dataset.classes.len().max(1)).clamp(1, PER_CLASS);
+    let count = (IMAGES / dataset.classes.len().max(1)).clamp(1, PER_CLASS);
     let mut spare = Vec::new();
     for (class, members) in dataset.classes.iter().zip(dataset.by_class()) {
         let mut rest: Vec<&Sample> = members.iter().map(|&index| &dataset.samples[index]).collect();

@@ -94,7 +94,7 @@ fn changed_key(stored: &serde_json::Value, asked: &serde_json::Value) -> Option<
     })?;
     let name = match key.as_str() {
         "model_hash" => "the weights (model_hash)",
-        "pictures" => "the training pictures (pictures)",
+        "images" => "the training images (images)",
         other => other,
     };
     match (before.to_string(), now.to_string()) {

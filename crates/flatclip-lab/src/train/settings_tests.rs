@@ -10,11 +10,11 @@ fn request(method: &str, sets: &[&str]) -> TuneRequest {
 
 #[test]
 fn presets_and_single_keys_override_defaults_in_that_order() {
-    let settings = Settings::resolve(&request("sapt-xd", &["sapt.rho=1", "train.batch=8", "sapt.words=a picture"]));
+    let settings = Settings::resolve(&request("sapt-xd", &["sapt.rho=1", "train.batch=8", "sapt.words=an image"]));
     let settings = settings.unwrap();
     assert_eq!((settings.recipe.epochs, settings.recipe.batch), (5, 8));
     assert_eq!(settings.options["radius"].as_float(), Some(1.0));
-    assert_eq!(settings.options["words"].as_str(), Some("a picture"));
+    assert_eq!(settings.options["words"].as_str(), Some("an image"));
     assert_eq!(settings.few_shot.shots, 16);
     let text = settings.to_toml().unwrap();
     let table: toml::Table = text.parse().unwrap();

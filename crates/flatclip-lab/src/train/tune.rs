@@ -1,6 +1,6 @@
 //! A whole tuning run: shots, features, search, training, result.
 
-use super::comparison::{Comparison, Distance, Pictures, measured};
+use super::comparison::{Comparison, Distance, Images, measured};
 use super::directory::{PROMPT, RUN};
 use super::fit::{Control, HeldOut, LossAndAccuracy, TrainData, fit};
 use super::measure::{self, SharpnessAtRadius};
@@ -66,7 +66,7 @@ pub struct TuneSummary {
     pub train: Option<LossAndAccuracy>,
     /// Loss and accuracy of the held-out images.
     pub held_out: Option<LossAndAccuracy>,
-    /// Plain pictures before and after; not for tuners that change the image tower.
+    /// Plain images before and after; not for tuners that change the image tower.
     #[serde(default)]
     pub comparison: Option<Comparison>,
     /// How far the parameters went; none where nothing is trained.
@@ -204,7 +204,7 @@ impl Run {
             "class_hash": class_hash(&input.dataset.classes),
             "classes": input.dataset.classes,
             "seed": input.request.seed,
-            "pictures": self.pictures()?,
+            "images": self.images()?,
             "train": ids(&self.train),
             "held_out": ids(&self.held_out),
             "unreadable": self.unreadable,
@@ -212,8 +212,8 @@ impl Run {
         }))
     }
 
-    /// Names the content of all chosen pictures.
-    fn pictures(&self) -> Result<String> {
+    /// Names the content of all chosen images.
+    fn images(&self) -> Result<String> {
         let mut all = Digest::default();
         for sample in self.train.iter().chain(&self.held_out) {
             all = all.part(sample.content_digest()?);
@@ -241,7 +241,7 @@ impl Run {
             tower.keep_more_activations();
         }
         let plain = match spec.input {
-            Input::Features => Some(Pictures::choose(input, held_out.as_ref(), &train)?),
+            Input::Features => Some(Images::choose(input, held_out.as_ref(), &train)?),
             Input::Pixels => None,
         };
         directory.time(&serde_json::json!({ "stage": "features", "seconds": start.elapsed().as_secs_f64() }))?;
@@ -385,10 +385,8 @@ impl Run {
         let distance = (steps > 0).then(|| Distance::between(&found.begin, tuner.parameters()));
         let comparison = found.plain.map(|plain| plain.compare(input, &classifier)).transpose()?;
         if comparison.is_some_and(|found| found.changed_nothing()) {
-            let what = "on plain pictures the tuned prompt is as good as the untuned one, no better";
-            input
-                .progress
-                .warn(&format!("{what}: more shots, or pictures that differ more from these, would show more"));
+            let what = "on plain images the tuned prompt is as good as the untuned one, no better";
+            input.progress.warn(&format!("{what}: more shots, or images that differ more from these, would show more"));
         }
         if let Some(gone) = distance.filter(Distance::stands_still) {
             let percent = 100.0 * gone.relative;
@@ -424,7 +422,7 @@ impl Run {
 struct Found {
     /// The parameters before the first step.
     begin: Vec<Tensor>,
-    plain: Option<Pictures>,
+    plain: Option<Images>,
     table: Option<SearchTable>,
 }
 

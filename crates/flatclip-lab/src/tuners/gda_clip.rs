@@ -35,7 +35,7 @@ with the authors' code; its base-to-new form has other estimators and is not her
     check: |options| GdaClipConfig::read(options).map(drop),
     build: |options, task| Ok(Box::new(GdaClip::build(&GdaClipConfig::read(options)?, task)?)),
     recipe: || Recipe { epochs: 0, ..Recipe::default() },
-    // Ten passes over the shots, of at least half the picture, as published.
+    // Ten passes over the shots, of at least half the image, as published.
     views: || TrainViews { bank: 10, scale: [0.5, 1.0], ..TrainViews::default() },
 };
 

@@ -40,7 +40,7 @@ Reference: Zhang et al., Tip-Adapter: Training-free Adaption of CLIP for Few-sho
     check: |options| TipAdapterConfig::read(options).map(drop),
     build: |options, task| Ok(Box::new(TipAdapter::build(&TipAdapterConfig::read(options)?, task)?)),
     recipe: || Recipe { epochs: 0, ..trained() },
-    // Ten views of at least half the picture, as published.
+    // Ten views of at least half the image, as published.
     views: || TrainViews { bank: 10, scale: [0.5, 1.0], ..TrainViews::default() },
 };
 

@@ -16,7 +16,7 @@ pub enum Data {
     F32(Vec<f32>),
     /// Indices, labels, token ids, counts.
     I64(Vec<i64>),
-    /// Picture bytes.
+    /// Image bytes.
     U8(Vec<u8>),
 }
 
@@ -69,7 +69,7 @@ impl Case {
         Ok(Self { spec, path: path.to_path_buf(), tensors })
     }
 
-    /// The folder of the case file (its pictures are in the subfolder `images`).
+    /// The folder of the case file (its images are in the subfolder `images`).
     pub fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("."))
     }

@@ -71,7 +71,7 @@ pub fn fault(error: flatclip::Error) -> String {
     error.to_string()
 }
 
-/// Unit-norm features `[n, D]` and raw norms of pictures `[.., 3, H, W]`.
+/// Unit-norm features `[n, D]` and raw norms of images `[.., 3, H, W]`.
 pub fn image_features(case: &Case, clip: &Clip, name: &str) -> Result<(Matrix, Vec<f32>), String> {
     let shape = case.shape(name)?;
     let count = shape[..shape.len() - 3].iter().product();

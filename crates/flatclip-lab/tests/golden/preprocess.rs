@@ -41,15 +41,15 @@ pub(crate) fn crops(case: &Case) -> Result<Report, String> {
 pub(crate) fn jpeg(case: &Case) -> Result<Report, String> {
     let mut report = Report::default();
     for (index, file) in case.spec["files"].as_object().ok_or("no `files`")? {
-        let picture = open(case, file.as_str().ok_or("a file is not a name")?)?.to_picture();
-        let planes: Vec<u8> = (0..3).flat_map(|c| picture.rgb.iter().skip(c).step_by(3).copied()).collect();
+        let image = open(case, file.as_str().ok_or("a file is not a name")?)?.to_image();
+        let planes: Vec<u8> = (0..3).flat_map(|c| image.rgb.iter().skip(c).step_by(3).copied()).collect();
         let name = format!("out.u8.{index}");
         report.equal(&name, &planes, case.u8(&name)?);
     }
     Ok(report)
 }
 
-/// A picture of the case's folder.
+/// An image of the case's folder.
 pub(crate) fn open(case: &Case, file: &str) -> Result<Source, String> {
     let path = case.folder().join(file);
     let bytes = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -64,8 +64,8 @@ pub(crate) fn crop(
     flip: bool,
     filter: Interpolation,
 ) -> Result<Vec<u8>, String> {
-    let picture = source.to_picture();
-    let columns = Columns::new(&picture.rgb, 3, picture.width, picture.height);
+    let image = source.to_image();
+    let columns = Columns::new(&image.rgb, 3, image.width, image.height);
     let mut bytes = columns.resize(crop, Output::whole(size, size), filter).map_err(|e| e.to_string())?;
     if flip {
         augment::flip(&mut bytes, size);

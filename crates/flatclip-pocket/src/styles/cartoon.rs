@@ -1,4 +1,4 @@
-//! Flat colours with black outlines, nothing else in the picture.
+//! Flat colours with black outlines, nothing else in the image.
 
 use tiny_skia::{LineCap, LineJoin, Stroke};
 

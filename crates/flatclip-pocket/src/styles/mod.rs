@@ -37,7 +37,7 @@ pub fn draw_as(scene: &Scene, style: Domain) -> Vec<u8> {
     canvas.bytes()
 }
 
-/// The scene's figure in pixels of the picture.
+/// The scene's figure in pixels of the image.
 fn placed_figure(scene: &Scene) -> Figure {
     let draws = &mut Draws::new(scene.world, scene.domain, scene.index, Purpose::Shape, 0);
     let figure = (CLASSES[scene.class].figure)(draws);

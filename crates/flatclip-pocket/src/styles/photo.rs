@@ -38,7 +38,7 @@ pub(super) fn compose(scene: &Scene, figure: &Figure, draws: &mut Draws, setting
     for _ in 0..few + draws.below(many - few + 1) {
         clutter(&mut canvas, draws, setting.largest);
     }
-    let (x, y, half) = on_picture(scene);
+    let (x, y, half) = on_image(scene);
     canvas.shadow(x + 0.05 * half, y + 0.95 * half, 0.8 * half, 0.2 * half, 0.6);
     shaded(&mut canvas, scene, figure, draws, setting.odd_colours);
     if draws.chance(setting.hidden) {
@@ -57,7 +57,7 @@ pub(super) fn develop(canvas: &mut Canvas, draws: &mut Draws) {
     canvas.grain(draws, sigma);
 }
 
-fn on_picture(scene: &Scene) -> (f32, f32, f32) {
+fn on_image(scene: &Scene) -> (f32, f32, f32) {
     let side = SIDE as f32;
     (scene.centre.0 * side, scene.centre.1 * side, scene.size * side)
 }
@@ -80,7 +80,7 @@ fn background(scene: &Scene, draws: &mut Draws) -> Canvas {
     canvas
 }
 
-/// Colours of the four roles for this picture.
+/// Colours of the four roles for this image.
 pub(super) fn palette(scene: &Scene, draws: &mut Draws, odd_colours: bool) -> impl Fn(Role) -> Rgb + use<> {
     let main = scene.colour.shade(draws, 1.0);
     let second = scene.second_colour.shade(draws, 1.0);
@@ -159,7 +159,7 @@ fn clutter_shape(draws: &mut Draws) -> Option<Path> {
 
 /// A bar in front of the figure's edge.
 fn occlude(canvas: &mut Canvas, scene: &Scene, draws: &mut Draws) {
-    let (x, y, half) = on_picture(scene);
+    let (x, y, half) = on_image(scene);
     let colour = draws.pick(&Colour::ALL).shade(draws, 1.0);
     let (sin, cos) = sin_cos(draws.uniform(0.0, 360.0));
     let away = half * draws.uniform(0.55, 1.0);

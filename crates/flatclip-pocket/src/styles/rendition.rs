@@ -1,4 +1,4 @@
-//! Any colours on any part, the figure turned and stretched (that is in the scene), half of the pictures posterised.
+//! Any colours on any part, the figure turned and stretched (that is in the scene), half of the images posterised.
 
 use super::photo::{self, Setting};
 use crate::Scene;

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use crate::queue::{Ticket, wait};
 use crate::stream::{Form, Pieces, pieces};
 use crate::typed::{Encoded, Images};
-use crate::upload::{Image, Upload, weight_of};
+use crate::upload::{Upload, Uploaded, weight_of};
 use crate::work::{AnswerWork, Answered, Work};
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -20,15 +20,15 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 request! {
-    /// Which class is in each picture.
+    /// Which class is in each image.
     ClassifyRequest {
-        /// A picture in base64.
+        /// An image in base64.
         #[schema(nullable = false, value_type = Option<String>, example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==")]
         image: Option<Encoded>,
-        /// Several pictures in base64; they are answered as lines of JSON.
+        /// Several images in base64; they are answered as lines of JSON.
         #[schema(nullable = false, value_type = Option<Vec<String>>)]
         images: Option<Images>,
-        /// How many classes to tell per picture; by default 5.
+        /// How many classes to tell per image; by default 5.
         #[schema(nullable = false)]
         top_k: Option<usize>,
         /// Also what each view says and where it lies.
@@ -37,7 +37,7 @@ request! {
     }
 }
 
-/// What all pictures of a request share.
+/// What all images of a request share.
 #[derive(Clone)]
 pub(crate) struct Asked {
     pub(crate) model: String,
@@ -47,9 +47,9 @@ pub(crate) struct Asked {
     pub(crate) panic: bool,
 }
 
-/// Which class is in each picture: JSON with base64, or a form with files called `image`.
+/// Which class is in each image: JSON with base64, or a form with files called `image`.
 ///
-/// One picture is answered as JSON, several as lines of JSON (NDJSON); with `Accept: text/event-stream` progress is told as
+/// One image is answered as JSON, several as lines of JSON (NDJSON); with `Accept: text/event-stream` progress is told as
 /// events before the answer.
 #[utoipa::path(
     post, path = "/v1/classify", tag = "flatclip", request_body = ClassifyRequest,
@@ -110,19 +110,19 @@ pub(crate) async fn classify(State(app): State<Arc<App>>, mut upload: Upload) ->
 }
 
 /// Refuses none, and more than the limit.
-pub(crate) fn check_count(pictures: usize, app: &App) -> Result<(), Problem> {
-    match pictures {
+pub(crate) fn check_count(images: usize, app: &App) -> Result<(), Problem> {
+    match images {
         0 => Err(Problem::invalid("image", "expected an image, found none")),
-        n if n > app.config.limits.pictures => Err(Problem::too_much("pictures", n, app.config.limits.pictures)),
+        n if n > app.config.limits.images => Err(Problem::too_much("images", n, app.config.limits.images)),
         _ => Ok(()),
     }
 }
 
-/// The answer for one picture.
+/// The answer for one image.
 pub(crate) async fn answer(
     app: &App,
     asked: &Asked,
-    image: Image,
+    image: Uploaded,
     ticket: Ticket,
     deadline: Instant,
 ) -> Result<Answered, Problem> {
@@ -131,11 +131,11 @@ pub(crate) async fn answer(
     wait(answer, deadline).await
 }
 
-/// Puts a picture into the queue.
+/// Puts an image into the queue.
 pub(crate) fn start(
     app: &App,
     asked: &Asked,
-    image: Image,
+    image: Uploaded,
     ticket: &Ticket,
     deadline: Instant,
 ) -> oneshot::Receiver<Result<Answered, Problem>> {
@@ -146,14 +146,21 @@ pub(crate) fn start(
     answer
 }
 
-/// Answers in the order of the pictures, each as soon as it and those before it are there.
-async fn answer_pieces(app: &App, asked: &Asked, images: Vec<Image>, ticket: Ticket, deadline: Instant, out: &Pieces) {
+/// Answers in the order of the images, each as soon as it and those before it are there.
+async fn answer_pieces(
+    app: &App,
+    asked: &Asked,
+    images: Vec<Uploaded>,
+    ticket: Ticket,
+    deadline: Instant,
+    out: &Pieces,
+) {
     let total = images.len();
     let waiting: Vec<_> = images.into_iter().map(|image| start(app, asked, image, &ticket, deadline)).collect();
     drop(ticket); // it goes back when the work is done, whether or not the client reads
     for (place, answer) in waiting.into_iter().enumerate() {
         if out.tells_progress() {
-            out.send("progress", &json!({ "stage": "pictures", "done": place, "total": total }));
+            out.send("progress", &json!({ "stage": "images", "done": place, "total": total }));
         }
         let is_sent = match wait(answer, deadline).await {
             Ok(answered) => {

@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::queue::wait;
 use crate::routes::classify::check_count;
 use crate::typed::{Encoded, Images, Names};
-use crate::upload::{Image, Upload, weight_of};
+use crate::upload::{Upload, Uploaded, weight_of};
 use crate::work::{EmbedWork, Work};
 use axum::extract::State;
 use axum::http::header;
@@ -25,11 +25,11 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use utoipa::ToSchema;
 
-/// Features of pictures.
+/// Features of images.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EmbedImageRequest {
-    /// A picture in base64.
+    /// An image in base64.
     #[schema(
         nullable = false,
         value_type = Option<String>,
@@ -68,7 +68,7 @@ pub(crate) struct EmbedBody {
     model: String,
     /// Numbers of a row.
     width: usize,
-    /// One row per picture or text.
+    /// One row per image or text.
     #[schema(value_type = Vec<Vec<f64>>)]
     embeddings: Vec<Row>,
 }
@@ -82,7 +82,7 @@ impl EmbedBody {
     }
 }
 
-/// Unit-norm features of pictures: JSON with base64, or a form with files called `image`.
+/// Unit-norm features of images: JSON with base64, or a form with files called `image`.
 #[utoipa::path(
     post, path = "/v1/embed/image", tag = "flatclip", request_body = EmbedImageRequest,
     responses((status = 200, description = "The features", body = EmbedBody))
@@ -106,19 +106,19 @@ pub(crate) fn rows_bytes(rows: usize, model: &Model) -> usize {
     rows.saturating_mul(model.width()).saturating_mul(NUMBER).saturating_add(1024)
 }
 
-/// Features of pictures, in their order; the first that fails fails all.
+/// Features of images, in their order; the first that fails fails all.
 pub(crate) async fn embed_images(
     app: &App,
     client: Client,
     model: &Model,
-    images: Vec<Image>,
+    images: Vec<Uploaded>,
     exif: bool,
     deadline: Instant,
 ) -> Result<Vec<Vec<f32>>, Problem> {
     check_count(images.len(), app)?;
     let ticket = app.queue.admit(client, images.len(), weight_of(&images, Weight::new(images.len(), 0.0)))?;
     let options = DecodeOptions { max_pixels: app.config.limits.pixels, exif, ..DecodeOptions::default() };
-    let start = |image: Image| {
+    let start = |image: Uploaded| {
         let (reply, answer) = oneshot::channel();
         let work = EmbedWork { model: model.clone(), image, options: options.clone(), reply };
         app.queue.push(Work::Embed(work), &ticket, deadline);

@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// A picture and the labels to tell apart.
+/// An image and the labels to tell apart.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskRequest {
-    /// A picture in base64.
+    /// An image in base64.
     #[schema(
         value_type = String,
         example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg=="

@@ -49,7 +49,7 @@ pub(crate) struct MethodBody {
     docs: &'static str,
     /// Views when the request says nothing.
     default_views: usize,
-    /// What it must be given beside a picture and classes.
+    /// What it must be given beside an image and classes.
     needs: Vec<&'static str>,
     options: Vec<OptionBody>,
 }
@@ -126,7 +126,7 @@ pub(crate) struct ClassSetBody {
 pub(crate) struct LimitsBody {
     body_bytes: usize,
     pixels: u64,
-    pictures: usize,
+    images: usize,
     classes: usize,
     name_chars: usize,
     texts: usize,
@@ -163,7 +163,7 @@ pub(crate) async fn methods() -> Json<Vec<MethodBody>> {
         let needs = [
             (n.text_tower, "text tower"),
             (n.vit, "vision transformer"),
-            (n.generated, "generated pictures"),
+            (n.generated, "generated images"),
             (n.statistics, "token statistics"),
         ];
         MethodBody {
@@ -208,7 +208,7 @@ pub(crate) async fn limits(State(app): State<Arc<App>>) -> Json<LimitsBody> {
     Json(LimitsBody {
         body_bytes: l.body_bytes,
         pixels: l.pixels,
-        pictures: l.pictures,
+        images: l.images,
         classes: l.classes,
         name_chars: l.name_chars,
         texts: l.texts,

@@ -1,6 +1,6 @@
 //! The Open Inference Protocol v2 (KServe, Triton).
 //!
-//! Each model takes `image` (encoded pictures) or `pixels` (RGB bytes) and gives `embedding`; with `classes` also
+//! Each model takes `image` (encoded images) or `pixels` (RGB bytes) and gives `embedding`; with `classes` also
 //! `probabilities` and `label`; and takes `text` and gives `text_embedding`.
 
 use super::classify::{Asked, check_count, start};
@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::problem::Problem;
 use crate::queue::wait;
 use crate::typed::{Encoded, Few, Parameters};
-use crate::upload::{Held, Image, Upload, parse, short, weight_of};
+use crate::upload::{Held, Upload, Uploaded, parse, short, weight_of};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use super::tensors::{InferRequest, InferResponse};
-use super::tensors::{Tensor, check_outputs, pictures, render, take_input};
+use super::tensors::{Tensor, check_outputs, images, render, take_input};
 
 /// What the server is.
 #[utoipa::path(get, path = "/v2", tag = "open inference protocol", responses((status = 200, description = "The server", body = Value)))]
@@ -127,7 +127,7 @@ pub(crate) async fn infer(
 
 /// The inputs by meaning.
 struct Given {
-    images: Vec<Image>,
+    images: Vec<Uploaded>,
     classes: Option<Vec<String>>,
     texts: Vec<String>,
 }
@@ -140,7 +140,7 @@ impl Given {
                 ("image", Tensor::Bytes { values, is_json, .. }) => {
                     check_count(values.len(), app)?;
                     for value in values {
-                        // In JSON bytes are text, so pictures are in base64 there.
+                        // In JSON bytes are text, so images are in base64 there.
                         let bytes = match std::str::from_utf8(&value) {
                             Ok(text) if is_json => match Encoded::new(text) {
                                 Encoded::Bytes(bytes) => bytes,
@@ -150,13 +150,13 @@ impl Given {
                             },
                             _ => value,
                         };
-                        given.images.push(Image::file(bytes, held));
+                        given.images.push(Uploaded::file(bytes, held));
                     }
                 }
                 ("pixels", Tensor::Uint8 { shape, data }) => {
-                    let pictures = pictures(&shape, data, &app.config.limits)?;
-                    let image = |(width, height, rgb)| Image::pixels(width, height, rgb, held);
-                    given.images.extend(pictures.into_iter().map(image));
+                    let decoded_images = images(&shape, data, &app.config.limits)?;
+                    let image = |(width, height, rgb)| Uploaded::pixels(width, height, rgb, held);
+                    given.images.extend(decoded_images.into_iter().map(image));
                 }
                 ("classes", Tensor::Bytes { values, .. }) => given.classes = Some(texts("classes", &values)?),
                 ("text", Tensor::Bytes { values, .. }) => given.texts = texts("text", &values)?,

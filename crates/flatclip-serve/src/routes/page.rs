@@ -12,7 +12,7 @@ const CSS: &str = include_str!("../../page/style.css");
 const SCRIPT: &str = include_str!("../../page/app.js");
 const ICON: &str = include_str!("../../page/icon.svg");
 
-/// Pictures of a domain to play with: one of each class.
+/// Images of a domain to play with: one of each class.
 const SAMPLES: u64 = 32;
 
 fn file(kind: &'static str, content: impl Into<axum::body::Body>) -> Response {
@@ -47,11 +47,11 @@ pub(crate) async fn openapi() -> Response {
     file("application/json", JSON.get_or_init(crate::openapi_json).as_str())
 }
 
-/// A picture of the pocket world: `photo-7.png`.
+/// An image of the pocket world: `photo-7.png`.
 #[utoipa::path(
     get, path = "/samples/{name}", tag = "lists",
     params(("name" = String, Path, description = "DOMAIN-NUMBER.png, for instance photo-7.png")),
-    responses((status = 200, description = "A drawn picture", body = Vec<u8>, content_type = "image/png"))
+    responses((status = 200, description = "A drawn image", body = Vec<u8>, content_type = "image/png"))
 )]
 pub(crate) async fn sample(Path(name): Path<String>) -> Result<Response, Problem> {
     let found = name.strip_suffix(".png").and_then(|name| name.split_once('-')).and_then(|(domain, number)| {

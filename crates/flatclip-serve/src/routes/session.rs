@@ -1,4 +1,4 @@
-//! Sessions: streams of methods that learn from the pictures they see.
+//! Sessions: streams of methods that learn from the images they see.
 
 use crate::answer::{AnswerBody, json_body, json_bytes, timing};
 use crate::app::App;
@@ -33,11 +33,11 @@ pub(crate) struct SessionBody {
     idle_seconds: u64,
 }
 
-/// The next picture of a stream.
+/// The next image of a stream.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SessionClassifyRequest {
-    /// A picture in base64.
+    /// An image in base64.
     #[schema(
         nullable = false,
         value_type = Option<String>,
@@ -112,7 +112,7 @@ pub(crate) async fn close(State(app): State<Arc<App>>, Path(id): Path<String>) -
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The answer for the next picture of the stream, which the method learns from.
+/// The answer for the next image of the stream, which the method learns from.
 #[utoipa::path(
     post, path = "/v1/sessions/{id}/classify", tag = "sessions", request_body = SessionClassifyRequest,
     params(("id" = String, Path, description = "The session")),
@@ -137,7 +137,7 @@ pub(crate) async fn classify(
     let names = classifier.classes().iter().map(String::len).max().unwrap_or(0) * 2 + 80;
     let memory =
         app.answer_memory(client, top.min(classifier.classes().len()) * names + classifier.views() * 48 + 512)?;
-    // One picture of a stream after the other; who waits here does not hold a place in the queue.
+    // One image of a stream after the other; who waits here does not hold a place in the queue.
     let mut stream = tokio::time::timeout_at(deadline.into(), Arc::clone(&session.stream).lock_owned())
         .await
         .map_err(|_| Problem::late())?;
@@ -149,7 +149,7 @@ pub(crate) async fn classify(
         .run(ticket, deadline, move || {
             let start = Instant::now();
             let _held = pixels.wait(image.decoding_bytes() + own.work_bytes);
-            let answer = stream.answer(&image.picture(&own.decode_options())?)?;
+            let answer = stream.answer(&image.image(&own.decode_options())?)?;
             Ok(Answered { answer, explained: None, took: start.elapsed() })
         })
         .await?;

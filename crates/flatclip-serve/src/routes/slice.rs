@@ -7,7 +7,7 @@ use crate::problem::Problem;
 use crate::routes::classify::error_line;
 use crate::stream::{Form, Pieces, pieces};
 use crate::typed::Encoded;
-use crate::upload::{Image, Upload};
+use crate::upload::{Upload, Uploaded};
 use axum::extract::State;
 use axum::response::Response;
 use flatclip::{Classifier, Error, SliceRequest};
@@ -18,10 +18,10 @@ use std::time::Instant;
 request! {
     /// The loss of a view on a grid around the prompt.
     SliceRequestBody {
-        /// A picture in base64.
+        /// An image in base64.
         #[schema(nullable = false, value_type = Option<String>, example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==")]
         image: Option<Encoded>,
-        /// Which view; by default the picture itself.
+        /// Which view; by default the image itself.
         #[schema(nullable = false)]
         view: Option<usize>,
         /// Grid points along each axis; by default 11.
@@ -84,13 +84,13 @@ fn check(request: &SliceRequestBody, app: &App) -> Result<SliceRequest, Problem>
 
 fn compute(
     classifier: &Classifier,
-    image: &Image,
+    image: &Uploaded,
     what: SliceRequest,
     deadline: Instant,
     out: &Pieces,
 ) -> Result<(), Problem> {
-    let picture = image.picture(&classifier.decode_options())?;
-    let views = classifier.answer_and_features(&picture)?.1;
+    let decoded_image = image.image(&classifier.decode_options())?;
+    let views = classifier.answer_and_features(&decoded_image)?.1;
     let mut row = 0;
     let surface = classifier.loss_slice(&views, what, |values| {
         let values: Vec<f64> = values.iter().map(|&value| f64::from(value)).collect();

@@ -201,11 +201,7 @@ fn prefixed(mut bytes: Bytes) -> Result<Vec<Bytes>, Problem> {
 }
 
 /// `[H, W, 3]` or `[N, H, W, 3]` bytes as images: width, height and the pixels of each, which stay parts of the body.
-pub(crate) fn pictures(
-    shape: &[usize],
-    mut data: Bytes,
-    limits: &Limits,
-) -> Result<Vec<(usize, usize, Bytes)>, Problem> {
+pub(crate) fn images(shape: &[usize], mut data: Bytes, limits: &Limits) -> Result<Vec<(usize, usize, Bytes)>, Problem> {
     let (count, height, width) = match *shape {
         [height, width, 3] => (1, height, width),
         [count, height, width, 3] => (count, height, width),
@@ -219,8 +215,8 @@ pub(crate) fn pictures(
     if count == 0 || height == 0 || width == 0 {
         return Err(Problem::invalid("pixels", "expected at least one pixel"));
     }
-    if count > limits.pictures {
-        return Err(Problem::too_much("pictures", count, limits.pictures));
+    if count > limits.images {
+        return Err(Problem::too_much("images", count, limits.images));
     }
     let pixels = (height as u64).saturating_mul(width as u64);
     if pixels > limits.pixels {
@@ -325,12 +321,12 @@ mod tests {
     }
 
     #[test]
-    fn pixels_become_pictures_of_their_shape() {
+    fn pixels_become_images_of_their_shape() {
         let limits = Limits { pixels: 10, ..Limits::default() };
-        let two = pictures(&[2, 1, 2, 3], (0..12).collect::<Vec<u8>>().into(), &limits).unwrap();
+        let two = images(&[2, 1, 2, 3], (0..12).collect::<Vec<u8>>().into(), &limits).unwrap();
         assert_eq!((two.len(), two[1].0, two[1].2[0]), (2, 2, 6));
-        assert!(pictures(&[1, 1, 4], vec![0; 4].into(), &limits).is_err());
-        assert_eq!(pictures(&[4, 4, 3], vec![0; 48].into(), &limits).unwrap_err().status, 413);
-        assert_eq!(pictures(&[usize::MAX, 1, 1, 3], Bytes::new(), &limits).unwrap_err().status, 413);
+        assert!(images(&[1, 1, 4], vec![0; 4].into(), &limits).is_err());
+        assert_eq!(images(&[4, 4, 3], vec![0; 48].into(), &limits).unwrap_err().status, 413);
+        assert_eq!(images(&[usize::MAX, 1, 1, 3], Bytes::new(), &limits).unwrap_err().status, 413);
     }
 }

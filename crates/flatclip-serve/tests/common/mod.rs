@@ -10,8 +10,8 @@ use tower::ServiceExt as _;
 
 pub(crate) const CLASSES: [&str; 4] = ["fish", "lamp", "snail", "boat"];
 
-/// A drawn picture as PNG.
-pub(crate) fn picture(number: u64) -> Vec<u8> {
+/// A drawn image as PNG.
+pub(crate) fn image(number: u64) -> Vec<u8> {
     use flatclip_pocket::{Domain, SIDE, World, draw, png, scene};
     png(&draw(&scene(World::Test, Domain::Photo, number)), SIDE as u32, SIDE as u32)
 }
@@ -72,15 +72,15 @@ pub(crate) async fn post(router: &Router, path: &str, body: &Value) -> Answer {
     send(router, json_request(path, body)).await
 }
 
-/// A form of fields and pictures.
-pub(crate) fn form(path: &str, fields: &[(&str, &str)], pictures: &[&[u8]]) -> Request<Body> {
+/// A form of fields and images.
+pub(crate) fn form(path: &str, fields: &[(&str, &str)], images: &[&[u8]]) -> Request<Body> {
     let mut body = Vec::new();
     for (name, value) in fields {
         body.extend(format!("--xx\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n").bytes());
     }
-    for picture in pictures {
+    for image in images {
         body.extend(b"--xx\r\ncontent-disposition: form-data; name=\"image\"; filename=\"x.png\"\r\n\r\n");
-        body.extend(*picture);
+        body.extend(*image);
         body.extend(b"\r\n");
     }
     body.extend(b"--xx--\r\n");

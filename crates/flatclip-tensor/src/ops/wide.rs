@@ -1,4 +1,4 @@
-//! Sums over `f32` values in `f64`, and the entropy of logits: what adapters compute for every view of every picture. Compiled
+//! Sums over `f32` values in `f64`, and the entropy of logits: what adapters compute for every view of every image. Compiled
 //! for each instruction set; the sums are taken in the same order on all of them.
 
 use crate::isa::per_isa;

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Mean of CLIP's training pictures, RGB.
+/// Mean of CLIP's training images, RGB.
 pub(crate) const CLIP_MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
-/// Standard deviation of CLIP's training pictures, RGB.
+/// Standard deviation of CLIP's training images, RGB.
 #[allow(clippy::excessive_precision)] // as published
 pub(crate) const CLIP_STD: [f32; 3] = [0.26862954, 0.26130258, 0.27577711];
 
@@ -97,7 +97,7 @@ pub struct TextConfig {
     pub mlp: usize,
 }
 
-/// A checkpoint's architecture and how pictures are prepared for it.
+/// A checkpoint's architecture and how images are prepared for it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClipConfig {
     /// Width of the joint space, D.

@@ -1,4 +1,4 @@
-//! The answer for one picture.
+//! The answer for one image.
 
 use crate::methods::{self, Explanation};
 use serde_json::{Value, json};
@@ -26,10 +26,10 @@ pub struct Origin {
     pub read: Option<Cow<'static, str>>,
 }
 
-/// One view of a picture as a method saw it.
+/// One view of an image as a method saw it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ViewScore<'a> {
-    /// Which view; 0 is the picture itself.
+    /// Which view; 0 is the image itself.
     pub index: usize,
     /// What views were ranked by, lower is better; `None` for methods that rank none.
     pub score: Option<f32>,

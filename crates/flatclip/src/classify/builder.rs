@@ -153,7 +153,7 @@ impl ClassifierBuilder {
         self
     }
 
-    /// Views per picture, the picture itself included; by default what the method wants.
+    /// Views per image, the image itself included; by default what the method wants.
     #[must_use]
     pub fn views(mut self, count: usize) -> Self {
         self.views = Some(count);
@@ -190,7 +190,7 @@ impl ClassifierBuilder {
         self
     }
 
-    /// A folder with generated pictures for DiffTPT: `FOLDER/<picture's name without ending>/*.png`.
+    /// A folder with generated images for DiffTPT: `FOLDER/<image's name without ending>/*.png`.
     #[must_use]
     pub fn generated(mut self, folder: impl Into<PathBuf>) -> Self {
         self.generated = Some(folder.into());
@@ -217,7 +217,7 @@ impl ClassifierBuilder {
         self
     }
 
-    /// The largest picture, in pixels; one that is larger is refused from its header.
+    /// The largest image, in pixels; one that is larger is refused from its header.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.decode.max_pixels = pixels;
@@ -386,8 +386,8 @@ mod tests {
         // Features, then the bank: 16 contexts of 300 classes.
         assert_eq!((watch.stages.load(Ordering::Relaxed), watch.done.load(Ordering::Relaxed)), (2, 16 * 300));
         let plain = ClassifierBuilder::with_model(&model).classes(classes.clone()).method("stss").build().unwrap();
-        let picture = crate::Picture { width: 40, height: 30, rgb: (0..3600u32).map(|i| (i * 7) as u8).collect() };
-        assert_eq!(watched.unwrap().answer(&picture).unwrap(), plain.answer(&picture).unwrap());
+        let image = crate::Image { width: 40, height: 30, rgb: (0..3600u32).map(|i| (i * 7) as u8).collect() };
+        assert_eq!(watched.unwrap().answer(&image).unwrap(), plain.answer(&image).unwrap());
         for (most, method) in [(1, "zero-shot"), (301, "stss")] {
             let (cancelled, _) = build(most, method);
             assert_eq!(cancelled.unwrap_err().code(), "interrupted", "{method}");

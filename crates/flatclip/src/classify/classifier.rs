@@ -13,7 +13,7 @@ use crate::error::Hint;
 #[cfg(feature = "figures")]
 use crate::image::sheet::{Tile, encode_png, sheet_with_legend};
 use crate::image::views::{ViewKey, ViewOptions, thumbnails};
-use crate::image::{self, DecodeOptions, Picture};
+use crate::image::{self, DecodeOptions, Image};
 use crate::methods::bank::TextBank;
 use crate::methods::{AdapterSpec, AnyAdapter, Decision, Kind, Needs, Task, ViewSet};
 use crate::{Error, Result};
@@ -21,19 +21,19 @@ use flatclip_tensor::Matrix;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Answers pictures. A cheap handle on shared data: clone it, share it between threads.
+/// Answers images. A cheap handle on shared data: clone it, share it between threads.
 ///
 /// Everything that depends on prompt and class list alone (text features, text bank) is computed when it is built;
-/// whatever a method lacks is an error there, so that an answer fails only for what is wrong with the picture. Random views
-/// are drawn by the picture's content and the seed, never by its name, its order or the thread.
+/// whatever a method lacks is an error there, so that an answer fails only for what is wrong with the image. Random views
+/// are drawn by the image's content and the seed, never by its name, its order or the thread.
 ///
 /// ```
-/// use flatclip::{Classifier, Model, Picture};
+/// use flatclip::{Classifier, Model, Image};
 /// # fn main() -> flatclip::Result<()> {
 /// let model = Model::load("pocket")?;
-/// let picture = Picture { width: 64, height: 64, rgb: vec![200; 64 * 64 * 3] };
+/// let image = Image { width: 64, height: 64, rgb: vec![200; 64 * 64 * 3] };
 /// let animals = Classifier::builder(&model).classes(["cat", "fish", "bird"]).method("stss").views(16).build()?;
-/// let answer = animals.answer(&picture)?;
+/// let answer = animals.answer(&image)?;
 /// assert_eq!(answer.kept().len(), 1);
 /// println!("{} {:.2}", answer.label(), answer.confidence());
 /// # Ok(()) }
@@ -54,7 +54,7 @@ pub(super) struct Parts {
     pub(super) origin: Arc<Origin>,
 }
 
-/// A picture as a method sees it.
+/// An image as a method sees it.
 pub(super) struct Seen {
     id: String,
     views: ViewFeatures,
@@ -120,7 +120,7 @@ impl Classifier {
         &self.0.task.classes
     }
 
-    /// Views per picture, at most where they are any-time; 0 when features are made elsewhere.
+    /// Views per image, at most where they are any-time; 0 when features are made elsewhere.
     pub fn views(&self) -> usize {
         self.0.encoder.as_ref().map_or(0, |encoder| encoder.views.count)
     }
@@ -135,28 +135,28 @@ impl Classifier {
         self.0.origin.read.as_deref()
     }
 
-    /// The answer for a picture.
-    pub fn answer(&self, picture: &Picture) -> Result<Answer> {
-        self.answer_named(picture, "")
+    /// The answer for an image.
+    pub fn answer(&self, image: &Image) -> Result<Answer> {
+        self.answer_named(image, "")
     }
 
-    /// The same for a picture whose name says where its generated views are (DiffTPT).
-    pub fn answer_named(&self, picture: &Picture, name: &str) -> Result<Answer> {
-        Ok(self.decide(picture, name)?.0)
+    /// The same for an image whose name says where its generated views are (DiffTPT).
+    pub fn answer_named(&self, image: &Image, name: &str) -> Result<Answer> {
+        Ok(self.decide(image, name)?.0)
     }
 
-    /// The answer for an encoded picture.
+    /// The answer for an encoded image.
     pub fn answer_bytes(&self, bytes: &[u8]) -> Result<Answer> {
         self.answer(&self.decode(bytes)?)
     }
 
-    /// The answer for a picture file.
+    /// The answer for an image file.
     pub fn answer_path(&self, path: impl AsRef<Path>) -> Result<Answer> {
         let path = path.as_ref();
         self.answer_named(&self.open(path)?, &Self::name_of(path))
     }
 
-    /// The answer for the features of a picture's views.
+    /// The answer for the features of an image's views.
     pub fn answer_features(&self, views: &ViewFeatures) -> Result<Answer> {
         self.check_features_suffice()?;
         let (adapter, task) = (self.episodic()?, &self.0.task);
@@ -168,7 +168,7 @@ impl Classifier {
         Ok(self.labelled(decision)?.with_views(used.unit.rows()))
     }
 
-    /// One answer per picture of a set that a batch method sees at once, from the features of their views.
+    /// One answer per image of a set that a batch method sees at once, from the features of their views.
     pub fn answer_set(&self, set: &[ViewFeatures]) -> Result<Vec<Answer>> {
         self.check_features_suffice()?;
         let AnyAdapter::Batch(adapter) = &self.0.adapter else {
@@ -178,7 +178,7 @@ impl Classifier {
         adapter.adapt(&self.0.task, &sets)?.into_iter().map(|decision| self.labelled(decision)).collect()
     }
 
-    /// A stream that learns from its pictures, for online methods; each has a state of its own.
+    /// A stream that learns from its images, for online methods; each has a state of its own.
     pub fn stream(&self) -> Result<Stream> {
         match &self.0.adapter {
             AnyAdapter::Episodic(_) => Ok(Stream::new(self.clone(), None)),
@@ -188,46 +188,46 @@ impl Classifier {
     }
 
     /// The answer together with the features of the views that it was made from.
-    pub fn answer_and_features(&self, picture: &Picture) -> Result<(Answer, ViewFeatures)> {
-        self.decide(picture, "")
+    pub fn answer_and_features(&self, image: &Image) -> Result<(Answer, ViewFeatures)> {
+        self.decide(image, "")
     }
 
-    fn decide(&self, picture: &Picture, name: &str) -> Result<(Answer, ViewFeatures)> {
+    fn decide(&self, image: &Image, name: &str) -> Result<(Answer, ViewFeatures)> {
         let (adapter, task) = (self.episodic()?, &self.0.task);
         let (decision, views) = match &self.0.rounds {
             Some(rounds) => {
-                let (encoder, id) = (self.encoder()?, picture.digest());
-                let pixels = encoder.views_of(picture, self.key(&id))?;
+                let (encoder, id) = (self.encoder()?, image.digest());
+                let pixels = encoder.views_of(image, self.key(&id))?;
                 rounds.answer(adapter, task, &id, encoder.views.count, |range| encoder.encode_range(&pixels, range))?
             }
             None => {
-                let seen = self.see(picture, name)?;
+                let seen = self.see(image, name)?;
                 (adapter.adapt(task, &seen.view_set())?, seen.views)
             }
         };
         Ok((self.labelled(decision)?.with_views(views.unit.rows()), views))
     }
 
-    /// The features of a picture's views, for [`Classifier::answer_set`] and [`Classifier::answer_features`].
-    pub fn view_features(&self, picture: &Picture) -> Result<ViewFeatures> {
-        Ok(self.see(picture, "")?.views)
+    /// The features of an image's views, for [`Classifier::answer_set`] and [`Classifier::answer_features`].
+    pub fn view_features(&self, image: &Image) -> Result<ViewFeatures> {
+        Ok(self.see(image, "")?.views)
     }
 
-    /// The pixels `[views, 3, size, size]` of a picture's views as the image tower takes them, for a tower that is elsewhere.
-    pub fn view_pixels(&self, picture: &Picture) -> Result<Vec<f32>> {
-        self.encoder()?.views_of(picture, self.key(&picture.digest()))
+    /// The pixels `[views, 3, size, size]` of an image's views as the image tower takes them, for a tower that is elsewhere.
+    pub fn view_pixels(&self, image: &Image) -> Result<Vec<f32>> {
+        self.encoder()?.views_of(image, self.key(&image.digest()))
     }
 
-    /// The views of a picture as small pictures.
-    pub fn view_pictures(&self, picture: &Picture) -> Result<Vec<Picture>> {
-        thumbnails(picture, &self.encoder()?.views, self.key(&picture.digest()))
+    /// The views of an image as small images.
+    pub fn view_images(&self, image: &Image) -> Result<Vec<Image>> {
+        thumbnails(image, &self.encoder()?.views, self.key(&image.digest()))
     }
 
     /// The views that an answer was made from as a contact sheet (PNG), from the lowest score to the highest, each with its own answer; the
-    /// kept ones are framed, the picture itself is framed in black. A legend stands above.
+    /// kept ones are framed, the image itself is framed in black. A legend stands above.
     #[cfg(feature = "figures")]
-    pub fn view_sheet(&self, picture: &Picture, answer: &Answer, columns: usize, side: usize) -> Result<Vec<u8>> {
-        let mut small = self.view_pictures(picture)?;
+    pub fn view_sheet(&self, image: &Image, answer: &Answer, columns: usize, side: usize) -> Result<Vec<u8>> {
+        let mut small = self.view_images(image)?;
         small.truncate(answer.views().unwrap_or(usize::MAX));
         let number = |index: usize| answer.view(index).score.or(answer.view(index).entropy);
         let mut order: Vec<usize> = (0..small.len()).collect();
@@ -243,28 +243,28 @@ impl Classifier {
                 (false, 0) => Some(ORIGINAL_FRAME),
                 _ => None,
             };
-            Tile { picture: &small[index], label, frame }
+            Tile { image: &small[index], label, frame }
         };
         let tiles: Vec<Tile<'_>> = order.into_iter().map(tile).collect();
         let legend = [
             format!("{} on {} views: {} {:.3}", self.method(), small.len(), answer.label(), answer.confidence()),
             "by score, lowest first; below each view its score and what it says alone".to_owned(),
-            "orange frame: kept, decides; black frame: the picture itself, where it is not kept".to_owned(),
+            "orange frame: kept, decides; black frame: the image itself, where it is not kept".to_owned(),
         ];
         encode_png(&sheet_with_legend(&tiles, columns, side, &legend)?)
     }
 
-    /// Decodes a file as this classifier reads pictures.
-    pub fn open(&self, path: &Path) -> Result<Picture> {
-        Picture::open_with(path, &self.decode_options())
+    /// Decodes a file as this classifier reads images.
+    pub fn open(&self, path: &Path) -> Result<Image> {
+        Image::open_with(path, &self.decode_options())
     }
 
-    /// Decodes a picture in memory as this classifier reads pictures.
-    pub fn decode(&self, bytes: &[u8]) -> Result<Picture> {
+    /// Decodes an image in memory as this classifier reads images.
+    pub fn decode(&self, bytes: &[u8]) -> Result<Image> {
         image::decode(bytes, &self.decode_options())
     }
 
-    /// How this classifier reads pictures.
+    /// How this classifier reads images.
     pub fn decode_options(&self) -> DecodeOptions {
         self.0.encoder.as_ref().map(|encoder| encoder.decode.clone()).unwrap_or_default()
     }
@@ -286,30 +286,30 @@ impl Classifier {
         ViewSet { norms: &views.norms, ..ViewSet::new("features", &views.unit) }
     }
 
-    /// Makes and encodes the views of a picture.
-    pub(super) fn see(&self, picture: &Picture, name: &str) -> Result<Seen> {
+    /// Makes and encodes the views of an image.
+    pub(super) fn see(&self, image: &Image, name: &str) -> Result<Seen> {
         let encoder = self.encoder()?;
-        let id = picture.digest();
-        let pixels = encoder.views_of(picture, self.key(&id))?;
+        let id = image.digest();
+        let pixels = encoder.views_of(image, self.key(&id))?;
         let views = encoder.encode(&pixels, encoder.views.count)?;
         let generated = if self.0.needs.generated { encoder.generated_named(name)? } else { None };
         Ok(Seen { id, views, pixels: self.0.needs.pixels.then_some(pixels), generated })
     }
 
-    /// The name and the pixels of a picture's views where they may share a call of the tower with others; `None` where they
+    /// The name and the pixels of an image's views where they may share a call of the tower with others; `None` where they
     /// may not.
-    pub(super) fn batch_pixels(&self, picture: &Picture) -> Option<Result<NamedPixels>> {
+    pub(super) fn batch_pixels(&self, image: &Image) -> Option<Result<NamedPixels>> {
         let encoder = self.0.encoder.as_ref()?;
         let alone = self.0.rounds.is_some() || self.0.needs.generated || !encoder.visual_prompts.is_empty();
         let episodic = matches!(self.0.adapter, AnyAdapter::Episodic(_));
         (episodic && !alone && !self.0.needs.pixels).then(|| {
-            let id = picture.digest();
-            let pixels = encoder.views_of(picture, self.key(&id))?;
+            let id = image.digest();
+            let pixels = encoder.views_of(image, self.key(&id))?;
             Ok((id, pixels))
         })
     }
 
-    /// Whether both have the same image tower and show it pictures of their own only.
+    /// Whether both have the same image tower and show it images of their own only.
     pub(super) fn shares_tower(&self, other: &Self) -> bool {
         match (&self.0.encoder, &other.0.encoder) {
             (Some(a), Some(b)) => Arc::ptr_eq(&a.clip, &b.clip),
@@ -344,11 +344,11 @@ impl Classifier {
         })
     }
 
-    /// A method that runs the image tower or reads generated pictures cannot be given features.
+    /// A method that runs the image tower or reads generated images cannot be given features.
     fn check_features_suffice(&self) -> Result<()> {
         if self.0.needs.pixels || self.0.needs.generated {
-            let what = if self.0.needs.pixels { "pixels" } else { "generated pictures" };
-            let reason = format!("needs {what} beside features; give it the picture itself");
+            let what = if self.0.needs.pixels { "pixels" } else { "generated images" };
+            let reason = format!("needs {what} beside features; give it the image itself");
             return Err(Error::method(self.method(), reason));
         }
         Ok(())
@@ -367,9 +367,9 @@ impl Classifier {
     }
 }
 
-/// Orange, readable beside any picture and for any colour vision.
+/// Orange, readable beside any image and for any colour vision.
 #[cfg(feature = "figures")]
 const KEPT_FRAME: [u8; 3] = [213, 94, 0];
-/// Of the picture itself.
+/// Of the image itself.
 #[cfg(feature = "figures")]
 const ORIGINAL_FRAME: [u8; 3] = [30, 30, 30];

@@ -2,7 +2,7 @@
 
 use super::ViewFeatures;
 use crate::image::views::{ViewKey, ViewOptions, make_views};
-use crate::image::{self, DecodeOptions, Picture};
+use crate::image::{self, DecodeOptions, Image};
 use crate::model::{Clip, Features, VisionInput};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -13,29 +13,29 @@ use std::sync::Arc;
 /// Raised when decoding or view making gives other pixels: kept features of older versions are then not used.
 pub const PIXEL_VERSION: &str = "2";
 
-/// Pictures, views and features of one model.
+/// Images, views and features of one model.
 pub struct ClipEncoder {
     /// The model.
     pub clip: Arc<Clip>,
     /// How views are made.
     pub views: ViewOptions,
-    /// How pictures are read.
+    /// How images are read.
     pub decode: DecodeOptions,
     /// Seed of the views.
     pub seed: u64,
     /// A MaPLe prompt's visual prompts; empty for the plain tower.
     pub visual_prompts: Vec<Matrix>,
-    /// A folder with generated pictures: `FOLDER/<sample id without ending>/*.png`, for DiffTPT.
+    /// A folder with generated images: `FOLDER/<sample id without ending>/*.png`, for DiffTPT.
     pub generated: Option<PathBuf>,
 }
 
 impl ClipEncoder {
-    /// The views of a picture that is at hand: normalised pixels `[views, 3, H, W]`.
-    pub fn views_of(&self, picture: &Picture, key: ViewKey<'_>) -> Result<Vec<f32>> {
-        make_views(picture, &self.views, key)
+    /// The views of an image that is at hand: normalised pixels `[views, 3, H, W]`.
+    pub fn views_of(&self, image: &Image, key: ViewKey<'_>) -> Result<Vec<f32>> {
+        make_views(image, &self.views, key)
     }
 
-    /// Unit-norm features of the generated pictures of a name.
+    /// Unit-norm features of the generated images of a name.
     pub fn generated_named(&self, name: &str) -> Result<Option<Matrix>> {
         let files = self.generated_files(name)?;
         if files.is_empty() {
@@ -44,10 +44,10 @@ impl ClipEncoder {
         let mut pixels = Vec::new();
         for path in &files {
             let bytes = std::fs::read(path).map_err(Error::io(path))?;
-            let picture = image::decode_from(path, &bytes, &self.decode)?;
-            // As the original picture is shown to the tower: one plain view.
+            let image = image::decode_from(path, &bytes, &self.decode)?;
+            // As the original image is shown to the tower: one plain view.
             let views = ViewOptions { count: 1, first_is_plain: true, ..self.views.clone() };
-            pixels.extend(make_views(&picture, &views, ViewKey { seed: 0, dataset: "", sample: "" })?);
+            pixels.extend(make_views(&image, &views, ViewKey { seed: 0, dataset: "", sample: "" })?);
         }
         Ok(Some(Features::unit(self.clip.encode_images(&pixels, files.len())?).0))
     }

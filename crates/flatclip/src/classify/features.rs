@@ -65,7 +65,7 @@ impl TextFeatures {
 }
 
 impl ViewFeatures {
-    /// Features `[V, D]` of the views of one picture, row 0 the picture itself; scaled to unit norm here.
+    /// Features `[V, D]` of the views of one image, row 0 the image itself; scaled to unit norm here.
     pub fn new(raw: Matrix) -> Result<Self> {
         if raw.rows() == 0 || raw.cols() == 0 {
             return Err(Error::config(
@@ -87,7 +87,7 @@ impl ViewFeatures {
 const BETWEEN_LOOKS: usize = 8;
 
 impl Classifier {
-    /// One answer for each of `count` pictures, in their order, from the features of their views: side by side with an
+    /// One answer for each of `count` images, in their order, from the features of their views: side by side with an
     /// episodic method, as one stream with an online one, together with one that answers sets.
     pub fn answer_many(
         &self,
@@ -119,7 +119,7 @@ impl Classifier {
             }
             progress.advance(answers.len() as u64, "");
             if progress.cancelled() {
-                return Err(Error::Interrupted(format!("stopped after {} of {count} pictures", answers.len())));
+                return Err(Error::Interrupted(format!("stopped after {} of {count} images", answers.len())));
             }
         }
         progress.finish();

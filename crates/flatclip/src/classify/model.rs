@@ -6,7 +6,7 @@ use super::requirements::check_origin;
 use crate::Result;
 use crate::architecture::{Activation, ClipConfig};
 use crate::image::views::{ViewKey, ViewOptions, make_views};
-use crate::image::{Normalise, Picture};
+use crate::image::{Image, Normalise};
 use crate::model::{Clip, Features, LoadOptions, Precision, Towers};
 use crate::progress::Progress;
 use crate::prompt::Prompt;
@@ -16,7 +16,7 @@ use flatclip_tensor::Matrix;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Pictures per call of the image tower: enough to keep every core busy, few enough to stay small in memory.
+/// Images per call of the image tower: enough to keep every core busy, few enough to stay small in memory.
 const BATCH: usize = 32;
 
 /// A loaded model. A cheap handle on shared data: clone it, send it to other threads.
@@ -130,9 +130,9 @@ impl Model {
         check_origin(prompt, self)
     }
 
-    /// Unit-norm features `[n, D]` of pictures, one plain view each.
-    pub fn encode_pictures(&self, pictures: &[Picture]) -> Result<Matrix> {
-        Ok(Features::unit(self.plain_features(pictures.iter().map(|picture| Ok(picture.clone())))?).0)
+    /// Unit-norm features `[n, D]` of images, one plain view each.
+    pub fn encode_images(&self, images: &[Image]) -> Result<Matrix> {
+        Ok(Features::unit(self.plain_features(images.iter().map(|image| Ok(image.clone())))?).0)
     }
 
     /// Unit-norm features `[n, D]` of texts; a text that is too long for the tower is an error.
@@ -147,16 +147,16 @@ impl Model {
         tower.encode_tokens(&texts.iter().map(tokens).collect::<Result<Vec<_>>>()?)
     }
 
-    /// Features `[n, D]` as the tower gives them, of pictures that are made one after the other: memory stays flat in
+    /// Features `[n, D]` as the tower gives them, of images that are made one after the other: memory stays flat in
     /// their number. One plain view each.
-    pub fn plain_features(&self, pictures: impl Iterator<Item = Result<Picture>>) -> Result<Matrix> {
+    pub fn plain_features(&self, images: impl Iterator<Item = Result<Image>>) -> Result<Matrix> {
         let views = self.views(1);
         let (mut rows, mut pixels, mut waiting) = (Vec::new(), Vec::new(), 0);
-        let mut pictures = pictures.peekable();
-        while let Some(picture) = pictures.next() {
-            pixels.extend(make_views(&picture?, &views, ViewKey { seed: 0, dataset: "", sample: "" })?);
+        let mut images = images.peekable();
+        while let Some(image) = images.next() {
+            pixels.extend(make_views(&image?, &views, ViewKey { seed: 0, dataset: "", sample: "" })?);
             waiting += 1;
-            if waiting == BATCH || pictures.peek().is_none() {
+            if waiting == BATCH || images.peek().is_none() {
                 rows.extend(self.0.clip.encode_images(&pixels, waiting)?.into_vec());
                 pixels.clear();
                 waiting = 0;
@@ -165,10 +165,10 @@ impl Model {
         Ok(Matrix::from_vec(rows.len() / self.width(), self.width(), rows))
     }
 
-    /// Features `[views, D]` of a picture as the tower gives them: the picture itself, then random views, drawn by its content
+    /// Features `[views, D]` of an image as the tower gives them: the image itself, then random views, drawn by its content
     /// and the seed as a classifier draws them.
-    pub fn view_features(&self, picture: &Picture, views: usize, seed: u64) -> Result<Matrix> {
-        let pixels = make_views(picture, &self.views(views), ViewKey::of_content(seed, &picture.digest()))?;
+    pub fn view_features(&self, image: &Image, views: usize, seed: u64) -> Result<Matrix> {
+        let pixels = make_views(image, &self.views(views), ViewKey::of_content(seed, &image.digest()))?;
         self.0.clip.encode_images(&pixels, views)
     }
 

@@ -28,7 +28,7 @@ impl From<f64> for Certainty {
 
 impl Certainty {
     /// For CLIP's temperature of 100, chosen on 200 photos and a real ViT-B/16 image tower. For the embedded models (about 14),
-    /// whose probabilities are far from 1 even where they are right, calibrated on their validation pictures:
+    /// whose probabilities are far from 1 even where they are right, calibrated on their validation images:
     /// docs/guide/speed.md has both curves.
     const CLIP: f64 = 0.6;
     const EMBEDDED: f64 = 0.35;
@@ -74,7 +74,7 @@ impl Rounds {
         if kind == Kind::Episodic && !runs_a_tower {
             return Ok(());
         }
-        let reason = "any-time views are for methods that only select or average the views of one picture; this one \
+        let reason = "any-time views are for methods that only select or average the views of one image; this one \
                       learns from them. Give it a number of views";
         Err(Error::method(method, reason))
     }

@@ -1,4 +1,4 @@
-//! What a page shows of one view: what it says alone, where in the picture it lies, and the loss around the prompt.
+//! What a page shows of one view: what it says alone, where in the image it lies, and the loss around the prompt.
 
 use super::ViewFeatures;
 use super::classifier::Classifier;
@@ -21,11 +21,11 @@ pub struct SliceRequest {
 }
 
 impl Classifier {
-    /// What was drawn for each view of a picture of this size and digest: where it was cut, whether it was mirrored.
-    pub fn view_draws(&self, picture: &crate::Picture) -> Result<Vec<Draw>> {
-        let (options, id) = (self.view_options()?, picture.digest());
+    /// What was drawn for each view of an image of this size and digest: where it was cut, whether it was mirrored.
+    pub fn view_draws(&self, image: &crate::Image) -> Result<Vec<Draw>> {
+        let (options, id) = (self.view_options()?, image.digest());
         let key = self.key(&id);
-        Ok((0..options.count).map(|view| draw_view(picture.width, picture.height, options, key, view)).collect())
+        Ok((0..options.count).map(|view| draw_view(image.width, image.height, options, key, view)).collect())
     }
 
     /// What each view says alone at the unadapted prompt: the `top` most probable classes as (index, probability).
@@ -70,15 +70,15 @@ impl Classifier {
 mod tests {
     use super::*;
     use crate::classify::{Answer, Model};
-    use crate::image::Picture;
+    use crate::image::Image;
 
-    fn seen() -> (Classifier, Picture, Answer, ViewFeatures) {
+    fn seen() -> (Classifier, Image, Answer, ViewFeatures) {
         let model = Model::load("pocket").unwrap();
         let stss =
             Classifier::builder(&model).classes(["fish", "lamp", "boat"]).method("stss").views(8).build().unwrap();
-        let picture = Picture { width: 50, height: 40, rgb: (0..6000u32).map(|i| (i % 251) as u8).collect() };
-        let (answer, views) = stss.answer_and_features(&picture).unwrap();
-        (stss, picture, answer, views)
+        let image = Image { width: 50, height: 40, rgb: (0..6000u32).map(|i| (i % 251) as u8).collect() };
+        let (answer, views) = stss.answer_and_features(&image).unwrap();
+        (stss, image, answer, views)
     }
 
     #[test]
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn views_say_where_they_lie_and_what_they_mean() {
-        let (stss, picture, answer, views) = seen();
-        let draws = stss.view_draws(&picture).unwrap();
+        let (stss, image, answer, views) = seen();
+        let draws = stss.view_draws(&image).unwrap();
         assert!(draws.len() == 8 && draws[0].crop.is_none() && draws[1].crop.is_some());
         let says = stss.view_answers(&views, 2);
         for (view, ranked) in says.iter().enumerate() {

@@ -1,14 +1,14 @@
-//! A stream of pictures: what online methods learn from.
+//! A stream of images: what online methods learn from.
 
 use super::ViewFeatures;
 use super::answer::Answer;
 use super::classifier::Classifier;
 use crate::Result;
-use crate::image::Picture;
+use crate::image::Image;
 use crate::methods::OnlineAdapter;
 use std::path::Path;
 
-/// The state of an online method over the pictures of one caller. Two streams of one classifier know nothing of each other.
+/// The state of an online method over the images of one caller. Two streams of one classifier know nothing of each other.
 /// For an episodic method it is the classifier itself.
 pub struct Stream {
     classifier: Classifier,
@@ -32,38 +32,38 @@ impl Stream {
         &self.classifier
     }
 
-    /// The answer for the next picture.
-    pub fn answer(&mut self, picture: &Picture) -> Result<Answer> {
-        self.answer_named(picture, "")
+    /// The answer for the next image.
+    pub fn answer(&mut self, image: &Image) -> Result<Answer> {
+        self.answer_named(image, "")
     }
 
-    /// The same for a picture whose name says where its generated views are (DiffTPT).
-    pub fn answer_named(&mut self, picture: &Picture, name: &str) -> Result<Answer> {
+    /// The same for an image whose name says where its generated views are (DiffTPT).
+    pub fn answer_named(&mut self, image: &Image, name: &str) -> Result<Answer> {
         let Self { classifier, adapter } = self;
         match adapter {
-            None => classifier.answer_named(picture, name),
+            None => classifier.answer_named(image, name),
             Some(adapter) => {
-                let seen = classifier.see(picture, name)?;
+                let seen = classifier.see(image, name)?;
                 let decision = adapter.adapt(classifier.task(), &seen.view_set())?;
                 Ok(classifier.labelled(decision)?.with_views(seen.count()))
             }
         }
     }
 
-    /// The answer for the next picture, from its encoded bytes.
+    /// The answer for the next image, from its encoded bytes.
     pub fn answer_bytes(&mut self, bytes: &[u8]) -> Result<Answer> {
-        let picture = self.classifier.decode(bytes)?;
-        self.answer(&picture)
+        let image = self.classifier.decode(bytes)?;
+        self.answer(&image)
     }
 
-    /// The answer for the next picture, from a file.
+    /// The answer for the next image, from a file.
     pub fn answer_path(&mut self, path: impl AsRef<Path>) -> Result<Answer> {
         let path = path.as_ref();
-        let picture = self.classifier.open(path)?;
-        self.answer_named(&picture, &Classifier::name_of(path))
+        let image = self.classifier.open(path)?;
+        self.answer_named(&image, &Classifier::name_of(path))
     }
 
-    /// The answer for the next picture, from the features of its views.
+    /// The answer for the next image, from the features of its views.
     pub fn answer_features(&mut self, views: &ViewFeatures) -> Result<Answer> {
         let Self { classifier, adapter } = self;
         match adapter {

@@ -1,34 +1,34 @@
-//! Pictures of several callers at once: few calls of the image tower instead of many small ones.
+//! Images of several callers at once: few calls of the image tower instead of many small ones.
 
 use super::ViewFeatures;
 use super::answer::Answer;
 use super::classifier::Classifier;
-use crate::image::Picture;
+use crate::image::Image;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 
-/// A picture's name and the pixels of its views.
+/// An image's name and the pixels of its views.
 pub(super) type NamedPixels = (String, Vec<f32>);
 
 impl Classifier {
-    /// Answers pictures together, each with its own classifier: views of classifiers of one model go through the image tower
-    /// in one batch, which is faster than one by one when a picture has few views. Every answer is the one that
+    /// Answers images together, each with its own classifier: views of classifiers of one model go through the image tower
+    /// in one batch, which is faster than one by one when an image has few views. Every answer is the one that
     /// [`Classifier::answer_and_features`] gives, and one that fails does not touch the others.
     ///
     /// ```
     /// # fn main() -> flatclip::Result<()> {
-    /// use flatclip::{Classifier, Model, Picture};
+    /// use flatclip::{Classifier, Model, Image};
     /// let model = Model::load("pocket")?;
     /// let animals = Classifier::builder(&model).classes(["cat", "fish"]).build()?;
-    /// let picture = Picture { width: 8, height: 8, rgb: vec![90; 192] };
-    /// let answers = Classifier::answer_together(&[(&animals, &picture), (&animals, &picture)]);
-    /// assert_eq!(answers[0].as_ref().unwrap().0, animals.answer(&picture)?);
+    /// let image = Image { width: 8, height: 8, rgb: vec![90; 192] };
+    /// let answers = Classifier::answer_together(&[(&animals, &image), (&animals, &image)]);
+    /// assert_eq!(answers[0].as_ref().unwrap().0, animals.answer(&image)?);
     /// # Ok(()) }
     /// ```
-    pub fn answer_together(asked: &[(&Self, &Picture)]) -> Vec<Result<(Answer, ViewFeatures)>> {
+    pub fn answer_together(asked: &[(&Self, &Image)]) -> Vec<Result<(Answer, ViewFeatures)>> {
         let made: Vec<Option<Result<NamedPixels>>> =
-            asked.par_iter().map(|(classifier, picture)| classifier.batch_pixels(picture)).collect();
+            asked.par_iter().map(|(classifier, image)| classifier.batch_pixels(image)).collect();
         let mut encoded: Vec<Option<Result<ViewFeatures>>> = asked.iter().map(|_| None).collect();
         let mut names = vec![String::new(); asked.len()];
         let mut pixels: Vec<Option<Vec<f32>>> = vec![None; asked.len()];
@@ -45,9 +45,9 @@ impl Classifier {
             }
         }
         let answer = |(place, features): (usize, Option<Result<ViewFeatures>>)| {
-            let (classifier, picture) = asked[place];
+            let (classifier, image) = asked[place];
             match features {
-                None => classifier.answer_and_features(picture),
+                None => classifier.answer_and_features(image),
                 Some(features) => {
                     let features = features?;
                     Ok((classifier.decide_features(&names[place], &features)?, features))
@@ -58,8 +58,8 @@ impl Classifier {
     }
 }
 
-/// Places of pictures whose views can share a call of one tower, in their order.
-fn groups(asked: &[(&Classifier, &Picture)], pixels: &[Option<Vec<f32>>]) -> Vec<Vec<usize>> {
+/// Places of images whose views can share a call of one tower, in their order.
+fn groups(asked: &[(&Classifier, &Image)], pixels: &[Option<Vec<f32>>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for place in (0..asked.len()).filter(|&place| pixels[place].is_some()) {
         let same = |group: &&mut Vec<usize>| asked[group[0]].0.shares_tower(asked[place].0);
@@ -73,7 +73,7 @@ fn groups(asked: &[(&Classifier, &Picture)], pixels: &[Option<Vec<f32>>]) -> Vec
 
 /// Features of the views of one group, by place.
 fn encode_group(
-    asked: &[(&Classifier, &Picture)],
+    asked: &[(&Classifier, &Image)],
     pixels: &mut [Option<Vec<f32>>],
     group: &[usize],
 ) -> Vec<(usize, Result<ViewFeatures>)> {
@@ -115,8 +115,8 @@ mod tests {
     use super::*;
     use crate::classify::Model;
 
-    fn picture(seed: u8) -> Picture {
-        Picture { width: 40, height: 30, rgb: (0..3600u32).map(|i| (i * 7 + u32::from(seed) * 31) as u8).collect() }
+    fn image(seed: u8) -> Image {
+        Image { width: 40, height: 30, rgb: (0..3600u32).map(|i| (i * 7 + u32::from(seed) * 31) as u8).collect() }
     }
 
     #[test]
@@ -134,11 +134,11 @@ mod tests {
             any_time.unwrap(),
             build(&pocket, "tda", 1),
         ];
-        let pictures: Vec<Picture> = (0..6).map(picture).collect();
-        let asked: Vec<(&Classifier, &Picture)> = classifiers.iter().zip(&pictures).collect();
+        let images: Vec<Image> = (0..6).map(image).collect();
+        let asked: Vec<(&Classifier, &Image)> = classifiers.iter().zip(&images).collect();
         let together = Classifier::answer_together(&asked);
-        for (place, (classifier, picture)) in asked.iter().enumerate().take(5) {
-            let alone = classifier.answer_and_features(picture).unwrap();
+        for (place, (classifier, image)) in asked.iter().enumerate().take(5) {
+            let alone = classifier.answer_and_features(image).unwrap();
             let (answer, features) = together[place].as_ref().unwrap();
             assert_eq!((answer, &features.unit, &features.norms), (&alone.0, &alone.1.unit, &alone.1.norms), "{place}");
         }

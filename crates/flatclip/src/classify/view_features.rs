@@ -24,7 +24,7 @@ impl ViewFeatures {
         Self { unit: self.unit.select_rows(&rows), norms: self.norms[views].to_vec() }
     }
 
-    /// Adds later views of the same picture.
+    /// Adds later views of the same image.
     pub fn append(&mut self, later: &Self) {
         let data = [self.unit.data(), later.unit.data()].concat();
         self.unit = Matrix::from_vec(self.unit.rows() + later.unit.rows(), self.unit.cols(), data);

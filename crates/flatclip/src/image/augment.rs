@@ -9,7 +9,7 @@ const ATTEMPTS: usize = 10;
 /// The range of a random crop.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct CropRange {
-    /// Least and largest share of the picture's area.
+    /// Least and largest share of the image's area.
     pub scale: (f64, f64),
     /// Least and largest width over height, drawn on a logarithmic scale.
     pub ratio: (f64, f64),
@@ -22,7 +22,7 @@ impl Default for CropRange {
 }
 
 impl CropRange {
-    /// A crop of a `width x height` picture (torchvision's `RandomResizedCrop`): the area, the aspect and, when the crop
+    /// A crop of a `width x height` image (torchvision's `RandomResizedCrop`): the area, the aspect and, when the crop
     /// fits, its top and left are drawn in this order.
     pub fn draw(&self, width: usize, height: usize, stream: &mut Stream) -> Crop {
         let area = (width * height) as f64;

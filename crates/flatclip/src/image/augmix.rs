@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_picture_is_left_alone_by_histograms() {
+    fn a_flat_image_is_left_alone_by_histograms() {
         let flat = vec![77; 3 * 16];
         for operation in [Operation::Autocontrast, Operation::Equalize] {
             assert_eq!(Step { operation, level: 0.5, negative: false }.apply(&flat, 4), flat);

@@ -1,6 +1,6 @@
-//! Text in pictures: outlines of an embedded font, filled with smooth edges.
+//! Text in images: outlines of an embedded font, filled with smooth edges.
 
-use super::Picture;
+use super::Image;
 use crate::{Error, Result};
 use tiny_skia::{FillRule, Mask, Path, PathBuilder, Transform};
 use ttf_parser::{Face, GlyphId, OutlineBuilder};
@@ -95,7 +95,7 @@ impl OutlineBuilder for Pen<'_> {
 }
 
 /// Fills outlines with a colour; what lies outside the page is left out.
-pub(crate) fn fill_outlines(page: &mut Picture, outlines: &Path, colour: [u8; 3]) {
+pub(crate) fn fill_outlines(page: &mut Image, outlines: &Path, colour: [u8; 3]) {
     let (width, height) = (u32::try_from(page.width).unwrap_or(0), u32::try_from(page.height).unwrap_or(0));
     let Some(mut mask) = Mask::new(width, height) else { return };
     mask.fill_path(outlines, FillRule::Winding, true, Transform::identity());
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(font.fitting("short", 12.0, 100.0), "short");
         let cut = font.fitting("a name that is much too long", 12.0, 60.0);
         assert!(cut.ends_with('\u{2026}') && font.width(&cut, 12.0) <= 60.0, "{cut}");
-        let mut page = Picture { width: 60, height: 20, rgb: vec![255; 60 * 20 * 3] };
+        let mut page = Image { width: 60, height: 20, rgb: vec![255; 60 * 20 * 3] };
         let mut outlines = PathBuilder::new();
         font.add(&mut outlines, "Hg", 16.0, (2.0, 14.0));
         fill_outlines(&mut page, &outlines.finish().unwrap(), [0, 0, 0]);

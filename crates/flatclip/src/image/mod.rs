@@ -16,15 +16,15 @@ use crate::Result;
 use crate::digest::Digest;
 pub use decode::{DECODER, decode_noted};
 pub use decode::{
-    DecodeOptions, Mode, PictureChanges, PictureNotes, Source, decode, decode_from, decoding_bytes, open, open_noted,
+    DecodeOptions, ImageChanges, ImageNotes, Mode, Source, decode, decode_from, decoding_bytes, open, open_noted,
 };
 pub use preprocess::{ConvertOrder, Normalise, preprocess, preprocess_source};
 pub use resize::{Columns, Crop, Interpolation, Output};
 use std::path::Path;
 
-/// A decoded picture: rows of RGB bytes.
+/// A decoded image: rows of RGB bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Picture {
+pub struct Image {
     /// Columns; at least one.
     pub width: usize,
     /// Rows; at least one.
@@ -33,7 +33,7 @@ pub struct Picture {
     pub rgb: Vec<u8>,
 }
 
-impl Picture {
+impl Image {
     /// Decodes a file: JPEG, PNG, WebP, BMP, TIFF or GIF, pixel for pixel as Pillow does.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path.as_ref(), &DecodeOptions::default())
@@ -44,12 +44,12 @@ impl Picture {
         open(path, options)
     }
 
-    /// Decodes a picture in memory.
+    /// Decodes an image in memory.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         decode(bytes, &DecodeOptions::default())
     }
 
-    /// Names the picture by its pixels.
+    /// Names the image by its pixels.
     pub fn digest(&self) -> String {
         let digest = Digest::default().number(self.width).number(self.height);
         digest.bytes(&self.rgb).key()

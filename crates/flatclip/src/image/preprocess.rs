@@ -1,10 +1,10 @@
-//! The picture that the image tower sees: shorter side to size, centre crop, normalised.
+//! The image that the image tower sees: shorter side to size, centre crop, normalised.
 
-use super::{Columns, Crop, Interpolation, Mode, Output, Picture, Source};
+use super::{Columns, Crop, Image, Interpolation, Mode, Output, Source};
 use crate::Result;
 use crate::architecture::{CLIP_MEAN, CLIP_STD};
 
-/// When a picture that is not RGB becomes RGB. It matters for palettes (which PIL scales without interpolation),
+/// When an image that is not RGB becomes RGB. It matters for palettes (which PIL scales without interpolation),
 /// transparency (which PIL multiplies in) and CMYK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -52,16 +52,16 @@ impl Normalise {
 }
 
 /// `[3, size, size]`, normalised with CLIP's numbers.
-pub fn preprocess(picture: &Picture, size: usize) -> Result<Vec<f32>> {
-    let bytes = preprocess_bytes(picture, size)?;
+pub fn preprocess(image: &Image, size: usize) -> Result<Vec<f32>> {
+    let bytes = preprocess_bytes(image, size)?;
     let mut out = vec![0.0; bytes.len()];
     Normalise::default().planes(&mut out, &bytes, size, false);
     Ok(out)
 }
 
 /// Planes of bytes `[3, size, size]`: shorter side to `size` (bicubic), centre crop.
-pub(crate) fn preprocess_bytes(picture: &Picture, size: usize) -> Result<Vec<u8>> {
-    centre(&Columns::new(&picture.rgb, 3, picture.width, picture.height), size, Interpolation::Bicubic)
+pub(crate) fn preprocess_bytes(image: &Image, size: usize) -> Result<Vec<u8>> {
+    centre(&Columns::new(&image.rgb, 3, image.width, image.height), size, Interpolation::Bicubic)
 }
 
 /// Shorter side to `size`, centre crop, on prepared columns.
@@ -83,7 +83,7 @@ fn shorter_side(width: usize, height: usize, size: usize) -> Output {
 pub fn preprocess_source(source: &Source, size: usize, order: ConvertOrder) -> Result<Vec<u8>> {
     let (width, height) = (source.width, source.height);
     if order == ConvertOrder::First {
-        return preprocess_bytes(&source.to_picture(), size);
+        return preprocess_bytes(&source.to_image(), size);
     }
     if source.mode == Mode::Palette {
         return Ok(nearest_centre(source, shorter_side(width, height, size)));
@@ -100,11 +100,11 @@ pub fn preprocess_source(source: &Source, size: usize, order: ConvertOrder) -> R
     }
     divide_alpha(&mut samples, source.mode);
     let scaled = Source { width: size, height: size, mode: source.mode, samples };
-    let rgb = scaled.to_picture().rgb;
+    let rgb = scaled.to_image().rgb;
     Ok((0..3).flat_map(|c| rgb.iter().skip(c).step_by(3).copied()).collect())
 }
 
-/// Palette pictures take the nearest pixel; positions are summed up step by step, as PIL does.
+/// Palette images take the nearest pixel; positions are summed up step by step, as PIL does.
 fn nearest_centre(source: &Source, output: Output) -> Vec<u8> {
     let places = |input: usize, output: usize, first: usize, count: usize| -> Vec<usize> {
         let step = input as f64 / output as f64;

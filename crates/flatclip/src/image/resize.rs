@@ -1,7 +1,7 @@
 //! PIL's resampler, byte for byte: two passes of fixed-point weights, horizontal first, bytes in between.
 //!
-//! Both passes are weighted sums of contiguous bytes, so the first needs the picture as columns (see [`Columns`]). That layout
-//! is made once per picture and shared by all its views; a crop is an offset, not a copy. A large picture would be held twice
+//! Both passes are weighted sums of contiguous bytes, so the first needs the image as columns (see [`Columns`]). That layout
+//! is made once per image and shared by all its views; a crop is an offset, not a copy. A large image would be held twice
 //! by it: there each view makes the columns of some rows at a time.
 
 use crate::{Error, Result};
@@ -51,7 +51,7 @@ pub struct Crop {
 }
 
 impl Crop {
-    /// All of a `width x height` picture.
+    /// All of a `width x height` image.
     pub fn whole(width: usize, height: usize) -> Self {
         Self { top: 0, left: 0, height, width }
     }
@@ -62,11 +62,11 @@ impl Crop {
         if fits(self.left, self.width, width) && fits(self.top, self.height, height) {
             return Ok(());
         }
-        Err(Error::config("crop", format!("expected a part of a {width} x {height} picture, found {self:?}")))
+        Err(Error::config("crop", format!("expected a part of a {width} x {height} image, found {self:?}")))
     }
 }
 
-/// What a resize makes: a picture of `width x height`, of which only `window` is computed.
+/// What a resize makes: an image of `width x height`, of which only `window` is computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     /// Columns of the whole result.
@@ -84,12 +84,12 @@ impl Output {
     }
 }
 
-/// Pixels up to which a second copy of a picture, in columns, is worth its memory (four bytes a pixel while it is made).
+/// Pixels up to which a second copy of an image, in columns, is worth its memory (four bytes a pixel while it is made).
 const COPIED: usize = 12 << 20;
 /// Rows that are turned into columns at a time where there is no copy.
 const STRIP: usize = 64;
 
-/// A picture whose columns can be read: byte `x * stride + y` of a channel is pixel (x, y).
+/// An image whose columns can be read: byte `x * stride + y` of a channel is pixel (x, y).
 #[derive(Clone, Debug)]
 pub struct Columns<'a> {
     width: usize,
@@ -112,7 +112,7 @@ impl<'a> Columns<'a> {
     /// # Panics
     /// If `samples` is not `width x height x channels` bytes.
     pub fn new(samples: &'a [u8], channels: usize, width: usize, height: usize) -> Self {
-        assert_eq!(samples.len(), width * height * channels, "samples of a {width} x {height} x {channels} picture");
+        assert_eq!(samples.len(), width * height * channels, "samples of a {width} x {height} x {channels} image");
         let rows = Self { width, height, channels, samples: Samples::Rows(samples) };
         if width * height > COPIED {
             return rows;
@@ -121,7 +121,7 @@ impl<'a> Columns<'a> {
         Self { samples: Samples::Planes((0..channels).map(plane).collect()), ..rows }
     }
 
-    /// The columns of a part of the picture, from its rows.
+    /// The columns of a part of the image, from its rows.
     fn strip(&self, samples: &[u8], channel: usize, part: Crop) -> Vec<u8> {
         let mut rows = Vec::with_capacity(part.width * part.height);
         for y in part.top..part.top + part.height {
@@ -133,12 +133,12 @@ impl<'a> Columns<'a> {
         columns
     }
 
-    /// Columns of the picture.
+    /// Columns of the image.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Rows of the picture.
+    /// Rows of the image.
     pub fn height(&self) -> usize {
         self.height
     }
@@ -173,7 +173,7 @@ impl<'a> Columns<'a> {
         Ok(out)
     }
 
-    /// The horizontal pass over a part of the picture: rows of `out`, as wide as there are taps.
+    /// The horizontal pass over a part of the image: rows of `out`, as wide as there are taps.
     fn pass_across(&self, channel: usize, part: Crop, across: &Taps, left: usize, out: &mut [u8]) {
         let wide = across.starts.len();
         let pass = |out: &mut [u8], source: &[u8], stride: usize, rows: usize| {
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Also where an axis keeps its size and is only cut, as with a picture whose shorter side has the wanted size already.
+    /// Also where an axis keeps its size and is only cut, as with an image whose shorter side has the wanted size already.
     #[test]
     fn a_window_is_a_part_of_the_whole_result() {
         let rgb = noise(60 * 50 * 3);

@@ -1,7 +1,7 @@
-//! Contact sheets: a grid of small pictures with frames and short labels, and their PNG file.
+//! Contact sheets: a grid of small images with frames and short labels, and their PNG file.
 
 use super::lettering::{Font, fill_outlines};
-use super::{Columns, Crop, Interpolation, Output, Picture};
+use super::{Columns, Crop, Image, Interpolation, Output};
 use crate::{Error, Result};
 use ::image::{ExtendedColorType, ImageEncoder as _, codecs::png::PngEncoder};
 use tiny_skia::PathBuilder;
@@ -15,11 +15,11 @@ const LINE: f32 = 1.3;
 const GAP: f32 = 0.06;
 const FRAME: f32 = 0.03;
 
-/// One picture of a sheet.
+/// One image of a sheet.
 #[derive(Clone, Debug)]
 pub struct Tile<'a> {
     /// What is shown, scaled to fit.
-    pub picture: &'a Picture,
+    pub image: &'a Image,
     /// Lines below it; what does not fit is cut.
     pub label: String,
     /// Colour of its frame.
@@ -27,12 +27,12 @@ pub struct Tile<'a> {
 }
 
 /// Draws tiles of `size x size` pixels in rows of `columns`.
-pub fn sheet(tiles: &[Tile<'_>], columns: usize, size: usize) -> Result<Picture> {
+pub fn sheet(tiles: &[Tile<'_>], columns: usize, size: usize) -> Result<Image> {
     sheet_with_legend(tiles, columns, size, &[])
 }
 
 /// The same with lines of text above.
-pub fn sheet_with_legend(tiles: &[Tile<'_>], columns: usize, size: usize, legend: &[String]) -> Result<Picture> {
+pub fn sheet_with_legend(tiles: &[Tile<'_>], columns: usize, size: usize, legend: &[String]) -> Result<Image> {
     if tiles.is_empty() || columns == 0 || size == 0 {
         let found = format!("{} tiles of {size} pixels in {columns} columns", tiles.len());
         return Err(Error::config("sheet", format!("expected at least one of each, found {found}")));
@@ -61,7 +61,7 @@ pub fn sheet_with_legend(tiles: &[Tile<'_>], columns: usize, size: usize, legend
             fill(&mut page, x, y, framed, framed, colour);
         }
         fill(&mut page, x + layout.frame, y + layout.frame, size, size, PAPER);
-        paste(&mut page, x + layout.frame, y + layout.frame, &fit(tile.picture, size)?, size);
+        paste(&mut page, x + layout.frame, y + layout.frame, &fit(tile.image, size)?, size);
         for (line, text) in tile.label.lines().enumerate() {
             let baseline = (y + framed + line * layout.line) as f32 + 1.1 * layout.letters;
             let text = font.fitting(text, layout.letters, framed as f32);
@@ -103,23 +103,23 @@ impl Layout {
     }
 }
 
-/// The PNG file of a picture.
-pub fn encode_png(picture: &Picture) -> Result<Vec<u8>> {
+/// The PNG file of an image.
+pub fn encode_png(image: &Image) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let (width, height) = (u32::try_from(picture.width), u32::try_from(picture.height));
+    let (width, height) = (u32::try_from(image.width), u32::try_from(image.height));
     let size = width.ok().zip(height.ok());
-    let (width, height) = size.ok_or_else(|| Error::config("picture", "more than 2^32 pixels on a side"))?;
-    let written = PngEncoder::new(&mut bytes).write_image(&picture.rgb, width, height, ExtendedColorType::Rgb8);
-    written.map_err(|e| Error::Image { path: "picture.png".into(), reason: e.to_string() })?;
+    let (width, height) = size.ok_or_else(|| Error::config("image", "more than 2^32 pixels on a side"))?;
+    let written = PngEncoder::new(&mut bytes).write_image(&image.rgb, width, height, ExtendedColorType::Rgb8);
+    written.map_err(|e| Error::Image { path: "image.png".into(), reason: e.to_string() })?;
     Ok(bytes)
 }
 
-fn blank(width: usize, height: usize) -> Picture {
-    Picture { width, height, rgb: PAPER.repeat(width * height) }
+fn blank(width: usize, height: usize) -> Image {
+    Image { width, height, rgb: PAPER.repeat(width * height) }
 }
 
 /// Fills a rectangle; what lies outside the page is left out.
-fn fill(page: &mut Picture, x: usize, y: usize, width: usize, height: usize, colour: [u8; 3]) {
+fn fill(page: &mut Image, x: usize, y: usize, width: usize, height: usize, colour: [u8; 3]) {
     let right = (x + width).min(page.width);
     for row in y..(y + height).min(page.height) {
         for column in x..right {
@@ -128,26 +128,26 @@ fn fill(page: &mut Picture, x: usize, y: usize, width: usize, height: usize, col
     }
 }
 
-/// The picture scaled so that its longer side is `size`.
-fn fit(picture: &Picture, size: usize) -> Result<Picture> {
-    let longer = picture.width.max(picture.height);
+/// The image scaled so that its longer side is `size`.
+fn fit(image: &Image, size: usize) -> Result<Image> {
+    let longer = image.width.max(image.height);
     let scaled = |side: usize| (side * size / longer).max(1);
-    let (width, height) = (scaled(picture.width), scaled(picture.height));
-    if (width, height) == (picture.width, picture.height) {
-        return Ok(picture.clone());
+    let (width, height) = (scaled(image.width), scaled(image.height));
+    if (width, height) == (image.width, image.height) {
+        return Ok(image.clone());
     }
-    let columns = Columns::new(&picture.rgb, 3, picture.width, picture.height);
-    let whole = Crop::whole(picture.width, picture.height);
+    let columns = Columns::new(&image.rgb, 3, image.width, image.height);
+    let whole = Crop::whole(image.width, image.height);
     let planes = columns.resize(whole, Output::whole(width, height), Interpolation::Bicubic)?;
     let pixels = width * height;
     let rgb = (0..pixels).flat_map(|i| [0, 1, 2].map(|c| planes[c * pixels + i])).collect();
-    Ok(Picture { width, height, rgb })
+    Ok(Image { width, height, rgb })
 }
 
-/// Puts a picture into the middle of a square.
-fn paste(page: &mut Picture, x: usize, y: usize, picture: &Picture, size: usize) {
-    let (x, y) = (x + (size - picture.width) / 2, y + (size - picture.height) / 2);
-    for (row, line) in picture.rgb.chunks_exact(picture.width * 3).enumerate() {
+/// Puts an image into the middle of a square.
+fn paste(page: &mut Image, x: usize, y: usize, image: &Image, size: usize) {
+    let (x, y) = (x + (size - image.width) / 2, y + (size - image.height) / 2);
+    for (row, line) in image.rgb.chunks_exact(image.width * 3).enumerate() {
         page.rgb[((y + row) * page.width + x) * 3..][..line.len()].copy_from_slice(line);
     }
 }
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn a_sheet_holds_every_tile_its_frame_and_its_label() {
-        let red = Picture { width: 8, height: 4, rgb: [200, 0, 0].repeat(32) };
-        let tile = Tile { picture: &red, label: "A\nlong label".into(), frame: Some([0, 0, 255]) };
+        let red = Image { width: 8, height: 4, rgb: [200, 0, 0].repeat(32) };
+        let tile = Tile { image: &red, label: "A\nlong label".into(), frame: Some([0, 0, 255]) };
         let page = sheet(&[tile.clone(), Tile { frame: None, ..tile.clone() }, tile.clone()], 2, 20).unwrap();
         let layout = Layout::new(&[tile], 2, 20, 0);
         assert_eq!((page.width, page.height), (layout.gap + 2 * layout.wide, layout.gap + 2 * layout.high));

@@ -1,9 +1,9 @@
-//! The views of a test picture: view 0 is the picture itself, the others are random crops, flipped at random, and mixed
+//! The views of a test image: view 0 is the image itself, the others are random crops, flipped at random, and mixed
 //! by AugMix if asked for. Every view draws from its own stream, so a view is the same in any order and on any thread.
 
 use super::augment::{CropRange, flip};
 use super::augmix::Mix;
-use super::{Columns, Crop, Interpolation, Normalise, Output, Picture, preprocess};
+use super::{Columns, Crop, Image, Interpolation, Normalise, Output, preprocess};
 use crate::rng::Stream;
 use crate::{Error, Result};
 use rayon::prelude::*;
@@ -18,7 +18,7 @@ pub enum ViewPolicy {
     /// Random crop and flip, then AugMix.
     #[serde(rename = "augmix")]
     AugMix,
-    /// Every view is the picture itself.
+    /// Every view is the image itself.
     Identity,
 }
 
@@ -61,7 +61,7 @@ pub struct ViewOptions {
     pub interpolation: Interpolation,
     /// Interpolation of view 0.
     pub first_interpolation: Interpolation,
-    /// Whether view 0 is the picture itself; training takes a random view there, too.
+    /// Whether view 0 is the image itself; training takes a random view there, too.
     pub first_is_plain: bool,
     /// Severity of AugMix, 1 to 10.
     pub severity: f64,
@@ -105,16 +105,16 @@ pub struct ViewKey<'a> {
 }
 
 impl<'a> ViewKey<'a> {
-    /// Draws by what the picture shows, so that its name and its data set do not matter.
+    /// Draws by what the image shows, so that its name and its data set do not matter.
     pub fn of_content(seed: u64, digest: &'a str) -> Self {
-        Self { seed, dataset: "picture", sample: digest }
+        Self { seed, dataset: "image", sample: digest }
     }
 }
 
 /// What was drawn for a view.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Draw {
-    /// The part of the picture; `None` for the picture itself (shorter side to size, centre).
+    /// The part of the image; `None` for the image itself (shorter side to size, centre).
     pub crop: Option<Crop>,
     /// Mirrored left to right.
     pub flip: bool,
@@ -122,7 +122,7 @@ pub struct Draw {
     pub mix: Option<Mix>,
 }
 
-/// The draws of view `index` of a `width x height` picture.
+/// The draws of view `index` of a `width x height` image.
 pub(crate) fn draw_view(width: usize, height: usize, options: &ViewOptions, key: ViewKey<'_>, index: usize) -> Draw {
     if options.policy == ViewPolicy::Identity || (index == 0 && options.first_is_plain) {
         return Draw { crop: None, flip: false, mix: None };
@@ -135,34 +135,34 @@ pub(crate) fn draw_view(width: usize, height: usize, options: &ViewOptions, key:
 }
 
 /// All views, `[count, 3, size, size]`, normalised.
-pub fn make_views(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<f32>> {
+pub fn make_views(image: &Image, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<f32>> {
     let mut out = Vec::new();
-    make_views_into(picture, options, key, &mut out)?;
+    make_views_into(image, options, key, &mut out)?;
     Ok(out)
 }
 
-/// The same into a buffer that keeps its memory from picture to picture: half of the time of making views is the system's, for
+/// The same into a buffer that keeps its memory from image to image: half of the time of making views is the system's, for
 /// the pages of a new one.
-pub fn make_views_into(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>, out: &mut Vec<f32>) -> Result<()> {
+pub fn make_views_into(image: &Image, options: &ViewOptions, key: ViewKey<'_>, out: &mut Vec<f32>) -> Result<()> {
     let len = check(options)?;
-    let columns = Columns::new(&picture.rgb, 3, picture.width, picture.height);
+    let columns = Columns::new(&image.rgb, 3, image.width, image.height);
     out.resize(options.count * len, 0.0);
     out.par_chunks_exact_mut(len).enumerate().try_for_each(|(index, out)| {
-        let draw = draw_view(picture.width, picture.height, options, key, index);
+        let draw = draw_view(image.width, image.height, options, key, index);
         render(&columns, &draw, options, out)
     })
 }
 
-/// Views for people: `[count]` pictures of `size x size` RGB bytes, not normalised. AugMix shows its mixed bytes.
-pub(crate) fn thumbnails(picture: &Picture, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<Picture>> {
+/// Views for people: `[count]` images of `size x size` RGB bytes, not normalised. AugMix shows its mixed bytes.
+pub(crate) fn thumbnails(image: &Image, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<Image>> {
     let plain = ViewOptions { normalise: Normalise::new([0.0; 3], [1.0; 3]), ..options.clone() };
     let len = check(&plain)?;
-    let values = make_views(picture, &plain, key)?;
+    let values = make_views(image, &plain, key)?;
     let pixels = len / 3;
     let byte = |v: f32| (v * 255.0).round().clamp(0.0, 255.0) as u8;
     let interleave = |view: &[f32]| (0..pixels).flat_map(|i| [0, 1, 2].map(|c| byte(view[c * pixels + i]))).collect();
-    let picture = |view: &[f32]| Picture { width: options.size, height: options.size, rgb: interleave(view) };
-    Ok(values.chunks_exact(len).map(picture).collect())
+    let image = |view: &[f32]| Image { width: options.size, height: options.size, rgb: interleave(view) };
+    Ok(values.chunks_exact(len).map(image).collect())
 }
 
 fn check(options: &ViewOptions) -> Result<usize> {
@@ -204,20 +204,20 @@ fn render(columns: &Columns<'_>, draw: &Draw, options: &ViewOptions, out: &mut [
 mod tests {
     use super::*;
 
-    fn picture() -> Picture {
-        let mut stream = Stream::new(9, &["picture"]);
-        Picture { width: 61, height: 47, rgb: (0..61 * 47 * 3).map(|_| stream.bits() as u8).collect() }
+    fn image() -> Image {
+        let mut stream = Stream::new(9, &["image"]);
+        Image { width: 61, height: 47, rgb: (0..61 * 47 * 3).map(|_| stream.bits() as u8).collect() }
     }
 
     const KEY: ViewKey<'_> = ViewKey { seed: 3, dataset: "d", sample: "s" };
 
     #[test]
-    fn view_zero_is_the_plain_picture_and_the_others_differ() {
+    fn view_zero_is_the_plain_image_and_the_others_differ() {
         for policy in [ViewPolicy::CropFlip, ViewPolicy::AugMix] {
             let options = ViewOptions { policy, count: 5, size: 24, ..Default::default() };
-            let views = make_views(&picture(), &options, KEY).unwrap();
+            let views = make_views(&image(), &options, KEY).unwrap();
             let views: Vec<&[f32]> = views.chunks_exact(3 * 24 * 24).collect();
-            assert_eq!(views[0], crate::image::preprocess(&picture(), 24).unwrap());
+            assert_eq!(views[0], crate::image::preprocess(&image(), 24).unwrap());
             assert!((1..5).all(|v| views[v] != views[v - 1]));
         }
     }
@@ -227,7 +227,7 @@ mod tests {
         let options = ViewOptions { policy: ViewPolicy::AugMix, count: 9, size: 16, ..Default::default() };
         let run = |threads: usize, count: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| make_views(&picture(), &ViewOptions { count, ..options.clone() }, KEY).unwrap())
+            pool.install(|| make_views(&image(), &ViewOptions { count, ..options.clone() }, KEY).unwrap())
         };
         let all = run(1, 9);
         assert_eq!(all, run(3, 9));
@@ -247,8 +247,8 @@ mod tests {
     #[test]
     fn thumbnails_show_the_bytes_that_were_normalised() {
         let options = ViewOptions { count: 2, size: 20, ..Default::default() };
-        let shown = thumbnails(&picture(), &options, KEY).unwrap();
-        let bytes = crate::image::preprocess::preprocess_bytes(&picture(), 20).unwrap();
+        let shown = thumbnails(&image(), &options, KEY).unwrap();
+        let bytes = crate::image::preprocess::preprocess_bytes(&image(), 20).unwrap();
         let planes: Vec<u8> = (0..3).flat_map(|c| shown[0].rgb.iter().skip(c).step_by(3).copied()).collect();
         assert_eq!(planes, bytes);
     }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn wrong_options_are_named() {
         let bad = ViewOptions { range: CropRange { scale: (0.5, 0.1), ..Default::default() }, ..Default::default() };
-        assert!(make_views(&picture(), &bad, KEY).unwrap_err().to_string().contains("views.range"));
-        assert!(make_views(&picture(), &ViewOptions { count: 0, ..Default::default() }, KEY).is_err());
+        assert!(make_views(&image(), &bad, KEY).unwrap_err().to_string().contains("views.range"));
+        assert!(make_views(&image(), &ViewOptions { count: 0, ..Default::default() }, KEY).is_err());
     }
 }

@@ -144,7 +144,7 @@ impl RandomPerturbation {
                 .map(|noise| {
                     let moved = self.apply(at.context, &noise);
                     let pass = at.side.tower.pass(at.side.tokens, std::slice::from_ref(&moved))?;
-                    // The classes' text features stand for images: text needs no picture to be told apart less.
+                    // The classes' text features stand for images: text needs no image to be told apart less.
                     let loss = on_text(at.base, &pass.features()[0], at.scale, mean_entropy);
                     let up = pass.gradient(&[loss.gradient])?.swap_remove(0).data;
                     let (a, b) = (l2_norm(&noise), l2_norm(&up).max(f64::MIN_POSITIVE));

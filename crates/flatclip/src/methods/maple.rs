@@ -115,7 +115,7 @@ impl MapleParameters {
         Ok(clip.vision().pass(pixels, count, input)?.features().clone())
     }
 
-    /// Both towers on some pictures, with all that the backward pass needs.
+    /// Both towers on some images, with all that the backward pass needs.
     pub fn pass<'t>(&self, clip: &'t Clip, side: TextSide<'t>, pixels: &[f32], count: usize) -> Result<MaplePass<'t>> {
         let text = TextPart::Recorded(Box::new(side.tower.deep_pass(side.tokens, &self.context, &self.deep)?));
         self.pass_beside(text, clip, side, pixels, count, 0)

@@ -166,7 +166,7 @@ impl Task {
         self.text_features.rows()
     }
 
-    /// Cosines `[V, K]` of unit-norm features with the text features, which are packed once for all pictures.
+    /// Cosines `[V, K]` of unit-norm features with the text features, which are packed once for all images.
     pub fn cosines(&self, features: &Matrix) -> Matrix {
         let text = self.text.get_or_init(|| {
             let rows = &self.text_features;

@@ -127,5 +127,5 @@ impl ImageTower {
 }
 
 fn not_loaded() -> Error {
-    Error::config("model", "was loaded without its image tower, expected one for pictures; load both towers")
+    Error::config("model", "was loaded without its image tower, expected one for images; load both towers")
 }

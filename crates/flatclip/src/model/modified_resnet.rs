@@ -2,7 +2,7 @@
 //!
 //! Channels last. BatchNorm runs on its stored statistics, so it is folded into the convolution before it; a convolution
 //! is then a matrix product over pixels, gathered strip by strip. Early stages go image by image; in late ones, where
-//! pictures are small and weights large, a few images share each product.
+//! images are small and weights large, a few images share each product.
 
 mod batch_norms;
 
@@ -24,7 +24,7 @@ const CHUNK_IMAGES: usize = 4;
 const EARLY_STAGES: usize = 2;
 const BATCH_NORM_EPSILON: f32 = 1e-5;
 
-/// Pictures with channels last.
+/// Images with channels last.
 #[derive(Clone, Debug)]
 struct Plane {
     images: usize,
@@ -386,7 +386,7 @@ impl Conv {
         Plane { images: x.images, height, width, channels, data }
     }
 
-    /// The 3x3 neighbourhoods of output pixels `first..first + count`, zero outside the picture.
+    /// The 3x3 neighbourhoods of output pixels `first..first + count`, zero outside the image.
     fn gather(&self, x: &Plane, (height, width): (usize, usize), first: usize, count: usize, cells: &mut Vec<f32>) {
         let channels = self.channels;
         cells.resize(count * 9 * channels, 0.0);

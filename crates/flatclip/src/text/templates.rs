@@ -16,7 +16,7 @@ pub enum Ensemble {
 }
 
 /// See [`Ensemble::CTpt4`].
-const C_TPT_4: [&str; 4] = ["a photo of a {}.", "a photo of the {}.", "a picture of a {}.", "a picture of the {}."];
+const C_TPT_4: [&str; 4] = ["a photo of a {}.", "a photo of the {}.", "an image of a {}.", "an image of the {}."];
 
 impl Ensemble {
     /// All of them, for messages and completion.

@@ -66,7 +66,7 @@ pub(super) fn misuse(trial: &mut Trial) -> Result<()> {
             let mut arguments: Vec<OsString> = vec!["predict".into(), path.clone()];
             arguments.extend(["--classes", "cat,dog"].map(OsString::from));
             arguments.extend(json.then(|| OsString::from("--json")));
-            trial.case(&format!("a picture called {:?}, json {json}", file), || {
+            trial.case(&format!("an image called {:?}, json {json}", file), || {
                 let ended = program.works(&arguments)?;
                 ensure!(
                     !ended.stdout.contains(&0x1b) || !name.contains(&0x1b),

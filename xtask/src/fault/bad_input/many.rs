@@ -1,26 +1,26 @@
-//! Memory of the command line: flat in the number of pictures, and not as large as a file says it is.
+//! Memory of the command line: flat in the number of images, and not as large as a file says it is.
 
-use super::pictures::gif;
+use super::images::gif;
 use crate::fault::Trial;
 use crate::fault::program::{Program, finish_within, peak_of_children};
 use anyhow::{Result, ensure};
-use flatclip::Picture;
+use flatclip::Image;
 use flatclip::image::DecodeOptions;
 use flatclip::image::sheet::encode_png;
 use std::time::Duration;
 
 /// As a telephone takes them.
 const SIZE: (usize, usize) = (4000, 3000);
-/// What a second picture may add to the first: buffers of the allocator.
+/// What a second image may add to the first: buffers of the allocator.
 const ROOM: u64 = 24 << 20;
 
 /// B12-memory.
-pub(super) fn pictures(trial: &mut Trial) -> Result<()> {
+pub(super) fn images(trial: &mut Trial) -> Result<()> {
     let program = Program::new(&trial.binary, &trial.folder);
     let folder = trial.folder.join("photos");
     std::fs::create_dir(&folder)?;
     let rgb = (0..3 * SIZE.0 * SIZE.1).map(|place| (place / 997) as u8).collect();
-    let photo = encode_png(&Picture { width: SIZE.0, height: SIZE.1, rgb })?;
+    let photo = encode_png(&Image { width: SIZE.0, height: SIZE.1, rgb })?;
     let predict = ["predict", "photos", "--classes", "cat,dog", "--format", "csv"];
     std::fs::write(trial.folder.join("small.gif"), gif(10))?;
     program.works(&["predict", "small.gif", "--classes", "cat,dog"])?;
@@ -53,7 +53,7 @@ pub(super) fn pictures(trial: &mut Trial) -> Result<()> {
             Ok(())
         });
     }
-    trial.case("a file of 200 MB that is no picture", || {
+    trial.case("a file of 200 MB that is no image", || {
         let path = folder.join("zeros.jpg");
         std::fs::File::create(&path)?.set_len(200 << 20)?;
         program.refuses(&["predict", "zeros.jpg", "--classes", "cat,dog"], "not a JPEG")?;
@@ -63,7 +63,7 @@ pub(super) fn pictures(trial: &mut Trial) -> Result<()> {
     let side = DecodeOptions::default().max_pixels.isqrt();
     let allowed = least + 3 * side * side + (64 << 20);
     let mut peak = 0;
-    trial.case("the largest picture, 35 bytes", || {
+    trial.case("the largest image, 35 bytes", || {
         std::fs::write(folder.join("largest.gif"), gif(side as u16))?;
         program.works(&["predict", "largest.gif", "--classes", "cat,dog", "--method", "zero"])?;
         peak = peak_of_children();

@@ -2,9 +2,9 @@
 //! against the command line.
 
 mod command_line;
+mod images;
 mod many;
 mod own;
-mod pictures;
 mod text;
 mod weights;
 
@@ -35,16 +35,16 @@ pub(super) const TESTS: &[Test] = &[
     test(
         "B5",
         "JPEG cut and flipped at random",
-        "refused, or a picture of the size told; below 5 s",
-        pictures::damaged_jpeg,
+        "refused, or an image of the size told; below 5 s",
+        images::damaged_jpeg,
     ),
     test(
         "B6",
         "bombs: small files of many pixels",
         "refused at the header, or below 3 bytes x pixels + 64 MB; lossless WebP: below that of 89 million pixels",
-        pictures::bombs,
+        images::bombs,
     ),
-    test("B7", "every layout of pixels against Pillow's", "at most 2 levels apart", pictures::formats),
+    test("B7", "every layout of pixels against Pillow's", "at most 2 levels apart", images::formats),
     test("B10", "options of a wrong type or out of range", "refused by name, or in range", text::options),
     test(
         "B11",
@@ -61,10 +61,10 @@ pub(super) const TESTS: &[Test] = &[
     Test {
         name: "B12-memory",
         suite: Suite::BadInput,
-        what: "30 photos of 12 megapixels in one command; sparse files of 3 GB, 200 MB of no picture, 89 million pixels in 35 bytes",
+        what: "30 photos of 12 megapixels in one command; sparse files of 3 GB, 200 MB of no image, 89 million pixels in 35 bytes",
         rule: "memory of one photo, whatever the number; refused before it is read; at most 3 bytes a pixel and 64 MB",
         patience: 310,
-        run: many::pictures,
+        run: many::images,
     },
     mutants("M1", "damaged safetensors", |trial| attack(trial, "safetensors", 6000)),
     mutants("M2", "damaged torch files (zip and legacy)", |trial| attack(trial, "torch", 6000)),

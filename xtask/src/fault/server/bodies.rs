@@ -1,11 +1,11 @@
-//! S6, S7: bodies that lie about themselves, and pictures that are none.
+//! S6, S7: bodies that lie about themselves, and images that are none.
 
-use super::{ask_json, picture, question_json};
+use super::{ask_json, image, question_json};
 use crate::fault::Trial;
 use crate::serving::http::{Answer, Connection, ask, post, post_form};
 use crate::serving::running::Running;
 use anyhow::{Result, ensure};
-use flatclip::Picture;
+use flatclip::Image;
 use flatclip::image::DecodeOptions;
 
 const LIMIT: usize = 16 << 20;
@@ -24,7 +24,7 @@ fn cases() -> Result<Vec<Case>> {
     let mut add = |name: &str, request: Vec<u8>, statuses: &[u16]| {
         cases.push(Case { name: name.to_owned(), request, statuses: statuses.to_vec() });
     };
-    let good = question_json(&picture(1)?).to_string();
+    let good = question_json(&image(1)?).to_string();
     let spaces = |count: usize| format!("{good}{}", " ".repeat(count - good.len())).into_bytes();
     for path in ["/v1/classify", "/v1/embed/image", "/hf/zero-shot-image-classification", "/v2/models/pocket/infer"] {
         add(&format!("{path}: empty"), post(path, JSON, b""), &[400]);
@@ -57,11 +57,11 @@ fn cases() -> Result<Vec<Case>> {
     add("empty form", post("/v1/classify", FORM, b"--xx--\r\n"), &[422, 400]);
     let parts = vec![("x", "y"); 10_000];
     add("10 000 parts", post_form("/v1/classify", &parts, &[]), &[400, 413]);
-    let picture = picture(2)?;
-    let pictures = vec![picture.as_slice(); 33];
-    add("33 pictures", post_form("/v1/classify", &[("classes", "a,b")], &pictures), &[413]);
-    add("doubled field", post_form("/v1/classify", &[("classes", "a"), ("classes", "b")], &[&picture]), &[400]);
-    add("broken number", post_form("/v1/classify", &[("classes", "a"), ("views", "many")], &[&picture]), &[400]);
+    let image = image(2)?;
+    let images = vec![image.as_slice(); 33];
+    add("33 images", post_form("/v1/classify", &[("classes", "a,b")], &images), &[413]);
+    add("doubled field", post_form("/v1/classify", &[("classes", "a"), ("classes", "b")], &[&image]), &[400]);
+    add("broken number", post_form("/v1/classify", &[("classes", "a"), ("views", "many")], &[&image]), &[400]);
     add(
         "binary length beyond the body",
         post("/v2/models/pocket/infer", "inference-header-content-length: 99999\r\n", b"{}"),
@@ -119,8 +119,8 @@ fn check(answer: &Answer, statuses: &[u16]) -> Result<()> {
 /// Files of several formats, made here.
 fn originals() -> Result<Vec<(&'static str, Vec<u8>)>> {
     let rgb: Vec<u8> = (0..40 * 30 * 3u32).map(|place| (place * 11 + place / 97) as u8).collect();
-    let picture = Picture { width: 40, height: 30, rgb };
-    let png = flatclip::image::sheet::encode_png(&picture)?;
+    let image = Image { width: 40, height: 30, rgb };
+    let png = flatclip::image::sheet::encode_png(&image)?;
     let row = 40 * 3;
     let mut bmp = b"BM".to_vec();
     bmp.extend((54 + row * 30u32).to_le_bytes());
@@ -131,7 +131,7 @@ fn originals() -> Result<Vec<(&'static str, Vec<u8>)>> {
     bmp.extend(30i32.to_le_bytes());
     bmp.extend([1, 0, 24, 0]);
     bmp.extend([0; 24]);
-    bmp.extend(&picture.rgb);
+    bmp.extend(&image.rgb);
     let gif = [
         b"GIF89a".as_slice(),
         &[2, 0, 2, 0, 0x80, 0, 0, 0, 0, 0, 255, 255, 255, 0x2c, 0, 0, 0, 0, 2, 0, 2, 0, 0, 2, 3, 0x44, 2, 5, 0, 0x3b],
@@ -180,7 +180,7 @@ fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
 }
 
-pub(super) fn pictures(trial: &mut Trial) -> Result<()> {
+pub(super) fn images(trial: &mut Trial) -> Result<()> {
     let server = Running::start(&trial.binary, &trial.folder, &[])?;
     let mut connection = Connection::open(server.address)?;
     let options = DecodeOptions { max_pixels: 25_000_000, ..DecodeOptions::default() };
@@ -219,6 +219,6 @@ pub(super) fn pictures(trial: &mut Trial) -> Result<()> {
         ensure!(server.metric("flatclip_panics_total")? == 0.0, "it panicked");
         Ok(())
     });
-    ask_json(server.address, "/v1/classify", &question_json(&picture(1)?))?;
+    ask_json(server.address, "/v1/classify", &question_json(&image(1)?))?;
     Ok(())
 }

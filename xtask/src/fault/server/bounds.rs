@@ -1,12 +1,12 @@
 //! S18 to S25: small requests that once took the machine, each with what it takes now.
 
-use super::{CLASSES, ask_json, picture, question, question_json};
+use super::{CLASSES, ask_json, image, question, question_json};
 use crate::fault::Trial;
 use crate::serving::http::{Connection, ask, get, post, post_form, post_json};
 use crate::serving::load::{Until, run};
 use crate::serving::running::Running;
 use anyhow::{Result, ensure};
-use flatclip::Picture;
+use flatclip::Image;
 use flatclip::image::sheet::encode_png;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -106,7 +106,7 @@ pub(super) fn builds(trial: &mut Trial) -> Result<()> {
     let honest = question("zero-shot", 1, 1)?;
     ask(address, &honest)?;
     let usual = run(address, 1, Until::Seconds(5.0), None, std::slice::from_ref(&honest))?.per_second();
-    let image = crate::serving::base64(&picture(1)?);
+    let image = crate::serving::base64(&image(1)?);
     let long = |set: usize| {
         // Two different ones, so that they share nothing.
         let prompt =
@@ -151,7 +151,7 @@ pub(super) fn builds(trial: &mut Trial) -> Result<()> {
 fn deaf(address: SocketAddr, name: usize) -> Result<Connection> {
     let classes: Vec<String> =
         (0..2000).map(|number| format!("thing {number} of {name}, whose name is so long it does not fit")).collect();
-    let images = vec![crate::serving::base64(&picture(1)?); 32];
+    let images = vec![crate::serving::base64(&image(1)?); 32];
     let body = json!({ "images": images, "classes": classes, "template": "{}", "top_k": 2000 }).to_string();
     let headers = "content-type: application/json\r\naccept: text/event-stream\r\n";
     let mut connection = Connection::open(address)?;
@@ -187,7 +187,7 @@ pub(super) fn deafness(trial: &mut Trial) -> Result<()> {
 }
 
 pub(super) fn pixels(trial: &mut Trial) -> Result<()> {
-    let image = encode_png(&Picture { width: 5000, height: 5000, rgb: vec![9; 75_000_000] })?;
+    let image = encode_png(&Image { width: 5000, height: 5000, rgb: vec![9; 75_000_000] })?;
     let images = vec![image.as_slice(); 32];
     for (name, path, fields) in
         [("embed", "/v1/embed/image", &[][..]), ("classify", "/v1/classify", &[("classes", "fish,lamp")][..])]
@@ -212,7 +212,7 @@ pub(super) fn announced(trial: &mut Trial) -> Result<()> {
         connection.send(&vec![b' '; bytes])?;
         Ok(connection)
     };
-    let upload = post_form("/v1/classify", &[("classes", "fish,lamp")], &[&picture(1)?]);
+    let upload = post_form("/v1/classify", &[("classes", "fish,lamp")], &[&image(1)?]);
     for (name, bytes, sockets) in [("one byte each", 1, 16), ("all but ten bytes each", (16 << 20) - 10, 16)] {
         let open: Vec<Connection> = (0..sockets).filter_map(|_| part(bytes).ok()).collect();
         std::thread::sleep(Duration::from_secs(1));
@@ -276,7 +276,7 @@ pub(super) fn shares(trial: &mut Trial) -> Result<()> {
         ensure!(opened <= 32, "{opened} sessions");
         Ok(())
     });
-    let body = question_json(&picture(1)?).to_string();
+    let body = question_json(&image(1)?).to_string();
     let status = |host: &str, origin: &str| -> Result<u16> {
         let origin = if origin.is_empty() { String::new() } else { format!("origin: {origin}\r\n") };
         let head = format!(

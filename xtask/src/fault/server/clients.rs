@@ -1,6 +1,6 @@
 //! S4, S5, S13: clients that leave, that dawdle, and that learn.
 
-use super::{ask_json, picture, question, question_json};
+use super::{ask_json, image, question, question_json};
 use crate::fault::Trial;
 use crate::serving::http::Connection;
 use crate::serving::load::{Until, run};
@@ -87,19 +87,19 @@ pub(super) fn isolation(trial: &mut Trial) -> Result<()> {
         Ok(format!("/v1/sessions/{id}"))
     };
     let ask = |session: &str, number: u32| -> Result<Vec<u8>> {
-        let image = crate::serving::base64(&picture(number)?);
+        let image = crate::serving::base64(&image(number)?);
         Ok(ask_json(address, &format!("{session}/classify"), &json!({ "image": image }))?.body)
     };
     let alone = session()?;
     let expected: Vec<Vec<u8>> = (0..10).map(|number| ask(&alone, number)).collect::<Result<_>>()?;
-    let plain = ask_json(address, "/v1/classify", &question_json(&picture(3)?))?.body;
+    let plain = ask_json(address, "/v1/classify", &question_json(&image(3)?))?.body;
     for turn in 0..trial.count(100).div_ceil(10) as u32 {
         let (noisy, quiet) = (session()?, session()?);
         for number in 0..10 {
             ask(&noisy, 1000 + turn * 10 + number)?;
             trial.case(&format!("probe {turn}.{number}"), || {
                 ensure!(ask(&quiet, number)? == expected[number as usize], "another client's stream was seen");
-                let again = ask_json(address, "/v1/classify", &question_json(&picture(3)?))?.body;
+                let again = ask_json(address, "/v1/classify", &question_json(&image(3)?))?.body;
                 ensure!(again == plain, "a plain answer changed");
                 Ok(())
             });

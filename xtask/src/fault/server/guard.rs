@@ -1,6 +1,6 @@
-//! S11, S12, S17: keys, secrets, and addresses in place of pictures.
+//! S11, S12, S17: keys, secrets, and addresses in place of images.
 
-use super::{CLASSES, ask_json, picture, question_json};
+use super::{CLASSES, ask_json, image, question_json};
 use crate::fault::Trial;
 use crate::serving::http::{Connection, ask, post};
 use crate::serving::running::Running;
@@ -103,11 +103,11 @@ pub(super) fn secrets(trial: &mut Trial) -> Result<()> {
             get_with(Some(&wrong)),
             get_with(None),
             with_key("/v1/classify", b"{"),
-            with_key("/v1/classify", question_json(b"no picture").to_string().as_bytes()),
+            with_key("/v1/classify", question_json(b"no image").to_string().as_bytes()),
             with_key("/nothing", b""),
             with_key("/v2/models/none/infer", b"{}"),
             with_key("/v1/sessions/none/classify", b"{}"),
-            with_key("/v1/classify", question_json(&picture(1)?).to_string().as_bytes()),
+            with_key("/v1/classify", question_json(&image(1)?).to_string().as_bytes()),
             format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\r\n").into_bytes(),
             format!("GET /v1/models?key={KEY} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\r\n")
                 .into_bytes(),

@@ -1,6 +1,6 @@
 //! S8, S9, S10: faults inside, readiness, the end.
 
-use super::{picture, question, question_json};
+use super::{image, question, question_json};
 use crate::fault::Trial;
 use crate::serving::http::{ask, get, post, post_json};
 use crate::serving::load::{Until, run};
@@ -15,7 +15,7 @@ pub(super) fn panics(trial: &mut Trial) -> Result<()> {
     let server = Server::bind(config)?;
     let (address, stop) = (server.address(), server.stopper());
     let thread = std::thread::spawn(move || server.run());
-    let body = question_json(&picture(1)?).to_string();
+    let body = question_json(&image(1)?).to_string();
     let request = |fault: &str| {
         let headers = format!("content-type: application/json\r\n{fault}");
         post("/v1/classify", &headers, body.as_bytes())
@@ -99,7 +99,7 @@ pub(super) fn health(trial: &mut Trial) -> Result<()> {
     });
     // Gradient steps over many classes: one request that takes longer than 5 s.
     let classes: Vec<String> = (0..2000).map(|number| format!("thing {number}")).collect();
-    let mut body = question_json(&picture(1)?);
+    let mut body = question_json(&image(1)?);
     body["classes"] = classes.into();
     body["method"] = "tpt".into();
     body["options"] = serde_json::json!({ "steps": 64 });

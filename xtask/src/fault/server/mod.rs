@@ -13,7 +13,7 @@ mod promise;
 use super::{Suite, Test};
 use crate::serving::http::{post_form, post_json};
 use anyhow::{Result, ensure};
-use flatclip::Picture;
+use flatclip::Image;
 use flatclip::image::sheet::encode_png;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 pub(super) const TESTS: &[Test] = &[
     test(
         "S1",
-        "10 000 requests of 1 000 clients at once, one picture each",
+        "10 000 requests of 1 000 clients at once, one image each",
         "only 200 and 429 or 503 with Retry-After; memory grows by less than 100 MB; p99 of accepted below the deadline",
         load::crowd,
     ),
@@ -31,7 +31,7 @@ pub(super) const TESTS: &[Test] = &[
         "at 2 and 10 times at least 90 % of the capacity is served, and p99 of accepted stays within twice that at 1",
         load::overload,
     ),
-    test("S3", "200 clients, 4 workers, one picture per batch", "exactly 4 are worked on at most", load::in_work),
+    test("S3", "200 clients, 4 workers, one image per batch", "exactly 4 are worked on at most", load::in_work),
     test(
         "S4",
         "half of 1 000 clients leave after sending",
@@ -54,7 +54,7 @@ pub(super) const TESTS: &[Test] = &[
         "S7",
         "damaged PNG, JPEG, GIF and BMP files and bombs are posted",
         "200 or 4xx with the library's code; no panic",
-        bodies::pictures,
+        bodies::images,
     ),
     test(
         "S8",
@@ -83,7 +83,7 @@ pub(super) const TESTS: &[Test] = &[
     ),
     test(
         "S13",
-        "client A streams shifted pictures, client B asks a fixed probe",
+        "client A streams shifted images, client B asks a fixed probe",
         "B's answers are the same bytes with and without A",
         clients::isolation,
     ),
@@ -107,7 +107,7 @@ pub(super) const TESTS: &[Test] = &[
     ),
     test(
         "S17",
-        "addresses given as pictures: http, file, data, decimal, redirect",
+        "addresses given as images: http, file, data, decimal, redirect",
         "refused; nothing is fetched",
         guard::addresses,
     ),
@@ -179,22 +179,22 @@ const fn test(
 
 const CLASSES: [&str; 6] = ["fish", "lamp", "snail", "boat", "clock", "bicycle"];
 
-/// A small picture that differs by its number.
-fn picture(number: u32) -> Result<Vec<u8>> {
+/// A small image that differs by its number.
+fn image(number: u32) -> Result<Vec<u8>> {
     let rgb = (0..64 * 64 * 3u32).map(|place| (place * 7 + number * 13 + place / 191 * number) as u8).collect();
-    Ok(encode_png(&Picture { width: 64, height: 64, rgb })?)
+    Ok(encode_png(&Image { width: 64, height: 64, rgb })?)
 }
 
-/// A request with one picture.
+/// A request with one image.
 fn question(method: &str, views: usize, number: u32) -> Result<Vec<u8>> {
     let views = views.to_string();
     let fields = [("classes", "fish,lamp,snail,boat,clock,bicycle"), ("method", method), ("views", &views)];
-    Ok(post_form("/v1/classify", &fields, &[&picture(number)?]))
+    Ok(post_form("/v1/classify", &fields, &[&image(number)?]))
 }
 
 /// The same as JSON, for changes.
-fn question_json(picture: &[u8]) -> Value {
-    json!({ "image": crate::serving::base64(picture), "classes": CLASSES })
+fn question_json(image: &[u8]) -> Value {
+    json!({ "image": crate::serving::base64(image), "classes": CLASSES })
 }
 
 fn ask_json(address: std::net::SocketAddr, path: &str, body: &Value) -> Result<crate::serving::http::Answer> {

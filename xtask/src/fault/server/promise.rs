@@ -1,13 +1,13 @@
 //! S26: the promise. Whatever 64 hostile clients do within the limits, memory stays below that of the models and 512 MB,
 //! `/healthz` answers within 100 ms, and an honest client beside them gets at least a quarter of its usual rate.
 
-use super::{picture, question};
+use super::{image, question};
 use crate::fault::Trial;
 use crate::serving::http::{Connection, ask, get, post, post_form, post_json};
 use crate::serving::load::{Until, run};
 use crate::serving::running::Running;
 use anyhow::{Result, ensure};
-use flatclip::Picture;
+use flatclip::Image;
 use flatclip::image::sheet::encode_png;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -32,9 +32,9 @@ struct Weapons {
 
 impl Weapons {
     fn new() -> Result<Self> {
-        let small = picture(7)?;
+        let small = image(7)?;
         let image = crate::serving::base64(&small);
-        let large = encode_png(&Picture { width: 5000, height: 5000, rgb: vec![9; 75_000_000] })?;
+        let large = encode_png(&Image { width: 5000, height: 5000, rgb: vec![9; 75_000_000] })?;
         let texts: Vec<String> = (0..256).map(|number| format!("text {number}")).collect();
         let inputs = json!([{ "name": "text", "datatype": "BYTES", "shape": [256], "data": texts }]);
         let outputs = vec![json!({ "name": "text_embedding" }); 1000];

@@ -1,4 +1,4 @@
-//! `flatclip predict`: which class is in each picture, by any adapter; answers as they come.
+//! `flatclip predict`: which class is in each image, by any adapter; answers as they come.
 
 mod continued;
 mod explain;
@@ -6,15 +6,15 @@ mod rows;
 
 use crate::inputs::classes::{ClassArgs, did_you_mean};
 use crate::inputs::decode::{DecodeArgs, changes_line};
+use crate::inputs::images;
 use crate::inputs::model::ModelArgs;
-use crate::inputs::pictures;
 use crate::inputs::prompt::{PromptArgs, say_radius_units};
 use crate::inputs::views::ViewArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Result, ensure};
 use flatclip::image::views::ViewPolicy;
-use flatclip::image::{DecodeOptions, PictureChanges, open_noted};
+use flatclip::image::{DecodeOptions, ImageChanges, open_noted};
 use flatclip::methods::Kind;
 use flatclip::settings::parse_settings;
 use flatclip::{Answer, Classifier, Model, Progress as _, Prompt, Stream};
@@ -26,7 +26,7 @@ use std::time::Instant;
 /// Options of `flatclip predict`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Pictures, folders of pictures, @FILE with one name per line, or - for names on standard input
+    /// Images, folders of images, @FILE with one name per line, or - for names on standard input
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<PathBuf>,
     #[command(flatten)]
@@ -49,19 +49,19 @@ pub(crate) struct Args {
     /// Token statistics of training images for PromptAlign, as `flatclip stats` writes them
     #[arg(long, value_name = "FILE")]
     statistics: Option<PathBuf>,
-    /// Folder with generated pictures for DiffTPT: DIR/<picture's name without ending>/*.png
+    /// Folder with generated images for DiffTPT: DIR/<image's name without ending>/*.png
     #[arg(long, value_name = "DIR")]
     generated: Option<PathBuf>,
     /// Seed of the views and of the method
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How many classes to print per picture
+    /// How many classes to print per image
     #[arg(long, default_value_t = 5)]
     top: usize,
-    /// Print what every selected view said, and write all views as a contact sheet: a PNG for one picture, a folder for many
+    /// Print what every selected view said, and write all views as a contact sheet: a PNG for one image, a folder for many
     #[arg(long, value_name = "SHEET.png|DIR")]
     explain: Option<PathBuf>,
-    /// How to print: table, csv, or jsonl with one object per picture
+    /// How to print: table, csv, or jsonl with one object per image
     #[arg(long, value_enum, value_name = "NAME")]
     format: Option<Format>,
     /// Write rows to this file (.csv or .jsonl), each as it comes; the same command again skips images that have a row and
@@ -73,7 +73,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
-    let files = pictures::expand(&args.images, out)?;
+    let files = images::expand(&args.images, out)?;
     let sheets = args.explain.as_deref().map(|path| explain::Sheets::new(path, files.len())).transpose()?;
     let (classifier, model) = args.classifier(out)?;
     args.model.warn_outside(classifier.classes(), first_side(&files, &args.decode.options()), out);
@@ -83,23 +83,23 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let mut work = Work {
         stream: classifier.stream()?,
         decode: args.decode.options(),
-        changes: PictureChanges::default(),
+        changes: ImageChanges::default(),
         terminal: Terminal::with_interrupts(out)?,
     };
     let (start, mut answered, mut failed, mut encoded) = (Instant::now(), rows.kept(), 0, Vec::new());
-    work.terminal.start("pictures", Some(files.len() as u64));
+    work.terminal.start("images", Some(files.len() as u64));
     for (index, file) in files.iter().enumerate() {
         if work.terminal.cancelled() {
             rows.finish()?;
             work.terminal.finish();
-            let reason = format!("{index} of {} pictures were answered{}", files.len(), rows.where_kept());
+            let reason = format!("{index} of {} images were answered{}", files.len(), rows.where_kept());
             return Err(flatclip::Error::Interrupted(reason).into());
         }
         rows.begin(file);
         match work.answer(file) {
-            Ok((picture, answer)) => {
+            Ok((image, answer)) => {
                 if let Some(sheets) = &sheets {
-                    sheets.write(file, &picture, &classifier, &answer, out)?;
+                    sheets.write(file, &image, &classifier, &answer, out)?;
                 }
                 rows.answer(file, &answer)?;
                 encoded.extend(answer.views());
@@ -120,7 +120,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     rows.finish()?;
     if args.views.certainty()?.is_some() && !encoded.is_empty() {
         let mean = encoded.iter().sum::<usize>() as f64 / encoded.len() as f64;
-        out.note(format_args!("{mean:.1} of at most {} views per picture were encoded", classifier.views()));
+        out.note(format_args!("{mean:.1} of at most {} views per image were encoded", classifier.views()));
     }
     if let Some(line) = changes_line(work.changes) {
         out.note(line);
@@ -128,36 +128,36 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     Ok(match (answered, failed) {
         (_, 0) => Exit::Done,
         (0, _) => {
-            out.fault(&format!("none of the {failed} pictures could be answered"), "image.unreadable", None);
+            out.fault(&format!("none of the {failed} images could be answered"), "image.unreadable", None);
             Exit::Unread
         }
         _ => {
-            out.note(format_args!("{failed} of {} pictures could not be answered", files.len()));
+            out.note(format_args!("{failed} of {} images could not be answered", files.len()));
             Exit::Counted
         }
     })
 }
 
-/// The longer side of the first picture that can be read.
+/// The longer side of the first image that can be read.
 fn first_side(files: &[PathBuf], decode: &DecodeOptions) -> Option<usize> {
-    let picture = open_noted(files.first()?, decode).ok()?.0;
-    Some(picture.width.max(picture.height))
+    let image = open_noted(files.first()?, decode).ok()?.0;
+    Some(image.width.max(image.height))
 }
 
 struct Work<'a> {
     stream: Stream,
     decode: DecodeOptions,
-    changes: PictureChanges,
+    changes: ImageChanges,
     terminal: Terminal<'a>,
 }
 
 impl Work<'_> {
-    fn answer(&mut self, file: &Path) -> flatclip::Result<(flatclip::Picture, Answer)> {
-        let (picture, notes) = open_noted(file, &self.decode)?;
+    fn answer(&mut self, file: &Path) -> flatclip::Result<(flatclip::Image, Answer)> {
+        let (image, notes) = open_noted(file, &self.decode)?;
         self.changes.count(notes);
         let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let answer = self.stream.answer_named(&picture, &name)?;
-        Ok((picture, answer))
+        let answer = self.stream.answer_named(&image, &name)?;
+        Ok((image, answer))
     }
 }
 

@@ -32,11 +32,11 @@ pub(super) struct Rows<'a> {
 }
 
 enum Layout {
-    /// One picture: its classes, one below the other.
+    /// One image: its classes, one below the other.
     Single,
     /// Many: one line each, columns of this width.
     Table {
-        picture: usize,
+        image: usize,
         class: usize,
     },
     Csv,
@@ -66,7 +66,7 @@ impl<'a> Rows<'a> {
             }
             _ if files.len() == 1 => Layout::Single,
             _ => Layout::Table {
-                picture: longest(&mut files.iter().map(|f| f.display().to_string().chars().count())).clamp(7, 60),
+                image: longest(&mut files.iter().map(|f| f.display().to_string().chars().count())).clamp(7, 60),
                 class: longest(&mut classifier.classes().iter().map(|c| c.chars().count())).clamp(5, 30),
             },
         };
@@ -100,14 +100,14 @@ impl<'a> Rows<'a> {
     }
 
     /// Whether the file has a row of this image as it is now: rows of replaced ones were removed when it was opened.
-    pub(super) fn has(&self, picture: &Path) -> bool {
-        self.file.as_ref().is_some_and(|(_, done)| done.contains_key(&*picture.to_string_lossy()))
+    pub(super) fn has(&self, image: &Path) -> bool {
+        self.file.as_ref().is_some_and(|(_, done)| done.contains_key(&*image.to_string_lossy()))
     }
 
     /// The next row is of this image. Its content is taken before it is answered: if it is replaced meanwhile, the row
     /// is known to be old.
-    pub(super) fn begin(&mut self, picture: &Path) {
-        self.content = if self.file.is_some() { content_of(picture) } else { String::new() };
+    pub(super) fn begin(&mut self, image: &Path) {
+        self.content = if self.file.is_some() { content_of(image) } else { String::new() };
     }
 
     /// Rows that an earlier run wrote.
@@ -133,9 +133,9 @@ impl<'a> Rows<'a> {
                 let content = if self.file.is_some() { ",sha256" } else { "" };
                 writeln!(self.to, "image,prediction,probability,code,error{rest}{content}")?;
             }
-            Layout::Table { picture, class } => {
-                writeln!(self.to, " {:picture$}   {:class$}   probability   then", "picture", "class")?;
-                writeln!(self.to, "{}", "─".repeat(picture + class + 28))?;
+            Layout::Table { image, class } => {
+                writeln!(self.to, " {:image$}   {:class$}   probability   then", "image", "class")?;
+                writeln!(self.to, "{}", "─".repeat(image + class + 28))?;
             }
             Layout::Document { method, model } => {
                 let (method, model) = (json!(method), json!(model));
@@ -160,11 +160,11 @@ impl<'a> Rows<'a> {
                     writeln!(self.to, " {class:width$}   {p:.4} ")?;
                 }
             }
-            Layout::Table { picture, class: width } => {
+            Layout::Table { image, class: width } => {
                 let then = |(_, class, p): &(usize, &str, f32)| format!("{} {p:.3}", printable(class));
                 let rest: Vec<String> = ranked.iter().skip(1).map(then).collect();
                 let (name, class) = (printable(&name), printable(class));
-                writeln!(self.to, " {name:picture$}   {class:width$}   {p:<11.4}   {}", rest.join(", "))?;
+                writeln!(self.to, " {name:image$}   {class:width$}   {p:<11.4}   {}", rest.join(", "))?;
             }
             Layout::Csv => {
                 let rest: String =

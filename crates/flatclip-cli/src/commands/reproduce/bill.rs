@@ -17,7 +17,7 @@ pub(super) fn print(
     prices: &[Price],
     out: &Output,
 ) -> Result<()> {
-    let mut table = out.table(&["work", "steps", "pictures", "encode", "compute", "disk"]);
+    let mut table = out.table(&["work", "steps", "images", "encode", "compute", "disk"]);
     let mut all = Price::default();
     for (name, is_it) in KINDS {
         let mine = plan
@@ -67,7 +67,7 @@ fn line(name: &str, count: usize, price: &Price) -> [String; 6] {
     [
         name.to_owned(),
         count.to_string(),
-        price.pictures.to_string(),
+        price.images.to_string(),
         duration(price.encode),
         duration(price.compute),
         size(price.disk),

@@ -41,13 +41,13 @@ pub(crate) struct Args {
     precision: PrecisionArg,
     #[command(flatten)]
     place: PlaceArgs,
-    /// Only so many pictures of each data set, spread evenly; such runs lie apart from the whole ones
+    /// Only so many images of each data set, spread evenly; such runs lie apart from the whole ones
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Other seeds than the recipe's, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "N")]
     seeds: Vec<u64>,
-    /// Another number of views per picture
+    /// Another number of views per image
     #[arg(long, value_name = "N")]
     views: Option<usize>,
     /// Only rows of these labels or methods, separated by commas
@@ -72,14 +72,14 @@ pub(crate) struct Args {
     /// that need no text tower then work
     #[arg(long, value_name = "FILE")]
     text_features: Option<PathBuf>,
-    /// Folder with generated pictures for DiffTPT: DIR/<sample id without ending>/*.png
+    /// Folder with generated images for DiffTPT: DIR/<sample id without ending>/*.png
     #[arg(long, value_name = "DIR")]
     generated: Option<PathBuf>,
     /// Sentences that describe classes (CuPL's), added to DPE's templates: one JSON file, or a folder with NAME.json for each
     /// data set; an object of class names, each with a list of sentences
     #[arg(long, value_name = "FILE|DIR")]
     descriptions: Option<PathBuf>,
-    /// Unreadable pictures to go on without, in each step
+    /// Unreadable images to go on without, in each step
     #[arg(long, default_value_t = 100, value_name = "N")]
     max_errors: usize,
     #[command(flatten)]
@@ -202,7 +202,7 @@ fn show(
     (plan, states): (&Plan, &[State]),
     out: &Output,
 ) -> Result<Exit> {
-    out.note("measuring what a picture, an answer and a step cost here: a minute or two for a large model ...");
+    out.note("measuring what an image, an answer and a step cost here: a minute or two for a large model ...");
     let prices = prices(request, model, (plan, states), &Terminal::new(out))?;
     let name = &args.model_name(&request.recipe);
     let typed = typed::Commands { request, model: name, shared: args.shared_words() };

@@ -27,7 +27,7 @@ const MAX_LABEL_BYTES: u64 = 32;
 
 #[derive(Default)]
 struct Pair {
-    picture: Option<(u64, u64)>,
+    image: Option<(u64, u64)>,
     label: Option<usize>,
 }
 
@@ -112,7 +112,7 @@ fn read_shard(file: &Path, samples: &mut Vec<Sample>, notes: &mut Vec<Note>) -> 
             return Err(wrong(format!("member `{name}` reaches beyond the end of the file; download the shard again")));
         }
         let (key, ending) = split_key(&name);
-        if !entry.header().entry_type().is_file() || (ending != "cls" && !scan::is_picture(&name)) {
+        if !entry.header().entry_type().is_file() || (ending != "cls" && !scan::is_image(&name)) {
             continue;
         }
         let pair = pairs.entry(key.to_owned()).or_insert_with(|| {
@@ -124,7 +124,7 @@ fn read_shard(file: &Path, samples: &mut Vec<Sample>, notes: &mut Vec<Note>) -> 
                 wrong(format!("member `{}` holds {found:?}, expected an integer label", quoted(&name)))
             })?)
         } else {
-            pair.picture.replace((offset, size)).map(|_| 0)
+            pair.image.replace((offset, size)).map(|_| 0)
         };
         if twice.is_some() {
             return Err(wrong(format!("member `{}` is the second one of its kind for its key", quoted(&name))));
@@ -156,7 +156,7 @@ fn collect_pairs(
     let mut alone = 0;
     for key in order {
         match pairs.get(key) {
-            Some(Pair { picture: Some((offset, size)), label: Some(label) }) => out.push(Sample {
+            Some(Pair { image: Some((offset, size)), label: Some(label) }) => out.push(Sample {
                 id: format!("{stem}/{key}"),
                 label: *label,
                 source: Source::Member { archive: Arc::clone(&archive), offset: *offset, size: *size },
@@ -165,7 +165,7 @@ fn collect_pairs(
         }
     }
     if alone > 0 {
-        let text = format!("{}: {alone} members have no partner (picture without .cls or the reverse)", file.display());
+        let text = format!("{}: {alone} members have no partner (image without .cls or the reverse)", file.display());
         notes.push(Note::warning(text));
     }
 }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn stated_counts_are_compared_and_a_key_has_one_picture() {
+    fn stated_counts_are_compared_and_a_key_has_one_image() {
         let (dir, path, _) = eight();
         let open = || open_wds(dir.path().to_str().unwrap(), Split::Test).map(|_| ()).map_err(|e| e.to_string());
         std::fs::write(dir.path().join("sizes.json"), r#"{"0.tar": 9}"#).unwrap();

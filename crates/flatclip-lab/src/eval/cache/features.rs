@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What decides the features of a sample, beside the picture itself.
+/// What decides the features of a sample, beside the image itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeatureKey {
     /// Fingerprint of the weights.
@@ -81,7 +81,7 @@ impl<'a> Stamp<'a> {
 pub(crate) struct FeatureCache {
     folder: PathBuf,
     segments: Vec<Mutex<File>>,
-    /// By sample id: data sets of one name may have several pictures of one id.
+    /// By sample id: data sets of one name may have several images of one id.
     index: BTreeMap<String, Vec<(usize, Location)>>,
     /// The segment of this process, begun with the first entry.
     writer: Mutex<Writer>,
@@ -116,7 +116,7 @@ impl FeatureCache {
         Ok(cache)
     }
 
-    /// The features of a sample whose picture has not changed. A damaged entry counts as absent.
+    /// The features of a sample whose image has not changed. A damaged entry counts as absent.
     pub(crate) fn get(&self, sample: &Sample) -> Option<CachedViews> {
         let (segment, location) = self.find(sample)?;
         // `size` was checked against the file's length when it was scanned.
@@ -129,7 +129,7 @@ impl FeatureCache {
         Some(CachedViews { features: segment::decode(&bytes)?, digest: stamp.digest.to_owned(), encode: stamp.encode })
     }
 
-    /// The digest of a sample's picture as it is now, if features of it are kept.
+    /// The digest of a sample's image as it is now, if features of it are kept.
     pub(crate) fn content_digest(&self, sample: &Sample) -> Option<String> {
         Stamp::parse(&self.find(sample)?.1.stamp).map(|stamp| stamp.digest.to_owned())
     }
@@ -256,7 +256,7 @@ mod tests {
         FeatureCache::open(dir.path(), &key(0)).unwrap().put(&one, &features(1.0), TOOK).unwrap();
         let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
         assert_eq!(cache.features(&one), Some(features(1.0)));
-        assert_eq!(cache.features(&other), None, "another picture of the same name, size and time");
+        assert_eq!(cache.features(&other), None, "another image of the same name, size and time");
         assert_eq!(cache.features(&place("z/photos", "cat")), Some(features(1.0)), "a copy");
         cache.put(&other, &features(2.0), TOOK).unwrap();
         let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_pictures_torn_tails_and_flipped_bits_count_as_absent() {
+    fn changed_images_torn_tails_and_flipped_bits_count_as_absent() {
         let dir = tempfile::tempdir().unwrap();
         let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
         for id in ["a", "b"] {
@@ -284,7 +284,7 @@ mod tests {
         std::fs::write(&file, &flipped).unwrap();
         assert_eq!(reopen().features(&sample(dir.path(), "a")), None);
         assert!(reopen().features(&sample(dir.path(), "b")).is_some());
-        std::fs::write(dir.path().join("b"), "changed picture").unwrap();
+        std::fs::write(dir.path().join("b"), "changed image").unwrap();
         assert_eq!(reopen().features(&sample(dir.path(), "b")), None);
     }
 

@@ -1,8 +1,8 @@
 //! Features kept between runs: a second method, or a sweep, costs no encoding.
 //!
 //! Image features of all views are kept as f32, unit rows and raw norms, so that a run gives the same bytes with and
-//! without the cache. What the files are keyed by is in [`FeatureKey`]; each entry also carries a digest of the picture, so a
-//! changed picture is encoded again, and beside it the file's stamp (place, size, times, inode), so that the digest of an
+//! without the cache. What the files are keyed by is in [`FeatureKey`]; each entry also carries a digest of the image, so a
+//! changed image is encoded again, and beside it the file's stamp (place, size, times, inode), so that the digest of an
 //! unchanged file is not computed again.
 
 mod export;

@@ -14,7 +14,7 @@ mod raster;
 
 pub use axis::Axis;
 pub(crate) use palette::STYLE;
-pub(crate) use raster::to_picture;
+pub(crate) use raster::to_image;
 
 use super::table::html;
 use axis::Scale;
@@ -107,13 +107,13 @@ pub struct Figure {
     pub layers: Vec<Layer>,
     /// Pixels.
     pub size: (f64, f64),
-    /// A picture that stands left of the axes, e.g. the view whose surface is drawn.
-    pub picture: Option<FigurePicture>,
+    /// An image that stands left of the axes, e.g. the view whose surface is drawn.
+    pub image: Option<FigureImage>,
 }
 
-/// A raster picture inside a figure.
+/// A raster image inside a figure.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FigurePicture {
+pub struct FigureImage {
     /// A `data:` address.
     pub address: String,
     /// Below it, line by line.
@@ -123,12 +123,12 @@ pub struct FigurePicture {
 /// Lines of names that the size of a figure has room for.
 const USUAL_LINES: usize = 2;
 
-/// Pixels that a picture takes, with its margin.
-const PICTURE: f64 = 150.0;
+/// Pixels that an image takes, with its margin.
+const IMAGE: f64 = 150.0;
 
 /// The plotting area inside a figure.
 struct Area {
-    /// Where the figure begins, right of its picture.
+    /// Where the figure begins, right of its image.
     origin: f64,
     left: f64,
     right: f64,
@@ -151,7 +151,7 @@ impl Area {
 impl Figure {
     /// A figure of usual size.
     pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Self {
-        Self { title: title.into(), x, y, layers: Vec::new(), size: (560.0, 360.0), picture: None }
+        Self { title: title.into(), x, y, layers: Vec::new(), size: (560.0, 360.0), image: None }
     }
 
     /// The same with one more layer.
@@ -164,7 +164,7 @@ impl Figure {
     fn across(&self) -> (f64, f64, f64) {
         let has_scale_bar = self.layers.iter().any(|layer| matches!(layer, Layer::Heat { .. }));
         let right = self.size.0 - if has_scale_bar { 74.0 } else { 16.0 };
-        let origin = if self.picture.is_some() { PICTURE } else { 0.0 };
+        let origin = if self.image.is_some() { IMAGE } else { 0.0 };
         (origin, origin + (self.y.widest() + 28.0).max(58.0), right)
     }
 
@@ -186,8 +186,8 @@ impl Figure {
         let area = Area { origin, left, right, top, bottom, x: self.x.scale(xs), y: self.y.scale(ys) };
         let mut out = open(size, &self.title);
         out.push_str(&format!("<text class=\"title\" x=\"16\" y=\"20\">{}</text>\n", html(&self.title)));
-        if let Some(picture) = &self.picture {
-            draw_picture(picture, area.top, &mut out);
+        if let Some(image) = &self.image {
+            draw_image(image, area.top, &mut out);
         }
         out.push_str(&axis::draw(&area, &self.x, &self.y));
         layers::draw(&self.layers, &area, &mut out);
@@ -224,13 +224,13 @@ fn open((width, height): (f64, f64), title: &str) -> String {
     )
 }
 
-fn draw_picture(picture: &FigurePicture, top: f64, out: &mut String) {
-    let side = PICTURE - 22.0;
+fn draw_image(image: &FigureImage, top: f64, out: &mut String) {
+    let side = IMAGE - 22.0;
     out.push_str(&format!(
         "<image x=\"16\" y=\"{top}\" width=\"{side}\" height=\"{side}\" href=\"{}\"/>\n",
-        html(&picture.address)
+        html(&image.address)
     ));
-    for (line, text) in picture.caption.iter().enumerate() {
+    for (line, text) in image.caption.iter().enumerate() {
         let y = top + side + 16.0 * (line + 1) as f64;
         out.push_str(&format!("<text class=\"tick\" x=\"16\" y=\"{y}\">{}</text>\n", html(text)));
     }
@@ -278,9 +278,9 @@ mod tests {
     }
 
     #[test]
-    fn figures_side_by_side_keep_their_pictures_and_close_every_tag() {
+    fn figures_side_by_side_keep_their_images_and_close_every_tag() {
         let mut figure = Figure::new("t", Axis::new("x"), Axis::new("y")).with(line(vec![(0.0, 1.0), (1.0, 2.0)]));
-        figure.picture = Some(FigurePicture { address: "data:,".into(), caption: vec!["view <3>".into()] });
+        figure.image = Some(FigureImage { address: "data:,".into(), caption: vec!["view <3>".into()] });
         let svg = side_by_side("both", &[figure.clone(), figure], 2);
         assert_eq!(svg.matches("<image").count(), 2);
         assert!(svg.contains("view &lt;3&gt;") && svg.contains("width=\"1120\""));

@@ -1,11 +1,11 @@
-//! The picture of one of our own SVG documents: what the vector file shows, for programs that want pixels.
+//! The image of one of our own SVG documents: what the vector file shows, for programs that want pixels.
 //!
 //! It knows the elements and path commands that figures write, and nothing else.
 
 use super::css::Sheet;
 use super::palette::STYLE;
 use flatclip::image::lettering::Font;
-use flatclip::image::{self, Picture};
+use flatclip::image::{self, Image};
 use flatclip::{Error, Result};
 use std::collections::BTreeMap;
 use tiny_skia::{
@@ -13,7 +13,7 @@ use tiny_skia::{
 };
 
 /// Draws a document with `scale` pixels to a unit.
-pub(crate) fn to_picture(svg: &str, scale: f32) -> Result<Picture> {
+pub(crate) fn to_image(svg: &str, scale: f32) -> Result<Image> {
     let head = svg.find("<svg").and_then(|at| Tag::read(&svg[at..])).map(|(tag, _)| tag);
     let size = |key: &str| head.as_ref().map_or(0.0, |tag| tag.number(key) * scale).ceil() as u32;
     let pixmap = Pixmap::new(size("width"), size("height"))
@@ -180,12 +180,12 @@ impl Painter {
     }
 
     fn image(&mut self, tag: &Tag<'_>) -> Result<()> {
-        let Some(picture) = embedded_picture(tag.text("href"))? else { return Ok(()) };
-        let rgba: Vec<u8> = picture.rgb.chunks_exact(3).flat_map(|p| [p[0], p[1], p[2], 255]).collect();
-        let size = tiny_skia::IntSize::from_wh(picture.width as u32, picture.height as u32);
+        let Some(decoded_image) = embedded_image(tag.text("href"))? else { return Ok(()) };
+        let rgba: Vec<u8> = decoded_image.rgb.chunks_exact(3).flat_map(|p| [p[0], p[1], p[2], 255]).collect();
+        let size = tiny_skia::IntSize::from_wh(decoded_image.width as u32, decoded_image.height as u32);
         let Some(pixels) = size.and_then(|size| Pixmap::from_vec(rgba, size)) else { return Ok(()) };
         let ((x, y), (width, height)) = (tag.at("x", "y"), tag.at("width", "height"));
-        let fitted = (width / picture.width as f32).min(height / picture.height as f32);
+        let fitted = (width / decoded_image.width as f32).min(height / decoded_image.height as f32);
         let place = self.place(tag).pre_translate(x, y).pre_scale(fitted, fitted);
         let paint = PixmapPaint { quality: FilterQuality::Bicubic, ..PixmapPaint::default() };
         self.pixmap.draw_pixmap(0, 0, pixels.as_ref(), &paint, place, None);
@@ -193,12 +193,12 @@ impl Painter {
     }
 
     /// On white, where nothing was drawn.
-    fn finish(self) -> Picture {
+    fn finish(self) -> Image {
         let (width, height) = (self.pixmap.width() as usize, self.pixmap.height() as usize);
         // Colours are multiplied with their cover already.
         let on_white = |p: &[u8]| [p[0], p[1], p[2]].map(|c| c.saturating_add(255 - p[3]));
         let rgb = self.pixmap.data().chunks_exact(4).flat_map(on_white).collect();
-        Picture { width, height, rgb }
+        Image { width, height, rgb }
     }
 }
 
@@ -265,8 +265,8 @@ fn unescaped(text: &str) -> String {
     marks.iter().fold(text.to_owned(), |text, (code, mark)| text.replace(code, mark))
 }
 
-/// The picture of a `data:` address; `None` for one that holds none.
-fn embedded_picture(address: &str) -> Result<Option<Picture>> {
+/// The image of a `data:` address; `None` for one that holds none.
+fn embedded_image(address: &str) -> Result<Option<Image>> {
     let Some((_, code)) = address.split_once("base64,") else { return Ok(None) };
     let (mut bytes, mut bits, mut held) = (Vec::new(), 0u32, 0);
     for digit in code.bytes().take_while(|&b| b != b'=') {
@@ -289,11 +289,11 @@ fn embedded_picture(address: &str) -> Result<Option<Picture>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::figure::{Axis, Figure, FigurePicture, Layer, side_by_side};
+    use crate::report::figure::{Axis, Figure, FigureImage, Layer, side_by_side};
 
-    fn pixel(picture: &Picture, x: usize, y: usize) -> [u8; 3] {
-        let at = (y * picture.width + x) * 3;
-        [picture.rgb[at], picture.rgb[at + 1], picture.rgb[at + 2]]
+    fn pixel(image: &Image, x: usize, y: usize) -> [u8; 3] {
+        let at = (y * image.width + x) * 3;
+        [image.rgb[at], image.rgb[at + 1], image.rgb[at + 2]]
     }
 
     #[test]
@@ -301,30 +301,29 @@ mod tests {
         let svg = "<svg width=\"40\" height=\"30\"><style>x{}</style><rect class=\"paper\" width=\"40\" height=\"30\"/>\
             <g transform=\"translate(10 0)\"><rect class=\"cell\" x=\"2\" y=\"3\" width=\"4\" height=\"5\" fill=\"#ff0000\"/></g>\
             <path class=\"whisker\" d=\"M30 5V20M28 5H32\"/><text class=\"title\" x=\"2\" y=\"28\">H &amp; M</text></svg>";
-        let picture = to_picture(svg, 2.0).unwrap();
-        assert_eq!((picture.width, picture.height), (80, 60));
-        assert_eq!(pixel(&picture, 28, 10), [255, 0, 0]);
-        assert_eq!(pixel(&picture, 22, 10), [255, 255, 255]);
-        assert!(pixel(&picture, 60, 30)[0] < 100, "the whisker");
-        let dark = |y: usize| (4..60).any(|x| pixel(&picture, x, y)[0] < 120);
+        let image = to_image(svg, 2.0).unwrap();
+        assert_eq!((image.width, image.height), (80, 60));
+        assert_eq!(pixel(&image, 28, 10), [255, 0, 0]);
+        assert_eq!(pixel(&image, 22, 10), [255, 255, 255]);
+        assert!(pixel(&image, 60, 30)[0] < 100, "the whisker");
+        let dark = |y: usize| (4..60).any(|x| pixel(&image, x, y)[0] < 120);
         assert!(dark(50) && !dark(58), "letters stand on their line");
     }
 
     #[test]
     fn a_figure_with_every_layer_is_drawn() {
         let png =
-            flatclip::image::sheet::encode_png(&Picture { width: 2, height: 2, rgb: [9, 200, 9].repeat(4) }).unwrap();
+            flatclip::image::sheet::encode_png(&Image { width: 2, height: 2, rgb: [9, 200, 9].repeat(4) }).unwrap();
         let grid = || (vec![0.0, 1.0, 2.0], vec![0.0, 1.0], vec![0.0, 1.0, 4.0, 1.0, 2.0, 5.0]);
         let (x, y, values) = grid();
         let mut figure = Figure::new("surface", Axis::new("x (units)"), Axis::new("y"))
             .with(Layer::Heat { x, y, values, labels: true, range: None, unit: "nats" })
             .with(Layer::Contour { x: grid().0, y: grid().1, values: grid().2, levels: vec![1.5, 3.0] })
             .with(Layer::Mark { at: (1.0, 0.5), name: "prompt".into() });
-        figure.picture =
-            Some(FigurePicture { address: crate::report::data_address(&png), caption: vec!["a view".into()] });
-        let picture = to_picture(&side_by_side("both", &[figure.clone(), figure], 2), 1.0).unwrap();
-        assert_eq!((picture.width, picture.height), (1120, 360));
-        let count = |colour: [u8; 3]| picture.rgb.chunks_exact(3).filter(|p| **p == colour).count();
+        figure.image = Some(FigureImage { address: crate::report::data_address(&png), caption: vec!["a view".into()] });
+        let image = to_image(&side_by_side("both", &[figure.clone(), figure], 2), 1.0).unwrap();
+        assert_eq!((image.width, image.height), (1120, 360));
+        let count = |colour: [u8; 3]| image.rgb.chunks_exact(3).filter(|p| **p == colour).count();
         assert!(count([9, 200, 9]) > 2 * 100 * 100, "both views");
         assert!(count([213, 94, 0]) > 2 * 30, "both marks");
         assert!(count([254, 232, 56]) > 0, "the lightest colour");

@@ -87,8 +87,8 @@ impl Measure<'_> {
         let decode = dataset.decode_options(self.request.exif);
         progress.start(&dataset.name, Some(indices.len() as u64));
         for batch in indices.chunks(BATCH) {
-            let pictures = batch.iter().map(|&i| dataset.samples[i].picture(&decode));
-            let images = Features::unit(self.model.plain_features(pictures)?).0;
+            let decoded_images = batch.iter().map(|&i| dataset.samples[i].image(&decode));
+            let images = Features::unit(self.model.plain_features(decoded_images)?).0;
             self.scores(dataset, batch, &images, &mut scores)?;
             let outputs = self.task.logits(&images);
             rows.extend(outputs.iter_rows().zip(batch).map(|(row, &i)| (row.to_vec(), dataset.samples[i].label)));

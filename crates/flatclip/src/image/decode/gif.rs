@@ -22,8 +22,8 @@ impl File<'_> {
         let (width, height) = (screen.0.max(place.left + place.width), screen.1.max(place.top + place.height));
         self.check_size(width as u64, height as u64)?;
 
-        // A palette that is the grey ramp makes a grey picture. Otherwise indices are read into the last third of the
-        // picture's own memory and looked up from the front: a pixel is never written before its index is read.
+        // A palette that is the grey ramp makes a grey image. Otherwise indices are read into the last third of the
+        // image's own memory and looked up from the front: a pixel is never written before its index is read.
         let ramp = palette.chunks_exact(3).enumerate().all(|(i, c)| c.iter().all(|&v| usize::from(v) == i));
         let (mode, bytes) = if ramp { (Mode::Luma, 1) } else { (Mode::Palette, 3) };
         let pixels = width * height;
@@ -36,7 +36,7 @@ impl File<'_> {
             let start = (place.top + row) * width + place.left;
             let whole = decoder.fill_buffer(&mut indices[start..start + place.width]).map_err(|e| self.error(e))?;
             if !whole {
-                return Err(self.error("the file ends before its picture does"));
+                return Err(self.error("the file ends before its image does"));
             }
         }
         if mode == Mode::Palette {
@@ -96,8 +96,8 @@ mod tests {
     fn the_screen_grows_to_a_frame_outside_of_it() {
         // Screen 1 x 1, black and white; a frame of 1 x 1 at column 2.
         let bytes = b"GIF89a\x01\0\x01\0\x80\0\0\0\0\0\xff\xff\xff,\x02\0\0\0\x01\0\x01\0\0\x02\x02\x44\x01\0;";
-        let picture = decode(bytes, &DecodeOptions::default()).unwrap();
-        assert_eq!((picture.width, picture.height, picture.rgb), (3, 1, vec![0; 9]));
+        let image = decode(bytes, &DecodeOptions::default()).unwrap();
+        assert_eq!((image.width, image.height, image.rgb), (3, 1, vec![0; 9]));
         // The same with a white frame.
         let mut white = bytes.to_vec();
         white[31] = 0x4c;

@@ -15,7 +15,7 @@ mod tests;
 mod tiff;
 
 use super::preprocess::multiply;
-use super::{Picture, jpeg};
+use super::{Image, jpeg};
 use crate::{Error, Result};
 use ::image::ImageFormat;
 use ::image::metadata::Orientation;
@@ -25,7 +25,7 @@ use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// What decodes pictures, for the record: our own JPEG decoder, the `image` crate for the rest.
+/// What decodes images, for the record: our own JPEG decoder, the `image` crate for the rest.
 pub const DECODER: &str = "flatclip-jpeg; image 0.25 for other formats";
 
 /// What is read, and how much of it.
@@ -42,32 +42,32 @@ pub struct DecodeOptions {
 
 /// The largest width or height: as much as JPEG and GIF can say.
 const MAX_SIDE: u64 = 65_535;
-/// What is read of a file before it is known to be a picture.
+/// What is read of a file before it is known to be an image.
 const BEGINNING: u64 = 4096;
 /// What a decoder that reads row by row takes beside the result, about.
 const ROWS: u64 = 1 << 20;
 /// What a decoder may take beside the result.
 const SCRATCH: u64 = 64 << 20;
 
-/// What was done to a picture because its reader asked for it.
+/// What was done to an image because its reader asked for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PictureNotes {
+pub struct ImageNotes {
     /// Turned or mirrored as its EXIF entry says.
     pub turned: bool,
     /// 16-bit grey, scaled to 8 bits.
     pub scaled_grey: bool,
 }
 
-/// How many pictures something was done to.
+/// How many images something was done to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PictureChanges {
+pub struct ImageChanges {
     turned: usize,
     scaled_grey: usize,
 }
 
-impl PictureChanges {
-    /// One more picture.
-    pub fn count(&mut self, notes: PictureNotes) {
+impl ImageChanges {
+    /// One more image.
+    pub fn count(&mut self, notes: ImageNotes) {
         self.turned += usize::from(notes.turned);
         self.scaled_grey += usize::from(notes.scaled_grey);
     }
@@ -97,7 +97,7 @@ impl DecodeOptions {
         if self.exif { "exif" } else { "pillow" }
     }
 
-    /// Bytes that decoding one picture may take: the largest picture and some room.
+    /// Bytes that decoding one image may take: the largest image and some room.
     pub(crate) fn max_memory(&self) -> u64 {
         self.max_pixels.saturating_mul(3).saturating_add(SCRATCH)
     }
@@ -165,12 +165,12 @@ impl Source {
     }
 
     /// As RGB.
-    pub fn to_picture(&self) -> Picture {
-        self.clone().into_picture()
+    pub fn to_image(&self) -> Image {
+        self.clone().into_image()
     }
 
     /// As RGB, in the same memory where that is possible.
-    pub(crate) fn into_picture(self) -> Picture {
+    pub(crate) fn into_image(self) -> Image {
         let Self { width, height, mode, mut samples } = self;
         let pixels = samples.len() / mode.channels();
         match mode {
@@ -189,7 +189,7 @@ impl Source {
                 [p[0], p[1], p[2]].map(|ink| light - multiply(ink, light))
             }),
         }
-        Picture { width, height, rgb: samples }
+        Image { width, height, rgb: samples }
     }
 }
 
@@ -204,9 +204,9 @@ fn shorten<const N: usize>(samples: &mut Vec<u8>, channels: usize, convert: impl
     samples.shrink_to_fit();
 }
 
-/// Decodes a picture that has no file name.
-pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<Picture> {
-    decode_from(Path::new("picture"), bytes, options)
+/// Decodes an image that has no file name.
+pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<Image> {
+    decode_from(Path::new("image"), bytes, options)
 }
 
 /// Bytes that decoding takes at its peak, from the header alone: the pixels, and what the decoder holds beside them. `None` for
@@ -235,25 +235,25 @@ pub fn decoding_bytes(bytes: &[u8]) -> Option<u64> {
     Some(pixels.saturating_mul(3).saturating_add(beside))
 }
 
-/// Decodes a picture; `path` is for messages.
-pub fn decode_from(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<Picture> {
+/// Decodes an image; `path` is for messages.
+pub fn decode_from(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<Image> {
     Ok(decode_noted(path, bytes, options)?.0)
 }
 
-/// The same, and what was done to the picture.
-pub fn decode_noted(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<(Picture, PictureNotes)> {
+/// The same, and what was done to the image.
+pub fn decode_noted(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<(Image, ImageNotes)> {
     let file = File::new(path, bytes, options, true);
-    let picture = guarded(path, || file.decode())?.into_picture();
-    Ok((picture, file.notes.get()))
+    let image = guarded(path, || file.decode())?.into_image();
+    Ok((image, file.notes.get()))
 }
 
 /// Reads and decodes a file. Its size and its first bytes are looked at before it is read, its header before it is decoded.
-pub fn open(path: &Path, options: &DecodeOptions) -> Result<Picture> {
+pub fn open(path: &Path, options: &DecodeOptions) -> Result<Image> {
     Ok(open_noted(path, options)?.0)
 }
 
-/// The same, and what was done to the picture.
-pub fn open_noted(path: &Path, options: &DecodeOptions) -> Result<(Picture, PictureNotes)> {
+/// The same, and what was done to the image.
+pub fn open_noted(path: &Path, options: &DecodeOptions) -> Result<(Image, ImageNotes)> {
     let file = std::fs::File::open(path).map_err(Error::io(path))?;
     let size = file.metadata().map_err(Error::io(path))?.len();
     File::new(path, &[], options, true).limit("bytes", size, options.max_bytes)?;
@@ -267,7 +267,7 @@ pub fn open_noted(path: &Path, options: &DecodeOptions) -> Result<(Picture, Pict
     decode_noted(path, &bytes, options)
 }
 
-/// Runs a decoder. Its panic is a fault of the decoder, but a picture like any other must not end the process.
+/// Runs a decoder. Its panic is a fault of the decoder, but an image like any other must not end the process.
 fn guarded(path: &Path, decode: impl FnOnce() -> Result<Source>) -> Result<Source> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
@@ -285,7 +285,7 @@ struct File<'a> {
     options: &'a DecodeOptions,
     /// Only RGB is wanted: opacity and inks need not be kept.
     as_rgb: bool,
-    notes: Cell<PictureNotes>,
+    notes: Cell<ImageNotes>,
 }
 
 impl<'a> File<'a> {
@@ -293,7 +293,7 @@ impl<'a> File<'a> {
         Self { path, bytes, options, as_rgb, notes: Cell::default() }
     }
 
-    fn note(&self, change: impl FnOnce(&mut PictureNotes)) {
+    fn note(&self, change: impl FnOnce(&mut ImageNotes)) {
         let mut notes = self.notes.get();
         change(&mut notes);
         self.notes.set(notes);
@@ -308,7 +308,7 @@ impl<'a> File<'a> {
             return Ok(());
         }
         let what = format!("{}: {what}", self.path.display());
-        Err(Error::Limit { what, asked, allowed, hint: "scale the picture down or raise the limit".into() })
+        Err(Error::Limit { what, asked, allowed, hint: "scale the image down or raise the limit".into() })
     }
 
     fn check_size(&self, width: u64, height: u64) -> Result<()> {
@@ -319,7 +319,7 @@ impl<'a> File<'a> {
         self.limit("pixels of one side", width.max(height), MAX_SIDE)
     }
 
-    /// Refuses a picture whose decoder needs more than the result and some room.
+    /// Refuses an image whose decoder needs more than the result and some room.
     fn check_memory(&self, bytes: u64) -> Result<()> {
         self.limit("bytes of memory to decode it", bytes, self.options.max_memory())
     }
@@ -329,7 +329,7 @@ impl<'a> File<'a> {
         let unknown = || {
             let start = &self.bytes[..self.bytes.len().min(8)];
             let known = foreign(self.bytes).map_or_else(
-                || "not a JPEG, PNG, WebP, BMP, TIFF or GIF picture".to_owned(),
+                || "not a JPEG, PNG, WebP, BMP, TIFF or GIF image".to_owned(),
                 |name| format!("{name} cannot be read; save it as JPEG or PNG"),
             );
             self.error(format!("{known} (it starts with {start:02x?})"))
@@ -363,7 +363,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// The name of a picture format that is known but not read.
+/// The name of an image format that is known but not read.
 fn foreign(bytes: &[u8]) -> Option<&'static str> {
     match bytes.get(4..12)? {
         [b'f', b't', b'y', b'p', b'a', b'v', b'i', ..] => Some("AVIF"),

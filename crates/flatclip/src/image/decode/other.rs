@@ -21,20 +21,20 @@ impl File<'_> {
         self.check_size(width.into(), height.into())?;
         let orientation = decoder.orientation().ok();
         let plain = if format == ImageFormat::Tiff { self.plain_tiff()? } else { None };
-        let picture = match plain {
-            Some(picture) => picture,
+        let image = match plain {
+            Some(image) => image,
             None => {
                 let bytes_per_pixel = bytes_per_pixel(self.bytes, format);
                 self.check_memory(u64::from(width) * u64::from(height) * bytes_per_pixel)?;
                 DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?
             }
         };
-        let (width, height) = (picture.width() as usize, picture.height() as usize);
+        let (width, height) = (image.width() as usize, image.height() as usize);
         let scale = self.options.exif;
-        if scale && matches!(picture, DynamicImage::ImageLuma16(_)) {
+        if scale && matches!(image, DynamicImage::ImageLuma16(_)) {
             self.note(|notes| notes.scaled_grey = true);
         }
-        let samples = samples_of(eight_bits(picture, scale), Layout::of(self.bytes, format));
+        let samples = samples_of(eight_bits(image, scale), Layout::of(self.bytes, format));
         let (mode, samples) = samples.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))?;
         // Pillow rotates a TIFF when it loads it, whoever reads it.
         let wanted = self.options.exif || format == ImageFormat::Tiff;
@@ -79,7 +79,7 @@ impl Layout {
     }
 }
 
-/// Whether an 8-bit BMP's palette is the grey ramp, which makes it a grey picture.
+/// Whether an 8-bit BMP's palette is the grey ramp, which makes it a grey image.
 fn has_grey_ramp(bytes: &[u8]) -> bool {
     let header = bytes.get(14..18).map_or(0, |h| u32::from_le_bytes([h[0], h[1], h[2], h[3]]) as usize);
     // Entries are blue, green, red, 0; BMP files of the first version have no 0 and are left as palettes.
@@ -88,8 +88,8 @@ fn has_grey_ramp(bytes: &[u8]) -> bool {
 }
 
 /// Of 16-bit colours the high byte; 16-bit grey is scaled or cut off at 255. TIFF alone has them here.
-fn eight_bits(picture: DynamicImage, scale_grey: bool) -> DynamicImage {
-    match picture {
+fn eight_bits(image: DynamicImage, scale_grey: bool) -> DynamicImage {
+    match image {
         DynamicImage::ImageLuma16(p) => {
             let (width, height) = p.dimensions();
             let grey = |v: u16| if scale_grey { (v >> 8) as u8 } else { v.min(255) as u8 };
@@ -111,8 +111,8 @@ fn eight_bits(picture: DynamicImage, scale_grey: bool) -> DynamicImage {
     }
 }
 
-fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> {
-    let (mode, mut samples) = match picture {
+fn samples_of(image: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> {
+    let (mode, mut samples) = match image {
         DynamicImage::ImageLuma8(p) => (Mode::Luma, p.into_raw()),
         DynamicImage::ImageLumaA8(p) => (Mode::LumaAlpha, p.into_raw()),
         DynamicImage::ImageRgb8(p) => (Mode::Rgb, p.into_raw()),
@@ -131,7 +131,7 @@ fn samples_of(picture: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> 
         }
         (Layout::Palette, mode) => {
             let source = Source { width: 1, height: samples.len() / mode.channels(), mode, samples };
-            (Mode::Palette, source.into_picture().rgb)
+            (Mode::Palette, source.into_image().rgb)
         }
         _ => (mode, samples),
     })

@@ -41,11 +41,11 @@ impl File<'_> {
         let stride = width * channels;
         let mut samples = vec![0; stride * height];
         let mut line = vec![0; stride];
-        // The rows that make the picture, and no more: what follows could go on without end.
+        // The rows that make the image, and no more: what follows could go on without end.
         let rows = if interlaced { interlaced_rows(width, height) } else { height };
         for y in 0..rows {
             let read = reader.next_interlaced_row().map_err(|e| self.error(e))?;
-            let read = read.ok_or_else(|| self.error("the file ends before its picture does"))?;
+            let read = read.ok_or_else(|| self.error("the file ends before its image does"))?;
             match read.interlace() {
                 InterlaceInfo::Null(_) => row.convert(read.data(), &mut samples[y * stride..][..stride]),
                 InterlaceInfo::Adam7(info) => {
@@ -78,10 +78,10 @@ fn check_chunks(bytes: &[u8]) -> std::result::Result<(), String> {
         }
         rest = &after[length + 4..];
     }
-    if in_pixels { Ok(()) } else { Err("the file ends before its picture does".into()) }
+    if in_pixels { Ok(()) } else { Err("the file ends before its image does".into()) }
 }
 
-/// Rows in the seven passes of an interlaced picture; a pass without columns has none.
+/// Rows in the seven passes of an interlaced image; a pass without columns has none.
 fn interlaced_rows(width: usize, height: usize) -> usize {
     let passes = [(0, 0, 8), (4, 0, 8), (0, 4, 8), (2, 0, 4), (0, 2, 4), (1, 0, 2), (0, 1, 2)];
     let rows = |(left, top, step): (usize, usize, usize)| {

@@ -30,11 +30,11 @@ fn sixteen_bit_colour_keeps_the_high_byte_and_grey_is_cut_off() {
 #[test]
 fn ink_becomes_light() {
     let source = Source { width: 2, height: 1, mode: Mode::Cmyk, samples: vec![0, 128, 255, 0, 10, 20, 30, 255] };
-    assert_eq!(source.to_picture().rgb, [255, 127, 0, 0, 0, 0]);
+    assert_eq!(source.to_image().rgb, [255, 127, 0, 0, 0, 0]);
 }
 
 #[test]
-fn a_huge_picture_is_refused_by_its_header() {
+fn a_huge_image_is_refused_by_its_header() {
     let mut bytes = png(&[0; 3], 1, 1, ExtendedColorType::Rgb8);
     // A new size with a right checksum: only the limit can refuse it.
     bytes[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
@@ -67,8 +67,8 @@ fn grey_of_sixteen_bits_is_scaled_or_cut_off_by_the_rule() {
 
 #[test]
 fn foreign_and_damaged_files_are_named() {
-    let picture = png(&[7; 300], 10, 10, ExtendedColorType::Rgb8);
-    let cut = &picture[..picture.len() / 2];
+    let image = png(&[7; 300], 10, 10, ExtendedColorType::Rgb8);
+    let cut = &image[..image.len() / 2];
     for bytes in [b"" as &[u8], b"hello, world", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"BM", cut] {
         let error = decode_from(Path::new("x/y.jpg"), bytes, &DecodeOptions::default()).unwrap_err();
         assert!(error.code() == "image.unreadable" && error.to_string().contains("x/y.jpg"), "{error}");
@@ -86,7 +86,7 @@ fn a_bmp_with_a_grey_ramp_is_grey_and_with_another_palette_is_not() {
     let header = bytes[14] as usize;
     bytes[14 + header + 4 * 10] = 99;
     assert_eq!(decode(&bytes).mode, Mode::Palette);
-    assert_eq!(decode(&bytes).to_picture().rgb[..3], [10, 10, 99]);
+    assert_eq!(decode(&bytes).to_image().rgb[..3], [10, 10, 99]);
 }
 
 /// A JPEG file with an EXIF entry after its first marker.
@@ -101,8 +101,8 @@ fn exif_rotates_by_the_rule_and_a_broken_entry_never_does() {
     let entry =
         |turn: u8| [b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0" as &[u8], &[turn, 0, 0, 0, 0, 0, 0, 0]].concat();
     let size = |bytes: &[u8], exif: bool| {
-        let picture = decode(bytes, &DecodeOptions { exif, ..Default::default() }).unwrap();
-        (picture.width, picture.height)
+        let image = decode(bytes, &DecodeOptions { exif, ..Default::default() }).unwrap();
+        (image.width, image.height)
     };
     assert_eq!((size(&with_exif(&entry(6)), false), size(&with_exif(&entry(6)), true)), ((3, 20), (20, 3)));
     for broken in [&entry(77)[..], b"II*\0\xff\xff\xff\xff", b"", b"nonsense"] {
@@ -120,8 +120,8 @@ fn a_panic_of_a_decoder_is_an_error_with_the_files_name() {
 
 #[test]
 fn the_memory_of_decoding_is_known_from_the_header() {
-    let picture = Picture { width: 300, height: 200, rgb: vec![7; 300 * 200 * 3] };
-    let png = crate::image::sheet::encode_png(&picture).unwrap();
+    let image = Image { width: 300, height: 200, rgb: vec![7; 300 * 200 * 3] };
+    let png = crate::image::sheet::encode_png(&image).unwrap();
     assert_eq!(decoding_bytes(&png), Some(300 * 200 * 3 + ROWS));
     // The header is enough, whatever follows it.
     assert_eq!(decoding_bytes(&png[..60]), decoding_bytes(&png));

@@ -7,7 +7,7 @@ use ::tiff::decoder::{Decoder, DecodingResult, Limits};
 use std::io::Cursor;
 
 impl File<'_> {
-    /// The picture, or nothing if its pixels have to be converted.
+    /// The image, or nothing if its pixels have to be converted.
     pub(super) fn plain_tiff(&self) -> Result<Option<DynamicImage>> {
         let mut limits = Limits::default();
         limits.decoding_buffer_size = usize::try_from(self.options.max_memory()).unwrap_or(usize::MAX);
@@ -26,11 +26,11 @@ impl File<'_> {
             return Ok(None);
         }
         let DecodingResult::U8(samples) = decoder.read_image().map_err(|e| self.error(e))? else { return Ok(None) };
-        let picture = match channels {
+        let image = match channels {
             1 => GrayImage::from_raw(width, height, samples).map(DynamicImage::from),
             3 => RgbImage::from_raw(width, height, samples).map(DynamicImage::from),
             _ => RgbaImage::from_raw(width, height, samples).map(DynamicImage::from),
         };
-        picture.map(Some).ok_or_else(|| self.error("fewer samples than pixels"))
+        image.map(Some).ok_or_else(|| self.error("fewer samples than pixels"))
     }
 }

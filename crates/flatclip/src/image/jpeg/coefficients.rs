@@ -1,5 +1,5 @@
-//! Coefficients of a picture that comes in several scans. Kept whole they would take twice the memory of the pixels, so of a
-//! large picture one band of rows after another is kept.
+//! Coefficients of an image that comes in several scans. Kept whole they would take twice the memory of the pixels, so of a
+//! large image one band of rows after another is kept.
 
 use super::{Component, Frame};
 use std::ops::Range;
@@ -13,7 +13,7 @@ const BLOCK_BYTES: usize = size_of::<Block>();
 /// One bit for each coefficient.
 const MASK_BYTES: usize = size_of::<u64>();
 
-/// How a picture is divided into bands of rows of units. The first is read with all of the file, where the places at which the
+/// How an image is divided into bands of rows of units. The first is read with all of the file, where the places at which the
 /// others begin in each scan are found; each of them is then read from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bands {

@@ -27,7 +27,7 @@ impl Colours {
     }
 }
 
-/// Rows of samples of one component: a window that moves down the picture.
+/// Rows of samples of one component: a window that moves down the image.
 struct Plane {
     stride: usize,
     /// Number of the first row.
@@ -110,7 +110,7 @@ impl Painter {
 
     pub(super) fn finish(self) -> Result<(Mode, Vec<u8>), String> {
         if self.next < self.height {
-            return Err("the picture's rows are not complete".into());
+            return Err("the image's rows are not complete".into());
         }
         Ok((self.mode(), self.out))
     }
@@ -149,7 +149,7 @@ impl Plane {
         &self.rows[(y - self.first) * self.stride..][..self.width]
     }
 
-    /// Rows of samples that row `y` of the picture is made of: its own, and the neighbour above for the upper half of a row,
+    /// Rows of samples that row `y` of the image is made of: its own, and the neighbour above for the upper half of a row,
     /// below for the lower; the edge repeats itself.
     fn sources(&self, y: usize) -> (usize, usize) {
         let source = y / self.down;
@@ -162,7 +162,7 @@ impl Plane {
         source.max(near) < self.first + self.rows.len() / self.stride
     }
 
-    /// Drops the rows that no later row of the picture needs.
+    /// Drops the rows that no later row of the image needs.
     fn forget(&mut self, next: usize) {
         let needed = (next / self.down).saturating_sub(1);
         let dropped = needed.saturating_sub(self.first).min(self.rows.len() / self.stride);
@@ -174,7 +174,7 @@ impl Plane {
         let (source, near) = self.sources(y);
         let bias = if y.is_multiple_of(2) { 1 } else { 2 };
         let (mut line, mut sums) = (std::mem::take(&mut self.line), std::mem::take(&mut self.sums));
-        // Narrow pictures are not filtered along x.
+        // Narrow images are not filtered along x.
         let wide = self.width > 2;
         match (self.across, self.down) {
             (1, 1) => line[..self.width].copy_from_slice(self.row(source)),

@@ -94,7 +94,7 @@ impl<'a> Decoder<'a> {
                 }
             }
             if self.bits.truncated {
-                return Err("the file ends before its picture does".into());
+                return Err("the file ends before its image does".into());
             }
         }
         Ok(())

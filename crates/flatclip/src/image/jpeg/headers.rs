@@ -47,12 +47,12 @@ impl<'a> File<'a> {
         };
         loop {
             match file.marker()? {
-                0xd9 => return Err("no picture data".into()),
+                0xd9 => return Err("no image data".into()),
                 0xda => break,
                 code => file.read_segment(code)?,
             }
         }
-        let frame = file.frame.take().ok_or("no frame header before the picture's data")?;
+        let frame = file.frame.take().ok_or("no frame header before the image's data")?;
         file.in_scans = true;
         Ok((file, frame))
     }
@@ -75,11 +75,11 @@ impl<'a> File<'a> {
         }
         loop {
             let start = self.rest().iter().position(|&b| b == 0xff);
-            self.at += start.ok_or("the file ends before its picture does")?;
+            self.at += start.ok_or("the file ends before its image does")?;
             while self.bytes.get(self.at) == Some(&0xff) {
                 self.at += 1;
             }
-            let code = *self.bytes.get(self.at).ok_or("the file ends before its picture does")?;
+            let code = *self.bytes.get(self.at).ok_or("the file ends before its image does")?;
             self.at += 1;
             if code != 0 {
                 return Ok(code);

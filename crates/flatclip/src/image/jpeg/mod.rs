@@ -2,10 +2,10 @@
 //! chroma upsampling, 16-bit colour tables. Why it is our own: `docs/adr/0003-jpeg-decoder.md`.
 //!
 //! Baseline and progressive Huffman files with 8 bits, one, three or four components. A data segment that ends too
-//! early is filled up with grey, as libjpeg does; a file that ends inside its picture is an error, as in PIL.
+//! early is filled up with grey, as libjpeg does; a file that ends inside its image is an error, as in PIL.
 //!
-//! A file of one scan goes from bits to pixels row by row, and only the pixels stay. Where a picture comes in several scans
-//! (always if it is progressive), coefficients are kept until the last of them, of a large picture band by band.
+//! A file of one scan goes from bits to pixels row by row, and only the pixels stay. Where an image comes in several scans
+//! (always if it is progressive), coefficients are kept until the last of them, of a large image band by band.
 
 mod coefficients;
 mod colour;
@@ -32,7 +32,7 @@ const NATURAL_ORDER: [u8; 64] = [
 
 /// Each scan visits every block. Encoders write some ten; a file with more than this is made to take time.
 const MAX_SCANS: usize = 100;
-/// Blocks that all scans of a picture in bands may visit: ten scans of the largest one visit 20 million.
+/// Blocks that all scans of an image in bands may visit: ten scans of the largest one visit 20 million.
 const MAX_VISITS: usize = 30_000_000;
 /// Bytes that libjpeg reads ahead.
 const LOOKAHEAD: usize = 8;
@@ -121,7 +121,7 @@ impl Frame {
         (band.start * each).min(rows)..(band.end * each).min(rows)
     }
 
-    /// Whether more scans than the one with these components make the picture.
+    /// Whether more scans than the one with these components make the image.
     fn is_buffered(&self, members: &[Member]) -> bool {
         self.progressive || members.len() < self.components.len()
     }
@@ -172,7 +172,7 @@ fn read_rows(
     loop {
         match file.marker() {
             Ok(0xd9) => return Ok(painter),
-            Ok(0xda) => return Err("a second scan of a picture that is complete".into()),
+            Ok(0xda) => return Err("a second scan of an image that is complete".into()),
             Ok(code) => file.read_segment(code)?,
             Err(_) if left >= LOOKAHEAD => return Ok(painter),
             Err(reason) => return Err(reason),
@@ -207,7 +207,7 @@ fn read_bands(bytes: &[u8], bands: Bands, mut painter: Painter) -> Result<Painte
     Ok(painter)
 }
 
-/// All scans up to the end of the picture: the coefficients of the first band, and where the others begin.
+/// All scans up to the end of the image: the coefficients of the first band, and where the others begin.
 fn read_scans<'a>(
     file: &mut File<'a>,
     frame: &mut Frame,
@@ -249,7 +249,7 @@ fn read_scans<'a>(
     }
     let known = if frame.progressive { SMOOTHED } else { 1 };
     if frame.components.iter().any(|c| c.table.is_none() || c.known[..known].iter().any(|&bit| bit != 0)) {
-        return Err("the file ends before all scans of its picture have come".into());
+        return Err("the file ends before all scans of its image have come".into());
     }
     Ok((blocks, scans))
 }
@@ -295,11 +295,11 @@ mod tests {
     #[test]
     fn every_kind_of_file_decodes_to_the_bytes_of_libjpeg_turbo() {
         for (name, bytes, sum) in FILES {
-            let picture = decode(bytes, false).unwrap().to_picture();
+            let image = decode(bytes, false).unwrap().to_image();
             let header = inspect(bytes).unwrap();
-            assert_eq!((header.width, header.height), (picture.width, picture.height), "{name}");
-            assert_eq!(decode(bytes, true).unwrap().to_picture(), picture, "{name}");
-            assert_eq!(crc32fast::hash(&picture.rgb), *sum, "{name}");
+            assert_eq!((header.width, header.height), (image.width, image.height), "{name}");
+            assert_eq!(decode(bytes, true).unwrap().to_image(), image, "{name}");
+            assert_eq!(crc32fast::hash(&image.rgb), *sum, "{name}");
         }
     }
 
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_ends_inside_its_picture_is_an_error() {
+    fn a_file_that_ends_inside_its_image_is_an_error() {
         for (name, bytes, _) in FILES {
             let data = bytes.windows(2).position(|pair| pair == [0xff, 0xda]).unwrap();
             for end in [2, data / 2, data + 1, data + 14] {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_a_thousand_scans_is_refused() {
+    fn a_image_of_a_thousand_scans_is_refused() {
         let bytes = FILES.iter().find(|(name, _, _)| *name == "progressive-420").unwrap().1;
         let last = bytes.windows(2).rposition(|pair| pair == [0xff, 0xda]).unwrap();
         let (body, scan) = (&bytes[..bytes.len() - 2], &bytes[last..bytes.len() - 2]);

@@ -45,15 +45,15 @@ fn damaged_files_give_the_pixels_of_pillow_or_are_refused() {
     for (name, bytes) in all() {
         let pillow = expected.next().unwrap();
         match decode(&bytes, &DecodeOptions::pillow()) {
-            Ok(picture) => {
-                assert_eq!(format!("{:08x}", crc32fast::hash(&picture.rgb)), pillow, "{name}");
+            Ok(image) => {
+                assert_eq!(format!("{:08x}", crc32fast::hash(&image.rgb)), pillow, "{name}");
                 accepted += 1;
             }
             Err(_) => refused_alone += usize::from(pillow != "-"),
         }
     }
     assert!(expected.next().is_none());
-    // Most damage leaves a picture; what we alone refuse is rare (tables or scans that are missing).
+    // Most damage leaves an image; what we alone refuse is rare (tables or scans that are missing).
     assert!(
         accepted > 300 && refused_alone * 10 < accepted,
         "{accepted} accepted, {refused_alone} refused by us alone"

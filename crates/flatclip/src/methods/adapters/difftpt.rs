@@ -23,7 +23,7 @@ What: the views are the original, the augmented ones and the generated ones. Of 
 int(cosine_fraction * (N-1)) whose scaled logits have the largest cosine with the original's are kept, with
 the original; of these the int(entropy_fraction * n) of lowest entropy. Four AdamW steps on their marginal
 entropy, the views chosen once; view 0 is answered.
-Generated views are pictures of each sample, made beforehand as the original does, in a folder named by the
+Generated views are images of each sample, made beforehand as the original does, in a folder named by the
 sample's id without its ending. The authors used Stable Diffusion image variations v2 at guidance 3, 50 steps,
 63 per image; any image-to-image tool will do.
 In the explanation, views after the augmented ones are the generated ones.

@@ -62,7 +62,7 @@ struct World {
     maple: (Arc<Prompt>, Arc<SourceStatistics>),
 }
 
-struct Picture {
+struct Image {
     features: Matrix,
     pixels: Vec<f32>,
     generated: Matrix,
@@ -92,10 +92,10 @@ impl World {
     }
 
     /// Features near a class where features are all that is needed; else those that the tower gives for drawn pixels.
-    fn picture(&self, needs: &Needs, task: &Task, seed: u64, count: usize) -> Picture {
+    fn image(&self, needs: &Needs, task: &Task, seed: u64, count: usize) -> Image {
         let generated = unit_rows(seed + 77, 5, task.text_features().cols());
         if !needs.pixels {
-            return Picture { features: image(task, seed, count), pixels: Vec::new(), generated };
+            return Image { features: image(task, seed, count), pixels: Vec::new(), generated };
         }
         let size = CLIP.image_size();
         let mut stream = Stream::new(seed, &["pixels"]);
@@ -105,11 +105,11 @@ impl World {
         } else {
             Features::unit(CLIP.encode_images(&pixels, count).unwrap()).0
         };
-        Picture { features, pixels, generated }
+        Image { features, pixels, generated }
     }
 }
 
-impl Picture {
+impl Image {
     fn view_set(&self) -> ViewSet<'_> {
         let pixels = (!self.pixels.is_empty()).then_some(self.pixels.as_slice());
         ViewSet { pixels, generated: Some(&self.generated), ..ViewSet::new("s", &self.features) }
@@ -219,9 +219,9 @@ proptest! {
         for (name, options) in all_methods() {
             let needs = needs_of(name, &options);
             let (plain, permuted) = (world.task(&needs, &[0, 1, 2, 3, 4]), world.task(&needs, &order));
-            let picture = world.picture(&needs, &plain, seed, count);
-            let a = picture.answer(ready(name, &options, &plain), &plain);
-            let b = picture.answer(ready(name, &options, &permuted), &permuted);
+            let image = world.image(&needs, &plain, seed, count);
+            let a = image.answer(ready(name, &options, &plain), &plain);
+            let b = image.answer(ready(name, &options, &permuted), &permuted);
             let by = tolerance(&needs);
             prop_assert!(a.prediction == order[b.prediction] || close_call(&a.probabilities, by), "{} {:?} {:?}", name, a, b);
             for (index, &class) in order.iter().enumerate() {
@@ -238,9 +238,9 @@ proptest! {
         for (name, options) in all_methods() {
             let needs = needs_of(name, &options);
             let task = world.task(&needs, &[0, 1, 2, 3, 4]);
-            let picture = world.picture(&needs, &task, seed, count);
-            let a = picture.answer(ready(name, &options, &task), &task);
-            let b = picture.reordered(&order).answer(ready(name, &options, &task), &task);
+            let image = world.image(&needs, &task, seed, count);
+            let a = image.answer(ready(name, &options, &task), &task);
+            let b = image.reordered(&order).answer(ready(name, &options, &task), &task);
             let by = tolerance(&needs);
             prop_assert!(a.prediction == b.prediction || close_call(&a.probabilities, by), "{} {:?} {:?}", name, a, b);
             for (x, y) in a.probabilities.iter().zip(&b.probabilities) {
@@ -264,18 +264,18 @@ fn episodic_methods_give_the_same_bytes_for_any_order_thread_count_and_batch() {
         let needs = needs_of(name, &options);
         let task = world.task(&needs, &[0, 1, 2, 3, 4]);
         let AnyAdapter::Episodic(adapter) = ready(name, &options, &task) else { continue };
-        let pictures: Vec<Picture> = (0..4).map(|seed| world.picture(&needs, &task, seed, 12)).collect();
-        let answer = |picture: &Picture| adapter.adapt(&task, &picture.view_set()).unwrap();
-        let expected: Vec<Decision> = pictures.iter().map(answer).collect();
-        let mut backward: Vec<Decision> = pictures.iter().rev().map(answer).collect();
+        let images: Vec<Image> = (0..4).map(|seed| world.image(&needs, &task, seed, 12)).collect();
+        let answer = |image: &Image| adapter.adapt(&task, &image.view_set()).unwrap();
+        let expected: Vec<Decision> = images.iter().map(answer).collect();
+        let mut backward: Vec<Decision> = images.iter().rev().map(answer).collect();
         backward.reverse();
         assert_eq!(backward, expected, "{name} in another order");
         for threads in [1, 2, 5] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let one_by_one: Vec<Decision> = pool.install(|| pictures.iter().map(answer).collect());
+            let one_by_one: Vec<Decision> = pool.install(|| images.iter().map(answer).collect());
             assert_eq!(one_by_one, expected, "{name} with {threads} threads");
             // As an evaluation answers several images: side by side, one adapter for all.
-            let side_by_side: Vec<Decision> = pool.install(|| pictures.par_iter().map(answer).collect());
+            let side_by_side: Vec<Decision> = pool.install(|| images.par_iter().map(answer).collect());
             assert_eq!(side_by_side, expected, "{name} side by side with {threads} threads");
         }
     }

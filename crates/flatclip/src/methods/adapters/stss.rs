@@ -35,12 +35,12 @@ probability; the reported probability of a class is (votes + mean probability) /
 1 the score is max_r H_rv. With radius = 0, perturbations = 0 or lambda = 0 it is TPT's and ZERO's confidence
 filter.
 A maple prompt is perturbed in its text tensors, the context and the deep prompts together, one norm over
-all; its visual prompts stay. A cocoop context depends on the picture: it is perturbed around context +
+all; its visual prompts stay. A cocoop context depends on the image: it is perturbed around context +
 meta_net(feature of view 0).
 Text features of other prompts, where they are given, stand in the place of perturbed contexts: radius, norm,
 perturbations and directions are then without effect, and no text tower is needed.
 Cost: one image-tower pass over the views; R * V * K dot products (below 1 % of it); R text-tower passes
-once per class list; with a cocoop prompt R + 1 text-tower passes for every picture.
+once per class list; with a cocoop prompt R + 1 text-tower passes for every image.
 Reference: Flatness-guided adaptation (FGA), ICLR 2026; first version as TLLA, arXiv 2501.18864.
 ",
     verified: Verified::Formula,
@@ -183,8 +183,8 @@ fn kind_of(task: &Task) -> Option<&PromptKind> {
 }
 
 impl Stss {
-    /// The bank around the context that a CoCoOp prompt makes for one picture.
-    fn bank_of_picture(
+    /// The bank around the context that a CoCoOp prompt makes for one image.
+    fn bank_of_image(
         &self,
         task: &Task,
         context: &Context,
@@ -212,7 +212,7 @@ impl Adapter for Stss {
         } else if self.options.is_flat() {
             TextBank::flat(task.text_features().clone())
         } else if let Some(PromptKind::CoCoOp { .. }) = kind_of(task) {
-            // Every picture has a context, and a bank, of its own.
+            // Every image has a context, and a bank, of its own.
             return task.text_side(Config::NAME).map(|_| ());
         } else if let Some(PromptKind::Maple { .. }) = kind_of(task) {
             let parameters = MapleParameters::of(task.prompt.as_deref(), Config::NAME)?;
@@ -240,7 +240,7 @@ impl Adapter for Stss {
         let bank = match (&self.bank, kind_of(task)) {
             (Some(bank), _) => bank,
             (None, Some(PromptKind::CoCoOp { context, meta, .. })) => {
-                own = self.bank_of_picture(task, context, meta, image)?;
+                own = self.bank_of_image(task, context, meta, image)?;
                 &own
             }
             (None, _) => return Err(crate::Error::method(Config::NAME, "prepare was not called")),

@@ -1,34 +1,34 @@
-//! Pictures in: paths, encoded bytes, open files, numpy arrays, PIL images, torch tensors; one or many.
+//! Images in: paths, encoded bytes, open files, numpy arrays, PIL images, torch tensors; one or many.
 
 use crate::arrays;
 use crate::errors::OrRaise as _;
 use flatclip::image::DecodeOptions;
-use flatclip::{Error, Picture};
+use flatclip::{Error, Image};
 use numpy::{PyArrayDescrMethods as _, PyReadonlyArrayDyn, PyUntypedArrayMethods as _};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
 use std::path::PathBuf;
 
-/// One picture as it was given; files and bytes are decoded by the work, not by the caller's thread.
+/// One image as it was given; files and bytes are decoded by the work, not by the caller's thread.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     /// A file.
     Path(PathBuf),
-    /// An encoded picture.
+    /// An encoded image.
     Bytes(Vec<u8>),
     /// Pixels.
-    Picture(Picture),
+    Image(Image),
 }
 
 impl Input {
     /// Decoded; `exif` is the reading rule of files and bytes.
-    pub(crate) fn picture(&self, exif: bool) -> flatclip::Result<Picture> {
+    pub(crate) fn image(&self, exif: bool) -> flatclip::Result<Image> {
         let options = DecodeOptions { exif, ..DecodeOptions::default() };
         match self {
-            Self::Path(path) => Picture::open_with(path, &options),
+            Self::Path(path) => Image::open_with(path, &options),
             Self::Bytes(bytes) => flatclip::image::decode(bytes, &options),
-            Self::Picture(picture) => Ok(picture.clone()),
+            Self::Image(image) => Ok(image.clone()),
         }
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn many(value: &Bound<'_, PyAny>, exif: bool) -> PyResult<Vec<Input>>
     let Ok(items) = value.try_iter() else { return Err(unknown(value)) };
     let inputs = items.map(|item| one(&item?, exif)).collect::<PyResult<Vec<_>>>()?;
     if inputs.is_empty() {
-        return Err(PyValueError::new_err("pictures: expected at least one, found none"));
+        return Err(PyValueError::new_err("images: expected at least one, found none"));
     }
     Ok(inputs)
 }
@@ -60,7 +60,7 @@ pub(crate) fn one(value: &Bound<'_, PyAny>, exif: bool) -> PyResult<Input> {
     let mut inputs = from_array(value)?;
     match (inputs.pop(), inputs.len()) {
         (Some(input), 0) => Ok(input),
-        (_, more) => Err(PyValueError::new_err(format!("picture: expected one, found a batch of {}", more + 1))),
+        (_, more) => Err(PyValueError::new_err(format!("image: expected one, found a batch of {}", more + 1))),
     }
 }
 
@@ -79,7 +79,7 @@ fn encoded(value: &Bound<'_, PyAny>, exif: bool) -> PyResult<Option<Input>> {
     if value.hasattr("read")? {
         let read = value.call_method0("read")?;
         let bytes = read.cast::<PyBytes>().map_err(|_| {
-            PyTypeError::new_err("picture: a file must be opened in binary mode: open(path, \"rb\")".to_owned())
+            PyTypeError::new_err("image: a file must be opened in binary mode: open(path, \"rb\")".to_owned())
         })?;
         return Ok(Some(Input::Bytes(bytes.as_bytes().to_vec())));
     }
@@ -107,7 +107,7 @@ fn pil_as_seen<'py>(image: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     py.import("PIL.Image")?.call_method1("fromarray", (high,))?.call_method1("convert", ("RGB",))
 }
 
-/// An array of numbers; an array of strings or objects is a list of pictures.
+/// An array of numbers; an array of strings or objects is a list of images.
 fn is_array(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     if !value.hasattr("shape")? || !(value.hasattr("__array__")? || value.hasattr("__dlpack__")?) {
         return Ok(false);
@@ -122,11 +122,11 @@ fn from_array(value: &Bound<'_, PyAny>) -> PyResult<Vec<Input>> {
     let allowed = DecodeOptions::default().max_pixels;
     let asked = (layout.height as u64).saturating_mul(layout.width as u64);
     if asked > allowed {
-        let what = format!("pixels of a picture of shape {:?}", array.shape());
+        let what = format!("pixels of an image of shape {:?}", array.shape());
         let hint = "make it smaller: the model looks at a few hundred pixels a side".to_owned();
         return Err(Error::Limit { what, asked, allowed, hint }).or_raise(py);
     }
-    copy(&arrays::bytes(&array, "picture")?, count, &layout)
+    copy(&arrays::bytes(&array, "image")?, count, &layout)
 }
 
 struct Layout {
@@ -148,11 +148,11 @@ fn layout(shape: &[usize]) -> PyResult<(usize, Layout)> {
         [3, height, width] => Layout { height, width, steps: (1, height * width), grey: false },
         _ => {
             let expected = "[H, W, 3], [3, H, W], [H, W] or a batch [N, H, W, 3], [N, 3, H, W]";
-            return Err(arrays::shape_error("picture", expected, shape));
+            return Err(arrays::shape_error("image", expected, shape));
         }
     };
     if count == 0 || found.height == 0 || found.width == 0 {
-        return Err(arrays::shape_error("picture", "at least one picture of at least one pixel", shape));
+        return Err(arrays::shape_error("image", "at least one image of at least one pixel", shape));
     }
     Ok((count, found))
 }
@@ -161,21 +161,21 @@ fn copy(array: &PyReadonlyArrayDyn<'_, u8>, count: usize, layout: &Layout) -> Py
     let Layout { height, width, steps: (pixel, channel), grey } = *layout;
     let size = height * width * if grey { 1 } else { 3 };
     let values = array.as_slice()?;
-    let picture = |index: usize| {
+    let image = |index: usize| {
         let values = &values[index * size..(index + 1) * size];
         let rgb = if (pixel, channel) == (3, 1) {
             values.to_vec()
         } else {
             (0..height * width).flat_map(|at| [0, 1, 2].map(|c| values[at * pixel + c * channel])).collect()
         };
-        Input::Picture(Picture { width, height, rgb })
+        Input::Image(Image { width, height, rgb })
     };
-    Ok((0..count).map(picture).collect())
+    Ok((0..count).map(image).collect())
 }
 
 fn unknown(value: &Bound<'_, PyAny>) -> PyErr {
     let found = value.get_type().name().map_or_else(|_| "something else".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!(
-        "picture: expected a path, encoded bytes, an open binary file, a uint8 array, a PIL image or a tensor, found {found}"
+        "image: expected a path, encoded bytes, an open binary file, a uint8 array, a PIL image or a tensor, found {found}"
     ))
 }

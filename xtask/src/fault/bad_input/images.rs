@@ -1,4 +1,4 @@
-//! Pictures: every layout against Pillow's own pixels, damaged ones, and small files of many pixels.
+//! Images: every layout against Pillow's own pixels, damaged ones, and small files of many pixels.
 
 use crate::fault::Trial;
 use crate::fault::readers::{corpus, reader};
@@ -29,10 +29,10 @@ pub(super) fn damaged_jpeg(trial: &mut Trial) -> Result<()> {
                 let start = Instant::now();
                 fate = Some(jpeg.fate(&folder, "p.jpg", &copy, None)?);
                 ensure!(start.elapsed().as_secs() < 5, "took {:?}", start.elapsed());
-                if let Ok(picture) = decode(&copy, &DecodeOptions::default()) {
-                    let told = (picture.width as u64) * (picture.height as u64);
+                if let Ok(image) = decode(&copy, &DecodeOptions::default()) {
+                    let told = (image.width as u64) * (image.height as u64);
                     ensure!(told <= DecodeOptions::default().max_pixels, "{told} pixels");
-                    ensure!(number >= cuts || whole.width == picture.width, "a cut changed the size");
+                    ensure!(number >= cuts || whole.width == image.width, "a cut changed the size");
                 }
                 Ok(())
             });
@@ -52,15 +52,15 @@ pub(super) fn formats(trial: &mut Trial) -> Result<()> {
     for (name, bytes) in &files {
         let mut largest = 0;
         trial.case(name, || {
-            let picture = decode(bytes, &DecodeOptions::default())?;
+            let image = decode(bytes, &DecodeOptions::default())?;
             let told = &expected[name.as_str()];
             let size = [told["size"][0].as_u64(), told["size"][1].as_u64()];
-            ensure!(size == [Some(picture.width as u64), Some(picture.height as u64)], "another size: {size:?}");
+            ensure!(size == [Some(image.width as u64), Some(image.height as u64)], "another size: {size:?}");
             let hex = told["rgb"].as_str().context("no pixels to compare with")?;
             let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16);
             let theirs = (0..hex.len()).step_by(2).map(byte).collect::<Result<Vec<u8>, _>>()?;
-            largest = picture.rgb.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0);
-            ensure!(theirs.len() == picture.rgb.len() && largest <= 2, "differs from Pillow by {largest} levels");
+            largest = image.rgb.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0);
+            ensure!(theirs.len() == image.rgb.len() && largest <= 2, "differs from Pillow by {largest} levels");
             Ok(())
         });
         trial.most("largest difference in levels", largest.into());
@@ -101,7 +101,7 @@ pub(super) fn bombs(trial: &mut Trial) -> Result<()> {
     for (name, packed) in corpus("bombs")? {
         let mut bytes = Vec::new();
         std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&packed[..]), &mut bytes)?;
-        // A decoder that keeps four bytes of each pixel beside the result is bound by the largest picture that is allowed.
+        // A decoder that keeps four bytes of each pixel beside the result is bound by the largest image that is allowed.
         let largest = name.starts_with("lossless") || name.contains("88mp");
         let allowed = own(if largest { most } else { side * side });
         held.push((name.trim_end_matches(".gz").to_owned(), allowed, bytes));
@@ -143,7 +143,7 @@ pub(super) fn bombs(trial: &mut Trial) -> Result<()> {
 const PEAK: &str = "/proc/self/clear_refs";
 
 /// Decodes, and measures the memory that it takes at its peak beside what was there before.
-fn taken_by(bytes: &[u8]) -> (flatclip::Result<flatclip::Picture>, u64) {
+fn taken_by(bytes: &[u8]) -> (flatclip::Result<flatclip::Image>, u64) {
     let _ = std::fs::write(PEAK, "5");
     let before = flatclip::resident_memory().0;
     let result = decode(bytes, &DecodeOptions::default());

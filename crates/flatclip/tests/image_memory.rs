@@ -1,4 +1,4 @@
-//! Peak memory of pictures that are small as files and large as pixels. A process of its own, so that its peak is theirs.
+//! Peak memory of images that are small as files and large as pixels. A process of its own, so that its peak is theirs.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // a test: a panic is its failure
 
@@ -6,7 +6,7 @@ use flatclip::image::{DecodeOptions, decode};
 use std::io::Write as _;
 
 const SIDE: u32 = 5_000;
-/// What a picture of `SIDE x SIDE` may take: its pixels and 64 MiB.
+/// What an image of `SIDE x SIDE` may take: its pixels and 64 MiB.
 const ALLOWED: u64 = 3 * (SIDE as u64) * (SIDE as u64) + (64 << 20);
 
 fn peak() -> u64 {
@@ -33,7 +33,7 @@ fn png(side: u32, depth: u8, colour: u8, interlaced: u8, more: &[u8]) -> Vec<u8>
     let samples = if colour == 6 { 4 } else { 3 };
     let row = side as usize * samples * usize::from(depth) / 8;
     let header = [&side.to_be_bytes()[..], &side.to_be_bytes(), &[depth, colour, 0, 0, interlaced]].concat();
-    // Interlaced rows have a filter byte each, too: some two for each row of the picture.
+    // Interlaced rows have a filter byte each, too: some two for each row of the image.
     let data = deflated_zeros((row + 4) * side as usize);
     [b"\x89PNG\r\n\x1a\n", &chunk(b"IHDR", &header)[..], more, &chunk(b"IDAT", &data), &chunk(b"IEND", b"")].concat()
 }

@@ -1,4 +1,4 @@
-//! Pictures by name: files, whole folders, `@list.txt`, and `-` for names on standard input.
+//! Images by name: files, whole folders, `@list.txt`, and `-` for names on standard input.
 
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Endings that a folder walk takes; a file named on the command line is taken whatever its name.
 const READ: [&str; 10] = ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff"];
-/// Endings of pictures that cannot be read.
+/// Endings of images that cannot be read.
 const UNREAD: [(&str, &str); 12] = [
     ("heic", "HEIC"),
     ("heif", "HEIC"),
@@ -33,29 +33,29 @@ struct LeftOut {
     loops: usize,
 }
 
-/// Folders become their pictures, sorted, with subfolders; files stay. What was left out is said in one line.
+/// Folders become their images, sorted, with subfolders; files stay. What was left out is said in one line.
 pub(crate) fn expand(paths: &[PathBuf], out: &Output) -> Result<Vec<PathBuf>> {
-    let (mut pictures, mut left_out) = (Vec::new(), LeftOut::default());
+    let (mut images, mut left_out) = (Vec::new(), LeftOut::default());
     for path in named(paths)? {
         if path.is_dir() {
-            let before = pictures.len();
-            walk(&path, &mut Vec::new(), &mut pictures, &mut left_out)?;
-            if pictures.len() == before {
+            let before = images.len();
+            walk(&path, &mut Vec::new(), &mut images, &mut left_out)?;
+            if images.len() == before {
                 let rest = left_out.line().map_or(String::new(), |line| format!("; {line}"));
                 return Err(flatclip::Error::Data {
                     path,
-                    reason: format!("no pictures in this folder ({}){rest}", READ.join(", ")),
+                    reason: format!("no images in this folder ({}){rest}", READ.join(", ")),
                 }
                 .into());
             }
         } else {
-            pictures.push(path);
+            images.push(path);
         }
     }
     if let Some(line) = left_out.line() {
         out.note(line);
     }
-    Ok(pictures)
+    Ok(images)
 }
 
 /// The names as given, with lists read: `@list.txt`, and `-` for standard input; one name per line.
@@ -79,12 +79,12 @@ fn named(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         };
         names.extend(list.lines().map(str::trim).filter(|line| !line.is_empty()).map(PathBuf::from));
     }
-    ensure!(!names.is_empty(), "no pictures were named");
+    ensure!(!names.is_empty(), "no images were named");
     Ok(names)
 }
 
 /// `above` are the real paths of the folders that lead here: one of them again is a link that leads back.
-fn walk(folder: &Path, above: &mut Vec<PathBuf>, pictures: &mut Vec<PathBuf>, left_out: &mut LeftOut) -> Result<()> {
+fn walk(folder: &Path, above: &mut Vec<PathBuf>, images: &mut Vec<PathBuf>, left_out: &mut LeftOut) -> Result<()> {
     let real = folder.canonicalize().with_context(|| folder.display().to_string())?;
     if above.contains(&real) {
         left_out.loops += 1;
@@ -103,9 +103,9 @@ fn walk(folder: &Path, above: &mut Vec<PathBuf>, pictures: &mut Vec<PathBuf>, le
         } else if name.starts_with('.') {
             left_out.hidden += 1;
         } else if path.is_dir() {
-            walk(&path, above, pictures, left_out)?;
+            walk(&path, above, images, left_out)?;
         } else if READ.contains(&ending.as_str()) {
-            pictures.push(path);
+            images.push(path);
         } else if let Some((_, format)) = UNREAD.iter().find(|(known, _)| *known == ending) {
             *left_out.formats.entry(format).or_default() += 1;
         }
@@ -141,9 +141,9 @@ mod tests {
         }
         #[cfg(unix)]
         std::os::unix::fs::symlink(dir.path(), dir.path().join("round")).unwrap();
-        let (mut pictures, mut left_out) = (Vec::new(), LeftOut::default());
-        walk(dir.path(), &mut Vec::new(), &mut pictures, &mut left_out).unwrap();
-        assert_eq!(pictures.len(), 2);
+        let (mut images, mut left_out) = (Vec::new(), LeftOut::default());
+        walk(dir.path(), &mut Vec::new(), &mut images, &mut left_out).unwrap();
+        assert_eq!(images.len(), 2);
         let line = left_out.line().unwrap();
         assert!(line.starts_with("left out: 1 AVIF, 2 HEIC, 1 hidden, 1 __MACOSX"), "{line}");
         #[cfg(unix)]
