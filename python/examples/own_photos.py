@@ -2,7 +2,7 @@
 
     python python/examples/own_photos.py FOLDER [MODEL]
 
-Without a folder, images of the drawn world are used, and the embedded model answers.
+Without a folder, images of the pocket dataset are used, and the embedded model answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m flatclip demo``: the whole idea on the embedded model and a drawn world, offline."""
+"""``python -m flatclip demo``: the whole idea on the embedded model and the synthetic pocket dataset, offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of the drawn world, the embedded models, and the command line to compare with."""
+"""Images of the pocket dataset, the embedded models, and the command line to compare with."""
 
 from __future__ import annotations
 

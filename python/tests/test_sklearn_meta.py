@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:y holds integers")
 
 @pytest.fixture(scope="module")
 def labelled() -> Labelled:
-    """Six classes, eight images each, in the drawn world's order: car before bus."""
+    """Six classes, eight images each, in the pocket dataset's order: car before bus."""
     data = flatclip.Dataset("pocket:photo::400", split="train")
     places = np.concatenate([np.flatnonzero(data.labels == label)[:8] for label in range(6)])
     classes = data.classes[:6]

@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// Methods [default: stss, or zero,vte,mta with --photos]
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     methods: Vec<String>,
-    /// Domains of the pocket world
+    /// Domains of the pocket dataset
     #[arg(long, value_delimiter = ',', default_value = "photo,sketch,hard", value_name = "NAME")]
     domains: Vec<String>,
     /// Images of each domain, or photos

@@ -44,7 +44,7 @@ enum Task {
     Gradients(gradients::Arguments),
     /// Check that the library's modules use each other in one direction only, and the table of it in ARCHITECTURE.md
     Layers(layers::Arguments),
-    /// Every adapter on every style of the pocket world, with intervals: docs/research/methods-on-pocket.md
+    /// Every adapter on every style of the pocket dataset, with intervals: docs/research/methods-on-pocket.md
     MethodsTable(methods_table::Arguments),
     /// Make every kind of HTML page and open it in a headless browser; fails on any console message
     Pages(pages::Arguments),

@@ -1,4 +1,4 @@
-//! `cargo xtask methods-table`: every adapter on every style of the pocket world with both embedded models, and what each gains on
+//! `cargo xtask methods-table`: every adapter on every style of the pocket dataset with both embedded models, and what each gains on
 //! the shifted styles over zero-shot, with intervals. Writes `docs/research/methods-on-pocket.md`.
 
 use crate::selection::stats;
@@ -48,11 +48,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .map(|style| Ok(open(&format!("pocket:{style}:test:{count}"), &OpenOptions::default())?))
         .collect::<Result<_>>()?;
     let mut page = format!(
-        "# All methods on the pocket world\n\nWritten by `cargo xtask methods-table --count {count}`. Top-1 in per cent with 95 % \
+        "# All methods on the pocket dataset\n\nWritten by `cargo xtask methods-table --count {count}`. Top-1 in per cent with 95 % \
          bootstrap intervals, {count} test\nimages of each style, template `a photo of a {{}}.`, 64 views (crop and flip), seed 0, the \
          defaults of every method.\nOnline methods see the images in the order of the data set, batch methods a whole style at \
          once. The last column\nis the paired difference to zero-shot over the six shifted styles, with its interval. Methods that need what a\n\
-         miniature has not (generated images, token statistics, a MaPLe prompt) are left out. Miniatures promise\nnothing about \
+         toy model lacks (generated images, token statistics, a MaPLe prompt) are skipped. Toy models promise\nnothing about \
          ImageNet. onzeta has temperatures of its own (0.01 and 0.04, made for CLIP's 100); these models have 14.\n"
     );
     for name in MODELS {

@@ -190,11 +190,11 @@ fn adapters(arguments: &Arguments, model: &Model, photos: &Dataset) -> Result<()
         let pairs = || answers.iter().zip(&plain).zip(&photos.samples).map(|((a, b), photo)| (*a, *b, photo.label));
         let right = pairs().filter(|(now, _, label)| now == label).count();
         let changed = pairs().filter(|(now, before, _)| now != before).count();
-        let mended = pairs().filter(|(now, before, label)| now == label && before != label).count();
-        let spoilt = pairs().filter(|(now, before, label)| now != label && before == label).count();
+        let fixed = pairs().filter(|(now, before, label)| now == label && before != label).count();
+        let broken = pairs().filter(|(now, before, label)| now != label && before == label).count();
         let (share, ms) = (100.0 * right as f64 / count as f64, 1e3 * run.timing.adapt / count as f64);
         let name = &run.summary.method;
-        println!("{name:<10} {right:>6} {share:>8.1}% {changed:>8} {mended:>12} {spoilt:>12} {ms:>20.2}");
+        println!("{name:<10} {right:>6} {share:>8.1}% {changed:>8} {fixed:>12} {broken:>12} {ms:>20.2}");
     }
     let error = 100.0 * (0.25 / count as f64).sqrt();
     println!(

@@ -159,7 +159,7 @@ fn worlds(arguments: &Arguments, folder: &Path, world: &str, rules: &[&Rule]) ->
             for style in &STYLES {
                 let data = open(&format!("pocket:{style}:{world}:{count}"), &OpenOptions::default())?;
                 for seed in 0..SEEDS {
-                    // A run over another number of images is another run, not one to go on with.
+                    // A run over another number of images is another run, not one to resume.
                     let at =
                         folder.join(name).join(world).join(format!("{style}-{count}")).join(format!("seed-{seed}"));
                     let ours = runs(&at, folder, &model, &data, rule, rule.options, rule.augmix, seed)?;

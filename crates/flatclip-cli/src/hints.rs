@@ -19,9 +19,9 @@ pub(crate) fn as_flags(hint: &Hint) -> String {
         }
         Hint::Generated => "give --generated DIR".to_owned(),
         Hint::Resume => "--resume goes on".to_owned(),
-        Hint::ResumeOrElsewhere => "give --resume to go on with it, or another --out".to_owned(),
+        Hint::ResumeOrElsewhere => "give --resume to continue it, or another --out".to_owned(),
         Hint::Elsewhere => "give another --out".to_owned(),
-        Hint::AllowErrors(count) => format!("mend them, or go on without them: --max-errors {count}"),
+        Hint::AllowErrors(count) => format!("fix them, or skip them: --max-errors {count}"),
         Hint::FewerShots => "lower --shots, or give --allow-fewer".to_owned(),
         Hint::HeldOut => "give --held-out N, or --set the values".to_owned(),
         Hint::DataRoot(name) => format!("give --data-root DIR (or, in eval and sweep, --path {name}=DIR)"),

@@ -63,7 +63,7 @@ fn hinted_kind(error: &flatclip::Error) -> Option<std::io::ErrorKind> {
     }
 }
 
-/// What to type to go on with work that was interrupted: the same line, with `--resume` where the command has it.
+/// The command that resumes interrupted work: the same line, with `--resume` where the command has it.
 fn again() -> String {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let resumes = words.iter().any(|word| ["eval", "sweep", "tune"].contains(&word.as_str()));
@@ -73,7 +73,7 @@ fn again() -> String {
     let plain =
         |word: &String| word.chars().all(|c| c.is_alphanumeric() || "-_./:=,@+%".contains(c)) && !word.is_empty();
     let quoted = |word: String| if plain(&word) { word } else { format!("'{}'", word.replace('\'', "'\\''")) };
-    format!("go on with: flatclip {}", words.into_iter().map(quoted).collect::<Vec<_>>().join(" "))
+    format!("resume with: flatclip {}", words.into_iter().map(quoted).collect::<Vec<_>>().join(" "))
 }
 
 /// Where a command writes.

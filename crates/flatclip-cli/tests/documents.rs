@@ -2,7 +2,7 @@
 //!
 //! In a block marked `console`, lines that begin with `$ ` are run one after the other in a folder of the document's own;
 //! below each stands its output, or `...` where it is not compared. Instructions and precision are fixed, so that numbers are
-//! the same on every machine. Not compared are the line that says which model was loaded, which is left out, the home folder,
+//! the same on every machine. Not compared are the line that says which model was loaded, which is skipped, the home folder,
 //! which is written `~`, and a thousandth part of a decimal. `FLATCLIP_WRITE_DOCS=1 cargo test --release -p flatclip-cli --test
 //! documents` writes the output into the documents, which is how they are renewed after a change.
 #![cfg(unix)]

@@ -135,7 +135,7 @@ fn wrong_use_is_exit_code_two_and_says_what_to_do() {
             "radios",
         ),
         (vec!["data", "check"], "--data-root"),
-        (vec!["report", "."], "no run directory"),
+        (vec!["report", "."], "not a run directory"),
     ] {
         let output = home.run(&args);
         let text = String::from_utf8_lossy(&output.stderr);

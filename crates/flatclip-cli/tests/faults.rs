@@ -219,11 +219,11 @@ fn a_cache_that_cannot_be_written_costs_a_warning() {
     );
     let output = Command::new("bash").args(["-c", &script]).current_dir(home).env("HOME", home).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("features are not kept"), "{}", said(&output));
+    assert!(said(&output).contains("the feature cache cannot be"), "{}", said(&output));
     assert_eq!(summary(home, "full")["failed"].as_u64(), Some(0));
     std::fs::write(home.join("blocked"), "a file where a folder should be").unwrap();
     let mut command = Command::new(binary);
     let output = command.args(EVAL).arg("blocked-cache").current_dir(home).env("HOME", home);
     let output = output.env("FLATCLIP_CACHE", home.join("blocked")).output().unwrap();
-    assert!(output.status.success() && said(&output).contains("features are not kept"), "{}", said(&output));
+    assert!(output.status.success() && said(&output).contains("the feature cache cannot be"), "{}", said(&output));
 }

@@ -137,9 +137,9 @@ fn the_demo_runs_from_nothing_to_a_report() {
     for claim in claims {
         let number = |key: &str| claim["difference"][key].as_f64().unwrap();
         let expected = match (number("mean"), number("half")) {
-            (mean, half) if mean > half => "seen",
-            (mean, half) if mean < -half => "the-other-way",
-            _ => "not-seen",
+            (mean, half) if mean > half => "significant",
+            (mean, half) if mean < -half => "opposite-sign",
+            _ => "no-difference",
         };
         assert_eq!(verdict(claim), expected, "{claim}");
     }

@@ -72,7 +72,7 @@ points = 3
 
 [[landscape]]
 name = "views"
-title = "A kept and a rejected view"
+title = "A selected and a rejected view"
 prompts = ["sapt"]
 of = "pocket:hard"
 points = 3

@@ -87,7 +87,7 @@ fn promptalign_runs_from_the_command_line() {
     assert!(all.status.success(), "{}", said(&all));
     for (method, reason) in [("tpt", "templates, learned or cocoop prompts"), ("difftpt", "prompts")] {
         let line =
-            said(&all).lines().find(|line| line.starts_with(&format!("{method} is left out"))).unwrap().to_owned();
+            said(&all).lines().find(|line| line.starts_with(&format!("{method} is skipped"))).unwrap().to_owned();
         assert!(line.contains(reason), "{line}");
     }
     let runs: Value = serde_json::from_slice(&all.stdout).unwrap();

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The resolved configuration.
 pub(crate) const CONFIG: &str = "config.toml";
-/// Metrics or results; written last, so that it is there only when the run is complete.
+/// Metrics or results; written last, so that it is there only when the run is already complete.
 pub(crate) const SUMMARY: &str = "summary.json";
 
 /// SHA-256 of the files of a finished run, as `sha256sum -c` reads them.
@@ -72,7 +72,7 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// Whether the run is complete.
+    /// Whether the run is already complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.file(SUMMARY).is_file()
     }
@@ -154,7 +154,7 @@ impl RunDir {
     fn compare(&self, config: &toml::Table) -> Result<()> {
         match first_difference(&self.config_table()?, config, "") {
             None => Ok(()),
-            Some(difference) => Err(self.fault(format!("cannot go on with another configuration: {difference}"))),
+            Some(difference) => Err(self.fault(format!("cannot resume with another configuration: {difference}"))),
         }
     }
 

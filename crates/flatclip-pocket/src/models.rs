@@ -1,4 +1,4 @@
-//! The models trained on the pocket world, as the files of their folders.
+//! The models trained on the pocket dataset, as the files of their folders.
 
 /// Names of the embedded models.
 pub const MODEL_NAMES: [&str; 2] = ["pocket", "pocket-vit"];

@@ -3,11 +3,11 @@
 use crate::Key;
 use crate::budget::{Budget, Charge};
 use crate::builds::Builds;
+use crate::cache::{Banks, Classifiers};
 use crate::catalogue::Catalogue;
 use crate::client::Client;
 use crate::config::Config;
 use crate::cost::Rates;
-use crate::kept::{Banks, Classifiers};
 use crate::lanes::Lanes;
 use crate::memory::{self, Memory};
 use crate::problem::Problem;

@@ -2,11 +2,11 @@
 
 use crate::app::App;
 use crate::builds::Order;
+use crate::cache::Kept;
 use crate::catalogue::Catalogue;
 use crate::client::Client;
 use crate::config::Limits;
 use crate::cost;
-use crate::kept::Kept;
 use crate::lanes::Weight;
 use crate::problem::Problem;
 use crate::typed::{Few, Names, Options};

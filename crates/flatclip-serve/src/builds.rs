@@ -1,10 +1,10 @@
 //! Classifiers are built apart from answering: by two threads of their own, one for short builds and one, at lower priority, for
 //! long ones. Requests for the same classifier share one build; it goes on when they leave, and what was built is kept.
 
+use crate::cache::{Built, Classifiers, Kept};
 use crate::client::Client;
 use crate::config::Limits;
 use crate::cost::{self, Rates};
-use crate::kept::{Built, Classifiers, Kept};
 use crate::lanes::{Lanes, Weight};
 use crate::problem::Problem;
 use flatclip::{ClassifierBuilder, Model, Progress};

@@ -1,5 +1,5 @@
 //! What can be asked for by name: models, prompts, class lists. Replaced as a whole when the configuration is read again;
-//! requests go on with the one they began with.
+//! running requests keep the one they started with.
 
 use crate::config::{ClassSet, Config, ModelEntry, PromptEntry};
 use crate::problem::Problem;

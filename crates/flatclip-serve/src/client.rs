@@ -1,4 +1,4 @@
-//! Who asks. Clients are told apart by their address, so that one of them cannot take everything.
+//! Who asks. Clients are distinguished by their address, so that one of them cannot take everything.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;

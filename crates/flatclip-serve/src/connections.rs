@@ -1,7 +1,7 @@
 //! Open connections. For one too many an idle one is closed; where all are at work, the new one is refused.
 
 use crate::client::Client;
-use crate::patience::Phase;
+use crate::timeout::Phase;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::client::Client;
 use crate::connections::{Connections, Place};
-use crate::patience::{IDLE, Patient, Phase, Timeouts};
+use crate::timeout::{IDLE, Phase, TimeoutStream, Timeouts};
 use axum::Router;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -107,7 +107,7 @@ fn connect(
     let _ = stream.set_nodelay(true);
     let limits = &app.config.limits;
     let timeouts = Timeouts { head: limits.read_time(), write: limits.write_time(), stopping: Arc::clone(stopping) };
-    let stream = Patient::new(stream, phase.clone(), timeouts);
+    let stream = TimeoutStream::new(stream, phase.clone(), timeouts);
     let routes = TowerToHyperService::new(router.clone());
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(client);

@@ -1,9 +1,9 @@
 //! Streams of online methods: each belongs to the client that opened it, and is forgotten when it is not used.
 
 use crate::budget::{Budget, Charge, Short};
+use crate::cache::Kept;
 use crate::client::Client;
 use crate::config::Limits;
-use crate::kept::Kept;
 use crate::problem::Problem;
 use axum::http::StatusCode;
 use flatclip::Stream;

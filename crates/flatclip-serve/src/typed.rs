@@ -174,7 +174,7 @@ impl<'de> Visitor<'de> for Entries {
             }
             let value = map.next_value_seed(OneValue { lists: self.lists })?;
             if table.insert(key, value).is_some() {
-                return Err(A::Error::custom("an option stands twice"));
+                return Err(A::Error::custom("an option is a duplicate"));
             }
         }
         Ok(table)

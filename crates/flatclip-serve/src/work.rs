@@ -2,7 +2,7 @@
 
 use crate::ask::view_bytes;
 use crate::budget::Budget;
-use crate::kept::Kept;
+use crate::cache::Kept;
 use crate::problem::Problem;
 use crate::upload::Uploaded;
 use flatclip::image::DecodeOptions;

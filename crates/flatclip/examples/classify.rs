@@ -29,7 +29,7 @@ pub fn run(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn st
     Ok(())
 }
 
-/// Some images of the drawn world, for a start without photos.
+/// Some images of the pocket dataset, for a start without photos.
 fn draw(folder: &std::path::Path) -> std::io::Result<PathBuf> {
     use flatclip_pocket::{Domain, SIDE, World, draw, png, scene};
     for index in 0..3 {

@@ -208,7 +208,7 @@ impl std::fmt::Display for Hint {
             Self::Resume => write!(f, "resume the run"),
             Self::ResumeOrElsewhere => write!(f, "resume the run, or choose another directory"),
             Self::Elsewhere => write!(f, "choose another directory"),
-            Self::AllowErrors(count) => write!(f, "mend the images, or allow {count} errors"),
+            Self::AllowErrors(count) => write!(f, "fix the images, or allow {count} errors"),
             Self::FewerShots => write!(f, "ask for fewer shots, or allow fewer where a class has fewer"),
             Self::HeldOut => write!(f, "keep some images of each class out of training, or fix the setting"),
             Self::DataRoot(name) => write!(f, "name the folder of the data sets, or the folder of {name}"),

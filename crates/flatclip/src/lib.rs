@@ -41,6 +41,8 @@
 //! threads, batch size, order, shard or resume, on one instruction set. Bad input is a typed [`Error`]. Nothing is printed,
 //! and the environment is read in two places only: [`cache_folder`] and [`model_places`].
 //!
+//! Modules hidden from this page are open to `flatclip-lab` and are not part of the stable interface.
+//!
 //! # Inside
 //!
 //! Data flows one way, and the modules are listed in that order; a module uses modules above it only:
@@ -49,13 +51,17 @@
 //! architecture -> weights, text, image -> model -> prompt -> methods -> surface -> classify
 //! ```
 
+#[doc(hidden)]
 pub mod digest;
 pub mod error;
+#[doc(hidden)]
 pub mod files;
 pub mod options;
 pub mod progress;
 pub mod rng;
+#[doc(hidden)]
 pub mod sealed;
+#[doc(hidden)]
 pub mod settings;
 
 pub mod architecture;
@@ -70,11 +76,18 @@ pub mod prompt;
 
 pub mod methods;
 
+#[doc(hidden)]
 pub mod surface;
 
+#[doc(hidden)]
 pub mod classify;
 
-pub use classify::*;
+#[doc(inline)]
+pub use classify::{
+    Answer, AnswerOrigin, Certainty, Classifier, ClassifierBuilder, MemoryNeed, Model, ModelBuilder, SliceRequest,
+    Stream, TextCache, TextFeatures, ViewFeatures, ViewScore, adapt, cache_folder, memory_limit, model_places,
+    resident_memory,
+};
 pub use error::{Error, Hint, Result};
 pub use flatclip_tensor::Matrix;
 pub use flatclip_tensor::pages::give_back;

@@ -156,7 +156,7 @@ fn cpu() -> String {
     format!("{name}{}, {cores} cores, kernels for {}", family.unwrap_or_default(), flatclip_tensor::isa::detect())
 }
 
-/// A busy machine spoils numbers: say how busy it was.
+/// A busy machine distorts measurements: say how busy it was.
 fn load() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     format!("Load average at the end {}", load.split_whitespace().nth(1).unwrap_or("unknown"))

@@ -71,7 +71,7 @@ fn shards(trial: &mut Trial) -> Result<()> {
     let (zero, one, two) = (part(0), part(1), part(2));
     for (name, parts, words) in [
         ("a part is missing", vec![&zero, &two], "in no part"),
-        ("a part stands twice", vec![&zero, &one, &one, &two], "overlaps"),
+        ("a part is a duplicate", vec![&zero, &one, &one, &two], "overlaps"),
     ] {
         trial.case(name, || {
             let parts: Vec<&str> = parts.iter().map(|part| part.as_str()).collect();

@@ -136,7 +136,7 @@ struct Request {
 }
 
 /// What one hub has and does.
-struct Desk {
+struct HubServer {
     weights: Vec<u8>,
     manner: Manner,
     turns: AtomicUsize,
@@ -152,13 +152,13 @@ fn serve(weights: Vec<u8>, manner: Manner, seen: Arc<Mutex<Vec<Request>>>) -> Re
     let elsewhere = TcpListener::bind("127.0.0.2:0").or_else(|_| TcpListener::bind("127.0.0.1:0"))?;
     let address = format!("http://{}", endpoint.local_addr()?);
     let files = format!("http://{}", elsewhere.local_addr()?);
-    let desk = Arc::new(Desk { weights, manner, turns: AtomicUsize::new(0), seen, files });
+    let server = Arc::new(HubServer { weights, manner, turns: AtomicUsize::new(0), seen, files });
     for (listener, is_elsewhere) in [(endpoint, false), (elsewhere, true)] {
-        let desk = Arc::clone(&desk);
+        let server = Arc::clone(&server);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // A client that goes away in the middle is its own affair.
-                let _ = desk.answer(stream, is_elsewhere);
+                let _ = server.answer(stream, is_elsewhere);
             }
         });
     }
@@ -202,7 +202,7 @@ fn send(stream: &mut TcpStream, asked: &Asked, status: &str, more: &str, body: &
     Ok(())
 }
 
-impl Desk {
+impl HubServer {
     fn answer(&self, mut stream: TcpStream, elsewhere: bool) -> Result<()> {
         let asked = read_request(&stream)?;
         if let Ok(mut seen) = self.seen.lock() {

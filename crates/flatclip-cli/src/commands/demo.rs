@@ -1,4 +1,4 @@
-//! `flatclip demo`: the whole idea on the embedded model and the drawn world, from nothing to a report.
+//! `flatclip demo`: the whole idea on the embedded model and the synthetic pocket dataset.
 
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// The whole protocol: eight draws of the shots, 512 images per style; takes many minutes
     #[arg(long)]
     full: bool,
-    /// pocket, pocket-vit, or a folder with another model of the drawn world
+    /// pocket, pocket-vit, or a folder with another model of the pocket dataset
     #[arg(long, default_value = "pocket", value_name = "MODEL")]
     model: String,
     /// The world whose images are answered; validation is for trying things

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// The run directory; with several data sets, methods, seeds or shards, the folder of theirs
     #[arg(long, short, value_name = "RUN")]
     pub(crate) out: PathBuf,
-    /// Go on with unfinished runs and leave finished ones
+    /// Resume unfinished runs; skip finished ones
     #[arg(long)]
     pub(crate) resume: bool,
     /// Only part i of n: i/n, auto (torchrun, Slurm, MPI variables), auto/n (Kubernetes index)
@@ -222,7 +222,7 @@ fn say(run: &EvaluatedRun, out: &Output) {
         dir.display()
     ));
     if let Some(radius) = run.radius {
-        out.note(format_args!("radius {:.4}, {:.4} of the context's norm", radius.length, radius.share));
+        out.note(format_args!("radius {:.4} ({:.1} % of the context norm)", radius.length, 100.0 * radius.share));
     }
     if timing.memory.len() > 1 {
         let marks =

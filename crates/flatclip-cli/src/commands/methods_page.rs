@@ -18,7 +18,7 @@ width of the features, K the number of classes, V views, N images of a set, t im
 cases made by the authors' code, by third-party ports that agree, after the paper's formula (no code of the authors
 was found), or none.
 
-What each answers on the embedded models: [all methods on the pocket world](research/methods-on-pocket.md). Time and
+What each answers on the embedded models: [all methods on the pocket dataset](research/methods-on-pocket.md). Time and
 memory of an image with each: [benchmarks](benchmarks.md).
 
 ";

@@ -34,61 +34,61 @@ use clap::Subcommand;
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// What the theory says of sharpness scores, measured on a nearer and a farther data set
+    /// Measure the sharpness scores and the bounds of the theory on a near and a far data set
     Analyze(analyze::Args),
     /// Time every stage on this machine: GFLOP/s, share of the measured product rate, peak memory
     Bench(bench::Args),
     /// Manage the feature cache: list, export and remove entries
     Cache(cache::Args),
-    /// What a shell completes: bash, zsh, fish, elvish or powershell
+    /// Generate shell completions for bash, zsh, fish, elvish or powershell
     Completions(completions::Args),
-    /// Every option of the adapters with its default; or what a run was asked for
+    /// Show the options of methods with their defaults, or the settings of a run
     Config(config::Args),
     /// Write a checkpoint in canonical form: one safetensors file with OpenAI's tensor names
     Convert(convert::Args),
-    /// What data sets are on disk, whether they are whole, what to do about the rest
+    /// List and check data sets on disk
     Data(data::Args),
-    /// The whole idea on the embedded model and the drawn world, from nothing to a report
+    /// Run a demonstration on the embedded model and the synthetic pocket dataset
     Demo(demo::Args),
-    /// Features of images or texts
+    /// Compute features of images or texts
     Embed(embed::Args),
-    /// Measure adapters on data sets; every run is a directory that can be resumed, sharded and reported
+    /// Evaluate adapters on data sets; runs can be resumed, sharded and reported
     Eval(eval::Args),
-    /// Loss surfaces around a prompt: of a few-shot set, or of single views of an image
+    /// Compute loss surfaces around a prompt, over a few-shot set or over single views of an image
     Landscape(landscape::Args),
-    /// Manual pages, one for each command
+    /// Generate manual pages
     Man(manual::Args),
-    /// Which models are known, which are on disk; or what a checkpoint is
+    /// List known models, or describe a checkpoint
     Models(models::Args),
-    /// Draw images of the pocket world: a contact sheet, or a folder to play with
+    /// Export images of the synthetic pocket dataset
     Pocket(pocket::Args),
-    /// Which class is in each image
+    /// Classify images
     Predict(predict::Args),
-    /// Tables and a page of finished runs, published numbers beside ours; merge shards
+    /// Make tables, figures and a page from finished runs; merge shards
     Report(report::Args),
-    /// Every table and figure of the paper: plan, run, go on, and put the numbers beside the published ones
+    /// Reproduce the tables and figures of the paper: plan, run, resume, compare with published numbers
     Reproduce(reproduce::Args),
-    /// What the JSON of a command looks like, as a JSON schema
+    /// Print the JSON schema of a command's output
     Schema(schema::Args),
-    /// Answer over HTTP, with a page on which one sees which views decide
+    /// Serve predictions over HTTP, with a web page that shows the selected views
     #[cfg(feature = "serve")]
     Serve(serve::Args),
-    /// Token statistics of training images, which PromptAlign aligns test images with
+    /// Compute token statistics of training images for PromptAlign
     Stats(stats::Args),
-    /// A grid of settings from kept features, with a table and figures
+    /// Evaluate a grid of settings from cached features
     Sweep(sweep::Args),
     /// Show, import or export prompts
     Prompt(prompt::Args),
     /// Learn a prompt from a few labelled images per class
     Tune(tune::Args),
-    /// The methods: list them, or show one with its options, cost and reference
+    /// List methods, or show one with its options, cost and reference
     Methods(methods::Args),
-    /// What this binary is and which instructions it would use here
+    /// Show the version and the instruction set in use
     Version(version::Args),
 }
 
 impl Command {
-    /// Whether it runs until it is told to end, so that its log is what people see of it.
+    /// Whether it runs until it is stopped, so that its log is its output.
     pub(crate) fn is_service(&self) -> bool {
         #[cfg(feature = "serve")]
         return matches!(self, Self::Serve(_));

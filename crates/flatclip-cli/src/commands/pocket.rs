@@ -1,4 +1,4 @@
-//! `flatclip pocket`: images of the pocket world, to look at and to play with.
+//! `flatclip pocket`: images of the pocket dataset, to look at and to play with.
 
 use crate::output::{Exit, Output};
 use anyhow::{Context as _, ensure};

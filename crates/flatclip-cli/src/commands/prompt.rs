@@ -164,7 +164,7 @@ fn export(args: &Export, out: &Output) -> Result<()> {
     };
     if let Some(missing) = missing {
         out.warn(format_args!(
-            "a matrix of text features cannot hold all of a {} prompt: {missing} is left out",
+            "a matrix of text features cannot hold all of a {} prompt: {missing} is dropped",
             prompt.kind_name()
         ));
     }

@@ -103,7 +103,7 @@ impl Kind {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Put the shards of a run together: the same bytes that one run would have written
+    /// Merge the shards of a run; the result is byte-identical to a single-process run
     Merge {
         /// The shards' run directories
         #[arg(required = true, value_name = "RUN")]
@@ -300,7 +300,7 @@ fn page(runs: &[Run], tables: Vec<(Kind, Table)>, findings: Vec<Section>) -> Pag
     if !scores.is_empty() {
         sections.push(Section {
             title: "Accuracy by score".into(),
-            text: "Does a lower score of the kept views mean a more reliable answer?".into(),
+            text: "Does a lower score of the selected views mean a more reliable answer?".into(),
             figures: scores,
             ..Section::default()
         });

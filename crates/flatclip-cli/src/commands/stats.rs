@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Seed of the draw of shots
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Unreadable images to go on without
+    /// Unreadable images to skip
     #[arg(long, default_value_t = 0, value_name = "N")]
     max_errors: usize,
     /// Instead of computing: the authors' tensor of means, [blocks, tokens, width], as torch saved it

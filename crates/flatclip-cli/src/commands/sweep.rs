@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Where runs, table and figures go
     #[arg(long, short, value_name = "DIR")]
     out: PathBuf,
-    /// Go on with an unfinished sweep
+    /// Resume an unfinished sweep
     #[arg(long)]
     resume: bool,
 }

@@ -163,9 +163,9 @@ fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {
         table.add_row([name, format!("{:.4}", found.loss), accuracy]);
     };
     if let Some(plain) = summary.comparison {
-        let which = if plain.held_out { "images that no step saw" } else { "training images" };
+        let which = if plain.held_out { "held-out images" } else { "training images" };
         row(format!("{} {which}, untuned", plain.images), plain.before);
-        row("the same, tuned".to_owned(), plain.after);
+        row("after tuning".to_owned(), plain.after);
     }
     if let Some(found) = summary.train {
         row("training views, tuned".to_owned(), found);
@@ -182,16 +182,21 @@ fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {
         out.line(table)?;
     }
     if let Some(gone) = summary.distance {
-        out.line(format_args!("moved by {:.1} % of the norm of what is trained", 100.0 * gone.relative))?;
+        out.line(format_args!("parameter change: {:.1} % of the initial norm", 100.0 * gone.relative))?;
     }
     if let Some(f) = summary.flatness {
         out.line(format_args!(
-            "sharpness {:.4} at radius {} by one SAM step, {:.4} of the context's norm (loss {:.4} to {:.4})",
-            f.sharpness, f.radius, f.relative_radius, f.loss, f.perturbed_loss
+            "sharpness {:.4} at radius {} by one SAM step ({:.1} % of the context norm; loss {:.4} to {:.4})",
+            f.sharpness,
+            f.radius,
+            100.0 * f.relative_radius,
+            f.loss,
+            f.perturbed_loss
         ))?;
     }
     if let Some(radius) = summary.radius.filter(|radius| radius.length > 0.0) {
-        let said = format!("tuned within radius {:.4}, {:.4} of the context's norm", radius.length, radius.share);
+        let said =
+            format!("tuned within radius {:.4} ({:.1} % of the context norm)", radius.length, 100.0 * radius.share);
         let chosen = if summary.chosen_radius.is_some() { ", chosen on held-out images (search.json)" } else { "" };
         out.line(format_args!("{said}{chosen}"))?;
     }

@@ -24,7 +24,7 @@ const UNREAD: [(&str, &str); 12] = [
     ("svg", "SVG"),
 ];
 
-/// What a walk left out, by kind.
+/// What a walk skipped, by kind.
 #[derive(Default)]
 struct LeftOut {
     formats: BTreeMap<&'static str, usize>,
@@ -33,7 +33,7 @@ struct LeftOut {
     loops: usize,
 }
 
-/// Folders become their images, sorted, with subfolders; files stay. What was left out is said in one line.
+/// Folders become their images, sorted, with subfolders; files stay. What was skipped is said in one line.
 pub(crate) fn expand(paths: &[PathBuf], out: &Output) -> Result<Vec<PathBuf>> {
     let (mut images, mut left_out) = (Vec::new(), LeftOut::default());
     for path in named(paths)? {
@@ -83,7 +83,7 @@ fn named(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(names)
 }
 
-/// `above` are the real paths of the folders that lead here: one of them again is a link that leads back.
+/// `above` are the real paths of the folders that lead here: one of them again is a symlink loop.
 fn walk(folder: &Path, above: &mut Vec<PathBuf>, images: &mut Vec<PathBuf>, left_out: &mut LeftOut) -> Result<()> {
     let real = folder.canonicalize().with_context(|| folder.display().to_string())?;
     if above.contains(&real) {
@@ -117,13 +117,13 @@ fn walk(folder: &Path, above: &mut Vec<PathBuf>, images: &mut Vec<PathBuf>, left
 impl LeftOut {
     fn line(&self) -> Option<String> {
         let mut parts: Vec<String> = self.formats.iter().map(|(format, count)| format!("{count} {format}")).collect();
-        for (count, what) in [(self.hidden, "hidden"), (self.macos, "__MACOSX"), (self.loops, "link that leads back")] {
+        for (count, what) in [(self.hidden, "hidden"), (self.macos, "__MACOSX"), (self.loops, "symlink loop")] {
             if count > 0 {
                 parts.push(format!("{count} {what}"));
             }
         }
         let remedy = if self.formats.is_empty() { "" } else { "; save those formats as JPEG or PNG to have them read" };
-        (!parts.is_empty()).then(|| format!("left out: {}{remedy}", parts.join(", ")))
+        (!parts.is_empty()).then(|| format!("skipped: {}{remedy}", parts.join(", ")))
     }
 }
 
@@ -145,9 +145,9 @@ mod tests {
         walk(dir.path(), &mut Vec::new(), &mut images, &mut left_out).unwrap();
         assert_eq!(images.len(), 2);
         let line = left_out.line().unwrap();
-        assert!(line.starts_with("left out: 1 AVIF, 2 HEIC, 1 hidden, 1 __MACOSX"), "{line}");
+        assert!(line.starts_with("skipped: 1 AVIF, 2 HEIC, 1 hidden, 1 __MACOSX"), "{line}");
         #[cfg(unix)]
-        assert!(line.contains("1 link that leads back"), "{line}");
+        assert!(line.contains("1 symlink loop"), "{line}");
     }
 
     #[test]

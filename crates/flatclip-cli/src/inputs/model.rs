@@ -87,7 +87,7 @@ impl ModelArgs {
         self.model.as_deref().unwrap_or(EMBEDDED)
     }
 
-    /// Says that the embedded model is out of its world, where nobody asked for it: a miniature answers real photos and words
+    /// Says that the embedded model was not trained for this input, where nobody asked for it: a toy model answers real photos and words
     /// that it never saw as readily as its own drawings. `side` is the longer side of an image that was seen.
     pub(crate) fn warn_outside(&self, classes: &[String], side: Option<usize>, out: &Output) {
         if self.model.is_some() {
@@ -100,11 +100,13 @@ impl ModelArgs {
                 let near = did_you_mean(class, &flatclip_pocket::CLASS_NAMES);
                 format!("{class:?} is none of its {} classes{near}", flatclip_pocket::CLASS_NAMES.len())
             }
-            (None, Some(side)) if side != flatclip_pocket::SIDE => "this is no drawing of its world".to_owned(),
+            (None, Some(side)) if side != flatclip_pocket::SIDE => {
+                "this is not an image of the pocket dataset".to_owned()
+            }
             _ => return,
         };
         out.warn(format_args!(
-            "the embedded pocket model knows a drawn world only, and {reason}: its answers mean nothing here. For photos give \
+            "the embedded pocket model was trained on synthetic drawings only, and {reason}: predictions are not meaningful here. For photos give \
              --model ViT-B-16/openai (fetched once) or a checkpoint of yours; --model pocket silences this"
         ));
     }

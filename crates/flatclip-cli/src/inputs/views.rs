@@ -10,7 +10,7 @@ pub(crate) struct ViewArgs {
     /// the answer is certain [default: what the method wants]
     #[arg(long, value_name = "N|auto")]
     views: Option<Views>,
-    /// With --views auto: the mean probability of the answer over the kept views at which no more are
+    /// With --views auto: the mean probability of the answer over the selected views at which no more are
     /// made [default: 0.6, or 0.35 below a temperature of 50]
     #[arg(long, value_name = "P")]
     certainty: Option<f64>,

@@ -58,7 +58,7 @@ pub enum Family {
     Imagenet,
     /// The ten fine-grained sets: the cross-dataset tables.
     FineGrained,
-    /// Drawn by the pocket world.
+    /// Drawn by the pocket dataset.
     Pocket,
     /// The user's own data.
     #[default]
@@ -82,7 +82,7 @@ pub enum Source {
     },
     /// At hand.
     Given(Arc<Image>),
-    /// Drawn by the pocket world when asked for.
+    /// Drawn by the pocket dataset when asked for.
     Drawn {
         /// Which of the three worlds.
         world: World,
@@ -276,7 +276,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// A data set of samples at hand. Labels without a class and names that stand twice are refused.
+    /// A data set of samples at hand. Labels without a class and duplicate names are refused.
     pub fn of_samples(name: impl Into<String>, classes: Vec<String>, samples: Vec<Sample>) -> Result<Self> {
         let name = name.into();
         let fault = |reason: String| Err(Error::Data { path: name.clone().into(), reason });

@@ -134,7 +134,7 @@ fn note_folders(known: &Known, by_label: &[Option<Entry>], foreign: &[String], n
     }
     if let Some(first) = foreign.first() {
         notes.push(Note::warning(format!(
-            "{} folders are not classes of {} and are left out, e.g. {first}",
+            "{} folders are not classes of {} and are skipped, e.g. {first}",
             foreign.len(),
             known.title
         )));

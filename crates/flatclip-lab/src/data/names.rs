@@ -31,7 +31,7 @@ pub(crate) fn read_templates(path: &Path) -> Result<Vec<String>> {
     Ok(templates)
 }
 
-/// A warning for each class name that occurs more than once: such classes cannot be told apart by their text.
+/// A warning for each class name that occurs more than once: such classes cannot be distinguished by their text.
 pub(super) fn note_duplicates(classes: &[String], notes: &mut Vec<Note>) {
     for (name, labels) in templates::duplicates(classes) {
         let text = format!("labels {labels:?} share the name `{}`: {}", quoted(&name), templates::TIED);

@@ -1,4 +1,4 @@
-//! `pocket:DOMAIN[:WORLD[:COUNT]]`: images that the pocket world draws, the same bytes everywhere, no file needed.
+//! `pocket:DOMAIN[:WORLD[:COUNT]]`: images that the pocket dataset draws, the same bytes everywhere, no file needed.
 
 use super::dataset::{Dataset, Family, Note, Sample, Source, Split};
 use flatclip::{Error, Result};
@@ -9,7 +9,7 @@ const DEFAULT_COUNT: usize = 640;
 /// More would be more than a minute of drawing and tells nothing new.
 const MAX_COUNT: usize = 1_000_000;
 
-/// Opens a domain of the pocket world; without a world the split decides (train, validation, test).
+/// Opens a domain of the pocket dataset; without a world the split decides (train, validation, test).
 pub(crate) fn open_pocket(text: &str, split: Split) -> Result<Dataset> {
     let mut parts = text.split(':');
     let domain_name = parts.next().unwrap_or_default();
@@ -20,7 +20,7 @@ pub(crate) fn open_pocket(text: &str, split: Split) -> Result<Dataset> {
     let world = match parts.next() {
         None | Some("") => world_of(split),
         Some(name) => World::from_name(name).ok_or_else(|| {
-            Error::config("data", format!("pocket world `{name}`: expected train, validation or test"))
+            Error::config("data", format!("pocket split `{name}`: expected train, validation or test"))
         })?,
     };
     let count = match parts.next() {

@@ -1,9 +1,9 @@
-//! Listing folders: sorted, links followed, hidden files and stray texts left out, dangling links named.
+//! Listing folders: sorted, links followed, hidden files and stray texts skipped, dangling links named.
 
 use flatclip::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// How deep a class folder may nest; deeper is a link that leads back.
+/// How deep a class folder may nest; deeper is a symlink loop.
 const MAX_DEPTH: usize = 16;
 
 const IMAGE_ENDINGS: [&str; 10] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "jpe", "jfif", "tif", "tiff"];
@@ -24,7 +24,7 @@ fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || name == "__MACOSX"
 }
 
-/// The visible entries of a folder in byte order of their names. Hidden names (also macOS `._x`) are left out.
+/// The visible entries of a folder in byte order of their names. Hidden names (also macOS `._x`) are skipped.
 pub(super) fn list(folder: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {

@@ -1,4 +1,4 @@
-//! Miniature data trees for tests.
+//! Toy model data trees for tests.
 
 use std::path::Path;
 use tempfile::TempDir;

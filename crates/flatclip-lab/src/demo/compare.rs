@@ -39,19 +39,19 @@ pub(super) struct Difference {
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
     /// The interval lies above zero.
-    Seen,
+    Significant,
     /// It holds zero.
-    NotSeen,
+    NoDifference,
     /// It lies below zero.
-    TheOtherWay,
+    OppositeSign,
 }
 
 impl Verdict {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Verdict::Seen => "seen",
-            Verdict::NotSeen => "not seen",
-            Verdict::TheOtherWay => "the other way",
+            Verdict::Significant => "significant",
+            Verdict::NoDifference => "no significant difference",
+            Verdict::OppositeSign => "opposite sign",
         }
     }
 }
@@ -59,9 +59,9 @@ impl Verdict {
 impl Difference {
     pub(super) fn verdict(self) -> Verdict {
         match () {
-            () if self.mean > self.half => Verdict::Seen,
-            () if self.mean < -self.half => Verdict::TheOtherWay,
-            () => Verdict::NotSeen,
+            () if self.mean > self.half => Verdict::Significant,
+            () if self.mean < -self.half => Verdict::OppositeSign,
+            () => Verdict::NoDifference,
         }
     }
 
@@ -114,9 +114,9 @@ mod tests {
     #[test]
     fn an_interval_that_holds_zero_shows_nothing() {
         let verdict = |mean: f64, half: f64| Difference { mean, half }.verdict();
-        assert_eq!(verdict(0.02, 0.01), Verdict::Seen);
-        assert_eq!(verdict(0.02, 0.03), Verdict::NotSeen);
-        assert_eq!(verdict(-0.02, 0.01), Verdict::TheOtherWay);
+        assert_eq!(verdict(0.02, 0.01), Verdict::Significant);
+        assert_eq!(verdict(0.02, 0.03), Verdict::NoDifference);
+        assert_eq!(verdict(-0.02, 0.01), Verdict::OppositeSign);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The demonstration: the paper's questions on an embedded model and the drawn world, from nothing to a page.
+//! The demonstration: the paper's questions on an embedded model and the synthetic pocket dataset.
 //!
 //! What is done and by which rules stands in `protocol.rs`; it is written down in `docs/research/pocket.md`.
 
@@ -70,7 +70,7 @@ struct Study {
     claims: Vec<Claim>,
 }
 
-/// The domains of the pocket world: the first is the source, the others are shifts.
+/// The domains of the pocket dataset: the first is the source, the others are shifts.
 const DOMAINS: [&str; 7] = ["photo", "sketch", "cartoon", "painting", "noise", "rendition", "hard"];
 
 /// A file that marks a folder as ours to replace.

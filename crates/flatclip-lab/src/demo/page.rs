@@ -27,8 +27,8 @@ pub(super) fn page(study: &Study, sections: Vec<Section>) -> Page {
     Page {
         title: "flatclip demo".into(),
         text: format!(
-            "{} on a drawn world: {} classes, photos and six shifts. Prompts are tuned on photos alone, from the words \"a photo of a\", {} steps, learning \
-             rate {:.3}; {} draws of the shots; {} images per style of the {} world, {} views. A miniature: it shows how the questions are asked, and \
+            "{} on the synthetic pocket dataset: {} classes, photos and six shifts. Prompts are tuned on photos alone, from the words \"a photo of a\", {} steps, learning \
+             rate {:.3}; {} draws of the shots; {} images per style of the {} world, {} views. A toy model: it shows how the questions are asked, and \
              promises nothing about CLIP.",
             model.describe(),
             CLASS_NAMES.len(),
@@ -115,7 +115,7 @@ fn gain_sentence(claims: &[Claim], protocol: &Protocol) -> String {
     let told = |claim: &str, place: &str| {
         let of = |&shots: &usize| {
             let found = claims::find(claims, claim, Some(shots), place)?;
-            let doubt = if found.verdict == Verdict::NotSeen { ", not told from 0" } else { "" };
+            let doubt = if found.verdict == Verdict::NoDifference { ", not significant" } else { "" };
             let plural = if shots == 1 { "" } else { "s" };
             Some(format!("{:+.1} ({shots} shot{plural}{doubt})", 100.0 * found.difference.mean))
         };
@@ -163,7 +163,7 @@ fn sharpness(study: &Study) -> Result<Section> {
 
 fn views(study: &Study) -> Section {
     Section {
-        title: "4. Which views are kept, and what that does".into(),
+        title: "4. Which views are selected, and what that changes".into(),
         text: study.examples.sentence.clone(),
         images: study.examples.images.clone(),
         ..Section::default()
@@ -186,16 +186,16 @@ fn conclusion(claims: &[Claim], protocol: &Protocol) -> String {
     let count = |verdict: Verdict| claims.iter().filter(|c| c.verdict == verdict).count();
     format!(
         "On shifts, with {} shots: views over one view, {}; STSS over entropy on SAPT's prompt, {}; FGA over CoOp + ZERO, {}; over untuned + ZERO, {}. Of \
-         {} lines below, {} are seen, {} are not, {} go the other way.",
+         {} comparisons below, {} are significant, {} are not, {} have the opposite sign.",
         protocol.most_shots(),
         tell("views help the untuned prompt (entropy)", None),
         tell("STSS over entropy, on SAPT", shots),
         tell("FGA over CoOp + ZERO", shots),
         tell("FGA over untuned + ZERO", shots),
         claims.len(),
-        count(Verdict::Seen),
-        count(Verdict::NotSeen),
-        count(Verdict::TheOtherWay),
+        count(Verdict::Significant),
+        count(Verdict::NoDifference),
+        count(Verdict::OppositeSign),
     )
 }
 

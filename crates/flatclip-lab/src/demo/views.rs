@@ -1,4 +1,4 @@
-//! Which views are kept: images whose answer selecting views rescues, and one that it spoils.
+//! Which views are kept: images whose answer selecting views fixes, and one that it breaks.
 
 use super::answers::{Answers, Row, Rule, Shown};
 use super::protocol::Protocol;
@@ -12,7 +12,7 @@ use flatclip_pocket::CLASS_NAMES;
 const COLUMNS: usize = 8;
 const SIDE: usize = 64;
 
-/// Captions and sheets, and how often selecting rescues and spoils.
+/// Captions and sheets, and how often selecting fixes and breaks.
 pub(super) struct Examples {
     pub(super) images: Vec<(String, String)>,
     pub(super) sentence: String,
@@ -31,11 +31,11 @@ pub(super) fn examples(
     let draw = |row: &Row, image: usize| row.right[0][image];
     let all = || answers.shown.iter().enumerate().filter(|(_, shown)| shown.domain > 0);
     let rescued: Vec<&Shown> = all().filter(|&(i, _)| !draw(one, i) && draw(stss, i)).map(|(_, s)| s).collect();
-    let spoilt: Vec<&Shown> = all().filter(|&(i, _)| draw(one, i) && !draw(stss, i)).map(|(_, s)| s).collect();
+    let broken: Vec<&Shown> = all().filter(|&(i, _)| draw(one, i) && !draw(stss, i)).map(|(_, s)| s).collect();
     let mut chosen: Vec<(&str, &Shown)> = rescued.first().map(|&s| ("Rescued", s)).into_iter().collect();
     let other = rescued.iter().find(|s| s.domain != rescued[0].domain).or(rescued.get(1));
     chosen.extend(other.map(|&s| ("Rescued", s)));
-    chosen.extend(spoilt.first().map(|&s| ("Spoilt", s)));
+    chosen.extend(broken.first().map(|&s| ("Broken", s)));
 
     let classifier = Rule::Stss.classifier(model, &tuned.prompt, protocol.views)?;
     let single = Rule::One.classifier(model, &tuned.prompt, 1)?;
@@ -57,12 +57,12 @@ pub(super) fn examples(
     let total = all().count();
     let sentence = format!(
         "Of {total} shifted images, keeping the {} steadiest of {} views of SAPT's prompt ({} shots) rescues {} answers that one view gets wrong, \
-         and spoils {} that it gets right.",
+         and breaks {} that it gets right.",
         (super::protocol::FRACTION * protocol.views as f64) as usize,
         protocol.views,
         tuned.shots,
         rescued.len(),
-        spoilt.len(),
+        broken.len(),
     );
     Ok(Examples { images, sentence })
 }

@@ -125,7 +125,7 @@ impl InRounds<'_> {
         let cache = self.cache.filter(|_| count == total && !ready.is_encoded());
         // Features that are not kept cost time later, not this answer.
         if let Some(Err(error)) = cache.map(|cache| cache.put(sample, &views, *encoding)) {
-            tracing::warn!("features are not kept from here on: {error}");
+            tracing::warn!("the feature cache cannot be written from here on: {error}");
         }
         Ok((decision, count))
     }

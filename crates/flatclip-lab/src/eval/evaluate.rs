@@ -85,7 +85,7 @@ pub struct EvaluateRequest {
     pub compat: Vec<String>,
     /// The run directory; with several data sets, methods, seeds or shards, the folder of theirs.
     pub out: PathBuf,
-    /// Go on with unfinished runs and leave finished ones.
+    /// Resume unfinished runs; skip finished ones.
     pub resume: bool,
     /// The methods to choose from.
     pub registry: Registry,
@@ -185,7 +185,7 @@ impl EvaluateRequest {
         methods.sort_unstable();
         methods.dedup();
         if seeds.len() < self.seeds.len() || methods.len() < self.methods.len() {
-            return Err(Error::config("methods and seeds", "one stands twice; each makes a run of its own"));
+            return Err(Error::config("methods and seeds", "one is a duplicate; each makes a run of its own"));
         }
         Ok(())
     }
@@ -255,7 +255,7 @@ impl EvaluateRequest {
                     let met = runner.capabilities().check(spec.name, &spec.needs);
                     match met.and_then(|()| self.check_rounds(spec)) {
                         Ok(()) => specs.push(spec),
-                        Err(reason) => runner.progress.note(&format!("{} is left out: {reason}", spec.name)),
+                        Err(reason) => runner.progress.note(&format!("{} is skipped: {reason}", spec.name)),
                     }
                 }
                 continue;
@@ -269,7 +269,7 @@ impl EvaluateRequest {
             specs.push(spec);
         }
         if specs.is_empty() {
-            return Err(Error::config("method", "no method is left"));
+            return Err(Error::config("method", "no compatible method"));
         }
         Ok(specs)
     }

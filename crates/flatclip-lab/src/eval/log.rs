@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Records are synced to the disk at least this often.
 const SYNC_EVERY: Duration = Duration::from_secs(2);
 
-/// The records of a file and how many of its bytes they are. A last line without its end is left out: the process died
+/// The records of a file and how many of its bytes they are. A last line without its end is skipped: the process died
 /// while writing it.
 pub(crate) fn read_log(path: &Path) -> Result<(Vec<Record>, u64)> {
     let file = File::open(path).map_err(Error::io(path))?;

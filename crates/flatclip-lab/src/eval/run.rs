@@ -117,7 +117,7 @@ impl Evaluation<'_> {
             self.check_errors(&state, records)?;
             if progress.cancelled() && state.done < state.total {
                 log.sync()?;
-                let text = format!("{} of {} samples are answered and kept", state.done, state.total);
+                let text = format!("{} of {} samples are done and saved", state.done, state.total);
                 return Err(Error::Interrupted(text).with_hint(Hint::Resume));
             }
             Ok(())
@@ -256,7 +256,7 @@ impl Evaluation<'_> {
             what: format!("bad samples (the last: {last})"),
             asked: state.failed as u64,
             allowed: self.max_errors as u64,
-            hint: "what was answered is kept".into(),
+            hint: "finished samples are saved".into(),
         };
         Err(error.with_hint(Hint::AllowErrors(self.dataset.samples.len())))
     }
@@ -294,7 +294,7 @@ impl Evaluation<'_> {
                         let features = encoded.next().unwrap_or_else(|| Err(lost()))?;
                         // Features that are not kept cost time later, not this answer.
                         if let Some(Err(error)) = self.cache.map(|cache| cache.put(sample, &features, share)) {
-                            progress.warn(&format!("features are not kept from here on: {error}"));
+                            progress.warn(&format!("the feature cache cannot be written from here on: {error}"));
                         }
                         features
                     }

@@ -169,7 +169,7 @@ impl RunDir {
         let log = dir.file(PREDICTIONS);
         if goes_on && dir.file(PROVENANCE).is_file() {
             if let Some(difference) = dir.provenance()?.difference(provenance) {
-                return Err(dir.fault(format!("cannot go on with another configuration: {difference}")));
+                return Err(dir.fault(format!("cannot resume with another configuration: {difference}")));
             }
             if log.is_file() {
                 let (log, records) = PredictionLog::resume(&log)?;

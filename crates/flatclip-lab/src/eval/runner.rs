@@ -108,7 +108,7 @@ impl<'a> Runner<'a> {
         let arithmetic = format!("{} {}", self.model.clip().precision().name(), isa::current().name());
         let key = feature_key(&encoder, dataset, &arithmetic);
         let cache = self.cache.map(|root| FeatureCache::open(root, &key)).transpose().unwrap_or_else(|error| {
-            self.progress.warn(&format!("features are not kept: {error}"));
+            self.progress.warn(&format!("the feature cache cannot be used: {error}"));
             None
         });
         let evaluation = Evaluation {
@@ -131,7 +131,7 @@ impl<'a> Runner<'a> {
         let (dir, mut log, mut records) =
             RunDir::start(&request.dir, &config, &provenance, &dataset.classes, request.resume)?;
         if !records.is_empty() {
-            self.progress.note(&format!("{}: going on after {} samples", dir.path.display(), records.len()));
+            self.progress.note(&format!("{}: resuming after {} samples", dir.path.display(), records.len()));
         }
         let total = plan.positions(request.shard).len() as u64;
         self.progress.start(&format!("{} {}", dataset.name, spec.name), Some(total));

@@ -1,4 +1,4 @@
-//! Token statistics of training images, which PromptAlign aligns test images with.
+//! Compute token statistics of training images for PromptAlign.
 
 use crate::data::few_shot::draw_shots;
 use crate::data::{Dataset, Sample};
@@ -19,7 +19,7 @@ pub struct StatisticsRequest {
     pub shots: Option<usize>,
     /// Seed of the draw.
     pub seed: u64,
-    /// Unreadable images to go on without.
+    /// Unreadable images to skip.
     pub max_errors: usize,
     /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
     pub exif: Option<bool>,

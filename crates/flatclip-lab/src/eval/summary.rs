@@ -27,7 +27,7 @@ pub struct Summary {
     pub confidence: Confidence,
     /// The metrics of the answered ones.
     pub metrics: Metrics,
-    /// Accuracy by the mean score of the kept views, from low to high; empty for methods without scores.
+    /// Accuracy by the mean score of the selected views, from low to high; empty for methods without scores.
     pub by_score: Vec<QuantileBin>,
     /// Views encoded per answered sample, where that differs from image to image.
     #[serde(default, skip_serializing_if = "Option::is_none")]

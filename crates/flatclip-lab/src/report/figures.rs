@@ -40,7 +40,7 @@ fn reliability_of(group: &Group<'_>) -> Figure {
     figure
 }
 
-/// Accuracy of samples grouped by the score of their kept views, one figure for each data set, one line for each prompt and
+/// Accuracy of samples grouped by the score of their selected views, one figure for each data set, one line for each prompt and
 /// adapter; methods without scores have none.
 pub fn score_quantiles(runs: &[Run]) -> Vec<Figure> {
     let groups = groups(runs);
@@ -57,7 +57,7 @@ pub fn score_quantiles(runs: &[Run]) -> Vec<Figure> {
             part if part == parts => "highest".to_owned(),
             part => part.to_string(),
         });
-        let x = Axis::categories("samples in groups of equal size, by the mean score of their kept views", labels);
+        let x = Axis::categories("samples in groups of equal size, by the mean score of their selected views", labels);
         let y = Axis::new("top-1 in per cent").within(0.0, 100.0);
         let mut figure = Figure::new(format!("{dataset}: accuracy by score"), x, y);
         for group in lines {

@@ -134,7 +134,7 @@ pub fn find_runs(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let before = found.len();
         collect(path, 0, &mut found)?;
         if found.len() == before {
-            let reason = "is no run directory and has none below it".to_owned();
+            let reason = "not a run directory and contains none".to_owned();
             return Err(Error::Run { path: path.clone(), reason });
         }
     }

@@ -1,7 +1,7 @@
 //! Time and memory per image from what `bench` measured, and the paper's numbers in a table of their own: the two are not
 //! measured alike.
 
-use super::desk::Desk;
+use super::step_store::StepStore;
 use crate::bench::MethodTiming;
 use crate::report::{Cell, Table};
 use flatclip::{Error, Result};
@@ -34,8 +34,8 @@ const PAPER: [(&str, f64, Option<f64>); 3] =
     [("FGA", 0.07, Some(4.14)), ("TPT", 0.62, Some(19.33)), ("DiffTPT", 1.67, None)];
 
 /// The tables; none where nothing was measured.
-pub(super) fn efficiency(file: &Path, desk: &Desk<'_>) -> Result<Vec<Table>> {
-    if desk.recipe.bench.is_empty() || !file.is_file() {
+pub(super) fn efficiency(file: &Path, store: &StepStore<'_>) -> Result<Vec<Table>> {
+    if store.recipe.bench.is_empty() || !file.is_file() {
         return Ok(Vec::new());
     }
     let bytes = std::fs::read(file).map_err(Error::io(file))?;

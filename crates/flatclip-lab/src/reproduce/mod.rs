@@ -12,30 +12,29 @@
 //!
 //! Every step's folder has a `step.json` once it is done: a digest of all that the result depends on, and of its files.
 
-mod desk;
 mod efficiency;
+mod estimate;
 mod other_tables;
 mod page;
 mod plan;
-mod price;
 mod recipe;
 mod requirements;
 mod results;
 mod run;
+mod step_store;
 mod work;
 
-pub use desk::State;
 pub use efficiency::BENCH;
+pub use estimate::{Estimate, prices};
 pub use plan::Plan;
-pub use price::{Price, prices};
 pub use recipe::{Recipe, RecipeLandscape, RecipePrompt, RecipeRow, RecipeSweep};
 pub use results::Results;
+pub use step_store::State;
 pub use work::{EvaluateWork, LandscapeWork, PromptSource, StatisticsWork, Step, SweepWork, Work};
 
 use crate::data::{OpenOptions, Split};
 use crate::eval::Shard;
 use crate::run_dir::RunDir;
-use desk::Desk;
 use flatclip::Model;
 use flatclip::error::Hint;
 use flatclip::progress::Progress;
@@ -43,6 +42,7 @@ use flatclip::{Error, Result};
 use plan::picked;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use step_store::StepStore;
 
 /// What of an item is made, from what, and where.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ pub struct ReproduceRequest {
     pub generated: Option<PathBuf>,
     /// Sentences that describe the classes of each data set: `FOLDER/NAME.json`, or one file for all.
     pub descriptions: Option<PathBuf>,
-    /// Unreadable images to go on without, in each step.
+    /// Unreadable images to skip, in each step.
     pub max_errors: usize,
     /// Folder in which features are kept between steps; `None` keeps nothing.
     pub cache: Option<PathBuf>,
@@ -164,14 +164,14 @@ pub struct Reproduced {
 
 /// The plan, and how far each of its steps is.
 pub fn plan(request: &ReproduceRequest, model: &Model) -> Result<(Plan, Vec<State>)> {
-    let (plan, desk) = (Plan::new(request, model)?, Desk::new(request, model)?);
+    let (plan, store) = (Plan::new(request, model)?, StepStore::new(request, model)?);
     let will_be = |step: &Step| {
         let made = |source: &&PromptSource| matches!(source, PromptSource::Tuned(dir) if plan.steps.iter().any(|s| s.dir == *dir));
         step.prompts().iter().all(|source| made(source) || source.file().is_none_or(|file| file.exists()))
     };
-    let state = |step: &Step| match desk.state(step)? {
+    let state = |step: &Step| match store.state(step)? {
         // The prompt is made by an earlier step of the same plan.
-        State::Waits(_) if will_be(step) => desk.state_of_data(step),
+        State::Waits(_) if will_be(step) => store.state_of_data(step),
         state => Ok(state),
     };
     let states = plan.steps.iter().map(state).collect::<Result<_>>()?;
@@ -182,17 +182,17 @@ pub fn plan(request: &ReproduceRequest, model: &Model) -> Result<(Plan, Vec<Stat
 /// step and the beginning of the next; the same call goes on.
 pub fn reproduce(request: &ReproduceRequest, model: &Model, progress: &dyn Progress) -> Result<Reproduced> {
     let plan = Plan::new(request, model)?;
-    let desk = Desk::new(request, model)?;
+    let store = StepStore::new(request, model)?;
     let _lock = request.shard.is_none().then(|| RunDir::claim(&request.out)).transpose()?;
     let (mut skipped, mut done, mut open) = (0, 0, Vec::new());
     let total = plan.steps.len();
     for (number, step) in plan.steps.iter().enumerate() {
-        match desk.state(step)? {
+        match store.state(step)? {
             State::Done => skipped += 1,
             State::Waits(reason) | State::Absent(reason) => open.push((step.name.clone(), reason)),
             State::Begun | State::Ready => {
                 progress.note(&format!("{} of {total}: {}", number + 1, step.name));
-                desk.run(step, progress)?;
+                store.run(step, progress)?;
                 done += 1;
             }
         }
@@ -201,7 +201,7 @@ pub fn reproduce(request: &ReproduceRequest, model: &Model, progress: &dyn Progr
             return Err(Error::Interrupted(text).with_hint(Hint::Again("reproduce")));
         }
     }
-    let results = Results::read(&desk, &plan)?;
+    let results = Results::read(&store, &plan)?;
     let report = results.write(&request.out)?;
     Ok(Reproduced { plan, skipped, done, open, results, report })
 }

@@ -1,7 +1,7 @@
-//! The other tables of an item: prompts that were tuned, what was left out, sweeps and landscapes.
+//! The other tables of an item: prompts that were tuned, what was skipped, sweeps and landscapes.
 
-use super::desk::{Desk, context_norm, tuning};
 use super::plan::Plan;
+use super::step_store::{StepStore, context_norm, tuning};
 use super::work::{LandscapeWork, SweepWork, Work};
 use crate::data::Split;
 use crate::report::landscape::LandscapeRecord;
@@ -61,7 +61,7 @@ pub(super) fn tuned(plan: &Plan) -> Result<Option<Table>> {
 }
 
 pub(super) fn left_out(plan: &Plan) -> Option<Table> {
-    let mut table = Table::new("Left out", ["what", "why"]);
+    let mut table = Table::new("Skipped", ["what", "why"]);
     let rows = plan.left_out.iter().map(|(what, why)| (what, why));
     for (what, why) in rows.chain(&plan.absent) {
         table.push([what.clone(), why.clone()].map(Cell::text).to_vec());
@@ -70,11 +70,11 @@ pub(super) fn left_out(plan: &Plan) -> Option<Table> {
 }
 
 /// Sweeps and landscapes that are done.
-pub(super) fn sections(desk: &Desk<'_>, plan: &Plan) -> Result<Vec<Section>> {
+pub(super) fn sections(store: &StepStore<'_>, plan: &Plan) -> Result<Vec<Section>> {
     let mut sections = Vec::new();
     for step in plan.steps.iter().filter(|step| step.dir.join("step.json").is_file()) {
         match &step.work {
-            Work::Sweep(work) => sections.push(swept(desk, work, &step.dir)?),
+            Work::Sweep(work) => sections.push(swept(store, work, &step.dir)?),
             Work::Landscape(LandscapeWork { title, .. }) => {
                 sections.extend(LandscapeRecord::read(&step.dir)?.map(|record| record.section(title)));
             }
@@ -84,10 +84,10 @@ pub(super) fn sections(desk: &Desk<'_>, plan: &Plan) -> Result<Vec<Section>> {
     Ok(sections)
 }
 
-fn swept(desk: &Desk<'_>, work: &SweepWork, dir: &Path) -> Result<Section> {
+fn swept(store: &StepStore<'_>, work: &SweepWork, dir: &Path) -> Result<Section> {
     let base = EvaluateRequest { methods: vec![work.method.clone()], ..EvaluateRequest::new(dir)? };
     let request = SweepRequest { base, axes: work.axes.clone() };
-    let names = work.data.iter().map(|data| Ok(desk.dataset(data, Split::Test)?.name.clone()));
+    let names = work.data.iter().map(|data| Ok(store.dataset(data, Split::Test)?.name.clone()));
     let parts = request.finished(&names.collect::<Result<Vec<_>>>()?)?;
     let mut section = Section { title: work.title.clone(), ..Section::default() };
     for part in parts {

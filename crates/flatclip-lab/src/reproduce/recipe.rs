@@ -33,7 +33,7 @@ pub struct Recipe {
     pub source: String,
     /// Data sets, in the order of the columns.
     pub datasets: Vec<String>,
-    /// Data sets that are no shift: left out of the OOD average, which is printed only when one is named.
+    /// Data sets that are no shift: skipped of the OOD average, which is printed only when one is named.
     #[serde(default)]
     pub in_domain: Vec<String>,
     /// Seeds of tuning, views and methods.
@@ -195,7 +195,7 @@ fn thirty_one() -> usize {
     31
 }
 
-/// The recipes of the paper, and those on the drawn world, in the order in which they are listed.
+/// The recipes of the paper, and those on the pocket dataset, in the order in which they are listed.
 const EMBEDDED: &[&str] = &[
     include_str!("recipes/table1.toml"),
     include_str!("recipes/table2.toml"),
@@ -244,7 +244,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// Refuses names that lead nowhere and names that stand twice, before anything runs.
+    /// Refuses names that lead nowhere and duplicate names, before anything runs.
     fn check(&self) -> Result<()> {
         let prompts: Vec<&str> = self.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
         let labels: Vec<&str> = self.rows.iter().map(|row| row.label.as_str()).collect();
@@ -304,7 +304,7 @@ fn steering<'v>(key: &'v str, value: &'v toml::Value) -> Option<&'v str> {
 fn unique(what: &str, names: &[&str]) -> Result<()> {
     let same = |(place, name): &(usize, &&str)| names[..*place].iter().any(|other| slug(other) == slug(name));
     match names.iter().enumerate().find(same) {
-        Some((_, name)) => Err(Error::config("recipe", format!("{what} {name:?} stands twice"))),
+        Some((_, name)) => Err(Error::config("recipe", format!("{what} {name:?} is a duplicate"))),
         None => Ok(()),
     }
 }
@@ -345,7 +345,7 @@ mod tests {
         assert!(fault("colour = 'red'").contains("colour"));
         assert!(fault("reference = 'FGA'").contains("FGA"));
         let twice = "[[prompt]]\nname = 'p'\ntext = 'template'\n[[prompt]]\nname = 'p'\ntext = 'template'";
-        assert!(fault(twice).contains("twice"));
+        assert!(fault(twice).contains("duplicate"));
         for steering in ["\u{1b}[2J = 1", "about = \"\\u001b[2J\"", "[[row]]\nlabel = \"a\\u202e\""] {
             let said = fault(steering);
             assert!(!said.contains(['\u{1b}', '\u{202e}']), "{said:?}");

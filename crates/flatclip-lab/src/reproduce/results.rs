@@ -1,10 +1,10 @@
 //! What an item found: its table beside the published one, paired differences, components, tuning, sweeps and landscapes.
 
-use super::desk::Desk;
 use super::efficiency::{BENCH, efficiency};
 use super::other_tables::{left_out, sections, tuned};
 use super::plan::{Plan, data_title};
 use super::recipe::Recipe;
+use super::step_store::StepStore;
 use super::work::{EvaluateWork, Work};
 use crate::eval::Record;
 use crate::eval::metrics::paired;
@@ -43,8 +43,8 @@ pub struct Results {
 
 impl Results {
     /// Reads everything that is there.
-    pub(super) fn read(desk: &Desk<'_>, plan: &Plan) -> Result<Self> {
-        let recipe = desk.recipe.clone();
+    pub(super) fn read(store: &StepStore<'_>, plan: &Plan) -> Result<Self> {
+        let recipe = store.recipe.clone();
         let rows = read_rows(&recipe, plan)?;
         let mut results = Self { recipe, rows, tables: Vec::new(), sections: Vec::new() };
         if !results.rows.is_empty() {
@@ -54,9 +54,9 @@ impl Results {
             results.tables.push(results.calibration());
             results.tables.extend(results.protocol());
         }
-        results.tables.extend(efficiency(&desk.request.out.join(BENCH), desk)?);
+        results.tables.extend(efficiency(&store.request.out.join(BENCH), store)?);
         results.tables.extend(tuned(plan)?);
-        results.sections = sections(desk, plan)?;
+        results.sections = sections(store, plan)?;
         results.tables.extend(left_out(plan));
         Ok(results)
     }
@@ -159,7 +159,7 @@ impl Results {
     fn differences(&self) -> Result<Option<Table>> {
         let Some(ours) = self.rows.iter().find(|row| row.label == self.recipe.reference) else { return Ok(None) };
         let title = format!("{} minus each row, on the same images", ours.label);
-        let header = ["row", "images", "difference", "95 %", "mended", "spoilt", "p (McNemar)"];
+        let header = ["row", "images", "difference", "95 %", "fixed", "broken", "p (McNemar)"];
         let mut table = Table::new(title, header);
         let mine = right_answers(ours)?;
         for row in self.rows.iter().filter(|row| row.label != ours.label) {
@@ -202,7 +202,7 @@ impl Results {
         let (sapt, stss, both) = (gain(&sapt), gain(&stss), gain(&both));
         let sum = sapt.iter().zip(&stss).map(|(a, b)| Some((*a)? + (*b)?)).collect::<Vec<_>>();
         let beyond = both.iter().zip(&sum).map(|(a, b)| Some((*a)? - (*b)?)).collect::<Vec<_>>();
-        let lines = [("SAPT", &sapt), ("STSS", &stss), ("both", &both), ("both, beyond the sum", &beyond)];
+        let lines = [("SAPT", &sapt), ("STSS", &stss), ("both", &both), ("interaction", &beyond)];
         for (name, values) in lines {
             let signed = |value: &Option<f64>| value.map_or_else(Cell::none, |v| Cell::signed(v, 2));
             table.push(std::iter::once(Cell::text(name)).chain(values.iter().map(signed)).collect());

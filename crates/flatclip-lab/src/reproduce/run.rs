@@ -1,6 +1,6 @@
 //! Runs one step by the facade's own requests, from wherever an earlier process left it.
 
-use super::desk::{Desk, STATISTICS, split_of};
+use super::step_store::{STATISTICS, StepStore, split_of};
 use super::work::{EvaluateWork, LandscapeWork, StatisticsWork, Step, SweepWork, Work};
 use crate::data::Split;
 use crate::eval::merge;
@@ -14,10 +14,10 @@ use flatclip::{load_statistics, save_statistics};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-impl Desk<'_> {
+impl StepStore<'_> {
     /// Does the step and marks it as done.
     pub(super) fn run(&self, step: &Step, progress: &dyn Progress) -> Result<()> {
-        self.mend(step)?;
+        self.repair(step)?;
         match &step.work {
             Work::Tune(request) => {
                 let train = self.dataset(&request.data, Split::Train)?;

@@ -1,4 +1,4 @@
-//! Every recipe of the paper on miniatures of the fifteen layouts, with a random tower of a few numbers.
+//! Every recipe of the paper on toy models of the fifteen layouts, with a random tower of a few numbers.
 
 use super::{Recipe, ReproduceRequest, State, plan, reproduce};
 use crate::data::tree::put;
@@ -34,12 +34,12 @@ fn tiny(vit: bool) -> Model {
 }
 
 /// Images are links to a few files: a thousand classes cost no time to write.
-struct Miniature {
+struct ToyModel {
     folder: TempDir,
     images: Vec<PathBuf>,
 }
 
-impl Miniature {
+impl ToyModel {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let image = |number: usize| {
@@ -127,7 +127,7 @@ impl Miniature {
 
 /// A prompt that was learned on three classes (a thousand classes for every image of CoCoOp would take minutes), or made of a
 /// shot of each of the thousand, without a search.
-fn brought(mini: &Miniature, model: &Model, method: &str, settings: &str) -> (String, PathBuf) {
+fn brought(mini: &ToyModel, model: &Model, method: &str, settings: &str) -> (String, PathBuf) {
     let backbone = if matches!(model.config().image, ImageConfig::Vit { .. }) { "vit" } else { "resnet" };
     let (data, shots) = if method == "tip-adapter" { ("imagenet", 1) } else { ("oxford_pets", 2) };
     let train = open(data, &OpenOptions { split: Split::Train, ..mini.open() }).unwrap();
@@ -139,7 +139,7 @@ fn brought(mini: &Miniature, model: &Model, method: &str, settings: &str) -> (St
     (method.to_owned(), out)
 }
 
-fn request(mini: &Miniature, recipe: Recipe, out: &Path, prompts: &BTreeMap<String, PathBuf>) -> ReproduceRequest {
+fn request(mini: &ToyModel, recipe: Recipe, out: &Path, prompts: &BTreeMap<String, PathBuf>) -> ReproduceRequest {
     let known: Vec<&str> = recipe.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
     let prompts = prompts.iter().filter(|(name, _)| known.contains(&name.as_str()));
     ReproduceRequest {
@@ -156,8 +156,8 @@ fn request(mini: &Miniature, recipe: Recipe, out: &Path, prompts: &BTreeMap<Stri
 }
 
 #[test]
-fn all_fifteen_miniatures_open() {
-    let mini = Miniature::new();
+fn all_fifteen_layouts_open() {
+    let mini = ToyModel::new();
     for known in &KNOWN {
         let data = open(known.name, &mini.open()).unwrap_or_else(|e| panic!("{}: {e}", known.name));
         assert!(!data.samples.is_empty(), "{}", known.name);
@@ -183,7 +183,7 @@ fn shorten(recipe: &mut Recipe) {
 
 #[test]
 fn every_recipe_of_the_paper_runs_through_to_its_table() {
-    let mini = Miniature::new();
+    let mini = ToyModel::new();
     let (vit, resnet) = (tiny(true), tiny(false));
     let cocoop = "[train]\nepochs = 1\nbatch = 2";
     let maple = "[train]\nepochs = 1\nbatch = 4\n[maple]\ndepth = 2";

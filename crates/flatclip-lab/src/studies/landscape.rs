@@ -272,7 +272,7 @@ fn measure(
         // A surface of a large model takes minutes; what is there after a crash need not be computed again.
         write_atomic(&partial, &serde_json::to_vec(&kept).unwrap_or_default())?;
         if progress.cancelled() {
-            let text = format!("{name}: {} of {} rows are kept", kept.rows.len(), grid.coordinates.len());
+            let text = format!("{name}: {} of {} rows are done", kept.rows.len(), grid.coordinates.len());
             return Err(Error::Interrupted(text));
         }
         Ok(())

@@ -224,7 +224,7 @@ impl SweepRequest {
             table.push(row);
         }
         table.mark_best([first]);
-        table.notes.push("top-1 and ECE in per cent; every cell answers the same views".into());
+        table.notes.push("top-1 and ECE in per cent; all settings use the same views".into());
         if done.iter().any(|done| done.summary.confidence == Confidence::VoteShare) {
             table.notes.push(Confidence::NOTE.into());
         }

@@ -23,7 +23,7 @@ const STANDSTILL: f64 = 0.01;
 pub struct Comparison {
     /// How many.
     pub images: usize,
-    /// Whether no step saw them; else they are the training images, since there are no others.
+    /// Whether they are held out; else they are the training images, since there are no others.
     pub held_out: bool,
     /// With the data set's own templates.
     pub before: LossAndAccuracy,

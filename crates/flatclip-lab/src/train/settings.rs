@@ -52,7 +52,7 @@ pub struct TuneRequest {
     pub text_precision: Precision,
     /// The run directory.
     pub out: PathBuf,
-    /// Go on with the run that is there.
+    /// Resume the run that is there.
     pub resume: bool,
 }
 

@@ -121,7 +121,7 @@ fn run(input: &TuneInput<'_>) -> Result<TuneSummary> {
     directory.settle_provenance(&run.provenance(input)?, goes_on)?;
     if directory.is_complete() {
         directory.verify()?;
-        input.progress.note(&format!("{}: the run is complete", directory.path.display()));
+        input.progress.note(&format!("{}: the run is already complete", directory.path.display()));
         return directory.read_json(SUMMARY);
     }
     if input.request.sampler == Sampler::Python
@@ -134,12 +134,11 @@ fn run(input: &TuneInput<'_>) -> Result<TuneSummary> {
     if let Some(scale) = run.settings.rate_follows {
         let recipe = &run.settings.recipe;
         let factor = recipe.rate_factor(scale);
-        let times = match recipe.rate_limit {
-            limit if factor > limit => format!("times {limit}, the most that train.rate_limit allows"),
-            _ => format!("times (100 / {scale:.1})^2 for this model's"),
+        let factor = match recipe.rate_limit {
+            limit if factor > limit => format!("x{limit} for this logit scale (capped by train.rate_limit)"),
+            _ => format!("x(100 / {scale:.1})^2 for this logit scale"),
         };
-        let rule = "published for a logit scale of 100";
-        input.progress.note(&format!("learning rate {}: {rule}, {times}; train.lr sets another", recipe.lr));
+        input.progress.note(&format!("learning rate {}: scaled {factor}; train.lr sets another", recipe.lr));
     }
     run.finish(input, &directory)
 }
@@ -391,7 +390,7 @@ impl Run {
         if let Some(gone) = distance.filter(Distance::stands_still) {
             let percent = 100.0 * gone.relative;
             let what =
-                format!("the parameters moved by {percent:.2} % of their norm: this is the prompt it began with");
+                format!("the parameters changed by {percent:.2} % of their norm: the prompt is essentially unchanged");
             input.progress.warn(&format!("{what}; raise train.lr (it is {}) or train.epochs", recipe.lr));
         }
         let summary = TuneSummary {

@@ -62,7 +62,7 @@ flatclip::options! {
         /// Peak learning rate.
         lr: f64 = 0.002, range at_least(0.0), from "CoOp's code";
         /// How many times the published rate SGD takes at most by itself, for a model whose logit scale is small.
-        rate_limit: f64 = 5.0, range at_least(1.0), from "chosen on held-out photos of the pocket world";
+        rate_limit: f64 = 5.0, range at_least(1.0), from "chosen on held-out photos of the pocket dataset";
         /// SGD's momentum.
         momentum: f64 = 0.9, range at_least(0.0), from "CoOp's code";
         /// Weight decay.

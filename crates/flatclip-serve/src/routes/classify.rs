@@ -3,7 +3,7 @@
 use crate::answer::{AnswerBody, json_body, timing};
 use crate::app::App;
 use crate::ask::{Recipe, request};
-use crate::kept::Kept;
+use crate::cache::Kept;
 use crate::problem::Problem;
 use crate::queue::{Ticket, wait};
 use crate::stream::{Form, Pieces, pieces};
@@ -20,7 +20,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 request! {
-    /// Which class is in each image.
+    /// Classify images.
     ClassifyRequest {
         /// An image in base64.
         #[schema(nullable = false, value_type = Option<String>, example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==")]
@@ -47,7 +47,7 @@ pub(crate) struct Asked {
     pub(crate) panic: bool,
 }
 
-/// Which class is in each image: JSON with base64, or a form with files called `image`.
+/// Classify images: JSON with base64, or a form with files called `image`.
 ///
 /// One image is answered as JSON, several as lines of JSON (NDJSON); with `Accept: text/event-stream` progress is told as
 /// events before the answer.

@@ -47,7 +47,7 @@ pub(crate) async fn openapi() -> Response {
     file("application/json", JSON.get_or_init(crate::openapi_json).as_str())
 }
 
-/// An image of the pocket world: `photo-7.png`.
+/// An image of the pocket dataset: `photo-7.png`.
 #[utoipa::path(
     get, path = "/samples/{name}", tag = "lists",
     params(("name" = String, Path, description = "DOMAIN-NUMBER.png, for instance photo-7.png")),

@@ -23,7 +23,7 @@ pub(super) fn check_distinct(classes: &[String]) -> Result<()> {
         return Ok(());
     }
     let reason = format!(
-        "{name:?} occurs {} times (labels {labels:?}): equal names cannot be told apart and share their probability; \
+        "{name:?} occurs {} times (labels {labels:?}): equal names share their probability; \
          give each class a name of its own",
         labels.len()
     );

@@ -248,8 +248,8 @@ impl Classifier {
         let tiles: Vec<Tile<'_>> = order.into_iter().map(tile).collect();
         let legend = [
             format!("{} on {} views: {} {:.3}", self.method(), small.len(), answer.label(), answer.confidence()),
-            "by score, lowest first; below each view its score and what it says alone".to_owned(),
-            "orange frame: kept, decides; black frame: the image itself, where it is not kept".to_owned(),
+            "by score, lowest first; below each view its score and its own prediction".to_owned(),
+            "orange frame: selected; black frame: the original image, where it is not selected".to_owned(),
         ];
         encode_png(&sheet_with_legend(&tiles, columns, side, &legend)?)
     }

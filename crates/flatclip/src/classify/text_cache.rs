@@ -49,7 +49,7 @@ impl TextStore for TextCache {
         // A cache that cannot be written costs time, not the run.
         let written = std::fs::create_dir_all(&self.folder).map_err(Error::io(&self.folder));
         if let Err(error) = written.and_then(|()| files::write_atomic(&self.path(key), &encode(rows))) {
-            tracing::warn!("text bank is not kept: {error}");
+            tracing::warn!("the text bank cannot be cached: {error}");
         }
     }
 }

@@ -94,7 +94,7 @@ impl OutlineBuilder for Pen<'_> {
     }
 }
 
-/// Fills outlines with a colour; what lies outside the page is left out.
+/// Fills outlines with a colour; what lies outside the page is skipped.
 pub(crate) fn fill_outlines(page: &mut Image, outlines: &Path, colour: [u8; 3]) {
     let (width, height) = (u32::try_from(page.width).unwrap_or(0), u32::try_from(page.height).unwrap_or(0));
     let Some(mut mask) = Mask::new(width, height) else { return };

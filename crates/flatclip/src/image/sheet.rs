@@ -118,7 +118,7 @@ fn blank(width: usize, height: usize) -> Image {
     Image { width, height, rgb: PAPER.repeat(width * height) }
 }
 
-/// Fills a rectangle; what lies outside the page is left out.
+/// Fills a rectangle; what lies outside the page is skipped.
 fn fill(page: &mut Image, x: usize, y: usize, width: usize, height: usize, colour: [u8; 3]) {
     let right = (x + width).min(page.width);
     for row in y..(y + height).min(page.height) {

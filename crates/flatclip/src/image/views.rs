@@ -104,10 +104,13 @@ pub struct ViewKey<'a> {
     pub sample: &'a str,
 }
 
+/// Part of the seed of every view that is drawn by content: another text would draw other views.
+const CONTENT: &str = "picture"; // a seed, not a word
+
 impl<'a> ViewKey<'a> {
     /// Draws by what the image shows, so that its name and its data set do not matter.
     pub fn of_content(seed: u64, digest: &'a str) -> Self {
-        Self { seed, dataset: "image", sample: digest }
+        Self { seed, dataset: CONTENT, sample: digest }
     }
 }
 

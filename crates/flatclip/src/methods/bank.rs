@@ -64,7 +64,7 @@ crate::choices! {
         Orthogonal = "orthogonal",
         /// J'u with J the text features' slope by the context and u normal: where the text features move most.
         Jacobian = "jacobian",
-        /// A normal one, bent by one step towards where the classes' own text features are told apart less.
+        /// A normal one, bent by one step towards where the classes' own text features are less distinct.
         Ascent = "ascent",
     }
 }
@@ -144,7 +144,7 @@ impl RandomPerturbation {
                 .map(|noise| {
                     let moved = self.apply(at.context, &noise);
                     let pass = at.side.tower.pass(at.side.tokens, std::slice::from_ref(&moved))?;
-                    // The classes' text features stand for images: text needs no image to be told apart less.
+                    // The classes' text features stand for images: text needs no image to become less distinct.
                     let loss = on_text(at.base, &pass.features()[0], at.scale, mean_entropy);
                     let up = pass.gradient(&[loss.gradient])?.swap_remove(0).data;
                     let (a, b) = (l2_norm(&noise), l2_norm(&up).max(f64::MIN_POSITIVE));
@@ -235,7 +235,7 @@ impl TextBank {
             return Err(Error::config("text bank", reason));
         }
         normalise_rows(&mut rows)?;
-        let fault = || Error::config("text bank", "its rows do not fit");
+        let fault = || Error::config("text bank", "inconsistent text bank shape");
         Self::from_rows(&rows, classes, count / classes - 1).ok_or_else(fault)
     }
 

@@ -9,26 +9,36 @@
 //!
 //! Online adapters keep class caches ([`cache`]). The numbers all of them share are in [`probability`].
 
+#[doc(hidden)]
 pub mod adapters;
 pub mod aggregate;
 pub mod bank;
+#[doc(hidden)]
 pub mod cache;
 mod confidence;
+#[doc(hidden)]
 pub mod gaussian;
 mod linalg;
+#[doc(hidden)]
 pub mod maple;
+#[doc(hidden)]
 pub mod optim;
 pub mod policy;
 pub mod probability;
+#[doc(hidden)]
 pub mod query;
 mod registry;
+#[doc(hidden)]
 pub mod sam;
 pub mod select;
+#[doc(hidden)]
 pub mod sharpness;
 mod spec;
 mod start;
+#[doc(hidden)]
 pub mod statistics;
 mod task;
+#[doc(hidden)]
 pub mod update;
 
 pub use adapters::ADAPTERS;

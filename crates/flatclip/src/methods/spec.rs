@@ -116,7 +116,7 @@ pub struct Needs {
     pub first_view_only: bool,
     /// A ready text bank stands for the text tower.
     pub bank: bool,
-    /// Of a prompt of several templates each is a start of its own.
+    /// Adapts each template separately.
     pub ensembles: bool,
     /// The kinds of prompt it can work with.
     pub prompts: &'static [&'static str],

@@ -126,7 +126,7 @@ impl TextTower {
     }
 
     /// The same with a cheaper gradient: rows of classes are differentiated through the last `blocks` blocks only. What
-    /// reaches the context by keys and values of earlier blocks is left out, so the gradient is biased.
+    /// reaches the context by keys and values of earlier blocks is ignored, so the gradient is biased.
     pub fn pass_through(
         self: &Arc<Self>,
         blocks: usize,

@@ -2,7 +2,7 @@
 //! from gradients on the tokens between blocks.
 //!
 //! Images go in small chunks. The backward pass computes each block again from its recorded input, and the inputs too of
-//! images whose tokens were not recorded; images without any gradient are left out.
+//! images whose tokens were not recorded; images without any gradient are skipped.
 
 use super::block::Side;
 use super::norms::NormAffine;

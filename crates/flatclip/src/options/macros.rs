@@ -4,7 +4,7 @@
 ///
 /// A field is a sentence as its doc comment, then
 /// `name: Type = default, alias "other", range RANGE, from "source";`,
-/// where alias and range may be left out. A range is `at_least(n)`, `above(n)`, `between(a, b)`,
+/// where alias and range may be omitted. A range is `at_least(n)`, `above(n)`, `between(a, b)`,
 /// `from_below(a, b)`, `up_to(n)` or `fraction`; types are those of
 /// [`OptionValue`](crate::options::OptionValue). `include group;` stands for the fields of an
 /// [`option_group!`](crate::option_group!), and `include group { name = default, from "source"; };` changes

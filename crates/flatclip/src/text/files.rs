@@ -4,7 +4,7 @@ use crate::files::read_text;
 use crate::{Error, Result};
 use std::path::Path;
 
-/// The class names of a file: one per line, in label order. Empty lines are left out; if every line starts with a WordNet
+/// The class names of a file: one per line, in label order. Empty lines are skipped; if every line starts with a WordNet
 /// id (`n01440764 tench`, as in CoOp's `classnames.txt`), the ids are dropped.
 pub fn read_class_names(path: &Path) -> Result<Vec<String>> {
     let text = read_text(path)?;

@@ -1,6 +1,6 @@
 //! ImageNet's class names, WordNet ids and the template sets that CLIP was evaluated with.
 //!
-//! The names are those of CLIP's prompt-engineering notebook. Two of them stand twice: "missile" (657, 744) and
+//! The names are those of CLIP's prompt-engineering notebook. Two of them are duplicates: "missile" (657, 744) and
 //! "sunglasses" (836, 837); equal names have equal text features, so their scores tie, and either
 //! label may be answered.
 

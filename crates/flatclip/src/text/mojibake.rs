@@ -185,7 +185,7 @@ fn is_bad(text: &str) -> bool {
     start || (0..chars.len()).any(|at| TABLES.rules.iter().any(|rule| fits(rule, at)))
 }
 
-/// One layer; `None` when there is nothing to mend.
+/// One layer; `None` when there is nothing to fix.
 fn fix_once(text: &str) -> Option<String> {
     if text.is_ascii() || !is_bad(text) {
         return None;

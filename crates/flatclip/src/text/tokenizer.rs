@@ -151,7 +151,7 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The text of tokens, words divided by spaces; the markers are left out.
+    /// The text of tokens, words divided by spaces; the markers are skipped.
     pub fn decode(&self, ids: &[u32]) -> String {
         let bytes = ids.iter().filter_map(|&id| self.0.bytes.get(id as usize)).flatten();
         String::from_utf8_lossy(&bytes.copied().collect::<Vec<u8>>()).into_owned()

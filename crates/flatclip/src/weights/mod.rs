@@ -10,9 +10,9 @@ mod canonical_file;
 mod checkpoint;
 mod embedded;
 mod folder;
+mod hash_cache;
 #[cfg(feature = "hub")]
 pub mod hub;
-mod kept_hash;
 mod known;
 mod naming;
 mod open;

@@ -105,7 +105,7 @@ fn detect(tensors: &[Stored]) -> Option<Naming> {
     }
 }
 
-/// The tensors under canonical names; what carries no weight is left out.
+/// The tensors under canonical names; what carries no weight is skipped.
 pub(crate) fn canonical(path: &Path, mut tensors: Vec<Stored>) -> Result<(Naming, BTreeMap<String, Recipe>)> {
     strip_wrappers(&mut tensors);
     let naming = detect(&tensors).ok_or_else(|| {

@@ -1,7 +1,7 @@
 //! The safetensors container: a JSON header, then the numbers. Only the header is read at once.
 //!
 //! The rules are those of the format's own reader: the tensors follow each other without hole or overlap, begin right
-//! behind the header and end with the file, and no name stands twice.
+//! behind the header and end with the file, and no name is a duplicate.
 
 use super::bytes::{Bytes, Dtype, Packing, Source, Stored, bad, count};
 use crate::Result;
@@ -87,7 +87,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
                 let (mut entries, mut names) = (Vec::new(), BTreeSet::new());
                 while let Some((name, value)) = map.next_entry::<String, T>()? {
                     if !names.insert(name.clone()) {
-                        return Err(A::Error::custom(format!("`{}` stands twice", quoted(&name))));
+                        return Err(A::Error::custom(format!("`{}` is a duplicate", quoted(&name))));
                     }
                     entries.push((name, value));
                 }

@@ -128,7 +128,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     Ok(match (answered, failed) {
         (_, 0) => Exit::Done,
         (0, _) => {
-            out.fault(&format!("none of the {failed} images could be answered"), "image.unreadable", None);
+            out.fault("no image could be classified", "image.unreadable", None);
             Exit::Unread
         }
         _ => {

@@ -1,6 +1,6 @@
 //! `flatclip reproduce`: an item of the paper, from its plan to its table.
 
-mod bill;
+mod cost;
 mod list;
 mod timing;
 mod typed;
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// At most so many passes over them
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
-    /// Only this process's part: i/n, auto, auto/n; the same command without it puts the parts together
+    /// Only this process's part: i/n, auto, auto/n; the same command without it merges the parts
     #[arg(long, value_name = "i/n")]
     shard: Option<String>,
     /// A prompt of yours instead of tuning the recipe's, e.g. maple=FILE (repeatable)
@@ -79,7 +79,7 @@ pub(crate) struct Args {
     /// data set; an object of class names, each with a list of sentences
     #[arg(long, value_name = "FILE|DIR")]
     descriptions: Option<PathBuf>,
-    /// Unreadable images to go on without, in each step
+    /// Unreadable images to skip, in each step
     #[arg(long, default_value_t = 100, value_name = "N")]
     max_errors: usize,
     #[command(flatten)]
@@ -226,7 +226,7 @@ fn show(
     }
     out.line(format_args!("# in the item's folder\n{}", typed.enter()))?;
     for ((step, state), (command, price)) in plan.steps.iter().zip(states).zip(commands.iter().zip(&prices)) {
-        let takes = bill::duration(price.seconds());
+        let takes = cost::duration(price.seconds());
         let how_far = match state {
             State::Done => "done".to_owned(),
             State::Begun => format!("begun, at most {takes}"),
@@ -243,9 +243,9 @@ fn show(
     let (done, cannot) = (count(|s| *s == State::Done), count(|s| matches!(s, State::Absent(_))));
     let without = if cannot > 0 { format!(", {cannot} whose data are not here") } else { String::new() };
     out.note(format_args!("{} steps: {done} done{without}", states.len()));
-    bill::print(request, model, (plan, states), &prices, out)?;
+    cost::print(request, model, (plan, states), &prices, out)?;
     for (row, reason) in &plan.left_out {
-        out.note(format_args!("left out: {row}: {reason}"));
+        out.note(format_args!("skipped: {row}: {reason}"));
     }
     say_absent(plan, out);
     Ok(Exit::Done)

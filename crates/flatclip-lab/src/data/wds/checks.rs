@@ -10,7 +10,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 /// An archive ends with two blocks of zeros, and only zeros follow. Otherwise it is cut off, or a member's header is wiped out
-/// and what it and the members behind it held would be left out silently.
+/// and what it and the members behind it held would be skipped silently.
 pub(super) fn check_end(file: &mut File, end: u64, length: u64) -> std::result::Result<(), String> {
     if length.saturating_sub(end) < 2 * BLOCK {
         return Err(format!(

@@ -187,7 +187,7 @@ fn class_names(folder: &Path, needed: usize, notes: &mut Vec<Note>) -> Result<Ve
     let Some(path) = beside(folder, "classnames.txt") else {
         if needed > MAX_UNNAMED {
             let reason = format!(
-                "the largest label is {}, above {MAX_UNNAMED}, and there is no classnames.txt; add one, or mend the labels",
+                "the largest label is {}, above {MAX_UNNAMED}, and there is no classnames.txt; add one, or fix the labels",
                 needed - 1
             );
             return Err(Error::Data { path: folder.to_path_buf(), reason });

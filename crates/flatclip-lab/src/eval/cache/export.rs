@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Features of one cache entry: tensors `features` `[samples, views, width]` (unit norm, f32) and `norms` `[samples, views]`;
 /// the metadata's `flatclip` is a JSON document with `ids` (in the order of the rows) and `key` (what they were made from).
-/// Damaged entries are left out. Gives the bytes and the number of samples.
+/// Damaged entries are skipped. Gives the bytes and the number of samples.
 pub fn export(root: &Path, id: &str) -> Result<(Vec<u8>, usize)> {
     let matching: Vec<_> = list(root)?.into_iter().filter(|entry| entry.id.starts_with(id)).collect();
     let [entry] = &matching[..] else {

@@ -1,5 +1,5 @@
 //! The file format of kept features. A segment is a sequence of entries, appended by one process only; a torn tail (the
-//! process died) is left out when reading. All numbers are little-endian:
+//! process died) is skipped when reading. All numbers are little-endian:
 //!
 //! ```text
 //! magic u32 | id length u32 | stamp length u32 | views u32 | width u32 | id | stamp | norms [views] | features [views, width] | crc32 u32

@@ -15,7 +15,7 @@ pub(crate) struct Confusion {
     pub of: usize,
 }
 
-/// Counts, row by row: `[label * classes + prediction]`. Outcomes outside the classes are left out.
+/// Counts, row by row: `[label * classes + prediction]`. Outcomes outside the classes are skipped.
 pub(crate) fn confusion_matrix(outcomes: &[Outcome], classes: usize) -> Vec<usize> {
     let mut counts = vec![0; classes * classes];
     for outcome in outcomes.iter().filter(|o| o.label < classes && o.prediction < classes) {

@@ -37,7 +37,7 @@ pub struct Outcome {
     pub label_probability: f64,
     /// Sum of the squared probabilities of all classes, for the Brier score.
     pub square_sum: f64,
-    /// The mean sharpness (or entropy) score of the kept views, if the method ranks views.
+    /// The mean sharpness (or entropy) score of the selected views, if the method ranks views.
     pub score: Option<f64>,
 }
 

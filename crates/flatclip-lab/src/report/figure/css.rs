@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Rules in their order; those of media queries are left out, since paper is light.
+/// Rules in their order; those of media queries are skipped, since paper is light.
 pub(super) struct Sheet(Vec<Rule>);
 
 struct Rule {

@@ -1,6 +1,6 @@
 //! Figures as SVG in one style: axes with round ticks, lines with bands, bars, heat maps with contours.
 //!
-//! Colours are told apart by people with any colour vision, and series also differ in dash and marker. A style sheet knows
+//! Colours are distinguishable with any colour vision, and series also differ in dash and marker. A style sheet knows
 //! light pages, dark pages and print.
 
 mod axis;

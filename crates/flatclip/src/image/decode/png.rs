@@ -41,7 +41,7 @@ impl File<'_> {
         let stride = width * channels;
         let mut samples = vec![0; stride * height];
         let mut line = vec![0; stride];
-        // The rows that make the image, and no more: what follows could go on without end.
+        // The rows that make the image, and no more: what follows may be endless.
         let rows = if interlaced { interlaced_rows(width, height) } else { height };
         for y in 0..rows {
             let read = reader.next_interlaced_row().map_err(|e| self.error(e))?;

@@ -132,7 +132,7 @@ impl Adapter for CTpt {
             logits.iter_mut().zip(&decision.class_scores).for_each(|(sum, &z)| *sum += f64::from(z));
         }
         let mean: Vec<f32> = logits.iter().map(|sum| (sum / self.starts.len() as f64) as f32).collect();
-        // The views are told apart by the features of all templates together.
+        // The views are distinguished by the features of all templates together.
         let views = ViewLogits::of(task, image);
         let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
         Ok(Ballot::from_logits(&mean).answer(views.explain(selection)))

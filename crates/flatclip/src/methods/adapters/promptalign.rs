@@ -1,6 +1,6 @@
 //! PromptAlign: TPT on MaPLe's prompts, plus a term that aligns the views' token statistics with those of training images.
 //!
-//! `loss = H(mean_{kept} softmax) + w/(to-from) * sum_l [ 1/2 mean|mu_l - mu^_l| + 1/2 mean|var_l - var^_l| ]`, statistics over the kept views
+//! `loss = H(mean_{kept} softmax) + w/(to-from) * sum_l [ 1/2 mean|mu_l - mu^_l| + 1/2 mean|var_l - var^_l| ]`, statistics over the selected views
 //! per token and channel of what block `l` reads, its prompts included. AdamW on all of MaPLe's parameters; answer view 0. Golden cases: `promptalign-*`.
 
 use super::groups::{adamw_steps, views_kept};

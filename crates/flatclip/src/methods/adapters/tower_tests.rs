@@ -93,9 +93,9 @@ fn tower_adapters() -> impl Iterator<Item = &'static str> {
 }
 
 #[derive(Default)]
-struct Shelf(Mutex<Vec<(String, Matrix)>>);
+struct LruCache(Mutex<Vec<(String, Matrix)>>);
 
-impl TextStore for Shelf {
+impl TextStore for LruCache {
     fn load(&self, key: &str) -> Option<Matrix> {
         self.0.lock().unwrap().iter().find(|(k, _)| k == key).map(|(_, rows)| rows.clone())
     }
@@ -106,21 +106,21 @@ impl TextStore for Shelf {
 
 #[test]
 fn a_text_bank_is_kept_and_found_again_under_the_same_settings_only() {
-    let shelf = Arc::new(Shelf::default());
-    let task = task(&clip(), &[0, 1, 2, 3, 4]).with_store(Arc::clone(&shelf) as Arc<dyn TextStore>);
+    let lru = Arc::new(LruCache::default());
+    let task = task(&clip(), &[0, 1, 2, 3, 4]).with_store(Arc::clone(&lru) as Arc<dyn TextStore>);
     let bank = |radius| {
         let mut stss = stss::Stss::new(stss::Config { radius, perturbations: 3, ..Default::default() });
         stss.prepare(&task).unwrap();
         stss.bank().unwrap().clone()
     };
     let first = bank(0.5);
-    assert_eq!(shelf.0.lock().unwrap().len(), 1);
+    assert_eq!(lru.0.lock().unwrap().len(), 1);
     assert_eq!(bank(0.5), first);
-    assert_eq!(shelf.0.lock().unwrap().len(), 1);
+    assert_eq!(lru.0.lock().unwrap().len(), 1);
     assert_ne!(bank(0.4), first);
-    assert_eq!(shelf.0.lock().unwrap().len(), 2);
+    assert_eq!(lru.0.lock().unwrap().len(), 2);
     // Rows that do not fit (a damaged store) are computed again, not trusted.
-    shelf.0.lock().unwrap()[0].1 = Matrix::zeros(2, 32);
+    lru.0.lock().unwrap()[0].1 = Matrix::zeros(2, 32);
     assert_eq!(bank(0.5), first);
 }
 

@@ -147,7 +147,7 @@ pub(super) fn exponents(features: &Matrix, means: &Matrix, variances: &Matrix) -
     Matrix::from_vec(count, classes, all)
 }
 
-/// The `neighbours` largest inner products of every row with the others, descending. The largest of all is left out: the row
+/// The `neighbours` largest inner products of every row with the others, descending. The largest of all is skipped: the row
 /// itself, as in the authors' code.
 fn graph(features: &Matrix, neighbours: usize) -> Vec<Vec<(usize, f32)>> {
     let (count, width) = (features.rows(), features.cols());

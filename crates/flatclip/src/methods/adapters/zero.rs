@@ -69,7 +69,7 @@ impl Zero {
         Self { options }
     }
 
-    /// The votes of the kept views on `cosines` (`[V, K]`, not scaled), ties broken.
+    /// The votes of the selected views on `cosines` (`[V, K]`, not scaled), ties broken.
     fn vote(&self, cosines: &Matrix, selection: &Selection) -> Ballot {
         let mut votes = vec![0.0f64; cosines.cols()];
         for &view in &selection.selected {

@@ -115,7 +115,7 @@ fn tensors_must_fill_the_file_without_hole_or_overlap() {
     assert_eq!(read(&two(tensor("b", 8, 16), tensor("a", 0, 8)), 16), Ok(2));
     assert_eq!(read("{}", 0), Ok(0));
     for (header, data, word) in [
-        (two(tensor("a", 0, 8), tensor("a", 8, 16)), 16, "`a` stands twice"),
+        (two(tensor("a", 0, 8), tensor("a", 8, 16)), 16, "`a` is a duplicate"),
         (two(tensor("a", 0, 8), tensor("b", 4, 12)), 12, "overlaps"),
         (two(tensor("a", 0, 8), tensor("b", 0, 8)), 8, "overlaps"),
         (two(tensor("a", 0, 8), tensor("b", 12, 20)), 20, "hole"),
@@ -125,7 +125,7 @@ fn tensors_must_fill_the_file_without_hole_or_overlap() {
         (
             r#"{"a":{"dtype":"F32","dtype":"F16","shape":[0],"data_offsets":[0,0]}}"#.to_owned(),
             0,
-            "`dtype` stands twice",
+            "`dtype` is a duplicate",
         ),
         (r#"{"__metadata__":{"k":1}}"#.to_owned(), 0, "not a text"),
         (r#"{"a":7}"#.to_owned(), 0, "expected an object"),

@@ -30,7 +30,7 @@ impl Deref for Built {
 }
 
 /// Things under keys, at most so many and so large.
-struct Shelf<T> {
+struct LruCache<T> {
     entries: HashMap<String, Entry<T>>,
     clock: u64,
     most: usize,
@@ -43,7 +43,7 @@ struct Entry<T> {
     used: u64,
 }
 
-impl<T: Clone> Shelf<T> {
+impl<T: Clone> LruCache<T> {
     fn new(most: usize, most_bytes: usize) -> Self {
         Self { entries: HashMap::new(), clock: 0, most, most_bytes }
     }
@@ -55,7 +55,7 @@ impl<T: Clone> Shelf<T> {
         Some(entry.value.clone())
     }
 
-    /// Something larger than the whole shelf is not kept.
+    /// Something larger than the whole cache is not stored.
     fn put(&mut self, key: String, value: T, bytes: usize) {
         if bytes > self.most_bytes {
             return;
@@ -81,22 +81,22 @@ impl<T: Clone> Shelf<T> {
 
 /// Classifiers by what they were asked for.
 pub(crate) struct Classifiers {
-    shelf: Mutex<Shelf<Kept>>,
+    lru: Mutex<LruCache<Kept>>,
     memory: Budget,
 }
 
 impl Classifiers {
     pub(crate) fn new(most: usize, bytes: usize) -> Self {
-        Self { shelf: Mutex::new(Shelf::new(most, usize::MAX)), memory: Budget::new(bytes, bytes) }
+        Self { lru: Mutex::new(LruCache::new(most, usize::MAX)), memory: Budget::new(bytes, bytes) }
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<Kept> {
-        lock(&self.shelf).get(key)
+        lock(&self.lru).get(key)
     }
 
     pub(crate) fn put(&self, key: &str, kept: Kept) {
         let bytes = kept.charge.amount();
-        lock(&self.shelf).put(key.to_owned(), kept, bytes);
+        lock(&self.lru).put(key.to_owned(), kept, bytes);
     }
 
     /// Memory for a classifier or a session. Those that were not used for longest make room.
@@ -111,7 +111,7 @@ impl Classifiers {
             if let Ok(charge) = self.memory.take(Client::default(), bytes) {
                 return Ok(charge);
             }
-            if lock(&self.shelf).drop_oldest().is_none() {
+            if lock(&self.lru).drop_oldest().is_none() {
                 return Err(Problem::unavailable("the memory for class lists is in use; try again in a moment"));
             }
         }
@@ -119,14 +119,14 @@ impl Classifiers {
 
     /// Forgets half of them, the least recently used.
     pub(crate) fn halve(&self) {
-        let mut shelf = lock(&self.shelf);
-        for _ in 0..shelf.entries.len().div_ceil(2) {
-            shelf.drop_oldest();
+        let mut lru = lock(&self.lru);
+        for _ in 0..lru.entries.len().div_ceil(2) {
+            lru.drop_oldest();
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        lock(&self.shelf).entries.len()
+        lock(&self.lru).entries.len()
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -135,11 +135,11 @@ impl Classifiers {
 }
 
 /// Text banks in memory: another kept fraction or another vote needs no new one.
-pub(crate) struct Banks(Mutex<Shelf<Arc<Matrix>>>);
+pub(crate) struct Banks(Mutex<LruCache<Arc<Matrix>>>);
 
 impl Banks {
     pub(crate) fn new(bytes: usize) -> Self {
-        Self(Mutex::new(Shelf::new(usize::MAX, bytes)))
+        Self(Mutex::new(LruCache::new(usize::MAX, bytes)))
     }
 }
 
@@ -169,16 +169,16 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_goes_when_number_or_bytes_are_exceeded() {
-        let mut shelf = Shelf::new(2, 100);
-        shelf.put("a".to_owned(), 1, 10);
-        shelf.put("b".to_owned(), 2, 10);
-        assert_eq!(shelf.get("a"), Some(1));
-        shelf.put("c".to_owned(), 3, 10);
-        assert_eq!((shelf.get("a"), shelf.get("b"), shelf.get("c")), (Some(1), None, Some(3)));
-        shelf.put("d".to_owned(), 4, 95);
-        assert_eq!((shelf.get("a"), shelf.get("d"), shelf.bytes()), (None, Some(4), 95));
-        shelf.put("e".to_owned(), 5, 101);
-        assert_eq!(shelf.get("e"), None);
+        let mut lru = LruCache::new(2, 100);
+        lru.put("a".to_owned(), 1, 10);
+        lru.put("b".to_owned(), 2, 10);
+        assert_eq!(lru.get("a"), Some(1));
+        lru.put("c".to_owned(), 3, 10);
+        assert_eq!((lru.get("a"), lru.get("b"), lru.get("c")), (Some(1), None, Some(3)));
+        lru.put("d".to_owned(), 4, 95);
+        assert_eq!((lru.get("a"), lru.get("d"), lru.bytes()), (None, Some(4), 95));
+        lru.put("e".to_owned(), 5, 101);
+        assert_eq!(lru.get("e"), None);
     }
 
     #[test]

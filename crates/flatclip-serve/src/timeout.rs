@@ -86,7 +86,7 @@ pub(crate) struct Timeouts {
 }
 
 /// A stream that gives up on a head that takes too long, and on a client that does not read.
-pub(crate) struct Patient {
+pub(crate) struct TimeoutStream {
     stream: TcpStream,
     phase: Phase,
     limits: Timeouts,
@@ -96,7 +96,7 @@ pub(crate) struct Patient {
     write_timer: Pin<Box<Sleep>>,
 }
 
-impl Patient {
+impl TimeoutStream {
     pub(crate) fn new(stream: TcpStream, phase: Phase, limits: Timeouts) -> Self {
         let timer = Box::pin(sleep(limits.head));
         Self { stream, phase, limits, timer, stuck: None, write_timer: Box::pin(sleep(LOOK)) }
@@ -137,7 +137,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for TimeoutStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
         let before = buf.filled().len();
         let done = Pin::new(&mut self.stream).poll_read(cx, buf);
@@ -153,7 +153,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for TimeoutStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
         let done = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.after_write(cx, done, |&count| count)
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    async fn read(server: &mut Patient) -> std::io::Result<usize> {
+    async fn read(server: &mut TimeoutStream) -> std::io::Result<usize> {
         let mut byte = [0];
         let mut buf = ReadBuf::new(&mut byte);
         std::future::poll_fn(|cx| Pin::new(&mut *server).poll_read(cx, &mut buf)).await?;
@@ -205,7 +205,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_does_not_read_is_cut_off_and_one_that_reads_is_not() {
-        async fn write_all(server: &mut Patient, mut bytes: &[u8]) -> std::io::Result<()> {
+        async fn write_all(server: &mut TimeoutStream, mut bytes: &[u8]) -> std::io::Result<()> {
             while !bytes.is_empty() {
                 let count = std::future::poll_fn(|cx| Pin::new(&mut *server).poll_write(cx, bytes)).await?;
                 bytes = &bytes[count..];
@@ -215,7 +215,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let _deaf = std::net::TcpStream::connect(address).unwrap();
-        let mut server = Patient::new(listener.accept().await.unwrap().0, Phase::default(), timeouts(50));
+        let mut server = TimeoutStream::new(listener.accept().await.unwrap().0, Phase::default(), timeouts(50));
         let bytes = vec![0; 64 << 20];
         let start = std::time::Instant::now();
         let error =
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
         assert!(start.elapsed() < Duration::from_secs(10));
         let mut reader = std::net::TcpStream::connect(address).unwrap();
-        let mut server = Patient::new(listener.accept().await.unwrap().0, Phase::default(), timeouts(50));
+        let mut server = TimeoutStream::new(listener.accept().await.unwrap().0, Phase::default(), timeouts(50));
         let reads = std::thread::spawn(move || {
             use std::io::Read as _;
             let (mut all, mut part) = (0, vec![0; 1 << 20]);
@@ -241,7 +241,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (phase, long) = (Phase::default(), Duration::from_millis(150));
-        let mut server = Patient::new(listener.accept().await.unwrap().0, phase.clone(), timeouts(50));
+        let mut server = TimeoutStream::new(listener.accept().await.unwrap().0, phase.clone(), timeouts(50));
         // A request whose head is over has as long as it needs.
         client.write_all(b"G").unwrap();
         assert_eq!(read(&mut server).await.unwrap(), 1);
@@ -255,7 +255,7 @@ mod tests {
         // Nor is one waited for that never begins.
         let _silent = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = listener.accept().await.unwrap().0;
-        let mut server = Patient::new(stream, Phase::default(), timeouts(50));
+        let mut server = TimeoutStream::new(stream, Phase::default(), timeouts(50));
         assert_eq!(read(&mut server).await.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
     }
 }

@@ -2,8 +2,8 @@
 //! disk that kept features take.
 
 use super::ReproduceRequest;
-use super::desk::{Desk, State};
 use super::plan::Plan;
+use super::step_store::{State, StepStore};
 use super::work::{PromptSource, Step, Work};
 use crate::ViewChoice;
 use crate::bench::Rates;
@@ -23,7 +23,7 @@ use std::ops::AddAssign;
 
 /// What a step costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Price {
+pub struct Estimate {
     /// Images that are read and encoded.
     pub images: usize,
     /// Seconds of reading, cutting and encoding views.
@@ -34,14 +34,14 @@ pub struct Price {
     pub disk: u64,
 }
 
-impl Price {
+impl Estimate {
     /// All of its time.
     pub fn seconds(&self) -> f64 {
         self.encode + self.compute
     }
 }
 
-impl AddAssign for Price {
+impl AddAssign for Estimate {
     fn add_assign(&mut self, other: Self) {
         self.images += other.images;
         self.encode += other.encode;
@@ -56,37 +56,37 @@ pub fn prices(
     model: &Model,
     (plan, states): (&Plan, &[State]),
     progress: &dyn Progress,
-) -> Result<Vec<Price>> {
-    let desk = Desk::new(request, model)?;
+) -> Result<Vec<Estimate>> {
+    let store = StepStore::new(request, model)?;
     let rates = Rates::open(model, request.cache.as_deref(), progress);
-    let mut pricing = Pricing { desk, rates, encoded: BTreeSet::new() };
+    let mut pricing = Pricing { store, rates, encoded: BTreeSet::new() };
     // Images that a finished step has encoded are in the cache.
     if request.cache.is_some() {
         let done = plan.steps.iter().zip(states).filter(|(_, state)| **state == State::Done);
         done.for_each(|(step, _)| pricing.recall(step));
     }
     let price = |(step, state): (&Step, &State)| match state {
-        State::Done => Ok(Price::default()),
+        State::Done => Ok(Estimate::default()),
         _ => pricing.price(step),
     };
     plan.steps.iter().zip(states).map(price).collect()
 }
 
 struct Pricing<'a> {
-    desk: Desk<'a>,
+    store: StepStore<'a>,
     rates: Rates<'a>,
     /// Data set, seed and views whose features are kept by then.
     encoded: BTreeSet<String>,
 }
 
 impl Pricing<'_> {
-    fn price(&mut self, step: &Step) -> Result<Price> {
+    fn price(&mut self, step: &Step) -> Result<Estimate> {
         match &step.work {
             Work::Tune(request) => self.tune(request),
             Work::Statistics(work) => {
                 let images = work.shots * self.classes(&work.data, Split::Train);
                 let encode = images as f64 * self.rates.image(ViewPolicy::Identity, 1)?;
-                Ok(Price { images, encode, ..Price::default() })
+                Ok(Estimate { images, encode, ..Estimate::default() })
             }
             Work::Evaluate(work) => {
                 let (policy, views) = views(work.policy, work.views, &work.method, &work.data)?;
@@ -103,7 +103,7 @@ impl Pricing<'_> {
             }
             Work::Sweep(work) => {
                 let cells: usize = work.axes.iter().map(|axis| axis.values.len()).product();
-                let mut price = Price::default();
+                let mut price = Estimate::default();
                 for data in &work.data {
                     let (policy, views) = views(work.policy, None, &work.method, data)?;
                     price += self.encode(data, work.seed, policy, views, 1)?;
@@ -115,19 +115,19 @@ impl Pricing<'_> {
                 Ok(price)
             }
             Work::Landscape(work) => {
-                let split = super::desk::split_of(work.shots);
+                let split = super::step_store::split_of(work.shots);
                 let text = self.rates.text(self.classes(&work.data, split))?;
                 let surfaces = work.prompts.len() * if work.shots > 0 { 1 } else { 2 };
                 let compute = (surfaces * work.points * work.points) as f64 * text;
-                Ok(Price { compute, ..Price::default() })
+                Ok(Estimate { compute, ..Estimate::default() })
             }
         }
     }
 
-    fn tune(&self, request: &TuneRequest) -> Result<Price> {
+    fn tune(&self, request: &TuneRequest) -> Result<Estimate> {
         let classes = self.classes(&request.data, Split::Train);
         let cost = request.cost(classes)?;
-        let mut price = Price { images: cost.images, ..Price::default() };
+        let mut price = Estimate { images: cost.images, ..Estimate::default() };
         price.encode = (cost.images * cost.encodings) as f64 * self.rates.image(ViewPolicy::CropFlip, 1)?;
         if cost.steps > 0 {
             price.compute = cost.steps as f64 * self.rates.step(request, classes)?;
@@ -136,16 +136,16 @@ impl Pricing<'_> {
     }
 
     /// The views of a data set, unless an earlier step has encoded them.
-    fn encode(&mut self, data: &str, seed: u64, policy: ViewPolicy, views: usize, share: usize) -> Result<Price> {
+    fn encode(&mut self, data: &str, seed: u64, policy: ViewPolicy, views: usize, share: usize) -> Result<Estimate> {
         let images = self.images(data).div_ceil(share);
-        let kept = self.desk.request.cache.is_some();
+        let kept = self.store.request.cache.is_some();
         if kept && !self.encoded.insert(key(data, seed, policy, views)) {
-            return Ok(Price::default());
+            return Ok(Estimate::default());
         }
         let encode = images as f64 * self.rates.image(policy, views)?;
-        let floats = views * (self.desk.model.width() + 1);
+        let floats = views * (self.store.model.width() + 1);
         let disk = if kept { (images * floats * size_of::<f32>()) as u64 } else { 0 };
-        Ok(Price { images, encode, disk, ..Price::default() })
+        Ok(Estimate { images, encode, disk, ..Estimate::default() })
     }
 
     fn recall(&mut self, step: &Step) {
@@ -158,7 +158,7 @@ impl Pricing<'_> {
 
     /// Passes of the text tower before the first image: templates, and the bank of STSS.
     fn texts(&self, prompt: &PromptSource, method: &str, options: &toml::Table, classes: usize) -> Result<f64> {
-        if self.desk.model.config().text.is_none() {
+        if self.store.model.config().text.is_none() {
             return Ok(0.0);
         }
         let texts = templates(prompt)?;
@@ -169,14 +169,14 @@ impl Pricing<'_> {
 
     /// Images of a data set: on disk, or as published.
     fn images(&self, data: &str) -> usize {
-        let found = self.desk.dataset(data, Split::Test).map(|set| set.samples.len()).ok();
+        let found = self.store.dataset(data, Split::Test).map(|set| set.samples.len()).ok();
         let count = found.or_else(|| Known::find(data)?.count(Split::Test)).unwrap_or(0);
-        self.desk.recipe.limit.map_or(count, |limit| limit.min(count))
+        self.store.recipe.limit.map_or(count, |limit| limit.min(count))
     }
 
     fn classes(&self, data: &str, split: Split) -> usize {
         let known = Known::find(data).map(|known| known.classes);
-        known.or_else(|| Some(self.desk.dataset(data, split).ok()?.classes.len())).unwrap_or(1)
+        known.or_else(|| Some(self.store.dataset(data, split).ok()?.classes.len())).unwrap_or(1)
     }
 }
 

@@ -39,7 +39,7 @@ pub enum State {
 }
 
 /// See the module.
-pub(super) struct Desk<'a> {
+pub(super) struct StepStore<'a> {
     pub(super) request: &'a ReproduceRequest,
     pub(super) recipe: Recipe,
     pub(super) model: &'a Model,
@@ -54,7 +54,7 @@ struct Stamp {
     files: BTreeMap<String, String>,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> StepStore<'a> {
     pub(super) fn new(request: &'a ReproduceRequest, model: &'a Model) -> Result<Self> {
         Ok(Self { request, recipe: request.effective()?, model, sets: Mutex::default() })
     }
@@ -155,7 +155,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Removes what a stamp or a summary says where its files are not what they were: the step then makes them again.
-    pub(super) fn mend(&self, step: &Step) -> Result<()> {
+    pub(super) fn repair(&self, step: &Step) -> Result<()> {
         let Ok(bytes) = std::fs::read(step.dir.join(STAMP)) else { return Ok(()) };
         let files = serde_json::from_slice::<Stamp>(&bytes).map(|stamp| stamp.files).unwrap_or_default();
         let damaged =

@@ -4,7 +4,7 @@ use crate::commands::cache::size;
 use crate::output::Output;
 use anyhow::Result;
 use flatclip::Model;
-use flatclip_lab::reproduce::{Plan, Price, ReproduceRequest, State, Work, plan, prices};
+use flatclip_lab::reproduce::{Estimate, Plan, ReproduceRequest, State, Work, plan, prices};
 
 /// Above this, ways to a smaller price are worth a line.
 const HOUR: f64 = 3600.0;
@@ -14,11 +14,11 @@ pub(super) fn print(
     request: &ReproduceRequest,
     model: &Model,
     (plan, states): (&Plan, &[State]),
-    prices: &[Price],
+    prices: &[Estimate],
     out: &Output,
 ) -> Result<()> {
     let mut table = out.table(&["work", "steps", "images", "encode", "compute", "disk"]);
-    let mut all = Price::default();
+    let mut all = Estimate::default();
     for (name, is_it) in KINDS {
         let mine = plan
             .steps
@@ -26,7 +26,7 @@ pub(super) fn print(
             .zip(prices)
             .zip(states)
             .filter(|((step, _), state)| is_it(&step.work) && **state != State::Done);
-        let (mut sum, mut count) = (Price::default(), 0);
+        let (mut sum, mut count) = (Estimate::default(), 0);
         for ((_, price), _) in mine {
             sum += *price;
             count += 1;
@@ -39,7 +39,7 @@ pub(super) fn print(
     table.add_row(line("all", states.iter().filter(|state| **state != State::Done).count(), &all));
     out.line(format_args!("\n{table}"))?;
     let total = all.seconds();
-    out.line(format_args!("about {} on this machine as busy as it is now", duration(total)))?;
+    out.line(format_args!("about {} on this machine at the current load", duration(total)))?;
     if total > HOUR {
         for (what, smaller) in savings(request) {
             let left = priced(&smaller, model)?;
@@ -63,7 +63,7 @@ const KINDS: [(&str, IsKind); 5] = [
     ("landscape", |work| matches!(work, Work::Landscape(_))),
 ];
 
-fn line(name: &str, count: usize, price: &Price) -> [String; 6] {
+fn line(name: &str, count: usize, price: &Estimate) -> [String; 6] {
     [
         name.to_owned(),
         count.to_string(),
@@ -76,7 +76,7 @@ fn line(name: &str, count: usize, price: &Price) -> [String; 6] {
 
 fn priced(request: &ReproduceRequest, model: &Model) -> Result<f64> {
     let (plan, states) = plan(request, model)?;
-    Ok(prices(request, model, (&plan, &states), &())?.iter().map(Price::seconds).sum())
+    Ok(prices(request, model, (&plan, &states), &())?.iter().map(Estimate::seconds).sum())
 }
 
 /// Smaller requests, each with the flag that asks for it.
