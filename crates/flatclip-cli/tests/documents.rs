@@ -143,18 +143,18 @@ fn check(document: &str) {
 }
 
 #[test]
-fn the_tour_of_the_readme_prints_what_it_shows() {
-    check("README.md");
+fn the_tutorial_prints_what_it_shows() {
+    check("docs/tutorial.md");
 }
 
 #[test]
 fn the_first_hour_prints_what_it_shows() {
-    check("docs/first-hour.md");
+    check("docs/design/first-hour.md");
 }
 
 #[test]
 fn the_first_hour_has_every_point_as_a_command() {
-    let text = include_str!("../../../docs/first-hour.md");
+    let text = include_str!("../../../docs/design/first-hour.md");
     for number in 1..=16 {
         let (_, point) = text.split_once(&format!("\n**{number}. ")).unwrap_or_else(|| panic!("no point {number}"));
         let end = point.find(&format!("\n**{}. ", number + 1)).unwrap_or(point.len());

@@ -1,10 +1,10 @@
-//! `docs/robustness.md`, written from `docs/robustness.jsonl`: a line per test, the latest of each.
+//! `docs/robustness.md`, written from `records/robustness.jsonl`: a line per test, the latest of each.
 
 use super::Row;
 use anyhow::Result;
 use std::path::Path;
 
-const LINES: &str = "docs/robustness.jsonl";
+const LINES: &str = "records/robustness.jsonl";
 const PAGE: &str = "docs/robustness.md";
 
 /// The suites in the order of the page, and what stands above each.
