@@ -1,8 +1,8 @@
 #!/bin/bash
-# An evaluation as a Slurm array: one task for each shard, then one job that merges them.
+# An evaluation as a Slurm array: one task per shard, then one job that merges them.
 #   DATA=imagenet_a METHOD=stss OUT=/shared/runs/ina sbatch --array=0-31 docs/cluster/slurm.sh
 #   sbatch --dependency=afterok:JOB --wrap 'flatclip report merge /shared/runs/ina/shard-* --out /shared/runs/ina-whole'
-# A task that fails is submitted again with the same line: --resume goes on where it stopped.
+# Submit a failed task again with the same line: --resume continues where it stopped.
 #SBATCH --job-name=flatclip
 #SBATCH --cpus-per-task=16
 #SBATCH --mem=16G
