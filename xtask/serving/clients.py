@@ -5,6 +5,7 @@ import glob
 import json
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import openai
@@ -38,6 +39,7 @@ print("huggingface_hub: zero_shot_image_classification of", len(images), "images
 texts = ["a photo of a fish.", "a photo of a boat."]
 client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
 assert [model.id for model in client.models.list()] == ["pocket"]
+assert client.models.retrieve("pocket").id == "pocket"
 plain = client.embeddings.create(model="pocket", input=texts, encoding_format="float")
 packed = client.embeddings.create(model="pocket", input=texts)
 for a, b in zip(plain.data, packed.data):
@@ -48,13 +50,16 @@ try:
     raise SystemExit("an unknown model was accepted")
 except openai.NotFoundError as error:
     assert "model `gpt` is not known" in str(error), error
-print("openai: models, embeddings as numbers and as base64, a refusal")
+print("openai: models.list, models.retrieve, embeddings as numbers and as base64, a refusal")
 
 # KServe and Triton: metadata, health, JSON and binary tensors.
 client = triton.InferenceServerClient(url=address.removeprefix("http://"))
 assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("pocket")
 about = client.get_model_metadata("pocket")
 assert [one["name"] for one in about["inputs"]] == ["image", "pixels", "classes", "text"], about
+assert client.is_model_ready("pocket", "1") and client.get_model_metadata("pocket", "1") == about
+config = client.get_model_config("pocket", "1")
+assert [one["name"] for one in config["input"]] == [one["name"] for one in about["inputs"]], config
 for binary_data in (True, False):
     for path in images:
         data = open(path, "rb").read()
@@ -73,7 +78,7 @@ for binary_data in (True, False):
 pixels = np.stack([np.asarray(Image.open(path).convert("RGB")) for path in images])
 tensor = triton.InferInput("pixels", list(pixels.shape), "UINT8")
 tensor.set_data_from_numpy(pixels)
-embedding = client.infer("pocket", [tensor]).as_numpy("embedding")
+embedding = client.infer("pocket", [tensor], model_version="1").as_numpy("embedding")
 assert embedding.shape[0] == 4 and np.allclose(np.linalg.norm(embedding, axis=1), 1, atol=1e-5)
 files = triton.InferInput("image", [4], "BYTES")
 files.set_data_from_numpy(np.array([open(path, "rb").read() for path in images], dtype=object))
@@ -83,4 +88,32 @@ try:
     raise SystemExit("an unknown model was accepted")
 except triton.InferenceServerException as error:
     assert "is not known" in str(error), error
-print("tritonclient: metadata, health, JSON and binary tensors, pixels, a refusal")
+for stats in (client.get_inference_statistics(), client.get_inference_statistics("pocket", "1")):
+    (model,) = stats["model_stats"]
+    assert model["inference_stats"]["success"]["count"] == 10 and model["inference_count"] == 16, stats
+print("tritonclient: metadata, config, versions, statistics, health, JSON and binary tensors, pixels, a refusal")
+
+# A client that openapi-python-client generates: JSON, forms, an error.
+with tempfile.TemporaryDirectory() as folder:
+    generator = [sys.executable, "-m", "openapi_python_client", "generate", "--url", f"{address}/openapi.json"]
+    subprocess.run([*generator, "--meta", "none", "--output-path", f"{folder}/generated"], check=True)
+    sys.path.insert(0, folder)
+    import generated
+    from generated.api.flatclip import classify, images
+    from generated.api.lists import model as retrieve
+    from generated.models import ClassifyForm, ClassifyRequest, EmbedImageForm, ErrorBody
+    from generated.types import File
+
+    client = generated.Client(base_url=address)
+    path = images[0]
+    file = lambda: File(payload=open(path, "rb"), file_name="image.png")
+    encoded = base64.b64encode(open(path, "rb").read()).decode()
+    bodies = [ClassifyRequest(image=encoded, classes=CLASSES, top_k=8), ClassifyForm(image=[file()], classes=",".join(CLASSES), top_k=8)]
+    for body in bodies:
+        answer = classify.sync(client=client, body=body)
+        assert {top.class_: top.probability for top in answer.top} == expected[path], answer
+    assert images.sync(client=client, body=EmbedImageForm(image=[file()])).width == embedding.shape[1]
+    assert retrieve.sync("pocket", client=client).width == embedding.shape[1]
+    refusal = classify.sync(client=client, body=ClassifyRequest(image=encoded, classes=["fish", "fish"]))
+    assert isinstance(refusal, ErrorBody) and "once" in refusal.error.hint, refusal
+print("openapi-python-client: JSON, forms, a model, a refusal")

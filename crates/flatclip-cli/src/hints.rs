@@ -36,6 +36,11 @@ pub(crate) fn as_flags(hint: &Hint) -> String {
         Hint::OtherModel => {
             "name the model it was learned with (predict, eval and sweep accept it with --any-model)".to_owned()
         }
+        Hint::ServerKey => {
+            "give a key by --key-file FILE or the environment variable FLATCLIP_SERVE_KEY; or, where nobody \
+             else can reach the address, --insecure"
+                .to_owned()
+        }
         other => other.to_string(),
     }
 }

@@ -6,6 +6,8 @@ mod inputs;
 mod log_lines;
 mod output;
 mod progress;
+#[cfg(feature = "otel")]
+mod traces;
 
 use clap::Parser;
 use flatclip_tensor::Isa;
@@ -54,7 +56,10 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     let out = Output::new(cli.global.json, cli.global.quiet, cli.global.verbose, cli.command.is_service());
-    match start(cli, &out) {
+    let done = start(cli, &out);
+    #[cfg(feature = "otel")]
+    traces::end();
+    match done {
         Ok(exit) => exit.code(),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

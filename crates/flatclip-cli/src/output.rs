@@ -76,6 +76,16 @@ fn again() -> String {
     format!("resume with: flatclip {}", words.into_iter().map(quoted).collect::<Vec<_>>().join(" "))
 }
 
+/// Sets the subscriber of a service; spans also become traces where that was built in.
+fn with_traces<S>(log: S) -> bool
+where
+    S: tracing::Subscriber + for<'s> tracing_subscriber::registry::LookupSpan<'s> + Send + Sync,
+{
+    #[cfg(feature = "otel")]
+    let log = tracing_subscriber::layer::SubscriberExt::with(log, crate::traces::layer());
+    tracing_subscriber::util::SubscriberInitExt::try_init(log).is_ok()
+}
+
 /// Where a command writes.
 pub(crate) struct Output {
     json: bool,
@@ -94,9 +104,9 @@ impl Output {
         let log = log.with_writer(std::io::stderr).with_target(false).with_ansi(std::io::stderr().is_terminal());
         // A subscriber can only be set once; tests that run several commands in one process keep the first.
         let _ = match (service, json) {
-            (true, true) => log.json().flatten_event(true).try_init(),
-            (true, false) => log.try_init(),
-            (false, _) => log.without_time().try_init(),
+            (true, true) => with_traces(log.json().flatten_event(true).finish()),
+            (true, false) => with_traces(log.finish()),
+            (false, _) => log.without_time().try_init().is_ok(),
         };
         Self { json, quiet }
     }

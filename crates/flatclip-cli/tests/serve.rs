@@ -17,13 +17,13 @@ struct Server {
 
 impl Server {
     fn start(folder: &Path, arguments: &[&str]) -> Self {
-        let mut child = Command::new(BINARY)
-            .args(["serve", "--bind", "127.0.0.1:0", "--quiet"])
-            .args(arguments)
-            .current_dir(folder)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(BINARY);
+        command.args(["serve", "--bind", "127.0.0.1:0", "--quiet"]).args(arguments).current_dir(folder);
+        Self::launch(&mut command)
+    }
+
+    fn launch(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().trim_start_matches("http://").trim_end_matches('/').to_owned();
@@ -39,6 +39,12 @@ impl Server {
         let status = text.get(9..12).unwrap().parse().unwrap();
         let body = text.split_once("\r\n\r\n").unwrap().1.as_bytes().to_vec();
         (status, body)
+    }
+
+    /// The status of `GET path` with these headers.
+    fn get(&self, path: &str, headers: &str) -> u16 {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
+        self.ask(request.as_bytes()).0
     }
 
     fn classify(&self, image: &[u8], fields: &[(&str, &str)]) -> Value {
@@ -133,7 +139,9 @@ fn wrong_use_is_said_before_anything_is_served() {
     let run = |arguments: &[&str]| Command::new(BINARY).arg("serve").args(arguments).output().unwrap();
     let open = run(&["--bind", "0.0.0.0:0"]);
     let said = String::from_utf8_lossy(&open.stderr);
-    assert!(open.status.code() == Some(2) && said.contains("key"), "{said}");
+    for word in ["0.0.0.0:0", "--key-file", "FLATCLIP_SERVE_KEY", "--insecure"] {
+        assert!(open.status.code() == Some(2) && said.contains(word), "{word}: {said}");
+    }
     for (arguments, word) in [
         (&["--bind", "nowhere"][..], "--bind"),
         (&["--config", "absent.toml"], "absent.toml"),
@@ -144,6 +152,178 @@ fn wrong_use_is_said_before_anything_is_served() {
         let output = run(arguments);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && said.contains(word), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn keys_are_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |text: &str| std::fs::write(folder.path().join("keys"), text).unwrap();
+    write("first-key-0123456789\n");
+    let server = Server::start(folder.path(), &["--key-file", "keys"]);
+    let status = |key: &str| server.get("/v1/models", &format!("authorization: Bearer {key}\r\n"));
+    assert_eq!((status("first-key-0123456789"), status("second-key-012345678")), (200, 401));
+    let reload = |done: &dyn Fn() -> bool| {
+        server.signal("HUP");
+        let start = std::time::Instant::now();
+        while !done() {
+            assert!(start.elapsed().as_secs() < 20, "the keys were not read again");
+        }
+    };
+    // Both while clients change over, then the new one alone.
+    write("first-key-0123456789\nsecond-key-012345678\n");
+    reload(&|| status("second-key-012345678") == 200);
+    assert_eq!(status("first-key-0123456789"), 200);
+    write("second-key-012345678\n");
+    reload(&|| status("first-key-0123456789") == 401);
+    write("short");
+    server.signal("HUP");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(status("second-key-012345678"), 200, "a wrong file changed something");
+}
+
+/// Everything but the address from the environment; the log has addresses only where that is asked for.
+#[test]
+fn every_flag_has_a_variable_and_requests_are_logged_with_their_ids() {
+    let help = Command::new(BINARY).args(["serve", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let own = help.split("Global options").next().unwrap();
+    for flag in own.split("\n      --").skip(1).chain(own.split("\n  -m, --").skip(1)) {
+        let name = flag.split_whitespace().next().unwrap();
+        let flag = flag.split("\n  -").next().unwrap();
+        assert!(["openapi", "help", "version"].contains(&name) || flag.contains("[env:"), "{name}: {flag}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for addresses in [true, false] {
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let mut command = Command::new(BINARY);
+        command.args(["serve", "--json"]).current_dir(folder.path()).stderr(log);
+        let variables =
+            [("HOST", "localhost"), ("PORT", "0"), ("MODEL", "a=pocket,b=pocket"), ("QUEUE", "9"), ("NO_WARM_UP", "1")];
+        command.envs(variables.map(|(name, value)| (format!("FLATCLIP_SERVE_{name}"), value)));
+        command.env("FLATCLIP_SERVE_LOG_ADDRESSES", if addresses { "1" } else { "0" });
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let line = lines.find(|line| line.contains("\"address\"")).unwrap();
+        let server = Server { child, address: line.split('"').nth(3).unwrap().to_owned() };
+        assert_eq!(server.get("/v1/models/b", "x-request-id: mine-7\r\n"), 200);
+        drop(server);
+        let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+        let line = log.lines().find(|line| line.contains("mine-7")).unwrap_or_else(|| panic!("{log}"));
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&line["route"], &line["status"]), (&"/v1/models/{*model}".into(), &200.into()));
+        let loopback = |text: &str| text.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        assert_eq!(line["client"].as_str().is_some_and(loopback), addresses, "{line}");
+    }
+}
+
+/// A collector that takes one request, and a server whose requests it is told of.
+#[cfg(feature = "otel")]
+#[test]
+fn traces_follow_those_of_clients() {
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", collector.local_addr().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(BINARY);
+    command.args(["serve", "--bind", "127.0.0.1:0"]).current_dir(folder.path()).stderr(Stdio::null());
+    let server = Server::launch(command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint));
+    let trace: Vec<u8> = (1..=16).collect();
+    let hex: String = trace.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(server.get("/v1/models", &format!("traceparent: 00-{hex}-0102030405060708-01\r\n")), 200);
+    let taken = std::thread::spawn(move || {
+        let (mut stream, _) = collector.accept().unwrap();
+        let (mut all, mut part) = (Vec::new(), [0; 4096]);
+        while !all.windows(11).any(|window| window == b"http.route\x12") {
+            let count = stream.read(&mut part).unwrap();
+            assert!(count > 0, "{}", String::from_utf8_lossy(&all));
+            all.extend(&part[..count]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
+        all
+    });
+    drop(server); // what was not sent yet is sent at the end
+    let taken = taken.join().unwrap();
+    assert!(taken.starts_with(b"POST /v1/traces "), "{}", String::from_utf8_lossy(&taken));
+    assert!(taken.windows(16).any(|window| window == trace), "another trace");
+}
+
+/// The samples of `packaging` fit each other and the server; programs that are here check their own.
+#[test]
+fn samples_for_deployment_are_true() {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging"));
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let (sample, compose, caddy, nginx) =
+        (read("serve.toml"), read("compose.yaml"), read("Caddyfile"), read("nginx.conf"));
+    let config = folder.join("serve.toml");
+    let server = Server::start(folder, &["--config", config.to_str().unwrap()]);
+    let settings: toml::Value = toml::from_str(&sample).unwrap();
+    assert_eq!(server.get("/v1/models", ""), 200);
+    // The name and the port that the proxies use, and the paths that they name.
+    let name = settings["allowed_hosts"][0].as_str().unwrap();
+    for host in [name, "flatclip:8080"] {
+        let proxied = format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        assert_eq!(server.ask(proxied.as_bytes()).0, 200, "{host}");
+    }
+    assert!(compose.contains("\"flatclip:8080\""));
+    let port = settings["bind"].as_str().unwrap().rsplit(':').next().unwrap();
+    for (file, text) in [("Caddyfile", &caddy), ("nginx.conf", &nginx)] {
+        assert!(text.contains(name) && text.contains(&format!("127.0.0.1:{port}")), "{file}");
+        assert_eq!(server.get("/metrics", ""), 200);
+        assert!(text.contains("/metrics"), "{file}: metrics are not for everybody");
+    }
+    assert!(
+        caddy.contains("health_uri /readyz")
+            && caddy.contains("flush_interval -1")
+            && nginx.contains("proxy_buffering off")
+    );
+    // What the server takes, the proxies let through; they wait longer than it does.
+    let limit = |name: &str| settings["limits"][name].as_integer().unwrap();
+    let after = |text: &str, word: &str| -> i64 {
+        let rest = text.split(word).nth(1).unwrap_or_else(|| panic!("{word}"));
+        let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap()
+    };
+    for (text, size, wait) in
+        [(&caddy, "max_size", "response_header_timeout"), (&nginx, "client_max_body_size", "proxy_read_timeout")]
+    {
+        assert_eq!(after(text, size) << 20, limit("body_bytes"), "{size}");
+        assert!(after(text, wait) * 1000 > limit("deadline_ms"), "{wait}");
+    }
+    // What compose.yaml names is there.
+    let help = Command::new(BINARY).args(["serve", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    for word in
+        compose.split(|c: char| !c.is_ascii_uppercase() && c != '_').filter(|word| word.starts_with("FLATCLIP_SERVE_"))
+    {
+        assert!(help.contains(word), "{word}");
+    }
+    for file in ["serve.toml", "Caddyfile", "Containerfile"] {
+        assert!(compose.contains(file) && folder.join(file).is_file(), "{file}");
+    }
+    assert!(compose.contains(&format!("0.0.0.0:{port}")) && caddy.contains("FLATCLIP_UPSTREAM"));
+    let checks: [(&str, &[&str], &[&str]); 3] = [
+        ("caddy", &["version"], &["validate", "--adapter", "caddyfile", "--config", "Caddyfile"]),
+        ("docker", &["compose", "version"], &["compose", "-f", "compose.yaml", "config", "--quiet"]),
+        ("nginx", &["-v"], &["-t", "-c"]),
+    ];
+    for (program, probe, arguments) in checks {
+        let here = Command::new(program).args(probe).output().is_ok_and(|done| done.status.success());
+        if !here {
+            eprintln!("{program}: SKIPPED, it is not here");
+            continue;
+        }
+        let whole = tempfile::NamedTempFile::new().unwrap();
+        // Without TLS, for which there is no certificate here.
+        let plain = nginx
+            .lines()
+            .filter(|line| !line.contains("ssl_"))
+            .collect::<Vec<_>>()
+            .join("\n")
+            .replace("443 ssl", "8443");
+        std::fs::write(whole.path(), format!("events {{}}\npid /dev/null;\nhttp {{\n{plain}\n}}\n")).unwrap();
+        let file = (program == "nginx").then(|| whole.path());
+        let done = Command::new(program).args(arguments).args(file).current_dir(folder).output().unwrap();
+        assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
     }
 }
 

@@ -556,7 +556,7 @@ function recall() {
   if (location.hash.length < 2) return;
   try {
     const kept = JSON.parse(decodeURIComponent(location.hash.slice(1)));
-    const isMethod = (one) => one && typeof one.method === "string" && Number.isInteger(one.views) && typeof one.options === "object";
+    const isMethod = (one) => one && typeof one.method === "string" && Number.isInteger(one.views) && typeof (one.options ??= {}) === "object";
     for (const key of ["model", "template", "prompt", "sample"]) if (typeof kept[key] === "string") chosen[key] = kept[key];
     if (Array.isArray(kept.classes)) chosen.classes = kept.classes.filter((name) => typeof name === "string");
     if (isMethod(kept.a)) chosen.a = kept.a;

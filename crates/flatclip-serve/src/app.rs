@@ -13,6 +13,7 @@ use crate::memory::{self, Memory};
 use crate::problem::Problem;
 use crate::queue::Queue;
 use crate::sessions::Sessions;
+use crate::statistics::Statistics;
 use crate::uploads::Uploads;
 use flatclip::{Classifier, Image, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,7 @@ use tokio::sync::Semaphore;
 /// The state of a server.
 pub(crate) struct App {
     pub(crate) config: Config,
-    pub(crate) key: Option<Key>,
+    key: RwLock<Option<Key>>,
     catalogue: RwLock<Arc<Catalogue>>,
     pub(crate) queue: Queue,
     pub(crate) classifiers: Arc<Classifiers>,
@@ -39,6 +40,7 @@ pub(crate) struct App {
     /// What may take some milliseconds and is done at the same time, beside the threads that serve connections.
     pub(crate) parsers: Semaphore,
     pub(crate) memory: Memory,
+    pub(crate) statistics: Statistics,
     warm: AtomicBool,
     stopping: AtomicBool,
     pub(crate) started: Instant,
@@ -52,11 +54,7 @@ const FULL: Duration = Duration::from_secs(5);
 impl App {
     pub(crate) fn new(config: Config) -> Result<Arc<Self>> {
         config.check()?;
-        let key = match (&config.key, &config.key_file) {
-            (Some(key), _) => Some(key.clone()),
-            (None, Some(file)) => Some(Key::read(file)?),
-            (None, None) => None,
-        };
+        let key = config.read_key()?;
         config.check_exposure(key.is_some())?;
         crate::metrics::install();
         let limits = &config.limits;
@@ -85,7 +83,8 @@ impl App {
             uploads: Uploads::default(),
             parsers: Semaphore::new(std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)),
             memory: Memory::new((limits.memory_megabytes as u64) << 20),
-            key,
+            key: RwLock::new(key),
+            statistics: Statistics::default(),
             warm: AtomicBool::new(!config.warm_up),
             stopping: AtomicBool::new(false),
             started: Instant::now(),
@@ -98,10 +97,21 @@ impl App {
         Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the configuration file again. What is being answered goes on with what it began with.
+    /// Whether an `Authorization` header shows a key, where one is needed.
+    pub(crate) fn is_key_shown(&self, header: Option<&[u8]>) -> bool {
+        let key = self.key.read().unwrap_or_else(PoisonError::into_inner);
+        key.as_ref().is_none_or(|key| key.is_shown(header))
+    }
+
+    /// Reads the keys and the configuration file again. What is being answered goes on with what it began with.
     pub(crate) fn reload(&self) -> Result<()> {
+        if self.config.key_file.is_some() {
+            let key = self.config.read_key()?;
+            *self.key.write().unwrap_or_else(PoisonError::into_inner) = key;
+            tracing::info!("the keys were read again");
+        }
         let Some(file) = &self.config.file else {
-            tracing::warn!("there is no configuration file to read again");
+            tracing::info!("there is no configuration file to read again");
             return Ok(());
         };
         let config = Config::read(file)?;

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::builds::Order;
 use crate::cache::Kept;
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, duplicate};
 use crate::client::Client;
 use crate::config::Limits;
 use crate::cost;
@@ -273,10 +273,16 @@ impl Recipe {
     pub(crate) fn check_episodic(&self) -> Result<(), Problem> {
         let reason = match self.kind {
             Kind::Episodic => return Ok(()),
-            Kind::Online => "learns from a stream of images; open a session with POST /v1/sessions",
+            Kind::Online => "learns from a stream of images",
             Kind::Batch => "answers a whole set of images at once, which this server does not do",
         };
-        Err(Problem::new(axum::http::StatusCode::UNPROCESSABLE_ENTITY, "method.needs", format!("this method {reason}")))
+        let status = axum::http::StatusCode::UNPROCESSABLE_ENTITY;
+        let problem = Problem::new(status, "method.needs", format!("this method {reason}"));
+        Err(if self.kind == Kind::Online {
+            problem.with_hint("open a session with POST /v1/sessions")
+        } else {
+            problem
+        })
     }
 }
 
@@ -407,7 +413,11 @@ fn classes_of(
         (Some(_), Some(_)) => return Err(Problem::invalid("classes", "expected classes or class_set, found both")),
         (None, Some(name)) => return Ok(catalogue.class_set(name)?.to_vec()),
         (None, None) if !prompt.provenance.classes.is_empty() => return Ok(prompt.provenance.classes.clone()),
-        (None, None) => return Err(Problem::invalid("classes", "expected class names, or a class_set, found none")),
+        (None, None) => {
+            return Err(Problem::invalid("classes", "expected class names, or a class_set, found none").with_hint(
+                "give names as classes, or the name of a list as class_set; GET /v1/class_sets lists them",
+            ));
+        }
         (Some(Few(classes)), None) => classes,
     };
     if classes.len() > limits.classes {
@@ -415,6 +425,10 @@ fn classes_of(
     }
     for name in classes {
         check_text("class name", name, limits)?;
+    }
+    if let Some(name) = duplicate(classes) {
+        return Err(Problem::invalid("classes", format_args!("{name:?} is a duplicate"))
+            .with_hint("give each class name once: the probability of a class would be split between its names"));
     }
     Ok(classes.iter().map(|name| name.trim().to_owned()).collect())
 }

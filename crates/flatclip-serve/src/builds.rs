@@ -67,6 +67,9 @@ struct Build {
     is_promised: AtomicBool,
     is_cancelled: AtomicBool,
     limit: Duration,
+    lanes: Arc<Lanes>,
+    /// When the last chunk of texts was done.
+    chunk: Mutex<Option<Instant>>,
     finished: watch::Sender<Option<Result<Kept, Problem>>>,
 }
 
@@ -78,6 +81,7 @@ impl Progress for Build {
 
     fn advance(&self, done: u64, _status: &str) {
         self.done.store(self.stages.load(Ordering::Relaxed) + done, Ordering::Relaxed);
+        self.rest();
     }
 
     fn cancelled(&self) -> bool {
@@ -87,7 +91,20 @@ impl Progress for Build {
     }
 }
 
+/// The longest rest between two chunks.
+const REST: Duration = Duration::from_millis(200);
+
 impl Build {
+    /// While light work comes in, a long build rests after each chunk for as long as the chunk took.
+    fn rest(&self) {
+        let mut chunk = self.chunk.lock().unwrap_or_else(PoisonError::into_inner);
+        let took = chunk.or(self.started.get().copied()).map_or(Duration::ZERO, |last| last.elapsed());
+        if !self.is_short() && self.lanes.is_light_expected() && !self.is_cancelled.load(Ordering::Relaxed) {
+            std::thread::sleep(took.min(REST));
+        }
+        *chunk = Some(Instant::now());
+    }
+
     fn is_short(&self) -> bool {
         self.seconds <= SHORT
     }
@@ -229,6 +246,8 @@ impl Inner {
             is_promised: AtomicBool::new(false),
             is_cancelled: AtomicBool::new(false),
             limit,
+            lanes: Arc::clone(&self.lanes),
+            chunk: Mutex::new(None),
             finished: watch::Sender::new(None),
         });
         state.open.insert(build.order.key.clone(), Arc::clone(&build));

@@ -112,7 +112,7 @@ impl Classifiers {
                 return Ok(charge);
             }
             if lock(&self.lru).drop_oldest().is_none() {
-                return Err(Problem::unavailable("the memory for class lists is in use; try again in a moment"));
+                return Err(Problem::unavailable("the memory for class lists is in use"));
             }
         }
     }

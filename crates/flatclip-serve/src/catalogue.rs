@@ -64,6 +64,7 @@ impl Catalogue {
         found.map(|(entry, model)| (entry.name.as_str(), model)).ok_or_else(|| {
             let known = self.models.iter().map(|(entry, _)| entry.name.as_str());
             Problem::not_found(Error::unknown("model", name.unwrap_or_default(), known).to_string())
+                .with_hint("GET /v1/models lists them")
         })
     }
 
@@ -71,6 +72,7 @@ impl Catalogue {
         self.prompts.iter().find(|prompt| prompt.entry.name == name).ok_or_else(|| {
             let known = self.prompts.iter().map(|prompt| prompt.entry.name.as_str());
             Problem::not_found(Error::unknown("prompt", name, known).to_string())
+                .with_hint("GET /v1/prompts lists them")
         })
     }
 
@@ -79,6 +81,7 @@ impl Catalogue {
         found.map(|(_, classes)| classes.as_slice()).ok_or_else(|| {
             let known = self.class_sets.iter().map(|(known, _)| known.as_str());
             Problem::not_found(Error::unknown("class set", name, known).to_string())
+                .with_hint("GET /v1/class_sets lists them")
         })
     }
 }
@@ -129,5 +132,14 @@ fn classes_of(set: &ClassSet) -> Result<Vec<String>> {
     if classes.is_empty() || classes.iter().any(|name| name.trim().is_empty()) {
         return Err(Error::config(format!("class_sets.{}", set.name), "expected class names that are not empty"));
     }
-    Ok(classes)
+    match duplicate(&classes) {
+        Some(name) => Err(Error::config(format!("class_sets.{}", set.name), format!("{name:?} is a duplicate"))),
+        None => Ok(classes),
+    }
+}
+
+/// The first class name that is there twice: its probability would be split between the two.
+pub(crate) fn duplicate(classes: &[String]) -> Option<&str> {
+    let mut seen = std::collections::HashSet::new();
+    classes.iter().map(|name| name.trim()).find(|name| !seen.insert(*name))
 }

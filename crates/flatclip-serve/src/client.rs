@@ -19,6 +19,10 @@ impl Client {
             address => Self(address),
         }
     }
+
+    pub(crate) fn address(&self) -> IpAddr {
+        self.0
+    }
 }
 
 /// Requests that come without a socket.

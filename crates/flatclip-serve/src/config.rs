@@ -2,7 +2,7 @@
 
 use crate::typed::{MOST_IMAGES, MOST_NAMES};
 use flatclip::settings::toml_error;
-use flatclip::{Error, Result};
+use flatclip::{Error, Hint, Result};
 use serde::Deserialize;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub struct Config {
     pub bind: SocketAddr,
     /// Serve an address that is not of this machine alone without a key.
     pub insecure: bool,
-    /// A file with the key that clients must show.
+    /// A file with the keys of which clients must show one, one on each line; read again on SIGHUP.
     pub key_file: Option<PathBuf>,
     /// The models; the first is the one that is meant when a request names none.
     pub models: Vec<ModelEntry>,
@@ -33,8 +33,11 @@ pub struct Config {
     /// Names under which browsers may reach the server beside `localhost` and loopback addresses; `*` for all. Empty: checked
     /// only where the address is of this machine alone.
     pub allowed_hosts: Vec<String>,
-    /// Origins of pages on other servers that may send requests, such as `https://example.org`; `*` for all.
+    /// Origins of pages on other servers that may send requests and read the answers (CORS), such as `https://example.org`; `*`
+    /// for all.
     pub allowed_origins: Vec<String>,
+    /// Write clients' addresses into the log.
+    pub log_addresses: bool,
     /// How much is taken on.
     pub limits: Limits,
     /// The file this was read from; read again on SIGHUP.
@@ -160,6 +163,7 @@ impl Default for Config {
             warm_up: true,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            log_addresses: false,
             limits: Limits::default(),
             file: None,
             key: None,
@@ -284,17 +288,22 @@ impl Config {
         unique("class_sets", self.class_sets.iter().map(|set| set.name.as_str()))
     }
 
+    /// The keys of which clients must show one.
+    pub(crate) fn read_key(&self) -> Result<Option<crate::Key>> {
+        match (&self.key, &self.key_file) {
+            (Some(key), _) => Ok(Some(key.clone())),
+            (None, Some(file)) => crate::Key::read(file).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// Refuses to serve the world without a key, unless that is said in so many words.
     pub(crate) fn check_exposure(&self, has_key: bool) -> Result<()> {
         if self.bind.ip().is_loopback() || has_key || self.insecure {
             return Ok(());
         }
-        let reason = format!(
-            "{} can be reached from other machines, so clients must show a key: give one by a file or the environment, or \
-             say that none is wanted",
-            self.bind
-        );
-        Err(Error::config("bind", reason))
+        let reason = format!("{} can be reached from other machines, so clients must show a key", self.bind);
+        Err(Error::config("bind", reason).with_hint(Hint::ServerKey))
     }
 }
 

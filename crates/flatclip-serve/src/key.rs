@@ -1,42 +1,45 @@
-//! The key that clients show, which is never printed.
+//! The keys that clients show, which are never printed.
 
 use flatclip::{Error, Result};
 use sha2::{Digest as _, Sha256};
 use std::path::Path;
 use subtle::ConstantTimeEq as _;
 
-/// A bearer key. Only its hash is kept, so that it cannot reach a log, and comparing takes the same time for any guess.
+/// Bearer keys, of which a client shows one. Only hashes are kept, so that they cannot reach a log, and comparing takes the same
+/// time for any guess.
 #[derive(Clone)]
-pub struct Key([u8; 32]);
+pub struct Key(Vec<[u8; 32]>);
 
 /// Fewer characters could be tried one after the other.
 const SHORTEST: usize = 16;
 
 impl Key {
-    /// The key of this text; white space around it is cut off.
+    /// The keys of this text, one on each line, so that an old one can be replaced without a moment in which clients are
+    /// refused; white space around them is cut off.
     pub fn new(text: &str) -> Result<Self> {
-        let text = text.trim();
-        let is_usable = text.len() >= SHORTEST && text.bytes().all(|byte| byte.is_ascii_graphic());
-        if !is_usable {
+        let is_usable = |key: &&str| key.len() >= SHORTEST && key.bytes().all(|byte| byte.is_ascii_graphic());
+        let keys: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        if keys.is_empty() || !keys.iter().all(|key| is_usable(key)) {
             let reason = format!("expected at least {SHORTEST} printable ASCII characters without spaces");
             return Err(Error::config("key", reason));
         }
-        Ok(Self(Sha256::digest(text).into()))
+        Ok(Self(keys.into_iter().map(|key| Sha256::digest(key).into()).collect()))
     }
 
-    /// The key in a file.
+    /// The keys in a file.
     pub fn read(file: &Path) -> Result<Self> {
         Self::new(&std::fs::read_to_string(file).map_err(Error::io(file))?)
     }
 
-    /// Whether the value of an `Authorization` header shows this key.
+    /// Whether the value of an `Authorization` header shows one of the keys.
     pub(crate) fn is_shown(&self, header: Option<&[u8]>) -> bool {
         let shown = header.and_then(|value| {
             let (scheme, rest) = value.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then(|| rest.trim_ascii())
         });
         let hash: [u8; 32] = Sha256::digest(shown.unwrap_or_default()).into();
-        shown.is_some() & bool::from(hash.ct_eq(&self.0))
+        let is_known = self.0.iter().fold(false, |known, key| known | bool::from(hash.ct_eq(key)));
+        shown.is_some() & is_known
     }
 }
 
@@ -60,6 +63,11 @@ mod tests {
         }
         assert!(!key.is_shown(None));
         assert!(!format!("{key:?}").contains("horse"));
+        let two = Key::new("correct-horse-battery\n\nanother-horse-battery\n").unwrap();
+        assert!(
+            two.is_shown(Some(b"Bearer correct-horse-battery")) && two.is_shown(Some(b"Bearer another-horse-battery"))
+        );
+        assert!(Key::new("correct-horse-battery\nshort").is_err() && Key::new("").is_err());
         assert!(Key::new("short").is_err() && Key::new("with spaces inside it all").is_err());
     }
 }

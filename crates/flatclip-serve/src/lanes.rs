@@ -2,6 +2,8 @@
 //! the system shares the processors between the pools; what nobody may wait for long (building) runs at a lower priority.
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// How much a piece of work costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,50 +52,107 @@ impl Weight {
     }
 }
 
-/// A pool for each class, and one for building.
+/// Pools for each class, and one for building. While light work comes in, normal and heavy work has half of the processors each:
+/// a thread that wakes up waits for the ones that run, whatever their priority.
 pub(crate) struct Lanes {
-    normal: ThreadPool,
-    heavy: ThreadPool,
+    normal: Pools,
+    heavy: Pools,
     building: ThreadPool,
+    start: Instant,
+    /// Milliseconds from the start to the last light work.
+    light: AtomicU64,
+    /// Long builds that run.
+    builds: AtomicU64,
 }
 
-/// Priorities in Linux's steps of niceness, each of which gives a fifth less: light work and connections go first, and
-/// what nobody may wait for goes last.
-const NORMAL_NICENESS: i32 = 4;
-const HEAVY_NICENESS: i32 = 7;
-const BUILDING_NICENESS: i32 = 12;
+struct Pools {
+    whole: ThreadPool,
+    half: ThreadPool,
+}
+
+impl Pools {
+    fn start(name: &'static str, niceness: i32) -> std::io::Result<Self> {
+        let threads = rayon::current_num_threads();
+        Ok(Self { whole: pool(name, niceness, threads)?, half: pool(name, niceness, threads / 2)? })
+    }
+}
+
+/// Light work is expected for so long after the last one.
+const RECENT: u64 = 500;
+
+/// Priorities in Linux's steps of niceness, each of which gives a fifth less: what nobody may wait for goes last.
+const NORMAL_NICENESS: i32 = 0;
+const HEAVY_NICENESS: i32 = 3;
+const BUILDING_NICENESS: i32 = 10;
 
 impl Lanes {
     pub(crate) fn start() -> std::io::Result<Self> {
         Ok(Self {
-            normal: pool("normal", NORMAL_NICENESS).build().map_err(std::io::Error::other)?,
-            heavy: pool("heavy", HEAVY_NICENESS).build().map_err(std::io::Error::other)?,
-            building: pool("build", BUILDING_NICENESS).build().map_err(std::io::Error::other)?,
+            normal: Pools::start("normal", NORMAL_NICENESS)?,
+            heavy: Pools::start("heavy", HEAVY_NICENESS)?,
+            building: pool("build", BUILDING_NICENESS, rayon::current_num_threads() / 2)?,
+            start: Instant::now(),
+            light: AtomicU64::new(0),
+            builds: AtomicU64::new(0),
         })
+    }
+
+    /// Light work has come in.
+    pub(crate) fn note_light(&self) {
+        self.light.store(self.milliseconds().max(1), Ordering::Relaxed);
+    }
+
+    /// Whether light work is to be expected.
+    pub(crate) fn is_light_expected(&self) -> bool {
+        let last = self.light.load(Ordering::Relaxed);
+        last > 0 && self.milliseconds().saturating_sub(last) < RECENT
+    }
+
+    fn milliseconds(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn run<T: Send>(&self, weight: Weight, work: impl FnOnce() -> T + Send) -> T {
         match weight {
             // By a worker that also does other work; the one for light work alone has a pool of its own.
-            Weight::Light | Weight::Normal => self.normal.install(work),
-            Weight::Heavy => self.heavy.install(work),
+            Weight::Light => self.normal.whole.install(work),
+            Weight::Normal if self.is_light_expected() => self.normal.half.install(work),
+            Weight::Normal => self.normal.whole.install(work),
+            Weight::Heavy if self.is_light_expected() => self.heavy.half.install(work),
+            Weight::Heavy => self.heavy.whole.install(work),
         }
     }
 
     pub(crate) fn build<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        struct Building<'l>(&'l AtomicU64);
+        impl Drop for Building<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.builds.fetch_add(1, Ordering::Relaxed);
+        let _building = Building(&self.builds);
         self.building.install(work)
+    }
+
+    /// Whether a long build runs.
+    pub(crate) fn is_building(&self) -> bool {
+        self.builds.load(Ordering::Relaxed) > 0
     }
 }
 
 /// A pool that this thread is part of: its work begins at once, without waking another thread. `None` where that cannot be.
-pub(crate) fn own_pool() -> Option<ThreadPool> {
-    pool("light", 0).use_current_thread().build().ok()
+pub(crate) fn own_pool(threads: usize) -> Option<ThreadPool> {
+    builder("light", 0, threads).use_current_thread().build().ok()
 }
 
-/// As many threads as the caller's own pool has.
-fn pool(name: &'static str, niceness: i32) -> ThreadPoolBuilder {
+fn pool(name: &'static str, niceness: i32, threads: usize) -> std::io::Result<ThreadPool> {
+    builder(name, niceness, threads).build().map_err(std::io::Error::other)
+}
+
+fn builder(name: &'static str, niceness: i32, threads: usize) -> ThreadPoolBuilder {
     ThreadPoolBuilder::new()
-        .num_threads(rayon::current_num_threads())
+        .num_threads(threads.max(1))
         .thread_name(move |number| format!("{name}-{number}"))
         .start_handler(move |_| lower_priority(niceness))
 }
@@ -125,6 +184,17 @@ mod tests {
         assert_eq!(Weight::Normal.with_decoding(150 << 20), Weight::Heavy);
     }
 
+    #[test]
+    fn other_work_has_half_of_the_processors_while_light_work_comes_in() {
+        let lanes = Lanes::start().unwrap();
+        let threads = || lanes.run(Weight::Normal, rayon::current_num_threads);
+        assert!(!lanes.is_light_expected());
+        let whole = threads();
+        lanes.note_light();
+        assert!(lanes.is_light_expected());
+        assert_eq!(threads(), (whole / 2).max(1));
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn building_goes_after_answers() {
@@ -132,7 +202,8 @@ mod tests {
         let niceness = || rustix::process::getpriority_process(None).unwrap();
         let order = [lanes.run(Weight::Light, niceness), lanes.run(Weight::Heavy, niceness), lanes.build(niceness)];
         assert!(order.is_sorted() && order[0] < order[2], "{order:?}");
-        let own = std::thread::spawn(move || own_pool().unwrap().install(|| (std::thread::current().id(), niceness())));
+        let own =
+            std::thread::spawn(move || own_pool(2).unwrap().install(|| (std::thread::current().id(), niceness())));
         let thread = own.thread().id();
         assert_eq!(own.join().unwrap(), (thread, niceness()), "light work runs on the thread that took it");
     }

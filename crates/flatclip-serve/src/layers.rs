@@ -1,15 +1,19 @@
 //! What stands around every route: request ids, logs, counts, headers, the key, panics.
 
 use crate::app::App;
+use crate::client::Client;
+use crate::config::Config;
 use crate::problem::Problem;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tower_http::cors::{AllowOrigin, CorsLayer};
+use tracing::Instrument as _;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -57,7 +61,16 @@ pub(crate) async fn frame(State(app): State<Arc<App>>, mut request: Request, nex
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = matched.unwrap_or_else(|| "other".to_owned());
-    let mut response = next.run(request).await;
+    let client = request.extensions().get::<Client>().filter(|_| app.config.log_addresses).map(Client::address);
+    let client = client.map(tracing::field::display);
+    let span = tracing::info_span!(
+        "request", otel.kind = "server", otel.name = %format_args!("{method} {route}"), id = id.to_str().unwrap_or_default(),
+        http.request.method = %method, http.route = route, http.response.status_code = tracing::field::Empty,
+    );
+    #[cfg(feature = "otel")]
+    follow(&span, request.headers());
+    let mut response = next.run(request).instrument(span.clone()).await;
+    span.record("http.response.status_code", response.status().as_u16());
     let code = match response.extensions_mut().remove::<Problem>() {
         Some(problem) => {
             if is_flat(&path) {
@@ -78,8 +91,17 @@ pub(crate) async fn frame(State(app): State<Arc<App>>, mut request: Request, nex
     crate::metrics::count_request(&route, status, seconds);
     let id = id.to_str().unwrap_or_default();
     // The path as it matched, not as it was sent: a session's id stays out of the log.
-    tracing::info!(id, %method, route, status, code, ms = (seconds * 1e4).round() / 10.0, "request");
+    tracing::info!(id, client, %method, route, status, code, ms = (seconds * 1e4).round() / 10.0, "request");
     response
+}
+
+/// Makes the span part of the client's trace, if it has one.
+#[cfg(feature = "otel")]
+fn follow(span: &tracing::Span, headers: &axum::http::HeaderMap) {
+    use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+    let headers = opentelemetry_http::HeaderExtractor(headers);
+    let parent = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&headers));
+    let _ = span.set_parent(parent); // without a subscriber for traces there is nothing to follow
 }
 
 /// The client's own id if it is short and plain, else one of ours.
@@ -103,13 +125,41 @@ pub(crate) async fn authorise(State(app): State<Arc<App>>, request: Request, nex
     }
     let shown = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
     let is_page = is_open(request.uri().path()) && matches!(request.method().as_str(), "GET" | "HEAD");
-    let is_allowed = app.key.as_ref().is_none_or(|key| key.is_shown(shown)) || is_page;
+    let is_allowed = app.is_key_shown(shown) || is_page;
     if is_allowed {
         return next.run(request).await;
     }
-    let message = "expected the key of this server as `Authorization: Bearer KEY`";
+    let message = "this server needs a key, and none or a wrong one was sent";
     Problem::new(StatusCode::UNAUTHORIZED, "key.missing", message).into_response()
 }
+
+/// Lets pages of the listed origins read answers; `None` where none is listed.
+pub(crate) fn cross_origin(config: &Config) -> Option<CorsLayer> {
+    let origins = config.allowed_origins.clone();
+    let origin = if origins.iter().any(|origin| origin == "*") {
+        AllowOrigin::any()
+    } else if origins.is_empty() {
+        return None;
+    } else {
+        let is_listed = move |origin: &HeaderValue| {
+            origins.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
+        };
+        AllowOrigin::predicate(move |origin, _| is_listed(origin))
+    };
+    let lengths = HeaderName::from_static("inference-header-content-length");
+    let timing = HeaderName::from_static("server-timing");
+    Some(
+        CorsLayer::new()
+            .allow_origin(origin)
+            .allow_methods([Method::GET, Method::POST, Method::DELETE])
+            .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, REQUEST_ID, lengths.clone()])
+            .expose_headers([REQUEST_ID, header::RETRY_AFTER, timing, lengths])
+            .max_age(PREFLIGHT),
+    )
+}
+
+/// How long a browser need not ask again.
+const PREFLIGHT: Duration = Duration::from_secs(600);
 
 /// A panic of a handler.
 pub(crate) fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {

@@ -37,6 +37,7 @@ mod queue;
 mod routes;
 mod server;
 mod sessions;
+mod statistics;
 mod stream;
 mod timeout;
 mod typed;

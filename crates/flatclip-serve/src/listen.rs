@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::client::Client;
 use crate::connections::{Connections, Place};
-use crate::timeout::{IDLE, Phase, TimeoutStream, Timeouts};
+use crate::timeout::{Arriving, IDLE, Phase, TimeoutStream, Timeouts};
 use axum::Router;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -24,11 +24,11 @@ const HEAD: usize = 16 << 10;
 const REFUSALS: usize = 8;
 /// What they are told.
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-    connection: close\r\ncontent-length: 95\r\n\r\n\
-    {\"error\":{\"code\":\"server.unavailable\",\"message\":\"too many connections; try again in a moment\"}}";
+    connection: close\r\ncontent-length: 121\r\n\r\n\
+    {\"error\":{\"code\":\"server.unavailable\",\"message\":\"too many connections\",\"hint\":\"send it again after Retry-After seconds\"}}";
 
 /// Serves until `stop` is done, then drains.
-pub(crate) async fn serve(app: Arc<App>, router: Router, listener: TcpListener, stop: impl Future<Output = ()>) {
+pub(crate) async fn serve(app: Arc<App>, router: Router, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
     let graceful = GracefulShutdown::new();
     let connections = Connections::new(app.config.limits.connections);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
@@ -111,6 +111,8 @@ fn connect(
     let routes = TowerToHyperService::new(router.clone());
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(client);
+        let version = request.version();
+        let request = request.map(|body| Arriving::new(body, phase.clone(), version));
         phase.clone().request(routes.call(request))
     });
     let connection = http1::Builder::new()

@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use std::fmt::Write as _;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ fn upkeep(every: Duration, work: impl Fn() + Send + 'static) {
 
 fn describe() {
     metrics::describe_counter!("flatclip_requests_total", "Requests by route and status");
+    metrics::describe_counter!("flatclip_images_total", "Images to classify by model and method");
     metrics::describe_histogram!("flatclip_request_seconds", "Time of a request by route");
     metrics::describe_histogram!("flatclip_batch_images", "Images that were worked on together");
     metrics::describe_counter!("flatclip_panics_total", "Panics that were caught");
@@ -82,6 +84,28 @@ pub(crate) fn count_request(route: &str, status: u16, seconds: f64) {
     metrics::histogram!("flatclip_request_seconds", "route" => route.to_owned()).record(seconds);
 }
 
+/// Counts an image that a model shall classify.
+pub(crate) fn count_image(model: &str, method: &str) {
+    metrics::counter!("flatclip_images_total", "model" => model.to_owned(), "method" => method.to_owned()).increment(1);
+}
+
+/// What runs here, as numbers that are always 1. Written by hand: a model that is gone after a reload is not told any more.
+fn info(app: &App) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, labels: &[(&str, &str)]| {
+        let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", quoted(value))).collect();
+        let _ = writeln!(text, "{name}{{{}}} 1", labels.join(","));
+    };
+    line("flatclip_build_info", &[("version", env!("CARGO_PKG_VERSION")), ("architecture", std::env::consts::ARCH)]);
+    for (entry, model) in &app.catalogue().models {
+        let (about, precision) = (model.describe(), model.clip().precision());
+        let labels = [("architecture", about.as_str()), ("weights", model.hash()), ("precision", precision.name())];
+        line("flatclip_model_info", &[&[("model", entry.name.as_str())], labels.as_slice()].concat());
+    }
+    text
+}
+
 /// Gauges are set when they are read; servers of one process take turns.
 static READING: Mutex<()> = Mutex::new(());
 
@@ -109,7 +133,7 @@ pub(crate) fn text(app: &App) -> String {
     handle
         .map(|handle| {
             handle.run_upkeep();
-            handle.render()
+            handle.render() + &info(app)
         })
         .unwrap_or_default()
 }

@@ -2,8 +2,12 @@
 
 use crate::problem::{ErrorBody, FlatErrorBody};
 use crate::routes::{classify, embed, health, hugging_face, lists, oip, openai, page, session, slice};
+use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{Content, HttpMethod, OpenApi as Description, Ref, Response, SecurityRequirement};
+use utoipa::openapi::{
+    Content, HttpMethod, OpenApi as Description, Ref, RefOr, Required, Response, SecurityRequirement,
+};
 use utoipa::{Modify, OpenApi};
 
 #[derive(OpenApi)]
@@ -15,15 +19,63 @@ use utoipa::{Modify, OpenApi};
     paths(
         classify::classify, slice::slice, embed::images, embed::texts,
         session::open, session::show, session::close, session::classify,
-        lists::models, lists::methods, lists::prompts, lists::class_sets, lists::limits, page::sample,
+        lists::models, lists::model, lists::methods, lists::prompts, lists::class_sets, lists::limits, page::sample,
         hugging_face::task, openai::embeddings,
-        oip::server, oip::model, oip::model_ready, oip::infer,
+        oip::server, oip::all_statistics, oip::model, oip::model_ready, oip::config, oip::statistics, oip::infer,
         health::live, health::ready, health::metrics,
     ),
     components(schemas(ErrorBody, FlatErrorBody)),
-    modifiers(&Refusals),
+    modifiers(&Forms, &Refusals),
 )]
 struct Routes;
+
+/// Describes requests with images as forms, too: the same fields, with files instead of base64 and texts instead of lists.
+struct Forms;
+
+impl Modify for Forms {
+    fn modify(&self, description: &mut Description) {
+        let Some(components) = &mut description.components else { return };
+        for operation in description.paths.paths.values_mut().filter_map(|item| item.post.as_mut()) {
+            let Some(RefOr::T(body)) = operation.request_body.as_mut() else { continue };
+            let Some(RefOr::T(Content { schema: Some(RefOr::Ref(json)), .. })) = body.content.get("application/json")
+            else {
+                continue;
+            };
+            let name = json.ref_location.rsplit('/').next().unwrap_or_default().to_owned();
+            let Some(RefOr::T(Schema::Object(object))) = components.schemas.get(&name) else { continue };
+            let mut form = object.clone();
+            if !form.properties.contains_key("image") {
+                continue;
+            }
+            let file = ObjectBuilder::new()
+                .schema_type(Type::String)
+                .format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary)))
+                .description(Some("The file of an image."));
+            let files: Schema = match form.properties.remove("images") {
+                Some(_) => ArrayBuilder::new().items(file).description(Some("The files of images.")).into(),
+                None => file.into(),
+            };
+            form.properties.insert("image".to_owned(), files.into());
+            for (list, text) in [("classes", "Class names"), ("templates", "Texts with `{}` for the class name")] {
+                if let Some(property) = form.properties.get_mut(list) {
+                    let text = format!("{text}, separated by commas, or as a list in JSON.");
+                    *property =
+                        Schema::from(ObjectBuilder::new().schema_type(Type::String).description(Some(text))).into();
+                }
+            }
+            let form_name = name.replace("RequestBody", "Request").replace("Request", "Form");
+            let content = Content::new(Some(Ref::from_schema_name(&form_name)));
+            body.content.insert("multipart/form-data".to_owned(), content.into());
+            components.schemas.insert(form_name, Schema::Object(form).into());
+            // Told here because openapi-python-client 0.28 and 0.29 make broken code of two kinds of bodies without an optional
+            // parameter beside them.
+            let id = ParameterBuilder::new().name("x-request-id").parameter_in(ParameterIn::Header);
+            let id = id.required(Required::False).description(Some("The client's own id of the request, for the log"));
+            let id = id.schema(Some(ObjectBuilder::new().schema_type(Type::String)));
+            operation.parameters.get_or_insert_default().push(id.build().into());
+        }
+    }
+}
 
 /// Adds what every route of a kind can answer instead, and the key.
 struct Refusals;

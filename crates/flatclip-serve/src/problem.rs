@@ -43,6 +43,10 @@ pub(crate) struct FlatErrorBody {
     error: String,
     /// A stable name of the cause.
     code: &'static str,
+    /// What would help, where that is known; the sentence ends with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    hint: Option<String>,
 }
 
 impl Problem {
@@ -74,7 +78,7 @@ impl Problem {
     /// The queue is full, or a client has its share of it.
     pub(crate) fn busy(short: Short) -> Self {
         let message = match short {
-            Short::Server => "the queue is full; try again in a moment",
+            Short::Server => "the queue is full",
             Short::Client => "your requests have their share of the queue; wait for their answers",
         };
         Self { retry_after: Some(1), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "server.busy", message) }
@@ -82,7 +86,7 @@ impl Problem {
 
     /// Too many class lists wait to be built.
     pub(crate) fn busy_building(waiting: usize) -> Self {
-        let message = format!("{waiting} class lists wait to be built; try again in a moment");
+        let message = format!("{waiting} class lists wait to be built");
         Self { retry_after: Some(2), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "server.busy", message) }
     }
 
@@ -90,7 +94,7 @@ impl Problem {
     pub(crate) fn building(done: u64, total: usize, seconds: f64) -> Self {
         let message = format!(
             "the text features of this class list are being computed: {done} of {total} texts are done, about {seconds:.0} s are \
-             left; they are kept, ask again then"
+             left; they are kept"
         );
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "classifier.building", message);
         Self { retry_after: Some((seconds.ceil() as u64).clamp(1, 3600)), ..problem }
@@ -98,6 +102,36 @@ impl Problem {
 
     pub(crate) fn with_hint(self, hint: &str) -> Self {
         Self { hint: Some(hint.to_owned()), ..self }
+    }
+
+    /// What would help: what was said with the refusal, or what helps against its cause.
+    fn hint(&self) -> Option<String> {
+        let again = "send it again after Retry-After seconds";
+        let of_code = match self.code {
+            "request.malformed" | "request.fields" => "GET /docs describes the routes and their fields",
+            "request.content-type" => "send application/json, or a form (multipart/form-data) with files called image",
+            "request.encoding" => "send the body uncompressed",
+            "request.slow" => "send the body faster, or raise limits.read_ms of the server's configuration",
+            "option.invalid" => "GET /docs describes the fields, GET /v1/methods the options of each method",
+            "method.needs" => "choose another method; GET /v1/methods lists them",
+            "limit.exceeded" => "GET /v1/limits lists the limits; [limits] of the server's configuration raises them",
+            "prompt.unusable" | "prompt.other-model" => "GET /v1/models and GET /v1/prompts list what can be combined",
+            "image.unreadable" => "send a PNG, JPEG, WebP, GIF, BMP or TIFF file",
+            "text.unusable" => "shorten the text",
+            "route.unknown" | "route.method" => "GET /docs lists the routes",
+            "session.unknown" => "open a session with POST /v1/sessions",
+            "key.missing" => "send the header `Authorization: Bearer KEY`",
+            "server.busy" | "server.unavailable" | "classifier.building" => again,
+            "server.deadline" => "ask for fewer images, views or classes, or raise limits.deadline_ms",
+            "server.failed" => "the server's log has the request by its X-Request-Id",
+            _ => return self.hint.clone(),
+        };
+        Some(self.hint.clone().unwrap_or_else(|| of_code.to_owned()))
+    }
+
+    /// What the body of a refusal holds.
+    pub(crate) fn detail(&self) -> ErrorDetail {
+        ErrorDetail { code: self.code, message: self.message.clone(), hint: self.hint() }
     }
 
     /// The server holds as many bytes of requests as it may, is starting, or is stopping.
@@ -118,17 +152,14 @@ impl Problem {
     }
 
     fn body(&self) -> Vec<u8> {
-        let detail = ErrorDetail { code: self.code, message: self.message.clone(), hint: self.hint.clone() };
-        serde_json::to_vec(&ErrorBody { error: detail }).unwrap_or_default()
+        serde_json::to_vec(&ErrorBody { error: self.detail() }).unwrap_or_default()
     }
 
     /// As the Open Inference Protocol and Hugging Face's clients read it.
     pub(crate) fn flat_body(&self) -> Vec<u8> {
-        let error = match &self.hint {
-            Some(hint) => format!("{}; {hint}", self.message),
-            None => self.message.clone(),
-        };
-        serde_json::to_vec(&FlatErrorBody { error, code: self.code }).unwrap_or_default()
+        let ErrorDetail { code, message, hint } = self.detail();
+        let error = hint.as_ref().map_or_else(|| message.clone(), |hint| format!("{message}; {hint}"));
+        serde_json::to_vec(&FlatErrorBody { error, code, hint }).unwrap_or_default()
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use tracing::Instrument as _;
 
 /// Admission for some images; it is given back when the request and all of its work are gone.
 #[derive(Clone, Debug)]
@@ -21,6 +22,9 @@ pub(crate) struct Ticket {
     held: Arc<Charge>,
     pub(crate) weight: Weight,
 }
+
+/// How often a worker looks again at work that it may not begin.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Handle on the queue and its workers.
 #[derive(Clone)]
@@ -77,9 +81,11 @@ pub(crate) struct Gauges {
 }
 
 impl Queue {
-    /// Starts the workers: as many as the limit says for all work, and one more for light work alone.
+    /// Starts the workers: as many as the limit says for all work, and two more for light work alone, of which one uses all
+    /// processors, and the other, while there is other work, only its own thread: it need not wait for threads that wait for
+    /// a processor.
     pub(crate) fn start(limits: &Limits, lanes: &Arc<Lanes>, pixels: &Budget) -> std::io::Result<Self> {
-        let state = State { running: vec![None; limits.workers + 1], ..State::default() };
+        let state = State { running: vec![None; limits.workers + 2], ..State::default() };
         let inner = Arc::new(Inner {
             state: Mutex::new(state),
             arrived: Condvar::new(),
@@ -91,7 +97,7 @@ impl Queue {
             in_work: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
         });
-        for worker in 0..=limits.workers {
+        for worker in 0..limits.workers + 2 {
             let inner = Arc::clone(&inner);
             std::thread::Builder::new().name(format!("work-{worker}")).spawn(move || inner.work(worker))?;
         }
@@ -121,6 +127,9 @@ impl Queue {
         let bytes = work.bytes();
         let mut state = self.0.lock();
         let client = ticket.held.client();
+        if ticket.weight == Weight::Light {
+            self.0.lanes.note_light();
+        }
         // A newcomer begins with those who had least, not before everybody.
         let least = state.served.values().min().copied().unwrap_or(0);
         state.served.entry(client).or_insert(least);
@@ -167,7 +176,8 @@ impl Queue {
 
 /// The answer of a worker, or why there is none.
 pub(crate) async fn wait<T>(answer: oneshot::Receiver<Result<T, Problem>>, deadline: Instant) -> Result<T, Problem> {
-    match tokio::time::timeout_at(deadline.into(), answer).await {
+    // The time in the queue and in work, as a part of the request's trace.
+    match tokio::time::timeout_at(deadline.into(), answer).instrument(tracing::info_span!("queue and work")).await {
         Ok(Ok(answer)) => answer,
         // The worker dropped it: it came too late, or the server is stopping.
         Ok(Err(_)) => Err(Problem::late()),
@@ -185,7 +195,11 @@ impl Inner {
     }
 
     fn work(&self, worker: usize) {
-        let own = if worker == self.limits.workers { lanes::own_pool() } else { None };
+        let own = match worker.checked_sub(self.limits.workers) {
+            Some(0) => lanes::own_pool(rayon::current_num_threads()),
+            Some(_) => lanes::own_pool(1),
+            None => None,
+        };
         while let Some(jobs) = self.next(worker) {
             let count = jobs.len();
             let now = self.in_work.fetch_add(count, Ordering::Relaxed) + count;
@@ -206,9 +220,11 @@ impl Inner {
             drop(tickets);
             let mut state = self.lock();
             state.running[worker] = None;
-            if weight == Weight::Heavy {
-                state.heavy -= 1;
-                drop(state);
+            state.heavy -= usize::from(weight == Weight::Heavy);
+            let waits = !state.waiting.is_empty();
+            drop(state);
+            // Who may begin what waits depends on who is at work.
+            if waits {
                 self.arrived.notify_all();
             }
         }
@@ -217,8 +233,13 @@ impl Inner {
     /// Whether this worker may begin such work now. Heavy work leaves one worker to the rest.
     fn may_begin(&self, state: &State, worker: usize, weight: Weight) -> bool {
         match weight {
-            // By the worker for light work; others help when it is busy.
-            Weight::Light => worker == self.limits.workers || state.running[self.limits.workers].is_some(),
+            // By the worker for light work that fits; others help when it is busy.
+            Weight::Light => {
+                let workers = self.limits.workers;
+                let beside = state.running[..workers].iter().any(Option::is_some) || self.lanes.is_building();
+                let own = workers + usize::from(beside);
+                worker == own || state.running[own].is_some()
+            }
             Weight::Normal => worker < self.limits.workers,
             Weight::Heavy => worker < self.limits.workers && state.heavy < self.limits.workers.saturating_sub(1).max(1),
         }
@@ -246,7 +267,11 @@ impl Inner {
             match self.choose(&mut state, worker).and_then(|place| state.waiting.remove(place)) {
                 Some(job) => break job,
                 None if state.closed && state.waiting.is_empty() => return None,
-                None => state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None if state.waiting.is_empty() => {
+                    state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                // Another worker's, most likely; whether it is depends on builds as well, which tell nobody.
+                None => state = self.arrived.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0,
             }
         };
         let until = Instant::now() + Duration::from_millis(self.limits.batch_wait_ms);

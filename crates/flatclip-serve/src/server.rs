@@ -18,6 +18,9 @@ pub struct Server {
     stop: watch::Sender<bool>,
 }
 
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
 /// Ends a server from another thread.
 #[derive(Clone)]
 pub struct Stop(watch::Sender<bool>);
@@ -47,6 +50,8 @@ impl Server {
         let bind = config.bind;
         let app = App::new(config)?;
         let listener = TcpListener::bind(bind).map_err(Error::io(bind.to_string()))?;
+        // More than the default: a crowd waits to be accepted instead of trying again a second later.
+        rustix::net::listen(&listener, BACKLOG).map_err(|error| Error::io(bind.to_string())(error.into()))?;
         listener.set_nonblocking(true).map_err(Error::io(bind.to_string()))?;
         let address = listener.local_addr().map_err(Error::io(bind.to_string()))?;
         Ok(Self { app, listener, address, stop: watch::Sender::new(false) })
@@ -79,16 +84,18 @@ impl Server {
             tokio::spawn(reload_on_hangup(Arc::clone(&app)));
             let watching = tokio::spawn(Arc::clone(&app).watch_memory());
             let routes = with_layers(&app);
-            let mut ended = Ok(());
-            let end = async {
+            let (why, mut ended) = oneshot::channel();
+            let end = async move {
                 tokio::select! {
                     () = stopped(stop.subscribe()) => {}
-                    Ok(error) = failure => ended = Err(error),
+                    Ok(error) = failure => drop(why.send(error)),
                 }
             };
-            listen::serve(app, routes, listener, end).await;
+            // On a thread of the runtime, which can go on with a connection at once.
+            let served = tokio::spawn(listen::serve(app, routes, listener, end)).await;
             watching.abort();
-            ended
+            served.map_err(|error| Error::io("server")(std::io::Error::other(error)))?;
+            ended.try_recv().map_or(Ok(()), Err)
         })
     }
 }
@@ -106,8 +113,12 @@ pub fn router(config: Config) -> Result<Router> {
 
 fn with_layers(app: &Arc<App>) -> Router {
     use axum::middleware::from_fn_with_state;
-    routes::all(app)
-        .layer(from_fn_with_state(Arc::clone(app), layers::authorise))
+    let routes = routes::all(app).layer(from_fn_with_state(Arc::clone(app), layers::authorise));
+    let routes = match layers::cross_origin(&app.config) {
+        Some(layer) => routes.layer(layer),
+        None => routes,
+    };
+    routes
         .layer(CatchPanicLayer::custom(layers::panicked))
         .layer(from_fn_with_state(Arc::clone(app), layers::frame))
         .with_state(Arc::clone(app))

@@ -89,7 +89,7 @@ impl Sessions {
 }
 
 fn absent() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "session.unknown", "no session has this id, or its time is over; open one")
+    Problem::new(StatusCode::NOT_FOUND, "session.unknown", "no session has this id, or its time is over")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,7 +1,11 @@
 //! Timeouts of a connection: long while it is idle between requests, short for the head of the first one and once the head of a
 //! later one has begun; hyper has one limit for both, so it gets the long one, and the stream itself keeps the short one. And a client
-//! that does not take its answer is cut off, sooner when the server is stopping.
+//! that does not take its answer is cut off, sooner when the server is stopping. A client that stops sending and waits (a half-closed
+//! connection) is told apart from one that has left.
 
+use axum::body::Bytes;
+use hyper::Version;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +22,10 @@ pub(crate) const IDLE: Duration = Duration::from_secs(60);
 const IN_HEAD: u8 = 0;
 const BETWEEN: u8 = 1;
 const IN_REQUEST: u8 = 2;
+/// The whole request is there, and nothing of its answer was written yet.
+const IN_ANSWER: u8 = 3;
+/// The same for HTTP/1.0, whose clients take no interim answer.
+const IN_OLD_ANSWER: u8 = 4;
 
 /// Where a connection is.
 #[derive(Clone, Default)]
@@ -59,13 +67,59 @@ impl Phase {
 
     /// Runs a request: its head is over, and the next begins only after its answer.
     pub(crate) async fn request<T>(self, answer: impl Future<Output = T>) -> T {
-        self.set(IN_REQUEST);
         let answer = answer.await;
         self.touch();
         self.set(BETWEEN);
         answer
     }
 }
+
+/// A request's body that says when all of it has arrived: from then on the end of what a client sends means nothing.
+pub(crate) struct Arriving {
+    body: Incoming,
+    phase: Phase,
+    version: Version,
+}
+
+impl Arriving {
+    /// The body of a request that begins here.
+    pub(crate) fn new(body: Incoming, phase: Phase, version: Version) -> Self {
+        phase.set(IN_REQUEST);
+        let arriving = Self { body, phase, version };
+        arriving.look();
+        arriving
+    }
+
+    fn look(&self) {
+        if self.body.is_end_stream() && self.phase.is(IN_REQUEST) {
+            self.phase.set(if self.version < Version::HTTP_11 { IN_OLD_ANSWER } else { IN_ANSWER });
+        }
+    }
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        self.look();
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What a client that stopped sending is told once. One that has left refuses it, and its work is dropped; one that waits goes on.
+const PROBE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+/// Whether it was refused is looked at so often.
+const PROBED: Duration = Duration::from_millis(50);
 
 /// Bytes of an answer that count as taken: a client that takes one byte at a time does not read.
 const TAKEN: usize = 8 << 10;
@@ -94,12 +148,41 @@ pub(crate) struct TimeoutStream {
     /// Since when the client has taken less than [`TAKEN`] bytes, and how many it has taken since.
     stuck: Option<(Instant, usize)>,
     write_timer: Pin<Box<Sleep>>,
+    /// Whether all that was written has been taken.
+    flushed: bool,
+    probed: bool,
 }
 
 impl TimeoutStream {
     pub(crate) fn new(stream: TcpStream, phase: Phase, limits: Timeouts) -> Self {
         let timer = Box::pin(sleep(limits.head));
-        Self { stream, phase, limits, timer, stuck: None, write_timer: Box::pin(sleep(LOOK)) }
+        Self {
+            stream,
+            phase,
+            limits,
+            timer,
+            stuck: None,
+            write_timer: Box::pin(sleep(LOOK)),
+            flushed: true,
+            probed: false,
+        }
+    }
+
+    /// The client sends no more while its answer is made: it waits, or it has left.
+    fn after_end(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        if self.phase.is(IN_ANSWER) && self.flushed && !self.probed {
+            self.probed = true;
+            self.stream.try_write(PROBE)?;
+        }
+        if let Some(error) = self.stream.take_error()? {
+            return Poll::Ready(Err(error));
+        }
+        loop {
+            self.timer.as_mut().reset(Instant::now() + PROBED);
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
     }
 
     /// What becomes of a write: an error when the client has not taken enough for too long.
@@ -110,6 +193,7 @@ impl TimeoutStream {
         count: impl Fn(&T) -> usize,
     ) -> Poll<std::io::Result<T>> {
         if let Poll::Ready(Ok(taken)) = &done {
+            self.flushed &= count(taken) == 0;
             self.phase.touch();
             if let Some((_, since)) = &mut self.stuck {
                 *since += count(taken);
@@ -141,6 +225,10 @@ impl AsyncRead for TimeoutStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
         let before = buf.filled().len();
         let done = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let has_ended = matches!(done, Poll::Ready(Ok(()))) && buf.filled().len() == before && buf.remaining() > 0;
+        if has_ended && (self.phase.is(IN_ANSWER) || self.phase.is(IN_OLD_ANSWER)) {
+            return self.after_end(cx);
+        }
         if buf.filled().len() > before && self.phase.is(BETWEEN) {
             self.phase.set(IN_HEAD);
             let end = Instant::now() + self.limits.head;
@@ -162,7 +250,7 @@ impl AsyncWrite for TimeoutStream {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let done = Pin::new(&mut self.stream).poll_flush(cx);
         if done.is_ready() {
-            self.stuck = None; // everything was taken
+            (self.stuck, self.flushed) = (None, true); // everything was taken
         }
         self.after_write(cx, done, |()| 0)
     }
@@ -245,6 +333,7 @@ mod tests {
         // A request whose head is over has as long as it needs.
         client.write_all(b"G").unwrap();
         assert_eq!(read(&mut server).await.unwrap(), 1);
+        phase.begin_request();
         assert!(phase.clone().request(tokio::time::timeout(long, read(&mut server))).await.is_err());
         // Idle beyond the limit: no error.
         assert!(tokio::time::timeout(long, read(&mut server)).await.is_err());

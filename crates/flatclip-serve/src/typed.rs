@@ -149,9 +149,10 @@ impl<'de> Deserialize<'de> for Options {
     }
 }
 
+/// `null` is as good as absent here, and so is an entry that is `null`.
 impl<'de> Deserialize<'de> for Parameters {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Entries { lists: false }).map(Self)
+        deserializer.deserialize_any(Entries { lists: false }).map(Self)
     }
 }
 
@@ -164,6 +165,9 @@ impl<'de> Visitor<'de> for Entries {
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of options")
     }
+    fn visit_unit<E: Error>(self) -> Result<Table, E> {
+        Ok(Table::new())
+    }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Table, A::Error> {
         let mut table = Table::new();
         while let Some(key) = map.next_key::<String>()? {
@@ -172,9 +176,10 @@ impl<'de> Visitor<'de> for Entries {
                     "more than {MOST_OPTIONS} options, or a name that is too long"
                 )));
             }
-            let value = map.next_value_seed(OneValue { lists: self.lists })?;
-            if table.insert(key, value).is_some() {
-                return Err(A::Error::custom("an option is a duplicate"));
+            if let Some(value) = map.next_value_seed(OneValue { lists: self.lists })?
+                && table.insert(key, value).is_some()
+            {
+                return Err(A::Error::custom("duplicate option"));
             }
         }
         Ok(table)
@@ -187,14 +192,15 @@ struct OneValue {
 }
 
 impl<'de> DeserializeSeed<'de> for OneValue {
-    type Value = Value;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+    type Value = Option<Value>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Value>, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
+/// `None` for `null`: the option is not given.
 impl<'de> Visitor<'de> for OneValue {
-    type Value = Value;
+    type Value = Option<Value>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.lists {
             "a number, a text, true or false, or a list"
@@ -202,25 +208,28 @@ impl<'de> Visitor<'de> for OneValue {
             "a number, a text, true or false"
         })
     }
-    fn visit_bool<E: Error>(self, flag: bool) -> Result<Value, E> {
-        Ok(flag.into())
+    fn visit_unit<E: Error>(self) -> Result<Option<Value>, E> {
+        Ok(None)
     }
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Value, E> {
-        Ok(number.into())
+    fn visit_bool<E: Error>(self, flag: bool) -> Result<Option<Value>, E> {
+        Ok(Some(flag.into()))
     }
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Value, E> {
-        i64::try_from(number).map(Value::from).map_err(|_| E::custom("a number is too large"))
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Option<Value>, E> {
+        Ok(Some(number.into()))
     }
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
-        Ok(number.into())
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Option<Value>, E> {
+        i64::try_from(number).map(|number| Some(number.into())).map_err(|_| E::custom("a number is too large"))
     }
-    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Option<Value>, E> {
+        Ok(Some(number.into()))
+    }
+    fn visit_str<E: Error>(self, text: &str) -> Result<Option<Value>, E> {
         if text.len() > LONGEST_TEXT {
             return Err(E::custom(format_args!("a text is longer than {LONGEST_TEXT} bytes")));
         }
-        Ok(text.into())
+        Ok(Some(text.into()))
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Option<Value>, A::Error> {
         if !self.lists {
             return Err(A::Error::custom("expected a number, a text, true or false, found a list"));
         }
@@ -229,9 +238,9 @@ impl<'de> Visitor<'de> for OneValue {
             if values.len() == MOST_ENTRIES {
                 return Err(A::Error::custom(format_args!("an option has more than {MOST_ENTRIES} entries")));
             }
-            values.push(value);
+            values.push(value.ok_or_else(|| A::Error::custom("a list has null as an entry"))?);
         }
-        Ok(Value::Array(values))
+        Ok(Some(Value::Array(values)))
     }
 }
 
@@ -329,7 +338,8 @@ mod tests {
         let Options(options) = serde_json::from_str(r#"{"a":1,"b":0.5,"c":"x","d":true,"e":[1,2]}"#).unwrap();
         assert_eq!(options.len(), 5);
         assert!(fails::<Options>(r#"{"x":[{"":0}]}"#) && fails::<Options>(r#"{"x":{}}"#));
-        assert!(fails::<Options>(r#"{"x":null}"#) && fails::<Options>(r#"{"x":[[1]]}"#));
+        assert!(fails::<Options>(r#"{"x":[null]}"#) && fails::<Options>(r#"{"x":[[1]]}"#));
+        assert!(serde_json::from_str::<Options>(r#"{"x":null}"#).unwrap().0.is_empty());
         assert!(fails::<Options>(r#"{"x":1,"x":2}"#));
         assert!(fails::<Options>(&format!("{{\"x\":[{}0]}}", "0,".repeat(MOST_ENTRIES))));
         assert!(fails::<Parameters>(r#"{"x":[1]}"#));

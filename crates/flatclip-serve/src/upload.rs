@@ -102,12 +102,12 @@ impl FromRequest<Arc<App>> for Upload {
         let limit = if takes_images { limits.body_bytes } else { SMALL.min(limits.body_bytes) };
         let announced = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
         if let Some(size) = announced.filter(|&size| size > limit) {
-            drain(body, limit, limits.read_time()).await;
+            drain(body, limit, limits.read_time(), app).await;
             return Err(Problem::too_much("bytes of the body", size, limit));
         }
         if app.memory.is_short() {
-            drain(body, FIRST, Duration::from_millis(50)).await;
-            return Err(Problem::unavailable("the server's memory is short; try again in a moment"));
+            drain(body, FIRST, Duration::from_millis(50), app).await;
+            return Err(Problem::unavailable("the server's memory is short"));
         }
         let client = head.extensions.get::<Client>().copied().unwrap_or_default();
         let mut charge = app.held.take(client, 0).map_err(short)?;
@@ -125,7 +125,7 @@ impl FromRequest<Arc<App>> for Upload {
 /// Why memory was refused.
 pub(crate) fn short(short: Short) -> Problem {
     Problem::unavailable(match short {
-        Short::Server => "the server holds as many bytes of requests as it may; try again in a moment",
+        Short::Server => "the server holds as many bytes of requests as it may",
         Short::Client => "your requests hold as many bytes as those of one client may; wait for their answers",
     })
 }
@@ -154,7 +154,7 @@ async fn read(
         let Ok(data) = frame.into_data() else { continue };
         let needed = all.len() + data.len();
         if needed > limit {
-            drain(body, limit, Duration::from_secs(1)).await;
+            drain(body, limit, Duration::from_secs(1), app).await;
             return Err(Problem::too_much("bytes of the body", "what was sent", limit));
         }
         if needed > all.capacity() {
@@ -164,6 +164,7 @@ async fn read(
         }
         all.extend_from_slice(&data);
         reading.arrived(all.len(), charge.amount());
+        app.uploads.pace(all.len(), data.len()).await;
     }
 }
 
@@ -184,14 +185,16 @@ async fn hold(charge: &mut Charge, bytes: usize, app: &App) -> Result<(), Proble
 }
 
 /// Reads on a little, so that a client that is still sending gets to see why it was refused.
-async fn drain(mut body: Body, most: usize, patience: Duration) {
+async fn drain(mut body: Body, most: usize, patience: Duration, app: &App) {
     let rest = async {
         let mut seen = 0;
         while let Some(Ok(frame)) = body.frame().await {
-            seen += frame.data_ref().map_or(0, Bytes::len);
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            seen += bytes;
             if seen > most {
                 break;
             }
+            app.uploads.pace(seen, bytes).await;
         }
     };
     let _ = tokio::time::timeout(patience.min(Duration::from_secs(2)), rest).await;

@@ -12,9 +12,19 @@ const STEP: usize = 16 << 10;
 /// How long a body may stand still before it can be given up.
 const STILL: Duration = Duration::from_millis(500);
 
+/// Bytes of a body that are read as fast as they come.
+const UNPACED: usize = 256 << 10;
+/// Bytes per second that are read of all larger bodies together. Loopback and fast networks bring far more, and reading it would
+/// leave no processor for answers.
+const RATE: f64 = 400e6;
+
 /// All bodies that are being read.
 #[derive(Default)]
-pub(crate) struct Uploads(Mutex<Vec<Arc<Place>>>);
+pub(crate) struct Uploads {
+    places: Mutex<Vec<Arc<Place>>>,
+    /// When what was read so far would have been read at the rate.
+    paid: Mutex<Option<Instant>>,
+}
 
 struct Place {
     client: Client,
@@ -40,13 +50,31 @@ impl Uploads {
             is_cut: AtomicBool::new(false),
             cut: Notify::new(),
         });
-        lock(&self.0).push(Arc::clone(&place));
+        lock(&self.places).push(Arc::clone(&place));
         Reading { uploads: self, place }
+    }
+
+    /// Waits as long as it takes to read so many bytes at the rate, if the body is large.
+    pub(crate) async fn pace(&self, read: usize, bytes: usize) {
+        if read <= UNPACED {
+            return;
+        }
+        let now = Instant::now();
+        let until = {
+            let mut paid = lock(&self.paid);
+            let until = paid.map_or(now, |paid| paid.max(now)) + Duration::from_secs_f64(bytes as f64 / RATE);
+            *paid = Some(until);
+            until
+        };
+        // Timers are not finer than this.
+        if until > now + Duration::from_millis(2) {
+            tokio::time::sleep_until(until.into()).await;
+        }
     }
 
     /// Gives up the body that stands still and holds the most, of one client or of all; whether there was one.
     pub(crate) fn cut_one(&self, of: Option<Client>) -> bool {
-        let places = lock(&self.0);
+        let places = lock(&self.places);
         let still = places.iter().filter(|place| {
             let is_candidate = of.is_none_or(|client| client == place.client) && place.held.load(Ordering::Relaxed) > 0;
             is_candidate && !place.is_cut.load(Ordering::Relaxed) && lock(&place.progress).1.elapsed() > STILL
@@ -76,10 +104,30 @@ impl Reading<'_> {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        lock(&self.uploads.0).retain(|place| !Arc::ptr_eq(place, &self.place));
+        lock(&self.uploads.places).retain(|place| !Arc::ptr_eq(place, &self.place));
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn large_bodies_are_read_at_a_rate_and_small_ones_as_they_come() {
+        let uploads = Uploads::default();
+        let start = Instant::now();
+        for _ in 0..100 {
+            uploads.pace(UNPACED, 1 << 20).await;
+        }
+        assert!(start.elapsed() < Duration::from_millis(100));
+        let start = Instant::now();
+        for _ in 0..40 {
+            uploads.pace(UNPACED + 1, 1 << 20).await;
+        }
+        assert!(start.elapsed() > Duration::from_millis(80), "40 MB in {:?}", start.elapsed());
+    }
 }

@@ -194,6 +194,8 @@ pub enum Hint {
     Evaluate,
     /// Use the prompt with the model it was learned with, or say that the difference is meant.
     OtherModel,
+    /// Give the server a key, or say that none is wanted.
+    ServerKey,
 }
 
 impl std::fmt::Display for Hint {
@@ -215,6 +217,7 @@ impl std::fmt::Display for Hint {
             Self::Again(what) => write!(f, "make the {what} again with this version"),
             Self::List(what) => write!(f, "list the {what}"),
             Self::Evaluate => write!(f, "evaluate its prompt first"),
+            Self::ServerKey => write!(f, "give a key by a file or the environment, or say that none is wanted"),
             Self::OtherModel => write!(f, "use the model it was learned with, or say that the difference is meant"),
         }
     }

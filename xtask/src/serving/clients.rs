@@ -12,7 +12,8 @@ pub struct Arguments {
     python: Option<PathBuf>,
 }
 
-const PACKAGES: [&str; 5] = ["tritonclient[http]", "huggingface_hub", "openai", "numpy", "pillow"];
+const PACKAGES: [&str; 6] =
+    ["tritonclient[http]", "huggingface_hub", "openai", "openapi-python-client", "numpy", "pillow"];
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let root = crate::root()?;

@@ -28,7 +28,7 @@ enum What {
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
-    /// Ask with tritonclient, huggingface_hub and openai from PyPI, in an environment made outside of the tree
+    /// Ask with tritonclient, huggingface_hub, openai and a generated client from PyPI, in an environment made outside of the tree
     Clients(clients::Arguments),
     /// Images per second and p99 at 16 clients, against `flatclip bench` and a FastAPI + open_clip server; writes docs/guide/serving-measured.md
     Throughput(throughput::Arguments),

@@ -112,7 +112,8 @@ pub(crate) async fn classify(State(app): State<Arc<App>>, mut upload: Upload) ->
 /// Refuses none, and more than the limit.
 pub(crate) fn check_count(images: usize, app: &App) -> Result<(), Problem> {
     match images {
-        0 => Err(Problem::invalid("image", "expected an image, found none")),
+        0 => Err(Problem::invalid("image", "expected an image, found none")
+            .with_hint("send the image as base64 in JSON, or as a file called image in a form (multipart/form-data)")),
         n if n > app.config.limits.images => Err(Problem::too_much("images", n, app.config.limits.images)),
         _ => Ok(()),
     }
@@ -142,6 +143,7 @@ pub(crate) fn start(
     let (reply, answer) = oneshot::channel();
     let work =
         AnswerWork { classifier: asked.classifier.clone(), image, explain: asked.explain, panic: asked.panic, reply };
+    crate::metrics::count_image(&asked.model, asked.classifier.method());
     app.queue.push(Work::Answer(work), ticket, deadline);
     answer
 }
@@ -193,7 +195,7 @@ const MANY_CLASSES: usize = 256;
 
 /// A refusal inside a stream of answers.
 pub(crate) fn error_line(place: Option<usize>, problem: &Problem) -> Value {
-    let error = json!({ "code": problem.code, "message": problem.message });
+    let error = problem.detail();
     match place {
         Some(place) => json!({ "image": place, "error": error }),
         None => json!({ "error": error }),

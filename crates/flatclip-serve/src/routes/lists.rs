@@ -1,10 +1,11 @@
 //! What can be asked for: models, methods, prompts, class lists, limits.
 
 use crate::app::App;
+use crate::problem::Problem;
 use axum::Json;
-use axum::extract::State;
-use flatclip::Registry;
+use axum::extract::{Path, State};
 use flatclip::options::{OptionKind, OptionSpec};
+use flatclip::{Model, Registry};
 use serde::Serialize;
 use serde_json::Value;
 use std::ops::Bound;
@@ -35,6 +36,22 @@ pub(crate) struct ModelBody {
     image_size: usize,
     /// Whether it has a text tower.
     has_text_tower: bool,
+}
+
+impl ModelBody {
+    fn new(name: &str, model: &Model) -> Self {
+        Self {
+            id: name.to_owned(),
+            object: "model",
+            created: 0,
+            owned_by: "flatclip",
+            architecture: model.describe(),
+            weights: model.hash().to_owned(),
+            width: model.width(),
+            image_size: model.config().image_size,
+            has_text_tower: model.config().text.is_some(),
+        }
+    }
 }
 
 /// One method.
@@ -140,18 +157,19 @@ pub(crate) struct LimitsBody {
 #[utoipa::path(get, path = "/v1/models", tag = "lists", responses((status = 200, description = "The models", body = ModelsBody)))]
 pub(crate) async fn models(State(app): State<Arc<App>>) -> Json<ModelsBody> {
     let catalogue = app.catalogue();
-    let body = |(entry, model): &(crate::ModelEntry, flatclip::Model)| ModelBody {
-        id: entry.name.clone(),
-        object: "model",
-        created: 0,
-        owned_by: "flatclip",
-        architecture: model.describe(),
-        weights: model.hash().to_owned(),
-        width: model.width(),
-        image_size: model.config().image_size,
-        has_text_tower: model.config().text.is_some(),
-    };
-    Json(ModelsBody { object: "list", data: catalogue.models.iter().map(body).collect() })
+    let data = catalogue.models.iter().map(|(entry, model)| ModelBody::new(&entry.name, model)).collect();
+    Json(ModelsBody { object: "list", data })
+}
+
+/// One model.
+#[utoipa::path(
+    get, path = "/v1/models/{model}", tag = "lists", params(("model" = String, Path, description = "The model")),
+    responses((status = 200, description = "The model", body = ModelBody))
+)]
+pub(crate) async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<ModelBody>, Problem> {
+    let catalogue = app.catalogue();
+    let (name, model) = catalogue.model(Some(&name))?;
+    Ok(Json(ModelBody::new(name, model)))
 }
 
 /// The methods with their options and ranges.

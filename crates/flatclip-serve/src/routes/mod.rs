@@ -36,6 +36,7 @@ pub(crate) fn all(_app: &Arc<App>) -> Router<Arc<App>> {
         .route("/v1/embed/text", post(embed::texts))
         .route("/v1/embeddings", post(openai::embeddings))
         .route("/v1/models", get(lists::models))
+        .route("/v1/models/{*model}", get(lists::model))
         .route("/v1/methods", get(lists::methods))
         .route("/v1/prompts", get(lists::prompts))
         .route("/v1/class_sets", get(lists::class_sets))
@@ -47,9 +48,9 @@ pub(crate) fn all(_app: &Arc<App>) -> Router<Arc<App>> {
         .route("/v2", get(oip::server))
         .route("/v2/health/live", get(health::live))
         .route("/v2/health/ready", get(health::ready))
-        .route("/v2/models/{model}", get(oip::model))
-        .route("/v2/models/{model}/ready", get(oip::model_ready))
-        .route("/v2/models/{model}/infer", post(oip::infer))
+        .route("/v2/models/stats", get(oip::all_statistics))
+        .nest("/v2/models/{model}", of_a_model())
+        .nest("/v2/models/{model}/versions/{version}", of_a_model())
         .route("/healthz", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/ping", get(health::live))
@@ -58,13 +59,23 @@ pub(crate) fn all(_app: &Arc<App>) -> Router<Arc<App>> {
         .method_not_allowed_fallback(wrong_method)
 }
 
+/// The routes of a model in the Open Inference Protocol, with its version or without.
+fn of_a_model() -> Router<Arc<App>> {
+    Router::new()
+        .route("/", get(oip::model))
+        .route("/ready", get(oip::model_ready))
+        .route("/config", get(oip::config))
+        .route("/stats", get(oip::statistics))
+        .route("/infer", post(oip::infer))
+}
+
 async fn unknown_route(OriginalUri(uri): OriginalUri) -> Problem {
     let path: String = uri.path().chars().take(100).collect();
-    Problem::new(StatusCode::NOT_FOUND, "route.unknown", format!("no route {path}; GET /docs lists them"))
+    Problem::new(StatusCode::NOT_FOUND, "route.unknown", format!("no route {path}"))
 }
 
 async fn wrong_method(method: Method, OriginalUri(uri): OriginalUri) -> Problem {
     let path: String = uri.path().chars().take(100).collect();
-    let message = format!("{path} does not take {method}; GET /docs lists the routes");
+    let message = format!("{path} does not take {method}");
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "route.method", message)
 }

@@ -8,6 +8,7 @@ use super::embed::{embed_images, embed_texts, rows_bytes};
 use crate::answer::{NUMBER, counted};
 use crate::app::App;
 use crate::ask::{Recipe, Settings};
+use crate::catalogue::Catalogue;
 use crate::client::Client;
 use crate::problem::Problem;
 use crate::queue::wait;
@@ -18,6 +19,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use flatclip::Model;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,32 +31,110 @@ use super::tensors::{Tensor, check_outputs, images, render, take_input};
 #[utoipa::path(get, path = "/v2", tag = "open inference protocol", responses((status = 200, description = "The server", body = Value)))]
 pub(crate) async fn server() -> Json<Value> {
     let version = env!("CARGO_PKG_VERSION");
-    Json(json!({ "name": "flatclip", "version": version, "extensions": ["binary_tensor_data"] }))
+    Json(
+        json!({ "name": "flatclip", "version": version, "extensions": ["binary_tensor_data", "model_configuration", "statistics"] }),
+    )
 }
 
-/// What a model takes and gives.
+/// The model that the path names, with its version or without.
+#[derive(Deserialize)]
+pub(crate) struct Named {
+    model: String,
+    version: Option<String>,
+}
+
+impl Named {
+    /// Each model has one version.
+    fn find<'c>(&self, catalogue: &'c Catalogue) -> Result<(&'c str, &'c Model), Problem> {
+        let found = catalogue.model(Some(&self.model))?;
+        match self.version.as_deref() {
+            None | Some("1") => Ok(found),
+            Some(other) => {
+                let message = format!("model `{}` has version 1, not {:?}", found.0, short_text(other));
+                Err(Problem::not_found(message).with_hint("ask for version 1, or for none"))
+            }
+        }
+    }
+}
+
+fn short_text(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// Name, type and shape.
+type Shaped = (&'static str, &'static str, Vec<i64>);
+
+/// What a model takes, and what it gives.
+fn tensors(model: &Model) -> ([Shaped; 4], [Shaped; 4]) {
+    let width = i64::try_from(model.width()).unwrap_or(-1);
+    let (image, pixels) = (("image", "BYTES", vec![-1]), ("pixels", "UINT8", vec![-1, -1, -1, 3]));
+    let (classes, text) = (("classes", "BYTES", vec![-1]), ("text", "BYTES", vec![-1]));
+    let (embedding, rows) = (("embedding", "FP32", vec![-1, width]), ("text_embedding", "FP32", vec![-1, width]));
+    let (probabilities, label) = (("probabilities", "FP32", vec![-1, -1]), ("label", "BYTES", vec![-1]));
+    ([image, pixels, classes, text], [embedding, probabilities, label, rows])
+}
+
+/// What a model takes and gives. Each route of a model is also there with its version: `/v2/models/{model}/versions/1`.
 #[utoipa::path(
     get, path = "/v2/models/{model}", tag = "open inference protocol",
     params(("model" = String, Path, description = "The model")),
     responses((status = 200, description = "The model", body = Value))
 )]
-pub(crate) async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
+pub(crate) async fn model(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Result<Json<Value>, Problem> {
     let catalogue = app.catalogue();
-    let (name, model) = catalogue.model(Some(&name))?;
-    let tensor =
-        |name: &str, datatype: &str, shape: Value| json!({ "name": name, "datatype": datatype, "shape": shape });
-    let width = model.width();
+    let (name, model) = named.find(&catalogue)?;
+    let told = |tensors: [Shaped; 4]| {
+        tensors.map(|(name, datatype, shape)| json!({ "name": name, "datatype": datatype, "shape": shape }))
+    };
+    let (inputs, outputs) = tensors(model);
+    let (inputs, outputs) = (told(inputs), told(outputs));
+    let platform = "flatclip";
+    Ok(Json(json!({ "name": name, "versions": ["1"], "platform": platform, "inputs": inputs, "outputs": outputs })))
+}
+
+/// The same as a configuration of Triton; the first side of a shape is the batch, so `max_batch_size` is 0.
+#[utoipa::path(
+    get, path = "/v2/models/{model}/config", tag = "open inference protocol",
+    params(("model" = String, Path, description = "The model")),
+    responses((status = 200, description = "The configuration", body = Value))
+)]
+pub(crate) async fn config(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Result<Json<Value>, Problem> {
+    let catalogue = app.catalogue();
+    let (name, model) = named.find(&catalogue)?;
+    let told = |tensors: [Shaped; 4]| {
+        tensors.map(|(name, datatype, dims)| {
+            let kind = if datatype == "BYTES" { "STRING" } else { datatype };
+            json!({ "name": name, "data_type": format!("TYPE_{kind}"), "dims": dims })
+        })
+    };
+    let (inputs, outputs) = tensors(model);
     Ok(Json(json!({
-        "name": name, "versions": ["1"], "platform": "flatclip",
-        "inputs": [
-            tensor("image", "BYTES", json!([-1])), tensor("pixels", "UINT8", json!([-1, -1, -1, 3])),
-            tensor("classes", "BYTES", json!([-1])), tensor("text", "BYTES", json!([-1])),
-        ],
-        "outputs": [
-            tensor("embedding", "FP32", json!([-1, width])), tensor("probabilities", "FP32", json!([-1, -1])),
-            tensor("label", "BYTES", json!([-1])), tensor("text_embedding", "FP32", json!([-1, width])),
-        ],
+        "name": name, "platform": "flatclip", "backend": "flatclip", "max_batch_size": 0,
+        "version_policy": { "latest": { "num_versions": 1 } }, "input": told(inputs), "output": told(outputs),
     })))
+}
+
+/// Requests of this protocol to a model since the start.
+#[utoipa::path(
+    get, path = "/v2/models/{model}/stats", tag = "open inference protocol",
+    params(("model" = String, Path, description = "The model")),
+    responses((status = 200, description = "The statistics", body = Value))
+)]
+pub(crate) async fn statistics(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Result<Json<Value>, Problem> {
+    let catalogue = app.catalogue();
+    let (name, _) = named.find(&catalogue)?;
+    Ok(Json(json!({ "model_stats": [app.statistics.of(name)] })))
+}
+
+/// Requests of this protocol to all models since the start.
+#[utoipa::path(
+    get, path = "/v2/models/stats", tag = "open inference protocol",
+    responses((status = 200, description = "The statistics", body = Value))
+)]
+pub(crate) async fn all_statistics(State(app): State<Arc<App>>) -> Json<Value> {
+    let catalogue = app.catalogue();
+    let all: Vec<Value> = catalogue.models.iter().map(|(entry, _)| app.statistics.of(&entry.name)).collect();
+    Json(json!({ "model_stats": all }))
 }
 
 /// Whether a model is ready.
@@ -63,8 +143,9 @@ pub(crate) async fn model(State(app): State<Arc<App>>, Path(name): Path<String>)
     params(("model" = String, Path, description = "The model")),
     responses((status = 200, description = "It is ready", body = Value))
 )]
-pub(crate) async fn model_ready(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
-    app.catalogue().model(Some(&name))?;
+pub(crate) async fn model_ready(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Result<Json<Value>, Problem> {
+    let catalogue = app.catalogue();
+    let (name, _) = named.find(&catalogue)?;
     app.check_ready()?;
     Ok(Json(json!({ "name": name, "ready": true })))
 }
@@ -77,9 +158,20 @@ pub(crate) async fn model_ready(State(app): State<Arc<App>>, Path(name): Path<St
 )]
 pub(crate) async fn infer(
     State(app): State<Arc<App>>,
-    Path(name): Path<String>,
+    Path(named): Path<Named>,
     upload: Upload,
 ) -> Result<Response, Problem> {
+    let start = Instant::now();
+    let catalogue = app.catalogue();
+    let (name, model) = named.find(&catalogue)?;
+    let answered = answer(&app, name, model, upload).await;
+    let count = answered.as_ref().ok().map(|&(_, count)| count);
+    app.statistics.count(name, count, start.elapsed());
+    Ok(answered?.0)
+}
+
+/// The answer, and how many images and texts it is for.
+async fn answer(app: &Arc<App>, name: &str, model: &Model, upload: Upload) -> Result<(Response, usize), Problem> {
     let deadline = app.deadline();
     let (headers, body, held, client) = upload.into_parts();
     let header_length = headers.get("inference-header-content-length");
@@ -109,20 +201,20 @@ pub(crate) async fn infer(
     if !tail.is_empty() {
         return Err(Problem::malformed(format!("{} bytes after the JSON belong to no input", tail.len())));
     }
-    let catalogue = app.catalogue();
-    let (name, model) = catalogue.model(Some(&name))?;
-    let given = Given::new(inputs, &held, &app)?;
+    let given = Given::new(inputs, &held, app)?;
+    let count = given.images.len() + given.texts.len();
     let memory = app.answer_memory(client, given.answer_bytes(model))?;
-    let outputs = run(&app, client, name, model, given, &request.parameters, deadline).await?;
+    let outputs = run(app, client, name, model, given, &request.parameters, deadline).await?;
     drop((held, parsed));
     let (body, json_length) = render(name, request, outputs)?;
     let Some(json_length) = json_length else {
-        return Ok(([(header::CONTENT_TYPE, "application/json")], counted(body, memory)).into_response());
+        let json = [(header::CONTENT_TYPE, "application/json")];
+        return Ok(((json, counted(body, memory)).into_response(), count));
     };
     let octets = [(header::CONTENT_TYPE, "application/octet-stream")];
     let mut response = (octets, counted(body, memory)).into_response();
     response.headers_mut().insert("inference-header-content-length", HeaderValue::from(json_length));
-    Ok(response)
+    Ok((response, count))
 }
 
 /// The inputs by meaning.

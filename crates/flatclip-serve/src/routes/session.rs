@@ -143,6 +143,7 @@ pub(crate) async fn classify(
         .map_err(|_| Problem::late())?;
     let ticket =
         app.queue.admit(client, 1, Weight::new(classifier.views(), 0.0).with_decoding(image.decoding_bytes()))?;
+    crate::metrics::count_image(&session.model, classifier.method());
     let (pixels, own) = (app.pixels.clone(), Arc::clone(&classifier));
     let answered = app
         .queue

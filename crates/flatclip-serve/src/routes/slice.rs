@@ -52,6 +52,10 @@ pub(crate) async fn slice(State(app): State<Arc<App>>, mut upload: Upload) -> Re
     let what = check(&request, &app)?;
     let recipe = Recipe::find(&app, request.take_settings()).await?;
     recipe.check_episodic()?;
+    if what.view >= recipe.views {
+        let message = format_args!("expected less than {} (the views), found {}", recipe.views, what.view);
+        return Err(Problem::invalid("view", message).with_hint("views are counted from 0; ask for more with views"));
+    }
     recipe.weight(&app, 1)?;
     let texts = recipe.classes.saturating_mul(what.points * what.points);
     let weight = Weight::new(recipe.views, recipe.text_seconds(&app, "classes x points x points", texts)?);
