@@ -33,6 +33,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
 fn is_open(path: &str) -> bool {
     // An `img` cannot show a key, and what is drawn is the same for everybody.
     path.starts_with("/samples/")
+        || path.starts_with("/page/")
         || matches!(
             path,
             "/" | "/style.css"

@@ -19,7 +19,8 @@ use utoipa::{Modify, OpenApi};
     paths(
         classify::classify, slice::slice, embed::images, embed::texts,
         session::open, session::show, session::close, session::classify,
-        lists::models, lists::model, lists::methods, lists::prompts, lists::class_sets, lists::limits, page::sample,
+        lists::models, lists::model, lists::methods, lists::prompts, lists::class_sets, lists::limits, page::opening,
+        page::sample,
         hugging_face::task, openai::embeddings,
         oip::server, oip::all_statistics, oip::model, oip::model_ready, oip::config, oip::statistics, oip::infer,
         health::live, health::ready, health::metrics,

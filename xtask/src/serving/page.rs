@@ -1,5 +1,9 @@
 //! The page in a real browser, as a person uses it.
 
+mod axe;
+mod idea;
+mod phone;
+
 use super::running::Running;
 use super::webdriver::Browser;
 use anyhow::{Context as _, Result, ensure};
@@ -64,7 +68,7 @@ pub fn flows(binary: &Path, folder: &Path, shots: Option<&Path>) -> Result<Optio
         folder: folder.to_path_buf(),
         shots: shots.map(Path::to_path_buf),
     };
-    let flows: [(&str, Step); 14] = [
+    let usual: [(&str, Step); 14] = [
         ("the console is watched", Page::console_is_watched),
         ("opens without a word on the console", Page::opens),
         ("a sample is answered and the kept views stand out", Page::sample),
@@ -81,7 +85,7 @@ pub fn flows(binary: &Path, folder: &Path, shots: Option<&Path>) -> Result<Optio
         ("dark and phone", Page::dark_and_phone),
     ];
     let mut outcomes: Vec<Flow> = Vec::new();
-    for (name, flow) in flows {
+    for (name, flow) in usual.into_iter().chain(idea::FLOWS).chain(phone::FLOWS).chain(axe::flows()?) {
         outcomes.push((name.to_owned(), flow(&page).and_then(|()| page.quiet())));
     }
     outcomes.push(("nothing from elsewhere was asked for".to_owned(), page.only_this_server()));
@@ -106,6 +110,13 @@ impl Page {
         }
     }
 
+    fn shot_in_sight(&self, name: &str) -> Result<()> {
+        match &self.shots {
+            Some(folder) => self.browser.screenshot_in_sight(&folder.join(format!("{name}.png"))),
+            None => Ok(()),
+        }
+    }
+
     /// Every message on the console is a fault, but the status that a refusal has.
     fn quiet(&self) -> Result<()> {
         let said: Vec<String> = self
@@ -124,7 +135,8 @@ impl Page {
         self.browser.until(
             "the page starts",
             "document.querySelectorAll('#samples img').length === 16 && document.querySelector('#method-a select')",
-        )
+        )?;
+        self.browser.until("the first answer", ANSWERED)
     }
 
     fn text(&self, selector: &str) -> Result<String> {
@@ -141,7 +153,8 @@ impl Page {
     fn take_sample(&self, number: u32) -> Result<()> {
         self.start()?;
         self.browser.click(&format!("#samples li:nth-child({number}) button"))?;
-        self.browser.until("an answer", ANSWERED)
+        self.browser.until("an answer", ANSWERED)?;
+        self.browser.until("the row", idea::COMPARED)
     }
 
     /// A check that cannot see a fault is worth nothing.
@@ -192,7 +205,9 @@ impl Page {
             document.getElementById('drop').dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
         }); return true;";
         self.browser.run(script, &json!([]))?;
+        self.browser.until("it is taken", "document.getElementById('image-note').textContent.includes('dropped')")?;
         self.browser.until("an answer", ANSWERED)?;
+        ensure!(self.text("#warning")?.is_empty(), "a drawing gets a warning");
         ensure!(self.text("#image-note")?.contains("dropped.png, 112 × 112"), "{}", self.text("#image-note")?);
         Ok(())
     }

@@ -122,6 +122,26 @@ impl Browser {
         self.post("/actions", &json!({ "actions": [{ "type": "key", "id": "keys", "actions": actions }] })).map(drop)
     }
 
+    /// Presses on the middle of an element and moves by so many pixels before letting go: `mouse` or `touch`.
+    pub fn drag(&self, selector: &str, pointer: &str, (across, down): (i32, i32)) -> Result<()> {
+        let middle = "const e = document.querySelector(arguments[0]); e.scrollIntoView({ block: 'center' });
+            const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2];";
+        let middle = self.run(middle, &json!([selector]))?;
+        let at =
+            |axis: usize| middle[axis].as_f64().map(|x| x.round() as i32).with_context(|| format!("no {selector}"));
+        let (x, y) = (at(0)?, at(1)?);
+        let to = |part: i32| json!({ "type": "pointerMove", "duration": 60, "x": x + across * part / 4, "y": y + down * part / 4 });
+        let mut actions = vec![
+            json!({ "type": "pointerMove", "duration": 0, "x": x, "y": y }),
+            json!({ "type": "pointerDown", "button": 0 }),
+        ];
+        actions.extend((1..=4).map(to));
+        actions.push(json!({ "type": "pointerUp", "button": 0 }));
+        let source =
+            json!({ "type": "pointer", "id": pointer, "parameters": { "pointerType": pointer }, "actions": actions });
+        self.post("/actions", &json!({ "actions": [source] })).map(drop)
+    }
+
     /// A command of the developer tools.
     pub fn tool(&self, command: &str, parameters: &Value) -> Result<Value> {
         self.post("/goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
@@ -136,15 +156,18 @@ impl Browser {
         self.tool("Emulation.setDeviceMetricsOverride", &size).map(drop)
     }
 
+    /// What is on screen as PNG.
+    pub fn screenshot_in_sight(&self, file: &Path) -> Result<()> {
+        save(&self.tool("Page.captureScreenshot", &json!({}))?, file)
+    }
+
     /// The whole page as PNG.
     pub fn screenshot(&self, file: &Path) -> Result<()> {
-        use base64::Engine as _;
         let height = self.value("document.documentElement.scrollHeight")?.as_f64().unwrap_or(800.0);
         let width = self.value("document.documentElement.clientWidth")?.as_f64().unwrap_or(800.0);
         let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
         let shot = self.tool("Page.captureScreenshot", &json!({ "captureBeyondViewport": true, "clip": clip }))?;
-        let data = shot["data"].as_str().context("no image")?;
-        Ok(std::fs::write(file, base64::engine::general_purpose::STANDARD.decode(data)?)?)
+        save(&shot, file)
     }
 
     /// What the page said on its console since the last call.
@@ -162,6 +185,12 @@ impl Drop for Browser {
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
+}
+
+fn save(shot: &Value, file: &Path) -> Result<()> {
+    use base64::Engine as _;
+    let data = shot["data"].as_str().context("no image")?;
+    Ok(std::fs::write(file, base64::engine::general_purpose::STANDARD.decode(data)?)?)
 }
 
 /// The value of an answer, or what the driver complains about.

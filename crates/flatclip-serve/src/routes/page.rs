@@ -1,19 +1,75 @@
 //! The page, its samples, the description of the routes.
 
+use crate::app::App;
 use crate::problem::Problem;
-use axum::extract::Path;
+use axum::Json;
+use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw, png, scene};
-use std::sync::OnceLock;
+use serde::Serialize;
+use std::sync::{Arc, OnceLock};
+use utoipa::ToSchema;
+
+macro_rules! parts {
+    ($($name:literal),+ $(,)?) => { [$(($name, include_str!(concat!("../../page/", $name)))),+] };
+}
 
 const HTML: &str = include_str!("../../page/index.html");
 const CSS: &str = include_str!("../../page/style.css");
 const SCRIPT: &str = include_str!("../../page/app.js");
 const ICON: &str = include_str!("../../page/icon.svg");
 
+/// The script's modules, each with one job; `app.js` imports them.
+const PARTS: [(&str, &str); 14] = parts![
+    "answers.js",
+    "ask.js",
+    "compare.js",
+    "copy.js",
+    "dom.js",
+    "image.js",
+    "scatter.js",
+    "server.js",
+    "settings.js",
+    "solid.js",
+    "state.js",
+    "surfaces.js",
+    "tell.js",
+    "terms.js",
+];
+
 /// Images of a domain to play with: one of each class.
 const SAMPLES: u64 = 32;
+
+/// The classes that the page opens with.
+const CLASSES: [&str; 6] = ["fish", "lamp", "snail", "boat", "clock", "bicycle"];
+
+/// The image that the page opens with, by model: zero-shot answers it wrongly with [`CLASSES`], STSS with its defaults
+/// rightly. A test asks both.
+const OPENINGS: [(&str, &str); 2] = [("pocket", "hard-10.png"), ("pocket-vit", "rendition-20.png")];
+
+/// What the page opens with.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OpeningBody {
+    /// The classes of the first question.
+    classes: Vec<&'static str>,
+    /// Rows and columns of every synthetic drawing.
+    side: usize,
+    /// The classes of the synthetic drawings.
+    known: Vec<&'static str>,
+    /// One entry for each model.
+    models: Vec<OpeningModel>,
+}
+
+/// What the page opens with for a model.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OpeningModel {
+    id: String,
+    /// Trained on synthetic drawings only: predictions for photos are not meaningful.
+    synthetic: bool,
+    /// The image of the first question, a name below `/samples/`.
+    sample: &'static str,
+}
 
 fn file(kind: &'static str, content: impl Into<axum::body::Body>) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")], content.into()).into_response()
@@ -29,6 +85,25 @@ pub(crate) async fn style() -> Response {
 
 pub(crate) async fn script() -> Response {
     file("text/javascript; charset=utf-8", SCRIPT)
+}
+
+/// A module of the script.
+pub(crate) async fn part(Path(name): Path<String>) -> Result<Response, Problem> {
+    let found = PARTS.iter().find(|(known, _)| *known == name);
+    let (_, text) = found.ok_or_else(|| Problem::not_found("the page has no such file"))?;
+    Ok(file("text/javascript; charset=utf-8", *text))
+}
+
+/// The image and the classes that the page opens with, and which models know synthetic drawings only.
+#[utoipa::path(get, path = "/v1/opening", tag = "lists", responses((status = 200, description = "The first question", body = OpeningBody)))]
+pub(crate) async fn opening(State(app): State<Arc<App>>) -> Json<OpeningBody> {
+    let model = |(entry, model): &(crate::ModelEntry, flatclip::Model)| {
+        let (_, sample) = OPENINGS.iter().find(|(name, _)| *name == model.name()).unwrap_or(&OPENINGS[0]);
+        let synthetic = flatclip_pocket::MODEL_NAMES.contains(&model.name());
+        OpeningModel { id: entry.name.clone(), synthetic, sample }
+    };
+    let models = app.catalogue().models.iter().map(model).collect();
+    Json(OpeningBody { classes: CLASSES.to_vec(), side: SIDE, known: CLASS_NAMES.to_vec(), models })
 }
 
 pub(crate) async fn icon() -> Response {
