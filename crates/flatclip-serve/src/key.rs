@@ -19,7 +19,7 @@ impl Key {
     pub fn new(text: &str) -> Result<Self> {
         let is_usable = |key: &&str| key.len() >= SHORTEST && key.bytes().all(|byte| byte.is_ascii_graphic());
         let keys: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        if keys.is_empty() || !keys.iter().all(|key| is_usable(key)) {
+        if keys.is_empty() || !keys.iter().all(is_usable) {
             let reason = format!("expected at least {SHORTEST} printable ASCII characters without spaces");
             return Err(Error::config("key", reason));
         }

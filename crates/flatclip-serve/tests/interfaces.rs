@@ -103,7 +103,8 @@ async fn pages_elsewhere_are_answered_only_where_they_are_listed() {
 async fn a_refusal_with_a_remedy_tells_it() {
     let limits = Limits { body_bytes: 64 << 10, ..Limits::default() };
     let router = flatclip_serve::router(Config { limits, ..config() }).unwrap();
-    let image = base64(&image(0));
+    let file = image(0);
+    let image = base64(&file);
     let classify = |body: Value| json_request("/v1/classify", &body);
     let asked = |more: Value| {
         let mut body = json!({ "image": image, "classes": ["a", "b"] });
@@ -138,7 +139,7 @@ async fn a_refusal_with_a_remedy_tells_it() {
         (Request::get("/v1/classify").body(Body::empty()).unwrap(), 405, "/docs"),
         (Request::get("/v1/sessions/none").body(Body::empty()).unwrap(), 404, "POST /v1/sessions"),
         (Request::get("/v2/models/none").body(Body::empty()).unwrap(), 404, "/v1/models"),
-        (form("/v1/slice", &[("classes", "fish,lamp"), ("view", "999")], &[&image(0)]), 422, "views"),
+        (form("/v1/slice", &[("classes", "fish,lamp"), ("view", "999")], &[&file]), 422, "views"),
     ];
     for (request, status, word) in table {
         let shown = format!("{} {}", request.method(), request.uri());
@@ -162,7 +163,8 @@ async fn a_refusal_with_a_remedy_tells_it() {
 #[tokio::test]
 async fn null_is_as_good_as_absent() {
     let router = router();
-    let image = base64(&image(0));
+    let file = image(0);
+    let image = base64(&file);
     let nulls = [
         "model",
         "class_set",
@@ -192,7 +194,7 @@ async fn null_is_as_good_as_absent() {
     let answer = post(&router, "/v2/models/pocket/infer", &infer).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let text = [("classes", "fish,lamp"), ("options", "null"), ("views", "null")];
-    let answer = send(&router, form("/v1/classify", &text, &[&image(0)])).await;
+    let answer = send(&router, form("/v1/classify", &text, &[&file])).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
