@@ -91,7 +91,7 @@ impl Server {
                     Ok(error) = failure => drop(why.send(error)),
                 }
             };
-            // On a thread of the runtime, which can go on with a connection at once.
+            // On a thread of the runtime, which can serve the connection at once.
             let served = tokio::spawn(listen::serve(app, routes, listener, end)).await;
             watching.abort();
             served.map_err(|error| Error::io("server")(std::io::Error::other(error)))?;

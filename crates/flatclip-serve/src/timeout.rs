@@ -1,7 +1,7 @@
 //! Timeouts of a connection: long while it is idle between requests, short for the head of the first one and once the head of a
 //! later one has begun; hyper has one limit for both, so it gets the long one, and the stream itself keeps the short one. And a client
 //! that does not take its answer is cut off, sooner when the server is stopping. A client that stops sending and waits (a half-closed
-//! connection) is told apart from one that has left.
+//! connection) is distinguished from one that has left.
 
 use axum::body::Bytes;
 use hyper::Version;
@@ -120,6 +120,9 @@ impl Body for Arriving {
 const PROBE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Whether it was refused is looked at so often.
 const PROBED: Duration = Duration::from_millis(50);
+/// How long a handler may take for the last of a body before its end counts as broken off, and how often that is looked at.
+const TAKING: Duration = Duration::from_millis(500);
+const SOON: Duration = Duration::from_millis(2);
 
 /// Bytes of an answer that count as taken: a client that takes one byte at a time does not read.
 const TAKEN: usize = 8 << 10;
@@ -151,6 +154,8 @@ pub(crate) struct TimeoutStream {
     /// Whether all that was written has been taken.
     flushed: bool,
     probed: bool,
+    /// When the end of what the client sends was seen first.
+    ended: Option<Instant>,
 }
 
 impl TimeoutStream {
@@ -165,6 +170,7 @@ impl TimeoutStream {
             write_timer: Box::pin(sleep(LOOK)),
             flushed: true,
             probed: false,
+            ended: None,
         }
     }
 
@@ -177,8 +183,13 @@ impl TimeoutStream {
         if let Some(error) = self.stream.take_error()? {
             return Poll::Ready(Err(error));
         }
+        self.look_again(cx, PROBED)
+    }
+
+    /// Wakes the connection up after a while; the timer is free once a head is over.
+    fn look_again(&mut self, cx: &mut Context<'_>, after: Duration) -> Poll<std::io::Result<()>> {
         loop {
-            self.timer.as_mut().reset(Instant::now() + PROBED);
+            self.timer.as_mut().reset(Instant::now() + after);
             if self.timer.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
@@ -228,6 +239,10 @@ impl AsyncRead for TimeoutStream {
         let has_ended = matches!(done, Poll::Ready(Ok(()))) && buf.filled().len() == before && buf.remaining() > 0;
         if has_ended && (self.phase.is(IN_ANSWER) || self.phase.is(IN_OLD_ANSWER)) {
             return self.after_end(cx);
+        }
+        // The end may be seen before the handler has taken the last of the body.
+        if has_ended && self.phase.is(IN_REQUEST) && self.ended.get_or_insert_with(Instant::now).elapsed() < TAKING {
+            return self.look_again(cx, SOON);
         }
         if buf.filled().len() > before && self.phase.is(BETWEEN) {
             self.phase.set(IN_HEAD);

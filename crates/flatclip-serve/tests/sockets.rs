@@ -234,7 +234,8 @@ fn half_closed_clients_are_answered() {
     };
     let request = classify_request(&question("zero", 256), "");
     let old = request.replacen("HTTP/1.1", "HTTP/1.0", 1);
-    for (request, interim) in [(&request, true), (&old, false)] {
+    let short = classify_request(&question("zero-shot", 1), "");
+    for (request, interim) in [(&request, true), (&old, false)].into_iter().chain([(&short, true); 50]) {
         let text = ask(request);
         let last = text.strip_prefix("HTTP/1.1 100 Continue\r\n\r\n").unwrap_or(&text);
         assert_eq!(&last[9..12], "200", "{text}");
