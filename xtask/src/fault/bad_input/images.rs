@@ -52,7 +52,7 @@ pub(super) fn formats(trial: &mut Trial) -> Result<()> {
     for (name, bytes) in &files {
         let mut largest = 0;
         trial.case(name, || {
-            let image = decode(bytes, &DecodeOptions::default())?;
+            let image = decode(bytes, &DecodeOptions::pillow())?;
             let told = &expected[name.as_str()];
             let size = [told["size"][0].as_u64(), told["size"][1].as_u64()];
             ensure!(size == [Some(image.width as u64), Some(image.height as u64)], "another size: {size:?}");
