@@ -18,12 +18,10 @@ pub fn run() -> Result<()> {
     let binary = crate::target_dir(crate::root()?)?.join("release/flatclip");
     crate::fault::quick(binary.clone())?;
     // The libraries only: comments of the command line are help texts, not documentation pages.
-    let libraries =
-        ["doc", "--release", "--no-deps", "-p", "flatclip", "-p", "flatclip-tensor", "-p", "flatclip-pocket"]
-            .into_iter()
-            .chain(["-p", "flatclip-serve"])
-            .collect::<Vec<_>>();
-    step("documentation", &libraries, &[("RUSTDOCFLAGS", "-D warnings")])?;
+    let libraries = ["flatclip", "flatclip-lab", "flatclip-tensor", "flatclip-pocket", "flatclip-serve"];
+    let mut documented = vec!["doc", "--release", "--no-deps"];
+    documented.extend(libraries.iter().flat_map(|library| ["-p", library]));
+    step("documentation", &documented, &[("RUSTDOCFLAGS", "-D warnings")])?;
     crate::pages::run_if_possible()?;
     crate::python::run_if_possible(binary)?;
     crate::serving::page::run_if_possible()

@@ -16,6 +16,7 @@ pub mod hub;
 mod known;
 mod naming;
 mod open;
+#[doc(hidden)]
 pub mod pickle;
 mod random;
 mod safetensors;

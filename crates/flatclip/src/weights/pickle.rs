@@ -1,5 +1,5 @@
 //! A restricted pickle reader. It builds a graph of plain nodes and never calls anything: a global is a name, and a call
-//! is recorded as "this name, these arguments" for [`super::torch_file`] (or a reader of CoOp's lists) to recognise. Names outside the allow-list are
+//! is recorded as "this name, these arguments" for `torch_file` (or a reader of CoOp's lists) to recognise. Names outside the allow-list are
 //! errors, lengths are checked against the bytes that are left, and the number of nodes is limited.
 
 use crate::error::quoted;
@@ -11,7 +11,7 @@ const MAX_NAME: usize = 512;
 /// Marks (open brackets) at a time.
 const MAX_MARKS: usize = 1_000;
 
-/// A node's number in [`Graph::nodes`].
+/// A node's number in a [`Graph`].
 pub type Id = u32;
 
 /// What a pickle can say. Containers hold node numbers, so that sharing costs nothing and cycles do no harm.
