@@ -114,7 +114,9 @@ fn cargo() -> Command {
 
 /// Builds the binary and says where cargo put it.
 fn build(root: &Path) -> Result<PathBuf> {
-    let built = cargo().args(["build", "--release", "-p", "flatclip-cli"]).current_dir(root).status()?;
+    // With the features of the whole workspace, as the tests have built it: otherwise everything is compiled again.
+    let arguments = ["build", "--release", "--workspace", "--bin", "flatclip"];
+    let built = cargo().args(arguments).current_dir(root).status()?;
     ensure!(built.success(), "flatclip does not build");
     Ok(target_dir(root)?.join("release/flatclip"))
 }
