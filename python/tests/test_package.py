@@ -24,13 +24,13 @@ def test_names_are_listed() -> None:
 
 
 def test_features_of_a_model(model: flatclip.Model, images: list[np.ndarray]) -> None:
-    images, texts = model.encode_image(images), model.encode_text(["a photo of a cat.", "a photo of a dog."])
-    assert images.shape == (len(images), model.width) and texts.shape == (2, model.width)
-    assert images.dtype == np.float32 and np.allclose(np.linalg.norm(images, axis=1), 1, atol=1e-5)
+    features, texts = model.encode_image(images), model.encode_text(["a photo of a cat.", "a photo of a dog."])
+    assert features.shape == (len(images), model.width) and texts.shape == (2, model.width)
+    assert features.dtype == np.float32 and np.allclose(np.linalg.norm(features, axis=1), 1, atol=1e-5)
     raw = model.encode_image(images, normalize=False)
-    assert np.allclose(raw / np.linalg.norm(raw, axis=1, keepdims=True), images, atol=1e-5)
+    assert np.allclose(raw / np.linalg.norm(raw, axis=1, keepdims=True), features, atol=1e-5)
     assert np.allclose(model.encode_text("a photo of a cat."), texts[:1], atol=1e-6)
-    logits = model.logit_scale * images @ texts.T
+    logits = model.logit_scale * features @ texts.T
     clf = flatclip.Classifier(model, ["cat", "dog"], method="zero-shot")
     assert (clf.answer(images).predictions == logits.argmax(1)).all()
 
