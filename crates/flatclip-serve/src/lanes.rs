@@ -108,13 +108,17 @@ impl Lanes {
         last > 0 && self.milliseconds().saturating_sub(last) < RECENT
     }
 
+    /// Whether such work may use all processors at the usual priority.
+    pub(crate) fn is_free(&self, weight: Weight) -> bool {
+        weight == Weight::Light || weight == Weight::Normal && !self.is_light_expected()
+    }
+
     fn milliseconds(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn run<T: Send>(&self, weight: Weight, work: impl FnOnce() -> T + Send) -> T {
         match weight {
-            // By a worker that also does other work; the one for light work alone has a pool of its own.
             Weight::Light => self.normal.whole.install(work),
             Weight::Normal if self.is_light_expected() => self.normal.half.install(work),
             Weight::Normal => self.normal.whole.install(work),

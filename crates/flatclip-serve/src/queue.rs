@@ -195,11 +195,9 @@ impl Inner {
     }
 
     fn work(&self, worker: usize) {
-        let own = match worker.checked_sub(self.limits.workers) {
-            Some(0) => lanes::own_pool(rayon::current_num_threads()),
-            Some(_) => lanes::own_pool(1),
-            None => None,
-        };
+        let is_light = worker >= self.limits.workers;
+        // A pool for each worker: in a common one, a thread that waits inside a batch would take up another whole batch first.
+        let own = lanes::own_pool(if worker > self.limits.workers { 1 } else { rayon::current_num_threads() });
         while let Some(jobs) = self.next(worker) {
             let count = jobs.len();
             let now = self.in_work.fetch_add(count, Ordering::Relaxed) + count;
@@ -210,8 +208,8 @@ impl Inner {
             // Replies are sent inside; the tickets go back after that.
             let run = || Batch::new(works).run(&self.pixels);
             let batch = AssertUnwindSafe(|| match &own {
-                Some(own) => own.install(run),
-                None => self.lanes.run(weight, run),
+                Some(own) if is_light || self.lanes.is_free(weight) => own.install(run),
+                _ => self.lanes.run(weight, run),
             });
             if catch_unwind(batch).is_err() {
                 crate::metrics::count_panic();
