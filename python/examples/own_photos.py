@@ -1,4 +1,4 @@
-"""Your own photos: which class, how sure, and which views decided.
+"""Your own photos: which class, how sure, and which views were selected.
 
     python python/examples/own_photos.py FOLDER [MODEL]
 
@@ -24,7 +24,7 @@ else:
 clf = flatclip.Classifier(model, classes, method="stss", views=32)
 for image, answer in zip(images, clf.answer(images)):
     name = image if isinstance(image, str) else "drawn"
-    print(f"{name}: {answer.label} {answer.confidence:.2f}, {len(answer.selected)} of {answer.views} views decided")
+    print(f"{name}: {answer.label} {answer.confidence:.2f}, {len(answer.selected)} of {answer.views} views selected")
 
 why = clf.explain(images[0])
 why.save("views.png")

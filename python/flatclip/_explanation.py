@@ -41,14 +41,14 @@ class Explanation:
 
     def __repr__(self) -> str:
         kept = len(self.answer.selected)
-        return f"<flatclip.Explanation {self.answer.label} {self.answer.confidence:.4f}: {kept} of {self.views} views decided>"
+        return f"<flatclip.Explanation {self.answer.label} {self.answer.confidence:.4f}: {kept} of {self.views} views selected>"
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{html.escape(name)}</td><td>{p:.4f}</td></tr>" for name, p in self.answer.top())
         image = base64.b64encode(self.png).decode()
         return (
             f"<p><b>{html.escape(self.label)}</b> {self.answer.confidence:.4f}; "
-            f"{len(self.answer.selected)} of {self.views} views decided (framed)</p>"
+            f"{len(self.answer.selected)} of {self.views} views selected (framed)</p>"
             f"<table><tr><th>class</th><th>probability</th></tr>{rows}</table>"
             f'<img alt="the views with their scores" style="max-width:100%" src="data:image/png;base64,{image}">'
         )

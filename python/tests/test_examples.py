@@ -18,7 +18,7 @@ def run(name: str, folder: Path, *words: str) -> str:
 
 
 def test_own_photos(tmp_path: Path, folder: Path) -> None:
-    assert "views decided" in run("own_photos.py", tmp_path) and (tmp_path / "views.png").exists()
+    assert "views selected" in run("own_photos.py", tmp_path) and (tmp_path / "views.png").exists()
     assert run("own_photos.py", tmp_path, str(folder)).count(".png:") == 12
 
 

@@ -91,7 +91,7 @@ def test_explanations(model: flatclip.Model, images: list[np.ndarray], tmp_path:
     assert "&lt;cat&gt;" in why._repr_html_() and "<cat>" not in why._repr_html_()
     why.save(tmp_path / "views.png")
     assert (tmp_path / "views.png").read_bytes().startswith(b"\x89PNG")
-    assert "views decided" in repr(why) and "views=16" in repr(clf)
+    assert "views selected" in repr(why) and "views=16" in repr(clf)
 
 
 def test_online_methods_have_streams(model: flatclip.Model, images: list[np.ndarray], classes: list[str]) -> None:

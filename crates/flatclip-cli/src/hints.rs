@@ -18,7 +18,7 @@ pub(crate) fn as_flags(hint: &Hint) -> String {
                 .to_owned()
         }
         Hint::Generated => "give --generated DIR".to_owned(),
-        Hint::Resume => "--resume goes on".to_owned(),
+        Hint::Resume => "--resume continues it".to_owned(),
         Hint::ResumeOrElsewhere => "give --resume to continue it, or another --out".to_owned(),
         Hint::Elsewhere => "give another --out".to_owned(),
         Hint::AllowErrors(count) => format!("fix them, or skip them: --max-errors {count}"),

@@ -60,7 +60,7 @@ fn an_answer_is_explained_and_repeats() {
     let image = image.to_str().unwrap();
     let arguments = ["predict", image, "--classes", CLASSES, "--method", "stss", "--explain", "views.png"];
     let first = works(folder.path(), &arguments);
-    assert!(first.contains("6 of 64 views decided"), "{first}");
+    assert!(first.contains("6 of 64 views selected"), "{first}");
     assert_eq!(first, works(folder.path(), &[&arguments[..], &["--threads", "1"]].concat()));
     assert!(std::fs::read(folder.path().join("views.png")).unwrap().starts_with(b"\x89PNG"));
 }

@@ -1,4 +1,4 @@
-//! Answers: which class, how sure, and which views decided.
+//! Answers: which class, how sure, and which views were selected.
 
 use crate::{arrays, values};
 use flatclip::methods::{Decision, Explanation};

@@ -278,7 +278,7 @@ impl Inner {
         let charge = self.classifiers.charge(*bytes)?;
         let start = Instant::now();
         let make = || builder.clone().progress(Arc::clone(build) as _).build();
-        let classifier = if is_short { self.lanes.run(Weight::Normal, make) } else { self.lanes.build(make) }?;
+        let classifier = if is_short { self.lanes.run(Weight::Normal, None, make) } else { self.lanes.build(make) }?;
         self.rates.observe(model, *texts, start.elapsed());
         metrics::histogram!("flatclip_build_seconds").record(start.elapsed().as_secs_f64());
         Ok(Arc::new(Built { classifier, work_bytes: *work_bytes, charge }))

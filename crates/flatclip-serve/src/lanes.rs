@@ -3,6 +3,7 @@
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, TryLockError};
 use std::time::Instant;
 
 /// How much a piece of work costs.
@@ -63,6 +64,8 @@ pub(crate) struct Lanes {
     light: AtomicU64,
     /// Long builds that run.
     builds: AtomicU64,
+    /// Held by the batch that has the common pool for normal work.
+    whole: Mutex<()>,
 }
 
 struct Pools {
@@ -94,6 +97,7 @@ impl Lanes {
             start: Instant::now(),
             light: AtomicU64::new(0),
             builds: AtomicU64::new(0),
+            whole: Mutex::new(()),
         })
     }
 
@@ -108,22 +112,29 @@ impl Lanes {
         last > 0 && self.milliseconds().saturating_sub(last) < RECENT
     }
 
-    /// Whether such work may use all processors at the usual priority.
-    pub(crate) fn is_free(&self, weight: Weight) -> bool {
-        weight == Weight::Light || weight == Weight::Normal && !self.is_light_expected()
-    }
-
     fn milliseconds(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn run<T: Send>(&self, weight: Weight, work: impl FnOnce() -> T + Send) -> T {
+    /// Runs a batch of a worker with this pool of its own. Only one batch at a time has the common pool of all processors: a
+    /// thread that waits inside a batch would take up another whole batch first.
+    pub(crate) fn run<T: Send>(&self, weight: Weight, own: Option<&ThreadPool>, work: impl FnOnce() -> T + Send) -> T {
         match weight {
-            Weight::Light => self.normal.whole.install(work),
             Weight::Normal if self.is_light_expected() => self.normal.half.install(work),
-            Weight::Normal => self.normal.whole.install(work),
             Weight::Heavy if self.is_light_expected() => self.heavy.half.install(work),
             Weight::Heavy => self.heavy.whole.install(work),
+            Weight::Light | Weight::Normal => {
+                let taken = match self.whole.try_lock() {
+                    Ok(taken) => Some(taken),
+                    // A batch panicked; the lock guards no data.
+                    Err(TryLockError::Poisoned(taken)) => Some(taken.into_inner()),
+                    Err(TryLockError::WouldBlock) => None,
+                };
+                match own.filter(|_| taken.is_none()) {
+                    Some(own) => own.install(work),
+                    None => self.normal.whole.install(work),
+                }
+            }
         }
     }
 

@@ -195,9 +195,14 @@ impl Inner {
     }
 
     fn work(&self, worker: usize) {
+        let threads = rayon::current_num_threads();
         let is_light = worker >= self.limits.workers;
-        // A pool for each worker: in a common one, a thread that waits inside a batch would take up another whole batch first.
-        let own = lanes::own_pool(if worker > self.limits.workers { 1 } else { rayon::current_num_threads() });
+        // The pools of all workers together have twice as many threads as there are processors.
+        let own = lanes::own_pool(match worker.checked_sub(self.limits.workers) {
+            None => 2 * threads / self.limits.workers.max(1),
+            Some(0) => threads,
+            Some(_) => 1,
+        });
         while let Some(jobs) = self.next(worker) {
             let count = jobs.len();
             let now = self.in_work.fetch_add(count, Ordering::Relaxed) + count;
@@ -208,8 +213,8 @@ impl Inner {
             // Replies are sent inside; the tickets go back after that.
             let run = || Batch::new(works).run(&self.pixels);
             let batch = AssertUnwindSafe(|| match &own {
-                Some(own) if is_light || self.lanes.is_free(weight) => own.install(run),
-                _ => self.lanes.run(weight, run),
+                Some(own) if is_light => own.install(run),
+                own => self.lanes.run(weight, own.as_ref(), run),
             });
             if catch_unwind(batch).is_err() {
                 crate::metrics::count_panic();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Which class, how sure, which views decided, and how the answer was made.
+/// Which class, how sure, which views were selected, and how the answer was made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     origin: Arc<Origin>,

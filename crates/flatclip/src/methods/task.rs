@@ -294,7 +294,7 @@ pub struct Decision {
     pub explanation: Explanation,
 }
 
-/// Which views decided, and what each of them said.
+/// Which views were selected, and what each of them said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
     /// The views that were kept, best first.

@@ -66,7 +66,7 @@ fn sheet_name(file: &Path) -> String {
 
 fn print(classifier: &Classifier, answer: &Answer, out: &Output) -> Result<()> {
     let seen = answer.views().unwrap_or(classifier.views());
-    out.line(format_args!("{} of {seen} views decided", answer.kept().len()))?;
+    out.line(format_args!("{} of {seen} views selected", answer.kept().len()))?;
     let mut table = out.table(&["rank", "view", "score", "entropy", "says"]);
     for (rank, view) in answer.kept().into_iter().enumerate() {
         let number = |value: Option<f32>| value.map_or("-".to_owned(), |v| format!("{v:.4}"));
