@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn other_work_has_half_of_the_processors_while_light_work_comes_in() {
         let lanes = Lanes::start().unwrap();
-        let threads = || lanes.run(Weight::Normal, rayon::current_num_threads);
+        let threads = || lanes.run(Weight::Normal, None, rayon::current_num_threads);
         assert!(!lanes.is_light_expected());
         let whole = threads();
         lanes.note_light();
@@ -215,7 +215,8 @@ mod tests {
     fn building_goes_after_answers() {
         let lanes = Lanes::start().unwrap();
         let niceness = || rustix::process::getpriority_process(None).unwrap();
-        let order = [lanes.run(Weight::Light, niceness), lanes.run(Weight::Heavy, niceness), lanes.build(niceness)];
+        let order =
+            [lanes.run(Weight::Light, None, niceness), lanes.run(Weight::Heavy, None, niceness), lanes.build(niceness)];
         assert!(order.is_sorted() && order[0] < order[2], "{order:?}");
         let own =
             std::thread::spawn(move || own_pool(2).unwrap().install(|| (std::thread::current().id(), niceness())));
