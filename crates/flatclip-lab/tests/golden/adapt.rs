@@ -6,7 +6,7 @@ use flatclip::methods::adapters::{adapt, adapt_set};
 use flatclip::methods::gaussian::Discriminant;
 use flatclip::methods::probability::argmax;
 use flatclip::methods::query::Query;
-use flatclip::methods::select::ViewLogits;
+use flatclip::methods::select::{LowestScore, Score, ViewLogits};
 use flatclip::methods::{OnlineAdapter as _, ViewSet};
 use flatclip_tensor::Matrix;
 
@@ -35,7 +35,7 @@ fn online(case: &Case) -> Result<Report, String> {
     let (mut pseudo, mut entered, mut predictions) = (vec![], vec![], vec![]);
     for views in stream(case)? {
         let seen = ViewLogits::new(&views, task.text_features(), task.logit_scale);
-        let (query, _) = Query::confident(&views, &seen, fraction);
+        let (query, _) = Query::confident(&views, &seen, LowestScore { fraction, score: Score::Entropy });
         let enters = adapter.enter(&query, &task);
         let answer = adapter.logits(&query, enters);
         scores.extend(adapter.discriminant().ok_or("no classifier")?.scores(&query.feature));

@@ -13,6 +13,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
         likelihood_count: case.number("init_count1")?,
         prior_threshold: case.number("threshold2")?,
         prior_count: case.number("init_count2")?,
+        ..Config::default()
     };
     let start = config.likelihood_count;
     let mut bca = Bca::new(config);

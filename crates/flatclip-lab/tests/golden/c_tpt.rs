@@ -14,6 +14,7 @@ fn config(case: &Case) -> Result<Config, String> {
         steps: case.count("tta_steps")?,
         lr: case.number("lr")?,
         weight_decay: case.number("weight_decay")?,
+        ..Config::default()
     })
 }
 

@@ -15,6 +15,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
         beta: case.number("beta")?,
         dynamic_weight: f64::from(best[2]),
         static_weight: f64::from(best[3]),
+        ..Config::default()
     });
     if case.has("in.shot_features") {
         dmn = dmn.with_shots(samples(case, "in.shot_features")?.into_iter().map(unit).collect());

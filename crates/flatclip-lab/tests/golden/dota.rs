@@ -4,7 +4,7 @@ use crate::case::{Case, Report};
 use crate::inputs::{accuracy, close, fault, feature_task, rounded, stream};
 use flatclip::methods::adapters::dota::{Config, Dota};
 use flatclip::methods::query::Query;
-use flatclip::methods::select::ViewLogits;
+use flatclip::methods::select::{LowestScore, Score, ViewLogits};
 use flatclip::methods::{OnlineAdapter as _, ViewSet};
 
 pub fn run(case: &Case) -> Result<Report, String> {
@@ -24,7 +24,8 @@ pub fn run(case: &Case) -> Result<Report, String> {
         (vec![], vec![], vec![], vec![], vec![]);
     for views in stream(case)? {
         let seen = ViewLogits::new(&views, task.text_features(), task.logit_scale);
-        let (query, selection) = Query::confident(&views, &seen, config.fraction);
+        let (query, selection) =
+            Query::confident(&views, &seen, LowestScore { fraction: config.fraction, score: Score::Entropy });
         let (scores, weight) = dota.correction(&query.feature, selection.selected.len());
         zero_shot.extend(&query.logits);
         corrections.extend(scores);

@@ -24,6 +24,7 @@ fn config(case: &Case) -> Result<Config, String> {
         weight_decay: case.number("weight_decay")?,
         compat_layers: true,
         compat_late_views: true,
+        ..Config::default()
     })
 }
 

@@ -20,6 +20,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
         neighbours: case.count("neighbours")?,
         temperature: case.number("temperature")?,
         compat: false,
+        ..Config::default()
     };
     let adapter = RTpt::new(config.clone());
     let views = ViewLogits::new(&features, task.text_features(), task.logit_scale);

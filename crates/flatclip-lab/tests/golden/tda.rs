@@ -5,7 +5,7 @@ use crate::inputs::{self, cached, fault, samples, unit};
 use flatclip::methods::adapters::tda::{Config, Tda};
 use flatclip::methods::probability::{argmax, mean_row};
 use flatclip::methods::query::{Query, normalised_entropy};
-use flatclip::methods::select::ViewLogits;
+use flatclip::methods::select::{LowestScore, Score, ViewLogits};
 use flatclip::methods::{OnlineAdapter as _, Task, ViewSet};
 use flatclip::model::Clip;
 use flatclip_tensor::Matrix;
@@ -70,7 +70,8 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let labels = case.indices("in.labels")?;
     for (views, label) in stream(case, clip.as_deref())?.iter().zip(&labels) {
         let seen = ViewLogits::new(views, task.text_features(), task.logit_scale);
-        let (query, _) = Query::confident(views, &seen, config.fraction);
+        let (query, _) =
+            Query::confident(views, &seen, LowestScore { fraction: config.fraction, score: Score::Entropy });
         zero_shot.extend(&query.logits);
         entropy.push(query.entropy);
         doubt.push(normalised_entropy(query.entropy, task.class_count()));

@@ -13,6 +13,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
         lr: case.number("lr")?,
         weight_decay: case.number("weight_decay")?,
         shared: case.hyper("per_label").as_bool() == Some(false),
+        ..Config::default()
     });
     let (mut steps, mut texts, mut answers): (Vec<Step>, Vec<f32>, Vec<_>) = Default::default();
     for views in stream(case)? {

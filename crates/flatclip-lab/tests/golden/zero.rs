@@ -11,7 +11,9 @@ use flatclip_tensor::Matrix;
 /// The original in f32, index slip included.
 fn adapter(case: &Case) -> Result<Zero, String> {
     let gamma = case.number("gamma")?;
-    Ok(Zero::new(Config { fraction: gamma, temperature: Temperature::F32Eps, tie_fallback: TieFallback::Original }))
+    let temperature = Temperature::F32Eps;
+    let tie_fallback = TieFallback::Original;
+    Ok(Zero::new(Config { fraction: gamma, temperature, tie_fallback, ..Config::default() }))
 }
 
 fn answer(case: &Case, text: &Matrix, scale: f32, features: &Matrix) -> Result<Decision, String> {

@@ -16,6 +16,8 @@ crate::choices! {
         MeanLogits = "mean-logits",
         /// Their probabilities weighted by `exp(-score)`.
         ScoreWeighted = "score-weighted",
+        /// The probabilities of all views, also those that are not selected, weighted by `exp(-score / 0.5)` (AWT's view weights).
+        Soft = "soft",
     }
 }
 
@@ -89,7 +91,11 @@ pub fn vote(vote: Vote, tie: Tie, logits: &Matrix, selection: &Selection) -> Bal
     match vote {
         Vote::MeanProbability => Ballot::from_probabilities(&mean_probability(logits, kept)),
         Vote::MeanLogits => Ballot::from_logits(&mean_row(logits, kept)),
-        Vote::ScoreWeighted => Ballot::from_probabilities(&score_weighted(logits, selection)),
+        Vote::ScoreWeighted => Ballot::from_probabilities(&score_weighted(logits, &selection.scores, kept, 1.0)),
+        Vote::Soft => {
+            let scores = &selection.scores;
+            Ballot::from_probabilities(&score_weighted(logits, scores, &selection.ranking, SOFT_TEMPERATURE))
+        }
         Vote::Majority => {
             let mut votes = vec![0.0f64; logits.cols()];
             kept.iter().for_each(|&view| votes[argmax(logits.row(view))] += 1.0);
@@ -104,10 +110,18 @@ pub fn vote(vote: Vote, tie: Tie, logits: &Matrix, selection: &Selection) -> Bal
     }
 }
 
-fn score_weighted(logits: &Matrix, selection: &Selection) -> Vec<f64> {
-    let scores: Vec<f32> = selection.selected.iter().map(|&view| -selection.scores[view]).collect();
+/// How fast the weights of soft votes fall with the score (AWT's code).
+pub const SOFT_TEMPERATURE: f32 = 0.5;
+
+/// `softmax(-score / temperature)`: weights of views that add up to one.
+pub fn soft_weights(scores: impl Iterator<Item = f32>, temperature: f32) -> Vec<f64> {
+    softmax(&scores.map(|score| -score / temperature).collect::<Vec<f32>>())
+}
+
+fn score_weighted(logits: &Matrix, scores: &[f32], views: &[usize], temperature: f32) -> Vec<f64> {
+    let weights = soft_weights(views.iter().map(|&view| scores[view]), temperature);
     let mut sum = vec![0.0f64; logits.cols()];
-    for (&view, weight) in selection.selected.iter().zip(softmax(&scores)) {
+    for (&view, weight) in views.iter().zip(weights) {
         sum.iter_mut().zip(softmax(logits.row(view))).for_each(|(s, p)| *s += weight * p);
     }
     sum
@@ -173,6 +187,17 @@ mod tests {
         let mut m = Matrix::zeros(classes.len(), width);
         classes.iter().enumerate().for_each(|(row, &k)| m.row_mut(row)[k] = 5.0 + row as f32 * 0.1);
         m
+    }
+
+    #[test]
+    fn soft_votes_count_views_that_are_not_selected_less() {
+        let logits = one_hot(&[0, 1, 2], 3);
+        let ballot = vote(Vote::Soft, Tie::MeanProbability, &logits, &selection(1, 3));
+        let p = &ballot.probabilities;
+        assert!((p.iter().sum::<f32>() - 1.0).abs() < 1e-6 && p[0] > p[1] && p[1] > p[2] && p[2] > 0.01, "{p:?}");
+        // Scores 0, 1, 2 at a temperature of 0.5.
+        let weights = soft_weights([0.0, 1.0, 2.0].into_iter(), SOFT_TEMPERATURE);
+        assert!((weights[0] / weights[1] - 2f64.exp()).abs() < 1e-4, "{weights:?}");
     }
 
     #[test]

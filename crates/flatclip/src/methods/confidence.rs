@@ -19,15 +19,15 @@ pub enum Confidence {
 
 impl Confidence {
     /// What to say below numbers of vote shares.
-    pub const NOTE: &str = "vote share: the confidence of STSS and ZERO is the share of the selected views that vote for \
+    pub const NOTE: &str = "vote share: the confidence of a majority vote (STSS and ZERO by default) is the share of the selected views that vote for \
                             the class, not a probability of the model; their ECE and NLL measure vote shares";
 
     /// Of a method with these options.
     pub fn of(method: &str, options: &toml::Table) -> Self {
-        let by_majority = options.get("vote").and_then(Vote::from_value).is_none_or(|vote| vote == Vote::Majority);
-        match method {
-            name if name == zero::SPEC.name => Self::VoteShare,
-            name if name == stss::SPEC.name && by_majority => Self::VoteShare,
+        let given = options.get("vote").or_else(|| options.get("pool")).and_then(Vote::from_value);
+        let usual = [zero::SPEC.name, stss::SPEC.name].contains(&method).then_some(Vote::Majority);
+        match given.or(usual) {
+            Some(Vote::Majority) => Self::VoteShare,
             _ => Self::Probability,
         }
     }
@@ -50,6 +50,8 @@ mod tests {
         let options = |text: &str| text.parse::<toml::Table>().unwrap();
         for (method, text, expected) in [
             ("zero", "", Confidence::VoteShare),
+            ("zero", "pool = \"soft\"", Confidence::Probability),
+            ("vte", "vote = \"majority\"", Confidence::VoteShare),
             ("stss", "", Confidence::VoteShare),
             ("stss", "vote = \"majority\"", Confidence::VoteShare),
             ("stss", "vote = \"mean-probability\"", Confidence::Probability),

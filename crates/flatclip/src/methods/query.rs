@@ -1,7 +1,7 @@
 //! What online adapters see of an image: the mean of its most confident views, or the single view it has.
 
 use super::probability::{argmax, entropy_of, mean_probability, mean_row};
-use super::select::{LowestEntropy, Selection, Selector, ViewLogits};
+use super::select::{LowestScore, Selection, Selector, ViewLogits};
 use flatclip_tensor::Matrix;
 
 /// The image as one feature and one distribution.
@@ -20,9 +20,9 @@ pub struct Query {
 }
 
 impl Query {
-    /// The most confident `fraction` of the views together.
-    pub fn confident(features: &Matrix, views: &ViewLogits, fraction: f64) -> (Self, Selection) {
-        let selection = LowestEntropy { fraction }.select(features, views);
+    /// The views of lowest score together.
+    pub fn confident(features: &Matrix, views: &ViewLogits, lowest: LowestScore) -> (Self, Selection) {
+        let selection = lowest.select(features, views);
         (Self::of(features, views, &selection.selected), selection)
     }
 

@@ -1,7 +1,8 @@
 //! Selectors: rank the views of an image and keep some.
 
-use super::probability::{argmax, dot, entropies, logits};
+use super::probability::{argmax, dot, entropies, entropy, logits, softmax};
 use super::{Explanation, Task, ViewSet};
+use crate::options::{Choice, OptionKind, OptionValue, Value};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 
@@ -71,18 +72,94 @@ pub fn ranking(scores: &[f32]) -> Vec<usize> {
     order
 }
 
-/// TPT's confidence filter: the views of lowest entropy.
-#[derive(Clone, Copy, Debug)]
-pub struct LowestEntropy {
-    /// Fraction of the views to keep.
-    pub fraction: f64,
+/// What views are ranked by: a loss of a view that has no label, lower is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Score {
+    /// Entropy of its probabilities, in nats.
+    #[default]
+    Entropy,
+    /// Tsallis entropy `(1 - sum_k p_k^q) / (q - 1)`; q = 1 is the entropy.
+    Tsallis(f64),
+    /// One minus the gap between its two largest probabilities.
+    Margin,
+    /// Minus the logarithm of its largest probability.
+    Confidence,
 }
 
-impl Selector for LowestEntropy {
+impl OptionValue for Score {
+    const KIND: OptionKind = OptionKind::Choice(&[
+        Choice { name: "entropy", sentence: "Entropy of its probabilities." },
+        Choice { name: "tsallis:Q", sentence: "Tsallis entropy with exponent Q; 1 is the entropy." },
+        Choice { name: "margin", sentence: "One minus the gap between its two largest probabilities." },
+        Choice { name: "confidence", sentence: "Minus the logarithm of its largest probability." },
+    ]);
+
+    fn from_value(value: &Value) -> Option<Self> {
+        let OptionKind::Choice(choices) = Self::KIND else { return None };
+        match value.as_str()? {
+            "entropy" => Some(Self::Entropy),
+            "margin" => Some(Self::Margin),
+            "confidence" => Some(Self::Confidence),
+            text => choices[1].parameter(text).map(Self::Tsallis),
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        Value::String(match self {
+            Self::Entropy => "entropy".to_owned(),
+            Self::Tsallis(q) => format!("tsallis:{q}"),
+            Self::Margin => "margin".to_owned(),
+            Self::Confidence => "confidence".to_owned(),
+        })
+    }
+}
+
+impl Score {
+    /// Of one row of logits.
+    pub fn of(self, row: &[f32]) -> f32 {
+        let p = match self {
+            Self::Entropy | Self::Tsallis(1.0) => return entropy(row),
+            _ => softmax(row),
+        };
+        let (mut first, mut second) = (0.0f64, 0.0f64);
+        p.iter().for_each(|&p| (first, second) = (first.max(p), second.max(first.min(p))));
+        match self {
+            Self::Tsallis(q) => ((1.0 - p.iter().map(|p| p.powf(q)).sum::<f64>()) / (q - 1.0)) as f32,
+            Self::Margin => (1.0 - (first - second)) as f32,
+            _ => -first.ln() as f32,
+        }
+    }
+
+    /// Of every view.
+    pub fn of_views(self, views: &ViewLogits) -> Vec<f32> {
+        match self {
+            Self::Entropy => views.entropies.clone(),
+            other => views.logits.iter_rows().map(|row| other.of(row)).collect(),
+        }
+    }
+}
+
+/// The views of lowest score; by entropy it is TPT's confidence filter.
+#[derive(Clone, Copy, Debug)]
+pub struct LowestScore {
+    /// Fraction of the views to keep.
+    pub fraction: f64,
+    /// What they are ranked by.
+    pub score: Score,
+}
+
+impl LowestScore {
+    /// The same fraction of given scores.
+    pub fn of_scores(fraction: f64, scores: Vec<f32>) -> Selection {
+        let ranking = ranking(&scores);
+        let selected = ranking[..keep_count(fraction, ranking.len())].to_vec();
+        Selection { scores, ranking, selected }
+    }
+}
+
+impl Selector for LowestScore {
     fn select(&self, _features: &Matrix, views: &ViewLogits) -> Selection {
-        let ranking = ranking(&views.entropies);
-        let selected = ranking[..keep_count(self.fraction, ranking.len())].to_vec();
-        Selection { scores: views.entropies.clone(), ranking, selected }
+        Self::of_scores(self.fraction, self.score.of_views(views))
     }
 }
 
@@ -140,6 +217,26 @@ mod tests {
     #[test]
     fn equal_scores_keep_the_order_of_views() {
         assert_eq!(ranking(&[0.5, 0.1, 0.5, 0.1]), [1, 3, 0, 2]);
+    }
+
+    #[test]
+    fn scores_order_a_sure_view_before_an_unsure_one() {
+        for score in [Score::Entropy, Score::Tsallis(0.3), Score::Tsallis(2.0), Score::Margin, Score::Confidence] {
+            assert!(score.of(&[5.0, 0.0, 0.0]) < score.of(&[1.0, 0.5, 0.0]), "{score:?}");
+            assert!(score.of(&[2.0]).abs() < 1e-6);
+            assert_eq!(Score::from_value(&score.to_value()), Some(score));
+        }
+    }
+
+    #[test]
+    fn tsallis_entropy_goes_over_into_entropy_and_refuses_what_is_no_exponent() {
+        let row = [2.0, 1.0, -1.0, 0.5];
+        let at = |q| Score::Tsallis(q).of(&row);
+        assert_eq!(at(1.0), Score::Entropy.of(&row));
+        assert!((at(1.0 + 1e-7) - at(1.0)).abs() < 1e-5 && at(0.9) > at(1.0) && at(1.1) < at(1.0));
+        for text in ["tsallis", "tsallis:", "tsallis:0", "tsallis:-1", "tsallis:nan", "tsallis:Q", "shannon"] {
+            assert_eq!(Score::from_value(&Value::String(text.to_owned())), None, "{text}");
+        }
     }
 
     #[test]

@@ -1,42 +1,9 @@
-//! The sharpness selector of STSS: views whose surrogate loss stays low around the prompt.
+//! The sharpness selector of STSS: views whose loss stays low around the prompt.
 
 use super::bank::TextBank;
-use super::probability::{entropy, logits, softmax};
-use super::select::{Selection, Selector, ViewLogits, keep_count, ranking};
+use super::probability::logits;
+use super::select::{Score, Selection, Selector, ViewLogits, keep_count, ranking};
 use flatclip_tensor::Matrix;
-
-crate::choices! {
-    /// The loss of a view that has no label.
-    pub enum Surrogate {
-        /// Entropy of its probabilities, in nats.
-        Entropy = "entropy",
-        /// One minus the gap between its two largest probabilities.
-        Margin = "margin",
-        /// Minus the logarithm of its largest probability.
-        Confidence = "confidence",
-    }
-}
-
-impl Surrogate {
-    /// Of one row of logits.
-    pub fn of(self, row: &[f32]) -> f32 {
-        if self == Self::Entropy {
-            return entropy(row);
-        }
-        let (mut first, mut second) = (0.0f64, 0.0f64);
-        for p in softmax(row) {
-            if p > first {
-                (second, first) = (first, p);
-            } else if p > second {
-                second = p;
-            }
-        }
-        match self {
-            Self::Margin => (1.0 - (first - second)) as f32,
-            _ => -first.ln() as f32,
-        }
-    }
-}
 
 crate::choices! {
     /// How the losses at the perturbed contexts become one.
@@ -72,7 +39,7 @@ pub struct SharpnessSelector<'b> {
     /// Weight of the sharpness.
     pub lambda: f64,
     /// The loss.
-    pub surrogate: Surrogate,
+    pub score: Score,
     /// Max, mean or quantile over the perturbations.
     pub reduce: Reduce,
     /// Which quantile.
@@ -90,7 +57,7 @@ pub struct SharpnessSelector<'b> {
 impl SharpnessSelector<'_> {
     /// The loss of every view at one perturbed context.
     pub fn losses(&self, features: &Matrix, text: &Matrix) -> Vec<f32> {
-        logits(features, text, self.scale).iter_rows().map(|row| self.surrogate.of(row)).collect()
+        logits(features, text, self.scale).iter_rows().map(|row| self.score.of(row)).collect()
     }
 
     /// The reduced loss of every view over the perturbed contexts. One `[V, K]` at a time: `[R, V, K]` is
@@ -120,10 +87,7 @@ impl SharpnessSelector<'_> {
 
     /// The score of every view.
     pub fn scores(&self, features: &Matrix, views: &ViewLogits) -> Vec<f32> {
-        let base: Vec<f32> = match self.surrogate {
-            Surrogate::Entropy => views.entropies.clone(),
-            other => views.logits.iter_rows().map(|row| other.of(row)).collect(),
-        };
+        let base = self.score.of_views(views);
         if self.bank.perturbed().is_empty() || self.lambda == 0.0 {
             return base;
         }
@@ -165,7 +129,7 @@ mod tests {
             bank,
             scale: 10.0,
             lambda: 1.0,
-            surrogate: Surrogate::Entropy,
+            score: Score::Entropy,
             reduce: Reduce::Max,
             quantile: 0.5,
             clamp: false,
@@ -219,13 +183,5 @@ mod tests {
             SharpnessSelector { reduce: Reduce::Quantile, quantile, ..sharpness(&bank) }.reduced(vec![3.0, 1.0, 2.0])
         };
         assert_eq!((at(0.0), at(0.5), at(1.0), at(0.75)), (1.0, 2.0, 3.0, 2.5));
-    }
-
-    #[test]
-    fn surrogates_order_a_sure_view_before_an_unsure_one() {
-        for surrogate in [Surrogate::Entropy, Surrogate::Margin, Surrogate::Confidence] {
-            assert!(surrogate.of(&[5.0, 0.0, 0.0]) < surrogate.of(&[1.0, 0.5, 0.0]), "{surrogate:?}");
-            assert!(surrogate.of(&[2.0]).abs() < 1e-6);
-        }
     }
 }

@@ -7,10 +7,25 @@ use std::fmt;
 /// One of the names that a choice takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Choice {
-    /// As it is written.
+    /// As it is written; a name that ends in `:Q` is followed by a positive number in the place of `Q`.
     pub name: &'static str,
     /// What it means.
     pub sentence: &'static str,
+}
+
+impl Choice {
+    /// The number of `NAME:Q`, where the text has that form.
+    pub fn parameter(&self, text: &str) -> Option<f64> {
+        let number = text.strip_prefix(self.name.strip_suffix('Q').filter(|name| name.ends_with(':'))?)?;
+        number.parse().ok().filter(|q: &f64| q.is_finite() && *q > 0.0)
+    }
+
+    fn accepts(&self, text: &str) -> bool {
+        match self.name.ends_with(":Q") {
+            true => self.parameter(text).is_some(),
+            false => self.name == text,
+        }
+    }
 }
 
 /// The type of an option.
@@ -51,7 +66,7 @@ impl OptionKind {
             (Self::Integer, Value::Integer(number)) if *number >= 0 => Some(value.clone()),
             (Self::Flag, Value::Boolean(_)) | (Self::Text, Value::String(_)) => Some(value.clone()),
             (Self::Choice(choices), Value::String(text)) => {
-                choices.iter().any(|choice| choice.name == text).then(|| value.clone())
+                choices.iter().any(|choice| choice.accepts(text)).then(|| value.clone())
             }
             (Self::List(kind, length), Value::Array(values)) if length.is_none_or(|n| n == values.len()) => {
                 values.iter().map(|value| kind.accept(value)).collect::<Option<_>>().map(Value::Array)

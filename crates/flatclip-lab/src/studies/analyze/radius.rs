@@ -6,7 +6,8 @@ use flatclip::Model;
 use flatclip::methods::adapters::stss::Config;
 use flatclip::methods::bank::{Radius, RadiusUnit};
 use flatclip::methods::sam::NormScope;
-use flatclip::methods::sharpness::{Reduce, Surrogate};
+use flatclip::methods::select::Score;
+use flatclip::methods::sharpness::Reduce;
 use flatclip::model::Context;
 use flatclip::prompt::{Prompt, PromptKind};
 use flatclip::{Error, Result};
@@ -87,8 +88,8 @@ fn is_worst_case_entropy(config: &Config) -> Result<()> {
     if config.lambda != 1.0 {
         return refuse("lambda", "1", entropy);
     }
-    if config.surrogate != Surrogate::Entropy {
-        return refuse("surrogate", "entropy", entropy);
+    if config.score != Score::Entropy {
+        return refuse("score", "entropy", entropy);
     }
     if config.reduce != Reduce::Max {
         return refuse("reduce", "max", entropy);
@@ -170,7 +171,7 @@ mod tests {
         refused("radius_unit = \"relative\"", Some(0.5), "rho: ");
         refused("", Some(-1.0), "stss.radius");
         refused("lambda = 0.5", None, "stss.lambda: expected 1, found 0.5");
-        refused("surrogate = \"margin\"", None, "stss.surrogate");
+        refused("surrogate = \"margin\"", None, "stss.score");
         refused("reduce = \"mean\"", None, "stss.reduce");
         refused("norm = \"per-token\"", None, "stss.norm");
     }

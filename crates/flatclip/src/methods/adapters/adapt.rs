@@ -10,7 +10,7 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::gaussian::{Discriminant, Scatter};
 use crate::methods::probability::dot;
 use crate::methods::query::Query;
-use crate::methods::select::ViewLogits;
+use crate::methods::select::{LowestScore, ViewLogits};
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::loss;
@@ -215,7 +215,8 @@ impl OnlineAdapter for Adapt {
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let (query, selection) = Query::confident(image.features, &views, self.options.fraction);
+        let lowest = LowestScore { fraction: self.options.fraction, score: self.options.score };
+        let (query, selection) = Query::confident(image.features, &views, lowest);
         let entered = self.enter(&query, task);
         Ok(Ballot::from_logits(&self.logits(&query, entered)).answer(views.explain(selection)))
     }

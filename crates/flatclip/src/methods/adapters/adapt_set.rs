@@ -9,7 +9,7 @@ use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::gaussian::{Discriminant, Scatter};
 use crate::methods::probability::{argmax, entropy, mean_row, softmax_f32};
-use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits, ranking};
+use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits, ranking};
 use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
@@ -93,7 +93,8 @@ impl AdaptSet {
 
     fn member(&self, task: &Task, image: &ViewSet<'_>) -> Member {
         let views = ViewLogits::of(task, image);
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        let selection =
+            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
         let logits = mean_row(&views.logits, &selection.selected);
         Member {
             feature: mean_row(image.features, &selection.selected),

@@ -7,7 +7,7 @@ use super::groups::views_kept;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{mean_row, softmax};
-use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
+use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 
@@ -119,7 +119,8 @@ impl OnlineAdapter for Bca {
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::new(image.features, &self.embeddings, task.logit_scale);
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        let selection =
+            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
         let likelihood = softmax(&mean_row(&views.logits, &selection.selected));
         let mut answer = vec![0.0f64; likelihood.len()];
         for (row, weight) in self.prior.chunks_exact(likelihood.len()).zip(&likelihood) {

@@ -10,7 +10,7 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item, insert};
 use crate::methods::probability::{argmax, dot};
 use crate::methods::query::{Query, affinity, normalised_entropy};
-use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits};
+use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use crate::options::mismatch;
 use flatclip_tensor::Matrix;
@@ -124,7 +124,8 @@ impl BoostAdapter {
 
     /// What stands for the image, and the ranking of its views.
     pub fn query(&self, features: &Matrix, views: &ViewLogits) -> (Query, Selection) {
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(features, views);
+        let selection =
+            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(features, views);
         let kept = match self.options.query {
             Represented::View0 => &[0][..],
             Represented::ConfidentMean => &selection.selected,

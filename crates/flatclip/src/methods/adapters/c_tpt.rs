@@ -7,7 +7,7 @@ use super::tpt::{adamw, view_0};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{Loss, marginal_entropy};
-use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
+use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::update::{Objective, Tuned, on_text, tune_context};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
@@ -99,7 +99,7 @@ impl CTpt {
         image.check(task, &SPEC)?;
         let o = &self.options;
         let views = ViewLogits::of(task, image);
-        let selection = LowestEntropy { fraction: o.fraction }.select(image.features, &views);
+        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(image.features, &views);
         let kept = image.features.select_rows(&selection.selected);
         let entropy = |text: &Matrix| on_text(&kept, text, task.logit_scale, marginal_entropy);
         let spread = |text: &Matrix| {
@@ -134,7 +134,8 @@ impl Adapter for CTpt {
         let mean: Vec<f32> = logits.iter().map(|sum| (sum / self.starts.len() as f64) as f32).collect();
         // The views are distinguished by the features of all templates together.
         let views = ViewLogits::of(task, image);
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        let selection =
+            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
         Ok(Ballot::from_logits(&mean).answer(views.explain(selection)))
     }
 }

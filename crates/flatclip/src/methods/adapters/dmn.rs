@@ -6,7 +6,7 @@
 use super::groups::views_kept;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{dot, mean_probability, softmax};
-use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
+use crate::methods::select::{LowestScore, Score, Selection, ViewLogits};
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -114,16 +114,18 @@ impl Dmn {
     pub fn read(&mut self, task: &Task, image: &ViewSet<'_>) -> Parts {
         let views = ViewLogits::of(task, image);
         let probabilities: Vec<Vec<f64>> = views.logits.iter_rows().map(softmax).collect();
-        let scores: Vec<f32> = probabilities.iter().map(|p| entropy_with(p, 1e-6) as f32).collect();
-        let ranking = ranking(&scores);
-        let selected = ranking[..keep_count(self.options.fraction, ranking.len())].to_vec();
-        let vote = mean_probability(&views.logits, &selected);
+        let scores = match self.options.score {
+            Score::Entropy => probabilities.iter().map(|p| entropy_with(p, 1e-6) as f32).collect(),
+            other => other.of_views(&views),
+        };
+        let selection = LowestScore::of_scores(self.options.fraction, scores);
+        let vote = mean_probability(&views.logits, &selection.selected);
         let feature = image.features.row(0);
         self.remember(feature, &vote);
         let dynamic = self.read_out(task, feature, true);
         let shots = self.shots.is_some().then(|| self.read_out(task, feature, false));
         let text = probabilities.into_iter().next().unwrap_or_default();
-        Parts { text, dynamic, shots, selection: Selection { scores, ranking, selected }, views }
+        Parts { text, dynamic, shots, selection, views }
     }
 
     fn remember(&mut self, feature: &[f32], vote: &[f64]) {

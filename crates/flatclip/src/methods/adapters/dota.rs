@@ -11,7 +11,7 @@ use crate::methods::gaussian::{identity, times};
 use crate::methods::linalg;
 use crate::methods::probability::{dot, softmax};
 use crate::methods::query::Query;
-use crate::methods::select::ViewLogits;
+use crate::methods::select::{LowestScore, ViewLogits};
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -254,7 +254,8 @@ impl OnlineAdapter for Dota {
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let (query, selection) = Query::confident(image.features, &views, self.options.fraction);
+        let lowest = LowestScore { fraction: self.options.fraction, score: self.options.score };
+        let (query, selection) = Query::confident(image.features, &views, lowest);
         let (scores, weight) = self.correction(&query.feature, selection.selected.len());
         let logits: Vec<f32> =
             query.logits.iter().zip(&scores).map(|(&z, &d)| (f64::from(z) + weight * f64::from(d)) as f32).collect();

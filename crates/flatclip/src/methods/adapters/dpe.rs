@@ -12,7 +12,7 @@ use crate::methods::cache::{ClassCache, Item};
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
 use crate::methods::probability::{dot, entropy, logits, mean_entropy, normalise_rows_gradient, softmax};
 use crate::methods::query::{Query, affinity, normalised_entropy};
-use crate::methods::select::ViewLogits;
+use crate::methods::select::{LowestScore, ViewLogits};
 use crate::methods::update::shifted;
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
@@ -80,6 +80,12 @@ crate::options! {
         weight_decay: f64 = 0.1, range at_least(0.0), from "authors' code";
         /// Which views the moved prototypes answer for.
         inference: Inference = Inference::View0, from "authors' code for all sets but ImageNet-A";
+    }
+}
+
+impl Config {
+    fn lowest(&self) -> LowestScore {
+        LowestScore { fraction: self.fraction, score: self.score }
     }
 }
 
@@ -189,7 +195,7 @@ impl Dpe {
         let (w, w_norms) = text.unit();
         let (v, v_norms) = visual.unit();
         let views = ViewLogits::new(image.features, &w, task.logit_scale);
-        let (query, _) = Query::confident(image.features, &views, self.options.fraction);
+        let (query, _) = Query::confident(image.features, &views, self.options.lowest());
         let (z, weights) = self.combined(&query, &v, classes);
         let slope = mean_entropy(&Matrix::from_vec(1, z.len(), z)).gradient;
         let (mut dw, mut dv) = (Matrix::zeros(w.rows(), w.cols()), Matrix::zeros(v.rows(), v.cols()));
@@ -224,7 +230,7 @@ impl Dpe {
         match self.options.inference {
             Inference::Confident => {
                 let views = ViewLogits::new(image.features, w, task.logit_scale);
-                Query::confident(image.features, &views, self.options.fraction).0
+                Query::confident(image.features, &views, self.options.lowest()).0
             }
             Inference::View0 => {
                 let first = image.features.select_rows(&[0]);
@@ -259,7 +265,7 @@ impl OnlineAdapter for Dpe {
         image.check(task, &SPEC)?;
         let mut text = Prototypes::new(self.text.clone(), self.options.lr_text, &self.options);
         let views = ViewLogits::new(image.features, &text.unit().0, task.logit_scale);
-        let (query, selection) = Query::confident(image.features, &views, self.options.fraction);
+        let (query, selection) = Query::confident(image.features, &views, self.options.lowest());
         let uncertainty = normalised_entropy(query.entropy, task.class_count());
         let item = Item { feature: query.feature, uncertainty, probabilities: Vec::new() };
         self.cache.insert(query.prediction, item);

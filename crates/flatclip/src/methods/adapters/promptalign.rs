@@ -9,7 +9,7 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::maple::{MapleParameters, MaplePass};
 use crate::methods::optim::{Optimiser, require_finite};
 use crate::methods::probability::{logits, marginal_entropy};
-use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
+use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::update::text_gradient;
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
@@ -244,8 +244,9 @@ impl PromptAlign {
         let (pixels, count) = (image.need_pixels(Config::NAME)?, image.features.rows());
         // Both sides of the task come from this prompt, its visual prompts included: nothing is encoded a second time.
         let views = ViewLogits::of(task, image);
-        let selection = LowestEntropy { fraction: o.fraction }.select(image.features, &views);
-        let align_views = LowestEntropy { fraction: o.align_fraction }.select(image.features, &views).selected;
+        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(image.features, &views);
+        let align_views =
+            LowestScore { fraction: o.align_fraction, score: o.score }.select(image.features, &views).selected;
         // Gradients are needed for these views alone.
         let mut union = [selection.selected.clone(), align_views.clone()].concat();
         union.sort_unstable();

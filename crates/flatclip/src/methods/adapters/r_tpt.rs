@@ -8,7 +8,7 @@ use super::tpt::adamw;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{logits, mean_entropy, softmax};
-use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits};
+use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
@@ -92,7 +92,7 @@ impl RTpt {
     /// The tuned prompt for an image, and its selection.
     pub fn tune(&self, task: &Task, features: &Matrix, views: &ViewLogits) -> Result<(Tuned, Selection)> {
         let o = &self.options;
-        let selection = LowestEntropy { fraction: o.fraction }.select(features, views);
+        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(features, views);
         let kept = features.select_rows(&selection.selected);
         let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, mean_entropy);
         let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);

@@ -9,7 +9,7 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::linalg;
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
 use crate::methods::probability::{dot, logits, marginal_entropy, normalise_rows_gradient};
-use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
+use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::update::{on_text, shifted};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
@@ -140,7 +140,8 @@ impl Adapter for Sts {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        let selection =
+            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
         let text = self.shifted(task, &image.features.select_rows(&selection.selected));
         let first = logits(&image.features.select_rows(&[0]), &text, task.logit_scale);
         Ok(Ballot::from_logits(first.row(0)).answer(views.explain(selection)))

@@ -13,7 +13,7 @@ use crate::methods::bank::{Around, Directions, RadiusUnit, RandomPerturbation, T
 use crate::methods::maple::MapleParameters;
 use crate::methods::sam::NormScope;
 use crate::methods::select::{Selector, ViewLogits};
-use crate::methods::sharpness::{Original, Reduce, SharpnessSelector, Surrogate};
+use crate::methods::sharpness::{Original, Reduce, SharpnessSelector};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use crate::model::Context;
 use crate::options::mismatch;
@@ -74,8 +74,6 @@ crate::options! {
         directions: Directions = Directions::Gaussian, from "paper";
         /// Weight of the sharpness.
         lambda: f64 = 1.0, range at_least(0.0), from "paper";
-        /// Loss of a view without label.
-        surrogate: Surrogate = Surrogate::Entropy, from "paper";
         /// How the losses around the prompt become one.
         reduce: Reduce = Reduce::Max, from "paper";
         /// Which quantile, for reduce = "quantile".
@@ -88,7 +86,7 @@ crate::options! {
         /// What happens to the un-augmented view.
         original: Original = Original::Pool, from "choice";
         /// How kept views decide.
-        vote: Vote = Vote::Majority, from "paper: votes";
+        vote: Vote = Vote::Majority, alias "pool", from "paper: votes";
         /// Who decides a tie of a majority.
         tie: Tie = Tie::MeanProbability, from "choice";
         /// Which text features the kept views vote with.
@@ -166,7 +164,7 @@ impl Stss {
             bank,
             scale,
             lambda: o.lambda,
-            surrogate: o.surrogate,
+            score: o.score,
             reduce: o.reduce,
             quantile: o.quantile,
             clamp: o.clamp,

@@ -10,7 +10,7 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
 use crate::methods::probability::dot;
 use crate::methods::query::{Query, affinity, normalised_entropy};
-use crate::methods::select::ViewLogits;
+use crate::methods::select::{LowestScore, ViewLogits};
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use crate::options::mismatch;
 
@@ -151,7 +151,8 @@ impl OnlineAdapter for Tda {
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let (query, selection) = Query::confident(image.features, &views, self.options.fraction);
+        let lowest = LowestScore { fraction: self.options.fraction, score: self.options.score };
+        let (query, selection) = Query::confident(image.features, &views, lowest);
         self.remember(&query);
         Ok(Ballot::from_logits(&self.logits(&query)).answer(views.explain(selection)))
     }

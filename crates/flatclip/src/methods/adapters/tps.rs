@@ -7,7 +7,7 @@ use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
 use crate::methods::probability::{logits, marginal_entropy, normalise_rows_gradient};
-use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
+use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::update::{on_text, shifted};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
@@ -82,7 +82,7 @@ impl Tps {
             let (text, norms) = shifted(base, &self.spread(&shift, base));
             // The views are chosen anew at every step.
             let views = ViewLogits::new(features, &text, task.logit_scale);
-            let selected = LowestEntropy { fraction: o.fraction }.select(features, &views).selected;
+            let selected = LowestScore { fraction: o.fraction, score: o.score }.select(features, &views).selected;
             let mut loss = on_text(&features.select_rows(&selected), &text, task.logit_scale, marginal_entropy);
             normalise_rows_gradient(&text, &norms, &mut loss.gradient);
             let gradient = if o.shared { column_sums(&loss.gradient) } else { loss.gradient.into_vec() };
@@ -110,7 +110,8 @@ impl Adapter for Tps {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        let selection =
+            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
         let (text, _) = self.shifted(task, image.features);
         let first = logits(&image.features.select_rows(&[0]), &text, task.logit_scale);
         Ok(Ballot::from_logits(first.row(0)).answer(views.explain(selection)))

@@ -7,7 +7,7 @@ use super::promptalign::{self, PromptAlign};
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings};
 use crate::methods::probability::{logits, marginal_entropy};
-use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
+use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use crate::model::Context;
@@ -111,7 +111,8 @@ impl Tpt {
         };
         let text = if cocoop.is_some() { &first.features()[0] } else { task.text_features() };
         let views = ViewLogits::new(image.features, text, task.logit_scale);
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        let selection =
+            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
         let kept = image.features.select_rows(&selection.selected);
         let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, marginal_entropy);
         let mut optimiser = adamw(self.options.lr, self.options.weight_decay);
@@ -143,10 +144,11 @@ pub(super) fn view_0(task: &Task, image: &ViewSet<'_>, text: &Matrix) -> Ballot 
 impl Tpt {
     /// TPT on all prompts of a maple prompt.
     fn on_maple(&self) -> PromptAlign {
-        let Config { fraction, steps, lr, weight_decay, .. } = self.options;
+        let Config { fraction, score, steps, lr, weight_decay, .. } = self.options;
         let weight = 0.0;
         PromptAlign::new(promptalign::Config {
             fraction,
+            score,
             steps,
             lr,
             weight_decay,

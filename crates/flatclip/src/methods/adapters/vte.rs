@@ -2,9 +2,9 @@
 
 use super::groups::views_kept;
 use crate::Result;
-use crate::methods::aggregate::Ballot;
+use crate::methods::aggregate::{Ballot, Tie, Vote, vote};
 use crate::methods::probability::{mean_row, normalise_rows};
-use crate::methods::select::{LowestEntropy, Selector, ViewLogits};
+use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 
@@ -33,6 +33,8 @@ crate::options! {
     /// Options of VTE.
     pub struct Config for "vte" {
         include views_kept { fraction = 0.1, from "paper, and TPT's value"; };
+        /// How the selected views decide; the logits of a mean feature are the mean logits.
+        vote: Vote = Vote::MeanLogits, alias "pool", from "paper";
         /// Normalise the mean feature again: the same class, more confidence.
         unit_mean: bool = false, from "authors' code";
     }
@@ -55,7 +57,12 @@ impl Adapter for Vte {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
+        let selection =
+            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
+        if self.options.vote != Vote::MeanLogits {
+            let ballot = vote(self.options.vote, Tie::MeanProbability, &views.logits, &selection);
+            return Ok(ballot.answer(views.explain(selection)));
+        }
         let mean = mean_row(image.features, &selection.selected);
         let mut mean = Matrix::from_vec(1, mean.len(), mean);
         if self.options.unit_mean {

@@ -6,9 +6,9 @@
 
 use super::groups::views_kept;
 use crate::Result;
-use crate::methods::aggregate::{Ballot, TieFallback, break_tie};
+use crate::methods::aggregate::{Ballot, Tie, TieFallback, Vote, break_tie, vote};
 use crate::methods::probability::{argmax, scaled, softmax};
-use crate::methods::select::{LowestEntropy, Selection, Selector, ViewLogits};
+use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
 use flatclip_tensor::Matrix;
 use half::f16;
@@ -50,6 +50,8 @@ crate::options! {
     /// Options of ZERO.
     pub struct Config for "zero" {
         include views_kept { fraction = 0.3, from "authors' code; the paper has 0.1, as TPT and STSS"; };
+        /// How the selected views decide; temperature and ties concern the majority alone.
+        vote: Vote = Vote::Majority, alias "pool", from "paper";
         /// How cold the zero temperature of the votes is.
         temperature: Temperature = Temperature::Hard, from "paper";
         /// What decides a tie when no discarded view votes for a tied class.
@@ -98,8 +100,13 @@ impl Adapter for Zero {
         image.check(task, &SPEC)?;
         let cosines = task.cosines(image.features);
         let views = ViewLogits::from_logits(scaled(cosines.clone(), task.logit_scale));
-        let selection = LowestEntropy { fraction: self.options.fraction }.select(image.features, &views);
-        Ok(self.vote(&cosines, &selection).answer(views.explain(selection)))
+        let selection =
+            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
+        let ballot = match self.options.vote {
+            Vote::Majority => self.vote(&cosines, &selection),
+            other => vote(other, Tie::DiscardedViews, &views.logits, &selection),
+        };
+        Ok(ballot.answer(views.explain(selection)))
     }
 }
 

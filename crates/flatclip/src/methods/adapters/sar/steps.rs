@@ -5,7 +5,7 @@ use crate::Result;
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser, Sgd, require_finite};
 use crate::methods::probability::{Loss, entropies, marginal_entropy, mean_entropy};
 use crate::methods::sam::{Ascent, Shaped};
-use crate::methods::select::{keep_count, ranking};
+use crate::methods::select::{LowestScore, ViewLogits};
 use crate::model::{BatchNorms, Context, NormAffine};
 use flatclip_tensor::Matrix;
 
@@ -75,15 +75,15 @@ pub struct Outcome<P> {
 }
 
 impl Config {
-    fn reliable(&self, entropies: &[f32], classes: usize) -> Vec<usize> {
-        let limit = self.margin * (classes as f64).ln();
-        let sure = |v: &usize| f64::from(entropies[*v]) < limit;
+    fn reliable(&self, logits: &Matrix) -> Vec<usize> {
+        let views = ViewLogits::from_logits(logits.clone());
+        let limit = self.margin * (logits.cols() as f64).ln();
+        let sure = |v: &usize| f64::from(views.entropies[*v]) < limit;
+        let lowest = || LowestScore::of_scores(self.fraction, self.score.of_views(&views)).selected;
         let mut kept: Vec<usize> = match self.filter {
-            Filter::Margin => (0..entropies.len()).filter(sure).collect(),
-            Filter::Top => ranking(entropies)[..keep_count(self.fraction, entropies.len())].to_vec(),
-            Filter::Both => {
-                ranking(entropies)[..keep_count(self.fraction, entropies.len())].iter().copied().filter(sure).collect()
-            }
+            Filter::Margin => (0..logits.rows()).filter(sure).collect(),
+            Filter::Top => lowest(),
+            Filter::Both => lowest().into_iter().filter(sure).collect(),
         };
         kept.sort_unstable();
         kept
@@ -140,7 +140,7 @@ impl Config {
             let here = forward(&w)?;
             out.logits_before = here.logits.clone();
             let classes = here.logits.cols();
-            out.reliable = self.reliable(&entropies(&here.logits), classes);
+            out.reliable = self.reliable(&here.logits);
             if !out.reliable.is_empty() {
                 let g1 = (here.gradient)(&self.loss_on(&here.logits, &out.reliable).gradient)?;
                 drop(here);
