@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         builder = builder.towers(Towers::Image);
     }
     let model = builder.load(&Lines)?;
-    println!("{}, {}", model.describe(), model.clip().precision().name());
+    println!("{}, {}", model.describe(), model.clip().precision());
     let datasets = arguments.datasets()?;
     let cache = arguments.cache.clone().unwrap_or_else(|| flatclip::cache_folder().join("real"));
     for method in arguments.methods() {

@@ -132,8 +132,8 @@ impl Model {
 
     /// Arithmetic of the image tower.
     #[getter]
-    fn precision(&self) -> &'static str {
-        self.model.clip().precision().name()
+    fn precision(&self) -> String {
+        self.model.clip().precision()
     }
 
     /// Features `[n, width]` of images, one plain view each.

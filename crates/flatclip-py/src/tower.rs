@@ -18,7 +18,7 @@ pub(crate) struct TextTower {
     model: flatclip::Model,
     tokens: Arc<ClassTokens>,
     /// The last forward pass, until its gradient is asked for.
-    pass: Arc<Mutex<Option<ContextPass>>>,
+    pass: Arc<Mutex<Option<Box<dyn ContextPass>>>>,
 }
 
 fn position_of(word: &str) -> PyResult<Position> {

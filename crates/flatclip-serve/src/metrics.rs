@@ -100,7 +100,7 @@ fn info(app: &App) -> String {
     line("flatclip_build_info", &[("version", env!("CARGO_PKG_VERSION")), ("architecture", std::env::consts::ARCH)]);
     for (entry, model) in &app.catalogue().models {
         let (about, precision) = (model.describe(), model.clip().precision());
-        let labels = [("architecture", about.as_str()), ("weights", model.hash()), ("precision", precision.name())];
+        let labels = [("architecture", about.as_str()), ("weights", model.hash()), ("precision", precision.as_str())];
         line("flatclip_model_info", &[&[("model", entry.name.as_str())], labels.as_slice()].concat());
     }
     text

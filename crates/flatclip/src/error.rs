@@ -123,6 +123,14 @@ pub enum Error {
         /// What to look at.
         reason: String,
     },
+    /// A tower that runs outside this library failed.
+    #[error("{call}: {reason}")]
+    Device {
+        /// The device or the function that was called.
+        call: String,
+        /// What it raised or gave back, and what was expected.
+        reason: String,
+    },
     /// A name that is not one of the known ones.
     #[error("{what} `{name}` is not known{}; known are {known}", nearest.as_ref().map_or(String::new(), |near| format!(" (did you mean `{near}`?)")))]
     Unknown {
@@ -242,6 +250,7 @@ impl Error {
             Self::Method { .. } => "method.needs",
             Self::Run { .. } => "run.unusable",
             Self::NotFinite { .. } => "number.not-finite",
+            Self::Device { .. } => "device.failed",
             Self::Interrupted(_) => "interrupted",
             Self::Hinted { error, .. } => error.code(),
         }
@@ -264,6 +273,7 @@ impl Error {
         ("method.needs", "a method was not given what it needs"),
         ("run.unusable", "a run directory cannot be used"),
         ("number.not-finite", "a number is NaN or infinite"),
+        ("device.failed", "a tower that runs on a device or in a function of the caller failed"),
         ("interrupted", "the caller asked to stop; what was done is saved"),
     ];
 

@@ -47,7 +47,7 @@ pub struct Rates<'a> {
 impl<'a> Rates<'a> {
     /// With what was measured before for the same shape, arithmetic and threads.
     pub fn open(model: &'a Model, cache: Option<&Path>, progress: &'a dyn Progress) -> Self {
-        let (precision, isa) = (model.clip().precision().name(), isa::current().name());
+        let (precision, isa) = (model.clip().precision(), isa::current().name());
         let shape: String = model.describe().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let threads = rayon::current_num_threads();
         let name = format!("{shape}-{precision}-{isa}-{threads}-{}.json", env!("CARGO_PKG_VERSION"));

@@ -105,7 +105,7 @@ impl<'a> Runner<'a> {
         let plan = Plan::new(dataset.samples.len(), request.limit, request.order_seed);
         let prompt = fitted(&self.prompt.prompt, dataset)?;
         let Prepared { mut adapter, needs, task, encoder, rounds } = self.prepare(dataset, request, &prompt, &plan)?;
-        let arithmetic = format!("{} {}", self.model.clip().precision().name(), isa::current().name());
+        let arithmetic = format!("{} {}", self.model.clip().precision(), isa::current().name());
         let key = feature_key(&encoder, dataset, &arithmetic);
         let cache = self.cache.map(|root| FeatureCache::open(root, &key)).transpose().unwrap_or_else(|error| {
             self.progress.warn(&format!("the feature cache cannot be used: {error}"));
@@ -223,7 +223,7 @@ impl<'a> Runner<'a> {
         Ok(RunConfig {
             method: request.method.name.to_owned(),
             model: self.model.name().to_owned(),
-            precision: self.model.clip().precision().name().to_owned(),
+            precision: self.model.clip().precision(),
             data: if dataset.spec.is_empty() { dataset.name.clone() } else { dataset.spec.clone() },
             split: dataset.split.name().to_owned(),
             prompt: self.prompt.name.clone(),

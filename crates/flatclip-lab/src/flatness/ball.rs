@@ -6,7 +6,6 @@ use flatclip::model::{ClassTokens, Context, TextTower};
 use flatclip::rng::Stream;
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
-use std::sync::Arc;
 
 /// Contexts that the text tower is given at once.
 const BATCH: usize = 16;
@@ -15,7 +14,7 @@ const BATCH: usize = 16;
 #[derive(Clone, Copy)]
 pub struct Ball<'a> {
     /// The text tower.
-    pub tower: &'a Arc<TextTower>,
+    pub tower: &'a dyn TextTower,
     /// The tokens around the context.
     pub classes: &'a ClassTokens,
     /// The prompt.

@@ -56,7 +56,7 @@ const ANGLES: usize = 24;
 impl Flatness {
     /// Evaluates the loss on circles of the given radii in every plane (not interpolated from a grid).
     pub fn measure(
-        tower: &TextTower,
+        tower: &dyn TextTower,
         classes: &ClassTokens,
         context: &Context,
         planes: &[Directions],

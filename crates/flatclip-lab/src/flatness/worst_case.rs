@@ -22,7 +22,6 @@ use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
 /// How hard the maximum is looked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,7 +81,7 @@ pub struct WorstCase {
 impl WorstCase {
     /// Looks for the worst case of a labelled probe.
     pub fn measure(
-        tower: &Arc<TextTower>,
+        tower: &dyn TextTower,
         classes: &ClassTokens,
         context: &Context,
         logit_scale: f32,
@@ -253,6 +252,7 @@ pub(super) mod tests {
     use flatclip::model::{Clip, LoadOptions};
     use flatclip::prompt::Prompt;
     use flatclip::text::Tokenizer;
+    use std::sync::Arc;
 
     /// The pocket model, four classes, a probe of text features of another template with their labels.
     pub(in crate::flatness) fn pocket() -> (Task, Probe) {

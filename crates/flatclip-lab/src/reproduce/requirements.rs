@@ -28,6 +28,7 @@ impl Planner<'_> {
             (false, None) => tuned.name,
         };
         let capabilities = Capabilities {
+            passes: self.model.clip().passes(),
             model: Some(config),
             prompt: kind,
             contexts: usize::from(!features),

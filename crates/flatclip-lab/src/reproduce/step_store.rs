@@ -174,7 +174,7 @@ impl<'a> StepStore<'a> {
     /// Digest of everything that a result depends on: settings, weights, prompts, images; no path, no time.
     fn made_from(&self, step: &Step) -> Result<String> {
         let model = self.model.clip();
-        let mut digest = Digest::default().part(model.features_id()).part(model.precision().name());
+        let mut digest = Digest::default().part(model.features_id()).part(model.precision());
         digest = digest.part(env!("CARGO_PKG_VERSION")).part(step.key()?).part(self.request.compat.join(","));
         for source in step.prompts() {
             digest = match source {

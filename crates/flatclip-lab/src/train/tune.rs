@@ -197,7 +197,7 @@ impl Run {
             "method": self.settings.spec.name,
             "model": input.request.model,
             "model_hash": input.clip.hash(),
-            "precision": input.clip.precision().name(),
+            "precision": input.clip.precision(),
             "isa": flatclip_tensor::isa::current().name(),
             "dataset": input.dataset.name,
             "class_hash": class_hash(&input.dataset.classes),

@@ -285,7 +285,7 @@ impl ClassifierBuilder {
         let origin = Arc::new(Origin {
             classes: Arc::clone(&task.classes),
             method: spec.name.into(),
-            precision: Some(encoder.clip.precision().name().into()),
+            precision: Some(encoder.clip.precision().into()),
             read: Some(encoder.decode.rule().into()),
         });
         Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder: Some(encoder), rounds, origin }))

@@ -4,7 +4,7 @@
 use super::model::Model;
 use crate::error::Hint;
 use crate::methods::Needs;
-use crate::model::{ClipConfig, ImageConfig};
+use crate::model::{ClipConfig, ImageConfig, Passes};
 use crate::prompt::{Prompt, PromptKind};
 use crate::{Error, Result};
 use flatclip_tensor::ops::l2_norm;
@@ -14,6 +14,8 @@ use flatclip_tensor::ops::l2_norm;
 pub struct Capabilities<'a> {
     /// The model; `None` for features that were made elsewhere.
     pub model: Option<&'a ClipConfig>,
+    /// What its towers compute beyond features.
+    pub passes: Passes,
     /// The kind of the prompt; `features` for plain text features.
     pub prompt: &'a str,
     /// Contexts that text-side methods can start from.
@@ -35,12 +37,19 @@ impl<'a> Capabilities<'a> {
             _ => 1,
         };
         let features = Self::features();
-        Self { model: Some(model.config()), prompt: prompt.kind_name(), contexts, ..features }
+        Self {
+            model: Some(model.config()),
+            passes: model.clip().passes(),
+            prompt: prompt.kind_name(),
+            contexts,
+            ..features
+        }
     }
 
     /// Image and text features of another model.
     pub fn features() -> Self {
-        Self { model: None, prompt: "features", contexts: 0, bank: false, statistics: false, generated: false }
+        let (model, passes) = (None, Passes::default());
+        Self { model, passes, prompt: "features", contexts: 0, bank: false, statistics: false, generated: false }
     }
 
     /// Refuses a method with a need that is not met.
@@ -80,6 +89,8 @@ impl<'a> Capabilities<'a> {
             ("needs a text tower, this checkpoint has none", None)
         } else if text_tower && !has_context {
             ("needs a prompt with one context: a learned prompt, or a single template", None)
+        } else if let Some(pass) = self.missing_pass(needs, text_tower) {
+            return Some((format!("needs {pass}, which the towers of this model do not compute"), None));
         } else if needs.generated && !self.generated {
             ("needs generated images", Some(Hint::Generated))
         } else if needs.statistics && !self.statistics {
@@ -88,6 +99,18 @@ impl<'a> Capabilities<'a> {
             return None;
         };
         Some((reason.to_owned(), hint))
+    }
+
+    /// The first pass of the towers that a method needs and this model lacks.
+    fn missing_pass(&self, needs: &Needs, text_tower: bool) -> Option<&'static str> {
+        let missing = [
+            (text_tower && !self.passes.contexts, "text features of contexts"),
+            (text_tower && !needs.bank && !self.passes.context_gradient, "gradients of contexts"),
+            (needs.vit && !(self.passes.vision && self.passes.deep), "deep and visual prompts"),
+            (needs.pixels && !needs.vit && !self.passes.norms, "gradients of norm parameters"),
+            (self.prompt == "maple" && !(self.passes.vision && self.passes.deep), "deep and visual prompts"),
+        ];
+        missing.into_iter().find_map(|(missing, pass)| missing.then_some(pass))
     }
 }
 

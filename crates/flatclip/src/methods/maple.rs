@@ -117,7 +117,7 @@ impl MapleParameters {
 
     /// Both towers on some images, with all that the backward pass needs.
     pub fn pass<'t>(&self, clip: &'t Clip, side: TextSide<'t>, pixels: &[f32], count: usize) -> Result<MaplePass<'t>> {
-        let text = TextPart::Recorded(Box::new(side.tower.deep_pass(side.tokens, &self.context, &self.deep)?));
+        let text = TextPart::Recorded(side.tower.deep_pass(side.tokens, &self.context, &self.deep)?);
         self.pass_beside(text, clip, side, pixels, count, 0)
     }
 
@@ -155,7 +155,7 @@ impl MapleParameters {
 /// What is kept of the text tower.
 #[derive(Debug)]
 enum TextPart {
-    Recorded(Box<DeepPass>),
+    Recorded(Box<dyn DeepPass>),
     Features(Matrix),
 }
 
@@ -165,7 +165,7 @@ pub struct MaplePass<'t> {
     parameters: MapleParameters,
     side: TextSide<'t>,
     text: TextPart,
-    vision: VisionPass<'t>,
+    vision: Box<dyn VisionPass + 't>,
 }
 
 impl MaplePass<'_> {
@@ -202,9 +202,7 @@ impl MaplePass<'_> {
         give_back();
         let text = match text {
             TextPart::Recorded(pass) => pass,
-            TextPart::Features(_) => {
-                Box::new(side.tower.deep_pass(side.tokens, &parameters.context, &parameters.deep)?)
-            }
+            TextPart::Features(_) => side.tower.deep_pass(side.tokens, &parameters.context, &parameters.deep)?,
         };
         let (context, deep) = text.gradient(d_text)?;
         drop(text);

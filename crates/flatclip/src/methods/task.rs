@@ -44,7 +44,7 @@ pub struct Task {
     pub bank: Option<Arc<TextBank>>,
     /// Images of the whole stream, where that is known before it ends.
     pub stream_length: Option<usize>,
-    start: OnceLock<ContextPass>,
+    start: OnceLock<Box<dyn ContextPass>>,
     /// The text features, packed for products.
     text: OnceLock<Linear>,
 }
@@ -62,7 +62,7 @@ pub trait TextStore: Send + Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct TextSide<'t> {
     /// The tower.
-    pub tower: &'t Arc<TextTower>,
+    pub tower: &'t dyn TextTower,
     /// The tokens around the context.
     pub tokens: &'t ClassTokens,
 }
@@ -207,15 +207,15 @@ impl Task {
 
     /// The forward pass at the starting context. It is the same for every image, so it is done once and shared: an image costs
     /// only the backward pass.
-    pub fn start_pass(&self, method: &str) -> Result<&ContextPass> {
+    pub fn start_pass(&self, method: &str) -> Result<&dyn ContextPass> {
         if let Some(pass) = self.start.get() {
-            return Ok(pass);
+            return Ok(pass.as_ref());
         }
         let tower = self.need_clip(method)?.text()?;
         let tokens = self.class_tokens.as_ref().ok_or_else(|| no_context(method, self.prompt.as_deref()))?;
         let pass = tower.pass(tokens, std::slice::from_ref(self.start_context(method)?))?;
         // Two threads may both have computed it; both computed the same.
-        Ok(self.start.get_or_init(|| pass))
+        Ok(self.start.get_or_init(|| pass).as_ref())
     }
 }
 
@@ -318,6 +318,6 @@ mod tests {
         fn shared<T: Send + Sync + 'static>() {}
         shared::<Task>();
         shared::<AnyAdapter>();
-        shared::<ContextPass>();
+        shared::<Box<dyn ContextPass>>();
     }
 }

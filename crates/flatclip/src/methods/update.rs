@@ -52,7 +52,7 @@ pub struct Tuned {
 pub fn tune_context(
     side: TextSide<'_>,
     start: &Context,
-    first: &ContextPass,
+    first: &dyn ContextPass,
     objectives: &[Objective<'_>],
     steps: usize,
     optimiser: &mut dyn Optimiser,
@@ -65,7 +65,7 @@ pub fn tune_context(
             first
         } else {
             later = side.tower.pass(side.tokens, std::slice::from_ref(&context))?;
-            &later
+            later.as_ref()
         };
         let text_features = pass.features()[0].clone();
         let loss = objective(&text_features);

@@ -1,8 +1,9 @@
 //! A whole model: two towers and the temperature.
 
-use super::image::ImageTower;
+use super::image::ImageKernels;
 use super::load::Reader;
-use super::text::TextTower;
+use super::text::TextKernels;
+use super::towers::{Device, ImageTower, Passes, TextTower};
 use crate::architecture::{Activation as Nonlinearity, ClipConfig};
 use crate::error::Hint;
 use crate::weights::Checkpoint;
@@ -59,8 +60,9 @@ pub struct Clip {
     precision: Precision,
     text_precision: Precision,
     hash: String,
-    image: ImageTower,
-    text: Option<Arc<TextTower>>,
+    device: Option<Device>,
+    image: Box<dyn ImageTower>,
+    text: Option<Box<dyn TextTower>>,
 }
 
 impl Clip {
@@ -72,19 +74,33 @@ impl Clip {
             Nonlinearity::QuickGelu => Activation::QuickGelu,
             Nonlinearity::Gelu => Activation::Gelu,
         };
-        let image = match options.towers {
-            Towers::Text => ImageTower::absent(config.image_size),
-            _ => ImageTower::load(&reader(options.precision), &config, activation)?,
-        };
+        let image = Box::new(match options.towers {
+            Towers::Text => ImageKernels::absent(config.image_size),
+            _ => ImageKernels::load(&reader(options.precision), &config, activation)?,
+        });
         let text = config
             .text
             .as_ref()
             .filter(|_| options.towers != Towers::Image)
-            .map(|text| TextTower::load(&reader(options.text_precision), text, config.embed_dim, activation, &options))
+            .map(|text| {
+                TextKernels::load(&reader(options.text_precision), text, config.embed_dim, activation, &options)
+            })
             .transpose()?
-            .map(Arc::new);
+            .map(|kernels| Box::new(Arc::new(kernels)) as Box<dyn TextTower>);
         let LoadOptions { precision, text_precision, .. } = options;
-        Ok(Self { image, text, hash: checkpoint.hash()?, precision, text_precision, config })
+        Ok(Self { image, text, hash: checkpoint.hash()?, precision, text_precision, device: None, config })
+    }
+
+    /// A model whose towers are computed elsewhere. `hash` names its weights.
+    pub fn from_towers(
+        config: ClipConfig,
+        hash: String,
+        device: Device,
+        image: Box<dyn ImageTower>,
+        text: Option<Box<dyn TextTower>>,
+    ) -> Self {
+        let precision = Precision::F32;
+        Self { config, precision, text_precision: precision, hash, device: Some(device), image, text }
     }
 
     /// The architecture.
@@ -92,9 +108,20 @@ impl Clip {
         &self.config
     }
 
-    /// What the image tower multiplies in.
-    pub fn precision(&self) -> Precision {
-        self.precision
+    /// What the image tower multiplies in: `f32`, `i16`, ..., or where else it runs and how.
+    pub fn precision(&self) -> String {
+        self.device.as_ref().map_or_else(|| self.precision.name().to_owned(), Device::arithmetic)
+    }
+
+    /// Where the towers run; `None` for our kernels.
+    pub fn device(&self) -> Option<&Device> {
+        self.device.as_ref()
+    }
+
+    /// What the towers compute beyond features.
+    pub fn passes(&self) -> Passes {
+        let (image, text) = (self.image.passes(), self.text.as_ref().map_or(Passes::ALL, |text| text.passes()));
+        Passes { vision: image.vision, norms: image.norms, ..text }
     }
 
     /// What the text tower multiplies in.
@@ -137,13 +164,13 @@ impl Clip {
     }
 
     /// The image tower.
-    pub fn vision(&self) -> &ImageTower {
-        &self.image
+    pub fn vision(&self) -> &dyn ImageTower {
+        self.image.as_ref()
     }
 
-    /// The text tower. It is shared: passes through it keep a handle for their gradient.
-    pub fn text(&self) -> Result<&Arc<TextTower>> {
-        self.text.as_ref().ok_or_else(|| match self.config.text {
+    /// The text tower.
+    pub fn text(&self) -> Result<&dyn TextTower> {
+        self.text.as_deref().ok_or_else(|| match self.config.text {
             Some(_) => {
                 Error::config("model", "was loaded without its text tower, expected one for texts; load both towers")
             }

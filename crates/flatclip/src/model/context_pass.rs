@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::plan::Plan;
 use super::prefix::Run;
-use super::text::TextTower;
+use super::text::TextKernels;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::normalise_backward;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// Text features for some contexts, and what is needed for the gradient of anything computed from them.
 #[derive(Debug)]
-pub struct ContextPass {
-    tower: Arc<TextTower>,
+pub struct ContextRun {
+    tower: Arc<TextKernels>,
     plan: Plan,
     contexts: Vec<Context>,
     run: Run,
@@ -20,8 +20,8 @@ pub struct ContextPass {
     norms: Vec<f32>,
 }
 
-impl ContextPass {
-    pub(super) fn new(tower: Arc<TextTower>, plan: Plan, contexts: &[Context]) -> Self {
+impl ContextRun {
+    pub(super) fn new(tower: Arc<TextKernels>, plan: Plan, contexts: &[Context]) -> Self {
         let run = Run::forward(&tower, &plan, contexts, &[], Some(tower.activation_budget()));
         let (features, norms) = run.features(contexts.len());
         Self { tower, plan, contexts: contexts.to_vec(), run, features, norms }

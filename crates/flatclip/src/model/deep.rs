@@ -6,7 +6,7 @@ use super::context::{ClassTokens, Context, Position};
 use super::context_pass::raw_gradient;
 use super::plan::Plan;
 use super::prefix::Run;
-use super::text::TextTower;
+use super::text::TextKernels;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ const KEPT_BYTES: usize = 104 << 20;
 
 /// Text features for a context with deep prompts, and what is needed for the gradients of both.
 #[derive(Debug)]
-pub struct DeepPass {
-    tower: Arc<TextTower>,
+pub struct DeepRun {
+    tower: Arc<TextKernels>,
     plan: Plan,
     context: [Context; 1],
     deep: Vec<Matrix>,
@@ -28,8 +28,13 @@ pub struct DeepPass {
     norms: Vec<f32>,
 }
 
-impl DeepPass {
-    pub(super) fn new(tower: Arc<TextTower>, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Self> {
+impl DeepRun {
+    pub(super) fn new(
+        tower: Arc<TextKernels>,
+        tokens: &ClassTokens,
+        context: &Context,
+        deep: &[Matrix],
+    ) -> Result<Self> {
         check(&tower, tokens, context, deep)?;
         let context = [context.clone()];
         let plan = tower.plan(tokens, &context)?;
@@ -53,7 +58,7 @@ impl DeepPass {
 
 /// Unit-norm text features `[K, D]` alone: nothing is kept for a backward pass.
 pub(super) fn deep_features(
-    tower: &TextTower,
+    tower: &TextKernels,
     tokens: &ClassTokens,
     context: &Context,
     deep: &[Matrix],
@@ -64,7 +69,7 @@ pub(super) fn deep_features(
     Ok(Run::forward(tower, &plan, context, deep, None).features(1).0.swap_remove(0))
 }
 
-fn check(tower: &TextTower, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<()> {
+fn check(tower: &TextKernels, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<()> {
     if tokens.position != Position::End || context.classes.is_some() {
         let reason = "deep prompts need a shared context and the class name at the end";
         return Err(Error::config("context", reason));

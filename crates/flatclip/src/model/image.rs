@@ -1,9 +1,9 @@
 //! The image tower: one face for both architectures.
 
 use super::load::Reader;
-use super::modified_resnet::{BatchNormPass, BatchNorms, ModifiedResNet};
+use super::modified_resnet::{BatchNormRun, BatchNorms, ModifiedResNet};
 use super::norms::NormAffine;
-use super::vision_pass::{VisionInput, VisionPass};
+use super::vision_pass::{VisionInput, VisionRun};
 use super::vit::{Sizes, Vit};
 use crate::architecture::{ClipConfig, ImageConfig};
 use crate::{Error, Result};
@@ -11,7 +11,7 @@ use flatclip_tensor::{Activation, Matrix};
 
 /// The frozen image tower.
 #[derive(Debug)]
-pub struct ImageTower {
+pub(super) struct ImageKernels {
     image_size: usize,
     kind: Kind,
 }
@@ -24,7 +24,7 @@ enum Kind {
     Absent,
 }
 
-impl ImageTower {
+impl ImageKernels {
     pub(super) fn load(reader: &Reader<'_>, config: &ClipConfig, activation: Activation) -> Result<Self> {
         let ClipConfig { image_size, embed_dim, .. } = *config;
         let kind = match config.image {
@@ -46,7 +46,7 @@ impl ImageTower {
     }
 
     /// Raw features `[count, D]` of normalised pixels `[count, 3, size, size]`.
-    pub fn encode(&self, pixels: &[f32], count: usize) -> Result<Matrix> {
+    pub(super) fn encode(&self, pixels: &[f32], count: usize) -> Result<Matrix> {
         self.check_pixels(pixels, count)?;
         Ok(match &self.kind {
             Kind::Vit(vit) => vit.encode(pixels, count, &[], &vit.norms),
@@ -55,20 +55,20 @@ impl ImageTower {
         })
     }
 
-    /// A pass with visual prompts or other LayerNorm parameters, ready for [`VisionPass::gradient`].
-    pub fn pass(&self, pixels: &[f32], count: usize, input: VisionInput<'_>) -> Result<VisionPass<'_>> {
+    /// A pass with visual prompts or other LayerNorm parameters, ready for [`VisionRun::gradient`].
+    pub(super) fn pass(&self, pixels: &[f32], count: usize, input: VisionInput<'_>) -> Result<VisionRun<'_>> {
         self.check_pixels(pixels, count)?;
-        VisionPass::new(self.vit()?, pixels, count, &input)
+        VisionRun::new(self.vit()?, pixels, count, &input)
     }
 
     /// Channels of a token of a vision transformer, and so of a visual prompt.
-    pub fn token_width(&self) -> Result<usize> {
+    pub(super) fn token_width(&self) -> Result<usize> {
         Ok(self.vit()?.width)
     }
 
     /// Every step of the computation for debugging, tokens or pixels as rows: `conv1`, `ln_pre`, `block0`.., `ln_post` of
     /// a vision transformer, `stem`, `layer1`.. of a ResNet.
-    pub fn trace(&self, pixels: &[f32], count: usize) -> Result<Vec<(String, Matrix)>> {
+    pub(super) fn trace(&self, pixels: &[f32], count: usize) -> Result<Vec<(String, Matrix)>> {
         self.check_pixels(pixels, count)?;
         Ok(match &self.kind {
             Kind::Vit(vit) => vit.trace(pixels),
@@ -88,9 +88,9 @@ impl ImageTower {
     }
 
     /// A pass through a ResNet whose BatchNorms have these scales and shifts and the statistics of the batch.
-    pub fn batch_norm_pass(&self, pixels: &[f32], count: usize, norms: &BatchNorms) -> Result<BatchNormPass<'_>> {
+    pub(super) fn batch_norm_pass(&self, pixels: &[f32], count: usize, norms: &BatchNorms) -> Result<BatchNormRun<'_>> {
         self.check_pixels(pixels, count)?;
-        BatchNormPass::new(self.resnet()?, pixels, count, norms)
+        BatchNormRun::new(self.resnet()?, pixels, count, norms)
     }
 
     fn resnet(&self) -> Result<&ModifiedResNet> {

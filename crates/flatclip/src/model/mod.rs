@@ -7,6 +7,7 @@ mod context_pass;
 mod deep;
 mod image;
 mod input;
+mod kernels;
 mod load;
 mod modified_resnet;
 mod norms;
@@ -14,6 +15,7 @@ mod plan;
 mod prefix;
 mod text;
 mod tokenizer;
+mod towers;
 mod vision_pass;
 mod vit;
 
@@ -22,13 +24,10 @@ mod tests;
 
 pub use clip::{Clip, Features, LoadOptions, Towers};
 pub use context::{ClassName, ClassTokens, Context, Position};
-pub use context_pass::ContextPass;
-pub use deep::DeepPass;
-pub use image::ImageTower;
-pub use modified_resnet::{BatchNormPass, BatchNorms};
+pub use modified_resnet::BatchNorms;
 pub use norms::NormAffine;
-pub use text::TextTower;
-pub use vision_pass::{VisionGradient, VisionInput, VisionPass};
+pub use towers::{BatchNormPass, ContextPass, DeepPass, Device, ImageTower, Passes, TextTower, VisionPass};
+pub use vision_pass::{VisionGradient, VisionInput};
 
 pub use crate::architecture::{Activation, ClipConfig, ImageConfig, TextConfig};
 pub use flatclip_tensor::Precision;

@@ -6,7 +6,8 @@
 
 mod batch_norms;
 
-pub use batch_norms::{BatchNormPass, BatchNorms};
+pub(super) use batch_norms::BatchNormRun;
+pub use batch_norms::BatchNorms;
 
 use super::load::Reader;
 use crate::Result;

@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::input::Source;
-use super::text::TextTower;
+use super::text::TextKernels;
 use crate::{Error, Result};
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ impl Chunk {
 
 impl Plan {
     /// Cuts whole prompts (one per class) into what they share and the rest.
-    pub(crate) fn new(tower: &TextTower, prompts: Vec<Vec<Source>>, contexts: &[Context]) -> Result<Self> {
+    pub(crate) fn new(tower: &TextKernels, prompts: Vec<Vec<Source>>, contexts: &[Context]) -> Result<Self> {
         if prompts.is_empty() || contexts.is_empty() {
             return Err(Error::config("text tower", "nothing to encode: no texts or no contexts"));
         }
@@ -89,7 +89,7 @@ impl Plan {
     }
 
     /// The embedded rows of all prefixes.
-    pub(super) fn prefix_input(&self, tower: &TextTower, contexts: &[Context]) -> Vec<f32> {
+    pub(super) fn prefix_input(&self, tower: &TextKernels, contexts: &[Context]) -> Vec<f32> {
         let mut x = Vec::with_capacity(self.contexts * self.prefix.len() * tower.width());
         for context in contexts {
             push_rows(tower, &self.prefix, 0, context, 0, &mut x);
@@ -98,7 +98,7 @@ impl Plan {
     }
 
     /// The embedded rows of a chunk.
-    pub(super) fn chunk_input(&self, tower: &TextTower, contexts: &[Context], chunk: &Chunk) -> Vec<f32> {
+    pub(super) fn chunk_input(&self, tower: &TextKernels, contexts: &[Context], chunk: &Chunk) -> Vec<f32> {
         let mut x = Vec::with_capacity(chunk.rows() * tower.width());
         for sequence in chunk.sequences.clone() {
             let (context, class) = (sequence / self.classes(), sequence % self.classes());
@@ -147,7 +147,7 @@ fn cut(tails: &[Vec<Source>], contexts: usize) -> Vec<Chunk> {
     chunks
 }
 
-fn push_rows(tower: &TextTower, sources: &[Source], first: usize, context: &Context, class: usize, x: &mut Vec<f32>) {
+fn push_rows(tower: &TextKernels, sources: &[Source], first: usize, context: &Context, class: usize, x: &mut Vec<f32>) {
     for (i, source) in sources.iter().enumerate() {
         let row = match *source {
             Source::Token(id) => tower.token_row(id),

@@ -12,7 +12,7 @@
 use super::block::{Scratch, Side, Tape};
 use super::context::Context;
 use super::plan::{Chunk, Plan, add_chunk_gradient, add_rows};
-use super::text::TextTower;
+use super::text::TextKernels;
 use flatclip_tensor::ops::attention::{Queries, Shape, SharedPrefix};
 use flatclip_tensor::ops::normalise;
 use flatclip_tensor::{Matrix, threads};
@@ -54,7 +54,7 @@ impl Run {
     /// Runs all prefixes, then all chunks. `keep` is how many bytes of chunk activations may stay for a backward pass;
     /// `None` is a pass without a backward pass. What is kept does not change the result.
     pub(crate) fn forward(
-        tower: &TextTower,
+        tower: &TextKernels,
         plan: &Plan,
         contexts: &[Context],
         deep: &[Matrix],
@@ -91,7 +91,7 @@ impl Run {
     /// Gradients with respect to each context and each deep prompt, from those of the raw features.
     pub(crate) fn backward(
         &self,
-        tower: &TextTower,
+        tower: &TextKernels,
         plan: &Plan,
         contexts: &[Context],
         deep: &[Matrix],
@@ -129,7 +129,7 @@ impl Run {
     /// in each layer.
     fn chunk_backward(
         &self,
-        tower: &TextTower,
+        tower: &TextKernels,
         plan: &Plan,
         contexts: &[Context],
         chunk: &Chunk,
@@ -166,7 +166,7 @@ impl Run {
 
     fn prefix_backward(
         &self,
-        tower: &TextTower,
+        tower: &TextKernels,
         plan: &Plan,
         deep: &[Matrix],
         d_prefix: &[Vec<f32>],
@@ -198,7 +198,7 @@ impl Run {
     }
 }
 
-fn head(tower: &TextTower, ends: &[f32], rows: usize) -> Matrix {
+fn head(tower: &TextKernels, ends: &[f32], rows: usize) -> Matrix {
     let mut normal = vec![0.0; ends.len()];
     tower.final_norm.apply(ends, &mut normal);
     let mut raw = Matrix::zeros(rows, tower.embed_dim());
@@ -207,13 +207,13 @@ fn head(tower: &TextTower, ends: &[f32], rows: usize) -> Matrix {
 }
 
 /// Nobody reads the prefix after the last block; only its keys and values there are wanted.
-fn prefix_queries(tower: &TextTower, layer: usize) -> Queries {
+fn prefix_queries(tower: &TextKernels, layer: usize) -> Queries {
     if layer + 1 == tower.blocks.len() { Queries::None } else { Queries::All }
 }
 
 /// With `scratch`, only keys and values stay.
 fn prefix_forward(
-    tower: &TextTower,
+    tower: &TextKernels,
     plan: &Plan,
     contexts: &[Context],
     deep: &[Matrix],
@@ -241,7 +241,7 @@ fn prefix_forward(
 }
 
 fn chunk_shape<'a>(
-    tower: &TextTower,
+    tower: &TextKernels,
     plan: &Plan,
     chunk: &'a Chunk,
     prefix: &'a PrefixTapes,
@@ -254,7 +254,7 @@ fn chunk_shape<'a>(
 
 /// The residual stream at the ends of a chunk's texts, and what is to be kept.
 fn chunk_forward(
-    tower: &TextTower,
+    tower: &TextKernels,
     plan: &Plan,
     chunk: &Chunk,
     prefix: &PrefixTapes,
@@ -280,7 +280,7 @@ fn chunk_forward(
 }
 
 /// What each chunk may keep of `budget` bytes: inputs first, since a byte of them saves the most, then tapes.
-fn shares(tower: &TextTower, plan: &Plan, budget: usize) -> Vec<Keep> {
+fn shares(tower: &TextKernels, plan: &Plan, budget: usize) -> Vec<Keep> {
     let blocks = &tower.blocks[plan.first_block..];
     let input_bytes = blocks.len() * tower.width() * size_of::<f32>();
     let tape_bytes = blocks.iter().map(|block| block.tape_width() * size_of::<f32>()).sum();

@@ -1,14 +1,15 @@
 //! The text tower: token rows, causal blocks, the row at the end of each text, projected.
 
+use super::LoadOptions;
 use super::block::{Block, BlockNorms, Norm};
 use super::clip::LARGE_BUDGET;
 use super::context::{ClassTokens, Context};
-use super::deep::deep_features;
+use super::context_pass::ContextRun;
+use super::deep::{DeepRun, deep_features};
 use super::input::{Source, end_of_text};
 use super::load::Reader;
 use super::plan::Plan;
 use super::prefix::Run;
-use super::{ContextPass, DeepPass, LoadOptions};
 use crate::architecture::TextConfig;
 use crate::{Error, Result};
 use flatclip_tensor::ops::attention::{Queries, Shape};
@@ -21,7 +22,7 @@ const CONTEXT_GROUP: usize = 32;
 
 /// The frozen text tower.
 #[derive(Debug)]
-pub struct TextTower {
+pub struct TextKernels {
     pub(super) config: TextConfig,
     token_embedding: Vec<f32>,
     positions: Vec<f32>,
@@ -33,7 +34,7 @@ pub struct TextTower {
     activation_budget: AtomicUsize,
 }
 
-impl TextTower {
+impl TextKernels {
     pub(super) fn load(
         reader: &Reader<'_>,
         config: &TextConfig,
@@ -120,8 +121,8 @@ impl TextTower {
         Ok(features)
     }
 
-    /// The same, ready for [`ContextPass::gradient`].
-    pub fn pass(self: &Arc<Self>, tokens: &ClassTokens, contexts: &[Context]) -> Result<ContextPass> {
+    /// The same, ready for [`ContextRun::gradient`].
+    pub fn pass(self: &Arc<Self>, tokens: &ClassTokens, contexts: &[Context]) -> Result<ContextRun> {
         self.pass_through(self.blocks.len(), tokens, contexts)
     }
 
@@ -132,17 +133,17 @@ impl TextTower {
         blocks: usize,
         tokens: &ClassTokens,
         contexts: &[Context],
-    ) -> Result<ContextPass> {
+    ) -> Result<ContextRun> {
         let plan = self.plan(tokens, contexts)?.differentiated_from(self.blocks.len().saturating_sub(blocks.max(1)));
-        Ok(ContextPass::new(Arc::clone(self), plan, contexts))
+        Ok(ContextRun::new(Arc::clone(self), plan, contexts))
     }
 
     /// MaPLe: before block `i` (from 1) the context's positions are overwritten by `deep[i - 1]`, `[n_ctx, width]`.
-    pub fn deep_pass(self: &Arc<Self>, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<DeepPass> {
-        DeepPass::new(Arc::clone(self), tokens, context, deep)
+    pub fn deep_pass(self: &Arc<Self>, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<DeepRun> {
+        DeepRun::new(Arc::clone(self), tokens, context, deep)
     }
 
-    /// The unit-norm text features `[K, D]` of [`TextTower::deep_pass`] alone.
+    /// The unit-norm text features `[K, D]` of [`TextKernels::deep_pass`] alone.
     pub(crate) fn encode_deep(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Matrix> {
         deep_features(self, tokens, context, deep)
     }

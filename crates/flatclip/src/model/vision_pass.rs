@@ -25,7 +25,7 @@ pub struct VisionInput<'a> {
     pub prompts: &'a [Matrix],
     /// LayerNorm parameters in place of the checkpoint's.
     pub norms: Option<&'a NormAffine>,
-    /// Images, from the first on, whose tokens between blocks are kept: all for [`VisionPass::tokens`], and as many as
+    /// Images, from the first on, whose tokens between blocks are kept: all for [`VisionRun::tokens`], and as many as
     /// memory allows for a faster gradient.
     pub recorded: usize,
 }
@@ -44,7 +44,7 @@ type Record = Vec<Vec<f32>>;
 
 /// Image features, and what is needed for the gradient of anything computed from them.
 #[derive(Debug)]
-pub struct VisionPass<'a> {
+pub(super) struct VisionRun<'a> {
     vit: &'a Vit,
     pixels: Vec<f32>,
     prompts: Vec<Matrix>,
@@ -55,7 +55,7 @@ pub struct VisionPass<'a> {
     records: Vec<Record>,
 }
 
-impl<'a> VisionPass<'a> {
+impl<'a> VisionRun<'a> {
     pub(super) fn new(vit: &'a Vit, pixels: &[f32], count: usize, input: &VisionInput<'_>) -> Result<Self> {
         check(vit, input)?;
         let norms = input.norms.unwrap_or(&vit.norms).clone();
@@ -71,22 +71,22 @@ impl<'a> VisionPass<'a> {
     }
 
     /// Unit-norm image features `[count, D]`.
-    pub fn features(&self) -> &Matrix {
+    pub(super) fn features(&self) -> &Matrix {
         &self.features
     }
 
     /// Euclidean norms of the raw features.
-    pub fn norms(&self) -> &[f32] {
+    pub(super) fn norms(&self) -> &[f32] {
         &self.lengths
     }
 
     /// Tokens of one image: class token, patches, visual prompts.
-    pub fn tokens_per_image(&self) -> usize {
+    pub(super) fn tokens_per_image(&self) -> usize {
         self.vit.tokens() + self.prompts.first().map_or(0, Matrix::rows)
     }
 
     /// The tokens that block `block` reads, visual prompts written in: `[count * tokens, width]`.
-    pub fn tokens(&self, block: usize) -> Result<Matrix> {
+    pub(super) fn tokens(&self, block: usize) -> Result<Matrix> {
         let records = &self.records;
         if records.len() < self.features.rows() {
             return Err(Error::config("vision pass", "the tokens of some images were not recorded; set `recorded`"));
@@ -110,8 +110,8 @@ impl<'a> VisionPass<'a> {
     }
 
     /// Gradients from those of the unit-norm features and, optionally, of the tokens that some
-    /// blocks read (`[count * tokens, width]` each, as [`VisionPass::tokens`] gives them).
-    pub fn gradient(&self, d_features: &Matrix, d_tokens: &[(usize, Vec<f32>)]) -> Result<VisionGradient> {
+    /// blocks read (`[count * tokens, width]` each, as [`VisionRun::tokens`] gives them).
+    pub(super) fn gradient(&self, d_features: &Matrix, d_tokens: &[(usize, Vec<f32>)]) -> Result<VisionGradient> {
         self.check_gradient(d_features, d_tokens)?;
         let mut d_raw = vec![0.0; d_features.data().len()];
         normalise_backward(self.features.data(), &self.lengths, d_features.data(), &mut d_raw);

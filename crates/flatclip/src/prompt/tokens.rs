@@ -51,7 +51,7 @@ fn cut(tokenizer: &Tokenizer, name: &str, after: &str) -> ClassName {
 /// for a template that begins with the name.
 pub fn template_context(
     template: &str,
-    tower: &TextTower,
+    tower: &dyn TextTower,
     tokenizer: &Tokenizer,
     classes: &[String],
 ) -> Result<Option<(ClassTokens, Context)>> {

@@ -63,7 +63,7 @@ impl Surface {
     /// One surface per probe. `rows` holds the rows of an interrupted run (outer index: row, inner: probe); `on_row` gets
     /// each new one as it is finished and may keep it.
     pub fn compute(
-        tower: &TextTower,
+        tower: &dyn TextTower,
         classes: &ClassTokens,
         context: &Context,
         directions: &Directions,
@@ -92,7 +92,7 @@ impl Surface {
 
 /// The loss of each probe at each context: `[probe][context]`.
 pub fn losses(
-    tower: &TextTower,
+    tower: &dyn TextTower,
     classes: &ClassTokens,
     contexts: &[Context],
     logit_scale: f32,

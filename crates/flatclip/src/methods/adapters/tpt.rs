@@ -105,7 +105,7 @@ impl Tpt {
         let (start, first) = match &cocoop {
             Some(start) => {
                 own = side.tower.pass(side.tokens, std::slice::from_ref(start))?;
-                (start, &own)
+                (start, own.as_ref())
             }
             None => (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?),
         };

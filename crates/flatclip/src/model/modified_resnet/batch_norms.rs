@@ -299,7 +299,7 @@ impl BlockRecord {
 
 /// Image features on batch statistics, and what is needed for the gradient of anything computed from them.
 #[derive(Debug)]
-pub struct BatchNormPass<'a> {
+pub(crate) struct BatchNormRun<'a> {
     net: &'a ModifiedResNet,
     norms: BatchNorms,
     pixels: Plane,
@@ -310,7 +310,7 @@ pub struct BatchNormPass<'a> {
     lengths: Vec<f32>,
 }
 
-impl<'a> BatchNormPass<'a> {
+impl<'a> BatchNormRun<'a> {
     pub(in crate::model) fn new(
         net: &'a ModifiedResNet,
         pixels: &[f32],
@@ -339,12 +339,12 @@ impl<'a> BatchNormPass<'a> {
     }
 
     /// Unit-norm image features `[count, D]`.
-    pub fn features(&self) -> &Matrix {
+    pub(crate) fn features(&self) -> &Matrix {
         &self.features
     }
 
     /// The gradient with respect to scales and shifts from that of the unit-norm features.
-    pub fn gradient(&self, d_features: &Matrix) -> Result<BatchNorms> {
+    pub(crate) fn gradient(&self, d_features: &Matrix) -> Result<BatchNorms> {
         if (d_features.rows(), d_features.cols()) != (self.features.rows(), self.features.cols()) {
             return Err(Error::config("batch norms", "expected one gradient row for each image"));
         }

@@ -2,14 +2,15 @@
 
 use super::super::block::{Side, Tape};
 use super::super::input::Source;
-use super::super::{ClassTokens, Context, Position, TextTower};
-use super::{assert_close, classes, context, matrix, tiny};
+use super::super::text::TextKernels;
+use super::super::{ClassTokens, Context, Position};
+use super::{assert_close, classes, context, matrix, tiny, tiny_text};
 use flatclip_tensor::ops::attention::Queries;
 use flatclip_tensor::ops::{normalise, normalise_backward};
 use flatclip_tensor::{Activation, Matrix};
 
 /// Unit-norm features and the gradient of `d · features` with respect to the context.
-fn full(tower: &TextTower, tokens: &ClassTokens, context: &Context, d: &Matrix) -> (Matrix, Context) {
+fn full(tower: &TextKernels, tokens: &ClassTokens, context: &Context, d: &Matrix) -> (Matrix, Context) {
     let (width, length) = (tower.width(), tower.context_length());
     let mut features = Matrix::zeros(tokens.classes.len(), tower.embed_dim());
     let mut gradient = Context::zeros_like(context);
@@ -61,8 +62,7 @@ fn full(tower: &TextTower, tokens: &ClassTokens, context: &Context, d: &Matrix) 
 
 #[test]
 fn the_fast_form_equals_the_full_one_in_value_and_gradient() {
-    let clip = tiny(1 << 30);
-    let tower = clip.text().unwrap();
+    let tower = &tiny_text(1 << 30);
     for position in [Position::End, Position::Middle, Position::Front] {
         // 130 classes make several chunks.
         for (count, class_specific) in [(1, false), (9, false), (9, true), (130, false), (130, true)] {

@@ -5,15 +5,27 @@ mod determinism;
 mod full_form;
 mod vision;
 
+use super::load::Reader;
+use super::text::TextKernels;
 use super::{ClassName, ClassTokens, Clip, Context, LoadOptions, Position};
 use crate::architecture::{ClipConfig, ImageConfig, TextConfig};
 use crate::rng::Stream;
 use crate::weights::random_of;
-use flatclip_tensor::Matrix;
+use flatclip_tensor::{Activation, Matrix};
+use std::sync::Arc;
 
 /// A small ViT model with random weights.
 fn tiny(budget: usize) -> Clip {
     load(&tiny_config(), budget)
+}
+
+/// Its text tower, with what only our kernels have.
+fn tiny_text(budget: usize) -> Arc<TextKernels> {
+    let (config, checkpoint) = (tiny_config(), random_of(&tiny_config(), 5));
+    let options = LoadOptions { activation_budget: budget, ..LoadOptions::default() };
+    let reader = Reader { checkpoint: &checkpoint, precision: options.text_precision };
+    let text = config.text.as_ref().unwrap();
+    Arc::new(TextKernels::load(&reader, text, config.embed_dim, Activation::QuickGelu, &options).unwrap())
 }
 
 fn tiny_config() -> ClipConfig {
