@@ -36,7 +36,8 @@ pub mod reproduce;
 pub mod demo;
 
 pub use eval::{
-    EvaluateRequest, EvaluatedRun, NamedPrompt, PromptChoice, StatisticsRequest, ViewChoice, evaluate, statistics,
+    EvaluateRequest, EvaluatedRun, NamedPrompt, PromptChoice, StatisticsRequest, Subject, ViewChoice, evaluate,
+    statistics,
 };
 pub use studies::{
     AnalyzeRequest, ClassRadius, LandscapeOf, LandscapeRequest, SweepRequest, SweptData, analyze, landscape, sweep,

@@ -15,6 +15,7 @@ use flatclip::methods::Confidence;
 use flatclip::prompt::read_text_features;
 use flatclip::settings::parse_settings;
 use flatclip::text::templates::Ensemble;
+use flatclip_lab::eval::cache::Imported;
 use flatclip_lab::{EvaluateRequest, EvaluatedRun, NamedPrompt, PromptChoice, ViewChoice, evaluate};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -48,9 +49,15 @@ pub(crate) struct Args {
 
 /// What `eval` and `sweep` share: model, prompt, data, views, stream, cache.
 #[derive(clap::Args)]
+#[command(mut_arg("data", |arg| arg.required(false).required_unless_present("features")))]
 pub(crate) struct SetupArgs {
     #[command(flatten)]
     pub(crate) data: DataArgs,
+    /// Features that `flatclip cache import` took in, in place of data and model; several separated by commas. Their text
+    /// features stand for the classes, or --text-features
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    #[arg(conflicts_with_all = ["data", "template", "ensemble", "prompt", "own_templates", "descriptions", "no_cache"])]
+    pub(crate) features: Vec<String>,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
@@ -101,6 +108,14 @@ pub(crate) struct SetupArgs {
 impl SetupArgs {
     /// The request that these options make; methods, options and seeds are the caller's.
     pub(crate) fn request(&self, out: &Path, resume: bool) -> Result<EvaluateRequest> {
+        if !self.features.is_empty() {
+            let text = if self.prompt.is_default() {
+                PromptChoice::Imported
+            } else {
+                PromptChoice::One(self.prompt.read()?.into())
+            };
+            return self.request_with(text, out, resume);
+        }
         ensure!(!self.own_templates || self.prompt.is_default(), "--own-templates: give no other prompt with it");
         let prompt = match (&self.descriptions, self.own_templates) {
             (Some(file), own) => {
@@ -111,6 +126,20 @@ impl SetupArgs {
             (None, false) => PromptChoice::One(self.prompt.read()?.into()),
         };
         self.request_with(prompt, out, resume)
+    }
+
+    /// The imported features that were named, each with the folder of its runs.
+    pub(crate) fn imported(&self, folder: &Path, out: &Output) -> Result<Vec<(Imported, PathBuf)>> {
+        if self.model.is_named() {
+            out.warn("--model is not used: imported features need no model");
+        }
+        let place = |name: &str| if self.features.len() > 1 { folder.join(name) } else { folder.to_path_buf() };
+        let open = |name: &String| {
+            let found = Imported::open(&self.cache.folder(), name)?;
+            let place = place(found.name());
+            Ok((found, place))
+        };
+        self.features.iter().map(open).collect()
     }
 
     /// The same with a prompt that was read.
@@ -167,6 +196,17 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
             ..setup
         });
     }
+    let done = if args.setup.features.is_empty() {
+        with_model(&args, &requests, out)?
+    } else {
+        with_features(&args, &requests, out)?
+    };
+    done.iter().for_each(|run| say(run, out));
+    print(&done, out)?;
+    Ok(if done.iter().all(|run| run.summary.failed == 0) { Exit::Done } else { Exit::Counted })
+}
+
+fn with_model(args: &Args, requests: &[EvaluateRequest], out: &Output) -> Result<Vec<EvaluatedRun>> {
     let model = args.setup.model.load(out)?;
     let datasets = args.setup.data.open_all(out)?;
     for dataset in &datasets {
@@ -174,18 +214,28 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     }
     let terminal = Terminal::with_interrupts(out)?;
     let mut done = Vec::new();
-    for request in &requests {
+    for request in requests {
         done.extend(evaluate(request, &model, &datasets, &terminal)?);
     }
-    done.iter().for_each(|run| say(run, out));
-    print(&done, out)?;
-    Ok(if done.iter().all(|run| run.summary.failed == 0) { Exit::Done } else { Exit::Counted })
+    Ok(done)
+}
+
+fn with_features(args: &Args, requests: &[EvaluateRequest], out: &Output) -> Result<Vec<EvaluatedRun>> {
+    let terminal = Terminal::with_interrupts(out)?;
+    let mut done = Vec::new();
+    for request in requests {
+        for (features, place) in args.setup.imported(&request.out, out)? {
+            let request = EvaluateRequest { out: place, ..request.clone() };
+            done.extend(evaluate(&request, &features, std::slice::from_ref(features.dataset()), &terminal)?);
+        }
+    }
+    Ok(done)
 }
 
 impl Args {
     /// One request for each prompt: below the run directory where there are several.
     fn setups(&self, out: &Output) -> Result<Vec<(PathBuf, EvaluateRequest)>> {
-        if self.setup.own_templates || self.setup.descriptions.is_some() {
+        if self.setup.own_templates || self.setup.descriptions.is_some() || !self.setup.features.is_empty() {
             return Ok(vec![(self.out.clone(), self.setup.request(&self.out, self.resume)?)]);
         }
         let one = |(name, prompt): (Option<String>, flatclip::Prompt)| {

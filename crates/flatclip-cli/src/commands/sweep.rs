@@ -51,10 +51,19 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         seeds: vec![args.seed],
         ..args.setup.request(&args.out, args.resume)?
     };
-    let model = args.setup.model.load(out)?;
-    let datasets = args.setup.data.open_all(out)?;
     let start = Instant::now();
-    let swept = sweep(&SweepRequest { base, axes }, &model, &datasets, &Terminal::with_interrupts(out)?)?;
+    let swept = if args.setup.features.is_empty() {
+        let model = args.setup.model.load(out)?;
+        let datasets = args.setup.data.open_all(out)?;
+        sweep(&SweepRequest { base, axes }, &model, &datasets, &Terminal::with_interrupts(out)?)?
+    } else {
+        let (terminal, mut swept) = (Terminal::with_interrupts(out)?, Vec::new());
+        for (features, place) in args.setup.imported(&args.out, out)? {
+            let request = SweepRequest { base: EvaluateRequest { out: place, ..base.clone() }, axes: axes.clone() };
+            swept.extend(sweep(&request, &features, std::slice::from_ref(features.dataset()), &terminal)?);
+        }
+        swept
+    };
     let (page, seconds) = (args.out.join("report.html"), start.elapsed().as_secs_f64());
     out.note(format_args!("{} cells in {seconds:.1} s; page: {}", cells(&swept), page.display()));
     if out.is_json() {

@@ -87,6 +87,11 @@ impl ModelArgs {
         self.model.as_deref().unwrap_or(EMBEDDED)
     }
 
+    /// Whether a model was named.
+    pub(crate) fn is_named(&self) -> bool {
+        self.model.is_some()
+    }
+
     /// Says that the embedded model was not trained for this input, where nobody asked for it: a toy model answers real photos and words
     /// that it never saw as readily as its own drawings. `side` is the longer side of an image that was seen.
     pub(crate) fn warn_outside(&self, classes: &[String], side: Option<usize>, out: &Output) {

@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// The most bytes that one encoded image may have; larger files are refused before they are read.
 const MAX_IMAGE_BYTES: u64 = 512 << 20;
 
+/// The stamp of a sample of which only features are at hand: the digest of the import stands for the image.
+pub(crate) const IMPORTED: &str = "imported";
+
 /// Which part of a data set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -82,6 +85,8 @@ pub enum Source {
     },
     /// At hand.
     Given(Arc<Image>),
+    /// Elsewhere: only features of it were imported.
+    Features,
     /// Drawn by the pocket dataset when asked for.
     Drawn {
         /// Which of the three worlds.
@@ -110,13 +115,13 @@ impl Sample {
         match &self.source {
             Source::File(path) => path,
             Source::Member { archive, .. } => archive,
-            Source::Given(_) | Source::Drawn { .. } => Path::new(&self.id),
+            Source::Given(_) | Source::Drawn { .. } | Source::Features => Path::new(&self.id),
         }
     }
 
     /// Whether the file that it is read from exists.
     pub(crate) fn is_there(&self) -> bool {
-        matches!(self.source, Source::Drawn { .. }) || self.path().is_file()
+        !self.can_change() || self.path().is_file()
     }
 
     /// The image, decoded or drawn.
@@ -155,6 +160,10 @@ impl Sample {
                 }
                 Ok(bytes)
             }
+            Source::Features => {
+                let reason = "only features of this image were imported: it has no pixels".to_owned();
+                Err(Error::Data { path: self.path().to_path_buf(), reason })
+            }
             Source::Given(_) | Source::Drawn { .. } => {
                 let reason = "is drawn or was given as pixels: it has no encoded bytes".to_owned();
                 Err(Error::Data { path: self.path().to_path_buf(), reason })
@@ -167,6 +176,7 @@ impl Sample {
     pub(crate) fn stamp(&self) -> Result<String> {
         match &self.source {
             Source::Drawn { .. } => return Ok("drawn".to_owned()),
+            Source::Features => return Ok(IMPORTED.to_owned()),
             Source::Given(given) => return Ok(digest::of_pixels(given.width, given.height, &given.rgb)),
             _ => {}
         }
@@ -179,20 +189,21 @@ impl Sample {
         Ok(Digest::default().bytes(all).key())
     }
 
-    /// A short name of the image's content for records; `None` for one that is drawn, which does not change.
+    /// A short name of the image's content for records; `None` for one that cannot change.
     pub(crate) fn short_digest(&self) -> Result<Option<String>> {
         if self.can_change() { self.content_digest().map(|digest| Some(shortened(digest))) } else { Ok(None) }
     }
 
     /// Whether the content can be another one tomorrow.
     pub(crate) fn can_change(&self) -> bool {
-        !matches!(self.source, Source::Drawn { .. })
+        !matches!(self.source, Source::Drawn { .. } | Source::Features)
     }
 
     /// Names the encoded image, wherever it lies; one that was given as pixels by these.
     pub(crate) fn content_digest(&self) -> Result<String> {
         match &self.source {
             Source::Drawn { .. } => Ok("drawn".to_owned()),
+            Source::Features => Ok(IMPORTED.to_owned()),
             Source::Given(given) => Ok(digest::of_pixels(given.width, given.height, &given.rgb)),
             _ => Ok(Digest::default().bytes(self.read()?).key()),
         }

@@ -32,8 +32,8 @@ mod zhou;
 
 pub use check::{CheckRow, State, check};
 pub(crate) use dassl_list::read_dassl_list;
-pub(crate) use dataset::shortened;
 pub use dataset::{Dataset, Family, Note, Sample, Source, Split};
+pub(crate) use dataset::{IMPORTED, shortened};
 pub(crate) use imagenet::imagenet_labels;
 pub use known::{KNOWN, Known};
 pub use names::fill;

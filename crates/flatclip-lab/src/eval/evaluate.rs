@@ -1,6 +1,8 @@
 //! Evaluation: prompt x adapters x data sets x seeds, each a run directory.
 
-use super::runner::{NamedPrompt, RunRequest, Runner, file_name};
+use super::cache::Imported;
+use super::runner::{ImportedText, NamedPrompt, RunRequest, Runner, file_name};
+use super::subject::Subject;
 use crate::data::{Dataset, Family};
 use crate::eval::{Shard, Summary, Timing};
 use flatclip::Model;
@@ -12,7 +14,7 @@ use flatclip::methods::statistics::SourceStatistics;
 use flatclip::methods::{AdapterSpec, Registry};
 use flatclip::progress::Progress;
 use flatclip::prompt::{Descriptions, Prompt};
-use flatclip::{Error, Result};
+use flatclip::{Error, Hint, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,6 +25,8 @@ pub enum PromptChoice {
     One(NamedPrompt),
     /// The data set's own templates.
     OwnTemplates,
+    /// The text features that were imported with the images' features.
+    Imported,
     /// Templates and sentences that describe the classes, such as CuPL's.
     Described {
         /// The templates; the data set's own when there are none.
@@ -136,18 +140,19 @@ pub struct EvaluatedRun {
     pub timing: Timing,
 }
 
-/// Evaluates on each data set in turn. Runs are independent: an error ends the call, what was finished stays.
-pub fn evaluate(
+/// Evaluates a model, or imported features, on each data set in turn. Runs are independent: an error ends the call, what was finished stays.
+pub fn evaluate<'a>(
     request: &EvaluateRequest,
-    model: &Model,
+    subject: impl Into<Subject<'a>>,
     datasets: &[Dataset],
     progress: &dyn Progress,
 ) -> Result<Vec<EvaluatedRun>> {
     request.check()?;
-    let mut done = Vec::new();
+    let (subject, mut done) = (subject.into(), Vec::new());
     for dataset in datasets {
-        let runner = request.runner(model, dataset, progress)?;
-        if dataset.family == Family::Custom || request.exif.is_some() {
+        let runner = request.runner(subject, dataset, progress)?;
+        let has_images = matches!(subject, Subject::Model(_));
+        if has_images && (dataset.family == Family::Custom || request.exif.is_some()) {
             let read =
                 if dataset.decode_options(request.exif).exif { "EXIF applied" } else { "as Pillow, EXIF ignored" };
             progress.note(&format!("{}: images read: {read}", dataset.name));
@@ -158,7 +163,7 @@ pub fn evaluate(
         for method in &methods {
             let find = |name: &str| request.registry.adapter(name).ok();
             let options = options_of(&request.options, method, &names, find)?;
-            let (policy, views) = request.views_for(method, dataset, most)?;
+            let (policy, views) = request.views_for(subject, method, dataset, most)?;
             for &seed in &request.seeds {
                 let several = [datasets.len() > 1, methods.len() > 1, request.seeds.len() > 1];
                 let dir = request.run_dir(&dataset.name, method.name, seed, several);
@@ -193,13 +198,36 @@ impl EvaluateRequest {
     /// What the runs on a data set share.
     pub(crate) fn runner<'a>(
         &'a self,
-        model: &'a Model,
+        subject: Subject<'a>,
         dataset: &Dataset,
         progress: &'a dyn Progress,
     ) -> Result<Runner<'a>> {
+        let (prompt, text) = match subject {
+            Subject::Model(model) => (self.prompt_for(model, dataset)?, None),
+            Subject::Features(features) => {
+                let (prompt, text) = self.text_of(features)?;
+                (prompt, Some(text))
+            }
+        };
+        Ok(Runner {
+            text,
+            cache: self.cache.as_deref(),
+            compat: &self.compat,
+            exif: self.exif,
+            generated: self.generated.as_deref(),
+            bank: &self.bank,
+            statistics: self.statistics.clone(),
+            ..Runner::new(subject, prompt, progress)
+        })
+    }
+
+    fn prompt_for(&self, model: &Model, dataset: &Dataset) -> Result<NamedPrompt> {
         let prompt = match &self.prompt {
             PromptChoice::One(prompt) => prompt.clone(),
             PromptChoice::OwnTemplates => NamedPrompt::from(Prompt::templates(&dataset.templates)?),
+            PromptChoice::Imported => {
+                return Err(Error::config("prompt", "there are no imported text features beside a model"));
+            }
             PromptChoice::Described { templates, file } => {
                 let texts = if templates.is_empty() { &dataset.templates } else { templates };
                 let described = Descriptions::read(file)?;
@@ -209,15 +237,29 @@ impl EvaluateRequest {
         if !self.any_model {
             check_origin(&prompt.prompt, model)?;
         }
-        Ok(Runner {
-            cache: self.cache.as_deref(),
-            compat: &self.compat,
-            exif: self.exif,
-            generated: self.generated.as_deref(),
-            bank: &self.bank,
-            statistics: self.statistics.clone(),
-            ..Runner::new(model, prompt, progress)
-        })
+        Ok(prompt)
+    }
+
+    /// Class embeddings for imported features; whatever needs a tower is refused.
+    fn text_of(&self, features: &Imported) -> Result<(NamedPrompt, ImportedText)> {
+        let given = match &self.prompt {
+            PromptChoice::Imported => None,
+            PromptChoice::One(named) => Some(named),
+            PromptChoice::OwnTemplates | PromptChoice::Described { .. } => {
+                let reason = "templates and descriptions need a text tower, and there are features only";
+                return Err(Error::config("prompt", reason).with_hint(Hint::TextFeatures));
+            }
+        };
+        if !self.bank.is_empty() || self.generated.is_some() || self.statistics.is_some() {
+            let reason = "prompts around the prompt, generated images and token statistics need a model";
+            return Err(Error::config("features", reason));
+        }
+        let text = features.text(given.map(|named| named.prompt.as_ref()))?;
+        let name = given.map_or_else(|| features.name().to_owned(), |named| named.name.clone());
+        let prompt = Arc::new(Prompt::features(text.rows().clone())?);
+        // A bank lies around the text features that it came with, not around others.
+        let bank = features.bank().filter(|_| given.is_none()).cloned();
+        Ok((NamedPrompt { name, prompt }, ImportedText { text, bank }))
     }
 
     pub(crate) fn run_request(
@@ -280,12 +322,21 @@ impl EvaluateRequest {
     }
 
     /// Augmentation and number of views of one method on one data set.
-    pub(crate) fn views_for(&self, spec: &AdapterSpec, dataset: &Dataset, most: usize) -> Result<(ViewPolicy, usize)> {
+    pub(crate) fn views_for(
+        &self,
+        subject: Subject<'_>,
+        spec: &AdapterSpec,
+        dataset: &Dataset,
+        most: usize,
+    ) -> Result<(ViewPolicy, usize)> {
         if self.views == Some(0) {
             return Err(Error::config("views", "expected at least 1, found 0"));
         }
         if let Some(views) = self.views.filter(|&views| views > 4096) {
             return Err(Error::config("views", format!("expected at most 4096, found {views}")));
+        }
+        if let Subject::Features(features) = subject {
+            return Ok((ViewPolicy::Identity, self.views.unwrap_or(features.views())));
         }
         let ViewChoice::Policy(policy) = self.view_policy else {
             let published = policy_for(spec.name, test_family(&dataset.name, dataset.family))?;

@@ -21,6 +21,7 @@ mod run_dir;
 mod runner;
 mod source_statistics;
 mod statistics;
+mod subject;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -44,5 +45,6 @@ pub use runner::NamedPrompt;
 pub(crate) use runner::{RunRequest, file_name};
 pub(crate) use source_statistics::source_statistics;
 pub use statistics::{StatisticsRequest, statistics};
+pub use subject::Subject;
 pub use summary::{Sets, Summary};
 pub use timing::{MemoryMark, SampleTime, Timing};

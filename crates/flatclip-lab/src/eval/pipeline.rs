@@ -97,7 +97,7 @@ impl<'a> Loader<'a> {
         let start = Instant::now();
         let sample = &self.dataset.samples[self.order[position]];
         let cached = self.cache.and_then(|cache| cache.get(sample));
-        let cached = cached.filter(|cached| cached.features.unit.rows() == self.encoder.views());
+        let cached = cached.and_then(|cached| cached.first_views(self.encoder.views()));
         let encode = cached.as_ref().and_then(|cached| cached.encode);
         let (features, digest) = cached.map(|cached| (cached.features, cached.digest)).unzip();
         // Before the pixels: of an image that changes meanwhile the record names the earlier one.

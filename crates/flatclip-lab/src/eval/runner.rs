@@ -1,18 +1,23 @@
 //! One run of an evaluation: a prompt, an adapter and a data set, in a directory of its own.
 
-use super::cache::FeatureCache;
+use super::cache::{FeatureCache, Imported};
+use super::encoder::Encoder;
+use super::subject::{NoTowers, Subject};
 use super::{
     Evaluation, Plan, Provenance, RunConfig, Sets, Shard, Summary, Timing, ViewConfig, feature_key, stream_hash,
 };
 use crate::data::{Dataset, imagenet_labels};
 use crate::run_dir::RunDir;
-use flatclip::classify::{Capabilities, Certainty, PIXEL_VERSION, Preparation, Prepared, TextCache};
+use flatclip::classify::{
+    Capabilities, Certainty, FeaturePreparation, PIXEL_VERSION, Preparation, Prepared, PreparedFeatures, Rounds,
+    TextCache,
+};
 use flatclip::digest::matrix_hash;
 use flatclip::image::views::ViewPolicy;
-use flatclip::methods::bank::{Radius, RadiusUnit};
+use flatclip::methods::bank::{Radius, RadiusUnit, TextBank};
 use flatclip::methods::statistics::{SourceStatistics, statistics_hash};
-use flatclip::methods::{AdapterSpec, Confidence, Task, TextStore};
-use flatclip::{Model, Progress, Prompt, Result};
+use flatclip::methods::{AdapterSpec, AnyAdapter, Confidence, Needs, Task, TextStore};
+use flatclip::{Error, Model, Progress, Prompt, Result, TextFeatures};
 use flatclip_tensor::{Matrix, isa};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,10 +37,18 @@ impl From<Prompt> for NamedPrompt {
     }
 }
 
-/// What all runs with one model and one prompt share.
+/// Text features of imported features.
+pub(crate) struct ImportedText {
+    pub(crate) text: TextFeatures,
+    pub(crate) bank: Option<Arc<TextBank>>,
+}
+
+/// What all runs with one model (or imported features) and one prompt share.
 pub(crate) struct Runner<'a> {
-    pub(crate) model: &'a Model,
+    pub(crate) subject: Subject<'a>,
     pub(crate) prompt: NamedPrompt,
+    /// Text features that belong to imported features.
+    pub(crate) text: Option<ImportedText>,
     /// Where features are kept; `None` keeps nothing.
     pub(crate) cache: Option<&'a Path>,
     pub(crate) compat: &'a [String],
@@ -71,11 +84,23 @@ pub(crate) struct RunRequest {
     pub(crate) dir: PathBuf,
 }
 
+/// A method that is ready, and where features come from.
+struct Ready {
+    adapter: AnyAdapter,
+    needs: Needs,
+    task: Task,
+    encoder: Box<dyn Encoder>,
+    rounds: Option<Rounds>,
+    cache: Option<FeatureCache>,
+    prompt: Arc<Prompt>,
+}
+
 impl<'a> Runner<'a> {
-    pub(crate) fn new(model: &'a Model, prompt: NamedPrompt, progress: &'a dyn Progress) -> Self {
+    pub(crate) fn new(subject: Subject<'a>, prompt: NamedPrompt, progress: &'a dyn Progress) -> Self {
         Self {
-            model,
+            subject,
             prompt,
+            text: None,
             cache: None,
             compat: &[],
             exif: None,
@@ -89,11 +114,14 @@ impl<'a> Runner<'a> {
 
     /// What it can give a method.
     pub(crate) fn capabilities(&self) -> Capabilities<'_> {
-        Capabilities {
-            bank: !self.bank.is_empty(),
-            statistics: self.statistics.is_some(),
-            generated: self.generated.is_some(),
-            ..Capabilities::new(self.model, &self.prompt.prompt)
+        match self.subject {
+            Subject::Model(model) => Capabilities {
+                bank: !self.bank.is_empty(),
+                statistics: self.statistics.is_some(),
+                generated: self.generated.is_some(),
+                ..Capabilities::new(model, &self.prompt.prompt)
+            },
+            Subject::Features(features) => Capabilities { bank: features.bank().is_some(), ..Capabilities::features() },
         }
     }
 
@@ -103,20 +131,16 @@ impl<'a> Runner<'a> {
         let request =
             &RunRequest { options: self.options_for(spec, &request.options, &dataset.name), ..request.clone() };
         let plan = Plan::new(dataset.samples.len(), request.limit, request.order_seed);
-        let prompt = fitted(&self.prompt.prompt, dataset)?;
-        let Prepared { mut adapter, needs, task, encoder, rounds } = self.prepare(dataset, request, &prompt, &plan)?;
-        let arithmetic = format!("{} {}", self.model.clip().precision(), isa::current().name());
-        let key = feature_key(&encoder, dataset, &arithmetic);
-        let cache = self.cache.map(|root| FeatureCache::open(root, &key)).transpose().unwrap_or_else(|error| {
-            self.progress.warn(&format!("the feature cache cannot be used: {error}"));
-            None
-        });
+        let Ready { mut adapter, needs, task, encoder, rounds, cache, prompt } = match self.subject {
+            Subject::Model(model) => self.with_model(model, dataset, request, &plan)?,
+            Subject::Features(features) => self.with_features(features, request, &plan)?,
+        };
         let evaluation = Evaluation {
             dataset,
             task: &task,
             wants_pixels: needs.pixels,
             views_used: if needs.first_view_only { 1 } else { request.views },
-            encoder: &encoder,
+            encoder: encoder.as_ref(),
             cache: cache.as_ref(),
             plan: &plan,
             shard: request.shard,
@@ -157,8 +181,7 @@ impl<'a> Runner<'a> {
     pub(crate) fn radius(&self, spec: &AdapterSpec, options: &toml::Table) -> Option<Radius> {
         let options = spec.complete(options).ok()?;
         let value = options.get("radius")?.as_float()?;
-        let norm = self.prompt.prompt.context_norm(self.model.clip(), self.model.tokenizer())?;
-        Some(RadiusUnit::of(&options).radius(value, norm))
+        Some(RadiusUnit::of(&options).radius(value, self.context_norm(&self.prompt.prompt)?))
     }
 
     /// The options on this data set: the authors' values for it stand below what the user said, and are told.
@@ -174,11 +197,66 @@ impl<'a> Runner<'a> {
         options
     }
 
-    fn prepare(&self, dataset: &Dataset, request: &RunRequest, prompt: &Arc<Prompt>, plan: &Plan) -> Result<Prepared> {
+    fn context_norm(&self, prompt: &Prompt) -> Option<f64> {
+        match self.subject {
+            Subject::Model(model) => prompt.context_norm(model.clip(), model.tokenizer()),
+            Subject::Features(_) => None,
+        }
+    }
+
+    /// Imported features: what needs a tower is refused.
+    fn with_features(&self, features: &Imported, request: &RunRequest, plan: &Plan) -> Result<Ready> {
+        let (views, most) = (request.views, features.views());
+        if views > most {
+            let reason = format!("`{}` has {most} views of each sample, {views} were asked for", features.name());
+            return Err(Error::config("views", reason));
+        }
+        let no_text = || Error::config("prompt", "there are no text features beside the features of the images");
+        let ImportedText { text, bank } = self.text.as_ref().ok_or_else(no_text)?;
+        let preparation = FeaturePreparation {
+            spec: request.method,
+            options: &request.options,
+            text,
+            bank: bank.as_ref(),
+            seed: request.seed,
+            certainty: request.certainty,
+            stream_length: Some(plan.order.len()),
+        };
+        let PreparedFeatures { adapter, needs, task, rounds } = preparation.prepare()?;
+        if most == 1 && needs.default_views > 1 {
+            let what = format!("{} answers from the image alone", request.method.name);
+            self.progress.warn(&format!("`{}` has one view of each sample: {what}", features.name()));
+        }
+        let encoder = Box::new(NoTowers { views });
+        let prompt = Arc::clone(&self.prompt.prompt);
+        Ok(Ready { adapter, needs, task, encoder, rounds, cache: Some(features.cache()?), prompt })
+    }
+
+    fn with_model(&self, model: &Model, dataset: &Dataset, request: &RunRequest, plan: &Plan) -> Result<Ready> {
+        let prompt = fitted(&self.prompt.prompt, dataset)?;
+        let prepared = self.prepare(model, dataset, request, &prompt, plan)?;
+        let Prepared { adapter, needs, task, encoder, rounds } = prepared;
+        let arithmetic = format!("{} {}", model.clip().precision(), isa::current().name());
+        let key = feature_key(&encoder, dataset, &arithmetic);
+        let cache = self.cache.map(|root| FeatureCache::open(root, &key)).transpose().unwrap_or_else(|error| {
+            self.progress.warn(&format!("the feature cache cannot be used: {error}"));
+            None
+        });
+        Ok(Ready { adapter, needs, task, encoder: Box::new(encoder), rounds, cache, prompt })
+    }
+
+    fn prepare(
+        &self,
+        model: &Model,
+        dataset: &Dataset,
+        request: &RunRequest,
+        prompt: &Arc<Prompt>,
+        plan: &Plan,
+    ) -> Result<Prepared> {
         let preparation = Preparation {
             spec: request.method,
             options: &request.options,
-            model: self.model,
+            model,
             prompt,
             classes: &dataset.classes,
             seed: request.seed,
@@ -195,35 +273,39 @@ impl<'a> Runner<'a> {
         };
         let beside = || {
             let features = |other: &NamedPrompt| {
-                fitted(&other.prompt, dataset)?.text_features(
-                    self.model.clip(),
-                    self.model.tokenizer(),
-                    &dataset.classes,
-                )
+                fitted(&other.prompt, dataset)?.text_features(model.clip(), model.tokenizer(), &dataset.classes)
             };
             self.bank.iter().map(features).collect()
         };
-        let text = || self.text_features(prompt, &dataset.classes);
+        let text = || self.text_features(model, prompt, &dataset.classes);
         preparation.prepare(text, beside, |text| self.progress.warn(text))
     }
 
-    fn text_features(&self, prompt: &Prompt, classes: &[String]) -> Result<Matrix> {
+    fn text_features(&self, model: &Model, prompt: &Prompt, classes: &[String]) -> Result<Matrix> {
         let mut kept = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, features)) = &*kept
             && of == classes
         {
             return Ok(features.clone());
         }
-        let features = prompt.text_features(self.model.clip(), self.model.tokenizer(), classes)?;
+        let features = prompt.text_features(model.clip(), model.tokenizer(), classes)?;
         *kept = Some((classes.to_vec(), features.clone()));
         Ok(features)
     }
 
     fn config(&self, dataset: &Dataset, request: &RunRequest) -> Result<RunConfig> {
+        let (model, precision, logit_scale, policy) = match self.subject {
+            Subject::Model(model) => {
+                (model.name(), model.clip().precision(), model.logit_scale(), request.policy.name())
+            }
+            Subject::Features(features) => {
+                (features.model(), features.dtype().to_owned(), features.logit_scale(), crate::data::IMPORTED)
+            }
+        };
         Ok(RunConfig {
             method: request.method.name.to_owned(),
-            model: self.model.name().to_owned(),
-            precision: self.model.clip().precision(),
+            model: model.to_owned(),
+            precision,
             data: if dataset.spec.is_empty() { dataset.name.clone() } else { dataset.spec.clone() },
             split: dataset.split.name().to_owned(),
             prompt: self.prompt.name.clone(),
@@ -235,9 +317,9 @@ impl<'a> Runner<'a> {
             bank: self.bank.iter().map(|prompt| prompt.name.clone()).collect(),
             exif: dataset.decode_options(self.exif).exif,
             views: ViewConfig {
-                policy: request.policy.name().to_owned(),
+                policy: policy.to_owned(),
                 count: request.views,
-                certainty: request.certainty.map(|certainty| certainty.at(self.model.logit_scale())),
+                certainty: request.certainty.map(|certainty| certainty.at(logit_scale)),
             },
             keep_probabilities: request.keep_probabilities,
             options: request.method.complete(&request.options)?,
@@ -245,15 +327,22 @@ impl<'a> Runner<'a> {
     }
 
     fn provenance(&self, dataset: &Dataset, prompt: &Prompt, task: &Task, plan: &Plan) -> Provenance {
-        let config = self.model.config();
+        let (backbone, weights, pixels, decoder) = match self.subject {
+            Subject::Model(model) => {
+                let config = model.config();
+                let backbone = config.released_name().map_or_else(|| config.describe(), str::to_owned);
+                (backbone, model.hash(), PIXEL_VERSION, flatclip::image::DECODER)
+            }
+            Subject::Features(features) => (features.model().to_owned(), features.digest(), crate::data::IMPORTED, ""),
+        };
         Provenance {
             flatclip: env!("CARGO_PKG_VERSION").to_owned(),
-            backbone: config.released_name().map_or_else(|| config.describe(), str::to_owned),
-            weights: self.model.hash().to_owned(),
+            backbone,
+            weights: weights.to_owned(),
             prompt: prompt.label(),
             prompt_origin: prompt.origin(),
             prompt_tuning: prompt.tuning(),
-            context_norm: prompt.context_norm(self.model.clip(), self.model.tokenizer()),
+            context_norm: self.context_norm(prompt),
             text_features: matrix_hash(task.text_features()),
             class_names: dataset.classes_hash(),
             classes: dataset.classes.len(),
@@ -262,8 +351,8 @@ impl<'a> Runner<'a> {
             samples: plan.order.len(),
             stream: stream_hash(dataset, plan),
             isa: isa::current().name().to_owned(),
-            pixels: PIXEL_VERSION.to_owned(),
-            decoder: flatclip::image::DECODER.to_owned(),
+            pixels: pixels.to_owned(),
+            decoder: decoder.to_owned(),
             notes: dataset.notes.clone(),
         }
     }

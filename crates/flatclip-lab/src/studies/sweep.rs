@@ -2,11 +2,10 @@
 
 use crate::data::Dataset;
 use crate::eval::{EvaluateRequest, NamedPrompt, PromptChoice, RunRequest, file_name};
-use crate::eval::{GridAxis, Summary, cells};
+use crate::eval::{GridAxis, Subject, Summary, cells};
 use crate::report::figure::Figure;
 use crate::report::{Cell, Page, Run, Section, Table, find_runs, sweep_figures};
 use crate::run_dir::RunDir;
-use flatclip::Model;
 use flatclip::classify::{Certainty, options_of};
 use flatclip::files::write_atomic;
 use flatclip::methods::bank::Radius;
@@ -48,9 +47,9 @@ struct DoneCell {
 
 /// Runs every cell on each data set, and writes `table.csv`, `table.md`, `figure-N.svg` and one `report.html` below
 /// the base request's directory.
-pub fn sweep(
+pub fn sweep<'a>(
     request: &SweepRequest,
-    model: &Model,
+    subject: impl Into<Subject<'a>>,
     datasets: &[Dataset],
     progress: &dyn Progress,
 ) -> Result<Vec<SweptData>> {
@@ -62,13 +61,13 @@ pub fn sweep(
         let (method, options) = request.method(&cell)?;
         method.build(&options)?;
     }
-    let out = &request.base.out;
+    let (subject, out) = (subject.into(), &request.base.out);
     let _whole = RunDir::claim(out)?;
     let (mut swept, mut sections) = (Vec::new(), Vec::new());
     for dataset in datasets {
         let folder = request.folder(&dataset.name, datasets.len());
         let _own = (folder != *out).then(|| RunDir::claim(&folder)).transpose()?;
-        let mut done = request.cells(model, dataset, &folder, progress)?;
+        let mut done = request.cells(subject, dataset, &folder, progress)?;
         done.sort_by_key(|cell| cell.number);
         let table = request.table(&done, &dataset.name);
         sections.push(request.write(&folder, &done, &dataset.name, &table)?);
@@ -83,7 +82,13 @@ pub fn sweep(
 
 impl SweepRequest {
     /// Prompt after prompt, so that each prompt's text features are computed once.
-    fn cells(&self, model: &Model, dataset: &Dataset, folder: &Path, progress: &dyn Progress) -> Result<Vec<DoneCell>> {
+    fn cells(
+        &self,
+        subject: Subject<'_>,
+        dataset: &Dataset,
+        folder: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Vec<DoneCell>> {
         let grid = cells(&self.axes);
         let mut done = Vec::new();
         for word in self.prompts() {
@@ -94,13 +99,13 @@ impl SweepRequest {
                     EvaluateRequest { prompt: PromptChoice::One(prompt), ..self.base.clone() }
                 }
             };
-            let runner = base.runner(model, dataset, progress)?;
+            let runner = base.runner(subject, dataset, progress)?;
             let mine = |cell: &Vec<usize>| self.value(cell, "prompt") == word;
             for (number, cell) in grid.iter().enumerate().filter(|(_, cell)| mine(cell)) {
                 let dir = cell_dir(folder, number);
                 let (method, options) = self.method(cell)?;
                 let most = method.needs.default_views.max(self.most_views());
-                let (policy, views) = base.views_for(method, dataset, most)?;
+                let (policy, views) = base.views_for(subject, method, dataset, most)?;
                 let (views, certainty) = self.views(cell, views)?;
                 let seed = self.number(cell, "seed")?.unwrap_or_else(|| base.seeds.first().copied().unwrap_or(0));
                 let run = base.run_request(method, options, (policy, views), seed, dir);

@@ -5,17 +5,16 @@ use super::class_list::{check_classes, check_distinct};
 use super::classifier::{Classifier, Parts};
 use super::features::TextFeatures;
 use super::model::Model;
-use super::prepare::{Preparation, Prepared, checked_views, options_of};
-use super::requirements::{Capabilities, check_origin};
-use super::rounds::{Certainty, Rounds};
+use super::prepare::{FeaturePreparation, Preparation, Prepared, PreparedFeatures, checked_views, options_of};
+use super::requirements::check_origin;
+use super::rounds::Certainty;
 use super::text_cache::TextCache;
 use crate::Result;
 use crate::image::DecodeOptions;
 use crate::image::views::ViewPolicy;
-use crate::methods::adapters::stss::check_bank_options;
 use crate::methods::bank::TextBank;
 use crate::methods::statistics::SourceStatistics;
-use crate::methods::{AdapterSpec, Registry, Task, TextStore};
+use crate::methods::{AdapterSpec, Registry, TextStore};
 use crate::progress::Progress;
 use crate::prompt::Prompt;
 use crate::text::templates::Ensemble;
@@ -294,18 +293,21 @@ impl ClassifierBuilder {
     /// On features of another model.
     fn without_towers(&self, text: &TextFeatures, bank: Option<&Arc<TextBank>>) -> Result<Classifier> {
         let spec = self.spec()?;
-        let options = self.own_options(spec)?;
-        let mut adapter = spec.build(&options)?;
-        let needs = adapter.needs().unwrap_or(spec.needs);
-        checked_views(self.views.unwrap_or(needs.default_views))?;
-        let rounds = Rounds::checked(self.certainty, spec.name, adapter.kind(), &needs)?;
-        let capabilities = Capabilities { bank: bank.is_some(), ..Capabilities::features() };
-        capabilities.check(spec.name, &needs)?;
-        if bank.is_some() {
-            check_bank_options(spec, &options)?;
+        if let Some(views) = self.views {
+            checked_views(views)?;
         }
-        let task = self.text_task(text, bank)?;
-        adapter.prepare(&task)?;
+        let text = if self.classes.is_empty() { text.clone() } else { text.clone().named(self.classes.clone())? };
+        check_distinct(&text.classes)?;
+        let preparation = FeaturePreparation {
+            spec,
+            options: &self.own_options(spec)?,
+            text: &text,
+            bank,
+            seed: self.seed,
+            certainty: self.certainty,
+            stream_length: None,
+        };
+        let PreparedFeatures { adapter, needs, task, rounds } = preparation.prepare()?;
         let origin = Arc::new(Origin {
             classes: Arc::clone(&task.classes),
             method: spec.name.into(),
@@ -336,16 +338,6 @@ impl ClassifierBuilder {
             check_distinct(classes)?;
         }
         Ok(classes)
-    }
-
-    fn text_task(&self, text: &TextFeatures, bank: Option<&Arc<TextBank>>) -> Result<Task> {
-        let text = if self.classes.is_empty() { text.clone() } else { text.clone().named(self.classes.clone())? };
-        check_distinct(&text.classes)?;
-        let mut task = Task::new(text.classes, text.rows, text.logit_scale, self.seed)?;
-        if let Some(bank) = bank {
-            task = task.with_bank(Arc::clone(bank));
-        }
-        Ok(task)
     }
 }
 

@@ -53,6 +53,11 @@ impl TextFeatures {
         Ok(Self { rows, logit_scale, classes })
     }
 
+    /// The class embeddings, unit norm.
+    pub fn rows(&self) -> &Matrix {
+        &self.rows
+    }
+
     /// The same with class names.
     pub fn named<S: Into<String>>(mut self, classes: impl IntoIterator<Item = S>) -> Result<Self> {
         self.classes = classes.into_iter().map(Into::into).collect();

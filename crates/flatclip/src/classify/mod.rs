@@ -27,7 +27,7 @@ pub use features::{TextFeatures, adapt};
 pub use folders::{cache_folder, model_places};
 pub use memory::{MemoryNeed, limit as memory_limit, resident_memory};
 pub use model::{Model, ModelBuilder};
-pub use prepare::{Preparation, Prepared, options_of};
+pub use prepare::{FeaturePreparation, MOST_VIEWS, Preparation, Prepared, PreparedFeatures, options_of};
 pub use requirements::{Capabilities, check_origin};
 pub use rounds::{Certainty, Rounds};
 pub use slice::SliceRequest;

@@ -2,6 +2,7 @@
 //! evaluation check and build what they run.
 
 use super::encoder::ClipEncoder;
+use super::features::TextFeatures;
 use super::model::Model;
 use super::requirements::Capabilities;
 use super::rounds::{Certainty, Rounds};
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The most views of one image.
-const MOST_VIEWS: usize = 4096;
+pub const MOST_VIEWS: usize = 4096;
 
 /// What a method is prepared with.
 pub struct Preparation<'a> {
@@ -121,6 +122,56 @@ impl Preparation<'_> {
             generated: self.generated.filter(|_| needs.generated),
         };
         Ok(Prepared { adapter, needs, task, encoder, rounds })
+    }
+}
+
+/// What a method is prepared with where only features of images and classes are at hand.
+pub struct FeaturePreparation<'a> {
+    /// The method.
+    pub spec: &'static AdapterSpec,
+    /// Its options.
+    pub options: &'a toml::Table,
+    /// Text features with class names, in the order of the answers.
+    pub text: &'a TextFeatures,
+    /// Text features around the prompt.
+    pub bank: Option<&'a Arc<TextBank>>,
+    /// Seed of the method.
+    pub seed: u64,
+    /// Any-time views.
+    pub certainty: Option<Certainty>,
+    /// Images of the whole stream, where that is known.
+    pub stream_length: Option<usize>,
+}
+
+/// A method that is ready to answer features.
+pub struct PreparedFeatures {
+    /// The method.
+    pub adapter: AnyAdapter,
+    /// What it needs with these options.
+    pub needs: Needs,
+    /// What stays the same over all images.
+    pub task: Task,
+    /// Any-time views.
+    pub rounds: Option<Rounds>,
+}
+
+impl FeaturePreparation<'_> {
+    /// Checks everything that can be refused, then computes what depends on the text features alone.
+    pub fn prepare(self) -> Result<PreparedFeatures> {
+        let mut adapter = self.spec.build(self.options)?;
+        let needs = adapter.needs().unwrap_or(self.spec.needs);
+        let rounds = Rounds::checked(self.certainty, self.spec.name, adapter.kind(), &needs)?;
+        let capabilities = Capabilities { bank: self.bank.is_some(), ..Capabilities::features() };
+        capabilities.check(self.spec.name, &needs)?;
+        if self.bank.is_some() {
+            check_bank_options(self.spec, self.options)?;
+        }
+        let TextFeatures { rows, logit_scale, classes } = self.text.clone();
+        let mut task = Task::new(classes, rows, logit_scale, self.seed)?;
+        task.bank = self.bank.cloned();
+        task.stream_length = self.stream_length;
+        adapter.prepare(&task)?;
+        Ok(PreparedFeatures { adapter, needs, task, rounds })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Text features made elsewhere: a `[K, D]` matrix in a safetensors or `.npy` file.
 
 use super::{Prompt, Tensor, encode_arrays};
-use crate::error::quoted;
+use crate::weights::npy;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use half::f16;
@@ -19,7 +19,8 @@ pub fn read_text_features(path: &Path) -> Result<Prompt> {
         return Err(Error::Limit { what: path.display().to_string(), asked: length, allowed: MAX_BYTES, hint });
     }
     let bytes = std::fs::read(path).map_err(Error::io(path))?;
-    let features = if bytes.starts_with(NPY_MAGIC) { from_npy(&bytes, path)? } else { from_safetensors(&bytes, path)? };
+    let features =
+        if bytes.starts_with(npy::MAGIC) { from_npy(&bytes, path)? } else { from_safetensors(&bytes, path)? };
     check(&features, path)?;
     let mut prompt = Prompt::features(features)?;
     prompt.path = path.to_path_buf();
@@ -68,49 +69,25 @@ fn from_safetensors(bytes: &[u8], path: &Path) -> Result<Matrix> {
     Ok(Matrix::from_vec(view.shape()[0], view.shape()[1], format.read(view.data())))
 }
 
-const NPY_MAGIC: &[u8] = b"\x93NUMPY";
-
-/// NumPy's format, versions 1 to 3: magic, version, header length, a Python dictionary as text, the numbers.
-fn from_npy(bytes: &[u8], path: &Path) -> Result<Matrix> {
-    let broken = || bad(path, "the .npy header is damaged");
-    let wide = *bytes.get(6).ok_or_else(broken)? > 1;
-    let (length, start) = if wide {
-        let field: [u8; 4] = bytes.get(8..12).and_then(|b| b.try_into().ok()).ok_or_else(broken)?;
-        (u32::from_le_bytes(field) as usize, 12)
-    } else {
-        let field: [u8; 2] = bytes.get(8..10).and_then(|b| b.try_into().ok()).ok_or_else(broken)?;
-        (u16::from_le_bytes(field) as usize, 10)
-    };
-    let header = bytes.get(start..start + length).and_then(|h| std::str::from_utf8(h).ok()).ok_or_else(broken)?;
-    let format = match value_of(header, "descr").trim_matches(['\'', '"']) {
+fn from_npy(mut bytes: &[u8], path: &Path) -> Result<Matrix> {
+    let header = npy::header(&mut bytes).map_err(|reason| bad(path, reason))?;
+    let format = match header.descr.as_str() {
         "<f4" => Format::F32,
         "<f2" => Format::F16,
         "<f8" => Format::F64,
         other => return Err(bad(path, format!("numbers are {other:?}, expected '<f4', '<f2' or '<f8'"))),
     };
-    if value_of(header, "fortran_order") != "False" {
-        return Err(bad(path, "the matrix is in Fortran order; save it with numpy.ascontiguousarray"));
-    }
-    let shape: Option<Vec<usize>> = value_of(header, "shape")
-        .trim_matches(['(', ')'])
-        .split(',')
-        .map(str::trim)
-        .filter(|s| !s.is_empty())
-        .map(|s| s.parse().ok())
-        .collect();
-    let Some([rows, cols]) = shape.as_deref() else {
-        let found = quoted(value_of(header, "shape"));
-        return Err(bad(path, format!("shape is {found}, expected two dimensions [K, D]")));
+    let [rows, cols] = header.shape[..] else {
+        return Err(bad(path, format!("shape is {:?}, expected two dimensions [K, D]", header.shape)));
     };
-    let data = &bytes[start + length..];
-    let expected = rows.checked_mul(*cols).and_then(|n| n.checked_mul(format.size()));
-    if expected != Some(data.len()) {
+    let expected = rows.checked_mul(cols).and_then(|n| n.checked_mul(format.size()));
+    if expected != Some(bytes.len()) {
         return Err(bad(
             path,
-            format!("the header promises [{rows}, {cols}], the file holds {} bytes of numbers", data.len()),
+            format!("the header promises [{rows}, {cols}], the file holds {} bytes of numbers", bytes.len()),
         ));
     }
-    Ok(Matrix::from_vec(*rows, *cols, format.read(data)))
+    Ok(Matrix::from_vec(rows, cols, format.read(bytes)))
 }
 
 /// A safetensors file with the rows as `features` and, in its metadata, their names: `flatclip` is a JSON document whose
@@ -130,20 +107,9 @@ pub fn npy_bytes(matrix: &Matrix) -> Vec<u8> {
     let padding = 63 - (10 + header.len()) % 64;
     header.extend(std::iter::repeat_n(' ', padding));
     header.push('\n');
-    let mut bytes = [NPY_MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    let mut bytes = [npy::MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
     bytes.extend(matrix.data().iter().flat_map(|v| v.to_le_bytes()));
     bytes
-}
-
-/// The text after `'key':` up to the next comma that is not inside parentheses.
-fn value_of<'a>(header: &'a str, key: &str) -> &'a str {
-    let Some((_, rest)) = header.split_once(&format!("'{key}':")) else { return "" };
-    let mut depth = 0;
-    let end = rest.find(|c| {
-        depth += i32::from(c == '(') - i32::from(c == ')');
-        depth == 0 && (c == ',' || c == '}')
-    });
-    rest[..end.unwrap_or(rest.len())].trim()
 }
 
 enum Format {
@@ -180,7 +146,7 @@ mod tests {
 
     fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
         let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
-        let mut bytes = NPY_MAGIC.to_vec();
+        let mut bytes = npy::MAGIC.to_vec();
         bytes.extend([1, 0]);
         bytes.extend((header.len() as u16).to_le_bytes());
         bytes.extend(header.as_bytes());
@@ -226,7 +192,7 @@ mod tests {
             (npy("<f4", "(2,)", &good), "two dimensions"),
             (npy("<f4", "(1, 2)", &floats(&[f32::NAN, 1.0])), "NaN"),
             (npy("<f4", "(1, 2)", &floats(&[0.0, 0.0])), "zeros"),
-            (NPY_MAGIC.to_vec(), "damaged"),
+            (npy::MAGIC.to_vec(), "damaged"),
             (b"hello".to_vec(), "neither"),
         ] {
             let error = read(&bytes).unwrap_err().to_string();

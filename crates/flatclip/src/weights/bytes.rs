@@ -179,7 +179,7 @@ impl Dtype {
     }
 
     /// Little-endian bytes as f32.
-    fn decode(self, bytes: &[u8]) -> Vec<f32> {
+    pub(super) fn decode(self, bytes: &[u8]) -> Vec<f32> {
         fn each<const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> f32) -> Vec<f32> {
             bytes.as_chunks::<N>().0.iter().map(|chunk| convert(*chunk)).collect()
         }

@@ -5,6 +5,7 @@
 //! a typed error that names the file.
 
 mod activation;
+mod arrays;
 mod bytes;
 mod canonical_file;
 mod checkpoint;
@@ -15,6 +16,7 @@ mod hash_cache;
 pub mod hub;
 mod known;
 mod naming;
+pub(crate) mod npy;
 mod open;
 #[doc(hidden)]
 pub mod pickle;
@@ -25,6 +27,7 @@ mod torch_tree;
 mod zip;
 
 pub use crate::digest::file_sha256;
+pub use arrays::{ArrayFile, Floats};
 pub use bytes::Dtype;
 pub use canonical_file::save_canonical;
 pub use checkpoint::Checkpoint;

@@ -1,5 +1,6 @@
 //! Kept features as one safetensors file that other programs open.
 
+use super::imported::{Manifest, read_text};
 use super::{list, segment};
 use flatclip::error::Hint;
 use flatclip::prompt::{Tensor, encode_arrays};
@@ -8,9 +9,10 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-/// Features of one cache entry: tensors `features` `[samples, views, width]` (unit norm, f32) and `norms` `[samples, views]`;
-/// the metadata's `flatclip` is a JSON document with `ids` (in the order of the rows) and `key` (what they were made from).
-/// Damaged entries are skipped. Gives the bytes and the number of samples.
+/// Features of one cache entry: tensors `features` `[samples, views, width]` (f32) and, where these have unit norm, `norms`
+/// `[samples, views]`; the metadata's `flatclip` is a JSON document with `ids` (in the order of the rows) and `key` (what they
+/// were made from). Imported features are given as they were, with everything that belongs to them: an import of the file is
+/// the same features. Damaged entries are skipped. Gives the bytes and the number of samples.
 pub fn export(root: &Path, id: &str) -> Result<(Vec<u8>, usize)> {
     let matching: Vec<_> = list(root)?.into_iter().filter(|entry| entry.id.starts_with(id)).collect();
     let [entry] = &matching[..] else {
@@ -43,11 +45,20 @@ pub fn export(root: &Path, id: &str) -> Result<(Vec<u8>, usize)> {
         norms.extend_from_slice(&features.norms);
     }
     let (count, ids) = (found.len(), found.keys().collect::<Vec<_>>());
-    let document = serde_json::json!({ "schema_version": 1, "ids": ids, "key": entry.key });
-    let tensors = [
-        Tensor { name: "features".into(), shape: vec![count, views, width], values: unit },
-        Tensor { name: "norms".into(), shape: vec![count, views], values: norms },
-    ];
+    let mut document = serde_json::json!({ "schema_version": 1, "ids": ids, "key": entry.key });
+    let mut tensors = vec![Tensor { name: "features".into(), shape: vec![count, views, width], values: unit }];
+    let manifest = Manifest::read(&folder)?;
+    if manifest.as_ref().is_none_or(|manifest| manifest.unit) {
+        tensors.push(Tensor { name: "norms".into(), shape: vec![count, views], values: norms });
+    }
+    if let Some(Manifest { model, logit_scale, classes, ids, labels, .. }) = &manifest {
+        let labels: BTreeMap<&String, &usize> = ids.iter().zip(labels).collect();
+        document["labels"] = found.keys().map(|id| labels.get(id).map(|&&label| label)).collect();
+        document["classes"] = serde_json::json!(classes);
+        document["logit_scale"] = serde_json::json!(f64::from(*logit_scale));
+        document["model"] = serde_json::json!(model);
+        tensors.extend(read_text(&folder)?);
+    }
     let bytes = encode_arrays(&tensors, &document.to_string()).map_err(|e| Error::config("cache", e))?;
     Ok((bytes, count))
 }

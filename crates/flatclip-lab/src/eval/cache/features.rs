@@ -33,9 +33,17 @@ pub struct FeatureKey {
 }
 
 impl FeatureKey {
+    /// The name of its folder.
     fn id(&self) -> Result<String> {
         let json = serde_json::to_vec(self).map_err(|e| Error::config("cache", e.to_string()))?;
         Ok(Digest::default().bytes(json).short())
+    }
+
+    /// Writes the key into a cache folder; gives its id.
+    pub(super) fn write(&self, folder: &Path) -> Result<String> {
+        let json = serde_json::to_vec_pretty(self).map_err(|e| Error::config("cache", e.to_string()))?;
+        files::write_atomic(&folder.join("key.json"), &json)?;
+        self.id()
     }
 
     /// The key of a cache folder; `None` if it has none (yet).
@@ -59,6 +67,17 @@ pub(crate) struct CachedViews {
     pub(crate) encode: Option<Duration>,
 }
 
+impl CachedViews {
+    /// Those of the first so many views; `None` if there are fewer. Only an import has more than its reader asks for.
+    pub(crate) fn first_views(self, count: usize) -> Option<Self> {
+        match self.features.unit.rows() {
+            rows if rows < count => None,
+            rows if rows == count => Some(self),
+            _ => Some(Self { features: self.features.part(0..count), ..self }),
+        }
+    }
+}
+
 /// What an entry says beside its features: file stamp, digest of the image and, since encoding is charged to every method
 /// that uses it, the time it took.
 struct Stamp<'a> {
@@ -80,11 +99,21 @@ impl<'a> Stamp<'a> {
 #[derive(Debug)]
 pub(crate) struct FeatureCache {
     folder: PathBuf,
+    form: Form,
     segments: Vec<Mutex<File>>,
     /// By sample id: data sets of one name may have several images of one id.
     index: BTreeMap<String, Vec<(usize, Location)>>,
     /// The segment of this process, begun with the first entry.
     writer: Mutex<Writer>,
+}
+
+/// How features are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// With unit norm.
+    Unit,
+    /// As another model gave them: an import keeps every bit.
+    Raw,
 }
 
 #[derive(Debug)]
@@ -101,11 +130,19 @@ impl FeatureCache {
         let folder = root.join("features").join(key.id()?);
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
         if FeatureKey::read(&folder)?.is_none() {
-            let json = serde_json::to_vec_pretty(key).map_err(|e| Error::config("cache", e.to_string()))?;
-            files::write_atomic(&folder.join("key.json"), &json)?;
+            key.write(&folder)?;
         }
-        let mut cache =
-            Self { folder, segments: Vec::new(), index: BTreeMap::new(), writer: Mutex::new(Writer::Fresh) };
+        Self::scan(folder, Form::Unit)
+    }
+
+    /// The features of an import; `unit` if they are stored with unit norm.
+    pub(super) fn imported(folder: &Path, unit: bool) -> Result<Self> {
+        Self::scan(folder.to_path_buf(), if unit { Form::Unit } else { Form::Raw })
+    }
+
+    fn scan(folder: PathBuf, form: Form) -> Result<Self> {
+        let writer = Mutex::new(Writer::Fresh);
+        let mut cache = Self { folder, form, segments: Vec::new(), index: BTreeMap::new(), writer };
         for path in segment::files(&cache.folder)? {
             let number = cache.segments.len();
             segment::scan(&path, |id, location| {
@@ -126,7 +163,9 @@ impl FeatureCache {
         file.read_exact(&mut bytes).ok()?;
         drop(file);
         let stamp = Stamp::parse(&location.stamp)?;
-        Some(CachedViews { features: segment::decode(&bytes)?, digest: stamp.digest.to_owned(), encode: stamp.encode })
+        let stored = segment::decode(&bytes)?;
+        let features = if self.form == Form::Raw { ViewFeatures::new(stored.unit).ok()? } else { stored };
+        Some(CachedViews { features, digest: stamp.digest.to_owned(), encode: stamp.encode })
     }
 
     /// The digest of a sample's image as it is now, if features of it are kept.

@@ -7,12 +7,19 @@
 
 mod export;
 mod features;
+mod import;
+mod import_file;
+mod imported;
 mod segment;
 
 pub use export::export;
 pub(crate) use features::FeatureCache;
 pub use features::FeatureKey;
 use flatclip::classify::TextCache;
+pub use import::{FeatureRows, ImportRequest, import};
+pub use import_file::FeatureParts;
+pub use imported::Imported;
+use imported::Manifest;
 
 use flatclip::{Error, Result};
 use serde::Serialize;
@@ -25,6 +32,9 @@ pub struct CacheEntry {
     pub id: String,
     /// What it was made from.
     pub key: FeatureKey,
+    /// The name of imported features.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub import: Option<String>,
     /// Bytes on disk.
     pub bytes: u64,
     /// Samples inside.
@@ -38,7 +48,8 @@ pub fn list(root: &Path) -> Result<Vec<CacheEntry>> {
         let Some(key) = FeatureKey::read(&folder)? else { continue };
         let (bytes, samples) = segment::totals(&folder)?;
         let id = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        entries.push(CacheEntry { id, key, bytes, samples });
+        let import = Manifest::read(&folder)?.map(|manifest| manifest.name);
+        entries.push(CacheEntry { id, key, import, bytes, samples });
     }
     entries.sort_by(|a, b| (&a.key.dataset, &a.id).cmp(&(&b.key.dataset, &b.id)));
     Ok(entries)
