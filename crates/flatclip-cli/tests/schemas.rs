@@ -218,6 +218,8 @@ methods-show: methods show stss
 methods-show: methods show sapt
 models: models
 models-show: models show pocket
+cache-import: cache import TESTS/samples/features.npz
+eval: eval --features features --method zero --out imported
 cache-ls: cache ls
 data-ls: data ls
 : pocket export root/ImageNet-A --count 1

@@ -18,10 +18,11 @@ macro_rules! schemas {
 }
 
 /// One schema for each document.
-const SCHEMAS: [(&str, &str); 34] = schemas![
+const SCHEMAS: [(&str, &str); 35] = schemas![
     "analyze",
     "bench",
     "cache-export",
+    "cache-import",
     "cache-ls",
     "cache-rm",
     "config",
