@@ -2,9 +2,10 @@
 
     python make_corpus.py            (torch 2.x, safetensors, Pillow)
 
-Small on purpose: `cargo xtask fault` damages them some ten thousand times. Files below corpus/*-attacks must be refused;
+Small on purpose: the fault tests damage them some ten thousand times. Files below corpus/*-attacks must be refused;
 those below corpus/formats carry Pillow's own pixels beside them.
 """
+import base64
 import gzip
 import io
 import json
@@ -314,6 +315,25 @@ def folder():
     put("model-folder/tokenizer.json", json.dumps({"version": "1.0", "model": model}).encode())
 
 
+def bodies():
+    """Requests of the fuzz target `bodies`: a byte for the route, then the body."""
+    image = base64.b64encode((here / "png/rgb.png").read_bytes()).decode()
+    form = b'--xx\r\ncontent-disposition: form-data; name="classes"\r\n\r\nfish,lamp\r\n--xx\r\n'
+    form += b'content-disposition: form-data; name="image"; filename="x"\r\n\r\n' + (here / "png/rgb.png").read_bytes() + b"\r\n--xx--\r\n"
+    text = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a fish"]}
+    requests = [
+        {"image": image, "classes": ["fish", "lamp"], "method": "stss", "views": 4, "options": {"radius": 0.5}},
+        form,
+        form,
+        {"texts": ["a fish", "a lamp"]},
+        {"classes": ["fish", "lamp"], "method": "tda", "views": 1},
+        {"inputs": [text], "outputs": [{"name": "text_embedding"}]},
+        {"inputs": image, "parameters": {"candidate_labels": ["fish", "lamp"]}},
+    ]
+    for route, body in enumerate(requests):
+        put(f"bodies/{route}", bytes([route]) + (body if isinstance(body, bytes) else json.dumps(body).encode()))
+
+
 def bombs():
     """Files of some hundred bytes (once they are packed) with millions of pixels, of decoders that keep more than the result."""
     for name, side, kind, options in (
@@ -334,6 +354,6 @@ def bombs():
 
 if __name__ == "__main__":
     here.mkdir(exist_ok=True)
-    for make in (weights, safetensors_attacks, pickle_attacks, images, formats, bombs, folder, lists):
+    for make in (weights, safetensors_attacks, pickle_attacks, images, formats, bombs, folder, lists, bodies):
         make()
     print(sum(path.stat().st_size for path in here.rglob("*") if path.is_file()), "bytes")

@@ -13,18 +13,17 @@ pub fn run() -> Result<()> {
     step("tests", &["test", "--release", "--workspace"], &[])?;
     eprintln!("== audit");
     crate::audit::run(&crate::audit::Arguments {})?;
-    eprintln!("== faults: a part of cargo xtask fault");
+    eprintln!("== faults: a tenth of tools/faults");
     // The binary of the tests: one built for itself differs in the features of its dependencies, and takes minutes.
     let binary = crate::target_dir(crate::root()?)?.join("release/flatclip");
-    crate::fault::quick(binary.clone())?;
+    crate::tools::quick_faults(&binary)?;
     // The libraries only: comments of the command line are help texts, not documentation pages.
     let libraries = ["flatclip", "flatclip-lab", "flatclip-tensor", "flatclip-pocket", "flatclip-serve"];
     let mut documented = vec!["doc", "--release", "--no-deps"];
     documented.extend(libraries.iter().flat_map(|library| ["-p", library]));
     step("documentation", &documented, &[("RUSTDOCFLAGS", "-D warnings")])?;
-    crate::pages::run_if_possible()?;
-    crate::python::run_if_possible(binary)?;
-    crate::serving::page::run_if_possible()
+    crate::tools::in_browser_if_possible(&binary)?;
+    crate::python::run_if_possible(binary)
 }
 
 /// rustfmt and clippy come with most toolchains; where they do not, rustup adds them. A machine without rustup has its

@@ -3,18 +3,16 @@
 mod any_time;
 mod audit;
 mod bench_peers;
-mod browser;
 mod check;
-mod fault;
 mod gradients;
 mod layers;
 mod methods_table;
-mod pages;
 mod public_items;
 mod python;
 mod real;
 mod selection;
 mod serving;
+mod tools;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
@@ -38,8 +36,6 @@ enum Task {
     Audit(audit::Arguments),
     /// Time flatclip and torch, open_clip, OpenVINO, ONNX Runtime, PIL on the same work, turn by turn, on an idle machine
     BenchPeers(bench_peers::Arguments),
-    /// Attack the readers and the binary, count what held, write docs/robustness.md
-    Fault(fault::Arguments),
     /// Compare cheaper gradients of a context with the exact one, and what they cost
     Gradients(gradients::Arguments),
     /// Check that the library's modules use each other in one direction only, and the table of it in ARCHITECTURE.md
@@ -47,7 +43,7 @@ enum Task {
     /// Every adapter on every style of the pocket dataset, with intervals: docs/research/methods-on-pocket.md
     MethodsTable(methods_table::Arguments),
     /// Make every kind of HTML page and open it in a headless browser; fails on any console message
-    Pages(pages::Arguments),
+    Pages,
     /// Count the public items of each library, by module
     PublicItems(public_items::Arguments),
     /// Build the Python package into a virtual environment of its own, run its tests, types and examples
@@ -67,11 +63,10 @@ fn main() -> ExitCode {
         Task::AnyTime(arguments) => any_time::run(&arguments),
         Task::Audit(arguments) => audit::run(&arguments),
         Task::BenchPeers(arguments) => bench_peers::run(arguments),
-        Task::Fault(arguments) => fault::run(&arguments),
         Task::Gradients(arguments) => gradients::run(&arguments),
         Task::Layers(arguments) => layers::run(&arguments),
         Task::MethodsTable(arguments) => methods_table::run(&arguments),
-        Task::Pages(arguments) => pages::run(arguments),
+        Task::Pages => root().and_then(build).and_then(|binary| tools::pages(&binary)),
         Task::PublicItems(arguments) => public_items::run(&arguments),
         Task::Python(arguments) => python::run(arguments),
         Task::Real(arguments) => real::run(&arguments),

@@ -38,7 +38,8 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Some(dir) => std::path::absolute(dir)?,
         None => crate::target_dir(root)?.join("python"),
     };
-    let bin = environment(&python, &dir, arguments.full)?;
+    let wanted: Vec<&str> = SMALL.iter().chain(LARGE.iter().filter(|_| arguments.full)).copied().collect();
+    let bin = environment(&python, &dir, &wanted)?;
     let binary = arguments.binary.map_or_else(|| crate::build(root), Ok)?;
     install(root, &bin, &dir)?;
     let tool = |name: &str| {
@@ -77,7 +78,7 @@ pub fn run_if_possible(binary: PathBuf) -> Result<()> {
 }
 
 /// The interpreter if it can make virtual environments. Where it cannot and this is root on a Debian, its package is tried.
-fn interpreter(python: &Path) -> Option<PathBuf> {
+pub fn interpreter(python: &Path) -> Option<PathBuf> {
     let fine = || {
         let code = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
         let quiet = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -92,20 +93,19 @@ fn interpreter(python: &Path) -> Option<PathBuf> {
     fine().then(|| python.to_path_buf())
 }
 
-/// Makes the environment, or takes the one that is there; gives the folder of its programs.
-fn environment(python: &Path, dir: &Path, full: bool) -> Result<PathBuf> {
+/// Makes an environment with these packages, or takes the one that is there; gives the folder of its programs.
+pub fn environment(python: &Path, dir: &Path, wanted: &[&str]) -> Result<PathBuf> {
     let venv = dir.join("venv");
     let bin = venv.join(if cfg!(windows) { "Scripts" } else { "bin" });
     if !bin.join("python").exists() && !bin.join("python.exe").exists() {
         std::fs::create_dir_all(dir)?;
         step("environment", Command::new(python).args(["-m", "venv"]).arg(&venv))?;
     }
-    let wanted: Vec<&str> = SMALL.iter().chain(LARGE.iter().filter(|_| full)).copied().collect();
     // Asking the registry takes seconds; what was installed for the same list stays.
-    let mark = dir.join(if full { "installed-full.txt" } else { "installed.txt" });
+    let mark = dir.join("installed.txt");
     if std::fs::read_to_string(&mark).ok().as_deref() != Some(&wanted.join("\n")) {
         let mut pip = Command::new(bin.join("python"));
-        step("packages", pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check"]).args(&wanted))?;
+        step("packages", pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check"]).args(wanted))?;
         std::fs::write(&mark, wanted.join("\n"))?;
     }
     Ok(bin)

@@ -182,6 +182,61 @@ fn keys_are_read_again() {
     assert_eq!(status("second-key-012345678"), 200, "a wrong file changed something");
 }
 
+/// Refusals of all kinds, then the log, the metrics and every answer are searched for the key.
+#[test]
+fn the_key_is_told_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let [image, _] = images(folder.path());
+    let key = "correct-horse-battery-staple-0123456789";
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let mut command = Command::new(BINARY);
+    command.args(["serve", "--bind", "127.0.0.1:0", "-vv"]).env("FLATCLIP_SERVE_KEY", key).stderr(log);
+    let server = Server::launch(command.current_dir(folder.path()));
+    let mut told = String::new();
+    let paths = ["/v1/limits", "/metrics", "/nothing", "/v1/models?key=correct-horse-battery-staple-0123456789"];
+    let bodies: [(&str, &[u8]); 5] = [
+        ("/v1/classify", b"{"),
+        ("/v1/classify", &image),
+        ("/v2/models/none/infer", b"{}"),
+        ("/v1/sessions/none/classify", b"{}"),
+        ("/nothing", b""),
+    ];
+    for guess in ["", "x", &key[1..], &key.to_uppercase(), key] {
+        let headers = format!("host: localhost\r\nconnection: close\r\nauthorization: Bearer {guess}\r\n");
+        assert_eq!(server.get(paths[0], &format!("authorization: Bearer {guess}\r\n")) == 200, guess == key);
+        for path in paths {
+            let (_, answer) = server.ask(format!("GET {path} HTTP/1.1\r\n{headers}\r\n").as_bytes());
+            told += &String::from_utf8_lossy(&answer);
+        }
+        for (path, body) in bodies {
+            let length = body.len();
+            let head = format!("POST {path} HTTP/1.1\r\n{headers}content-length: {length}\r\n\r\n");
+            told += &String::from_utf8_lossy(&server.ask(&[head.as_bytes(), body].concat()).1);
+        }
+    }
+    drop(server);
+    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    assert!(log.contains("/v1/classify") && told.contains("route.unknown"), "nothing was logged or told: {log}");
+    assert!(!log.contains("horse-battery") && !told.contains("horse-battery"), "{log}\n{told}");
+}
+
+#[test]
+fn idle_sockets_beyond_the_open_files_keep_nobody_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 64; exec \"$0\" serve --bind 127.0.0.1:0", BINARY]).current_dir(folder.path());
+    let server = Server::launch(command.stderr(log));
+    let idle: Vec<_> = (0..120).filter_map(|_| TcpStream::connect(&server.address).ok()).collect();
+    let start = std::time::Instant::now();
+    assert_eq!(server.get("/healthz", ""), 200);
+    assert!(start.elapsed().as_secs() < 3, "answered after {:?}", start.elapsed());
+    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    let lines = log.lines().filter(|line| line.contains("connection") && line.contains("WARN")).count();
+    assert!(lines <= 1, "{lines} lines about it: {log}");
+    drop(idle);
+}
+
 /// Everything but the address from the environment; the log has addresses only where that is asked for.
 #[test]
 fn every_flag_has_a_variable_and_requests_are_logged_with_their_ids() {

@@ -1,71 +1,18 @@
-//! Clients that hold what others need: tickets, uploads, connections, sessions, builders.
+//! Clients that hold what others need (tickets, uploads, connections, sessions, builders), and bodies that are not what they
+//! say.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use common::{CLASSES, base64, config, get, image, json_request, post, send};
-use flatclip_serve::{Config, Limits, Server, Stop};
+use axum::body::Body;
+use axum::http::Request;
+use common::{CLASSES, Running, base64, config, form, get, image, json_request, post, read, request, router, send};
+use flatclip::image::DecodeOptions;
+use flatclip_serve::{Config, Limits};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::thread::JoinHandle;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-
-struct Running {
-    address: SocketAddr,
-    stop: Stop,
-    thread: Option<JoinHandle<flatclip::Result<()>>>,
-}
-
-impl Running {
-    fn start(limits: Limits) -> Self {
-        let bind = "127.0.0.1:0".parse().unwrap();
-        let server = Server::bind(Config { bind, limits, ..config() }).unwrap();
-        let (address, stop) = (server.address(), server.stopper());
-        Self { address, stop, thread: Some(std::thread::spawn(move || server.run())) }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream
-    }
-
-    fn ask(&self, request: &[u8]) -> (u16, String) {
-        let mut stream = self.connect();
-        let _ = stream.write_all(request);
-        read(&mut stream)
-    }
-
-    fn get(&self, path: &str) -> (u16, String) {
-        self.ask(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.stop();
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap().unwrap();
-        }
-    }
-}
-
-fn read(stream: &mut TcpStream) -> (u16, String) {
-    let mut bytes = Vec::new();
-    let _ = stream.read_to_end(&mut bytes);
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    (text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0), text)
-}
-
-fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
-    let length = body.len();
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
-         connection: close\r\n{headers}\r\n"
-    );
-    [head.as_bytes(), body].concat()
-}
 
 fn question() -> Value {
     json!({ "image": base64(&image(1)), "classes": CLASSES })
@@ -83,7 +30,7 @@ fn long_answer() -> Vec<u8> {
 #[test]
 fn clients_that_do_not_read_hold_no_tickets_and_do_not_stretch_the_end() {
     let limits = Limits { queue: 32, client_share: 1.0, ..Limits::default() };
-    let server = Running::start(limits);
+    let server = Running::start(Config { limits, ..config() });
     // Not light, so that it needs what they would hold.
     let mut body = question();
     (body["method"], body["views"]) = ("zero".into(), 16.into());
@@ -116,7 +63,7 @@ fn clients_that_do_not_read_hold_no_tickets_and_do_not_stretch_the_end() {
 #[test]
 fn announced_bytes_are_not_reserved_and_uploads_that_stand_still_make_room() {
     let limits = Limits { body_bytes: 1 << 20, held_bytes: 4 << 20, ..Limits::default() };
-    let server = Running::start(limits);
+    let server = Running::start(Config { limits, ..config() });
     let head = format!("POST /v1/classify HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", 1 << 20);
     let upload = |bytes: usize| {
         let mut stream = server.connect();
@@ -144,7 +91,7 @@ fn announced_bytes_are_not_reserved_and_uploads_that_stand_still_make_room() {
 
 #[test]
 fn idle_connections_make_room() {
-    let server = Running::start(Limits { connections: 8, ..Limits::default() });
+    let server = Running::start(Config { limits: Limits { connections: 8, ..Limits::default() }, ..config() });
     let idle: Vec<TcpStream> = (0..30).map(|_| server.connect()).collect();
     let start = Instant::now();
     assert_eq!(server.get("/healthz").0, 200);
@@ -167,7 +114,7 @@ fn from_address(source: &str, to: SocketAddr) -> TcpStream {
 
 #[test]
 fn one_client_cannot_take_all_sessions() {
-    let server = Running::start(Limits { sessions: 4, ..Limits::default() });
+    let server = Running::start(Config { limits: Limits { sessions: 4, ..Limits::default() }, ..config() });
     let open = json!({ "classes": CLASSES, "method": "tda", "views": 1 }).to_string();
     let open = request("/v1/sessions", "", open.as_bytes());
     let statuses: Vec<u16> = (0..5).map(|_| server.ask(&open).0).collect();
@@ -227,4 +174,110 @@ async fn a_long_build_is_told_kept_and_holds_up_nobody() {
     let refused = post(&strict, "/v1/classify", &long).await;
     assert_eq!((refused.status.as_u16(), refused.code().as_str()), (413, "limit.exceeded"));
     assert!(refused.text().contains("24000 texts"), "{}", refused.text());
+}
+
+/// What is sent to every route that takes JSON, and what the answer may be.
+#[tokio::test]
+async fn bodies_that_are_not_what_they_say_are_refused() {
+    let router = router();
+    let raw = |path: &str, kind: &str, body: Vec<u8>| {
+        Request::post(path).header("content-type", kind).body(Body::from(body)).unwrap()
+    };
+    const JSON: &str = "application/json";
+    let limit = Limits::default().body_bytes;
+    let routes = ["/v1/classify", "/v1/embed/image", "/hf/zero-shot-image-classification", "/v2/models/pocket/infer"];
+    let mut cases = Vec::new();
+    for path in routes {
+        for (body, statuses) in [
+            (Vec::new(), [400, 400]),
+            (vec![b' '; limit + 1], [413, 413]),
+            ("[".repeat(100_000).into_bytes(), [400, 422]),
+            ("{\"a\":".repeat(20_000).into_bytes(), [400, 422]),
+            (b"{\"image\":\"\xff\xfe\"}".to_vec(), [400, 422]),
+        ] {
+            cases.push((raw(path, JSON, body), statuses));
+        }
+    }
+    let good = question().to_string();
+    let spaces = |count: usize| format!("{good}{}", " ".repeat(count - good.len())).into_bytes();
+    let (form_type, image) = ("multipart/form-data; boundary=xx", image(2));
+    cases.extend([
+        (raw(routes[0], JSON, spaces(limit - 1)), [200, 200]),
+        (raw(routes[0], JSON, spaces(limit)), [200, 200]),
+        (raw("/v1/embed/text", JSON, vec![b' '; (1 << 20) + 1]), [413, 413]),
+        (raw(routes[0], JSON, good.as_bytes()[..good.len() / 2].to_vec()), [400, 400]),
+        (raw(routes[0], JSON, b"null".to_vec()), [422, 422]),
+        (raw(routes[0], JSON, b"1e999".to_vec()), [400, 422]),
+        (raw(routes[0], "text/xml", b"<a/>".to_vec()), [415, 415]),
+        (raw(routes[0], form_type, b"nonsense".to_vec()), [400, 400]),
+        (raw(routes[0], form_type, b"--xx--\r\n".to_vec()), [400, 422]),
+        (form(routes[0], &vec![("x", "y"); 10_000], &[]), [400, 413]),
+        (form(routes[0], &[("classes", "a,b")], &vec![image.as_slice(); 33]), [413, 413]),
+        (form(routes[0], &[("classes", "a"), ("classes", "b")], &[&image]), [400, 400]),
+        (form(routes[0], &[("classes", "a"), ("views", "many")], &[&image]), [400, 400]),
+    ]);
+    let mut beyond = raw(routes[3], JSON, b"{}".to_vec());
+    beyond.headers_mut().insert("inference-header-content-length", "99999".parse().unwrap());
+    cases.push((beyond, [400, 400]));
+    for (number, (request, statuses)) in cases.into_iter().enumerate() {
+        let answer = send(&router, request).await;
+        let status = answer.status.as_u16();
+        assert!(statuses.contains(&status), "case {number}: expected {statuses:?}, found {status}: {}", answer.text());
+        assert!(status == 200 || !answer.code().is_empty(), "case {number}: no code: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn damaged_images_get_the_codes_of_the_library() {
+    let router = router();
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let options = DecodeOptions { max_pixels: Limits::default().pixels, ..DecodeOptions::default() };
+    for file in ["png/rgb.png", "bmp/rgb.bmp", "gif/two.gif", "jpeg/baseline-420.jpg"] {
+        let whole = std::fs::read(corpus.join(file)).unwrap();
+        for number in 0..60 {
+            // A fixed walk over places and values: every run sends the same files.
+            let place = (number * 7919 + number * number * 31) % whole.len();
+            let mut damaged = whole.clone();
+            damaged[place] ^= (number * 37 % 255 + 1) as u8;
+            for bytes in [&damaged[..], &whole[..number * whole.len() / 59]] {
+                let answer = send(&router, form("/v1/classify", &[("classes", "fish,lamp")], &[bytes])).await;
+                match flatclip::image::decode(bytes, &options) {
+                    Ok(_) => assert_eq!(answer.status, 200, "{file} {number}: {}", answer.text()),
+                    Err(error) => assert_eq!(answer.code(), error.code(), "{file} {number}: {}", answer.text()),
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn addresses_in_place_of_images_are_refused_and_not_fetched() {
+    let router = router();
+    // Whoever connects here was sent by the server.
+    let trap = TcpListener::bind("127.0.0.1:0").unwrap();
+    trap.set_nonblocking(true).unwrap();
+    let port = trap.local_addr().unwrap().port();
+    for address in [
+        &format!("http://127.0.0.1:{port}/a.png"),
+        &format!("http://[::1]:{port}/a.png"),
+        &format!("http://2130706433:{port}/a.png"),
+        &format!("http://0x7f.1:{port}/a.png"),
+        &format!("http://user@127.0.0.1:{port}/a.png"),
+        &format!("ftp://127.0.0.1:{port}/a.png"),
+        "http://169.254.169.254/latest/meta-data",
+        "file:///etc/passwd",
+        "/etc/passwd",
+        "data:text/plain,hello",
+    ] {
+        let hugging_face = json!({ "inputs": address, "parameters": { "candidate_labels": CLASSES } });
+        for (path, body) in [
+            ("/v1/classify", json!({ "image": address, "classes": CLASSES })),
+            ("/v1/embed/image", json!({ "image": address })),
+            ("/hf/zero-shot-image-classification", hugging_face),
+        ] {
+            let answer = post(&router, path, &body).await;
+            assert_eq!(answer.status, 422, "{path} {address}: {}", answer.text());
+        }
+    }
+    assert!(trap.accept().is_err(), "the server connected to an address that a client gave");
 }

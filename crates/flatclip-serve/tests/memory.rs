@@ -77,16 +77,26 @@ async fn repeated_outputs(router: &axum::Router) {
     assert!(peak < 60, "repeated outputs took {peak} MB");
 }
 
+/// Bodies of 15 MB that are made to become larger when they are read.
 async fn amplified_json(router: &axum::Router) {
-    let many = "{\"\":0},".repeat(15 << 17);
-    let body = format!("{{\"classes\":[\"a\"],\"options\":{{\"x\":[{many}0]}}}}");
-    let bytes = body.len() >> 20;
-    let watch = Watch::start();
-    let request =
-        Request::post("/v1/classify").header("content-type", "application/json").body(Body::from(body)).unwrap();
-    assert_eq!(send(router, request).await.status, 422);
-    let peak = watch.peak();
-    assert!(peak < 60, "{bytes} MB of JSON took {peak} MB");
+    let tensor = "{\"inputs\":[{\"name\":\"text\",\"datatype\":\"BYTES\",\"shape\":[1],\"data\":[";
+    for (path, start, piece, end) in [
+        ("/v1/classify", "{\"classes\":[\"a\"],\"options\":{\"x\":[", "{\"\":0},", "0]}}"),
+        ("/v1/classify", "{\"options\":{\"x\":[", "[[[]]],", "0]}}"),
+        ("/v1/classify", "{\"options\":{", "\"\":0,", "\"x\":0}}"),
+        ("/v1/classify", "{\"classes\":[", "\"\",", "\"\"]}"),
+        ("/v1/classify", "{\"images\":[", "\"\",", "\"\"]}"),
+        ("/v2/models/pocket/infer", tensor, "{},", "0]}]}"),
+        ("/v2/models/pocket/infer", tensor, "\"\",", "\"\"]}]}"),
+        ("/v2/models/pocket/infer", "{\"parameters\":{\"x\":[", "[0],", "0]},\"inputs\":[]}"),
+    ] {
+        let body = format!("{start}{}{end}", piece.repeat((15 << 20) / piece.len()));
+        let watch = Watch::start();
+        let request = Request::post(path).header("content-type", "application/json").body(Body::from(body)).unwrap();
+        assert!(matches!(send(router, request).await.status.as_u16(), 400..500), "{path} {start}");
+        let peak = watch.peak();
+        assert!(peak < 60, "{start}{piece}: 15 MB of JSON took {peak} MB");
+    }
 }
 
 async fn amplified_form(router: &axum::Router) {

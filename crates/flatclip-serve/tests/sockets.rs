@@ -3,71 +3,15 @@
 
 mod common;
 
-use common::{CLASSES, base64, config, image};
-use flatclip_serve::{Config, Limits, Server, Stop};
+use common::{CLASSES, Running, base64, config, image, read, request};
+use flatclip_serve::{Config, Limits};
 use serde_json::{Value, json};
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::thread::JoinHandle;
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-struct Running {
-    address: SocketAddr,
-    stop: Stop,
-    thread: Option<JoinHandle<flatclip::Result<()>>>,
-}
-
-impl Running {
-    fn start(config: Config) -> Self {
-        let bind = "127.0.0.1:0".parse().unwrap();
-        let server = Server::bind(Config { bind, ..config }).unwrap();
-        let (address, stop) = (server.address(), server.stopper());
-        let thread = Some(std::thread::spawn(move || server.run()));
-        Self { address, stop, thread }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        stream
-    }
-
-    fn get(&self, path: &str) -> (u16, String) {
-        let mut stream = self.connect();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
-        read(&mut stream)
-    }
-
-    fn metric(&self, name: &str) -> f64 {
-        let (_, text) = self.get("/metrics");
-        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.stop();
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap().unwrap();
-        }
-    }
-}
-
-fn read(stream: &mut TcpStream) -> (u16, String) {
-    let mut bytes = Vec::new();
-    let _ = stream.read_to_end(&mut bytes);
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    (text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0), text)
-}
-
 fn classify_request(body: &Value, headers: &str) -> String {
-    let body = body.to_string();
-    let length = body.len();
-    format!(
-        "POST /v1/classify HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
-         connection: close\r\n{headers}\r\n{body}"
-    )
+    String::from_utf8(request("/v1/classify", headers, body.to_string().as_bytes())).unwrap()
 }
 
 fn question(method: &str, views: usize) -> Value {
@@ -133,16 +77,52 @@ fn a_large_head_is_refused() {
 #[test]
 fn a_panic_is_answered_by_500_and_spoils_nothing_else() {
     let server = Running::start(Config { faults: true, ..config() });
-    for place in ["handler", "worker"] {
-        let mut stream = server.connect();
-        let header = format!("x-flatclip-fault: {place}\r\n");
-        stream.write_all(classify_request(&question("zero-shot", 1), &header).as_bytes()).unwrap();
-        let (status, text) = read(&mut stream);
-        assert_eq!(status, 500, "{place}: {text}");
-        let mut stream = server.connect();
-        stream.write_all(classify_request(&question("zero-shot", 1), "").as_bytes()).unwrap();
-        assert_eq!(read(&mut stream).0, 200);
+    let ask = |headers: &str| server.ask(classify_request(&question("zero-shot", 1), headers).as_bytes());
+    for place in ["handler", "worker"].repeat(4) {
+        std::thread::scope(|scope| {
+            // Others ask at the same time, so that batches have innocent members.
+            let others: Vec<_> = (0..6).map(|_| scope.spawn(|| ask("").0)).collect();
+            let (status, text) = ask(&format!("x-flatclip-fault: {place}\r\n"));
+            assert_eq!(status, 500, "{place}: {text}");
+            assert!(others.into_iter().all(|other| other.join().unwrap() == 200), "{place}: another client failed");
+        });
+        assert_eq!(ask("").0, 200);
     }
+}
+
+#[test]
+fn a_queue_that_stays_full_is_not_ready_and_stays_live() {
+    let limits = Limits { workers: 1, queue: 1, deadline_ms: 120_000, ..Limits::default() };
+    let server = Running::start(Config { limits, ..config() });
+    let ready_within = |seconds: u64| {
+        let start = Instant::now();
+        while server.get("/readyz").0 != 200 {
+            assert!(start.elapsed() < Duration::from_secs(seconds), "not ready");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    assert_eq!(server.get("/healthz").0, 200, "live before it is ready");
+    ready_within(60);
+    assert_eq!(server.get("/v2/health/ready").0, 200);
+    // Gradient steps over many classes: one request that takes longer than the 5 s after which a full queue counts.
+    let classes: Vec<String> = (0..2000).map(|number| format!("thing {number}")).collect();
+    let slow = json!({ "image": base64(&image(1)), "classes": classes, "method": "tpt", "options": { "steps": 64 } });
+    let (slow, quick) = (classify_request(&slow, ""), classify_request(&question("zero", 8), ""));
+    let mut was_full = false;
+    std::thread::scope(|scope| {
+        // A quick one may be before it in the queue of one.
+        let slow =
+            scope.spawn(|| std::iter::repeat_with(|| server.ask(slow.as_bytes()).0).find(|status| *status != 429));
+        while !slow.is_finished() {
+            assert_eq!(server.get("/healthz").0, 200, "not live");
+            server.ask(quick.as_bytes());
+            was_full |= server.get("/readyz").0 == 503;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(slow.join().unwrap(), Some(200));
+    });
+    assert!(was_full, "ready with a full queue");
+    ready_within(30);
 }
 
 #[test]

@@ -1,7 +1,6 @@
-//! A plain HTTP client: what it sends is what is written here, byte for byte, so that it can also send nonsense.
+//! A plain HTTP client that takes little of the machine that it shares with the server.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -18,20 +17,6 @@ pub struct Answer {
 impl Answer {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
-    }
-
-    pub fn json(&self) -> Result<Value> {
-        serde_json::from_slice(&self.body).with_context(|| String::from_utf8_lossy(&self.body).into_owned())
-    }
-
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
-    }
-
-    /// The code of a refusal, whatever form it has.
-    pub fn code(&self) -> String {
-        let json = self.json().unwrap_or_default();
-        json["error"]["code"].as_str().or(json["code"].as_str()).unwrap_or_default().to_owned()
     }
 }
 
@@ -52,17 +37,13 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        Ok(self.stream.get_mut().write_all(bytes)?)
-    }
-
     pub fn ask(&mut self, request: &[u8]) -> Result<Answer> {
-        self.send(request)?;
+        self.stream.get_mut().write_all(request)?;
         self.read()
     }
 
     /// Reads one answer.
-    pub fn read(&mut self) -> Result<Answer> {
+    fn read(&mut self) -> Result<Answer> {
         let first = self.line()?;
         let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
         let mut answer =
@@ -102,14 +83,6 @@ impl Connection {
         }
     }
 
-    /// Whether the other side has closed the connection, waiting for it at most so long.
-    pub fn is_closed_within(&mut self, patience: Duration) -> bool {
-        let _ = self.stream.get_ref().set_read_timeout(Some(patience));
-        let mut rest = Vec::new();
-        // Whatever is said before the end does not matter; a timeout is an error.
-        self.stream.read_to_end(&mut rest).is_ok()
-    }
-
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 {
@@ -119,24 +92,8 @@ impl Connection {
     }
 }
 
-/// One request on a connection of its own.
-pub fn ask(address: SocketAddr, request: &[u8]) -> Result<Answer> {
-    Connection::open(address)?.ask(request)
-}
-
 pub fn get(address: SocketAddr, path: &str) -> Result<Answer> {
-    ask(address, format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes())
-}
-
-/// A POST request with these header lines (each ended by `\r\n`).
-pub fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
-    let length = body.len();
-    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n{headers}\r\n");
-    [head.as_bytes(), body].concat()
-}
-
-pub fn post_json(path: &str, body: &Value) -> Vec<u8> {
-    post(path, "content-type: application/json\r\n", body.to_string().as_bytes())
+    Connection::open(address)?.ask(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes())
 }
 
 /// A form of fields and images.
@@ -151,5 +108,9 @@ pub fn post_form(path: &str, fields: &[(&str, &str)], images: &[&[u8]]) -> Vec<u
         body.extend(b"\r\n");
     }
     body.extend(b"--xx--\r\n");
-    post(path, "content-type: multipart/form-data; boundary=xx\r\n", &body)
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\ncontent-type: multipart/form-data; boundary=xx\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), &body].concat()
 }

@@ -11,8 +11,6 @@ use std::time::{Duration, Instant};
 pub struct Running {
     pub address: SocketAddr,
     child: Child,
-    /// What it wrote to stderr.
-    pub log: std::path::PathBuf,
 }
 
 /// Loading a model and warming up, on a busy machine.
@@ -47,7 +45,7 @@ impl Running {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             anyhow::bail!("the server did not say its address: {said}");
         };
-        let server = Self { address, child, log };
+        let server = Self { address, child };
         let start = Instant::now();
         while server.get("/readyz")?.status != 200 {
             ensure!(start.elapsed() < PATIENCE, "the server was not ready within {} s", PATIENCE.as_secs());
@@ -60,30 +58,11 @@ impl Running {
         get(self.address, path)
     }
 
-    /// A number of `/metrics`; the sum over its labels.
-    pub fn metric(&self, name: &str) -> Result<f64> {
-        let text = self.get("/metrics")?.text();
-        let of = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
-        let values: Vec<f64> =
-            text.lines().filter(of).filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
-        ensure!(!values.is_empty(), "no number is called {name}");
-        Ok(values.iter().sum())
-    }
-
     /// Resident memory in bytes.
     pub fn memory(&self) -> Result<u64> {
-        self.status("VmRSS:")
-    }
-
-    /// The most that was ever resident, in bytes.
-    pub fn peak(&self) -> Result<u64> {
-        self.status("VmHWM:")
-    }
-
-    fn status(&self, name: &str) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let kb = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
-        Ok(kb.with_context(|| format!("no {name}"))?.trim().parse::<u64>()? * 1024)
+        let kb = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+        Ok(kb.context("no VmRSS")?.trim().parse::<u64>()? * 1024)
     }
 
     /// Open files and sockets.
@@ -91,14 +70,14 @@ impl Running {
         Ok(std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
     }
 
-    pub fn signal(&self, name: &str) -> Result<()> {
+    fn signal(&self, name: &str) -> Result<()> {
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status()?;
         ensure!(sent.success(), "kill -{name} failed");
         Ok(())
     }
 
     /// Waits for its end.
-    pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
+    fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -107,10 +86,6 @@ impl Running {
             ensure!(start.elapsed() < patience, "the server did not end within {} s", patience.as_secs());
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    pub fn logged(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
 

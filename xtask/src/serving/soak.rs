@@ -1,6 +1,6 @@
-//! A load for a while at a share of the capacity: memory and open files must stay flat.
+//! A load for a while at a share of the capacity, where memory and open files must stay flat, and loads above it.
 
-use super::load::{Until, run as load};
+use super::load::{Outcome, Until, run as load};
 use super::running::Running;
 use crate::serving::http::post_form;
 use anyhow::{Result, ensure};
@@ -19,13 +19,13 @@ pub struct Arguments {
 }
 
 /// What a soak found.
-pub struct Soaked {
-    pub requests: usize,
-    pub errors: usize,
-    pub files_before: usize,
-    pub files_after: usize,
+struct Soaked {
+    requests: usize,
+    errors: usize,
+    files_before: usize,
+    files_after: usize,
     /// Kilobytes per ten minutes, by least squares over the second half.
-    pub slope_kb: f64,
+    slope_kb: f64,
     /// Seconds and bytes.
     samples: Vec<(f64, u64)>,
     rate: f64,
@@ -35,30 +35,30 @@ pub struct Soaked {
 impl Soaked {
     /// Below 1 MB in ten minutes; over a short time, where a page more or less is a steep slope, no growth above 2 MB. Growth is
     /// that of the line, not of two samples: a single one has a request's buffers in it.
-    pub fn is_flat(&self) -> bool {
+    fn is_flat(&self) -> bool {
         let seconds = self.samples.last().map_or(0.0, |last| last.0);
         let grown_kb = self.slope_kb * (seconds / 2.0) / 600.0;
         self.slope_kb < 1024.0 || (seconds < 600.0 && grown_kb < 2048.0)
     }
 }
 
-/// Requests of several kinds, so that caches, sessions and errors take part.
-fn requests() -> Result<Vec<Vec<u8>>> {
+/// Requests of several images, with methods and views in turn.
+fn requests(kinds: &[(&str, &str)]) -> Result<Vec<Vec<u8>>> {
     let mut requests = Vec::new();
     for number in 0..12u32 {
         let rgb = (0..96 * 96 * 3u32).map(|place| (place * 5 + number * 29 + place / 211 * number) as u8).collect();
         let image = flatclip::Image { width: 96, height: 96, rgb };
         let png = flatclip::image::sheet::encode_png(&image)?;
-        let (method, views) = [("zero-shot", "1"), ("zero", "16"), ("stss", "32"), ("vte", "8")][number as usize % 4];
+        let (method, views) = kinds[number as usize % kinds.len()];
         let fields = [("classes", "fish,lamp,snail,boat,clock"), ("method", method), ("views", views)];
         requests.push(post_form("/v1/classify", &fields, &[&png]));
     }
     Ok(requests)
 }
 
-pub fn soak(binary: &Path, folder: &Path, seconds: f64, share: f64) -> Result<Soaked> {
+fn soak(binary: &Path, folder: &Path, seconds: f64, share: f64) -> Result<Soaked> {
     let server = Running::start(binary, folder, &[])?;
-    let requests = requests()?;
+    let requests = requests(&[("zero-shot", "1"), ("zero", "16"), ("stss", "32"), ("vte", "8")])?;
     load(server.address, 4, Until::Seconds(3.0), None, &requests)?;
     let capacity =
         load(server.address, 8, Until::Seconds((seconds / 20.0).clamp(3.0, 20.0)), None, &requests)?.per_second();
@@ -126,6 +126,56 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         found.files_after
     );
     ensure!(found.errors == 0 && found.is_flat(), "not flat, or errors");
+    Ok(())
+}
+
+#[derive(clap::Args)]
+pub struct OverloadArguments {
+    /// Seconds of each load
+    #[arg(long, default_value_t = 60.0)]
+    seconds: f64,
+}
+
+/// Nothing but answers and refusals that tell when to come back.
+fn check_statuses(outcome: &Outcome) -> Result<()> {
+    let known = outcome.statuses.keys().all(|status| [200, 429, 503].contains(status));
+    ensure!(known && outcome.count(200) > 0, "{:?}", outcome.statuses);
+    Ok(())
+}
+
+/// At 2 and 10 times the capacity at least 90 % of it is served, and p99 stays within twice that at the capacity. A thousand clients
+/// at once get answers or refusals, and memory grows by less than 100 MB.
+pub fn overload(arguments: &OverloadArguments) -> Result<()> {
+    let (binary, folder) = (crate::build(crate::root()?)?, tempfile::tempdir()?);
+    let views = requests(&[("zero", "8")])?;
+    // A tower of real size: with the embedded one, refusing hundreds of requests a second is itself a tenth of the work.
+    let server = Running::start(&binary, folder.path(), &["--model", "random:ViT-B-32"])?;
+    let at = |clients, rate| load(server.address, clients, Until::Seconds(arguments.seconds), rate, &views);
+    load(server.address, 4, Until::Seconds(2.0), None, &views)?;
+    let capacity = at(16, None)?.per_second();
+    let usual = at(64, Some(capacity))?.quantile(0.99);
+    for part in [2.0, 10.0] {
+        let found = at(128, Some(capacity * part))?;
+        let (served, p99) = (found.per_second() / capacity, found.quantile(0.99));
+        println!(
+            "{part} times the capacity of {capacity:.1} per second: {:.0} % served, p99 {p99:.0} ms",
+            100.0 * served
+        );
+        check_statuses(&found)?;
+        // A full queue of 64 takes 64 / capacity, whatever is sent.
+        let allowed = (2.0 * usual).max(2.0 * 64.0 / capacity * 1e3);
+        ensure!(served >= 0.9 && p99 <= allowed, "served {served:.2}, p99 {p99:.0} ms, allowed {allowed:.0} ms");
+    }
+    drop(server);
+    let server = Running::start(&binary, folder.path(), &[])?;
+    let single = requests(&[("zero-shot", "1")])?;
+    load(server.address, 4, Until::Requests(100), None, &single)?;
+    let before = server.memory()?;
+    let crowd = load(server.address, 1_000, Until::Requests(10_000), None, &single)?;
+    let (grown, p99) = (server.memory()?.saturating_sub(before) >> 20, crowd.quantile(0.99));
+    println!("10 000 requests of 1 000 clients: {:?}, {grown} MB grown, p99 {p99:.0} ms", crowd.statuses);
+    check_statuses(&crowd)?;
+    ensure!(grown < 100 && p99 < 30_000.0, "grew by {grown} MB, p99 {p99:.0} ms");
     Ok(())
 }
 

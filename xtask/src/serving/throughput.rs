@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let python = match (&arguments.python, arguments.no_peer) {
         (_, true) => None,
         (Some(python), _) => Some(python.clone()),
-        (None, _) => Some(super::clients::python(&PACKAGES)?),
+        (None, _) => Some(crate::tools::python("fastapi", &PACKAGES)?),
     };
     let small = root.join("crates/flatclip-pocket/models/pocket-vit/config.json");
     let mut rows = Vec::new();
@@ -176,7 +176,7 @@ impl Peer {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let child = Command::new(python)
-            .arg(root.join("xtask/serving/fastapi_server.py"))
+            .arg(root.join("tools/checks/fastapi_server.py"))
             .args([port.to_string(), threads.to_string(), model.to_owned()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

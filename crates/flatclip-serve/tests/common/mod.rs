@@ -1,11 +1,16 @@
-//! Requests without a socket.
+//! Requests, without a socket and with one.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
+use flatclip_serve::{Config, Server, Stop};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::thread::JoinHandle;
+use std::time::Duration;
 use tower::ServiceExt as _;
 
 pub(crate) const CLASSES: [&str; 4] = ["fish", "lamp", "snail", "boat"];
@@ -85,4 +90,68 @@ pub(crate) fn form(path: &str, fields: &[(&str, &str)], images: &[&[u8]]) -> Req
     }
     body.extend(b"--xx--\r\n");
     Request::post(path).header("content-type", "multipart/form-data; boundary=xx").body(Body::from(body)).unwrap()
+}
+
+/// A server on a port that the system chooses; it is stopped at the end, and must end well.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    pub(crate) stop: Stop,
+    thread: Option<JoinHandle<flatclip::Result<()>>>,
+}
+
+impl Running {
+    pub(crate) fn start(config: Config) -> Self {
+        let server = Server::bind(Config { bind: "127.0.0.1:0".parse().unwrap(), ..config }).unwrap();
+        let (address, stop) = (server.address(), server.stopper());
+        Self { address, stop, thread: Some(std::thread::spawn(move || server.run())) }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    }
+
+    pub(crate) fn ask(&self, request: &[u8]) -> (u16, String) {
+        let mut stream = self.connect();
+        let _ = stream.write_all(request);
+        read(&mut stream)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        self.ask(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes())
+    }
+
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let (_, text) = self.get("/metrics");
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
+/// Status and text of the answer, up to the end of the connection.
+pub(crate) fn read(stream: &mut TcpStream) -> (u16, String) {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    (text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0), text)
+}
+
+/// A request as bytes, after which the connection is closed.
+pub(crate) fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+         connection: close\r\n{headers}\r\n"
+    );
+    [head.as_bytes(), body].concat()
 }

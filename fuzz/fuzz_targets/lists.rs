@@ -1,0 +1,3 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| flatclip_fuzz::read(&["tar", "table", "class-names", "descriptions", "recipe"], bytes));
