@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::path::{Path, PathBuf};
 
 /// A hash of everything that was read.
-pub type Read = fn(&Path) -> Result<u64, Error>;
+pub(crate) type Read = fn(&Path) -> Result<u64, Error>;
 
 /// Kinds of files, named after their folder in `fuzz/corpus` or after the file of a model folder.
 const READERS: &[(&str, Read)] = &[
@@ -33,17 +33,18 @@ const READERS: &[(&str, Read)] = &[
 ];
 
 /// File names for kinds whose reader looks at the name.
-pub const FILES: &[(&str, &str)] = &[("safetensors", "w.safetensors"), ("torch", "w.pt"), ("prompt", "p.safetensors")];
+pub(crate) const FILES: &[(&str, &str)] =
+    &[("safetensors", "w.safetensors"), ("torch", "w.pt"), ("prompt", "p.safetensors")];
 
 /// The reader of a kind; the files of a model folder are kinds, too.
-pub fn reader(kind: &str) -> (&'static str, Read) {
+pub(crate) fn reader(kind: &str) -> (&'static str, Read) {
     let found = READERS.iter().find(|(name, _)| *name == kind);
     found.copied().unwrap_or(("model-folder", model_folder))
 }
 
 /// The files of a kind in `fuzz/corpus`, by name.
 #[allow(dead_code, reason = "the fuzzer reads the corpus itself")]
-pub fn corpus(kind: &str) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn corpus(kind: &str) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(kind);
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -54,7 +55,7 @@ pub fn corpus(kind: &str) -> Vec<(String, Vec<u8>)> {
 
 /// What became of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
+pub(crate) enum Fate {
     Refused,
     Same,
     Different,
@@ -62,7 +63,7 @@ pub enum Fate {
 
 /// Writes bytes to a file of this name and reads it. A refusal must name the file, or what it belongs to; a prompt carries a
 /// checksum, so that other content must be refused.
-pub fn fate((kind, read): (&str, Read), folder: &Path, file: &str, bytes: &[u8], whole: Option<u64>) -> Fate {
+pub(crate) fn fate((kind, read): (&str, Read), folder: &Path, file: &str, bytes: &[u8], whole: Option<u64>) -> Fate {
     let path = folder.join(file);
     std::fs::write(&path, bytes).expect("a file in a temporary folder");
     match read(&path) {
@@ -137,7 +138,7 @@ const EDGES: [u64; 10] = [0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0
 
 /// The damaged copy with this number, always the same; never the bytes themselves, unless they are empty.
 #[allow(dead_code, reason = "the fuzzer makes its own")]
-pub fn mutant(bytes: &[u8], name: &str, number: u64) -> Vec<u8> {
+pub(crate) fn mutant(bytes: &[u8], name: &str, number: u64) -> Vec<u8> {
     let mut draw = Stream::new(number, &["mutant", name]);
     let mut copy = bytes.to_vec();
     for _ in 0..=draw.below(3) {

@@ -1,16 +1,13 @@
 //! Whatever needs more than cargo. `cargo xtask test` is what must pass before a change lands.
 
-mod any_time;
 mod audit;
 mod bench_peers;
 mod check;
 mod gradients;
 mod layers;
-mod methods_table;
 mod public_items;
 mod python;
 mod real;
-mod selection;
 mod serving;
 mod tools;
 
@@ -30,8 +27,6 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Measure what any-time views save and cost, against a run with all views
-    AnyTime(any_time::Arguments),
     /// Check licences, sources and banned crates of all dependencies against deny.toml, without network
     Audit(audit::Arguments),
     /// Time flatclip and torch, open_clip, OpenVINO, ONNX Runtime, PIL on the same work, turn by turn, on an idle machine
@@ -40,8 +35,6 @@ enum Task {
     Gradients(gradients::Arguments),
     /// Check that the library's modules use each other in one direction only, and the table of it in ARCHITECTURE.md
     Layers(layers::Arguments),
-    /// Every adapter on every style of the pocket dataset, with intervals: docs/research/methods-on-pocket.md
-    MethodsTable(methods_table::Arguments),
     /// Make every kind of HTML page and open it in a headless browser; fails on any console message
     Pages,
     /// Count the public items of each library, by module
@@ -50,8 +43,6 @@ enum Task {
     Python(python::Arguments),
     /// Run a real image tower on real photos, against reference features and labels; prints a table of adapters
     Real(real::Arguments),
-    /// The experiment of docs/research/selection.md: all rules on the validation world, the chosen ones once on the test world
-    Selection(selection::Arguments),
     /// The server: its page in a browser, clients from PyPI, throughput, soak
     Serving(serving::Arguments),
     /// Layers, format, lints as errors, all tests, documentation, pages, Python: what must pass before a change lands
@@ -60,17 +51,14 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
-        Task::AnyTime(arguments) => any_time::run(&arguments),
         Task::Audit(arguments) => audit::run(&arguments),
         Task::BenchPeers(arguments) => bench_peers::run(arguments),
         Task::Gradients(arguments) => gradients::run(&arguments),
         Task::Layers(arguments) => layers::run(&arguments),
-        Task::MethodsTable(arguments) => methods_table::run(&arguments),
         Task::Pages => root().and_then(build).and_then(|binary| tools::pages(&binary)),
         Task::PublicItems(arguments) => public_items::run(&arguments),
         Task::Python(arguments) => python::run(arguments),
         Task::Real(arguments) => real::run(&arguments),
-        Task::Selection(arguments) => selection::run(&arguments),
         Task::Serving(arguments) => serving::run(arguments),
         Task::Test => check::run(),
     };
