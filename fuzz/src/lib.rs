@@ -20,12 +20,15 @@ thread_local! {
     });
 }
 
+/// File names for kinds whose reader looks at the name; others are named after their kind.
+const FILES: [(&str, &str); 3] = [("safetensors", "w.safetensors"), ("torch", "w.pt"), ("prompt", "p.safetensors")];
+
 /// Reads the bytes as each kind of file. A panic, a refusal without the path, or another prompt than the checksum says, is a
 /// finding.
 pub fn read(kinds: &[&str], bytes: &[u8]) {
     FOLDER.with(|folder| {
         for kind in kinds {
-            let file = readers::FILES.iter().find(|(name, _)| name == kind).map_or(*kind, |(_, file)| file);
+            let file = FILES.iter().find(|(name, _)| name == kind).map_or(*kind, |(_, file)| file);
             let reader = readers::reader(kind);
             readers::fate(reader, folder.path(), file, bytes, None);
         }

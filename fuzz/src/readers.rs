@@ -32,10 +32,6 @@ const READERS: &[(&str, Read)] = &[
     ("recipe", |path| Ok(hash(&format!("{:?}", flatclip_lab::reproduce::Recipe::read(path)?)))),
 ];
 
-/// File names for kinds whose reader looks at the name.
-pub(crate) const FILES: &[(&str, &str)] =
-    &[("safetensors", "w.safetensors"), ("torch", "w.pt"), ("prompt", "p.safetensors")];
-
 /// The reader of a kind; the files of a model folder are kinds, too.
 pub(crate) fn reader(kind: &str) -> (&'static str, Read) {
     let found = READERS.iter().find(|(name, _)| *name == kind);
