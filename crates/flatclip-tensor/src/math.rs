@@ -97,10 +97,45 @@ impl Unary for QuickGelu {
     }
     #[inline(always)]
     fn slope<L: Lanes>(x: L) -> L {
-        // s (1 + 1.702 x (1 - s)) with s = sigmoid(1.702 x)
-        let (one, z) = (x.like(1.0), x.mul(x.like(1.702)));
-        let s = one.div(one.add(exp(x.like(0.0).sub(z))));
-        z.mul(one.sub(s)).mul_add(s, s)
+        let z = x.mul(x.like(1.702));
+        gated_slope(z, z)
+    }
+}
+
+/// The slope `s + t s (1 - s)` of `x s`, with `s = sigmoid(z)` and `t = x dz/dx`.
+#[inline(always)]
+fn gated_slope<L: Lanes>(z: L, t: L) -> L {
+    let one = z.like(1.0);
+    let s = one.div(one.add(exp(z.like(0.0).sub(z))));
+    t.mul(one.sub(s)).mul_add(s, s)
+}
+
+/// `x * sigmoid(x)`.
+#[inline(always)]
+pub(crate) fn silu<L: Lanes>(x: L) -> L {
+    x.div(x.like(1.0).add(exp(x.like(0.0).sub(x))))
+}
+
+/// `x / 2 (1 + tanh(u))` with `u = sqrt(2 / pi) (x + 0.044715 x^3)`, which is `x * sigmoid(2 u)`: no difference of close numbers.
+pub(crate) struct GeluTanh;
+impl GeluTanh {
+    /// `2 sqrt(2 / pi)`.
+    const FACTOR: f32 = 1.595_769_2;
+    const CUBE: f32 = 0.044_715;
+}
+impl Unary for GeluTanh {
+    #[inline(always)]
+    fn of<L: Lanes>(x: L) -> L {
+        let cubic = x.mul(x).mul_add(x.like(Self::CUBE), x.like(1.0));
+        x.div(x.like(1.0).add(exp(x.mul(x.like(-Self::FACTOR)).mul(cubic))))
+    }
+    #[inline(always)]
+    fn slope<L: Lanes>(x: L) -> L {
+        // Beyond 20 the slope is 0 or 1 in f32, and the cube would overflow.
+        let x = x.max(x.like(-20.0)).min(x.like(20.0));
+        let (square, one, linear) = (x.mul(x), x.like(1.0), x.mul(x.like(Self::FACTOR)));
+        let z = linear.mul(square.mul_add(x.like(Self::CUBE), one));
+        gated_slope(z, linear.mul(square.mul_add(x.like(3.0 * Self::CUBE), one)))
     }
 }
 
@@ -213,26 +248,45 @@ mod tests {
     fn activations_agree_with_their_definition() {
         let gelu = vector_form!(Gelu::of);
         let quick = vector_form!(QuickGelu::of);
+        let tanh = vector_form!(GeluTanh::of);
+        let gate = vector_form!(silu);
         for i in -2000..2000 {
             let x = i as f32 * 0.01;
             let d = f64::from(x);
             let want = 0.5 * d * (1.0 + erf64(d / 2.0f64.sqrt()));
             let want_quick = d / (1.0 + (-1.702 * d).exp());
+            let want_tanh = gelu_tanh64(d);
+            let want_gate = d / (1.0 + (-d).exp());
             for j in 0..2 {
                 assert!((f64::from(gelu[j](x)) - want).abs() < 3e-7 * d.abs().max(1.0), "gelu({x})");
                 assert!((f64::from(quick[j](x)) - want_quick).abs() < 3e-7 * d.abs().max(1.0), "quick_gelu({x})");
+                assert!((f64::from(tanh[j](x)) - want_tanh).abs() < 3e-7 * d.abs().max(1.0), "gelu_tanh({x})");
+                assert!((f64::from(gate[j](x)) - want_gate).abs() < 3e-7 * d.abs().max(1.0), "silu({x})");
             }
         }
         assert_eq!(quick[1](-200.0), 0.0);
+        assert_eq!((tanh[1](-200.0), tanh[1](200.0), tanh[1](-1e30)), (0.0, 200.0, 0.0));
+        // Relative to the value, also where it is small.
+        assert!(tanh.iter().all(|form| worst(-4.0, 6.0, form, gelu_tanh64) < 40.0));
+    }
+
+    fn gelu_tanh64(x: f64) -> f64 {
+        x / (1.0 + (-2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).exp())
     }
 
     #[test]
     fn slopes_are_derivatives_and_stay_finite() {
-        let slopes = [vector_form!(QuickGelu::slope), vector_form!(Gelu::slope), vector_form!(Relu::slope)];
-        let values: [fn(f64) -> f64; 3] = [
+        let slopes = [
+            vector_form!(QuickGelu::slope),
+            vector_form!(Gelu::slope),
+            vector_form!(Relu::slope),
+            vector_form!(GeluTanh::slope),
+        ];
+        let values: [fn(f64) -> f64; 4] = [
             |x| x / (1.0 + (-1.702 * x).exp()),
             |x| 0.5 * x * (1.0 + erf64(x * std::f64::consts::FRAC_1_SQRT_2)),
             |x| x.max(0.0),
+            gelu_tanh64,
         ];
         for (slopes, value) in slopes.iter().zip(values) {
             for i in -2000..2000 {

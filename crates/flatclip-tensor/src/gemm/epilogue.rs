@@ -46,6 +46,7 @@ pub(crate) unsafe fn apply<L: Lanes>(
             Activation::Relu => rows::<L, math::Relu>(tile, width, target, bias, accumulate),
             Activation::QuickGelu => rows::<L, math::QuickGelu>(tile, width, target, bias, accumulate),
             Activation::Gelu => rows::<L, math::Gelu>(tile, width, target, bias, accumulate),
+            Activation::GeluTanh => rows::<L, math::GeluTanh>(tile, width, target, bias, accumulate),
         }
     }
 }

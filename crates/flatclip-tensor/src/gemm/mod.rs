@@ -42,6 +42,8 @@ pub enum Activation {
     QuickGelu,
     /// The exact GELU, `x * Phi(x)`.
     Gelu,
+    /// GELU with `tanh` for the distribution: SigLIP in transformers.
+    GeluTanh,
 }
 
 /// What products with weights compute in. Norms, softmax and the residual stream are `f32` in all.

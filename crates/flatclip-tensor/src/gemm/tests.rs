@@ -60,7 +60,8 @@ fn every_f32_path_agrees_with_the_oracle_on_ragged_shapes() {
     for isa in paths() {
         for (rows, n, k) in shapes {
             let (x, weight, bias) = (values(rows * k, 1), values(n * k, 2), values(n, 3));
-            for activation in [Activation::Identity, Activation::Relu, Activation::QuickGelu, Activation::Gelu] {
+            use Activation::{Gelu, GeluTanh, Identity, QuickGelu, Relu};
+            for activation in [Identity, Relu, QuickGelu, Gelu, GeluTanh] {
                 let epilogue = Epilogue { bias: Some(&bias), activation, add: false };
                 let got = forward_on(isa, &x, rows, &weight, n, k, epilogue);
                 let want = plain::linear(&x, rows, &weight, n, k, Some(&bias), activation);

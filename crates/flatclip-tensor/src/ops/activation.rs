@@ -31,6 +31,7 @@ fn activate_lanes<L: Lanes>(lanes: Available<L>, activation: Activation, x: &mut
         Activation::Relu => each::<math::Relu, L>(lanes, x),
         Activation::QuickGelu => each::<math::QuickGelu, L>(lanes, x),
         Activation::Gelu => each::<math::Gelu, L>(lanes, x),
+        Activation::GeluTanh => each::<math::GeluTanh, L>(lanes, x),
     }
 }
 
@@ -41,6 +42,7 @@ fn slope_lanes<L: Lanes>(lanes: Available<L>, activation: Activation, x: &[f32],
         Activation::Relu => each_slope::<math::Relu, L>(lanes, x, d),
         Activation::QuickGelu => each_slope::<math::QuickGelu, L>(lanes, x, d),
         Activation::Gelu => each_slope::<math::Gelu, L>(lanes, x, d),
+        Activation::GeluTanh => each_slope::<math::GeluTanh, L>(lanes, x, d),
     }
 }
 
@@ -81,6 +83,7 @@ pub fn value<T: Real>(activation: Activation, x: T) -> T {
         Activation::Relu => x.max(T::ZERO),
         Activation::QuickGelu => x * sigmoid(T::of(1.702) * x),
         Activation::Gelu => x * normal_cdf(x),
+        Activation::GeluTanh => x * sigmoid(tanh_argument(x)),
     }
 }
 
@@ -103,11 +106,26 @@ pub fn slope<T: Real>(activation: Activation, x: T) -> T {
             let density = (T::of(-0.5) * x * x).exp() * T::of(1.0 / (std::f64::consts::TAU).sqrt());
             normal_cdf(x) + x * density
         }
+        Activation::GeluTanh => {
+            // Far out `x³` overflows, and 0 times infinity is no slope.
+            let x = if x.wide().abs() > 20.0 { T::of(20.0f64.copysign(x.wide())) } else { x };
+            let s = sigmoid(tanh_argument(x));
+            s + x * s * (T::ONE - s) * T::of(TANH_FACTOR) * (T::ONE + T::of(3.0 * TANH_CUBE) * x * x)
+        }
     }
 }
 
 fn sigmoid<T: Real>(x: T) -> T {
     T::ONE / (T::ONE + (-x).exp())
+}
+
+/// `2 sqrt(2 / pi)`, and the weight of the cube, of GELU's tanh form.
+const TANH_FACTOR: f64 = 2.0 * std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
+const TANH_CUBE: f64 = 0.044715;
+
+/// `2 u` with `(1 + tanh(u)) / 2 = sigmoid(2 u)`.
+fn tanh_argument<T: Real>(x: T) -> T {
+    T::of(TANH_FACTOR) * x * (T::ONE + T::of(TANH_CUBE) * x * x)
 }
 
 fn normal_cdf<T: Real>(x: T) -> T {
@@ -119,9 +137,12 @@ mod tests {
     use super::*;
     use crate::ops::check::{assert_gradient, values};
 
+    const ALL: [Activation; 5] =
+        [Activation::Identity, Activation::Relu, Activation::QuickGelu, Activation::Gelu, Activation::GeluTanh];
+
     #[test]
     fn slopes_are_derivatives() {
-        for activation in [Activation::Identity, Activation::Relu, Activation::QuickGelu, Activation::Gelu] {
+        for activation in ALL {
             let x: Vec<f64> = values(5, 40).iter().map(|x| 3.0 * x).collect();
             let d: Vec<f64> = x.iter().map(|&x| slope(activation, x)).collect();
             assert_gradient(&x, &d, 1e-6, |x| x.iter().map(|&x| value(activation, x)).sum());
@@ -130,7 +151,7 @@ mod tests {
 
     #[test]
     fn vectors_agree_with_the_plain_form() {
-        for activation in [Activation::Identity, Activation::Relu, Activation::QuickGelu, Activation::Gelu] {
+        for activation in ALL {
             let x: Vec<f32> = values(5, 43).iter().map(|&x| 4.0 * x as f32).collect();
             let (mut y, mut d) = (x.clone(), vec![0.5; x.len()]);
             activate(activation, &mut y);
@@ -145,7 +166,7 @@ mod tests {
     #[test]
     fn far_values_stay_finite() {
         for x in [-200.0f32, 200.0] {
-            for activation in [Activation::QuickGelu, Activation::Gelu] {
+            for activation in [Activation::QuickGelu, Activation::Gelu, Activation::GeluTanh] {
                 assert!(value(activation, x).is_finite() && slope(activation, x).is_finite());
             }
         }

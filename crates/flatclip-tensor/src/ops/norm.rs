@@ -5,38 +5,35 @@ use crate::isa::per_isa;
 use crate::simd::{Available, Lanes};
 use crate::threads::for_each_part;
 
-/// The epsilon of every CLIP checkpoint.
-pub const LAYER_NORM_EPSILON: f64 = 1e-5;
-
 /// Rows per parallel task: a few tens of microseconds of work.
 const BLOCK: usize = 32;
 
 /// `out = (x - mean) / sqrt(var + eps) * weight + bias` for each row of `weight.len()` values.
-pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]) {
+pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32, out: &mut [f32]) {
     let width = weight.len();
     assert!(x.len() == out.len() && bias.len() == width && x.len().is_multiple_of(width.max(1)));
-    for_each_part(out, BLOCK * width.max(1), |at, out| norm_part(&x[at..at + out.len()], weight, bias, out));
+    for_each_part(out, BLOCK * width.max(1), |at, out| norm_part(&x[at..at + out.len()], weight, bias, epsilon, out));
 }
 
 /// Adds the input gradient: `dx += J(x)ᵀ dy`. Accumulating is what a residual branch needs.
-pub fn layer_norm_backward(x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32]) {
+pub fn layer_norm_backward(x: &[f32], weight: &[f32], epsilon: f32, dy: &[f32], dx: &mut [f32]) {
     let width = weight.len();
     assert!(x.len() == dy.len() && x.len() == dx.len() && x.len().is_multiple_of(width.max(1)));
     for_each_part(dx, BLOCK * width.max(1), |at, dx| {
         let end = at + dx.len();
-        gradient_part(&x[at..end], weight, &dy[at..end], dx);
+        gradient_part(&x[at..end], weight, epsilon, &dy[at..end], dx);
     });
 }
 
-per_isa! { fn norm_part(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]) = norm_lanes; }
-per_isa! { fn gradient_part(x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32]) = gradient_lanes; }
+per_isa! { fn norm_part(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32, out: &mut [f32]) = norm_lanes; }
+per_isa! { fn gradient_part(x: &[f32], weight: &[f32], epsilon: f32, dy: &[f32], dx: &mut [f32]) = gradient_lanes; }
 
 #[inline(always)]
-fn norm_lanes<L: Lanes>(lanes: Available<L>, x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]) {
+fn norm_lanes<L: Lanes>(lanes: Available<L>, x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32, out: &mut [f32]) {
     let width = weight.len();
     let (bias, whole) = (&bias[..width], width - width % L::WIDTH);
     for (x, out) in x.chunks_exact(width.max(1)).zip(out.chunks_exact_mut(width.max(1))) {
-        let (mean, scale) = moments_lanes(lanes, x);
+        let (mean, scale) = moments_lanes(lanes, x, epsilon);
         let (mean_lanes, scale_lanes) = (lanes.splat(mean), lanes.splat(scale));
         for i in (0..whole).step_by(L::WIDTH) {
             // SAFETY: a whole vector from `i` on in each row.
@@ -53,12 +50,12 @@ fn norm_lanes<L: Lanes>(lanes: Available<L>, x: &[f32], weight: &[f32], bias: &[
 }
 
 #[inline(always)]
-fn gradient_lanes<L: Lanes>(lanes: Available<L>, x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32]) {
+fn gradient_lanes<L: Lanes>(lanes: Available<L>, x: &[f32], weight: &[f32], epsilon: f32, dy: &[f32], dx: &mut [f32]) {
     let width = weight.len();
     let whole = width - width % L::WIDTH;
     let rows = x.chunks_exact(width.max(1)).zip(dy.chunks_exact(width.max(1)));
     for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(width.max(1))) {
-        let (mean, scale) = moments_lanes(lanes, x);
+        let (mean, scale) = moments_lanes(lanes, x, epsilon);
         let (mean_lanes, scale_lanes) = (lanes.splat(mean), lanes.splat(scale));
         let (mut sum, mut product) = (lanes.splat(0.0), lanes.splat(0.0));
         for i in (0..whole).step_by(L::WIDTH) {
@@ -95,7 +92,7 @@ fn gradient_lanes<L: Lanes>(lanes: Available<L>, x: &[f32], weight: &[f32], dy: 
 
 /// Mean and `1 / sqrt(var + eps)`; two passes, since a residual stream may have a large mean.
 #[inline(always)]
-fn moments_lanes<L: Lanes>(lanes: Available<L>, x: &[f32]) -> (f32, f32) {
+fn moments_lanes<L: Lanes>(lanes: Available<L>, x: &[f32], epsilon: f32) -> (f32, f32) {
     let (n, whole) = (x.len() as f32, x.len() - x.len() % L::WIDTH);
     let mut sum = lanes.splat(0.0);
     for i in (0..whole).step_by(L::WIDTH) {
@@ -110,15 +107,15 @@ fn moments_lanes<L: Lanes>(lanes: Available<L>, x: &[f32]) -> (f32, f32) {
         squares = d.mul_add(d, squares);
     }
     let rest: f32 = x[whole..].iter().map(|x| (x - mean) * (x - mean)).sum();
-    (mean, 1.0 / ((squares.total() + rest) / n + LAYER_NORM_EPSILON as f32).sqrt())
+    (mean, 1.0 / ((squares.total() + rest) / n + epsilon).sqrt())
 }
 
 /// Adds the gradient of the affine parameters, rows in order: `d_weight += Σ dy x̂`, `d_bias += Σ dy`.
-pub fn layer_norm_affine_gradient<T: Real>(x: &[T], dy: &[T], d_weight: &mut [T], d_bias: &mut [T]) {
+pub fn layer_norm_affine_gradient<T: Real>(x: &[T], epsilon: f32, dy: &[T], d_weight: &mut [T], d_bias: &mut [T]) {
     let width = d_weight.len();
     assert!(x.len() == dy.len() && d_bias.len() == width);
     for (x, dy) in x.chunks_exact(width.max(1)).zip(dy.chunks_exact(width.max(1))) {
-        let (mean, scale) = moments(x);
+        let (mean, scale) = moments(x, epsilon);
         for i in 0..width {
             d_weight[i] += dy[i] * ((x[i] - mean) * scale);
             d_bias[i] += dy[i];
@@ -127,7 +124,7 @@ pub fn layer_norm_affine_gradient<T: Real>(x: &[T], dy: &[T], d_weight: &mut [T]
 }
 
 /// Mean and `1 / sqrt(var + eps)`; two passes, since a residual stream may have a large mean.
-fn moments<T: Real>(x: &[T]) -> (T, T) {
+fn moments<T: Real>(x: &[T], epsilon: f32) -> (T, T) {
     let n = T::of(x.len() as f64);
     let mean = sum(x) / n;
     let mut sums = [T::ZERO; 8];
@@ -136,7 +133,7 @@ fn moments<T: Real>(x: &[T]) -> (T, T) {
             *s += (x - mean) * (x - mean);
         }
     }
-    (mean, T::ONE / (sum(&sums) / n + T::of(LAYER_NORM_EPSILON)).sqrt())
+    (mean, T::ONE / (sum(&sums) / n + T::of(f64::from(epsilon))).sqrt())
 }
 
 #[cfg(test)]
@@ -144,11 +141,13 @@ mod tests {
     use super::*;
     use crate::ops::check::{assert_gradient, values};
 
+    const EPSILON: f32 = 1e-5;
+
     /// The definition.
     fn plain<T: Real>(x: &[T], weight: &[T], bias: &[T]) -> Vec<T> {
         let width = weight.len();
         let row = |x: &[T]| {
-            let (mean, scale) = moments(x);
+            let (mean, scale) = moments(x, EPSILON);
             (0..width).map(|i| (x[i] - mean) * scale * weight[i] + bias[i]).collect::<Vec<T>>()
         };
         x.chunks_exact(width).flat_map(row).collect()
@@ -158,7 +157,7 @@ mod tests {
     fn plain_backward<T: Real>(x: &[T], weight: &[T], dy: &[T]) -> Vec<T> {
         let width = weight.len();
         let row = |(x, dy): (&[T], &[T])| {
-            let (mean, scale) = moments(x);
+            let (mean, scale) = moments(x, EPSILON);
             let normal: Vec<T> = x.iter().map(|&x| (x - mean) * scale).collect();
             let grad: Vec<T> = dy.iter().zip(weight).map(|(&d, &w)| d * w).collect();
             let n = T::of(width as f64);
@@ -175,8 +174,8 @@ mod tests {
             let [w, b] = [2, 3].map(|seed| values(seed, width));
             let floats = |v: &[f64]| v.iter().map(|&x| x as f32).collect::<Vec<_>>();
             let (mut y, mut dx) = (vec![0.0; x.len()], vec![1.0; x.len()]);
-            layer_norm(&floats(&x), &floats(&w), &floats(&b), &mut y);
-            layer_norm_backward(&floats(&x), &floats(&w), &floats(&dy), &mut dx);
+            layer_norm(&floats(&x), &floats(&w), &floats(&b), EPSILON, &mut y);
+            layer_norm_backward(&floats(&x), &floats(&w), EPSILON, &floats(&dy), &mut dx);
             // One value per row has no variance: both forms divide by sqrt(eps), which magnifies rounding.
             let allowed = if width == 1 { 1e-3 } else { 1e-5 };
             let (want, want_dx) = (plain(&x, &w, &b), plain_backward(&x, &w, &dy));
@@ -202,9 +201,18 @@ mod tests {
     fn affine_gradient_is_the_derivative() {
         let (x, w, b, dy) = (values(1, 35), values(2, 7), values(3, 7), values(4, 35));
         let (mut dw, mut db) = (vec![0.0; 7], vec![0.0; 7]);
-        layer_norm_affine_gradient(&x, &dy, &mut dw, &mut db);
+        layer_norm_affine_gradient(&x, EPSILON, &dy, &mut dw, &mut db);
         let loss = |w: &[f64], b: &[f64]| plain(&x, w, b).iter().zip(&dy).map(|(y, d)| y * d).sum::<f64>();
         assert_gradient(&w, &dw, 1e-6, |w| loss(w, &b));
         assert_gradient(&b, &db, 1e-6, |b| loss(&w, b));
+    }
+
+    #[test]
+    fn epsilon_is_added_to_the_variance() {
+        // Mean 0, variance 1e-6: an epsilon of the same size halves the square of the result.
+        let x = [1e-3f32, -1e-3];
+        let mut y = [0.0; 2];
+        layer_norm(&x, &[1.0; 2], &[0.0; 2], 1e-6, &mut y);
+        assert!((y[0] - 0.5f32.sqrt()).abs() < 1e-4 && y[1] == -y[0], "{y:?}");
     }
 }
