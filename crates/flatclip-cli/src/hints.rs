@@ -53,7 +53,14 @@ mod tests {
     #[test]
     fn a_model_without_a_text_tower_points_to_text_features() {
         let config = ClipConfig { text: None, ..ClipConfig::named("ViT-B-32").unwrap() };
-        let small = flatclip::model::ImageConfig::Vit { width: 64, layers: 1, heads: 1, patch: 16, mlp: 64 };
+        let small = flatclip::model::ImageConfig::Vit {
+            width: 64,
+            layers: 1,
+            heads: 1,
+            patch: 16,
+            mlp: 64,
+            form: flatclip::model::VitForm::CLIP,
+        };
         let config = ClipConfig { image: small, image_size: 32, embed_dim: 16, ..config };
         let checkpoint = flatclip::weights::random_of(&config, 0);
         let error = Clip::load(&checkpoint, LoadOptions::of(Towers::Both)).unwrap().text().unwrap_err();

@@ -1,7 +1,7 @@
 //! `flatclip stats` and what needs it: a maple prompt, its source statistics, PromptAlign, on a small random ViT.
 #![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
-use flatclip::model::{ClipConfig, ImageConfig, TextConfig};
+use flatclip::model::{ClipConfig, ImageConfig, TextConfig, TextForm, VitForm};
 use flatclip::weights::{random_of, save_canonical};
 use serde_json::Value;
 use std::path::Path;
@@ -14,8 +14,16 @@ struct Home(TempDir);
 impl Home {
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
-        let image = ImageConfig::Vit { width: 64, layers: 4, heads: 1, patch: 16, mlp: 256 };
-        let text = TextConfig { width: 64, layers: 4, heads: 1, context_length: 77, vocab: 49_408, mlp: 256 };
+        let image = ImageConfig::Vit { width: 64, layers: 4, heads: 1, patch: 16, mlp: 256, form: VitForm::CLIP };
+        let text = TextConfig {
+            width: 64,
+            layers: 4,
+            heads: 1,
+            context_length: 77,
+            vocab: 49_408,
+            mlp: 256,
+            form: TextForm::CLIP,
+        };
         let released = ClipConfig::named("ViT-B-16").unwrap();
         let config = ClipConfig { embed_dim: 32, image_size: 32, image, text: Some(text), ..released };
         save_canonical(&random_of(&config, 1), &folder.path().join("vit.safetensors")).unwrap();

@@ -1,7 +1,7 @@
 //! Whole tuning runs on the embedded model: what they promise, and how they fail.
 #![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
-use flatclip::model::{Clip, ClipConfig, Context, ImageConfig, LoadOptions, Position, TextConfig};
+use flatclip::model::{Clip, ClipConfig, Context, ImageConfig, LoadOptions, Position, TextConfig, TextForm, VitForm};
 use flatclip::prompt::{Affine, Prompt, PromptClassifier, PromptKind, Provenance, logits};
 use flatclip::settings::parse_settings;
 use flatclip::text::Tokenizer;
@@ -128,8 +128,16 @@ fn random_vit() -> Model {
     let config = ClipConfig {
         embed_dim: 32,
         image_size: 32,
-        image: ImageConfig::Vit { width: 64, layers: 2, heads: 1, patch: 16, mlp: 256 },
-        text: Some(TextConfig { width: 64, layers: 2, heads: 1, context_length: 77, vocab: 49408, mlp: 256 }),
+        image: ImageConfig::Vit { width: 64, layers: 2, heads: 1, patch: 16, mlp: 256, form: VitForm::CLIP },
+        text: Some(TextConfig {
+            width: 64,
+            layers: 2,
+            heads: 1,
+            context_length: 77,
+            vocab: 49408,
+            mlp: 256,
+            form: TextForm::CLIP,
+        }),
         ..Checkpoint::embedded("pocket").unwrap().unwrap().config().clone()
     };
     let checkpoint = flatclip::weights::random_of(&config, 1);

@@ -6,7 +6,7 @@ use crate::data::{KNOWN, OpenOptions, Split, open};
 use crate::train::TuneRequest;
 use crate::tune;
 use flatclip::Model;
-use flatclip::architecture::{ClipConfig, ImageConfig, TextConfig};
+use flatclip::architecture::{ClipConfig, ImageConfig, TextConfig, TextForm, VitForm};
 use flatclip::image::Image;
 use flatclip::image::sheet::encode_png;
 use flatclip::model::{Clip, LoadOptions};
@@ -21,11 +21,12 @@ use tempfile::TempDir;
 fn tiny(vit: bool) -> Model {
     let pocket = Checkpoint::embedded("pocket").unwrap().unwrap();
     let image = if vit {
-        ImageConfig::Vit { width: 16, layers: 3, heads: 1, patch: 16, mlp: 16 }
+        ImageConfig::Vit { width: 16, layers: 3, heads: 1, patch: 16, mlp: 16, form: VitForm::CLIP }
     } else {
         pocket.config().image.clone()
     };
-    let text = TextConfig { width: 16, layers: 3, heads: 1, context_length: 77, vocab: 49408, mlp: 16 };
+    let text =
+        TextConfig { width: 16, layers: 3, heads: 1, context_length: 77, vocab: 49408, mlp: 16, form: TextForm::CLIP };
     let config = pocket.config().clone();
     let (embed_dim, image_size) = if vit { (16, 32) } else { (config.embed_dim, config.image_size) };
     let config = ClipConfig { embed_dim, image_size, image, text: Some(text), ..config };

@@ -171,7 +171,7 @@ mod tests {
     fn a_context_of_another_shape_is_an_error_not_an_empty_context() {
         let of = |shape: &[usize], count: usize| {
             let context = Tensor::new("context", shape.to_vec(), vec![0.5; count]);
-            let tokens = ClassTokens { n_ctx: 2, position: Position::End, sot: 1, classes: Vec::new() };
+            let tokens = ClassTokens { n_ctx: 2, position: Position::End, sot: Some(1), classes: Vec::new() };
             let coop = Coop::new(Context::shared(0, 3, Vec::new()), tokens, "");
             Coop { parameters: vec![context], ..coop }.prompt()
         };

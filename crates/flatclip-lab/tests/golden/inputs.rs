@@ -96,6 +96,11 @@ pub fn context(case: &Case, name: &str) -> Result<Context, String> {
 
 /// The class tokens around a context of `n_ctx` tokens.
 pub fn class_tokens(case: &Case, n_ctx: usize) -> Result<ClassTokens, String> {
+    if case.spec["method"].as_str().is_some_and(|method| method.ends_with("-siglip")) {
+        // Rows without start token, in full.
+        let (rows, lengths) = (case.token_rows("in.tokens")?, case.indices("in.name_lens")?);
+        return ClassTokens::from_rows(&rows, &lengths, n_ctx, Position::End).map_err(fault);
+    }
     let position = match case.hyper("class_token_position").as_str() {
         Some("middle") => Position::Middle,
         Some("front") => Position::Front,

@@ -8,6 +8,7 @@
 
 mod adapt;
 mod augmix;
+mod backbone;
 mod bca;
 mod boostadapter;
 mod c_tpt;
@@ -53,11 +54,13 @@ type Check = fn(&Case) -> Result<Report, String>;
 /// Which check serves which `spec.method`.
 #[rustfmt::skip] // one line each
 const FAMILIES: &[(&str, Check)] = &[
+    ("backbone-logits", backbone::run),
     ("clip-image", clip::run),
     ("clip-logits", clip::run),
     ("clip-text", clip::run),
     ("cocoop", cocoop::run),
     ("coop", coop::coop),
+    ("coop-siglip", backbone::coop),
     ("ece", ece::run),
     ("maple", maple::run),
     ("sapt", coop::sapt),
@@ -72,6 +75,7 @@ const FAMILIES: &[(&str, Check)] = &[
     ("c-tpt", c_tpt::run),
     ("dpe", dpe::run),
     ("fga-stss", stss::run),
+    ("fga-stss-siglip", stss::run),
     ("mta", mta::pixels),
     ("promptalign", promptalign::run),
     ("sar", sar::run),
@@ -97,6 +101,7 @@ const FAMILIES: &[(&str, Check)] = &[
     ("tps", tps::run),
     ("transclip", transductive::transclip),
     ("vte", vte::run),
+    ("zeroshot-siglip", backbone::zero_shot),
 ];
 
 fn main() {

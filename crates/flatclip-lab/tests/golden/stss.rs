@@ -1,4 +1,4 @@
-//! `fga-stss`: the text bank from given noise, scores, selection, both votes.
+//! `fga-stss`, `fga-stss-siglip`: the text bank from given noise, scores, selection, both votes.
 
 use crate::case::{Case, Report, Tolerance};
 use crate::inputs::{self, fault};
@@ -40,7 +40,10 @@ fn bank(case: &Case, task: &Task, config: &Config) -> Result<TextBank, String> {
 pub fn run(case: &Case) -> Result<Report, String> {
     let clip = case.clip()?;
     let task = inputs::context_task(case, &clip)?;
-    let (features, _) = inputs::image_features(case, &clip, "in.views")?;
+    let features = match case.has("in.view_features") {
+        true => inputs::unit(inputs::matrix(case, "in.view_features")?),
+        false => inputs::image_features(case, &clip, "in.views")?.0,
+    };
     let config = config(case)?;
     let bank = bank(case, &task, &config)?;
 
@@ -51,7 +54,9 @@ pub fn run(case: &Case) -> Result<Report, String> {
     report.close("text_features_perturbed", &perturbed, case.f32("out.text_features_perturbed")?, tight);
     let views = ViewLogits::new(&features, bank.base(), task.logit_scale);
     let logits = Tolerance { atol: 1e-3, rtol: 1e-4, ..Tolerance::default() };
-    report.close("logits", views.logits.data(), case.f32("out.logits")?, logits);
+    let bias = clip.logit_bias().unwrap_or(0.0);
+    let biased: Vec<f32> = views.logits.data().iter().map(|x| x + bias).collect();
+    report.close("logits", &biased, case.f32("out.logits")?, logits);
     let entropy = case.tolerance("entropy", Tolerance::atol(2e-3));
     report.close("entropy", &views.entropies, case.f32("out.entropy")?, entropy);
 
@@ -80,9 +85,11 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let usual = Stss::with_bank(Config { vote: Config::default().vote, ..config.clone() }, bank.clone());
     let usual = usual.adapt(&task, &ViewSet::new("case", &features)).map_err(fault)?;
     report.equal("default_pred", &[usual.prediction], &case.indices("out.vote_pred")?);
-    let all: Vec<usize> = (0..features.rows()).collect();
-    let all: Vec<f32> = mean_probability(&views.logits, &all).iter().map(|&p| p as f32).collect();
-    report.close("avg_all_prob", &all, case.f32("out.avg_all_prob")?, average);
+    if case.has("out.avg_all_prob") {
+        let all: Vec<usize> = (0..features.rows()).collect();
+        let all: Vec<f32> = mean_probability(&views.logits, &all).iter().map(|&p| p as f32).collect();
+        report.close("avg_all_prob", &all, case.f32("out.avg_all_prob")?, average);
+    }
     Ok(report)
 }
 

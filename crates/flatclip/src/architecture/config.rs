@@ -1,6 +1,7 @@
 //! Sizes, activation and preprocessing of a model.
 
-use serde::Serialize;
+use super::form::{TextForm, VitForm};
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
 /// Mean of CLIP's training images, RGB.
@@ -10,13 +11,15 @@ pub(crate) const CLIP_MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
 pub(crate) const CLIP_STD: [f32; 3] = [0.26862954, 0.26130258, 0.27577711];
 
 /// The non-linearity inside every MLP of both towers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// `x * sigmoid(1.702 x)`: OpenAI's weights, and those fine-tuned from them.
     QuickGelu,
     /// The exact, erf-based GELU: most LAION and DataComp weights.
     Gelu,
+    /// GELU with `tanh`: SigLIP in transformers.
+    GeluTanh,
 }
 
 impl Activation {
@@ -25,6 +28,7 @@ impl Activation {
         match word {
             "quick_gelu" | "quickgelu" | "quick-gelu" => Some(Self::QuickGelu),
             "gelu" => Some(Self::Gelu),
+            "gelu_tanh" | "gelu-tanh" | "gelu_pytorch_tanh" => Some(Self::GeluTanh),
             _ => None,
         }
     }
@@ -34,6 +38,7 @@ impl Activation {
         match self {
             Self::QuickGelu => "quick_gelu",
             Self::Gelu => "gelu",
+            Self::GeluTanh => "gelu_tanh",
         }
     }
 }
@@ -53,7 +58,7 @@ pub enum ActivationSource {
 }
 
 /// The image tower.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ImageConfig {
     /// Vision transformer.
@@ -68,6 +73,8 @@ pub enum ImageConfig {
         patch: usize,
         /// Hidden width of the MLP, 4 x width in OpenAI's models.
         mlp: usize,
+        /// Its parts.
+        form: VitForm,
     },
     /// CLIP's modified ResNet with attention pooling.
     ResNet {
@@ -81,7 +88,7 @@ pub enum ImageConfig {
 }
 
 /// The text tower.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TextConfig {
     /// Channels of a token.
     pub width: usize,
@@ -89,12 +96,14 @@ pub struct TextConfig {
     pub layers: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Positions, 77 in all released models.
+    /// Positions: 77 in CLIP, 64 in SigLIP, 32 in PE-Core.
     pub context_length: usize,
     /// Rows of the token embedding.
     pub vocab: usize,
     /// Hidden width of the MLP.
     pub mlp: usize,
+    /// Its parts.
+    pub form: TextForm,
 }
 
 /// A checkpoint's architecture and how images are prepared for it.
@@ -114,6 +123,8 @@ pub struct ClipConfig {
     pub text: Option<TextConfig>,
     /// The factor on cosines, tau: `exp` of the number in the file (100 when the file has none).
     pub logit_scale: f32,
+    /// Added to scaled cosines where a pair of image and text is scored by itself (sigmoid); `None` for models without.
+    pub logit_bias: Option<f32>,
     /// Pixel mean.
     pub mean: [f32; 3],
     /// Pixel standard deviation.
@@ -131,15 +142,25 @@ const RELEASED: &[(&str, usize, usize, Tower, usize)] = &[
     ("ViT-B-16", 512, 224, Tower::Vit(768, 12, 16), 512),
     ("ViT-L-14", 768, 224, Tower::Vit(1024, 24, 14), 768),
     ("ViT-L-14-336", 768, 336, Tower::Vit(1024, 24, 14), 768),
+    ("ViT-H-14", 1024, 224, Tower::Wide(1280, 32, 16), 1024),
+    ("ViT-B-16-SigLIP", 768, 224, Tower::SigLip(768, 12), 768),
+    ("PE-Core-B-16", 1024, 224, Tower::PeCore(768, 12), 1024),
+    ("EVA02-B-16", 512, 224, Tower::Eva(768, 12), 512),
 ];
 
 #[derive(Clone, Copy)]
 enum Tower {
     Vit(usize, usize, usize),
+    /// Width, layers, heads; patches of 14 pixels, 24 text layers.
+    Wide(usize, usize, usize),
+    /// Width, layers; patches of 16 pixels.
+    SigLip(usize, usize),
+    PeCore(usize, usize),
+    Eva(usize, usize),
     Rn(usize, [usize; 4]),
 }
 
-/// A head has 64 channels in every released model.
+/// Channels of a head where nothing states another number: in most released models.
 pub(crate) const HEAD_WIDTH: usize = 64;
 
 impl ClipConfig {
@@ -153,28 +174,50 @@ impl ClipConfig {
         let name = name.replace(['/', '@'], "-").trim_end_matches("px").to_owned();
         let &(_, embed_dim, image_size, tower, width) =
             RELEASED.iter().find(|row| row.0.eq_ignore_ascii_case(&name))?;
-        let image = match tower {
-            Tower::Vit(width, layers, patch) => {
-                ImageConfig::Vit { width, layers, heads: width / HEAD_WIDTH, patch, mlp: 4 * width }
-            }
-            Tower::Rn(width, blocks) => ImageConfig::ResNet { width, blocks, heads: width * 32 / HEAD_WIDTH },
+        let vit = |width, layers, patch, mlp, form| {
+            let heads = if let Tower::Wide(.., heads) = tower { heads } else { width / HEAD_WIDTH };
+            ImageConfig::Vit { width, layers, heads, patch, mlp, form }
         };
-        let text = TextConfig {
+        let mut text = TextConfig {
             width,
             layers: 12,
             heads: width / HEAD_WIDTH,
             context_length: 77,
             vocab: 49_408,
             mlp: 4 * width,
+            form: TextForm::CLIP,
+        };
+        let (mut logit_bias, mut activation) = (None, Activation::QuickGelu);
+        let image = match tower {
+            Tower::Vit(width, layers, patch) => vit(width, layers, patch, 4 * width, VitForm::CLIP),
+            Tower::Wide(width, layers, _) => {
+                (text.layers, activation) = (24, Activation::Gelu);
+                vit(width, layers, 14, 4 * width, VitForm::CLIP)
+            }
+            Tower::SigLip(width, layers) => {
+                (text.context_length, text.vocab, text.form) = (64, 32_000, TextForm::SIGLIP);
+                (logit_bias, activation) = (Some(-10.0), Activation::Gelu);
+                vit(width, layers, 16, 4 * width, VitForm::siglip(width / HEAD_WIDTH, 4 * width))
+            }
+            Tower::PeCore(width, layers) => {
+                (text.layers, text.context_length, activation) = (24, 32, Activation::Gelu);
+                vit(width, layers, 16, 4 * width, VitForm::pe_core(true, 4 * width))
+            }
+            Tower::Eva(width, layers) => {
+                activation = Activation::Gelu;
+                vit(width, layers, 16, width * 8 / 3, VitForm::EVA02)
+            }
+            Tower::Rn(width, blocks) => ImageConfig::ResNet { width, blocks, heads: width * 32 / HEAD_WIDTH },
         };
         Some(Self {
             embed_dim,
             image_size,
-            activation: Activation::QuickGelu,
+            activation,
             activation_source: ActivationSource::Assumed,
             image,
             text: Some(text),
             logit_scale: 100.0,
+            logit_bias,
             mean: CLIP_MEAN,
             std: CLIP_STD,
         })
@@ -192,13 +235,12 @@ impl ClipConfig {
         })
     }
 
-    /// Tokens that the image tower attends over: patches and the class token (attention pool tokens for a ResNet).
+    /// Tokens that the image tower attends over: patches and, if it has one, the class token (attention pool tokens for a ResNet).
     pub fn image_tokens(&self) -> usize {
-        let cell = match self.image {
-            ImageConfig::Vit { patch, .. } => patch,
-            ImageConfig::ResNet { .. } => 32,
-        };
-        (self.image_size / cell).pow(2) + 1
+        match &self.image {
+            ImageConfig::Vit { patch, form, .. } => (self.image_size / patch).pow(2) + form.class_tokens(),
+            ImageConfig::ResNet { .. } => (self.image_size / 32).pow(2) + 1,
+        }
     }
 
     /// One line for people: what was loaded, and which activation on whose word.
@@ -237,7 +279,9 @@ impl ClipConfig {
             ActivationSource::Assumed => "assumed from the checkpoint's family",
             ActivationSource::Asked => "as asked",
         };
-        let _ = write!(line, "; features {}; {} {who})", self.embed_dim, self.activation.name());
+        let other = self.text.as_ref().and_then(|text| text.form.activation);
+        let other = other.map(|other| format!(" (text {})", other.name())).unwrap_or_default();
+        let _ = write!(line, "; features {}; {}{other} {who})", self.embed_dim, self.activation.name());
         line
     }
 }

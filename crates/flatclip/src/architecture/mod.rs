@@ -3,10 +3,12 @@
 //! The lowest room that knows the field: readers of files, the tokenizer and the towers all speak of these types.
 
 mod config;
+mod form;
 mod stated;
 mod tensors;
 
 pub use config::{Activation, ActivationSource, ClipConfig, ImageConfig, TextConfig};
 pub(crate) use config::{CLIP_MEAN, CLIP_STD};
+pub use form::{ImagePool, Projection, Rotary, TextForm, TextPool, VitForm};
 pub(crate) use stated::{Size, Stated};
 pub(crate) use tensors::{Shapes, infer, tensors};

@@ -1,6 +1,7 @@
 //! What a configuration file says of the weights beside it.
 
 use super::config::{Activation, ClipConfig, ImageConfig};
+use super::form::{TextForm, VitForm};
 use crate::Result;
 use crate::error::unusable_weights as bad;
 use serde_json::Value;
@@ -12,6 +13,11 @@ pub(crate) struct Stated {
     pub(crate) image_heads: Option<usize>,
     pub(crate) text_heads: Option<usize>,
     pub(crate) activation: Option<Activation>,
+    /// The parts of the towers; OpenAI's where nothing is stated.
+    pub(crate) image_form: Option<VitForm>,
+    pub(crate) text_form: Option<TextForm>,
+    /// The model has a logit bias.
+    pub(crate) logit_bias: bool,
     pub(crate) mean: Option<[f32; 3]>,
     pub(crate) std: Option<[f32; 3]>,
     pub(crate) sizes: Vec<StatedSize>,

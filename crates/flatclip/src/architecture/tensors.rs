@@ -3,6 +3,7 @@
 use super::config::{
     Activation, ActivationSource, CLIP_MEAN, CLIP_STD, ClipConfig, HEAD_WIDTH, ImageConfig, TextConfig,
 };
+use super::form::{ImagePool, Projection, TextForm, VitForm};
 use super::stated::Stated;
 use crate::error::unusable_weights as bad;
 use crate::{Error, Result};
@@ -57,31 +58,45 @@ impl Reader<'_> {
         Ok(heads)
     }
 
-    /// Side of a square grid from the rows of a positional embedding (a class token or mean token comes first).
-    fn grid(&self, name: &str, rows: usize) -> Result<usize> {
-        let grid = (rows - 1).isqrt();
-        if grid == 0 || grid * grid + 1 != rows {
-            return Err(wrong_shape(self.path, name, "[1 + a square number, width]", &self.shapes[name]));
+    /// Side of a square grid from the rows of a positional embedding, `first` tokens before it.
+    fn grid(&self, name: &str, rows: usize, first: usize) -> Result<usize> {
+        let grid = rows.saturating_sub(first).isqrt();
+        if grid == 0 || grid * grid + first != rows {
+            let expected = if first == 0 { "[a square number, width]" } else { "[1 + a square number, width]" };
+            return Err(wrong_shape(self.path, name, expected, &self.shapes[name]));
         }
         Ok(grid)
     }
 
     fn vit(&self, stated: &Stated) -> Result<(ImageConfig, usize, usize)> {
+        let mut form = stated.image_form.unwrap_or(VitForm::CLIP);
         let [width, _, patch, _] = self.dims("visual.conv1.weight", "[width, 3, patch, patch]")?;
-        let [rows, _] = self.dims("visual.positional_embedding", "[1 + patches, width]")?;
-        let grid = self.grid("visual.positional_embedding", rows)?;
-        let [_, embed_dim] = self.dims("visual.proj", "[width, embed_dim]")?;
+        let [rows, _] = self.dims("visual.positional_embedding", "[tokens, width]")?;
+        let grid = self.grid("visual.positional_embedding", rows, form.class_tokens())?;
+        let embed_dim = match form.projection {
+            Projection::None => width,
+            Projection::Matrix | Projection::Affine => self.dims::<2>("visual.proj", "[width, embed_dim]")?[1],
+        };
         let layers = self.layers("visual.transformer.resblocks.")?;
-        let [mlp, _] = self.dims("visual.transformer.resblocks.0.mlp.c_fc.weight", "[mlp, width]")?;
+        // The second layer: the first has two halves in a gated MLP.
+        let [_, mlp] = self.dims("visual.transformer.resblocks.0.mlp.c_proj.weight", "[width, mlp]")?;
         let heads = self.heads("image", width, stated.image_heads)?;
+        if let ImagePool::Attention { heads, mlp } = &mut form.pool {
+            *mlp = self.dims::<2>("visual.attn_pool.mlp.c_fc.weight", "[mlp, width]")?[0];
+            self.heads("image", width, Some(*heads))?;
+        }
+        if form.rotary.is_some() && !(width / heads).is_multiple_of(4) {
+            let reason = format!("heads of {} channels; rotary positions need a multiple of four", width / heads);
+            return Err(bad(self.path, reason));
+        }
         let image_size = grid.checked_mul(patch).ok_or_else(|| bad(self.path, "the image size is too large"))?;
-        Ok((ImageConfig::Vit { width, layers, heads, patch, mlp }, image_size, embed_dim))
+        Ok((ImageConfig::Vit { width, layers, heads, patch, mlp, form }, image_size, embed_dim))
     }
 
     fn resnet(&self, stated: &Stated) -> Result<(ImageConfig, usize, usize)> {
         let [width, ..] = self.dims::<4>("visual.layer1.0.conv1.weight", "[width, width, 1, 1]")?;
         let [rows, pooled] = self.dims("visual.attnpool.positional_embedding", "[1 + cells, 32 x width]")?;
-        let grid = self.grid("visual.attnpool.positional_embedding", rows)?;
+        let grid = self.grid("visual.attnpool.positional_embedding", rows, 1)?;
         let [embed_dim, _] = self.dims("visual.attnpool.c_proj.weight", "[embed_dim, 32 x width]")?;
         let mut blocks = [0; 4];
         for (stage, blocks) in blocks.iter_mut().enumerate() {
@@ -97,7 +112,13 @@ impl Reader<'_> {
         let layers = self.layers("transformer.resblocks.")?;
         let [mlp, _] = self.dims("transformer.resblocks.0.mlp.c_fc.weight", "[mlp, width]")?;
         let heads = self.heads("text", width, stated.text_heads)?;
-        Ok(TextConfig { width, layers, heads, context_length, vocab, mlp })
+        let form = stated.text_form.unwrap_or(TextForm::CLIP);
+        if !form.causal && form.padding as usize >= vocab {
+            let reason =
+                format!("texts are padded with token {}, but the vocabulary has {vocab} entries", form.padding);
+            return Err(bad(self.path, reason));
+        }
+        Ok(TextConfig { width, layers, heads, context_length, vocab, mlp, form })
     }
 }
 
@@ -114,9 +135,29 @@ fn wrong_shape(path: &Path, name: &str, expected: &str, found: &[usize]) -> Erro
     }
 }
 
+/// Tensors that OpenAI's architecture does not have, and others do.
+const OF_OTHER_FORMS: [&str; 3] = ["visual.attn_pool.latent", "visual.proj.bias", "visual.conv1.bias"];
+
 /// The architecture behind these tensors. Every tensor that it needs is there in the right shape, or this is an error.
-pub(crate) fn infer(path: &Path, shapes: &Shapes, stated: &Stated, logit_scale: f32) -> Result<ClipConfig> {
+pub(crate) fn infer(
+    path: &Path,
+    shapes: &Shapes,
+    stated: &Stated,
+    logit_scale: f32,
+    logit_bias: Option<f32>,
+) -> Result<ClipConfig> {
     let reader = Reader { path, shapes };
+    let other = OF_OTHER_FORMS.iter().find(|name| shapes.contains_key(**name));
+    if let (Some(name), None) = (other, stated.image_form) {
+        let reason = format!(
+            "tensor `{name}` is that of SigLIP or of an image tower of timm, whose heads, norms and activation no tensor \
+             shows; expected the model's open_clip_config.json or config.json beside the weights"
+        );
+        return Err(bad(path, reason));
+    }
+    if stated.logit_bias && logit_bias.is_none() {
+        return Err(missing(path, "logit_bias"));
+    }
     let (image, image_size, embed_dim) = if shapes.contains_key("visual.layer1.0.conv1.weight") {
         reader.resnet(stated)?
     } else {
@@ -136,6 +177,7 @@ pub(crate) fn infer(path: &Path, shapes: &Shapes, stated: &Stated, logit_scale: 
         image,
         text,
         logit_scale,
+        logit_bias,
         mean: stated.mean.unwrap_or(CLIP_MEAN),
         std: stated.std.unwrap_or(CLIP_STD),
     };
@@ -148,15 +190,16 @@ fn check(path: &Path, shapes: &Shapes, config: &ClipConfig) -> Result<()> {
     let needed = tensors(config);
     for (name, expected) in &needed {
         let found = shapes.get(name).ok_or_else(|| missing(path, name))?;
-        // torch keeps the temperature as a scalar, some converters as one number.
-        if found != expected && !(name == "logit_scale" && found == &[1]) {
+        // torch keeps temperature and bias as scalars, some converters as one number.
+        if found != expected && !(name.starts_with("logit_") && found == &[1]) {
             return Err(wrong_shape(path, name, &format!("{expected:?}"), found));
         }
     }
     // A tensor inside a tower that nobody reads (layer scale, another attention pool) means other arithmetic.
-    let extra = shapes
-        .keys()
-        .find(|name| (name.starts_with("visual.") || name.starts_with("transformer.")) && !needed.contains_key(*name));
+    let extra = shapes.keys().find(|name| {
+        let inside = ["visual.", "transformer.", "text_projection."].iter().any(|part| name.starts_with(part));
+        inside && !needed.contains_key(*name)
+    });
     match extra {
         Some(name) => {
             Err(bad(path, format!("tensor `{name}` belongs to an architecture that flatclip does not compute")))
@@ -169,14 +212,9 @@ fn check(path: &Path, shapes: &Shapes, config: &ClipConfig) -> Result<()> {
 pub(crate) fn tensors(config: &ClipConfig) -> Shapes {
     let mut out = Shapes::new();
     match config.image {
-        ImageConfig::Vit { width, layers, patch, mlp, .. } => {
-            put(&mut out, "visual.conv1.weight", &[width, 3, patch, patch]);
-            put(&mut out, "visual.class_embedding", &[width]);
-            put(&mut out, "visual.positional_embedding", &[config.image_tokens(), width]);
-            put_affine(&mut out, "visual.ln_pre", width);
-            put_affine(&mut out, "visual.ln_post", width);
-            put(&mut out, "visual.proj", &[width, config.embed_dim]);
-            put_blocks(&mut out, "visual.transformer.resblocks", width, layers, mlp);
+        ImageConfig::Vit { width, layers, patch, mlp, form, .. } => {
+            put_vit(&mut out, width, patch, &form, config);
+            put_blocks(&mut out, "visual.transformer.resblocks", width, layers, mlp, &form);
         }
         ImageConfig::ResNet { width, blocks, .. } => {
             put_stem(&mut out, width);
@@ -196,10 +234,45 @@ pub(crate) fn tensors(config: &ClipConfig) -> Shapes {
         put(&mut out, "positional_embedding", &[text.context_length, text.width]);
         put_affine(&mut out, "ln_final", text.width);
         put(&mut out, "text_projection", &[text.width, config.embed_dim]);
+        if text.form.projection_bias {
+            put(&mut out, "text_projection.bias", &[config.embed_dim]);
+        }
         put(&mut out, "logit_scale", &[]);
-        put_blocks(&mut out, "transformer.resblocks", text.width, text.layers, text.mlp);
+        if config.logit_bias.is_some() {
+            put(&mut out, "logit_bias", &[]);
+        }
+        put_blocks(&mut out, "transformer.resblocks", text.width, text.layers, text.mlp, &VitForm::CLIP);
     }
     out
+}
+
+/// What a vision transformer has around its blocks.
+fn put_vit(out: &mut Shapes, width: usize, patch: usize, form: &VitForm, config: &ClipConfig) {
+    put(out, "visual.conv1.weight", &[width, 3, patch, patch]);
+    if form.patch_bias {
+        put(out, "visual.conv1.bias", &[width]);
+    }
+    if form.class_token {
+        put(out, "visual.class_embedding", &[width]);
+    }
+    put(out, "visual.positional_embedding", &[config.image_tokens(), width]);
+    if form.pre_norm {
+        put_affine(out, "visual.ln_pre", width);
+    }
+    put_affine(out, "visual.ln_post", width);
+    if let ImagePool::Attention { mlp, .. } = form.pool {
+        put(out, "visual.attn_pool.latent", &[width]);
+        put_attention(out, "visual.attn_pool", width);
+        put_affine(out, "visual.attn_pool.ln_2", width);
+        put_linear(out, "visual.attn_pool.mlp.c_fc", mlp, width);
+        put_linear(out, "visual.attn_pool.mlp.c_proj", width, mlp);
+    }
+    if form.projection != Projection::None {
+        put(out, "visual.proj", &[width, config.embed_dim]);
+    }
+    if form.projection == Projection::Affine {
+        put(out, "visual.proj.bias", &[config.embed_dim]);
+    }
 }
 
 fn put(out: &mut Shapes, name: &str, shape: &[usize]) {
@@ -216,16 +289,26 @@ fn put_linear(out: &mut Shapes, name: &str, outputs: usize, inputs: usize) {
     put(out, &format!("{name}.bias"), &[outputs]);
 }
 
-fn put_blocks(out: &mut Shapes, prefix: &str, width: usize, layers: usize, mlp: usize) {
+fn put_attention(out: &mut Shapes, name: &str, width: usize) {
+    put(out, &format!("{name}.in_proj_weight"), &[3 * width, width]);
+    put(out, &format!("{name}.in_proj_bias"), &[3 * width]);
+    put_linear(out, &format!("{name}.out_proj"), width, width);
+}
+
+fn put_blocks(out: &mut Shapes, prefix: &str, width: usize, layers: usize, mlp: usize, form: &VitForm) {
     for layer in 0..layers {
         let block = format!("{prefix}.{layer}");
         put_affine(out, &format!("{block}.ln_1"), width);
         put_affine(out, &format!("{block}.ln_2"), width);
-        put(out, &format!("{block}.attn.in_proj_weight"), &[3 * width, width]);
-        put(out, &format!("{block}.attn.in_proj_bias"), &[3 * width]);
-        put_linear(out, &format!("{block}.attn.out_proj"), width, width);
-        put_linear(out, &format!("{block}.mlp.c_fc"), mlp, width);
+        put_attention(out, &format!("{block}.attn"), width);
+        put_linear(out, &format!("{block}.mlp.c_fc"), if form.gated { 2 * mlp } else { mlp }, width);
         put_linear(out, &format!("{block}.mlp.c_proj"), width, mlp);
+        if form.attention_norm {
+            put_affine(out, &format!("{block}.attn.ln_inner"), width);
+        }
+        if form.mlp_norm {
+            put_affine(out, &format!("{block}.mlp.ln_inner"), mlp);
+        }
     }
 }
 

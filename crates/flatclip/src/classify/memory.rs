@@ -47,7 +47,7 @@ impl MemoryNeed {
         let side = config.image_size as u64;
         let pixels = BATCHES * BATCH_VIEWS * 3 * side * side * 4;
         let (tokens, width) = match config.image {
-            ImageConfig::Vit { width, patch, .. } => ((side / patch.max(1) as u64).pow(2) + 1, width as u64),
+            ImageConfig::Vit { width, .. } => (config.image_tokens() as u64, width as u64),
             // The widest place of a ResNet is behind its stem: a quarter of the pixels on each side, 64 channels and more.
             ImageConfig::ResNet { width, .. } => ((side / 4).pow(2), width as u64),
         };

@@ -38,6 +38,12 @@ pub fn softmax_f32(row: &[f32]) -> Vec<f32> {
     to_f32(&softmax(row))
 }
 
+/// `sigmoid(z + bias)` of scaled cosines: how a model with a logit bias scores each pair of image and text by itself. The
+/// scores of an image do not add to 1.
+pub fn sigmoid_scores(scaled: &[f32], bias: f32) -> Vec<f32> {
+    scaled.iter().map(|&z| (1.0 / (1.0 + (-f64::from(z) - f64::from(bias)).exp())) as f32).collect()
+}
+
 /// Entropy in nats of the softmax of one row of logits; 0 of an empty row.
 pub fn entropy(row: &[f32]) -> f32 {
     wide::entropies(row, row.len()).first().copied().unwrap_or(0.0)

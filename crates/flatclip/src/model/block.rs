@@ -4,41 +4,49 @@
 //! m = x + Wo attention(Wqkv LN1(x))        y = m + W2 act(W1 LN2(m))
 //! ```
 //!
+//! Blocks of other families turn queries and keys, gate the MLP, or have norms before `Wo` and `W2`: forward only.
+//!
 //! The weights are frozen, so the backward pass costs about one forward pass. Only query rows (see [`Queries`]) leave
 //! the block, since the last block of a tower is wanted at one row per sequence.
 
 use super::load::Reader;
 use crate::Result;
+use crate::architecture::VitForm;
 use flatclip_tensor::ops::attention::{self, Queries, Shape};
-use flatclip_tensor::ops::{activate, activate_backward, layer_norm, layer_norm_affine_gradient, layer_norm_backward};
+use flatclip_tensor::ops::{
+    Rotation, activate, activate_backward, gate, layer_norm, layer_norm_affine_gradient, layer_norm_backward,
+};
 use flatclip_tensor::{Activation, Linear};
+use std::sync::Arc;
 
-/// The affine parameters of a LayerNorm.
+/// A LayerNorm.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Norm {
     /// Factor per channel.
     pub(crate) weight: Vec<f32>,
     /// Shift per channel.
     pub(crate) bias: Vec<f32>,
+    /// Added to the variance.
+    pub(crate) epsilon: f32,
 }
 
 impl Norm {
-    pub(crate) fn zeros(width: usize) -> Self {
-        Self { weight: vec![0.0; width], bias: vec![0.0; width] }
+    pub(crate) fn zeros(width: usize, epsilon: f32) -> Self {
+        Self { weight: vec![0.0; width], bias: vec![0.0; width], epsilon }
     }
 
     pub(crate) fn apply(&self, x: &[f32], out: &mut [f32]) {
-        layer_norm(x, &self.weight, &self.bias, out);
+        layer_norm(x, &self.weight, &self.bias, self.epsilon, out);
     }
 
     /// Adds the input gradient to `dx`.
     pub(crate) fn backward(&self, x: &[f32], dy: &[f32], dx: &mut [f32]) {
-        layer_norm_backward(x, &self.weight, dy, dx);
+        layer_norm_backward(x, &self.weight, self.epsilon, dy, dx);
     }
 
     /// Treats `self` as a gradient and adds that of a norm with input `x` and output gradient `dy`.
     pub(crate) fn add_gradient(&mut self, x: &[f32], dy: &[f32]) {
-        layer_norm_affine_gradient(x, dy, &mut self.weight, &mut self.bias);
+        layer_norm_affine_gradient(x, self.epsilon, dy, &mut self.weight, &mut self.bias);
     }
 }
 
@@ -53,6 +61,26 @@ pub(crate) struct Block {
     fc: Linear,
     proj: Linear,
     activation: Activation,
+    inner: Inner,
+}
+
+/// What a block of another family has inside.
+#[derive(Debug, Default)]
+struct Inner {
+    rotation: Option<Arc<Rotation>>,
+    attention_norm: Option<Norm>,
+    gated: bool,
+    mlp_norm: Option<Norm>,
+}
+
+/// How the blocks of a tower are made.
+#[derive(Clone)]
+pub(crate) struct BlockSpec<'a> {
+    pub(crate) width: usize,
+    pub(crate) mlp: usize,
+    pub(crate) activation: Activation,
+    pub(crate) form: &'a VitForm,
+    pub(crate) rotation: Option<Arc<Rotation>>,
 }
 
 /// What the backward pass needs of a forward pass, besides the block's input.
@@ -85,6 +113,7 @@ pub(crate) struct Scratch {
     pub(crate) qkv: Vec<f32>,
     attention: Vec<f32>,
     hidden: Vec<f32>,
+    inner: Vec<f32>,
 }
 
 /// What flows back into a block besides the gradient of its output, and where other gradients go.
@@ -102,23 +131,30 @@ pub(crate) struct Side<'a> {
 
 impl Block {
     /// The block and its norms.
-    pub(crate) fn load(
-        reader: &Reader<'_>,
-        name: &str,
-        width: usize,
-        mlp: usize,
-        activation: Activation,
-    ) -> Result<(Self, BlockNorms)> {
+    pub(crate) fn load(reader: &Reader<'_>, name: &str, spec: &BlockSpec<'_>) -> Result<(Self, BlockNorms)> {
+        let &BlockSpec { width, mlp, activation, form, .. } = spec;
         let of = |part: &str| format!("{name}.{part}");
-        let mut norms = [reader.norm(&of("ln_1"), width)?, reader.norm(&of("ln_2"), width)?];
+        let norm = |part: &str, width| reader.norm(&of(part), width, form.epsilon);
+        let mut norms = [norm("ln_1", width)?, norm("ln_2", width)?];
+        let mut attention_norm = form.attention_norm.then(|| norm("attn.ln_inner", width)).transpose()?;
+        let mut mlp_norm = form.mlp_norm.then(|| norm("mlp.ln_inner", mlp)).transpose()?;
+        let linear = |part: &str, outputs, inputs, before: Option<&mut Norm>| match before {
+            None => reader.linear(&of(part), outputs, inputs),
+            Some(norm) => {
+                let names = [of(&format!("{part}.weight")), of(&format!("{part}.bias"))];
+                reader.linear_behind(norm, &names, outputs, inputs)
+            }
+        };
         let [first, second] = &mut norms;
         let qkv = [of("attn.in_proj_weight"), of("attn.in_proj_bias")];
+        let hidden = if form.gated { 2 * mlp } else { mlp };
         let block = Self {
             qkv: reader.linear_behind(first, &qkv, 3 * width, width)?,
-            out: reader.linear(&of("attn.out_proj"), width, width)?,
-            fc: reader.linear_behind(second, &[of("mlp.c_fc.weight"), of("mlp.c_fc.bias")], mlp, width)?,
-            proj: reader.linear(&of("mlp.c_proj"), width, mlp)?,
+            out: linear("attn.out_proj", width, width, attention_norm.as_mut())?,
+            fc: linear("mlp.c_fc", hidden, width, Some(second))?,
+            proj: linear("mlp.c_proj", width, mlp, mlp_norm.as_mut())?,
             activation,
+            inner: Inner { rotation: spec.rotation.clone(), attention_norm, gated: form.gated, mlp_norm },
         };
         Ok((block, norms))
     }
@@ -131,22 +167,34 @@ impl Block {
     /// `x` becomes the output at the query rows. `scratch.qkv` holds this block's keys and values afterwards.
     pub(crate) fn forward(&self, x: &mut Vec<f32>, shape: &Shape<'_>, norms: &BlockNorms, scratch: &mut Scratch) {
         let (rows, queries, width) = (shape.rows(), shape.query_count(), shape.width);
-        let Scratch { normal, qkv, attention, hidden } = scratch;
+        let Scratch { normal, qkv, attention, hidden, inner } = scratch;
         resize(normal, rows * width);
         norms[0].apply(x, normal);
         resize(qkv, rows * 3 * width);
         self.qkv.forward(normal, rows, Activation::Identity, qkv);
+        if let Some(rotation) = &self.inner.rotation {
+            rotation.apply(qkv, width);
+        }
         keep_query_rows(x, shape);
         if queries == 0 {
             return;
         }
         resize(attention, queries * width);
         attention::forward(shape, qkv, attention);
+        apply_inner(self.inner.attention_norm.as_ref(), attention, inner);
         self.out.forward_add(attention, queries, x);
         resize(normal, queries * width);
         norms[1].apply(x, normal);
         resize(hidden, queries * self.fc.outputs());
-        self.fc.forward(normal, queries, self.activation, hidden);
+        if self.inner.gated {
+            self.fc.forward(normal, queries, Activation::Identity, hidden);
+            resize(inner, hidden.len() / 2);
+            gate(hidden, self.fc.outputs() / 2, inner);
+            std::mem::swap(hidden, inner);
+        } else {
+            self.fc.forward(normal, queries, self.activation, hidden);
+        }
+        apply_inner(self.inner.mlp_norm.as_ref(), hidden, inner);
         self.proj.forward_add(hidden, queries, x);
     }
 
@@ -163,6 +211,10 @@ impl Block {
     /// What the backward pass needs, without the output: two thirds of a forward pass.
     pub(crate) fn tape(&self, x: &[f32], shape: &Shape<'_>, norms: &BlockNorms) -> Tape {
         let (rows, queries, width) = (shape.rows(), shape.query_count(), shape.width);
+        debug_assert!(matches!(
+            self.inner,
+            Inner { rotation: None, attention_norm: None, gated: false, mlp_norm: None }
+        ));
         let mut normal = vec![0.0; rows * width];
         norms[0].apply(x, &mut normal);
         let mut qkv = vec![0.0; rows * 3 * width];
@@ -223,6 +275,15 @@ impl Block {
             gradients[0].add_gradient(x, &d_normal);
         }
         dx
+    }
+}
+
+/// `x` behind a norm inside a block, if there is one.
+fn apply_inner(norm: Option<&Norm>, x: &mut Vec<f32>, spare: &mut Vec<f32>) {
+    if let Some(norm) = norm {
+        resize(spare, x.len());
+        norm.apply(x, spare);
+        std::mem::swap(x, spare);
     }
 }
 

@@ -4,7 +4,7 @@ use super::image::ImageKernels;
 use super::load::Reader;
 use super::text::TextKernels;
 use super::towers::{Device, ImageTower, Passes, TextTower};
-use crate::architecture::{Activation as Nonlinearity, ClipConfig};
+use crate::architecture::{Activation as Nonlinearity, ClipConfig, ImageConfig, TextForm, VitForm};
 use crate::error::Hint;
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
@@ -70,19 +70,16 @@ impl Clip {
     pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self> {
         let config = checkpoint.config().clone();
         let reader = |precision| Reader { checkpoint, precision };
-        let activation = match config.activation {
-            Nonlinearity::QuickGelu => Activation::QuickGelu,
-            Nonlinearity::Gelu => Activation::Gelu,
-        };
         let image = Box::new(match options.towers {
             Towers::Text => ImageKernels::absent(config.image_size),
-            _ => ImageKernels::load(&reader(options.precision), &config, activation)?,
+            _ => ImageKernels::load(&reader(options.precision), &config, kernel_of(config.activation))?,
         });
         let text = config
             .text
             .as_ref()
             .filter(|_| options.towers != Towers::Image)
             .map(|text| {
+                let activation = kernel_of(text.form.activation.unwrap_or(config.activation));
                 TextKernels::load(&reader(options.text_precision), text, config.embed_dim, activation, &options)
             })
             .transpose()?
@@ -134,6 +131,11 @@ impl Clip {
         self.config.logit_scale
     }
 
+    /// What is added to scaled cosines where a pair of image and text is scored by itself; `None` for models without.
+    pub fn logit_bias(&self) -> Option<f32> {
+        self.config.logit_bias
+    }
+
     /// Side of the square input.
     pub fn image_size(&self) -> usize {
         self.config.image_size
@@ -149,12 +151,21 @@ impl Clip {
         &self.hash
     }
 
-    /// Names what the towers compute: weights and activation. The same weights with another activation give other features,
-    /// which must not be taken for these.
+    /// Names what the towers compute: weights, activation, parts. The same weights with another activation give other
+    /// features, which must not be taken for these.
     pub fn features_id(&self) -> String {
-        match self.config.activation {
-            Nonlinearity::QuickGelu => self.hash.clone(),
-            activation => format!("{} {}", self.hash, activation.name()),
+        let mut id = self.hash.clone();
+        if self.config.activation != Nonlinearity::QuickGelu {
+            id = format!("{id} {}", self.config.activation.name());
+        }
+        if let ImageConfig::Vit { form, .. } = self.config.image
+            && form != VitForm::CLIP
+        {
+            id = format!("{id} {form:?}");
+        }
+        match &self.config.text {
+            Some(text) if text.form != TextForm::CLIP => format!("{id} {:?}", text.form),
+            _ => id,
         }
     }
 
@@ -177,6 +188,14 @@ impl Clip {
             None => Error::config("model", "this checkpoint has no text tower, expected one for texts")
                 .with_hint(Hint::TextFeatures),
         })
+    }
+}
+
+fn kernel_of(activation: Nonlinearity) -> Activation {
+    match activation {
+        Nonlinearity::QuickGelu => Activation::QuickGelu,
+        Nonlinearity::Gelu => Activation::Gelu,
+        Nonlinearity::GeluTanh => Activation::GeluTanh,
     }
 }
 

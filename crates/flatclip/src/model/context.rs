@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Position {
-    /// SOT, context, name, rest.
+    /// SOT (where the model has one), context, name, rest.
     #[default]
     End,
     /// SOT, first half of the context, name, second half, rest.
@@ -87,8 +87,8 @@ pub struct ClassTokens {
     pub n_ctx: usize,
     /// Where the name stands.
     pub position: Position,
-    /// The start token.
-    pub sot: u32,
+    /// The start token; SigLIP has none.
+    pub sot: Option<u32>,
     /// One entry per class.
     pub classes: Vec<ClassName>,
 }
@@ -112,7 +112,29 @@ impl ClassTokens {
             }
             classes.push(ClassName { name: row[1 + n_ctx..name_end].to_vec(), rest: row[name_end..=eot].to_vec() });
         }
-        Ok(Self { n_ctx, position, sot: ids[0][0], classes })
+        Ok(Self { n_ctx, position, sot: Some(ids[0][0]), classes })
+    }
+
+    /// From whole rows without start token, as SigLIP reads them: `n_ctx` placeholders, name, end, padding. All of a row
+    /// counts.
+    pub fn from_rows(ids: &[Vec<u32>], name_lens: &[usize], n_ctx: usize, position: Position) -> Result<Self> {
+        let split = |(row, &name): (&Vec<u32>, &usize)| {
+            let parts = row.get(n_ctx..).and_then(|row| Some((row.get(..name)?, row.get(name..)?)));
+            parts.map(|(name, rest)| ClassName { name: name.to_vec(), rest: rest.to_vec() })
+        };
+        let classes: Option<Vec<ClassName>> = ids.iter().zip(name_lens).map(split).collect();
+        match classes.filter(|classes| !classes.is_empty() && ids.len() == name_lens.len()) {
+            Some(classes) => Ok(Self { n_ctx, position, sot: None, classes }),
+            None => {
+                let reason = format!(
+                    "{} rows and {} name lengths, expected as many of both, and rows longer than {n_ctx} context tokens and \
+                     the name",
+                    ids.len(),
+                    name_lens.len()
+                );
+                Err(Error::config("class tokens", reason))
+            }
+        }
     }
 }
 
@@ -124,7 +146,7 @@ mod tests {
     fn padded_ids_are_split_at_the_context_the_name_and_eot() {
         let row = vec![510, 10, 10, 7, 8, 9, 511, 0, 0];
         let tokens = ClassTokens::from_ids(std::slice::from_ref(&row), &[2], 2, Position::End).unwrap();
-        assert_eq!(tokens.sot, 510);
+        assert_eq!(tokens.sot, Some(510));
         assert_eq!(tokens.classes[0], ClassName { name: vec![7, 8], rest: vec![9, 511] });
         assert!(ClassTokens::from_ids(&[row], &[5], 2, Position::End).is_err());
     }

@@ -70,6 +70,9 @@ pub(super) fn deep_features(
 }
 
 fn check(tower: &TextKernels, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<()> {
+    if !tower.config.form.causal {
+        return Err(Error::config("model", "deep prompts need a causal text tower, expected that of a CLIP"));
+    }
     if tokens.position != Position::End || context.classes.is_some() {
         let reason = "deep prompts need a shared context and the class name at the end";
         return Err(Error::config("context", reason));

@@ -28,8 +28,8 @@ impl ImageKernels {
     pub(super) fn load(reader: &Reader<'_>, config: &ClipConfig, activation: Activation) -> Result<Self> {
         let ClipConfig { image_size, embed_dim, .. } = *config;
         let kind = match config.image {
-            ImageConfig::Vit { width, layers, heads, patch, mlp } => {
-                let sizes = Sizes { width, layers, heads, patch, mlp, image_size, embed_dim };
+            ImageConfig::Vit { width, layers, heads, patch, mlp, form } => {
+                let sizes = Sizes { width, layers, heads, patch, mlp, image_size, embed_dim, form };
                 Kind::Vit(Box::new(Vit::load(reader, &sizes, activation)?))
             }
             ImageConfig::ResNet { width, blocks, heads } => {
@@ -61,13 +61,21 @@ impl ImageKernels {
         VisionRun::new(self.vit()?, pixels, count, &input)
     }
 
+    /// Why it has no pass with gradients; `None` where it has.
+    pub(super) fn lacks_gradient(&self) -> Option<&'static str> {
+        match &self.kind {
+            Kind::Vit(vit) => vit.form.lacks_gradient(),
+            Kind::ResNet(_) | Kind::Absent => None,
+        }
+    }
+
     /// Channels of a token of a vision transformer, and so of a visual prompt.
     pub(super) fn token_width(&self) -> Result<usize> {
         Ok(self.vit()?.width)
     }
 
-    /// Every step of the computation for debugging, tokens or pixels as rows: `conv1`, `ln_pre`, `block0`.., `ln_post` of
-    /// a vision transformer, `stem`, `layer1`.. of a ResNet.
+    /// Every step of the computation for debugging, tokens or pixels as rows: `conv1`, `ln_pre`, `block0`.., `norm`,
+    /// `ln_post` or `pool` of a vision transformer, `stem`, `layer1`.. of a ResNet.
     pub(super) fn trace(&self, pixels: &[f32], count: usize) -> Result<Vec<(String, Matrix)>> {
         self.check_pixels(pixels, count)?;
         Ok(match &self.kind {

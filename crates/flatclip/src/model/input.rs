@@ -11,6 +11,14 @@ pub(crate) enum Source {
     Context(usize),
 }
 
+/// A row of the text tower's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) source: Source,
+    /// Whose embedding is added.
+    pub(crate) position: usize,
+}
+
 impl ClassTokens {
     /// The whole prompt of a class.
     pub(crate) fn sources(&self, class: usize) -> Vec<Source> {
@@ -21,7 +29,9 @@ impl ClassTokens {
             Position::Front => 0,
         };
         let token = |&id: &u32| Source::Token(id);
-        std::iter::once(Source::Token(self.sot))
+        let start = self.sot.map(Source::Token);
+        start
+            .into_iter()
             .chain((0..before).map(Source::Context))
             .chain(name.iter().map(token))
             .chain((before..self.n_ctx).map(Source::Context))
@@ -56,6 +66,14 @@ pub(crate) fn end_of_text(ids: &[u32]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_without_a_start_token_begin_with_the_context_and_keep_their_padding() {
+        use Source::{Context as C, Token as T};
+        let tokens = ClassTokens::from_rows(&[vec![4, 4, 7, 8, 1, 1]], &[2], 2, Position::End).unwrap();
+        assert_eq!(tokens.sources(0), [C(0), C(1), T(7), T(8), T(1), T(1)]);
+        assert!(ClassTokens::from_rows(&[vec![4, 4, 7]], &[2], 2, Position::End).is_err());
+    }
 
     #[test]
     fn the_name_stands_at_its_position() {

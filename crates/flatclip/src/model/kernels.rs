@@ -19,7 +19,8 @@ impl ImageTower for ImageKernels {
     }
 
     fn passes(&self) -> Passes {
-        Passes::ALL
+        let differentiable = self.lacks_gradient().is_none();
+        Passes { vision: differentiable, norms: differentiable, ..Passes::ALL }
     }
 
     fn pass<'a>(&'a self, pixels: &[f32], count: usize, input: VisionInput<'_>) -> Result<Box<dyn VisionPass + 'a>> {
@@ -63,7 +64,7 @@ impl TextTower for Arc<TextKernels> {
     }
 
     fn passes(&self) -> Passes {
-        Passes::ALL
+        Passes { deep: self.config.form.causal, ..Passes::ALL }
     }
 
     fn embed(&self, ids: &[u32]) -> Result<Matrix> {

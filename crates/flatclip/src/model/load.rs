@@ -56,21 +56,23 @@ impl Reader<'_> {
         Ok(Linear::with_precision(outputs, inputs, &weight, Some(&bias), self.precision))
     }
 
-    /// A projection `x P` that is stored as `[inputs, outputs]`, without bias.
-    pub(crate) fn projection(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
+    /// A projection `x P` that is stored as `[inputs, outputs]`, with a bias if it has one.
+    pub(crate) fn projection(&self, name: &str, inputs: usize, outputs: usize, bias: bool) -> Result<Linear> {
         let stored = self.tensor(name, &[inputs, outputs])?;
         let mut weight = vec![0.0; stored.len()];
         for (i, row) in stored.chunks_exact(outputs.max(1)).enumerate() {
             row.iter().enumerate().for_each(|(o, &x)| weight[o * inputs + i] = x);
         }
-        Ok(Linear::new(outputs, inputs, &weight, None))
+        let bias = bias.then(|| self.tensor(&format!("{name}.bias"), &[outputs])).transpose()?;
+        Ok(Linear::new(outputs, inputs, &weight, bias.as_deref()))
     }
 
     /// `name.weight` and `name.bias` as a LayerNorm.
-    pub(crate) fn norm(&self, name: &str, width: usize) -> Result<Norm> {
+    pub(crate) fn norm(&self, name: &str, width: usize, epsilon: f32) -> Result<Norm> {
         Ok(Norm {
             weight: self.tensor(&format!("{name}.weight"), &[width])?,
             bias: self.tensor(&format!("{name}.bias"), &[width])?,
+            epsilon,
         })
     }
 }

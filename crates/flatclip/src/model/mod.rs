@@ -1,5 +1,6 @@
 //! The CLIP towers, frozen, with gradients for what is learned beside them: contexts, prompts, norm parameters.
 
+mod attention_pool;
 mod block;
 mod clip;
 mod context;
@@ -29,5 +30,5 @@ pub use norms::NormAffine;
 pub use towers::{BatchNormPass, ContextPass, DeepPass, Device, ImageTower, Passes, TextTower, VisionPass};
 pub use vision_pass::{VisionGradient, VisionInput};
 
-pub use crate::architecture::{Activation, ClipConfig, ImageConfig, TextConfig};
+pub use crate::architecture::{Activation, ClipConfig, ImageConfig, TextConfig, TextForm, VitForm};
 pub use flatclip_tensor::Precision;

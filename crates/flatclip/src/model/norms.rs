@@ -6,16 +6,17 @@ use flatclip_tensor::ops::l2_norm;
 /// The affine parameters of every LayerNorm of the image tower, or a gradient with respect to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormAffine {
-    pub(super) pre: Norm,
+    /// Absent in towers without a norm before their blocks.
+    pub(super) pre: Option<Norm>,
     pub(super) blocks: Vec<BlockNorms>,
     pub(super) post: Norm,
 }
 
 impl NormAffine {
     pub(super) fn zeros_like(other: &Self) -> Self {
-        let zero = |norm: &Norm| Norm::zeros(norm.weight.len());
+        let zero = |norm: &Norm| Norm::zeros(norm.weight.len(), norm.epsilon);
         Self {
-            pre: zero(&other.pre),
+            pre: other.pre.as_ref().map(zero),
             blocks: other.blocks.iter().map(|[a, b]| [zero(a), zero(b)]).collect(),
             post: zero(&other.post),
         }
@@ -26,7 +27,8 @@ impl NormAffine {
     pub fn names(&self) -> Vec<String> {
         let blocks =
             (0..self.blocks.len()).flat_map(|i| [1, 2].map(|n| format!("visual.transformer.resblocks.{i}.ln_{n}")));
-        std::iter::once("visual.ln_pre".to_owned())
+        let pre = self.pre.as_ref().map(|_| "visual.ln_pre".to_owned());
+        pre.into_iter()
             .chain(blocks)
             .chain(std::iter::once("visual.ln_post".to_owned()))
             .flat_map(|norm| [format!("{norm}.weight"), format!("{norm}.bias")])
@@ -35,7 +37,8 @@ impl NormAffine {
 
     /// The tensors, in the order of [`NormAffine::names`].
     pub fn tensors(&self) -> Vec<&[f32]> {
-        std::iter::once(&self.pre)
+        self.pre
+            .iter()
             .chain(self.blocks.iter().flatten())
             .chain(std::iter::once(&self.post))
             .flat_map(|norm| [norm.weight.as_slice(), norm.bias.as_slice()])
@@ -44,7 +47,8 @@ impl NormAffine {
 
     /// The tensors, to write.
     pub(crate) fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
-        std::iter::once(&mut self.pre)
+        self.pre
+            .iter_mut()
             .chain(self.blocks.iter_mut().flatten())
             .chain(std::iter::once(&mut self.post))
             .flat_map(|norm| [norm.weight.as_mut_slice(), norm.bias.as_mut_slice()])

@@ -1,7 +1,7 @@
 //! How prompts are cut: into what all classes share and what each has to itself, and the latter into chunks.
 
 use super::context::Context;
-use super::input::Source;
+use super::input::{Row, Source};
 use super::text::TextKernels;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -12,8 +12,8 @@ const CHUNK_ROWS: usize = 224;
 /// Which positions are shared, and which each class has to itself.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(super) prefix: Vec<Source>,
-    tails: Vec<Vec<Source>>,
+    pub(super) prefix: Vec<Row>,
+    tails: Vec<Vec<Row>>,
     pub(super) contexts: usize,
     pub(super) chunks: Vec<Chunk>,
     /// The first block that rows of chunks are differentiated through.
@@ -37,8 +37,9 @@ impl Chunk {
 }
 
 impl Plan {
-    /// Cuts whole prompts (one per class) into what they share and the rest.
-    pub(crate) fn new(tower: &TextKernels, prompts: Vec<Vec<Source>>, contexts: &[Context]) -> Result<Self> {
+    /// Cuts whole prompts (one per class) into what they share and the rest. Only a causal tower shares anything: elsewhere a
+    /// position sees those of the class.
+    pub(crate) fn new(tower: &TextKernels, prompts: Vec<Vec<Row>>, contexts: &[Context]) -> Result<Self> {
         if prompts.is_empty() || contexts.is_empty() {
             return Err(Error::config("text tower", "nothing to encode: no texts or no contexts"));
         }
@@ -51,16 +52,16 @@ impl Plan {
                 );
                 return Err(Error::config("class tokens", reason));
             }
-            for source in prompt {
-                if let Source::Token(id) = source {
-                    tower.check_id(*id)?;
+            for row in prompt {
+                if let Source::Token(id) = row.source {
+                    tower.check_id(id)?;
                 }
             }
         }
         let class_specific = contexts.iter().any(|context| context.classes.is_some());
-        let shared = shared_positions(&prompts, class_specific);
+        let shared = if tower.config.form.causal { shared_positions(&prompts, class_specific) } else { 0 };
         let prefix = prompts.first().map(|prompt| prompt[..shared].to_vec()).unwrap_or_default();
-        let tails: Vec<Vec<Source>> = prompts.into_iter().map(|prompt| prompt[shared..].to_vec()).collect();
+        let tails: Vec<Vec<Row>> = prompts.into_iter().map(|prompt| prompt[shared..].to_vec()).collect();
         let chunks = cut(&tails, contexts.len());
         Ok(Self { prefix, tails, contexts: contexts.len(), chunks, first_block: 0 })
     }
@@ -81,7 +82,7 @@ impl Plan {
     }
 
     fn own_rows_are_fixed(&self) -> bool {
-        !self.tails.iter().flatten().any(|source| matches!(source, Source::Context(_)))
+        !self.tails.iter().flatten().any(|row| matches!(row.source, Source::Context(_)))
     }
 
     pub(super) fn prefix_starts(&self) -> Vec<usize> {
@@ -92,7 +93,7 @@ impl Plan {
     pub(super) fn prefix_input(&self, tower: &TextKernels, contexts: &[Context]) -> Vec<f32> {
         let mut x = Vec::with_capacity(self.contexts * self.prefix.len() * tower.width());
         for context in contexts {
-            push_rows(tower, &self.prefix, 0, context, 0, &mut x);
+            push_rows(tower, &self.prefix, context, 0, &mut x);
         }
         x
     }
@@ -102,20 +103,20 @@ impl Plan {
         let mut x = Vec::with_capacity(chunk.rows() * tower.width());
         for sequence in chunk.sequences.clone() {
             let (context, class) = (sequence / self.classes(), sequence % self.classes());
-            push_rows(tower, &self.tails[class], self.prefix.len(), &contexts[context], class, &mut x);
+            push_rows(tower, &self.tails[class], &contexts[context], class, &mut x);
         }
         x
     }
 }
 
 /// Positions equal in all prompts. Every prompt keeps at least its end, and a class-specific context is never shared.
-fn shared_positions(prompts: &[Vec<Source>], class_specific: bool) -> usize {
+fn shared_positions(prompts: &[Vec<Row>], class_specific: bool) -> usize {
     let Some(first) = prompts.first() else { return 0 };
-    let common = |prompt: &Vec<Source>| {
+    let common = |prompt: &Vec<Row>| {
         let same = prompt
             .iter()
             .zip(first)
-            .take_while(|(a, b)| a == b && !(class_specific && matches!(a, Source::Context(_))));
+            .take_while(|(a, b)| a == b && !(class_specific && matches!(a.source, Source::Context(_))));
         same.count().min(prompt.len() - 1)
     };
     prompts.iter().map(common).min().unwrap_or(0)
@@ -123,7 +124,7 @@ fn shared_positions(prompts: &[Vec<Source>], class_specific: bool) -> usize {
 
 /// Chunks of about equal size, at most about [`CHUNK_ROWS`] rows; several are an even number, since cores mostly are. The
 /// rule knows nothing of threads, so sums over chunks are always the same.
-fn cut(tails: &[Vec<Source>], contexts: usize) -> Vec<Chunk> {
+fn cut(tails: &[Vec<Row>], contexts: usize) -> Vec<Chunk> {
     let rows = contexts * tails.iter().map(Vec::len).sum::<usize>();
     let count = match rows.div_ceil(CHUNK_ROWS) {
         0 | 1 => 1,
@@ -147,13 +148,13 @@ fn cut(tails: &[Vec<Source>], contexts: usize) -> Vec<Chunk> {
     chunks
 }
 
-fn push_rows(tower: &TextKernels, sources: &[Source], first: usize, context: &Context, class: usize, x: &mut Vec<f32>) {
-    for (i, source) in sources.iter().enumerate() {
-        let row = match *source {
+fn push_rows(tower: &TextKernels, rows: &[Row], context: &Context, class: usize, x: &mut Vec<f32>) {
+    for row in rows {
+        let embedding = match row.source {
             Source::Token(id) => tower.token_row(id),
             Source::Context(token) => context.row(class, token),
         };
-        x.extend(row.iter().zip(tower.position_row(first + i)).map(|(x, p)| x + p));
+        x.extend(embedding.iter().zip(tower.position_row(row.position)).map(|(x, p)| x + p));
     }
 }
 
@@ -171,9 +172,9 @@ pub(super) fn add_chunk_gradient(plan: &Plan, chunk: &Chunk, d: &[f32], d_contex
 }
 
 /// Adds the gradients of the rows that came from the context.
-pub(super) fn add_rows(sources: &[Source], class: usize, d: &[f32], d_context: &mut Context) {
-    for (source, d) in sources.iter().zip(d.chunks_exact(d_context.width.max(1))) {
-        if let Source::Context(token) = *source {
+pub(super) fn add_rows(rows: &[Row], class: usize, d: &[f32], d_context: &mut Context) {
+    for (row, d) in rows.iter().zip(d.chunks_exact(d_context.width.max(1))) {
+        if let Source::Context(token) = row.source {
             let at = d_context.offset(class, token);
             d_context.data[at..].iter_mut().zip(d).for_each(|(to, from)| *to += from);
         }
@@ -187,7 +188,8 @@ mod tests {
     #[test]
     fn chunks_are_of_equal_size_and_cover_each_sequence_once() {
         for (classes, contexts) in [(1, 1), (100, 1), (103, 3), (1000, 1), (7, 60)] {
-            let tails: Vec<Vec<Source>> = (0..classes).map(|i| vec![Source::Token(0); 3 + i % 4]).collect();
+            let row = Row { source: Source::Token(0), position: 0 };
+            let tails: Vec<Vec<Row>> = (0..classes).map(|i| vec![row; 3 + i % 4]).collect();
             let rows = contexts * tails.iter().map(Vec::len).sum::<usize>();
             let chunks = cut(&tails, contexts);
             assert!(chunks.len() == 1 || chunks.len().is_multiple_of(2), "{} chunks", chunks.len());

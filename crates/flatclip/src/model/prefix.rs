@@ -2,7 +2,8 @@
 //!
 //! Attention is causal, so positions that are equal for all classes (start token, shared context, common words) have equal
 //! hidden states: they run once per context, and their keys and values are shared by all classes. Each class runs only its
-//! own positions, ragged, up to its end; the last block runs at the ends alone. This is exact, forward and backward.
+//! own positions, ragged, up to its end; the last block runs at the ends alone. This is exact, forward and backward. A tower
+//! without causal mask has no such prefix: every class runs all positions.
 //!
 //! Classes go in chunks of about equal numbers of rows. A pass keeps of each chunk what its budget allows: the input of
 //! every block, which is little and halves the backward pass, and then whole tapes. What is missing is computed again in the
@@ -175,6 +176,9 @@ impl Run {
         let width = tower.width();
         let starts = plan.prefix_starts();
         let mut d_deep: Vec<Matrix> = deep.iter().map(|deep| Matrix::zeros(deep.rows(), width)).collect();
+        if plan.prefix.is_empty() {
+            return d_deep;
+        }
         let mut d = Vec::new();
         for (layer, block) in tower.blocks.iter().enumerate().rev() {
             let shape = tower.shape(&starts, prefix_queries(tower, layer));
@@ -219,6 +223,9 @@ fn prefix_forward(
     deep: &[Matrix],
     mut scratch: Option<&mut Scratch>,
 ) -> PrefixTapes {
+    if plan.prefix.is_empty() {
+        return Vec::new();
+    }
     let starts = plan.prefix_starts();
     let mut x = plan.prefix_input(tower, contexts);
     let mut tapes = Vec::with_capacity(tower.blocks.len());
@@ -248,8 +255,9 @@ fn chunk_shape<'a>(
     layer: usize,
 ) -> Shape<'a> {
     let queries = if layer + 1 == tower.blocks.len() { Queries::Last } else { Queries::All };
-    let shared = SharedPrefix { qkv: prefix[layer].1.qkv(), rows: plan.prefix.len(), of: &chunk.of };
-    Shape { prefix: Some(shared), ..tower.shape(&chunk.starts, queries) }
+    let shared =
+        |(_, tape): &'a (Vec<f32>, Tape)| SharedPrefix { qkv: tape.qkv(), rows: plan.prefix.len(), of: &chunk.of };
+    Shape { prefix: prefix.get(layer).map(shared), ..tower.shape(&chunk.starts, queries) }
 }
 
 /// The residual stream at the ends of a chunk's texts, and what is to be kept.

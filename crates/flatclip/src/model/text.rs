@@ -1,16 +1,16 @@
-//! The text tower: token rows, causal blocks, the row at the end of each text, projected.
+//! The text tower: token rows, blocks, the row where each text is read, projected.
 
 use super::LoadOptions;
-use super::block::{Block, BlockNorms, Norm};
+use super::block::{Block, BlockNorms, BlockSpec, Norm};
 use super::clip::LARGE_BUDGET;
 use super::context::{ClassTokens, Context};
 use super::context_pass::ContextRun;
 use super::deep::{DeepRun, deep_features};
-use super::input::{Source, end_of_text};
+use super::input::{Row, Source, end_of_text};
 use super::load::Reader;
 use super::plan::Plan;
 use super::prefix::Run;
-use crate::architecture::TextConfig;
+use crate::architecture::{TextConfig, TextPool, VitForm};
 use crate::{Error, Result};
 use flatclip_tensor::ops::attention::{Queries, Shape};
 use flatclip_tensor::{Activation, Linear, Matrix};
@@ -43,15 +43,17 @@ impl TextKernels {
         options: &LoadOptions,
     ) -> Result<Self> {
         let width = config.width;
-        let block = |i| Block::load(reader, &format!("transformer.resblocks.{i}"), width, config.mlp, activation);
+        let form = VitForm { epsilon: config.form.epsilon, ..VitForm::CLIP };
+        let spec = BlockSpec { width, mlp: config.mlp, activation, form: &form, rotation: None };
+        let block = |i| Block::load(reader, &format!("transformer.resblocks.{i}"), &spec);
         let (blocks, norms) = (0..config.layers).map(block).collect::<Result<Vec<_>>>()?.into_iter().unzip();
         Ok(Self {
             token_embedding: reader.tensor("token_embedding.weight", &[config.vocab, width])?,
             positions: reader.tensor("positional_embedding", &[config.context_length, width])?,
             blocks,
             norms,
-            final_norm: reader.norm("ln_final", width)?,
-            projection: reader.projection("text_projection", width, embed_dim)?,
+            final_norm: reader.norm("ln_final", width, form.epsilon)?,
+            projection: reader.projection("text_projection", width, embed_dim, config.form.projection_bias)?,
             activation_budget: AtomicUsize::new(options.activation_budget),
             config: config.clone(),
         })
@@ -98,13 +100,14 @@ impl TextKernels {
         Ok(rows)
     }
 
-    /// Raw features `[texts, D]` of token ids (start to end; padding after the end is ignored).
+    /// Raw features `[texts, D]` of token ids, start to end. A causal tower ignores what follows the end; another one sees it,
+    /// and pads what is shorter than its positions.
     pub fn encode_tokens(&self, texts: &[Vec<u32>]) -> Result<Matrix> {
         let mut sequences = Vec::with_capacity(texts.len());
         for (index, ids) in texts.iter().enumerate() {
             let end = end_of_text(ids)
                 .ok_or_else(|| Error::Text { text: String::new(), reason: format!("text {index} has no tokens") })?;
-            sequences.push(ids[..=end].iter().map(|&id| Source::Token(id)).collect());
+            sequences.push(self.rows(ids.iter().map(|&id| Source::Token(id)).collect(), end));
         }
         let nothing = [Context { classes: None, tokens: 0, width: self.width(), data: Vec::new() }];
         let plan = Plan::new(self, sequences, &nothing)?;
@@ -127,14 +130,16 @@ impl TextKernels {
     }
 
     /// The same with a cheaper gradient: rows of classes are differentiated through the last `blocks` blocks only. What
-    /// reaches the context by keys and values of earlier blocks is ignored, so the gradient is biased.
+    /// reaches the context by keys and values of earlier blocks is ignored, so the gradient is biased. A tower that is not
+    /// causal has the context in the rows of every class, and is always differentiated through all blocks.
     pub fn pass_through(
         self: &Arc<Self>,
         blocks: usize,
         tokens: &ClassTokens,
         contexts: &[Context],
     ) -> Result<ContextRun> {
-        let plan = self.plan(tokens, contexts)?.differentiated_from(self.blocks.len().saturating_sub(blocks.max(1)));
+        let blocks = if self.config.form.causal { blocks.max(1) } else { self.blocks.len() };
+        let plan = self.plan(tokens, contexts)?.differentiated_from(self.blocks.len().saturating_sub(blocks));
         Ok(ContextRun::new(Arc::clone(self), plan, contexts))
     }
 
@@ -182,7 +187,31 @@ impl TextKernels {
                 return Err(Error::config("context", reason));
             }
         }
-        Plan::new(self, (0..tokens.classes.len()).map(|class| tokens.sources(class)).collect(), contexts)
+        let rows = |class| {
+            let sources = tokens.sources(class);
+            let end = sources.len().saturating_sub(1);
+            self.rows(sources, end)
+        };
+        Plan::new(self, (0..tokens.classes.len()).map(rows).collect(), contexts)
+    }
+
+    /// The positions that a text runs, the one that its feature is read from last. A causal tower stops at the end of the text.
+    /// Another one runs all positions; their order means nothing to it, since each carries its own embedding.
+    fn rows(&self, mut sources: Vec<Source>, end: usize) -> Vec<Row> {
+        let form = &self.config.form;
+        if form.causal {
+            sources.truncate(end + 1);
+        } else if sources.len() < self.context_length() {
+            sources.resize(self.context_length(), Source::Token(form.padding));
+        }
+        let mut rows: Vec<Row> =
+            sources.into_iter().enumerate().map(|(position, source)| Row { source, position }).collect();
+        if form.pool == TextPool::End
+            && let Some(last) = rows.len().checked_sub(1)
+        {
+            rows.swap(end.min(last), last);
+        }
+        rows
     }
 
     fn check_context(&self, tokens: &ClassTokens, context: &Context) -> Result<()> {
@@ -217,7 +246,14 @@ impl TextKernels {
 
     /// Sequences of the tower, nothing before them.
     pub(super) fn shape<'a>(&self, starts: &'a [usize], queries: Queries) -> Shape<'a> {
-        Shape { width: self.width(), heads: self.config.heads, starts, causal: true, queries, prefix: None }
+        Shape {
+            width: self.width(),
+            heads: self.config.heads,
+            starts,
+            causal: self.config.form.causal,
+            queries,
+            prefix: None,
+        }
     }
 
     pub(super) fn token_row(&self, id: u32) -> &[f32] {

@@ -64,7 +64,7 @@ impl<'a> VisionRun<'a> {
         let (first, rest) = pixels.split_at(kept * vit.pixels());
         let (mut raw, records) = recorded(vit, first, &prompts, &norms);
         raw.extend(vit.encode(rest, count - kept, &prompts, &norms).data());
-        let dim = vit.projection.outputs();
+        let dim = vit.embed_dim();
         let mut features = Matrix::from_vec(count, dim, raw);
         let lengths = normalise(features.data_mut(), dim);
         Ok(Self { vit, pixels: pixels.to_vec(), prompts, norms, features, lengths, records })
@@ -196,8 +196,10 @@ impl<'a> VisionRun<'a> {
             }
         }
         let mut d_embedded = vec![0.0; d.len()];
-        norms.pre.backward(&embedded, &d, &mut d_embedded);
-        gradient.norms.pre.add_gradient(&embedded, &d);
+        if let (Some(pre), Some(gradient)) = (&norms.pre, &mut gradient.norms.pre) {
+            pre.backward(&embedded, &d, &mut d_embedded);
+            gradient.add_gradient(&embedded, &d);
+        }
         take_prompt_gradient(&mut d_embedded, size, gradient.prompts.first_mut());
         gradient
     }
@@ -207,7 +209,10 @@ impl<'a> VisionRun<'a> {
         let (width, size) = (self.vit.width, self.image_size());
         let d_raw = gather(d_raw, self.features.cols(), images);
         let mut d_normal = vec![0.0; images.len() * width];
-        self.vit.projection.backward(&d_raw, images.len(), &mut d_normal);
+        match &self.vit.projection {
+            Some(projection) => projection.backward(&d_raw, images.len(), &mut d_normal),
+            None => d_normal.copy_from_slice(&d_raw),
+        }
         let class_tokens = class_tokens(last, size, width);
         let mut d_class = vec![0.0; d_normal.len()];
         self.norms.post.backward(&class_tokens, &d_normal, &mut d_class);
@@ -221,6 +226,11 @@ impl<'a> VisionRun<'a> {
 }
 
 fn check(vit: &Vit, input: &VisionInput<'_>) -> Result<()> {
+    if let Some(reason) = vit.form.lacks_gradient() {
+        let reason =
+            format!("visual prompts, token records and norm gradients: this image tower {reason}, expected a CLIP ViT");
+        return Err(Error::config("model", reason));
+    }
     let wrong = |reason: String| Err(Error::config("visual prompts", reason));
     if input.prompts.len() > vit.blocks.len() {
         return wrong(format!("{} prompts, but only {} blocks", input.prompts.len(), vit.blocks.len()));
@@ -241,7 +251,7 @@ fn check(vit: &Vit, input: &VisionInput<'_>) -> Result<()> {
 
 /// Raw features and, per image and block, the tokens after it.
 fn recorded(vit: &Vit, pixels: &[f32], prompts: &[Matrix], norms: &NormAffine) -> (Vec<f32>, Vec<Record>) {
-    let dim = vit.projection.outputs();
+    let dim = vit.embed_dim();
     let size = (vit.tokens() + prompts.first().map_or(0, Matrix::rows)) * vit.width;
     let chunks: Vec<(Vec<f32>, Vec<Record>)> = pixels
         .par_chunks(CHUNK_IMAGES * vit.pixels())
@@ -283,11 +293,7 @@ fn block_input(
     norms: &NormAffine,
     layer: usize,
 ) -> Vec<f32> {
-    let Some(below) = layer.checked_sub(1) else {
-        let mut x = vec![0.0; embedded.len()];
-        norms.pre.apply(embedded, &mut x);
-        return x;
-    };
+    let Some(below) = layer.checked_sub(1) else { return vit.first_input(embedded.to_vec(), norms) };
     let mut x = outputs[below].clone();
     vit.overwrite(&mut x, prompts, layer);
     x

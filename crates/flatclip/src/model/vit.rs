@@ -1,12 +1,16 @@
-//! The vision transformer: patches, class token, positions, blocks, the class token projected.
+//! The vision transformer: patches, class token, positions, blocks, the class token or all tokens pooled, projected.
 
-use super::block::{Block, Scratch};
+use super::attention_pool::AttentionPool;
+use super::block::{Block, BlockSpec, Scratch};
 use super::load::Reader;
 use super::norms::NormAffine;
 use crate::Result;
+use crate::architecture::{ImagePool, Projection, Rotary, VitForm};
+use flatclip_tensor::ops::Rotation;
 use flatclip_tensor::ops::attention::{Queries, Shape};
 use flatclip_tensor::{Activation, Linear, Matrix, threads};
 use std::cell::RefCell;
+use std::sync::Arc;
 
 /// Most images that go through the tower together: enough rows for the matrix products, few enough to stay in the cache.
 const CHUNK_IMAGES: usize = 4;
@@ -24,11 +28,16 @@ pub(crate) struct Vit {
     patch: usize,
     grid: usize,
     patches: Linear,
+    /// Empty in towers without class token.
     class_embedding: Vec<f32>,
     positions: Vec<f32>,
     pub(super) norms: NormAffine,
     pub(super) blocks: Vec<Block>,
-    pub(super) projection: Linear,
+    /// In place of the class token.
+    pool: Option<AttentionPool>,
+    /// Absent where the width is that of the joint space.
+    pub(super) projection: Option<Linear>,
+    pub(super) form: VitForm,
 }
 
 /// The sizes of a tower.
@@ -40,30 +49,49 @@ pub(super) struct Sizes {
     pub(super) mlp: usize,
     pub(super) image_size: usize,
     pub(super) embed_dim: usize,
+    pub(super) form: VitForm,
 }
 
 impl Vit {
     pub(super) fn load(reader: &Reader<'_>, sizes: &Sizes, activation: Activation) -> Result<Self> {
-        let &Sizes { width, patch, .. } = sizes;
+        let Sizes { width, patch, heads, embed_dim, form, .. } = *sizes;
         let grid = sizes.image_size / patch.max(1);
-        let block = |i| Block::load(reader, &format!("visual.transformer.resblocks.{i}"), width, sizes.mlp, activation);
+        let rotation = form.rotary.map(|rotary| Arc::new(rotation(&rotary, grid, form.class_tokens(), width / heads)));
+        let spec = BlockSpec { width, mlp: sizes.mlp, activation, form: &form, rotation };
+        let block = |i| Block::load(reader, &format!("visual.transformer.resblocks.{i}"), &spec);
         let (blocks, block_norms) = (0..sizes.layers).map(block).collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let kernel = reader.tensor("visual.conv1.weight", &[width, 3, patch, patch])?;
+        let bias = form.patch_bias.then(|| reader.tensor("visual.conv1.bias", &[width])).transpose()?;
+        let class = form.class_token.then(|| reader.tensor("visual.class_embedding", &[width])).transpose()?;
+        let norm = |name| reader.norm(name, width, form.epsilon);
+        let pool = match form.pool {
+            ImagePool::ClassToken => None,
+            ImagePool::Attention { heads, mlp } => {
+                Some(AttentionPool::load(reader, width, (heads, mlp), form.epsilon, activation)?)
+            }
+        };
+        let projection = |bias| reader.projection("visual.proj", width, embed_dim, bias).map(Some);
         Ok(Self {
             width,
-            heads: sizes.heads,
+            heads,
             patch,
             grid,
-            patches: Linear::new(width, 3 * patch * patch, &kernel, None),
-            class_embedding: reader.tensor("visual.class_embedding", &[width])?,
-            positions: reader.tensor("visual.positional_embedding", &[grid * grid + 1, width])?,
+            patches: Linear::new(width, 3 * patch * patch, &kernel, bias.as_deref()),
+            class_embedding: class.unwrap_or_default(),
+            positions: reader.tensor("visual.positional_embedding", &[grid * grid + form.class_tokens(), width])?,
             norms: NormAffine {
-                pre: reader.norm("visual.ln_pre", width)?,
+                pre: form.pre_norm.then(|| norm("visual.ln_pre")).transpose()?,
                 blocks: block_norms,
-                post: reader.norm("visual.ln_post", width)?,
+                post: norm("visual.ln_post")?,
             },
             blocks,
-            projection: reader.projection("visual.proj", width, sizes.embed_dim)?,
+            pool,
+            projection: match form.projection {
+                Projection::None => None,
+                Projection::Matrix => projection(false)?,
+                Projection::Affine => projection(true)?,
+            },
+            form,
         })
     }
 
@@ -72,9 +100,14 @@ impl Vit {
         3 * (self.grid * self.patch).pow(2)
     }
 
-    /// Class token and patches.
+    /// Class token, if any, and patches.
     pub(super) fn tokens(&self) -> usize {
-        self.grid * self.grid + 1
+        self.grid * self.grid + self.form.class_tokens()
+    }
+
+    /// Width of the features.
+    pub(super) fn embed_dim(&self) -> usize {
+        self.projection.as_ref().map_or(self.width, Linear::outputs)
     }
 
     pub(super) fn shape<'a>(&self, starts: &'a [usize], queries: Queries) -> Shape<'a> {
@@ -83,7 +116,7 @@ impl Vit {
 
     /// Raw features `[count, D]`.
     pub(super) fn encode(&self, pixels: &[f32], count: usize, prompts: &[Matrix], norms: &NormAffine) -> Matrix {
-        let mut raw = Matrix::zeros(count, self.projection.outputs());
+        let mut raw = Matrix::zeros(count, self.embed_dim());
         let dim = raw.cols();
         let images = count.div_ceil(rayon::current_num_threads()).clamp(1, CHUNK_IMAGES);
         let chunks = raw.data_mut().chunks_mut(images * dim).zip(pixels.chunks(images * self.pixels()));
@@ -104,24 +137,38 @@ impl Vit {
         raw: &mut [f32],
     ) {
         let count = pixels.len() / self.pixels();
-        let embedded = self.embed(pixels, prompts.first());
-        let mut x = vec![0.0; embedded.len()];
-        norms.pre.apply(&embedded, &mut x);
+        let mut x = self.first_input(self.embed(pixels, prompts.first()), norms);
         let starts = self.starts(count, prompts);
         for (layer, block) in self.blocks.iter().enumerate() {
             self.overwrite(&mut x, prompts, layer);
-            // After the last block only the class token is read.
-            let queries = if layer + 1 == self.blocks.len() { Queries::First } else { Queries::All };
+            // After the last block only the class token is read, unless all tokens are pooled.
+            let is_last = layer + 1 == self.blocks.len() && self.pool.is_none();
+            let queries = if is_last { Queries::First } else { Queries::All };
             block.forward(&mut x, &self.shape(&starts, queries), &norms.blocks[layer], scratch);
         }
         self.head(&x, norms, raw);
     }
 
-    /// `ln_post` and projection of class tokens.
-    pub(super) fn head(&self, class_tokens: &[f32], norms: &NormAffine, raw: &mut [f32]) {
-        let mut normal = vec![0.0; class_tokens.len()];
-        norms.post.apply(class_tokens, &mut normal);
-        self.projection.forward(&normal, class_tokens.len() / self.width, Activation::Identity, raw);
+    /// What the first block reads.
+    pub(super) fn first_input(&self, embedded: Vec<f32>, norms: &NormAffine) -> Vec<f32> {
+        let Some(pre) = &norms.pre else { return embedded };
+        let mut x = vec![0.0; embedded.len()];
+        pre.apply(&embedded, &mut x);
+        x
+    }
+
+    /// Features of class tokens, or of all tokens where they are pooled: `ln_post`, pool, projection.
+    pub(super) fn head(&self, tokens: &[f32], norms: &NormAffine, raw: &mut [f32]) {
+        let mut x = vec![0.0; tokens.len()];
+        norms.post.apply(tokens, &mut x);
+        let count = raw.len() / self.embed_dim();
+        if let Some(pool) = &self.pool {
+            x = pool.forward(&x, count);
+        }
+        match &self.projection {
+            Some(projection) => projection.forward(&x, count, Activation::Identity, raw),
+            None => raw.copy_from_slice(&x),
+        }
     }
 
     /// First rows of the images of a chunk.
@@ -173,25 +220,46 @@ impl Vit {
         out
     }
 
-    /// Every step for debugging: `conv1` (`[images * grid², width]`), `ln_pre`, `block0`.., `ln_post`.
+    /// Every step for debugging: `conv1` (`[images * grid², width]`), `ln_pre`, `block0`.., `norm` (all tokens),
+    /// `ln_post` (class tokens), `pool`.
     pub(super) fn trace(&self, pixels: &[f32]) -> Vec<(String, Matrix)> {
         let matrix = |x: &[f32]| Matrix::from_vec(x.len() / self.width, self.width, x.to_vec());
         let count = pixels.len() / self.pixels();
         let mut trace = vec![("conv1".to_owned(), matrix(&self.patches(pixels)))];
-        let embedded = self.embed(pixels, None);
-        let mut x = vec![0.0; embedded.len()];
-        self.norms.pre.apply(&embedded, &mut x);
+        let mut x = self.first_input(self.embed(pixels, None), &self.norms);
         trace.push(("ln_pre".to_owned(), matrix(&x)));
-        let starts = self.starts(count, &[]);
+        let (starts, mut scratch) = (self.starts(count, &[]), Scratch::default());
         for (layer, block) in self.blocks.iter().enumerate() {
-            x = block.forward_taped(&x, &self.shape(&starts, Queries::All), &self.norms.blocks[layer]).0;
+            block.forward(&mut x, &self.shape(&starts, Queries::All), &self.norms.blocks[layer], &mut scratch);
             trace.push((format!("block{layer}"), matrix(&x)));
         }
-        let first: Vec<f32> =
-            x.chunks_exact(self.tokens() * self.width).flat_map(|image| image[..self.width].to_vec()).collect();
-        let mut normal = vec![0.0; first.len()];
-        self.norms.post.apply(&first, &mut normal);
-        trace.push(("ln_post".to_owned(), matrix(&normal)));
+        let mut normal = vec![0.0; x.len()];
+        self.norms.post.apply(&x, &mut normal);
+        trace.push(("norm".to_owned(), matrix(&normal)));
+        match &self.pool {
+            Some(pool) => trace.push(("pool".to_owned(), matrix(&pool.forward(&normal, count)))),
+            None => {
+                let images = normal.chunks_exact(self.tokens() * self.width);
+                let first: Vec<f32> = images.flat_map(|image| image[..self.width].iter().copied()).collect();
+                trace.push(("ln_post".to_owned(), matrix(&first)));
+            }
+        }
         trace
     }
+}
+
+/// The angles of a grid of patches behind `class_tokens` tokens that do not turn, for heads of `size` channels.
+fn rotation(rotary: &Rotary, grid: usize, class_tokens: usize, size: usize) -> Rotation {
+    let bands: Vec<f64> = (0..size / 4).map(|j| rotary.temperature.powf(-(j as f64) / (size / 4) as f64)).collect();
+    let scale = rotary.reference.map_or(1.0, |side| side / grid as f64);
+    let mut angles = vec![0.0; class_tokens * size / 2];
+    for cell in 0..grid * grid {
+        let (row, column) = (cell / grid, cell % grid);
+        let order = if rotary.column_first { [column, row] } else { [row, column] };
+        for place in order {
+            let place = (place as f64 + rotary.offset) * scale;
+            angles.extend(bands.iter().map(|band| place * band));
+        }
+    }
+    Rotation::new(&angles, size)
 }

@@ -33,7 +33,7 @@ pub fn class_tokens(
         let ClassName { name, rest } = cut(tokenizer, name, ".");
         ClassName { name: [tail.as_slice(), &name].concat(), rest }
     });
-    ClassTokens { n_ctx, position, sot: tokenizer.sot(), classes: classes.collect() }
+    ClassTokens { n_ctx, position, sot: Some(tokenizer.sot()), classes: classes.collect() }
 }
 
 /// The tokens of a name and of what follows it. The rest is cut off the whole, so that pieces that join across the border
@@ -64,7 +64,8 @@ pub fn template_context(
     }
     let context = Context::shared(words.len(), tower.width(), tower.embed(&words)?.into_vec());
     let names = classes.iter().map(|class| cut(tokenizer, class, after)).collect();
-    let tokens = ClassTokens { n_ctx: words.len(), position: Position::End, sot: tokenizer.sot(), classes: names };
+    let tokens =
+        ClassTokens { n_ctx: words.len(), position: Position::End, sot: Some(tokenizer.sot()), classes: names };
     check_length(&tokens, classes, tower.context_length())?;
     Ok(Some((tokens, context)))
 }
@@ -72,7 +73,7 @@ pub fn template_context(
 /// Refuses class names that do not fit the text tower's positions.
 pub fn check_length(tokens: &ClassTokens, classes: &[String], limit: usize) -> Result<()> {
     for (class, name) in tokens.classes.iter().zip(classes) {
-        let length = 1 + tokens.n_ctx + class.name.len() + class.rest.len();
+        let length = usize::from(tokens.sot.is_some()) + tokens.n_ctx + class.name.len() + class.rest.len();
         if length > limit {
             return Err(Error::Text {
                 text: name.chars().take(60).collect(),
@@ -94,7 +95,7 @@ mod tests {
     fn names_are_cut_as_coop_cuts_them() {
         let names = ["cat".to_owned(), "pug_dog".to_owned()];
         let tokens = class_tokens(&Tokenizer::clip(), &names, 4, Position::End, "");
-        assert_eq!(tokens.sot, 49406);
+        assert_eq!(tokens.sot, Some(49406));
         assert_eq!(tokens.classes[0], ClassName { name: vec![2368], rest: vec![269, 49407] });
         assert_eq!(tokens.classes[1].name.len(), 2);
         assert_eq!(tokens.classes[1].rest, [269, 49407]);

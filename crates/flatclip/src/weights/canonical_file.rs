@@ -42,8 +42,9 @@ fn encode(values: &[f32], dtype: Dtype) -> Vec<u8> {
 
 fn header(checkpoint: &Checkpoint, hash: &str) -> String {
     let config = checkpoint.config();
-    let heads = match config.image {
-        ImageConfig::Vit { heads, .. } | ImageConfig::ResNet { heads, .. } => heads,
+    let (heads, image_form) = match &config.image {
+        ImageConfig::Vit { heads, form, .. } => (heads, Some(form)),
+        ImageConfig::ResNet { heads, .. } => (heads, None),
     };
     let mut metadata = json!({
         "format": "pt",
@@ -56,6 +57,10 @@ fn header(checkpoint: &Checkpoint, hash: &str) -> String {
     });
     if let Some(text) = &config.text {
         metadata["text_heads"] = json!(text.heads.to_string());
+        metadata["text_form"] = json!(json!(text.form).to_string());
+    }
+    if let Some(form) = image_form {
+        metadata["image_form"] = json!(json!(form).to_string());
     }
     let mut all = Map::from_iter([("__metadata__".to_owned(), metadata)]);
     let mut at = 0;
@@ -90,6 +95,8 @@ pub(crate) fn stated(path: &Path, metadata: &BTreeMap<String, String>) -> Result
         image_heads: parsed(path, metadata, "image_heads")?,
         text_heads: parsed(path, metadata, "text_heads")?,
         activation: metadata.get("activation").and_then(|word| Activation::parse(word)),
+        image_form: parsed(path, metadata, "image_form")?,
+        text_form: parsed(path, metadata, "text_form")?,
         mean: parsed(path, metadata, "mean")?,
         std: parsed(path, metadata, "std")?,
         ..Stated::default()

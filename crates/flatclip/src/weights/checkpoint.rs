@@ -66,7 +66,8 @@ impl Checkpoint {
         let openai = activation::is_openai_archive(&tensors);
         let (naming, recipes) = naming::canonical(path, tensors)?;
         let shapes: Shapes = recipes.iter().map(|(name, recipe)| (name.clone(), recipe.shape())).collect();
-        let mut config = architecture::infer(path, &shapes, stated, logit_scale(path, &recipes)?)?;
+        let mut config =
+            architecture::infer(path, &shapes, stated, logit_scale(path, &recipes)?, logit_bias(path, &recipes)?)?;
         if openai && config.activation_source == ActivationSource::Assumed {
             config.activation_source = ActivationSource::Published;
         }
@@ -93,6 +94,9 @@ impl Checkpoint {
     pub(crate) fn with_activation(mut self, activation: Activation) -> Self {
         self.config.activation = activation;
         self.config.activation_source = ActivationSource::Asked;
+        if let Some(text) = &mut self.config.text {
+            text.form.activation = None;
+        }
         self
     }
 
@@ -164,7 +168,7 @@ impl Checkpoint {
         let entry = self.entries.get(name).ok_or_else(|| bad(&self.path, format!("it has no tensor `{name}`")))?;
         let values = match &entry.origin {
             Origin::File(recipe) => recipe.values()?,
-            Origin::Random { seed } => random::draw(name, &entry.shape, self.config.logit_scale, *seed),
+            Origin::Random { seed } => random::draw(name, &entry.shape, &self.config, *seed),
         };
         if let Some(at) = values.iter().position(|v| !v.is_finite()) {
             let reason =
@@ -224,17 +228,35 @@ fn digest(name: &str, shape: &[usize], values: &[f32]) -> [u8; 32] {
 
 /// tau from the stored logarithm.
 fn logit_scale(path: &Path, recipes: &BTreeMap<String, Recipe>) -> Result<f32> {
-    let Some(recipe) = recipes.get("logit_scale") else { return Ok(100.0) };
-    let values = if recipe.shape().iter().all(|&d| d == 1) { recipe.values()? } else { Vec::new() };
-    match values.as_slice() {
-        [scale] if scale.exp().is_finite() => Ok(scale.exp()),
-        [scale] => Err(bad(
+    match scalar(path, recipes, "logit_scale")? {
+        None => Ok(100.0),
+        Some(scale) if scale.exp().is_finite() => Ok(scale.exp()),
+        Some(scale) => Err(bad(
             path,
             format!("tensor `logit_scale` holds {scale}; expected about 4.6 (its exponential multiplies the cosines)"),
         )),
+    }
+}
+
+/// What is added to scaled cosines, where the model has it.
+fn logit_bias(path: &Path, recipes: &BTreeMap<String, Recipe>) -> Result<Option<f32>> {
+    match scalar(path, recipes, "logit_bias")? {
+        Some(bias) if !bias.is_finite() => {
+            Err(bad(path, format!("tensor `logit_bias` holds {bias}; expected a number near -10")))
+        }
+        bias => Ok(bias),
+    }
+}
+
+/// A tensor of one number.
+fn scalar(path: &Path, recipes: &BTreeMap<String, Recipe>, name: &str) -> Result<Option<f32>> {
+    let Some(recipe) = recipes.get(name) else { return Ok(None) };
+    let values = if recipe.shape().iter().all(|&d| d == 1) { recipe.values()? } else { Vec::new() };
+    match values.as_slice() {
+        [value] => Ok(Some(*value)),
         _ => Err(Error::WeightShape {
             path: path.to_path_buf(),
-            tensor: "logit_scale".into(),
+            tensor: name.to_owned(),
             expected: "[]".into(),
             found: recipe.shape(),
         }),

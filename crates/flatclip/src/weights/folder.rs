@@ -3,6 +3,7 @@
 
 use super::bytes::{Stored, bad};
 use super::open::read_tensors;
+use super::towers;
 use crate::architecture::{Activation, Size, Stated};
 use crate::{Error, Result};
 use serde_json::Value;
@@ -133,18 +134,18 @@ fn json(path: &Path) -> Result<Value> {
     serde_json::from_slice(&bytes).map_err(|e| bad(path, format!("not JSON: {e}")))
 }
 
-fn activation(path: &Path, word: &Value) -> Result<Option<Activation>> {
+pub(super) fn activation(path: &Path, word: &Value) -> Result<Option<Activation>> {
     match word {
         Value::Null => Ok(None),
         Value::String(word) => match Activation::parse(word) {
             Some(activation) => Ok(Some(activation)),
-            None => Err(bad(path, format!("hidden_act `{word}` is not one of quick_gelu, gelu"))),
+            None => Err(bad(path, format!("hidden_act `{word}` is not one of quick_gelu, gelu, gelu_pytorch_tanh"))),
         },
         _ => Err(bad(path, "hidden_act is not a word")),
     }
 }
 
-fn heads(path: &Path, value: &Value) -> Result<Option<usize>> {
+pub(super) fn heads(path: &Path, value: &Value) -> Result<Option<usize>> {
     match value {
         Value::Null => Ok(None),
         value => match value.as_u64().filter(|n| (1..=65_536).contains(n)) {
@@ -175,27 +176,7 @@ pub(super) fn hugging_face_config(path: &Path, json: &Value) -> Result<Stated> {
     let alone = !json["vision_config"].is_object();
     let vision = if alone { json } else { &json["vision_config"] };
     let text = if alone { &Value::Null } else { &json["text_config"] };
-    for tower in [vision, text] {
-        if tower["layer_norm_eps"].as_f64().is_some_and(|eps| (eps - 1e-5).abs() > 1e-9) {
-            return Err(bad(
-                path,
-                format!("layer_norm_eps is {}; flatclip computes with CLIP's 1e-5", tower["layer_norm_eps"]),
-            ));
-        }
-    }
-    let (image, words) = (activation(path, &vision["hidden_act"])?, activation(path, &text["hidden_act"])?);
-    if let (Some(image), Some(words)) = (image, words)
-        && image != words
-    {
-        return Err(bad(path, "the two towers state different activations (hidden_act)"));
-    }
-    let mut stated = Stated {
-        image_heads: heads(path, &vision["num_attention_heads"])?,
-        text_heads: heads(path, &text["num_attention_heads"])?,
-        // transformers' own default.
-        activation: image.or(words).or(Some(Activation::QuickGelu)),
-        ..Stated::default()
-    };
+    let mut stated = towers::hugging_face(path, json, vision, text)?;
     stated.keep_sizes("", json, &[("projection_dim", Size::EmbedDim)]);
     stated.keep_sizes(
         if alone { "" } else { "vision_config" },
@@ -225,33 +206,15 @@ pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
     let (model, pixels) = (&json["model_cfg"], &json["preprocess_cfg"]);
     let (vision, text) = (&model["vision_cfg"], &model["text_cfg"]);
     let other = [
-        (&vision["timm_model_name"], "an image tower of timm"),
         (&text["hf_model_name"], "a text tower of transformers"),
         (&vision["attentional_pool"], "an attentional pool"),
     ];
     if let Some((_, what)) = other.iter().find(|(value, _)| !matches!(value, Value::Null | Value::Bool(false))) {
-        return Err(bad(
-            path,
-            format!("the model has {what}; flatclip computes CLIP's ViT, ModifiedResNet and text transformer"),
-        ));
+        return Err(bad(path, format!("the model has {what}, which flatclip does not compute")));
     }
-    if text["no_causal_mask"].as_bool() == Some(true) || text["pool_type"].as_str().is_some_and(|p| p != "argmax") {
-        return Err(bad(
-            path,
-            "the text tower is not causal or pools otherwise than at the end token; flatclip does not compute it",
-        ));
-    }
-    let quick = model["quick_gelu"].as_bool().unwrap_or(false);
-    let head_width = vision["head_width"].as_u64().filter(|&w| w > 0);
-    let image_heads = head_width.and_then(|head| Some(vision["width"].as_u64()? / head));
-    let mut stated = Stated {
-        image_heads: heads(path, &image_heads.map_or(Value::Null, Value::from))?,
-        text_heads: heads(path, &text["heads"])?,
-        activation: Some(if quick { Activation::QuickGelu } else { Activation::Gelu }),
-        mean: triple(path, pixels, "mean")?,
-        std: triple(path, pixels, "std")?,
-        ..Stated::default()
-    };
+    let mut stated = towers::open_clip(path, json)?;
+    stated.mean = triple(path, pixels, "mean")?;
+    stated.std = triple(path, pixels, "std")?;
     stated.keep_sizes("model_cfg", model, &[("embed_dim", Size::EmbedDim)]);
     stated.keep_sizes(
         "model_cfg.vision_cfg",

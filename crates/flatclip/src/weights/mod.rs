@@ -24,6 +24,7 @@ mod random;
 mod safetensors;
 pub(crate) mod torch_file;
 mod torch_tree;
+mod towers;
 mod zip;
 
 pub use crate::digest::file_sha256;

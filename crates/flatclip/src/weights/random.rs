@@ -24,11 +24,12 @@ pub fn random_of(config: &ClipConfig, seed: u64) -> Checkpoint {
 }
 
 /// The numbers of one tensor.
-pub(crate) fn draw(name: &str, shape: &[usize], logit_scale: f32, seed: u64) -> Vec<f32> {
+pub(crate) fn draw(name: &str, shape: &[usize], config: &ClipConfig, seed: u64) -> Vec<f32> {
     let total: usize = shape.iter().product();
     let norm = ["ln_", "bn", "downsample.1"].iter().any(|part| name.contains(part));
     let constant = match name.rsplit('.').next() {
-        _ if name == "logit_scale" => Some(logit_scale.ln()),
+        _ if name == "logit_scale" => Some(config.logit_scale.ln()),
+        _ if name == "logit_bias" => config.logit_bias,
         Some("running_var") => Some(1.0),
         Some("running_mean" | "bias" | "in_proj_bias") => Some(0.0),
         Some("weight") if norm => Some(1.0),

@@ -11,7 +11,7 @@ use flatclip_tensor::Matrix;
 fn towers() -> [ClipConfig; 2] {
     let mut vit = ClipConfig::named("ViT-B-16").unwrap();
     (vit.embed_dim, vit.image_size, vit.text) = (20, 48, None);
-    vit.image = ImageConfig::Vit { width: 72, layers: 2, heads: 3, patch: 8, mlp: 300 };
+    vit.image = ImageConfig::Vit { width: 72, layers: 2, heads: 3, patch: 8, mlp: 300, form: VitForm::CLIP };
     let mut resnet = ClipConfig::named("RN50").unwrap();
     (resnet.embed_dim, resnet.image_size, resnet.text) = (20, 64, None);
     resnet.image = ImageConfig::ResNet { width: 16, blocks: [1, 1, 1, 1], heads: 4 };

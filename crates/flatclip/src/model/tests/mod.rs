@@ -8,7 +8,7 @@ mod vision;
 use super::load::Reader;
 use super::text::TextKernels;
 use super::{ClassName, ClassTokens, Clip, Context, LoadOptions, Position};
-use crate::architecture::{ClipConfig, ImageConfig, TextConfig};
+use crate::architecture::{ClipConfig, ImageConfig, TextConfig, TextForm, VitForm};
 use crate::rng::Stream;
 use crate::weights::random_of;
 use flatclip_tensor::{Activation, Matrix};
@@ -32,8 +32,16 @@ fn tiny_config() -> ClipConfig {
     let mut config = ClipConfig::named("ViT-B-16").unwrap();
     config.embed_dim = 12;
     config.image_size = 16;
-    config.image = ImageConfig::Vit { width: 32, layers: 3, heads: 2, patch: 8, mlp: 64 };
-    config.text = Some(TextConfig { width: 32, layers: 3, heads: 2, context_length: 20, vocab: 40, mlp: 64 });
+    config.image = ImageConfig::Vit { width: 32, layers: 3, heads: 2, patch: 8, mlp: 64, form: VitForm::CLIP };
+    config.text = Some(TextConfig {
+        width: 32,
+        layers: 3,
+        heads: 2,
+        context_length: 20,
+        vocab: 40,
+        mlp: 64,
+        form: TextForm::CLIP,
+    });
     config
 }
 
@@ -57,7 +65,7 @@ fn classes(count: usize, n_ctx: usize, position: Position) -> ClassTokens {
     let mut stream = Stream::new(1, &["classes"]);
     let name = |stream: &mut Stream| (0..1 + stream.below(4)).map(|_| 2 + stream.below(30) as u32).collect();
     let classes = (0..count).map(|_| ClassName { name: name(&mut stream), rest: vec![35, 39] }).collect();
-    ClassTokens { n_ctx, position, sot: 38, classes }
+    ClassTokens { n_ctx, position, sot: Some(38), classes }
 }
 
 fn draws(name: &str, count: usize) -> Vec<f32> {

@@ -1,6 +1,6 @@
 //! Makes weight files for the tests: other encodings of a checkpoint, and broken ones.
 
-use crate::architecture::{ImageConfig, TextConfig};
+use crate::architecture::{ImageConfig, TextConfig, TextForm, VitForm};
 use crate::weights::{Checkpoint, random_of};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -17,8 +17,16 @@ pub(super) fn tiny_vit() -> Checkpoint {
 /// A model of 100 kB with random weights, where a test writes many files.
 pub(super) fn small() -> Checkpoint {
     let mut config = tiny_vit().config().clone();
-    config.image = ImageConfig::Vit { width: 64, layers: 2, heads: 1, patch: 8, mlp: 128 };
-    config.text = Some(TextConfig { width: 64, layers: 2, heads: 1, context_length: 8, vocab: 32, mlp: 128 });
+    config.image = ImageConfig::Vit { width: 64, layers: 2, heads: 1, patch: 8, mlp: 128, form: VitForm::CLIP };
+    config.text = Some(TextConfig {
+        width: 64,
+        layers: 2,
+        heads: 1,
+        context_length: 8,
+        vocab: 32,
+        mlp: 128,
+        form: TextForm::CLIP,
+    });
     random_of(&config, 0)
 }
 

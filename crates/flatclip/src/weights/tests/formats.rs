@@ -1,5 +1,5 @@
 use super::forge::{Precision, Tensors, fixture, hugging_face, safetensors, small, tensors, tiny_vit, torch_zip};
-use crate::architecture::{Activation, ActivationSource, ClipConfig, ImageConfig};
+use crate::architecture::{Activation, ActivationSource, ClipConfig, ImageConfig, VitForm};
 use crate::weights::{Checkpoint, Dtype, Naming, random, random_of, save_canonical};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -57,7 +57,10 @@ fn a_torchscript_archive_gives_tensors_and_not_its_other_numbers() {
 fn sizes_of_the_tiny_model_are_inferred() {
     let vit = tiny_vit();
     let config = vit.config();
-    assert_eq!(config.image, ImageConfig::Vit { width: 128, layers: 3, heads: 2, patch: 8, mlp: 512 });
+    assert_eq!(
+        config.image,
+        ImageConfig::Vit { width: 128, layers: 3, heads: 2, patch: 8, mlp: 512, form: VitForm::CLIP }
+    );
     assert_eq!((config.image_size, config.embed_dim), (32, 32));
     assert!((config.logit_scale - 100.0).abs() < 1e-3);
     // An archive as OpenAI writes them: their activation.
@@ -152,7 +155,10 @@ fn a_hugging_face_folder_states_activation_heads_and_pixels() {
     let checkpoint = assert_same(folder.path(), &tensors(&tiny_vit()));
     let config = checkpoint.config();
     assert_eq!((config.activation, config.activation_source), (Activation::Gelu, ActivationSource::Stated));
-    assert_eq!(config.image, ImageConfig::Vit { width: 128, layers: 3, heads: 4, patch: 8, mlp: 512 });
+    assert_eq!(
+        config.image,
+        ImageConfig::Vit { width: 128, layers: 3, heads: 4, patch: 8, mlp: 512, form: VitForm::CLIP }
+    );
     assert_eq!(config.text.as_ref().unwrap().heads, 4);
     assert_eq!((config.mean, config.std), ([0.5; 3], [0.25, 0.5, 1.0]));
     assert_eq!(checkpoint.tokenizer_dir().as_deref(), Some(folder.path()));
