@@ -1,15 +1,18 @@
 //! Gradients with respect to contexts and deep prompts.
 
 use super::super::{Context, Position};
-use super::{assert_close, assert_slope, classes, context, inner, matrix, same_on_any_threads, tiny};
+use super::{
+    TEXT_FORMS, assert_close, assert_slope, classes, context, inner, matrix, same_on_any_threads, tiny, tiny_with_text,
+};
 use flatclip_tensor::Matrix;
 use std::slice::from_ref;
 
 #[test]
 fn the_context_gradient_is_the_derivative() {
-    let clip = tiny(1 << 30);
-    let tower = clip.text().unwrap();
-    for (position, class_specific) in [(Position::End, false), (Position::Middle, false), (Position::Front, true)] {
+    let clips = TEXT_FORMS.map(|form| tiny_with_text(form, 1 << 30));
+    let places = [(Position::End, false), (Position::Middle, false), (Position::Front, true)];
+    for (clip, (position, class_specific)) in clips.iter().flat_map(|clip| places.map(|place| (clip, place))) {
+        let tower = clip.text().unwrap();
         let tokens = classes(7, 3, position);
         let context = context("ctx", class_specific.then_some(7), 3);
         let d = matrix("d", 7, 12);
@@ -42,14 +45,16 @@ fn many_contexts_at_once_equal_one_at_a_time() {
 
 #[test]
 fn recomputing_gives_the_same_bytes_as_keeping() {
-    let (keeps, some, recomputes) = (tiny(1 << 30), tiny(2 << 20), tiny(0));
-    let (tokens, context, d) = (classes(300, 4, Position::End), context("ctx", None, 4), matrix("d", 300, 12));
-    let gradient = |clip: &super::Clip| {
-        let pass = clip.text().unwrap().pass(&tokens, from_ref(&context)).unwrap();
-        pass.gradient(from_ref(&d)).unwrap()
-    };
-    assert_eq!(gradient(&keeps), gradient(&recomputes));
-    assert_eq!(gradient(&some), gradient(&recomputes));
+    for form in TEXT_FORMS {
+        let [keeps, some, recomputes] = [1 << 30, 2 << 20, 0].map(|budget| tiny_with_text(form, budget));
+        let (tokens, context, d) = (classes(300, 4, Position::End), context("ctx", None, 4), matrix("d", 300, 12));
+        let gradient = |clip: &super::Clip| {
+            let pass = clip.text().unwrap().pass(&tokens, from_ref(&context)).unwrap();
+            pass.gradient(from_ref(&d)).unwrap()
+        };
+        assert_eq!(gradient(&keeps), gradient(&recomputes));
+        assert_eq!(gradient(&some), gradient(&recomputes));
+    }
 }
 
 #[test]

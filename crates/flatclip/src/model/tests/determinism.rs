@@ -3,19 +3,25 @@
 
 use super::super::{Clip, LoadOptions, Precision};
 use super::draws;
-use crate::architecture::{ClipConfig, ImageConfig};
+use crate::architecture::{ClipConfig, ImageConfig, Projection, VitForm};
 use crate::weights::random_of;
 use flatclip_tensor::Matrix;
 
 /// Towers whose rows and widths are no multiples of any tile.
-fn towers() -> [ClipConfig; 2] {
+fn towers() -> [ClipConfig; 5] {
     let mut vit = ClipConfig::named("ViT-B-16").unwrap();
     (vit.embed_dim, vit.image_size, vit.text) = (20, 48, None);
     vit.image = ImageConfig::Vit { width: 72, layers: 2, heads: 3, patch: 8, mlp: 300, form: VitForm::CLIP };
     let mut resnet = ClipConfig::named("RN50").unwrap();
     (resnet.embed_dim, resnet.image_size, resnet.text) = (20, 64, None);
     resnet.image = ImageConfig::ResNet { width: 16, blocks: [1, 1, 1, 1], heads: 4 };
-    [vit, resnet]
+    let [siglip, pe, eva] = [VitForm::siglip(3, 300), VitForm::pe_core(true, 300), VitForm::EVA02].map(|form| {
+        let mut other = vit.clone();
+        other.image = ImageConfig::Vit { width: 72, layers: 2, heads: 3, patch: 8, mlp: 300, form };
+        other.embed_dim = if form.projection == Projection::None { 72 } else { 20 };
+        other
+    });
+    [vit, resnet, siglip, pe, eva]
 }
 
 #[test]

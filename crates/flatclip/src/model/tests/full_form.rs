@@ -3,8 +3,9 @@
 use super::super::block::{Side, Tape};
 use super::super::input::Source;
 use super::super::text::TextKernels;
-use super::super::{ClassTokens, Context, Position};
-use super::{assert_close, classes, context, matrix, tiny, tiny_text};
+use super::super::{ClassName, ClassTokens, Context, Position};
+use super::{TEXT_FORMS, assert_close, classes, context, matrix, tiny_text, tiny_with_text};
+use crate::architecture::TextPool;
 use flatclip_tensor::ops::attention::Queries;
 use flatclip_tensor::ops::{normalise, normalise_backward};
 use flatclip_tensor::{Activation, Matrix};
@@ -18,13 +19,16 @@ fn full(tower: &TextKernels, tokens: &ClassTokens, context: &Context, d: &Matrix
     let shape = tower.shape(&starts, Queries::All);
     for class in 0..tokens.classes.len() {
         let sources = tokens.sources(class);
-        let end = sources.len() - 1;
+        let end = match tower.config.form.pool {
+            TextPool::End => sources.len() - 1,
+            TextPool::Last => length - 1,
+        };
         let mut x = Vec::new();
         for position in 0..length {
             let row = match sources.get(position) {
                 Some(Source::Context(token)) => context.row(class, *token),
                 Some(Source::Token(id)) => tower.token_row(*id),
-                None => tower.token_row(0),
+                None => tower.token_row(tower.config.form.padding),
             };
             x.extend(row.iter().zip(tower.position_row(position)).map(|(x, p)| x + p));
         }
@@ -62,8 +66,9 @@ fn full(tower: &TextKernels, tokens: &ClassTokens, context: &Context, d: &Matrix
 
 #[test]
 fn the_fast_form_equals_the_full_one_in_value_and_gradient() {
-    let tower = &tiny_text(1 << 30);
-    for position in [Position::End, Position::Middle, Position::Front] {
+    let towers = TEXT_FORMS.map(|form| tiny_text(form, 1 << 30));
+    let positions = [Position::End, Position::Middle, Position::Front];
+    for (tower, position) in towers.iter().flat_map(|tower| positions.map(|position| (tower, position))) {
         // 130 classes make several chunks.
         for (count, class_specific) in [(1, false), (9, false), (9, true), (130, false), (130, true)] {
             let tokens = classes(count, 3, position);
@@ -81,16 +86,19 @@ fn the_fast_form_equals_the_full_one_in_value_and_gradient() {
 
 #[test]
 fn texts_by_their_ids_equal_the_same_texts_as_context() {
-    let clip = tiny(0);
-    let tower = clip.text().unwrap();
-    let tokens = classes(20, 3, Position::End);
-    let words = [4, 5, 6];
-    let context = Context { classes: None, tokens: 3, width: 32, data: tower.embed(&words).unwrap().into_vec() };
-    let texts: Vec<Vec<u32>> =
-        (tokens.classes.iter()).map(|class| [&[38], &words[..], &class.name, &class.rest, &[0, 0]].concat()).collect();
-    let (unit, _) = super::super::Features::unit(tower.encode_tokens(&texts).unwrap());
-    assert_eq!(unit, tower.encode(&tokens, &[context]).unwrap()[0]);
-    // Alone or in company: the same bytes.
-    let alone = tower.encode_tokens(&texts[7..8]).unwrap();
-    assert_eq!(alone.row(0), tower.encode_tokens(&texts).unwrap().row(7));
+    for form in TEXT_FORMS {
+        let clip = tiny_with_text(form, 0);
+        let tower = clip.text().unwrap();
+        let tokens = classes(20, 3, Position::End);
+        let words = [4, 5, 6];
+        let context = Context { classes: None, tokens: 3, width: 32, data: tower.embed(&words).unwrap().into_vec() };
+        let padding = [form.padding; 2];
+        let text = |class: &ClassName| [&[38], &words[..], &class.name, &class.rest, &padding].concat();
+        let texts: Vec<Vec<u32>> = tokens.classes.iter().map(text).collect();
+        let (unit, _) = super::super::Features::unit(tower.encode_tokens(&texts).unwrap());
+        assert_eq!(unit, tower.encode(&tokens, &[context]).unwrap()[0]);
+        // Alone or in company: the same bytes.
+        let alone = tower.encode_tokens(&texts[7..8]).unwrap();
+        assert_eq!(alone.row(0), tower.encode_tokens(&texts).unwrap().row(7));
+    }
 }

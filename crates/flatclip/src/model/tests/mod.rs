@@ -2,6 +2,7 @@
 
 mod context_gradient;
 mod determinism;
+mod families;
 mod full_form;
 mod vision;
 
@@ -19,9 +20,21 @@ fn tiny(budget: usize) -> Clip {
     load(&tiny_config(), budget)
 }
 
+/// The forms of text towers: causal, SigLIP's, and one without mask that is read at the end of the text.
+const TEXT_FORMS: [TextForm; 3] = [TextForm::CLIP, TextForm::SIGLIP, TextForm { causal: false, ..TextForm::CLIP }];
+
+/// The same with another form of the text tower.
+fn tiny_with_text(form: TextForm, budget: usize) -> Clip {
+    let mut config = tiny_config();
+    config.text.as_mut().unwrap().form = form;
+    load(&config, budget)
+}
+
 /// Its text tower, with what only our kernels have.
-fn tiny_text(budget: usize) -> Arc<TextKernels> {
-    let (config, checkpoint) = (tiny_config(), random_of(&tiny_config(), 5));
+fn tiny_text(form: TextForm, budget: usize) -> Arc<TextKernels> {
+    let mut config = tiny_config();
+    config.text.as_mut().unwrap().form = form;
+    let checkpoint = random_of(&config, 5);
     let options = LoadOptions { activation_budget: budget, ..LoadOptions::default() };
     let reader = Reader { checkpoint: &checkpoint, precision: options.text_precision };
     let text = config.text.as_ref().unwrap();
