@@ -48,7 +48,7 @@ impl Answer {
         arrays::vector(py, self.answer.probabilities().to_vec())
     }
 
-    /// The views that decided, best first, by their numbers.
+    /// The selected views, best first, by their numbers.
     #[getter]
     fn selected(&self) -> Vec<usize> {
         self.answer.explanation().selected.clone()
@@ -58,6 +58,12 @@ impl Answer {
     #[getter]
     fn scores<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyArray1<f32>>> {
         filled(py, &self.answer.explanation().scores)
+    }
+
+    /// Views whose score is a lower bound: it was enough to know that they are not selected.
+    #[getter]
+    fn bounds(&self) -> Vec<usize> {
+        self.answer.explanation().bounds.clone()
     }
 
     /// Entropy of each view's own probabilities in nats.
@@ -164,6 +170,8 @@ struct State<'py> {
     #[pyo3(item)]
     scores: Bound<'py, PyArray1<f32>>,
     #[pyo3(item)]
+    bounds: Vec<usize>,
+    #[pyo3(item)]
     entropies: Bound<'py, PyArray1<f32>>,
     #[pyo3(item)]
     predictions: Vec<usize>,
@@ -180,6 +188,7 @@ impl<'py> State<'py> {
             class_scores: arrays::vector(py, decision.class_scores.clone()),
             selected: why.selected.clone(),
             scores: arrays::vector(py, why.scores.clone()),
+            bounds: why.bounds.clone(),
             entropies: arrays::vector(py, why.entropies.clone()),
             predictions: why.predictions.clone(),
             views: answer.views(),
@@ -197,6 +206,7 @@ impl<'py> State<'py> {
             explanation: Explanation {
                 selected: self.selected.clone(),
                 scores: floats(&self.scores)?,
+                bounds: self.bounds.clone(),
                 entropies: floats(&self.entropies)?,
                 predictions: self.predictions.clone(),
             },

@@ -47,12 +47,15 @@ pub struct AnswerRecord {
     /// Views that were encoded, where that differs from image to image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub views: Option<usize>,
-    /// Views that were kept, best first.
+    /// The selected views, best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub selected: Vec<usize>,
     /// Score of every view, lower is better.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<f32>,
+    /// Views whose score is a lower bound: it was enough to know that they are not selected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<usize>,
     /// Logarithm of the probability of every class, where the run keeps them: for other temperatures. Negative infinity,
     /// null in JSON, for a probability of zero.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "logarithms")]
@@ -103,6 +106,7 @@ impl Record {
             views: None,
             selected: explanation.selected,
             scores: explanation.scores,
+            bounds: explanation.bounds,
             log_probabilities: probabilities.iter().map(|p| p.ln()).collect(),
         };
         answer.in_top5 = answer.is_in_top5(label);

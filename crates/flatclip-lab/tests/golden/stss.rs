@@ -7,7 +7,7 @@ use flatclip::methods::aggregate::{Tie, Vote, vote};
 use flatclip::methods::bank::{Directions, RadiusUnit, RandomPerturbation, TextBank};
 use flatclip::methods::probability::mean_probability;
 use flatclip::methods::sam::NormScope;
-use flatclip::methods::select::{Selector as _, ViewLogits, ranking};
+use flatclip::methods::select::{ViewLogits, ranking};
 use flatclip::methods::{Adapter as _, Task, ViewSet};
 
 fn config(case: &Case) -> Result<Config, String> {
@@ -61,10 +61,10 @@ pub fn run(case: &Case) -> Result<Report, String> {
     report.close("entropy", &views.entropies, case.f32("out.entropy")?, entropy);
 
     let stss = Stss::with_bank(config.clone(), bank.clone());
-    let selector = stss.selector(&bank, task.logit_scale);
-    let around: Vec<f32> = bank.perturbed().iter().flat_map(|text| selector.losses(&features, text)).collect();
+    let scorer = stss.scorer(task.logit_scale).ok_or("no bank")?;
+    let around: Vec<f32> = scorer.losses_around(&features).concat();
     report.close("entropy_perturbed", &around, case.f32("out.entropy_perturbed")?, entropy);
-    let selection = selector.select(&features, &views);
+    let selection = config.select(scorer.all(&features, &views).values);
     let scores = case.f32("out.score")?;
     report.close("score", &selection.scores, scores, case.tolerance("score", Tolerance::atol(4e-3)));
     same_order(&mut report, &selection.ranking, &case.indices("out.ranking")?, scores);

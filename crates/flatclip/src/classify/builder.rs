@@ -40,6 +40,7 @@ pub struct ClassifierBuilder {
     watch: Option<Watch>,
     decode: DecodeOptions,
     any_model: bool,
+    explain: bool,
 }
 
 /// Where text banks are kept.
@@ -80,6 +81,7 @@ impl ClassifierBuilder {
 
     fn new(source: Source) -> Self {
         Self {
+            explain: matches!(source, Source::Model(_)),
             source,
             classes: Vec::new(),
             prompt: None,
@@ -97,6 +99,15 @@ impl ClassifierBuilder {
             decode: DecodeOptions::default(),
             any_model: false,
         }
+    }
+
+    /// Whether answers say the score of every view. Otherwise STSS gives views that cannot be selected only a lower bound
+    /// ([`Explanation::bounds`](crate::methods::Explanation::bounds)), which takes a fraction of the time. Off for features
+    /// that were made elsewhere, on where a tower takes most of the time.
+    #[must_use]
+    pub fn explain(mut self, explain: bool) -> Self {
+        self.explain = explain;
+        self
     }
 
     /// The class names, in the order of the probabilities. A prompt that knows its classes needs none.
@@ -280,7 +291,8 @@ impl ClassifierBuilder {
             stream_length: None,
         };
         let prepared = preparation.prepare(text, || Ok(Vec::new()), |text| tracing::warn!("{text}"))?;
-        let Prepared { adapter, needs, task, encoder, rounds } = prepared;
+        let Prepared { adapter, needs, mut task, encoder, rounds } = prepared;
+        task.explain = self.explain;
         let origin = Arc::new(Origin {
             classes: Arc::clone(&task.classes),
             method: spec.name.into(),
@@ -307,7 +319,8 @@ impl ClassifierBuilder {
             certainty: self.certainty,
             stream_length: None,
         };
-        let PreparedFeatures { adapter, needs, task, rounds } = preparation.prepare()?;
+        let PreparedFeatures { adapter, needs, mut task, rounds } = preparation.prepare()?;
+        task.explain = self.explain;
         let origin = Arc::new(Origin {
             classes: Arc::clone(&task.classes),
             method: spec.name.into(),

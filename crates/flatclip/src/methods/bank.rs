@@ -1,16 +1,18 @@
 //! The text bank: text features at a prompt and around it, computed once per prompt and class list. Around it are
 //! perturbed contexts, or other prompts that were given.
 
-use super::TextStore;
+use super::adapters::tpt::cocoop_context;
 use super::maple::MapleParameters;
 use super::probability::mean_entropy;
 use super::sam::NormScope;
 use super::task::TextSide;
 use super::update::on_text;
+use super::{Task, TextStore};
 use crate::digest::Digest;
 use crate::model::Context;
+use crate::options::{OptionValue as _, mismatch};
 use crate::progress::Progress;
-use crate::prompt::normalise_rows;
+use crate::prompt::{PromptKind, normalise_rows};
 use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -164,25 +166,18 @@ impl RandomPerturbation {
 
 /// The place that is perturbed.
 #[derive(Clone, Copy)]
-pub struct Around<'a> {
+struct Around<'a> {
     /// The text tower and the tokens around the context.
-    pub side: TextSide<'a>,
+    side: TextSide<'a>,
     /// Text features at the context.
-    pub base: &'a Matrix,
-    /// The context.
-    pub context: &'a Context,
+    base: &'a Matrix,
+    context: &'a Context,
     /// Factor on cosines.
-    pub scale: f32,
+    scale: f32,
     /// Seed of the directions.
-    pub seed: u64,
+    seed: u64,
     /// Who watches, and may cancel between contexts.
-    pub progress: Option<&'a Arc<dyn Progress + Send + Sync>>,
-}
-
-impl std::fmt::Debug for Around<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Around").field("scale", &self.scale).field("seed", &self.seed).finish_non_exhaustive()
-    }
+    progress: Option<&'a Arc<dyn Progress + Send + Sync>>,
 }
 
 /// Gram-Schmidt, each vector in turn. Lengths do not matter here: they are normalised when applied.
@@ -260,8 +255,57 @@ impl TextBank {
         Ok(Self { base, perturbed: rows })
     }
 
+    /// The bank around the prompt of a task, whatever its kind; a ready bank is taken as it is. `None` for a CoCoOp prompt:
+    /// every image has a context, and a bank, of its own ([`TextBank::of_image`]).
+    pub fn of_task(task: &Task, how: &RandomPerturbation, method: &str) -> Result<Option<Self>> {
+        let kind = task.prompt.as_deref().map(|prompt| &prompt.kind);
+        let towards = matches!(how.directions, Directions::Jacobian | Directions::Ascent);
+        if towards && matches!(kind, Some(PromptKind::CoCoOp { .. } | PromptKind::Maple { .. })) {
+            let expected = "gaussian, antithetic or orthogonal for a maple or cocoop prompt";
+            return Err(mismatch(method, "directions", expected, how.directions.to_value()));
+        }
+        if let Some(ready) = &task.bank {
+            return Ok(Some(Self::clone(ready)));
+        }
+        if how.is_none() {
+            return Ok(Some(Self::flat(task.text_features().clone())));
+        }
+        let side = task.text_side(method)?;
+        match kind {
+            Some(PromptKind::CoCoOp { .. }) => Ok(None),
+            Some(PromptKind::Maple { .. }) => {
+                let parameters = MapleParameters::of(task.prompt.as_deref(), method)?;
+                Self::around_maple(side, task.text_features(), &parameters, how, task.seed).map(Some)
+            }
+            _ => {
+                let at = Around {
+                    side,
+                    base: task.text_features(),
+                    context: task.start_context(method)?,
+                    scale: task.logit_scale,
+                    seed: task.seed,
+                    progress: task.progress.as_ref(),
+                };
+                let id = task.need_clip(method)?.features_id();
+                Self::load_or_encode(&at, how, &id, task.store.as_deref()).map(Some)
+            }
+        }
+    }
+
+    /// The bank around the context that a CoCoOp prompt makes for the image with this feature.
+    pub fn of_image(task: &Task, feature: &[f32], how: &RandomPerturbation, method: &str) -> Result<Self> {
+        let Some(PromptKind::CoCoOp { context, meta, .. }) = task.prompt.as_deref().map(|prompt| &prompt.kind) else {
+            return Err(Error::method(method, "prepare was not called"));
+        };
+        let side = task.text_side(method)?;
+        let start = cocoop_context(context, meta, feature);
+        let base = side.tower.encode(side.tokens, std::slice::from_ref(&start))?.swap_remove(0);
+        let moved: Vec<Context> = how.draw(&start, task.seed).iter().map(|noise| how.apply(&start, noise)).collect();
+        Self::encode(side, base, &moved)
+    }
+
     /// The bank of a maple prompt: the context and its deep prompts are moved together, the visual prompts stay.
-    pub fn around_maple(
+    fn around_maple(
         side: TextSide<'_>,
         base: &Matrix,
         at: &MapleParameters,
@@ -275,7 +319,7 @@ impl TextBank {
     }
 
     /// The bank of a prompt: from the store, or computed and stored.
-    pub fn load_or_encode(
+    fn load_or_encode(
         at: &Around<'_>,
         how: &RandomPerturbation,
         model_hash: &str,

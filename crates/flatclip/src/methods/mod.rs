@@ -3,8 +3,8 @@
 //! An adapter answers test images from their views. Its kind is its type: [`Adapter`] (episodic: each image on its own),
 //! [`OnlineAdapter`] (a stream) or [`BatchAdapter`] (a set). Most are made of three shapes, each written once:
 //!
-//! * a **selector** ranks the views and keeps some ([`select`]: entropy, sharpness, cosine then entropy),
-//! * an **updater** moves the prompt by gradients of a loss on the kept views ([`update`], [`optim`]),
+//! * a **selector** ranks the views and selects some ([`select`]: entropy, cosine then entropy; STSS has its own),
+//! * an **updater** moves the prompt by gradients of a loss on the selected views ([`update`], [`optim`]),
 //! * an **aggregator** turns logits into one answer ([`aggregate`]: view 0, mean probability, majority, ...).
 //!
 //! Online adapters keep class caches ([`cache`]). The numbers all of them share are in [`probability`].
@@ -31,8 +31,6 @@ mod registry;
 #[doc(hidden)]
 pub mod sam;
 pub mod select;
-#[doc(hidden)]
-pub mod sharpness;
 mod spec;
 mod start;
 #[doc(hidden)]

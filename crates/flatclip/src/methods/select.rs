@@ -38,6 +38,7 @@ impl ViewLogits {
             predictions: self.logits.iter_rows().map(argmax).collect(),
             selected: selection.selected,
             scores: selection.scores,
+            bounds: Vec::new(),
             entropies: self.entropies,
         }
     }

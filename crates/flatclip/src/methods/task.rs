@@ -44,6 +44,8 @@ pub struct Task {
     pub bank: Option<Arc<TextBank>>,
     /// Images of the whole stream, where that is known before it ends.
     pub stream_length: Option<usize>,
+    /// Whether the score of every view is wanted, also where the answer needs only some of them.
+    pub explain: bool,
     start: OnceLock<Box<dyn ContextPass>>,
     /// The text features, packed for products.
     text: OnceLock<Linear>,
@@ -94,6 +96,7 @@ impl Task {
             progress: None,
             bank: None,
             stream_length: None,
+            explain: false,
             start: OnceLock::new(),
             text: OnceLock::new(),
         })
@@ -297,10 +300,12 @@ pub struct Decision {
 /// Which views were selected, and what each of them said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
-    /// The views that were kept, best first.
+    /// The selected views, best first.
     pub selected: Vec<usize>,
-    /// What the selector ranked by, one per view, lower is better.
+    /// What views were ranked by, one per view, lower is better.
     pub scores: Vec<f32>,
+    /// Views whose score is a lower bound: it was enough to know that they are not selected.
+    pub bounds: Vec<usize>,
     /// Entropy in nats of every view at the unadapted prompt.
     pub entropies: Vec<f32>,
     /// Class of every view at the unadapted prompt.

@@ -3,11 +3,10 @@
 
 use crate::train::TuneSummary;
 use flatclip::Model;
-use flatclip::methods::adapters::stss::Config;
+use flatclip::methods::adapters::stss::{Config, Reduce};
 use flatclip::methods::bank::{Radius, RadiusUnit};
 use flatclip::methods::sam::NormScope;
 use flatclip::methods::select::Score;
-use flatclip::methods::sharpness::Reduce;
 use flatclip::model::Context;
 use flatclip::prompt::{Prompt, PromptKind};
 use flatclip::{Error, Result};

@@ -1,23 +1,17 @@
-//! STSS: sharpness-aware test-time sample selection. With a SAPT prompt it is FGA.
-//!
-//! Once per prompt and class list: `T_r` = text features at `p + rho' u_r`, `u_r` random unit directions, `r = 1..R`.
-//! For each image: `score_v = H_v + lambda (max_r H_{r,v} - H_v)`, `H` the entropy of `softmax(tau f_v T')`; keep the
-//! `int(fraction V)` views of lowest score; they vote with the unperturbed prompt. The prompt is never changed.
-//! Golden cases: `fga-stss-*`.
+//! STSS: sharpness-aware test-time sample selection. With a SAPT prompt it is FGA. In the order of the paper: perturb the
+//! prompt ([`Stss::prepare`]), score the views ([`Scorer`]), select the lowest, let them vote. Golden cases: `fga-stss-*`.
 
 use super::groups::views_kept;
-use super::tpt::cocoop_context;
 use crate::Result;
 use crate::methods::aggregate::{Tie, Vote, vote};
-use crate::methods::bank::{Around, Directions, RadiusUnit, RandomPerturbation, TextBank};
-use crate::methods::maple::MapleParameters;
+use crate::methods::bank::{Directions, RadiusUnit, RandomPerturbation, TextBank};
+use crate::methods::probability::scaled;
 use crate::methods::sam::NormScope;
-use crate::methods::select::{Selector, ViewLogits};
-use crate::methods::sharpness::{Original, Reduce, SharpnessSelector};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
-use crate::model::Context;
-use crate::options::mismatch;
-use crate::prompt::{Affine, PromptKind};
+use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Explanation, Needs, Task, Verified, ViewSet, no_presets};
+use flatclip_tensor::Matrix;
+use flatclip_tensor::gemm::{Activation, Linear};
+use std::sync::Arc;
 
 /// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -25,7 +19,7 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     aliases: &["fga"],
     // Class embeddings serve with a bank of other prompts beside them.
     needs: Needs { bank: true, prompts: &["templates", "learned", "features", "maple", "cocoop"], ..Needs::CONTEXT },
-    summary: "keeps the views whose entropy stays low around the prompt and lets them vote; FGA with a sapt prompt",
+    summary: "selects the views whose entropy stays low around the prompt and lets them vote; FGA with a sapt prompt",
     docs: "\
 What: the context p is perturbed R times by random directions of length radius; the text features T_r of all
 perturbed contexts are computed once per prompt and class list (the text bank). For each view v: score = H_v
@@ -39,8 +33,10 @@ all; its visual prompts stay. A cocoop context depends on the image: it is pertu
 meta_net(feature of view 0).
 Text features of other prompts, where they are given, stand in the place of perturbed contexts: radius, norm,
 perturbations and directions are then without effect, and no text tower is needed.
-Cost: one image-tower pass over the views; R * V * K dot products (below 1 % of it); R text-tower passes
-once per class list; with a cocoop prompt R + 1 text-tower passes for every image.
+Cost: one image-tower pass over the views; at most R * V * K dot products (below 1 % of it): with reduce =
+max, views that cannot be selected any more are dropped before all perturbations are seen, and their
+reported score is a lower bound; R text-tower passes once per class list; with a cocoop prompt R + 1
+text-tower passes for every image.
 Reference: Flatness-guided adaptation (FGA), ICLR 2026; first version as TLLA, arXiv 2501.18864.
 ",
     verified: Verified::Formula,
@@ -50,7 +46,31 @@ Reference: Flatness-guided adaptation (FGA), ICLR 2026; first version as TLLA, a
 };
 
 crate::choices! {
-    /// Which text features the kept views vote with.
+    /// How the losses at the perturbed contexts become one.
+    pub enum Reduce {
+        /// The largest: the paper's.
+        Max = "max",
+        /// The mean.
+        Mean = "mean",
+        /// A quantile.
+        Quantile = "quantile",
+    }
+}
+
+crate::choices! {
+    /// What happens to the un-augmented view.
+    pub enum Original {
+        /// It competes like the others.
+        Pool = "pool",
+        /// It is always selected.
+        Forced = "forced",
+        /// It is never selected (unless it is the only view).
+        Excluded = "excluded",
+    }
+}
+
+crate::choices! {
+    /// Which text features the selected views vote with.
     pub enum VoteText {
         /// Those at the context itself.
         Context = "context",
@@ -81,34 +101,29 @@ crate::options! {
         /// Whether negative sharpness counts as zero.
         clamp: bool = false, from "paper's formula";
         include views_kept { fraction = 0.1, from "paper: 6 of 64"; };
-        /// Number of views to keep; 0 means the fraction.
+        /// Number of views to select; 0 means the fraction.
         count: usize = 0, from "choice";
         /// What happens to the un-augmented view.
         original: Original = Original::Pool, from "choice";
-        /// How kept views decide.
+        /// How selected views decide.
         vote: Vote = Vote::Majority, alias "pool", from "paper: votes";
         /// Who decides a tie of a majority.
         tie: Tie = Tie::MeanProbability, from "choice";
-        /// Which text features the kept views vote with.
+        /// Which text features the selected views vote with.
         vote_text: VoteText = VoteText::Context, from "paper";
     }
 }
 
 impl Config {
-    /// How the context is perturbed.
+    /// How the context is perturbed; not at all where the score is the plain loss.
     pub fn perturbation(&self) -> RandomPerturbation {
         RandomPerturbation {
-            count: self.perturbations,
+            count: if self.lambda == 0.0 { 0 } else { self.perturbations },
             radius: self.radius,
             unit: self.radius_unit,
             norm: self.norm,
             directions: self.directions,
         }
-    }
-
-    /// Whether the score is the plain loss, so that no perturbed context is needed.
-    fn is_flat(&self) -> bool {
-        self.perturbation().is_none() || self.lambda == 0.0
     }
 }
 
@@ -134,124 +149,311 @@ pub(crate) fn check_bank_options(spec: &AdapterSpec, given: &toml::Table) -> Res
     }
 }
 
+impl Reduce {
+    /// One loss from those at the perturbed contexts.
+    fn of(self, mut losses: Vec<f32>, quantile: f64) -> f32 {
+        match self {
+            Self::Max => losses.into_iter().fold(f32::NEG_INFINITY, f32::max),
+            Self::Mean => (losses.iter().map(|&h| f64::from(h)).sum::<f64>() / losses.len() as f64) as f32,
+            Self::Quantile => {
+                losses.sort_by(f32::total_cmp);
+                let place = quantile * (losses.len() - 1) as f64;
+                let (low, part) = (place.floor() as usize, (place - place.floor()) as f32);
+                losses[low] + part * (losses[(low + 1).min(losses.len() - 1)] - losses[low])
+            }
+        }
+    }
+}
+
+/// Scores of the views of one image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scores {
+    /// One per view, lower is better.
+    pub values: Vec<f32>,
+    /// Views whose value is a lower bound: they were dropped before all perturbations were seen.
+    pub bounds: Vec<usize>,
+}
+
+/// Scores views by `score_v = H_v + lambda (max_r H_{r,v} - H_v)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Scorer<'a> {
+    options: &'a Config,
+    /// `T_r`, text features at the perturbed contexts.
+    perturbed: &'a [Linear],
+    /// The factor on cosines.
+    scale: f32,
+}
+
+impl Scorer<'_> {
+    /// `H_{r,v}` at one perturbed context. One `[V, K]` at a time: `[R, V, K]` is never in memory.
+    fn losses(&self, features: &Matrix, text: &Linear) -> Vec<f32> {
+        let mut logits = Matrix::zeros(features.rows(), text.outputs());
+        text.forward(features.data(), features.rows(), Activation::Identity, logits.data_mut());
+        scaled(logits, self.scale).iter_rows().map(|row| self.options.score.of(row)).collect()
+    }
+
+    /// `H_{r,v}` at every perturbed context.
+    pub fn losses_around(&self, features: &Matrix) -> Vec<Vec<f32>> {
+        self.perturbed.iter().map(|text| self.losses(features, text)).collect()
+    }
+
+    fn score(&self, loss: f32, around: f32) -> f32 {
+        let rise = around - loss;
+        loss + self.options.lambda as f32 * if self.options.clamp { rise.max(0.0) } else { rise }
+    }
+
+    fn score_over(&self, loss: f32, around: Vec<f32>) -> f32 {
+        if around.is_empty() { loss } else { self.score(loss, self.options.reduce.of(around, self.options.quantile)) }
+    }
+
+    /// The score of every view.
+    pub fn all(&self, features: &Matrix, views: &ViewLogits) -> Scores {
+        let around = self.losses_around(features);
+        let of = |(v, &loss): (usize, &f32)| self.score_over(loss, around.iter().map(|losses| losses[v]).collect());
+        Scores { values: self.options.score.of_views(views).iter().enumerate().map(of).collect(), bounds: Vec::new() }
+    }
+
+    /// Scores that select the same views for less work. The largest loss, and with it the score, can only grow with every
+    /// perturbation that is added. So the views of lowest loss are scored first; of the others, a view is dropped as soon as
+    /// its score over some perturbations is above all of theirs.
+    pub fn lazy(&self, features: &Matrix, views: &ViewLogits) -> Scores {
+        let loss = self.options.score.of_views(views);
+        let (pool, places) = self.options.pool(&ranking(&loss));
+        let (first, mut others) = (pool[..places].to_vec(), pool[places..].to_vec());
+        let mut exact = first.clone();
+        exact.extend((!pool.contains(&0)).then_some(0));
+        let around = self.losses_around(&features.select_rows(&exact));
+        let mut values = loss.clone();
+        for (at, &v) in exact.iter().enumerate() {
+            values[v] = self.score_over(loss[v], around.iter().map(|losses| losses[at]).collect());
+        }
+        let limit = first.iter().map(|&v| values[v]).fold(f32::NEG_INFINITY, f32::max);
+        // The perturbations that raise the first views' loss most are likely to drop the others soonest.
+        let gain: Vec<f32> = around.iter().map(|losses| -losses.iter().sum::<f32>()).collect();
+        let (mut largest, mut bounds) = (vec![f32::NEG_INFINITY; loss.len()], Vec::new());
+        for (seen, r) in ranking(&gain).into_iter().enumerate() {
+            if others.is_empty() {
+                break;
+            }
+            let losses = self.losses(&features.select_rows(&others), &self.perturbed[r]);
+            for (&v, at) in others.iter().zip(losses) {
+                largest[v] = largest[v].max(at);
+                values[v] = self.score(loss[v], largest[v]);
+            }
+            if seen + 1 < self.perturbed.len() {
+                bounds.extend(others.extract_if(.., |v| values[*v] > limit));
+            }
+        }
+        bounds.sort_unstable();
+        Scores { values, bounds }
+    }
+}
+
+impl Config {
+    /// The views that compete, of all views from best to worst, and how many of them are selected.
+    fn pool(&self, ranking: &[usize]) -> (Vec<usize>, usize) {
+        let count = if self.count > 0 { self.count } else { keep_count(self.fraction, ranking.len()) };
+        let others = || ranking.iter().copied().filter(|&view| view != 0).collect::<Vec<_>>();
+        let (pool, places) = match self.original {
+            Original::Forced => (others(), count - 1),
+            Original::Excluded if ranking.len() > 1 => (others(), count),
+            Original::Pool | Original::Excluded => (ranking.to_vec(), count),
+        };
+        let places = places.min(pool.len());
+        (pool, places)
+    }
+
+    /// The views of lowest score.
+    pub fn select(&self, scores: Vec<f32>) -> Selection {
+        let (mut pool, places) = self.pool(&ranking(&scores));
+        let mut selected = pool[..places].to_vec();
+        if self.original == Original::Forced {
+            selected.insert(0, 0);
+            pool.insert(0, 0);
+        }
+        Selection { scores, ranking: pool, selected }
+    }
+
+    /// Whether dropped views may stay without a score: the largest loss bounds it, and the vote asks selected views alone.
+    fn is_lazy(&self) -> bool {
+        let asks_others = match self.vote {
+            Vote::Soft => true,
+            Vote::Majority => self.tie == Tie::DiscardedViews,
+            _ => false,
+        };
+        self.reduce == Reduce::Max && !asks_others
+    }
+}
+
+/// The text bank of a prompt, its perturbed part packed for products.
+#[derive(Clone, Debug)]
+struct Packed {
+    bank: TextBank,
+    perturbed: Arc<[Linear]>,
+}
+
+impl Packed {
+    fn new(bank: TextBank) -> Self {
+        let pack = |text: &Matrix| Linear::new(text.rows(), text.cols(), text.data(), None);
+        Self { perturbed: bank.perturbed().iter().map(pack).collect(), bank }
+    }
+}
+
 /// The adapter and its text bank.
 #[derive(Clone, Debug)]
 pub struct Stss {
     options: Config,
-    bank: Option<TextBank>,
+    around: Option<Packed>,
 }
 
 impl Stss {
     /// With these options; [`Adapter::prepare`] makes the bank.
     pub fn new(options: Config) -> Self {
-        Self { options, bank: None }
+        Self { options, around: None }
     }
 
     /// With a bank from elsewhere.
     pub fn with_bank(options: Config, bank: TextBank) -> Self {
-        Self { options, bank: Some(bank) }
+        Self { options, around: Some(Packed::new(bank)) }
     }
 
     /// The bank, once there is one.
     pub fn bank(&self) -> Option<&TextBank> {
-        self.bank.as_ref()
+        self.around.as_ref().map(|around| &around.bank)
     }
 
-    /// The selector these options make.
-    pub fn selector<'b>(&self, bank: &'b TextBank, scale: f32) -> SharpnessSelector<'b> {
-        let o = &self.options;
-        SharpnessSelector {
-            bank,
-            scale,
-            lambda: o.lambda,
-            score: o.score,
-            reduce: o.reduce,
-            quantile: o.quantile,
-            clamp: o.clamp,
-            original: o.original,
-            fraction: o.fraction,
-            count: o.count,
-        }
+    /// What scores views with the bank, once there is one.
+    pub fn scorer(&self, scale: f32) -> Option<Scorer<'_>> {
+        self.around.as_ref().map(|around| self.scorer_with(around, scale))
     }
-}
 
-/// The prompt of a task, where it is one.
-fn kind_of(task: &Task) -> Option<&PromptKind> {
-    task.prompt.as_deref().map(|prompt| &prompt.kind)
-}
-
-impl Stss {
-    /// The bank around the context that a CoCoOp prompt makes for one image.
-    fn bank_of_image(
-        &self,
-        task: &Task,
-        context: &Context,
-        meta: &[Affine; 2],
-        image: &ViewSet<'_>,
-    ) -> Result<TextBank> {
-        let side = task.text_side(Config::NAME)?;
-        let start = cocoop_context(context, meta, image.features.row(0));
-        let base = side.tower.encode(side.tokens, std::slice::from_ref(&start))?.swap_remove(0);
-        let how = self.options.perturbation();
-        let moved: Vec<Context> = how.draw(&start, task.seed).iter().map(|noise| how.apply(&start, noise)).collect();
-        TextBank::encode(side, base, &moved)
+    fn scorer_with<'a>(&'a self, around: &'a Packed, scale: f32) -> Scorer<'a> {
+        Scorer { options: &self.options, perturbed: &around.perturbed, scale }
     }
 }
 
 impl Adapter for Stss {
+    /// Perturb the prompt: `T_r` = text features at `p + rho' u_r`, `u_r` random unit directions, once per class list.
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        let towards = matches!(self.options.directions, Directions::Jacobian | Directions::Ascent);
-        if towards && matches!(kind_of(task), Some(PromptKind::CoCoOp { .. } | PromptKind::Maple { .. })) {
-            let expected = "gaussian, antithetic or orthogonal for a maple or cocoop prompt";
-            return Err(mismatch(Config::NAME, "directions", expected, self.options.table()["directions"].clone()));
-        }
-        let bank = if let Some(ready) = &task.bank {
-            TextBank::clone(ready)
-        } else if self.options.is_flat() {
-            TextBank::flat(task.text_features().clone())
-        } else if let Some(PromptKind::CoCoOp { .. }) = kind_of(task) {
-            // Every image has a context, and a bank, of its own.
-            return task.text_side(Config::NAME).map(|_| ());
-        } else if let Some(PromptKind::Maple { .. }) = kind_of(task) {
-            let parameters = MapleParameters::of(task.prompt.as_deref(), Config::NAME)?;
-            let side = task.text_side(Config::NAME)?;
-            TextBank::around_maple(side, task.text_features(), &parameters, &self.options.perturbation(), task.seed)?
-        } else {
-            let at = Around {
-                side: task.text_side(Config::NAME)?,
-                base: task.text_features(),
-                context: task.start_context(Config::NAME)?,
-                scale: task.logit_scale,
-                seed: task.seed,
-                progress: task.progress.as_ref(),
-            };
-            let id = task.need_clip(Config::NAME)?.features_id();
-            TextBank::load_or_encode(&at, &self.options.perturbation(), &id, task.store.as_deref())?
-        };
-        self.bank = Some(bank);
+        let bank = TextBank::of_task(task, &self.options.perturbation(), Config::NAME)?;
+        self.around = bank.map(Packed::new);
         Ok(())
     }
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let own;
-        let bank = match (&self.bank, kind_of(task)) {
-            (Some(bank), _) => bank,
-            (None, Some(PromptKind::CoCoOp { context, meta, .. })) => {
-                own = self.bank_of_image(task, context, meta, image)?;
+        let around = match &self.around {
+            Some(around) => around,
+            None => {
+                let how = self.options.perturbation();
+                own = Packed::new(TextBank::of_image(task, image.features.row(0), &how, Config::NAME)?);
                 &own
             }
-            (None, _) => return Err(crate::Error::method(Config::NAME, "prepare was not called")),
         };
-        let views = ViewLogits::new(image.features, bank.base(), task.logit_scale);
-        let selection = self.selector(bank, task.logit_scale).select(image.features, &views);
+        let views = ViewLogits::new(image.features, around.bank.base(), task.logit_scale);
+        // Score the views.
+        let scorer = self.scorer_with(around, task.logit_scale);
+        let lazy = self.options.is_lazy() && !task.explain;
+        let scores = if lazy { scorer.lazy(image.features, &views) } else { scorer.all(image.features, &views) };
+        // Select the lowest.
+        let selection = self.options.select(scores.values);
+        // They vote with the unperturbed prompt.
         let ballot = match self.options.vote_text {
             VoteText::Context => vote(self.options.vote, self.options.tie, &views.logits, &selection),
             VoteText::BankMean => {
-                let mean = ViewLogits::new(image.features, &bank.mean(), task.logit_scale);
+                let mean = ViewLogits::new(image.features, &around.bank.mean(), task.logit_scale);
                 vote(self.options.vote, self.options.tie, &mean.logits, &selection)
             }
         };
-        Ok(ballot.answer(views.explain(selection)))
+        Ok(ballot.answer(Explanation { bounds: scores.bounds, ..views.explain(selection) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry_tests::unit_rows;
+    use super::*;
+    use crate::methods::select::Score;
+
+    fn bank(classes: usize, width: usize, count: u64, spread: f32) -> TextBank {
+        let base = unit_rows(1, classes, width);
+        let near = |r: u64| {
+            let mut text = unit_rows(100 + r, classes, width);
+            text.data_mut().iter_mut().zip(base.data()).for_each(|(x, b)| *x = b + spread * *x);
+            crate::methods::probability::normalise_rows(&mut text);
+            text
+        };
+        TextBank::from_prompts(base.clone(), (0..count).map(near).collect()).unwrap()
+    }
+
+    #[test]
+    fn lazy_scores_select_the_same_views_to_the_bit() {
+        let mut dropped = 0;
+        for (seed, spread) in [(1u64, 0.02), (2, 0.2), (3, 0.8), (4, 0.1)] {
+            let (bank, features) = (bank(7, 16, 9, spread), unit_rows(50 + seed, 24, 16));
+            let views = ViewLogits::new(&features, bank.base(), 20.0);
+            for original in [Original::Pool, Original::Forced, Original::Excluded] {
+                for (lambda, clamp, count) in [(1.0, false, 0), (0.4, true, 1), (2.0, false, 5), (1.0, true, 24)] {
+                    for score in [Score::Entropy, Score::Tsallis(0.3)] {
+                        let options = Config { original, lambda, clamp, count, score, ..Config::default() };
+                        let stss = Stss::with_bank(options.clone(), bank.clone());
+                        let scorer = stss.scorer(20.0).unwrap();
+                        let (all, lazy) = (scorer.all(&features, &views), scorer.lazy(&features, &views));
+                        let is_bound = |v: usize| lazy.bounds.contains(&v);
+                        for v in 0..24 {
+                            assert!(if is_bound(v) {
+                                lazy.values[v] <= all.values[v]
+                            } else {
+                                lazy.values[v] == all.values[v]
+                            });
+                        }
+                        dropped += lazy.bounds.len();
+                        assert_eq!(
+                            options.select(lazy.values).selected,
+                            options.select(all.values).selected,
+                            "{options:?}"
+                        );
+                    }
+                }
+            }
+        }
+        assert!(dropped > 500, "{dropped}");
+    }
+
+    #[test]
+    fn with_lambda_one_the_score_is_the_worst_perturbed_loss_and_clamping_never_goes_below_the_loss() {
+        let (bank, features) = (bank(3, 8, 4, 0.4), unit_rows(9, 5, 8));
+        let views = ViewLogits::new(&features, bank.base(), 10.0);
+        let scores = |lambda, clamp| {
+            let stss = Stss::with_bank(Config { lambda, clamp, ..Config::default() }, bank.clone());
+            let scorer = stss.scorer(10.0).unwrap();
+            (scorer.all(&features, &views).values, scorer.losses_around(&features))
+        };
+        let (plain, around) = scores(1.0, false);
+        let worst: Vec<f32> = (0..5).map(|v| around.iter().map(|losses| losses[v]).fold(0.0, f32::max)).collect();
+        let (half, clamped) = (scores(0.5, false).0, scores(1.0, true).0);
+        for v in 0..5 {
+            let loss = views.entropies[v];
+            assert!((plain[v] - worst[v]).abs() < 1e-6);
+            assert!((half[v] - 0.5 * (loss + worst[v])).abs() < 1e-6);
+            assert!(clamped[v] >= loss);
+        }
+    }
+
+    #[test]
+    fn the_original_is_forced_or_excluded_when_set() {
+        let selected =
+            |original| Config { original, count: 2, ..Config::default() }.select(vec![2.0, 1.0, 3.0, 4.0]).selected;
+        assert_eq!(selected(Original::Pool), [1, 0]);
+        assert_eq!(selected(Original::Forced), [0, 1]);
+        assert_eq!(selected(Original::Excluded), [1, 2]);
+        assert_eq!(Config { original: Original::Excluded, ..Config::default() }.select(vec![1.0]).selected, [0]);
+    }
+
+    #[test]
+    fn quantiles_lie_between_and_end_at_the_extremes() {
+        let at = |quantile| Reduce::Quantile.of(vec![3.0, 1.0, 2.0], quantile);
+        assert_eq!((at(0.0), at(0.5), at(1.0), at(0.75)), (1.0, 2.0, 3.0, 2.5));
     }
 }
