@@ -16,15 +16,12 @@ def main(words: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="tune, evaluate and report on the embedded model")
     demo.add_argument("--quick", action="store_true", help="seconds instead of about a minute; not for numbers")
-    demo.add_argument("--full", action="store_true", help="all methods and three seeds")
     demo.add_argument("--out", default="flatclip-demo", help="where everything goes [%(default)s]")
     commands.add_parser("methods", help="names of all methods")
     commands.add_parser("models", help="names of all known models")
     arguments = parser.parse_args(words)
     if arguments.command == "demo":
-        text, seconds, report = _native.demo(
-            arguments.out, quick=arguments.quick, full=arguments.full, progress=watcher(None)
-        )
+        text, seconds, report = _native.demo(arguments.out, quick=arguments.quick, progress=watcher(None))
         print(f"{text}\n\n{seconds:.0f} s. The report: {report}")
     else:
         names = _native.list_methods() if arguments.command == "methods" else _native.list_models()

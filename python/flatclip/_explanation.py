@@ -27,7 +27,7 @@ class Explanation:
     @property
     def kept(self) -> list[dict[str, Any]]:
         """The views that decided, best first."""
-        return self.answer.kept()
+        return self.answer.selected_views()
 
     @property
     def scores(self) -> NDArray[np.float32] | None:

@@ -25,7 +25,7 @@ def clf(model: flatclip.Model) -> flatclip.Classifier:
 
 def same(a: flatclip.Answer, b: flatclip.Answer) -> bool:
     arrays = [(a.probabilities, b.probabilities), (a.scores, b.scores), (a.entropies, b.entropies)]
-    return a.to_dict(3) == b.to_dict(3) and a.kept() == b.kept() and all(np.array_equal(x, y) for x, y in arrays)  # type: ignore[arg-type]
+    return a.to_dict(3) == b.to_dict(3) and a.selected_views() == b.selected_views() and all(np.array_equal(x, y) for x, y in arrays)  # type: ignore[arg-type]
 
 
 def test_slices(clf: flatclip.Classifier, images: list[np.ndarray]) -> None:

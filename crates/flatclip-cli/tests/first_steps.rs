@@ -122,31 +122,16 @@ fn a_landscape_and_an_analysis_leave_their_files() {
 #[test]
 fn the_demo_runs_from_nothing_to_a_report() {
     let folder = tempfile::tempdir().unwrap();
-    let text = works(folder.path(), &["demo", "--quick", "--world", "validation"]);
-    let images = ["1. What the shift is", "2. What tuning gains", "3. How sharp", "4. Which views", "5. The table"];
-    for word in images.iter().chain(&["untuned", "CoOp", "SAPT", "STSS", "report.html", "flatclip tune"]) {
+    let text = works(folder.path(), &["demo", "--quick"]);
+    let titles = ["1. One image", "2. What views gain", "3. What tuning gains", "4. Where the prompts", "5. The table"];
+    for word in titles.iter().chain(&["zero-shot", "CoOp", "FGA", "STSS", "report.html", "flatclip tune"]) {
         assert!(text.contains(word), "no {word:?} in {text}");
     }
     let report = std::fs::read_to_string(folder.path().join("flatclip-demo/report.html")).unwrap();
-    assert!(report.contains("<svg") && report.contains("data:image/png"), "figures and examples");
-    assert!(report.contains("ascent with 10 steps from 2 starts"), "how sharpness was found");
+    assert!(report.contains("<svg") && report.contains("data:image/png"), "figures and views");
     let bytes = std::fs::read(folder.path().join("flatclip-demo/results.json")).unwrap();
     let json: Value = serde_json::from_slice(&bytes).unwrap();
-    let claims = json["claims"].as_array().unwrap();
-    let verdict = |claim: &Value| claim["verdict"].as_str().unwrap().to_owned();
-    for claim in claims {
-        let number = |key: &str| claim["difference"][key].as_f64().unwrap();
-        let expected = match (number("mean"), number("half")) {
-            (mean, half) if mean > half => "significant",
-            (mean, half) if mean < -half => "opposite-sign",
-            _ => "no-difference",
-        };
-        assert_eq!(verdict(claim), expected, "{claim}");
-    }
-    assert!(claims.len() >= 25, "{}", claims.len());
-    // The form of the whole protocol has a row more, whose rate is chosen.
-    let text = works(folder.path(), &["demo", "--quick", "--full", "--world", "validation", "--out", "full"]);
-    assert!(text.contains("CoOp, lr chosen"), "{text}");
+    assert_eq!(json["rows"].as_array().unwrap().len(), 7);
     std::fs::create_dir(folder.path().join("mine")).unwrap();
     std::fs::write(folder.path().join("mine/precious"), "x").unwrap();
     assert!(fails(folder.path(), &["demo", "--quick", "--out", "mine"]).contains("not an earlier demo"));

@@ -27,7 +27,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let test = data::open("pocket:sketch:test:1", &OpenOptions::default())?;
     let answer = fga.answer(&test.samples[0].image(&DecodeOptions::default())?)?;
     println!("a {}: answered {} ({:.2})", test.classes[test.samples[0].label], answer.label(), answer.confidence());
-    for view in answer.kept() {
+    for view in answer.selected() {
         println!("  view {} has score {:.3}", view.index, view.score.unwrap_or(f32::NAN));
     }
     Ok(())

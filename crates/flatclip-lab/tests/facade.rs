@@ -137,7 +137,7 @@ fn stss_runs_from_a_ready_text_bank() {
     let bank = TextBank::from_rows(&rows, CLASSES.len(), 2).unwrap();
     let stss = Classifier::from_text_bank(bank, MODEL.logit_scale()).unwrap().classes(CLASSES).method("stss");
     let answer = stss.set("fraction", 0.5).unwrap().build().unwrap().answer_features(&views).unwrap();
-    assert_eq!((answer.kept().len(), answer.explanation().scores.len()), (6, 12));
+    assert_eq!((answer.selected().len(), answer.explanation().scores.len()), (6, 12));
 }
 
 #[test]

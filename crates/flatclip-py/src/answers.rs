@@ -84,8 +84,8 @@ impl Answer {
         self.answer.ranked(count).into_iter().map(|(_, name, p)| (name.to_owned(), p)).collect()
     }
 
-    /// The kept views, best first: index, score, entropy, label.
-    fn kept<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    /// The selected views, best first: index, score, entropy, label.
+    fn selected_views<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let row = |view: flatclip::ViewScore<'_>| {
             let row = PyDict::new(py);
             row.set_item("index", view.index)?;
@@ -94,7 +94,7 @@ impl Answer {
             row.set_item("label", view.label)?;
             Ok(row)
         };
-        self.answer.kept().into_iter().map(row).collect()
+        self.answer.selected().into_iter().map(row).collect()
     }
 
     /// What `flatclip predict --json` writes for an image, without its name.

@@ -53,16 +53,15 @@ pub(crate) fn landscape<'py>(
 
 /// The demonstration on the embedded models: its text, seconds, and the page.
 #[pyfunction]
-#[pyo3(signature = (out, *, quick=false, full=false, progress=None))]
+#[pyo3(signature = (out, *, quick=false, progress=None))]
 pub(crate) fn demo(
     py: Python<'_>,
     out: PathBuf,
     quick: bool,
-    full: bool,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<(String, f64, PathBuf)> {
     work::run(py, progress, move |watch| {
-        let done = flatclip_lab::demo::demo(&DemoRequest { quick, full, out, ..DemoRequest::default() }, watch)?;
-        Ok((done.text()?, done.seconds, done.report))
+        let done = flatclip_lab::demo::demo(&DemoRequest { quick, out, ..DemoRequest::default() }, watch)?;
+        Ok((done.text(), done.seconds, done.report))
     })
 }

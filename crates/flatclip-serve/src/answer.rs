@@ -111,7 +111,7 @@ impl ExplainBody {
     fn new(answered: &Answered, explained: &Explained) -> Self {
         let answer = &answered.answer;
         let (classes, number) = (answer.classes(), |value: Option<f32>| value.map(f64::from));
-        let kept = answer.kept();
+        let kept = answer.selected();
         let threshold = kept.iter().filter_map(|view| view.score).max_by(f32::total_cmp);
         let view = |(index, draw): (usize, &flatclip::image::views::Draw)| {
             let seen = answer.view(index);

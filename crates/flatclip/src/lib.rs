@@ -17,7 +17,7 @@
 //!     .build()?; // text features are computed here, once
 //! let answer = animals.answer(&Image::open(&path)?)?; // from any number of threads
 //! println!("{} {:.2}", answer.label(), answer.confidence());
-//! for view in answer.kept() {
+//! for view in answer.selected() {
 //!     println!("view {} has score {:?}", view.index, view.score);
 //! }
 //! # Ok(()) }

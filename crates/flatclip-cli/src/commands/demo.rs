@@ -1,4 +1,4 @@
-//! `flatclip demo`: the whole idea on the embedded model and the synthetic pocket dataset.
+//! `flatclip demo`: what flatclip does, on the embedded model and the synthetic pocket dataset.
 
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
@@ -12,15 +12,9 @@ pub(crate) struct Args {
     /// Seconds instead of about a minute: fewer images, views and steps; good to see that it runs, not for numbers
     #[arg(long)]
     quick: bool,
-    /// The whole protocol: eight draws of the shots, 512 images per style; takes many minutes
-    #[arg(long)]
-    full: bool,
     /// pocket, pocket-vit, or a folder with another model of the pocket dataset
     #[arg(long, default_value = "pocket", value_name = "MODEL")]
     model: String,
-    /// The world whose images are answered; validation is for trying things
-    #[arg(long, default_value = "test", value_parser = ["test", "validation"])]
-    world: String,
     /// Where everything goes; an earlier demo there is replaced
     #[arg(long, default_value = "flatclip-demo", value_name = "DIR")]
     out: PathBuf,
@@ -32,13 +26,12 @@ const NEXT: &str = "Next, with your own photos (one folder per class below DIR):
   flatclip predict PHOTO.jpg --model ViT-B-16/openai --prompt my-prompt --method stss --classes cat,dog,car --explain views.png";
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
-    let Args { quick, full, model, world, out: folder } = args;
-    let request = DemoRequest { quick, full, model, world, out: folder };
-    let done = demo(&request, &Terminal::new(out))?;
+    let Args { quick, model, out: folder } = args;
+    let done = demo(&DemoRequest { quick, model, out: folder }, &Terminal::new(out))?;
     if out.is_json() {
         out.json(&done.json())?;
     } else {
-        out.line(done.text()?)?;
+        out.line(done.text())?;
         out.line(format_args!("\n{:.0} s. The report: {}\n\n{NEXT}", done.seconds, done.report.display()))?;
     }
     Ok(Exit::Done)

@@ -13,7 +13,8 @@ impl Results {
         let runs: Vec<Run> = self.runs().map(|run| Run { path: inside(run), ..run.clone() }).collect();
         let mut first = Section { title: "Results".into(), tables: self.tables.clone(), ..Section::default() };
         if runs.len() > 1 {
-            first.figures.push(self.bars());
+            let labels: Vec<&str> = self.rows.iter().map(|row| row.label.as_str()).collect();
+            first.figures.push(self.bars("Top-1", &labels, &(0..self.datasets().len()).collect::<Vec<_>>()));
         }
         let mut sections = vec![first];
         sections.extend(self.sections.iter().cloned());
@@ -24,19 +25,19 @@ impl Results {
         Page { title, text: self.recipe.about.trim().replace('\n', " "), sections }
     }
 
-    /// Top-1 of every row by the names of the table.
-    fn bars(&self) -> Figure {
-        let labels = self.rows.iter().map(|row| row.label.clone());
+    /// Top-1 of these rows on these data sets, by the names of the table.
+    pub(crate) fn bars(&self, title: &str, labels: &[&str], columns: &[usize]) -> Figure {
+        let rows: Vec<_> = self.rows.iter().filter(|row| labels.contains(&row.label.as_str())).collect();
         let y = Axis::new("top-1 in per cent").within(0.0, 100.0);
-        let mut figure = Figure::new("Top-1", Axis::categories("", labels), y);
+        let mut figure = Figure::new(title, Axis::categories("", rows.iter().map(|row| row.label.clone())), y);
         let number = |value: Option<f64>| value.unwrap_or(f64::NAN);
-        for (place, data) in self.recipe.datasets.iter().enumerate() {
-            let values: Vec<f64> = self.rows.iter().map(|row| number(row.means[place])).collect();
-            let spread = self.rows.iter().map(|row| number(row.deviations[place])).collect();
-            figure.layers.push(Layer::Bars { name: data_title(data), values: values.clone() });
+        for &place in columns {
+            let values: Vec<f64> = rows.iter().map(|row| number(row.means[place])).collect();
+            let spread = rows.iter().map(|row| number(row.deviations[place])).collect();
+            figure.layers.push(Layer::Bars { name: data_title(&self.recipe.datasets[place]), values: values.clone() });
             figure.layers.push(Layer::Deviations { values, spread });
         }
-        figure.size = ((160.0 + 90.0 * self.rows.len() as f64).clamp(560.0, 1120.0), 400.0);
+        figure.size = ((160.0 + 90.0 * rows.len() as f64).clamp(560.0, 1120.0), 400.0);
         figure
     }
 }

@@ -211,6 +211,7 @@ const EMBEDDED: &[&str] = &[
     include_str!("recipes/efficiency.toml"),
     include_str!("recipes/beyond.toml"),
     include_str!("recipes/pocket.toml"),
+    include_str!("recipes/demo.toml"),
 ];
 
 impl Recipe {

@@ -65,12 +65,49 @@ impl Results {
         self.rows.iter().flat_map(|row| row.runs.iter().flatten().flatten())
     }
 
+    /// Data sets, in the order of the columns.
+    pub(crate) fn datasets(&self) -> &[String] {
+        &self.recipe.datasets
+    }
+
+    /// Images of each data set, where they are limited.
+    pub(crate) fn limit(&self) -> Option<usize> {
+        self.recipe.limit
+    }
+
+    /// Sweeps and landscapes.
+    pub(crate) fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// Columns that are a shift.
+    pub(crate) fn shifted(&self) -> Vec<usize> {
+        let in_domain = self.in_domain();
+        (0..self.recipe.datasets.len()).filter(|place| !in_domain.contains(place)).collect()
+    }
+
+    /// Columns that are no shift.
+    pub(crate) fn in_domain(&self) -> Vec<usize> {
+        let is_it = |&place: &usize| self.recipe.in_domain.contains(&self.recipe.datasets[place]);
+        (0..self.recipe.datasets.len()).filter(is_it).collect()
+    }
+
+    /// Mean top-1 of a row over these columns, in per cent.
+    pub(crate) fn mean(&self, label: &str, columns: &[usize]) -> Option<f64> {
+        let row = self.rows.iter().find(|row| row.label == label)?;
+        let values: Vec<f64> = columns.iter().map(|&place| row.means[place]).collect::<Option<_>>()?;
+        mean_and_deviation(&values).map(|(mean, _)| mean)
+    }
+
+    /// Whether a row is right, by data set, seed and image.
+    pub(crate) fn right(&self, label: &str) -> Result<BTreeMap<(usize, usize, String), bool>> {
+        self.rows.iter().find(|row| row.label == label).map_or_else(|| Ok(BTreeMap::new()), right_answers)
+    }
+
     /// Which columns count for an average: all, or the shifted ones.
     fn averages(&self) -> Vec<(&'static str, Vec<usize>)> {
-        let all = 0..self.recipe.datasets.len();
-        let shifted: Vec<usize> =
-            all.clone().filter(|&i| !self.recipe.in_domain.contains(&self.recipe.datasets[i])).collect();
-        let mut averages = vec![("Avg.", all.collect::<Vec<_>>())];
+        let shifted = self.shifted();
+        let mut averages = vec![("Avg.", (0..self.recipe.datasets.len()).collect::<Vec<_>>())];
         if !self.recipe.in_domain.is_empty() && !shifted.is_empty() {
             averages.push(("OOD Avg.", shifted));
         }

@@ -37,8 +37,8 @@ pub struct ViewScore<'a> {
     pub entropy: Option<f32>,
     /// What it says alone.
     pub label: Option<&'a str>,
-    /// Whether it was kept.
-    pub kept: bool,
+    /// Whether it was selected.
+    pub selected: bool,
 }
 
 impl Answer {
@@ -128,8 +128,8 @@ impl Answer {
         })
     }
 
-    /// The views that decided, best first.
-    pub fn kept(&self) -> Vec<ViewScore<'_>> {
+    /// The selected views, best first.
+    pub fn selected(&self) -> Vec<ViewScore<'_>> {
         self.explanation().selected.iter().map(|&index| self.view(index)).collect()
     }
 
@@ -141,7 +141,7 @@ impl Answer {
             score: why.scores.get(index).copied(),
             entropy: why.entropies.get(index).copied(),
             label: why.predictions.get(index).map(|&class| self.name(class)),
-            kept: why.selected.contains(&index),
+            selected: why.selected.contains(&index),
         }
     }
 

@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// let image = Image { width: 64, height: 64, rgb: vec![200; 64 * 64 * 3] };
 /// let animals = Classifier::builder(&model).classes(["cat", "fish", "bird"]).method("stss").views(16).build()?;
 /// let answer = animals.answer(&image)?;
-/// assert_eq!(answer.kept().len(), 1);
+/// assert_eq!(answer.selected().len(), 1);
 /// println!("{} {:.2}", answer.label(), answer.confidence());
 /// # Ok(()) }
 /// ```

@@ -66,9 +66,9 @@ fn sheet_name(file: &Path) -> String {
 
 fn print(classifier: &Classifier, answer: &Answer, out: &Output) -> Result<()> {
     let seen = answer.views().unwrap_or(classifier.views());
-    out.line(format_args!("{} of {seen} views selected", answer.kept().len()))?;
+    out.line(format_args!("{} of {seen} views selected", answer.selected().len()))?;
     let mut table = out.table(&["rank", "view", "score", "entropy", "says"]);
-    for (rank, view) in answer.kept().into_iter().enumerate() {
+    for (rank, view) in answer.selected().into_iter().enumerate() {
         let number = |value: Option<f32>| value.map_or("-".to_owned(), |v| format!("{v:.4}"));
         let name = if view.index == 0 { "0 (the image)".to_owned() } else { view.index.to_string() };
         let says = view.label.unwrap_or("-").to_owned();
