@@ -48,8 +48,13 @@ pub fn demo(request: &DemoRequest, progress: &dyn Progress) -> Result<Demonstrat
     let work = work(request)?;
     let results = reproduce(&work, &model, progress)?.results;
     let told = Told { work: &work, model: &model, results: &results };
-    let sections =
-        vec![told.views_of_one_image()?, told.what_views_gain()?, told.what_tuning_gains()?, told.landscape(), told.table()?];
+    let sections = vec![
+        told.views_of_one_image()?,
+        told.what_views_gain()?,
+        told.what_tuning_gains()?,
+        told.landscape(),
+        told.table()?,
+    ];
     let page = Page {
         title: "flatclip demo".to_owned(),
         text: format!(
@@ -184,7 +189,8 @@ impl Told<'_> {
         let common = theirs.iter().filter(|(key, _)| columns.contains(&key.0));
         let (first, second): (Vec<bool>, Vec<bool>) = common.filter_map(|(key, &a)| Some((a, *ours.get(key)?))).unzip();
         let found = paired(&first, &second, 1000, 0);
-        let interval = found.interval.map_or_else(String::new, |i| format!(" ({:+.1} to {:+.1})", 100.0 * i.low, 100.0 * i.high));
+        let interval =
+            found.interval.map_or_else(String::new, |i| format!(" ({:+.1} to {:+.1})", 100.0 * i.low, 100.0 * i.high));
         Ok(format!("{row} against {base}: {:+.1} points{interval}", 100.0 * found.difference))
     }
 }

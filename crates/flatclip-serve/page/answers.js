@@ -77,7 +77,7 @@ function sheet(answer, place) {
     button.addEventListener("pointerenter", () => look(place, one.index));
     button.addEventListener("focus", () => look(place, one.index));
     button.addEventListener("click", () => { look(place, one.index); pair(place, one.index); });
-    return make("li", { className: one.kept ? "kept" : "" }, button);
+    return make("li", { className: one.selected ? "kept" : "" }, button);
   });
   const sheet = make("ul", { className: "sheet", ariaLabel: `${views.length} views, the selected ones framed; arrow keys move` }, ...items);
   sheet.addEventListener("keydown", (event) => moveIn(sheet, event));
@@ -101,7 +101,7 @@ export const nameOf = (index) => (index === 0 ? "the whole image" : `view ${inde
 export function describe(one) {
   const says = one.top.slice(0, 2).map((top) => `${top.class} ${percent(top.probability)}`).join(", ");
   const name = one.index === 0 ? "The whole image" : `View ${one.index}`;
-  return `${name}${one.kept ? ", selected" : ""}: ${says}; score ${short(one.score)}, entropy ${short(one.entropy)}`;
+  return `${name}${one.selected ? ", selected" : ""}: ${says}; score ${short(one.score)}, entropy ${short(one.entropy)}`;
 }
 
 /** Points at a view: its prediction, its dot, its place in the image. */

@@ -62,7 +62,7 @@ export function showImage() {
   pen.rect(left, top, width, height);
   pen.fill("evenodd");
   pen.lineWidth = Math.max(2, canvas.width / 150);
-  pen.strokeStyle = one.kept ? "#ff7a1a" : "#ffffff";
+  pen.strokeStyle = one.selected ? "#ff7a1a" : "#ffffff";
   pen.strokeRect(left, top, width, height);
 }
 

@@ -31,8 +31,8 @@ const sharpness = (one) => (one.score === null ? one.entropy : one.score - one.e
 function choose(answer, index) {
   const views = answer.explain.views, named = views[index];
   const best = views[answer.selected_views[0]];
-  const sharp = views.filter((one) => !one.kept).sort((a, b) => sharpness(b) - sharpness(a))[0];
-  return [named?.kept ? named : best, named && !named.kept ? named : sharp];
+  const sharp = views.filter((one) => !one.selected).sort((a, b) => sharpness(b) - sharpness(a))[0];
+  return [named?.selected ? named : best, named && !named.selected ? named : sharp];
 }
 
 /** Loads the surfaces of two views. */

@@ -53,7 +53,7 @@ pub(crate) struct ExplainBody {
     width: usize,
     /// Rows of the image.
     height: usize,
-    /// The worst score that was kept.
+    /// The highest score of a selected view.
     #[schema(required)]
     threshold: Option<f64>,
     /// Every view, the image itself first.
@@ -64,8 +64,8 @@ pub(crate) struct ExplainBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ViewBody {
     index: usize,
-    /// Whether it was among those that decided.
-    kept: bool,
+    /// Whether it was selected.
+    selected: bool,
     /// What views were ranked by, lower is better.
     #[schema(required)]
     score: Option<f64>,
@@ -111,14 +111,13 @@ impl ExplainBody {
     fn new(answered: &Answered, explained: &Explained) -> Self {
         let answer = &answered.answer;
         let (classes, number) = (answer.classes(), |value: Option<f32>| value.map(f64::from));
-        let kept = answer.selected();
-        let threshold = kept.iter().filter_map(|view| view.score).max_by(f32::total_cmp);
+        let threshold = answer.selected().into_iter().filter_map(|view| view.score).max_by(f32::total_cmp);
         let view = |(index, draw): (usize, &flatclip::image::views::Draw)| {
             let seen = answer.view(index);
             let says = explained.says.get(index).map(Vec::as_slice).unwrap_or_default();
             ViewBody {
                 index,
-                kept: seen.kept,
+                selected: seen.selected,
                 score: number(seen.score),
                 entropy: number(seen.entropy),
                 top: says.iter().map(|&(class, p)| TopClass::new(class, &classes[class], p)).collect(),

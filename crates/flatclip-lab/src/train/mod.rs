@@ -21,7 +21,6 @@ mod tune;
 pub use comparison::{Comparison, Distance};
 pub use fit::{Control, HeldOut, LossAndAccuracy, TrainData, evaluate, fit};
 pub use measure::{RADIUS, SharpnessAtRadius, sharpness};
-pub(crate) use search::RADII;
 pub(crate) use settings::TuneCost;
 pub use settings::TuneRequest;
 pub use trainer::{StepRecord, Trainer};

@@ -238,7 +238,7 @@ impl Classifier {
             let score = number(index).map_or("-".to_owned(), |score| format!("{score:.3}"));
             let name = if index == 0 { "original".to_owned() } else { format!("view {index}") };
             let label = format!("{name}  {score}\n{}", view.label.unwrap_or_default());
-            let frame = match (view.kept, index) {
+            let frame = match (view.selected, index) {
                 (true, _) => Some(KEPT_FRAME),
                 (false, 0) => Some(ORIGINAL_FRAME),
                 _ => None,
