@@ -42,7 +42,8 @@ async fn explained_views_say_what_they_say_and_where_they_lie() {
     let why = &answer["explain"];
     assert_eq!((why["width"].as_u64(), why["views"].as_array().unwrap().len()), (Some(112), 16));
     assert!(why["views"][0]["crop"].is_null() && why["views"][1]["crop"].is_array());
-    let selected: Vec<&Value> = why["views"].as_array().unwrap().iter().filter(|view| view["selected"] == true).collect();
+    let selected: Vec<&Value> =
+        why["views"].as_array().unwrap().iter().filter(|view| view["selected"] == true).collect();
     assert_eq!(selected.len(), answer["selected_views"].as_array().unwrap().len());
     assert!(selected.iter().all(|view| view["score"].as_f64() <= why["threshold"].as_f64()));
 }
