@@ -107,10 +107,18 @@ fn methods_run_on_features_alone_or_say_what_they_need_beyond() {
         }
         let classifier = built.unwrap_or_else(|e| panic!("{}: {e}", spec.name));
         if spec.kind() == Kind::Batch {
-            assert_eq!(classifier.answer_set(&[views.clone(), views.clone()]).unwrap().len(), 2);
+            match classifier.answer_set(&[views.clone(), views.clone()]) {
+                // Two copies of an image say nothing about the frequency of classes.
+                Err(error) if spec.name == "adte" => assert_eq!(error.code(), "method.needs"),
+                answers => assert_eq!(answers.unwrap().len(), 2),
+            }
             continue;
         }
-        let answer = classifier.stream().unwrap().answer_features(&views).unwrap();
+        let answer = match classifier.stream().unwrap().answer_features(&views) {
+            // The embedded model has negative cosines.
+            Err(error) if spec.name == "dlae" && error.code() == "method.needs" => continue,
+            answer => answer.unwrap(),
+        };
         assert!(CLASSES.contains(&answer.label()), "{}", spec.name);
         assert!((answer.probabilities().iter().sum::<f32>() - 1.0).abs() < 1e-3, "{}", spec.name);
     }

@@ -12,10 +12,11 @@ use crate::progress::Terminal;
 use anyhow::{Result, ensure};
 use flatclip::Prompt;
 use flatclip::methods::Confidence;
-use flatclip::prompt::read_text_features;
+use flatclip::prompt::read_text_bank;
 use flatclip::settings::parse_settings;
 use flatclip::text::templates::Ensemble;
 use flatclip_lab::eval::cache::Imported;
+use flatclip_lab::report::{Run, paired_table};
 use flatclip_lab::{EvaluateRequest, EvaluatedRun, NamedPrompt, PromptChoice, ViewChoice, evaluate};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,8 @@ use std::sync::Arc;
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) setup: SetupArgs,
-    /// Adapters, separated by commas, or `all` that this model and prompt can serve [default: stss with a sapt prompt, else
-    /// zero-shot]
+    /// Adapters, separated by commas, or `all` that this model and prompt can serve, or `all-features`: those that need no
+    /// text tower [default: stss with a sapt prompt, else zero-shot]
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     method: Vec<String>,
     /// An option of the method: radius=0.3, or stss.radius=0.3 when there are several methods (repeatable)
@@ -45,6 +46,9 @@ pub(crate) struct Args {
     /// Only part i of n: i/n, auto (torchrun, Slurm, MPI variables), auto/n (Kubernetes index)
     #[arg(long, value_name = "i/n")]
     shard: Option<String>,
+    /// Also compare the methods with zero-shot (or the first of them) on the same images: differences, intervals, McNemar
+    #[arg(long, conflicts_with = "shard")]
+    report: bool,
 }
 
 /// What `eval` and `sweep` share: model, prompt, data, views, stream, cache.
@@ -92,8 +96,8 @@ pub(crate) struct SetupArgs {
     /// Token statistics of training images for PromptAlign, as `flatclip stats` writes them
     #[arg(long, value_name = "FILE")]
     pub(crate) statistics: Option<PathBuf>,
-    /// Other prompts around the prompt, for stss: a text with {}, a known set of templates (each by itself), or a file of class
-    /// embeddings (repeatable)
+    /// Other prompts around the prompt, for stss and awt: a text with {}, a known set of templates (each by itself), or a file
+    /// of class embeddings, of which every matrix is a prompt (repeatable)
     #[arg(long, value_name = "TEXT|NAME|FILE")]
     pub(crate) text_bank: Vec<String>,
     #[command(flatten)]
@@ -177,8 +181,8 @@ fn bank_prompts(word: &str) -> Result<Vec<NamedPrompt>> {
         return prompts.collect();
     }
     if !word.contains("{}") && Path::new(word).is_file() {
-        let prompt = read_text_features(Path::new(word))?;
-        return Ok(vec![NamedPrompt { name: word.to_owned(), ..prompt.into() }]);
+        let named = |prompt: Prompt| NamedPrompt { name: word.to_owned(), ..prompt.into() };
+        return Ok(read_text_bank(Path::new(word))?.into_iter().map(named).collect());
     }
     Ok(vec![NamedPrompt { name: word.to_owned(), ..Prompt::parse(word)?.into() }])
 }
@@ -203,6 +207,11 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     };
     done.iter().for_each(|run| say(run, out));
     print(&done, out)?;
+    if args.report && !out.is_json() {
+        let runs = done.iter().map(|run| Run::read(&run.dir)).collect::<Result<Vec<_>, _>>()?;
+        let reference = runs.iter().any(|run| run.config.method == "zero-shot").then_some("zero-shot");
+        out.line(out.fitted(&paired_table(&runs, reference)?))?;
+    }
     Ok(if done.iter().all(|run| run.summary.failed == 0) { Exit::Done } else { Exit::Counted })
 }
 

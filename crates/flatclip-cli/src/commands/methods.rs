@@ -110,6 +110,8 @@ struct Entry {
     name: &'static str,
     aliases: &'static [&'static str],
     kind: &'static str,
+    /// What of the test images an answer may depend on; `-` for tuners.
+    setting: &'static str,
     needs: String,
     /// Kinds of prompt that an adapter works with.
     prompts: &'static [&'static str],
@@ -144,7 +146,7 @@ pub(super) fn adapter_needs(spec: &AdapterSpec) -> String {
 
 impl Entry {
     fn adapter(spec: &AdapterSpec) -> Self {
-        let kind = spec.kind().name();
+        let (kind, setting) = (spec.kind().name(), spec.kind().setting());
         let AdapterSpec { name, aliases, summary, docs, options, .. } = *spec;
         let (needs, prompts, published_views) = (adapter_needs(spec), spec.needs.prompts, published_views(name));
         let (role, table) = ("adapter", name);
@@ -158,6 +160,7 @@ impl Entry {
             name,
             aliases,
             kind,
+            setting,
             needs,
             prompts,
             published_views,
@@ -183,6 +186,7 @@ impl Entry {
             name,
             aliases,
             kind: "training",
+            setting: "-",
             needs,
             prompts: &[],
             published_views: Vec::new(),
@@ -213,7 +217,7 @@ impl Entry {
 
     fn json(&self) -> Value {
         json!({
-            "name": self.name, "aliases": self.aliases, "role": self.role, "kind": self.kind, "needs": self.needs,
+            "name": self.name, "aliases": self.aliases, "role": self.role, "kind": self.kind, "setting": self.setting, "needs": self.needs,
             "prompts": self.prompts, "published_views": self.published_views.iter().cloned().collect::<BTreeMap<_, _>>(),
             "example": self.example, "summary": self.summary, "docs": self.docs, "table": self.table, "options": self.options,
             "defaults": defaults(self.options), "verified": self.verified,
@@ -223,7 +227,8 @@ impl Entry {
 
     fn print(&self, out: &Output) -> anyhow::Result<()> {
         out.line(wrap(&format!("{} {}: {}", self.role, self.names(), self.summary), WIDTH).join("\n"))?;
-        out.line(format_args!("{}; needs {}; verified: {}", self.kind, self.needs, self.verified))?;
+        let setting = if self.setting == "-" { String::new() } else { format!(" ({})", self.setting) };
+        out.line(format_args!("{}{setting}; needs {}; verified: {}", self.kind, self.needs, self.verified))?;
         if !self.prompts.is_empty() {
             out.line(format_args!("prompts: {}", self.prompts.join(", ")))?;
         }
@@ -369,9 +374,9 @@ fn list(out: &Output) -> anyhow::Result<()> {
     if out.is_json() {
         return out.json(&json!({ "methods": all.iter().map(Entry::json).collect::<Vec<_>>() }));
     }
-    let mut table = out.table(&["role", "name", "kind", "needs", "what it does"]);
+    let mut table = out.table(&["role", "name", "kind", "setting", "needs", "what it does"]);
     for entry in &all {
-        table.add_row([entry.role, &entry.names(), entry.kind, &entry.needs, entry.summary]);
+        table.add_row([entry.role, &entry.names(), entry.kind, entry.setting, &entry.needs, entry.summary]);
     }
     out.line(table)
 }

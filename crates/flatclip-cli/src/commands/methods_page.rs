@@ -13,7 +13,8 @@ Written by `flatclip methods page > docs/methods.md`; a test fails when it is ou
 NAME` has the formula, every option with the source of its default, and an example.
 
 Kind: *training* on labelled shots; *episodic*: each test image on its own; *online*: along a stream, whose order
-matters; *batch*: a set of test images at once. Needs: what it must be given beside image features. Cost: D is the
+matters; *batch*: a set of test images at once. Setting, as papers call the last three: *single image*, *stream*,
+*transductive*; accuracies of different settings do not compare. Needs: what it must be given beside image features. Cost: D is the
 width of the features, K the number of classes, V views, N images of a set, t images seen so far. Verified: golden
 cases made by the authors' code, by third-party ports that agree, after the paper's formula (no code of the authors
 was found), or none.
@@ -34,13 +35,13 @@ evidently chosen on the test sets themselves.
 /// The page.
 pub(crate) fn page(needs: impl Fn(&AdapterSpec) -> String) -> String {
     let mut page = HEAD.to_owned();
-    page.push_str("| method | kind | needs | cost | verified | reference |\n|---|---|---|---|---|---|\n");
+    page.push_str("| method | kind | setting | needs | cost | verified | reference |\n|---|---|---|---|---|---|---|\n");
     for spec in TUNERS {
         let needs = if spec.vit { "shots, ViT" } else { "shots" };
-        row(&mut page, &names(spec.name, spec.aliases), "training", needs, spec.docs, spec.verified.name());
+        row(&mut page, &names(spec.name, spec.aliases), ["training", "-"], needs, spec.docs, spec.verified.name());
     }
     for spec in ADAPTERS {
-        let (names, kind) = (names(spec.name, spec.aliases), spec.kind().name());
+        let (names, kind) = (names(spec.name, spec.aliases), [spec.kind().name(), spec.kind().setting()]);
         row(&mut page, &names, kind, &needs(spec), spec.docs, spec.verified.name());
     }
     page.push_str(PRESETS);
@@ -72,12 +73,12 @@ fn names(name: &str, aliases: &[&str]) -> String {
     if aliases.is_empty() { name.to_owned() } else { format!("{name} ({})", aliases.join(", ")) }
 }
 
-fn row(page: &mut String, names: &str, kind: &str, needs: &str, docs: &str, verified: &str) {
+fn row(page: &mut String, names: &str, [kind, setting]: [&str; 2], needs: &str, docs: &str, verified: &str) {
     let cell = |text: &str| text.replace('|', "\\|");
     let reference = section(docs, "Reference: ");
     let reference = reference.split(" Verified with ").next().unwrap_or_default();
     let cost = cell(&section(docs, "Cost: "));
-    _ = writeln!(page, "| {names} | {kind} | {needs} | {cost} | {verified} | {} |", cell(reference));
+    _ = writeln!(page, "| {names} | {kind} | {setting} | {needs} | {cost} | {verified} | {} |", cell(reference));
 }
 
 /// What a method's text says behind a heading, in one line.

@@ -11,7 +11,7 @@ use flatclip::image::views::ViewPolicy;
 use flatclip::methods::bank::Radius;
 use flatclip::methods::policy::{TestFamily, policy_for};
 use flatclip::methods::statistics::SourceStatistics;
-use flatclip::methods::{AdapterSpec, Registry};
+use flatclip::methods::{AdapterSpec, Needs, Registry};
 use flatclip::progress::Progress;
 use flatclip::prompt::{Descriptions, Prompt};
 use flatclip::{Error, Hint, Result};
@@ -48,7 +48,8 @@ pub enum ViewChoice {
 /// What is evaluated, and how.
 #[derive(Clone, Debug)]
 pub struct EvaluateRequest {
-    /// Names of adapters, or `all` that model and prompt can serve; none: the prompt's [default](Prompt::default_method).
+    /// Names of adapters, or `all` that model and prompt can serve, or `all-features`, those of them that need no text tower;
+    /// none: the prompt's [default](Prompt::default_method).
     pub methods: Vec<String>,
     /// Options: plain keys for a single method, or a table for each method's name.
     pub options: toml::Table,
@@ -168,7 +169,14 @@ pub fn evaluate<'a>(
                 let several = [datasets.len() > 1, methods.len() > 1, request.seeds.len() > 1];
                 let dir = request.run_dir(&dataset.name, method.name, seed, several);
                 let run = request.run_request(method, options.clone(), (policy, views), seed, dir.clone());
-                let (summary, timing) = runner.run(dataset, &run)?;
+                let (summary, timing) = match runner.run(dataset, &run) {
+                    // What a group brought along may refuse these features; what was named must run.
+                    Err(reason @ Error::Limit { .. }) if !request.is_named(method) => {
+                        progress.warn(&format!("{} is skipped: {reason}", method.name));
+                        continue;
+                    }
+                    result => result?,
+                };
                 let radius = runner.radius(method, &options);
                 done.push(EvaluatedRun { dir, views, radius, summary, timing });
             }
@@ -292,8 +300,10 @@ impl EvaluateRequest {
         let mut specs: Vec<&'static AdapterSpec> = Vec::new();
         let usual = [runner.prompt.prompt.default_method().to_owned()];
         for name in if self.methods.is_empty() { &usual[..] } else { &self.methods } {
-            if name == "all" {
-                for spec in self.registry.adapters() {
+            if name == "all" || name == "all-features" {
+                let wanted =
+                    |spec: &&&AdapterSpec| name == "all" || needs_features_only(&spec.needs, !self.bank.is_empty());
+                for spec in self.registry.adapters().iter().filter(wanted) {
                     let met = runner.capabilities().check(spec.name, &spec.needs);
                     match met.and_then(|()| self.check_rounds(spec)) {
                         Ok(()) => specs.push(spec),
@@ -314,6 +324,12 @@ impl EvaluateRequest {
             return Err(Error::config("method", "no compatible method"));
         }
         Ok(specs)
+    }
+
+    /// Whether a method was asked for by its own name.
+    fn is_named(&self, spec: &AdapterSpec) -> bool {
+        let own = |name: &String| self.registry.adapter(name).is_ok_and(|named| named.name == spec.name);
+        self.methods.is_empty() || self.methods.iter().any(own)
     }
 
     /// Whether a method can have the any-time views that are asked for.
@@ -352,6 +368,12 @@ impl EvaluateRequest {
     fn run_dir(&self, dataset: &str, method: &str, seed: u64, several: [bool; 3]) -> PathBuf {
         run_dir(&self.out, dataset, method, seed, several, self.shard)
     }
+}
+
+/// Whether features of images and class embeddings are enough.
+fn needs_features_only(needs: &Needs, has_bank: bool) -> bool {
+    let text_tower = needs.text_tower && !(needs.bank && has_bank);
+    !(text_tower || needs.pixels || needs.generated || needs.statistics)
 }
 
 fn run_dir(out: &Path, dataset: &str, method: &str, seed: u64, several: [bool; 3], shard: Option<Shard>) -> PathBuf {

@@ -1,7 +1,7 @@
 //! BoostAdapter over a stream of features.
 
 use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{accuracy, cached, close, fault, feature_task, stream};
+use crate::inputs::{accuracy, cached, close, fault, feature_task, nested, stream};
 use flatclip::methods::adapters::boostadapter::{BoostAdapter, Config, Represented};
 use flatclip::methods::probability::argmax;
 use flatclip::methods::query::normalised_entropy;
@@ -9,10 +9,7 @@ use flatclip::methods::select::ViewLogits;
 use flatclip::methods::{OnlineAdapter as _, ViewSet};
 
 fn config(case: &Case) -> Result<Config, String> {
-    let number = |path: &str| {
-        let value = case.spec["hyperparameters"].pointer(path).and_then(serde_json::Value::as_f64);
-        value.ok_or_else(|| format!("hyperparameter {path} is missing"))
-    };
+    let number = |path: &str| nested(case, path);
     let query = match case.hyper("query").as_str() {
         Some("view 0") => Represented::View0,
         Some("confident mean") => Represented::ConfidentMean,

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("adapt", "adapt", "online"),
     ("adapt-transductive", "adapt", "transductive"),
+    ("adte-stream", "adte", ""),
     ("stss", "fga-stss", ""),
     ("tip-adapter-f", "tip-adapter", ""),
+    ("use", "se", ""),
     ("zero-shot", "clip-logits", ""),
 ];
 

@@ -33,7 +33,7 @@ pub fn unit(mut rows: Matrix) -> Matrix {
     rows
 }
 
-/// Compares a class cache with `out.PART.{count, entropy, KEYS, prob_map}`: zeros (entropy -1) where empty.
+/// Compares a class cache with `out.PART.{count, entropy or loss, KEYS, prob_map or prob}`: zeros (entropy -1) where empty.
 pub fn cached(
     report: &mut Report,
     case: &Case,
@@ -57,13 +57,19 @@ pub fn cached(
             maps[at * classes..][..item.probabilities.len()].copy_from_slice(&item.probabilities);
         }
     }
-    report.close(&format!("{part}.entropy"), &entropy, case.f32(&format!("out.{part}.entropy"))?, tolerance);
+    let value = if case.has(&format!("out.{part}.loss")) { "loss" } else { "entropy" };
+    report.close(&format!("{part}.{value}"), &entropy, case.f32(&format!("out.{part}.{value}"))?, tolerance);
     report.close(&format!("{part}.{keys}"), &features, case.f32(&format!("out.{part}.{keys}"))?, Tolerance::atol(1e-5));
-    let map = format!("out.{part}.prob_map");
-    if case.has(&map) {
-        report.close(&map, &maps, case.f32(&map)?, tolerance);
+    for map in [format!("out.{part}.prob_map"), format!("out.{part}.prob")].iter().filter(|map| case.has(map)) {
+        report.close(map, &maps, case.f32(map)?, tolerance);
     }
     Ok(())
+}
+
+/// A number inside the hyperparameters, such as `/positive/alpha`.
+pub fn nested(case: &Case, path: &str) -> Result<f64, String> {
+    let value = case.spec["hyperparameters"].pointer(path).and_then(serde_json::Value::as_f64);
+    value.ok_or_else(|| format!("hyperparameter {path} is missing"))
 }
 
 /// A flatclip error as the harness reports it.

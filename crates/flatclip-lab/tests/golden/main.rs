@@ -7,7 +7,9 @@
 #![allow(unreachable_pub)]
 
 mod adapt;
+mod adte;
 mod augmix;
+mod awt;
 mod backbone;
 mod bca;
 mod boostadapter;
@@ -18,6 +20,7 @@ mod clip;
 mod cocoop;
 mod coop;
 mod difftpt;
+mod dlae;
 mod dmn;
 mod dota;
 mod dpe;
@@ -27,6 +30,7 @@ mod gda_clip;
 mod inputs;
 mod landscape;
 mod maple;
+mod mcp;
 mod mta;
 mod oga;
 mod onzeta;
@@ -34,6 +38,7 @@ mod preprocess;
 mod promptalign;
 mod r_tpt;
 mod sar;
+mod se;
 mod stss;
 mod tda;
 mod tip_adapter;
@@ -87,16 +92,21 @@ const FAMILIES: &[(&str, Check)] = &[
     ("zero", zero::pixels),
     ("zero-features", zero::features),
     ("adapt", adapt::run),
+    ("adte", adte::run),
+    ("awt", awt::run),
     ("bca", bca::run),
     ("boostadapter", boostadapter::run),
     ("difftpt", difftpt::run),
+    ("dlae", dlae::run),
     ("dmn", dmn::run),
     ("dota", dota::run),
     ("ecalp", ecalp::run),
     ("gda-clip", gda_clip::run),
+    ("mcp", mcp::run),
     ("oga", oga::run),
     ("onzeta", onzeta::run),
     ("r-tpt", r_tpt::run),
+    ("se", se::run),
     ("stata", transductive::stata),
     ("tps", tps::run),
     ("transclip", transductive::transclip),

@@ -79,7 +79,7 @@ impl Preparation<'_> {
         self,
         text: impl FnOnce() -> Result<Matrix>,
         beside: impl FnOnce() -> Result<Vec<Matrix>>,
-        warn: impl FnOnce(&str),
+        warn: impl Fn(&str),
     ) -> Result<Prepared> {
         let (spec, model, prompt) = (self.spec, self.model, self.prompt);
         if self.bank {
@@ -113,6 +113,9 @@ impl Preparation<'_> {
         task.progress = self.progress;
         adapter.prepare(&task)?;
         task.progress = None; // of the preparation only
+        if let Some(reason) = adapter.too_short(&task) {
+            warn(&format!("{}: {reason}", spec.name));
+        }
         let encoder = ClipEncoder {
             clip: Arc::clone(model.clip()),
             views: ViewOptions { policy: self.policy, ..model.views(views) },

@@ -1,5 +1,8 @@
 //! Class caches of online adapters: per class the few most certain items seen so far.
 
+use super::probability::dot;
+use super::query::affinity;
+
 /// One remembered image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
@@ -46,6 +49,22 @@ impl ClassCache {
     /// The classes that have items, ascending, with them.
     pub fn present(&self) -> impl Iterator<Item = (usize, &[Item])> {
         self.classes.iter().enumerate().filter(|(_, items)| !items.is_empty()).map(|(k, items)| (k, items.as_slice()))
+    }
+
+    /// Adds `sum_i alpha exp(-beta (1 - x.k_i))` over the items of each class to its logit.
+    pub fn add_affinity(&self, z: &mut [f64], x: &[f32], alpha: f64, beta: f64) {
+        for (class, items) in self.present() {
+            z[class] += items.iter().map(|i| affinity(alpha, beta, dot(x, &i.feature))).sum::<f64>();
+        }
+    }
+
+    /// Subtracts `alpha exp(-beta (1 - x.k_i))` of each item from the classes whose probability for it lies in the window.
+    pub fn subtract_doubt(&self, z: &mut [f64], x: &[f32], (alpha, beta): (f64, f64), (low, high): (f64, f64)) {
+        for item in self.present().flat_map(|(_, items)| items) {
+            let weight = affinity(alpha, beta, dot(x, &item.feature));
+            let speaks = z.iter_mut().zip(&item.probabilities);
+            speaks.filter(|(_, p)| low < f64::from(**p) && f64::from(**p) < high).for_each(|(z, _)| *z -= weight);
+        }
     }
 
     /// Number of items over all classes.

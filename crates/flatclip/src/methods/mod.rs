@@ -25,6 +25,7 @@ pub mod maple;
 pub mod optim;
 pub mod policy;
 pub mod probability;
+mod prototypes;
 #[doc(hidden)]
 pub mod query;
 mod registry;

@@ -1,8 +1,9 @@
 //! What online adapters see of an image: the mean of its most confident views, or the single view it has.
 
-use super::probability::{argmax, entropy_of, mean_probability, mean_row};
+use super::probability::{argmax, dot, entropy_of, mean_probability, mean_row};
 use super::select::{LowestScore, Selection, Selector, ViewLogits};
 use flatclip_tensor::Matrix;
+use flatclip_tensor::ops::l2_norm;
 
 /// The image as one feature and one distribution.
 #[derive(Clone, Debug)]
@@ -44,6 +45,16 @@ impl Query {
 /// published for both methods are on this scale.
 pub fn normalised_entropy(entropy: f32, classes: usize) -> f32 {
     if classes < 2 { 0.0 } else { (f64::from(entropy) / (classes as f64).log2()) as f32 }
+}
+
+/// The cosine of a unit feature with what it reads from some rows: `f.c`, `c = normalise(sum_r exp(-beta (1 - f.r)) r)`.
+pub fn read_out<'r>(feature: &[f32], rows: impl Iterator<Item = &'r [f32]>, beta: f64) -> f32 {
+    let mut sum = vec![0.0f32; feature.len()];
+    for row in rows {
+        let weight = affinity(1.0, beta, dot(feature, row)) as f32;
+        sum.iter_mut().zip(row).for_each(|(s, x)| *s += weight * x);
+    }
+    (dot(&sum, feature) / l2_norm(&sum).max(f64::MIN_POSITIVE)) as f32
 }
 
 /// `alpha * exp(-beta (1 - similarity))`, the weight of a remembered image.

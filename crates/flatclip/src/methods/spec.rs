@@ -44,6 +44,11 @@ pub trait OnlineAdapter: Send + Sync {
         1
     }
 
+    /// Images of a stream below which the method cannot have what it is made for, by its own formula.
+    fn shortest_stream(&self, _task: &Task) -> usize {
+        0
+    }
+
     /// The answers for the next images of the stream, seen together.
     fn adapt_set(&mut self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
         images.iter().map(|image| self.adapt(task, image)).collect()
@@ -93,6 +98,15 @@ impl Kind {
             Self::Episodic => "episodic",
             Self::Online => "online",
             Self::Batch => "batch",
+        }
+    }
+
+    /// What of the test images an answer may depend on, as papers call it.
+    pub fn setting(self) -> &'static str {
+        match self {
+            Self::Episodic => "single image",
+            Self::Online => "stream",
+            Self::Batch => "transductive",
         }
     }
 }
@@ -324,6 +338,19 @@ impl AnyAdapter {
             Self::Online(adapter) => adapter.set_size(),
             Self::Batch(adapter) => adapter.set_size(),
         }
+    }
+
+    /// What to say of a stream that is too short for the method.
+    pub fn too_short(&self, task: &Task) -> Option<String> {
+        let Self::Online(adapter) = self else { return None };
+        let (needed, images) = (adapter.shortest_stream(task), task.stream_length?);
+        let classes = task.class_count();
+        (images < needed).then(|| {
+            format!(
+                "a stream of {images} images is short for {classes} classes: this method learns about every class from at least \
+                 {needed}, and its first answers can be worse than zero-shot"
+            )
+        })
     }
 
     /// The answers for some images, together where the method sees them together.

@@ -33,7 +33,7 @@ pub use file::{Arrays, decode_arrays, encode_arrays, encode_plain};
 pub use import::{ImportOptions, import};
 pub use open::Tuning;
 pub use tensor::Tensor;
-pub use text_features::{named_features_bytes, npy_bytes, read_text_features};
+pub use text_features::{named_features_bytes, npy_bytes, read_text_bank, read_text_features};
 pub use tokens::check_length;
 pub use tokens::class_tokens;
 pub use tokens::template_context;

@@ -5,6 +5,7 @@ use crate::weights::npy;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use half::f16;
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::path::Path;
 
@@ -13,14 +14,33 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// Reads a prompt that is nothing but text features. Rows are scaled to unit norm.
 pub fn read_text_features(path: &Path) -> Result<Prompt> {
+    let bytes = read_bounded(path)?;
+    let features = if bytes.starts_with(npy::MAGIC) { from_npy(&bytes, path)? } else { from_safetensors(&bytes, path)? };
+    prompt_of(features, path)
+}
+
+/// Reads the text features of several prompts, such as one description of each class after the other: every matrix `[K, D]` of a
+/// safetensors file in the order of their names, or what [`read_text_features`] reads.
+pub fn read_text_bank(path: &Path) -> Result<Vec<Prompt>> {
+    let bytes = read_bounded(path)?;
+    match SafeTensors::deserialize(&bytes) {
+        Ok(file) if named(&matrices(&file)).is_none() && matrices(&file).len() > 1 => {
+            matrices(&file).iter().map(|name| prompt_of(matrix(&file, name, path)?, path)).collect()
+        }
+        _ => Ok(vec![read_text_features(path)?]),
+    }
+}
+
+fn read_bounded(path: &Path) -> Result<Vec<u8>> {
     let length = std::fs::metadata(path).map_err(Error::io(path))?.len();
     if length > MAX_BYTES {
         let hint = "a [K, D] matrix of class embeddings is expected here".to_owned();
         return Err(Error::Limit { what: path.display().to_string(), asked: length, allowed: MAX_BYTES, hint });
     }
-    let bytes = std::fs::read(path).map_err(Error::io(path))?;
-    let features =
-        if bytes.starts_with(npy::MAGIC) { from_npy(&bytes, path)? } else { from_safetensors(&bytes, path)? };
+    std::fs::read(path).map_err(Error::io(path))
+}
+
+fn prompt_of(features: Matrix, path: &Path) -> Result<Prompt> {
     check(&features, path)?;
     let mut prompt = Prompt::features(features)?;
     prompt.path = path.to_path_buf();
@@ -47,11 +67,10 @@ fn check(features: &Matrix, path: &Path) -> Result<()> {
 fn from_safetensors(bytes: &[u8], path: &Path) -> Result<Matrix> {
     let file = SafeTensors::deserialize(bytes)
         .map_err(|e| bad(path, format!("neither a .npy nor a safetensors file ({e}); expected a [K, D] matrix")))?;
-    let matrices: Vec<&str> = file.iter().filter(|(_, view)| view.shape().len() == 2).map(|(name, _)| name).collect();
-    let named = ["text_features", "features"].into_iter().find(|name| matrices.contains(name));
-    let name = match (named, matrices.as_slice()) {
+    let matrices = matrices(&file);
+    let name = match (named(&matrices), matrices.as_slice()) {
         (Some(name), _) => name,
-        (None, [only]) => only,
+        (None, [only]) => only.as_str(),
         (None, other) => {
             return Err(bad(
                 path,
@@ -59,6 +78,23 @@ fn from_safetensors(bytes: &[u8], path: &Path) -> Result<Matrix> {
             ));
         }
     };
+    matrix(&file, name, path)
+}
+
+/// The name that says which of several matrices is meant.
+fn named(matrices: &[String]) -> Option<&'static str> {
+    ["text_features", "features"].into_iter().find(|name| matrices.iter().any(|own| own == name))
+}
+
+/// Names of the two-dimensional tensors, in their order.
+fn matrices(file: &SafeTensors<'_>) -> Vec<String> {
+    let is_matrix = |(name, view): (&str, TensorView<'_>)| (view.shape().len() == 2).then(|| name.to_owned());
+    let mut names: Vec<String> = file.iter().filter_map(is_matrix).collect();
+    names.sort();
+    names
+}
+
+fn matrix(file: &SafeTensors<'_>, name: &str, path: &Path) -> Result<Matrix> {
     let view = file.tensor(name).map_err(|e| bad(path, e.to_string()))?;
     let format = match view.dtype() {
         Dtype::F32 => Format::F32,
@@ -166,6 +202,19 @@ mod tests {
 
     fn floats(values: &[f32]) -> Vec<u8> {
         values.iter().flat_map(|v| v.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_bank_has_every_matrix_of_a_file_unless_one_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("bank.safetensors");
+        for (names, expected) in [(["b", "a"], 2), (["text_features", "a"], 1)] {
+            let data = floats(&[3.0, 4.0]);
+            let view = || TensorView::new(Dtype::F32, vec![1, 2], &data).unwrap();
+            std::fs::write(&file, safetensors::serialize(names.map(|name| (name, view())), None).unwrap()).unwrap();
+            assert_eq!(read_text_bank(&file).unwrap().len(), expected);
+            assert_eq!(read_text_features(&file).is_ok(), expected == 1);
+        }
     }
 
     #[test]

@@ -5,12 +5,12 @@
 
 use super::groups::views_kept;
 use crate::methods::aggregate::Ballot;
-use crate::methods::probability::{dot, mean_probability, softmax};
+use crate::methods::probability::{mean_probability, softmax};
+use crate::methods::query::read_out;
 use crate::methods::select::{LowestScore, Score, Selection, ViewLogits};
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
-use flatclip_tensor::ops::l2_norm;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -149,12 +149,7 @@ impl Dmn {
             let slots = self.memory[class].iter().filter(|_| with_memory).map(|slot| slot.feature.as_slice());
             let rows =
                 slots.chain([task.text_features().row(class)]).chain(shots.into_iter().flat_map(Matrix::iter_rows));
-            let mut sum = vec![0.0f32; feature.len()];
-            for row in rows {
-                let weight = (-self.options.beta * (1.0 - dot(feature, row))).exp() as f32;
-                sum.iter_mut().zip(row).for_each(|(s, x)| *s += weight * x);
-            }
-            (dot(&sum, feature) / l2_norm(&sum).max(f64::MIN_POSITIVE)) as f32 * task.logit_scale
+            read_out(feature, rows, self.options.beta) * task.logit_scale
         };
         let logits: Vec<f32> = (0..self.memory.len()).into_par_iter().map(of_class).collect();
         softmax(&logits)

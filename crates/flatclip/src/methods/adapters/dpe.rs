@@ -9,11 +9,11 @@ use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
-use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
-use crate::methods::probability::{dot, entropy, logits, mean_entropy, normalise_rows_gradient, softmax};
-use crate::methods::query::{Query, affinity, normalised_entropy};
+use crate::methods::optim::AdamWSettings;
+use crate::methods::probability::{entropy, mean_entropy};
+use crate::methods::prototypes::{Prototypes, Visual, add_scaled, class_means, fold, info_nce};
+use crate::methods::query::{Query, normalised_entropy};
 use crate::methods::select::{LowestScore, ViewLogits};
-use crate::methods::update::shifted;
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
@@ -87,6 +87,10 @@ impl Config {
     fn lowest(&self) -> LowestScore {
         LowestScore { fraction: self.fraction, score: self.score }
     }
+
+    fn adamw(&self, lr: f64) -> AdamWSettings {
+        AdamWSettings { lr, betas: (0.9, 0.999), eps: self.eps, weight_decay: self.weight_decay }
+    }
 }
 
 /// The adapter and its prototypes.
@@ -106,30 +110,6 @@ pub struct Residuals {
     pub text: Matrix,
     /// `[classes in the cache, D]`.
     pub image: Matrix,
-}
-
-/// Prototypes that carry a residual: `normalise(base + residual)`.
-struct Prototypes {
-    base: Matrix,
-    residual: Matrix,
-    optimiser: AdamW,
-}
-
-impl Prototypes {
-    fn new(base: Matrix, lr: f64, options: &Config) -> Self {
-        let settings = AdamWSettings { lr, betas: (0.9, 0.999), eps: options.eps, weight_decay: options.weight_decay };
-        Self { residual: Matrix::zeros(base.rows(), base.cols()), base, optimiser: AdamW::new(settings) }
-    }
-
-    fn unit(&self) -> (Matrix, Vec<f32>) {
-        shifted(&self.base, &self.residual)
-    }
-
-    /// One AdamW step on the residual, given the gradient at the unit prototypes.
-    fn step(&mut self, unit: &Matrix, norms: &[f32], mut gradient: Matrix) {
-        normalise_rows_gradient(unit, norms, &mut gradient);
-        self.optimiser.step(&mut [self.residual.data_mut()], &[gradient.data()]);
-    }
 }
 
 impl Dpe {
@@ -159,28 +139,8 @@ impl Dpe {
         self.last.as_ref()
     }
 
-    /// Mean feature of every class in the cache, and those classes, ascending.
-    fn visual(&self, width: usize) -> (Matrix, Vec<usize>) {
-        let mut data = Vec::new();
-        let mut classes = Vec::new();
-        for (class, items) in self.cache.present() {
-            let mean = (0..width)
-                .map(|d| (items.iter().map(|i| f64::from(i.feature[d])).sum::<f64>() / items.len() as f64) as f32);
-            data.extend(mean);
-            classes.push(class);
-        }
-        (Matrix::from_vec(classes.len(), width, data), classes)
-    }
-
-    /// `z + alpha sum_j exp(-beta (1 - g.V_j)) onehot(j)`, and the weight of each visual prototype.
-    fn combined(&self, query: &Query, visual: &Matrix, classes: &[usize]) -> (Vec<f32>, Vec<f64>) {
-        let mut z = query.logits.clone();
-        let weights: Vec<f64> = visual
-            .iter_rows()
-            .map(|key| affinity(self.options.alpha, self.options.beta, dot(&query.feature, key)))
-            .collect();
-        classes.iter().zip(&weights).for_each(|(&k, w)| z[k] = (f64::from(z[k]) + w) as f32);
-        (z, weights)
+    fn visual<'p>(&self, rows: &'p Matrix, classes: &'p [usize]) -> Visual<'p> {
+        Visual { rows, classes, alpha: self.options.alpha, beta: self.options.beta }
     }
 
     /// One step of both residuals on the loss at the present prototypes.
@@ -196,33 +156,18 @@ impl Dpe {
         let (v, v_norms) = visual.unit();
         let views = ViewLogits::new(image.features, &w, task.logit_scale);
         let (query, _) = Query::confident(image.features, &views, self.options.lowest());
-        let (z, weights) = self.combined(&query, &v, classes);
+        let (z, weights) = self.visual(&v, classes).add(&query.logits, &query.feature);
         let slope = mean_entropy(&Matrix::from_vec(1, z.len(), z)).gradient;
-        let (mut dw, mut dv) = (Matrix::zeros(w.rows(), w.cols()), Matrix::zeros(v.rows(), v.cols()));
+        let mut dv = self.visual(&v, classes).gradient(slope.row(0), &query.feature, &weights);
+        let mut dw = Matrix::zeros(w.rows(), w.cols());
         // Mean logits are the logits of the mean feature, so dz_k/dW_k = scale * g.
         for (k, &slope) in slope.row(0).iter().enumerate() {
             add_scaled(dw.row_mut(k), f64::from(slope * task.logit_scale), &query.feature);
         }
-        for (j, &class) in classes.iter().enumerate() {
-            let weight = f64::from(slope.row(0)[class]) * weights[j] * self.options.beta;
-            add_scaled(dv.row_mut(j), weight, &query.feature);
-        }
-        self.info_nce_gradient(&v, &w, classes, &mut dv, &mut dw);
+        let o = &self.options;
+        info_nce(o.align, o.temperature, (&v, &w.select_rows(classes)), classes, (&mut dv, &mut dw));
         text.step(&w, &w_norms, dw);
         visual.step(&v, &v_norms, dv);
-    }
-
-    /// Adds the gradient of `align * mean_a -log softmax_b(v_a . w_b / temperature)[a]` over the classes in the cache.
-    fn info_nce_gradient(&self, v: &Matrix, w: &Matrix, classes: &[usize], dv: &mut Matrix, dw: &mut Matrix) {
-        let scale = self.options.align / (classes.len() as f64 * self.options.temperature);
-        let rows = logits(v, &w.select_rows(classes), (1.0 / self.options.temperature) as f32);
-        for a in 0..classes.len() {
-            for (b, p) in softmax(rows.row(a)).into_iter().enumerate() {
-                let slope = scale * (p - f64::from(u8::from(a == b)));
-                add_scaled(dv.row_mut(a), slope, w.row(classes[b]));
-                add_scaled(dw.row_mut(classes[b]), slope, v.row(a));
-            }
-        }
     }
 
     /// The image under the moved prototypes.
@@ -238,18 +183,6 @@ impl Dpe {
             }
         }
     }
-
-    /// `T <- T n/(n+1) + W/(n+1)`.
-    fn fold(&mut self, w: &Matrix) {
-        self.folded += 1;
-        let n = self.folded as f64;
-        let (old, new) = ((n / (n + 1.0)) as f32, (1.0 / (n + 1.0)) as f32);
-        self.text.data_mut().iter_mut().zip(w.data()).for_each(|(t, &w)| *t = *t * old + w * new);
-    }
-}
-
-fn add_scaled(out: &mut [f32], scale: f64, row: &[f32]) {
-    out.iter_mut().zip(row).for_each(|(o, &x)| *o = (f64::from(*o) + scale * f64::from(x)) as f32);
 }
 
 impl OnlineAdapter for Dpe {
@@ -263,22 +196,26 @@ impl OnlineAdapter for Dpe {
 
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
-        let mut text = Prototypes::new(self.text.clone(), self.options.lr_text, &self.options);
+        let mut text = Prototypes::new(self.text.clone(), self.options.adamw(self.options.lr_text));
         let views = ViewLogits::new(image.features, &text.unit().0, task.logit_scale);
         let (query, selection) = Query::confident(image.features, &views, self.options.lowest());
         let uncertainty = normalised_entropy(query.entropy, task.class_count());
         let item = Item { feature: query.feature, uncertainty, probabilities: Vec::new() };
         self.cache.insert(query.prediction, item);
 
-        let (means, classes) = self.visual(image.features.cols());
-        let mut visual = Prototypes::new(means, self.options.lr_image, &self.options);
+        let items =
+            self.cache.present().map(|(class, items)| (class, items.iter().map(|item| item.feature.as_slice())));
+        let (means, classes) = class_means(items, image.features.cols());
+        let mut visual = Prototypes::new(means, self.options.adamw(self.options.lr_image));
         for _ in 0..self.options.steps {
             self.step(task, image, &mut text, &mut visual, &classes);
         }
         let (w, v) = (text.unit().0, visual.unit().0);
-        let (z, _) = self.combined(&self.query_after(task, image, &w), &v, &classes);
+        let query = self.query_after(task, image, &w);
+        let (z, _) = self.visual(&v, &classes).add(&query.logits, &query.feature);
         if f64::from(normalised_entropy(entropy(&z), task.class_count())) < self.options.threshold {
-            self.fold(&w);
+            fold(&mut self.text, self.folded, &w);
+            self.folded += 1;
         }
         self.last = Some(Residuals { text: text.residual, image: visual.residual });
         Ok(Ballot::from_logits(&z).answer(views.explain(selection)))

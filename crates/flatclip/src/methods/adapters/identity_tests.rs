@@ -27,7 +27,9 @@ fn draws(cases: u32) -> ProptestConfig {
 
 /// Every adapter with its defaults, and the one whose other form needs other inputs.
 fn all_methods() -> Vec<(&'static str, toml::Table)> {
-    let defaults = ADAPTERS.iter().map(|spec| (spec.name, toml::Table::new()));
+    // adte refuses a set of one image; its own tests show it.
+    let takes_one = ADAPTERS.iter().filter(|spec| spec.name != "adte");
+    let defaults = takes_one.map(|spec| (spec.name, toml::Table::new()));
     defaults.chain([("sar", toml::toml! { adapt = "norms" })]).collect()
 }
 

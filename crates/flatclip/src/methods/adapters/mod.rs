@@ -2,15 +2,20 @@
 
 pub mod adapt;
 pub mod adapt_set;
+pub mod adte;
+pub mod adte_stream;
+pub mod awt;
 pub mod bca;
 pub mod boostadapter;
 pub mod c_tpt;
 pub mod difftpt;
+pub mod dlae;
 pub mod dmn;
 pub mod dota;
 pub mod dpe;
 pub mod ecalp;
 mod groups;
+pub mod mcp;
 pub mod mta;
 pub mod oga;
 pub mod onzeta;
@@ -18,6 +23,7 @@ pub mod presets;
 pub mod promptalign;
 pub mod r_tpt;
 pub mod sar;
+pub mod se;
 mod single;
 pub mod stata;
 pub mod sts;
@@ -27,6 +33,7 @@ pub mod tps;
 pub mod tpt;
 pub mod transclip;
 mod transduction;
+pub mod use_prompt;
 pub mod vte;
 pub mod zero;
 pub mod zero_shot;
@@ -42,25 +49,32 @@ pub static ADAPTERS: &[&AdapterSpec] = &[
     &mta::SPEC,
     &tps::SPEC,
     &sts::SPEC,
+    &se::SPEC,
+    &awt::SPEC,
     &tpt::SPEC,
     &c_tpt::SPEC,
+    &use_prompt::SPEC,
     &r_tpt::SPEC,
     &difftpt::SPEC,
     &promptalign::SPEC,
     &sar::SPEC,
     &tda::SPEC,
     &dpe::SPEC,
+    &dlae::SPEC,
     &boostadapter::SPEC,
     &dmn::SPEC,
+    &mcp::SPEC,
     &dota::SPEC,
     &oga::SPEC,
     &adapt::SPEC,
     &onzeta::SPEC,
     &bca::SPEC,
     &ecalp::SPEC,
+    &adte_stream::SPEC,
     &stata::SPEC,
     &transclip::SPEC,
     &adapt_set::SPEC,
+    &adte::SPEC,
 ];
 
 #[cfg(test)]

@@ -27,6 +27,10 @@ about their class's mean give M, their covariance, and L = D pinv((n - 1) M + tr
   l_k = -1/2 (x - mu_k)' L (x - mu_k)        answer ~ softmax(s x.T) softmax(tau l)
 `batch` images of a stream enter together, then all are answered; one by one where images are given one by
 one.
+Short streams: a class with two stored images has a mean of images, every other class its text feature. CLIP's
+images are far nearer to each other than to any text, so that at the start the few classes with images draw
+answers to themselves: with L = D I, D = 512 and cosines of 0.7 to images and 0.25 to texts the exponent
+differs by tau D 0.45 = 11 nats. A stream of fewer than two images per class is warned about.
 compat = true divides the sum of stored images by the capacity instead of their number, as the authors' code
 does: that draws the means of classes with free places to zero.
 Online: the answer depends on the images before it, and on their order.
@@ -208,6 +212,10 @@ impl OnlineAdapter for Oga {
 
     fn set_size(&self) -> usize {
         self.options.batch
+    }
+
+    fn shortest_stream(&self, task: &Task) -> usize {
+        2 * task.class_count()
     }
 
     fn adapt_set(&mut self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {

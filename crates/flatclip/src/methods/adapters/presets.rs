@@ -120,6 +120,60 @@ pub(super) fn dpe(benchmark: Benchmark) -> Table {
     numbers([("alpha", alpha), ("beta", beta), ("lr_text", lr), ("lr_image", lr), ("align", align)])
 }
 
+/// DLAE's (alpha, beta, learning rate, alignment, debias, doubt, ageing) for ViT-B/16, from the authors' configuration files.
+pub(super) fn dlae(benchmark: Benchmark) -> Table {
+    let (alpha, beta, lr, align, debias, doubt, ageing) = match benchmark {
+        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
+        Benchmark::Imagenet => (6.0, 5.0, 6e-4, 0.5, 0.8, 0.001, 0.0),
+        Benchmark::ImagenetA => (6.0, 5.0, 3e-4, 2.5, 1.0, 0.3, 1e-5),
+        Benchmark::ImagenetV2 => (3.0, 8.0, 5e-4, 0.5, 2.5, 0.5, 0.002),
+        Benchmark::ImagenetR => (3.0, 8.0, 6e-4, 0.0, 0.8, 0.3, 1e-5),
+        Benchmark::ImagenetSketch => (7.0, 7.45, 6e-4, 0.2, 3.0, 1.0, 0.005),
+        Benchmark::Caltech101 => (15.0, 5.0, 6e-4, 0.2, 0.3, 0.3, 5e-4),
+        Benchmark::Dtd => (6.0, 3.0, 6e-4, 0.2, 2.0, 0.5, 0.02),
+        Benchmark::Eurosat => (5.0, 8.0, 5e-5, 0.2, 1.0, 0.3, 1e-6),
+        Benchmark::Aircraft => (6.0, 2.0, 6e-4, 0.2, 2.5, 0.5, 0.005),
+        Benchmark::Food101 => (3.0, 1.0, 2e-4, 0.2, 3.0, 0.5, 0.005),
+        Benchmark::Flowers102 => (8.0, 5.0, 2e-4, 0.2, 2.0, 0.5, 1e-5),
+        Benchmark::Pets => (4.0, 7.0, 1e-4, 0.3, 1.0, 0.0, 1e-6),
+        Benchmark::Cars | Benchmark::Sun397 => (3.0, 7.0, 1e-4, 1.5, 3.2, 0.5, 0.01),
+        Benchmark::Ucf101 => (9.0, 8.0, 4e-4, 0.2, 3.0, 0.5, 1e-5),
+    };
+    let mut table = numbers([("alpha", alpha), ("beta", beta), ("lr_text", lr), ("lr_image", lr), ("align", align)]);
+    table.extend(numbers([("debias", debias), ("doubt", doubt), ("ageing", ageing)]));
+    if benchmark == Benchmark::ImagenetA {
+        table.insert("inference".to_owned(), "confident".into());
+    }
+    table
+}
+
+/// MCP's (alpha, beta, learning rate of mcp++), from the authors' configuration files.
+pub(super) fn mcp(benchmark: Benchmark) -> Table {
+    let (alpha, beta, lr) = match benchmark {
+        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
+        Benchmark::Imagenet => (5.5, 8.0, 6e-5),
+        Benchmark::ImagenetA => (4.0, 3.0, 3e-4),
+        Benchmark::ImagenetV2 => (2.5, 1.0, 8e-5),
+        Benchmark::ImagenetR => (1.0, 8.0, 8e-5),
+        Benchmark::ImagenetSketch => (2.0, 3.0, 1e-4),
+        Benchmark::Caltech101 => (5.0, 5.0, 8e-5),
+        Benchmark::Dtd => (5.0, 7.0, 6e-4),
+        Benchmark::Eurosat => (3.0, 8.0, 4e-4),
+        Benchmark::Aircraft => (4.0, 5.0, 1e-4),
+        Benchmark::Food101 => (1.0, 1.0, 2e-4),
+        Benchmark::Flowers102 => (1.0, 8.0, 8e-4),
+        Benchmark::Pets => (2.0, 7.0, 4e-4),
+        Benchmark::Cars => (3.0, 4.0, 1e-4),
+        Benchmark::Sun397 => (1.0, 2.0, 3e-4),
+        Benchmark::Ucf101 => (1.0, 7.0, 8e-4),
+    };
+    let mut table = numbers([("alpha", alpha), ("beta", beta), ("lr_text", lr), ("lr_image", lr)]);
+    if benchmark == Benchmark::ImagenetA {
+        table.insert("query".to_owned(), "confident-mean".into());
+    }
+    table
+}
+
 /// BoostAdapter's (alpha, beta, delta), from the authors' configuration files: alpha and beta are TDA's. ImageNet is run
 /// with one view, which boosts nothing, so its delta is never read.
 pub(super) fn boostadapter(benchmark: Benchmark) -> Table {

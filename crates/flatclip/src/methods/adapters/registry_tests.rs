@@ -53,8 +53,17 @@ fn stream(images: u64) -> (Task, Vec<Matrix>) {
     (task, (0..images).map(|i| views(50 + i, 12, 16)).collect())
 }
 
+/// Options with which a method takes any features: random ones have negative logits, which dlae refuses.
+fn tolerant(spec: &AdapterSpec) -> toml::Table {
+    if spec.name == "dlae" {
+        toml::toml! { compat = true }
+    } else {
+        toml::Table::new()
+    }
+}
+
 fn built(spec: &AdapterSpec, task: &Task) -> AnyAdapter {
-    let mut adapter = spec.build(&toml::Table::new()).unwrap();
+    let mut adapter = spec.build(&tolerant(spec)).unwrap();
     assert_eq!(adapter.kind(), spec.kind(), "{}", spec.name);
     adapter.prepare(task).unwrap();
     adapter
@@ -143,9 +152,10 @@ fn one_view_and_one_class_have_an_answer() {
     for classes in [1, 4] {
         let names = names(classes);
         let task = Task::new(names.as_slice(), unit_rows(6, classes, 16), 30.0, 0).unwrap();
-        for spec in features_only() {
+        // adte refuses a set that says nothing about the frequency of classes; its own tests show it.
+        for spec in features_only().filter(|spec| spec.name != "adte") {
             for count in [1, 2, 64] {
-                let mut adapter = build_adapter(spec.name, &toml::Table::new()).unwrap();
+                let mut adapter = spec.build(&tolerant(spec)).unwrap();
                 adapter.prepare(&task).unwrap();
                 let answer = adapter.adapt_set(&task, &[ViewSet::new("s", &views(8, count, 16))]).unwrap().remove(0);
                 assert!(answer.prediction < classes, "{}", spec.name);

@@ -8,8 +8,7 @@ use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
-use crate::methods::probability::dot;
-use crate::methods::query::{Query, affinity, normalised_entropy};
+use crate::methods::query::{Query, normalised_entropy};
 use crate::methods::select::{LowestScore, ViewLogits};
 use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use crate::options::mismatch;
@@ -126,17 +125,9 @@ impl Tda {
     fn logits(&self, query: &Query) -> Vec<f32> {
         let o = &self.options;
         let mut z: Vec<f64> = query.logits.iter().map(|&z| f64::from(z)).collect();
-        for (class, items) in self.positive.present() {
-            z[class] += items.iter().map(|i| affinity(o.alpha, o.beta, dot(&query.feature, &i.feature))).sum::<f64>();
-        }
-        for item in self.negative.present().flat_map(|(_, items)| items) {
-            let weight = affinity(o.negative_alpha, o.negative_beta, dot(&query.feature, &item.feature));
-            for (z, &p) in z.iter_mut().zip(&item.probabilities) {
-                if o.mask_low < f64::from(p) && f64::from(p) < o.mask_high {
-                    *z -= weight;
-                }
-            }
-        }
+        self.positive.add_affinity(&mut z, &query.feature, o.alpha, o.beta);
+        let (negative, window) = ((o.negative_alpha, o.negative_beta), (o.mask_low, o.mask_high));
+        self.negative.subtract_doubt(&mut z, &query.feature, negative, window);
         z.into_iter().map(|z| z as f32).collect()
     }
 }

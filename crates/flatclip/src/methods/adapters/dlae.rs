@@ -1,0 +1,331 @@
+//! DLAE: DPE with logits that are scaled down for classes that were answered often, and a cache whose items age.
+//!
+//! `l_vk *= exp(-debias (1 - dif) n_k / N)`, `n_k` answers of class k so far, `dif` the confidence of the image's class above its
+//! mean; then DPE's step and answer. Golden cases: `dlae-*`.
+
+use super::groups::{data_preset, views_kept};
+use super::presets::{self, Benchmark};
+use crate::methods::aggregate::Ballot;
+use crate::methods::optim::AdamWSettings;
+use crate::methods::probability::{dot, entropy, mean_entropy, mean_probability, mean_row};
+use crate::methods::prototypes::{Prototypes, Visual, add_scaled, class_means, fold, info_nce};
+use crate::methods::query::{Query, normalised_entropy};
+use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
+use crate::{Error, Result};
+use flatclip_tensor::Matrix;
+
+pub use super::dpe::Inference;
+
+/// The registry entry.
+pub static SPEC: AdapterSpec = AdapterSpec {
+    name: "dlae",
+    aliases: &[],
+    needs: Needs::FEATURES,
+    summary: "DPE with logits scaled down for classes that were answered often, and a cache whose items age",
+    docs: "\
+What: for each image the logits of all views are multiplied by exp(-debias (1 - dif) n_k / N): n_k of N
+images so far were taken for class k (each class starts with 1), dif is the confidence of the image's class
+minus the mean confidence of that class. The views are selected anew on the scaled logits; their mean is the
+query, its class the pseudo label. If scaling changed the class k2 to k, its entropy counts as exp(-doubt
+cos(W_k, W_k2)) times as much. The cache of a class replaces its least certain item; before that, items
+nearer to the class's first text feature than to its present one age by exp(ageing * images since). Then as
+dpe: one AdamW step on residuals of text and visual prototypes, the image is answered with both (view 0,
+scaled again), and a confident answer joins the running mean of the text features.
+The factor is a product, so logits must be positive, as CLIP's are; a negative one is an error. The published
+constants differ for each data set and backbone, and no validation set is named: the defaults here are one
+choice for all, not tested by the authors. compat = true is the authors' code: one learning rate for both
+residuals, and negative logits are not refused.
+Online: the answer depends on the images before it, and on their order.
+Cost: one image-tower pass over the views; a few K x D products.
+Reference: DLAE, CVPR 2026 (repository whynotcooper/dlae).
+",
+    verified: Verified::AuthorsCode,
+    presets: presets::dlae,
+    build: Build::Online(|table| Ok(Box::new(Dlae::new(Config::read(table)?)))),
+    options: Config::OPTIONS,
+};
+
+crate::options! {
+    /// Options of DLAE.
+    pub struct Config for "dlae" {
+        include views_kept;
+        include data_preset;
+        /// How much classes that were answered often are scaled down.
+        debias: f64 = 1.0, range at_least(0.0), from "choice: the authors' values differ by data set";
+        /// How much less the entropy of a changed class counts.
+        doubt: f64 = 0.5, range at_least(0.0), from "choice: the authors' values differ by data set";
+        /// How fast items of the cache age.
+        ageing: f64 = 1e-5, range at_least(0.0), from "choice: the authors' values differ by data set";
+        /// Weight of the visual prototypes.
+        alpha: f64 = 6.0, range at_least(0.0), from "authors' ImageNet value";
+        /// Sharpness of the visual prototypes.
+        beta: f64 = 5.0, range at_least(0.0), from "authors' ImageNet value";
+        /// Weight of InfoNCE.
+        align: f64 = 0.2, range at_least(0.0), from "choice: the authors' most frequent value";
+        /// AdamW's rate for the text residual.
+        lr_text: f64 = 6e-4, range at_least(0.0), from "authors' ImageNet value";
+        /// AdamW's rate for the visual residual.
+        lr_image: f64 = 6e-4, range at_least(0.0), from "authors' ImageNet value";
+        /// Items per class of the visual cache.
+        capacity: usize = 3, range between(1, 10_000), from "authors' code";
+        /// Normalised entropy below which an answer joins the text prototypes.
+        threshold: f64 = 0.1, from "authors' code";
+        /// Temperature of InfoNCE.
+        temperature: f64 = 0.01, range above(0.0), from "authors' code";
+        /// AdamW's epsilon.
+        eps: f64 = 1e-3, range above(0.0), from "authors' code";
+        /// AdamW's weight decay.
+        weight_decay: f64 = 0.1, range at_least(0.0), from "authors' code";
+        /// Which views the moved prototypes answer for.
+        inference: Inference = Inference::View0, from "authors' code for all sets but ImageNet-A";
+        /// Do as the authors' code does: lr_text for both residuals, no check of the logits.
+        compat: bool = false, from "choice";
+    }
+}
+
+impl Config {
+    fn adamw(&self, lr: f64) -> AdamWSettings {
+        AdamWSettings { lr, betas: (0.9, 0.999), eps: self.eps, weight_decay: self.weight_decay }
+    }
+}
+
+/// One remembered image.
+#[derive(Clone, Debug)]
+pub struct Aged {
+    /// Its feature, a mean over views.
+    pub feature: Vec<f32>,
+    /// Its entropy, made larger by ageing.
+    pub uncertainty: f32,
+    /// The image of the stream at which it was stored, or aged last.
+    pub time: usize,
+}
+
+/// What became of one image.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// What stood for it, with scaled logits.
+    pub query: Query,
+    /// Whether scaling changed its class.
+    pub doubted: bool,
+    /// The uncertainty it was offered to the cache with.
+    pub uncertainty: f32,
+    /// The loss of the step.
+    pub loss: f32,
+    /// Scaled logits of the answer, without the visual prototypes.
+    pub answer: Vec<f32>,
+}
+
+/// An image with scaled logits.
+struct Scaled {
+    query: Query,
+    /// Of each class.
+    factors: Vec<f64>,
+    /// Its class before.
+    before: usize,
+    selection: Selection,
+    views: ViewLogits,
+}
+
+/// The adapter and its state.
+#[derive(Clone, Debug)]
+pub struct Dlae {
+    options: Config,
+    text: Matrix,
+    folded: usize,
+    counts: Vec<f64>,
+    /// Of each class the mean confidence and how many it is of.
+    confidence: Vec<(f64, usize)>,
+    cache: Vec<Vec<Aged>>,
+    seen: usize,
+    last: Option<Trace>,
+}
+
+impl Dlae {
+    /// With these options, empty.
+    pub fn new(options: Config) -> Self {
+        let (text, counts, confidence) = (Matrix::default(), Vec::new(), Vec::new());
+        Self { options, text, folded: 0, counts, confidence, cache: Vec::new(), seen: 0, last: None }
+    }
+
+    /// The text prototypes now: a running mean, not normalised.
+    pub fn text_prototypes(&self) -> &Matrix {
+        &self.text
+    }
+
+    /// Images that were taken for each class, one more than were seen.
+    pub fn counts(&self) -> &[f64] {
+        &self.counts
+    }
+
+    /// Mean confidence of each class.
+    pub fn confidence(&self) -> Vec<f32> {
+        self.confidence.iter().map(|(mean, _)| *mean as f32).collect()
+    }
+
+    /// The items of every class.
+    pub fn cache(&self) -> &[Vec<Aged>] {
+        &self.cache
+    }
+
+    /// What became of the last image.
+    pub fn last(&self) -> Option<&Trace> {
+        self.last.as_ref()
+    }
+
+    /// The views under `text` with logits scaled by the answers so far.
+    fn scaled(&self, task: &Task, features: &Matrix, text: &Matrix) -> Result<Scaled> {
+        let lowest = LowestScore { fraction: self.options.fraction, score: self.options.score };
+        let mut views = ViewLogits::new(features, text, task.logit_scale);
+        if !self.options.compat && views.logits.data().iter().any(|&z| z < 0.0) {
+            let reason = "scales logits, which must not be negative; found a negative cosine of an image and a class, \
+                          which CLIP's features do not have";
+            return Err(Error::method(Config::NAME, reason));
+        }
+        let plain = lowest.select(features, &views).selected;
+        let before = crate::methods::probability::argmax(&mean_row(&views.logits, &plain));
+        let confidence = mean_probability(&views.logits, &plain)[before] - self.confidence[before].0;
+        let total: f64 = self.counts.iter().sum();
+        let factor = |n: &f64| (-self.options.debias * (1.0 - confidence) * n / total).exp();
+        let factors: Vec<f64> = self.counts.iter().map(factor).collect();
+        for view in 0..views.logits.rows() {
+            let row = views.logits.row_mut(view).iter_mut();
+            row.zip(&factors).for_each(|(z, f)| *z = (f64::from(*z) * f) as f32);
+        }
+        let views = ViewLogits::from_logits(views.logits);
+        let (query, selection) = Query::confident(features, &views, lowest);
+        Ok(Scaled { query, factors, before, selection, views })
+    }
+
+    fn count(&mut self, query: &Query) {
+        let class = query.prediction;
+        self.counts[class] += 1.0;
+        let (mean, of) = &mut self.confidence[class];
+        *mean += (f64::from(query.probabilities[class]) - *mean) / (*of + 1) as f64;
+        *of += 1;
+    }
+
+    /// Offers an item to the cache of a class whose text features are `now` at present and were `first` at the start.
+    fn remember(&mut self, class: usize, item: Aged, now: &[f32], first: &[f32]) {
+        let items = &mut self.cache[class];
+        if items.len() < self.options.capacity {
+            items.push(item);
+            return;
+        }
+        for old in items.iter_mut().filter(|old| dot(&old.feature, now) < dot(&old.feature, first)) {
+            let age = (item.time - old.time) as f64;
+            old.uncertainty = (f64::from(old.uncertainty) * (age * self.options.ageing).exp()) as f32;
+            old.time = item.time;
+        }
+        items.sort_by(|a, b| a.uncertainty.total_cmp(&b.uncertainty));
+        if let Some(last) = items.last_mut()
+            && item.uncertainty < last.uncertainty
+        {
+            *last = item;
+            items.sort_by(|a, b| a.uncertainty.total_cmp(&b.uncertainty));
+        }
+    }
+
+    fn visual<'p>(&self, rows: &'p Matrix, classes: &'p [usize]) -> Visual<'p> {
+        Visual { rows, classes, alpha: self.options.alpha, beta: self.options.beta }
+    }
+
+    /// One step of both residuals; the factors are constants for the gradient. Returns the loss before it.
+    fn step(&self, scale: f32, seen: &Scaled, text: &mut Prototypes, image: &mut Prototypes, classes: &[usize]) -> f32 {
+        let ((w, w_norms), (v, v_norms)) = (text.unit(), image.unit());
+        let (z, weights) = self.visual(&v, classes).add(&seen.query.logits, &seen.query.feature);
+        let loss = mean_entropy(&Matrix::from_vec(1, z.len(), z));
+        let slope = loss.gradient.row(0);
+        let mut dv = self.visual(&v, classes).gradient(slope, &seen.query.feature, &weights);
+        let mut dw = Matrix::zeros(w.rows(), w.cols());
+        for (k, (&slope, factor)) in slope.iter().zip(&seen.factors).enumerate() {
+            add_scaled(dw.row_mut(k), f64::from(slope * scale) * factor, &seen.query.feature);
+        }
+        let o = &self.options;
+        let near = info_nce(o.align, o.temperature, (&v, &w.select_rows(classes)), classes, (&mut dv, &mut dw));
+        text.step(&w, &w_norms, dw);
+        image.step(&v, &v_norms, dv);
+        (f64::from(loss.value) + near) as f32
+    }
+}
+
+impl OnlineAdapter for Dlae {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
+        let classes = task.class_count();
+        self.text = task.text_features().clone();
+        (self.counts, self.confidence) = (vec![1.0; classes], vec![(0.0, 0); classes]);
+        self.cache = vec![Vec::new(); classes];
+        (self.folded, self.seen, self.last) = (0, 0, None);
+        Ok(())
+    }
+
+    fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
+        image.check(task, &SPEC)?;
+        let o = self.options.clone();
+        let mut text = Prototypes::new(self.text.clone(), o.adamw(o.lr_text));
+        let w = text.unit().0;
+        let seen = self.scaled(task, image.features, &w)?;
+        let class = seen.query.prediction;
+        let doubted = class != seen.before;
+        let less = if doubted { (-o.doubt * dot(w.row(class), w.row(seen.before))).exp() } else { 1.0 };
+        let uncertainty = (f64::from(seen.query.entropy) * less) as f32;
+        self.count(&seen.query);
+        let item = Aged { feature: seen.query.feature.clone(), uncertainty, time: self.seen };
+        self.remember(class, item, w.row(class), task.text_features().row(class));
+        self.seen += 1;
+
+        let items = self.cache.iter().map(|items| items.iter().map(|item| item.feature.as_slice()));
+        let (means, classes) = class_means(items.enumerate(), image.features.cols());
+        let mut visual = Prototypes::new(means, o.adamw(if o.compat { o.lr_text } else { o.lr_image }));
+        let loss = self.step(task.logit_scale, &seen, &mut text, &mut visual, &classes);
+
+        let w = text.unit().0;
+        let after = match o.inference {
+            Inference::View0 => self.scaled(task, &image.features.select_rows(&[0]), &w)?,
+            Inference::Confident => self.scaled(task, image.features, &w)?,
+        };
+        let (z, _) = self.visual(&visual.unit().0, &classes).add(&after.query.logits, &after.query.feature);
+        if f64::from(normalised_entropy(entropy(&z), task.class_count())) < o.threshold {
+            fold(&mut self.text, self.folded, &w);
+            self.folded += 1;
+        }
+        self.last = Some(Trace { query: seen.query, doubted, uncertainty, loss, answer: after.query.logits });
+        Ok(Ballot::from_logits(&z).answer(seen.views.explain(seen.selection)))
+    }
+
+    fn fork(&self) -> Box<dyn OnlineAdapter> {
+        Box::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry_tests::{names, unit_rows};
+    use super::*;
+
+    #[test]
+    fn negative_logits_are_refused_unless_the_original_is_wanted() {
+        let task = Task::new(names(3), unit_rows(1, 3, 8), 30.0, 0).unwrap();
+        let mut opposite = task.text_features().select_rows(&[0]);
+        opposite.data_mut().iter_mut().for_each(|x| *x = -*x);
+        for compat in [false, true] {
+            let mut dlae = Dlae::new(Config { compat, ..Config::default() });
+            dlae.prepare(&task).unwrap();
+            assert_eq!(dlae.adapt(&task, &ViewSet::new("s", &opposite)).is_ok(), compat);
+        }
+    }
+
+    #[test]
+    fn only_items_that_left_their_class_age_and_an_old_item_gives_way() {
+        let mut dlae = Dlae::new(Config { capacity: 2, ageing: 1.0, ..Config::default() });
+        dlae.cache = vec![Vec::new()];
+        let item = |x: [f32; 2], uncertainty, time| Aged { feature: x.to_vec(), uncertainty, time };
+        let (now, first) = ([1.0, 0.0], [0.0, 1.0]);
+        dlae.remember(0, item([0.0, 1.0], 0.5, 0), &now, &first);
+        dlae.remember(0, item([1.0, 0.0], 0.9, 1), &now, &first);
+        // The first is nearer to the first text feature: 0.5 e^2 is above both others.
+        dlae.remember(0, item([1.0, 0.0], 0.95, 2), &now, &first);
+        let kept: Vec<f32> = dlae.cache()[0].iter().map(|item| item.uncertainty).collect();
+        assert_eq!(kept, [0.9, 0.95]);
+    }
+}

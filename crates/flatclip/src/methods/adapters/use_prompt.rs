@@ -1,0 +1,114 @@
+//! USE: TPT on a pseudo label of view 0 and the most confident others, skipped when they agree.
+//!
+//! `q = alpha softmax(l_0) + (1 - alpha) mean softmax(kept)` (SE with its linear rule); gate: all kept views have view 0's class;
+//! loss `-sum_k p_k ln q_k`, `p` the mean probability of view 0 and the kept views; one AdamW step on the context; answer = the same
+//! mixture of the new logits. Loss, gate and gradient on the logits: golden cases `se-*`.
+
+use super::groups::views_kept;
+use super::se::{self, AlphaRule, Se};
+use super::tpt::adamw;
+use crate::Result;
+use crate::methods::aggregate::Ballot;
+use crate::methods::probability::{Loss, mean_probability, softmax};
+use crate::methods::select::{LowestScore, ViewLogits};
+use crate::methods::update::{on_text, tune_context};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use flatclip_tensor::Matrix;
+
+/// The registry entry.
+pub static SPEC: AdapterSpec = AdapterSpec {
+    name: "use",
+    aliases: &[],
+    needs: Needs::CONTEXT,
+    summary: "tunes the prompt on a pseudo label of view 0 and confident views, unless they agree",
+    docs: "\
+What: q = alpha softmax(l_0) + (1 - alpha) mean softmax(kept) as se with alpha = 0.5 + d scale. If every kept
+view has the class of view 0, that is the answer (the gate; about two images of three on ImageNet photos).
+Else one AdamW step on the context, from the start for every image, on -sum_k p_k ln q_k: p the mean
+probability of view 0 and the kept views, q constant. The answer is the mixture, with the same views and
+alpha, of the logits after the step.
+Verified are pseudo label, gate, loss and its gradient on the logits; the step is that of tpt.
+Cost: one image-tower pass over the views; where the gate is open, one text-tower backward and forward pass.
+Reference: USE, ICML 2026 (repository sirujiang/USE).
+",
+    verified: Verified::AuthorsCode,
+    presets: no_presets,
+    build: Build::Episodic(|table| Ok(Box::new(Use::new(Config::read(table)?)))),
+    options: Config::OPTIONS,
+};
+
+crate::options! {
+    /// Options of USE.
+    pub struct Config for "use" {
+        include views_kept { fraction = 0.1, from "authors' code: 6 of 63"; };
+        /// How much the weight of view 0 follows from its rank.
+        scale: f64 = 0.4, range between(0.0, 1.0), from "authors' code";
+        /// Learning rate.
+        lr: f64 = 5e-3, range at_least(0.0), from "authors' code";
+        /// Decoupled weight decay.
+        weight_decay: f64 = 0.01, range at_least(0.0), from "authors' code";
+    }
+}
+
+/// The adapter.
+#[derive(Clone, Debug)]
+pub struct Use {
+    options: Config,
+}
+
+/// `-sum_k p_k ln q_k` with `p` the mean probability of the rows of `logits` and `q` a constant.
+pub fn loss(logits: &Matrix, q: &[f64]) -> Loss {
+    let costs: Vec<f64> = q.iter().map(|q| -q.max(f64::MIN_POSITIVE).ln()).collect();
+    let expected = |p: &[f64]| p.iter().zip(&costs).map(|(p, cost)| p * cost).sum::<f64>();
+    let all: Vec<usize> = (0..logits.rows()).collect();
+    let value = expected(&mean_probability(logits, &all)) as f32;
+    let mut gradient = Matrix::zeros(logits.rows(), logits.cols());
+    for (row, at) in logits.iter_rows().enumerate() {
+        let p = softmax(at);
+        let mean = expected(&p);
+        let slopes = p.iter().zip(&costs).map(|(p, cost)| (p * (cost - mean) / all.len() as f64) as f32);
+        gradient.row_mut(row).iter_mut().zip(slopes).for_each(|(g, slope)| *g = slope);
+    }
+    Loss { value, gradient }
+}
+
+impl Use {
+    /// With these options.
+    pub fn new(options: Config) -> Self {
+        Self { options }
+    }
+}
+
+impl Adapter for Use {
+    fn prepare(&mut self, task: &Task) -> Result<()> {
+        task.start_pass(Config::NAME).map(|_| ())
+    }
+
+    fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
+        image.check(task, &SPEC)?;
+        let o = &self.options;
+        let views = ViewLogits::of(task, image);
+        let rule = se::Config {
+            fraction: o.fraction,
+            score: o.score,
+            scale: o.scale,
+            alpha_rule: AlphaRule::Linear,
+            ..se::Config::default()
+        };
+        let mixture = Se::new(rule).mixture(&views);
+        let mut answer = mixture.probabilities(&views.logits);
+        let mut selection = LowestScore::of_scores(1.0, o.score.of_views(&views));
+        selection.selected = [&[0], mixture.kept.as_slice()].concat();
+        if !mixture.agrees(&views.logits) {
+            let kept = image.features.select_rows(&selection.selected);
+            let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, |logits| loss(logits, &answer));
+            let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);
+            let mut optimiser = adamw(o.lr, o.weight_decay);
+            let side = task.text_side(Config::NAME)?;
+            let tuned = tune_context(side, start, first, &[&objective], 1, &mut optimiser)?;
+            let after = ViewLogits::new(image.features, &tuned.text_features, task.logit_scale);
+            answer = mixture.probabilities(&after.logits);
+        }
+        Ok(Ballot::from_probabilities(&answer).answer(views.explain(selection)))
+    }
+}
