@@ -15,7 +15,8 @@ const MAX_BYTES: u64 = 1 << 30;
 /// Reads a prompt that is nothing but text features. Rows are scaled to unit norm.
 pub fn read_text_features(path: &Path) -> Result<Prompt> {
     let bytes = read_bounded(path)?;
-    let features = if bytes.starts_with(npy::MAGIC) { from_npy(&bytes, path)? } else { from_safetensors(&bytes, path)? };
+    let features =
+        if bytes.starts_with(npy::MAGIC) { from_npy(&bytes, path)? } else { from_safetensors(&bytes, path)? };
     prompt_of(features, path)
 }
 
