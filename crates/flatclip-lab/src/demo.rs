@@ -4,10 +4,11 @@
 use crate::data::{self, Dataset, OpenOptions, Sample};
 use crate::eval::metrics::paired;
 use crate::report::{Page, Section, Table, data_address};
-use crate::reproduce::{Recipe, ReproduceRequest, Results, reproduce};
+use crate::reproduce::{Recipe, ReproduceRequest, Results, plan, reproduce};
 use flatclip::progress::Progress;
 use flatclip::{Classifier, Error, Model, Result};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// How much of the demonstration, and where.
@@ -46,7 +47,10 @@ pub fn demo(request: &DemoRequest, progress: &dyn Progress) -> Result<Demonstrat
     make_room(&request.out)?;
     let model = Model::builder(&request.model).offline(true).load(progress)?;
     let work = work(request)?;
-    let results = reproduce(&work, &model, progress)?.results;
+    let steps = Steps { all: progress, done: AtomicU64::new(0) };
+    progress.start("demo", Some(plan(&work, &model)?.0.steps.len() as u64));
+    let results = reproduce(&work, &model, &steps)?.results;
+    progress.finish();
     let told = Told { work: &work, model: &model, results: &results };
     let sections = vec![
         told.views_of_one_image()?,
@@ -68,6 +72,26 @@ pub fn demo(request: &DemoRequest, progress: &dyn Progress) -> Result<Demonstrat
     let report = request.out.join("report.html");
     flatclip::files::write_atomic(&report, page.to_html().as_bytes())?;
     Ok(Demonstration { seconds: start.elapsed().as_secs_f64(), report, results, sections })
+}
+
+/// One bar over all steps: each announces itself by a note.
+struct Steps<'a> {
+    all: &'a dyn Progress,
+    done: AtomicU64,
+}
+
+impl Progress for Steps<'_> {
+    fn note(&self, step: &str) {
+        self.all.advance(self.done.fetch_add(1, Ordering::Relaxed), step);
+    }
+
+    fn warn(&self, text: &str) {
+        self.all.warn(text);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.all.cancelled()
+    }
 }
 
 fn work(request: &DemoRequest) -> Result<ReproduceRequest> {
@@ -104,7 +128,7 @@ impl Told<'_> {
         let stss = classifier("stss", self.work.views.unwrap_or(64))?;
         let (answer, alone) = (stss.answer(&image)?, classifier("zero-shot", 1)?.answer(&image)?);
         let text = format!(
-            "This image of a {} has the style {}. Alone, it is classified as {} ({:.2}). STSS makes {} views of it, selects the {} \
+            "An image of the class {}, style {}. Alone, it is classified as {} ({:.2}). STSS makes {} views of it, selects the {} \
              whose prediction stays certain when the prompt is perturbed, and lets them vote: {}.",
             dataset.classes[sample.label],
             style(&dataset.name),
