@@ -72,6 +72,12 @@ impl Answer {
         filled(py, &self.answer.explanation().entropies)
     }
 
+    /// How a model with a logit bias (SigLIP) scores the image with each class alone; they do not add to 1. None for others.
+    #[getter]
+    fn sigmoid<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyArray1<f32>>> {
+        filled(py, &self.answer.explanation().sigmoid)
+    }
+
     /// Views that were encoded for this answer; None when features were given.
     #[getter]
     fn views(&self) -> Option<usize> {
@@ -176,6 +182,8 @@ struct State<'py> {
     #[pyo3(item)]
     predictions: Vec<usize>,
     #[pyo3(item)]
+    sigmoid: Bound<'py, PyArray1<f32>>,
+    #[pyo3(item)]
     views: Option<usize>,
 }
 
@@ -191,6 +199,7 @@ impl<'py> State<'py> {
             bounds: why.bounds.clone(),
             entropies: arrays::vector(py, why.entropies.clone()),
             predictions: why.predictions.clone(),
+            sigmoid: arrays::vector(py, why.sigmoid.clone()),
             views: answer.views(),
         }
     }
@@ -209,6 +218,7 @@ impl<'py> State<'py> {
                 bounds: self.bounds.clone(),
                 entropies: floats(&self.entropies)?,
                 predictions: self.predictions.clone(),
+                sigmoid: floats(&self.sigmoid)?,
             },
         };
         Ok(flatclip::Answer::from_parts(origin, decision, self.views))

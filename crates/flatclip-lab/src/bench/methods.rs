@@ -92,8 +92,9 @@ pub fn time_method(args: &BenchRequest, name: &str, progress: &dyn Progress) -> 
         .map_err(|e: toml::de::Error| Error::config(name, e.message()))?;
     let mut adapter = spec.build(&options)?;
     let needs = adapter.needs().unwrap_or(spec.needs);
-    if needs.vit && !matches!(clip.config().image, ImageConfig::Vit { .. }) {
-        return Err(Error::method(spec.name, "needs a vision transformer, this image tower is a ResNet"));
+    let passes = clip.passes();
+    if needs.vit && !(matches!(clip.config().image, ImageConfig::Vit { .. }) && passes.vision && passes.deep) {
+        return Err(Error::method(spec.name, "needs prompts in both towers, which those of this model do not compute"));
     }
     let views = if needs.default_views == 1 { 1 } else { args.views };
     let given = Given::new(clip, &needs)?;

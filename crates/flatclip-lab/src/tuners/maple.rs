@@ -128,8 +128,14 @@ impl Maple {
 
 /// Width and layers of the vision transformer, or why MaPLe cannot work.
 pub(crate) fn vit_of(clip: &Clip) -> Result<(usize, usize)> {
+    let passes = clip.passes();
     match &clip.config().image {
-        ImageConfig::Vit { width, layers, .. } => Ok((*width, *layers)),
+        ImageConfig::Vit { width, layers, .. } if passes.vision && passes.deep => Ok((*width, *layers)),
+        ImageConfig::Vit { .. } => Err(Error::method(
+            "maple",
+            "it puts prompt tokens into the blocks of both towers, which the towers of this model do not compute; take a CLIP \
+             ViT model, or tune with coop or sapt",
+        )),
         ImageConfig::ResNet { .. } => Err(Error::method(
             "maple",
             "it puts prompt tokens into a vision transformer, but this model's image tower is a ResNet; take a ViT model, \

@@ -97,7 +97,8 @@ impl Answer {
         self.decision.prediction
     }
 
-    /// Its probability.
+    /// Its probability among the given classes: for most methods a softmax, also of models that were trained with a sigmoid
+    /// (see [`Answer::sigmoid`]).
     pub fn confidence(&self) -> f32 {
         self.decision.probabilities.get(self.decision.prediction).copied().unwrap_or(0.0)
     }
@@ -105,6 +106,14 @@ impl Answer {
     /// One probability per class, in the order of the class list.
     pub fn probabilities(&self) -> &[f32] {
         &self.decision.probabilities
+    }
+
+    /// How a model with a logit bias (SigLIP) scores the image with each class alone, in the order of the class list: the
+    /// sigmoid of its logits for the un-augmented image. The scores do not add to 1; all are small where no class fits.
+    /// `None` for other models.
+    pub fn sigmoid(&self) -> Option<&[f32]> {
+        let scores = self.explanation().sigmoid.as_slice();
+        (!scores.is_empty()).then_some(scores)
     }
 
     /// The `top` most probable classes as (index, name, probability); ties go to the lower index.
@@ -118,7 +127,13 @@ impl Answer {
 
     /// The answer with its `top` most probable classes as JSON: what the command line prints and Python gives as a dictionary.
     pub fn to_json(&self, top: usize) -> Value {
-        let row = |(index, class, p): (usize, &str, f32)| json!({ "class": class, "index": index, "probability": p });
+        let row = |(index, class, p): (usize, &str, f32)| {
+            let mut row = json!({ "class": class, "index": index, "probability": p });
+            if let Some(score) = self.sigmoid().and_then(|scores| scores.get(index)) {
+                row["sigmoid"] = json!(score);
+            }
+            row
+        };
         let why = self.explanation();
         json!({
             "prediction": self.label(), "index": self.index(),
@@ -157,5 +172,42 @@ impl Answer {
 
     fn name(&self, class: usize) -> &str {
         self.origin.classes.get(class).map_or("", String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::methods::probability::logits;
+    use crate::prompt::Prompt;
+    use crate::{Classifier, Matrix, Model, ViewFeatures};
+    use std::path::Path;
+
+    #[test]
+    fn a_model_with_a_logit_bias_also_scores_each_class_alone() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models/tiny-siglip");
+        let model = Model::load(folder.to_string_lossy()).unwrap();
+        let wave = |rows: usize, step: f32| {
+            Matrix::from_vec(rows, 48, (0..rows * 48).map(|i| (i as f32 * step).sin()).collect())
+        };
+        let classifier = Classifier::builder(&model)
+            .classes(["cat", "dog", "fish"])
+            .prompt(Prompt::features(wave(3, 0.7)).unwrap())
+            .method("zero-shot")
+            .build()
+            .unwrap();
+        let views = ViewFeatures::new(wave(2, 0.31)).unwrap();
+        let answer = classifier.answer_features(&views).unwrap();
+        let text = super::super::ViewFeatures::new(wave(3, 0.7)).unwrap().unit;
+        let scaled = logits(&views.unit.select_rows(&[0]), &text, model.logit_scale());
+        let scores = answer.sigmoid().unwrap();
+        for (score, z) in scores.iter().zip(scaled.data()) {
+            // -8.3 is in the file.
+            assert!((score - 1.0 / (1.0 + (8.3 - z).exp())).abs() < 1e-5, "{score} {z}");
+        }
+        let json = answer.to_json(3);
+        for row in json["top"].as_array().unwrap() {
+            assert_eq!(row["sigmoid"], serde_json::json!(scores[row["index"].as_u64().unwrap() as usize]));
+        }
+        assert!(scores[answer.index()] >= scores.iter().copied().fold(0.0, f32::max));
     }
 }

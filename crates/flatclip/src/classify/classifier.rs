@@ -15,6 +15,7 @@ use crate::image::sheet::{Tile, encode_png, sheet_with_legend};
 use crate::image::views::{ViewKey, ViewOptions, thumbnails};
 use crate::image::{self, DecodeOptions, Image};
 use crate::methods::bank::TextBank;
+use crate::methods::probability::sigmoid_scores;
 use crate::methods::{AdapterSpec, AnyAdapter, Decision, Kind, Needs, Task, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -63,6 +64,10 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    pub(super) fn views(&self) -> &ViewFeatures {
+        &self.views
+    }
+
     /// Views that were encoded.
     pub(super) fn count(&self) -> usize {
         self.views.unit.rows()
@@ -161,11 +166,11 @@ impl Classifier {
         self.check_features_suffice()?;
         let (adapter, task) = (self.episodic()?, &self.0.task);
         let Some(rounds) = &self.0.rounds else {
-            return self.labelled(adapter.adapt(task, &Self::set_of(views))?);
+            return self.labelled(adapter.adapt(task, &Self::set_of(views))?, views);
         };
         let given = views.unit.rows();
         let (decision, used) = rounds.answer(adapter, task, "features", given, |range| Ok(views.part(range)))?;
-        Ok(self.labelled(decision)?.with_views(used.unit.rows()))
+        Ok(self.labelled(decision, &used)?.with_views(used.unit.rows()))
     }
 
     /// One answer per image of a set that a batch method sees at once, from the features of their views.
@@ -175,7 +180,8 @@ impl Classifier {
             return set.iter().map(|views| self.answer_features(views)).collect();
         };
         let sets: Vec<ViewSet<'_>> = set.iter().map(Self::set_of).collect();
-        adapter.adapt(&self.0.task, &sets)?.into_iter().map(|decision| self.labelled(decision)).collect()
+        let decisions = adapter.adapt(&self.0.task, &sets)?;
+        decisions.into_iter().zip(set).map(|(decision, views)| self.labelled(decision, views)).collect()
     }
 
     /// A stream that learns from its images, for online methods; each has a state of its own.
@@ -205,7 +211,7 @@ impl Classifier {
                 (adapter.adapt(task, &seen.view_set())?, seen.views)
             }
         };
-        Ok((self.labelled(decision)?.with_views(views.unit.rows()), views))
+        Ok((self.labelled(decision, &views)?.with_views(views.unit.rows()), views))
     }
 
     /// The features of an image's views, for [`Classifier::answer_set`] and [`Classifier::answer_features`].
@@ -273,7 +279,13 @@ impl Classifier {
         &self.0.task
     }
 
-    pub(super) fn labelled(&self, decision: Decision) -> Result<Answer> {
+    /// The decision of this classifier's method about an image with these views, as an answer.
+    pub(super) fn labelled(&self, mut decision: Decision, views: &ViewFeatures) -> Result<Answer> {
+        let task = &self.0.task;
+        if let Some(bias) = task.clip.as_ref().and_then(|clip| clip.logit_bias()) {
+            let image = views.unit.select_rows(&[0]);
+            decision.explanation.sigmoid = sigmoid_scores(task.logits(&image).data(), bias);
+        }
         Ok(Answer::new(&self.0.origin, decision))
     }
 
@@ -325,7 +337,7 @@ impl Classifier {
     pub(super) fn decide_features(&self, id: &str, views: &ViewFeatures) -> Result<Answer> {
         let set = ViewSet { norms: &views.norms, ..ViewSet::new(id, &views.unit) };
         let decision = self.episodic()?.adapt(&self.0.task, &set)?;
-        Ok(self.labelled(decision)?.with_views(views.unit.rows()))
+        Ok(self.labelled(decision, views)?.with_views(views.unit.rows()))
     }
 
     pub(super) fn view_options(&self) -> Result<&ViewOptions> {

@@ -171,6 +171,28 @@ mod tests {
     use crate::model::{Context, Position};
     use crate::prompt::Provenance;
 
+    #[test]
+    fn what_the_towers_of_a_siglip_do_not_compute_is_refused_before_any_work() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models/tiny-siglip");
+        let model = Model::load(folder.to_string_lossy()).unwrap();
+        let templates = Prompt::templates(&["a photo of a {}."]).unwrap();
+        let can = Capabilities::new(&model, &templates);
+        let needs = |name: &str, options: &str| {
+            let spec = crate::methods::adapter(name).unwrap();
+            spec.build(&options.parse().unwrap()).unwrap().needs().unwrap_or(spec.needs)
+        };
+        for method in ["zero-shot", "tpt", "stss", "sar", "mta"] {
+            assert_eq!(can.lacks(&needs(method, "")), None, "{method}");
+        }
+        let norms = can.check("sar", &needs("sar", "adapt = \"norms\"")).unwrap_err().to_string();
+        assert!(norms.contains("gradients of norm parameters"), "{norms}");
+        let maple = Capabilities { prompt: "maple", contexts: 1, ..can };
+        for method in ["promptalign", "zero-shot"] {
+            let refused = maple.check(method, &needs(method, "")).unwrap_err().to_string();
+            assert!(refused.contains("deep and visual prompts"), "{method}: {refused}");
+        }
+    }
+
     /// A context as an import leaves it, with this embedding of the start token.
     fn imported(start_token: Vec<f32>) -> Prompt {
         let context = Context { tokens: 1, width: start_token.len(), data: start_token.clone(), classes: None };

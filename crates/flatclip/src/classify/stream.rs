@@ -45,7 +45,7 @@ impl Stream {
             Some(adapter) => {
                 let seen = classifier.see(image, name)?;
                 let decision = adapter.adapt(classifier.task(), &seen.view_set())?;
-                Ok(classifier.labelled(decision)?.with_views(seen.count()))
+                Ok(classifier.labelled(decision, seen.views())?.with_views(seen.count()))
             }
         }
     }
@@ -70,7 +70,7 @@ impl Stream {
             None => classifier.answer_features(views),
             Some(adapter) => {
                 let set = Classifier::set_of(views);
-                classifier.labelled(adapter.adapt(classifier.task(), &set)?)
+                classifier.labelled(adapter.adapt(classifier.task(), &set)?, views)
             }
         }
     }

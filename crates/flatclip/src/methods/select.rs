@@ -40,6 +40,7 @@ impl ViewLogits {
             scores: selection.scores,
             bounds: Vec::new(),
             entropies: self.entropies,
+            sigmoid: Vec::new(),
         }
     }
 }

@@ -310,6 +310,9 @@ pub struct Explanation {
     pub entropies: Vec<f32>,
     /// Class of every view at the unadapted prompt.
     pub predictions: Vec<usize>,
+    /// For models with a logit bias (SigLIP): how the model scores the image itself, at the unadapted prompt, with each class
+    /// alone. These scores do not add to 1. Empty for other models.
+    pub sigmoid: Vec<f32>,
 }
 
 #[cfg(test)]

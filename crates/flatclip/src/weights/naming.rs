@@ -128,17 +128,25 @@ pub(crate) fn canonical(path: &Path, mut tensors: Vec<Stored>) -> Result<(Naming
     }
     let named = match naming {
         Naming::OpenAi => tensors.into_iter().map(|t| (t.name.clone(), Recipe::Plain(t))).collect(),
-        Naming::OpenClipCustomText => renamed(path, tensors, open_clip_name)?,
+        Naming::OpenClipCustomText => renamed(path, tensors, open_clip_name, KEY_BIAS)?,
         Naming::BareImageTower => {
             tensors.into_iter().map(|t| (format!("visual.{}", t.name), Recipe::Plain(t))).collect()
         }
-        Naming::HuggingFace => renamed(path, tensors, hugging_face_name)?,
+        Naming::HuggingFace => renamed(path, tensors, hugging_face_name, None)?,
     };
     Ok((naming, named))
 }
 
-/// The tensors under the names that `rename` gives, parts put together.
-fn renamed(path: &Path, tensors: Vec<Stored>, rename: fn(&str) -> Renamed) -> Result<BTreeMap<String, Recipe>> {
+/// The part that timm's separate queries, keys and values do not have: the keys' bias.
+const KEY_BIAS: Option<usize> = Some(1);
+
+/// The tensors under the names that `rename` gives, parts put together; `no_bias` is the part that has none.
+fn renamed(
+    path: &Path,
+    tensors: Vec<Stored>,
+    rename: fn(&str) -> Renamed,
+    no_bias: Option<usize>,
+) -> Result<BTreeMap<String, Recipe>> {
     let mut named = BTreeMap::new();
     let mut stacks: BTreeMap<String, Stack> = BTreeMap::new();
     for mut tensor in tensors {
@@ -159,7 +167,7 @@ fn renamed(path: &Path, tensors: Vec<Stored>, rename: fn(&str) -> Renamed) -> Re
         }
     }
     for (name, stack) in stacks {
-        stack.check(path, &name)?;
+        stack.check(path, &name, no_bias.filter(|_| stack.rows == QKV && name.ends_with("in_proj_bias")))?;
         named.insert(name, Recipe::Stacked(stack.parts));
     }
     Ok(named)
@@ -189,10 +197,9 @@ const Q_KV: &[usize] = &[1, 2];
 const HALVES: &[usize] = &[1, 1];
 
 impl Stack {
-    /// EVA's keys have no bias; every other part must be there, in shapes that fit.
-    fn check(&self, path: &Path, name: &str) -> Result<()> {
-        let optional = |part: usize| part == 1 && self.rows == QKV && name.ends_with("in_proj_bias");
-        let absent = (0..self.parts.len()).find(|&part| self.parts[part].is_none() && !optional(part));
+    /// Every part but the optional one must be there, in shapes that fit.
+    fn check(&self, path: &Path, name: &str, optional: Option<usize>) -> Result<()> {
+        let absent = (0..self.parts.len()).find(|&part| self.parts[part].is_none() && optional != Some(part));
         let (None, Some(first)) = (absent, &self.parts[0]) else {
             let reason = format!("the parts of `{name}` do not all exist; the file is incomplete");
             return Err(bad(path, reason));
