@@ -15,8 +15,21 @@ from . import errors
 from ._classifier import Classifier
 from ._explanation import Explanation
 from ._features import FeatureClassifier, TextBank, adapt
+from ._imports import import_features
+from ._methods import Option, register_adapter
 from ._models import list_methods, list_models, load, method_info
-from ._native import Answer, Answers, Dataset, Model, Prompt, TextTower, __version__, get_num_threads, set_num_threads
+from ._native import (
+    Answer,
+    Answers,
+    Dataset,
+    Features,
+    Model,
+    Prompt,
+    TextTower,
+    __version__,
+    get_num_threads,
+    set_num_threads,
+)
 from ._reproduce import Reproduced, reproduce
 from ._runs import Landscape, Report, Runs, Table, evaluate, landscape, merge, report, sam_step, sweep, tune
 from .errors import FlatclipError
@@ -28,9 +41,11 @@ __all__ = [
     "Dataset",
     "Explanation",
     "FeatureClassifier",
+    "Features",
     "FlatclipError",
     "Landscape",
     "Model",
+    "Option",
     "Prompt",
     "Report",
     "Reproduced",
@@ -43,12 +58,14 @@ __all__ = [
     "errors",
     "evaluate",
     "get_num_threads",
+    "import_features",
     "landscape",
     "list_methods",
     "list_models",
     "load",
     "merge",
     "method_info",
+    "register_adapter",
     "report",
     "reproduce",
     "sam_step",

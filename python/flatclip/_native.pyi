@@ -70,6 +70,25 @@ class Answers:
     def __getitem__(self, key: slice, /) -> Answers: ...
 
 @final
+class Features:
+    """Features that were imported: `evaluate` and `sweep` take them in the place of a model."""
+
+    def __new__(cls, name: str, cache: str | os.PathLike[str] | None = None) -> Features: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, int, int]: ...
+    @property
+    def classes(self) -> list[str]: ...
+    @property
+    def logit_scale(self) -> float: ...
+    @property
+    def digest(self) -> str: ...
+    def export(self, out: str | os.PathLike[str]) -> int: ...
+
+@final
 class Model:
     """A loaded model: two towers, the tokenizer and the preprocessing that belong together."""
 
@@ -258,8 +277,19 @@ def demo(
     out: str | os.PathLike[str], *, quick: bool = False, progress: Watcher | None = None
 ) -> tuple[str, float, str]: ...
 def evaluate(
-    model: Model, datasets: list[Dataset], setup: dict[str, Any], *, progress: Watcher | None = None
+    subject: Model | Features, datasets: list[Dataset], setup: dict[str, Any], *, progress: Watcher | None = None
 ) -> list[dict[str, Any]]: ...
+def import_features(
+    source: Any,
+    name: str,
+    beside: dict[str, Any],
+    *,
+    data: Dataset | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    replace: bool = False,
+    progress: Watcher | None = None,
+) -> Features: ...
+def register_adapter(about: dict[str, Any], callable: Any) -> None: ...
 def fit(
     model: Model,
     images: Any,
@@ -307,7 +337,7 @@ def sam_epsilon(
     parameters: list[Any], gradients: list[Any], *, options: dict[str, Any] | None
 ) -> list[NDArray[np.float32]]: ...
 def sweep(
-    model: Model,
+    subject: Model | Features,
     datasets: list[Dataset],
     setup: dict[str, Any],
     *,
@@ -322,5 +352,6 @@ def tune(
     *,
     test: Dataset | None = None,
     text: tuple[Callable[[NDArray[np.float32]], Any], Callable[[NDArray[np.float32]], Any]] | None = None,
+    loss: tuple[str, Callable[..., Any]] | None = None,
     progress: Watcher | None = None,
 ) -> dict[str, Any]: ...

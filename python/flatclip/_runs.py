@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _checks, _native
+from ._methods import source_digest
 from ._models import load
-from ._native import Dataset, Model, Prompt
+from ._native import Dataset, Features, Model, Prompt
 from ._progress import Watcher, watcher
 
 Path = str | os.PathLike[str]
@@ -115,8 +116,8 @@ class Landscape:
 
 
 def evaluate(
-    model: Model | Path,
-    data: Data,
+    model: Model | Path | Features,
+    data: Data | None = None,
     method: str | Sequence[str] | None = None,
     *,
     out: Path,
@@ -147,6 +148,7 @@ def evaluate(
     data sets as Pillow does and your own images as a person sees them; ``True`` and ``False`` choose. ``options`` are those
     of the method, or ``{"stss.radius": 0.3}`` for several methods. ``keep_probabilities=True`` keeps the probability of every
     class in ``predictions.jsonl``, for metrics of your own.
+    Imported `Features` stand for model and data: ``evaluate(features, method="zero", out=...)``.
     ``shard="0/4"`` evaluates a part; `merge` puts parts together. An interrupted run goes on with ``resume=True``.
 
     >>> import flatclip, tempfile
@@ -158,12 +160,12 @@ def evaluate(
     setup = _setup(locals())
     setup["methods"] = [method] if isinstance(method, str) else list(method or ())
     setup["shard"], setup["keep_probabilities"] = shard, bool(keep_probabilities)
-    return Runs(_native.evaluate(_model(model), _datasets(data), setup, progress=watcher(progress)))
+    return Runs(_native.evaluate(*_subject(model, data), setup, progress=watcher(progress)))
 
 
 def sweep(
-    model: Model | Path,
-    data: Data,
+    model: Model | Path | Features,
+    data: Data | None = None,
     axes: Mapping[str, Sequence[Any]] | None = None,
     method: str = "stss",
     *,
@@ -193,7 +195,7 @@ def sweep(
     setup["methods"], setup["shard"], setup["keep_probabilities"] = [method], None, False
     grid = [(key, [_word(value) for value in values]) for key, values in (axes or {}).items()]
     found = _native.sweep(
-        _model(model), _datasets(data), setup, axes=grid, ablation=ablation, progress=watcher(progress)
+        *_subject(model, data), setup, axes=grid, ablation=ablation, progress=watcher(progress)
     )
     return {swept["dataset"]: Table(swept["table"]) for swept in found}
 
@@ -242,6 +244,7 @@ def tune(
     checkpoint_every: int = 100,
     options: Mapping[str, Any] | None = None,
     test: Dataset | None = None,
+    loss: Callable[[NDArray[np.float32], NDArray[np.int64]], tuple[float, Any]] | None = None,
     exif: bool | None = None,
     resume: bool = False,
     progress: bool | Watcher | None = None,
@@ -249,6 +252,9 @@ def tune(
     """Learns a prompt from a few images per class, in a run directory; gives the prompt and the summary.
 
     ``data`` is opened with its training split. ``options`` are ``{"train.epochs": 20, "sapt.radius": 0.5}``.
+    ``loss`` takes the place of the cross-entropy for ``coop`` and ``sapt`` (which then perturbs by its gradient): it gets
+    logits ``[B, K]`` and labels ``[B]`` and gives the loss and its gradient by the logits. The gradient is compared with
+    finite differences at the first batch, and a digest of the source is part of the run's settings.
 
     >>> import flatclip, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -265,7 +271,8 @@ def tune(
         "exif": exif, "resume": resume,
     }  # fmt: skip
     train = data if isinstance(data, Dataset) else Dataset(data, split="train")
-    summary = _native.tune(_model(model), train, setup, test=test, progress=watcher(progress))
+    named = None if loss is None else (f"{getattr(loss, '__name__', 'loss')}, source {source_digest(loss)}", loss)
+    summary = _native.tune(_model(model), train, setup, test=test, loss=named, progress=watcher(progress))
     return Prompt(os.fspath(out)), summary
 
 
@@ -346,6 +353,17 @@ def _setup(given: dict[str, Any]) -> dict[str, Any]:
 
 def _model(model: Model | Path) -> Model:
     return model if isinstance(model, Model) else load(model)
+
+
+def _subject(model: Model | Path | Features, data: Data | None) -> tuple[Model | Features, list[Dataset]]:
+    """What is evaluated on what: imported features are a data set of their own."""
+    if isinstance(model, Features):
+        if data is not None:
+            raise TypeError("data: imported features have samples and labels of their own; leave it out")
+        return model, []
+    if data is None:
+        raise TypeError("data: expected a data set for a model, found none")
+    return _model(model), _datasets(data)
 
 
 def _datasets(data: Data) -> list[Dataset]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _checks, _native, errors
+from . import _checks, _methods, _native, errors
 from ._native import Dataset, Model, Prompt, TextTower
 from ._progress import Watcher, watcher
 from ._reproduce import Reproduced, _item_model
@@ -49,8 +49,9 @@ def _actor(kind: type, **options: Any) -> Any:
 class _Worker:
     """One process with the model in memory."""
 
-    def __init__(self, model: Model | str, threads: int) -> None:
+    def __init__(self, model: Model | str, threads: int, methods: Sequence[Any] = ()) -> None:
         _native.set_num_threads(threads)
+        _methods.restore(methods)
         self._model = _model(model)
 
     def shard(self, data: Any, method: str, keywords: dict[str, Any]) -> tuple[str, float]:
@@ -112,15 +113,16 @@ def evaluate(
     # Two calls at once: a worker that computes still answers that it is there.
     actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus)
     name = model if isinstance(model, Model) else os.fspath(model)
-    workers = [actor.remote(name, threads or max(1, int(num_cpus))) for _ in range(num_workers)]
+    own = _methods.exported([method])
+    workers = [actor.remote(name, threads or max(1, int(num_cpus)), own) for _ in range(num_workers)]
     if on_worker is not None:
         for process in ray.get([worker.ready.remote() for worker in workers]):
             on_worker(process)
     watch = watcher(progress)
     if watch is not None:
         watch.start(f"{method}, {count} shards on {num_workers} workers", count)
-    own = [{**keywords, "out": str(parts), "shard": f"{shard}/{count}"} for shard in range(count)]
-    calls = [lambda worker, given=given: worker.shard.remote(data, method, given) for given in own]
+    shares = [{**keywords, "out": str(parts), "shard": f"{shard}/{count}"} for shard in range(count)]
+    calls = [lambda worker, given=given: worker.shard.remote(data, method, given) for given in shares]
     try:
         dirs = [place for place, _ in _dealt(workers, calls, patience, watch)]
     finally:
@@ -315,7 +317,7 @@ def grid(
     chosen, sources = _checks.names(methods, "methods"), _sources(data)
     actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus)
     name = model if isinstance(model, Model) else os.fspath(model)
-    workers = [actor.remote(name, max(1, int(num_cpus))) for _ in range(num_workers)]
+    workers = [actor.remote(name, max(1, int(num_cpus)), _methods.exported(chosen)) for _ in range(num_workers)]
     items = [(source, method, seed) for source in sources.items() for method in chosen for seed in seeds]
     watch = watcher(progress)
     if watch is not None:

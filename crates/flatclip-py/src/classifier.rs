@@ -5,7 +5,7 @@ use crate::answers::{Answer, Answers};
 use crate::errors::OrRaise as _;
 use crate::images::{self, Input};
 use crate::model::{Model, strings};
-use crate::{arrays, prompt, values, work};
+use crate::{arrays, own, prompt, values, work};
 use flatclip::methods::Kind;
 use flatclip::{Error, Progress};
 use numpy::{PyArray3, PyArrayDyn, PyArrayMethods as _};
@@ -44,6 +44,7 @@ impl Engine {
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let mut builder = flatclip::Classifier::builder(&model.get().model)
+            .registry(own::registry().or_raise(py)?)
             .options(values::table(options)?)
             .view_policy(view_policy.parse().or_raise(py)?)
             .seed(seed)

@@ -2,11 +2,11 @@
 
 use crate::answers::{Answer, Answers};
 use crate::errors::OrRaise as _;
-use crate::{arrays, values, work};
+use crate::{arrays, own, values, work};
 use flatclip::methods::Kind;
 use flatclip::methods::adapters::stss;
 use flatclip::model::Context;
-use flatclip::{Matrix, Registry, TextFeatures, ViewFeatures};
+use flatclip::{Matrix, TextFeatures, ViewFeatures};
 use numpy::{PyArray3, PyReadonlyArrayDyn, PyUntypedArrayMethods as _};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -106,7 +106,8 @@ impl FeatureEngine {
                 flatclip::Classifier::from_text_features(text)
             }
         };
-        let mut builder = builder.method(method).seed(seed).options(values::table(options)?);
+        let registry = own::registry().or_raise(py)?;
+        let mut builder = builder.registry(registry).method(method).seed(seed).options(values::table(options)?);
         if let Some(classes) = classes {
             builder = builder.classes(crate::model::strings(classes, "classes")?);
         }
@@ -177,7 +178,7 @@ impl FeatureEngine {
     /// at a set of images, it is far more often N images: neither is assumed.
     fn refuse_two_readings(&self, py: Python<'_>, rows: usize, width: usize) -> PyResult<()> {
         let method = self.classifier.method();
-        let needs = Registry::builtin().adapter(method).or_raise(py)?.needs;
+        let needs = own::registry().or_raise(py)?.adapter(method).or_raise(py)?.needs;
         let why = match (self.classifier.kind(), needs.default_views) {
             (Kind::Batch, _) => "answers a set of images at once",
             (_, 1) => "looks at one view of each image",

@@ -1,8 +1,8 @@
 //! What is known by name.
 
 use crate::errors::OrRaise as _;
-use crate::values;
-use flatclip::{Error, Registry};
+use crate::{own, values};
+use flatclip::Error;
 use flatclip_lab::tuners::{TUNERS, tuner};
 use pyo3::prelude::*;
 use serde_json::json;
@@ -17,7 +17,7 @@ pub(crate) fn list_methods(py: Python<'_>, role: Option<&str>) -> PyResult<Vec<&
         Some("tuner") => (false, true),
         Some(other) => return Err(Error::unknown("role", other, ["adapter", "tuner"])).or_raise(py),
     };
-    let registry = Registry::builtin();
+    let registry = own::registry().or_raise(py)?;
     let mut names = Vec::new();
     if tuners {
         names.extend(TUNERS.iter().map(|spec| spec.name));
@@ -31,12 +31,13 @@ pub(crate) fn list_methods(py: Python<'_>, role: Option<&str>) -> PyResult<Vec<&
 /// What a method is: role, kind, needs, summary, documentation, options.
 #[pyfunction]
 pub(crate) fn method_info<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    let registry = Registry::builtin();
+    let registry = own::registry().or_raise(py)?;
     let adapter = registry.adapter(name);
     let info = match &adapter {
         Ok(spec) => json!({
             "name": spec.name, "aliases": spec.aliases, "role": "adapter", "kind": spec.kind(), "needs": spec.needs,
             "summary": spec.summary, "docs": spec.docs, "options": spec.options, "defaults": spec.defaults(),
+            "implementation": spec.identity(),
         }),
         Err(_) => match tuner(name) {
             Ok(spec) => json!({

@@ -2,13 +2,15 @@
 
 use crate::dataset::Dataset;
 use crate::errors::OrRaise as _;
+use crate::imports::Features;
 use crate::model::Model;
-use crate::{prompt, values, work};
+use crate::{own, prompt, values, work};
+use flatclip_lab::eval::cache::Imported;
 use flatclip_lab::eval::{GridAxis, preset};
 use flatclip_lab::report::{Cell, Table, reliability, top1_bars};
 use flatclip_lab::report::{RowOrder, Run, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
 use flatclip_lab::run_dir::RunDir;
-use flatclip_lab::{EvaluateRequest, NamedPrompt, PromptChoice, SweepRequest, ViewChoice};
+use flatclip_lab::{EvaluateRequest, NamedPrompt, PromptChoice, Subject, SweepRequest, ViewChoice};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Value, json};
@@ -72,7 +74,55 @@ impl Setup<'_> {
         request.exif = self.exif;
         request.compat = self.compat;
         request.resume = self.resume;
+        request.registry = own::registry().or_raise(py)?;
         Ok(request)
+    }
+}
+
+/// What is evaluated: a model on data sets, or imported features.
+#[derive(FromPyObject)]
+pub(crate) enum Evaluated<'py> {
+    Model(Bound<'py, Model>),
+    Features(Bound<'py, Features>),
+}
+
+enum OwnedSubject {
+    Model(flatclip::Model),
+    Features(Box<Imported>),
+}
+
+impl Evaluated<'_> {
+    fn request(&self, setup: Setup<'_>, py: Python<'_>) -> PyResult<EvaluateRequest> {
+        let says_prompt = setup.prompt.is_some() || setup.own_templates;
+        let mut request = setup.request(py)?;
+        if matches!(self, Self::Features(_)) && !says_prompt {
+            request.prompt = PromptChoice::Imported;
+        }
+        Ok(request)
+    }
+
+    fn owned(&self) -> OwnedSubject {
+        match self {
+            Self::Model(model) => OwnedSubject::Model(model.get().model.clone()),
+            Self::Features(features) => OwnedSubject::Features(Box::new(features.get().features.clone())),
+        }
+    }
+}
+
+impl OwnedSubject {
+    fn borrowed(&self) -> Subject<'_> {
+        match self {
+            Self::Model(model) => model.into(),
+            Self::Features(features) => features.as_ref().into(),
+        }
+    }
+
+    /// Imported features are a data set of their own.
+    fn datasets<'a>(&'a self, given: &'a [flatclip_lab::data::Dataset]) -> &'a [flatclip_lab::data::Dataset] {
+        match self {
+            Self::Model(_) => given,
+            Self::Features(features) => std::slice::from_ref(features.dataset()),
+        }
     }
 }
 
@@ -90,17 +140,18 @@ fn row(run: flatclip_lab::EvaluatedRun) -> flatclip::Result<Value> {
 
 /// Evaluates every method, seed and data set; one dictionary for each run.
 #[pyfunction]
-#[pyo3(signature = (model, datasets, setup, *, progress=None))]
+#[pyo3(signature = (subject, datasets, setup, *, progress=None))]
 pub(crate) fn evaluate<'py>(
     py: Python<'py>,
-    model: &Bound<'py, Model>,
+    subject: Evaluated<'py>,
     datasets: Vec<Bound<'py, Dataset>>,
     setup: Setup<'py>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (request, model, datasets) = (setup.request(py)?, model.get().model.clone(), opened(&datasets));
+    let request = subject.request(setup, py)?;
+    let (subject, datasets) = (subject.owned(), opened(&datasets));
     let done = work::run(py, progress, move |watch| {
-        flatclip_lab::evaluate(&request, &model, &datasets, watch)?
+        flatclip_lab::evaluate(&request, subject.borrowed(), subject.datasets(&datasets), watch)?
             .into_iter()
             .map(row)
             .collect::<flatclip::Result<Vec<_>>>()
@@ -110,23 +161,26 @@ pub(crate) fn evaluate<'py>(
 
 /// Runs a grid of settings; one table for each data set.
 #[pyfunction]
-#[pyo3(signature = (model, datasets, setup, *, axes, ablation=None, progress=None))]
+#[pyo3(signature = (subject, datasets, setup, *, axes, ablation=None, progress=None))]
 pub(crate) fn sweep<'py>(
     py: Python<'py>,
-    model: &Bound<'py, Model>,
+    subject: Evaluated<'py>,
     datasets: Vec<Bound<'py, Dataset>>,
     setup: Setup<'py>,
     axes: Vec<(String, Vec<String>)>,
     ablation: Option<&str>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (base, model, datasets) = (setup.request(py)?, model.get().model.clone(), opened(&datasets));
+    let base = subject.request(setup, py)?;
+    let (subject, datasets) = (subject.owned(), opened(&datasets));
     let mut axes: Vec<GridAxis> = axes.into_iter().map(|(key, values)| GridAxis { key, values }).collect();
     if let Some(name) = ablation {
         axes.extend(preset(name).or_raise(py)?);
     }
     let request = SweepRequest { base, axes };
-    let swept = work::run(py, progress, move |watch| flatclip_lab::sweep(&request, &model, &datasets, watch))?;
+    let swept = work::run(py, progress, move |watch| {
+        flatclip_lab::sweep(&request, subject.borrowed(), subject.datasets(&datasets), watch)
+    })?;
     let row = |data: flatclip_lab::SweptData| json!({ "dataset": data.dataset, "table": table_json(&data.table), "failed": data.failed });
     values::from_json(py, &swept.into_iter().map(row).collect::<Value>())
 }

@@ -5,10 +5,12 @@ use crate::errors::OrRaise as _;
 use crate::model::{Model, strings};
 use crate::prompt::Prompt;
 use crate::tower::Elsewhere;
-use crate::{arrays, images, values, work};
+use crate::{arrays, images, own, values, work};
 use flatclip::methods::sam::{Ascent, Shaped};
+use flatclip::{Error, Matrix};
 use flatclip_lab::TuneRequest;
 use flatclip_lab::data::few_shot::Sampler;
+use flatclip_lab::tuners::OwnLoss;
 use numpy::{PyArrayDyn, PyArrayMethods as _, PyUntypedArrayMethods as _};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -69,7 +71,7 @@ impl Setup<'_> {
 
 /// Tunes a prompt on a data set; gives what `summary.json` holds.
 #[pyfunction]
-#[pyo3(signature = (model, train, setup, *, test=None, text=None, progress=None))]
+#[pyo3(signature = (model, train, setup, *, test=None, text=None, loss=None, progress=None))]
 pub(crate) fn tune<'py>(
     py: Python<'py>,
     model: &Bound<'py, Model>,
@@ -77,12 +79,16 @@ pub(crate) fn tune<'py>(
     setup: Setup<'py>,
     test: Option<&Bound<'py, Dataset>>,
     text: Option<(Py<PyAny>, Py<PyAny>)>,
+    loss: Option<(String, Py<PyAny>)>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut request = setup.request()?;
     request.test = test.map(|data| data.get().data.clone());
     if let Some((forward, gradient)) = text {
         request.text = Some(Arc::new(Elsewhere { forward, gradient }));
+    }
+    if let Some((identity, callable)) = loss {
+        request.loss = Some(Arc::new(CalledLoss { identity, callable }));
     }
     if request.check().or_raise(py)? && request.test.is_none() {
         let reason =
@@ -92,6 +98,52 @@ pub(crate) fn tune<'py>(
     let (model, train) = (model.get().model.clone(), train.get().data.clone());
     let summary = work::run(py, progress, move |watch| flatclip_lab::tune(&request, &model, &train, watch))?;
     values::from_json(py, &json!(summary))
+}
+
+/// A loss that Python computes.
+struct CalledLoss {
+    identity: String,
+    callable: Py<PyAny>,
+}
+
+impl std::fmt::Debug for CalledLoss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CalledLoss").field(&self.identity).finish()
+    }
+}
+
+impl OwnLoss for CalledLoss {
+    fn loss(&self, logits: &Matrix, labels: &[usize]) -> flatclip::Result<(f64, Matrix)> {
+        let wrong = |reason: String| Error::MethodFailed { method: self.identity.clone(), reason };
+        Python::attach(|py| {
+            let raised = |error: PyErr| own::failed(py, &self.identity, "", &error);
+            let array = arrays::rows(py, logits.clone()).map_err(raised)?;
+            let labels = arrays::vector(py, labels.iter().map(|&label| label as i64).collect());
+            let found = self.callable.bind(py).call1((array, labels)).map_err(raised)?;
+            let expected = "expected (loss, d_logits): a number and an array of the shape of the logits";
+            let (value, gradient): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+                found.extract().map_err(|_| wrong(format!("{expected}, found {}", type_name(&found))))?;
+            let value = value.call_method0("__float__").and_then(|value| value.extract::<f64>());
+            let value = value.map_err(|_| wrong(format!("{expected}, found a loss that is not one number")))?;
+            let gradient = arrays::matrix(&gradient, "d_logits").map_err(raised)?;
+            let (shape, own) = ((logits.rows(), logits.cols()), (gradient.rows(), gradient.cols()));
+            if own != shape {
+                return Err(wrong(format!("d_logits: expected shape {shape:?}, found {own:?}")));
+            }
+            if !value.is_finite() || gradient.data().iter().any(|d| !d.is_finite()) {
+                return Err(wrong(format!("the loss is {value} or its gradient holds NaN or infinity")));
+            }
+            Ok((value, gradient))
+        })
+    }
+
+    fn identity(&self) -> String {
+        self.identity.clone()
+    }
+}
+
+fn type_name(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map_or_else(|_| "something else".to_owned(), |name| name.to_string())
 }
 
 /// Tunes a prompt on images at hand: the prompt, and what was measured.

@@ -1,5 +1,7 @@
 //! Where work runs: on a thread pool of this process, while the calling Python thread waits without the interpreter lock,
-//! looks for signals and tells progress. Workers do not enter Python (but for a text tower that Python runs: `tower.rs`).
+//! looks for signals and tells progress. Workers enter Python only for what the user brings: a text tower (`tower.rs`), a method
+//! (`own`), a loss (`tuning.rs`). Work that such code asks for in its turn runs on the worker itself: waiting for another could
+//! wait forever.
 
 use crate::errors;
 use flatclip::Progress;
@@ -139,6 +141,9 @@ where
     T: Send + 'static,
     F: FnOnce(&Watch) -> flatclip::Result<T> + Send + 'static,
 {
+    if rayon::current_thread_index().is_some() {
+        return inside(py, work);
+    }
     let watch = Arc::new(Watch::default());
     let (sender, mut receiver) = sync_channel(1);
     let theirs = Arc::clone(&watch);
@@ -155,6 +160,9 @@ where
     T: Send,
     F: FnOnce(&Watch) -> flatclip::Result<T> + Send,
 {
+    if rayon::current_thread_index().is_some() {
+        return inside(py, work);
+    }
     let watch = Watch::default();
     let (sender, mut receiver) = sync_channel(1);
     let theirs = &watch;
@@ -165,6 +173,12 @@ where
         });
         wait(py, &watch, watcher, &mut receiver, false)
     })
+}
+
+/// On a worker that is in Python already.
+fn inside<T: Send>(py: Python<'_>, work: impl FnOnce(&Watch) -> flatclip::Result<T> + Send) -> PyResult<T> {
+    let done = py.detach(|| catch_unwind(AssertUnwindSafe(|| work(&Watch::default()))));
+    finished(py, done.map_err(|panic| told(&*panic)))
 }
 
 type Done<T> = Result<flatclip::Result<T>, String>;

@@ -107,6 +107,14 @@ pub enum Error {
         /// What it needs, what it got.
         reason: String,
     },
+    /// A method or loss of the user's own failed, or answered what cannot be used.
+    #[error("method {method}: {reason}")]
+    MethodFailed {
+        /// Its name.
+        method: String,
+        /// What was expected, what was found, where.
+        reason: String,
+    },
     /// A run directory cannot be used.
     #[error("{}: {reason}", path.display())]
     Run {
@@ -248,6 +256,7 @@ impl Error {
             Self::OtherModel { .. } => "prompt.other-model",
             Self::Data { .. } => "data.unusable",
             Self::Method { .. } => "method.needs",
+            Self::MethodFailed { .. } => "method.failed",
             Self::Run { .. } => "run.unusable",
             Self::NotFinite { .. } => "number.not-finite",
             Self::Device { .. } => "device.failed",
@@ -271,6 +280,7 @@ impl Error {
         ("prompt.other-model", "a prompt was learned with another model"),
         ("data.unusable", "a data set is not as expected"),
         ("method.needs", "a method was not given what it needs"),
+        ("method.failed", "a method or loss of your own failed, or answered what cannot be used"),
         ("run.unusable", "a run directory cannot be used"),
         ("number.not-finite", "a number is NaN or infinite"),
         ("device.failed", "a tower that runs on a device or in a function of the caller failed"),
@@ -292,6 +302,11 @@ impl Error {
             Self::Hinted { .. } => self,
             error => Self::Hinted { error: Box::new(error), hint },
         }
+    }
+
+    /// Whether it is of the whole work and not of one image: the next image would meet it again.
+    pub fn ends_work(&self) -> bool {
+        matches!(self.code(), "method.failed" | "device.failed" | "interrupted")
     }
 
     /// The error without its hint.

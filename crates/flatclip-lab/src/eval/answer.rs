@@ -7,7 +7,7 @@ use super::timing::{SampleTime, seconds};
 use crate::data::Sample;
 use flatclip::ViewFeatures;
 use flatclip::classify::Rounds;
-use flatclip::methods::{Adapter, AnyAdapter, Decision, Task, ViewSet};
+use flatclip::methods::{Adapter, Decision, Task, ViewSet};
 use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::ops::Range;
@@ -62,21 +62,29 @@ impl Ready {
 }
 
 /// The record of one sample and what it took.
-pub(super) fn answer(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Result<Decision>) -> (Record, SampleTime) {
+pub(super) type Answered = (Record, SampleTime);
+
+/// The record of one sample and what it took.
+pub(super) fn answer(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Result<Decision>) -> Result<Answered> {
     let start = Instant::now();
-    let record = record(item, |ready| adapt(&ready.view_set(&item.sample.id)));
-    (record, item.times(start.elapsed()))
+    let record = record(item, |ready| adapt(&ready.view_set(&item.sample.id)))?;
+    Ok((record, item.times(start.elapsed())))
 }
 
-/// The record of one sample: what `adapt` says of its features, or why there are none.
-fn record(item: &Encoded<'_>, adapt: impl FnOnce(&Ready) -> Result<Decision>) -> Record {
+/// The record of one sample: what `adapt` says of its features, or why there are none. What every sample would meet (a method
+/// or device that fails) is an error and no record.
+fn record(item: &Encoded<'_>, adapt: impl FnOnce(&Ready) -> Result<Decision>) -> Result<Record> {
     let Sample { id, label, .. } = item.sample;
     let result = match &item.features {
         Ok(ready) => adapt(ready).and_then(|answer| Record::answered(item.position, id, *label, answer)),
         Err(error) => Ok(Record::failed(item.position, id, *label, error)),
     };
-    let record = result.unwrap_or_else(|error| Record::failed(item.position, id, *label, &error));
-    record.of_image(item.image.as_deref())
+    let record = match result {
+        Ok(record) => record,
+        Err(error) if error.ends_work() => return Err(error),
+        Err(error) => Record::failed(item.position, id, *label, &error),
+    };
+    Ok(record.of_image(item.image.as_deref()))
 }
 
 /// Answers samples whose views are encoded in rounds, no more of them than the answer needs.
@@ -90,21 +98,21 @@ pub(super) struct InRounds<'a> {
 
 impl InRounds<'_> {
     /// The record of one sample, what it took, and how much of that was encoding now.
-    pub(super) fn answer(&self, item: &Encoded<'_>) -> (Record, SampleTime, Duration) {
+    pub(super) fn answer(&self, item: &Encoded<'_>) -> Result<(Record, SampleTime, Duration)> {
         let (start, mut encoding, mut seen) = (Instant::now(), Duration::ZERO, 0);
         let mut earlier = None;
         let record = record(item, |ready| {
             let (decision, count) = self.decide(item.sample, ready, &mut encoding)?;
             (seen, earlier) = (count, ready.is_encoded().then_some(ready.cached_encode));
             Ok(decision)
-        });
+        })?;
         let times = item.times(start.elapsed().saturating_sub(encoding));
         // Cached features are charged as far as the answer looked at them.
         let charged = match earlier {
             Some(all) => all.map(|all| share_of(all, seen, self.encoder.views())),
             None => item.features.is_ok().then_some(encoding),
         };
-        (record.with_views(seen), SampleTime { encode: charged.map(seconds), ..times }, encoding)
+        Ok((record.with_views(seen), SampleTime { encode: charged.map(seconds), ..times }, encoding))
     }
 
     /// The answer, and the number of views that it was made from.
@@ -137,25 +145,28 @@ pub(super) fn share_of(all: Duration, views: usize, total: usize) -> Duration {
 }
 
 /// The records of a set. Samples without features are no part of it; if it has no answers, none of its samples has.
-pub(super) fn answer_set(adapter: &mut AnyAdapter, task: &Task, set: &[Encoded<'_>]) -> Vec<(Record, SampleTime)> {
+pub(super) fn answer_set(
+    set: &[Encoded<'_>],
+    adapt: impl FnOnce(&[ViewSet<'_>]) -> Result<Vec<Decision>>,
+) -> Result<Vec<Answered>> {
     let start = Instant::now();
     let images: Vec<ViewSet<'_>> =
         set.iter().filter_map(|item| Some(item.features.as_ref().ok()?.view_set(&item.sample.id))).collect();
-    let answers = if images.is_empty() { Ok(Vec::new()) } else { adapter.adapt_set(task, &images) };
+    let answers = if images.is_empty() { Ok(Vec::new()) } else { adapt(&images) };
     let share = start.elapsed() / set.len().max(1) as u32;
     let (mut answers, failed) = match answers {
         Ok(answers) => (answers.into_iter(), None),
+        Err(error) if error.ends_work() => return Err(error),
         Err(error) => (Vec::new().into_iter(), Some(error.to_string())),
     };
-    set.iter()
-        .map(|item| {
-            let own = record(item, |_| {
-                answers.next().ok_or_else(|| {
-                    let reason = failed.clone().unwrap_or_else(|| "the set has no answer for it".to_owned());
-                    Error::config(format!("set of sample {}", item.sample.id), reason)
-                })
-            });
-            (own, item.times(share))
-        })
-        .collect()
+    let of = |item: &Encoded<'_>| {
+        let own = record(item, |_| {
+            answers.next().ok_or_else(|| {
+                let reason = failed.clone().unwrap_or_else(|| "the set has no answer for it".to_owned());
+                Error::config(format!("set of sample {}", item.sample.id), reason)
+            })
+        })?;
+        Ok((own, item.times(share)))
+    };
+    set.iter().map(of).collect()
 }

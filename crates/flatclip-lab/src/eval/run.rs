@@ -1,6 +1,6 @@
 //! One run: prompt x adapter x data set, from samples to records.
 
-use super::answer::{Encoded, InRounds, Ready, answer, answer_set, share_of};
+use super::answer::{Answered, Encoded, InRounds, Ready, answer, answer_set, share_of};
 use super::cache::FeatureCache;
 use super::encoder::Encoder;
 use super::log::PredictionLog;
@@ -104,7 +104,7 @@ impl Evaluation<'_> {
         let first = records.len() - replay;
         let start = Instant::now();
         let mut settle = |encoded: &[Encoded<'_>], timing: &mut Timing| {
-            let mut new = self.adapt(adapter, encoded, timing);
+            let mut new = self.adapt(adapter, encoded, timing)?;
             let old = replay.min(new.len());
             self.check_replay(&records[records.len() - replay..], &new[..old])?;
             replay -= old;
@@ -164,7 +164,7 @@ impl Evaluation<'_> {
         let (mut again, mut spent) = (Vec::new(), timing.clone());
         self.loader().run(&positions, |batch| {
             let encoded = self.encode(batch, &mut spent, progress);
-            again.extend(self.adapt(adapter, &encoded, &mut spent));
+            again.extend(self.adapt(adapter, &encoded, &mut spent)?);
             Ok(())
         })?;
         let mut changed = false;
@@ -332,27 +332,37 @@ impl Evaluation<'_> {
 
     /// Answers some samples: side by side with an episodic adapter, one after the other with an online one, together with
     /// one that answers sets.
-    fn adapt(&self, adapter: &mut AnyAdapter, batch: &[Encoded<'_>], timing: &mut Timing) -> Vec<Record> {
+    fn adapt(&self, adapter: &mut AnyAdapter, batch: &[Encoded<'_>], timing: &mut Timing) -> Result<Vec<Record>> {
         let start = Instant::now();
         let mut encoding = Duration::ZERO;
-        let answered: Vec<(Record, SampleTime)> = match (adapter, &self.rounds) {
+        let answered: Vec<Answered> = match (adapter, &self.rounds) {
             (AnyAdapter::Episodic(adapter), Some(rounds)) => {
                 let (task, encoder, cache) = (self.task, self.encoder, self.cache);
                 let rounds = InRounds { rounds, adapter: adapter.as_ref(), task, encoder, cache };
                 let of = |item| {
-                    let (record, time, spent) = rounds.answer(item);
+                    let (record, time, spent) = rounds.answer(item)?;
                     encoding += spent;
-                    (record, time)
+                    Ok((record, time))
                 };
-                batch.iter().map(of).collect()
+                batch.iter().map(of).collect::<Result<_>>()?
+            }
+            (AnyAdapter::Episodic(adapter), None) if adapter.is_vectorised() => {
+                answer_set(batch, |images| adapter.adapt_many(self.task, images))?
             }
             // One image alone leaves all threads to the kernels.
             (AnyAdapter::Episodic(adapter), None) if batch.len() > 1 => {
                 let adapter = adapter.as_ref();
-                batch.par_iter().map(|item| answer(item, |image| adapter.adapt(self.task, image))).collect()
+                let of = |item| answer(item, |image| adapter.adapt(self.task, image));
+                let answered: Vec<Result<Answered>> = batch.par_iter().map(of).collect();
+                answered.into_iter().collect::<Result<_>>()?
             }
-            (other, _) if other.kind() == Kind::Batch || other.set_size() > 1 => answer_set(other, self.task, batch),
-            (other, _) => batch.iter().map(|item| answer(item, |image| other.adapt(self.task, image))).collect(),
+            (other, _) if other.kind() == Kind::Batch || other.set_size() > 1 => {
+                answer_set(batch, |images| other.adapt_set(self.task, images))?
+            }
+            (other, _) => {
+                let of = |item| answer(item, |image| other.adapt(self.task, image));
+                batch.iter().map(of).collect::<Result<_>>()?
+            }
         };
         let (mut records, times): (Vec<Record>, Vec<SampleTime>) = answered.into_iter().unzip();
         if self.rounds.is_some() {
@@ -364,6 +374,6 @@ impl Evaluation<'_> {
         if !self.keep_probabilities {
             records.iter_mut().for_each(Record::forget_probabilities);
         }
-        records
+        Ok(records)
     }
 }

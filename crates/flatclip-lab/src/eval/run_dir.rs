@@ -29,6 +29,9 @@ pub(crate) const TIMING: &str = "timing.json";
 pub struct RunConfig {
     /// The adapter.
     pub method: String,
+    /// Version and digest of the code of a method that is not this library's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub implementation: Option<String>,
     /// The model, as given.
     pub model: String,
     /// `f32`, `bf16` or `i16`.

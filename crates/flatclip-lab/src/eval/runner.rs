@@ -304,6 +304,7 @@ impl<'a> Runner<'a> {
         };
         Ok(RunConfig {
             method: request.method.name.to_owned(),
+            implementation: request.method.identity(),
             model: model.to_owned(),
             precision,
             data: if dataset.spec.is_empty() { dataset.name.clone() } else { dataset.spec.clone() },

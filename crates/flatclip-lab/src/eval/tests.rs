@@ -141,6 +141,7 @@ impl World {
 
     fn config(&self, request: &RunRequest<'_>, shard: Option<Shard>) -> RunConfig {
         RunConfig {
+            implementation: None,
             method: request.method.into(),
             model: "fake".into(),
             precision: "f32".into(),

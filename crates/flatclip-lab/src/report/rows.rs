@@ -11,6 +11,7 @@ fn traits_of(run: &Run, prompt_run: String) -> BTreeMap<String, String> {
     let mut traits: BTreeMap<String, String> = BTreeMap::new();
     let mut put = |key: &str, value: String| drop(traits.insert(key.to_owned(), value));
     put("prompt run", prompt_run);
+    put("implementation", c.implementation.clone().unwrap_or_default());
     put("model", c.model.clone());
     put("weights", p.weights.chars().take(8).collect());
     put("precision", c.precision.clone());
@@ -120,6 +121,7 @@ pub(super) mod tests {
 
     pub(in crate::report) fn run(seed: u64, prompt: &str, radius: f64, precision: &str) -> Run {
         let config = RunConfig {
+            implementation: None,
             method: "stss".into(),
             model: "m".into(),
             precision: precision.into(),

@@ -58,6 +58,9 @@ pub(crate) fn search(
         if let Some(text) = &settings.request.text {
             tuner.set_remote_text(std::sync::Arc::clone(text))?;
         }
+        if let Some(loss) = &settings.request.loss {
+            tuner.set_loss(std::sync::Arc::clone(loss))?;
+        }
         // A radius takes as long as the run itself: it has checkpoints of its own until its row is written.
         let trial = RunDir::claim(&directory.file(&trial_name(radius)))?;
         let (every, stage) = (settings.request.checkpoint_every, format!("radius {radius}"));

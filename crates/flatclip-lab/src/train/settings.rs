@@ -3,7 +3,7 @@
 use crate::data::few_shot::{FewShot, Sampler};
 use crate::data::train_images::TrainViews;
 use crate::data::{Dataset, reads_exif};
-use crate::tuners::{Average, Input, Recipe, RemoteText, TUNERS, TunerSpec, preset, tuner_among};
+use crate::tuners::{Average, Input, OwnLoss, Recipe, RemoteText, TUNERS, TunerSpec, preset, tuner_among};
 use flatclip::model::Precision;
 use flatclip::options::{OptionSpec, mismatch, named};
 use flatclip::{Error, Hint, Result};
@@ -44,6 +44,8 @@ pub struct TuneRequest {
     pub test: Option<Dataset>,
     /// Runs the text tower where its classes are split over processes.
     pub text: Option<Arc<dyn RemoteText>>,
+    /// A loss in the place of the cross-entropy, for coop and sapt.
+    pub loss: Option<Arc<dyn OwnLoss>>,
     /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
     pub exif: Option<bool>,
     /// Where tuners are looked for: the built-in ones, and a program's own.
@@ -74,6 +76,7 @@ impl Default for TuneRequest {
             overrides: Vec::new(),
             test: None,
             text: None,
+            loss: None,
             exif: None,
             tuners: TUNERS.to_vec(),
             text_precision: Precision::F32,
@@ -163,6 +166,9 @@ struct Top {
     /// Not said where it is f32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     text_precision: Option<String>,
+    /// A loss of the caller's own: its name and the digest of its code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loss: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     exif: bool,
 }
@@ -280,6 +286,7 @@ impl Settings {
             search: r.search,
             checkpoint_every: r.checkpoint_every,
             text_precision: (r.text_precision != Precision::F32).then(|| r.text_precision.name().to_owned()),
+            loss: r.loss.as_ref().map(|loss| loss.identity()),
             exif: reads_exif(&r.data, r.exif),
         };
         let mut table = to_table(&top)?;

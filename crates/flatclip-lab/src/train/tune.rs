@@ -264,6 +264,9 @@ impl Run {
         if let Some(text) = &input.request.text {
             tuner.set_remote_text(Arc::clone(text))?;
         }
+        if let Some(loss) = &input.request.loss {
+            tuner.set_loss(Arc::clone(loss))?;
+        }
         let begin = tuner.parameters().to_vec();
         let every = input.request.checkpoint_every;
         let control = Control { directory: Some(directory), stage: "tuning", every, progress: input.progress };

@@ -3,7 +3,8 @@
 use super::Verified;
 use super::class_sample::ClassSample;
 use super::context_init;
-use super::cross_entropy::cross_entropy;
+use super::cross_entropy::{CrossEntropy, cross_entropy};
+use super::own_loss::{CheckedLoss, OwnLoss};
 use super::{Batch, Input, Loss, Recipe, RemoteText, TuneTask, Tuner, TunerSpec};
 use crate::data::train_images::TrainViews;
 use flatclip::model::{ClassTokens, Clip, Context, Position};
@@ -72,6 +73,8 @@ pub struct Coop {
     seed: u64,
     /// Runs the text tower where it is not this process's.
     remote: Option<Arc<dyn RemoteText>>,
+    /// In the place of the cross-entropy.
+    own_loss: Option<CheckedLoss>,
 }
 
 impl Coop {
@@ -86,6 +89,7 @@ impl Coop {
             gradient_blocks: 0,
             seed: 0,
             remote: None,
+            own_loss: None,
         }
     }
 
@@ -105,6 +109,16 @@ impl Coop {
     }
 }
 
+impl Coop {
+    /// The loss of logits of all classes.
+    fn loss_of(&self, logits: &Matrix, labels: &[usize]) -> Result<CrossEntropy> {
+        match &self.own_loss {
+            Some(own) => own.of(logits, labels),
+            None => Ok(cross_entropy(logits, labels)),
+        }
+    }
+}
+
 /// The trained context as the text tower takes it.
 fn context_of(parameters: &[Tensor]) -> Result<Context> {
     Arrays(parameters).context("context").map_err(unusable)
@@ -121,6 +135,15 @@ impl Tuner for Coop {
         Ok(())
     }
 
+    fn set_loss(&mut self, loss: Arc<dyn OwnLoss>) -> Result<()> {
+        if self.class_sample > 0 {
+            let reason = "a loss of one's own needs the logits of all classes; leave class_sample at 0";
+            return Err(Error::config("loss", reason));
+        }
+        self.own_loss = Some(CheckedLoss::new(loss));
+        Ok(())
+    }
+
     fn parameters(&self) -> &[Tensor] {
         &self.parameters
     }
@@ -134,7 +157,7 @@ impl Tuner for Coop {
         let context = context_of(at)?;
         if let Some(remote) = &self.remote {
             let logits = logits(batch.features, &remote.features(&context)?, scale);
-            let entropy = cross_entropy(&logits, batch.labels);
+            let entropy = self.loss_of(&logits, batch.labels)?;
             let gradient = remote.gradient(&context, &entropy.d_text(batch.features, scale))?.data;
             return Ok(Loss { value: entropy.loss, correct: entropy.correct, logits, gradient: vec![gradient] });
         }
@@ -146,7 +169,7 @@ impl Tuner for Coop {
         let logits = logits(batch.features, &pass.features()[0], scale);
         let entropy = match &sample {
             Some(sample) => sample.cross_entropy(&logits),
-            None => cross_entropy(&logits, batch.labels),
+            None => self.loss_of(&logits, batch.labels)?,
         };
         let gradient = pass.gradient(&[entropy.d_text(batch.features, scale)])?;
         let gradient = gradient.into_iter().map(|context| context.data).collect();

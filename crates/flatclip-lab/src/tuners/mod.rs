@@ -13,6 +13,7 @@ pub mod gda_clip;
 pub mod maple;
 #[cfg(test)]
 mod option_tests;
+mod own_loss;
 mod recipe;
 pub mod sapt;
 mod spec;
@@ -25,6 +26,7 @@ pub use flatclip::methods::Verified;
 pub use gda_clip::{GdaClip, GdaClipConfig};
 pub(crate) use maple::vit_of;
 pub use maple::{Maple, MapleConfig};
+pub use own_loss::OwnLoss;
 pub use recipe::{Average, OptimiserKind, Recipe, Schedule, SwadRule};
 pub use sapt::{Sapt, SaptConfig};
 pub(crate) use spec::tuner_among;
@@ -73,7 +75,7 @@ pub struct Batch<'a> {
 /// The loss of a batch at some parameters, and its gradient.
 #[derive(Clone, Debug)]
 pub struct Loss {
-    /// Mean cross-entropy.
+    /// Mean cross-entropy, or the caller's own loss.
     pub value: f32,
     /// Images whose class has the highest logit.
     pub correct: usize,
@@ -124,13 +126,18 @@ pub trait Tuner: Send + Sync {
         Err(Error::config("text", "this tuner runs the text tower itself; coop and sapt can leave it to others"))
     }
 
+    /// Takes a loss of the caller's own from now on; a tuner that cannot gives an error.
+    fn set_loss(&mut self, _loss: Arc<dyn OwnLoss>) -> Result<()> {
+        Err(Error::config("loss", "this tuner has a loss of its own; coop and sapt take another"))
+    }
+
     /// What is trained.
     fn parameters(&self) -> &[Tensor];
 
     /// What is trained, to write.
     fn parameters_mut(&mut self) -> &mut [Tensor];
 
-    /// Mean cross-entropy of a batch at the parameters `at`, and its gradient.
+    /// Mean cross-entropy (or the caller's own loss) of a batch at the parameters `at`, and its gradient.
     fn loss(&self, clip: &Clip, at: &[Tensor], batch: &Batch<'_>) -> Result<Loss>;
 
     /// The gradient of one training step; the plain one unless a tuner says otherwise.

@@ -2,7 +2,7 @@
 
 use super::Verified;
 use super::coop::{Coop, CoopConfig, learned_context};
-use super::{Batch, Input, Loss, Perturbed, Recipe, RemoteText, Step, TuneTask, Tuner, TunerSpec};
+use super::{Batch, Input, Loss, OwnLoss, Perturbed, Recipe, RemoteText, Step, TuneTask, Tuner, TunerSpec};
 use crate::data::train_images::TrainViews;
 use flatclip::Result;
 use flatclip::methods::bank::RadiusUnit;
@@ -109,6 +109,10 @@ impl Sapt {
 impl Tuner for Sapt {
     fn set_remote_text(&mut self, text: Arc<dyn RemoteText>) -> Result<()> {
         self.coop.set_remote_text(text)
+    }
+
+    fn set_loss(&mut self, loss: Arc<dyn OwnLoss>) -> Result<()> {
+        self.coop.set_loss(loss)
     }
 
     fn parameters(&self) -> &[Tensor] {

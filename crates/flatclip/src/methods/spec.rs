@@ -17,6 +17,16 @@ pub trait Adapter: Send + Sync {
     /// The answer for one image.
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision>;
 
+    /// Whether several images are better asked about in one call. Answers must not depend on the others of the call.
+    fn is_vectorised(&self) -> bool {
+        false
+    }
+
+    /// The answers for several images, each on its own.
+    fn adapt_many(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
+        images.iter().map(|image| self.adapt(task, image)).collect()
+    }
+
     /// What it must be given with these options, where that is not what its registry entry says.
     fn needs(&self) -> Option<Needs> {
         None
@@ -188,6 +198,18 @@ pub fn no_presets(_: Benchmark) -> toml::Table {
     toml::Table::new()
 }
 
+/// A method that is known only while a program runs: one that Python or a plug-in registers.
+pub trait DynamicMethod: Send + Sync {
+    /// Episodic, online or batch.
+    fn kind(&self) -> Kind;
+
+    /// Builds an adapter of this kind from all options.
+    fn build(&self, options: &toml::Table) -> Result<AnyAdapter>;
+
+    /// Names its code. Runs record it: a run of an edited method is not resumed.
+    fn identity(&self) -> String;
+}
+
 /// How an adapter is built from its options (an absent one has its default), by kind.
 #[derive(Clone, Copy)]
 pub enum Build {
@@ -197,6 +219,8 @@ pub enum Build {
     Online(fn(&toml::Table) -> Result<Box<dyn OnlineAdapter>>),
     /// Builds a batch adapter.
     Batch(fn(&toml::Table) -> Result<Box<dyn BatchAdapter>>),
+    /// Builds an adapter of a kind that it says. Whoever registers methods while a program runs leaks one entry for each.
+    Dynamic(&'static dyn DynamicMethod),
 }
 
 /// The option that names a preset.
@@ -231,6 +255,15 @@ impl AdapterSpec {
             Build::Episodic(_) => Kind::Episodic,
             Build::Online(_) => Kind::Online,
             Build::Batch(_) => Kind::Batch,
+            Build::Dynamic(method) => method.kind(),
+        }
+    }
+
+    /// Names the code of a method that is not this library's.
+    pub fn identity(&self) -> Option<String> {
+        match self.build {
+            Build::Dynamic(method) => Some(method.identity()),
+            _ => None,
         }
     }
 
@@ -274,6 +307,7 @@ impl AdapterSpec {
             Build::Episodic(build) => AnyAdapter::Episodic(build(options)?),
             Build::Online(build) => AnyAdapter::Online(build(options)?),
             Build::Batch(build) => AnyAdapter::Batch(build(options)?),
+            Build::Dynamic(method) => method.build(&options::complete(self.name, self.options, options)?)?,
         })
     }
 }
@@ -356,7 +390,7 @@ impl AnyAdapter {
     /// The answers for some images, together where the method sees them together.
     pub fn adapt_set(&mut self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
         let answers = match self {
-            Self::Episodic(adapter) => images.iter().map(|image| adapter.adapt(task, image)).collect(),
+            Self::Episodic(adapter) => adapter.adapt_many(task, images),
             Self::Online(adapter) => adapter.adapt_set(task, images),
             Self::Batch(adapter) => adapter.adapt(task, images),
         }?;

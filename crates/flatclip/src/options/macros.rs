@@ -67,7 +67,7 @@ macro_rules! options {
                     name: stringify!($field),
                     aliases: &[$($alias),*],
                     kind: <$type as $crate::options::OptionValue>::KIND,
-                    default: || $crate::options::OptionValue::to_value(&Self::default().$field),
+                    default: &|| $crate::options::OptionValue::to_value(&Self::default().$field),
                     range: $crate::options!(@range $range),
                     source: $crate::options::source_of(stringify!($field), $source, Self::CHANGED),
                     sentence: concat!($($sentence),+).trim_ascii(),

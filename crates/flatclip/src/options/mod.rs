@@ -53,7 +53,7 @@ pub type Table = toml::Table;
 pub type Value = toml::Value;
 
 /// All that is known of one option.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct OptionSpec {
     /// Its key.
     pub name: &'static str,
@@ -62,7 +62,7 @@ pub struct OptionSpec {
     /// What values it takes.
     pub kind: OptionKind,
     /// The value when nothing is said.
-    pub default: fn() -> Value,
+    pub default: &'static (dyn Fn() -> Value + Send + Sync),
     /// Which numbers make sense; for lists, of each entry.
     pub range: Range,
     /// Where the default comes from: the paper, the authors' code, our choice.
@@ -93,6 +93,12 @@ impl OptionSpec {
             return Ok(accepted);
         }
         Err(format!("expected {}, {}, found {value}", self.kind, self.range))
+    }
+}
+
+impl std::fmt::Debug for OptionSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OptionSpec").field("name", &self.name).field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 

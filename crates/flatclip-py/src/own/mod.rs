@@ -1,0 +1,133 @@
+//! Methods that Python registers: they stand beside the built-in ones wherever a method is named.
+//!
+//! The registry of the library holds `'static` entries. Each registration with other code or options leaks one entry (some
+//! hundred bytes, and at most [`MOST`] of them in a process); registering the same again reuses it. The Python objects
+//! themselves are not leaked: an entry holds the last one that was registered for it.
+
+mod adapters;
+mod call;
+mod spec;
+
+pub(crate) use call::failed;
+
+use crate::errors::OrRaise as _;
+use flatclip::methods::{AnyAdapter, Build, DynamicMethod, Kind};
+use flatclip::{Error, Registry};
+use pyo3::prelude::*;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Registrations of one process: a notebook in which a method is edited and registered again for days stays below it.
+const MOST: usize = 1000;
+
+/// A method of Python's.
+pub(crate) struct Own {
+    name: String,
+    kind: Kind,
+    /// Everything that makes it another method.
+    identity: String,
+    /// Takes `[N, V, D]` of several images at once.
+    vectorised: bool,
+    /// Answers are logits, else probabilities.
+    logits: bool,
+    /// Wants a generator of random numbers.
+    rng: bool,
+    /// The function or class that was registered last.
+    callable: Mutex<Arc<Py<PyAny>>>,
+}
+
+struct Entry {
+    own: &'static Own,
+    spec: &'static flatclip::methods::AdapterSpec,
+    /// What decides whether a registration is the same again.
+    key: String,
+}
+
+#[derive(Default)]
+struct Registered {
+    /// One for each name.
+    known: Vec<usize>,
+    /// All that were ever made.
+    made: Vec<Entry>,
+}
+
+static REGISTERED: Mutex<Registered> = Mutex::new(Registered { known: Vec::new(), made: Vec::new() });
+
+impl Own {
+    fn callable(&self) -> Arc<Py<PyAny>> {
+        Arc::clone(&self.callable.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl DynamicMethod for Own {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn build(&self, options: &toml::Table) -> flatclip::Result<AnyAdapter> {
+        // Entries are leaked when they are made: this one lives as long as the process.
+        let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = registered.made.iter().map(|entry| entry.own).find(|own| std::ptr::eq(*own, self));
+        drop(registered);
+        let own = own.ok_or_else(|| Error::config("method", format!("`{}` is not registered", self.name)))?;
+        adapters::build(own, options)
+    }
+
+    fn identity(&self) -> String {
+        self.identity.clone()
+    }
+}
+
+/// The built-in methods and those that were registered.
+pub(crate) fn registry() -> flatclip::Result<Registry> {
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let specs = registered.known.iter().map(|&place| registered.made[place].spec);
+    specs.into_iter().try_fold(Registry::builtin(), Registry::with)
+}
+
+/// Registers a function or class as an adapter; the same name again replaces it.
+#[pyfunction]
+#[pyo3(signature = (about, callable))]
+pub(crate) fn register_adapter(py: Python<'_>, about: spec::About, callable: Py<PyAny>) -> PyResult<()> {
+    let key = about.key();
+    let kind = about.kind().or_raise(py)?;
+    spec::check_name(&about.name).or_raise(py)?;
+    if let Ok(builtin) = Registry::builtin().adapter(&about.name) {
+        let reason = format!("`{}` is taken by the built-in method {}; choose another", about.name, builtin.name);
+        return Err(Error::config("name", reason)).or_raise(py);
+    }
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = registered.made.iter().position(|entry| entry.key == key);
+    let place = match same {
+        Some(place) => {
+            *registered.made[place].own.callable.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(callable);
+            place
+        }
+        None if registered.made.len() >= MOST => {
+            let hint = "start a new process".to_owned();
+            let what = "registered methods of one process".to_owned();
+            let asked = registered.made.len() as u64 + 1;
+            return Err(Error::Limit { what, asked, allowed: MOST as u64, hint }).or_raise(py);
+        }
+        None => {
+            let options = about.options().or_raise(py)?;
+            let own: &'static Own = Box::leak(Box::new(Own {
+                name: about.name.clone(),
+                kind,
+                identity: about.identity(),
+                vectorised: about.vectorised,
+                logits: about.logits,
+                rng: about.rng,
+                callable: Mutex::new(Arc::new(callable)),
+            }));
+            let spec = about.leak(Build::Dynamic(own), options);
+            registered.made.push(Entry { own, spec, key });
+            registered.made.len() - 1
+        }
+    };
+    let names: Vec<&str> = registered.known.iter().map(|&known| registered.made[known].spec.name).collect();
+    match names.iter().position(|name| *name == about.name) {
+        Some(known) => registered.known[known] = place,
+        None => registered.known.push(place),
+    }
+    Ok(())
+}
