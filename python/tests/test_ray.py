@@ -53,6 +53,18 @@ def test_the_summary_is_byte_equal(cluster: Any, whole: Path, tmp_path: Path, wo
     assert runs[0]["views"] == 16
 
 
+def test_an_own_method_goes_to_the_workers(cluster: Any, tmp_path: Path) -> None:
+    @flatclip.register_adapter("ray-mean", options={"tau": 1.0})
+    def ray_mean(views: np.ndarray, text: np.ndarray, scale: float, *, tau: float) -> np.ndarray:
+        logits = scale / tau * views.mean(0) @ text.T
+        return np.exp(logits - logits.max())
+
+    call = {**CALL, "limit": 24, "options": {"tau": 2.0}}
+    flatclip.evaluate("pocket", DATA, "ray-mean", out=tmp_path / "one", **call)
+    on_ray.evaluate("pocket", DATA, "ray-mean", num_workers=2, out=tmp_path / "run", **call)
+    same(tmp_path / "one", tmp_path / "run")
+
+
 def test_a_killed_worker_changes_nothing(cluster: Any, whole: Path, tmp_path: Path) -> None:
     killed: list[int] = []
 

@@ -204,7 +204,7 @@ pub trait DynamicMethod: Send + Sync {
     fn kind(&self) -> Kind;
 
     /// Builds an adapter of this kind from all options.
-    fn build(&self, options: &toml::Table) -> Result<AnyAdapter>;
+    fn build(&'static self, options: &toml::Table) -> Result<AnyAdapter>;
 
     /// Names its code. Runs record it: a run of an edited method is not resumed.
     fn identity(&self) -> String;

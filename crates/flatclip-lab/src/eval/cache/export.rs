@@ -39,21 +39,25 @@ pub fn export(root: &Path, id: &str) -> Result<(Vec<u8>, usize)> {
         return Err(Error::config("cache", format!("`{}` holds no whole sample", entry.id)));
     };
     found.retain(|_, features| (features.unit.rows(), features.unit.cols()) == (views, width));
-    let (mut unit, mut norms) = (Vec::new(), Vec::new());
-    for features in found.values() {
+    let manifest = Manifest::read(&folder)?;
+    // Imported samples in the order of their stream, which online methods depend on.
+    let ids: Vec<&String> = match &manifest {
+        Some(manifest) => manifest.ids.iter().filter(|id| found.contains_key(*id)).collect(),
+        None => found.keys().collect(),
+    };
+    let (mut unit, mut norms, count) = (Vec::new(), Vec::new(), ids.len());
+    for features in ids.iter().filter_map(|id| found.get(*id)) {
         unit.extend_from_slice(features.unit.data());
         norms.extend_from_slice(&features.norms);
     }
-    let (count, ids) = (found.len(), found.keys().collect::<Vec<_>>());
     let mut document = serde_json::json!({ "schema_version": 1, "ids": ids, "key": entry.key });
     let mut tensors = vec![Tensor { name: "features".into(), shape: vec![count, views, width], values: unit }];
-    let manifest = Manifest::read(&folder)?;
     if manifest.as_ref().is_none_or(|manifest| manifest.unit) {
         tensors.push(Tensor { name: "norms".into(), shape: vec![count, views], values: norms });
     }
-    if let Some(Manifest { model, logit_scale, classes, ids, labels, .. }) = &manifest {
-        let labels: BTreeMap<&String, &usize> = ids.iter().zip(labels).collect();
-        document["labels"] = found.keys().map(|id| labels.get(id).map(|&&label| label)).collect();
+    if let Some(Manifest { model, logit_scale, classes, ids: all, labels, .. }) = &manifest {
+        let labels = all.iter().zip(labels).filter(|(id, _)| found.contains_key(*id)).map(|(_, &label)| label);
+        document["labels"] = labels.collect();
         document["classes"] = serde_json::json!(classes);
         document["logit_scale"] = serde_json::json!(f64::from(*logit_scale));
         document["model"] = serde_json::json!(model);
