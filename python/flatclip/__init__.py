@@ -16,7 +16,7 @@ from ._classifier import Classifier
 from ._explanation import Explanation
 from ._features import FeatureClassifier, TextBank, adapt
 from ._imports import import_features
-from ._methods import Option, register_adapter
+from ._methods import Option, register_adapter, unregister_adapter
 from ._models import list_methods, list_models, load, method_info
 from ._native import (
     Answer,
@@ -72,4 +72,5 @@ __all__ = [
     "set_num_threads",
     "sweep",
     "tune",
+    "unregister_adapter",
 ]

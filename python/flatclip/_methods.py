@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import json
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from . import _native
+from . import _native, errors
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -109,6 +110,13 @@ def _register(about: dict[str, Any], method: Any) -> None:
     _registered[about["name"]] = _Registered(about, method)
 
 
+def unregister_adapter(name: str) -> None:
+    """Forgets a registered adapter; classifiers that were made with it keep it."""
+    if not _native.unregister_adapter(name):
+        raise errors.make("name.unknown", f"method {name!r} is not a registered one; known are {', '.join(_registered) or 'none'}")
+    _registered.pop(name, None)
+
+
 def exported(names: Sequence[str]) -> list[_Registered]:
     """The registrations among ``names``, to be sent to another process."""
     return [_registered[name] for name in names if name in _registered]
@@ -173,8 +181,11 @@ def source_digest(method: Any) -> str:
 
     Values of other modules, and data read from files, are not seen: change ``version`` for those.
     """
+    inner = method
+    while isinstance(inner, functools.partial):
+        inner = inner.func
     digest = hashlib.sha256()
-    for line in sorted(_code_of(method, getattr(method, "__module__", None), {})):
+    for line in sorted(_code_of(method, getattr(inner, "__module__", None), {})):
         digest.update(line.encode() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -184,8 +195,12 @@ def _code_of(value: Any, module: str | None, seen: dict[int, Any]) -> list[str]:
         return []
     seen[id(value)] = value
     value = inspect.unwrap(value) if callable(value) else value
+    if isinstance(value, functools.partial):
+        return _code_of((value.func, value.args, value.keywords), module, seen)
     if isinstance(value, types.MethodType):
         return _code_of(value.__func__, module, seen) + _code_of(value.__self__, module, seen)
+    if isinstance(value, type) and value.__module__ != module:
+        return [value.__qualname__]
     if isinstance(value, type):
         members = [member for member in vars(value).values() if not isinstance(member, types.GetSetDescriptorType)]
         bases = [base for base in value.__bases__ if base.__module__ == module]
@@ -205,7 +220,7 @@ def _code_of(value: Any, module: str | None, seen: dict[int, Any]) -> list[str]:
     if hasattr(value, "tobytes") and hasattr(value, "shape"):
         return [f"{value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"]
     if callable(value) and hasattr(value, "__dict__"):
-        return [_text(type(value))] + _code_of(vars(value), module, seen)
+        return _code_of(type(value), module, seen) + _code_of(vars(value), module, seen)
     return []
 
 

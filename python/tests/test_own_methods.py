@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +30,20 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum(-1, keepdims=True)
 
 
-@flatclip.register_adapter("own-vote", options={"temperature": flatclip.Option(1.0, minimum=0.1, maximum=10.0, doc="T")})
 def own_vote(views: np.ndarray, text: np.ndarray, scale: float, *, temperature: float) -> np.ndarray:
     """Mean probability of all views."""
     return softmax(scale / temperature * views @ text.T).mean(0)
 
 
-@flatclip.register_adapter("own-vote-batch", batch=True, returns="logits")
 def own_vote_batch(views: np.ndarray, text: np.ndarray, scale: float) -> np.ndarray:
-    return np.log(softmax(scale * views @ text.T).mean(1))
+    return np.log(softmax(scale * views @ text.T).mean(1) + 1e-30)
 
 
-@flatclip.register_adapter("own-mean", kind="batch", views=1)
 def own_mean(views: np.ndarray, text: np.ndarray, scale: float) -> np.ndarray:
     centred = views[:, 0] - 0.1 * views[:, 0].mean(0)
     return softmax(scale * centred @ text.T)
 
 
-@flatclip.register_adapter("own-cache", kind="online", options={"rate": 0.1}, views=2)
 class OwnCache:
     def __init__(self, text: np.ndarray, scale: float, *, rng: np.random.Generator, rate: float) -> None:
         self.text, self.scale, self.rate, self.seen = np.array(text), scale, rate, 0
@@ -58,9 +55,24 @@ class OwnCache:
         return p
 
 
-@flatclip.register_adapter("own-random")
 def own_random(views: np.ndarray, text: np.ndarray, scale: float, *, rng: np.random.Generator) -> np.ndarray:
     return rng.random(len(text))
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    """Other tests see the built-in methods only."""
+    temperature = flatclip.Option(1.0, minimum=0.1, maximum=10.0, doc="T")
+    flatclip.register_adapter("own-vote", options={"temperature": temperature})(own_vote)
+    flatclip.register_adapter("own-vote-batch", batch=True, returns="logits")(own_vote_batch)
+    flatclip.register_adapter("own-mean", kind="batch", views=1)(own_mean)
+    flatclip.register_adapter("own-cache", kind="online", options={"rate": 0.1}, views=2)(OwnCache)
+    flatclip.register_adapter("own-random")(own_random)
+    yield
+    for name in [name for name in flatclip.list_methods("adapter") if name.startswith("own-")]:
+        flatclip.unregister_adapter(name)
+    with pytest.raises(flatclip.FlatclipError, match="not a registered one"):
+        flatclip.unregister_adapter("zero")
 
 
 def bytes_of(run: dict[str, Any]) -> bytes:
@@ -156,6 +168,29 @@ def test_an_edited_method_does_not_resume_an_old_run(tmp_path: Path, model: flat
             run()
     register("own-edited", first)
     run()
+
+
+def test_the_digest_sees_what_the_code_uses() -> None:
+    from functools import partial
+
+    from flatclip._methods import source_digest
+
+    def digest(code: str, name: str = "answer", **given: Any) -> str:
+        space: dict[str, Any] = {"np": np, "__name__": "edited", "partial": partial, **given}
+        exec(textwrap.dedent(code), space)
+        return source_digest(space[name])
+
+    plain = "RATE = 1\ndef used():\n    return RATE\ndef unused():\n    return 1\ndef answer(v, t, s, k=2):\n    return used()\n"
+    same = digest(plain)
+    assert same == digest(plain) == digest(plain.replace("def unused():\n    return 1", "def unused():\n    return 2"))
+    for before, after in [("RATE = 1", "RATE = 2"), ("return RATE", "return RATE + 1"), ("k=2", "k=3")]:
+        assert digest(plain.replace(before, after)) != same, after
+    table = "def make(x):\n    def answer(v, t, s):\n        return x\n    return answer\nanswer = make(X)\n"
+    assert digest(table, X=np.ones(3)) == digest(table, X=np.ones(3)) != digest(table, X=np.zeros(3))
+    bound = "def inner(v, t, s, k):\n    return k\nanswer = partial(inner, k=K)\n"
+    assert digest(bound, K=1) == digest(bound, K=1) != digest(bound, K=2)
+    stream = "class answer:\n    def __init__(self, t, s):\n        pass\n    def answer(self, v):\n        return 1\n"
+    assert digest(stream) == digest(stream) != digest(stream.replace("return 1", "return 2"))
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(model::load, module)?)?;
     module.add_function(wrap_pyfunction!(model::reload, module)?)?;
     module.add_function(wrap_pyfunction!(own::register_adapter, module)?)?;
+    module.add_function(wrap_pyfunction!(own::unregister_adapter, module)?)?;
     module.add_function(wrap_pyfunction!(reproduce::recipe_model, module)?)?;
     module.add_function(wrap_pyfunction!(reproduce::reproduce, module)?)?;
     module.add_function(wrap_pyfunction!(runs::evaluate, module)?)?;

@@ -90,11 +90,14 @@ pub(crate) fn register_adapter(py: Python<'_>, about: spec::About, callable: Py<
         let reason = format!("`{}` is taken by the built-in method {}; choose another", about.name, builtin.name);
         return Err(Error::config("name", reason)).or_raise(py);
     }
+    // Dropped after the lock: the end of a Python object may run any code.
+    let mut _earlier = None;
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     let same = registered.made.iter().position(|entry| entry.key == key);
     let place = match same {
         Some(place) => {
-            *registered.made[place].own.callable.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(callable);
+            let mut slot = registered.made[place].own.callable.lock().unwrap_or_else(PoisonError::into_inner);
+            _earlier = Some(std::mem::replace(&mut *slot, Arc::new(callable)));
             place
         }
         None if registered.made.len() >= MOST => {
@@ -125,4 +128,14 @@ pub(crate) fn register_adapter(py: Python<'_>, about: spec::About, callable: Py<
         None => registered.known.push(place),
     }
     Ok(())
+}
+
+/// Forgets a registered adapter; false if there is none of this name.
+#[pyfunction]
+pub(crate) fn unregister_adapter(name: &str) -> bool {
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let Registered { known, made } = &mut *registered;
+    let before = known.len();
+    known.retain(|&place| made[place].spec.name != name);
+    known.len() < before
 }
