@@ -135,6 +135,7 @@ fn show(model: &str, model_dir: Option<&Path>, out: &Output) -> Result<()> {
     let dtypes: Vec<String> = dtypes.iter().map(|(dtype, tensors)| format!("{dtype} ({tensors} tensors)")).collect();
     out.line(format_args!("{}", checkpoint.path().display()))?;
     out.line(checkpoint.config().describe())?;
+    out.line(format_args!("preprocessing: {}", checkpoint.config().preprocess.describe()))?;
     out.line(format_args!("{} parameters, {}", checkpoint.parameters(), dtypes.join(", ")))?;
     out.line(format_args!("logit scale {}", checkpoint.config().logit_scale))?;
     out.line(format_args!("weights {hash}"))?;

@@ -110,7 +110,7 @@ pub fn time_method(args: &BenchRequest, name: &str, progress: &dyn Progress) -> 
     let prepare = start.elapsed().as_secs_f64();
     let encoder = ClipEncoder {
         clip: Arc::clone(clip),
-        views: ViewOptions { count: views, ..ViewOptions::default() },
+        views: ViewOptions::of(clip.config(), views),
         decode: DecodeOptions::default(),
         seed: 0,
         visual_prompts: given.prompt.visual_prompts(),

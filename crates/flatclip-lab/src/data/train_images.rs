@@ -3,7 +3,7 @@
 use super::Sample;
 use super::feature_bank::FeatureBank;
 use flatclip::image::views::{ViewKey, ViewOptions, make_views};
-use flatclip::image::{DecodeOptions, ImageChanges, ImageNotes, Normalise};
+use flatclip::image::{DecodeOptions, ImageChanges, ImageNotes};
 use flatclip::model::Clip;
 use flatclip::options::mismatch;
 use flatclip::rng::Stream;
@@ -15,7 +15,7 @@ use rayon::prelude::*;
 const CHUNK: usize = 32;
 
 flatclip::options! {
-    /// How training views are made: the `[views]` table. Random crop (bicubic) and flip, as CoOp and Dassl train.
+    /// How training views are made: the `[views]` table. Random crop (with the model's filter) and flip, as CoOp and Dassl train.
     pub struct TrainViews for "views", check TrainViews::scale_is_ordered {
         /// Views of each image that are encoded once and drawn from in every epoch; 0 encodes new views in every step.
         bank: usize = 8, from "choice";
@@ -51,8 +51,7 @@ pub struct TrainImages<'a> {
 impl<'a> TrainImages<'a> {
     /// Views of these samples for a model.
     pub fn new(clip: &Clip, dataset: &'a str, samples: &'a [Sample], views: &TrainViews, seed: u64) -> Self {
-        let normalise = Normalise::new(clip.config().mean, clip.config().std);
-        let mut training = ViewOptions { normalise, ..ViewOptions::training(clip.image_size()) };
+        let mut training = ViewOptions::training(clip.config());
         training.range.scale = (views.scale[0], views.scale[1]);
         training.flip = views.flip;
         let plain = ViewOptions { first_is_plain: true, ..training.clone() };

@@ -68,7 +68,7 @@ pub(crate) fn feature_key(encoder: &ClipEncoder, dataset: &Dataset, precision: &
             v.policy.name(),
             v.count,
             v.size,
-            v.first_interpolation,
+            v.preprocess.filter,
             v.interpolation
         ),
         seed: if v.count == 1 { 0 } else { encoder.seed },

@@ -1,8 +1,8 @@
 //! PromptAlign's source statistics, computed from training images.
 
 use crate::data::Sample;
+use flatclip::image::DecodeOptions;
 use flatclip::image::views::{ViewKey, ViewOptions, make_views};
-use flatclip::image::{DecodeOptions, Normalise};
 use flatclip::methods::statistics::{SourceStatistics, StatisticsOrigin, StatisticsSum, prompts_hash};
 use flatclip::model::{Clip, ImageConfig, VisionInput};
 use flatclip::{Error, Result};
@@ -35,12 +35,7 @@ pub(crate) fn source_statistics(
             "token statistics need a vision transformer, this image tower is a ResNet; choose a ViT checkpoint";
         return Err(Error::config("model", reason));
     };
-    let views = ViewOptions {
-        count: 1,
-        size: clip.image_size(),
-        normalise: Normalise::new(clip.config().mean, clip.config().std),
-        ..ViewOptions::default()
-    };
+    let views = ViewOptions::of(clip.config(), 1);
     let read = |sample: &&Sample| {
         let decoded_image = sample.image(decode)?;
         make_views(&decoded_image, &views, ViewKey { seed: 0, dataset, sample: &sample.id })

@@ -74,16 +74,19 @@ impl Case {
         self.path.parent().unwrap_or(Path::new("."))
     }
 
+    /// A file or folder of the case, in the folder of cases or beside it.
+    pub fn beside(&self, name: &str) -> Result<PathBuf, String> {
+        let places = [self.folder().join(name), self.folder().join("..").join(name)];
+        let found = places.into_iter().find(|path| path.exists());
+        found.ok_or_else(|| format!("no {name} in {} or beside it", self.folder().display()))
+    }
+
     /// The model of the case, in the folder of cases or beside it: the folder `MODEL_DIR/NAME`, or
     /// `models/NAME.openai.safetensors`, or `.jit.pt` where that is not there.
     pub fn model_path(&self) -> Result<PathBuf, String> {
         let model = self.spec["model"].as_str().ok_or("this case has no model")?;
         if let Some(dir) = self.spec["model_dir"].as_str() {
-            let places = ["", ".."].map(|place| self.folder().join(place).join(dir).join(model));
-            let found = places.iter().find(|path| path.is_dir());
-            return found
-                .cloned()
-                .ok_or_else(|| format!("no {dir}/{model} in {} or beside it", self.folder().display()));
+            return self.beside(&format!("{dir}/{model}"));
         }
         let places = [self.folder().join("models"), self.folder().join("../models")];
         let files = ["openai.safetensors", "jit.pt"].map(|kind| format!("{model}.{kind}"));

@@ -2,7 +2,8 @@
 
 use crate::case::{Case, Report, Tolerance};
 use flatclip::image::{
-    Columns, ConvertOrder, Crop, DecodeOptions, Interpolation, Normalise, Output, Source, augment, preprocess_source,
+    Columns, ConvertOrder, Crop, DecodeOptions, Interpolation, Normalise, Output, Preprocess, Source, augment,
+    preprocess_source,
 };
 use serde_json::Value;
 
@@ -12,8 +13,24 @@ pub(crate) fn clip(case: &Case) -> Result<Report, String> {
     let mut report = Report::default();
     for (index, file) in case.spec["files"].as_object().ok_or("no `files`")? {
         let source = open(case, file["file"].as_str().ok_or("no `file`")?)?;
-        let bytes = preprocess_source(&source, size, ConvertOrder::Last).map_err(|e| e.to_string())?;
-        compare(case, &mut report, index, &bytes, size)?;
+        let bytes = preprocess_source(&source, [size, size], &Preprocess::CLIP, ConvertOrder::Last);
+        compare(case, &mut report, index, &bytes.map_err(|e| e.to_string())?, size)?;
+    }
+    Ok(report)
+}
+
+/// open_clip's transform of any model.
+pub(crate) fn of_models(case: &Case) -> Result<Report, String> {
+    let part = |key: &str, name: &str| (name.to_owned(), case.hyper(key).clone());
+    let size: [usize; 2] = serde_json::from_value(case.hyper("size_hw").clone()).map_err(|e| e.to_string())?;
+    let keys = [("resize_mode", "resize"), ("interpolation", "filter"), ("fill_color", "fill")];
+    let keys = keys.into_iter().chain([("mean", "mean"), ("std", "std")]).map(|(key, name)| part(key, name));
+    let how: Preprocess = serde_json::from_value(Value::Object(keys.collect())).map_err(|e| e.to_string())?;
+    let mut report = Report::default();
+    for (index, file) in case.spec["files"].as_object().ok_or("no `files`")? {
+        let source = open(case, file["file"].as_str().ok_or("no `file`")?)?;
+        let bytes = preprocess_source(&source, size, &how, ConvertOrder::Last).map_err(|e| e.to_string())?;
+        compare(case, &mut report, index, &bytes, size[1])?;
     }
     Ok(report)
 }

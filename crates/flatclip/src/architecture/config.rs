@@ -1,14 +1,9 @@
 //! Sizes, activation and preprocessing of a model.
 
 use super::form::{TextForm, VitForm};
+use super::preprocess::Preprocess;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
-
-/// Mean of CLIP's training images, RGB.
-pub(crate) const CLIP_MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
-/// Standard deviation of CLIP's training images, RGB.
-#[allow(clippy::excessive_precision)] // as published
-pub(crate) const CLIP_STD: [f32; 3] = [0.26862954, 0.26130258, 0.27577711];
 
 /// The non-linearity inside every MLP of both towers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,10 +120,8 @@ pub struct ClipConfig {
     pub logit_scale: f32,
     /// Added to scaled cosines where a pair of image and text is scored by itself (sigmoid); `None` for models without.
     pub logit_bias: Option<f32>,
-    /// Pixel mean.
-    pub mean: [f32; 3],
-    /// Pixel standard deviation.
-    pub std: [f32; 3],
+    /// How an image becomes the tower's input.
+    pub preprocess: Preprocess,
 }
 
 /// Released sizes: name, embed_dim, image size, image tower, text width.
@@ -218,8 +211,7 @@ impl ClipConfig {
             text: Some(text),
             logit_scale: 100.0,
             logit_bias,
-            mean: CLIP_MEAN,
-            std: CLIP_STD,
+            preprocess: Preprocess::CLIP,
         })
     }
 

@@ -4,11 +4,12 @@
 
 mod config;
 mod form;
+mod preprocess;
 mod stated;
 mod tensors;
 
 pub use config::{Activation, ActivationSource, ClipConfig, ImageConfig, TextConfig};
-pub(crate) use config::{CLIP_MEAN, CLIP_STD};
 pub use form::{ImagePool, Projection, Rotary, TextForm, TextPool, VitForm};
+pub use preprocess::{Interpolation, Preprocess, ResizeMode};
 pub(crate) use stated::{Size, Stated};
 pub(crate) use tensors::{Shapes, infer, tensors};

@@ -2,6 +2,7 @@
 
 use super::config::{Activation, ClipConfig, ImageConfig};
 use super::form::{TextForm, VitForm};
+use super::preprocess::Preprocess;
 use crate::Result;
 use crate::error::unusable_weights as bad;
 use serde_json::Value;
@@ -18,8 +19,7 @@ pub(crate) struct Stated {
     pub(crate) text_form: Option<TextForm>,
     /// The model has a logit bias.
     pub(crate) logit_bias: bool,
-    pub(crate) mean: Option<[f32; 3]>,
-    pub(crate) std: Option<[f32; 3]>,
+    pub(crate) preprocess: Option<Preprocess>,
     pub(crate) sizes: Vec<StatedSize>,
 }
 

@@ -1,8 +1,6 @@
 //! The architecture, inferred from the tensors' names and shapes, and the tensors that an architecture needs.
 
-use super::config::{
-    Activation, ActivationSource, CLIP_MEAN, CLIP_STD, ClipConfig, HEAD_WIDTH, ImageConfig, TextConfig,
-};
+use super::config::{Activation, ActivationSource, ClipConfig, HEAD_WIDTH, ImageConfig, TextConfig};
 use super::form::{ImagePool, Projection, TextForm, VitForm};
 use super::stated::Stated;
 use crate::error::unusable_weights as bad;
@@ -178,8 +176,7 @@ pub(crate) fn infer(
         text,
         logit_scale,
         logit_bias,
-        mean: stated.mean.unwrap_or(CLIP_MEAN),
-        std: stated.std.unwrap_or(CLIP_STD),
+        preprocess: stated.preprocess.unwrap_or_default(),
     };
     check(path, shapes, &config)?;
     stated.check(path, &config)?;

@@ -5,8 +5,8 @@ use super::memory::MemoryNeed;
 use super::requirements::check_origin;
 use crate::Result;
 use crate::architecture::{Activation, ClipConfig};
+use crate::image::Image;
 use crate::image::views::{ViewKey, ViewOptions, make_views};
-use crate::image::{Image, Normalise};
 use crate::model::{Clip, Features, LoadOptions, Precision, Towers};
 use crate::progress::Progress;
 use crate::prompt::Prompt;
@@ -172,11 +172,9 @@ impl Model {
         self.0.clip.encode_images(&pixels, views)
     }
 
-    /// TPT's views, in the size and with the pixel statistics that this model wants.
+    /// TPT's views, in the size and with the preprocessing that this model wants.
     pub(crate) fn views(&self, count: usize) -> ViewOptions {
-        let config = self.config();
-        let normalise = Normalise::new(config.mean, config.std);
-        ViewOptions { count, size: config.image_size, normalise, ..ViewOptions::default() }
+        ViewOptions::of(self.config(), count)
     }
 }
 

@@ -13,13 +13,14 @@ pub mod sheet;
 pub mod views;
 
 use crate::Result;
+pub use crate::architecture::{Interpolation, Preprocess, ResizeMode};
 use crate::digest::Digest;
 pub use decode::{DECODER, decode_noted};
 pub use decode::{
     DecodeOptions, ImageChanges, ImageNotes, Mode, Source, decode, decode_from, decoding_bytes, open, open_noted,
 };
 pub use preprocess::{ConvertOrder, Normalise, preprocess, preprocess_source};
-pub use resize::{Columns, Crop, Interpolation, Output};
+pub use resize::{Columns, Crop, Output};
 use std::path::Path;
 
 /// A decoded image: rows of RGB bytes.

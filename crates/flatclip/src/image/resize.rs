@@ -4,18 +4,9 @@
 //! is made once per image and shared by all its views; a crop is an offset, not a copy. A large image would be held twice
 //! by it: there each view makes the columns of some rows at a time.
 
+use crate::architecture::Interpolation;
 use crate::{Error, Result};
 use flatclip_tensor::pixels::{WEIGHT_BITS, blend_rows, transpose};
-
-/// How pixels between pixels are made. Down-scaling widens the filter (it is antialiased), as in PIL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Interpolation {
-    /// Triangle filter.
-    Bilinear,
-    /// Cubic filter with a = -0.5.
-    Bicubic,
-}
 
 impl Interpolation {
     fn support(self) -> f64 {
@@ -171,6 +162,25 @@ impl<'a> Columns<'a> {
             }
         }
         Ok(out)
+    }
+
+    /// Scales the whole image with the vertical pass first where that removes more than twice as many rows as columns, as
+    /// Pillow does since 13. Earlier versions, and [`Columns::resize`], begin with the horizontal pass: some bytes differ by 1.
+    pub(super) fn resize_whole(&self, output: Output, interpolation: Interpolation) -> Result<Vec<u8>> {
+        let (width, high) = (self.width, output.height);
+        let removed = |from: usize, to: usize| from as i64 - to as i64;
+        if removed(self.height, high) <= 2 * removed(width, output.width).max(0) {
+            return self.resize(Crop::whole(width, self.height), output, interpolation);
+        }
+        let rows = self.resize(Crop::whole(width, self.height), Output::whole(width, high), interpolation)?;
+        let plane = |rows: &[u8]| {
+            let mut columns = vec![0; rows.len()];
+            transpose(&mut columns, high, rows, width, high, width);
+            columns
+        };
+        let samples = Samples::Planes(rows.chunks_exact(width * high).map(plane).collect());
+        let scaled = Self { width, height: high, channels: self.channels, samples };
+        scaled.resize(Crop::whole(width, high), output, interpolation)
     }
 
     /// The horizontal pass over a part of the image: rows of `out`, as wide as there are taps.

@@ -3,7 +3,8 @@
 
 use super::augment::{CropRange, flip};
 use super::augmix::Mix;
-use super::{Columns, Crop, Image, Interpolation, Normalise, Output, preprocess};
+use super::{Columns, Crop, Image, Interpolation, Normalise, Output, Preprocess, preprocess};
+use crate::architecture::ClipConfig;
 use crate::rng::Stream;
 use crate::{Error, Result};
 use rayon::prelude::*;
@@ -57,16 +58,14 @@ pub struct ViewOptions {
     pub range: CropRange,
     /// Chance of a flip.
     pub flip: f64,
-    /// Interpolation of views 1.. .
+    /// Interpolation of views 1.. : TPT's code leaves torchvision's default, bilinear, for every model.
     pub interpolation: Interpolation,
-    /// Interpolation of view 0.
-    pub first_interpolation: Interpolation,
+    /// How view 0 is made, and the pixel scale of all views.
+    pub preprocess: Preprocess,
     /// Whether view 0 is the image itself; training takes a random view there, too.
     pub first_is_plain: bool,
     /// Severity of AugMix, 1 to 10.
     pub severity: f64,
-    /// Numbers that normalise a channel.
-    pub normalise: Normalise,
 }
 
 impl Default for ViewOptions {
@@ -78,18 +77,22 @@ impl Default for ViewOptions {
             range: CropRange::default(),
             flip: 0.5,
             interpolation: Interpolation::Bilinear,
-            first_interpolation: Interpolation::Bicubic,
+            preprocess: Preprocess::CLIP,
             first_is_plain: true,
             severity: 1.0,
-            normalise: Normalise::default(),
         }
     }
 }
 
 impl ViewOptions {
-    /// One random crop and flip, bicubic: what CoOp, CoCoOp, MaPLe and Tip-Adapter train on.
-    pub fn training(size: usize) -> Self {
-        Self { count: 1, size, interpolation: Interpolation::Bicubic, first_is_plain: false, ..Self::default() }
+    /// Views of this size and pixel scale, as the model wants them.
+    pub fn of(model: &ClipConfig, count: usize) -> Self {
+        Self { count, size: model.image_size, preprocess: model.preprocess, ..Self::default() }
+    }
+
+    /// One random crop and flip with the model's filter: what CoOp, CoCoOp, MaPLe and Tip-Adapter train on.
+    pub fn training(model: &ClipConfig) -> Self {
+        Self { interpolation: model.preprocess.filter, first_is_plain: false, ..Self::of(model, 1) }
     }
 }
 
@@ -117,7 +120,7 @@ impl<'a> ViewKey<'a> {
 /// What was drawn for a view.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Draw {
-    /// The part of the image; `None` for the image itself (shorter side to size, centre).
+    /// The part of the image; `None` for the image itself, as the model wants it.
     pub crop: Option<Crop>,
     /// Mirrored left to right.
     pub flip: bool,
@@ -149,16 +152,18 @@ pub fn make_views(image: &Image, options: &ViewOptions, key: ViewKey<'_>) -> Res
 pub fn make_views_into(image: &Image, options: &ViewOptions, key: ViewKey<'_>, out: &mut Vec<f32>) -> Result<()> {
     let len = check(options)?;
     let columns = Columns::new(&image.rgb, 3, image.width, image.height);
+    let normalise = Normalise::of(&options.preprocess);
     out.resize(options.count * len, 0.0);
     out.par_chunks_exact_mut(len).enumerate().try_for_each(|(index, out)| {
         let draw = draw_view(image.width, image.height, options, key, index);
-        render(&columns, &draw, options, out)
+        render(&columns, &draw, options, &normalise, out)
     })
 }
 
 /// Views for people: `[count]` images of `size x size` RGB bytes, not normalised. AugMix shows its mixed bytes.
 pub(crate) fn thumbnails(image: &Image, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<Image>> {
-    let plain = ViewOptions { normalise: Normalise::new([0.0; 3], [1.0; 3]), ..options.clone() };
+    let bytes = Preprocess { mean: [0.0; 3], std: [1.0; 3], ..options.preprocess };
+    let plain = ViewOptions { preprocess: bytes, ..options.clone() };
     let len = check(&plain)?;
     let values = make_views(image, &plain, key)?;
     let pixels = len / 3;
@@ -185,20 +190,26 @@ fn check(options: &ViewOptions) -> Result<usize> {
 }
 
 /// One view into its place of the tower's input.
-fn render(columns: &Columns<'_>, draw: &Draw, options: &ViewOptions, out: &mut [f32]) -> Result<()> {
+fn render(
+    columns: &Columns<'_>,
+    draw: &Draw,
+    options: &ViewOptions,
+    normalise: &Normalise,
+    out: &mut [f32],
+) -> Result<()> {
     let size = options.size;
     let mut bytes = match draw.crop {
         Some(crop) => columns.resize(crop, Output::whole(size, size), options.interpolation)?,
-        None => preprocess::centre(columns, size, options.first_interpolation)?,
+        None => preprocess::fitted(columns, [size, size], &options.preprocess)?,
     };
     match &draw.mix {
         Some(mix) => {
             if draw.flip {
                 flip(&mut bytes, size);
             }
-            mix.apply(&bytes, size, &options.normalise, out);
+            mix.apply(&bytes, size, normalise, out);
         }
-        None => options.normalise.planes(out, &bytes, size, draw.flip),
+        None => normalise.planes(out, &bytes, size, draw.flip),
     }
     Ok(())
 }
@@ -251,15 +262,20 @@ mod tests {
     fn thumbnails_show_the_bytes_that_were_normalised() {
         let options = ViewOptions { count: 2, size: 20, ..Default::default() };
         let shown = thumbnails(&image(), &options, KEY).unwrap();
-        let bytes = crate::image::preprocess::preprocess_bytes(&image(), 20).unwrap();
+        let image = image();
+        let columns = Columns::new(&image.rgb, 3, image.width, image.height);
+        let bytes = preprocess::fitted(&columns, [20, 20], &Preprocess::CLIP).unwrap();
         let planes: Vec<u8> = (0..3).flat_map(|c| shown[0].rgb.iter().skip(c).step_by(3).copied()).collect();
         assert_eq!(planes, bytes);
     }
 
     #[test]
     fn a_view_is_at_home_in_training() {
-        let options = ViewOptions::training(20);
+        let mut model = ClipConfig::named("ViT-B-16").unwrap();
+        (model.image_size, model.preprocess) = (20, Preprocess::PE);
+        let options = ViewOptions::training(&model);
         assert!(draw_view(61, 47, &options, KEY, 0).crop.is_some());
+        assert_eq!((options.size, options.interpolation), (20, Interpolation::Bilinear));
     }
 
     #[test]

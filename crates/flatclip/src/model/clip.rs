@@ -4,7 +4,7 @@ use super::image::ImageKernels;
 use super::load::Reader;
 use super::text::TextKernels;
 use super::towers::{Device, ImageTower, Passes, TextTower};
-use crate::architecture::{Activation as Nonlinearity, ClipConfig, ImageConfig, TextForm, VitForm};
+use crate::architecture::{Activation as Nonlinearity, ClipConfig, ImageConfig, Preprocess, TextForm, VitForm};
 use crate::error::Hint;
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
@@ -151,7 +151,7 @@ impl Clip {
         &self.hash
     }
 
-    /// Names what the towers compute: weights, activation, parts. The same weights with another activation give other
+    /// Names what decides features: weights, activation, parts, preprocessing. The same weights with another of them give other
     /// features, which must not be taken for these.
     pub fn features_id(&self) -> String {
         let mut id = self.hash.clone();
@@ -163,10 +163,13 @@ impl Clip {
         {
             id = format!("{id} {form:?}");
         }
-        match &self.config.text {
-            Some(text) if text.form != TextForm::CLIP => format!("{id} {:?}", text.form),
-            _ => id,
+        if let Some(text) = self.config.text.as_ref().filter(|text| text.form != TextForm::CLIP) {
+            id = format!("{id} {:?}", text.form);
         }
+        if self.config.preprocess != Preprocess::CLIP {
+            id = format!("{id} {:?}", self.config.preprocess);
+        }
+        id
     }
 
     /// Raw features `[count, D]` of normalised pixels `[count, 3, size, size]`.

@@ -33,7 +33,7 @@ pub fn class_tokens(
         let ClassName { name, rest } = cut(tokenizer, name, ".");
         ClassName { name: [tail.as_slice(), &name].concat(), rest }
     });
-    ClassTokens { n_ctx, position, sot: Some(tokenizer.sot()), classes: classes.collect() }
+    ClassTokens { n_ctx, position, sot: tokenizer.start(), classes: classes.collect() }
 }
 
 /// The tokens of a name and of what follows it. The rest is cut off the whole, so that pieces that join across the border
@@ -65,7 +65,7 @@ pub fn template_context(
     let context = Context::shared(words.len(), tower.width(), tower.embed(&words)?.into_vec());
     let names = classes.iter().map(|class| cut(tokenizer, class, after)).collect();
     let tokens =
-        ClassTokens { n_ctx: words.len(), position: Position::End, sot: Some(tokenizer.sot()), classes: names };
+        ClassTokens { n_ctx: words.len(), position: Position::End, sot: tokenizer.start(), classes: names };
     check_length(&tokens, classes, tower.context_length())?;
     Ok(Some((tokens, context)))
 }

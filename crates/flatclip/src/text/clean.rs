@@ -7,11 +7,90 @@
 use super::{html, mojibake};
 use unicode_normalization::UnicodeNormalization as _;
 
-/// The text that is cut into tokens.
+/// The text that CLIP's tokenizer cuts into tokens.
 pub(crate) fn clean(text: &str) -> String {
-    let text = html::unescape(&html::unescape(&fix_text(text)));
-    let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").to_lowercase()
+    squeezed(&unescaped(text)).to_lowercase()
+}
+
+/// How a text is cleaned before SentencePiece cuts it. It goes with the library whose files describe the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cleaning {
+    /// open_clip's `canonicalize`, of SigLIP and SigLIP 2: as CLIP's, underscores to spaces, ASCII punctuation deleted.
+    Canonicalize,
+    /// open_clip's `lower`: as CLIP's.
+    Lower,
+    /// open_clip's `whitespace`: as CLIP's, with capitals.
+    Whitespace,
+    /// transformers' SiglipTokenizer: lower case, ASCII punctuation deleted; neither ftfy nor HTML.
+    Siglip,
+    /// transformers' Siglip2Tokenizer: lower case.
+    Siglip2,
+    /// transformers' GemmaTokenizer: nothing.
+    Nothing,
+}
+
+impl Cleaning {
+    /// The word of open_clip's `tokenizer_kwargs.clean`.
+    pub(super) fn of_open_clip(word: &str) -> Option<Self> {
+        match word {
+            "canonicalize" => Some(Self::Canonicalize),
+            "lower" => Some(Self::Lower),
+            "whitespace" => Some(Self::Whitespace),
+            _ => None,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Canonicalize => "open_clip canonicalize",
+            Self::Lower => "open_clip lower",
+            Self::Whitespace => "open_clip whitespace",
+            Self::Siglip => "transformers SiglipTokenizer",
+            Self::Siglip2 => "transformers Siglip2Tokenizer",
+            Self::Nothing => "none",
+        }
+    }
+
+    /// What is done to the whole text, before markers such as `</s>` are looked for.
+    pub(super) fn whole(self, text: &str) -> String {
+        match self {
+            Self::Canonicalize => squeezed(&plain(&unescaped(text).replace('_', " ")).to_lowercase()),
+            Self::Lower => clean(text),
+            Self::Whitespace => squeezed(&unescaped(text)),
+            Self::Siglip => lower_each(text),
+            Self::Siglip2 | Self::Nothing => text.to_owned(),
+        }
+    }
+
+    /// What is done to the text between markers.
+    pub(super) fn part(self, text: &str) -> String {
+        match self {
+            Self::Siglip => {
+                let spaces = |c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c);
+                plain(text).split(spaces).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+            }
+            Self::Siglip2 => lower_each(text),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+fn unescaped(text: &str) -> String {
+    html::unescape(&html::unescape(&fix_text(text)))
+}
+
+fn squeezed(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Without the 32 ASCII signs of Python's `string.punctuation`.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_ascii_punctuation()).collect()
+}
+
+/// Each character by itself: a final sigma is like any other, unlike in `str::to_lowercase`.
+fn lower_each(text: &str) -> String {
+    text.chars().flat_map(char::to_lowercase).collect()
 }
 
 /// Mends one line after the other; a `<` in any line so far means that the text is HTML, whose entities are meant.
@@ -134,6 +213,18 @@ mod tests {
     fn html_is_unescaped_to_the_end_unless_a_tag_says_that_it_is_meant() {
         assert_eq!(clean("&amp;amp;amp;lt;"), "<");
         assert_eq!(clean("<b>&amp;amp;amp;"), "<b>&amp;");
+    }
+
+    #[test]
+    fn each_library_cleans_in_its_own_way() {
+        let text = "A_b &amp; C. ΣΑΣ\u{1c}d";
+        let of = |cleaning: Cleaning| cleaning.part(&cleaning.whole(text));
+        assert_eq!(of(Cleaning::Canonicalize), "a b c σαςd");
+        assert_eq!(of(Cleaning::Lower), "a_b & c. σαςd");
+        assert_eq!(of(Cleaning::Whitespace), "A_b & C. ΣΑΣd");
+        assert_eq!(of(Cleaning::Siglip), "ab amp c σασ d");
+        assert_eq!(of(Cleaning::Siglip2), "a_b &amp; c. σασ\u{1c}d");
+        assert_eq!(of(Cleaning::Nothing), text);
     }
 
     #[test]

@@ -1,6 +1,10 @@
-//! CLIP's byte-level byte-pair encoding: the original vocabulary, embedded, or one read from a model folder.
+//! Texts to token ids: CLIP's byte-level byte-pair encoding (the original vocabulary, embedded, or one read from a model
+//! folder), or the SentencePiece tokenizer of a model folder.
 
 use super::clean;
+use super::clean::Cleaning;
+use super::sentencepiece::Pieces;
+use super::sentencepiece_file::{self, MODEL_FILES};
 use super::vocabulary::{END_OF_WORD, EOT, SOT, Vocabulary, byte_symbols, merge_pairs, parse_json, vocabulary_of};
 use crate::files::read_text;
 use crate::{Error, Result};
@@ -18,7 +22,13 @@ static WORDS: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Turns texts into token ids. Cloning is cheap.
 #[derive(Clone, Debug)]
-pub struct Tokenizer(Arc<Vocabulary>);
+pub struct Tokenizer(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Clip(Arc<Vocabulary>),
+    Pieces(Arc<Pieces>),
+}
 
 impl Tokenizer {
     /// The original vocabulary of 49 408 tokens.
@@ -35,12 +45,14 @@ impl Tokenizer {
             names.extend([SOT.to_owned(), EOT.to_owned()]);
             let ids = names.into_iter().enumerate().map(|(id, name)| (name, id as u32)).collect();
             let merges = text.lines().filter_map(|line| line.split_once(' '));
-            Vocabulary::new(ids, merges).map(|v| Tokenizer(Arc::new(v))).expect("the embedded vocabulary is complete")
+            Vocabulary::new(ids, merges)
+                .map(|v| Tokenizer(Kind::Clip(Arc::new(v))))
+                .expect("the embedded vocabulary is complete")
         });
         CLIP.clone()
     }
 
-    /// The vocabulary of a model folder: `vocab.json` with `merges.txt`, or `tokenizer.json`.
+    /// The tokenizer of a model folder: `vocab.json` with `merges.txt`, `tokenizer.json`, or SentencePiece's own file.
     pub(crate) fn from_dir(dir: &Path) -> Result<Self> {
         let (vocab, merges) = (dir.join("vocab.json"), dir.join("merges.txt"));
         let whole = dir.join("tokenizer.json");
@@ -53,9 +65,12 @@ impl Tokenizer {
         if whole.is_file() {
             return Self::from_tokenizer_json(&whole);
         }
+        if let Some(model) = MODEL_FILES.iter().map(|name| dir.join(name)).find(|path| path.is_file()) {
+            return sentencepiece_file::from_model(&model).map(Self::of_pieces);
+        }
         let found = [&vocab, &merges].into_iter().find(|file| file.is_file());
         let found = found.and_then(|file| file.file_name()).map_or("neither".into(), |name| name.to_string_lossy());
-        let reason = format!("expected vocab.json with merges.txt, or tokenizer.json; found {found}");
+        let reason = format!("expected vocab.json with merges.txt, tokenizer.json, or spiece.model; found {found}");
         Err(Error::Weights { path: dir.to_path_buf(), reason })
     }
 
@@ -71,12 +86,16 @@ impl Tokenizer {
         let root = parse_json(path)?;
         let wrong = |reason: &str| Error::Weights { path: path.to_path_buf(), reason: reason.into() };
         let model = root.get("model").ok_or_else(|| wrong("no `model` in this tokenizer file"))?;
-        // Other kinds (Unigram of SigLIP, byte pairs without word ends of GPT-2) cut texts in other ways.
+        if model["type"] == "Unigram" || model["byte_fallback"] == true {
+            return sentencepiece_file::from_json(path, &root).map(Self::of_pieces);
+        }
+        // Other kinds (WordPiece, byte pairs without word ends of GPT-2) cut texts in other ways.
         let kind = model.get("type").and_then(|kind| kind.as_str()).unwrap_or("BPE");
         let suffix = model.get("end_of_word_suffix").and_then(|suffix| suffix.as_str()).unwrap_or(END_OF_WORD);
         if kind != "BPE" || suffix != END_OF_WORD {
             let reason = format!(
-                "a tokenizer of kind {kind:?} with word ends {suffix:?}; expected CLIP's BPE with word ends {END_OF_WORD:?}"
+                "a tokenizer of kind {kind:?} with word ends {suffix:?}; expected CLIP's BPE with word ends \
+                 {END_OF_WORD:?}, Unigram, or BPE with byte_fallback"
             );
             return Err(wrong(&reason));
         }
@@ -104,37 +123,92 @@ impl Tokenizer {
     ) -> Result<Self> {
         let vocabulary = Vocabulary::new(ids, merges);
         let vocabulary = vocabulary.map_err(|reason| Error::Weights { path: path.to_path_buf(), reason })?;
-        Ok(Self(Arc::new(vocabulary)))
+        Ok(Self(Kind::Clip(Arc::new(vocabulary))))
     }
 
-    /// The token that starts a text.
+    fn of_pieces(pieces: Pieces) -> Self {
+        Self(Kind::Pieces(Arc::new(pieces)))
+    }
+
+    /// A SentencePiece tokenizer of a folder, whose texts are cleaned as that class of transformers (`SiglipTokenizer`,
+    /// `Siglip2Tokenizer`, `GemmaTokenizer`) or that word of open_clip (`canonicalize`) says.
+    pub fn from_dir_cleaned(dir: &Path, cleaning: &str) -> Result<Self> {
+        let cleaning = match cleaning {
+            "SiglipTokenizer" => Some(Cleaning::Siglip),
+            "Siglip2Tokenizer" => Some(Cleaning::Siglip2),
+            "GemmaTokenizer" => Some(Cleaning::Nothing),
+            word => Cleaning::of_open_clip(word),
+        };
+        match (Self::from_dir(dir)?.0, cleaning) {
+            (Kind::Pieces(mut pieces), Some(cleaning)) => {
+                if let Some(pieces) = Arc::get_mut(&mut pieces) {
+                    pieces.cleaning = cleaning;
+                }
+                Ok(Self(Kind::Pieces(pieces)))
+            }
+            _ => Err(Error::config("cleaning", "expected a SentencePiece tokenizer and a cleaning that is known")),
+        }
+    }
+
+    /// Kind, size and cleaning, in words.
+    pub fn describe(&self) -> String {
+        match &self.0 {
+            Kind::Clip(vocabulary) => format!("CLIP BPE, {} tokens", vocabulary.bytes.len()),
+            Kind::Pieces(pieces) => pieces.describe(),
+        }
+    }
+
+    /// The token that starts a text, where there is one.
+    pub fn start(&self) -> Option<u32> {
+        match &self.0 {
+            Kind::Clip(vocabulary) => Some(vocabulary.sot),
+            Kind::Pieces(_) => None,
+        }
+    }
+
+    /// The token that starts a text, or ends it where none starts it.
     pub(crate) fn sot(&self) -> u32 {
-        self.0.sot
+        self.start().unwrap_or(self.eot())
     }
 
-    /// The token that ends a text, where its feature is read.
+    /// The token that ends a text; a CLIP text tower reads its feature there.
     pub fn eot(&self) -> u32 {
-        self.0.eot
+        match &self.0 {
+            Kind::Clip(vocabulary) => vocabulary.eot,
+            Kind::Pieces(pieces) => pieces.eos,
+        }
     }
 
-    /// The tokens of a text, cleaned as CLIP does, without start and end.
+    /// The token that fills a row up to the length that the text tower reads; `None` where rows end at their last token.
+    pub fn padding(&self) -> Option<u32> {
+        match &self.0 {
+            Kind::Clip(_) => None,
+            Kind::Pieces(pieces) => Some(pieces.pad),
+        }
+    }
+
+    /// The tokens of a text, cleaned as the model's own tokenizer does, without start and end.
     pub fn encode(&self, text: &str) -> Vec<u32> {
+        let vocabulary = match &self.0 {
+            Kind::Clip(vocabulary) => vocabulary,
+            Kind::Pieces(pieces) => return pieces.encode(text),
+        };
         let text = clean(text);
         let mut ids = Vec::new();
         for word in WORDS.find_iter(&text) {
             match word.as_str() {
-                SOT => ids.push(self.0.sot),
-                EOT => ids.push(self.0.eot),
-                word => self.0.merge(word.as_bytes(), &mut ids),
+                SOT => ids.push(vocabulary.sot),
+                EOT => ids.push(vocabulary.eot),
+                word => vocabulary.merge(word.as_bytes(), &mut ids),
             }
         }
         ids
     }
 
-    /// Start, the tokens of the text, end; not padded. A text that does not fit into `context_length` is an error,
+    /// Start, the tokens of the text, end; padded where the tokenizer says so. A text that does not fit into `context_length` is an error,
     /// unless `truncate` asks to cut it; its last token is then the end.
     pub fn sequence(&self, text: &str, context_length: usize, truncate: bool) -> Result<Vec<u32>> {
-        let mut ids = vec![self.sot()];
+        let mut ids = Vec::from_iter(self.start());
         ids.extend(self.encode(text));
         ids.push(self.eot());
         if ids.len() > context_length {
@@ -148,12 +222,19 @@ impl Tokenizer {
             ids.truncate(context_length);
             ids[context_length - 1] = self.eot();
         }
+        if let Some(padding) = self.padding() {
+            ids.resize(context_length, padding);
+        }
         Ok(ids)
     }
 
     /// The text of tokens, words divided by spaces; the markers are skipped.
     pub fn decode(&self, ids: &[u32]) -> String {
-        let bytes = ids.iter().filter_map(|&id| self.0.bytes.get(id as usize)).flatten();
+        let vocabulary = match &self.0 {
+            Kind::Clip(vocabulary) => vocabulary,
+            Kind::Pieces(pieces) => return pieces.decode(ids),
+        };
+        let bytes = ids.iter().filter_map(|&id| vocabulary.bytes.get(id as usize)).flatten();
         String::from_utf8_lossy(&bytes.copied().collect::<Vec<u8>>()).into_owned()
     }
 }
@@ -259,7 +340,7 @@ mod tests {
             Tokenizer::from_dir(dir.path()).map(|t| t.encode("cat"))
         };
         assert_eq!(one("BPE").unwrap(), [513]);
-        assert!(one("Unigram").unwrap_err().to_string().contains("Unigram"));
+        assert!(one("WordPiece").unwrap_err().to_string().contains("WordPiece"));
     }
 
     proptest::proptest! {

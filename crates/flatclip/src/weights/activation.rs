@@ -4,7 +4,7 @@ use super::bytes::Stored;
 use super::checkpoint::Checkpoint;
 use super::folder;
 use super::known::{KNOWN, KnownModel, plain};
-use crate::architecture::{Activation, ActivationSource, CLIP_MEAN, CLIP_STD, ClipConfig, ImageConfig};
+use crate::architecture::{Activation, ActivationSource, ClipConfig, ImageConfig, Preprocess};
 use std::path::Path;
 
 /// Folders above a file whose names may hold a tag: `models--ORG--NAME/snapshots/REVISION` in the hub cache.
@@ -26,8 +26,7 @@ pub(super) fn decide(path: &Path, config: &mut ClipConfig) {
         && stated.fits(path, config)
     {
         (config.activation, config.activation_source) = (activation, ActivationSource::Stated);
-        config.mean = stated.mean.unwrap_or(config.mean);
-        config.std = stated.std.unwrap_or(config.std);
+        config.preprocess = stated.preprocess.unwrap_or(config.preprocess);
         return;
     }
     let names: Vec<String> = path
@@ -36,17 +35,17 @@ pub(super) fn decide(path: &Path, config: &mut ClipConfig) {
         .filter_map(|part| part.file_name())
         .map(|name| plain(&name.to_string_lossy()))
         .collect();
-    if let Some((activation, half_pixels)) = tagged(&names, config.released_name()) {
+    if let Some((activation, preprocess)) = tagged(&names, config.released_name()) {
         (config.activation, config.activation_source) = (activation, ActivationSource::Published);
-        (config.mean, config.std) = if half_pixels { ([0.5; 3], [0.5; 3]) } else { (CLIP_MEAN, CLIP_STD) };
+        config.preprocess = preprocess;
     }
 }
 
 /// What the published models use whose tag or repository occurs in a name; none where they disagree.
-fn tagged(names: &[String], architecture: Option<&str>) -> Option<(Activation, bool)> {
+fn tagged(names: &[String], architecture: Option<&str>) -> Option<(Activation, Preprocess)> {
     // open_clip's own names of architectures with OpenAI's activation.
     if names.iter().any(|name| name.contains("quickgelu") || name.contains("quick-gelu")) {
-        return Some((Activation::QuickGelu, false));
+        return Some((Activation::QuickGelu, Preprocess::CLIP));
     }
     let named = |model: &&KnownModel| {
         let (arch, tag) = model.parts();
@@ -54,9 +53,9 @@ fn tagged(names: &[String], architecture: Option<&str>) -> Option<(Activation, b
         let mut words = repositories.chain([tag]).map(plain);
         architecture.is_none_or(|found| found == arch) && words.any(|word| names.iter().any(|n| has_word(n, &word)))
     };
-    let mut found = KNOWN.iter().filter(named).map(|model| (model.activation, model.half_pixels));
+    let mut found = KNOWN.iter().filter(named).map(|model| (model.activation, model.preprocess));
     let first = found.next()?;
-    found.all(|other| other.0 == first.0).then_some(first)
+    found.all(|other| other == first).then_some(first)
 }
 
 /// Whether `word` stands in `name` with no letter or digit before or after it.

@@ -3,7 +3,7 @@
 
 use super::bytes::{Dtype, bad};
 use super::checkpoint::Checkpoint;
-use crate::architecture::{Activation, ImageConfig, Stated};
+use crate::architecture::{Activation, ImageConfig, Preprocess, Stated};
 use crate::{Error, Result, files};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -52,9 +52,11 @@ fn header(checkpoint: &Checkpoint, hash: &str) -> String {
         "activation": config.activation.name(),
         "weights_hash": hash,
         "image_heads": heads.to_string(),
-        "mean": json!(config.mean).to_string(),
-        "std": json!(config.std).to_string(),
     });
+    // One entry for each key: earlier versions read the last two.
+    if let Value::Object(preprocess) = json!(config.preprocess) {
+        preprocess.into_iter().for_each(|(key, value)| metadata[key] = json!(value.to_string()));
+    }
     if let Some(text) = &config.text {
         metadata["text_heads"] = json!(text.heads.to_string());
         metadata["text_form"] = json!(json!(text.form).to_string());
@@ -91,14 +93,21 @@ pub(crate) fn stated(path: &Path, metadata: &BTreeMap<String, String>) -> Result
     if !metadata.get("made_by").is_some_and(|by| by.starts_with("flatclip")) {
         return Ok(Stated::default());
     }
+    let usual = Preprocess::CLIP;
+    let preprocess = Preprocess {
+        resize: parsed(path, metadata, "resize")?.unwrap_or(usual.resize),
+        filter: parsed(path, metadata, "filter")?.unwrap_or(usual.filter),
+        fill: parsed(path, metadata, "fill")?.unwrap_or(usual.fill),
+        mean: parsed(path, metadata, "mean")?.unwrap_or(usual.mean),
+        std: parsed(path, metadata, "std")?.unwrap_or(usual.std),
+    };
     Ok(Stated {
         image_heads: parsed(path, metadata, "image_heads")?,
         text_heads: parsed(path, metadata, "text_heads")?,
         activation: metadata.get("activation").and_then(|word| Activation::parse(word)),
         image_form: parsed(path, metadata, "image_form")?,
         text_form: parsed(path, metadata, "text_form")?,
-        mean: parsed(path, metadata, "mean")?,
-        std: parsed(path, metadata, "std")?,
+        preprocess: Some(preprocess),
         ..Stated::default()
     })
 }

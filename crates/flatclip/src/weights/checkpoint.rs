@@ -4,7 +4,7 @@ use super::activation;
 use super::bytes::{Dtype, Stored, bad};
 use super::naming::{self, Naming, Recipe};
 use super::random;
-use crate::architecture::{self, Activation, ActivationSource, ClipConfig, Shapes, Stated};
+use crate::architecture::{self, Activation, ActivationSource, ClipConfig, Preprocess, Shapes, Stated};
 use crate::digest::Digest;
 use crate::{Error, Result};
 use rayon::prelude::*;
@@ -100,13 +100,11 @@ impl Checkpoint {
         self
     }
 
-    /// Takes what a model of a known name is known to use, where the files did not say it themselves.
-    pub(crate) fn settle(mut self, activation: Activation, mean: [f32; 3], std: [f32; 3]) -> Self {
-        if matches!(self.config.activation_source, ActivationSource::Assumed | ActivationSource::Published) {
-            self.config.activation = activation;
-            self.config.activation_source = ActivationSource::Stated;
-            (self.config.mean, self.config.std) = (mean, std);
-        }
+    /// Takes what a model of a known name was published with. A configuration beside the weights does not overrule it:
+    /// some published ones leave the activation or the resize mode out, and their defaults are wrong.
+    pub(crate) fn settle(mut self, activation: Activation, preprocess: Preprocess) -> Self {
+        (self.config.activation, self.config.activation_source) = (activation, ActivationSource::Published);
+        self.config.preprocess = preprocess;
         self
     }
 

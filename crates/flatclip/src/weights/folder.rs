@@ -3,8 +3,9 @@
 
 use super::bytes::{Stored, bad};
 use super::open::read_tensors;
+use super::pixels;
 use super::towers;
-use crate::architecture::{Activation, Size, Stated};
+use crate::architecture::{Activation, Preprocess, Size, Stated};
 use crate::{Error, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,11 +61,9 @@ pub(crate) fn stated_beside(file: &Path) -> Result<Option<Stated>> {
         }
         () => return Ok(None),
     };
-    let pixels = folder.join("preprocessor_config.json");
-    if hugging_face && pixels.is_file() {
-        let json = json(&pixels)?;
-        stated.mean = triple(&pixels, &json, "image_mean")?;
-        stated.std = triple(&pixels, &json, "image_std")?;
+    let processor = folder.join("preprocessor_config.json");
+    if hugging_face && processor.is_file() {
+        stated.preprocess = Some(pixels::hugging_face(&processor, &json(&processor)?)?);
     }
     Ok(Some(stated))
 }
@@ -86,7 +85,8 @@ pub(crate) fn stated_nearby(file: &Path) -> Option<Stated> {
 
 /// The folder, if it has a tokenizer of its own, or a part of one: half a tokenizer must not become CLIP's silently.
 pub(crate) fn tokenizer(folder: &Path) -> Option<PathBuf> {
-    let some = ["vocab.json", "merges.txt", "tokenizer.json"].iter().any(|name| folder.join(name).is_file());
+    let names = ["vocab.json", "merges.txt", "tokenizer.json"];
+    let some = names.iter().chain(&crate::text::SENTENCEPIECE_FILES).any(|name| folder.join(name).is_file());
     some.then(|| folder.to_path_buf())
 }
 
@@ -155,28 +155,15 @@ pub(super) fn heads(path: &Path, value: &Value) -> Result<Option<usize>> {
     }
 }
 
-fn triple(path: &Path, json: &Value, key: &str) -> Result<Option<[f32; 3]>> {
-    if json[key].is_null() {
-        return Ok(None);
-    }
-    let numbers: Option<Vec<f32>> =
-        json[key].as_array().and_then(|a| a.iter().map(|v| v.as_f64().map(|x| x as f32)).collect());
-    match numbers.and_then(|n| <[f32; 3]>::try_from(n).ok()) {
-        Some(numbers)
-            if numbers.iter().all(|x| x.is_finite()) && (!key.ends_with("std") || numbers.iter().all(|&x| x > 0.0)) =>
-        {
-            Ok(Some(numbers))
-        }
-        _ => Err(bad(path, format!("`{key}` should be three numbers, it is {}", json[key]))),
-    }
-}
-
 /// `config.json` of transformers: both towers, or the image tower at top level.
 pub(super) fn hugging_face_config(path: &Path, json: &Value) -> Result<Stated> {
     let alone = !json["vision_config"].is_object();
     let vision = if alone { json } else { &json["vision_config"] };
     let text = if alone { &Value::Null } else { &json["text_config"] };
     let mut stated = towers::hugging_face(path, json, vision, text)?;
+    // What transformers' processor does where no preprocessor_config.json says otherwise.
+    let siglip = json["model_type"].as_str().is_some_and(|kind| kind.starts_with("siglip"));
+    stated.preprocess = siglip.then_some(Preprocess::SIGLIP);
     stated.keep_sizes("", json, &[("projection_dim", Size::EmbedDim)]);
     stated.keep_sizes(
         if alone { "" } else { "vision_config" },
@@ -203,7 +190,7 @@ pub(super) fn hugging_face_config(path: &Path, json: &Value) -> Result<Stated> {
 
 /// `open_clip_config.json`. Its default activation is GELU.
 pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
-    let (model, pixels) = (&json["model_cfg"], &json["preprocess_cfg"]);
+    let model = &json["model_cfg"];
     let (vision, text) = (&model["vision_cfg"], &model["text_cfg"]);
     let other = [
         (&text["hf_model_name"], "a text tower of transformers"),
@@ -213,8 +200,7 @@ pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
         return Err(bad(path, format!("the model has {what}, which flatclip does not compute")));
     }
     let mut stated = towers::open_clip(path, json)?;
-    stated.mean = triple(path, pixels, "mean")?;
-    stated.std = triple(path, pixels, "std")?;
+    stated.preprocess = pixels::open_clip(path, &json["preprocess_cfg"])?;
     stated.keep_sizes("model_cfg", model, &[("embed_dim", Size::EmbedDim)]);
     stated.keep_sizes(
         "model_cfg.vision_cfg",

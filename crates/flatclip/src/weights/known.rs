@@ -3,7 +3,7 @@
 use super::bytes::bad;
 use super::checkpoint::Checkpoint;
 use super::{folder, random};
-use crate::architecture::{Activation, CLIP_MEAN, CLIP_STD};
+use crate::architecture::{Activation, Preprocess};
 use crate::error::Hint;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ pub struct KnownModel {
     pub activation: Activation,
     /// SHA-256 of OpenAI's own `.pt` file.
     pub openai_sha256: Option<&'static str>,
-    /// Whether pixels are scaled to -1..1 instead of CLIP's mean and deviation.
-    pub half_pixels: bool,
+    /// How images are prepared.
+    pub preprocess: Preprocess,
 }
 
 const fn openai(name: &'static str, repositories: &'static [&'static str], sha256: &'static str) -> KnownModel {
@@ -29,12 +29,12 @@ const fn openai(name: &'static str, repositories: &'static [&'static str], sha25
         repositories,
         activation: Activation::QuickGelu,
         openai_sha256: Some(sha256),
-        half_pixels: false,
+        preprocess: Preprocess::CLIP,
     }
 }
 
 const fn other(name: &'static str, repositories: &'static [&'static str], activation: Activation) -> KnownModel {
-    KnownModel { name, repositories, activation, openai_sha256: None, half_pixels: false }
+    KnownModel { name, repositories, activation, openai_sha256: None, preprocess: Preprocess::CLIP }
 }
 
 use Activation::{Gelu, QuickGelu};
@@ -100,7 +100,7 @@ pub static KNOWN: &[KnownModel] = &[
     other("ViT-B-16/dfn2b", &["apple/DFN2B-CLIP-ViT-B-16"], QuickGelu),
     other("ViT-L-14/laion400m_e32", &["timm/vit_large_patch14_clip_224.laion400m_e32"], Gelu),
     KnownModel {
-        half_pixels: true,
+        preprocess: Preprocess::HALF,
         ..other("ViT-L-14/laion2b_s32b_b82k", &["laion/CLIP-ViT-L-14-laion2B-s32B-b82K"], Gelu)
     },
     other("ViT-L-14/datacomp_xl_s13b_b90k", &["laion/CLIP-ViT-L-14-DataComp.XL-s13B-b90K"], Gelu),
@@ -172,8 +172,7 @@ impl KnownModel {
         {
             return Err(bad(path, format!("{} was asked for, the weights are those of a {found}", self.name)));
         }
-        let (mean, std) = if self.half_pixels { ([0.5; 3], [0.5; 3]) } else { (CLIP_MEAN, CLIP_STD) };
-        Ok(checkpoint.settle(self.activation, mean, std))
+        Ok(checkpoint.settle(self.activation, self.preprocess))
     }
 }
 

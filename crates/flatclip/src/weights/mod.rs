@@ -20,6 +20,7 @@ pub(crate) mod npy;
 mod open;
 #[doc(hidden)]
 pub mod pickle;
+mod pixels;
 mod random;
 mod safetensors;
 pub(crate) mod torch_file;

@@ -46,7 +46,7 @@ impl File<'_> {
                 samples[3 * pixel..3 * pixel + 3].copy_from_slice(colour);
             }
         }
-        Ok(Source { width, height, mode, samples })
+        Ok(Source { palette, ..Source::new(width, height, mode, samples) })
     }
 }
 

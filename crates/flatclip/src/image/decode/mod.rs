@@ -156,9 +156,16 @@ pub struct Source {
     pub mode: Mode,
     /// `height x width x channels` bytes.
     pub samples: Vec<u8>,
+    /// The colours of a palette, RGB; empty where there is none.
+    pub palette: Vec<u8>,
 }
 
 impl Source {
+    /// Without a palette.
+    pub fn new(width: usize, height: usize, mode: Mode, samples: Vec<u8>) -> Self {
+        Self { width, height, mode, samples, palette: Vec::new() }
+    }
+
     /// Decodes a file; `path` is for messages.
     pub fn decode(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Result<Self> {
         guarded(path, || File::new(path, bytes, options, false).decode())
@@ -171,7 +178,7 @@ impl Source {
 
     /// As RGB, in the same memory where that is possible.
     pub(crate) fn into_image(self) -> Image {
-        let Self { width, height, mode, mut samples } = self;
+        let Self { width, height, mode, mut samples, .. } = self;
         let pixels = samples.len() / mode.channels();
         match mode {
             Mode::Rgb | Mode::Palette => {}

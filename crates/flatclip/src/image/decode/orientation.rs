@@ -25,7 +25,7 @@ pub(super) fn turned(source: Source, orientation: Orientation) -> Source {
         &source.samples[(y * width + x) * channels..][..channels]
     };
     let samples = places.flat_map(pixel).copied().collect();
-    Source { width: wide, height: high, mode: source.mode, samples }
+    Source { width: wide, height: high, samples, ..source }
 }
 
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn turning_equals_the_image_crate() {
-        let source = Source { width: 3, height: 2, mode: Mode::Luma, samples: vec![1, 2, 3, 4, 5, 6] };
+        let source = Source::new(3, 2, Mode::Luma, vec![1, 2, 3, 4, 5, 6]);
         for code in 1..=8 {
             let orientation = Orientation::from_exif(code).unwrap();
             let mut expected =

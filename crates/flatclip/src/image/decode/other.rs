@@ -38,7 +38,7 @@ impl File<'_> {
         let (mode, samples) = samples.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))?;
         // Pillow rotates a TIFF when it loads it, whoever reads it.
         let wanted = self.options.exif || format == ImageFormat::Tiff;
-        Ok(self.turn(Source { width, height, mode, samples }, orientation, wanted))
+        Ok(self.turn(Source::new(width, height, mode, samples), orientation, wanted))
     }
 }
 
@@ -130,7 +130,7 @@ fn samples_of(image: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> {
             (Mode::Rgb, samples)
         }
         (Layout::Palette, mode) => {
-            let source = Source { width: 1, height: samples.len() / mode.channels(), mode, samples };
+            let source = Source::new(1, samples.len() / mode.channels(), mode, samples);
             (Mode::Palette, source.into_image().rgb)
         }
         _ => (mode, samples),

@@ -55,7 +55,8 @@ impl File<'_> {
                 }
             }
         }
-        Ok(self.turn(Source { width, height, mode: row.mode(), samples }, orientation, self.options.exif))
+        let source = Source { palette: row.palette.clone(), ..Source::new(width, height, row.mode(), samples) };
+        Ok(self.turn(source, orientation, self.options.exif))
     }
 }
 

@@ -29,7 +29,7 @@ fn sixteen_bit_colour_keeps_the_high_byte_and_grey_is_cut_off() {
 
 #[test]
 fn ink_becomes_light() {
-    let source = Source { width: 2, height: 1, mode: Mode::Cmyk, samples: vec![0, 128, 255, 0, 10, 20, 30, 255] };
+    let source = Source::new(2, 1, Mode::Cmyk, vec![0, 128, 255, 0, 10, 20, 30, 255]);
     assert_eq!(source.to_image().rgb, [255, 127, 0, 0, 0, 0]);
 }
 

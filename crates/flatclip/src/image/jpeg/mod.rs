@@ -72,7 +72,7 @@ pub(super) fn decode(bytes: &[u8], as_rgb: bool) -> Result<Source, String> {
         read_rows(&mut file, &frame, scan, &members, painter)?
     };
     let (mode, samples) = painter.finish()?;
-    Ok(Source { width: frame.width, height: frame.height, mode, samples })
+    Ok(Source::new(frame.width, frame.height, mode, samples))
 }
 
 /// A colour component of the frame.

@@ -160,7 +160,7 @@ fn a_hugging_face_folder_states_activation_heads_and_pixels() {
         ImageConfig::Vit { width: 128, layers: 3, heads: 4, patch: 8, mlp: 512, form: VitForm::CLIP }
     );
     assert_eq!(config.text.as_ref().unwrap().heads, 4);
-    assert_eq!((config.mean, config.std), ([0.5; 3], [0.25, 0.5, 1.0]));
+    assert_eq!((config.preprocess.mean, config.preprocess.std), ([0.5; 3], [0.25, 0.5, 1.0]));
     assert_eq!(checkpoint.tokenizer_dir().as_deref(), Some(folder.path()));
     // The file alone takes the configuration beside it.
     let file = Checkpoint::open(folder.path().join("model.safetensors")).unwrap();
@@ -261,7 +261,7 @@ fn open_clip_folders_mean_gelu_unless_they_say_quick() {
         written(&folder, "open_clip_config.json", config.as_bytes());
         let checkpoint = assert_same(folder.path(), &ours);
         assert_eq!(checkpoint.config().activation, expected);
-        assert_eq!(checkpoint.config().mean, [0.5; 3]);
+        assert_eq!(checkpoint.config().preprocess.mean, [0.5; 3]);
         assert!(matches!(checkpoint.config().image, ImageConfig::Vit { heads: 4, .. }));
     }
 }

@@ -1,5 +1,5 @@
 use super::forge::{Precision, Tensors, hugging_face, safetensors, small, tensors};
-use crate::architecture::{Activation, ActivationSource, ClipConfig};
+use crate::architecture::{Activation, ActivationSource, ClipConfig, Preprocess};
 use crate::weights::{KNOWN, Places, file_sha256, known, published_as, resolve};
 use std::path::Path;
 use tempfile::TempDir;
@@ -56,8 +56,8 @@ fn a_known_name_settles_the_activation_that_a_bare_file_leaves_open() {
     write(&models.path().join("ViT-L-14-laion2b_s32b_b82k.safetensors"), &tensors(&small()));
     let checkpoint = resolve("ViT-L-14/laion2b_s32b_b82k", &places).unwrap();
     let config = checkpoint.config();
-    assert_eq!((config.activation, config.activation_source), (Activation::Gelu, ActivationSource::Stated));
-    assert_eq!(config.mean, [0.5; 3]);
+    assert_eq!((config.activation, config.activation_source), (Activation::Gelu, ActivationSource::Published));
+    assert_eq!(config.preprocess, Preprocess::HALF);
 }
 
 #[test]

@@ -1,0 +1,186 @@
+//! What configuration files say of the preprocessing: `preprocess_cfg` of open_clip, `preprocessor_config.json` of
+//! transformers. What flatclip would do otherwise than they say is an error.
+
+use super::bytes::bad;
+use crate::Result;
+use crate::architecture::{Interpolation, Preprocess, ResizeMode};
+use serde_json::Value;
+use std::path::Path;
+
+/// open_clip's `preprocess_cfg`; what it leaves out is CLIP's. Its `size` gives way to the model's, as in open_clip.
+pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Option<Preprocess>> {
+    if json.is_null() {
+        return Ok(None);
+    }
+    let usual = Preprocess::CLIP;
+    let resize = word(path, json, "resize_mode", &["shortest", "squash", "longest"])?;
+    // With `random`, open_clip evaluates bicubic.
+    let filter = word(path, json, "interpolation", &["bicubic", "bilinear", "random"])?;
+    let fill = match &json["fill_color"] {
+        Value::Null => 0,
+        value => byte(value).ok_or_else(|| wrong(path, json, "fill_color", "a whole number from 0 to 255"))?,
+    };
+    Ok(Some(Preprocess {
+        resize: match resize {
+            Some("squash") => ResizeMode::Squash,
+            Some("longest") => ResizeMode::Longest,
+            _ => ResizeMode::Shortest,
+        },
+        filter: if filter == Some("bilinear") { Interpolation::Bilinear } else { Interpolation::Bicubic },
+        fill,
+        mean: triple(path, json, "mean")?.unwrap_or(usual.mean),
+        std: triple(path, json, "std")?.unwrap_or(usual.std),
+    }))
+}
+
+/// transformers' `preprocessor_config.json`.
+pub(super) fn hugging_face(path: &Path, json: &Value) -> Result<Preprocess> {
+    if !json.is_object() {
+        return Err(bad(path, "expected an object of settings"));
+    }
+    for key in ["do_resize", "do_rescale", "do_normalize"] {
+        if !matches!(json[key], Value::Null | Value::Bool(true)) {
+            return Err(wrong(path, json, key, "true: every model that flatclip computes takes normalised pixels"));
+        }
+    }
+    if json["rescale_factor"].as_f64().is_some_and(|factor| (factor * 255.0 - 1.0).abs() > 1e-6) {
+        return Err(wrong(path, json, "rescale_factor", "1/255"));
+    }
+    // Pillow's numbers of its filters.
+    let filter = match &json["resample"] {
+        Value::Null => Interpolation::Bicubic,
+        value => match value.as_u64() {
+            Some(2) => Interpolation::Bilinear,
+            Some(3) => Interpolation::Bicubic,
+            _ => return Err(wrong(path, json, "resample", "2 (bilinear) or 3 (bicubic)")),
+        },
+    };
+    let usual = Preprocess::CLIP;
+    Ok(Preprocess {
+        resize: hugging_face_resize(path, json)?,
+        filter,
+        fill: 0,
+        mean: triple(path, json, "image_mean")?.unwrap_or(usual.mean),
+        std: triple(path, json, "image_std")?.unwrap_or(usual.std),
+    })
+}
+
+/// A shortest edge with a crop of the same size, or height and width.
+fn hugging_face_resize(path: &Path, json: &Value) -> Result<ResizeMode> {
+    let (size, crop) = (&json["size"], &json["crop_size"]);
+    if size["height"].is_u64() && size["height"] == size["width"] {
+        return Ok(ResizeMode::Squash);
+    }
+    // Older files write one number for both.
+    let side = |value: &Value, key: &str| value.as_u64().or_else(|| value[key].as_u64());
+    let (edge, crop) = (side(size, "shortest_edge"), side(crop, "height"));
+    match (edge, crop, json["do_center_crop"].as_bool()) {
+        (None, ..) if size.is_null() => Ok(ResizeMode::Shortest),
+        (Some(edge), crop, None | Some(true)) if crop.is_none_or(|crop| crop == edge) => Ok(ResizeMode::Shortest),
+        _ => {
+            let reason = format!(
+                "expected `size` as height and width that are equal, or a shortest_edge with a centre crop of the same \
+                 size; found size {size}, crop_size {}, do_center_crop {}",
+                json["crop_size"], json["do_center_crop"]
+            );
+            Err(bad(path, reason))
+        }
+    }
+}
+
+/// One of these words, or none.
+fn word<'a>(path: &Path, json: &'a Value, key: &str, words: &[&str]) -> Result<Option<&'a str>> {
+    match &json[key] {
+        Value::Null => Ok(None),
+        Value::String(found) if words.contains(&found.as_str()) => Ok(Some(found)),
+        _ => Err(wrong(path, json, key, &format!("one of {}", words.join(", ")))),
+    }
+}
+
+fn byte(value: &Value) -> Option<u8> {
+    value.as_u64().and_then(|number| u8::try_from(number).ok())
+}
+
+fn triple(path: &Path, json: &Value, key: &str) -> Result<Option<[f32; 3]>> {
+    if json[key].is_null() {
+        return Ok(None);
+    }
+    let numbers: Option<Vec<f32>> =
+        json[key].as_array().and_then(|a| a.iter().map(|v| v.as_f64().map(|x| x as f32)).collect());
+    match numbers.and_then(|n| <[f32; 3]>::try_from(n).ok()) {
+        Some(numbers)
+            if numbers.iter().all(|x| x.is_finite()) && (!key.ends_with("std") || numbers.iter().all(|&x| x > 0.0)) =>
+        {
+            Ok(Some(numbers))
+        }
+        _ => Err(bad(path, format!("`{key}` should be three numbers, it is {}", json[key]))),
+    }
+}
+
+fn wrong(path: &Path, json: &Value, key: &str, expected: &str) -> crate::Error {
+    let mut found = json[key].to_string();
+    found.truncate(found.floor_char_boundary(80));
+    bad(path, format!("`{key}`: expected {expected}, found {found}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn hub(value: Value) -> Result<Preprocess> {
+        hugging_face(Path::new("preprocessor_config.json"), &value)
+    }
+
+    fn oc(value: Value) -> Result<Option<Preprocess>> {
+        open_clip(Path::new("open_clip_config.json"), &value)
+    }
+
+    #[test]
+    fn published_configurations_are_read_as_their_libraries_do() {
+        let half = json!([0.5, 0.5, 0.5]);
+        let siglip = json!({"do_resize": true, "size": {"height": 224, "width": 224}, "resample": 3, "do_rescale": true,
+            "rescale_factor": 0.00392156862745098, "do_normalize": true, "image_mean": half, "image_std": half});
+        assert_eq!(hub(siglip).unwrap(), Preprocess::SIGLIP);
+        let clip = json!({"do_center_crop": true, "crop_size": {"height": 224, "width": 224}, "do_resize": true,
+            "size": {"shortest_edge": 224}, "resample": 3});
+        assert_eq!(hub(clip).unwrap(), Preprocess::CLIP);
+        assert_eq!(hub(json!({"size": 224, "crop_size": 224, "do_center_crop": true})).unwrap(), Preprocess::CLIP);
+        let pe = json!({"mean": half, "std": half, "interpolation": "bilinear", "resize_mode": "squash", "size": 224});
+        assert_eq!(oc(pe).unwrap(), Some(Preprocess::PE));
+        assert_eq!(oc(json!({"mean": null})).unwrap(), Some(Preprocess::CLIP));
+        assert_eq!(oc(Value::Null).unwrap(), None);
+        let padded = oc(json!({"resize_mode": "longest", "fill_color": 7})).unwrap().unwrap();
+        assert_eq!((padded.resize, padded.fill), (ResizeMode::Longest, 7));
+    }
+
+    #[test]
+    fn what_would_be_computed_otherwise_is_refused_by_its_key() {
+        for (value, key) in [
+            (json!({"size": {"shortest_edge": 256}, "crop_size": {"height": 224}, "do_center_crop": true}), "size"),
+            (json!({"size": {"shortest_edge": 224}, "do_center_crop": false}), "do_center_crop"),
+            (json!({"size": {"height": 224, "width": 112}}), "size"),
+            (json!({"size": {"longest_edge": 224}}), "size"),
+            (json!({"size": "large"}), "size"),
+            (json!({"resample": 1}), "resample"),
+            (json!({"resample": "bicubic"}), "resample"),
+            (json!({"do_normalize": false}), "do_normalize"),
+            (json!({"rescale_factor": 0.0078}), "rescale_factor"),
+            (json!({"image_std": [1, 0, 1]}), "image_std"),
+            (json!([]), "object"),
+        ] {
+            let error = hub(value.clone()).unwrap_err().to_string();
+            assert!(error.contains(key) && error.contains("preprocessor_config.json"), "{value}: {error}");
+        }
+        for (value, key) in [
+            (json!({"resize_mode": "crop"}), "resize_mode"),
+            (json!({"interpolation": 3}), "interpolation"),
+            (json!({"fill_color": 256}), "fill_color"),
+            (json!({"fill_color": "\u{e4}".repeat(100)}), "fill_color"),
+            (json!({"mean": [1, 2]}), "mean"),
+        ] {
+            let error = oc(value.clone()).unwrap_err().to_string();
+            assert!(error.contains(key), "{value}: {error}");
+        }
+    }
+}
