@@ -124,109 +124,10 @@ pub struct ClipConfig {
     pub preprocess: Preprocess,
 }
 
-/// Released sizes: name, embed_dim, image size, image tower, text width.
-const RELEASED: &[(&str, usize, usize, Tower, usize)] = &[
-    ("RN50", 1024, 224, Tower::Rn(64, [3, 4, 6, 3]), 512),
-    ("RN101", 512, 224, Tower::Rn(64, [3, 4, 23, 3]), 512),
-    ("RN50x4", 640, 288, Tower::Rn(80, [4, 6, 10, 6]), 640),
-    ("RN50x16", 768, 384, Tower::Rn(96, [6, 8, 18, 8]), 768),
-    ("RN50x64", 1024, 448, Tower::Rn(128, [3, 15, 36, 10]), 1024),
-    ("ViT-B-32", 512, 224, Tower::Vit(768, 12, 32), 512),
-    ("ViT-B-16", 512, 224, Tower::Vit(768, 12, 16), 512),
-    ("ViT-L-14", 768, 224, Tower::Vit(1024, 24, 14), 768),
-    ("ViT-L-14-336", 768, 336, Tower::Vit(1024, 24, 14), 768),
-    ("ViT-H-14", 1024, 224, Tower::Wide(1280, 32, 16), 1024),
-    ("ViT-B-16-SigLIP", 768, 224, Tower::SigLip(768, 12), 768),
-    ("PE-Core-B-16", 1024, 224, Tower::PeCore(768, 12), 1024),
-    ("EVA02-B-16", 512, 224, Tower::Eva(768, 12), 512),
-];
-
-#[derive(Clone, Copy)]
-enum Tower {
-    Vit(usize, usize, usize),
-    /// Width, layers, heads; patches of 14 pixels, 24 text layers.
-    Wide(usize, usize, usize),
-    /// Width, layers; patches of 16 pixels.
-    SigLip(usize, usize),
-    PeCore(usize, usize),
-    Eva(usize, usize),
-    Rn(usize, [usize; 4]),
-}
-
 /// Channels of a head where nothing states another number: in most released models.
 pub(crate) const HEAD_WIDTH: usize = 64;
 
 impl ClipConfig {
-    /// The names that [`ClipConfig::named`] knows.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        RELEASED.iter().map(|row| row.0)
-    }
-
-    /// A released architecture by name: `ViT-B-16` (or `ViT-B/16`), `RN50`, `ViT-L-14-336` (or `ViT-L/14@336px`), ...
-    pub fn named(name: &str) -> Option<Self> {
-        let name = name.replace(['/', '@'], "-").trim_end_matches("px").to_owned();
-        let &(_, embed_dim, image_size, tower, width) =
-            RELEASED.iter().find(|row| row.0.eq_ignore_ascii_case(&name))?;
-        let vit = |width, layers, patch, mlp, form| {
-            let heads = if let Tower::Wide(.., heads) = tower { heads } else { width / HEAD_WIDTH };
-            ImageConfig::Vit { width, layers, heads, patch, mlp, form }
-        };
-        let mut text = TextConfig {
-            width,
-            layers: 12,
-            heads: width / HEAD_WIDTH,
-            context_length: 77,
-            vocab: 49_408,
-            mlp: 4 * width,
-            form: TextForm::CLIP,
-        };
-        let (mut logit_bias, mut activation) = (None, Activation::QuickGelu);
-        let image = match tower {
-            Tower::Vit(width, layers, patch) => vit(width, layers, patch, 4 * width, VitForm::CLIP),
-            Tower::Wide(width, layers, _) => {
-                (text.layers, activation) = (24, Activation::Gelu);
-                vit(width, layers, 14, 4 * width, VitForm::CLIP)
-            }
-            Tower::SigLip(width, layers) => {
-                (text.context_length, text.vocab, text.form) = (64, 32_000, TextForm::SIGLIP);
-                (logit_bias, activation) = (Some(-10.0), Activation::Gelu);
-                vit(width, layers, 16, 4 * width, VitForm::siglip(width / HEAD_WIDTH, 4 * width))
-            }
-            Tower::PeCore(width, layers) => {
-                (text.layers, text.context_length, activation) = (24, 32, Activation::Gelu);
-                vit(width, layers, 16, 4 * width, VitForm::pe_core(true, 4 * width))
-            }
-            Tower::Eva(width, layers) => {
-                activation = Activation::Gelu;
-                vit(width, layers, 16, width * 8 / 3, VitForm::EVA02)
-            }
-            Tower::Rn(width, blocks) => ImageConfig::ResNet { width, blocks, heads: width * 32 / HEAD_WIDTH },
-        };
-        Some(Self {
-            embed_dim,
-            image_size,
-            activation,
-            activation_source: ActivationSource::Assumed,
-            image,
-            text: Some(text),
-            logit_scale: 100.0,
-            logit_bias,
-            preprocess: Preprocess::CLIP,
-        })
-    }
-
-    /// The released architecture with these sizes, if there is one (activation and preprocessing aside).
-    pub fn released_name(&self) -> Option<&'static str> {
-        Self::names().find(|name| {
-            Self::named(name).is_some_and(|other| {
-                other.image == self.image
-                    && other.image_size == self.image_size
-                    && other.embed_dim == self.embed_dim
-                    && (self.text.is_none() || other.text == self.text)
-            })
-        })
-    }
-
     /// Tokens that the image tower attends over: patches and, if it has one, the class token (attention pool tokens for a ResNet).
     pub fn image_tokens(&self) -> usize {
         match &self.image {
@@ -281,17 +182,6 @@ impl ClipConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn released_names_are_found_by_either_spelling_and_back() {
-        for name in ClipConfig::names() {
-            let config = ClipConfig::named(name).unwrap();
-            assert_eq!(config.released_name(), Some(name));
-        }
-        assert_eq!(ClipConfig::named("ViT-L/14@336px"), ClipConfig::named("ViT-L-14-336"));
-        assert_eq!(ClipConfig::named("ViT-B/16").unwrap().image_tokens(), 197);
-        assert!(ClipConfig::named("ViT-Z").is_none());
-    }
 
     #[test]
     fn the_description_says_the_activation_and_who_said_so() {

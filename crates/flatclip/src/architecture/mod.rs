@@ -5,6 +5,7 @@
 mod config;
 mod form;
 mod preprocess;
+mod released;
 mod stated;
 mod tensors;
 

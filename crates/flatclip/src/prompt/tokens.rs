@@ -64,8 +64,7 @@ pub fn template_context(
     }
     let context = Context::shared(words.len(), tower.width(), tower.embed(&words)?.into_vec());
     let names = classes.iter().map(|class| cut(tokenizer, class, after)).collect();
-    let tokens =
-        ClassTokens { n_ctx: words.len(), position: Position::End, sot: tokenizer.start(), classes: names };
+    let tokens = ClassTokens { n_ctx: words.len(), position: Position::End, sot: tokenizer.start(), classes: names };
     check_length(&tokens, classes, tower.context_length())?;
     Ok(Some((tokens, context)))
 }

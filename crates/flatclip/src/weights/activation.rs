@@ -3,7 +3,8 @@
 use super::bytes::Stored;
 use super::checkpoint::Checkpoint;
 use super::folder;
-use super::known::{KNOWN, KnownModel, plain};
+use super::known::{KnownModel, plain};
+use super::known_table::KNOWN;
 use crate::architecture::{Activation, ActivationSource, ClipConfig, ImageConfig, Preprocess};
 use std::path::Path;
 
@@ -53,7 +54,7 @@ fn tagged(names: &[String], architecture: Option<&str>) -> Option<(Activation, P
         let mut words = repositories.chain([tag]).map(plain);
         architecture.is_none_or(|found| found == arch) && words.any(|word| names.iter().any(|n| has_word(n, &word)))
     };
-    let mut found = KNOWN.iter().filter(named).map(|model| (model.activation, model.preprocess));
+    let mut found = KNOWN.iter().filter(named).filter_map(|model| Some((model.activation?, model.preprocess)));
     let first = found.next()?;
     found.all(|other| other == first).then_some(first)
 }
@@ -99,6 +100,9 @@ mod tests {
         assert_eq!(activation("laion400m_e32.pt", Some("ViT-B-32")), Some(QuickGelu));
         assert_eq!(activation("laion400m_e32.pt", Some("ViT-B-16")), Some(Gelu));
         assert_eq!(activation("laion400m_e32.pt", None), None);
+        let squash = |name: &str, arch| tagged(&[plain(name)], arch).map(|(_, how)| how == Preprocess::SQUASH);
+        assert_eq!(squash("DFN5B-CLIP-ViT-H-14-378", Some("ViT-H-14-378")), Some(true));
+        assert_eq!(squash("DFN2B-CLIP-ViT-L-14", Some("ViT-L-14")), Some(false));
         assert_eq!(activation("my-model.pt", Some("ViT-B-16")), None);
         assert_eq!(activation("openaiish.pt", Some("ViT-B-16")), None);
     }

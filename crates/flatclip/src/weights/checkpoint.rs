@@ -102,8 +102,10 @@ impl Checkpoint {
 
     /// Takes what a model of a known name was published with. A configuration beside the weights does not overrule it:
     /// some published ones leave the activation or the resize mode out, and their defaults are wrong.
-    pub(crate) fn settle(mut self, activation: Activation, preprocess: Preprocess) -> Self {
-        (self.config.activation, self.config.activation_source) = (activation, ActivationSource::Published);
+    pub(crate) fn settle(mut self, activation: Option<Activation>, preprocess: Preprocess) -> Self {
+        if let Some(activation) = activation {
+            (self.config.activation, self.config.activation_source) = (activation, ActivationSource::Published);
+        }
         self.config.preprocess = preprocess;
         self
     }

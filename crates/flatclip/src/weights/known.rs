@@ -2,6 +2,7 @@
 
 use super::bytes::bad;
 use super::checkpoint::Checkpoint;
+use super::known_table::{KNOWN, REFUSED};
 use super::{folder, random};
 use crate::architecture::{Activation, Preprocess};
 use crate::error::Hint;
@@ -15,97 +16,14 @@ pub struct KnownModel {
     pub name: &'static str,
     /// Repositories of the Hugging Face hub; the first is the one that is fetched (open_clip layout).
     pub repositories: &'static [&'static str],
-    /// What the MLPs compute. Caches often hold the weights without the configuration that says so.
-    pub activation: Activation,
+    /// What the MLPs compute: caches often hold the weights without the configuration that says so. `None` where the model's
+    /// files must say it.
+    pub activation: Option<Activation>,
     /// SHA-256 of OpenAI's own `.pt` file.
     pub openai_sha256: Option<&'static str>,
     /// How images are prepared.
     pub preprocess: Preprocess,
 }
-
-const fn openai(name: &'static str, repositories: &'static [&'static str], sha256: &'static str) -> KnownModel {
-    KnownModel {
-        name,
-        repositories,
-        activation: Activation::QuickGelu,
-        openai_sha256: Some(sha256),
-        preprocess: Preprocess::CLIP,
-    }
-}
-
-const fn other(name: &'static str, repositories: &'static [&'static str], activation: Activation) -> KnownModel {
-    KnownModel { name, repositories, activation, openai_sha256: None, preprocess: Preprocess::CLIP }
-}
-
-use Activation::{Gelu, QuickGelu};
-
-/// Every model that goes by a name.
-pub static KNOWN: &[KnownModel] = &[
-    openai(
-        "RN50/openai",
-        &["timm/resnet50_clip.openai"],
-        "afeb0e10f9e5a86da6080e35cf09123aca3b358a0c3e3b6c78a7b63bc04b6762",
-    ),
-    openai(
-        "RN101/openai",
-        &["timm/resnet101_clip.openai"],
-        "8fa8567bab74a42d41c5915025a8e4538c3bdbe8804a470a72f30b0d94fab599",
-    ),
-    openai(
-        "RN50x4/openai",
-        &["timm/resnet50x4_clip.openai"],
-        "7e526bd135e493cef0776de27d5f42653e6b4c8bf9e0f653bb11773263205fdd",
-    ),
-    openai(
-        "RN50x16/openai",
-        &["timm/resnet50x16_clip.openai"],
-        "52378b407f34354e150460fe41077663dd5b39c54cd0bfd2b27167a4a06ec9aa",
-    ),
-    openai(
-        "RN50x64/openai",
-        &["timm/resnet50x64_clip.openai"],
-        "be1cfb55d75a9666199fb2206c106743da0f6468c9d327f3e0d0a543a9919d9c",
-    ),
-    openai(
-        "ViT-B-32/openai",
-        &["timm/vit_base_patch32_clip_224.openai", "openai/clip-vit-base-patch32"],
-        "40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af",
-    ),
-    openai(
-        "ViT-B-16/openai",
-        &["timm/vit_base_patch16_clip_224.openai", "openai/clip-vit-base-patch16"],
-        "5806e77cd80f8b59890b7e101eabd078d9fb84e6937f9e85e4ecb61988df416f",
-    ),
-    openai(
-        "ViT-L-14/openai",
-        &["timm/vit_large_patch14_clip_224.openai", "openai/clip-vit-large-patch14"],
-        "b8cca3fd41ae0c99ba7e8951adf17d267cdb84cd88be6f7c2e0eca1737a03836",
-    ),
-    openai(
-        "ViT-L-14-336/openai",
-        &["timm/vit_large_patch14_clip_336.openai", "openai/clip-vit-large-patch14-336"],
-        "3035c92b350959924f9f00213499208652fc7ea050643e8b385c2dac08641f02",
-    ),
-    other("RN50/yfcc15m", &["timm/resnet50_clip.yfcc15m"], QuickGelu),
-    other("RN50/cc12m", &["timm/resnet50_clip.cc12m"], QuickGelu),
-    other("RN101/yfcc15m", &["timm/resnet101_clip.yfcc15m"], QuickGelu),
-    other("ViT-B-32/laion400m_e32", &["timm/vit_base_patch32_clip_224.laion400m_e32"], QuickGelu),
-    other("ViT-B-32/laion2b_s34b_b79k", &["laion/CLIP-ViT-B-32-laion2B-s34B-b79K"], Gelu),
-    other("ViT-B-32/datacomp_xl_s13b_b90k", &["laion/CLIP-ViT-B-32-DataComp.XL-s13B-b90K"], Gelu),
-    other("ViT-B-32/metaclip_400m", &["timm/vit_base_patch32_clip_224.metaclip_400m"], QuickGelu),
-    other("ViT-B-16/laion400m_e32", &["timm/vit_base_patch16_clip_224.laion400m_e32"], Gelu),
-    other("ViT-B-16/laion2b_s34b_b88k", &["laion/CLIP-ViT-B-16-laion2B-s34B-b88K"], Gelu),
-    other("ViT-B-16/datacomp_xl_s13b_b90k", &["laion/CLIP-ViT-B-16-DataComp.XL-s13B-b90K"], Gelu),
-    other("ViT-B-16/metaclip_400m", &["timm/vit_base_patch16_clip_224.metaclip_400m"], QuickGelu),
-    other("ViT-B-16/dfn2b", &["apple/DFN2B-CLIP-ViT-B-16"], QuickGelu),
-    other("ViT-L-14/laion400m_e32", &["timm/vit_large_patch14_clip_224.laion400m_e32"], Gelu),
-    KnownModel {
-        preprocess: Preprocess::HALF,
-        ..other("ViT-L-14/laion2b_s32b_b82k", &["laion/CLIP-ViT-L-14-laion2B-s32B-b82K"], Gelu)
-    },
-    other("ViT-L-14/datacomp_xl_s13b_b90k", &["laion/CLIP-ViT-L-14-DataComp.XL-s13B-b90K"], Gelu),
-    other("ViT-L-14/metaclip_400m", &["timm/vit_large_patch14_clip_224.metaclip_400m"], QuickGelu),
-];
 
 /// Where models are looked for. The library knows no default places; the caller names them.
 #[derive(Clone, Debug, Default)]
@@ -136,6 +54,26 @@ impl KnownModel {
     /// Architecture and tag.
     pub(super) fn parts(&self) -> (&'static str, &'static str) {
         self.name.split_once('/').unwrap_or((self.name, ""))
+    }
+
+    /// Architecture, as open_clip calls it.
+    pub fn architecture(&self) -> &'static str {
+        self.parts().0
+    }
+
+    /// The files of the first repository: weights, best first, and whether it has a tokenizer of its own.
+    pub(super) fn has_tokenizer(&self) -> bool {
+        self.name.contains("SigLIP")
+    }
+
+    /// What cuts texts, in words.
+    pub fn tokenizer(&self) -> &'static str {
+        match () {
+            () if self.name.contains("SigLIP2") => "SentencePiece BPE (Gemma), 256000 tokens, rows of 64",
+            () if self.name.contains("i18n") => "SentencePiece Unigram (mT5), 250000 tokens, rows of 64",
+            () if self.has_tokenizer() => "SentencePiece Unigram, 32000 tokens, rows of 64",
+            () => "CLIP BPE, 49408 tokens",
+        }
     }
 
     /// The model's own folder below a model folder.
@@ -200,7 +138,8 @@ pub fn resolve(model: &str, places: &Places) -> Result<Checkpoint> {
         return embedded;
     }
     let Some(known) = known(model) else {
-        return Err(Error::config("model", not_found(model, path)).with_hint(Hint::List("models")));
+        let reason = refusal(model).unwrap_or_else(|| not_found(model, path));
+        return Err(Error::config("model", reason).with_hint(Hint::List("models")));
     };
     match known.find(places) {
         Some(path) => known.open(&path),
@@ -219,6 +158,16 @@ pub fn resolve(model: &str, places: &Places) -> Result<Checkpoint> {
             Err(Error::config("model", format!("{model} is not on disk; looked in {looked}; {put}")))
         }
     }
+}
+
+/// Why a published model is not computed, and what to do instead, if its name says so.
+pub fn refusal(model: &str) -> Option<String> {
+    let name = plain(model);
+    let &(_, what, instead) = REFUSED.iter().find(|(part, ..)| name.contains(part))?;
+    Some(format!(
+        "`{model}` has {what}, which flatclip does not compute; take {instead}, or compute its features with PyTorch and \
+         import them (class embeddings as text features)"
+    ))
 }
 
 /// The known model whose published file has this SHA-256.

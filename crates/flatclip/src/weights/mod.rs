@@ -15,6 +15,7 @@ mod hash_cache;
 #[cfg(feature = "hub")]
 pub mod hub;
 mod known;
+mod known_table;
 mod naming;
 pub(crate) mod npy;
 mod open;
@@ -33,7 +34,8 @@ pub use arrays::{ArrayFile, Floats};
 pub use bytes::Dtype;
 pub use canonical_file::save_canonical;
 pub use checkpoint::Checkpoint;
-pub use known::{KNOWN, KnownModel, Places, known, published_as, resolve};
+pub use known::{KnownModel, Places, known, published_as, refusal, resolve};
+pub use known_table::KNOWN;
 pub use naming::Naming;
 pub use random::{random, random_of};
 

@@ -20,9 +20,13 @@ use std::time::Duration;
 
 /// Where the hub lives.
 pub(crate) const HUB: &str = "https://huggingface.co";
-/// Weights, best first.
-const WEIGHTS: [&str; 2] = ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"];
-const CONFIG: &str = "open_clip_config.json";
+/// The configuration and the weights of a repository, best first: open_clip's layout, else that of transformers.
+const LAYOUTS: [(&str, [&str; 2]); 2] = [
+    ("open_clip_config.json", ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"]),
+    ("config.json", ["model.safetensors", "pytorch_model.bin"]),
+];
+/// What a model needs beside them where it has a tokenizer of its own.
+const TOKENIZER: [&str; 2] = ["tokenizer_config.json", "tokenizer.json"];
 /// Longest time between two attempts.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
@@ -81,18 +85,24 @@ pub fn fetch(model: &KnownModel, model_dir: &Path, hub: impl Into<Hub>, progress
     let repository = model.repositories.first().copied().unwrap_or_default();
     let mut download =
         Download { client: Client::new(&hub), lock: Lock::open(&folder)?, hub, repository, folder, is_reached: false };
-    // The configuration first: weights without it would be taken for complete, with the wrong activation. Some
-    // repositories have none; then the name says what it would.
-    download.file(CONFIG, &mut |_, _| {})?;
-    for file in WEIGHTS {
-        if download.file(file, progress)? {
-            return Ok(download.folder);
+    for file in TOKENIZER.into_iter().filter(|_| model.has_tokenizer()) {
+        download.file(file, &mut |_, _| {})?;
+    }
+    for (config, weights) in LAYOUTS {
+        // The configuration first: weights without it would be taken for complete, with the wrong activation. Some
+        // repositories have none; then the name says what it would.
+        let is_described = download.file(config, &mut |_, _| {})?;
+        for file in weights {
+            if download.file(file, progress)? {
+                return Ok(download.folder);
+            }
+        }
+        if is_described {
+            break;
         }
     }
-    Err(Error::Fetch {
-        url: download.url(WEIGHTS[0]),
-        reason: format!("the repository holds neither {} nor {}", WEIGHTS[0], WEIGHTS[1]),
-    })
+    let [first, second] = LAYOUTS[0].1;
+    Err(Error::Fetch { url: download.url(first), reason: format!("the repository holds neither {first} nor {second}") })
 }
 
 struct Download {

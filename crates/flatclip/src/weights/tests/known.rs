@@ -1,6 +1,6 @@
 use super::forge::{Precision, Tensors, hugging_face, safetensors, small, tensors};
 use crate::architecture::{Activation, ActivationSource, ClipConfig, Preprocess};
-use crate::weights::{KNOWN, Places, file_sha256, known, published_as, resolve};
+use crate::weights::{KNOWN, Places, file_sha256, known, published_as, refusal, resolve};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -10,13 +10,83 @@ fn write(path: &Path, tensors: &Tensors) {
 }
 
 #[test]
-fn every_known_name_is_a_released_architecture_and_unique() {
+fn every_known_name_is_unique_and_of_a_named_architecture() {
     for (i, model) in KNOWN.iter().enumerate() {
         let (arch, tag) = model.name.split_once('/').unwrap();
-        assert!(ClipConfig::named(arch).is_some() && !tag.is_empty(), "{}", model.name);
-        assert!(!model.repositories.is_empty());
+        let config = ClipConfig::named(arch).unwrap_or_else(|| panic!("{}", model.name));
+        assert!(!tag.is_empty() && !model.repositories.is_empty());
         assert_eq!(tag == "openai", model.openai_sha256.is_some());
-        assert!(KNOWN[..i].iter().all(|other| other.name != model.name));
+        assert!(KNOWN[..i].iter().all(|other| other.name != model.name), "{}", model.name);
+        assert!(refusal(model.name).is_none() || model.name.starts_with("MobileCLIP2-L"), "{}", model.name);
+        // What no file needs to state is that of OpenAI's architecture.
+        let plain = config.logit_bias.is_none() && !arch.starts_with("PE-") && !arch.starts_with("EVA02");
+        let stated = arch.starts_with("TinyCLIP") || arch.starts_with("MobileCLIP2");
+        assert_eq!(model.activation.is_some(), plain && !stated, "{}", model.name);
+    }
+}
+
+/// Activation and crop go with the tag. The tags of QuickGELU and of other preprocessing, from open_clip's list.
+#[test]
+fn activation_and_preprocessing_follow_the_tag() {
+    let quick = ["openai", "yfcc15m", "cc12m", "metaclip_400m", "metaclip_fullcc", "dfn2b", "dfn5b"];
+    for model in KNOWN {
+        let (arch, tag) = model.name.split_once('/').unwrap();
+        if let Some(activation) = model.activation {
+            let is_quick = quick.contains(&tag) || (arch == "ViT-B-32" && tag.starts_with("laion400m"));
+            assert_eq!(activation == Activation::QuickGelu, is_quick, "{}", model.name);
+        }
+        let expected = match () {
+            () if tag == "dfn5b" => Preprocess::SQUASH,
+            () if arch.contains("SigLIP") => Preprocess::SIGLIP,
+            () if arch.starts_with("PE-Core") => Preprocess::PE,
+            () if model.name == "ViT-L-14/laion2b_s32b_b82k" => Preprocess::HALF,
+            () => Preprocess::CLIP,
+        };
+        assert_eq!(model.preprocess, expected, "{}", model.name);
+    }
+}
+
+/// Published configurations leave both out, and their defaults are wrong: the tag decides.
+#[test]
+fn a_tag_overrules_the_configuration_beside_its_weights() {
+    let models = TempDir::new().unwrap();
+    let places = Places { model_dir: Some(models.path().to_path_buf()), hub_cache: None };
+    for model in KNOWN.iter().filter(|model| model.activation.is_some() && model.name.starts_with("ViT")) {
+        let folder = model.folder(models.path());
+        write(&folder.join("open_clip_model.safetensors"), &tensors(&small()));
+        let config = r#"{"model_cfg":{"vision_cfg":{},"text_cfg":{}},"preprocess_cfg":{"resize_mode":"longest"}}"#;
+        std::fs::write(folder.join("open_clip_config.json"), config).unwrap();
+        let opened = resolve(model.name, &places).unwrap();
+        assert_eq!(Some(opened.config().activation), model.activation, "{}", model.name);
+        assert_eq!(opened.config().preprocess, model.preprocess, "{}", model.name);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
+fn what_is_not_computed_is_refused_by_name_with_what_to_take_instead() {
+    for (name, word) in [
+        ("MobileCLIP-S1/datacompdr", "convolutional"),
+        ("MobileCLIP-B/datacompdr_lt", "MobileCLIP2-L-14"),
+        ("convnext_base_w/laion2b_s13b_b82k", "ConvNeXt"),
+        ("ViT-L-14-CLIPA/datacomp1b", "WordPiece"),
+        ("ViT-H-14-worldwide/metaclip2_worldwide", "901 629"),
+        ("facebook/metaclip-2-worldwide-huge-378", "901 629"),
+        ("ViT-B-16-SigLIP2-naflex/webli", "fixed resolution"),
+        ("google/siglip2-base-patch16-naflex", "fixed resolution"),
+        ("ViT-SO400M-14-SigLIP-384/webli", "multiple"),
+        ("coca_ViT-B-32/laion2b_s13b_b90k", "caption"),
+        ("xlm-roberta-base-ViT-B-32/laion5b_s13b_b90k", "RoBERTa"),
+        ("EVA02-E-14/laion2b_s4b_b115k", "EVA-02 E"),
+    ] {
+        let error = resolve(name, &Places::default()).unwrap_err().to_string();
+        assert!(error.contains(word) && error.contains("PyTorch"), "{error}");
+    }
+    // A name that is computed is not refused, and every advice is a known name.
+    assert_eq!(known("MobileCLIP2-L-14/dfndr2b").unwrap().name, "MobileCLIP2-L-14/dfndr2b");
+    for &(part, _, instead) in crate::weights::known_table::REFUSED {
+        let advised = instead.split([' ', ',']).find(|word| word.contains('/'));
+        assert!(part == "clap" || advised.is_some_and(|name| known(name).is_some()), "{instead}");
     }
 }
 
