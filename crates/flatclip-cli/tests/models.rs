@@ -71,11 +71,30 @@ fn broken_input_ends_with_code_2_and_a_reason() {
     let file = home.path().join("page.pt");
     std::fs::write(&file, "<!DOCTYPE html>").unwrap();
     for (model, word) in
-        [(file.to_str().unwrap(), "HTML"), ("ViT-B-16/openai", "not on disk"), ("nothing", "known names")]
+        [(file.to_str().unwrap(), "HTML"), ("MobileCLIP-S1", "convolutional"), ("nothing", "known names")]
     {
         let output = flatclip(&home, &["models", "show", model]);
         assert_eq!(output.status.code(), Some(2), "{model}");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(text.contains(word) && output.stdout.is_empty(), "{text}");
     }
+}
+
+#[test]
+fn a_published_model_is_shown_before_it_is_fetched_and_the_list_fits_a_terminal() {
+    let home = TempDir::new().unwrap();
+    let text = |args: &[&str]| String::from_utf8(flatclip(&home, args).stdout).unwrap();
+    let shown = text(&["models", "show", "ViT-H-14/dfn5b"]);
+    for word in ["apple/DFN5B-CLIP-ViT-H-14", "quick_gelu as published", "squash, no crop, bicubic", "CLIP BPE", "MB"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    let shown = text(&["models", "show", "ViT-B-16-SigLIP2-256/webli"]);
+    for word in ["squash, no crop, bicubic; mean 0.5 0.5 0.5", "Gemma", "rows of 64", "(text gelu_tanh)"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    let mut list = Command::new(env!("CARGO_BIN_EXE_flatclip"));
+    list.args(["models"]).env("HOME", home.path()).env("COLUMNS", "100");
+    let list = String::from_utf8(list.output().unwrap().stdout).unwrap();
+    assert!(list.contains("ViT-bigG-14/laion2b_s39b_b160k") && list.contains("PE-Core-B-16/meta"), "{list}");
+    assert!(list.lines().all(|line| line.chars().count() <= 100), "{list}");
 }

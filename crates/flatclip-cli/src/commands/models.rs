@@ -20,9 +20,9 @@ pub(crate) struct Args {
 enum Action {
     /// Which models are known by name, and which of them are on disk (the default)
     List,
-    /// What a checkpoint is: architecture, activation, precision, hash
+    /// What a model is: architecture, activation, preprocessing, tokenizer, precision, hash
     Show {
-        /// A checkpoint file, a model folder, a known name on disk, pocket, pocket-vit, or random:ARCH
+        /// A checkpoint file, a model folder, a known name, pocket, pocket-vit, or random:ARCH
         model: String,
     },
 }
@@ -51,18 +51,21 @@ fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
         };
         rows.push(serde_json::json!({
             "name": model.name, "repository": model.repositories[0], "activation": model.activation,
+            "preprocess": model.preprocess, "tokenizer": model.tokenizer(),
             "path": path, "bytes": path.as_deref().map(size), "state": state,
         }));
     }
     if out.is_json() {
         return out.json(&serde_json::json!({ "models": rows }));
     }
-    let mut table = out.table(&["model", "activation", "size", "where"]);
+    let mut table = out.table(&["model", "activation", "resize", "filter", "size", "where"]);
     for row in &rows {
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let size = row["bytes"].as_u64().map_or("-".into(), |bytes| format!("{} MB", bytes.div_ceil(1_000_000)));
         let place = if row["path"].is_null() { text("state") } else { text("path") };
-        table.add_row([text("name"), text("activation"), size, place]);
+        let activation = row["activation"].as_str().unwrap_or("by its files").to_owned();
+        let how = |key: &str| row["preprocess"][key].as_str().unwrap_or_default().to_owned();
+        table.add_row([text("name"), activation, how("resize"), how("filter"), size, place]);
     }
     out.line(table)?;
     for row in rows.iter().filter(|row| row["state"].as_str().is_some_and(|state| state.starts_with(UNUSABLE))) {
@@ -72,7 +75,7 @@ fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
             row["state"].as_str().unwrap_or_default()
         ));
     }
-    out.note("`flatclip models show NAME` prints the architecture");
+    out.note("`flatclip models show NAME` prints architecture, preprocessing, tokenizer and repository");
     let dir = |path: &Option<PathBuf>| path.as_ref().map_or("none".into(), |path| path.display().to_string());
     out.note(format_args!("model folder: {}; hub cache: {}", dir(&places.model_dir), dir(&places.hub_cache)));
     Ok(())
@@ -97,6 +100,7 @@ fn embedded() -> Result<Vec<serde_json::Value>> {
         let config = checkpoint.as_ref().map(Checkpoint::config);
         rows.push(serde_json::json!({
             "name": name, "repository": null, "activation": config.map(|config| config.activation),
+            "preprocess": config.map(|config| config.preprocess), "tokenizer": "its own",
             "path": "embedded", "bytes": bytes, "state": config.map(|config| config.describe()),
         }));
     }
@@ -113,7 +117,15 @@ fn size(path: &Path) -> u64 {
 }
 
 fn show(model: &str, model_dir: Option<&Path>, out: &Output) -> Result<()> {
-    let checkpoint = weights::resolve(model, &places(model_dir))?;
+    let places = places(model_dir);
+    if let Some(known) = weights::known(model)
+        && !Path::new(model).exists()
+        && known.find(&places).is_none()
+    {
+        return show_published(known, out);
+    }
+    let checkpoint = weights::resolve(model, &places)?;
+    let tokenizer = flatclip::text::Tokenizer::of(&checkpoint);
     if let Some(doubt) = checkpoint.activation_doubt() {
         out.warn(doubt);
     }
@@ -129,19 +141,43 @@ fn show(model: &str, model_dir: Option<&Path>, out: &Output) -> Result<()> {
             "path": checkpoint.path(), "naming": checkpoint.naming(), "config": checkpoint.config(),
             "released_as": checkpoint.config().released_name(), "published_file": published,
             "parameters": checkpoint.parameters(), "tensors": checkpoint.names().count(), "dtypes": dtypes, "hash": hash,
-            "tokenizer": checkpoint.tokenizer_dir(),
+            "tokenizer": checkpoint.tokenizer_dir(), "tokenizer_kind": tokenizer.as_ref().ok().map(|found| found.describe()),
         }));
     }
     let dtypes: Vec<String> = dtypes.iter().map(|(dtype, tensors)| format!("{dtype} ({tensors} tensors)")).collect();
     out.line(format_args!("{}", checkpoint.path().display()))?;
     out.line(checkpoint.config().describe())?;
     out.line(format_args!("preprocessing: {}", checkpoint.config().preprocess.describe()))?;
+    match &tokenizer {
+        Ok(tokenizer) => out.line(format_args!("tokenizer: {}", tokenizer.describe()))?,
+        Err(error) => out.warn(format_args!("tokenizer: {error}")),
+    }
     out.line(format_args!("{} parameters, {}", checkpoint.parameters(), dtypes.join(", ")))?;
     out.line(format_args!("logit scale {}", checkpoint.config().logit_scale))?;
     out.line(format_args!("weights {hash}"))?;
     if let Some(name) = published {
         out.line(format_args!("the file is the published {name}"))?;
     }
+    Ok(())
+}
+
+/// What is known of a published model that is not on disk.
+fn show_published(known: &weights::KnownModel, out: &Output) -> Result<()> {
+    let random = weights::random(known.architecture(), 0)?;
+    let (mut config, parameters) = (random.config().clone(), random.parameters());
+    config.activation = known.activation.unwrap_or(config.activation);
+    config.activation_source = flatclip::model::ActivationSource::Published;
+    if out.is_json() {
+        return out.json(&serde_json::json!({
+            "path": null, "repository": known.repositories[0], "config": config, "preprocess": known.preprocess,
+            "released_as": known.architecture(), "parameters": parameters, "tokenizer_kind": known.tokenizer(),
+        }));
+    }
+    out.line(format_args!("{} (not on disk; hub repository {})", known.name, known.repositories[0]))?;
+    out.line(config.describe())?;
+    out.line(format_args!("preprocessing: {}", known.preprocess.describe()))?;
+    out.line(format_args!("tokenizer: {}", known.tokenizer()))?;
+    out.line(format_args!("{parameters} parameters, {} MB in f32", (4 * parameters).div_ceil(1_000_000)))?;
     Ok(())
 }
 

@@ -27,18 +27,20 @@ impl From<f64> for Certainty {
 }
 
 impl Certainty {
-    /// For CLIP's temperature of 100, chosen on 200 photos and a real ViT-B/16 image tower. For the embedded models (about 14),
-    /// whose probabilities are far from 1 even where they are right, calibrated on their validation images:
-    /// docs/guide/speed.md has both curves.
+    /// For CLIP's logit scale of 100, chosen on 200 photos and a real ViT-B/16 image tower.
     const CLIP: f64 = 0.6;
-    const EMBEDDED: f64 = 0.35;
+    /// Below it, probabilities are far from 1 even where they are right: the power of scale / 100 that gives 0.35 at the scale
+    /// of the embedded models (about 14), which was calibrated on their validation images. docs/guide/speed.md has both curves.
+    const POWER: f64 = 0.274;
 
     /// The probability for a model of this temperature.
     pub fn at(self, logit_scale: f32) -> f64 {
         match self {
             Self::At(probability) => probability,
-            Self::Usual if logit_scale < 50.0 => Self::EMBEDDED,
-            Self::Usual => Self::CLIP,
+            Self::Usual => {
+                let share = (f64::from(logit_scale) / 100.0).clamp(0.0, 1.0);
+                (100.0 * Self::CLIP * share.powf(Self::POWER)).round() / 100.0
+            }
         }
     }
 }
@@ -162,7 +164,8 @@ mod tests {
 
     #[test]
     fn the_usual_certainty_goes_with_the_temperature() {
-        assert!(Certainty::Usual.at(14.0) < Certainty::Usual.at(100.0));
+        // The two calibrated points, SigLIP's scale, and between them.
+        assert_eq!([13.7, 100.0, 117.0, 40.0].map(|scale| Certainty::Usual.at(scale)), [0.35, 0.6, 0.6, 0.47]);
         assert_eq!(Certainty::from(0.5).at(14.0), 0.5);
     }
 

@@ -70,6 +70,12 @@ pub struct TextSide<'t> {
 }
 
 impl Task {
+    /// The temperature of this model for one that was published for CLIP's logit scale of 100: in proportion to `1 / scale`, so
+    /// that it divides logits of the same size. At a scale of 100 it is the published one.
+    pub(crate) fn temperature(&self, published: f64) -> f64 {
+        published * 100.0 / f64::from(self.logit_scale)
+    }
+
     /// A task from class embeddings alone: what needs no tower works with it.
     pub fn new(classes: impl Into<Arc<[String]>>, text_features: Matrix, logit_scale: f32, seed: u64) -> Result<Self> {
         let classes = classes.into();

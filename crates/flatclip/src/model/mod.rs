@@ -30,5 +30,5 @@ pub use norms::NormAffine;
 pub use towers::{BatchNormPass, ContextPass, DeepPass, Device, ImageTower, Passes, TextTower, VisionPass};
 pub use vision_pass::{VisionGradient, VisionInput};
 
-pub use crate::architecture::{Activation, ClipConfig, ImageConfig, TextConfig, TextForm, VitForm};
+pub use crate::architecture::{Activation, ActivationSource, ClipConfig, ImageConfig, TextConfig, TextForm, VitForm};
 pub use flatclip_tensor::Precision;

@@ -14,5 +14,4 @@ mod vocabulary;
 
 pub(crate) use clean::clean;
 pub use files::read_class_names;
-pub(crate) use sentencepiece_file::MODEL_FILES as SENTENCEPIECE_FILES;
 pub use tokenizer::Tokenizer;

@@ -21,7 +21,7 @@ const MAX_PIECE: usize = 1024;
 /// The largest `.model` has 4 MB.
 const MAX_MODEL: u64 = 64 << 20;
 /// Names of SentencePiece's own files.
-pub(crate) const MODEL_FILES: [&str; 3] = ["spiece.model", "tokenizer.model", "sentencepiece.model"];
+pub(super) const MODEL_FILES: [&str; 2] = ["spiece.model", "tokenizer.model"];
 
 /// What the reader found: words for errors, and the path.
 struct Reader<'a>(&'a Path);

@@ -85,8 +85,8 @@ pub(crate) fn stated_nearby(file: &Path) -> Option<Stated> {
 
 /// The folder, if it has a tokenizer of its own, or a part of one: half a tokenizer must not become CLIP's silently.
 pub(crate) fn tokenizer(folder: &Path) -> Option<PathBuf> {
-    let names = ["vocab.json", "merges.txt", "tokenizer.json"];
-    let some = names.iter().chain(&crate::text::SENTENCEPIECE_FILES).any(|name| folder.join(name).is_file());
+    let names = ["vocab.json", "merges.txt", "tokenizer.json", "spiece.model", "tokenizer.model"];
+    let some = names.iter().any(|name| folder.join(name).is_file());
     some.then(|| folder.to_path_buf())
 }
 

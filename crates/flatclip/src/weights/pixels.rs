@@ -154,6 +154,28 @@ mod tests {
         assert_eq!((padded.resize, padded.fill), (ResizeMode::Longest, 7));
     }
 
+    /// Cut off or with bits flipped: read, or refused with the file's name.
+    #[test]
+    fn damaged_configurations_never_panic() {
+        let whole =
+            json!({"size": {"height": 224, "width": 224}, "crop_size": 224, "do_center_crop": true, "resample": 3,
+            "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "mean": [0.5, 0.5, 0.5], "fill_color": 7,
+            "interpolation": "bicubic", "resize_mode": "squash", "rescale_factor": 0.00392156862745098})
+            .to_string();
+        let mut stream = crate::rng::Stream::new(5, &["damage"]);
+        let mut read = 0;
+        for _ in 0..2000 {
+            let mut bytes = whole.clone().into_bytes();
+            let (at, bit) = (stream.below(bytes.len()), stream.below(8));
+            bytes[at] ^= 1 << bit;
+            let Ok(value) = serde_json::from_slice::<Value>(&bytes) else { continue };
+            read += 1;
+            let errors = [hub(value.clone()).err(), oc(value).err()];
+            assert!(errors.into_iter().flatten().all(|error| error.to_string().contains("_config.json")));
+        }
+        assert!(read > 200, "{read}");
+    }
+
     #[test]
     fn what_would_be_computed_otherwise_is_refused_by_its_key() {
         for (value, key) in [

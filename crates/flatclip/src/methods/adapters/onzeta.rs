@@ -25,6 +25,10 @@ What: of view 0 with feature x, image number i of n,
   answer = b v + (1 - b) t, b = beta sqrt(min(1, i / n)), all with the state before this image; rho = 0, w = T
   at
 the start. alpha = 1 assumes that the classes of the stream are balanced; alpha = 0 only bounds them.
+Both temperatures are published for CLIP's logit scale of 100 and multiplied by 100 / scale for other models:
+unscaled, a model with a small scale would take every text answer for certain. On the embedded model (scale
+13.7), 640 test images: photo 75.8 zero-shot, 73.4 unscaled, 79.7 scaled; sketch 68.0, 65.2, 73.1; cartoon
+76.6, 75.8, 81.6.
 The length n of the stream enters the answer: an evaluation says it, else it is the option `length`, which is
 no knowledge of labels but is knowledge of the stream. Round-off grows along the stream.
 Online: the answer depends on the images before it, and on their order.
@@ -45,9 +49,9 @@ crate::options! {
         alpha: f64 = 1.0, range between(0.0, 1.0), from "authors' ImageNet value";
         /// Weight of the image side at the end of the stream.
         beta: f64 = 0.8, range between(0.0, 1.0), from "authors' ImageNet value; a later comparison has 0.4 elsewhere";
-        /// Temperature of the text side.
+        /// Temperature of the text side, for a logit scale of 100; times 100 / scale for other models.
         tau_text: f64 = 0.01, range above(0.0), from "authors' code";
-        /// Temperature of the image side.
+        /// Temperature of the image side, for a logit scale of 100; times 100 / scale for other models.
         tau_image: f64 = 0.04, range above(0.0), from "authors' code";
         /// Step of the class vectors.
         c_w: f64 = 0.5, range at_least(0.0), from "authors' code";
@@ -91,19 +95,20 @@ impl OnZeta {
         let o = &self.options;
         self.seen += 1;
         let root = (self.seen as f64).sqrt();
-        let mut text = cosines(x, task.text_features(), o.tau_text);
+        let [tau_text, tau_image] = [o.tau_text, o.tau_image].map(|tau| task.temperature(tau));
+        let mut text = cosines(x, task.text_features(), tau_text);
         text.iter_mut().zip(&self.dual).for_each(|(z, rho)| *z += rho);
         let text = softmax(text);
         let share = o.alpha / text.len() as f64;
         for (rho, t) in self.dual.iter_mut().zip(&text) {
             *rho = (*rho - o.c_rho / root * (t - share)).max(0.0);
         }
-        let image = softmax(cosines(x, &self.proxies, o.tau_image));
+        let image = softmax(cosines(x, &self.proxies, tau_image));
         let length = [o.length, task.stream_length.unwrap_or(0), UNKNOWN_LENGTH].into_iter().find(|&n| n > 0);
         let progress = (self.seen as f64 / length.unwrap_or(UNKNOWN_LENGTH) as f64).min(1.0);
         let weight = o.beta * progress.sqrt();
         let answer = image.iter().zip(&text).map(|(v, t)| weight * v + (1.0 - weight) * t).collect();
-        let rate = o.c_w / (o.tau_image * root);
+        let rate = o.c_w / (tau_image * root);
         for (class, (v, t)) in image.iter().zip(&text).enumerate() {
             let by = (rate * (v - t)) as f32;
             self.proxies.row_mut(class).iter_mut().zip(x).for_each(|(w, x)| *w -= by * x);
@@ -144,6 +149,21 @@ impl OnlineAdapter for OnZeta {
 mod tests {
     use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
+
+    /// Ten times the scale with a tenth of the cosines' differences is the same problem.
+    #[test]
+    fn temperatures_follow_the_logit_scale() {
+        let text = unit_rows(1, 4, 8);
+        let run = |scale: f32, options: Config| {
+            let task = Task::new(names(4), text.clone(), scale, 0).unwrap();
+            let mut adapter = OnZeta::new(options);
+            adapter.prepare(&task).unwrap();
+            (0..6).map(|i| adapter.step(&task, views(i, 1, 8).row(0))).collect::<Vec<_>>()
+        };
+        let by_hand = Config { tau_text: 0.05, tau_image: 0.2, ..Config::default() };
+        assert_eq!(run(20.0, Config::default()), run(100.0, by_hand));
+        assert_ne!(run(20.0, Config::default()), run(100.0, Config::default()));
+    }
 
     #[test]
     fn the_image_side_counts_more_towards_the_end_and_never_more_than_beta() {

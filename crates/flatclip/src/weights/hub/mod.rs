@@ -85,8 +85,16 @@ pub fn fetch(model: &KnownModel, model_dir: &Path, hub: impl Into<Hub>, progress
     let repository = model.repositories.first().copied().unwrap_or_default();
     let mut download =
         Download { client: Client::new(&hub), lock: Lock::open(&folder)?, hub, repository, folder, is_reached: false };
-    for file in TOKENIZER.into_iter().filter(|_| model.has_tokenizer()) {
-        download.file(file, &mut |_, _| {})?;
+    if model.has_tokenizer() {
+        download.file(TOKENIZER[0], &mut |_, _| {})?;
+        if !download.file(TOKENIZER[1], &mut |_, _| {})? {
+            let reason = format!(
+                "the repository holds no {}; put that of another size of the model into {}",
+                TOKENIZER[1],
+                download.folder.display()
+            );
+            return Err(Error::Fetch { url: download.url(TOKENIZER[1]), reason });
+        }
     }
     for (config, weights) in LAYOUTS {
         // The configuration first: weights without it would be taken for complete, with the wrong activation. Some

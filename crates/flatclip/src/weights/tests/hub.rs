@@ -333,3 +333,15 @@ fn a_server_that_was_reached_and_is_gone_is_tried_again() {
     server.join().unwrap();
     assert!(error.to_string().contains("(attempt 4)"), "{error}");
 }
+
+/// Weights without their tokenizer would be read with CLIP's.
+#[test]
+fn a_model_with_its_own_tokenizer_is_not_fetched_without_it() {
+    let (server, models) = (serve(Vec::new(), Manner::Good), TempDir::new().unwrap());
+    let model = known("ViT-B-16-SigLIP2/webli").unwrap();
+    let error = hub::fetch(model, models.path(), server.url.as_str(), &mut |_, _| {}).unwrap_err().to_string();
+    assert!(error.contains("tokenizer.json") && error.contains("ViT-B-16-SigLIP2"), "{error}");
+    let log = server.log.lock().unwrap();
+    assert!(log.iter().any(|line| line.contains("tokenizer_config.json")), "{log:?}");
+    assert!(!log.iter().any(|line| line.contains(WEIGHTS)), "{log:?}");
+}
