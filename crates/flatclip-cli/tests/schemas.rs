@@ -25,7 +25,7 @@ const MAPS: [&str; 11] = [
 ];
 
 /// Parts that are empty or null in every example here, and what they hold elsewhere.
-const ELSEWHERE: [(&str, &str); 15] = [
+const ELSEWHERE: [(&str, &str); 19] = [
     ("reproduce.rows[].published[]", "number"),
     ("reproduce.rows[].deviations[]", "number"),
     ("reproduce-plan.left_out[]", "array"),
@@ -36,6 +36,10 @@ const ELSEWHERE: [(&str, &str); 15] = [
     ("prompt-import.provenance.classes[]", "string"),
     ("tune.chosen_radius", "number"),
     ("tune.unreadable[]", "string"),
+    ("models-show.path", "null"),
+    ("models-show.naming", "null"),
+    ("models-show.hash", "null"),
+    ("models-show.repository", "string"),
     ("models-show.released_as", "string"),
     ("models-show.published_file", "string"),
     ("models-show.tokenizer", "string"),

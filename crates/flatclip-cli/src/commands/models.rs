@@ -142,6 +142,7 @@ fn show(model: &str, model_dir: Option<&Path>, out: &Output) -> Result<()> {
             "released_as": checkpoint.config().released_name(), "published_file": published,
             "parameters": checkpoint.parameters(), "tensors": checkpoint.names().count(), "dtypes": dtypes, "hash": hash,
             "tokenizer": checkpoint.tokenizer_dir(), "tokenizer_kind": tokenizer.as_ref().ok().map(|found| found.describe()),
+            "repository": weights::known(model).map(|known| known.repositories[0]),
         }));
     }
     let dtypes: Vec<String> = dtypes.iter().map(|(dtype, tensors)| format!("{dtype} ({tensors} tensors)")).collect();
@@ -165,12 +166,13 @@ fn show(model: &str, model_dir: Option<&Path>, out: &Output) -> Result<()> {
 fn show_published(known: &weights::KnownModel, out: &Output) -> Result<()> {
     let random = weights::random(known.architecture(), 0)?;
     let (mut config, parameters) = (random.config().clone(), random.parameters());
-    config.activation = known.activation.unwrap_or(config.activation);
+    (config.activation, config.preprocess) = (known.activation.unwrap_or(config.activation), known.preprocess);
     config.activation_source = flatclip::model::ActivationSource::Published;
     if out.is_json() {
         return out.json(&serde_json::json!({
-            "path": null, "repository": known.repositories[0], "config": config, "preprocess": known.preprocess,
-            "released_as": known.architecture(), "parameters": parameters, "tokenizer_kind": known.tokenizer(),
+            "path": null, "naming": null, "config": config, "released_as": known.architecture(), "published_file": null,
+            "parameters": parameters, "tensors": random.names().count(), "dtypes": dtypes(&random), "hash": null,
+            "tokenizer": null, "tokenizer_kind": known.tokenizer(), "repository": known.repositories[0],
         }));
     }
     out.line(format_args!("{} (not on disk; hub repository {})", known.name, known.repositories[0]))?;
