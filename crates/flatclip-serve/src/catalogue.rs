@@ -106,9 +106,8 @@ fn load_model(config: &Config, entry: &ModelEntry) -> Result<Model> {
         Some("f32") => Some(Precision::F32),
         Some("bf16") => Some(Precision::Bf16),
         Some("i16") => Some(Precision::I16),
-        Some("f16") => Some(Precision::F16),
         Some(other) => {
-            let reason = format!("expected auto, f32, bf16, i16 or f16, found {other:?}");
+            let reason = format!("expected auto, f32, bf16 or i16, found {other:?}");
             return Err(Error::config(format!("models.{}.precision", entry.name), reason));
         }
     };

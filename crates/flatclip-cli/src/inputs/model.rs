@@ -48,7 +48,6 @@ pub(crate) enum PrecisionArg {
     F32,
     Bf16,
     I16,
-    F16,
 }
 
 impl PrecisionArg {
@@ -59,7 +58,6 @@ impl PrecisionArg {
             Self::F32 => Precision::F32,
             Self::Bf16 => Precision::Bf16,
             Self::I16 => Precision::I16,
-            Self::F16 => Precision::F16,
         }
     }
 }

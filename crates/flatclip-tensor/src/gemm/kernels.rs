@@ -3,7 +3,6 @@
 
 use super::driver::{self, Job, Kernel, Operands, Tile, convert_row};
 use super::panels::{Element, PANEL, bf16_round};
-use std::marker::PhantomData;
 use std::ops::Range;
 
 #[cfg(target_arch = "aarch64")]
@@ -13,7 +12,7 @@ mod two_vectors;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 #[cfg(target_arch = "aarch64")]
-pub(super) use neon::{NeonKernel, run_neon, run_neon_fhm};
+pub(super) use neon::{NeonKernel, run_neon};
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{Avx2Kernel, Avx512Kernel, run_avx_vnni, run_avx2, run_avx512, run_avx512_vnni};
 
@@ -58,25 +57,10 @@ impl Kernel for PlainKernel {
     }
 }
 
-/// A narrower float, by what it does to a value.
-pub(super) trait Rounding {
-    fn round(x: f32) -> f32;
-}
+/// Another `f32` kernel on inputs rounded to bfloat16: what tiles compute, on machines without them.
+pub(super) struct Rounded<K>(K);
 
-/// To bfloat16 and back.
-pub(super) struct ToBf16;
-
-impl Rounding for ToBf16 {
-    #[inline(always)]
-    fn round(x: f32) -> f32 {
-        bf16_round(x)
-    }
-}
-
-/// Another `f32` kernel on rounded inputs: what instructions for a narrower float compute, on machines without them.
-pub(super) struct Rounded<K, R>(K, PhantomData<R>);
-
-impl<K: Kernel<Element = f32>, R: Rounding> Kernel for Rounded<K, R> {
+impl<K: Kernel<Element = f32>> Kernel for Rounded<K> {
     type Element = f32;
     type Lanes = K::Lanes;
     const ROWS: usize = K::ROWS;
@@ -86,11 +70,11 @@ impl<K: Kernel<Element = f32>, R: Rounding> Kernel for Rounded<K, R> {
     #[inline(always)]
     unsafe fn start() -> Self {
         // SAFETY: passed on unchanged.
-        Self(unsafe { K::start() }, PhantomData)
+        Self(unsafe { K::start() })
     }
     #[inline(always)]
     unsafe fn pack_row(from: &[f32], tile: &mut [f32], r: usize) {
-        convert_row::<Self>(from, tile, r, R::round);
+        convert_row::<Self>(from, tile, r, bf16_round);
     }
     #[inline(always)]
     unsafe fn tile(&mut self, of: &Operands<f32>, tile: &mut Tile) {
@@ -107,7 +91,7 @@ pub(super) unsafe trait Portable: Kernel {}
 // SAFETY: plain Rust.
 unsafe impl Portable for PlainKernel {}
 // SAFETY: rounding is plain Rust.
-unsafe impl<K: Portable<Element = f32>, R: Rounding> Portable for Rounded<K, R> {}
+unsafe impl<K: Portable<Element = f32>> Portable for Rounded<K> {}
 
 /// Runs a job with a kernel for any machine.
 pub(super) fn run_plain<K: Portable>(job: Job<'_, K::Element>) {

@@ -1,17 +1,16 @@
 //! Matrix products: [`Linear`] for frozen weights (packed once), [`product_nt`] and [`product_nn`] for two activations.
 //!
 //! On one instruction set a result is the same to the last bit for any number of threads and whatever other rows are in
-//! the batch. Across instruction sets it differs in rounding only; products in `i16` and `f16` do not differ at all.
+//! the batch. Across instruction sets it differs in rounding only; products in `i16` do not differ at all.
 //!
 //! A precision is an `Element` (how values lie in memory, what goes with a row and a column), a function
 //! that packs weights, and a `Kernel` per instruction set (how a row is packed, how a tile is
-//! multiplied). Blocks, threads and epilogues are the same for all: `fixed.rs` and `float16.rs` show one each.
+//! multiplied). Blocks, threads and epilogues are the same for all: `fixed.rs` shows one.
 
 mod amx;
 mod driver;
 mod epilogue;
 mod fixed;
-mod float16;
 mod kernels;
 mod panels;
 #[cfg(test)]
@@ -22,9 +21,7 @@ mod tests;
 use crate::isa::{self, Isa, Usable};
 use driver::Job;
 use epilogue::Epilogue;
-use float16::ToF16;
-use half::f16;
-use kernels::{PlainKernel, Rounded, Rounding, ToBf16, run_plain};
+use kernels::{PlainKernel, Rounded, run_plain};
 use panels::{Panels, bf16_bits, bf16_round};
 use std::sync::OnceLock;
 
@@ -57,14 +54,11 @@ pub enum Precision {
     /// Weights and inputs of products in 16-bit fixed point with scales of their own per 384 values, exact sums. Nearer to `f32`
     /// than [`Precision::Bf16`], half the memory of `f32`, and faster than it on CPUs with AVX2 or VNNI.
     I16,
-    /// Weights and inputs of products rounded to IEEE half precision (at most 65504), sums in `f32`. Half the memory of `f32`
-    /// where the CPU has FEAT_FHM; elsewhere the same rounding, and the same bytes, at `f32` speed.
-    F16,
 }
 
 impl Precision {
     /// Every precision, the reference first.
-    pub const ALL: [Precision; 4] = [Precision::F32, Precision::Bf16, Precision::I16, Precision::F16];
+    pub const ALL: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::I16];
 
     /// The fastest precision that has been measured on the instruction set in use: `bf16` on AMX tiles, `i16` on AVX2 and on
     /// AVX-512 with VNNI (1.6 to 1.9 times `f32`, and closer to it than `bf16`), `f32` elsewhere.
@@ -82,7 +76,6 @@ impl Precision {
             Precision::F32 => "f32",
             Precision::Bf16 => "bf16",
             Precision::I16 => "i16",
-            Precision::F16 => "f16",
         }
     }
 
@@ -100,9 +93,6 @@ enum Weights {
     RoundedBf16(Panels<f32>),
     Tiles(Panels<u16>),
     Fixed(Panels<i16>),
-    /// `f16` values held as `f32`, for machines that do not multiply them.
-    RoundedF16(Panels<f32>),
-    Halves(Panels<f16>),
 }
 
 impl Weights {
@@ -113,8 +103,6 @@ impl Weights {
             Precision::Bf16 if native => Weights::Tiles(Panels::pack(n, k, |k, c| bf16_bits(entry(k, c)))),
             Precision::I16 => Weights::Fixed(Panels::fixed(n, k, entry)),
             Precision::Bf16 => Weights::RoundedBf16(Panels::pack(n, k, |k, c| bf16_round(entry(k, c)))),
-            Precision::F16 if native => Weights::Halves(Panels::pack(n, k, |k, c| f16::from_f32(entry(k, c)))),
-            Precision::F16 => Weights::RoundedF16(Panels::pack(n, k, |k, c| ToF16::round(entry(k, c)))),
         }
     }
 
@@ -123,8 +111,6 @@ impl Weights {
             Weights::F32(panels) => Weights::F32(panels.transposed()),
             Weights::RoundedBf16(panels) => Weights::RoundedBf16(panels.transposed()),
             Weights::Tiles(panels) => Weights::Tiles(panels.transposed()),
-            Weights::RoundedF16(panels) => Weights::RoundedF16(panels.transposed()),
-            Weights::Halves(panels) => Weights::Halves(panels.transposed()),
             Weights::Fixed(panels) => Weights::Fixed(panels.fixed_transposed()),
         }
     }
@@ -134,10 +120,8 @@ impl Weights {
         let isa = Usable::current();
         match self {
             Weights::F32(panels) => run_f32(Job::new(x, rows, panels, out, epilogue), isa),
-            Weights::RoundedBf16(panels) => run_rounded::<ToBf16>(Job::new(x, rows, panels, out, epilogue), isa),
-            Weights::RoundedF16(panels) => run_rounded::<ToF16>(Job::new(x, rows, panels, out, epilogue), isa),
+            Weights::RoundedBf16(panels) => run_rounded(Job::new(x, rows, panels, out, epilogue), isa),
             Weights::Fixed(panels) => fixed::run(Job::new(x, rows, panels, out, epilogue), isa),
-            Weights::Halves(panels) => float16::run(Job::new(x, rows, panels, out, epilogue), isa),
             Weights::Tiles(panels) => {
                 let tiles = if isa.isa() == Isa::Amx { amx::permitted() } else { None };
                 run_bf16(Job::new(x, rows, panels, out, epilogue), tiles);
@@ -161,18 +145,18 @@ fn run_f32(job: Job<'_, f32>, isa: Usable) {
     }
 }
 
-fn run_rounded<R: Rounding>(job: Job<'_, f32>, isa: Usable) {
+fn run_rounded(job: Job<'_, f32>, isa: Usable) {
     match isa.isa() {
         // SAFETY: a `Usable` instruction set was detected.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { kernels::run_avx2::<Rounded<kernels::Avx2Kernel, R>>(job) },
+        Isa::Avx2 => unsafe { kernels::run_avx2::<Rounded<kernels::Avx2Kernel>>(job) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Amx => unsafe { kernels::run_avx512::<Rounded<kernels::Avx512Kernel, R>>(job) },
+        Isa::Avx512 | Isa::Amx => unsafe { kernels::run_avx512::<Rounded<kernels::Avx512Kernel>>(job) },
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => unsafe { kernels::run_neon::<Rounded<kernels::NeonKernel, R>>(job) },
-        _ => run_plain::<Rounded<PlainKernel, R>>(job),
+        Isa::Neon => unsafe { kernels::run_neon::<Rounded<kernels::NeonKernel>>(job) },
+        _ => run_plain::<Rounded<PlainKernel>>(job),
     }
 }
 
@@ -228,11 +212,7 @@ impl Linear {
         bias: Option<&[f32]>,
         precision: Precision,
     ) -> Self {
-        let native = match precision {
-            Precision::Bf16 => isa::current() == Isa::Amx,
-            Precision::F16 => float16::is_native(isa::current()),
-            Precision::F32 | Precision::I16 => true,
-        };
+        let native = precision != Precision::Bf16 || isa::current() == Isa::Amx;
         Self::packed(outputs, inputs, weight, bias, precision, native)
     }
 
@@ -266,7 +246,6 @@ impl Linear {
             Weights::F32(_) => Precision::F32,
             Weights::RoundedBf16(_) | Weights::Tiles(_) => Precision::Bf16,
             Weights::Fixed(_) => Precision::I16,
-            Weights::RoundedF16(_) | Weights::Halves(_) => Precision::F16,
         }
     }
 

@@ -17,10 +17,3 @@ runner! {
     /// The machine has NEON, and `K` needs no more.
     run_neon, "neon"
 }
-runner! {
-    /// Runs a job with a kernel written for FEAT_FHM.
-    ///
-    /// # Safety
-    /// The machine has NEON and FHM, and `K` needs no more.
-    run_neon_fhm, "neon,fhm"
-}
