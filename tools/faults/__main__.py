@@ -107,7 +107,8 @@ def surroundings(scale):
     lines = info.read_text().splitlines() if info.exists() else []
     name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown processor")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    changed = " with changes" if told("git", "status", "--porcelain", "--untracked-files=no") else ""
+    own = [":!records", ":!docs/robustness.md"]  # what this program writes
+    changed = " with changes" if told("git", "status", "--porcelain", "--untracked-files=no", "--", ".", *own) else ""
     return {
         "scale": scale,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),

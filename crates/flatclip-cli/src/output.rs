@@ -70,10 +70,16 @@ fn again() -> String {
     if resumes && !words.iter().any(|word| word == "--resume") {
         words.push("--resume".to_owned());
     }
-    let plain =
-        |word: &String| word.chars().all(|c| c.is_alphanumeric() || "-_./:=,@+%".contains(c)) && !word.is_empty();
-    let quoted = |word: String| if plain(&word) { word } else { format!("'{}'", word.replace('\'', "'\\''")) };
-    format!("resume with: flatclip {}", words.into_iter().map(quoted).collect::<Vec<_>>().join(" "))
+    format!("resume with: flatclip {}", words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+}
+
+/// A word as a POSIX shell takes it.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// Sets the subscriber of a service; spans also become traces where that was built in.
@@ -132,6 +138,22 @@ impl Output {
     pub(crate) fn line(&self, text: impl std::fmt::Display) -> Result<()> {
         writeln!(std::io::stdout().lock(), "{}", harmless(text))?;
         Ok(())
+    }
+
+    /// A result as JSON where that was asked for, else as text.
+    pub(crate) fn say<T: Serialize>(&self, value: &T, text: impl std::fmt::Display) -> Result<()> {
+        if self.json { self.json(value) } else { self.line(text) }
+    }
+
+    /// Prints a table.
+    pub(crate) fn rows<R: Into<comfy_table::Row>>(
+        &self,
+        header: &[&str],
+        rows: impl IntoIterator<Item = R>,
+    ) -> Result<()> {
+        let mut table = self.table(header);
+        table.add_rows(rows);
+        self.line(table)
     }
 
     /// An empty table: no rules but the one below the header.
@@ -252,6 +274,14 @@ fn remaining(done: u64, left: u64, elapsed: Duration) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_shell_would_break_is_quoted() {
+        assert_eq!(quoted("runs/a-b"), "runs/a-b");
+        assert_eq!(quoted("a photo of a {}."), "'a photo of a {}.'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
 
     #[test]
     fn time_left_follows_the_mean_pace() {

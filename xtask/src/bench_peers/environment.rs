@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const SCRIPT: &str = include_str!("../../peers/peers.py");
+const SCRIPT: &str = include_str!("../../../tools/peers.py");
 const PACKAGES: [&str; 9] = [
     "torch",
     "torchvision",

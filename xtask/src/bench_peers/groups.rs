@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn every_row_points_at_sides_of_its_group_and_every_peer_is_known() {
-        let script = include_str!("../../peers/peers.py");
+        let script = include_str!("../../../tools/peers.py");
         for group in GROUPS {
             for row in group.rows {
                 assert!(row.over < group.sides.len() && row.under < group.sides.len(), "{}", row.title);
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn an_unknown_peer_is_noticed() {
-        let script = include_str!("../../peers/peers.py");
+        let script = include_str!("../../../tools/peers.py");
         for name in ["gemm-f16-768x3072", "gemm-f32-769x3072", "tpt-10", "gemm-f32"] {
             assert!(!is_work_of(script, name), "{name}");
         }

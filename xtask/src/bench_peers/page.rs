@@ -43,7 +43,7 @@ pub(super) fn page(
             page += &format!("| {} | {shown} | <= {} GB{verdict} |\n", memory.title, memory.limit);
         }
     }
-    page += "\nOurs are cases of `flatclip bench`, the peers' the functions of `xtask/peers/peers.py`. torch runs with glibc's \
+    page += "\nOurs are cases of `flatclip bench`, the peers' the functions of `tools/peers.py`. torch runs with glibc's \
              allocator told to keep its memory and to use huge pages, which helps it, unless a row says \"as installed\".\n";
     page
 }

@@ -106,19 +106,14 @@ fn report(request: &BenchRequest, timings: &[CaseTiming], out: &Output) -> Resul
     if out.is_json() {
         return out.json(&serde_json::json!({ "setting": request.setting(), "cases": timings }));
     }
-    let mut table = out.table(&["case", "median", "fastest", "slowest", "GFLOP/s", "of products", "peak RSS"]);
-    for t in timings {
-        table.add_row([
-            t.case.clone(),
-            seconds(t.median),
-            seconds(t.fastest),
-            seconds(t.slowest),
-            t.gflops.map_or(String::new(), |x| format!("{x:.1}")),
-            t.share.map_or(String::new(), |x| format!("{:.0} %", 100.0 * x)),
-            t.peak_rss_mb.map_or(String::new(), |x| format!("{x:.0} MB")),
-        ]);
-    }
-    out.line(table)
+    let row = |t: &CaseTiming| {
+        let [median, fastest, slowest] = [t.median, t.fastest, t.slowest].map(seconds);
+        let gflops = t.gflops.map_or(String::new(), |x| format!("{x:.1}"));
+        let share = t.share.map_or(String::new(), |x| format!("{:.0} %", 100.0 * x));
+        let peak = t.peak_rss_mb.map_or(String::new(), |x| format!("{x:.0} MB"));
+        [t.case.clone(), median, fastest, slowest, gflops, share, peak]
+    };
+    out.rows(&["case", "median", "fastest", "slowest", "GFLOP/s", "of products", "peak RSS"], timings.iter().map(row))
 }
 
 /// All rows that `--methods` asks for, each from a process of its own: a peak of resident memory belongs to a process.

@@ -196,11 +196,10 @@ fn export(args: &CacheArgs, id: &str, file: &Path, out: &Output) -> Result<Exit>
     ensure!(right, "--out {}: expected a file that ends with .safetensors", file.display());
     let (bytes, samples) = cache::export(&args.folder(), id)?;
     flatclip::files::write_atomic(file, &bytes)?;
-    if out.is_json() {
-        out.json(&json!({ "schema_version": 1, "out": file, "samples": samples }))?;
-    } else {
-        out.line(format_args!("{}: {samples} samples", file.display()))?;
-    }
+    out.say(
+        &json!({ "schema_version": 1, "out": file, "samples": samples }),
+        format_args!("{}: {samples} samples", file.display()),
+    )?;
     Ok(Exit::Done)
 }
 
@@ -215,11 +214,7 @@ fn rm(args: &CacheArgs, ids: &[String], all: bool, out: &Output) -> Result<Exit>
     for id in ids {
         freed += cache::remove(&folder, id)?;
     }
-    if out.is_json() {
-        out.json(&json!({ "schema_version": 1, "freed_bytes": freed }))?;
-    } else {
-        out.line(format_args!("{} freed", size(freed)))?;
-    }
+    out.say(&json!({ "schema_version": 1, "freed_bytes": freed }), format_args!("{} freed", size(freed)))?;
     Ok(Exit::Done)
 }
 

@@ -21,11 +21,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if let Some(path) = &args.run {
         let config = RunDir::open(path)?.config_table()?;
-        if out.is_json() {
-            out.json(&config)?;
-        } else {
-            out.line(toml::to_string(&config)?.trim_end())?;
-        }
+        out.say(&config, toml::to_string(&config)?.trim_end())?;
         return Ok(Exit::Done);
     }
     let mut all = toml::Table::new();
@@ -44,10 +40,6 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
             (Err(error), Err(_)) => return Err(error.into()),
         }
     }
-    if out.is_json() {
-        out.json(&all)?;
-    } else {
-        out.line(toml::to_string(&all)?.trim_end())?;
-    }
+    out.say(&all, toml::to_string(&all)?.trim_end())?;
     Ok(Exit::Done)
 }

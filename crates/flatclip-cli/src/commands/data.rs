@@ -3,7 +3,7 @@
 use crate::inputs::data::{DataArgs, PlaceArgs, RootArgs};
 use crate::output::{Exit, Output};
 use anyhow::{Result, bail};
-use flatclip_lab::data::{self, CheckRow, Dataset, KNOWN, Known, Split, State};
+use flatclip_lab::data::{self, CheckRow, KNOWN, Known, Split, State};
 use serde_json::json;
 
 /// Options of `flatclip data`.
@@ -162,10 +162,7 @@ fn ls(place: &PlaceArgs, out: &Output) -> Result<Exit> {
 }
 
 fn show(args: &DataArgs, out: &Output) -> Result<Exit> {
-    let mut sets: Vec<Dataset> = Vec::new();
-    for spec in &args.data {
-        sets.push(args.open(spec, out)?);
-    }
+    let sets = args.open_all(out)?;
     if out.is_json() {
         let rows: Vec<_> = sets
             .iter()
@@ -184,13 +181,12 @@ fn show(args: &DataArgs, out: &Output) -> Result<Exit> {
             data.classes_hash(),
             data.templates.first().map_or("", String::as_str)
         ))?;
-        let mut table = out.table(&["label", "class", "samples", "first"]);
         let by_class = data.by_class();
-        for (label, (class, members)) in data.classes.iter().zip(&by_class).enumerate().take(20) {
+        let rows = data.classes.iter().zip(&by_class).enumerate().take(20).map(|(label, (class, members))| {
             let first = members.first().map_or("-", |&index| data.samples[index].id.as_str());
-            table.add_row([label.to_string(), class.clone(), members.len().to_string(), first.to_owned()]);
-        }
-        out.line(table)?;
+            [label.to_string(), class.clone(), members.len().to_string(), first.to_owned()]
+        });
+        out.rows(&["label", "class", "samples", "first"], rows)?;
         if data.classes.len() > 20 {
             out.line(format_args!("and {} more classes (--json lists all)", data.classes.len() - 20))?;
         }

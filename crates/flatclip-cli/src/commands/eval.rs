@@ -308,25 +308,12 @@ fn print(done: &[EvaluatedRun], out: &Output) -> Result<()> {
             .collect();
         return out.json(&json!({ "schema_version": 1, "runs": runs }));
     }
-    let mut table = out.table(&[
-        "data",
-        "method",
-        "views",
-        "samples",
-        "top-1",
-        "95 %",
-        "top-5",
-        "ECE",
-        "encode ms",
-        "adapt ms",
-        "run",
-    ]);
     let milliseconds = |seconds: Option<f64>| seconds.map_or("-".into(), |seconds| format!("{:.2}", 1000.0 * seconds));
-    for run in done {
+    let row = |run: &EvaluatedRun| {
         let m = &run.summary.metrics;
         let interval = m.top1_interval.map_or("-".into(), |i| format!("{:.1}–{:.1}", 100.0 * i.low, 100.0 * i.high));
         let bad = if run.summary.failed > 0 { format!(" ({} bad)", run.summary.failed) } else { String::new() };
-        table.add_row([
+        [
             run.summary.dataset.clone(),
             run.summary.method.clone(),
             views(run),
@@ -338,9 +325,10 @@ fn print(done: &[EvaluatedRun], out: &Output) -> Result<()> {
             milliseconds(run.timing.encode_per_sample()),
             milliseconds(run.timing.adapt_per_sample()),
             run.dir.display().to_string(),
-        ]);
-    }
-    out.line(table)?;
+        ]
+    };
+    let header = "data|method|views|samples|top-1|95 %|top-5|ECE|encode ms|adapt ms|run";
+    out.rows(&header.split('|').collect::<Vec<_>>(), done.iter().map(row))?;
     if done.iter().any(is_vote_share) {
         out.note(Confidence::NOTE);
     }

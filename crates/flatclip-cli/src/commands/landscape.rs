@@ -75,11 +75,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let request = args.request(out)?;
     let model = args.model.load(out)?;
     let record = landscape(&request, &model, &Terminal::with_interrupts(out)?)?;
-    if out.is_json() {
-        out.json(&record)?;
-    } else {
-        out.line(out.fitted(&flatness_table(&record.flatness())))?;
-    }
+    out.say(&record, out.fitted(&flatness_table(&record.flatness())))?;
     out.note(format_args!(
         "{}: landscape.html to turn around, landscape.png and .svg to show, .csv and .json to compute with, directions.safetensors for the same planes again",
         args.out.display()

@@ -49,58 +49,26 @@ pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
 
 /// Needs, what serves them, what that costs beside encoding one view, and when to take something else. Costs are those of the
 /// methods' own pages (`methods show`); `flatclip bench --methods` times them on the machine at hand.
-const ADVICE: [[&str; 4]; 9] = [
-    ["a first answer, quickly", "zero-shot", "1 view", "anything below, when it is not sure enough"],
-    ["one photo, no training", "zero", "64 views, no gradient", "mta, when answers of single views scatter"],
-    [
-        "one photo, a tuned prompt",
-        "stss with a sapt prompt (FGA)",
-        "64 views; text bank once",
-        "zero, without a text tower",
-    ],
-    [
-        "class embeddings only, no text tower",
-        "zero or mta",
-        "64 views, no gradient",
-        "tda, when images come in a stream",
-    ],
-    ["a stream of images", "tda", "64 views and a cache", "zero, when order must not matter"],
-    [
-        "well-calibrated confidence",
-        "c-tpt or zero-shot",
-        "64 views; one backward pass",
-        "temperature of `eval`'s report",
-    ],
-    ["learning at test time", "tpt", "64 views; one backward pass", "promptalign, with a MaPLe prompt on a ViT"],
-    [
-        "a few labelled photos per class",
-        "tune sapt, then stss",
-        "minutes of training, once",
-        "coop, where flatness does not matter",
-    ],
-    [
-        "few labelled photos, no training",
-        "tune tip-adapter or gda-clip",
-        "one pass over the shots",
-        "sapt, when there is time to train",
-    ],
-];
+const ADVICE: &str = "\
+a first answer, quickly | zero-shot | 1 view | anything below, when it is not sure enough
+one photo, no training | zero | 64 views, no gradient | mta, when answers of single views scatter
+one photo, a tuned prompt | stss with a sapt prompt (FGA) | 64 views; text bank once | zero, without a text tower
+class embeddings only, no text tower | zero or mta | 64 views, no gradient | tda, when images come in a stream
+a stream of images | tda | 64 views and a cache | zero, when order must not matter
+well-calibrated confidence | c-tpt or zero-shot | 64 views; one backward pass | temperature of `eval`'s report
+learning at test time | tpt | 64 views; one backward pass | promptalign, with a MaPLe prompt on a ViT
+a few labelled photos per class | tune sapt, then stss | minutes of training, once | coop, where flatness does not matter
+few labelled photos, no training | tune tip-adapter or gda-clip | one pass over the shots | sapt, when there is time to train";
 
 fn advice(out: &Output) -> anyhow::Result<Exit> {
-    let header = ["need", "take", "cost", "or"];
+    const HEADER: [&str; 4] = ["need", "take", "cost", "or"];
+    let rows = ADVICE.lines().map(|line| line.split(" | ").collect::<Vec<_>>());
     if out.is_json() {
-        let rows: Vec<Value> = ADVICE
-            .iter()
-            .map(|[need, take, cost, or]| json!({ "need": need, "take": take, "cost": cost, "or": or }))
-            .collect();
+        let rows: Vec<BTreeMap<&str, &str>> = rows.map(|row| HEADER.into_iter().zip(row).collect()).collect();
         out.json(&json!({ "schema_version": 1, "advice": rows }))?;
-        return Ok(Exit::Done);
+    } else {
+        out.rows(&HEADER, rows)?;
     }
-    let mut table = out.table(&header);
-    for row in ADVICE {
-        table.add_row(row);
-    }
-    out.line(table)?;
     Ok(Exit::Done)
 }
 
@@ -146,30 +114,24 @@ pub(super) fn adapter_needs(spec: &AdapterSpec) -> String {
 
 impl Entry {
     fn adapter(spec: &AdapterSpec) -> Self {
-        let (kind, setting) = (spec.kind().name(), spec.kind().setting());
         let AdapterSpec { name, aliases, summary, docs, options, .. } = *spec;
-        let (needs, prompts, published_views) = (adapter_needs(spec), spec.needs.prompts, published_views(name));
-        let (role, table) = ("adapter", name);
-        let example = example(spec);
-        let verified = spec.verified.name();
         let of =
             |known: &'static Known| Some((known.name, presets(spec, known.name))).filter(|(_, text)| !text.is_empty());
-        let presets = KNOWN.iter().filter_map(of).collect();
         Self {
-            role,
+            role: "adapter",
             name,
             aliases,
-            kind,
-            setting,
-            needs,
-            prompts,
-            published_views,
-            example,
+            kind: spec.kind().name(),
+            setting: spec.kind().setting(),
+            needs: adapter_needs(spec),
+            prompts: spec.needs.prompts,
+            published_views: published_views(name),
+            example: example(spec),
             summary,
             docs,
-            verified,
-            presets,
-            table,
+            verified: spec.verified.name(),
+            presets: KNOWN.iter().filter_map(of).collect(),
+            table: name,
             options,
         }
     }
@@ -374,11 +336,8 @@ fn list(out: &Output) -> anyhow::Result<()> {
     if out.is_json() {
         return out.json(&json!({ "methods": all.iter().map(Entry::json).collect::<Vec<_>>() }));
     }
-    let mut table = out.table(&["role", "name", "kind", "setting", "needs", "what it does"]);
-    for entry in &all {
-        table.add_row([entry.role, &entry.names(), entry.kind, entry.setting, &entry.needs, entry.summary]);
-    }
-    out.line(table)
+    let row = |e: &Entry| [e.role, &e.names(), e.kind, e.setting, &e.needs, e.summary].map(str::to_owned);
+    out.rows(&["role", "name", "kind", "setting", "needs", "what it does"], all.iter().map(row))
 }
 
 /// A name may be a tuner's and an adapter's at once (`fga`): both are shown.

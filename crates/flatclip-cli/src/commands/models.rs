@@ -3,6 +3,7 @@
 use crate::output::{Exit, Output};
 use anyhow::Result;
 use flatclip::weights::{self, Checkpoint, KNOWN, Places};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -49,31 +50,26 @@ fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
             Some(Ok(checkpoint)) => checkpoint.config().describe(),
             Some(Err(error)) => format!("{UNUSABLE}: {error}"),
         };
-        rows.push(serde_json::json!({
+        rows.push(json!({
             "name": model.name, "repository": model.repositories[0], "activation": model.activation,
             "preprocess": model.preprocess, "tokenizer": model.tokenizer(),
             "path": path, "bytes": path.as_deref().map(size), "state": state,
         }));
     }
     if out.is_json() {
-        return out.json(&serde_json::json!({ "models": rows }));
+        return out.json(&json!({ "models": rows }));
     }
-    let mut table = out.table(&["model", "activation", "resize", "filter", "size", "where"]);
-    for row in &rows {
-        let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let cells = rows.iter().map(|row| {
         let size = row["bytes"].as_u64().map_or("-".into(), |bytes| format!("{} MB", bytes.div_ceil(1_000_000)));
-        let place = if row["path"].is_null() { text("state") } else { text("path") };
+        let place = text(row, if row["path"].is_null() { "state" } else { "path" });
         let activation = row["activation"].as_str().unwrap_or("by its files").to_owned();
-        let how = |key: &str| row["preprocess"][key].as_str().unwrap_or_default().to_owned();
-        table.add_row([text("name"), activation, how("resize"), how("filter"), size, place]);
-    }
-    out.line(table)?;
-    for row in rows.iter().filter(|row| row["state"].as_str().is_some_and(|state| state.starts_with(UNUSABLE))) {
-        out.warn(format_args!(
-            "{} is {}",
-            row["name"].as_str().unwrap_or_default(),
-            row["state"].as_str().unwrap_or_default()
-        ));
+        let how = &row["preprocess"];
+        [text(row, "name"), activation, text(how, "resize"), text(how, "filter"), size, place]
+    });
+    out.rows(&["model", "activation", "resize", "filter", "size", "where"], cells)?;
+    for row in rows.iter().filter(|row| text(row, "state").starts_with(UNUSABLE)) {
+        out.warn(format_args!("{} is {}", text(row, "name"), text(row, "state")));
     }
     out.note("`flatclip models show NAME` prints architecture, preprocessing, tokenizer and repository");
     let dir = |path: &Option<PathBuf>| path.as_ref().map_or("none".into(), |path| path.display().to_string());
@@ -91,14 +87,14 @@ fn places(model_dir: Option<&Path>) -> Places {
 }
 
 /// The models that need no file.
-fn embedded() -> Result<Vec<serde_json::Value>> {
+fn embedded() -> Result<Vec<Value>> {
     let mut rows = Vec::new();
     for name in flatclip_pocket::MODEL_NAMES {
         let files = flatclip_pocket::model_files(name).unwrap_or_default();
         let bytes: usize = files.iter().map(|(_, bytes)| bytes.len()).sum();
         let checkpoint = Checkpoint::embedded(name).transpose()?;
         let config = checkpoint.as_ref().map(Checkpoint::config);
-        rows.push(serde_json::json!({
+        rows.push(json!({
             "name": name, "repository": null, "activation": config.map(|config| config.activation),
             "preprocess": config.map(|config| config.preprocess), "tokenizer": "its own",
             "path": "embedded", "bytes": bytes, "state": config.map(|config| config.describe()),
@@ -137,7 +133,7 @@ fn show(model: &str, model_dir: Option<&Path>, out: &Output) -> Result<()> {
     };
     let hash = checkpoint.hash()?;
     if out.is_json() {
-        return out.json(&serde_json::json!({
+        return out.json(&json!({
             "path": checkpoint.path(), "naming": checkpoint.naming(), "config": checkpoint.config(),
             "released_as": checkpoint.config().released_name(), "published_file": published,
             "parameters": checkpoint.parameters(), "tensors": checkpoint.names().count(), "dtypes": dtypes, "hash": hash,

@@ -61,11 +61,7 @@ pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
 
 fn write_sheet(path: &Path, world: World, out: &Output) -> anyhow::Result<Exit> {
     write_atomic(path, &sheet(world))?;
-    if out.is_json() {
-        out.json(&json!({ "sheet": path, "world": world.name() }))?;
-    } else {
-        out.line(path.display())?;
-    }
+    out.say(&json!({ "sheet": path, "world": world.name() }), path.display())?;
     Ok(Exit::Done)
 }
 
@@ -86,10 +82,9 @@ fn export(dir: &Path, domain: Domain, count: usize, world: World, out: &Output) 
         Ok(())
     })?;
     bar.finish_and_clear();
-    if out.is_json() {
-        out.json(&json!({ "dir": dir, "domain": domain.name(), "world": world.name(), "count": count }))?;
-    } else {
-        out.line(format_args!("{}: {count} images of {} ({})", dir.display(), domain.name(), world.name()))?;
-    }
+    out.say(
+        &json!({ "dir": dir, "domain": domain.name(), "world": world.name(), "count": count }),
+        format_args!("{}: {count} images of {} ({})", dir.display(), domain.name(), world.name()),
+    )?;
     Ok(Exit::Done)
 }

@@ -169,10 +169,10 @@ fn export(args: &Export, out: &Output) -> Result<()> {
         ));
     }
     write_text_features(&args.out, &features, &classes)?;
-    if out.is_json() {
-        return out.json(&serde_json::json!({
+    out.say(
+        &serde_json::json!({
             "file": args.out, "classes": features.rows(), "width": features.cols(),
-        }));
-    }
-    out.line(format_args!("{}: [{}, {}]", args.out.display(), features.rows(), features.cols()))
+        }),
+        format_args!("{}: [{}, {}]", args.out.display(), features.rows(), features.cols()),
+    )
 }

@@ -2,6 +2,7 @@
 
 use crate::output::{Exit, Output};
 use anyhow::{Result, ensure};
+use clap::ValueEnum as _;
 use flatclip_lab::eval::metrics::Temperature;
 use flatclip_lab::report::landscape::LandscapeRecord;
 use flatclip_lab::report::{
@@ -40,8 +41,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
     /// Order of rows: the paper's (others behind, as given), or as given (runs of a folder by name)
-    #[arg(long, default_value = "paper", value_enum, value_name = "ORDER")]
-    order: Order,
+    #[arg(long, default_value = "paper", value_parser = ["paper", "given"], value_name = "ORDER")]
+    order: String,
     /// Compare runs on the same samples (McNemar, paired bootstrap), each with the first row of its data set
     #[arg(long)]
     paired: bool,
@@ -59,22 +60,6 @@ pub(crate) struct Args {
     confusion: Option<usize>,
 }
 
-/// The order of rows.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Order {
-    Paper,
-    Given,
-}
-
-impl From<Order> for RowOrder {
-    fn from(order: Order) -> Self {
-        match order {
-            Order::Paper => Self::Paper,
-            Order::Given => Self::Given,
-        }
-    }
-}
-
 /// What a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
@@ -85,20 +70,6 @@ enum Kind {
     Temperature,
     Confusion,
     Findings,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Methods => "methods",
-            Self::Runs => "runs",
-            Self::Paper => "paper",
-            Self::Paired => "paired",
-            Self::Temperature => "temperature",
-            Self::Confusion => "confusion",
-            Self::Findings => "findings",
-        }
-    }
 }
 
 #[derive(clap::Subcommand)]
@@ -117,22 +88,21 @@ enum Verb {
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if let Some(Verb::Merge { parts, out: target }) = &args.verb {
         let summary = flatclip_lab::eval::merge(parts, target)?;
-        if out.is_json() {
-            out.json(&json!({ "schema_version": 1, "out": target, "summary": summary }))?;
-        } else {
-            out.line(format_args!(
+        out.say(
+            &json!({ "schema_version": 1, "out": target, "summary": summary }),
+            format_args!(
                 "{} samples, top-1 {:.2} %, in {}",
                 summary.samples,
                 100.0 * summary.metrics.top1,
                 target.display()
-            ))?;
-        }
+            ),
+        )?;
         return Ok(if summary.failed == 0 { Exit::Done } else { Exit::Counted });
     }
     ensure!(!args.runs.is_empty(), "which runs? give run directories or a folder that holds some");
     let (others, folders) = findings(&args.runs)?;
     let (mut runs, unfinished) = if folders.is_empty() { (Vec::new(), 0) } else { read(&folders, out)? };
-    RowOrder::from(args.order).sort(&mut runs);
+    args.order().sort(&mut runs);
     ensure!(!runs.is_empty() || !others.is_empty(), "no finished run, landscape or analysis among the given ones");
     let mut tables = if runs.is_empty() { Vec::new() } else { tables(&args, &runs)? };
     let of_runs = tables.clone();
@@ -151,7 +121,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         out.json(&json!({ "schema_version": 1, "runs": runs, "tables": tables }))?;
     } else if args.tables.is_none() {
         for table in &tables {
-            out.line(if args.format == "text" { out.fitted(table) } else { written(table, &args.format) })?;
+            out.line(if args.format == "text" { out.fitted(table) } else { written(table, &args.format).0 })?;
         }
     }
     if let Some(path) = &args.html {
@@ -165,6 +135,12 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     }
     let failed = runs.iter().any(|run| run.summary.failed > 0);
     Ok(if unfinished == 0 && !failed { Exit::Done } else { Exit::Counted })
+}
+
+impl Args {
+    fn order(&self) -> RowOrder {
+        if self.order == "given" { RowOrder::Given } else { RowOrder::Paper }
+    }
 }
 
 fn read(paths: &[PathBuf], out: &Output) -> Result<(Vec<Run>, usize)> {
@@ -184,7 +160,7 @@ fn read(paths: &[PathBuf], out: &Output) -> Result<(Vec<Run>, usize)> {
 
 /// The main table first.
 fn tables(args: &Args, runs: &[Run]) -> Result<Vec<(Kind, Table)>> {
-    let order = RowOrder::from(args.order).note();
+    let order = args.order().note();
     let ordered = |mut table: Table| {
         table.notes.push(order.into());
         table
@@ -212,29 +188,28 @@ fn tables(args: &Args, runs: &[Run]) -> Result<Vec<(Kind, Table)>> {
     Ok(tables)
 }
 
-fn written(table: &Table, format: &str) -> String {
+/// A table in a format, and the ending of its file.
+fn written(table: &Table, format: &str) -> (String, &'static str) {
     match format {
-        "markdown" => table.to_markdown(),
-        "latex" => table.to_latex(),
-        "csv" => table.to_csv(),
-        _ => table.to_text(),
+        "markdown" => (table.to_markdown(), "md"),
+        "latex" => (table.to_latex(), "tex"),
+        "csv" => (table.to_csv(), "csv"),
+        _ => (table.to_text(), "txt"),
     }
 }
 
 /// `methods.tex`, `runs.tex`; several of a kind are numbered.
 fn write_tables(folder: &Path, tables: &[(Kind, Table)], format: &str) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(flatclip::Error::io(folder))?;
-    let ending = match format {
-        "markdown" => "md",
-        "latex" => "tex",
-        "csv" => "csv",
-        _ => "txt",
-    };
     for (number, (kind, table)) in tables.iter().enumerate() {
         let same = tables[..number].iter().filter(|(other, _)| other == kind).count();
         let count = if same > 0 { format!("-{}", same + 1) } else { String::new() };
-        let path = folder.join(format!("{}{count}.{ending}", kind.name()));
-        flatclip::files::write_atomic(&path, written(table, format).as_bytes())?;
+        let (text, ending) = written(table, format);
+        let path = folder.join(format!(
+            "{}{count}.{ending}",
+            kind.to_possible_value().as_ref().map_or("", |value| value.get_name())
+        ));
+        flatclip::files::write_atomic(&path, text.as_bytes())?;
     }
     Ok(())
 }

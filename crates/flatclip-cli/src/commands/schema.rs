@@ -59,11 +59,7 @@ const SCHEMAS: [(&str, &str); 35] = schemas![
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let Some(name) = &args.command else {
         let names: Vec<&str> = SCHEMAS.iter().map(|(name, _)| *name).collect();
-        if out.is_json() {
-            out.json(&serde_json::json!({ "schema_version": 1, "schemas": names }))?;
-        } else {
-            out.line(names.join("\n"))?;
-        }
+        out.say(&serde_json::json!({ "schema_version": 1, "schemas": names }), names.join("\n"))?;
         return Ok(Exit::Done);
     };
     let wanted = name.replace(' ', "-");

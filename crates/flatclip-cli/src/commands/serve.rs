@@ -67,11 +67,10 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     }
     let server = Server::bind(config(args)?)?;
     let address = server.address();
-    if out.is_json() {
-        out.json(&serde_json::json!({ "address": address.to_string(), "page": format!("http://{address}/") }))?;
-    } else {
-        out.line(format_args!("http://{address}/"))?;
-    }
+    out.say(
+        &serde_json::json!({ "address": address.to_string(), "page": format!("http://{address}/") }),
+        format_args!("http://{address}/"),
+    )?;
     server.run()?;
     Ok(Exit::Done)
 }

@@ -8,7 +8,7 @@ use crate::progress::Terminal;
 use anyhow::{Context as _, Result};
 use flatclip::methods::statistics::SourceStatistics;
 use flatclip::{Prompt, import_statistics, save_statistics};
-use flatclip_lab::data::{self, Split};
+use flatclip_lab::data::Split;
 use flatclip_lab::{StatisticsRequest, statistics};
 use std::path::PathBuf;
 
@@ -70,10 +70,7 @@ fn compute(args: &Args, out: &Output) -> Result<(SourceStatistics, usize)> {
         max_errors: args.max_errors,
         exif: args.decode.exif(),
     };
-    let dataset = data::open(spec, &args.place.options(args.split)?)?;
-    for note in dataset.notes.iter().filter(|note| note.warning) {
-        out.warn(format_args!("{}: {}", dataset.name, note.text));
-    }
+    let dataset = args.place.open(spec, args.split, None, out)?;
     let model = args.model.load(out)?;
     let (statistics, unreadable) = statistics(&request, &model, &dataset, &Terminal::new(out))?;
     Ok((statistics, unreadable.len()))
@@ -91,11 +88,6 @@ fn print(args: &Args, statistics: &SourceStatistics, unreadable: usize, out: &Ou
         0 => format!("imported from {}", statistics.origin.source),
         images => format!("{images} images of {}", statistics.origin.source),
     };
-    out.line(format_args!(
-        "{}: {} blocks, {} tokens of width {}, {of}",
-        args.out.display(),
-        shape[0],
-        shape[1],
-        shape[2]
-    ))
+    let [blocks, tokens, width] = shape;
+    out.line(format_args!("{}: {blocks} blocks, {tokens} tokens of width {width}, {of}", args.out.display()))
 }

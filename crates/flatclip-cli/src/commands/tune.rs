@@ -8,7 +8,7 @@ use crate::progress::Terminal;
 use anyhow::{Context as _, Result};
 use flatclip::settings::parse_settings;
 use flatclip_lab::data::few_shot::Sampler;
-use flatclip_lab::data::{self, Dataset, OpenOptions, Split};
+use flatclip_lab::data::{Dataset, Split};
 use flatclip_lab::train::LossAndAccuracy;
 use flatclip_lab::tuners::{PRESETS, TUNERS};
 use flatclip_lab::{TuneRequest, TuneSummary, tune};
@@ -128,12 +128,7 @@ impl Args {
     }
 
     fn dataset(&self, split: Split, out: &Output) -> Result<Dataset> {
-        let options = OpenOptions { classes: self.class_names.clone(), ..self.place.options(split)? };
-        let dataset = data::open(&self.data, &options)?;
-        for note in dataset.notes.iter().filter(|note| note.warning) {
-            out.warn(format_args!("{}: {}", dataset.name, note.text));
-        }
-        Ok(dataset)
+        self.place.open(&self.data, split, self.class_names.as_ref(), out)
     }
 }
 

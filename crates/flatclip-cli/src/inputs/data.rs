@@ -39,6 +39,15 @@ impl RootArgs {
 }
 
 impl PlaceArgs {
+    /// Opens one data set and says what may spoil the result.
+    pub(crate) fn open(&self, spec: &str, split: Split, classes: Option<&PathBuf>, out: &Output) -> Result<Dataset> {
+        let dataset = data::open(spec, &OpenOptions { classes: classes.cloned(), ..self.options(split)? })?;
+        for note in dataset.notes.iter().filter(|note| note.warning) {
+            out.warn(format_args!("{}: {}", dataset.name, note.text));
+        }
+        Ok(dataset)
+    }
+
     pub(crate) fn options(&self, split: Split) -> Result<OpenOptions> {
         let mut options = OpenOptions {
             root: self.data_root.clone(),

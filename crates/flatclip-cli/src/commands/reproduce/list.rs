@@ -44,11 +44,7 @@ pub(crate) fn run(place: &PlaceArgs, find: &FindArgs, out: &Output) -> Result<Ex
             "model_on_disk": model, "data_on_disk": there, "data_missing": missing, "tunes": tuned, "generated": generated,
         }));
     }
-    if out.is_json() {
-        out.json(&json!({ "schema_version": 1, "items": items }))?;
-    } else {
-        out.line(table)?;
-    }
+    out.say(&json!({ "schema_version": 1, "items": items }), table)?;
     Ok(Exit::Done)
 }
 

@@ -262,11 +262,7 @@ fn say_absent(plan: &Plan, out: &Output) {
 }
 
 fn finish(done: &Reproduced, out: &Output) -> Result<Exit> {
-    if out.is_json() {
-        out.json(&done.results.json())?;
-    } else {
-        out.line(done.results.text())?;
-    }
+    out.say(&done.results.json(), done.results.text())?;
     let Reproduced { plan, skipped, done: ran, open, report, .. } = done;
     out.note(format_args!("{ran} steps done, {skipped} were there already; page: {}", report.display()));
     // What keeps one step of a large item from running keeps many.

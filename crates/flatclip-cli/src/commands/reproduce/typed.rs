@@ -1,6 +1,7 @@
 //! A plan as the commands that a user would type for it, in the item's folder: so that what they record is what the item
 //! records, wherever it lies.
 
+use crate::output::quoted;
 use flatclip::text::templates::Ensemble;
 use flatclip_lab::ViewChoice;
 use flatclip_lab::reproduce::{EvaluateWork, LandscapeWork, PromptSource, ReproduceRequest, Step, Work};
@@ -226,26 +227,9 @@ impl Words {
     }
 }
 
-/// As a POSIX shell takes it.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_a_shell_would_break_is_quoted() {
-        assert_eq!(quoted("runs/a-b"), "runs/a-b");
-        assert_eq!(quoted("a photo of a {}."), "'a photo of a {}.'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-        assert_eq!(quoted(""), "''");
-    }
 
     #[test]
     fn tables_become_dotted_keys() {

@@ -1,30 +1,12 @@
 //! Run directories and prompts of version 0.1.0 (`fixtures/runs/0.1.0`) are still read, and things still have the same names.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
+use super::common::{run, works};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 fn old(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/runs/0.1.0").join(name)
-}
-
-/// Runs the command in a folder and home of its own.
-fn run(home: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
-    command.args(arguments).current_dir(home).env("HOME", home);
-    for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_DATA", "FLATCLIP_MODEL", "RANK", "SLURM_PROCID"] {
-        command.env_remove(name);
-    }
-    command.output().unwrap()
-}
-
-/// What the command prints.
-fn stdout(home: &Path, arguments: &[&str]) -> String {
-    let output = run(home, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 fn json(path: &Path) -> Value {
@@ -78,7 +60,7 @@ fn report_prints_the_same_numbers() {
     let runs = old("eval");
     // The paper has zero-shot before stss; that version compared in the order of the folders' names.
     let arguments = ["report", runs.to_str().unwrap(), "--order", "given", "--paired", "--format", "csv"];
-    let table = stdout(home.path(), &arguments);
+    let table = works(home.path(), &arguments);
     // That version charged zero-shot for encoding all eight views; it looks at one.
     let expected = std::fs::read_to_string(old("report.csv")).unwrap();
     let charged = expected.replace("12.1182025", &(12.118_202_5f64 / 8.0).to_string());
@@ -90,7 +72,7 @@ fn report_prints_the_same_numbers() {
 fn classes_and_samples_still_have_the_same_names() {
     let home = tempfile::tempdir().unwrap();
     let eval = "eval --method zero-shot --data pocket:sketch --limit 16 --views 1 --no-cache --out new";
-    stdout(home.path(), &eval.split(' ').collect::<Vec<_>>());
+    works(home.path(), &eval.split(' ').collect::<Vec<_>>());
     let (new, old) = (json(&home.path().join("new/run.json")), json(&old("eval/zero-shot/run.json")));
     for key in ["class_names", "stream"] {
         assert_eq!(new[key], old[key], "{key}");
@@ -102,7 +84,7 @@ fn an_old_prompt_is_shown_and_refused_by_the_models_of_today() {
     let home = tempfile::tempdir().unwrap();
     let prompt = old("tune/prompt.safetensors");
     let prompt = prompt.to_str().unwrap();
-    let shown: Value = serde_json::from_str(&stdout(home.path(), &["prompt", "show", prompt, "--json"])).unwrap();
+    let shown: Value = serde_json::from_str(&works(home.path(), &["prompt", "show", prompt, "--json"])).unwrap();
     let record = json(&old("tune/run.json"));
     assert_eq!(shown["provenance"]["class_hash"], record["class_hash"], "{shown}");
     assert_eq!(shown["provenance"]["model_hash"], record["model_hash"], "{shown}");

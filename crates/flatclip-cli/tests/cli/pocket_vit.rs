@@ -1,24 +1,8 @@
 //! `--model pocket-vit`, for what needs a vision transformer.
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
+use super::common::{json, run};
 use serde_json::Value;
-use std::path::Path;
-use std::process::{Command, Output};
 use tempfile::TempDir;
-
-fn run(home: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
-    for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_DATA", "FLATCLIP_MODEL"] {
-        command.env_remove(name);
-    }
-    command.current_dir(home).env("HOME", home).env("FLATCLIP_OFFLINE", "true").args(args).output().unwrap()
-}
-
-fn json(home: &Path, args: &[&str]) -> Value {
-    let output = run(home, &[args, &["--json"]].concat());
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
 
 const MODEL: [&str; 2] = ["--model", "pocket-vit"];
 const EVAL: [&str; 5] = ["eval", "--data", "pocket:photo:test:24", "--views", "4"];

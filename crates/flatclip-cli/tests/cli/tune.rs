@@ -1,6 +1,5 @@
 //! `flatclip tune` and `flatclip prompt`, run as a user runs them: on a folder of images, killed, stopped, out of disk.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,12 @@
 //! The command `serve`: its answers are those of `predict`, and the examples of its guide run.
-#![allow(clippy::unwrap_used)]
 
+use super::common::BINARY;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_flatclip");
 const CLASSES: &str = "fish,lamp,snail,boat,clock,bicycle";
 
 struct Server {

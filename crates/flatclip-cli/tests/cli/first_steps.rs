@@ -1,29 +1,12 @@
 //! What a newcomer types first, run as the README prints it: pocket, predict, embed, landscape, analyze, demo.
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
+use super::common::{run, works};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
 use tempfile::TempDir;
 
-fn flatclip(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_flatclip"))
-        .args(arguments)
-        .current_dir(folder)
-        .env("XDG_CACHE_HOME", folder.join("cache"))
-        .env_remove("FLATCLIP_MODEL")
-        .output()
-        .unwrap()
-}
-
-fn works(folder: &Path, arguments: &[&str]) -> String {
-    let output = flatclip(folder, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 fn fails(folder: &Path, arguments: &[&str]) -> String {
-    let output = flatclip(folder, arguments);
+    let output = run(folder, arguments);
     // 3: the images cannot be read.
     assert!(matches!(output.status.code(), Some(2 | 3)), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()

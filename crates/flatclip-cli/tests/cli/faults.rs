@@ -1,34 +1,15 @@
 //! State that no longer fits, images that are not there, disks that were full: counted, tried again, or refused with what
 //! changed.
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
+use super::common::{self, run, said, works};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use tempfile::TempDir;
 
-fn run(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
-    for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_MODEL", "FLATCLIP_ISA"] {
-        command.env_remove(name);
-    }
-    command.args(arguments).current_dir(folder).env("HOME", folder).output().unwrap()
-}
-
-fn works(folder: &Path, arguments: &[&str]) -> Output {
-    let output = run(folder, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
-    output
-}
-
 fn refused(folder: &Path, arguments: &[&str], words: &str) {
-    let output = run(folder, arguments);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
-    assert!(said(&output).contains(words), "expected {words:?} in {}", said(&output));
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    let said = common::refused(folder, arguments);
+    assert!(said.contains(words), "expected {words:?} in {said}");
 }
 
 /// A folder `photos` with some images, one folder for each class, and their paths.
@@ -162,7 +143,7 @@ fn control_characters_of_files_do_not_reach_the_terminal() {
     std::fs::write(home.join("names.txt"), "cat\n\u{1b}[31mdog\u{1b}]0;title\u{7}\n").unwrap();
     let one = decoded_images[0].display().to_string();
     for images in [&one[..], "photos"] {
-        let output = works(home, &["predict", images, "--classes-file", "names.txt"]);
+        let output = run(home, &["predict", images, "--classes-file", "names.txt"]);
         for text in [&output.stdout, &output.stderr] {
             assert!(!text.iter().any(|byte| matches!(byte, 0x1b | 0x07)), "{}", String::from_utf8_lossy(text));
         }

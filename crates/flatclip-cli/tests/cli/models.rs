@@ -1,27 +1,21 @@
 //! `flatclip models` and `flatclip convert`, run as a user runs them.
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
+use super::common::{run, said};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use tempfile::TempDir;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models").join(name)
 }
 
-/// Runs the command with a home of its own, so that no model of this machine is found.
 fn flatclip(home: &TempDir, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
-    command.args(args).env("HOME", home.path()).env("FLATCLIP_OFFLINE", "true");
-    for name in ["XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "FLATCLIP_MODEL_DIR"] {
-        command.env_remove(name);
-    }
-    command.output().unwrap()
+    run(home.path(), args)
 }
 
 fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", said(output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 

@@ -1,6 +1,5 @@
 //! `flatclip reproduce` as a user runs it: killed, typed by hand from its plan, and reported.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
 use serde_json::Value;
 use std::collections::BTreeMap;

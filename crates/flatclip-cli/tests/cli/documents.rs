@@ -6,7 +6,6 @@
 //! which is written `~`, and a thousandth part of a decimal. `FLATCLIP_WRITE_DOCS=1 cargo test --release -p flatclip-cli --test
 //! documents` writes the output into the documents, which is how they are renewed after a change.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -154,7 +153,7 @@ fn the_first_hour_prints_what_it_shows() {
 
 #[test]
 fn the_first_hour_has_every_point_as_a_command() {
-    let text = include_str!("../../../docs/design/first-hour.md");
+    let text = include_str!("../../../../docs/design/first-hour.md");
     for number in 1..=16 {
         let (_, point) = text.split_once(&format!("\n**{number}. ")).unwrap_or_else(|| panic!("no point {number}"));
         let end = point.find(&format!("\n**{}. ", number + 1)).unwrap_or(point.len());

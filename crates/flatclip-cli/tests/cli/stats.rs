@@ -1,11 +1,11 @@
 //! `flatclip stats` and what needs it: a maple prompt, its source statistics, PromptAlign, on a small random ViT.
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
+use super::common::{command, said};
 use flatclip::model::{ClipConfig, ImageConfig, TextConfig, TextForm, VitForm};
 use flatclip::weights::{random_of, save_canonical};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use tempfile::TempDir;
 
 /// A folder with a model in it, where commands run; nothing of this machine is found.
@@ -31,12 +31,7 @@ impl Home {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
-        command.args(args).args(["--json"]).current_dir(self.0.path()).env("HOME", self.0.path());
-        for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_DATA"] {
-            command.env_remove(name);
-        }
-        command.env("FLATCLIP_MODEL", "vit.safetensors").env("FLATCLIP_OFFLINE", "true").output().unwrap()
+        command(self.0.path(), args).arg("--json").env("FLATCLIP_MODEL", "vit.safetensors").output().unwrap()
     }
 
     fn json(&self, args: &[&str]) -> Value {
@@ -44,10 +39,6 @@ impl Home {
         assert!(output.status.success(), "{args:?}: {}", said(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 const EVAL: [&str; 9] =

@@ -1,6 +1,6 @@
 //! `flatclip eval`, `report`, `sweep`, `data` and `cache`, run as a user runs them, on the embedded model and data.
-#![allow(clippy::unwrap_used)] // a test fails by panicking
 
+use super::common::{command, json};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -20,12 +20,7 @@ impl Home {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
-        command.args(args).current_dir(self.0.path()).env("HOME", self.0.path());
-        for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_DATA", "FLATCLIP_MODEL", "RANK", "SLURM_PROCID"] {
-            command.env_remove(name);
-        }
-        command
+        command(self.0.path(), args)
     }
 
     fn run(&self, args: &[&str]) -> Output {
@@ -33,9 +28,7 @@ impl Home {
     }
 
     fn json(&self, args: &[&str]) -> Value {
-        let output = self.run(&[args, &["--json"]].concat());
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
+        json(self.0.path(), args)
     }
 }
 

@@ -1,11 +1,10 @@
 //! The same file gets the same answer from `predict`, `eval`, `embed` and the library: EXIF, 16-bit grey, CMYK, palettes,
 //! alpha, wrong endings. The server's forms and Python are held to the same answers in their own tests.
-#![allow(clippy::unwrap_used)]
 
+use super::common;
 use flatclip::{Classifier, Image, Model};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use tempfile::TempDir;
 
 const CLASSES: [&str; 4] = ["fish", "lamp", "snail", "boat"];
@@ -24,16 +23,7 @@ fn name(path: &Path) -> String {
 }
 
 fn json(home: &Path, arguments: &[&str]) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_flatclip"))
-        .args(["-q", "--json"])
-        .args(arguments)
-        .current_dir(home)
-        .env("HOME", home)
-        .env_remove("XDG_CACHE_HOME")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    common::json(home, &[&["-q"], arguments].concat())
 }
 
 /// The method and the reading rule, as flags and as the library's classifier.

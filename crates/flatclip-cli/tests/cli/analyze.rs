@@ -1,28 +1,20 @@
 //! `analyze` and `landscape`: which images, which radius, and how every number says how it was found.
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
+use super::common;
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-fn flatclip(folder: &Path, arguments: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_flatclip"))
-        .args(arguments.split_whitespace())
-        .current_dir(folder)
-        .env("XDG_CACHE_HOME", folder.join("cache"))
-        .env_remove("FLATCLIP_MODEL")
-        .output()
-        .unwrap()
+fn works(folder: &Path, line: &str) -> String {
+    common::works(folder, &line.split_whitespace().collect::<Vec<_>>())
 }
 
-fn works(folder: &Path, arguments: &str) -> String {
-    let output = flatclip(folder, arguments);
-    assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+fn run(folder: &Path, line: &str) -> Output {
+    common::run(folder, &line.split_whitespace().collect::<Vec<_>>())
 }
 
-fn json(folder: &Path, arguments: &str) -> Value {
-    serde_json::from_str(&works(folder, &format!("{arguments} --json"))).unwrap()
+fn json(folder: &Path, line: &str) -> Value {
+    common::json(folder, &line.split_whitespace().collect::<Vec<_>>())
 }
 
 /// Folders are read class by class: the first images would be of a few classes, and a set of the same world would look far away.
@@ -62,7 +54,7 @@ fn scores_and_training_loss_have_one_radius() {
         ("--class-radius far", "class radius: expected rho, tuned"),
         ("--class-radius tuned", "start is not known"),
     ] {
-        let output = flatclip(folder.path(), &format!("{line} {options}"));
+        let output = run(folder.path(), &format!("{line} {options}"));
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && message.contains(word), "{options}: {message}");
     }
@@ -132,6 +124,6 @@ fn a_landscape_saves_its_directions_and_tells_the_spread_between_planes() {
     let one = json(folder.path(), &format!("{line} --planes 1 --out m"));
     assert_eq!(one["results"][0]["surface"], found["results"][0]["surface"], "the surface shows the first plane");
     assert!(one["results"][0]["flatness"]["rings"][0].get("mean_spread").is_none());
-    assert!(!flatclip(folder.path(), &format!("{line} --planes 0 --out n")).status.success());
+    assert!(!run(folder.path(), &format!("{line} --planes 0 --out n")).status.success());
     assert!(works(folder.path(), &format!("{line} --out o")).contains("found on 5 random planes"));
 }

@@ -1,18 +1,13 @@
 //! What the command says is true and helps: versions, hints, warnings, help texts, tables that fit.
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
+use super::common::command;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use tempfile::TempDir;
 
 fn flatclip(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
-    command.args(arguments).current_dir(folder).env("HOME", folder).env("COLUMNS", "80");
-    for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_MODEL", "FLATCLIP_DATA", "FLATCLIP_ISA"] {
-        command.env_remove(name);
-    }
-    command.output().unwrap()
+    command(folder, arguments).env("COLUMNS", "80").output().unwrap()
 }
 
 /// Stdout and stderr of a command that works.

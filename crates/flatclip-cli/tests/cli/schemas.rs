@@ -1,13 +1,12 @@
 //! What commands print as JSON is what `flatclip schema` says, and says which version of its layout it has.
 //!
-//! `FLATCLIP_WRITE_SCHEMAS=1 cargo test --release -p flatclip-cli --test schemas` writes the schemas of `schemas/` anew from what
+//! `FLATCLIP_WRITE_SCHEMAS=1 cargo test --release -p flatclip-cli --test cli schemas` writes the schemas of `schemas/` anew from what
 //! the commands below print: keys that every example has are required, types are all that were seen. Without it the documents
 //! are checked against the schemas of the binary.
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
+use super::common::command;
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use std::process::Command;
 
 /// Objects whose keys are data, such as names of options or data sets.
 const MAPS: [&str; 11] = [
@@ -48,22 +47,14 @@ const ELSEWHERE: [(&str, &str); 19] = [
 ];
 
 fn run(folder: &Path, arguments: &[&str]) -> (Value, Value) {
-    let output = Command::new(env!("CARGO_BIN_EXE_flatclip"))
-        .args(arguments)
-        .arg("--json")
-        .current_dir(folder)
-        .env("XDG_CACHE_HOME", folder.join("cache"))
-        .env("FLATCLIP_OFFLINE", "true")
-        .env_remove("FLATCLIP_MODEL")
-        .output()
-        .unwrap();
+    let output = command(folder, arguments).arg("--json").output().unwrap();
     let last = String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned();
     let parse = |text: &[u8]| serde_json::from_slice(text).unwrap_or(Value::Null);
     (parse(&output.stdout), parse(last.as_bytes()))
 }
 
 fn schema(name: &str) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_flatclip")).args(["schema", name]).output().unwrap();
+    let output = command(Path::new("."), &["schema", name]).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("schema {name}: {e}"))
 }
 

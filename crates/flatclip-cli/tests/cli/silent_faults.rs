@@ -1,34 +1,11 @@
 //! Faults that were silent once: two prompts of one name, two processes in one run, needs that are not met, names that promise.
-#![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
+use super::common::{command, run, said, works};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-
-fn command(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flatclip"));
-    command.args(arguments).current_dir(folder).env("HOME", folder);
-    for name in ["XDG_CACHE_HOME", "FLATCLIP_CACHE", "FLATCLIP_MODEL"] {
-        command.env_remove(name);
-    }
-    command
-}
-
-fn run(folder: &Path, arguments: &[&str]) -> Output {
-    command(folder, arguments).output().unwrap()
-}
-
-fn works(folder: &Path, arguments: &[&str]) -> Output {
-    let output = run(folder, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", said(&output));
-    output
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
 
 /// Two tuning runs whose directories have the same last name.
 fn two_prompts() -> TempDir {
@@ -64,7 +41,7 @@ fn rows_of_a_stopped_landscape_are_taken_only_for_the_same_prompt() {
     let alone = |prompt: &str, out: &str| {
         let output =
             works(home.path(), &[&LANDSCAPE[..], &["--prompt", prompt, "--out", out, "--json", "--force"]].concat());
-        serde_json::from_slice::<Value>(&output.stdout).unwrap()["results"][0]["surface"]["values"].clone()
+        serde_json::from_str::<Value>(&output).unwrap()["results"][0]["surface"]["values"].clone()
     };
     let expected = alone("b/tuned", "whole");
     // What a kill leaves behind: rows of the prompt in a/, under the name that b/ has, too.
@@ -113,8 +90,8 @@ fn predict_takes_options_in_the_forms_of_eval() {
     works(home.path(), &["pocket", "export", "photos", "--count", "1"]);
     let kept = |setting: &str| {
         let stss = ["predict", "photos", "--classes", "cat,dog", "--method", "stss", "--views", "10", "--json"];
-        let output = works(home.path(), &[&stss[..], &["--set", setting]].concat());
-        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let json: Value =
+            serde_json::from_str(&works(home.path(), &[&stss[..], &["--set", setting]].concat())).unwrap();
         json["results"][0]["selected_views"].as_array().unwrap().len()
     };
     assert_eq!((kept("fraction=0.5"), kept("stss.fraction=0.5")), (5, 5));
@@ -124,7 +101,7 @@ fn predict_takes_options_in_the_forms_of_eval() {
 fn fga_without_a_sapt_prompt_is_said_and_recorded_as_what_ran() {
     let home = TempDir::new().unwrap();
     let eval = ["eval", "--data", "pocket:photo:test:4", "--method", "fga", "--views", "4", "--out", "run", "--json"];
-    let output = works(home.path(), &eval);
+    let output = run(home.path(), &eval);
     assert!(said(&output).contains("template + stss"), "{}", said(&output));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["runs"][0]["summary"]["method"], "stss");
