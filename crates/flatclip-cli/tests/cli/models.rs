@@ -1,6 +1,6 @@
 //! `flatclip models` and `flatclip convert`, run as a user runs them.
 
-use super::common::{run, said};
+use super::common::{command, run, said};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -86,9 +86,8 @@ fn a_published_model_is_shown_before_it_is_fetched_and_the_list_fits_a_terminal(
     for word in ["squash, no crop, bicubic; mean 0.5 0.5 0.5", "Gemma", "rows of 64", "(text gelu_tanh)"] {
         assert!(shown.contains(word), "{word}: {shown}");
     }
-    let mut list = Command::new(env!("CARGO_BIN_EXE_flatclip"));
-    list.args(["models"]).env("HOME", home.path()).env("COLUMNS", "100");
-    let list = String::from_utf8(list.output().unwrap().stdout).unwrap();
+    let list = command(home.path(), &["models"]).env("COLUMNS", "100").output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
     assert!(list.contains("ViT-bigG-14/laion2b_s39b_b160k") && list.contains("PE-Core-B-16/meta"), "{list}");
     assert!(list.lines().all(|line| line.chars().count() <= 100), "{list}");
 }
