@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from . import errors
 from ._classifier import Classifier
+from ._device import from_torch
+from ._encoder import Encoder
 from ._explanation import Explanation
 from ._features import FeatureClassifier, TextBank, adapt
 from ._imports import import_features
@@ -39,6 +41,7 @@ __all__ = [
     "Answers",
     "Classifier",
     "Dataset",
+    "Encoder",
     "Explanation",
     "FeatureClassifier",
     "Features",
@@ -57,6 +60,7 @@ __all__ = [
     "adapt",
     "errors",
     "evaluate",
+    "from_torch",
     "get_num_threads",
     "import_features",
     "landscape",

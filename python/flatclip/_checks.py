@@ -51,13 +51,10 @@ def skips(value: Any) -> bool:
 
 
 def device(value: Any) -> None:
-    """There is one device."""
-    if value not in (None, "cpu"):
-        raise errors.make(
-            "option.invalid",
-            f"device: flatclip runs on the CPU only for now, found {str(value)!r}",
-            "encode on a GPU with a tower of your own and give the features to flatclip.adapt",
-        )
+    """A model has its device already."""
+    if value is not None:
+        reason = f"device: a model is loaded onto its device, found {str(value)!r} here"
+        raise errors.make("option.invalid", reason, f"give flatclip.load(..., device={str(value)!r})")
 
 
 def options(method: Any, given: Mapping[str, Any], arguments: Collection[str]) -> None:

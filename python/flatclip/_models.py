@@ -6,7 +6,8 @@ import fnmatch
 import os
 from typing import Any
 
-from . import _checks, _native
+from . import _native, errors
+from ._device import load_on
 from ._native import Model
 from ._progress import Watcher, watcher
 
@@ -19,7 +20,9 @@ def load(
     offline: bool = False,
     precision: str = "auto",
     activation: str | None = None,
-    device: str | None = None,
+    device: Any = None,
+    dtype: Any = None,
+    batch_views: int | None = None,
     progress: bool | Watcher | None = None,
 ) -> Model:
     """Loads a model.
@@ -27,25 +30,30 @@ def load(
     ``name`` is an embedded model (``pocket``, ``pocket-vit``), a checkpoint file, a model folder (open_clip's, Hugging
     Face's, a ``huggingface_hub`` snapshot; ``local-dir:`` before it is accepted), a known name with its training set
     (``load("ViT-B-16", pretrained="openai")`` or ``load("ViT-B-16/openai")``), or ``random:ViT-B-16``.
-    What is not on disk is fetched; without a network that fails at once. ``device`` may be ``"cpu"`` only, for now.
+    What is not on disk is fetched; without a network that fails at once.
+
+    Without ``device`` flatclip's own kernels run, on the CPU. With one (``"cuda"``, ``"mps"``, ``"xpu"``, ``"cpu"``) torch computes the
+    towers there, in ``dtype`` (``"float32"``, ``"bfloat16"``, ``"float16"``), after a check against our kernels; ``batch_views`` views
+    go to the device together. ``pip install flatclip[torch]``.
 
     >>> import flatclip
     >>> flatclip.load("pocket").encode_text(["a photo of a cat."]).shape[0]
     1
     """
-    _checks.device(device)
     text = os.fspath(name)
     if text.startswith("local-dir:"):
         text = text[len("local-dir:") :]
     if pretrained is not None:
         text = f"{text}/{pretrained}"
+    folder = None if model_dir is None else os.fspath(model_dir)
+    if device is not None:
+        if precision != "auto":
+            raise errors.make("option.invalid", "precision: expected with our own kernels only; a device takes dtype=")
+        return load_on(text, device, dtype, batch_views, progress, model_dir=folder, offline=offline, activation=activation)
+    if dtype is not None or batch_views is not None:
+        raise errors.make("option.invalid", "dtype, batch_views: expected with device= only; our own kernels take precision=")
     return _native.load(
-        text,
-        model_dir=None if model_dir is None else os.fspath(model_dir),
-        offline=offline,
-        precision=precision,
-        activation=activation,
-        progress=watcher(progress),
+        text, model_dir=folder, offline=offline, precision=precision, activation=activation, progress=watcher(progress)
     )
 
 

@@ -48,12 +48,14 @@ def reproduce(
     descriptions: Path | None = None,
     max_errors: int = 100,
     cache: Path | None = None,
+    plan: bool = False,
     progress: bool | Watcher | None = None,
 ) -> Reproduced:
     """Makes an item of the paper (``table1``, ``components``, ..., ``pocket``), or a ``recipe`` of one's own, in ``out``.
 
     What is there and valid is skipped, so the same call goes on after an interruption. ``model`` is the recipe's unless
-    given; ``shard="0/4"`` does one machine's part, and the call without it puts the parts together.
+    given; ``plan=True`` does nothing but estimate: its ``steps`` have the seconds that this model takes where it runs.
+    ``shard="0/4"`` does one machine's part, and the call without it puts the parts together.
 
     >>> import flatclip, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -65,12 +67,21 @@ def reproduce(
     []
     """
     setup = _setup(locals())
+    if plan:
+        return _planned(_native.plan(_item_model(item, recipe, model), setup, progress=watcher(progress)))
     made = Reproduced(_native.reproduce(_item_model(item, recipe, model), setup, progress=watcher(progress)))
     # A part of an item waits for other parts; a whole one with steps left open is a table with holes.
     if made["open"] and shard is None:
         name, reason = made["open"][0]
         warnings.warn(f"{len(made['open'])} of {made['steps']} steps were not done; the first: {name}: {reason}", stacklevel=2)
     return made
+
+
+def _planned(steps: list[dict[str, Any]]) -> Reproduced:
+    """The plan as text: hours by step, and their sum."""
+    total = sum(step["seconds"] for step in steps)
+    lines = [f"{step['seconds'] / 3600:10.2f} h  {step['name']}" for step in steps]
+    return Reproduced(steps=len(steps), plan=steps, seconds=total, open=[], text="\n".join([*lines, f"{total / 3600:10.2f} h  in all"]))
 
 
 def _item_model(item: str | None, recipe: Path | None, model: Model | Path | None) -> Model:

@@ -68,6 +68,10 @@ class NumberError(FlatclipError, ValueError):
     """A number is NaN or infinite."""
 
 
+class DeviceError(FlatclipError, RuntimeError):
+    """A tower that runs on a device or in a function of the caller failed, or its features are not those of the weights."""
+
+
 class FileError(FlatclipError, OSError):
     """The operating system refused a file."""
 
@@ -85,6 +89,7 @@ _CLASSES: dict[str, type[FlatclipError]] = {
     "run": RunError,
     "limit": LimitError,
     "number": NumberError,
+    "device": DeviceError,
     "file": FileError,
 }
 

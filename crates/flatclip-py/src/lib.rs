@@ -3,8 +3,10 @@
 
 mod answers;
 mod arrays;
+mod bridge;
 mod classifier;
 mod dataset;
+mod device;
 mod errors;
 mod features;
 mod hints;
@@ -33,6 +35,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<classifier::Engine>()?;
     module.add_class::<classifier::Stream>()?;
     module.add_class::<dataset::Dataset>()?;
+    module.add_class::<device::Weights>()?;
     module.add_class::<features::FeatureEngine>()?;
     module.add_class::<features::FeatureStream>()?;
     module.add_class::<features::TextBank>()?;
@@ -41,6 +44,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<prompt::Prompt>()?;
     module.add_class::<tower::TextTower>()?;
     module.add_function(wrap_pyfunction!(dataset::reopen, module)?)?;
+    module.add_function(wrap_pyfunction!(device::model_of, module)?)?;
+    module.add_function(wrap_pyfunction!(device::model_on, module)?)?;
+    module.add_function(wrap_pyfunction!(device::open_weights, module)?)?;
     module.add_function(wrap_pyfunction!(features::perturbed_contexts, module)?)?;
     module.add_function(wrap_pyfunction!(imports::import_features, module)?)?;
     module.add_function(wrap_pyfunction!(listing::error_codes, module)?)?;
@@ -53,6 +59,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(model::reload, module)?)?;
     module.add_function(wrap_pyfunction!(own::register_adapter, module)?)?;
     module.add_function(wrap_pyfunction!(own::unregister_adapter, module)?)?;
+    module.add_function(wrap_pyfunction!(reproduce::plan, module)?)?;
     module.add_function(wrap_pyfunction!(reproduce::recipe_model, module)?)?;
     module.add_function(wrap_pyfunction!(reproduce::reproduce, module)?)?;
     module.add_function(wrap_pyfunction!(runs::evaluate, module)?)?;

@@ -10,6 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A loaded model: two towers, the tokenizer and the preprocessing that belong together.
 #[pyclass(name = "Model", module = "flatclip", frozen)]
@@ -17,6 +18,14 @@ use std::path::PathBuf;
 pub(crate) struct Model {
     pub(crate) model: flatclip::Model,
     pub(crate) how: How,
+    /// The object that computes its towers; `None` for our kernels.
+    towers: Option<Arc<Py<PyAny>>>,
+}
+
+impl Model {
+    pub(crate) fn on_device(model: flatclip::Model, how: How, towers: Py<PyAny>) -> Self {
+        Self { model, how, towers: Some(Arc::new(towers)) }
+    }
 }
 
 /// How it was loaded, so that a copy in another process is loaded the same way.
@@ -35,7 +44,21 @@ pub(crate) struct How {
 }
 
 impl How {
-    fn builder(&self) -> PyResult<ModelBuilder> {
+    pub(crate) fn new(
+        name: String,
+        model_dir: Option<PathBuf>,
+        offline: bool,
+        precision: String,
+        activation: Option<String>,
+    ) -> Self {
+        Self { name, model_dir, offline, precision, activation }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn builder(&self) -> PyResult<ModelBuilder> {
         let mut builder = flatclip::Model::builder(&self.name).offline(self.offline);
         if let Some(folder) = &self.model_dir {
             builder = builder.model_dir(folder);
@@ -55,7 +78,7 @@ impl How {
     fn load(self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<Model> {
         let builder = self.builder()?;
         let model = work::run(py, progress, move |watch| builder.load(watch))?;
-        Ok(Model { model, how: self })
+        Ok(Model { model, how: self, towers: None })
     }
 }
 
@@ -184,13 +207,25 @@ impl Model {
         arrays::rows(py, tower.embed(&ids).or_raise(py)?)
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (How, String))> {
+    /// Where the towers run and how, with the check against our kernels; None for our own kernels.
+    #[getter]
+    fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        crate::values::from_json(py, &serde_json::json!(self.model.clip().device()))
+    }
+
+    /// Another process loads it the same way; towers that Python computes say how they are made there.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        if let Some(towers) = &self.towers {
+            return towers.bind(py).call_method0("rebuild")?.extract();
+        }
         let reload = py.import("flatclip._native")?.getattr("reload")?;
-        Ok((reload, (self.how.clone(), self.model.hash().to_owned())))
+        Ok((reload, (self.how.clone(), self.model.hash().to_owned()).into_pyobject(py)?.into_any()))
     }
 
     fn __eq__(&self, other: &Self) -> bool {
-        self.model.hash() == other.model.hash() && self.how.precision == other.how.precision
+        self.model.hash() == other.model.hash()
+            && self.how.precision == other.how.precision
+            && self.model.clip().device() == other.model.clip().device()
     }
 
     fn __hash__(&self) -> u64 {

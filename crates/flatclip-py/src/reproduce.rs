@@ -81,6 +81,31 @@ pub(crate) fn recipe_model(py: Python<'_>, item: Option<&str>, file: Option<Path
     Ok(recipe(item, file).or_raise(py)?.model)
 }
 
+/// The steps of an item with what they cost, measured with this model.
+#[pyfunction]
+#[pyo3(signature = (model, setup, *, progress=None))]
+pub(crate) fn plan<'py>(
+    py: Python<'py>,
+    model: &Bound<'py, Model>,
+    setup: Setup,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (request, model) = (setup.request(py)?, model.get().model.clone());
+    let found = work::run(py, progress, move |watch| {
+        let (plan, states) = flatclip_lab::reproduce::plan(&request, &model)?;
+        let prices = flatclip_lab::reproduce::prices(&request, &model, (&plan, &states), watch)?;
+        let steps = plan.steps.iter().zip(&states).zip(&prices);
+        Ok(json!(
+            steps
+                .map(|((step, state), price)| {
+                    json!({ "name": step.name, "state": state, "images": price.images, "seconds": price.seconds() })
+                })
+                .collect::<Vec<_>>()
+        ))
+    })?;
+    values::from_json(py, &found)
+}
+
 /// Makes what is missing of an item, and its tables and page from what is there.
 #[pyfunction]
 #[pyo3(signature = (model, setup, *, progress=None))]

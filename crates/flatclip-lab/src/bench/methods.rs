@@ -109,6 +109,7 @@ pub fn time_method(args: &BenchRequest, name: &str, progress: &dyn Progress) -> 
     adapter.prepare(&task)?;
     let prepare = start.elapsed().as_secs_f64();
     let encoder = ClipEncoder {
+        bytes: false,
         clip: Arc::clone(clip),
         views: ViewOptions::of(clip.config(), views),
         decode: DecodeOptions::default(),

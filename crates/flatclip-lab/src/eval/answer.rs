@@ -7,6 +7,7 @@ use super::timing::{SampleTime, seconds};
 use crate::data::Sample;
 use flatclip::ViewFeatures;
 use flatclip::classify::Rounds;
+use flatclip::image::views::Pixels;
 use flatclip::methods::{Adapter, Decision, Task, ViewSet};
 use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -38,7 +39,7 @@ impl Encoded<'_> {
 pub(super) struct Ready {
     /// None yet where views are encoded in rounds and nothing was kept of them.
     pub(super) views: ViewFeatures,
-    pub(super) pixels: Option<Vec<f32>>,
+    pub(super) pixels: Option<Pixels>,
     pub(super) generated: Option<Matrix>,
     /// What encoding all views took, of features from the cache.
     pub(super) cached_encode: Option<Duration>,
@@ -55,7 +56,7 @@ impl Ready {
             id,
             features: &self.views.unit,
             norms: &self.views.norms,
-            pixels: self.pixels.as_deref(),
+            pixels: self.pixels.as_ref().and_then(Pixels::floats),
             generated: self.generated.as_ref(),
         }
     }
@@ -123,7 +124,8 @@ impl InRounds<'_> {
                 return Ok(ready.views.part(views));
             }
             let start = Instant::now();
-            let features = self.encoder.encode_range(ready.pixels.as_deref().unwrap_or_default(), views);
+            let features =
+                self.encoder.encode_range(ready.pixels.as_ref().and_then(Pixels::floats).unwrap_or_default(), views);
             *encoding += start.elapsed();
             features
         };

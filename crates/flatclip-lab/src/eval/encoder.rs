@@ -6,7 +6,7 @@ use flatclip::Result;
 use flatclip::ViewFeatures;
 use flatclip::classify::{ClipEncoder, PIXEL_VERSION};
 use flatclip::digest::matrix_hash;
-use flatclip::image::views::ViewKey;
+use flatclip::image::views::{Pixels, ViewKey};
 use flatclip_tensor::Matrix;
 use std::ops::Range;
 
@@ -15,11 +15,21 @@ pub(crate) trait Encoder: Sync {
     /// Views per sample.
     fn views(&self) -> usize;
 
-    /// Decodes the image and makes all views: normalised pixels `[views, 3, H, W]`.
-    fn pixels(&self, dataset: &str, sample: &Sample) -> Result<Vec<f32>>;
+    /// Views that make a full batch.
+    fn batch_views(&self) -> usize {
+        64
+    }
+
+    /// Decodes the image and makes all views: pixels `[views, 3, H, W]`.
+    fn pixels(&self, dataset: &str, sample: &Sample) -> Result<Pixels>;
 
     /// Features of `count` views.
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures>;
+
+    /// Features of `count` views of either kind.
+    fn encode_pixels(&self, pixels: &Pixels, count: usize) -> Result<ViewFeatures> {
+        self.encode(pixels.floats().unwrap_or_default(), count)
+    }
 
     /// Features of a range of the views in `pixels`.
     fn encode_range(&self, pixels: &[f32], range: Range<usize>) -> Result<ViewFeatures> {
@@ -39,13 +49,21 @@ impl Encoder for ClipEncoder {
     }
 
     /// Views are drawn by content, as a classifier draws them: the same for every loader of the same files.
-    fn pixels(&self, _dataset: &str, sample: &Sample) -> Result<Vec<f32>> {
+    fn pixels(&self, _dataset: &str, sample: &Sample) -> Result<Pixels> {
         let image = sample.image(&self.decode)?;
-        self.views_of(&image, ViewKey::of_content(self.seed, &image.digest()))
+        self.pixels_of(&image, ViewKey::of_content(self.seed, &image.digest()))
     }
 
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {
         self.encode(pixels, count)
+    }
+
+    fn encode_pixels(&self, pixels: &Pixels, count: usize) -> Result<ViewFeatures> {
+        self.encode_pixels(pixels, count)
+    }
+
+    fn batch_views(&self) -> usize {
+        self.clip.vision().batch_views()
     }
 
     fn generated(&self, sample: &Sample) -> Result<Option<Matrix>> {

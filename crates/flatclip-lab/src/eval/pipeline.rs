@@ -5,17 +5,17 @@ use super::cache::FeatureCache;
 use super::encoder::Encoder;
 use crate::data::{Dataset, Sample, shortened};
 use flatclip::ViewFeatures;
+use flatclip::image::views::Pixels;
 use flatclip::{Error, Result};
 use rayon::prelude::*;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Samples that wait between the loader and the encoder. With 64 views of 224 pixels one is 38 MB.
+/// Samples that wait between the loader and the encoder, at least: the next batch is made while one is encoded. With 64 views
+/// of 224 pixels a sample is 38 MB, as bytes 10 MB.
 const WAITING: usize = 2;
 /// Samples that are decoded at the same time.
 const DECODED_TOGETHER: usize = 4;
-/// Views that make a full batch for the tower.
-const BATCH_VIEWS: usize = 64;
 /// Samples in a batch at most.
 const BATCH_SAMPLES: usize = 64;
 
@@ -37,7 +37,7 @@ pub(super) struct Content {
     /// What encoding those took, where the cache knows it.
     pub encode: Option<Duration>,
     /// Made now: when there were no features, or when the adapter wants pixels.
-    pub pixels: Option<Vec<f32>>,
+    pub pixels: Option<Pixels>,
 }
 
 /// What the loader works on.
@@ -55,14 +55,15 @@ impl<'a> Loader<'a> {
     pub(super) fn run(self, positions: &[usize], mut consume: impl FnMut(Vec<Loaded<'a>>) -> Result<()>) -> Result<()> {
         let own = self.own_pool()?;
         std::thread::scope(|scope| {
-            let (sender, receiver) = sync_channel(WAITING);
+            let (views, batch) = (self.encoder.views(), self.encoder.batch_views());
+            let (sender, receiver) = sync_channel(WAITING.max(batch / views.max(1)).min(BATCH_SAMPLES));
             scope.spawn(move || match own {
                 Some(pool) => pool.install(|| self.produce(positions, &sender)),
                 None => self.produce(positions, &sender),
             });
             let mut next = None;
             loop {
-                let batch = collect(&receiver, self.encoder.views(), &mut next);
+                let batch = collect(&receiver, views, batch, &mut next);
                 if batch.is_empty() {
                     return Ok(());
                 }
@@ -127,18 +128,23 @@ fn name_sample(error: Error, sample: &Sample) -> Error {
 }
 
 /// Waits for one sample, then takes what fits into a batch: many single views, or one sample with many.
-fn collect<'a>(receiver: &Receiver<Loaded<'a>>, views: usize, next: &mut Option<Loaded<'a>>) -> Vec<Loaded<'a>> {
+fn collect<'a>(
+    receiver: &Receiver<Loaded<'a>>,
+    views: usize,
+    full: usize,
+    next: &mut Option<Loaded<'a>>,
+) -> Vec<Loaded<'a>> {
     let (mut batch, mut fresh_views) = (Vec::new(), 0);
     while batch.len() < BATCH_SAMPLES {
         let Some(item) = next.take().or_else(|| receiver.recv().ok()) else { break };
         let new = if item.content.as_ref().is_ok_and(|content| content.pixels.is_some()) { views } else { 0 };
-        if fresh_views > 0 && fresh_views + new > BATCH_VIEWS {
+        if fresh_views > 0 && fresh_views + new > full {
             *next = Some(item);
             break;
         }
         fresh_views += new;
         batch.push(item);
-        if fresh_views >= BATCH_VIEWS {
+        if fresh_views >= full {
             break;
         }
     }

@@ -12,6 +12,7 @@ use crate::data::{Dataset, shortened};
 use flatclip::ViewFeatures;
 use flatclip::classify::Rounds;
 use flatclip::error::{Hint, quoted};
+use flatclip::image::views::Pixels;
 use flatclip::methods::{AnyAdapter, Kind, Task};
 use flatclip::progress::Progress;
 use flatclip::resident_memory;
@@ -104,7 +105,7 @@ impl Evaluation<'_> {
         let first = records.len() - replay;
         let start = Instant::now();
         let mut settle = |encoded: &[Encoded<'_>], timing: &mut Timing| {
-            let mut new = self.adapt(adapter, encoded, timing)?;
+            let mut new = self.adapt(adapter, encoded, timing).map_err(ended)?;
             let old = replay.min(new.len());
             self.check_replay(&records[records.len() - replay..], &new[..old])?;
             replay -= old;
@@ -124,7 +125,7 @@ impl Evaluation<'_> {
         };
         let mut waiting = Vec::new();
         self.loader().run(&positions[first..], |batch| {
-            waiting.extend(self.encode(batch, &mut timing, progress));
+            waiting.extend(self.encode(batch, &mut timing, progress).map_err(ended)?);
             while !waiting.is_empty() && waiting.len() >= size {
                 // Samples that are answered alone need not wait.
                 let count = if size == 1 { waiting.len() } else { size };
@@ -163,7 +164,7 @@ impl Evaluation<'_> {
         let positions: Vec<usize> = failed.iter().map(|&i| records[i].index).collect();
         let (mut again, mut spent) = (Vec::new(), timing.clone());
         self.loader().run(&positions, |batch| {
-            let encoded = self.encode(batch, &mut spent, progress);
+            let encoded = self.encode(batch, &mut spent, progress)?;
             again.extend(self.adapt(adapter, &encoded, &mut spent)?);
             Ok(())
         })?;
@@ -262,16 +263,21 @@ impl Evaluation<'_> {
     }
 
     /// Runs the tower on the views of all samples that have no features, in one batch.
-    fn encode<'s>(&self, batch: Vec<Loaded<'s>>, timing: &mut Timing, progress: &dyn Progress) -> Vec<Encoded<'s>> {
+    fn encode<'s>(
+        &self,
+        batch: Vec<Loaded<'s>>,
+        timing: &mut Timing,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Encoded<'s>>> {
         let views = self.encoder.views();
         // Views that are encoded in rounds are left to whoever answers.
         let is_fresh = |content: &Content| content.features.is_none() && self.rounds.is_none();
-        let fresh: Vec<&[f32]> = batch
+        let fresh: Vec<&Pixels> = batch
             .iter()
-            .filter_map(|item| item.content.as_ref().ok().filter(|content| is_fresh(content))?.pixels.as_deref())
+            .filter_map(|item| item.content.as_ref().ok().filter(|content| is_fresh(content))?.pixels.as_ref())
             .collect();
         let start = Instant::now();
-        let mut encoded = self.encode_views(&fresh, views).into_iter();
+        let mut encoded = self.encode_views(&fresh, views)?.into_iter();
         let share = start.elapsed() / fresh.len().max(1) as u32;
         timing.encode_session += share.as_secs_f64() * fresh.len() as f64;
         let mut result = Vec::with_capacity(batch.len());
@@ -315,17 +321,23 @@ impl Evaluation<'_> {
             }
             result.push(Encoded { position, sample, features, image, load: load_time, encode });
         }
-        result
+        Ok(result)
     }
 
-    /// One result per sample. If the whole batch fails, each sample is tried alone, so that one bad image costs one.
-    fn encode_views(&self, fresh: &[&[f32]], views: usize) -> Vec<Result<ViewFeatures>> {
+    /// One result per sample. If the whole batch fails, each sample is tried alone, so that one bad image costs one; a device
+    /// that fails is no fault of an image.
+    fn encode_views(&self, fresh: &[&Pixels], views: usize) -> Result<Vec<Result<ViewFeatures>>> {
+        let one = |pixels: &Pixels| match self.encoder.encode_pixels(pixels, views) {
+            Err(error) if error.ends_work() => Err(error),
+            other => Ok(other),
+        };
         match fresh {
-            [] => Vec::new(),
-            [only] => vec![self.encoder.encode(only, views)],
-            many => match self.encoder.encode(&many.concat(), views * many.len()) {
-                Ok(all) => (0..many.len()).map(|i| Ok(all.part(i * views..(i + 1) * views))).collect(),
-                Err(_) => many.iter().map(|pixels| self.encoder.encode(pixels, views)).collect(),
+            [] => Ok(Vec::new()),
+            [only] => Ok(vec![one(only)?]),
+            many => match self.encoder.encode_pixels(&Pixels::concat(many), views * many.len()) {
+                Ok(all) => Ok((0..many.len()).map(|i| Ok(all.part(i * views..(i + 1) * views))).collect()),
+                Err(error) if error.ends_work() => Err(error),
+                Err(_) => many.iter().map(|pixels| one(pixels)).collect(),
             },
         }
     }
@@ -376,4 +388,9 @@ impl Evaluation<'_> {
         }
         Ok(records)
     }
+}
+
+/// What was answered before a device failed is saved.
+fn ended(error: Error) -> Error {
+    error.with_hint(Hint::Resume)
 }

@@ -9,6 +9,7 @@ use super::timing::Timing;
 use crate::data::Note;
 use crate::run_dir::{CONFIG, RunDir, SUMMARY, first_difference};
 use flatclip::methods::Confidence;
+use flatclip::model::Device;
 use flatclip::prompt::Tuning;
 use flatclip::{Error, Result, files};
 use serde::{Deserialize, Serialize};
@@ -130,6 +131,9 @@ pub struct Provenance {
     pub stream: String,
     /// Instruction path.
     pub isa: String,
+    /// Where the towers ran and how they agree with our kernels; none for our kernels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Device>,
     /// Version of decoder and view code.
     pub pixels: String,
     /// What decoded the images; empty in records of versions that did not say.

@@ -352,6 +352,10 @@ impl<'a> Runner<'a> {
             samples: plan.order.len(),
             stream: stream_hash(dataset, plan),
             isa: isa::current().name().to_owned(),
+            device: match self.subject {
+                Subject::Model(model) => model.clip().device().cloned(),
+                Subject::Features(_) => None,
+            },
             pixels: pixels.to_owned(),
             decoder: decoder.to_owned(),
             notes: dataset.notes.clone(),

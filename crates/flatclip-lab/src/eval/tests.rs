@@ -8,6 +8,7 @@ use crate::data::{Dataset, OpenOptions, Sample, open};
 use crate::run_dir::{CONFIG, RunDir, SUMMARY};
 use flatclip::ViewFeatures;
 use flatclip::classify::Rounds;
+use flatclip::image::views::Pixels;
 use flatclip::methods::{self, AnyAdapter, BatchAdapter, Decision, Task, ViewSet, build_adapter};
 use flatclip::rng::Stream;
 use flatclip::{Error, Result};
@@ -30,13 +31,13 @@ impl Encoder for Fake {
         VIEWS
     }
 
-    fn pixels(&self, _: &str, sample: &Sample) -> Result<Vec<f32>> {
+    fn pixels(&self, _: &str, sample: &Sample) -> Result<Pixels> {
         let text = String::from_utf8(sample.read()?).unwrap();
         if text.contains("bad") {
             return Err(Error::Image { path: sample.path().into(), reason: "not an image".into() });
         }
         let mut stream = Stream::new(1, &["fake", &text]);
-        Ok((0..VIEWS * WIDTH).map(|_| stream.normal() as f32).collect())
+        Ok(Pixels::Floats((0..VIEWS * WIDTH).map(|_| stream.normal() as f32).collect()))
     }
 
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures> {
@@ -178,6 +179,7 @@ impl World {
             samples: self.dataset.samples.len(),
             stream: "s".into(),
             isa: "plain".into(),
+            device: None,
             pixels: "1".into(),
             decoder: "test".into(),
             notes: Vec::new(),

@@ -155,6 +155,7 @@ pub(super) mod tests {
             samples: 0,
             stream: "s".into(),
             isa: "plain".into(),
+            device: None,
             pixels: "1".into(),
             decoder: "d".into(),
             notes: Vec::new(),

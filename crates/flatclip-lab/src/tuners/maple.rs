@@ -136,9 +136,9 @@ pub(crate) fn vit_of(clip: &Clip) -> Result<(usize, usize)> {
             "it puts prompt tokens into the blocks of both towers, which the towers of this model do not compute; take a CLIP \
              ViT model, or tune with coop or sapt",
         )),
-        ImageConfig::ResNet { .. } => Err(Error::method(
+        ImageConfig::ResNet { .. } | ImageConfig::Other => Err(Error::method(
             "maple",
-            "it puts prompt tokens into a vision transformer, but this model's image tower is a ResNet; take a ViT model, \
+            "it puts prompt tokens into a vision transformer, but this model's image tower is none; take a ViT model, \
              or tune with coop or sapt",
         )),
     }

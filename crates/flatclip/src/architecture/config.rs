@@ -80,6 +80,8 @@ pub enum ImageConfig {
         /// Heads of the attention pool.
         heads: usize,
     },
+    /// Of a kind that only the program which computes it knows.
+    Other,
 }
 
 /// The text tower.
@@ -133,6 +135,7 @@ impl ClipConfig {
         match &self.image {
             ImageConfig::Vit { patch, form, .. } => (self.image_size / patch).pow(2) + form.class_tokens(),
             ImageConfig::ResNet { .. } => (self.image_size / 32).pow(2) + 1,
+            ImageConfig::Other => 0,
         }
     }
 
@@ -142,6 +145,9 @@ impl ClipConfig {
             (Some(name), _) => name.to_owned(),
             (None, ImageConfig::Vit { .. }) => "ViT".to_owned(),
             (None, ImageConfig::ResNet { .. }) => "ModifiedResNet".to_owned(),
+            (None, ImageConfig::Other) => {
+                return format!("encoder (image {0}x{0}; features {1})", self.image_size, self.embed_dim);
+            }
         };
         match &self.image {
             ImageConfig::Vit { width, layers, heads, patch, .. } => {
@@ -155,6 +161,7 @@ impl ClipConfig {
                 let _ =
                     write!(line, " (image {0}x{0}, width {width}, blocks {blocks:?}, {heads} heads", self.image_size);
             }
+            ImageConfig::Other => {}
         }
         match &self.text {
             Some(t) => {

@@ -49,7 +49,7 @@ impl Size {
     fn of(self, config: &ClipConfig) -> Option<usize> {
         let vit = match config.image {
             ImageConfig::Vit { width, layers, patch, .. } => Some((width, layers, patch)),
-            ImageConfig::ResNet { .. } => None,
+            ImageConfig::ResNet { .. } | ImageConfig::Other => None,
         };
         let text = config.text.as_ref();
         match self {
@@ -79,7 +79,7 @@ impl Stated {
 
     /// Whether a configuration that merely lies in the same folder is of these weights: it states sizes, and all agree.
     pub(crate) fn fits(&self, path: &Path, config: &ClipConfig) -> bool {
-        let (ImageConfig::Vit { heads, .. } | ImageConfig::ResNet { heads, .. }) = config.image;
+        let (ImageConfig::Vit { heads, .. } | ImageConfig::ResNet { heads, .. }) = config.image else { return false };
         let text_heads = config.text.as_ref().map(|text| text.heads);
         !self.sizes.is_empty()
             && self.image_heads.is_none_or(|stated| stated == heads)

@@ -213,6 +213,7 @@ pub(crate) fn tensors(config: &ClipConfig) -> Shapes {
             put_vit(&mut out, width, patch, &form, config);
             put_blocks(&mut out, "visual.transformer.resblocks", width, layers, mlp, &form);
         }
+        ImageConfig::Other => {}
         ImageConfig::ResNet { width, blocks, .. } => {
             put_stem(&mut out, width);
             let mut inputs = width;

@@ -1,7 +1,7 @@
 //! The encoder of a loaded CLIP model.
 
 use super::ViewFeatures;
-use crate::image::views::{ViewKey, ViewOptions, make_views};
+use crate::image::views::{Pixels, ViewKey, ViewOptions, make_view_bytes, make_views};
 use crate::image::{self, DecodeOptions, Image};
 use crate::model::{Clip, Features, VisionInput};
 use crate::{Error, Result};
@@ -25,11 +25,32 @@ pub struct ClipEncoder {
     pub seed: u64,
     /// A MaPLe prompt's visual prompts; empty for the plain tower.
     pub visual_prompts: Vec<Matrix>,
+    /// Views cross as bytes: the tower normalises them, and nothing else looks at them.
+    pub bytes: bool,
     /// A folder with generated images: `FOLDER/<sample id without ending>/*.png`, for DiffTPT.
     pub generated: Option<PathBuf>,
 }
 
 impl ClipEncoder {
+    /// The views of an image as the tower takes them.
+    pub fn pixels_of(&self, image: &Image, key: ViewKey<'_>) -> Result<Pixels> {
+        if self.bytes {
+            return make_view_bytes(image, &self.views, key).map(Pixels::Bytes);
+        }
+        self.views_of(image, key).map(Pixels::Floats)
+    }
+
+    /// Features of `count` views.
+    pub fn encode_pixels(&self, pixels: &Pixels, count: usize) -> Result<ViewFeatures> {
+        match pixels {
+            Pixels::Floats(values) => self.encode(values, count),
+            Pixels::Bytes(bytes) => {
+                let (unit, norms) = Features::unit(self.clip.vision().encode_bytes(bytes, count)?);
+                Ok(ViewFeatures { unit, norms })
+            }
+        }
+    }
+
     /// The views of an image that is at hand: normalised pixels `[views, 3, H, W]`.
     pub fn views_of(&self, image: &Image, key: ViewKey<'_>) -> Result<Vec<f32>> {
         make_views(image, &self.views, key)

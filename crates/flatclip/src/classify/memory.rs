@@ -50,6 +50,7 @@ impl MemoryNeed {
             ImageConfig::Vit { width, .. } => (config.image_tokens() as u64, width as u64),
             // The widest place of a ResNet is behind its stem: a quarter of the pixels on each side, 64 channels and more.
             ImageConfig::ResNet { width, .. } => ((side / 4).pow(2), width as u64),
+            ImageConfig::Other => (0, 0),
         };
         let batch = if towers == Towers::Text { 0 } else { pixels + BATCH_VIEWS * tokens * width * 4 * PER_TOKEN / 4 };
         let classes = 2 * CLASSES * config.embed_dim as u64 * 4;

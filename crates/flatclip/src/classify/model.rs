@@ -142,9 +142,8 @@ impl Model {
 
     /// Features `[n, D]` of texts as the tower gives them; `truncate` cuts what is too long instead of refusing it.
     pub fn raw_text_features<S: AsRef<str>>(&self, texts: &[S], truncate: bool) -> Result<Matrix> {
-        let tower = self.0.clip.text()?;
-        let tokens = |text: &S| self.0.tokenizer.sequence(text.as_ref(), tower.context_length(), truncate);
-        tower.encode_tokens(&texts.iter().map(tokens).collect::<Result<Vec<_>>>()?)
+        let texts: Vec<String> = texts.iter().map(|text| text.as_ref().to_owned()).collect();
+        self.0.clip.text()?.encode_texts(&self.0.tokenizer, &texts, truncate)
     }
 
     /// Features `[n, D]` as the tower gives them, of images that are made one after the other: memory stays flat in

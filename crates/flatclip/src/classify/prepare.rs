@@ -116,12 +116,15 @@ impl Preparation<'_> {
         if let Some(reason) = adapter.too_short(&task) {
             warn(&format!("{}: {reason}", spec.name));
         }
+        let visual_prompts = prompt.visual_prompts();
+        let plain = visual_prompts.is_empty() && !needs.pixels && rounds.is_none() && self.policy != ViewPolicy::AugMix;
         let encoder = ClipEncoder {
+            bytes: plain && model.clip().vision().takes_bytes(),
             clip: Arc::clone(model.clip()),
             views: ViewOptions { policy: self.policy, ..model.views(views) },
             decode: self.decode,
             seed: self.seed,
-            visual_prompts: prompt.visual_prompts(),
+            visual_prompts,
             generated: self.generated.filter(|_| needs.generated),
         };
         Ok(Prepared { adapter, needs, task, encoder, rounds })

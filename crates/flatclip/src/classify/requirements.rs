@@ -84,7 +84,7 @@ impl<'a> Capabilities<'a> {
         }
         let has_context = self.contexts == 1 || needs.ensembles && self.contexts > 1;
         let (reason, hint) = if needs.vit && !matches!(model.image, ImageConfig::Vit { .. }) {
-            ("needs a vision transformer, this image tower is a ResNet", None)
+            ("needs a vision transformer, this image tower is of another kind", None)
         } else if text_tower && model.text.is_none() {
             ("needs a text tower, this checkpoint has none", None)
         } else if text_tower && !has_context {

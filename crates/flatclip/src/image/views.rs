@@ -160,6 +160,54 @@ pub fn make_views_into(image: &Image, options: &ViewOptions, key: ViewKey<'_>, o
     })
 }
 
+/// Pixels of views `[count, 3, size, size]`, as a tower takes them.
+#[derive(Clone, Debug)]
+pub enum Pixels {
+    /// Normalised.
+    Floats(Vec<f32>),
+    /// As they are in the image, for a tower that normalises them itself.
+    Bytes(Vec<u8>),
+}
+
+impl Pixels {
+    /// Normalised pixels, if these are.
+    pub fn floats(&self) -> Option<&[f32]> {
+        match self {
+            Self::Floats(values) => Some(values),
+            Self::Bytes(_) => None,
+        }
+    }
+
+    /// Those of several images, all of one kind, one after the other.
+    pub fn concat(parts: &[&Self]) -> Self {
+        let bytes: Option<Vec<&[u8]>> = parts
+            .iter()
+            .map(|part| if let Self::Bytes(bytes) = part { Some(bytes.as_slice()) } else { None })
+            .collect();
+        match bytes {
+            Some(bytes) => Self::Bytes(bytes.concat()),
+            None => Self::Floats(parts.iter().filter_map(|part| part.floats()).collect::<Vec<_>>().concat()),
+        }
+    }
+}
+
+/// All views as bytes, not normalised; for policies that do not mix.
+pub fn make_view_bytes(image: &Image, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<u8>> {
+    let len = check(options)?;
+    let columns = Columns::new(&image.rgb, 3, image.width, image.height);
+    let mut out = vec![0; options.count * len];
+    out.par_chunks_exact_mut(len).enumerate().try_for_each(|(index, out)| {
+        let draw = draw_view(image.width, image.height, options, key, index);
+        let mut bytes = crop(&columns, &draw, options)?;
+        if draw.flip {
+            flip(&mut bytes, options.size);
+        }
+        out.copy_from_slice(&bytes);
+        Ok(())
+    })?;
+    Ok(out)
+}
+
 /// Views for people: `[count]` images of `size x size` RGB bytes, not normalised. AugMix shows its mixed bytes.
 pub(crate) fn thumbnails(image: &Image, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<Image>> {
     let bytes = Preprocess { mean: [0.0; 3], std: [1.0; 3], ..options.preprocess };
@@ -189,6 +237,14 @@ fn check(options: &ViewOptions) -> Result<usize> {
     Ok(3 * options.size * options.size)
 }
 
+/// The bytes of a view, neither flipped nor mixed.
+fn crop(columns: &Columns<'_>, draw: &Draw, options: &ViewOptions) -> Result<Vec<u8>> {
+    match draw.crop {
+        Some(crop) => columns.resize(crop, Output::whole(options.size, options.size), options.interpolation),
+        None => preprocess::fitted(columns, [options.size, options.size], &options.preprocess),
+    }
+}
+
 /// One view into its place of the tower's input.
 fn render(
     columns: &Columns<'_>,
@@ -198,10 +254,7 @@ fn render(
     out: &mut [f32],
 ) -> Result<()> {
     let size = options.size;
-    let mut bytes = match draw.crop {
-        Some(crop) => columns.resize(crop, Output::whole(size, size), options.interpolation)?,
-        None => preprocess::fitted(columns, [size, size], &options.preprocess)?,
-    };
+    let mut bytes = crop(columns, draw, options)?;
     match &draw.mix {
         Some(mix) => {
             if draw.flip {
@@ -267,6 +320,18 @@ mod tests {
         let bytes = preprocess::fitted(&columns, [20, 20], &Preprocess::CLIP).unwrap();
         let planes: Vec<u8> = (0..3).flat_map(|c| shown[0].rgb.iter().skip(c).step_by(3).copied()).collect();
         assert_eq!(planes, bytes);
+    }
+
+    #[test]
+    fn bytes_are_what_is_normalised() {
+        let options = ViewOptions { count: 6, size: 20, ..Default::default() };
+        let bytes = make_view_bytes(&image(), &options, KEY).unwrap();
+        let mut normalised = vec![0.0; bytes.len()];
+        let normalise = Normalise::new(options.preprocess.mean, options.preprocess.std);
+        for (out, view) in normalised.chunks_exact_mut(1200).zip(bytes.chunks_exact(1200)) {
+            normalise.planes(out, view, 20, false);
+        }
+        assert_eq!(normalised, make_views(&image(), &options, KEY).unwrap());
     }
 
     #[test]

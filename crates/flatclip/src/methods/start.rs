@@ -72,7 +72,7 @@ fn start(
         | PromptKind::CoCoOp { context, .. }
         | PromptKind::Maple { context, .. } => Ok(Some((prompt.class_tokens(tokenizer, classes)?, context.clone()))),
         PromptKind::Templates(templates) => match templates.as_slice() {
-            [template] => template_context(template, clip.text()?, tokenizer, classes),
+            [template] if clip.passes().contexts => template_context(template, clip.text()?, tokenizer, classes),
             _ => Ok(None),
         },
         PromptKind::Features(_) | PromptKind::TipAdapter { .. } | PromptKind::Linear { .. } => Ok(None),

@@ -36,6 +36,7 @@ impl ImageKernels {
                 let resnet = ModifiedResNet::load(reader, width, &blocks, heads, image_size, embed_dim)?;
                 Kind::ResNet(Box::new(resnet))
             }
+            ImageConfig::Other => Kind::Absent,
         };
         Ok(Self { image_size, kind })
     }

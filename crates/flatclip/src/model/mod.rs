@@ -2,6 +2,7 @@
 
 mod attention_pool;
 mod block;
+mod check;
 mod clip;
 mod context;
 mod context_pass;
@@ -23,6 +24,7 @@ mod vit;
 #[cfg(test)]
 mod tests;
 
+pub use check::lowest_cosine;
 pub use clip::{Clip, Features, LoadOptions, Towers};
 pub use context::{ClassName, ClassTokens, Context, Position};
 pub use modified_resnet::BatchNorms;

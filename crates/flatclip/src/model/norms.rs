@@ -1,6 +1,7 @@
 //! All LayerNorm parameters of a vision transformer: what SAR moves, and what a gradient with respect to them is.
 
 use super::block::{BlockNorms, Norm};
+use crate::{Error, Result};
 use flatclip_tensor::ops::l2_norm;
 
 /// The affine parameters of every LayerNorm of the image tower, or a gradient with respect to them.
@@ -20,6 +21,22 @@ impl NormAffine {
             blocks: other.blocks.iter().map(|[a, b]| [zero(a), zero(b)]).collect(),
             post: zero(&other.post),
         }
+    }
+
+    /// From tensors in the order of [`NormAffine::names`].
+    pub fn from_tensors(tensors: Vec<Vec<f32>>) -> Result<Self> {
+        if tensors.len() < 4 || !tensors.len().is_multiple_of(4) || tensors.chunks(2).any(|t| t[0].len() != t[1].len())
+        {
+            let reason = format!("expected a scale and a shift for each norm, found {} tensors", tensors.len());
+            return Err(Error::config("LayerNorm parameters", reason));
+        }
+        let mut values = tensors.into_iter();
+        let mut norms = Vec::new();
+        while let (Some(weight), Some(bias)) = (values.next(), values.next()) {
+            norms.push(Norm { weight, bias });
+        }
+        let (pre, post) = (norms.remove(0), norms.pop().unwrap_or_else(|| Norm::zeros(0)));
+        Ok(Self { pre, blocks: norms.chunks(2).map(|pair| [pair[0].clone(), pair[1].clone()]).collect(), post })
     }
 
     /// Names of the tensors in the order of [`NormAffine::tensors`]: `visual.ln_pre.weight`, `visual.ln_pre.bias`, the

@@ -7,6 +7,7 @@
 use super::norms::NormAffine;
 use super::vision_pass::{VisionGradient, VisionInput};
 use super::{BatchNorms, ClassTokens, Context};
+use crate::text::Tokenizer;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::fmt::Debug;
@@ -56,6 +57,11 @@ impl Device {
 pub trait ImageTower: Debug + Send + Sync {
     /// Raw features `[count, D]` of normalised pixels `[count, 3, size, size]`.
     fn encode(&self, pixels: &[f32], count: usize) -> Result<Matrix>;
+
+    /// Views that make a full call: those of several images go together.
+    fn batch_views(&self) -> usize {
+        64
+    }
 
     /// Whether it normalises pixels itself, so that bytes are enough.
     fn takes_bytes(&self) -> bool {
@@ -167,6 +173,18 @@ pub trait TextTower: Debug + Send + Sync {
 
     /// Lets passes keep at most so many bytes. It changes the time, never the result.
     fn limit_activations(&self, _bytes: usize) {}
+}
+
+impl dyn TextTower + '_ {
+    /// Raw features `[texts, D]` of texts; `truncate` cuts what is too long instead of refusing it. A tower with a tokenizer
+    /// of its own gets the texts as they are.
+    pub fn encode_texts(&self, tokenizer: &Tokenizer, texts: &[String], truncate: bool) -> Result<Matrix> {
+        if let Some(features) = self.encode_strings(texts) {
+            return features;
+        }
+        let tokens = texts.iter().map(|text| tokenizer.sequence(text, self.context_length(), truncate));
+        self.encode_tokens(&tokens.collect::<Result<Vec<_>>>()?)
+    }
 }
 
 /// Text features of some contexts that can be differentiated.

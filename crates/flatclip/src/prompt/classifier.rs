@@ -84,8 +84,8 @@ impl Prompt {
 
     fn check_vit(&self, clip: &Clip, projections: &[Affine], deep: usize) -> Result<()> {
         match clip.config().image {
-            ImageConfig::ResNet { .. } => Err(self.fault(
-                "a MaPLe prompt puts tokens into a vision transformer, but this model's image tower is a ResNet; use the ViT \
+            ImageConfig::ResNet { .. } | ImageConfig::Other => Err(self.fault(
+                "a MaPLe prompt puts tokens into a vision transformer, but this model's image tower is none; use the ViT \
                  it was made with",
             )),
             ImageConfig::Vit { width, layers, .. } => {
@@ -129,13 +129,9 @@ fn template_features(
     progress.start("text features", Some((templates.len() * classes.len()) as u64));
     for template in templates {
         for (classes, sum) in classes.chunks(TEXT_CHUNK).zip(sum.data_mut().chunks_mut(TEXT_CHUNK * width)) {
-            let texts: Vec<Vec<u32>> = classes
-                .iter()
-                .map(|name| {
-                    tokenizer.sequence(&template.replace("{}", &name.replace('_', " ")), text.context_length(), false)
-                })
-                .collect::<Result<_>>()?;
-            let mut features = text.encode_tokens(&texts)?;
+            let texts: Vec<String> =
+                classes.iter().map(|name| template.replace("{}", &name.replace('_', " "))).collect();
+            let mut features = text.encode_texts(tokenizer, &texts, false)?;
             normalise_rows(&mut features)?;
             sum.iter_mut().zip(features.data()).for_each(|(s, f)| *s += f);
             done += classes.len() as u64;

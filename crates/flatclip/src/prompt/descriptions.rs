@@ -67,8 +67,7 @@ impl Descriptions {
         for (label, class) in classes.iter().enumerate() {
             let mut texts = templates.iter().map(|t| fill(t, class)).collect::<Result<Vec<_>>>()?;
             texts.extend(self.sentences[&key(class)].iter().filter(|text| !text.trim().is_empty()).cloned());
-            let tokens = texts.iter().map(|text| tokenizer.sequence(text, tower.context_length(), false));
-            let unit = Features::unit(tower.encode_tokens(&tokens.collect::<Result<Vec<_>>>()?)?).0;
+            let unit = Features::unit(tower.encode_texts(tokenizer, &texts, false)?).0;
             for row in unit.iter_rows() {
                 means.row_mut(label).iter_mut().zip(row).for_each(|(sum, x)| *sum += x / unit.rows() as f32);
             }

@@ -45,6 +45,7 @@ fn header(checkpoint: &Checkpoint, hash: &str) -> String {
     let (heads, image_form) = match &config.image {
         ImageConfig::Vit { heads, form, .. } => (heads, Some(form)),
         ImageConfig::ResNet { heads, .. } => (heads, None),
+        ImageConfig::Other => (&0, None),
     };
     let mut metadata = json!({
         "format": "pt",

@@ -28,6 +28,26 @@ pub struct BatchNorms {
 }
 
 impl BatchNorms {
+    /// From named scales and shifts in turns, all of them moved.
+    pub fn from_tensors(named: Vec<(String, Vec<f32>)>) -> Self {
+        let moved = named.len();
+        let (names, values) = named.into_iter().unzip();
+        Self { names, values, moved }
+    }
+
+    /// All tensors, also those that are not moved.
+    pub fn all(&self) -> Vec<&[f32]> {
+        self.values.iter().map(Vec::as_slice).collect()
+    }
+
+    /// The same with other numbers, as [`BatchNorms::all`] orders them.
+    pub fn with_values(&self, values: Vec<Vec<f32>>) -> Result<Self> {
+        if values.iter().map(Vec::len).ne(self.values.iter().map(Vec::len)) {
+            return Err(Error::config("batch norms", "expected the scales and shifts of this tower, found others"));
+        }
+        Ok(Self { values, ..self.clone() })
+    }
+
     /// The same, of which the last stage (`layer4`) is moved or left as it is.
     #[must_use]
     pub fn with_last_stage(mut self, moved: bool) -> Self {

@@ -128,7 +128,7 @@ fn token_bytes(task: &Task) -> Result<usize> {
     let config = task.need_clip(Config::NAME)?.config();
     Ok(match config.image {
         ImageConfig::Vit { width, layers, .. } => config.image_tokens() * width * layers * size_of::<f32>(),
-        ImageConfig::ResNet { .. } => 0,
+        ImageConfig::ResNet { .. } | ImageConfig::Other => 0,
     })
 }
 

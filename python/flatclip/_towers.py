@@ -1,0 +1,76 @@
+"""What compiled flatclip asks of towers that Python computes: the methods of `Towers`. Arrays in are numpy arrays; arrays out
+are numpy arrays or tensors. `flatclip.torch` and `flatclip.Encoder` have such towers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _native, errors
+from ._native import Model
+
+Floats = NDArray[np.float32]
+
+# The lowest cosine with our f32 kernels that a device may have.
+FULL, HALF = 0.999, 0.995
+
+
+class Failed(Exception):
+    """A call that failed; compiled flatclip makes an error of it that names the call."""
+
+    def __init__(self, call: str, reason: str) -> None:
+        super().__init__(f"{call}: {reason}")
+        self.call, self.reason = call, reason
+
+
+class ClassTokens:
+    """The fixed tokens of all classes, and where a context stands among them, as padded arrays."""
+
+    def __init__(
+        self, n_ctx: int, position: str, sot: int, names: Sequence[Sequence[int]], rests: Sequence[Sequence[int]]
+    ) -> None:
+        self.n_ctx = n_ctx
+        before = {"end": n_ctx, "middle": n_ctx // 2, "front": 0}[position]
+        head, tail = list(range(before)), list(range(before, n_ctx))
+        blank = [-1] * n_ctx
+        rows = [[sot, *blank[:before], *name, *blank[before:], *rest] for name, rest in zip(names, rests)]
+        slots = [[-1, *head, *[-1] * len(name), *tail, *[-1] * len(rest)] for name, rest in zip(names, rests)]
+        self.ends = np.array([len(row) - 1 for row in rows])
+        self.ids, self.slots = padded(rows), padded(slots, -1)
+        # Positions that are the same for all classes of a shared context: the start token and what follows it.
+        self.shared = 1 + before
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @cached_property
+    def texts(self) -> list[list[int]]:
+        """Token ids of every class; -1 where the context stands."""
+        return self._rows
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int = 0) -> NDArray[np.int64]:
+    """Rows of different lengths as one array."""
+    out = np.full((len(rows), max(map(len, rows))), fill, np.int64)
+    for to, row in zip(out, rows):
+        to[: len(row)] = row
+    return out
+
+
+def model(name: str, setup: dict[str, Any], towers: Any, rebuild: Any = None) -> Model:
+    """A model whose towers are those of a Python object."""
+    return _native.model_of(name, setup, towers, rebuild=rebuild)
+
+
+def need_torch() -> None:
+    """Says how to install what is missing."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        reason = f"device: torch cannot be imported ({error}); install it with pip install flatclip[torch]"
+        raise errors.make("device.failed", reason) from error
