@@ -62,7 +62,7 @@ def _run(arguments: argparse.Namespace) -> str:
     where = {key: given.pop(key) for key in ("device", "dtype", "batch_views")}
     del given["command"]
     annotations = {name: str(p.annotation) for name, p in inspect.signature(function).parameters.items()}
-    keywords = {name: _pairs(name, value) if "Mapping" in annotations[name] else value for name, value in given.items()}
+    keywords: dict[str, Any] = {name: _pairs(name, value) if "Mapping" in annotations[name] else value for name, value in given.items()}
     if "Sequence" in annotations.get("data", "") and len(keywords["data"]) == 1:
         keywords["data"] = keywords["data"][0]
     name = keywords.pop("model")

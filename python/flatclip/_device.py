@@ -22,11 +22,13 @@ def load_on(
 ) -> Model:
     """The model on a device, checked against our f32 kernels."""
     need_torch()
+    import torch
+
     from .torch import _towers as torch_towers
 
     place, kind = torch_towers.device_of(device), torch_towers.dtype_of(dtype or "float32")
     weights = _native.open_weights(name, progress=watcher(progress), **how)
-    tensors = {found: torch_towers.torch.from_numpy(weights.tensor(found)).to(place) for found in weights.names()}
+    tensors = {found: torch.from_numpy(weights.tensor(found)).to(place) for found in weights.names()}
     again = {**how, "device": str(place), "dtype": str(kind), "batch_views": batch_views}
     return _made(weights, tensors, place, kind, batch_views, _Rebuild(name, again), progress)[0]
 
@@ -50,7 +52,10 @@ def from_torch(
     is used where the module's own functions are, ``preprocess`` tells mean and deviation of the pixels.
     """
     need_torch()
-    from .torch import _foreign, _towers as torch_towers
+    import torch
+
+    from .torch import _foreign
+    from .torch import _towers as torch_towers
 
     kind = torch_towers.dtype_of(dtype or "float32")
     found = _foreign.describe(model, preprocess)
@@ -62,7 +67,7 @@ def from_torch(
                 _opened(found), found.tensors, found.device, kind, batch_views, _No(title), progress, title, found.full
             )
             lowest = _foreign.lowest_cosine(model, found, towers)
-            if lowest >= (FULL if kind == torch_towers.torch.float32 and found.full else HALF):
+            if lowest >= (FULL if kind == torch.float32 and found.full else HALF):
                 return made
             reason = f"its features differ from those of its weights (lowest cosine {lowest:.4f})"
         except (errors.ModelError, KeyError, ValueError) as error:
@@ -102,16 +107,19 @@ def _made(
     weights: Any, tensors: Mapping[str, Any], device: Any, dtype: Any, batch_views: int | None, rebuild: Any,
     progress: bool | Watcher | None, name: str | None = None, full: bool = True,
 ) -> tuple[Model, Any]:  # fmt: skip
+    import torch
+
     from .torch import _towers as torch_towers
 
-    torch = torch_towers.torch
     config = weights.config
+    if not weights.is_clip:
+        reason = f"{weights.name}: its towers have other parts than OpenAI's CLIP, and run on flatclip's own kernels only"
+        raise errors.make("device.failed", reason, "leave device out")
     try:
-        towers = torch_towers.Towers(tensors, config, device=device, dtype=dtype, batch_views=batch_views)
+        towers = torch_towers.Towers(tensors, config, device=device, dtype=dtype, batch_views=batch_views, rebuild=rebuild)
     except (KeyError, ValueError) as error:
         reason = f"torch towers: {error}; this architecture runs on flatclip's own kernels only: leave device out"
         raise errors.make("device.failed", reason) from error
-    towers.rebuild = rebuild
     full = full and dtype == torch.float32
     about = {
         "name": _device_name(torch, device), "dtype": str(dtype).removeprefix("torch."),
@@ -119,7 +127,7 @@ def _made(
     }  # fmt: skip
     model = _native.model_on(weights, towers, about, name=name, progress=watcher(progress))
     watch = watcher(progress)
-    if watch is not None:
+    if watch is not None and model.device is not None:
         lowest = model.device["lowest_cosine"]
         watch.note(f"{about['name']}, {about['dtype']}: lowest cosine with our f32 kernels {lowest:.6f}")
     return model, towers

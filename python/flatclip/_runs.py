@@ -351,8 +351,10 @@ def _setup(given: dict[str, Any]) -> dict[str, Any]:
     return setup
 
 
-def _model(model: Model | Path) -> Model:
-    return model if isinstance(model, Model) else load(model)
+def _model(model: Model | Path | Callable[[], Model]) -> Model:
+    if isinstance(model, Model):
+        return model
+    return model() if callable(model) else load(model)
 
 
 def _subject(model: Model | Path | Features, data: Data | None) -> tuple[Model | Features, list[Dataset]]:

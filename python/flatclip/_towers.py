@@ -1,17 +1,14 @@
-"""What compiled flatclip asks of towers that Python computes: the methods of `Towers`. Arrays in are numpy arrays; arrays out
-are numpy arrays or tensors. `flatclip.torch` and `flatclip.Encoder` have such towers."""
+"""What `flatclip.torch` and `flatclip.Encoder` share: the towers of both are objects with the methods that compiled flatclip
+calls (`bridge.rs`). Arrays in and out are numpy arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _native, errors
-from ._native import Model
+from . import errors
 
 Floats = NDArray[np.float32]
 
@@ -31,28 +28,22 @@ class ClassTokens:
     """The fixed tokens of all classes, and where a context stands among them, as padded arrays."""
 
     def __init__(
-        self, n_ctx: int, position: str, sot: int, names: Sequence[Sequence[int]], rests: Sequence[Sequence[int]]
+        self, n_ctx: int, position: str, sot: int | None, names: Sequence[Sequence[int]], rests: Sequence[Sequence[int]]
     ) -> None:
         self.n_ctx = n_ctx
         before = {"end": n_ctx, "middle": n_ctx // 2, "front": 0}[position]
+        start = [] if sot is None else [sot]
         head, tail = list(range(before)), list(range(before, n_ctx))
         blank = [-1] * n_ctx
-        rows = [[sot, *blank[:before], *name, *blank[before:], *rest] for name, rest in zip(names, rests)]
-        slots = [[-1, *head, *[-1] * len(name), *tail, *[-1] * len(rest)] for name, rest in zip(names, rests)]
+        rows = [[*start, *blank[:before], *name, *blank[before:], *rest] for name, rest in zip(names, rests)]
+        slots = [[*[-1] * len(start), *head, *[-1] * len(name), *tail, *[-1] * len(rest)] for name, rest in zip(names, rests)]
         self.ends = np.array([len(row) - 1 for row in rows])
         self.ids, self.slots = padded(rows), padded(slots, -1)
         # Positions that are the same for all classes of a shared context: the start token and what follows it.
-        self.shared = 1 + before
-        self._rows = rows
+        self.shared = len(start) + before
 
     def __len__(self) -> int:
         return len(self.ends)
-
-    @cached_property
-    def texts(self) -> list[list[int]]:
-        """Token ids of every class; -1 where the context stands."""
-        return self._rows
-
 
 def padded(rows: Sequence[Sequence[int]], fill: int = 0) -> NDArray[np.int64]:
     """Rows of different lengths as one array."""
@@ -60,11 +51,6 @@ def padded(rows: Sequence[Sequence[int]], fill: int = 0) -> NDArray[np.int64]:
     for to, row in zip(out, rows):
         to[: len(row)] = row
     return out
-
-
-def model(name: str, setup: dict[str, Any], towers: Any, rebuild: Any = None) -> Model:
-    """A model whose towers are those of a Python object."""
-    return _native.model_of(name, setup, towers, rebuild=rebuild)
 
 
 def need_torch() -> None:

@@ -87,6 +87,7 @@ def evaluate(
     num_workers: int = 2,
     shards: int | None = None,
     num_cpus: float = 1,
+    num_gpus: float = 0,
     threads: int | None = None,
     resume: bool = False,
     progress: bool | Watcher | None = None,
@@ -100,7 +101,8 @@ def evaluate(
     part. ``threads`` are those of one worker (its ``num_cpus``). ``out`` and, if given, ``cache`` lie on storage that all
     nodes see. Further keywords are those of `flatclip.evaluate`. Methods that learn from a stream or answer sets cannot be
     cut; they are refused. A worker that does not answer for ``patience`` seconds (its node is gone, and no other has room) is
-    given up, and its part goes to another. ``on_worker`` is told the process number of every worker that has loaded the model.
+    given up, and its part goes to another. With ``num_gpus=1`` each actor has a device of its own: give a model that was loaded
+    with ``device="cuda"``, or a function that makes one there (an `Encoder`, a `from_torch` model). ``on_worker`` is told the process number of every worker that has loaded the model.
     """
     folder, parts = Path(os.fspath(out)).absolute(), Path(os.fspath(out) + ".parts").absolute()
     if (folder / "summary.json").exists() and not resume:
@@ -111,8 +113,8 @@ def evaluate(
         raise errors.make("method.needs", reason, "run it in one process: flatclip.evaluate")
     count = shards or 4 * num_workers
     # Two calls at once: a worker that computes still answers that it is there.
-    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus)
-    name = model if isinstance(model, Model) else os.fspath(model)
+    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus, num_gpus=num_gpus)
+    name = model if isinstance(model, Model) or callable(model) else os.fspath(model)
     own = _methods.exported([method])
     workers = [actor.remote(name, threads or max(1, int(num_cpus)), own) for _ in range(num_workers)]
     if on_worker is not None:
@@ -186,6 +188,7 @@ def reproduce(
     out: str | os.PathLike[str],
     num_workers: int = 2,
     num_cpus: float = 1,
+    num_gpus: float = 0,
     threads: int | None = None,
     progress: bool | Watcher | None = None,
     patience: float = 30.0,
@@ -201,7 +204,7 @@ def reproduce(
     Further keywords are those of `flatclip.reproduce`.
     """
     loaded = _item_model(item, keywords.get("recipe"), model)
-    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus)
+    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus, num_gpus=num_gpus)
     workers = [actor.remote(loaded, threads or max(1, int(num_cpus))) for _ in range(num_workers)]
     if on_worker is not None:
         for process in ray.get([worker.ready.remote() for worker in workers]):
@@ -247,6 +250,7 @@ def tune(
     out: str | os.PathLike[str],
     num_workers: int = 2,
     num_cpus: float = 1,
+    num_gpus: float = 0,
     threads: int | None = None,
     options: dict[str, Any] | None = None,
     progress: bool | Watcher | None = None,
@@ -265,8 +269,8 @@ def tune(
     loaded = _model(model)
     tokens = own.get(f"{method}.n_ctx", 0) or (len(loaded.embed_words(words)) if words.strip() else 16)
     train = data if isinstance(data, Dataset) else Dataset(data, split="train")
-    actor = _actor(_Tower, num_cpus=num_cpus)
-    name = model if isinstance(model, Model) else os.fspath(model)
+    actor = _actor(_Tower, num_cpus=num_cpus, num_gpus=num_gpus)
+    name = model if isinstance(model, Model) or callable(model) else os.fspath(model)
     cuts = np.array_split(np.arange(len(train.classes)), num_workers)
     shares = [[train.classes[i] for i in cut] for cut in cuts if len(cut)]
     towers = [actor.remote(name, share, tokens, position, threads or max(1, int(num_cpus))) for share in shares]
@@ -304,6 +308,7 @@ def grid(
     seeds: Sequence[int] = (0,),
     num_workers: int = 2,
     num_cpus: float = 1,
+    num_gpus: float = 0,
     progress: bool | Watcher | None = None,
     patience: float = 30.0,
     **keywords: Any,
@@ -315,8 +320,8 @@ def grid(
     worker's item goes to another after ``patience`` seconds, as in `evaluate`.
     """
     chosen, sources = _checks.names(methods, "methods"), _sources(data)
-    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus)
-    name = model if isinstance(model, Model) else os.fspath(model)
+    actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus, num_gpus=num_gpus)
+    name = model if isinstance(model, Model) or callable(model) else os.fspath(model)
     workers = [actor.remote(name, max(1, int(num_cpus)), _methods.exported(chosen)) for _ in range(num_workers)]
     items = [(source, method, seed) for source in sources.items() for method in chosen for seed in seeds]
     watch = watcher(progress)

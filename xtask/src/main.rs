@@ -10,6 +10,7 @@ mod python;
 mod real;
 mod serving;
 mod tools;
+mod torch;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};

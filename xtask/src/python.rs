@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What the tests use beside pytest; all of them small. Torch, open_clip and Ray come with `--full` only.
+/// What the tests use beside pytest; all of them small. Torch has an environment of its own (`torch.rs`), or comes here with
+/// open_clip and Ray by `--full`.
 const SMALL: [&str; 8] = ["maturin>=1.9.4,<2", "numpy", "pytest", "mypy", "scikit-learn", "pandas", "pillow", "tqdm"];
 const LARGE: [&str; 4] = ["torch", "open_clip_torch", "ray", "safetensors"];
 
@@ -41,7 +42,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let wanted: Vec<&str> = SMALL.iter().chain(LARGE.iter().filter(|_| arguments.full)).copied().collect();
     let bin = environment(&python, &dir, &wanted)?;
     let binary = arguments.binary.map_or_else(|| crate::build(root), Ok)?;
-    install(root, &bin, &dir)?;
+    let wheel = install(root, &bin, &dir)?;
     let tool = |name: &str| {
         let mut command = Command::new(bin.join(name));
         // From another folder, so that it is the installed package that is tested.
@@ -54,12 +55,13 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let doctests = ["-q", "--doctest-modules", "--pyargs", "flatclip", "-p", "no:cacheprovider"];
     step(
         "examples in docstrings",
-        tool("pytest").args(doctests).args(["--ignore-glob=*ray.py", "--ignore-glob=*__main__.py"]),
+        tool("pytest").args(doctests).args(["--ignore-glob=*ray.py", "--ignore-glob=*__main__.py", "--ignore-glob=*/torch/*"]),
     )?;
     step("types", tool("mypy").arg("--config-file").arg(&settings).args(["-p", "flatclip"]))?;
     let allowed = tests.join("stubtest-allowlist.txt");
     let stubs = ["-m", "mypy.stubtest", "flatclip._native", "--concise", "--allowlist"];
-    step("stubs", tool("python").args(stubs).arg(&allowed))
+    step("stubs", tool("python").args(stubs).arg(&allowed))?;
+    crate::torch::run(root, &python, &dir, &wheel)
 }
 
 /// As part of `cargo xtask test`: a machine without Python says so and goes on.
@@ -112,7 +114,7 @@ pub fn environment(python: &Path, dir: &Path, wanted: &[&str]) -> Result<PathBuf
 }
 
 /// Builds the wheel in cargo's own target folder, so that the library is not compiled again, and installs it.
-fn install(root: &Path, bin: &Path, dir: &Path) -> Result<()> {
+fn install(root: &Path, bin: &Path, dir: &Path) -> Result<PathBuf> {
     let wheels = dir.join("wheels");
     let _ = std::fs::remove_dir_all(&wheels);
     let mut maturin = crate::outside(bin.join("maturin"));
@@ -124,10 +126,11 @@ fn install(root: &Path, bin: &Path, dir: &Path) -> Result<()> {
         .find(|path| path.extension().is_some_and(|e| e == "whl"));
     let wheel = made.context("maturin made no wheel")?;
     let mut pip = Command::new(bin.join("python"));
-    step("install", pip.args(["-m", "pip", "install", "-q", "--force-reinstall", "--no-deps"]).arg(wheel))
+    step("install", pip.args(["-m", "pip", "install", "-q", "--force-reinstall", "--no-deps"]).arg(&wheel))?;
+    Ok(wheel)
 }
 
-fn step(name: &str, command: &mut Command) -> Result<()> {
+pub fn step(name: &str, command: &mut Command) -> Result<()> {
     let start = Instant::now();
     let status = command.status().with_context(|| format!("cannot start {:?} for {name}", command.get_program()))?;
     ensure!(status.success(), "{name} failed");

@@ -5,6 +5,7 @@ use crate::bridge::{Bridge, ImageBridge, TextBridge};
 use crate::errors::OrRaise as _;
 use crate::model::{How, Model};
 use crate::{arrays, values, work};
+use flatclip::architecture::{TextForm, VitForm};
 use flatclip::model::{Clip, ClipConfig, Device, ImageConfig, LoadOptions, TextTower, lowest_cosine};
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
@@ -40,10 +41,28 @@ pub(crate) fn open_weights(
 
 #[pymethods]
 impl Weights {
+    /// As it was asked for.
+    #[getter]
+    fn name(&self) -> &str {
+        self.how.name()
+    }
+
     /// The architecture and the preprocessing.
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         values::from_json(py, &serde_json::json!(self.checkpoint.config()))
+    }
+
+    /// Whether both transformers have the parts of OpenAI's: those of other families run on our kernels only.
+    #[getter]
+    fn is_clip(&self) -> bool {
+        let config = self.checkpoint.config();
+        let image = match &config.image {
+            ImageConfig::Vit { form, .. } => *form == VitForm::CLIP,
+            ImageConfig::ResNet { .. } => true,
+            ImageConfig::Other => false,
+        };
+        image && config.text.as_ref().is_none_or(|text| text.form == TextForm::CLIP)
     }
 
     /// Names of all tensors, as OpenAI's checkpoints have them.

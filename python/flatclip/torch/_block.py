@@ -60,5 +60,5 @@ class Block:
 
     def __call__(self, x: Tensor, norms: list[Norm], mask: Tensor | None = None) -> Tensor:
         normal = layer_norm(x, norms[0])
-        x = self.attend(x, *(self.split(normal, part) for part in range(3)), mask)
+        x = self.attend(x, self.split(normal, 0), self.split(normal, 1), self.split(normal, 2), mask)
         return self.mlp(x, norms[1])

@@ -5,7 +5,7 @@ A pass with a gradient runs forward again, a part at a time, where its activatio
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,8 +63,9 @@ class Towers:
         device: torch.device,
         dtype: torch.dtype = torch.float32,
         batch_views: int | None = None,
+        rebuild: Callable[[], Any] | None = None,
     ) -> None:
-        self.device, self.dtype = device, dtype
+        self.device, self.dtype, self._rebuild = device, dtype, rebuild
         kind, act = config["image"]["kind"], config["activation"]
         self.vit = kind == "vit"
         self.image: Any = (
@@ -111,8 +112,10 @@ class Towers:
         return found.hexdigest()
 
     def rebuild(self) -> Any:
-        """How another process makes the same towers; set by whoever made these."""
-        raise TypeError("these towers hold tensors of this process")
+        """How another process makes the same model: a function and its arguments."""
+        if self._rebuild is None:
+            raise TypeError("these towers hold tensors of this process")
+        return self._rebuild()
 
     # Images
 

@@ -48,9 +48,8 @@ impl<'a> Rates<'a> {
     /// With what was measured before for the same shape, arithmetic and threads.
     pub fn open(model: &'a Model, cache: Option<&Path>, progress: &'a dyn Progress) -> Self {
         let (precision, isa) = (model.clip().precision(), isa::current().name());
-        let plain = |text: &str| -> String {
-            text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
-        };
+        let plain =
+            |text: &str| -> String { text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect() };
         let (shape, precision) = (plain(&model.describe()), plain(&precision));
         let threads = rayon::current_num_threads();
         let name = format!("{shape}-{precision}-{isa}-{threads}-{}.json", env!("CARGO_PKG_VERSION"));

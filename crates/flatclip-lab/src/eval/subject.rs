@@ -4,6 +4,7 @@ use super::cache::Imported;
 use super::encoder::Encoder;
 use crate::data::Sample;
 use flatclip::ViewFeatures;
+use flatclip::image::views::Pixels;
 use flatclip::{Error, Model, Result};
 
 /// Where the features of images and classes come from.
@@ -37,7 +38,7 @@ impl Encoder for NoTowers {
         self.views
     }
 
-    fn pixels(&self, _dataset: &str, sample: &Sample) -> Result<Vec<f32>> {
+    fn pixels(&self, _dataset: &str, sample: &Sample) -> Result<Pixels> {
         let reason = "its stored features are missing or damaged: import them again".to_owned();
         Err(Error::Data { path: sample.path().to_path_buf(), reason })
     }

@@ -23,7 +23,7 @@ impl NormAffine {
         }
     }
 
-    /// From tensors in the order of [`NormAffine::names`].
+    /// From tensors in the order of [`NormAffine::names`], of a tower in CLIP's form.
     pub fn from_tensors(tensors: Vec<Vec<f32>>) -> Result<Self> {
         if tensors.len() < 4 || !tensors.len().is_multiple_of(4) || tensors.chunks(2).any(|t| t[0].len() != t[1].len())
         {
@@ -33,9 +33,9 @@ impl NormAffine {
         let mut values = tensors.into_iter();
         let mut norms = Vec::new();
         while let (Some(weight), Some(bias)) = (values.next(), values.next()) {
-            norms.push(Norm { weight, bias });
+            norms.push(Norm { weight, bias, epsilon: 1e-5 });
         }
-        let (pre, post) = (norms.remove(0), norms.pop().unwrap_or_else(|| Norm::zeros(0)));
+        let (pre, post) = (Some(norms.remove(0)), norms.pop().unwrap_or_else(|| Norm::zeros(0, 1e-5)));
         Ok(Self { pre, blocks: norms.chunks(2).map(|pair| [pair[0].clone(), pair[1].clone()]).collect(), post })
     }
 
