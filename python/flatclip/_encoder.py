@@ -132,12 +132,20 @@ class _Functions:
 
     def texts(self, texts: list[list[int]]) -> Floats:
         """Raw features of token ids."""
-        ids = padded(texts)
+        ids = self.filled(padded(texts))
         return _called("Encoder.prompts", self.prompts, self.inputs(self.rows(ids), ids), len(texts))
 
     def rows(self, ids: NDArray[np.int64]) -> Floats:
         """Token embeddings."""
-        return _array(self.embedding[ids if isinstance(self.embedding, np.ndarray) else ids.tolist()])
+        if not hasattr(self.embedding, "detach"):
+            return _array(self.embedding[ids])
+        import torch
+
+        return _array(self.embedding[torch.as_tensor(ids, device=self.embedding.device)])
+
+    def filled(self, ids: NDArray[np.int64], fill: int = 0) -> NDArray[np.int64]:
+        """Padded to all positions."""
+        return np.pad(ids, ((0, 0), (0, max(0, self.length - ids.shape[1]))), constant_values=fill)
 
     def embed(self, ids: list[int]) -> Floats:
         """Token embeddings of some ids."""
@@ -167,26 +175,23 @@ class _Record:
 
     def __init__(self, functions: _Functions, tokens: ClassTokens, contexts: Floats) -> None:
         self.f, self.tokens, self.shape = functions, tokens, contexts.shape
-        ids = np.where(tokens.slots >= 0, 0, tokens.ids)
-        self.ids = np.pad(ids, ((0, 0), (0, max(0, functions.length - ids.shape[1]))))
-        self.slots = np.pad(tokens.slots, ((0, 0), (0, self.ids.shape[1] - ids.shape[1])), constant_values=-1)
+        self.ids = functions.filled(np.where(tokens.slots >= 0, 0, tokens.ids))
+        self.slots = functions.filled(tokens.slots, -1)
         self.at = self.slots >= 0
         base = functions.rows(self.ids)
+        self.classes, _ = np.nonzero(self.at)
         self.embedded = []
         for context in contexts:
             rows = base.copy()
-            own = context[:, None] if context.ndim == 3 else None
-            rows[self.at] = self.placed(context) if own is None else np.concatenate(
-                [context[k][self.slots[k][self.at[k]]] for k in range(len(tokens))]
-            )
+            rows[self.at] = context[self.index(context.ndim == 3)]
             self.embedded.append(rows)
         self.lengths: list[Floats] = []
         self.units: list[Floats] = []
 
-    def placed(self, context: Floats) -> Floats:
-        """A shared context where it stands in each class."""
-        found: Floats = context[self.slots[self.at]]
-        return found
+    def index(self, own: bool) -> Any:
+        """Which rows of a context stand where: of a shared one, or of one with rows for each class."""
+        slots = self.slots[self.at]
+        return (self.classes, slots) if own else slots
 
     def features(self) -> Floats:
         """Unit-norm ``[m, K, D]``."""
@@ -207,11 +212,7 @@ class _Record:
             if d_rows.shape != embedded.shape or not np.isfinite(d_rows).all():
                 reason = f"expected a finite gradient of shape {embedded.shape}, found {d_rows.shape}"
                 raise Failed("Encoder.text_gradient", reason)
-            if total.ndim == 3:
-                np.add.at(total[index], self.slots[self.at], d_rows[self.at])
-            else:
-                for k in range(len(self.tokens)):
-                    np.add.at(total[index, k], self.slots[k][self.at[k]], d_rows[k][self.at[k]])
+            np.add.at(total[index], self.index(total.ndim == 4), d_rows[self.at])
         return total
 
     def backward(self, embedded: Floats, d_raw: Floats) -> Floats:

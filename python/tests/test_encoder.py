@@ -12,6 +12,7 @@ import pytest
 import flatclip
 
 CLASSES = ["cat", "fish", "lamp"]
+BLANK = np.zeros((9, 9, 3), np.uint8)
 
 
 def image(pixels: Any) -> Any:
@@ -39,7 +40,7 @@ def test_every_method_that_needs_no_gradient_runs(tmp_path: Path) -> None:
     assert [run["summary"]["samples"] for run in runs] == [6, 6, 6, 6]
     about = json.loads((tmp_path / "a" / "zero" / "run.json").read_text())
     assert about["weights"] == "test" and about["device"]["name"] == "callable"
-    found = flatclip.Classifier(model, CLASSES, method="zero", views=4).predict_proba(np.zeros((9, 9, 3), np.uint8))
+    found = flatclip.Classifier(model, CLASSES, method="zero", views=4).predict_proba(BLANK)
     assert found.shape == (1, 3)
 
 
@@ -64,17 +65,16 @@ def test_the_image_function_alone_works_with_class_embeddings(tmp_path: Path) ->
     rows = tmp_path / "text.npy"
     np.save(rows, text(flatclip.Dataset("pocket:sketch").classes).astype(np.float32))
     model = made(text=None)
-    prompt = flatclip.Prompt.features(np.load(rows)) if hasattr(flatclip.Prompt, "features") else str(rows)
-    runs = flatclip.evaluate(model, "pocket:sketch", "zero", prompt=prompt, views=4, limit=4, out=tmp_path / "run", progress=False)
+    runs = flatclip.evaluate(model, "pocket:sketch", "zero", prompt=str(rows), views=4, limit=4, out=tmp_path / "run", progress=False)
     assert runs[0]["summary"]["samples"] == 4
     with pytest.raises(flatclip.FlatclipError, match="text tower"):
-        flatclip.Classifier(model, CLASSES)
+        flatclip.Classifier(model, CLASSES).predict(BLANK)
 
 
 @pytest.mark.parametrize("method", ["tpt", "stss", "c-tpt"])
 def test_what_the_functions_lack_is_refused_with_one_message(method: str) -> None:
     with pytest.raises(flatclip.FlatclipError, match="which the towers of this model do not compute") as found:
-        flatclip.Classifier(made(), CLASSES, method=method)
+        flatclip.Classifier(made(), CLASSES, method=method).predict(BLANK)
     assert found.value.code == "method.needs"
 
 
@@ -103,7 +103,7 @@ def test_a_gradient_by_hand_serves_tpt_and_tune(tmp_path: Path) -> None:
     step = np.random.default_rng(4).standard_normal(context.shape).astype(np.float32)
     change = [float((tower.forward(context + h * step) * d).sum()) for h in (1e-2, -1e-2)]
     assert (change[0] - change[1]) / 2e-2 == pytest.approx(float((gradient * step).sum()), rel=2e-2, abs=1e-3)
-    assert flatclip.Classifier(model, CLASSES, method="tpt", views=4).predict_proba(np.zeros((9, 9, 3), np.uint8)).shape == (1, 3)
+    assert flatclip.Classifier(model, CLASSES, method="tpt", views=4).predict_proba(BLANK).shape == (1, 3)
     prompt, summary = flatclip.tune(
         model, "pocket:photo", "coop", shots=1, options={"train.epochs": 1}, out=tmp_path / "run", progress=False
     )
