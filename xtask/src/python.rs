@@ -55,7 +55,11 @@ pub fn run(arguments: Arguments) -> Result<()> {
     let doctests = ["-q", "--doctest-modules", "--pyargs", "flatclip", "-p", "no:cacheprovider"];
     step(
         "examples in docstrings",
-        tool("pytest").args(doctests).args(["--ignore-glob=*ray.py", "--ignore-glob=*__main__.py", "--ignore-glob=*/torch/*"]),
+        tool("pytest").args(doctests).args([
+            "--ignore-glob=*ray.py",
+            "--ignore-glob=*__main__.py",
+            "--ignore-glob=*/torch/*",
+        ]),
     )?;
     step("types", tool("mypy").arg("--config-file").arg(&settings).args(["-p", "flatclip"]))?;
     let allowed = tests.join("stubtest-allowlist.txt");

@@ -7,10 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Packages whose dependencies come along.
-const PLAIN: [&str; 14] = [
-    "numpy", "pytest", "pillow", "transformers", "ftfy", "safetensors", "typing-extensions", "filelock", "sympy", "networkx",
-    "jinja2", "fsspec", "setuptools>=77", "tqdm",
-];
+const PLAIN: &str = "numpy pytest pillow transformers ftfy safetensors typing-extensions filelock sympy networkx jinja2 fsspec \
+                     setuptools>=77 tqdm";
 /// Without theirs: those of torch are gigabytes of CUDA libraries, which a machine without a GPU does not use.
 const BARE: [&str; 5] = ["torch", "torchvision", "timm", "open_clip_torch", "nvidia-cuda-runtime"];
 const TESTS: [&str; 3] = ["test_torch.py", "test_encoder.py", "test_device_example.py"];
@@ -19,7 +17,9 @@ const TESTS: [&str; 3] = ["test_torch.py", "test_encoder.py", "test_device_examp
 pub fn run(root: &Path, python: &Path, dir: &Path, wheel: &Path) -> Result<()> {
     let start = Instant::now();
     let dir = dir.join("torch");
-    let bin = match environment(python, &dir, &PLAIN).and_then(|bin| torch(root, &bin, &dir).map(|()| bin)) {
+    let bin = match environment(python, &dir, &PLAIN.split_whitespace().collect::<Vec<_>>())
+        .and_then(|bin| torch(root, &bin, &dir).map(|()| bin))
+    {
         Ok(bin) => bin,
         Err(error) => {
             eprintln!("== python: torch: skipped, it cannot be installed here: {error:#}");
@@ -27,7 +27,10 @@ pub fn run(root: &Path, python: &Path, dir: &Path, wheel: &Path) -> Result<()> {
         }
     };
     let mut pip = Command::new(bin.join("python"));
-    step("install beside torch", pip.args(["-m", "pip", "install", "-q", "--force-reinstall", "--no-deps"]).arg(wheel))?;
+    step(
+        "install beside torch",
+        pip.args(["-m", "pip", "install", "-q", "--force-reinstall", "--no-deps"]).arg(wheel),
+    )?;
     let mut pytest = Command::new(bin.join("python"));
     pytest.args(["-m", "pytest", "-q", "-c"]).arg(root.join("pyproject.toml")).current_dir(&dir);
     step("torch", pytest.args(TESTS.map(|test| root.join("python/tests").join(test))))?;
