@@ -48,8 +48,8 @@ def Encoder(
     is ``[vocabulary, W]``. ``text_gradient="torch"`` differentiates it with autograd (it then gets tensors on the device of
     ``token_embedding``); a function ``text_gradient(embedded, ids, d_features)`` gives the gradient on ``embedded``.
 
-    ``logit_scale`` is the factor on cosines. ``logit_bias`` (SigLIP) shifts the logits of all classes alike, so no answer depends
-    on it. ``fingerprint`` names what the functions compute, for the feature cache and for resumed runs.
+    ``logit_scale`` is the factor on cosines. ``logit_bias`` (SigLIP) is for the sigmoid of an answer;
+    the softmax does not depend on it. ``fingerprint`` names what the functions compute, for the feature cache and for resumed runs.
 
     >>> import flatclip, numpy as np
     >>> encoder = flatclip.Encoder(

@@ -62,24 +62,34 @@ impl Bridge {
         Python::attach(|py| work(py, self.object.bind(py)).map_err(|error| failed(py, method, &error)))
     }
 
-    /// `[count, 3, size, size]` of either type.
-    fn pixels<'py, T: numpy::Element>(
+    /// `[count, 3, size, size]` of either type, copied once.
+    fn pixels<'py, T: numpy::Element + Copy>(
         &self,
         py: Python<'py>,
-        pixels: &[T],
+        parts: &[&[T]],
         count: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
         let size = self.image_size;
-        Ok(PyArray1::from_slice(py, pixels).reshape([count, 3, size, size])?.into_any())
+        let array = PyArray1::zeros(py, count * 3 * size * size, false);
+        let mut values = array.try_readwrite()?;
+        let mut rest = values.as_slice_mut()?;
+        for part in parts {
+            let (to, after) = rest.split_at_mut(part.len());
+            to.copy_from_slice(part);
+            rest = after;
+        }
+        drop(values);
+        Ok(array.reshape([count, 3, size, size])?.into_any())
     }
 
-    fn images<T: numpy::Element>(&self, pixels: &[T], count: usize) -> Result<Matrix> {
-        if count.checked_mul(3 * self.image_size * self.image_size) != Some(pixels.len()) {
-            let reason = format!("{} values, expected {count} x 3 x {1} x {1}", pixels.len(), self.image_size);
+    fn images<T: numpy::Element + Copy>(&self, parts: &[&[T]], count: usize) -> Result<Matrix> {
+        let values: usize = parts.iter().map(|part| part.len()).sum();
+        if count.checked_mul(3 * self.image_size * self.image_size) != Some(values) {
+            let reason = format!("{values} values, expected {count} x 3 x {0} x {0}", self.image_size);
             return Err(Error::config("pixels", reason));
         }
         self.call("images", |py, object| {
-            let found = object.call_method1("images", (self.pixels(py, pixels, count)?,))?;
+            let found = object.call_method1("images", (self.pixels(py, parts, count)?,))?;
             matrix(&found, "images", count, self.width)
         })
     }
@@ -208,7 +218,7 @@ pub(crate) struct ImageBridge(pub(crate) Arc<Bridge>);
 
 impl ImageTower for ImageBridge {
     fn encode(&self, pixels: &[f32], count: usize) -> Result<Matrix> {
-        self.0.images(pixels, count)
+        self.0.images(&[pixels], count)
     }
 
     fn batch_views(&self) -> usize {
@@ -219,7 +229,7 @@ impl ImageTower for ImageBridge {
         self.0.takes_bytes
     }
 
-    fn encode_bytes(&self, pixels: &[u8], count: usize) -> Result<Matrix> {
+    fn encode_bytes(&self, pixels: &[&[u8]], count: usize) -> Result<Matrix> {
         self.0.images(pixels, count)
     }
 
@@ -231,7 +241,7 @@ impl ImageTower for ImageBridge {
         let bridge = &self.0;
         let pass = bridge.call("vision", |py, object| {
             let norms = input.norms.map(|norms| vectors(py, &norms.tensors())).transpose()?;
-            let pixels = bridge.pixels(py, pixels, count)?;
+            let pixels = bridge.pixels(py, &[pixels], count)?;
             let found = object.call_method1("vision", (pixels, list(py, input.prompts)?, norms, input.recorded > 0))?;
             type Found<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, usize, Bound<'py, PyAny>);
             let (features, lengths, tokens, record): Found<'_> = found.extract()?;
@@ -278,7 +288,7 @@ impl ImageTower for ImageBridge {
     ) -> Result<Box<dyn BatchNormPass + 'a>> {
         let bridge = &self.0;
         let pass = bridge.call("batch_norm_pass", |py, object| {
-            let pixels = bridge.pixels(py, pixels, count)?;
+            let pixels = bridge.pixels(py, &[pixels], count)?;
             let found = object.call_method1("batch_norm_pass", (pixels, vectors(py, &norms.all())?))?;
             let (features, record): (Bound<'_, PyAny>, Bound<'_, PyAny>) = found.extract()?;
             let features = matrix(&features, "batch_norm_pass", count, bridge.width)?;

@@ -5,7 +5,7 @@ use crate::bridge::{Bridge, ImageBridge, TextBridge};
 use crate::errors::OrRaise as _;
 use crate::model::{How, Model};
 use crate::{arrays, values, work};
-use flatclip::architecture::{TextForm, VitForm};
+use flatclip::architecture::{Preprocess, TextForm, VitForm};
 use flatclip::model::{Clip, ClipConfig, Device, ImageConfig, LoadOptions, TextTower, lowest_cosine};
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
@@ -175,8 +175,7 @@ impl Setup {
             text,
             logit_scale: self.logit_scale,
             logit_bias: self.logit_bias,
-            mean: self.mean,
-            std: self.std,
+            preprocess: Preprocess { mean: self.mean, std: self.std, ..Preprocess::CLIP },
             ..known
         })
     }

@@ -74,7 +74,7 @@ class Towers:
         self.text = TextTransformer(weights, config["text"], act) if config["text"] else None
         self.passes = ["norms", *(["vision"] if self.vit else [])]
         self.passes += ["contexts", "context_gradient", "deep"] if self.text else []
-        scale = [torch.tensor(config[name], device=device).view(3, 1, 1) for name in ("mean", "std")]
+        scale = [torch.tensor(config["preprocess"][name], device=device).view(3, 1, 1) for name in ("mean", "std")]
         self.mean, self.std = scale
         # On the CPU each image goes alone, so that its features do not depend on which others are near: resumed runs then
         # end with the same bytes. Elsewhere all calls have one size for the same reason; the last is filled up.

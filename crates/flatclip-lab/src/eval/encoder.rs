@@ -26,9 +26,9 @@ pub(crate) trait Encoder: Sync {
     /// Features of `count` views.
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures>;
 
-    /// Features of `count` views of either kind.
-    fn encode_pixels(&self, pixels: &Pixels, count: usize) -> Result<ViewFeatures> {
-        self.encode(pixels.floats().unwrap_or_default(), count)
+    /// Features of `count` views of some samples.
+    fn encode_pixels(&self, samples: &[&Pixels], count: usize) -> Result<ViewFeatures> {
+        self.encode(&samples.iter().filter_map(|pixels| pixels.floats()).collect::<Vec<_>>().concat(), count)
     }
 
     /// Features of a range of the views in `pixels`.
@@ -58,8 +58,8 @@ impl Encoder for ClipEncoder {
         self.encode(pixels, count)
     }
 
-    fn encode_pixels(&self, pixels: &Pixels, count: usize) -> Result<ViewFeatures> {
-        self.encode_pixels(pixels, count)
+    fn encode_pixels(&self, samples: &[&Pixels], count: usize) -> Result<ViewFeatures> {
+        self.encode_pixels(samples, count)
     }
 
     fn batch_views(&self) -> usize {

@@ -327,14 +327,14 @@ impl Evaluation<'_> {
     /// One result per sample. If the whole batch fails, each sample is tried alone, so that one bad image costs one; a device
     /// that fails is no fault of an image.
     fn encode_views(&self, fresh: &[&Pixels], views: usize) -> Result<Vec<Result<ViewFeatures>>> {
-        let one = |pixels: &Pixels| match self.encoder.encode_pixels(pixels, views) {
+        let one = |pixels: &Pixels| match self.encoder.encode_pixels(&[pixels], views) {
             Err(error) if error.ends_work() => Err(error),
             other => Ok(other),
         };
         match fresh {
             [] => Ok(Vec::new()),
             [only] => Ok(vec![one(only)?]),
-            many => match self.encoder.encode_pixels(&Pixels::concat(many), views * many.len()) {
+            many => match self.encoder.encode_pixels(many, views * many.len()) {
                 Ok(all) => Ok((0..many.len()).map(|i| Ok(all.part(i * views..(i + 1) * views))).collect()),
                 Err(error) if error.ends_work() => Err(error),
                 Err(_) => many.iter().map(|pixels| one(pixels)).collect(),

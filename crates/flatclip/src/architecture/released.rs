@@ -194,7 +194,10 @@ mod tests {
         for name in ClipConfig::names() {
             let config = ClipConfig::named(name).unwrap();
             assert_eq!(config.released_name(), Some(name));
-            let (ImageConfig::Vit { width, heads, .. } | ImageConfig::ResNet { width, heads, .. }) = config.image;
+            let (ImageConfig::Vit { width, heads, .. } | ImageConfig::ResNet { width, heads, .. }) = config.image
+            else {
+                panic!("a released architecture")
+            };
             assert!(
                 (width * if matches!(config.image, ImageConfig::Vit { .. }) { 1 } else { 32 }).is_multiple_of(heads)
             );

@@ -40,14 +40,16 @@ impl ClipEncoder {
         self.views_of(image, key).map(Pixels::Floats)
     }
 
-    /// Features of `count` views.
-    pub fn encode_pixels(&self, pixels: &Pixels, count: usize) -> Result<ViewFeatures> {
-        match pixels {
-            Pixels::Floats(values) => self.encode(values, count),
-            Pixels::Bytes(bytes) => {
-                let (unit, norms) = Features::unit(self.clip.vision().encode_bytes(bytes, count)?);
-                Ok(ViewFeatures { unit, norms })
-            }
+    /// Features of `count` views of some images, whose pixels are all of one kind.
+    pub fn encode_pixels(&self, images: &[&Pixels], count: usize) -> Result<ViewFeatures> {
+        let bytes: Option<Vec<&[u8]>> = images.iter().map(|pixels| pixels.bytes()).collect();
+        if let Some(bytes) = bytes {
+            let (unit, norms) = Features::unit(self.clip.vision().encode_bytes(&bytes, count)?);
+            return Ok(ViewFeatures { unit, norms });
+        }
+        match images {
+            [Pixels::Floats(only)] => self.encode(only, count),
+            many => self.encode(&many.iter().filter_map(|pixels| pixels.floats()).collect::<Vec<_>>().concat(), count),
         }
     }
 

@@ -178,15 +178,11 @@ impl Pixels {
         }
     }
 
-    /// Those of several images, all of one kind, one after the other.
-    pub fn concat(parts: &[&Self]) -> Self {
-        let bytes: Option<Vec<&[u8]>> = parts
-            .iter()
-            .map(|part| if let Self::Bytes(bytes) = part { Some(bytes.as_slice()) } else { None })
-            .collect();
-        match bytes {
-            Some(bytes) => Self::Bytes(bytes.concat()),
-            None => Self::Floats(parts.iter().filter_map(|part| part.floats()).collect::<Vec<_>>().concat()),
+    /// Bytes, if these are.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Floats(_) => None,
         }
     }
 }

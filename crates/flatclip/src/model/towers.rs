@@ -68,8 +68,8 @@ pub trait ImageTower: Debug + Send + Sync {
         false
     }
 
-    /// The same from bytes `[count, 3, size, size]` of RGB planes, for a tower that takes them.
-    fn encode_bytes(&self, _pixels: &[u8], _count: usize) -> Result<Matrix> {
+    /// The same from bytes `[count, 3, size, size]` of RGB planes in several parts, for a tower that takes them.
+    fn encode_bytes(&self, _pixels: &[&[u8]], _count: usize) -> Result<Matrix> {
         Err(lacks("pixels as bytes"))
     }
 

@@ -57,7 +57,7 @@ fn opened(model: &str) -> Checkpoint {
 fn form_of(config: &ClipConfig) -> (usize, VitForm) {
     match config.image {
         ImageConfig::Vit { heads, form, .. } => (heads, form),
-        ImageConfig::ResNet { .. } => panic!("a vision transformer"),
+        _ => panic!("expected a vision transformer"),
     }
 }
 
