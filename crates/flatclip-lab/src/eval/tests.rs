@@ -481,7 +481,7 @@ fn methods_that_are_charged_for_one_view_look_at_no_other() {
         .collect();
     let mut found = 0;
     for kind in [methods::Kind::Episodic, methods::Kind::Online, methods::Kind::Batch] {
-        // dlae refuses the negative logits of random features.
+        // dlae refuses views of random features whose logits are all negative.
         for method in feature_adapters(kind).filter(|name| *name != "dlae") {
             let alone = methods::adapter(method).unwrap().needs.first_view_only;
             let same = answers(method, &images, &text) == answers(method, &others, &text);

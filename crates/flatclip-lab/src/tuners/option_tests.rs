@@ -150,7 +150,7 @@ fn methods_document_themselves_without_naming_a_command() {
 #[test]
 fn every_known_data_set_has_the_authors_settings_and_all_of_them_are_options() {
     let with: Vec<_> = ADAPTERS.iter().filter(|spec| !(spec.presets)(Benchmark::Imagenet).is_empty()).collect();
-    assert_eq!(with.len(), 7);
+    assert_eq!(with.len(), 9);
     for known in &KNOWN {
         let benchmark = Benchmark::of_data(known.name).unwrap_or_else(|| panic!("{}", known.name));
         for spec in &with {

@@ -53,7 +53,7 @@ fn stream(images: u64) -> (Task, Vec<Matrix>) {
     (task, (0..images).map(|i| views(50 + i, 12, 16)).collect())
 }
 
-/// Options with which a method takes any features: random ones have negative logits, which dlae refuses.
+/// Options with which a method takes any features: random views can have negative logits only, which dlae refuses.
 fn tolerant(spec: &AdapterSpec) -> toml::Table {
     if spec.name == "dlae" {
         toml::toml! { compat = true }

@@ -1,6 +1,6 @@
 //! SE: view 0 and the most confident other views, mixed by how confident view 0 is among them.
 //!
-//! `answer = alpha softmax(l_0) + (1 - alpha) mean softmax(kept)`, `alpha = 0.5 + sign(d) d^2 scale`,
+//! `answer = alpha softmax(l_0) + (1 - alpha) mean softmax(selected)`, `alpha = 0.5 + sign(d) d^2 scale`,
 //! `d = share of views with a higher entropy than view 0 - 0.5`. Golden cases: `se-*`.
 
 use super::groups::views_kept;
@@ -19,11 +19,11 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "mixes the un-augmented view with the most confident others, by its rank among them",
     docs: "\
 What: r is the share of views 1..V with a higher score than view 0, d = r - 0.5. The int(fraction (V - 1))
-other views of lowest score are kept; view 0 is never one of them.
-  answer = alpha softmax(l_0) + (1 - alpha) mean softmax(kept),
-  alpha = 0.5 + sign(d) d^2 scale (square), 0.5 + d scale (linear, as in the tuned form USE), or given (fixed).
-compat = true keeps 6 views whatever their number, as the authors' code does; both are 6 of 64.
-When the kept views all agree with view 0, the answer is that class with any alpha (USE's gate).
+other views of lowest score are selected; view 0 is never one of them.
+  answer = alpha softmax(l_0) + (1 - alpha) mean softmax(selected),
+  alpha = 0.5 + sign(d) d^2 scale (square), 0.5 + d scale (linear, as in use), or given (fixed).
+compat = true selects 6 views whatever their number, as the authors' code does; both are 6 of 64.
+When the selected views all agree with view 0, the answer is that class with any alpha (USE's gate).
 Cost: one image-tower pass over the views; no gradient, no state.
 Reference: USE, ICML 2026 (repository sirujiang/USE, instance_method/se.py).
 ",
@@ -55,7 +55,7 @@ crate::options! {
         scale: f64 = 0.4, range between(0.0, 1.0), from "authors' code";
         /// The weight of view 0 for alpha_rule = "fixed".
         alpha: f64 = 0.5, range between(0.0, 1.0), from "choice";
-        /// Keep exactly 6 views, as the authors' code does.
+        /// Select exactly 6 views, as the authors' code does.
         compat: bool = false, from "choice";
     }
 }
@@ -90,7 +90,7 @@ impl Mixture {
         mixed
     }
 
-    /// USE's gate: whether every kept view has the class of view 0, so that tuning is not worth its cost.
+    /// USE's gate: whether every selected view has the class of view 0, so that tuning is not worth its cost.
     pub fn agrees(&self, logits: &Matrix) -> bool {
         let class = argmax(logits.row(0));
         self.kept.iter().all(|&view| argmax(logits.row(view)) == class)

@@ -1,7 +1,7 @@
 //! USE: TPT on a pseudo label of view 0 and the most confident others, skipped when they agree.
 //!
-//! `q = alpha softmax(l_0) + (1 - alpha) mean softmax(kept)` (SE with its linear rule); gate: all kept views have view 0's class;
-//! loss `-sum_k p_k ln q_k`, `p` the mean probability of view 0 and the kept views; one AdamW step on the context; answer = the same
+//! `q = alpha softmax(l_0) + (1 - alpha) mean softmax(selected)` (SE with its linear rule); gate: all selected views have view 0's class;
+//! loss `-sum_k p_k ln q_k`, `p` the mean probability of view 0 and the selected views; one AdamW step on the context; answer = the same
 //! mixture of the new logits. Loss, gate and gradient on the logits: golden cases `se-*`.
 
 use super::groups::views_kept;
@@ -22,11 +22,11 @@ pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::CONTEXT,
     summary: "tunes the prompt on a pseudo label of view 0 and confident views, unless they agree",
     docs: "\
-What: q = alpha softmax(l_0) + (1 - alpha) mean softmax(kept) as se with alpha = 0.5 + d scale. If every kept
-view has the class of view 0, that is the answer (the gate; about two images of three on ImageNet photos).
-Else one AdamW step on the context, from the start for every image, on -sum_k p_k ln q_k: p the mean
-probability of view 0 and the kept views, q constant. The answer is the mixture, with the same views and
-alpha, of the logits after the step.
+What: q = alpha softmax(l_0) + (1 - alpha) mean softmax(selected), as se with alpha = 0.5 + d scale. If every
+selected view has the class of view 0, that is the answer (the gate; about two of three ImageNet photos). Else
+one AdamW step on the context, from the start for every image, on -sum_k p_k ln q_k: p the mean probability
+of view 0 and the selected views, q constant. The answer is the mixture, with the same views and alpha, of the
+logits after the step.
 Verified are pseudo label, gate, loss and its gradient on the logits; the step is that of tpt.
 Cost: one image-tower pass over the views; where the gate is open, one text-tower backward and forward pass.
 Reference: USE, ICML 2026 (repository sirujiang/USE).
