@@ -27,19 +27,25 @@ EXCLUDED = [{"soft", "count"}, {"count", "agreement"}]
 
 
 def load(args):
-    """Unit features [n, V, D] and labels of the images of a CSV file, from the cache."""
-    name = pathlib.Path(args.csv).stem
+    """Unit features [n, V, D] and labels of the images of CSV files with the same classes, from the cache; the texts."""
+    parts = [load_one(args, file) for file in args.csv.split(",")]
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), parts[0][2]
+
+
+def load_one(args, csv_file):
+    name = pathlib.Path(csv_file).stem
     listed = json.loads(subprocess.run([args.flatclip, "--json", "cache", "ls", "--cache", args.cache], check=True, capture_output=True).stdout)
-    entries = [e for e in listed["entries"] if pathlib.Path(e["key"]["dataset"]).stem == name]
+    entries = [e for e in listed["entries"] if e["key"]["dataset"].endswith(f":{name}.csv")]
     assert len(entries) == 1, f"{name}: expected one entry of the cache, found {len(entries)}"
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/features.safetensors"
-        subprocess.run([args.flatclip, "-q", "cache", "export", entries[0]["id"], "--cache", args.cache, "--out", file], check=True)
+        subprocess.run([args.flatclip, "-q", "cache", "export", entries[0]["id"], "--cache", args.cache, "--out", file],
+                       check=True, stdout=subprocess.DEVNULL)
         features = load_file(file)["features"]
         with open(file, "rb") as opened:
             size = int.from_bytes(opened.read(8), "little")
             ids = json.loads(json.loads(opened.read(size))["__metadata__"]["flatclip"])["ids"]
-    with open(args.csv) as lines:
+    with open(csv_file) as lines:
         labels = {row["path"]: row["label"] for row in csv.DictReader(lines)}
     missing = set(labels) - set(ids)
     assert not missing, f"{name}: {len(missing)} of {len(labels)} images are not encoded yet"
@@ -107,7 +113,8 @@ def choose(args):
     best = {}
     for (family, rule), gain in zip(singles, points):
         print(f"{family:10} {json.dumps(rule):40} {np.round(gain, 1)} mean {gain.mean():+.2f}", file=args.log)
-        if family not in best or gain.mean() > best[family][1].mean():
+        # Equal gains: the first, which is the simpler one.
+        if family not in best or round(gain.mean(), 6) > round(best[family][1].mean(), 6):
             best[family] = (rule, gain)
     names = list(best)
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if {a, b} not in EXCLUDED]
@@ -115,7 +122,8 @@ def choose(args):
     both = gains(judged(features, labels, texts, merged), found[0])
     for (a, b), rule, gain in zip(pairs, merged, both):
         print(f"{a}+{b:10} {json.dumps(rule):40} {np.round(gain, 1)} mean {gain.mean():+.2f}", file=args.log)
-    single, pair = max(best, key=lambda f: best[f][1].mean()), int(both.mean(-1).argmax())
+    single = max(best, key=lambda family: round(best[family][1].mean(), 6))
+    pair = int(np.round(both.mean(-1), 6).argmax())
     chosen = {single: best[single][0], "+".join(pairs[pair]): merged[pair]}
     print(json.dumps(chosen))
 
