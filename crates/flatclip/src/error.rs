@@ -309,15 +309,6 @@ impl Error {
         matches!(self.code(), "method.failed" | "device.failed" | "interrupted")
     }
 
-    /// The error without its hint.
-    #[must_use]
-    pub fn without_hint(self) -> Self {
-        match self {
-            Self::Hinted { error, .. } => *error,
-            error => error,
-        }
-    }
-
     /// `name` is not one of `known`; names the one that is spelt most alike.
     pub fn unknown<'k>(what: &'static str, name: &str, known: impl IntoIterator<Item = &'k str>) -> Self {
         let known: Vec<&str> = known.into_iter().collect();

@@ -266,11 +266,6 @@ impl Linear {
         self.transposed().product((dy, self.outputs), rows, (dx, self.inputs), PRODUCT);
     }
 
-    /// `dx[rows, inputs] += dy W`: the input gradient added to one that came another way.
-    pub fn backward_add(&self, dy: &[f32], rows: usize, dx: &mut [f32]) {
-        self.transposed().product((dy, self.outputs), rows, (dx, self.inputs), Epilogue { add: true, ..PRODUCT });
-    }
-
     fn transposed(&self) -> &Weights {
         self.transposed.get_or_init(|| self.weights.transposed())
     }

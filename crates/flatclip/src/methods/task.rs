@@ -144,13 +144,6 @@ impl Task {
         self
     }
 
-    /// Adds whoever watches what is prepared.
-    #[must_use]
-    pub fn with_progress(mut self, progress: Arc<dyn Progress + Send + Sync>) -> Self {
-        self.progress = Some(progress);
-        self
-    }
-
     /// Adds a ready text bank.
     #[must_use]
     pub fn with_bank(mut self, bank: Arc<TextBank>) -> Self {
