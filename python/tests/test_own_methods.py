@@ -246,6 +246,25 @@ def test_a_method_may_call_flatclip_itself(tmp_path: Path, model: flatclip.Model
     assert runs[0]["summary"]["metrics"]["top1"] == runs[1]["summary"]["metrics"]["top1"]
 
 
+def test_a_vectorised_method_gets_many_images_in_one_call(tmp_path: Path, model: flatclip.Model) -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    @flatclip.register_adapter("own-many", batch=True)
+    def many(views: np.ndarray, text: np.ndarray, scale: float, *, rng: list[np.random.Generator]) -> np.ndarray:
+        shapes.append(views.shape)
+        assert len(rng) == len(views)
+        return np.stack([generator.random(len(text)) for generator in rng])
+
+    views, text = np.random.default_rng(0).normal(size=(40, 3, 8)), np.eye(4, 8)
+    answers = flatclip.adapt(views, text, 10.0, "own-many").probabilities
+    assert sum(shape[0] for shape in shapes) == 40 and max(shape[0] for shape in shapes) > 1
+    alone = np.concatenate([flatclip.adapt(one[None], text, 10.0, "own-many").probabilities for one in views])
+    assert (alone == answers).all(), "draws of an image do not depend on the others of a call"
+    shapes.clear()
+    flatclip.evaluate(model, "pocket:photo", "own-many", out=tmp_path / "run", **RUN)
+    assert sum(shape[0] for shape in shapes) == 10
+
+
 def test_interrupts_reach_a_slow_method(tmp_path: Path, model: flatclip.Model) -> None:
     @flatclip.register_adapter("own-slow", views=1)
     def slow(views: np.ndarray, text: np.ndarray, scale: float) -> np.ndarray:

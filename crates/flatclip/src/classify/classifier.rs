@@ -176,12 +176,19 @@ impl Classifier {
     /// One answer per image of a set that a batch method sees at once, from the features of their views.
     pub fn answer_set(&self, set: &[ViewFeatures]) -> Result<Vec<Answer>> {
         self.check_features_suffice()?;
-        let AnyAdapter::Batch(adapter) = &self.0.adapter else {
-            return set.iter().map(|views| self.answer_features(views)).collect();
-        };
         let sets: Vec<ViewSet<'_>> = set.iter().map(Self::set_of).collect();
-        let decisions = adapter.adapt(&self.0.task, &sets)?;
+        let decisions = match &self.0.adapter {
+            AnyAdapter::Batch(adapter) => adapter.adapt(&self.0.task, &sets)?,
+            AnyAdapter::Episodic(adapter) if self.is_vectorised() => adapter.adapt_many(&self.0.task, &sets)?,
+            _ => return set.iter().map(|views| self.answer_features(views)).collect(),
+        };
         decisions.into_iter().zip(set).map(|(decision, views)| self.labelled(decision, views)).collect()
+    }
+
+    /// Whether several images are better asked about in one call.
+    pub(super) fn is_vectorised(&self) -> bool {
+        let vectorised = matches!(&self.0.adapter, AnyAdapter::Episodic(adapter) if adapter.is_vectorised());
+        vectorised && self.0.rounds.is_none()
     }
 
     /// A stream that learns from its images, for online methods; each has a state of its own.

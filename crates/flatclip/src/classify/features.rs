@@ -116,6 +116,10 @@ impl Classifier {
                         answers.push(stream.answer_features(&ready?)?);
                     }
                 }
+                None if self.is_vectorised() => {
+                    let ready = threads::map((first..last).collect(), &views);
+                    answers.extend(self.answer_set(&ready.into_iter().collect::<Result<Vec<_>>>()?)?);
+                }
                 None => {
                     let answer = |index: usize| self.answer_features(&views(index)?);
                     let some = threads::map((first..last).collect(), answer);

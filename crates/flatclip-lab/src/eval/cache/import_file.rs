@@ -9,8 +9,8 @@ use flatclip_tensor::Matrix;
 use serde::Deserialize;
 use std::path::Path;
 
-/// The most numbers of text features: 10 000 classes, 65 texts, width 1024.
-const MOST_TEXT: usize = 1 << 30;
+/// The most numbers of text features: 10 000 classes, 17 texts, width 1024, and half as much again.
+const MOST_TEXT: usize = 1 << 28;
 
 /// What is known of features; a file need not hold all of it.
 #[derive(Default)]
