@@ -24,7 +24,7 @@ const MAPS: [&str; 11] = [
 ];
 
 /// Parts that are empty or null in every example here, and what they hold elsewhere.
-const ELSEWHERE: [(&str, &str); 19] = [
+const ELSEWHERE: [(&str, &str); 23] = [
     ("reproduce.rows[].published[]", "number"),
     ("reproduce.rows[].deviations[]", "number"),
     ("reproduce-plan.left_out[]", "array"),
@@ -35,6 +35,10 @@ const ELSEWHERE: [(&str, &str); 19] = [
     ("prompt-import.provenance.classes[]", "string"),
     ("tune.chosen_radius", "number"),
     ("tune.unreadable[]", "string"),
+    ("models-show.config.text.form.activation", "string"),
+    ("models-show.config.logit_bias", "number"),
+    ("convert.config.text.form.activation", "string"),
+    ("convert.config.logit_bias", "number"),
     ("models-show.path", "null"),
     ("models-show.naming", "null"),
     ("models-show.hash", "null"),

@@ -30,18 +30,19 @@ pub fn class_tokens(
 ) -> ClassTokens {
     let tail = tokenizer.encode(tail);
     let classes = classes.iter().map(|name| {
-        let ClassName { name, rest } = cut(tokenizer, name, ".");
+        let ClassName { name, rest } = cut(tokenizer, name, ".", position != Position::Front || !tail.is_empty());
         ClassName { name: [tail.as_slice(), &name].concat(), rest }
     });
     ClassTokens { n_ctx, position, sot: tokenizer.start(), classes: classes.collect() }
 }
 
-/// The tokens of a name and of what follows it. The rest is cut off the whole, so that pieces that join across the border
-/// join here, too.
-fn cut(tokenizer: &Tokenizer, name: &str, after: &str) -> ClassName {
+/// The tokens of a name, which `follows` other words, and of what comes after it. The rest is cut off the whole, so that pieces that
+/// join across the border join here, too.
+fn cut(tokenizer: &Tokenizer, name: &str, after: &str, follows: bool) -> ClassName {
     let name = name.replace('_', " ");
-    let all = tokenizer.encode(&format!("{name}{after}"));
-    let length = tokenizer.encode(&name).len().min(all.len());
+    let encode = |text: &str| if follows { tokenizer.encode_following(text) } else { tokenizer.encode(text) };
+    let all = encode(&format!("{name}{after}"));
+    let length = encode(&name).len().min(all.len());
     let mut rest = all[length..].to_vec();
     rest.push(tokenizer.eot());
     ClassName { name: all[..length].to_vec(), rest }
@@ -58,12 +59,12 @@ pub fn template_context(
     let (before, after) = template
         .split_once("{}")
         .ok_or_else(|| Error::config("template", format!("expected `{{}}` for the class name, found {template:?}")))?;
-    let words = tokenizer.encode(before);
+    let words = tokenizer.encode(before.trim_end());
     if words.is_empty() {
         return Ok(None);
     }
     let context = Context::shared(words.len(), tower.width(), tower.embed(&words)?.into_vec());
-    let names = classes.iter().map(|class| cut(tokenizer, class, after)).collect();
+    let names = classes.iter().map(|class| cut(tokenizer, class, after, true)).collect();
     let tokens = ClassTokens { n_ctx: words.len(), position: Position::End, sot: tokenizer.start(), classes: names };
     check_length(&tokens, classes, tower.context_length())?;
     Ok(Some((tokens, context)))
@@ -98,6 +99,21 @@ mod tests {
         assert_eq!(tokens.classes[0], ClassName { name: vec![2368], rest: vec![269, 49407] });
         assert_eq!(tokens.classes[1].name.len(), 2);
         assert_eq!(tokens.classes[1].rest, [269, 49407]);
+    }
+
+    /// Words, name and rest are the tokens of the whole text, for tokenizers that cut words and for those that cut texts.
+    #[test]
+    fn a_name_behind_words_is_cut_as_in_the_whole_text() {
+        let models = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models");
+        let own = |name: &str| Tokenizer::from_dir(&models.join(name)).unwrap();
+        for tokenizer in [Tokenizer::clip(), own("tiny-siglip"), own("tiny-siglip2-hf")] {
+            for name in ["cat", "golden retriever"] {
+                let ClassName { name: tokens, rest } = cut(&tokenizer, name, ", a pet.", true);
+                let parts = [tokenizer.encode("a photo of a"), tokens, rest].concat();
+                let whole = [tokenizer.encode(&format!("a photo of a {name}, a pet.")), vec![tokenizer.eot()]].concat();
+                assert_eq!(parts, whole, "{tokenizer:?} {name}");
+            }
+        }
     }
 
     #[test]

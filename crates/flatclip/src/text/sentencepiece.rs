@@ -89,9 +89,19 @@ impl Pieces {
 
     /// The tokens of a text, without the end.
     pub(super) fn encode(&self, text: &str) -> Vec<u32> {
+        self.encode_cleaned(&self.cleaning.whole(text))
+    }
+
+    /// The same behind other words: Unigram has a space before every word, the first included, byte pairs do not.
+    pub(super) fn encode_following(&self, text: &str) -> Vec<u32> {
         let text = self.cleaning.whole(text);
+        let space = if matches!(self.cutter, Cutter::Bpe(_)) && !text.is_empty() { " " } else { "" };
+        self.encode_cleaned(&format!("{space}{text}"))
+    }
+
+    fn encode_cleaned(&self, text: &str) -> Vec<u32> {
         let (mut ids, mut from) = (Vec::new(), 0);
-        for marker in self.pattern.iter().flat_map(|pattern| pattern.find_iter(&text)) {
+        for marker in self.pattern.iter().flat_map(|pattern| pattern.find_iter(text)) {
             self.cut(&text[from..marker.start()], from == 0, &mut ids);
             ids.extend(self.markers.get(marker.as_str()));
             from = marker.end();

@@ -205,6 +205,14 @@ impl Tokenizer {
         ids
     }
 
+    /// The same for a text that follows other words: some tokenizers write the space between them at its beginning.
+    pub fn encode_following(&self, text: &str) -> Vec<u32> {
+        match &self.0 {
+            Kind::Clip(_) => self.encode(text),
+            Kind::Pieces(pieces) => pieces.encode_following(text),
+        }
+    }
+
     /// Start, the tokens of the text, end; padded where the tokenizer says so. A text that does not fit into `context_length` is an error,
     /// unless `truncate` asks to cut it; its last token is then the end.
     pub fn sequence(&self, text: &str, context_length: usize, truncate: bool) -> Result<Vec<u32>> {
