@@ -27,7 +27,7 @@ What: of view 0 with feature x, image number i of n,
 the start. alpha = 1 assumes that the classes of the stream are balanced; alpha = 0 only bounds them.
 Both temperatures are published for CLIP's logit scale of 100 and multiplied by 100 / scale for other models:
 unscaled, a model with a small scale would take every text answer for certain. On the embedded model (scale
-13.7), 640 test images: photo 75.8 zero-shot, 73.4 unscaled, 79.7 scaled; sketch 68.0, 65.2, 73.1; cartoon
+13.7), 640 test images: photo 75.8 zero-shot, 73.4 unscaled, 79.7 scaled; sketch 68.0, 65.2, 72.7; cartoon
 76.6, 75.8, 81.6.
 The length n of the stream enters the answer: an evaluation says it, else it is the option `length`, which is
 no knowledge of labels but is knowledge of the stream. Round-off grows along the stream.
