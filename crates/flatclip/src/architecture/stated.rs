@@ -77,6 +77,12 @@ impl Stated {
         }
     }
 
+    /// The side of the input in pixels.
+    pub(super) fn pixels(&self) -> Option<usize> {
+        let stated = self.sizes.iter().find(|stated| matches!(stated.size, Size::Pixels))?;
+        usize::try_from(stated.value).ok()
+    }
+
     /// Whether a configuration that merely lies in the same folder is of these weights: it states sizes, and all agree.
     pub(crate) fn fits(&self, path: &Path, config: &ClipConfig) -> bool {
         let (ImageConfig::Vit { heads, .. } | ImageConfig::ResNet { heads, .. }) = config.image else { return false };

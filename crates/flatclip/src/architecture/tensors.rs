@@ -87,7 +87,9 @@ impl Reader<'_> {
             let reason = format!("heads of {} channels; rotary positions need a multiple of four", width / heads);
             return Err(bad(self.path, reason));
         }
-        let image_size = grid.checked_mul(patch).ok_or_else(|| bad(self.path, "the image size is too large"))?;
+        let covered = grid.checked_mul(patch).ok_or_else(|| bad(self.path, "the image size is too large"))?;
+        // SigLIP SO400M/14 takes 384 pixels: 27 patches, and a rest that no patch covers.
+        let image_size = stated.pixels().filter(|side| side / patch == grid).unwrap_or(covered);
         Ok((ImageConfig::Vit { width, layers, heads, patch, mlp, form }, image_size, embed_dim))
     }
 

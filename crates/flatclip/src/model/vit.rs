@@ -27,6 +27,8 @@ pub(crate) struct Vit {
     heads: usize,
     patch: usize,
     grid: usize,
+    /// Of the image in pixels. What is left over behind the last patch is not seen.
+    side: usize,
     patches: Linear,
     /// Empty in towers without class token.
     class_embedding: Vec<f32>,
@@ -76,6 +78,7 @@ impl Vit {
             heads,
             patch,
             grid,
+            side: sizes.image_size,
             patches: Linear::new(width, 3 * patch * patch, &kernel, bias.as_deref()),
             class_embedding: class.unwrap_or_default(),
             positions: reader.tensor("visual.positional_embedding", &[grid * grid + form.class_tokens(), width])?,
@@ -97,7 +100,7 @@ impl Vit {
 
     /// Values of one image.
     pub(super) fn pixels(&self) -> usize {
-        3 * (self.grid * self.patch).pow(2)
+        3 * self.side * self.side
     }
 
     /// Class token, if any, and patches.
@@ -202,7 +205,7 @@ impl Vit {
 
     /// The patch convolution as a product: `[images * grid², width]`.
     pub(super) fn patches(&self, pixels: &[f32]) -> Vec<f32> {
-        let (p, side) = (self.patch, self.grid * self.patch);
+        let (p, side) = (self.patch, self.side);
         let mut cells = Vec::with_capacity(pixels.len());
         for image in pixels.chunks_exact(self.pixels()) {
             for cell in 0..self.grid * self.grid {

@@ -3,7 +3,7 @@
 
 use super::bytes::{Dtype, bad};
 use super::checkpoint::Checkpoint;
-use crate::architecture::{Activation, ImageConfig, Preprocess, Stated};
+use crate::architecture::{Activation, ImageConfig, Preprocess, Size, Stated};
 use crate::{Error, Result, files};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -53,6 +53,7 @@ fn header(checkpoint: &Checkpoint, hash: &str) -> String {
         "activation": config.activation.name(),
         "weights_hash": hash,
         "image_heads": heads.to_string(),
+        "image_size": config.image_size.to_string(),
     });
     // One entry for each key: earlier versions read the last two.
     if let Value::Object(preprocess) = json!(config.preprocess) {
@@ -102,7 +103,8 @@ pub(crate) fn stated(path: &Path, metadata: &BTreeMap<String, String>) -> Result
         mean: parsed(path, metadata, "mean")?.unwrap_or(usual.mean),
         std: parsed(path, metadata, "std")?.unwrap_or(usual.std),
     };
-    Ok(Stated {
+    let size = parsed::<u64>(path, metadata, "image_size")?;
+    let mut stated = Stated {
         image_heads: parsed(path, metadata, "image_heads")?,
         text_heads: parsed(path, metadata, "text_heads")?,
         activation: metadata.get("activation").and_then(|word| Activation::parse(word)),
@@ -110,5 +112,7 @@ pub(crate) fn stated(path: &Path, metadata: &BTreeMap<String, String>) -> Result
         text_form: parsed(path, metadata, "text_form")?,
         preprocess: Some(preprocess),
         ..Stated::default()
-    })
+    };
+    stated.keep_sizes("", &json!({ "image_size": size }), &[("image_size", Size::Pixels)]);
+    Ok(stated)
 }

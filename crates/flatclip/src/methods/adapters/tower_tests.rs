@@ -4,7 +4,7 @@ use super::registry_tests::{names, unit_rows, views};
 use super::{ADAPTERS, stss, tpt};
 use crate::Result;
 use crate::methods::select::ViewLogits;
-use crate::methods::{Adapter, Task, TextStore, ViewSet, build_adapter};
+use crate::methods::{Adapter, AnyAdapter, Task, TextStore, ViewSet, build_adapter};
 use crate::model::{ClassTokens, Clip, Context, LoadOptions, Position};
 use crate::rng::Stream;
 use crate::weights::Checkpoint;
@@ -84,6 +84,31 @@ fn a_step_lowers_the_loss_and_no_step_is_zero_shot() {
     let (answer, _) = run(0);
     for (a, b) in answer.class_scores.iter().zip(ViewLogits::of(&task, &image).logits.row(0)) {
         assert!((a - b).abs() < 1e-3, "{a} {b}");
+    }
+}
+
+/// SigLIP's text tower: no start token, no mask, padding that counts.
+#[test]
+fn contexts_are_moved_in_a_tower_without_causal_mask() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models/tiny-siglip");
+    let clip = Arc::new(Clip::load(&Checkpoint::open(&folder).unwrap(), LoadOptions::default()).unwrap());
+    let tower = clip.text().unwrap();
+    let rows: Vec<Vec<u32>> = (0..5).map(|class| vec![4, 4, 4, 20 + class, 40 + 7 * class, 1]).collect();
+    let tokens = ClassTokens::from_rows(&rows, &[2; 5], 3, Position::End).unwrap();
+    let context = Context::shared(3, tower.width(), tower.embed(&[9, 10, 11]).unwrap().into_vec());
+    let text = tower.encode(&tokens, std::slice::from_ref(&context)).unwrap().remove(0);
+    let task = Task::new(names(5), text, clip.logit_scale(), 3).unwrap();
+    let task = task.with_clip(Arc::clone(&clip)).with_context(tokens, context);
+    let features = image(&task, 3, 20);
+    let views = ViewSet { generated: Some(&features), ..ViewSet::new("s", &features) };
+    let (_, tuned) =
+        tpt::Tpt::new(tpt::Config { steps: 3, lr: 1e-4, ..Default::default() }).adapt_traced(&task, &views).unwrap();
+    assert!(tuned.steps[2].loss < tuned.steps[0].loss, "{:?}", tuned.steps.iter().map(|s| s.loss).collect::<Vec<_>>());
+    for name in tower_adapters() {
+        let AnyAdapter::Episodic(mut adapter) = build_adapter(name, &toml::Table::new()).unwrap() else { continue };
+        adapter.prepare(&task).unwrap();
+        let answer = adapter.adapt(&task, &views).unwrap();
+        assert!((answer.probabilities.iter().sum::<f32>() - 1.0).abs() < 1e-4, "{name}");
     }
 }
 

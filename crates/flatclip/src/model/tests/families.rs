@@ -67,6 +67,16 @@ fn a_tower_without_class_token_sees_every_patch_and_rotation_sees_their_places()
 }
 
 #[test]
+fn pixels_behind_the_last_patch_are_not_seen() {
+    let whole = with_form(VitForm::siglip(2, 64));
+    let rest = ClipConfig { image_size: 20, ..whole.clone() };
+    let pixels = draws("pixels", 3 * 20 * 20);
+    let corner: Vec<f32> = (0..3 * 16 * 16).map(|i| pixels[i / 256 * 400 + i / 16 % 16 * 20 + i % 16]).collect();
+    let [whole, rest] = [whole, rest].map(|config| load(&config, 0));
+    assert_eq!(rest.encode_images(&pixels, 1).unwrap(), whole.encode_images(&corner, 1).unwrap());
+}
+
+#[test]
 fn what_a_tower_lacks_is_an_error_and_said_before() {
     let pixels = draws("pixels", 3 * 16 * 16);
     for form in [VitForm::siglip(2, 64), VitForm::pe_core(true, 64), VitForm::EVA02] {

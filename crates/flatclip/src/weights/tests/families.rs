@@ -106,6 +106,21 @@ fn the_canonical_form_keeps_the_parts() {
 }
 
 #[test]
+fn an_image_may_be_larger_than_its_patches_by_less_than_one() {
+    let folder = Folder::of(MODELS[1]);
+    let mut config = folder.config.clone();
+    config["vision_config"]["image_size"] = json!(45);
+    let checkpoint = folder.open(&folder.tensors, &config).unwrap();
+    assert_eq!((checkpoint.config().image_size, checkpoint.config().image_tokens()), (45, 25));
+    let out = folder.place.path().join("out.safetensors");
+    save_canonical(&checkpoint, &out).unwrap();
+    assert_eq!(Checkpoint::open(&out).unwrap().config().image_size, 45);
+    config["vision_config"]["image_size"] = json!(48);
+    let message = folder.open(&folder.tensors, &config).unwrap_err().to_string();
+    assert!(message.contains("different models"), "{message}");
+}
+
+#[test]
 fn a_missing_tensor_is_an_error_whichever_it_is() {
     for model in MODELS {
         let folder = Folder::of(model);
