@@ -61,6 +61,7 @@ const RELEASED: &[(&str, usize, usize, Image, Words)] = &[
     ("ViT-L-16-SigLIP-256", 1024, 256, SigLip(1024, 24, 16, 16, 4096, Gelu), SigLipText(1024, 24, 4096, 64, 32000, Gelu)),
     ("ViT-L-16-SigLIP-384", 1024, 384, SigLip(1024, 24, 16, 16, 4096, Gelu), SigLipText(1024, 24, 4096, 64, 32000, Gelu)),
     ("ViT-SO400M-14-SigLIP", 1152, 224, SigLip(1152, 27, 16, 14, 4304, Gelu), SigLipText(1152, 27, 4304, 16, 32000, Gelu)),
+    ("ViT-SO400M-14-SigLIP-384", 1152, 384, SigLip(1152, 27, 16, 14, 4304, Gelu), SigLipText(1152, 27, 4304, 64, 32000, Gelu)),
     ("ViT-SO400M-16-SigLIP-i18n-256", 1152, 256, SigLip(1152, 27, 16, 16, 4304, GeluTanh), SigLipText(1152, 27, 4304, 64, 250000, Gelu)),
     ("ViT-B-32-SigLIP2-256", 768, 256, SigLip(768, 12, 12, 32, 3072, GeluTanh), SigLipText(768, 12, 3072, 64, 256000, GeluTanh)),
     ("ViT-B-16-SigLIP2", 768, 224, SigLip(768, 12, 12, 16, 3072, Gelu), SigLipText(768, 12, 3072, 64, 256000, GeluTanh)),

@@ -74,7 +74,7 @@ fn what_is_not_computed_is_refused_by_name_with_what_to_take_instead() {
         ("facebook/metaclip-2-worldwide-huge-378", "901 629"),
         ("ViT-B-16-SigLIP2-naflex/webli", "fixed resolution"),
         ("google/siglip2-base-patch16-naflex", "fixed resolution"),
-        ("ViT-SO400M-14-SigLIP-384/webli", "multiple"),
+        ("ViT-SO400M-14-SigLIP-378/webli", "ViT-SO400M-14-SigLIP-384"),
         ("coca_ViT-B-32/laion2b_s13b_b90k", "caption"),
         ("xlm-roberta-base-ViT-B-32/laion5b_s13b_b90k", "RoBERTa"),
         ("EVA02-E-14/laion2b_s4b_b115k", "EVA-02 E"),
