@@ -175,14 +175,19 @@ def predictions(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
 
 
+def answer_of(row: dict[str, Any]) -> int | None:
+    """The class; None for an image that the method refuses."""
+    return row["answer"]["prediction"] if row.get("answer") else None
+
+
 def test_adapters_answer_alike(pair: tuple[Any, Any], tmp_path: Path) -> None:
     for model, name in zip(pair, ("torch", "ours")):
-        flatclip.evaluate(model, "pocket:sketch", "all", views=8, limit=12, out=tmp_path / name, progress=False)
+        flatclip.evaluate(model, "pocket:sketch", "all", views=8, limit=8, out=tmp_path / name, progress=False)
     methods = sorted(path.name for path in (tmp_path / "ours").iterdir())
     assert set(EPISODIC) <= set(methods) and methods == sorted(path.name for path in (tmp_path / "torch").iterdir())
     for method in methods:
         found, expected = (predictions(tmp_path / name / method) for name in ("torch", "ours"))
-        assert [row["answer"]["prediction"] for row in found] == [row["answer"]["prediction"] for row in expected], method
+        assert [answer_of(row) for row in found] == [answer_of(row) for row in expected], method
     about = json.loads((tmp_path / "torch" / "zero" / "run.json").read_text())["device"]
     assert about["dtype"] == "float32" and about["versions"].startswith("torch ") and about["lowest_cosine"] > 0.999
 
