@@ -91,41 +91,6 @@ fn a_panic_is_answered_by_500_and_spoils_nothing_else() {
 }
 
 #[test]
-fn a_queue_that_stays_full_is_not_ready_and_stays_live() {
-    let limits = Limits { workers: 1, queue: 1, deadline_ms: 120_000, ..Limits::default() };
-    let server = Running::start(Config { limits, ..config() });
-    let ready_within = |seconds: u64| {
-        let start = Instant::now();
-        while server.get("/readyz").0 != 200 {
-            assert!(start.elapsed() < Duration::from_secs(seconds), "not ready");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
-    assert_eq!(server.get("/healthz").0, 200, "live before it is ready");
-    ready_within(60);
-    assert_eq!(server.get("/v2/health/ready").0, 200);
-    // Gradient steps over many classes: one request that takes longer than the 5 s after which a full queue counts.
-    let classes: Vec<String> = (0..2000).map(|number| format!("thing {number}")).collect();
-    let slow = json!({ "image": base64(&image(1)), "classes": classes, "method": "tpt", "options": { "steps": 64 } });
-    let (slow, quick) = (classify_request(&slow, ""), classify_request(&question("zero", 8), ""));
-    let mut was_full = false;
-    std::thread::scope(|scope| {
-        // A quick one may be before it in the queue of one.
-        let slow =
-            scope.spawn(|| std::iter::repeat_with(|| server.ask(slow.as_bytes()).0).find(|status| *status != 429));
-        while !slow.is_finished() {
-            assert_eq!(server.get("/healthz").0, 200, "not live");
-            server.ask(quick.as_bytes());
-            was_full |= server.get("/readyz").0 == 503;
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        assert_eq!(slow.join().unwrap(), Some(200));
-    });
-    assert!(was_full, "ready with a full queue");
-    ready_within(30);
-}
-
-#[test]
 fn stopping_loses_nothing_that_was_accepted() {
     let server = Running::start(config());
     let request = classify_request(&question("zero", 64), "");
