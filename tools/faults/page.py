@@ -20,8 +20,9 @@ Small files of many pixels: `crates/flatclip/tests/image_memory.rs`.""",
     "hub": "Downloads",
     "server": """Server
 
-Measured at the commits of the last column. The same attacks are now tests of `crates/flatclip-serve/tests`; load over time is
-`cargo xtask serving overload` and `cargo xtask serving soak`, the page `cargo xtask serving page`.""",
+Measured at the commits of the last column, with an earlier harness. Most of these attacks are tests of `crates/flatclip-serve/tests`
+now: S5, S7, S11, S20 and S26 in a smaller form, S10 in parts. Load over time is `cargo xtask serving overload` and
+`cargo xtask serving soak`, the page `cargo xtask serving page`.""",
     "fuzz": "Fuzzing\n\nTargets of `fuzz/`, ten minutes each at scale 1. Rows without `cargo fuzz` are from the mutation loop before it.",
     "anchors": "The same attacks on others\n\nSide by side on the same files; counts of refused, accepted, crashed.",
 }

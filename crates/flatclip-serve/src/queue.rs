@@ -370,6 +370,21 @@ mod tests {
         assert_eq!(queue.gauges().admitted, 0);
     }
 
+    /// `/readyz` refuses after some seconds of this.
+    #[tokio::test]
+    async fn a_queue_counts_as_full_from_the_first_refusal_until_there_is_room() {
+        let queue = queue(1, 2);
+        let held = queue.admit(me(), 2, Weight::Normal).unwrap();
+        assert_eq!(queue.gauges().full_for, Duration::ZERO, "nobody was refused");
+        assert!(queue.admit(me(), 1, Weight::Normal).is_err());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(queue.admit(me(), 1, Weight::Normal).is_err());
+        assert!(queue.gauges().full_for >= Duration::from_millis(20), "counted from the first refusal");
+        drop(held);
+        assert_eq!(queue.gauges().full_for, Duration::ZERO);
+        assert!(queue.admit(me(), 2, Weight::Normal).is_ok());
+    }
+
     /// Work that lasts until it is released.
     fn block(queue: &Queue, weight: Weight) -> (Arc<AtomicUsize>, tokio::task::JoinHandle<Result<(), Problem>>) {
         let release = Arc::new(AtomicUsize::new(0));

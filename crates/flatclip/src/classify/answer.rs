@@ -179,7 +179,8 @@ impl Answer {
 mod tests {
     use crate::methods::probability::logits;
     use crate::prompt::Prompt;
-    use crate::{Classifier, Matrix, Model, ViewFeatures};
+    use crate::{Classifier, Model, ViewFeatures};
+    use flatclip_tensor::Matrix;
     use std::path::Path;
 
     #[test]
