@@ -43,11 +43,10 @@ fn towers_give_the_same_bytes_for_any_batch_and_any_threads_in_every_precision()
             }
             of_precision.push(whole);
         }
-        // All round, and fixed point and f16 less than bf16.
+        // Both round, and fixed point less than bf16.
         let far =
             |a: &Matrix| a.data().iter().zip(of_precision[0].data()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        let [bf16, i16, f16] = [&of_precision[1], &of_precision[2], &of_precision[3]].map(far);
+        let [bf16, i16] = [&of_precision[1], &of_precision[2]].map(far);
         assert!(0.0 < i16 && 4.0 * i16 < bf16, "i16 is {i16} off, bf16 {bf16}");
-        assert!(0.0 < f16 && 4.0 * f16 < bf16, "f16 is {f16} off, bf16 {bf16}");
     }
 }
