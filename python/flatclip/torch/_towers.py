@@ -299,7 +299,7 @@ class VisionRecord:
         return numpy(torch.cat(parts).flatten(0, 1))
 
     def gradient(self, d_features: Floats, d_tokens: list[tuple[int, Floats]]) -> tuple[list[Floats], list[Floats]]:
-        """With respect to prompts and norms. Images without any gradient are left out."""
+        """With respect to prompts and norms. Images without any gradient are skipped."""
         count = len(self.array)
         by_image = [(block, d.reshape(count, -1)) for block, d in d_tokens]
         active = np.any(d_features != 0, axis=1)

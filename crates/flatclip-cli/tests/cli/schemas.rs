@@ -9,12 +9,13 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// Objects whose keys are data, such as names of options or data sets.
-const MAPS: [&str; 11] = [
+const MAPS: [&str; 12] = [
     "config",
     "config.*",
     "report.runs[].config.options",
     "report.tables[].rows[][].parts",
     "reproduce.tables[].rows[][].parts",
+    "demo.tables[].rows[][].parts",
     "methods.methods[].defaults",
     "methods.methods[].presets",
     "methods.methods[].published_views",
@@ -24,9 +25,11 @@ const MAPS: [&str; 11] = [
 ];
 
 /// Parts that are empty or null in every example here, and what they hold elsewhere.
-const ELSEWHERE: [(&str, &str); 23] = [
+const ELSEWHERE: [(&str, &str); 25] = [
     ("reproduce.rows[].published[]", "number"),
     ("reproduce.rows[].deviations[]", "number"),
+    ("demo.rows[].published[]", "number"),
+    ("demo.rows[].deviations[]", "number"),
     ("reproduce-plan.left_out[]", "array"),
     ("report-merge.summary.failures[]", "array"),
     ("eval.runs[].summary.metrics.nll", "null"),

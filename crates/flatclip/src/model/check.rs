@@ -29,7 +29,7 @@ const TEXTS: [&str; COUNT] = [
     "an aerial view of fields in autumn",
     "a close-up of a texture, black and white",
     "text",
-    "a blurry picture of a person on a bicycle, seen from behind",
+    "a blurry photo of a person on a bicycle, seen from behind",
 ];
 
 fn lowest(a: Matrix, b: Matrix) -> Result<f64> {
