@@ -98,7 +98,7 @@ fn twenty_kills_and_resumes_end_with_the_bytes_of_a_straight_run() {
     let start = Instant::now();
     let made = tune(&photos, &straight, &[]).output().unwrap();
     assert!(made.status.success(), "{}", error(&made));
-    let (length, expected) = (start.elapsed(), files(&straight));
+    let (mut length, expected) = (start.elapsed(), files(&straight));
     let (mut kills, mut runs, mut saved) = (0, 0, 0);
     while kills < 20 {
         let out = folder.path().join(format!("killed-{runs}"));
@@ -110,6 +110,8 @@ fn twenty_kills_and_resumes_end_with_the_bytes_of_a_straight_run() {
             std::thread::sleep(length * (kills * 7 % 20 + 1) / 20);
             if let Some(status) = child.try_wait().unwrap() {
                 assert!(status.success());
+                // Other tests ran beside the one that was timed.
+                length = length * 4 / 5;
                 break;
             }
             child.kill().unwrap();
