@@ -179,7 +179,7 @@ fn maple_on_a_resnet_is_refused_before_the_directory_is_touched() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(3));
     let out = folder.path().join("run");
     let error = run(&request("maple", &[]), &data, &out).unwrap_err().to_string();
-    assert!(error.contains("ResNet") && error.contains("sapt"), "{error}");
+    assert!(error.contains("vision transformer") && error.contains("sapt"), "{error}");
     assert!(!out.exists());
 }
 
@@ -435,7 +435,7 @@ fn prompts_for_other_models_are_refused_with_the_reason() {
         projections: vec![Affine { weight: Matrix::zeros(8, width), bias: vec![0.0; 8] }],
     });
     let error = maple.check_model(clip).unwrap_err().to_string();
-    assert!(error.contains("ResNet"), "{error}");
+    assert!(error.contains("vision transformer"), "{error}");
 }
 
 /// Timing, so not part of the suite: `cargo test --release --test tune -- --ignored --nocapture`.

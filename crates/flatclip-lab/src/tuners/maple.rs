@@ -138,7 +138,7 @@ pub(crate) fn vit_of(clip: &Clip) -> Result<(usize, usize)> {
         )),
         ImageConfig::ResNet { .. } | ImageConfig::Other => Err(Error::method(
             "maple",
-            "it puts prompt tokens into a vision transformer, but this model's image tower is none; take a ViT model, \
+            "it puts prompt tokens into a vision transformer, which this model's image tower is not; take a ViT model, \
              or tune with coop or sapt",
         )),
     }

@@ -85,7 +85,7 @@ impl Prompt {
     fn check_vit(&self, clip: &Clip, projections: &[Affine], deep: usize) -> Result<()> {
         match clip.config().image {
             ImageConfig::ResNet { .. } | ImageConfig::Other => Err(self.fault(
-                "a MaPLe prompt puts tokens into a vision transformer, but this model's image tower is none; use the ViT \
+                "a MaPLe prompt puts tokens into a vision transformer, which this model's image tower is not; use the ViT \
                  it was made with",
             )),
             ImageConfig::Vit { width, layers, .. } => {
