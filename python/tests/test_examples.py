@@ -38,4 +38,4 @@ def test_compare(tmp_path: Path) -> None:
 
 def test_all_are_tested() -> None:
     names = {file.name for file in EXAMPLES.glob("*.py")}
-    assert names == {"own_photos.py", "open_clip_features.py", "compare.py"}
+    assert names == {"own_photos.py", "open_clip_features.py", "compare.py", "own_model.py"}  # the last in test_device_example.py

@@ -37,6 +37,10 @@ def test_rows_have_two_readings_for_methods_of_one_view(method: str) -> None:
         assert "view_features[:, None, :], of shape [8, 1, 16]" in text and "view_features[None], of shape [1, 8, 16]" in text
         assert method in text
     assert len(flatclip.adapt(ROWS[:, None, :], TEXT, 100.0, method)) == 8
+    if method == "adte":  # estimates from images of two classes at least
+        with pytest.raises(flatclip.errors.MethodError, match="needs two"):
+            flatclip.adapt(ROWS[None], TEXT, 100.0, method)
+        return
     assert len(flatclip.adapt(ROWS[None], TEXT, 100.0, method)) == 1
     assert flatclip.adapt(ROWS[:1], TEXT, 100.0, method).index == flatclip.adapt(ROWS[:1, None], TEXT, 100.0, method)[0].index
 

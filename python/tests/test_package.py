@@ -62,7 +62,7 @@ def test_every_code_has_a_class_and_every_class_is_an_ordinary_error() -> None:
         assert error.code == code and meaning and "message (hint)" == str(error)
         if code != "interrupted":
             assert type(error) is not flatclip.FlatclipError, code
-            assert isinstance(error, (ValueError, OSError))
+            assert isinstance(error, (ValueError, OSError, RuntimeError))
 
 
 def test_prompts(model: flatclip.Model, tmp_path: Path, images: list[np.ndarray]) -> None:
