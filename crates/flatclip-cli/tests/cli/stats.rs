@@ -83,7 +83,7 @@ fn promptalign_runs_from_the_command_line() {
 
     // `all` leaves out what a maple prompt cannot serve, and says why.
     // With random weights dlae and adte refuse the images (negative cosines, one class), which are counted.
-    let all = home.run(&[&EVAL[..], &with, &["--method", "all", "--max-errors", "3", "--out", "all"]].concat());
+    let all = home.run(&[&EVAL[..EVAL.len() - 1], &["3"], &with, &["--method", "all", "--out", "all"]].concat());
     assert_eq!(all.status.code(), Some(1), "{}", said(&all));
     for (method, reason) in [("tpt", "templates, learned or cocoop prompts"), ("difftpt", "prompts")] {
         let line =
