@@ -57,8 +57,8 @@ def Encoder(
     ...     fingerprint="mean colour"
     ... )
     >>> clf = flatclip.Classifier(encoder, ["red", "green", "blue"])
-    >>> clf.predict_proba(np.full((8, 8, 3), (250, 0, 0), np.uint8)).argmax()
-    0
+    >>> clf.answer(np.full((8, 8, 3), (250, 0, 0), np.uint8)).label
+    'red'
     """
     functions = _Functions(image, text, prompts, text_gradient, token_embedding, pixels, size, context_length, batch_views)
     functions.mean, functions.std = (np.array(x, np.float32).reshape(3, 1, 1) for x in (mean, std))
