@@ -57,7 +57,7 @@ def Encoder(
     ...     fingerprint="mean colour"
     ... )
     >>> clf = flatclip.Classifier(encoder, ["red", "green", "blue"])
-    >>> clf.answer(np.full((8, 8, 3), (250, 0, 0), np.uint8)).label
+    >>> clf.answer([np.full((8, 8, 3), (250, 0, 0), np.uint8)])[0].label
     'red'
     """
     functions = _Functions(image, text, prompts, text_gradient, token_embedding, pixels, size, context_length, batch_views)
