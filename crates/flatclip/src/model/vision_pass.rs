@@ -25,7 +25,7 @@ pub struct VisionInput<'a> {
     pub prompts: &'a [Matrix],
     /// LayerNorm parameters in place of the checkpoint's.
     pub norms: Option<&'a NormAffine>,
-    /// Images, from the first on, whose tokens between blocks are kept: all for [`VisionRun::tokens`], and as many as
+    /// Images, from the first on, whose tokens between blocks are kept: all for `VisionPass::tokens`, and as many as
     /// memory allows for a faster gradient.
     pub recorded: usize,
 }
