@@ -19,7 +19,7 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
     if name == "quick_gelu":
         return lambda x: x * torch.sigmoid(1.702 * x)
     if name == "gelu":
-        return F.gelu
+        return lambda x: F.gelu(x)
     raise ValueError(f"activation {name!r} is not among those of the torch towers: quick_gelu, gelu")
 
 
