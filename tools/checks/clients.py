@@ -107,12 +107,12 @@ for stats in (client.get_inference_statistics(), client.get_inference_statistics
 print("tritonclient: metadata, config, versions, statistics, health, JSON and binary tensors, pixels, a refusal")
 
 # A client that openapi-python-client generates: JSON, forms, an error.
-with tempfile.TemporaryDirectory() as folder:
+with tempfile.TemporaryDirectory() as package:
     generator = [sys.executable, "-m", "openapi_python_client", "generate", "--url", f"{address}/openapi.json"]
-    subprocess.run([*generator, "--meta", "none", "--output-path", f"{folder}/generated"], check=True)
-    sys.path.insert(0, folder)
+    subprocess.run([*generator, "--meta", "none", "--output-path", f"{package}/generated"], check=True)
+    sys.path.insert(0, package)
     import generated
-    from generated.api.flatclip import classify, images
+    from generated.api.flatclip import classify, images as embed
     from generated.api.lists import model as retrieve
     from generated.models import ClassifyForm, ClassifyRequest, EmbedImageForm, ErrorBody
     from generated.types import File
@@ -125,7 +125,7 @@ with tempfile.TemporaryDirectory() as folder:
     for body in bodies:
         answer = classify.sync(client=client, body=body)
         assert {top.class_: top.probability for top in answer.top} == expected[path], answer
-    assert images.sync(client=client, body=EmbedImageForm(image=[file()])).width == embedding.shape[1]
+    assert embed.sync(client=client, body=EmbedImageForm(image=[file()])).width == embedding.shape[1]
     assert retrieve.sync("pocket", client=client).width == embedding.shape[1]
     refusal = classify.sync(client=client, body=ClassifyRequest(image=encoded, classes=["fish", "fish"]))
     assert isinstance(refusal, ErrorBody) and "once" in refusal.error.hint, refusal
