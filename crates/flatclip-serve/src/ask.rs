@@ -344,8 +344,8 @@ fn build_cost(model: &Model, prompt: &Prompt, classes: usize, spec: &AdapterSpec
         model.config().text.as_ref().map_or(0, |text| {
             classes.saturating_mul(text.layers * text.width).saturating_mul(PER_TEXT).min(ACTIVATIONS)
         });
-    // Features, packed features, the bank and the copy of it that is kept.
-    let rows = classes.saturating_mul(2 + 2 * around);
+    // Features, packed features, the bank, its packed form and the copy of it in the cache.
+    let rows = classes.saturating_mul(2 + 3 * around);
     let names = classes.saturating_mul(256);
     let bytes =
         rows.saturating_mul(model.width() * 4).saturating_add(names).saturating_add(starts.saturating_mul(per_start));

@@ -126,6 +126,7 @@ impl Answer {
     }
 
     /// The answer with its `top` most probable classes as JSON: what the command line prints and Python gives as a dictionary.
+    /// `view_score_bounds` is there where the score of some views is a lower bound.
     pub fn to_json(&self, top: usize) -> Value {
         let row = |(index, class, p): (usize, &str, f32)| {
             let mut row = json!({ "class": class, "index": index, "probability": p });
@@ -135,12 +136,16 @@ impl Answer {
             row
         };
         let why = self.explanation();
-        json!({
+        let mut json = json!({
             "prediction": self.label(), "index": self.index(),
             "top": self.ranked(top).into_iter().map(row).collect::<Vec<_>>(),
             "method": self.method(), "precision": self.precision(), "views": self.views, "read": self.read(),
             "selected_views": why.selected, "view_scores": why.scores,
-        })
+        });
+        if !why.bounds.is_empty() {
+            json["view_score_bounds"] = json!(why.bounds);
+        }
+        json
     }
 
     /// The selected views, best first.
