@@ -44,6 +44,10 @@ pub(crate) struct TopClass {
     pub(crate) class: String,
     pub(crate) index: usize,
     pub(crate) probability: f64,
+    /// Of a model with a logit bias (SigLIP): the score of this class by itself, for the un-augmented image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) sigmoid: Option<f64>,
 }
 
 /// Why.
@@ -85,6 +89,8 @@ impl AnswerBody {
     pub(crate) fn new(model: &str, classifier: &Classifier, answered: &Answered, top: usize) -> Self {
         let answer = &answered.answer;
         let why = answer.explanation();
+        let sigmoid = |index| answer.sigmoid().and_then(|scores| scores.get(index)).map(|&score| f64::from(score));
+        let class = |(index, class, p)| TopClass { sigmoid: sigmoid(index), ..TopClass::new(index, class, p) };
         Self {
             model: model.to_owned(),
             method: classifier.method().to_owned(),
@@ -93,7 +99,7 @@ impl AnswerBody {
             precision: answer.precision().unwrap_or_default().to_owned(),
             views: answer.views().unwrap_or_default(),
             read: answer.read().unwrap_or_default().to_owned(),
-            top: answer.ranked(top).into_iter().map(|(index, class, p)| TopClass::new(index, class, p)).collect(),
+            top: answer.ranked(top).into_iter().map(class).collect(),
             selected_views: why.selected.clone(),
             view_scores: why.scores.iter().map(|&score| f64::from(score)).collect(),
             explain: answered.explained.as_ref().map(|explained| ExplainBody::new(answered, explained)),
@@ -103,7 +109,7 @@ impl AnswerBody {
 
 impl TopClass {
     fn new(index: usize, class: &str, probability: f32) -> Self {
-        Self { class: class.to_owned(), index, probability: f64::from(probability) }
+        Self { class: class.to_owned(), index, probability: f64::from(probability), sigmoid: None }
     }
 }
 

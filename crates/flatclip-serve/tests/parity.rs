@@ -5,8 +5,9 @@ mod common;
 
 use axum::body::Body;
 use axum::http::Request;
-use common::{CLASSES, base64, config, form, json_request, send};
+use common::{CLASSES, base64, config, form, image, json_request, send};
 use flatclip::{Classifier, Model, Prompt};
+use flatclip_serve::{Config, ModelEntry};
 use serde_json::{Value, json};
 
 const TEMPLATE: &str = Prompt::TEMPLATE;
@@ -129,6 +130,21 @@ fn sorted(object: &serde_json::Map<String, Value>) -> std::collections::BTreeMap
 
 fn sorted_value(value: &Value) -> Value {
     serde_json::to_value(sorted(value.as_object().unwrap())).unwrap()
+}
+
+#[tokio::test]
+async fn a_model_with_a_logit_bias_answers_with_sigmoid_scores() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/golden/models/tiny-siglip");
+    let models = vec![ModelEntry { name: "siglip".into(), source: Some(folder.into()), precision: None }];
+    let router = flatclip_serve::router(Config { models, ..config() }).unwrap();
+    let model = Model::load(folder).unwrap();
+    let classifier = Classifier::builder(&model).classes(CLASSES).build().unwrap();
+    let bytes = image(1);
+    let expected = classifier.answer_bytes(&bytes).unwrap().to_json(CLASSES.len());
+    assert!(expected["top"][0]["sigmoid"].is_number(), "{expected}");
+    let request = json!({ "classes": CLASSES, "image": base64(&bytes), "top_k": CLASSES.len() });
+    let found = send(&router, json_request("/v1/classify", &request)).await.json();
+    assert_eq!(found["top"], expected["top"]);
 }
 
 #[tokio::test]
