@@ -58,9 +58,9 @@ fn an_answer_depends_on_content_and_seed_not_on_the_name() {
     let paths = ["a.png", "zz-other.png"].map(|name| folder.path().join(name));
     paths.iter().for_each(|path| std::fs::write(path, &png).unwrap());
     let stss = classifier("stss");
-    let [a, b] = paths.map(|path| bits(&stss.answer_path(path).unwrap()));
+    let [a, b] = paths.map(|path| bits(&stss.answer(&path).unwrap()));
     assert_eq!(a, b);
-    assert_eq!(a, bits(&stss.answer_bytes(&png).unwrap()));
+    assert_eq!(a, bits(&stss.answer(png.as_slice()).unwrap()));
     assert_eq!(a, bits(&stss.answer(image).unwrap()));
     let other = Classifier::builder(&MODEL).classes(CLASSES).method("stss").views(12).seed(4).build().unwrap();
     assert_ne!(a.2, bits(&other.answer(image).unwrap()).2, "another seed draws other views");
@@ -114,7 +114,7 @@ fn methods_run_on_features_alone_or_say_what_they_need_beyond() {
             }
             continue;
         }
-        let answer = match classifier.stream().unwrap().answer_features(&views) {
+        let answer = match classifier.stream().unwrap().answer(&views) {
             // The embedded model has negative cosines.
             Err(error) if spec.name == "dlae" && error.code() == "method.needs" => continue,
             answer => answer.unwrap(),
@@ -144,7 +144,7 @@ fn stss_runs_from_a_ready_text_bank() {
     let rows = Matrix::from_vec(3 * CLASSES.len(), MODEL.width(), rows);
     let bank = TextBank::from_rows(&rows, CLASSES.len(), 2).unwrap();
     let stss = Classifier::from_text_bank(bank, MODEL.logit_scale()).unwrap().classes(CLASSES).method("stss");
-    let answer = stss.set("fraction", 0.5).unwrap().build().unwrap().answer_features(&views).unwrap();
+    let answer = stss.set("fraction", 0.5).unwrap().build().unwrap().answer(&views).unwrap();
     assert_eq!((answer.selected().len(), answer.explanation().scores.len()), (6, 12));
 }
 

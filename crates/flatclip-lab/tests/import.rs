@@ -111,7 +111,7 @@ fn imported_features_are_answered_as_a_classifier_answers_them() {
     let records = Run::read(&dir.path().join("runs/zero")).unwrap().records().unwrap();
     for (record, views) in records.iter().zip(all.chunks(VIEWS * WIDTH)) {
         let views = ViewFeatures::new(Matrix::from_vec(VIEWS, WIDTH, views.to_vec())).unwrap();
-        assert_eq!(record.answer.as_ref().unwrap().prediction, zero.answer_features(&views).unwrap().index());
+        assert_eq!(record.answer.as_ref().unwrap().prediction, zero.answer(&views).unwrap().index());
     }
     let read: Vec<Run> =
         find_runs(&[dir.path().join("runs")]).unwrap().iter().map(|path| Run::read(path).unwrap()).collect();

@@ -106,7 +106,7 @@ impl Answer {
     /// What `flatclip predict --json` writes for an image, without its name.
     #[pyo3(signature = (top=5))]
     fn to_dict<'py>(&self, py: Python<'py>, top: usize) -> PyResult<Bound<'py, PyAny>> {
-        values::from_json(py, &self.answer.to_json(top))
+        values::from_json(py, &serde_json::json!(self.answer.report(top)))
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Origin, State<'py>))> {

@@ -252,8 +252,8 @@ fn is_of_the_image(error: &Error) -> bool {
 
 fn next(stream: &mut flatclip::Stream, input: &Input) -> flatclip::Result<flatclip::Answer> {
     match input {
-        Input::Path(path) => stream.answer_path(path),
-        Input::Bytes(bytes) => stream.answer_bytes(bytes),
+        Input::Path(path) => stream.answer(path),
+        Input::Bytes(bytes) => stream.answer(bytes.as_slice()),
         Input::Image(image) => stream.answer(image),
     }
 }

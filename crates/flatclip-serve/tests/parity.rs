@@ -78,8 +78,8 @@ async fn every_form_of_request_gives_the_librarys_answer() {
     for case in cases(&model) {
         for (name, bytes) in files() {
             let what = format!("{name}, method {:?}, exif {:?}", case.method, case.exif);
-            let answer = case.classifier.answer_bytes(&bytes).unwrap();
-            let expected = answer.to_json(CLASSES.len());
+            let answer = case.classifier.answer(bytes.as_slice()).unwrap();
+            let expected = serde_json::to_value(answer.report(CLASSES.len())).unwrap();
             let asked = with(fields(&case), &json!({ "classes": CLASSES }));
             // As the page asks.
             let page = with(asked.clone(), &json!({ "model": "pocket", "template": TEMPLATE, "explain": true }));

@@ -21,7 +21,7 @@ pub fn run(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn st
     println!("image,class,probability");
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        match classifier.answer_path(&path) {
+        match classifier.answer(&path) {
             Ok(answer) => println!("{},{},{:.4}", path.display(), answer.label(), answer.confidence()),
             Err(error) => eprintln!("{error} ({})", error.code()),
         }

@@ -24,13 +24,13 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tda = Classifier::from_text_features(text).method("tda").build()?;
     let mut stream = tda.stream()?;
     for _ in 0..3 {
-        println!("TDA: {}", stream.answer_features(&views)?.label());
+        println!("TDA: {}", stream.answer(&views)?.label());
     }
 
     // STSS needs text features around the prompt: [1 + R, K, D], one block per perturbed prompt.
     let bank = TextBank::from_rows(&rows(&[0, 1, 2, 3, 4, 5, 6, 7, 8]), CLASSES.len(), 2).ok_or("sizes do not fit")?;
     let stss = Classifier::from_text_bank(bank, 100.0)?.classes(CLASSES).method("stss").set("fraction", 0.25)?;
-    let answer = stss.build()?.answer_features(&views)?;
+    let answer = stss.build()?.answer(&views)?;
     println!("STSS: {}, kept {:?}", answer.label(), answer.explanation().selected);
 
     // What a method needs beyond features is said when the classifier is built.

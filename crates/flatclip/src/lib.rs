@@ -84,9 +84,9 @@ pub mod classify;
 
 #[doc(inline)]
 pub use classify::{
-    Answer, AnswerOrigin, Certainty, Classifier, ClassifierBuilder, MemoryNeed, Model, ModelBuilder, SliceRequest,
-    Stream, TextCache, TextFeatures, ViewFeatures, ViewScore, adapt, cache_folder, memory_limit, model_places,
-    resident_memory,
+    Answer, AnswerOrigin, AnswerReport, Certainty, Classifier, ClassifierBuilder, ImageInput, MemoryNeed, Model,
+    ModelBuilder, RankedClass, SliceRequest, Stream, TextCache, TextFeatures, ViewFeatures, ViewScore, adapt,
+    cache_folder, memory_limit, model_places, resident_memory,
 };
 pub use error::{Error, Hint, Result};
 pub use flatclip_tensor::Matrix;

@@ -49,7 +49,7 @@ fn predict_gives_the_librarys_answers() {
         let arguments = [&["predict", "--classes", &classes, "--top", "4"][..], &named, &flags].concat();
         let printed = json(home.path(), &arguments);
         for (file, row) in files.iter().zip(printed["results"].as_array().unwrap()) {
-            let expected = classifier.answer_path(file).unwrap().to_json(4);
+            let expected = serde_json::to_value(classifier.answer(file).unwrap().report(4)).unwrap();
             for (key, value) in expected.as_object().unwrap() {
                 assert_eq!(&row[key], value, "{} {flags:?}: {key}", name(file));
             }
@@ -90,7 +90,7 @@ fn eval_on_a_folder_and_on_a_list_gives_the_librarys_answers() {
             for record in records {
                 let id = record["id"].as_str().unwrap();
                 let (_, file) = by_name.iter().find(|(name, _)| id.ends_with(name.as_str())).unwrap();
-                let answer = classifier.answer_path(file).unwrap();
+                let answer = classifier.answer(*file).unwrap();
                 let what = format!("{id} of {data} {flags:?}");
                 let expected: Vec<(usize, f32)> =
                     answer.ranked(4).into_iter().map(|(class, _, p)| (class, p)).collect();

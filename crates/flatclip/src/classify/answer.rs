@@ -1,7 +1,7 @@
 //! The answer for one image.
 
 use crate::methods::{self, Explanation};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -28,6 +28,7 @@ pub struct Origin {
 
 /// One view of an image as a method saw it.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ViewScore<'a> {
     /// Which view; 0 is the image itself.
     pub index: usize,
@@ -39,6 +40,48 @@ pub struct ViewScore<'a> {
     pub label: Option<&'a str>,
     /// Whether it was selected.
     pub selected: bool,
+}
+
+/// An answer as JSON shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct AnswerReport<'a> {
+    /// Name of the answered class.
+    pub prediction: &'a str,
+    /// Its index in the class list.
+    pub index: usize,
+    /// The most probable classes.
+    pub top: Vec<RankedClass<'a>>,
+    /// Name of the method.
+    pub method: &'a str,
+    /// What the image tower multiplied in.
+    pub precision: Option<&'a str>,
+    /// Views that were encoded.
+    pub views: Option<usize>,
+    /// The rule by which image files are read.
+    pub read: Option<&'a str>,
+    /// The selected views, best first.
+    pub selected_views: &'a [usize],
+    /// What views were ranked by, one per view, lower is better.
+    pub view_scores: &'a [f32],
+    /// Views whose score is a lower bound; absent where there are none.
+    #[serde(skip_serializing_if = "<[usize]>::is_empty")]
+    pub view_score_bounds: &'a [usize],
+}
+
+/// One of the most probable classes.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
+pub struct RankedClass<'a> {
+    /// Its name.
+    pub class: &'a str,
+    /// Its index in the class list.
+    pub index: usize,
+    /// Its probability.
+    pub probability: f32,
+    /// How a model with a logit bias scores the image with this class alone; absent for other models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sigmoid: Option<f32>,
 }
 
 impl Answer {
@@ -125,27 +168,24 @@ impl Answer {
         order.into_iter().map(|k| (k, self.name(k), p[k])).collect()
     }
 
-    /// The answer with its `top` most probable classes as JSON: what the command line prints and Python gives as a dictionary.
-    /// `view_score_bounds` is there where the score of some views is a lower bound.
-    pub fn to_json(&self, top: usize) -> Value {
-        let row = |(index, class, p): (usize, &str, f32)| {
-            let mut row = json!({ "class": class, "index": index, "probability": p });
-            if let Some(score) = self.sigmoid().and_then(|scores| scores.get(index)) {
-                row["sigmoid"] = json!(score);
-            }
-            row
-        };
+    /// The answer with its `top` most probable classes, to be serialised: what the command line prints and Python gives as a
+    /// dictionary.
+    pub fn report(&self, top: usize) -> AnswerReport<'_> {
+        let sigmoid = |index: usize| self.sigmoid().and_then(|scores| scores.get(index)).copied();
+        let row = |(index, class, probability)| RankedClass { class, index, probability, sigmoid: sigmoid(index) };
         let why = self.explanation();
-        let mut json = json!({
-            "prediction": self.label(), "index": self.index(),
-            "top": self.ranked(top).into_iter().map(row).collect::<Vec<_>>(),
-            "method": self.method(), "precision": self.precision(), "views": self.views, "read": self.read(),
-            "selected_views": why.selected, "view_scores": why.scores,
-        });
-        if !why.bounds.is_empty() {
-            json["view_score_bounds"] = json!(why.bounds);
+        AnswerReport {
+            prediction: self.label(),
+            index: self.index(),
+            top: self.ranked(top).into_iter().map(row).collect(),
+            method: self.method(),
+            precision: self.precision(),
+            views: self.views,
+            read: self.read(),
+            selected_views: &why.selected,
+            view_scores: &why.scores,
+            view_score_bounds: &why.bounds,
         }
-        json
     }
 
     /// The selected views, best first.
@@ -202,7 +242,7 @@ mod tests {
             .build()
             .unwrap();
         let views = ViewFeatures::new(wave(2, 0.31)).unwrap();
-        let answer = classifier.answer_features(&views).unwrap();
+        let answer = classifier.answer(&views).unwrap();
         let text = super::super::ViewFeatures::new(wave(3, 0.7)).unwrap().unit;
         let scaled = logits(&views.unit.select_rows(&[0]), &text, model.logit_scale());
         let scores = answer.sigmoid().unwrap();
@@ -210,9 +250,10 @@ mod tests {
             // -8.3 is in the file.
             assert!((score - 1.0 / (1.0 + (8.3 - z).exp())).abs() < 1e-5, "{score} {z}");
         }
-        let json = answer.to_json(3);
-        for row in json["top"].as_array().unwrap() {
-            assert_eq!(row["sigmoid"], serde_json::json!(scores[row["index"].as_u64().unwrap() as usize]));
+        let report = answer.report(3);
+        assert_eq!(report.top.len(), 3);
+        for row in report.top {
+            assert_eq!(row.sigmoid, Some(scores[row.index]));
         }
         assert!(scores[answer.index()] >= scores.iter().copied().fold(0.0, f32::max));
     }

@@ -5,6 +5,7 @@ use super::answer::{Answer, Origin};
 use super::builder::ClassifierBuilder;
 use super::encoder::ClipEncoder;
 use super::features::TextFeatures;
+use super::input::{Decoded, ImageInput};
 use super::model::Model;
 use super::rounds::Rounds;
 use super::stream::Stream;
@@ -140,29 +141,16 @@ impl Classifier {
         self.0.origin.read.as_deref()
     }
 
-    /// The answer for an image.
-    pub fn answer(&self, image: &Image) -> Result<Answer> {
-        self.answer_named(image, "")
+    /// The answer for an image: decoded, a file, encoded bytes, or the features of its views.
+    pub fn answer<'i>(&self, input: impl Into<ImageInput<'i>>) -> Result<Answer> {
+        match input.into().decoded(self)? {
+            Decoded::Image(image, name) => Ok(self.decide(&image, &name)?.0),
+            Decoded::Features(views) => self.decide_given(views),
+        }
     }
 
-    /// The same for an image whose name says where its generated views are (DiffTPT).
-    pub fn answer_named(&self, image: &Image, name: &str) -> Result<Answer> {
-        Ok(self.decide(image, name)?.0)
-    }
-
-    /// The answer for an encoded image.
-    pub fn answer_bytes(&self, bytes: &[u8]) -> Result<Answer> {
-        self.answer(&self.decode(bytes)?)
-    }
-
-    /// The answer for an image file.
-    pub fn answer_path(&self, path: impl AsRef<Path>) -> Result<Answer> {
-        let path = path.as_ref();
-        self.answer_named(&self.open(path)?, &Self::name_of(path))
-    }
-
-    /// The answer for the features of an image's views.
-    pub fn answer_features(&self, views: &ViewFeatures) -> Result<Answer> {
+    /// The answer for features of views.
+    fn decide_given(&self, views: &ViewFeatures) -> Result<Answer> {
         self.check_features_suffice()?;
         let (adapter, task) = (self.episodic()?, &self.0.task);
         let Some(rounds) = &self.0.rounds else {
@@ -180,7 +168,7 @@ impl Classifier {
         let decisions = match &self.0.adapter {
             AnyAdapter::Batch(adapter) => adapter.adapt(&self.0.task, &sets)?,
             AnyAdapter::Episodic(adapter) if self.is_vectorised() => adapter.adapt_many(&self.0.task, &sets)?,
-            _ => return set.iter().map(|views| self.answer_features(views)).collect(),
+            _ => return set.iter().map(|views| self.decide_given(views)).collect(),
         };
         decisions.into_iter().zip(set).map(|(decision, views)| self.labelled(decision, views)).collect()
     }
@@ -221,7 +209,7 @@ impl Classifier {
         Ok((self.labelled(decision, &views)?.with_views(views.unit.rows()), views))
     }
 
-    /// The features of an image's views, for [`Classifier::answer_set`] and [`Classifier::answer_features`].
+    /// The features of an image's views, for [`Classifier::answer_set`] and [`Classifier::answer`].
     pub fn view_features(&self, image: &Image) -> Result<ViewFeatures> {
         Ok(self.see(image, "")?.views)
     }
@@ -294,11 +282,6 @@ impl Classifier {
             decision.explanation.sigmoid = sigmoid_scores(task.logits(&image).data(), bias);
         }
         Ok(Answer::new(&self.0.origin, decision))
-    }
-
-    /// The file's own name.
-    pub(super) fn name_of(path: &Path) -> String {
-        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     pub(super) fn set_of(views: &ViewFeatures) -> ViewSet<'_> {

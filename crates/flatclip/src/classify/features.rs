@@ -113,7 +113,7 @@ impl Classifier {
                 Some(stream) => {
                     // Features are made ready side by side; the stream takes them one after the other.
                     for ready in threads::map((first..last).collect(), &views) {
-                        answers.push(stream.answer_features(&ready?)?);
+                        answers.push(stream.answer(&ready?)?);
                     }
                 }
                 None if self.is_vectorised() => {
@@ -121,7 +121,7 @@ impl Classifier {
                     answers.extend(self.answer_set(&ready.into_iter().collect::<Result<Vec<_>>>()?)?);
                 }
                 None => {
-                    let answer = |index: usize| self.answer_features(&views(index)?);
+                    let answer = |index: usize| self.answer(&views(index)?);
                     let some = threads::map((first..last).collect(), answer);
                     answers.extend(some.into_iter().collect::<Result<Vec<_>>>()?);
                 }
@@ -158,5 +158,5 @@ pub fn adapt(method: &str, views: &ViewFeatures, text: &TextFeatures) -> Result<
         );
         return Err(Error::config("view features", reason));
     }
-    Classifier::from_text_features(text.clone()).method(method).build()?.answer_features(views)
+    Classifier::from_text_features(text.clone()).method(method).build()?.answer(views)
 }

@@ -17,7 +17,7 @@ use flatclip::image::views::ViewPolicy;
 use flatclip::image::{DecodeOptions, ImageChanges, open_noted};
 use flatclip::methods::Kind;
 use flatclip::settings::parse_settings;
-use flatclip::{Answer, Classifier, Model, Progress as _, Prompt, Stream};
+use flatclip::{Answer, Classifier, ImageInput, Model, Progress as _, Prompt, Stream};
 use rows::{Format, Rows};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -156,7 +156,7 @@ impl Work<'_> {
         let (image, notes) = open_noted(file, &self.decode)?;
         self.changes.count(notes);
         let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let answer = self.stream.answer_named(&image, &name)?;
+        let answer = self.stream.answer(ImageInput::Named(&image, &name))?;
         Ok((image, answer))
     }
 }

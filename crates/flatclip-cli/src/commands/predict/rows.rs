@@ -228,7 +228,7 @@ impl<'a> Rows<'a> {
 
 fn object(name: &str, answer: &Answer, top: usize) -> Value {
     let mut row = json!({ "schema_version": 1, "image": name });
-    if let (Some(row), Value::Object(answer)) = (row.as_object_mut(), answer.to_json(top)) {
+    if let (Some(row), Value::Object(answer)) = (row.as_object_mut(), json!(answer.report(top))) {
         row.extend(answer);
     }
     row
