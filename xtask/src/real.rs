@@ -8,7 +8,7 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use flatclip::image::DecodeOptions;
 use flatclip::model::{Features, Precision, Towers};
-use flatclip::prompt::{PromptKind, read_text_features};
+use flatclip::prompt::{PromptContent, read_text_features};
 use flatclip::{Matrix, Model, Progress};
 use flatclip_lab::data::{Dataset, Sample, Source, Split};
 use flatclip_lab::report::Run;
@@ -102,7 +102,7 @@ fn photos(folder: &Path, limit: usize) -> Result<Dataset> {
 
 fn features_of(path: &Path) -> Result<Matrix> {
     match read_text_features(path)?.kind {
-        PromptKind::Features(features) => Ok(features),
+        PromptContent::Features(features) => Ok(features),
         _ => bail!("{}: not a matrix of features", path.display()),
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
 use flatclip::model::{Clip, ClipConfig, Context, ImageConfig, LoadOptions, Position, TextConfig, TextForm, VitForm};
-use flatclip::prompt::{Affine, Prompt, PromptClassifier, PromptKind, Provenance, logits};
+use flatclip::prompt::{Affine, Prompt, PromptClassifier, PromptContent, Provenance, logits};
 use flatclip::settings::parse_settings;
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
@@ -94,11 +94,11 @@ fn lambda_zero_is_coop_to_the_bit() {
     let (a, b) = (folder.path().join("sapt"), folder.path().join("coop"));
     run(&request("sapt", &["sapt.weight=0", "train.epochs=6", "train.batch=4"]), &data, &a).unwrap();
     run(&request("coop", &["train.epochs=6", "train.batch=4"]), &data, &b).unwrap();
-    assert_eq!(Prompt::load(&a).unwrap().kind, Prompt::load(&b).unwrap().kind);
+    assert_eq!(Prompt::load(&a).unwrap().content, Prompt::load(&b).unwrap().content);
     assert_eq!(losses(&a), losses(&b));
     let c = folder.path().join("sharp");
     run(&request("sapt", &["train.epochs=6", "train.batch=4"]), &data, &c).unwrap();
-    assert_ne!(Prompt::load(&a).unwrap().kind, Prompt::load(&c).unwrap().kind);
+    assert_ne!(Prompt::load(&a).unwrap().content, Prompt::load(&c).unwrap().content);
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn the_radius_is_chosen_on_held_out_images_and_the_table_is_kept() {
 
 /// The learned context of a run.
 fn context(out: &Path) -> Vec<f32> {
-    match Prompt::load(out).unwrap().kind {
-        PromptKind::Learned { context, .. } => context.data,
+    match Prompt::load(out).unwrap().content {
+        PromptContent::Learned { context, .. } => context.data,
         other => panic!("{other:?}"),
     }
 }
@@ -317,7 +317,7 @@ fn fresh_views_train_the_keys_of_tip_adapter_on_new_crops() {
         let settings =
             ["train.epochs=3", "train.batch=9", "train.lr=0", "views.bank=1", "tip-adapter.search=none", &fresh];
         run(&request("tip-adapter-f", &settings), &data, &out).unwrap();
-        let keys = Prompt::load(&out).unwrap().kind;
+        let keys = Prompt::load(&out).unwrap().content;
         (metric(&out, "loss"), keys)
     };
     let ((banked, keys), (fresh, same_keys)) = (trained(false), trained(true));
@@ -417,7 +417,7 @@ fn prompts_for_other_models_are_refused_with_the_reason() {
     let classes = dataset(2).classes;
     let made = |kind| Prompt::new(kind, Provenance::default());
     let wide = clip.text().unwrap().width() + 64;
-    let prompt = made(PromptKind::Learned {
+    let prompt = made(PromptContent::Learned {
         context: Context::shared(2, wide, vec![0.1; 2 * wide]),
         words: String::new(),
         position: Position::End,
@@ -427,7 +427,7 @@ fn prompts_for_other_models_are_refused_with_the_reason() {
 
     // The image tower of this model is a ResNet.
     let width = clip.text().unwrap().width();
-    let maple = made(PromptKind::Maple {
+    let maple = made(PromptContent::Maple {
         context: Context::shared(2, width, vec![0.1; 2 * width]),
         words: String::new(),
         tail: String::new(),

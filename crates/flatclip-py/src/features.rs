@@ -214,7 +214,7 @@ impl FeatureStream {
         let stream = Arc::clone(&self.stream);
         let answer = work::run(py, None, move |_| {
             let views = ViewFeatures::new(Matrix::from_vec(views, width, values))?;
-            stream.lock().unwrap_or_else(PoisonError::into_inner).answer_features(&views)
+            stream.lock().unwrap_or_else(PoisonError::into_inner).answer(&views)
         })?;
         Ok(Answer { answer })
     }

@@ -43,7 +43,7 @@ impl Prompt {
     /// templates, learned, features, cocoop, maple, tip-adapter or linear.
     #[getter]
     fn kind(&self) -> &'static str {
-        self.prompt.kind_name()
+        self.prompt.kind().name()
     }
 
     /// As tables call it.
@@ -82,10 +82,10 @@ impl Prompt {
     }
 
     fn __eq__(&self, other: &Self) -> bool {
-        self.prompt.kind == other.prompt.kind
+        self.prompt.content == other.prompt.content
     }
 
     fn __repr__(&self) -> String {
-        format!("<flatclip.Prompt {}: {}>", self.prompt.kind_name(), self.prompt.title())
+        format!("<flatclip.Prompt {}: {}>", self.prompt.kind(), self.prompt.title())
     }
 }

@@ -14,7 +14,7 @@ use flatclip::image::views::ViewPolicy;
 use flatclip::methods::AdapterSpec;
 use flatclip::methods::Kind;
 use flatclip::options::{OptionKind, OptionSpec, Table};
-use flatclip::prompt::PromptKind;
+use flatclip::prompt::PromptContent;
 use flatclip::text::templates::Ensemble;
 use flatclip::{Classifier, ClassifierBuilder, Model, Prompt, Registry};
 use sha2::{Digest as _, Sha256};
@@ -319,12 +319,12 @@ fn whole(options: &Table, spec: &AdapterSpec, name: &str) -> Option<usize> {
 
 /// Templates that each class name is put into.
 fn templates(prompt: &Prompt) -> usize {
-    match &prompt.kind {
-        PromptKind::Templates(templates)
-        | PromptKind::TipAdapter { templates, .. }
-        | PromptKind::Linear { templates, .. } => templates.len(),
-        PromptKind::Features(_) => 0,
-        PromptKind::Learned { .. } | PromptKind::CoCoOp { .. } | PromptKind::Maple { .. } => 1,
+    match &prompt.content {
+        PromptContent::Templates(templates)
+        | PromptContent::TipAdapter { templates, .. }
+        | PromptContent::Linear { templates, .. } => templates.len(),
+        PromptContent::Features(_) => 0,
+        _ => 1,
     }
 }
 

@@ -4,7 +4,7 @@
 
 use flatclip::methods::aggregate::{Tie, Vote, vote};
 use flatclip::methods::select::{Selection, ViewLogits, keep_count};
-use flatclip::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use flatclip::methods::{Adapter, AdapterSpec, Build, Decision, Task, ViewSet};
 use flatclip::rng::Stream;
 use flatclip::{Classifier, Matrix, Registry, Result, TextFeatures, ViewFeatures};
 
@@ -29,17 +29,11 @@ impl Adapter for RandomViews {
     }
 }
 
-static SPEC: AdapterSpec = AdapterSpec {
-    name: "random-views",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "keeps random views",
-    docs: "A floor for methods that select: how much of their gain is the vote?",
-    verified: Verified::Nothing,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(RandomViews(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+static SPEC: AdapterSpec =
+    AdapterSpec::new("random-views", Build::Episodic(|table| Ok(Box::new(RandomViews(Config::read(table)?)))))
+        .with_summary("keeps random views")
+        .with_docs("A floor for methods that select: how much of their gain is the vote?")
+        .with_options(Config::OPTIONS);
 
 pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let registry = Registry::builtin().with(&SPEC)?;
@@ -47,7 +41,7 @@ pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let views = ViewFeatures::new(Matrix::from_vec(4, 2, vec![0.9, 0.1, 0.8, 0.3, 0.2, 0.9, 0.7, 0.2]))?;
     let classifier =
         Classifier::from_text_features(text).registry(registry).method("random-views").set("fraction", 0.75)?;
-    let answer = classifier.build()?.answer_features(&views)?;
+    let answer = classifier.build()?.answer(&views)?;
     println!("{}, decided by views {:?}", answer.label(), answer.explanation().selected);
     Ok(())
 }

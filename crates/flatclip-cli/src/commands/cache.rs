@@ -6,7 +6,7 @@ use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Result, ensure};
 use flatclip::TextCache;
-use flatclip::prompt::{PromptKind, read_text_features};
+use flatclip::prompt::{PromptContent, read_text_features};
 use flatclip_lab::eval::cache::{self, FeatureParts};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ fn text_parts(file: &Path) -> Result<FeatureParts<'static>> {
     if file.extension().is_none_or(|ending| ending != "npy") {
         return Ok(FeatureParts::open(file)?);
     }
-    let PromptKind::Features(text) = read_text_features(file)?.kind else { return Ok(FeatureParts::default()) };
+    let PromptContent::Features(text) = read_text_features(file)?.content else { return Ok(FeatureParts::default()) };
     Ok(FeatureParts { text: Some(text), ..FeatureParts::default() })
 }
 

@@ -6,6 +6,7 @@ use flatclip::image::views::ViewPolicy;
 use flatclip::methods::policy::{TestFamily, policy_for};
 use flatclip::methods::{ADAPTERS, AdapterSpec};
 use flatclip::options::{OptionKind, OptionSpec, defaults};
+use flatclip::prompt::PromptKind;
 use flatclip_lab::data::{KNOWN, Known};
 use flatclip_lab::tuners::TUNERS;
 use flatclip_lab::tuners::{Input, PRESETS, TunerSpec};
@@ -82,7 +83,7 @@ struct Entry {
     setting: &'static str,
     needs: String,
     /// Kinds of prompt that an adapter works with.
-    prompts: &'static [&'static str],
+    prompts: &'static [PromptKind],
     /// How the method's own code makes views, by family of data sets.
     published_views: Vec<(&'static str, String)>,
     /// A command that runs it.
@@ -192,7 +193,8 @@ impl Entry {
         let setting = if self.setting == "-" { String::new() } else { format!(" ({})", self.setting) };
         out.line(format_args!("{}{setting}; needs {}; verified: {}", self.kind, self.needs, self.verified))?;
         if !self.prompts.is_empty() {
-            out.line(format_args!("prompts: {}", self.prompts.join(", ")))?;
+            let prompts: Vec<&str> = self.prompts.iter().map(|kind| kind.name()).collect();
+            out.line(format_args!("prompts: {}", prompts.join(", ")))?;
         }
         if !self.published_views.is_empty() {
             let views: Vec<String> =
@@ -307,7 +309,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 /// How to run an adapter with all that it needs.
 fn example(spec: &AdapterSpec) -> String {
     let n = &spec.needs;
-    let prompt = if n.prompts.contains(&"templates") { "" } else { " --prompt RUN" };
+    let prompt = if n.prompts.contains(&PromptKind::Templates) { "" } else { " --prompt RUN" };
     let statistics = if n.statistics { " --statistics FILE" } else { "" };
     let generated = if n.generated { " --generated DIR" } else { "" };
     format!(

@@ -5,7 +5,7 @@ use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use anyhow::{Result, ensure};
 use flatclip::model::Position;
-use flatclip::prompt::{ImportOptions, Prompt, PromptKind, import, write_text_features};
+use flatclip::prompt::{ImportOptions, Prompt, PromptContent, import, write_text_features};
 use std::path::PathBuf;
 
 /// Options of `flatclip prompt`.
@@ -103,20 +103,22 @@ fn take_over(args: &Import, out: &Output) -> Result<Prompt> {
 
 fn show(prompt: &Prompt, out: &Output) -> Result<()> {
     let p = &prompt.provenance;
-    let shape = match &prompt.kind {
-        PromptKind::Templates(templates) => templates.join(" | "),
-        PromptKind::Features(m) => format!("[{}, {}]", m.rows(), m.cols()),
-        PromptKind::TipAdapter { keys, alpha, beta, .. } => {
+    let shape = match &prompt.content {
+        PromptContent::Templates(templates) => templates.join(" | "),
+        PromptContent::Features(m) => format!("[{}, {}]", m.rows(), m.cols()),
+        PromptContent::TipAdapter { keys, alpha, beta, .. } => {
             format!("[{}, {}] keys, alpha {alpha}, beta {beta}", keys.rows(), keys.cols())
         }
-        PromptKind::Linear { layer, alpha, .. } => {
+        PromptContent::Linear { layer, alpha, .. } => {
             format!("[{}, {}] weights, alpha {alpha}", layer.weight.rows(), layer.weight.cols())
         }
-        PromptKind::Maple { context, deep, .. } => format!("{:?}, depth {}", context.shape(), deep.len() + 1),
+        PromptContent::Maple { context, deep, .. } => format!("{:?}, depth {}", context.shape(), deep.len() + 1),
         _ => prompt.context().map(|c| format!("{:?}, norm {:.4}", c.shape(), c.norm())).unwrap_or_default(),
     };
-    let words = match &prompt.kind {
-        PromptKind::Learned { words, .. } | PromptKind::CoCoOp { words, .. } | PromptKind::Maple { words, .. } => words,
+    let words = match &prompt.content {
+        PromptContent::Learned { words, .. }
+        | PromptContent::CoCoOp { words, .. }
+        | PromptContent::Maple { words, .. } => words,
         _ => "",
     };
     let any_classes = prompt.check_classes(&["any".to_owned()]).is_ok();
@@ -124,12 +126,12 @@ fn show(prompt: &Prompt, out: &Output) -> Result<()> {
         // The embedding of a token is for programs that load the prompt.
         let p = flatclip::prompt::Provenance { start_token: Vec::new(), ..p.clone() };
         return out.json(&serde_json::json!({
-            "kind": prompt.kind_name(), "shape": shape, "words": words, "any_classes": any_classes, "provenance": p,
+            "kind": prompt.kind(), "shape": shape, "words": words, "any_classes": any_classes, "provenance": p,
         }));
     }
     let mut table = out.table(&["prompt", ""]);
     let rows = [
-        ("kind", prompt.kind_name().to_owned()),
+        ("kind", prompt.kind().to_string()),
         ("context", shape),
         ("words", words.to_owned()),
         ("class lists", if any_classes { "any".to_owned() } else { "its own only".to_owned() }),
@@ -155,17 +157,17 @@ fn export(args: &Export, out: &Output) -> Result<()> {
     let model = args.model.load(out)?;
     model.check_prompt(&prompt)?;
     let features = prompt.text_features(model.clip(), model.tokenizer(), &classes)?;
-    let missing = match &prompt.kind {
-        PromptKind::CoCoOp { .. } => Some("the shift that each image gives the context"),
-        PromptKind::Maple { .. } => Some("the prompts in the image tower"),
-        PromptKind::TipAdapter { .. } => Some("the cache"),
-        PromptKind::Linear { .. } => Some("the classifier of image features"),
+    let missing = match &prompt.content {
+        PromptContent::CoCoOp { .. } => Some("the shift that each image gives the context"),
+        PromptContent::Maple { .. } => Some("the prompts in the image tower"),
+        PromptContent::TipAdapter { .. } => Some("the cache"),
+        PromptContent::Linear { .. } => Some("the classifier of image features"),
         _ => None,
     };
     if let Some(missing) = missing {
         out.warn(format_args!(
             "a matrix of text features cannot hold all of a {} prompt: {missing} is dropped",
-            prompt.kind_name()
+            prompt.kind()
         ));
     }
     write_text_features(&args.out, &features, &classes)?;

@@ -3,7 +3,7 @@
 use crate::output::Output;
 use anyhow::{Result, bail, ensure};
 use flatclip::Prompt;
-use flatclip::prompt::{PromptKind, read_text_features};
+use flatclip::prompt::{PromptContent, read_text_features};
 use flatclip::text::templates::Ensemble;
 use std::path::PathBuf;
 
@@ -42,8 +42,8 @@ impl PromptArgs {
 
     /// The templates that were asked for.
     pub(crate) fn read_templates(&self) -> Result<Vec<String>> {
-        match self.read()?.kind {
-            PromptKind::Templates(templates) => Ok(templates),
+        match self.read()?.content {
+            PromptContent::Templates(templates) => Ok(templates),
             _ => bail!("--descriptions: adds sentences to templates; give --template or --ensemble with it"),
         }
     }

@@ -12,7 +12,7 @@ use flatclip::methods::statistics::SourceStatistics;
 use flatclip::methods::{ADAPTERS, Kind, Needs, Task, ViewSet, adapter};
 use flatclip::model::{Clip, Context, Features, ImageConfig, Towers};
 use flatclip::progress::Progress;
-use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
+use flatclip::prompt::{Affine, Prompt, PromptContent, PromptKind, Provenance};
 use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
@@ -229,7 +229,7 @@ pub(super) struct Given {
 impl Given {
     pub(super) fn new(clip: &Clip, needs: &Needs) -> Result<Self> {
         let mut stand_ins = Vec::new();
-        let prompt = if needs.prompts.contains(&"templates") {
+        let prompt = if needs.prompts.contains(&PromptKind::Templates) {
             Prompt::templates(&[Prompt::TEMPLATE])?
         } else {
             stand_ins.push(format!("random maple prompt of {} tokens, depth {}", MAPLE.0, MAPLE.1));
@@ -256,7 +256,7 @@ fn maple(clip: &Clip) -> Result<Prompt> {
     };
     let projection =
         |i: usize| Affine { weight: small(&format!("projection {i}"), visual, text), bias: vec![0.0; visual] };
-    let kind = PromptKind::Maple {
+    let kind = PromptContent::Maple {
         context: Context::shared(tokens, text, small("context", tokens, text).into_vec()),
         words: "a photo of a".to_owned(),
         tail: "of a".to_owned(),

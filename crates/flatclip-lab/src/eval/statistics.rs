@@ -35,7 +35,7 @@ pub fn statistics(
     request.prompt.as_ref().map_or(Ok(()), |prompt| model.check_prompt(prompt))?;
     let visual = request.prompt.as_ref().map(Prompt::visual_prompts).unwrap_or_default();
     if let Some(prompt) = request.prompt.as_ref().filter(|_| visual.is_empty()) {
-        progress.warn(&format!("a {} prompt does not change the image tower", prompt.kind_name()));
+        progress.warn(&format!("a {} prompt does not change the image tower", prompt.kind()));
     }
     let samples: Vec<&Sample> = match request.shots {
         None => dataset.samples.iter().collect(),

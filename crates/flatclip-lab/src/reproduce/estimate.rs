@@ -16,7 +16,7 @@ use flatclip::image::views::ViewPolicy;
 use flatclip::methods::policy::policy_for;
 use flatclip::methods::{Registry, adapter};
 use flatclip::progress::Progress;
-use flatclip::prompt::{Prompt, PromptKind};
+use flatclip::prompt::{Prompt, PromptContent};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
@@ -183,8 +183,8 @@ impl Pricing<'_> {
 /// Texts of each class.
 fn templates(prompt: &PromptSource) -> Result<usize> {
     Ok(match prompt {
-        PromptSource::Text(word) => match Prompt::parse(word)?.kind {
-            PromptKind::Templates(templates) => templates.len(),
+        PromptSource::Text(word) => match Prompt::parse(word)?.content {
+            PromptContent::Templates(templates) => templates.len(),
             _ => 1,
         },
         _ => 1,

@@ -5,14 +5,14 @@ use super::recipe::RecipePrompt;
 use crate::tuners::{self, tuner};
 use flatclip::Result;
 use flatclip::classify::Capabilities;
-use flatclip::methods::Needs;
+use flatclip::prompt::PromptKind;
 use std::path::{Path, PathBuf};
 
 impl Planner<'_> {
     /// Why this model with these inputs cannot give a row.
     pub(super) fn unmet(&self, prompt: &str, method: &str, options: &toml::Table) -> Result<Option<String>> {
         let spec = self.registry.adapter(method)?;
-        let needs = spec.build(options)?.needs().unwrap_or(spec.needs);
+        let mut needs = spec.build(options)?.needs().unwrap_or(spec.needs);
         let source = self.recipe.prompt(prompt)?;
         let config = self.model.config();
         let given = self.given(source);
@@ -20,12 +20,12 @@ impl Planner<'_> {
         if config.text.is_none() && !features {
             return Ok(Some(format!("needs the text tower for the prompt `{prompt}`, this checkpoint has none")));
         }
-        let tuned = self.prompt_kind(source)?;
+        let (tuned, vit) = self.prompt_kind(source)?;
         let kind = match (features, given) {
-            (true, _) => "features",
+            (true, _) => PromptKind::Features,
             // What the file holds is checked when it is read.
-            (false, Some(_)) => needs.prompts.first().copied().unwrap_or(tuned.name),
-            (false, None) => tuned.name,
+            (false, Some(_)) => needs.prompts.first().copied().unwrap_or(tuned),
+            (false, None) => tuned,
         };
         let capabilities = Capabilities {
             passes: self.model.clip().passes(),
@@ -36,7 +36,7 @@ impl Planner<'_> {
             statistics: true, // a recipe computes them
             generated: self.request.generated.is_some(),
         };
-        let needs = Needs { vit: needs.vit || given.is_none() && tuned.vit, ..needs };
+        needs.vit |= given.is_none() && vit;
         Ok(capabilities.lacks(&needs).map(|(reason, _)| reason))
     }
 
@@ -47,25 +47,15 @@ impl Planner<'_> {
         self.request.prompts.get(&prompt.name).or(features)
     }
 
-    fn prompt_kind(&self, prompt: &RecipePrompt) -> Result<KindOfPrompt> {
+    /// The kind of prompt that a recipe's prompt will be, and whether learning it needs a vision transformer.
+    fn prompt_kind(&self, prompt: &RecipePrompt) -> Result<(PromptKind, bool)> {
         if prompt.tuner.is_empty() {
-            return Ok(KindOfPrompt { name: "templates", vit: false });
+            return Ok((PromptKind::Templates, false));
         }
         let name = tuners::preset(&prompt.tuner).map_or(prompt.tuner.as_str(), |preset| preset.method);
         let spec = tuner(name)?;
-        let name = match spec.table {
-            "coop" | "sapt" => "learned",
-            "gda-clip" => "linear",
-            table => table,
-        };
-        Ok(KindOfPrompt { name, vit: spec.vit })
+        Ok((spec.prompt, spec.vit))
     }
-}
-
-/// What a tuner's prompt will be.
-struct KindOfPrompt {
-    name: &'static str,
-    vit: bool,
 }
 
 /// Whether a file holds class embeddings; what it really is shows when it is read.

@@ -12,7 +12,7 @@ use crate::{NamedPrompt, PromptChoice};
 use flatclip::Model;
 use flatclip::digest::Digest;
 use flatclip::files::write_atomic;
-use flatclip::prompt::{Prompt, PromptKind, read_text_features};
+use flatclip::prompt::{Prompt, PromptContent, read_text_features};
 use flatclip::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -82,8 +82,8 @@ impl<'a> StepStore<'a> {
             PromptSource::Described(word, file) => {
                 let templates = match (word.as_str(), word) {
                     ("own", _) => Vec::new(),
-                    (_, word) => match Prompt::parse(word)?.kind {
-                        PromptKind::Templates(templates) => templates,
+                    (_, word) => match Prompt::parse(word)?.content {
+                        PromptContent::Templates(templates) => templates,
                         _ => Vec::new(),
                     },
                 };
@@ -268,7 +268,7 @@ fn evaluate_key(work: &EvaluateWork) -> String {
 /// The prompts of a plan that the recipe's user could bring instead of tuning them: those with one context, for reports.
 pub(super) fn context_norm(path: &PathBuf) -> Option<f64> {
     let prompt = Prompt::open(path).ok()?;
-    let PromptKind::Learned { context, .. } = &prompt.kind else { return None };
+    let PromptContent::Learned { context, .. } = &prompt.content else { return None };
     Some(flatclip_tensor::ops::l2_norm(context.data.iter()))
 }
 

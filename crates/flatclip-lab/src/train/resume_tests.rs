@@ -11,7 +11,7 @@ use crate::run_dir::{RunDir, SUMMARY};
 use crate::tuners::{Average, Batch, Loss, Recipe, Tuner};
 use flatclip::model::Clip;
 use flatclip::progress::Progress;
-use flatclip::prompt::{PromptKind, Tensor};
+use flatclip::prompt::{PromptContent, Tensor};
 use flatclip::settings::parse_settings;
 use flatclip::{Error, Model, Result};
 use std::path::Path;
@@ -33,7 +33,7 @@ impl Tuner for Parameters {
         Err(Error::config("test", "is not trained"))
     }
 
-    fn prompt(&self) -> Result<PromptKind> {
+    fn prompt(&self) -> Result<PromptContent> {
         Err(Error::config("test", "is not trained"))
     }
 }

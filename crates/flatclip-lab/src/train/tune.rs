@@ -19,7 +19,7 @@ use flatclip::methods::bank::{Radius, RadiusUnit};
 use flatclip::methods::sam::NormScope;
 use flatclip::model::{Clip, Features};
 use flatclip::progress::Progress;
-use flatclip::prompt::{Prompt, PromptClassifier, PromptKind, Provenance, Tensor, class_hash};
+use flatclip::prompt::{Prompt, PromptClassifier, PromptContent, Provenance, Tensor, class_hash};
 use flatclip::text::Tokenizer;
 use flatclip::{Error, Model, Result};
 use flatclip_tensor::ops::l2_norm;
@@ -376,8 +376,8 @@ impl Run {
         let prompt = Prompt::new(tuner.prompt()?, provenance);
         let classifier = PromptClassifier::new(&prompt, input.clip, input.tokenizer, classes)?;
         let own = data.bank.map(|bank| HeldOut { features: bank.first_views(), labels: data.labels.to_vec() });
-        let flatness = match (&prompt.kind, &own) {
-            (PromptKind::Learned { .. }, Some(own)) => {
+        let flatness = match (&prompt.content, &own) {
+            (PromptContent::Learned { .. }, Some(own)) => {
                 Some(measure::sharpness(input.clip, tuner, &own.batch(), measure::RADIUS)?)
             }
             _ => None,

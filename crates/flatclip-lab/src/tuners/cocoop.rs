@@ -7,7 +7,7 @@ use crate::data::train_images::TrainViews;
 use flatclip::Result;
 use flatclip::model::{ClassTokens, Clip, Context, Position};
 use flatclip::prompt::{
-    Affine, Arrays, PromptKind, Tensor, check_length, class_tokens, logits, shifted, shifts, unusable,
+    Affine, Arrays, PromptContent, PromptKind, Tensor, check_length, class_tokens, logits, shifted, shifts, unusable,
 };
 use flatclip::rng::Stream;
 use flatclip_tensor::Matrix;
@@ -17,6 +17,7 @@ pub static SPEC: TunerSpec = TunerSpec {
     name: "cocoop",
     aliases: &[],
     input: Input::Features,
+    prompt: PromptKind::CoCoOp,
     vit: false,
     table: CocoopConfig::NAME,
     summary: "context tokens that a small network shifts for every image",
@@ -147,8 +148,8 @@ impl Tuner for Cocoop {
         Ok(Loss { value: entropy.loss, correct: entropy.correct, logits: all, gradient })
     }
 
-    fn prompt(&self) -> Result<PromptKind> {
+    fn prompt(&self) -> Result<PromptContent> {
         let (context, meta) = Self::parts(&self.parameters)?;
-        Ok(PromptKind::CoCoOp { context, words: self.words.clone(), meta })
+        Ok(PromptContent::CoCoOp { context, words: self.words.clone(), meta })
     }
 }

@@ -8,7 +8,7 @@ use super::own_loss::{CheckedLoss, OwnLoss};
 use super::{Batch, Input, Loss, Recipe, RemoteText, TuneTask, Tuner, TunerSpec};
 use crate::data::train_images::TrainViews;
 use flatclip::model::{ClassTokens, Clip, Context, Position};
-use flatclip::prompt::{Arrays, PromptKind, Tensor, check_length, class_tokens, logits, unusable};
+use flatclip::prompt::{Arrays, PromptContent, PromptKind, Tensor, check_length, class_tokens, logits, unusable};
 use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ pub static SPEC: TunerSpec = TunerSpec {
     name: "coop",
     aliases: &[],
     input: Input::Features,
+    prompt: PromptKind::Learned,
     vit: false,
     table: CoopConfig::NAME,
     summary: "context tokens that lower the cross-entropy of the shots",
@@ -180,9 +181,9 @@ impl Tuner for Coop {
         Ok(clip.text()?.encode(&self.class_tokens, &[context_of(&self.parameters)?])?.pop())
     }
 
-    fn prompt(&self) -> Result<PromptKind> {
+    fn prompt(&self) -> Result<PromptContent> {
         let context = context_of(&self.parameters)?;
-        Ok(PromptKind::Learned { context, words: self.words.clone(), position: self.class_tokens.position })
+        Ok(PromptContent::Learned { context, words: self.words.clone(), position: self.class_tokens.position })
     }
 }
 

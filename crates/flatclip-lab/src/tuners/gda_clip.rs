@@ -7,7 +7,7 @@ use crate::data::train_images::TrainViews;
 use flatclip::methods::gaussian::{Discriminant, Scatter};
 use flatclip::methods::probability::{argmax, mean_row};
 use flatclip::model::Clip;
-use flatclip::prompt::{Affine, Prompt, PromptKind, Tensor, logits};
+use flatclip::prompt::{Affine, Prompt, PromptContent, PromptKind, Tensor, logits};
 use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
 
@@ -16,6 +16,7 @@ pub static SPEC: TunerSpec = TunerSpec {
     name: "gda-clip",
     aliases: &["gda"],
     input: Input::Features,
+    prompt: PromptKind::Linear,
     vit: false,
     table: GdaClipConfig::NAME,
     summary: "Gaussian discriminant analysis of the shots beside the zero-shot classifier, in closed form",
@@ -193,9 +194,9 @@ impl Tuner for GdaClip {
         Ok(())
     }
 
-    fn prompt(&self) -> Result<PromptKind> {
+    fn prompt(&self) -> Result<PromptContent> {
         let (layer, templates) = (layer(&self.parameters), self.templates.clone());
-        Ok(PromptKind::Linear { layer, alpha: self.alpha as f32, templates })
+        Ok(PromptContent::Linear { layer, alpha: self.alpha as f32, templates })
     }
 }
 

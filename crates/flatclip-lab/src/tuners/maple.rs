@@ -10,7 +10,7 @@ use flatclip::methods::TextSide;
 use flatclip::methods::maple::MapleParameters;
 use flatclip::methods::sam::Ascent;
 use flatclip::model::{ClassTokens, Clip, Context, ImageConfig, Position};
-use flatclip::prompt::{Affine, PromptKind, Tensor, check_length, class_tokens, logits};
+use flatclip::prompt::{Affine, PromptContent, PromptKind, Tensor, check_length, class_tokens, logits};
 use flatclip::rng::Stream;
 use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -20,6 +20,7 @@ pub static SPEC: TunerSpec = TunerSpec {
     name: "maple",
     aliases: &[],
     input: Input::Pixels,
+    prompt: PromptKind::Maple,
     vit: true,
     table: MapleConfig::NAME,
     summary: "coupled prompts in the first blocks of both towers (ViT only)",
@@ -180,9 +181,9 @@ impl Tuner for Maple {
         self.sharpness.step(self, clip, batch, epoch)
     }
 
-    fn prompt(&self) -> Result<PromptKind> {
+    fn prompt(&self) -> Result<PromptContent> {
         let MapleParameters { context, deep, projections } = MapleParameters::from_tensors(&self.parameters)?;
-        Ok(PromptKind::Maple { context, words: self.words.clone(), tail: self.tail.clone(), deep, projections })
+        Ok(PromptContent::Maple { context, words: self.words.clone(), tail: self.tail.clone(), deep, projections })
     }
 }
 

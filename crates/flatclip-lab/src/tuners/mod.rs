@@ -35,7 +35,7 @@ pub use tip_adapter::{Grid, TipAdapter, TipAdapterConfig, TipSearch};
 
 use crate::data::feature_bank::FeatureBank;
 use flatclip::model::{Clip, Context};
-use flatclip::prompt::{PromptKind, Tensor};
+use flatclip::prompt::{PromptContent, Tensor};
 use flatclip::text::Tokenizer;
 use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -156,7 +156,7 @@ pub trait Tuner: Send + Sync {
     }
 
     /// The prompt of the parameters.
-    fn prompt(&self) -> Result<PromptKind>;
+    fn prompt(&self) -> Result<PromptContent>;
 }
 
 impl Step {

@@ -8,7 +8,7 @@ use flatclip::Result;
 use flatclip::methods::bank::RadiusUnit;
 use flatclip::methods::sam::{Ascent, NormScope, SamVariant, moved};
 use flatclip::model::{Clip, Position};
-use flatclip::prompt::{PromptKind, Tensor};
+use flatclip::prompt::{PromptContent, PromptKind, Tensor};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ pub static SPEC: TunerSpec = TunerSpec {
     name: "sapt",
     aliases: &["fga"],
     input: Input::Features,
+    prompt: PromptKind::Learned,
     vit: false,
     table: SaptConfig::NAME,
     summary: "context tokens in a flat minimum: CoOp's loss and its sharpness",
@@ -135,7 +136,7 @@ impl Tuner for Sapt {
         self.coop.text_features(clip)
     }
 
-    fn prompt(&self) -> Result<PromptKind> {
+    fn prompt(&self) -> Result<PromptContent> {
         self.coop.prompt()
     }
 }

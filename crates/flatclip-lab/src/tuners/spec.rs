@@ -4,6 +4,7 @@ use super::{Recipe, TuneTask, Tuner, cocoop, coop, gda_clip, maple, sapt, tip_ad
 use crate::data::train_images::TrainViews;
 use flatclip::methods::{Verified, unknown_method};
 use flatclip::options::{self, OptionSpec};
+use flatclip::prompt::PromptKind;
 use flatclip::{Error, Result};
 use serde::Serialize;
 
@@ -25,6 +26,8 @@ pub struct TunerSpec {
     pub aliases: &'static [&'static str],
     /// What its steps are given.
     pub input: Input,
+    /// The kind of prompt that it learns.
+    pub prompt: PromptKind,
     /// A vision transformer is needed: ResNet towers are refused.
     pub vit: bool,
     /// The table of its options.

@@ -8,7 +8,7 @@ use crate::data::train_images::TrainViews;
 use flatclip::methods::probability::argmax;
 use flatclip::model::Clip;
 use flatclip::options::mismatch;
-use flatclip::prompt::{Prompt, PromptKind, Tensor, add_cache, logits};
+use flatclip::prompt::{Prompt, PromptContent, PromptKind, Tensor, add_cache, logits};
 use flatclip::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 
@@ -17,6 +17,7 @@ pub static SPEC: TunerSpec = TunerSpec {
     name: "tip-adapter",
     aliases: &["tip"],
     input: Input::Features,
+    prompt: PromptKind::TipAdapter,
     vit: false,
     table: TipAdapterConfig::NAME,
     summary: "a cache of the shots' features beside the zero-shot classifier, without training",
@@ -228,9 +229,9 @@ impl Tuner for TipAdapter {
         Ok(())
     }
 
-    fn prompt(&self) -> Result<PromptKind> {
+    fn prompt(&self) -> Result<PromptContent> {
         let keys = &self.parameters[0];
-        Ok(PromptKind::TipAdapter {
+        Ok(PromptContent::TipAdapter {
             keys: Matrix::from_vec(keys.shape[0], keys.shape[1], keys.values.clone()),
             labels: self.labels.clone(),
             alpha: self.alpha as f32,

@@ -7,7 +7,7 @@ use flatclip::methods::adapters::promptalign::{Config, PromptAlign};
 use flatclip::methods::maple::MapleParameters;
 use flatclip::methods::statistics::SourceStatistics;
 use flatclip::methods::{Task, TextSide, ViewSet};
-use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
+use flatclip::prompt::{Affine, Prompt, PromptContent, Provenance};
 use flatclip_tensor::Matrix;
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn prompt(case: &Case) -> Result<Prompt, String> {
         projections.push(affine(format!("compound_prompt_projections.{depth}"))?);
     }
     let context = inputs::context(case, "in.pl.ctx")?;
-    let kind = PromptKind::Maple { context, words: String::new(), tail: String::new(), deep, projections };
+    let kind = PromptContent::Maple { context, words: String::new(), tail: String::new(), deep, projections };
     Ok(Prompt::new(kind, Provenance::default()))
 }
 

@@ -6,7 +6,7 @@ use flatclip::methods::ViewSet;
 use flatclip::methods::adapters::tpt::{CocoopFeature, Config, Tpt, cocoop_context};
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::update::Tuned;
-use flatclip::prompt::{Affine, Prompt, PromptKind, Provenance};
+use flatclip::prompt::{Affine, Prompt, PromptContent, Provenance};
 use std::sync::Arc;
 
 fn config(case: &Case) -> Result<Config, String> {
@@ -26,7 +26,7 @@ fn cocoop_prompt(case: &Case) -> Result<Prompt, String> {
         Ok(Affine { weight, bias: case.f32(&format!("in.meta_net.{name}.bias"))?.to_vec() })
     };
     let meta = [affine("linear1")?, affine("linear2")?];
-    let kind = PromptKind::CoCoOp { context: inputs::context(case, "in.ctx")?, words: String::new(), meta };
+    let kind = PromptContent::CoCoOp { context: inputs::context(case, "in.ctx")?, words: String::new(), meta };
     Ok(Prompt::new(kind, Provenance::default()))
 }
 
@@ -39,7 +39,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let mut report = Report::default();
     if let Some(prompt) = &prompt {
         task = task.with_prompt(Arc::clone(prompt));
-        if let PromptKind::CoCoOp { context, meta, .. } = &prompt.kind {
+        if let PromptContent::CoCoOp { context, meta, .. } = &prompt.content {
             let raw: Vec<f32> = features.row(0).iter().map(|x| x * norms[0]).collect();
             let start = cocoop_context(context, meta, &raw);
             report.close("ctx_generated", &start.data, case.f32("out.ctx_generated")?, Tolerance::atol(1e-5));

@@ -4,6 +4,7 @@ use crate::case::{Case, Report};
 use crate::inputs::{close, feature_task, rounded, stream};
 use flatclip::methods::ViewSet;
 use flatclip::methods::adapters::{stata, transclip};
+use flatclip::methods::probability::argmax;
 use flatclip_tensor::Matrix;
 
 /// The sets of a case: every image a matrix of one row.
@@ -16,25 +17,41 @@ fn view_sets(set: &[Matrix]) -> Vec<ViewSet<'_>> {
     set.iter().map(|image| ViewSet::new("case", image)).collect()
 }
 
-/// Labels and neighbours of all sets.
+/// The fits of all sets.
 #[derive(Default)]
 struct Found {
     zero_shot: Vec<f64>,
     first: Vec<f64>,
     labels: Vec<f64>,
     means: Vec<f32>,
+    variances: Vec<f32>,
+    betas: Vec<f64>,
     neighbours: Vec<usize>,
 }
 
 impl Found {
+    fn new(case: &Case, fit: impl Fn(&[ViewSet<'_>]) -> stata::Fit) -> Result<Self, String> {
+        let mut found = Self::default();
+        for set in sets(case)? {
+            let fit = fit(&view_sets(&set));
+            found.zero_shot.extend(fit.zero_shot);
+            found.first.extend(fit.first);
+            found.labels.extend(fit.labels);
+            found.means.extend(fit.means.into_vec());
+            found.variances.extend(fit.variances.into_vec());
+            found.betas.extend(fit.betas);
+            found.neighbours.extend(fit.neighbours.concat());
+        }
+        Ok(found)
+    }
+
     fn compare(&self, report: &mut Report, case: &Case, classes: usize) -> Result<(), String> {
         close(report, case, "y_hat", &rounded(&self.zero_shot))?;
         close(report, case, "z_first", &rounded(&self.first))?;
         close(report, case, "z", &rounded(&self.labels))?;
         close(report, case, "mu", &self.means)?;
         report.equal("neighbours", &self.neighbours, &case.indices("out.neighbours")?);
-        let best = |row: &[f64]| (0..row.len()).fold(0, |best, k| if row[k] > row[best] { k } else { best });
-        let predictions: Vec<usize> = self.labels.chunks_exact(classes).map(best).collect();
+        let predictions: Vec<usize> = self.labels.chunks_exact(classes).map(argmax).collect();
         report.equal("pred", &predictions, &case.indices("out.pred")?);
         Ok(())
     }
@@ -51,21 +68,11 @@ pub fn stata(case: &Case) -> Result<Report, String> {
         soft_counts: case.hyper("soft_beta").as_bool().unwrap_or(false),
         ..stata::Config::default()
     });
-    let (mut found, mut variances, mut betas) = (Found::default(), vec![], vec![]);
-    for set in sets(case)? {
-        let fit = adapter.fit(&task, &view_sets(&set));
-        found.zero_shot.extend(fit.zero_shot);
-        found.first.extend(fit.first);
-        found.labels.extend(fit.labels);
-        found.means.extend(fit.means.into_vec());
-        found.neighbours.extend(fit.neighbours.concat());
-        variances.extend(fit.variances.into_vec());
-        betas.extend(fit.betas);
-    }
+    let found = Found::new(case, |images| adapter.fit(&task, images))?;
     let mut report = Report::default();
     found.compare(&mut report, case, task.class_count())?;
-    close(&mut report, case, "cov", &variances)?;
-    close(&mut report, case, "beta", &rounded(&betas))?;
+    close(&mut report, case, "cov", &found.variances)?;
+    close(&mut report, case, "beta", &rounded(&found.betas))?;
     Ok(report)
 }
 
@@ -78,18 +85,9 @@ pub fn transclip(case: &Case) -> Result<Report, String> {
         rounds: case.count("max_iter")?,
         ..transclip::Config::default()
     });
-    let (mut found, mut variances) = (Found::default(), vec![]);
-    for set in sets(case)? {
-        let fit = adapter.fit(&task, &view_sets(&set));
-        found.zero_shot.extend(fit.zero_shot);
-        found.first.extend(fit.first);
-        found.labels.extend(fit.labels);
-        found.means.extend(fit.means.into_vec());
-        found.neighbours.extend(fit.neighbours.concat());
-        variances.extend(fit.variances);
-    }
+    let found = Found::new(case, |images| adapter.fit(&task, images))?;
     let mut report = Report::default();
     found.compare(&mut report, case, task.class_count())?;
-    close(&mut report, case, "sigma", &variances)?;
+    close(&mut report, case, "sigma", &found.variances)?;
     Ok(report)
 }

@@ -1,6 +1,6 @@
 //! What Python says of a method, as an entry of the library's registry.
 
-use flatclip::methods::{AdapterSpec, Build, Kind, Needs, TUNER_NAMES, Verified, no_presets};
+use flatclip::methods::{AdapterSpec, Build, Kind, Needs, TUNER_NAMES};
 use flatclip::options::{Choice, OptionKind, OptionSpec, Range};
 use flatclip::{Error, Result};
 use pyo3::prelude::*;
@@ -88,18 +88,12 @@ impl About {
 
     /// The registry entry; it lives as long as the process.
     pub(super) fn leak(&self, build: Build, options: Vec<OptionSpec>) -> &'static AdapterSpec {
-        let one = self.views == 1;
-        Box::leak(Box::new(AdapterSpec {
-            name: text(&self.name),
-            aliases: &[],
-            needs: Needs { default_views: self.views, first_view_only: one, ..Needs::FEATURES },
-            summary: text(&self.summary),
-            docs: text(&self.docs),
-            verified: Verified::Nothing,
-            presets: no_presets,
-            build,
-            options: options.leak(),
-        }))
+        let spec = AdapterSpec::new(text(&self.name), build)
+            .with_needs(Needs::FEATURES.with_views(self.views))
+            .with_summary(text(&self.summary))
+            .with_docs(text(&self.docs))
+            .with_options(options.leak());
+        Box::leak(Box::new(spec))
     }
 }
 

@@ -204,7 +204,7 @@ pub(crate) async fn prompts(State(app): State<Arc<App>>) -> Json<Vec<PromptBody>
     let catalogue = app.catalogue();
     let body = |named: &crate::catalogue::NamedPrompt| PromptBody {
         name: named.entry.name.clone(),
-        kind: named.prompt.kind_name(),
+        kind: named.prompt.kind().name(),
         method: named.prompt.provenance.method.clone(),
         classes: named.prompt.provenance.classes.clone(),
     };

@@ -15,6 +15,7 @@ use crate::image::views::ViewPolicy;
 use crate::methods::bank::TextBank;
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::{AdapterSpec, Registry, TextStore};
+use crate::options::{Table, Value};
 use crate::progress::Progress;
 use crate::prompt::Prompt;
 use crate::text::templates::Ensemble;
@@ -28,7 +29,7 @@ pub struct ClassifierBuilder {
     classes: Vec<String>,
     prompt: Option<Prompt>,
     method: Option<String>,
-    options: toml::Table,
+    options: Table,
     registry: Registry,
     views: Option<usize>,
     certainty: Option<Certainty>,
@@ -86,7 +87,7 @@ impl ClassifierBuilder {
             classes: Vec::new(),
             prompt: None,
             method: None,
-            options: toml::Table::new(),
+            options: Table::new(),
             registry: Registry::builtin(),
             views: None,
             certainty: None,
@@ -142,7 +143,7 @@ impl ClassifierBuilder {
     }
 
     /// An option of the method; unknown ones and values out of range are errors here.
-    pub fn set(mut self, key: &str, value: impl Into<toml::Value>) -> Result<Self> {
+    pub fn set(mut self, key: &str, value: impl Into<Value>) -> Result<Self> {
         self.options.insert(key.to_owned(), value.into());
         let spec = self.spec()?;
         spec.build(&self.own_options(spec)?)?;
@@ -151,7 +152,7 @@ impl ClassifierBuilder {
 
     /// All options of the method; checked when it is built.
     #[must_use]
-    pub fn options(mut self, options: toml::Table) -> Self {
+    pub fn options(mut self, options: Table) -> Self {
         self.options = options;
         self
     }
@@ -337,7 +338,7 @@ impl ClassifierBuilder {
     }
 
     /// Plain keys, or those of the method's own table.
-    fn own_options(&self, spec: &'static AdapterSpec) -> Result<toml::Table> {
+    fn own_options(&self, spec: &'static AdapterSpec) -> Result<Table> {
         options_of(&self.options, spec, &[spec.name], |name| self.registry.adapter(name).ok())
     }
 

@@ -22,6 +22,7 @@ const PROGRAM: u64 = 48 << 20;
 
 /// What a model will take, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryNeed {
     /// The weights as they are computed with, and the largest tensor twice while it is packed.
     pub weights: u64,

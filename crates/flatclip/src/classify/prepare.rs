@@ -12,6 +12,7 @@ use crate::methods::adapters::stss::check_bank_options;
 use crate::methods::bank::TextBank;
 use crate::methods::statistics::{SourceStatistics, prompts_hash};
 use crate::methods::{AdapterSpec, AnyAdapter, Needs, Task, TextStore};
+use crate::options::{Table, Value};
 use crate::progress::Progress;
 use crate::prompt::Prompt;
 use crate::{Error, Result};
@@ -27,7 +28,7 @@ pub struct Preparation<'a> {
     /// The method.
     pub spec: &'static AdapterSpec,
     /// Its options.
-    pub options: &'a toml::Table,
+    pub options: &'a Table,
     /// The model.
     pub model: &'a Model,
     /// The prompt, for exactly these classes.
@@ -136,7 +137,7 @@ pub struct FeaturePreparation<'a> {
     /// The method.
     pub spec: &'static AdapterSpec,
     /// Its options.
-    pub options: &'a toml::Table,
+    pub options: &'a Table,
     /// Text features with class names, in the order of the answers.
     pub text: &'a TextFeatures,
     /// Text features around the prompt.
@@ -192,15 +193,15 @@ pub(super) fn checked_views(views: usize) -> Result<usize> {
 /// Options for one of the methods that run: plain keys if it is the only one, and the table of its name. A table of a method
 /// that does not run is a mistake, not a wish that can be passed over.
 pub fn options_of(
-    settings: &toml::Table,
+    settings: &Table,
     method: &AdapterSpec,
     running: &[&str],
     find: impl Fn(&str) -> Option<&'static AdapterSpec>,
-) -> Result<toml::Table> {
-    let mut options = toml::Table::new();
+) -> Result<Table> {
+    let mut options = Table::new();
     for (key, value) in settings {
         match (value, find(key)) {
-            (toml::Value::Table(table), Some(owner)) => {
+            (Value::Table(table), Some(owner)) => {
                 if owner.name == method.name {
                     options.extend(table.clone());
                 } else if !running.contains(&owner.name) {

@@ -5,7 +5,7 @@ use super::model::Model;
 use crate::error::Hint;
 use crate::methods::Needs;
 use crate::model::{ClipConfig, ImageConfig, Passes};
-use crate::prompt::{Prompt, PromptKind};
+use crate::prompt::{Prompt, PromptContent, PromptKind};
 use crate::{Error, Result};
 use flatclip_tensor::ops::l2_norm;
 
@@ -16,8 +16,8 @@ pub struct Capabilities<'a> {
     pub model: Option<&'a ClipConfig>,
     /// What its towers compute beyond features.
     pub passes: Passes,
-    /// The kind of the prompt; `features` for plain text features.
-    pub prompt: &'a str,
+    /// The kind of the prompt.
+    pub prompt: PromptKind,
     /// Contexts that text-side methods can start from.
     pub contexts: usize,
     /// A ready text bank.
@@ -31,25 +31,27 @@ pub struct Capabilities<'a> {
 impl<'a> Capabilities<'a> {
     /// A model and a prompt.
     pub fn new(model: &'a Model, prompt: &'a Prompt) -> Self {
-        let contexts = match &prompt.kind {
-            PromptKind::Templates(templates) => templates.len(),
-            PromptKind::Features(_) => 0,
+        let contexts = match &prompt.content {
+            PromptContent::Templates(templates) => templates.len(),
+            PromptContent::Features(_) => 0,
             _ => 1,
         };
         let features = Self::features();
-        Self {
-            model: Some(model.config()),
-            passes: model.clip().passes(),
-            prompt: prompt.kind_name(),
-            contexts,
-            ..features
-        }
+        Self { model: Some(model.config()), passes: model.clip().passes(), prompt: prompt.kind(), contexts, ..features }
     }
 
     /// Image and text features of another model.
     pub fn features() -> Self {
         let (model, passes) = (None, Passes::default());
-        Self { model, passes, prompt: "features", contexts: 0, bank: false, statistics: false, generated: false }
+        Self {
+            model,
+            passes,
+            prompt: PromptKind::Features,
+            contexts: 0,
+            bank: false,
+            statistics: false,
+            generated: false,
+        }
     }
 
     /// Refuses a method with a need that is not met.
@@ -77,10 +79,8 @@ impl<'a> Capabilities<'a> {
             return Some((reason.to_owned(), Some(Hint::Model)));
         };
         if !needs.prompts.contains(&self.prompt) {
-            return Some((
-                format!("works with {} prompts, this is a {} prompt", one_of(needs.prompts), self.prompt),
-                None,
-            ));
+            let kinds = PromptKind::list(needs.prompts);
+            return Some((format!("works with {kinds} prompts, this is a {} prompt", self.prompt), None));
         }
         let has_context = self.contexts == 1 || needs.ensembles && self.contexts > 1;
         let (reason, hint) = if needs.vit && !matches!(model.image, ImageConfig::Vit { .. }) {
@@ -108,7 +108,7 @@ impl<'a> Capabilities<'a> {
             (text_tower && !needs.bank && !self.passes.context_gradient, "gradients of contexts"),
             (needs.vit && !(self.passes.vision && self.passes.deep), "deep and visual prompts"),
             (needs.pixels && !needs.vit && !self.passes.norms, "gradients of norm parameters"),
-            (self.prompt == "maple" && !(self.passes.vision && self.passes.deep), "deep and visual prompts"),
+            (self.prompt == PromptKind::Maple && !(self.passes.vision && self.passes.deep), "deep and visual prompts"),
         ];
         missing.into_iter().find_map(|(missing, pass)| missing.then_some(pass))
     }
@@ -157,14 +157,6 @@ fn check_start_token(prompt: &Prompt, model: &Model) -> Result<()> {
     Err(Error::OtherModel { path: prompt.path.clone(), reason }.with_hint(Hint::OtherModel))
 }
 
-/// "a", "a or b", "a, b or c".
-fn one_of(words: &[&str]) -> String {
-    match words {
-        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
-        _ => words.concat(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,7 +178,7 @@ mod tests {
         }
         let norms = can.check("sar", &needs("sar", "adapt = \"norms\"")).unwrap_err().to_string();
         assert!(norms.contains("gradients of norm parameters"), "{norms}");
-        let maple = Capabilities { prompt: "maple", contexts: 1, ..can };
+        let maple = Capabilities { prompt: PromptKind::Maple, contexts: 1, ..can };
         for method in ["promptalign", "zero-shot"] {
             let refused = maple.check(method, &needs(method, "")).unwrap_err().to_string();
             assert!(refused.contains("deep and visual prompts"), "{method}: {refused}");
@@ -196,7 +188,7 @@ mod tests {
     /// A context as an import leaves it, with this embedding of the start token.
     fn imported(start_token: Vec<f32>) -> Prompt {
         let context = Context { tokens: 1, width: start_token.len(), data: start_token.clone(), classes: None };
-        let kind = PromptKind::Learned { context, words: String::new(), position: Position::End };
+        let kind = PromptContent::Learned { context, words: String::new(), position: Position::End };
         Prompt::new(kind, Provenance { method: "import".into(), start_token, ..Provenance::default() })
     }
 

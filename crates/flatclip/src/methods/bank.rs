@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::model::Context;
 use crate::options::{OptionValue as _, mismatch};
 use crate::progress::Progress;
-use crate::prompt::{PromptKind, normalise_rows};
+use crate::prompt::{PromptContent, normalise_rows};
 use crate::rng::Stream;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -258,9 +258,9 @@ impl TextBank {
     /// The bank around the prompt of a task, whatever its kind; a ready bank is taken as it is. `None` for a CoCoOp prompt:
     /// every image has a context, and a bank, of its own ([`TextBank::of_image`]).
     pub fn of_task(task: &Task, how: &RandomPerturbation, method: &str) -> Result<Option<Self>> {
-        let kind = task.prompt.as_deref().map(|prompt| &prompt.kind);
+        let kind = task.prompt.as_deref().map(|prompt| &prompt.content);
         let towards = matches!(how.directions, Directions::Jacobian | Directions::Ascent);
-        if towards && matches!(kind, Some(PromptKind::CoCoOp { .. } | PromptKind::Maple { .. })) {
+        if towards && matches!(kind, Some(PromptContent::CoCoOp { .. } | PromptContent::Maple { .. })) {
             let expected = "gaussian, antithetic or orthogonal for a maple or cocoop prompt";
             return Err(mismatch(method, "directions", expected, how.directions.to_value()));
         }
@@ -272,8 +272,8 @@ impl TextBank {
         }
         let side = task.text_side(method)?;
         match kind {
-            Some(PromptKind::CoCoOp { .. }) => Ok(None),
-            Some(PromptKind::Maple { .. }) => {
+            Some(PromptContent::CoCoOp { .. }) => Ok(None),
+            Some(PromptContent::Maple { .. }) => {
                 let parameters = MapleParameters::of(task.prompt.as_deref(), method)?;
                 Self::around_maple(side, task.text_features(), &parameters, how, task.seed).map(Some)
             }
@@ -294,7 +294,8 @@ impl TextBank {
 
     /// The bank around the context that a CoCoOp prompt makes for the image with this feature.
     pub fn of_image(task: &Task, feature: &[f32], how: &RandomPerturbation, method: &str) -> Result<Self> {
-        let Some(PromptKind::CoCoOp { context, meta, .. }) = task.prompt.as_deref().map(|prompt| &prompt.kind) else {
+        let Some(PromptContent::CoCoOp { context, meta, .. }) = task.prompt.as_deref().map(|prompt| &prompt.content)
+        else {
             return Err(Error::method(method, "prepare was not called"));
         };
         let side = task.text_side(method)?;

@@ -1,7 +1,9 @@
 //! Class caches of online adapters: per class the few most certain items seen so far.
 
 use super::probability::dot;
-use super::query::affinity;
+use super::query::{Query, affinity, normalised_entropy};
+use crate::Result;
+use crate::options::mismatch;
 
 /// One remembered image.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +14,49 @@ pub struct Item {
     pub uncertainty: f32,
     /// Its class probabilities, where the cache needs them (else empty).
     pub probabilities: Vec<f32>,
+}
+
+impl Item {
+    /// An image, by its entropy.
+    pub fn of(query: &Query) -> Self {
+        Self { feature: query.feature.clone(), uncertainty: query.entropy, probabilities: Vec::new() }
+    }
+
+    /// The same with its probabilities, for a negative cache.
+    pub fn doubtful(query: &Query) -> Self {
+        Self { probabilities: query.probabilities.clone(), ..Self::of(query) }
+    }
+}
+
+/// The rule of a negative cache: which images are doubtful, and what they subtract from logits.
+#[derive(Clone, Copy, Debug)]
+pub struct Doubt {
+    /// Weight.
+    pub alpha: f64,
+    /// Sharpness.
+    pub beta: f64,
+    /// The normalised entropies between which an image is doubtful.
+    pub entropy: (f64, f64),
+    /// The probabilities between which a doubtful image lowers the logit of a class.
+    pub mask: (f64, f64),
+}
+
+impl Doubt {
+    /// Refuses an empty window; `table` is the first part of the key that the error names.
+    pub fn check(&self, table: &str) -> Result<()> {
+        let windows =
+            [("entropy_low", "less than entropy_high", self.entropy), ("mask_low", "less than mask_high", self.mask)];
+        match windows.into_iter().find(|(_, _, (low, high))| low >= high) {
+            Some((key, expected, (low, _))) => Err(mismatch(table, key, expected, low)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether an image of this entropy (in nats) is doubtful.
+    pub fn holds(&self, entropy: f32, classes: usize) -> bool {
+        let normalised = f64::from(normalised_entropy(entropy, classes));
+        self.entropy.0 < normalised && normalised < self.entropy.1
+    }
 }
 
 /// Per class a short list, most certain first.
@@ -53,17 +98,16 @@ impl ClassCache {
 
     /// Adds `sum_i alpha exp(-beta (1 - x.k_i))` over the items of each class to its logit.
     pub fn add_affinity(&self, z: &mut [f64], x: &[f32], alpha: f64, beta: f64) {
-        for (class, items) in self.present() {
-            z[class] += items.iter().map(|i| affinity(alpha, beta, dot(x, &i.feature))).sum::<f64>();
-        }
+        self.present().for_each(|(class, items)| z[class] += total_affinity(items, x, alpha, beta));
     }
 
-    /// Subtracts `alpha exp(-beta (1 - x.k_i))` of each item from the classes whose probability for it lies in the window.
-    pub fn subtract_doubt(&self, z: &mut [f64], x: &[f32], (alpha, beta): (f64, f64), (low, high): (f64, f64)) {
+    /// Subtracts `alpha exp(-beta (1 - x.k_i))` of each item from the classes whose probability for it lies in the mask.
+    pub fn subtract_doubt(&self, z: &mut [f64], x: &[f32], doubt: &Doubt) {
+        let (low, high) = doubt.mask;
         for item in self.present().flat_map(|(_, items)| items) {
-            let weight = affinity(alpha, beta, dot(x, &item.feature));
-            let speaks = z.iter_mut().zip(&item.probabilities);
-            speaks.filter(|(_, p)| low < f64::from(**p) && f64::from(**p) < high).for_each(|(z, _)| *z -= weight);
+            let weight = affinity(doubt.alpha, doubt.beta, dot(x, &item.feature));
+            let masked = z.iter_mut().zip(&item.probabilities);
+            masked.filter(|(_, p)| low < f64::from(**p) && f64::from(**p) < high).for_each(|(z, _)| *z -= weight);
         }
     }
 
@@ -76,6 +120,27 @@ impl ClassCache {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// `sum_i alpha exp(-beta (1 - x.k_i))` over some items.
+pub fn total_affinity(items: &[Item], x: &[f32], alpha: f64, beta: f64) -> f64 {
+    items.iter().map(|item| affinity(alpha, beta, dot(x, &item.feature))).sum()
+}
+
+/// Adds to a list while it has fewer than `capacity` items; afterwards replaces the item of largest `entropy`, the first of
+/// equals, if that of the new one is smaller. Whether it was added.
+pub fn replace_worst<T, E: PartialOrd>(list: &mut Vec<T>, capacity: usize, item: T, entropy: impl Fn(&T) -> E) -> bool {
+    if list.len() < capacity {
+        list.push(item);
+        return true;
+    }
+    let worst =
+        (0..list.len()).fold(0, |worst, at| if entropy(&list[at]) > entropy(&list[worst]) { at } else { worst });
+    let is_better = list.get(worst).is_some_and(|last| entropy(&item) < entropy(last));
+    if is_better {
+        list[worst] = item;
+    }
+    is_better
 }
 
 /// Adds to an ordered list while it has fewer than `capacity` items; afterwards replaces the last, the least certain, if

@@ -2,7 +2,7 @@
 
 use super::adapters::{stss, zero};
 use super::aggregate::Vote;
-use crate::options::OptionValue as _;
+use crate::options::{OptionValue as _, Table};
 use serde::{Deserialize, Serialize};
 
 /// What a method reports as its confidence. ECE, NLL and Brier score of the two kinds do not compare: a vote share takes few
@@ -23,7 +23,7 @@ impl Confidence {
                             the class, not a probability of the model; their ECE and NLL measure vote shares";
 
     /// Of a method with these options.
-    pub fn of(method: &str, options: &toml::Table) -> Self {
+    pub fn of(method: &str, options: &Table) -> Self {
         let given = options.get("vote").or_else(|| options.get("pool")).and_then(Vote::from_value);
         let usual = [zero::SPEC.name, stss::SPEC.name].contains(&method).then_some(Vote::Majority);
         match given.or(usual) {

@@ -2,7 +2,7 @@
 
 use super::task::TextSide;
 use crate::model::{Clip, Context, DeepPass, VisionInput, VisionPass};
-use crate::prompt::{Affine, Arrays, Prompt, PromptKind, Tensor, unusable, visual_prompts};
+use crate::prompt::{Affine, Arrays, Prompt, PromptContent, Tensor, unusable, visual_prompts};
 use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::pages::give_back;
@@ -22,12 +22,12 @@ pub struct MapleParameters {
 impl MapleParameters {
     /// Those of a MaPLe prompt, or what `method` lacks.
     pub fn of(prompt: Option<&Prompt>, method: &str) -> Result<Self> {
-        match prompt.map(|p| &p.kind) {
-            Some(PromptKind::Maple { context, deep, projections, .. }) if projections.len() == deep.len() + 1 => {
+        match prompt.map(|p| &p.content) {
+            Some(PromptContent::Maple { context, deep, projections, .. }) if projections.len() == deep.len() + 1 => {
                 Ok(Self { context: context.clone(), deep: deep.clone(), projections: projections.clone() })
             }
             _ => {
-                let kind = prompt.map_or("given", Prompt::kind_name);
+                let kind = prompt.map_or("given", |p| p.kind().name());
                 let error = Error::method(method, format!("needs a maple prompt, not a {kind} one"));
                 Err(error.with_hint(Hint::Tune("maple")))
             }

@@ -45,6 +45,5 @@ pub use confidence::Confidence;
 pub use registry::{Registry, TUNER_NAMES, adapter, build_adapter, unknown_method};
 pub use spec::{
     Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, DynamicMethod, Kind, Needs, OnlineAdapter, Verified,
-    no_presets,
 };
 pub use task::{Decision, Explanation, Task, TextSide, TextStore, ViewSet};

@@ -8,14 +8,8 @@ pub use crate::prompt::scaled;
 pub use flatclip_tensor::ops::wide::dot;
 
 /// Index of the largest value, the first of equals.
-pub fn argmax(values: &[f32]) -> usize {
-    let mut best = 0;
-    for (index, value) in values.iter().enumerate() {
-        if *value > values[best] {
-            best = index;
-        }
-    }
-    best
+pub fn argmax<T: PartialOrd>(values: &[T]) -> usize {
+    (1..values.len()).fold(0, |best, index| if values[index] > values[best] { index } else { best })
 }
 
 /// Softmax of one row, in f64.
@@ -25,7 +19,8 @@ pub fn softmax(row: &[f32]) -> Vec<f64> {
     p
 }
 
-fn to_f64(values: &[f32]) -> Vec<f64> {
+/// The values in f64.
+pub(crate) fn to_f64(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&x| f64::from(x)).collect()
 }
 

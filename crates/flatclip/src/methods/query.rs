@@ -20,6 +20,26 @@ pub struct Query {
     pub prediction: usize,
 }
 
+crate::choices! {
+    /// What represents the image.
+    pub enum Represented {
+        /// View 0: its feature, logits and entropy.
+        View0 = "view-0",
+        /// The mean feature and mean logits of the confident views, and the entropy of their mean distribution.
+        ConfidentMean = "confident-mean",
+    }
+}
+
+impl Represented {
+    /// The image, some views of which were selected.
+    pub fn query(self, features: &Matrix, views: &ViewLogits, selection: &Selection) -> Query {
+        match self {
+            Self::View0 => Query::of(features, views, &[0]),
+            Self::ConfidentMean => Query::of(features, views, &selection.selected),
+        }
+    }
+}
+
 impl Query {
     /// The views of lowest score together.
     pub fn confident(features: &Matrix, views: &ViewLogits, lowest: LowestScore) -> (Self, Selection) {

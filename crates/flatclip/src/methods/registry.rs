@@ -3,6 +3,7 @@
 use super::adapters::ADAPTERS;
 use super::{AdapterSpec, AnyAdapter};
 use crate::error::{Hint, nearest};
+use crate::options::Table;
 use crate::{Error, Result};
 
 /// Methods that learn a prompt: `flatclip-lab` has them. Known here so that a tuner's name in place of an adapter's gets a helpful error.
@@ -64,7 +65,7 @@ pub fn adapter(name: &str) -> Result<&'static AdapterSpec> {
 }
 
 /// Builds the built-in adapter of a name or alias with these options.
-pub fn build_adapter(name: &str, options: &toml::Table) -> Result<AnyAdapter> {
+pub fn build_adapter(name: &str, options: &Table) -> Result<AnyAdapter> {
     adapter(name)?.build(options)
 }
 
@@ -96,7 +97,7 @@ pub fn unknown_method(kind: &str, name: &str, names: &[&str], aliases: &[&str], 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::{Adapter, Build, Decision, Kind, Needs, Task, Verified, ViewSet, no_presets};
+    use crate::methods::{Adapter, Build, Decision, Kind, Task, ViewSet};
 
     struct Never;
 
@@ -106,20 +107,12 @@ mod tests {
         }
     }
 
-    const NEVER: AdapterSpec = AdapterSpec {
-        name: "never",
-        aliases: &["not-ever"],
-        needs: Needs::FEATURES,
-        summary: "refuses",
-        docs: "",
-        verified: Verified::Nothing,
-        presets: no_presets,
-        build: Build::Episodic(|_| Ok(Box::new(Never))),
-        options: &[],
-    };
-    static FREE: AdapterSpec = NEVER;
-    static TAKEN_NAME: AdapterSpec = AdapterSpec { name: "Zero", ..NEVER };
-    static TAKEN_ALIAS: AdapterSpec = AdapterSpec { name: "other", aliases: &["fga"], ..NEVER };
+    const fn never(name: &'static str) -> AdapterSpec {
+        AdapterSpec::new(name, Build::Episodic(|_| Ok(Box::new(Never))))
+    }
+    static FREE: AdapterSpec = never("never").with_aliases(&["not-ever"]);
+    static TAKEN_NAME: AdapterSpec = never("Zero");
+    static TAKEN_ALIAS: AdapterSpec = never("other").with_aliases(&["fga"]);
 
     #[test]
     fn methods_from_outside_are_found_beside_the_built_in_ones() {

@@ -7,7 +7,7 @@
 //! | fisher-sam | rho f g / sqrt(gᵀ f g), f = 1 / (1 + eta g²) | Kim et al. 2022 |
 
 use super::bank::RadiusUnit;
-use crate::options::OptionValue as _;
+use crate::options::{OptionValue as _, Table};
 use crate::prompt::Tensor;
 use flatclip_tensor::ops::l2_norm;
 
@@ -37,7 +37,7 @@ crate::choices! {
 
 impl NormScope {
     /// The scope among the options of a method; the whole context where none is given.
-    pub fn of(options: &toml::Table) -> Self {
+    pub fn of(options: &Table) -> Self {
         options.get("norm").and_then(Self::from_value).unwrap_or(Self::Whole)
     }
 

@@ -3,7 +3,8 @@
 
 use super::adapters::presets::Benchmark;
 use super::{Decision, Task, ViewSet};
-use crate::options::{self, OptionSpec, OptionValue as _};
+use crate::options::{self, OptionSpec, OptionValue as _, Table};
+use crate::prompt::PromptKind;
 use crate::{Error, Result};
 use serde::Serialize;
 
@@ -121,8 +122,9 @@ impl Kind {
     }
 }
 
-/// What an adapter must be given.
+/// What an adapter must be given. Made from [`Needs::FEATURES`] or [`Needs::CONTEXT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Needs {
     /// The views' pixels, not only their features.
     pub pixels: bool,
@@ -143,11 +145,12 @@ pub struct Needs {
     /// Adapts each template separately.
     pub ensembles: bool,
     /// The kinds of prompt it can work with.
-    pub prompts: &'static [&'static str],
+    pub prompts: &'static [PromptKind],
 }
 
 /// Prompts whose text features do not depend on the image. MaPLe's are among them: its visual prompts act in the image tower.
-const FIXED_TEXT: &[&str] = &["templates", "learned", "features", "maple"];
+const FIXED_TEXT: &[PromptKind] =
+    &[PromptKind::Templates, PromptKind::Learned, PromptKind::Features, PromptKind::Maple];
 
 impl Needs {
     /// Features only, 64 views.
@@ -164,12 +167,20 @@ impl Needs {
         prompts: FIXED_TEXT,
     };
     /// Features, the text tower and a context, 64 views.
-    pub const CONTEXT: Self = Self { text_tower: true, prompts: &["templates", "learned"], ..Self::FEATURES };
+    pub const CONTEXT: Self =
+        Self { text_tower: true, prompts: &[PromptKind::Templates, PromptKind::Learned], ..Self::FEATURES };
+
+    /// The same with so many views per image when the user says nothing. With one, the un-augmented view decides.
+    #[must_use]
+    pub const fn with_views(self, views: usize) -> Self {
+        Self { default_views: views, first_view_only: views == 1, ..self }
+    }
 }
 
 /// What the numbers of a method were held against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Verified {
     /// Golden cases that the authors' code computed.
     AuthorsCode,
@@ -194,8 +205,8 @@ impl Verified {
 }
 
 /// The presets of a method that has none.
-pub fn no_presets(_: Benchmark) -> toml::Table {
-    toml::Table::new()
+fn no_presets(_: Benchmark) -> Table {
+    Table::new()
 }
 
 /// A method that is known only while a program runs: one that Python or a plug-in registers.
@@ -204,7 +215,7 @@ pub trait DynamicMethod: Send + Sync {
     fn kind(&self) -> Kind;
 
     /// Builds an adapter of this kind from all options.
-    fn build(&'static self, options: &toml::Table) -> Result<AnyAdapter>;
+    fn build(&'static self, options: &Table) -> Result<AnyAdapter>;
 
     /// Names its code. Runs record it: a run of an edited method is not resumed.
     fn identity(&self) -> String;
@@ -214,11 +225,11 @@ pub trait DynamicMethod: Send + Sync {
 #[derive(Clone, Copy)]
 pub enum Build {
     /// Builds an episodic adapter.
-    Episodic(fn(&toml::Table) -> Result<Box<dyn Adapter>>),
+    Episodic(fn(&Table) -> Result<Box<dyn Adapter>>),
     /// Builds an online adapter.
-    Online(fn(&toml::Table) -> Result<Box<dyn OnlineAdapter>>),
+    Online(fn(&Table) -> Result<Box<dyn OnlineAdapter>>),
     /// Builds a batch adapter.
-    Batch(fn(&toml::Table) -> Result<Box<dyn BatchAdapter>>),
+    Batch(fn(&Table) -> Result<Box<dyn BatchAdapter>>),
     /// Builds an adapter of a kind that it says. Whoever registers methods while a program runs leaks one entry for each.
     Dynamic(&'static dyn DynamicMethod),
 }
@@ -226,7 +237,20 @@ pub enum Build {
 /// The option that names a preset.
 const PRESET: &str = "preset";
 
-/// One registry entry.
+/// One registry entry, made by [`AdapterSpec::new`].
+///
+/// ```
+/// use flatclip::methods::{AdapterSpec, Build, build_adapter};
+///
+/// // Its options and its code are those of `zero`.
+/// static SPEC: AdapterSpec = AdapterSpec::new(
+///     "mine",
+///     Build::Episodic(|options| build_adapter("zero", options)?.into_episodic()),
+/// )
+/// .with_summary("a method of one's own");
+/// assert_eq!(SPEC.kind().name(), "episodic");
+/// ```
+#[non_exhaustive]
 pub struct AdapterSpec {
     /// The name used in the CLI, TOML, JSON and Python.
     pub name: &'static str,
@@ -240,8 +264,8 @@ pub struct AdapterSpec {
     pub docs: &'static str,
     /// What its numbers were held against.
     pub verified: Verified,
-    /// The authors' values for a benchmark, where they differ from the defaults; [`no_presets`] for none.
-    pub presets: fn(Benchmark) -> toml::Table,
+    /// The authors' values for a benchmark, where they differ from the defaults.
+    pub presets: fn(Benchmark) -> Table,
     /// How to build it, which also says its kind.
     pub build: Build,
     /// Every option: name, kind, default, range, source, sentence.
@@ -249,6 +273,63 @@ pub struct AdapterSpec {
 }
 
 impl AdapterSpec {
+    /// An entry without options, aliases and texts, unverified, for a method that needs features only.
+    pub const fn new(name: &'static str, build: Build) -> Self {
+        Self {
+            name,
+            aliases: &[],
+            needs: Needs::FEATURES,
+            summary: "",
+            docs: "",
+            verified: Verified::Nothing,
+            presets: no_presets,
+            build,
+            options: &[],
+        }
+    }
+
+    /// Other names that it answers to.
+    #[must_use]
+    pub const fn with_aliases(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
+    }
+
+    /// What it must be given.
+    #[must_use]
+    pub const fn with_needs(self, needs: Needs) -> Self {
+        Self { needs, ..self }
+    }
+
+    /// What it does, in one line.
+    #[must_use]
+    pub const fn with_summary(self, summary: &'static str) -> Self {
+        Self { summary, ..self }
+    }
+
+    /// What it does, its formula, cost and reference.
+    #[must_use]
+    pub const fn with_docs(self, docs: &'static str) -> Self {
+        Self { docs, ..self }
+    }
+
+    /// What its numbers were held against.
+    #[must_use]
+    pub const fn with_verified(self, verified: Verified) -> Self {
+        Self { verified, ..self }
+    }
+
+    /// The authors' values for a benchmark, where they differ from the defaults.
+    #[must_use]
+    pub const fn with_presets(self, presets: fn(Benchmark) -> Table) -> Self {
+        Self { presets, ..self }
+    }
+
+    /// Its options, as [`options!`](crate::options!) declares them.
+    #[must_use]
+    pub const fn with_options(self, options: &'static [OptionSpec]) -> Self {
+        Self { options, ..self }
+    }
+
     /// Episodic, online or batch.
     pub fn kind(&self) -> Kind {
         match self.build {
@@ -268,18 +349,18 @@ impl AdapterSpec {
     }
 
     /// All options with their defaults.
-    pub fn defaults(&self) -> toml::Table {
+    pub fn defaults(&self) -> Table {
         options::defaults(self.options)
     }
 
     /// All options: the given ones under their own names, then those of the preset that they name, the others with their
     /// defaults.
-    pub fn complete(&self, given: &toml::Table) -> Result<toml::Table> {
+    pub fn complete(&self, given: &Table) -> Result<Table> {
         options::complete(self.name, self.options, &self.with_preset(given)?)
     }
 
     /// The given options on a data set: if they leave the preset to it, its own where it is known.
-    pub fn for_data(&self, given: &toml::Table, data: &str) -> toml::Table {
+    pub fn for_data(&self, given: &Table, data: &str) -> Table {
         let mut options = given.clone();
         let is_free = options.get(PRESET).is_none_or(|preset| *preset == Benchmark::Auto.to_value());
         let own = Benchmark::of_data(data).filter(|benchmark| !(self.presets)(*benchmark).is_empty());
@@ -290,7 +371,7 @@ impl AdapterSpec {
     }
 
     /// The given options under their own names, and what the preset that they name sets beside them.
-    fn with_preset(&self, given: &toml::Table) -> Result<toml::Table> {
+    fn with_preset(&self, given: &Table) -> Result<Table> {
         let mut named = options::named(self.name, self.options, given)?;
         if let Some(benchmark) = named.get(PRESET).and_then(Benchmark::from_value) {
             (self.presets)(benchmark).into_iter().for_each(|(key, value)| {
@@ -301,7 +382,7 @@ impl AdapterSpec {
     }
 
     /// Builds the adapter with these options.
-    pub fn build(&self, options: &toml::Table) -> Result<AnyAdapter> {
+    pub fn build(&self, options: &Table) -> Result<AnyAdapter> {
         let options = &self.with_preset(options)?;
         Ok(match self.build {
             Build::Episodic(build) => AnyAdapter::Episodic(build(options)?),

@@ -3,7 +3,7 @@
 use super::Task;
 use crate::Result;
 use crate::model::{ClassTokens, Clip, Context};
-use crate::prompt::{Prompt, PromptKind, template_context};
+use crate::prompt::{Prompt, PromptContent, template_context};
 use crate::text::Tokenizer;
 use flatclip_tensor::Matrix;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Task {
         let (Some(prompt), Some(clip), Some(tokenizer)) = (&self.prompt, &self.clip, &self.tokenizer) else {
             return Ok(Vec::new());
         };
-        let PromptKind::Templates(templates) = &prompt.kind else { return Ok(Vec::new()) };
+        let PromptContent::Templates(templates) = &prompt.content else { return Ok(Vec::new()) };
         if templates.len() < 2 {
             return Ok(Vec::new());
         }
@@ -67,14 +67,14 @@ fn start(
     tokenizer: &Tokenizer,
     classes: &[String],
 ) -> Result<Option<(ClassTokens, Context)>> {
-    match &prompt.kind {
-        PromptKind::Learned { context, .. }
-        | PromptKind::CoCoOp { context, .. }
-        | PromptKind::Maple { context, .. } => Ok(Some((prompt.class_tokens(tokenizer, classes)?, context.clone()))),
-        PromptKind::Templates(templates) => match templates.as_slice() {
+    match &prompt.content {
+        PromptContent::Learned { context, .. }
+        | PromptContent::CoCoOp { context, .. }
+        | PromptContent::Maple { context, .. } => Ok(Some((prompt.class_tokens(tokenizer, classes)?, context.clone()))),
+        PromptContent::Templates(templates) => match templates.as_slice() {
             [template] if clip.passes().contexts => template_context(template, clip.text()?, tokenizer, classes),
             _ => Ok(None),
         },
-        PromptKind::Features(_) | PromptKind::TipAdapter { .. } | PromptKind::Linear { .. } => Ok(None),
+        PromptContent::Features(_) | PromptContent::TipAdapter { .. } | PromptContent::Linear { .. } => Ok(None),
     }
 }

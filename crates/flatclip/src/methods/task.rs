@@ -6,7 +6,7 @@ use super::probability::scaled;
 use super::statistics::SourceStatistics;
 use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
 use crate::progress::Progress;
-use crate::prompt::{Prompt, PromptKind};
+use crate::prompt::{Prompt, PromptContent, PromptKind};
 use crate::text::Tokenizer;
 use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
@@ -200,7 +200,7 @@ impl Task {
 
     /// The context that every image starts from, or what `method` lacks.
     pub fn start_context(&self, method: &str) -> Result<&Context> {
-        if self.prompt.as_deref().is_some_and(|p| matches!(p.kind, PromptKind::CoCoOp { .. })) {
+        if self.prompt.as_deref().is_some_and(|p| matches!(p.content, PromptContent::CoCoOp { .. })) {
             let reason = "a cocoop prompt has another context for every image; use a learned prompt";
             return Err(Error::method(method, reason));
         }
@@ -222,7 +222,7 @@ impl Task {
 }
 
 fn no_context(method: &str, prompt: Option<&Prompt>) -> Error {
-    let kind = prompt.map_or("given", |p| p.kind_name());
+    let kind = prompt.map_or("given", |p| p.kind().name());
     let reason = format!(
         "needs a prompt with one context (a learned prompt, or a single template such as \"a photo of a {{}}.\"); the {kind} \
          prompt has none"
@@ -254,9 +254,10 @@ impl<'a> ViewSet<'a> {
     /// Refuses features that do not fit the task or are not finite, and prompts that the adapter would misread: both would end as
     /// confident wrong answers.
     pub(crate) fn check(&self, task: &Task, spec: &AdapterSpec) -> Result<()> {
-        if let Some(prompt) = task.prompt.as_deref().filter(|p| !spec.needs.prompts.contains(&p.kind_name())) {
+        let kind = task.prompt.as_deref().map(Prompt::kind);
+        if let Some(kind) = kind.filter(|kind| !spec.needs.prompts.contains(kind)) {
             let reason =
-                format!("works with {} prompts, not with a {} one", spec.needs.prompts.join(", "), prompt.kind_name());
+                format!("works with {} prompts, this is a {kind} prompt", PromptKind::list(spec.needs.prompts));
             return Err(Error::method(spec.name, reason));
         }
         let (found, expected) = (self.features.cols(), task.text_features().cols());

@@ -1,6 +1,6 @@
 //! A prompt with a model and a class list: text features, and logits for every kind of prompt.
 
-use super::{Affine, Prompt, PromptKind, normalise_rows};
+use super::{Affine, Prompt, PromptContent, normalise_rows};
 use crate::model::{ClassTokens, Clip, Context, ImageConfig};
 use crate::progress::Progress;
 use crate::prompt::check_length;
@@ -26,17 +26,19 @@ impl Prompt {
     ) -> Result<Matrix> {
         self.check_model(clip)?;
         self.check_classes(classes)?;
-        match &self.kind {
-            PromptKind::Features(features) => Ok(features.clone()),
-            PromptKind::Templates(templates)
-            | PromptKind::TipAdapter { templates, .. }
-            | PromptKind::Linear { templates, .. } => template_features(clip, tokenizer, templates, classes, progress),
-            PromptKind::Learned { context, .. } | PromptKind::CoCoOp { context, .. } => {
+        match &self.content {
+            PromptContent::Features(features) => Ok(features.clone()),
+            PromptContent::Templates(templates)
+            | PromptContent::TipAdapter { templates, .. }
+            | PromptContent::Linear { templates, .. } => {
+                template_features(clip, tokenizer, templates, classes, progress)
+            }
+            PromptContent::Learned { context, .. } | PromptContent::CoCoOp { context, .. } => {
                 let tokens = self.fitting_tokens(clip, tokenizer, classes)?;
                 let mut features = clip.text()?.encode(&tokens, std::slice::from_ref(context))?;
                 Ok(features.swap_remove(0))
             }
-            PromptKind::Maple { context, deep, .. } => {
+            PromptContent::Maple { context, deep, .. } => {
                 let tokens = self.fitting_tokens(clip, tokenizer, classes)?;
                 clip.text()?.encode_deep(&tokens, context, deep)
             }
@@ -62,15 +64,15 @@ impl Prompt {
             }
         }
         let depth = clip.embed_dim();
-        match &self.kind {
-            PromptKind::Maple { projections, deep, .. } => self.check_vit(clip, projections, deep.len()),
-            PromptKind::CoCoOp { meta, .. } if meta[0].weight.cols() != depth => Err(self.fault(format!(
+        match &self.content {
+            PromptContent::Maple { projections, deep, .. } => self.check_vit(clip, projections, deep.len()),
+            PromptContent::CoCoOp { meta, .. } if meta[0].weight.cols() != depth => Err(self.fault(format!(
                 "its meta-net takes image features of width {}, but this model has width {depth}",
                 meta[0].weight.cols()
             ))),
-            PromptKind::Features(rows)
-            | PromptKind::TipAdapter { keys: rows, .. }
-            | PromptKind::Linear { layer: Affine { weight: rows, .. }, .. }
+            PromptContent::Features(rows)
+            | PromptContent::TipAdapter { keys: rows, .. }
+            | PromptContent::Linear { layer: Affine { weight: rows, .. }, .. }
                 if rows.cols() != depth =>
             {
                 Err(self.fault(format!(
@@ -104,7 +106,7 @@ impl Prompt {
 
     /// MaPLe's visual prompts: `[0]` for the input of the image tower, `[i]` for block i. Empty for other kinds.
     pub fn visual_prompts(&self) -> Vec<Matrix> {
-        let PromptKind::Maple { context, deep, projections, .. } = &self.kind else { return Vec::new() };
+        let PromptContent::Maple { context, deep, projections, .. } = &self.content else { return Vec::new() };
         visual_prompts(context, deep, projections)
     }
 }
@@ -205,11 +207,11 @@ impl<'a> PromptClassifier<'a> {
     /// Computes what does not depend on images.
     pub fn new(prompt: &'a Prompt, clip: &'a Clip, tokenizer: &Tokenizer, classes: &[String]) -> Result<Self> {
         let text_features = prompt.text_features(clip, tokenizer, classes)?;
-        let tokens = match &prompt.kind {
-            PromptKind::CoCoOp { .. } => Some(prompt.class_tokens(tokenizer, classes)?),
+        let tokens = match &prompt.content {
+            PromptContent::CoCoOp { .. } => Some(prompt.class_tokens(tokenizer, classes)?),
             _ => None,
         };
-        if let PromptKind::TipAdapter { labels, .. } = &prompt.kind
+        if let PromptContent::TipAdapter { labels, .. } = &prompt.content
             && let Some(label) = labels.iter().find(|l| **l >= classes.len())
         {
             return Err(prompt.fault(format!("a key has label {label}, but there are {} classes", classes.len())));
@@ -247,8 +249,8 @@ pub fn prompt_logits(
         let (found, expected) = (features.cols(), text_features.cols());
         return Err(Error::config("features", format!("expected width {expected}, found {found}")));
     }
-    match (&prompt.kind, tokens) {
-        (PromptKind::CoCoOp { context, meta, .. }, Some(tokens)) => {
+    match (&prompt.content, tokens) {
+        (PromptContent::CoCoOp { context, meta, .. }, Some(tokens)) => {
             let mut out = Matrix::zeros(features.rows(), text_features.rows());
             // A few images at a time: each needs its own text features for all classes.
             for start in (0..features.rows()).step_by(8) {
@@ -262,13 +264,13 @@ pub fn prompt_logits(
             }
             Ok(out)
         }
-        (PromptKind::TipAdapter { keys, labels, alpha, beta, .. }, _) => {
+        (PromptContent::TipAdapter { keys, labels, alpha, beta, .. }, _) => {
             let mut out = logits(features, text_features, scale);
             let affinity = logits(features, keys, 1.0);
             add_cache(&mut out, &affinity, labels, f64::from(*alpha), f64::from(*beta));
             Ok(out)
         }
-        (PromptKind::Linear { layer, alpha, .. }, _) => {
+        (PromptContent::Linear { layer, alpha, .. }, _) => {
             let mut out = logits(features, text_features, scale);
             layer.add_to(&mut out, features, *alpha);
             Ok(out)

@@ -33,7 +33,7 @@ fn npy(features: &Matrix) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PromptKind, read_text_features};
+    use super::super::{PromptContent, read_text_features};
     use super::*;
 
     #[test]
@@ -43,7 +43,9 @@ mod tests {
         for name in ["features.npy", "features.safetensors"] {
             let path = folder.path().join(name);
             write_text_features(&path, &features, &["a".into(), "b".into()]).unwrap();
-            let PromptKind::Features(found) = read_text_features(&path).unwrap().kind else { panic!("not features") };
+            let PromptContent::Features(found) = read_text_features(&path).unwrap().content else {
+                panic!("not features")
+            };
             assert_eq!(found, features, "{name}");
         }
         assert_eq!((npy(&features).len() - 24) % 64, 0);

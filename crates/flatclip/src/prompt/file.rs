@@ -1,6 +1,6 @@
 //! Prompt files: one safetensors file, its metadata one JSON document under the key `flatclip`.
 
-use super::{Affine, Prompt, PromptKind, Provenance, Tensor};
+use super::{Affine, Prompt, PromptContent, Provenance, Tensor};
 use crate::error::quoted;
 use crate::model::{Context, Position};
 use crate::weights::torch_file;
@@ -37,7 +37,7 @@ enum Kind {
 impl Prompt {
     /// The file's bytes; the same prompt gives the same bytes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let (kind, tensors) = split(&self.kind);
+        let (kind, tensors) = split(&self.content);
         let header = Header { format: FORMAT, kind, provenance: self.provenance.clone() };
         let json = serde_json::to_string(&header).map_err(|e| self.fault(format!("metadata: {e}")))?;
         // One entry only: the order of several would change from run to run.
@@ -72,8 +72,8 @@ impl Prompt {
         if header.format != FORMAT {
             return Err(fault(format!("prompt format {}, this version reads {FORMAT}", header.format)));
         }
-        let kind = Arrays(&tensors).join(header.kind).map_err(fault)?;
-        Ok(Self { kind, provenance: header.provenance, path: path.to_path_buf() })
+        let content = Arrays(&tensors).join(header.kind).map_err(fault)?;
+        Ok(Self { content, provenance: header.provenance, path: path.to_path_buf() })
     }
 }
 
@@ -112,21 +112,21 @@ pub fn decode_arrays(bytes: &[u8]) -> Result<(Vec<Tensor>, Option<String>), Stri
 }
 
 /// A prompt as metadata and arrays.
-fn split(kind: &PromptKind) -> (Kind, Vec<Tensor>) {
-    match kind {
-        PromptKind::Templates(templates) => (Kind::Templates { templates: templates.clone() }, Vec::new()),
-        PromptKind::Learned { context, words, position } => {
+fn split(content: &PromptContent) -> (Kind, Vec<Tensor>) {
+    match content {
+        PromptContent::Templates(templates) => (Kind::Templates { templates: templates.clone() }, Vec::new()),
+        PromptContent::Learned { context, words, position } => {
             (Kind::Learned { words: words.clone(), position: *position }, vec![context_tensor(context)])
         }
-        PromptKind::Features(features) => (Kind::Features, vec![matrix_tensor("features", features)]),
-        PromptKind::CoCoOp { context, words, meta } => {
+        PromptContent::Features(features) => (Kind::Features, vec![matrix_tensor("features", features)]),
+        PromptContent::CoCoOp { context, words, meta } => {
             let mut tensors = vec![context_tensor(context)];
             for (index, layer) in meta.iter().enumerate() {
                 tensors.extend(layer.tensors(&format!("meta_net.linear{}", index + 1)));
             }
             (Kind::Cocoop { words: words.clone() }, tensors)
         }
-        PromptKind::Maple { context, words, tail, deep, projections } => {
+        PromptContent::Maple { context, words, tail, deep, projections } => {
             let mut tensors = vec![context_tensor(context)];
             tensors.extend(deep.iter().enumerate().map(|(i, m)| matrix_tensor(&format!("deep.{i}"), m)));
             for (index, layer) in projections.iter().enumerate() {
@@ -134,12 +134,12 @@ fn split(kind: &PromptKind) -> (Kind, Vec<Tensor>) {
             }
             (Kind::Maple { words: words.clone(), tail: tail.clone() }, tensors)
         }
-        PromptKind::TipAdapter { keys, labels, alpha, beta, templates } => {
+        PromptContent::TipAdapter { keys, labels, alpha, beta, templates } => {
             let kind =
                 Kind::TipAdapter { labels: labels.clone(), alpha: *alpha, beta: *beta, templates: templates.clone() };
             (kind, vec![matrix_tensor("keys", keys)])
         }
-        PromptKind::Linear { layer, alpha, templates } => {
+        PromptContent::Linear { layer, alpha, templates } => {
             (Kind::Linear { alpha: *alpha, templates: templates.clone() }, layer.tensors("linear").into())
         }
     }
@@ -157,17 +157,17 @@ fn matrix_tensor(name: &str, matrix: &Matrix) -> Tensor {
 pub struct Arrays<'a>(pub &'a [Tensor]);
 
 impl Arrays<'_> {
-    fn join(self, kind: Kind) -> Result<PromptKind, String> {
+    fn join(self, kind: Kind) -> Result<PromptContent, String> {
         self.finite()?;
         Ok(match kind {
-            Kind::Templates { templates } => PromptKind::Templates(templates),
+            Kind::Templates { templates } => PromptContent::Templates(templates),
             Kind::Learned { words, position } => {
-                PromptKind::Learned { context: self.context("context")?, words, position }
+                PromptContent::Learned { context: self.context("context")?, words, position }
             }
-            Kind::Features => PromptKind::Features(self.matrix("features")?),
+            Kind::Features => PromptContent::Features(self.matrix("features")?),
             Kind::Cocoop { words } => {
                 let meta = [self.affine("meta_net.linear1")?, self.affine("meta_net.linear2")?];
-                PromptKind::CoCoOp { context: self.shared_context("context")?, words, meta }
+                PromptContent::CoCoOp { context: self.shared_context("context")?, words, meta }
             }
             Kind::Maple { words, tail } => {
                 let deep = self.numbered("deep", |name| self.matrix(name))?;
@@ -175,16 +175,18 @@ impl Arrays<'_> {
                     (0..=deep.len())
                         .map(|i| self.affine(&format!("projections.{i}")))
                         .collect::<Result<Vec<_>, _>>()?;
-                PromptKind::Maple { context: self.shared_context("context")?, words, tail, deep, projections }
+                PromptContent::Maple { context: self.shared_context("context")?, words, tail, deep, projections }
             }
             Kind::TipAdapter { labels, alpha, beta, templates } => {
                 let keys = self.matrix("keys")?;
                 if keys.rows() != labels.len() {
                     return Err(format!("{} keys and {} labels", keys.rows(), labels.len()));
                 }
-                PromptKind::TipAdapter { keys, labels, alpha, beta, templates }
+                PromptContent::TipAdapter { keys, labels, alpha, beta, templates }
             }
-            Kind::Linear { alpha, templates } => PromptKind::Linear { layer: self.affine("linear")?, alpha, templates },
+            Kind::Linear { alpha, templates } => {
+                PromptContent::Linear { layer: self.affine("linear")?, alpha, templates }
+            }
         })
     }
 
@@ -257,36 +259,40 @@ mod tests {
     use super::super::class_hash;
     use super::*;
 
-    fn kinds() -> Vec<PromptKind> {
+    fn kinds() -> Vec<PromptContent> {
         let matrix = |rows, cols| Matrix::from_vec(rows, cols, (0..rows * cols).map(|i| i as f32 - 2.5).collect());
         let affine = |rows, cols| Affine { weight: matrix(rows, cols), bias: vec![0.5; rows] };
         let context = Context::shared(2, 3, vec![1.0, 2.0, 3.0, 4.0, 5.0, -6.5]);
         let words = "a photo".to_owned();
         vec![
-            PromptKind::Templates(vec!["a {}.".into()]),
-            PromptKind::Learned { context: context.clone(), words: words.clone(), position: Position::Middle },
-            PromptKind::Learned {
+            PromptContent::Templates(vec!["a {}.".into()]),
+            PromptContent::Learned { context: context.clone(), words: words.clone(), position: Position::Middle },
+            PromptContent::Learned {
                 context: Context::per_class(2, 1, 3, vec![0.5; 6]),
                 words: String::new(),
                 position: Position::End,
             },
-            PromptKind::Features(matrix(2, 4)),
-            PromptKind::CoCoOp { context: context.clone(), words: words.clone(), meta: [affine(2, 4), affine(3, 2)] },
-            PromptKind::Maple {
+            PromptContent::Features(matrix(2, 4)),
+            PromptContent::CoCoOp {
+                context: context.clone(),
+                words: words.clone(),
+                meta: [affine(2, 4), affine(3, 2)],
+            },
+            PromptContent::Maple {
                 context,
                 words,
                 tail: "of a".into(),
                 deep: vec![matrix(2, 3), matrix(2, 3)],
                 projections: vec![affine(5, 3), affine(5, 3), affine(5, 3)],
             },
-            PromptKind::TipAdapter {
+            PromptContent::TipAdapter {
                 keys: matrix(3, 4),
                 labels: vec![0, 1, 1],
                 alpha: 1.0,
                 beta: 5.5,
                 templates: vec!["a {}.".into()],
             },
-            PromptKind::Linear { layer: affine(2, 4), alpha: 0.1, templates: vec!["a {}.".into()] },
+            PromptContent::Linear { layer: affine(2, 4), alpha: 0.1, templates: vec!["a {}.".into()] },
         ]
     }
 
@@ -300,7 +306,7 @@ mod tests {
             let prompt = Prompt::new(kind, provenance);
             prompt.save(&folder.path().join("prompt.safetensors")).unwrap();
             let loaded = Prompt::load(folder.path()).unwrap();
-            assert_eq!((&loaded.kind, &loaded.provenance), (&prompt.kind, &prompt.provenance));
+            assert_eq!((&loaded.content, &loaded.provenance), (&prompt.content, &prompt.provenance));
             assert_eq!(loaded.to_bytes().unwrap(), prompt.to_bytes().unwrap());
         }
     }
@@ -313,14 +319,14 @@ mod tests {
         for kind in kinds() {
             let prompt = Prompt::new(kind, provenance.clone());
             prompt.check_classes(&own).unwrap();
-            let free = match &prompt.kind {
-                PromptKind::Learned { context, .. } => context.classes.is_none(),
-                PromptKind::Features(_) | PromptKind::TipAdapter { .. } | PromptKind::Linear { .. } => false,
+            let free = match &prompt.content {
+                PromptContent::Learned { context, .. } => context.classes.is_none(),
+                PromptContent::Features(_) | PromptContent::TipAdapter { .. } | PromptContent::Linear { .. } => false,
                 _ => true,
             };
             for other in [list(&["cat", "dog", "hen"]), list(&["dog", "cat"])] {
                 let verdict = prompt.check_classes(&other);
-                assert_eq!(verdict.is_ok(), free, "{}", prompt.kind_name());
+                assert_eq!(verdict.is_ok(), free, "{}", prompt.kind());
                 if let Err(error) = verdict {
                     assert!(error.to_string().contains("made for 2 classes (cat, dog"), "{error}");
                 }

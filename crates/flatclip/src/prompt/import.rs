@@ -1,6 +1,6 @@
 //! Prompts that other programs trained: CoOp and CoCoOp checkpoints, MaPLe's whole-model checkpoints, Tip-Adapter's keys.
 
-use super::{Arrays, Prompt, PromptKind, Provenance, Tensor, class_hash, normalise_rows};
+use super::{Arrays, Prompt, PromptContent, Provenance, Tensor, class_hash, normalise_rows};
 use crate::model::Position;
 use crate::weights::torch_file;
 use crate::{Error, Result};
@@ -63,7 +63,7 @@ fn first_row(shape: &[usize], mut values: Vec<f32>) -> Result<Vec<f32>, String> 
     }
 }
 
-fn kind_of(arrays: &Arrays<'_>, options: &ImportOptions) -> Result<PromptKind, String> {
+fn kind_of(arrays: &Arrays<'_>, options: &ImportOptions) -> Result<PromptContent, String> {
     arrays.finite()?;
     let has = |name: &str| arrays.0.iter().any(|t| t.name == name);
     let words = options.words.clone();
@@ -76,7 +76,7 @@ fn kind_of(arrays: &Arrays<'_>, options: &ImportOptions) -> Result<PromptKind, S
     }
     if has("meta_net.linear1.weight") {
         let meta = [arrays.affine("meta_net.linear1")?, arrays.affine("meta_net.linear2")?];
-        return Ok(PromptKind::CoCoOp { context: arrays.shared_context("ctx")?, words, meta });
+        return Ok(PromptContent::CoCoOp { context: arrays.shared_context("ctx")?, words, meta });
     }
     if has("proj.weight") {
         let deep = arrays.numbered("compound_prompts_text", |name| arrays.matrix(name))?;
@@ -89,13 +89,13 @@ fn kind_of(arrays: &Arrays<'_>, options: &ImportOptions) -> Result<PromptKind, S
         let tail =
             if context.tokens <= 4 { ["a", "photo", "of", "a"][context.tokens..].join(" ") } else { String::new() };
         let words = if words.is_empty() { "a photo of a".to_owned() } else { words };
-        return Ok(PromptKind::Maple { context, words, tail, deep, projections });
+        return Ok(PromptContent::Maple { context, words, tail, deep, projections });
     }
     let context = arrays.context("ctx")?;
     if let Some(classes) = context.classes.filter(|k| !options.classes.is_empty() && *k != options.classes.len()) {
         return Err(format!("contexts for {classes} classes, but {} class names were given", options.classes.len()));
     }
-    Ok(PromptKind::Learned { context, words, position: options.position })
+    Ok(PromptContent::Learned { context, words, position: options.position })
 }
 
 /// Keys `[D, N]` as Tip-Adapter saves its cache, or `[N, D]` as it saves fine-tuned ones; N is a multiple of the classes.
@@ -125,11 +125,11 @@ fn tip_adapter(path: &Path, shape: &[usize], values: Vec<f32>, options: &ImportO
     let labels = (0..images).map(|i| i / options.shots).collect();
     let templates =
         if options.templates.is_empty() { vec![Prompt::TEMPLATE.to_owned()] } else { options.templates.clone() };
-    let kind = PromptKind::TipAdapter { keys, labels, alpha: options.alpha, beta: options.beta, templates };
-    Ok(with_provenance(path, kind, options))
+    let content = PromptContent::TipAdapter { keys, labels, alpha: options.alpha, beta: options.beta, templates };
+    Ok(with_provenance(path, content, options))
 }
 
-fn with_provenance(path: &Path, kind: PromptKind, options: &ImportOptions) -> Prompt {
+fn with_provenance(path: &Path, content: PromptContent, options: &ImportOptions) -> Prompt {
     let source = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let hash = if options.classes.is_empty() { String::new() } else { class_hash(&options.classes) };
     let provenance = Provenance {
@@ -140,7 +140,7 @@ fn with_provenance(path: &Path, kind: PromptKind, options: &ImportOptions) -> Pr
         version: env!("CARGO_PKG_VERSION").into(),
         ..Provenance::default()
     };
-    Prompt { kind, provenance, path: path.to_path_buf() }
+    Prompt { content, provenance, path: path.to_path_buf() }
 }
 
 #[cfg(test)]
@@ -157,7 +157,7 @@ mod tests {
     fn the_tensors_say_what_a_checkpoint_is() {
         let options = ImportOptions::default();
         let kind = |list: &[(&str, &[usize])]| kind_of(&Arrays(&arrays(list)), &options);
-        assert!(matches!(kind(&[("ctx", &[4, 8])]), Ok(PromptKind::Learned { .. })));
+        assert!(matches!(kind(&[("ctx", &[4, 8])]), Ok(PromptContent::Learned { .. })));
         let meta: [(&str, &[usize]); 5] = [
             ("ctx", &[4, 8]),
             ("meta_net.linear1.weight", &[2, 6]),
@@ -165,7 +165,7 @@ mod tests {
             ("meta_net.linear2.weight", &[8, 2]),
             ("meta_net.linear2.bias", &[8]),
         ];
-        assert!(matches!(kind(&meta), Ok(PromptKind::CoCoOp { .. })));
+        assert!(matches!(kind(&meta), Ok(PromptContent::CoCoOp { .. })));
         let maple: [(&str, &[usize]); 6] = [
             ("ctx", &[2, 8]),
             ("proj.weight", &[12, 8]),
@@ -174,7 +174,7 @@ mod tests {
             ("compound_prompt_projections.0.weight", &[12, 8]),
             ("compound_prompt_projections.0.bias", &[12]),
         ];
-        let Ok(PromptKind::Maple { tail, deep, projections, .. }) = kind(&maple) else { panic!("not MaPLe") };
+        let Ok(PromptContent::Maple { tail, deep, projections, .. }) = kind(&maple) else { panic!("not MaPLe") };
         assert_eq!((tail.as_str(), deep.len(), projections.len()), ("of a", 1, 2));
         assert!(kind(&[("weight", &[4, 8])]).unwrap_err().contains("no `ctx`"));
     }
@@ -196,7 +196,7 @@ mod tests {
         let options = ImportOptions { classes, shots: 2, alpha: 1.0, beta: 5.5, ..ImportOptions::default() };
         for shape in [[4, 6], [6, 4]] {
             let prompt = tip_adapter(path, &shape, vec![0.5; 24], &options).unwrap();
-            let PromptKind::TipAdapter { keys, labels, .. } = prompt.kind else { panic!("not a cache") };
+            let PromptContent::TipAdapter { keys, labels, .. } = prompt.content else { panic!("not a cache") };
             assert_eq!((keys.rows(), keys.cols()), (6, 4));
             assert_eq!(labels, [0, 0, 1, 1, 2, 2]);
         }

@@ -49,7 +49,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
     /// The prompt itself.
-    pub kind: PromptKind,
+    pub content: PromptContent,
     /// How it was made.
     pub provenance: Provenance,
     /// The file it was read from, for messages; empty for one made in memory.
@@ -57,8 +57,68 @@ pub struct Prompt {
 }
 
 /// The kinds of prompt.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum PromptKind {
+    /// Texts with a place for the class name.
+    Templates,
+    /// A learned context (CoOp, SAPT).
+    Learned,
+    /// Class embeddings.
+    Features,
+    /// CoCoOp's context, shifted by each image.
+    #[serde(rename = "cocoop")]
+    CoCoOp,
+    /// MaPLe's prompts in both towers.
+    Maple,
+    /// Tip-Adapter's cache.
+    TipAdapter,
+    /// GDA-CLIP's linear classifier.
+    Linear,
+}
+
+impl PromptKind {
+    /// Every kind.
+    pub const ALL: &[Self] =
+        &[Self::Templates, Self::Learned, Self::Features, Self::Maple, Self::CoCoOp, Self::TipAdapter, Self::Linear];
+
+    /// Those that are text features and nothing else: the others add a classifier of image features.
+    pub const TEXT: &[Self] = &[Self::Templates, Self::Learned, Self::Features, Self::Maple, Self::CoCoOp];
+
+    /// As in files, JSON and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Templates => "templates",
+            Self::Learned => "learned",
+            Self::Features => "features",
+            Self::CoCoOp => "cocoop",
+            Self::Maple => "maple",
+            Self::TipAdapter => "tip-adapter",
+            Self::Linear => "linear",
+        }
+    }
+
+    /// "templates, learned or maple".
+    pub fn list(kinds: &[Self]) -> String {
+        let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+        match &names[..] {
+            [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+            names => names.concat(),
+        }
+    }
+}
+
+impl std::fmt::Display for PromptKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A prompt of each kind.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum PromptContent {
     /// Texts with `{}` for the class name; the features of several are averaged.
     Templates(Vec<String>),
     /// Learned context tokens (CoOp, SAPT).
@@ -147,8 +207,8 @@ impl Prompt {
     pub const TEMPLATE: &'static str = "a photo of a {}.";
 
     /// A prompt made in memory.
-    pub fn new(kind: PromptKind, provenance: Provenance) -> Self {
-        Self { kind, provenance, path: PathBuf::new() }
+    pub fn new(content: PromptContent, provenance: Provenance) -> Self {
+        Self { content, provenance, path: PathBuf::new() }
     }
 
     /// A prompt of templates.
@@ -161,35 +221,35 @@ impl Prompt {
             return Err(Error::config("template", format!("{bad:?} has no {{}} for the class name")));
         }
         let provenance = Provenance { method: "templates".into(), ..Provenance::default() };
-        Ok(Self::new(PromptKind::Templates(templates), provenance))
+        Ok(Self::new(PromptContent::Templates(templates), provenance))
     }
 
     /// A prompt of class embeddings; rows are made unit-norm.
     pub fn features(mut features: Matrix) -> Result<Self> {
         normalise_rows(&mut features)?;
         let provenance = Provenance { method: "features".into(), ..Provenance::default() };
-        Ok(Self::new(PromptKind::Features(features), provenance))
+        Ok(Self::new(PromptContent::Features(features), provenance))
     }
 
-    /// The word for its kind, as in files and tables.
-    pub fn kind_name(&self) -> &'static str {
-        match &self.kind {
-            PromptKind::Templates(_) => "templates",
-            PromptKind::Learned { .. } => "learned",
-            PromptKind::Features(_) => "features",
-            PromptKind::CoCoOp { .. } => "cocoop",
-            PromptKind::Maple { .. } => "maple",
-            PromptKind::TipAdapter { .. } => "tip-adapter",
-            PromptKind::Linear { .. } => "linear",
+    /// Its kind.
+    pub fn kind(&self) -> PromptKind {
+        match &self.content {
+            PromptContent::Templates(_) => PromptKind::Templates,
+            PromptContent::Learned { .. } => PromptKind::Learned,
+            PromptContent::Features(_) => PromptKind::Features,
+            PromptContent::CoCoOp { .. } => PromptKind::CoCoOp,
+            PromptContent::Maple { .. } => PromptKind::Maple,
+            PromptContent::TipAdapter { .. } => PromptKind::TipAdapter,
+            PromptContent::Linear { .. } => PromptKind::Linear,
         }
     }
 
     /// The context, where there is one.
     pub fn context(&self) -> Option<&Context> {
-        match &self.kind {
-            PromptKind::Learned { context, .. }
-            | PromptKind::CoCoOp { context, .. }
-            | PromptKind::Maple { context, .. } => Some(context),
+        match &self.content {
+            PromptContent::Learned { context, .. }
+            | PromptContent::CoCoOp { context, .. }
+            | PromptContent::Maple { context, .. } => Some(context),
             _ => None,
         }
     }
@@ -207,21 +267,23 @@ impl Prompt {
         if classes.is_empty() {
             return Err(Error::config("classes", "expected at least one class name, found none"));
         }
-        let (rows, why) = match &self.kind {
-            PromptKind::Learned { context, .. } if context.classes.is_some() => {
+        let (rows, why) = match &self.content {
+            PromptContent::Learned { context, .. } if context.classes.is_some() => {
                 (context.classes.unwrap_or(0), "its context is class-specific: one context was learned for each class")
             }
-            PromptKind::Features(features) => (features.rows(), "it is a matrix of text features, one row per class"),
-            PromptKind::TipAdapter { .. } => {
+            PromptContent::Features(features) => {
+                (features.rows(), "it is a matrix of text features, one row per class")
+            }
+            PromptContent::TipAdapter { .. } => {
                 (self.provenance.classes.len(), "its cache answers with the classes of its shots")
             }
-            PromptKind::Linear { layer, .. } => (layer.bias.len(), "its classifier has one row for each class"),
+            PromptContent::Linear { layer, .. } => (layer.bias.len(), "its classifier has one row for each class"),
             _ => return Ok(()),
         };
         let hash = &self.provenance.class_hash;
         let same_names = hash.is_empty() || *hash == class_hash(classes);
         // A cache whose class list is not known is checked by its labels alone.
-        let rows_fit = rows == classes.len() || (rows == 0 && matches!(self.kind, PromptKind::TipAdapter { .. }));
+        let rows_fit = rows == classes.len() || (rows == 0 && matches!(self.content, PromptContent::TipAdapter { .. }));
         if rows_fit && same_names {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Prompts as people name them: files, run directories, templates, known sets of templates.
 
-use super::{Prompt, PromptKind, Provenance, read_text_features, template_context};
+use super::{Prompt, PromptContent, Provenance, read_text_features, template_context};
 use crate::digest::Digest;
 use crate::model::Clip;
 use crate::text::Tokenizer;
@@ -54,9 +54,9 @@ impl Prompt {
 
     /// The prompt in a record: its templates, their number, or its file.
     pub fn title(&self) -> String {
-        match &self.kind {
-            PromptKind::Templates(templates) if templates.len() <= 3 => templates.join(" | "),
-            PromptKind::Templates(templates) => format!("{} templates", templates.len()),
+        match &self.content {
+            PromptContent::Templates(templates) if templates.len() <= 3 => templates.join(" | "),
+            PromptContent::Templates(templates) => format!("{} templates", templates.len()),
             _ => self.path.display().to_string(),
         }
     }
@@ -92,14 +92,14 @@ impl Prompt {
 
     /// The prompt in a table: `template`, `templates-80`, `coop`, `sapt`, `features`, ...
     pub fn label(&self) -> String {
-        match &self.kind {
-            PromptKind::Templates(templates) if templates.len() == 1 => "template".to_owned(),
-            PromptKind::Templates(templates) => format!("templates-{}", templates.len()),
-            PromptKind::Features(_) if self.provenance.method == "descriptions" => "descriptions".to_owned(),
+        match &self.content {
+            PromptContent::Templates(templates) if templates.len() == 1 => "template".to_owned(),
+            PromptContent::Templates(templates) => format!("templates-{}", templates.len()),
+            PromptContent::Features(_) if self.provenance.method == "descriptions" => "descriptions".to_owned(),
             // A bare context is what CoOp saves, and TPT and its descendants load.
-            PromptKind::Learned { .. } if self.provenance.method == "import" => "coop".to_owned(),
-            PromptKind::Learned { .. } if !self.provenance.method.is_empty() => self.provenance.method.clone(),
-            _ => self.kind_name().to_owned(),
+            PromptContent::Learned { .. } if self.provenance.method == "import" => "coop".to_owned(),
+            PromptContent::Learned { .. } if !self.provenance.method.is_empty() => self.provenance.method.clone(),
+            _ => self.kind().to_string(),
         }
     }
 }
@@ -109,9 +109,9 @@ impl Prompt {
     /// template. None for other prompts, and without a text tower.
     pub fn context_norm(&self, clip: &Clip, tokenizer: &Tokenizer) -> Option<f64> {
         let words;
-        let context = match &self.kind {
-            PromptKind::Learned { context, .. } => context,
-            PromptKind::Templates(templates) => {
+        let context = match &self.content {
+            PromptContent::Learned { context, .. } => context,
+            PromptContent::Templates(templates) => {
                 let [template] = templates.as_slice() else { return None };
                 let class = ["x".to_owned()];
                 words = template_context(template, clip.text().ok()?, tokenizer, &class).ok()??.1;
@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn a_word_is_a_template_a_known_set_or_a_path_that_exists() {
-        use PromptKind::Templates;
-        let kind = |word| Prompt::parse(word).unwrap().kind;
+        use PromptContent::Templates;
+        let kind = |word| Prompt::parse(word).unwrap().content;
         assert!(matches!(kind("a sketch of a {}."), Templates(t) if t == ["a sketch of a {}."]));
         assert!(matches!(kind("template"), Templates(t) if t.len() == 1));
         assert!(matches!(kind("imagenet7"), Templates(t) if t.len() == 7));

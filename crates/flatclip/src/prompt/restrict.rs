@@ -1,16 +1,16 @@
 //! The part of a prompt that is tied to a class list, for some of its classes.
 
-use super::{Affine, Prompt, PromptKind, class_hash};
+use super::{Affine, Prompt, PromptContent, class_hash};
 use crate::Result;
 
 impl Prompt {
     /// How many classes it is tied to: rows of embeddings, a cache of labelled shots, a linear classifier. `None` for prompts
     /// that serve any class list.
     pub fn bound_classes(&self) -> Option<usize> {
-        match &self.kind {
-            PromptKind::Features(rows) => Some(rows.rows()),
-            PromptKind::TipAdapter { .. } => Some(self.provenance.classes.len()),
-            PromptKind::Linear { layer, .. } => Some(layer.bias.len()),
+        match &self.content {
+            PromptContent::Features(rows) => Some(rows.rows()),
+            PromptContent::TipAdapter { .. } => Some(self.provenance.classes.len()),
+            PromptContent::Linear { layer, .. } => Some(layer.bias.len()),
             _ => None,
         }
     }
@@ -18,15 +18,15 @@ impl Prompt {
     /// The same prompt for some of its classes, in the order of `keep`.
     pub fn restricted(&self, keep: &[usize]) -> Result<Self> {
         let mut part = self.clone();
-        match &mut part.kind {
-            PromptKind::Features(rows) => *rows = rows.select_rows(keep),
-            PromptKind::TipAdapter { keys, labels, .. } => {
+        match &mut part.content {
+            PromptContent::Features(rows) => *rows = rows.select_rows(keep),
+            PromptContent::TipAdapter { keys, labels, .. } => {
                 let new = |label: usize| keep.iter().position(|&kept| kept == label);
                 let (places, fresh): (Vec<usize>, Vec<usize>) =
                     labels.iter().enumerate().filter_map(|(place, &label)| Some((place, new(label)?))).unzip();
                 (*keys, *labels) = (keys.select_rows(&places), fresh);
             }
-            PromptKind::Linear { layer, .. } => {
+            PromptContent::Linear { layer, .. } => {
                 let bias = keep.iter().map(|&label| layer.bias[label]).collect();
                 *layer = Affine { weight: layer.weight.select_rows(keep), bias };
             }
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_cache_keeps_the_shots_of_the_kept_classes_under_their_new_labels() {
         let keys = Matrix::from_vec(4, 1, vec![0.0, 1.0, 2.0, 3.0]);
-        let kind = PromptKind::TipAdapter {
+        let kind = PromptContent::TipAdapter {
             keys,
             labels: vec![0, 1, 2, 1],
             alpha: 1.0,
@@ -60,7 +60,7 @@ mod tests {
         let classes: Vec<String> = ["a", "b", "c"].map(String::from).to_vec();
         let provenance = Provenance { class_hash: class_hash(&classes), classes, ..Provenance::default() };
         let part = Prompt::new(kind, provenance).restricted(&[2, 1]).unwrap();
-        let PromptKind::TipAdapter { keys, labels, .. } = &part.kind else { panic!("another kind") };
+        let PromptContent::TipAdapter { keys, labels, .. } = &part.content else { panic!("another kind") };
         assert_eq!((keys.data(), labels.as_slice()), ([1.0, 2.0, 3.0].as_slice(), [1, 0, 1].as_slice()));
         assert_eq!(part.provenance.classes, ["c", "b"]);
         part.check_classes(&["c".to_owned(), "b".to_owned()]).unwrap();

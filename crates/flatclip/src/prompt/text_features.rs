@@ -179,7 +179,7 @@ impl Format {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::PromptKind;
+    use crate::prompt::PromptContent;
 
     fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
         let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
@@ -195,8 +195,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("features");
         std::fs::write(&file, bytes).unwrap();
-        match read_text_features(&file)?.kind {
-            PromptKind::Features(features) => Ok(features),
+        match read_text_features(&file)?.content {
+            PromptContent::Features(features) => Ok(features),
             other => panic!("{other:?}"),
         }
     }

@@ -1,6 +1,6 @@
 //! Class names to the fixed tokens around a context.
 
-use super::{Prompt, PromptKind};
+use super::{Prompt, PromptContent};
 use crate::model::{ClassName, ClassTokens, Context, Position, TextTower};
 use crate::text::Tokenizer;
 use crate::{Error, Result};
@@ -9,11 +9,11 @@ impl Prompt {
     /// The tokens of every class around this prompt's context; an error for a prompt without context.
     pub fn class_tokens(&self, tokenizer: &Tokenizer, classes: &[String]) -> Result<ClassTokens> {
         self.check_classes(classes)?;
-        let (context, position, tail) = match &self.kind {
-            PromptKind::Learned { context, position, .. } => (context, *position, ""),
-            PromptKind::CoCoOp { context, .. } => (context, Position::End, ""),
-            PromptKind::Maple { context, tail, .. } => (context, Position::End, tail.as_str()),
-            _ => return Err(self.fault(format!("a {} prompt has no context tokens", self.kind_name()))),
+        let (context, position, tail) = match &self.content {
+            PromptContent::Learned { context, position, .. } => (context, *position, ""),
+            PromptContent::CoCoOp { context, .. } => (context, Position::End, ""),
+            PromptContent::Maple { context, tail, .. } => (context, Position::End, tail.as_str()),
+            _ => return Err(self.fault(format!("a {} prompt has no context tokens", self.kind()))),
         };
         Ok(class_tokens(tokenizer, classes, context.tokens, position, tail))
     }

@@ -2,6 +2,7 @@
 //! records, wherever it lies.
 
 use crate::output::quoted;
+use flatclip::prompt::PromptKind;
 use flatclip::text::templates::Ensemble;
 use flatclip_lab::ViewChoice;
 use flatclip_lab::reproduce::{EvaluateWork, LandscapeWork, PromptSource, ReproduceRequest, Step, Work};
@@ -220,7 +221,7 @@ impl Words {
             }
             PromptSource::Tuned(dir) => self.path("--prompt", dir),
             PromptSource::File(path) => {
-                let is_prompt = flatclip::Prompt::open(path).is_ok_and(|prompt| prompt.kind_name() != "features");
+                let is_prompt = flatclip::Prompt::open(path).is_ok_and(|prompt| prompt.kind() != PromptKind::Features);
                 self.path(if is_prompt { "--prompt" } else { "--text-features" }, path)
             }
         }

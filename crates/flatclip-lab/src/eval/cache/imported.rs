@@ -203,9 +203,8 @@ impl Imported {
                 Error::config("prompt", reason).with_hint(flatclip::error::Hint::TextFeatures)
             }),
             Some(prompt) => {
-                let flatclip::prompt::PromptKind::Features(rows) = &prompt.kind else {
-                    let reason =
-                        format!("a {} prompt needs a text tower, and there are features only", prompt.kind_name());
+                let flatclip::prompt::PromptContent::Features(rows) = &prompt.content else {
+                    let reason = format!("a {} prompt needs a text tower, and there are features only", prompt.kind());
                     return Err(Error::config("prompt", reason).with_hint(flatclip::error::Hint::TextFeatures));
                 };
                 prompt.check_classes(&self.manifest.classes)?;

@@ -19,7 +19,7 @@ use flatclip::methods::bank::Radius;
 use flatclip::methods::{Adapter as _, Task};
 use flatclip::model::Features;
 use flatclip::progress::Progress;
-use flatclip::prompt::{Prompt, PromptKind};
+use flatclip::prompt::{Prompt, PromptContent};
 use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
 use radius::one_radius;
@@ -80,7 +80,7 @@ pub fn analyze(request: &AnalyzeRequest, model: &Model, progress: &dyn Progress)
     if request.ascent_images == 0 {
         return Err(Error::config("ascent images", "expected 1 or more, found 0"));
     }
-    if let PromptKind::Maple { .. } = request.prompt.kind {
+    if let PromptContent::Maple { .. } = request.prompt.content {
         let reason = "a maple prompt has deep prompts, which scores perturb and the training loss here does not; use a \
                       learned prompt or a template";
         return Err(Error::method("analyze", reason));

@@ -8,7 +8,7 @@ use flatclip::methods::bank::{Radius, RadiusUnit};
 use flatclip::methods::sam::NormScope;
 use flatclip::methods::select::Score;
 use flatclip::model::Context;
-use flatclip::prompt::{Prompt, PromptKind};
+use flatclip::prompt::{Prompt, PromptContent};
 use flatclip::{Error, Result};
 use flatclip_tensor::ops::l2_norm;
 
@@ -105,7 +105,7 @@ fn tuned_distance(prompt: &Prompt, model: &Model) -> Result<f64> {
     if let Some(moved) = distance_of_run(prompt) {
         return Ok(moved);
     }
-    if let PromptKind::Learned { context, words, .. } = &prompt.kind {
+    if let PromptContent::Learned { context, words, .. } = &prompt.content {
         let ids = model.tokenizer().encode(words);
         if !ids.is_empty() && ids.len() == context.tokens && context.classes.is_none() {
             let start = model.clip().text()?.embed(&ids)?;
@@ -116,7 +116,7 @@ fn tuned_distance(prompt: &Prompt, model: &Model) -> Result<f64> {
     let reason = format!(
         "expected the prompt of a tuning run, or one that was learned from words, found a {} prompt whose start is not known; \
          give a length",
-        prompt.kind_name()
+        prompt.kind()
     );
     Err(Error::config("class radius", reason))
 }
@@ -192,7 +192,7 @@ mod tests {
         data[5] -= 4.0;
         let context = Context::shared(ids.len(), model.clip().text().unwrap().width(), data);
         let position = flatclip::model::Position::End;
-        let kind = PromptKind::Learned { context, words: "a photo of a".into(), position };
+        let kind = PromptContent::Learned { context, words: "a photo of a".into(), position };
         let prompt = Prompt::new(kind, flatclip::prompt::Provenance::default());
         let (moved, _) = ClassRadius::Tuned.resolve(0.5, &prompt, &model).unwrap();
         assert!((moved - 5.0).abs() < 1e-5, "{moved}");

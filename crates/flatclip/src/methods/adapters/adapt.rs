@@ -1,12 +1,12 @@
 //! ADAPT: a bank of certain images per class, Gaussian discriminant analysis of it, and the bank's labels as neighbours.
 //! This is the online form; `adapt_set` has the transductive one, an entry of its own because a method has one kind.
-//!
-//! `a = log_softmax(x W' + b) + scale / (2 M) sum_j (x.x_j) p_j onehot_j`, answer `z exp((a - max a) / scale)`. Golden cases: `adapt-*`.
+//! Golden cases: `adapt-*`.
 
 use super::groups::{data_preset, views_kept};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
+use crate::methods::cache::replace_worst;
 use crate::methods::gaussian::{Discriminant, Scatter};
 use crate::methods::probability::dot;
 use crate::methods::query::Query;
@@ -16,12 +16,13 @@ use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::loss;
 
 /// The registry entry of the online form.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "adapt",
-    aliases: &["adapt-online"],
-    needs: Needs { default_views: 1, ..Needs::FEATURES },
-    summary: "a bank of certain images per class: Gaussian discriminant analysis and neighbour labels",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("adapt", Build::Online(|table| Ok(Box::new(Adapt::new(Config::read(table)?)))))
+        .with_aliases(&["adapt-online"])
+        .with_needs(Needs { default_views: 1, ..Needs::FEATURES })
+        .with_summary("a bank of certain images per class: Gaussian discriminant analysis and neighbour labels")
+        .with_docs(
+            "\
 What: an image (mean feature x, mean logits z, mean softmax p of its confident views, or its single view)
 enters the bank of its class if a place is free or holds a larger entropy. Then the class's mean is
   mu_k = alpha (sum_bank p_jk x_j) / (sum_bank p_jk) + (1 - alpha) t_k,
@@ -40,11 +41,10 @@ K.
 Reference: Zhang et al., Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment,
 NeurIPS 2025. Verified with the authors' code in f32 (compat).
 ",
-    verified: Verified::AuthorsCode,
-    presets: presets::adapt,
-    build: Build::Online(|table| Ok(Box::new(Adapt::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_presets(presets::adapt)
+        .with_options(Config::OPTIONS);
 
 crate::option_group! {
     ($) pub(super) shared {
@@ -170,15 +170,8 @@ impl Adapt {
             entropy: query.entropy,
         };
         let old = self.banks[class].clone();
-        let bank = &mut self.banks[class];
-        if bank.len() < self.options.bank {
-            bank.push(item);
-        } else {
-            let worst = (0..bank.len()).fold(0, |w, j| if bank[j].entropy > bank[w].entropy { j } else { w });
-            if item.entropy >= bank[worst].entropy {
-                return false;
-            }
-            bank[worst] = item;
+        if !replace_worst(&mut self.banks[class], self.options.bank, item, |item| item.entropy) {
+            return false;
         }
         self.scatter.remove(features(&old), self.means.row(class));
         let own = [(query.probabilities[class], query.feature.as_slice())];

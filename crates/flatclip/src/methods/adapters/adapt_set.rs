@@ -1,6 +1,5 @@
-//! ADAPT on a set: the bank holds the most certain images of the set, and all images move the means.
-//!
-//! Formula and shared parts are in `adapt`. Golden cases: `adapt-transductive-*`.
+//! ADAPT on a set: the bank holds the most certain images of the set, and all images move the means. Shared parts are in
+//! `adapt`. Golden cases: `adapt-transductive-*`.
 
 use super::adapt::{Banked, Banks, class_mean, corrected, features, neighbours, shared};
 use super::groups::{data_preset, views_kept};
@@ -14,12 +13,12 @@ use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Ve
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "adapt-transductive",
-    aliases: &[],
-    needs: Needs { default_views: 1, ..Needs::FEATURES },
-    summary: "ADAPT on a whole set at once: the bank is made of the most certain images of the set",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("adapt-transductive", Build::Batch(|table| Ok(Box::new(AdaptSet::new(Config::read(table)?)))))
+        .with_needs(Needs { default_views: 1, ..Needs::FEATURES })
+        .with_summary("ADAPT on a whole set at once: the bank is made of the most certain images of the set")
+        .with_docs(
+            "\
 What: adapt for a set. The bank of a class holds its `bank` most certain images; its mean is
   mu_k = alpha (sum_bank p_jk x_j + sum_all p_ik x_i) / (sum_bank p_jk + sum_all p_ik) + (1 - alpha) t_k
 if it has any, else t_k; images of the bank count twice, which weights certain ones. Everything else as
@@ -30,11 +29,10 @@ Cost: one image-tower pass; one D^3 inverse per set; M D per image, M up to bank
 Reference: Zhang et al., Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment,
 NeurIPS 2025. Verified with the authors' code in f32 (compat).
 ",
-    verified: Verified::AuthorsCode,
-    presets: presets::adapt,
-    build: Build::Batch(|table| Ok(Box::new(AdaptSet::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_presets(presets::adapt)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of ADAPT on a set.

@@ -1,23 +1,20 @@
 //! ADTE: views selected by Tsallis entropy with an exponent for each class, estimated on the whole test set.
-//!
-//! Pass 1 stores mean logits of images with a clear answer per class and estimates how often each class is answered,
-//! `q = P q / |P q|`; its logarithm, scaled to [low, high], is the exponent q_k. Pass 2: `score_v = sum_k p_k^q_k / (1 - q_k)`, answer =
-//! mean probability of the views of lowest score. Golden cases: `adte-*`.
+//! Golden cases: `adte-*`.
 
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{argmax, mean_probability, mean_row, softmax};
 use crate::methods::select::{LowestScore, Selection, ViewLogits};
-use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Task, Verified, ViewSet};
 use crate::options::mismatch;
 use crate::{Error, Result};
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "adte",
-    aliases: &["adte-transductive"],
-    needs: Needs::FEATURES,
-    summary: "selects views by Tsallis entropy with an exponent per class, estimated on the whole test set",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("adte", Build::Batch(|table| Ok(Box::new(Adte::new(Config::read(table)?)))))
+        .with_aliases(&["adte-transductive"])
+        .with_summary("selects views by Tsallis entropy with an exponent per class, estimated on the whole test set")
+        .with_docs(
+            "\
 What: pass 1, over the whole set without labels: z = mean logits over all views of an image; if its largest
 entry is at least gap above the second, z enters the bank of that class (slots per class; a full class
 replaces the one of smallest gap, if that of z is larger). P[:,j] = mean softmax of class j's entries; q <-
@@ -31,11 +28,9 @@ compat = true replaces the entry of smallest gap also by a smaller one, as the a
 Cost: one image-tower pass over the views; rounds K^2 once; memory up to slots K^2.
 Reference: ADTE, arXiv 2602.11743 (repository Jinx630/ADTE).
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Batch(|table| Ok(Box::new(Adte::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::option_group! {
     ($) pub(super) class_exponents {

@@ -3,15 +3,15 @@
 use super::adte::{self, ClassBank, class_exponents};
 use crate::Result;
 use crate::methods::select::{LowestScore, Score, Selector, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
+use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "adte-stream",
-    aliases: &["adte-online"],
-    needs: Needs::FEATURES,
-    summary: "adte along a stream (ours): exponents from the images so far, entropy until enough are stored",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("adte-stream", Build::Online(|table| Ok(Box::new(AdteStream::new(Config::read(table)?)))))
+        .with_aliases(&["adte-online"])
+        .with_summary("adte along a stream (ours): exponents from the images so far, entropy until enough are stored")
+        .with_docs(
+            "\
 What: as adte, with a bank of the images so far: each image is offered to the bank, then its views are
 selected with the exponents that the bank gives. Until start images are stored (0: as many as there are
 classes) views are selected by entropy. The exponents are estimated again after every `every` images.
@@ -21,11 +21,9 @@ Online: the answer depends on the images before it, and on their order.
 Cost: one image-tower pass over the views; rounds K^2 for each estimate; memory up to slots K^2.
 Reference: ADTE, arXiv 2602.11743, for the score and the estimate.
 ",
-    verified: Verified::Formula,
-    presets: no_presets,
-    build: Build::Online(|table| Ok(Box::new(AdteStream::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::Formula)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of ADTE along a stream.

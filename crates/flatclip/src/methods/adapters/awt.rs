@@ -1,24 +1,19 @@
-//! AWT: views and texts of a class weighted by entropy, compared by optimal transport.
-//!
-//! `o[v,m,k] = s f_v.d_km`; weights of views `u = softmax_v(-H(mean_m o[v,m,:]) / t)`, of the texts of a class
-//! `w_k = softmax_m(-H(a with entry k replaced by o[0,m,k]) / t)`, `a = mean_m o[0,m,:]`; per class a Sinkhorn plan between u and w_k
-//! with the kernel `exp(-(1 - cos) / eps)`; `logit_k = sum plan * o[:,:,k]`. Golden cases: `awt-*`.
+//! AWT: views and texts of a class weighted by entropy, compared by optimal transport. Golden cases: `awt-*`.
 
 use crate::Result;
 use crate::methods::aggregate::{Ballot, soft_weights};
 use crate::methods::probability::{entropy, logits, softmax};
 use crate::methods::select::{Selection, ViewLogits, ranking};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "awt",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "weights views and the texts of each class by entropy, and compares them by optimal transport",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("awt", Build::Episodic(|table| Ok(Box::new(Awt::new(Config::read(table)?)))))
+        .with_summary("weights views and the texts of each class by entropy, and compares them by optimal transport")
+        .with_docs(
+            "\
 What: each class has M texts, those of the prompt and of the text bank, not averaged; the published method
 has a template and 50 descriptions. Views weigh softmax(-H / image_temperature), H the entropy of the mean
 logits over texts. A text of class k weighs softmax(-H / text_temperature), H the entropy of view 0's mean
@@ -32,11 +27,9 @@ Cost: one image-tower pass over the views; V M K D and a few rounds over V M K; 
 Reference: Zhu et al., AWT: Transferring Vision-Language Models via Augmentation, Weighting, and
 Transportation, NeurIPS 2024.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(Awt::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of AWT.

@@ -1,23 +1,23 @@
-//! BCA: class embeddings and a prior over classes that both follow the stream.
-//!
-//! `a = softmax(s x.mu) P`; if `max a > t1`: `mu_k <- normalise(c1 mu_k + x)`; if `max a > t2`: `P_k <- (c2 P_k + a) / (c2 + 1)`, with
-//! `k = argmax a`. Golden cases: `bca-*` (a port's, not the authors').
+//! BCA: class embeddings and a prior over classes that both follow the stream. Golden cases: `bca-*` (a port's, not the
+//! authors').
 
 use super::groups::views_kept;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
-use crate::methods::probability::{mean_row, softmax};
+use crate::methods::probability::{argmax, mean_row, softmax};
 use crate::methods::select::{LowestScore, Selector, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "bca",
-    aliases: &[],
-    needs: Needs { default_views: 1, ..Needs::FEATURES },
-    summary: "class embeddings move towards confident images, and a prior over classes is learnt from the answers",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("bca", Build::Online(|table| Ok(Box::new(Bca::new(Config::read(table)?)))))
+        .with_needs(Needs { default_views: 1, ..Needs::FEATURES })
+        .with_summary(
+            "class embeddings move towards confident images, and a prior over classes is learnt from the answers",
+        )
+        .with_docs(
+            "\
 What: state is one embedding mu_k per class (the text features at first), a matrix P of priors (the
 identity), and counters. x is the image's feature, or the mean feature of its int(fraction * V) views of
 lowest entropy under the current mu; then
@@ -31,11 +31,9 @@ Reference: Zhou et al., Bayesian Test-Time Adaptation for Vision-Language Models
 after third-party ports that agree with each other; no code of the authors was at hand, so the defaults are
 hearsay.
 ",
-    verified: Verified::Ports,
-    presets: no_presets,
-    build: Build::Online(|table| Ok(Box::new(Bca::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::Ports)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of BCA.
@@ -87,7 +85,7 @@ impl Bca {
 
     /// Learns from an image `x` that was answered with `answer`.
     fn learn(&mut self, x: &[f32], answer: &[f64]) {
-        let class = (0..answer.len()).fold(0, |best, k| if answer[k] > answer[best] { k } else { best });
+        let class = argmax(answer);
         let sure = answer[class];
         if sure > self.options.likelihood_threshold {
             let count = &mut self.likelihood_counts[class];

@@ -1,28 +1,25 @@
 //! BoostAdapter: TDA's two caches, and for each image a copy of the positive one that its own confident views enter.
-//!
-//! `z' = z + alpha sum_j exp(-beta (1 - g.k_j)) onehot(c_j) - alpha_n sum_j exp(-beta_n (1 - g.k_j)) [low < P_j < high]`, the
-//! first sum over the boosted copy. Golden cases: `boostadapter-*`.
+//! Golden cases: `boostadapter-*`.
 
-use super::groups::{data_preset, views_kept};
+use super::groups::{data_preset, doubt, negative_cache, positive_cache, views_kept};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
-use crate::methods::cache::{ClassCache, Item, insert};
-use crate::methods::probability::{argmax, dot};
-use crate::methods::query::{Query, affinity, normalised_entropy};
+use crate::methods::cache::{ClassCache, Item, insert, total_affinity};
+use crate::methods::probability::{argmax, to_f64};
+use crate::methods::query::{Query, Represented};
 use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
-use crate::options::mismatch;
+use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use std::collections::BTreeMap;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "boostadapter",
-    aliases: &["boost-adapter"],
-    needs: Needs::FEATURES,
-    summary: "TDA's caches, the positive one boosted by the confident views of the image itself",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("boostadapter", Build::Online(|table| Ok(Box::new(BoostAdapter::new(Config::read(table)?)))))
+        .with_aliases(&["boost-adapter"])
+        .with_summary("TDA's caches, the positive one boosted by the confident views of the image itself")
+        .with_docs(
+            "\
 What: the image g (view 0, or the mean of its confident views) enters the positive cache of its class. Then
 each of its int(fraction * V) most confident views enters a copy of that cache under its own class, with
 delta more places; the copy serves this image only. Doubtful images enter the negative cache, first in first
@@ -36,63 +33,28 @@ Cost: one image-tower pass over the views; about 6 K dot products.
 Reference: Zhang et al., BoostAdapter: Improving Vision-Language Test-Time Adaptation via Regional
 Bootstrapping, NeurIPS 2024. Verified with the authors' code.
 ",
-    verified: Verified::AuthorsCode,
-    presets: presets::boostadapter,
-    build: Build::Online(|table| Ok(Box::new(BoostAdapter::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
-
-crate::choices! {
-    /// What stands for the image.
-    pub enum Represented {
-        /// View 0: its feature, logits and entropy.
-        View0 = "view-0",
-        /// The mean feature and mean logits of the confident views, and the entropy of their mean distribution.
-        ConfidentMean = "confident-mean",
-    }
-}
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_presets(presets::boostadapter)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of BoostAdapter.
     pub struct Config for "boostadapter", check Config::windows_are_open {
         include views_kept;
         include data_preset;
-        /// What stands for the image.
+        /// What represents the image.
         query: Represented = Represented::View0, from "authors' code for cross-dataset sets; the ImageNet variants take the mean";
-        /// Weight of the positive cache.
-        alpha: f64 = 2.0, range at_least(0.0), from "authors' ImageNet pair";
-        /// Sharpness of the positive cache.
-        beta: f64 = 5.0, range at_least(0.0), from "authors' ImageNet pair";
-        /// Items per class of the positive cache.
-        capacity: usize = 3, range between(1, 10_000), from "authors' code";
+        include positive_cache;
         /// More items per class of the boosted copy.
         delta: usize = 1, range up_to(10_000), from "choice: the authors' values are 0 to 3";
-        /// Weight of the negative cache.
-        negative_alpha: f64 = 0.117, range at_least(0.0), from "authors' code";
-        /// Sharpness of the negative cache.
-        negative_beta: f64 = 1.0, range at_least(0.0), from "authors' code";
-        /// Items per class of the negative cache.
-        negative_capacity: usize = 2, range between(1, 10_000), from "authors' code";
-        /// Lower end of the window of normalised entropy that enters the negative cache.
-        entropy_low: f64 = 0.2, from "authors' code";
-        /// Upper end of that window.
-        entropy_high: f64 = 0.5, from "authors' code";
-        /// Lower end of the window of probabilities that a doubtful image speaks against.
-        mask_low: f64 = 0.03, from "authors' code";
-        /// Upper end of that window.
-        mask_high: f64 = 1.0, from "authors' code";
+        include negative_cache;
     }
 }
 
 impl Config {
     fn windows_are_open(&self) -> Result<()> {
-        if self.entropy_low >= self.entropy_high {
-            return Err(mismatch(Self::NAME, "entropy_low", "less than entropy_high", self.entropy_low));
-        }
-        if self.mask_low >= self.mask_high {
-            return Err(mismatch(Self::NAME, "mask_low", "less than mask_high", self.mask_low));
-        }
-        Ok(())
+        doubt!(self).check(Self::NAME)
     }
 }
 
@@ -122,27 +84,17 @@ impl BoostAdapter {
         &self.negative
     }
 
-    /// What stands for the image, and the ranking of its views.
+    /// What represents the image, and the ranking of its views.
     pub fn query(&self, features: &Matrix, views: &ViewLogits) -> (Query, Selection) {
-        let selection =
-            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(features, views);
-        let kept = match self.options.query {
-            Represented::View0 => &[0][..],
-            Represented::ConfidentMean => &selection.selected,
-        };
-        (Query::of(features, views, kept), selection)
+        let o = &self.options;
+        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(features, views);
+        (o.query.query(features, views, &selection), selection)
     }
 
     fn remember(&mut self, query: &Query) {
-        let item = |probabilities: &[f32]| Item {
-            feature: query.feature.clone(),
-            uncertainty: query.entropy,
-            probabilities: probabilities.to_vec(),
-        };
-        self.positive.insert(query.prediction, item(&[]));
-        let doubt = f64::from(normalised_entropy(query.entropy, query.probabilities.len()));
-        if self.options.entropy_low < doubt && doubt < self.options.entropy_high {
-            self.negative.push(query.prediction, item(&query.probabilities));
+        self.positive.insert(query.prediction, Item::of(query));
+        if doubt!(self.options).holds(query.entropy, query.probabilities.len()) {
+            self.negative.push(query.prediction, Item::doubtful(query));
         }
     }
 
@@ -163,21 +115,12 @@ impl BoostAdapter {
 
     fn logits(&self, query: &Query, boosted: &BTreeMap<usize, Vec<Item>>) -> Vec<f32> {
         let o = &self.options;
-        let mut z: Vec<f64> = query.logits.iter().map(|&z| f64::from(z)).collect();
-        let add = |items: &[Item]| -> f64 {
-            items.iter().map(|i| affinity(o.alpha, o.beta, dot(&query.feature, &i.feature))).sum()
-        };
+        let mut z = to_f64(&query.logits);
         for (class, z) in z.iter_mut().enumerate() {
-            *z += add(boosted.get(&class).map_or(self.positive.items(class), Vec::as_slice));
+            let items = boosted.get(&class).map_or(self.positive.items(class), Vec::as_slice);
+            *z += total_affinity(items, &query.feature, o.alpha, o.beta);
         }
-        for item in self.negative.present().flat_map(|(_, items)| items) {
-            let weight = affinity(o.negative_alpha, o.negative_beta, dot(&query.feature, &item.feature));
-            for (z, &p) in z.iter_mut().zip(&item.probabilities) {
-                if o.mask_low < f64::from(p) && f64::from(p) < o.mask_high {
-                    *z -= weight;
-                }
-            }
-        }
+        self.negative.subtract_doubt(&mut z, &query.feature, &doubt!(o));
         z.into_iter().map(|z| z as f32).collect()
     }
 }

@@ -1,6 +1,4 @@
-//! C-TPT: TPT with a second term that spreads the class text features, for calibrated answers.
-//!
-//! `loss = H(mean_{v kept} softmax(tau f_v T')) - weight * mean_k ||t_k - mean_j t_j||`. Golden cases: `c-tpt-*`.
+//! C-TPT: TPT with a second term that spreads the class text features, for calibrated answers. Golden cases: `c-tpt-*`.
 
 use super::groups::{adamw_steps, views_kept};
 use super::tpt::{adamw, view_0};
@@ -9,30 +7,30 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{Loss, marginal_entropy};
 use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::update::{Objective, Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "c-tpt",
-    aliases: &["ctpt"],
-    needs: Needs { ensembles: true, ..Needs::CONTEXT },
-    summary: "TPT plus a term that spreads the class text features, for calibration",
-    docs: "\
-What: TPT's loss minus weight times the mean distance of the unit-norm class text features to their mean
-(text-feature dispersion), one joint AdamW step; view 0 is answered. weight = 0 is TPT. With a prompt of
-several templates every one of them is tuned by itself and view 0 is answered by the mean of their logits: the
-ensemble rows of the paper, with the templates c-tpt4.
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("c-tpt", Build::Episodic(|table| Ok(Box::new(CTpt::new(Config::read(table)?)))))
+        .with_aliases(&["ctpt"])
+        .with_needs(Needs { ensembles: true, ..Needs::CONTEXT })
+        .with_summary("TPT plus a term that spreads the class text features, for calibration")
+        .with_docs(
+            "\
+What: TPT's loss minus weight times the mean distance of the unit-norm class text features t_k to their mean
+(text-feature dispersion), one joint AdamW step on the context; view 0 is answered.
+  loss = H(mean_selected softmax(s f_v T')) - weight mean_k |t_k - mean_j t_j|
+weight = 0 is TPT. With a prompt of several templates every one of them is tuned by itself and view 0 is
+answered by the mean of their logits: the ensemble rows of the paper, with the templates c-tpt4.
 Cost: as tpt; two_step doubles the text-tower passes, every further template adds the same again.
 Reference: Yoon et al., C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models via Text
 Feature Dispersion, ICLR 2024.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(CTpt::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of C-TPT.

@@ -1,24 +1,21 @@
-//! DiffTPT: TPT on augmented and generated views, filtered twice.
-//!
-//! Of all views but the original keep the `int(0.8 (N-1))` whose logits are most similar to view 0's; of those and view 0 the `int(0.3 n)` of
-//! lowest entropy; four AdamW steps on their marginal entropy; answer view 0.
+//! DiffTPT: TPT on augmented and generated views, filtered twice. Golden cases: `difftpt-*`.
 
 use super::groups::adamw_steps;
 use super::tpt::{adamw, view_0};
 use crate::methods::probability::marginal_entropy;
 use crate::methods::select::{CosineThenEntropy, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
 use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "difftpt",
-    aliases: &[],
-    needs: Needs { generated: true, default_views: 65, ..Needs::CONTEXT },
-    summary: "TPT on augmented and generated views, filtered by similarity to the original and by entropy",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("difftpt", Build::Episodic(|table| Ok(Box::new(DiffTpt::new(Config::read(table)?)))))
+        .with_needs(Needs { generated: true, default_views: 65, ..Needs::CONTEXT })
+        .with_summary("TPT on augmented and generated views, filtered by similarity to the original and by entropy")
+        .with_docs(
+            "\
 What: the views are the original, the augmented ones and the generated ones. Of all but the original the
 int(cosine_fraction * (N-1)) whose scaled logits have the largest cosine with the original's are kept, with
 the original; of these the int(entropy_fraction * n) of lowest entropy. Four AdamW steps on their marginal
@@ -32,11 +29,9 @@ Published numbers are of about 1000 images per set, not of whole test sets.
 Reference: Feng et al., Diverse Data Augmentation with Diffusions for Effective Test-time Prompt Tuning,
 ICCV 2023.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(DiffTpt::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of DiffTPT.

@@ -1,7 +1,5 @@
 //! DLAE: DPE with logits that are scaled down for classes that were answered often, and a cache whose items age.
-//!
-//! `l_vk *= exp(-debias (1 - dif) n_k / N)`, `n_k` answers of class k so far, `dif` the confidence of the image's class above its
-//! mean; then DPE's step and answer. Golden cases: `dlae-*`.
+//! Golden cases: `dlae-*`.
 
 use super::groups::{data_preset, views_kept};
 use super::presets::{self, Benchmark};
@@ -11,19 +9,18 @@ use crate::methods::probability::{dot, entropy, mean_entropy, mean_probability, 
 use crate::methods::prototypes::{Prototypes, Visual, add_scaled, class_means, fold, info_nce};
 use crate::methods::query::{Query, normalised_entropy};
 use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 
 pub use super::dpe::Inference;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "dlae",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "DPE with logits scaled down for classes that were answered often, and a cache whose items age",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("dlae", Build::Online(|table| Ok(Box::new(Dlae::new(Config::read(table)?)))))
+        .with_summary("DPE with logits scaled down for classes that were answered often, and a cache whose items age")
+        .with_docs(
+            "\
 What: for each image the logits of all views are multiplied by exp(-debias (1 - dif) n_k / N): n_k of N
 images so far were taken for class k (each class starts with 1), dif is the confidence of the image's class
 minus the mean confidence of that class. The views are selected anew on the scaled logits; their mean is the
@@ -41,11 +38,10 @@ Online: the answer depends on the images before it, and on their order.
 Cost: one image-tower pass over the views; a few K x D products.
 Reference: DLAE, CVPR 2026 (repository whynotcooper/dlae).
 ",
-    verified: Verified::AuthorsCode,
-    presets: presets::dlae,
-    build: Build::Online(|table| Ok(Box::new(Dlae::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_presets(presets::dlae)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of DLAE.

@@ -1,26 +1,26 @@
-//! DMN: a memory of past test images per class, read with the image itself as the query.
-//!
-//! `c_k = normalise(sum_j exp(-beta (1 - f.m_j)) m_j)` over the class's slots and its text feature; `dynamic = softmax(s f.c)`; answer
-//! `softmax(s f.T) + weight * dynamic`. Golden cases: `dmn-*`.
+//! DMN: a memory of past test images per class, read with the image itself as the query. Golden cases: `dmn-*`.
 
 use super::groups::views_kept;
 use crate::methods::aggregate::Ballot;
-use crate::methods::probability::{mean_probability, softmax};
+use crate::methods::cache::replace_worst;
+use crate::methods::probability::{argmax, mean_probability, softmax};
 use crate::methods::query::read_out;
 use crate::methods::select::{LowestScore, Score, Selection, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
+use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 use std::sync::Arc;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "dmn",
-    aliases: &["dmn-zs"],
-    needs: Needs::FEATURES,
-    summary: "a memory of past test images per class, read by attention of the image, beside the text classifier",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("dmn", Build::Online(|table| Ok(Box::new(Dmn::new(Config::read(table)?)))))
+        .with_aliases(&["dmn-zs"])
+        .with_summary(
+            "a memory of past test images per class, read by attention of the image, beside the text classifier",
+        )
+        .with_docs(
+            "\
 What: the int(fraction * V) views of lowest entropy vote with their mean softmax q for a class; view 0 fills
 the next slot of that class, or replaces its slot of largest entropy if that of q is smaller. Then, for
 every class,
@@ -35,11 +35,9 @@ Cost: one image-tower pass over the views; (slots + 1) K D per image; memory slo
 Reference: Zhang et al., Dual Memory Networks: A Versatile Adaptation Approach for Vision-Language Models,
 CVPR 2024. Verified with the authors' code, apart from the search.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Online(|table| Ok(Box::new(Dmn::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of DMN.
@@ -129,18 +127,8 @@ impl Dmn {
     }
 
     fn remember(&mut self, feature: &[f32], vote: &[f64]) {
-        let class = (0..vote.len()).fold(0, |best, k| if vote[k] > vote[best] { k } else { best });
         let slot = Slot { feature: feature.to_vec(), entropy: entropy_with(vote, 1e-8) };
-        let slots = &mut self.memory[class];
-        if slots.len() < self.options.slots {
-            slots.push(slot);
-            return;
-        }
-        let worst =
-            (0..slots.len()).fold(0, |worst, j| if slots[j].entropy > slots[worst].entropy { j } else { worst });
-        if slot.entropy < slots[worst].entropy {
-            slots[worst] = slot;
-        }
+        replace_worst(&mut self.memory[argmax(vote)], self.options.slots, slot, |slot| slot.entropy);
     }
 
     fn read_out(&self, task: &Task, feature: &[f32], with_memory: bool) -> Vec<f64> {
@@ -173,8 +161,7 @@ impl OnlineAdapter for Dmn {
         image.check(task, &SPEC)?;
         let parts = self.read(task, image);
         let answer = self.combine(&parts);
-        let best = (0..answer.len()).fold(0, |best, k| if answer[k] > answer[best] { k } else { best });
-        Ok(Ballot::from_votes(&answer, best).answer(parts.views.explain(parts.selection)))
+        Ok(Ballot::from_votes(&answer, argmax(&answer)).answer(parts.views.explain(parts.selection)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {

@@ -1,7 +1,4 @@
 //! DOTA: a Gaussian per class, estimated along the stream from soft labels, beside the zero-shot classifier.
-//!
-//! `answer = z + w d`, `d_k = x L mu_k - mu_k L mu_k / 2`, `w = min(rho mean(c) / m, eta)`; then each kept view with softmax `y`:
-//! `S_k <- (c_k S_k + y_k r r') / (c_k + y_k)`, `mu_k <- (c_k mu_k + y_k x) / (c_k + y_k)`, `c_k += y_k`, `L = inv((1 - eps) mean_k S_k + eps I)`.
 //! Golden cases: `dota-*`.
 
 use super::groups::{data_preset, views_kept};
@@ -12,18 +9,17 @@ use crate::methods::linalg;
 use crate::methods::probability::{dot, softmax};
 use crate::methods::query::Query;
 use crate::methods::select::{LowestScore, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "dota",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "a Gaussian per class, estimated along the stream, corrects the zero-shot logits",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("dota", Build::Online(|table| Ok(Box::new(Dota::new(Config::read(table)?)))))
+        .with_summary("a Gaussian per class, estimated along the stream, corrects the zero-shot logits")
+        .with_docs(
+            "\
 What: state is a mean mu_k (constant at first, not the text feature), a count c_k and a covariance S_k per
 class, and L, the inverse of the mean covariance. z and x are mean logits and mean feature of the m kept views
 (the image, or its int(fraction * V) views of lowest entropy):
@@ -40,11 +36,10 @@ GB for K = 1000, D = 512: every S_k has a divisor of its own, so the upper trian
 Reference: Han et al., DOTA: Distributional Test-Time Adaptation of Vision-Language Models, 2024. Verified
 with the authors' code in f32; it rounds mu and L to f16 before it answers, which is not done here.
 ",
-    verified: Verified::AuthorsCode,
-    presets: presets::dota,
-    build: Build::Online(|table| Ok(Box::new(Dota::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_presets(presets::dota)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of DOTA.

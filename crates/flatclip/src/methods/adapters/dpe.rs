@@ -1,8 +1,4 @@
-//! DPE: text prototypes and visual prototypes evolve together over the stream.
-//!
-//! For each image: `W = normalise(T + R_t)`, `V = normalise(mean of cached features + R_v)`, residuals zero; one AdamW step on
-//! `H(softmax(z + alpha sum_j exp(-beta (1 - g.V_j)) onehot(j))) + align * InfoNCE(V -> W)`; answer with the moved prototypes;
-//! a confident answer folds `W` into the running mean `T`. Golden cases: `dpe-*`.
+//! DPE: text prototypes and visual prototypes evolve together over the stream. Golden cases: `dpe-*`.
 
 use super::groups::{data_preset, views_kept};
 use super::presets::{self, Benchmark};
@@ -14,16 +10,15 @@ use crate::methods::probability::{entropy, mean_entropy};
 use crate::methods::prototypes::{Prototypes, Visual, add_scaled, class_means, fold, info_nce};
 use crate::methods::query::{Query, normalised_entropy};
 use crate::methods::select::{LowestScore, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
+use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "dpe",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "text and visual prototypes evolve over the stream, one gradient step on residuals per image",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("dpe", Build::Online(|table| Ok(Box::new(Dpe::new(Config::read(table)?)))))
+        .with_summary("text and visual prototypes evolve over the stream, one gradient step on residuals per image")
+        .with_docs(
+            "\
 What: T are text prototypes (running mean over the stream), V the mean features of a class's most certain
 past images. For each image zero residuals R_t, R_v take one AdamW step on the entropy of z + alpha sum_j
 exp(-beta (1 - g.V_j)) onehot(j) plus align * InfoNCE(V -> W) with W = normalise(T + R_t), V =
@@ -35,11 +30,10 @@ Cost: one image-tower pass; a few K x D products.
 Reference: Zhang et al., Dual Prototype Evolving for Test-Time Generalization of Vision-Language Models,
 NeurIPS 2024.
 ",
-    verified: Verified::AuthorsCode,
-    presets: presets::dpe,
-    build: Build::Online(|table| Ok(Box::new(Dpe::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_presets(presets::dpe)
+        .with_options(Config::OPTIONS);
 
 crate::choices! {
     /// Which views the moved prototypes answer for.

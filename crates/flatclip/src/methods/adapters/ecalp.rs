@@ -1,23 +1,20 @@
-//! ECALP: label propagation over a graph of text features and all images seen so far.
-//!
-//! Edges `similarity^gamma` to the nearest images and texts, `W = A + A'`, normalised by degrees; texts hold their labels, images
-//! take `Y <- alpha W~ [I; Y] + (1 - alpha) Y0`; the answer is the row of the newest image. Golden cases: `ecalp-*`.
+//! ECALP: label propagation over a graph of text features and all images seen so far. Golden cases: `ecalp-*`.
 
 use super::single::first_view;
 use crate::Result;
-use crate::methods::probability::{dot, softmax};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
+use crate::methods::probability::{argmax, dot, softmax};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 use rayon::prelude::*;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "ecalp",
-    aliases: &[],
-    needs: Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES },
-    summary: "label propagation from the class texts over a growing graph of all images seen so far",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("ecalp", Build::Online(|table| Ok(Box::new(Ecalp::new(Config::read(table)?)))))
+        .with_needs(Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES })
+        .with_summary("label propagation from the class texts over a growing graph of all images seen so far")
+        .with_docs(
+            "\
 What: nodes are the classes' text features, every image seen so far (view 0), and the newest image once more
 as the query. An image has edges to its image_neighbours nearest images, by u(x_j).x with u(x) = normalise(x
 w) and w the variance of the text features over classes, and to its text_neighbours nearest texts, by
@@ -35,11 +32,9 @@ Reference: Li et al., Efficient and Context-Aware Label Propagation for Zero-/Fe
 Adaptation of Vision-Language Model, ICLR 2025. Verified with the authors' code on streams without ties that
 it leaves open.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Online(|table| Ok(Box::new(Ecalp::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of ECALP.
@@ -121,7 +116,7 @@ impl Ecalp {
         let graph = Graph::new(&self.lists, used, &self.texts, task.class_count(), self.options.gamma);
         let rows = graph.propagate(&self.labels, self.options.iterations, self.options.alpha);
         let carried = |row: &Vec<f64>| {
-            let best = (0..row.len()).fold(0, |best, k| if row[k] > row[best] { k } else { best });
+            let best = argmax(row);
             (best, CARRIED * row[best])
         };
         let mut rows = rows;

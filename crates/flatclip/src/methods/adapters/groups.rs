@@ -28,3 +28,46 @@ crate::option_group! {
         preset: Benchmark = Benchmark::Auto, from "published practice; neutral is the fair choice";
     }
 }
+
+crate::option_group! {
+    ($) pub(crate) positive_cache {
+        /// Weight of the positive cache.
+        alpha: f64 = 2.0, range at_least(0.0), from "authors' ImageNet pair";
+        /// Sharpness of the positive cache.
+        beta: f64 = 5.0, range at_least(0.0), from "authors' ImageNet pair";
+        /// Items per class of the positive cache.
+        capacity: usize = 3, range between(1, 10_000), from "authors' code";
+    }
+}
+
+crate::option_group! {
+    ($) pub(crate) negative_cache {
+        /// Weight of the negative cache.
+        negative_alpha: f64 = 0.117, range at_least(0.0), from "authors' code";
+        /// Sharpness of the negative cache.
+        negative_beta: f64 = 1.0, range at_least(0.0), from "authors' code";
+        /// Items per class of the negative cache.
+        negative_capacity: usize = 2, range between(1, 10_000), from "authors' code";
+        /// Lower end of the window of normalised entropy in which an image is doubtful.
+        entropy_low: f64 = 0.2, from "authors' code";
+        /// Upper end of that window.
+        entropy_high: f64 = 0.5, from "authors' code";
+        /// Lower end of the window of probabilities: a doubtful image lowers the logits of the classes in it.
+        mask_low: f64 = 0.03, from "authors' code";
+        /// Upper end of that window.
+        mask_high: f64 = 1.0, from "authors' code";
+    }
+}
+
+/// The rule of a negative cache from options that include `negative_cache`.
+macro_rules! doubt {
+    ($options:expr) => {
+        $crate::methods::cache::Doubt {
+            alpha: $options.negative_alpha,
+            beta: $options.negative_beta,
+            entropy: ($options.entropy_low, $options.entropy_high),
+            mask: ($options.mask_low, $options.mask_high),
+        }
+    };
+}
+pub(crate) use doubt;

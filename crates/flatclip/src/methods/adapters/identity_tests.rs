@@ -11,7 +11,7 @@ use crate::methods::maple::MapleParameters;
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::{Adapter, AnyAdapter, Decision, Needs, Task, TextSide, ViewSet, build_adapter};
 use crate::model::{Clip, Features};
-use crate::prompt::{Affine, Prompt, PromptKind, Provenance};
+use crate::prompt::{Affine, Prompt, PromptContent, Provenance};
 use crate::rng::Stream;
 use flatclip_tensor::Matrix;
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ fn maple() -> (Arc<Prompt>, Arc<SourceStatistics>) {
         let mut stream = Stream::new(seed, &["maple"]);
         Matrix::from_vec(rows, cols, (0..rows * cols).map(|_| 0.05 * stream.normal() as f32).collect())
     };
-    let kind = PromptKind::Maple {
+    let kind = PromptContent::Maple {
         context: context(),
         words: String::new(),
         tail: String::new(),

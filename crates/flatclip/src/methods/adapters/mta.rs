@@ -1,25 +1,25 @@
-//! MTA: a robust mode of the views' features, found by mean shift with an inlierness per view.
-//!
-//! Maximises `sum_i y_i K_i(m) + (q/2) y' A y - lambda_y sum_i y_i ln y_i` over the simplex of `y` and the mode `m`, with
-//! `K_i(m) = exp(-|f_i - m|^2 / 2h_i^2)` and `A = P P'`, `P` the views' softmax. Golden cases: `mta-*`, `mta-features-*`.
+//! MTA: a robust mode of the views' features, found by mean shift with an inlierness per view. Golden cases: `mta-*`,
+//! `mta-features-*`.
 
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::select::{Selection, ViewLogits, ranking};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nt;
 use flatclip_tensor::ops::wide::{add_scaled, softmax, squared_distance};
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "mta",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "mean shift over the views' features, weighted by how much views agree",
-    docs: "\
-What: alternates an inlierness y per view, y = softmax((K(m) + lambda_q A y) / lambda_y), and a mode m of
-the features, m = normalise(sum y_i K_i f_i), five rounds of at most five steps each; A_ij = p_i . p_j.
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("mta", Build::Episodic(|table| Ok(Box::new(Mta { options: Config::read(table)? }))))
+        .with_summary("mean shift over the views' features, weighted by how much views agree")
+        .with_docs(
+            "\
+What: maximises, over the mode m of the features and an inlierness y per view (a distribution over views),
+  sum_i y_i K_i(m) + (lambda_q / 2) y' A y - lambda_y sum_i y_i ln y_i,
+  K_i(m) = exp(-|f_i - m|^2 / (2 h_i^2)), A_ij = p_i . p_j, p_i the softmax of view i,
+by turns: y = softmax((K(m) + lambda_q A y) / lambda_y), m = normalise(sum y_i K_i f_i), five rounds of at
+most five steps each.
 Decision: the mode against the text. The bandwidth of a view is half the mean squared distance to its
 nearest 30 % of the others. Two views or fewer have none: the answer is then zero-shot. In the explanation a
 view's score is minus its inlierness, `selected` those above 1/V.
@@ -27,11 +27,9 @@ Cost: one image-tower pass over the views and O(V^2 D) multiplications; no gradi
 Reference: Zanella and Ben Ayed, On the Test-time Zero-shot Generalization of Vision-Language Models, CVPR
 2024.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(Mta { options: Config::read(table)? }))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of MTA.

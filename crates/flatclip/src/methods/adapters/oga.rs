@@ -1,24 +1,22 @@
 //! OGA: per class the most certain past images; Gaussians of them with a shared covariance, multiplied with the
-//! zero-shot answer.
-//!
-//! `answer ~ softmax(s x.T) softmax(tau l)`, `l_k = -1/2 (x - mu_k)' L (x - mu_k)`. Golden cases: `oga-*`.
+//! zero-shot answer. Golden cases: `oga-*`.
 
 use super::single::first_view;
 use crate::Result;
 use crate::methods::gaussian::{Scatter, identity, times};
-use crate::methods::probability::{dot, entropy_of, softmax};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet, no_presets};
+use crate::methods::probability::{argmax, dot, entropy_of, softmax};
+use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "oga",
-    aliases: &[],
-    needs: Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES },
-    summary: "Gaussians of the most certain past images, multiplied with the zero-shot answer",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("oga", Build::Online(|table| Ok(Box::new(Oga::new(Config::read(table)?)))))
+        .with_needs(Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES })
+        .with_summary("Gaussians of the most certain past images, multiplied with the zero-shot answer")
+        .with_docs(
+            "\
 What: every class has `capacity` places for past images (view 0) of low zero-shot entropy; an image enters
 the class of its zero-shot answer if a place is free or holds a larger entropy. mu_k is the mean of two or
 more stored images, else the text feature. Once a class has three, the residuals of all n stored images
@@ -38,11 +36,9 @@ Cost: one image-tower pass of one view; one D^3 inverse for a batch in which som
 Reference: Fuchs et al., Online Gaussian Test-Time Adaptation of Vision-Language Models, 2025. Verified with
 the authors' code in f32, which stores features in f16.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Online(|table| Ok(Box::new(Oga::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of OGA.
@@ -112,7 +108,7 @@ impl Oga {
         let zero_shot: Vec<Vec<f64>> = images.iter().map(|x| zero_shot(task, x)).collect();
         let mut before: BTreeMap<usize, Vec<Stored>> = BTreeMap::new();
         for (x, p) in images.iter().zip(&zero_shot) {
-            let class = (0..p.len()).fold(0, |best, k| if p[k] > p[best] { k } else { best });
+            let class = argmax(p);
             let stored = Stored { feature: x.to_vec(), entropy: entropy_of(p) };
             if let Some(place) = self.place(class, stored.entropy) {
                 before.entry(class).or_insert_with(|| self.memory[class].clone());

@@ -1,7 +1,5 @@
 //! OnZeta: labels re-weighted towards a class balance, and a second set of class vectors learnt in the image space.
-//!
-//! `t ~ softmax(x.T / tau_t) e^rho`, `rho <- max(0, rho - c_r / sqrt(i) (t - alpha / K))`, `v = softmax(x.w / tau_i)`, answer
-//! `b v + (1 - b) t` with `b = beta sqrt(i / n)`, `w_k <- normalise(w_k - c_w / (tau_i sqrt(i)) (v_k - t_k) x)`. Golden cases: `onzeta-*`.
+//! Golden cases: `onzeta-*`.
 
 use super::groups::data_preset;
 use super::presets::{self, Benchmark};
@@ -13,12 +11,12 @@ use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::loss;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "onzeta",
-    aliases: &[],
-    needs: Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES },
-    summary: "online label re-weighting towards a class balance, and class vectors learnt in the image space",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("onzeta", Build::Online(|table| Ok(Box::new(OnZeta::new(Config::read(table)?)))))
+        .with_needs(Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES })
+        .with_summary("online label re-weighting towards a class balance, and class vectors learnt in the image space")
+        .with_docs(
+            "\
 What: of view 0 with feature x, image number i of n,
   t ~ softmax(x.T / tau_text) exp(rho)        rho <- max(0, rho - c_rho / sqrt(i) (t - alpha / K))
   v = softmax(x.w / tau_image)                w_k <- normalise(w_k - c_w / (tau_image sqrt(i)) (v_k - t_k) x)
@@ -35,11 +33,10 @@ Online: the answer depends on the images before it, and on their order.
 Cost: one image-tower pass of one view; 3 K D.
 Reference: Qian and Hu, Online Zero-Shot Classification with CLIP, ECCV 2024. Verified with the authors' code.
 ",
-    verified: Verified::AuthorsCode,
-    presets: presets::onzeta,
-    build: Build::Online(|table| Ok(Box::new(OnZeta::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_presets(presets::onzeta)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of OnZeta.

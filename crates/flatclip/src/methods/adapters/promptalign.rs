@@ -1,7 +1,5 @@
 //! PromptAlign: TPT on MaPLe's prompts, plus a term that aligns the views' token statistics with those of training images.
-//!
-//! `loss = H(mean_{kept} softmax) + w/(to-from) * sum_l [ 1/2 mean|mu_l - mu^_l| + 1/2 mean|var_l - var^_l| ]`, statistics over the selected views
-//! per token and channel of what block `l` reads, its prompts included. AdamW on all of MaPLe's parameters; answer view 0. Golden cases: `promptalign-*`.
+//! Golden cases: `promptalign-*`.
 
 use super::groups::{adamw_steps, views_kept};
 use super::tpt::adamw;
@@ -12,34 +10,41 @@ use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::update::text_gradient;
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
 use crate::options::mismatch;
+use crate::prompt::PromptKind;
 use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nn;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "promptalign",
-    aliases: &[],
-    needs: Needs { pixels: true, vit: true, statistics: true, prompts: &["maple"], ..Needs::CONTEXT },
-    summary: "TPT on a maple prompt, with the views' token statistics aligned to those of training images",
-    docs: "\
-What: the loss is TPT's marginal entropy on the most confident views plus, for some blocks of the image
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("promptalign", Build::Episodic(|table| Ok(Box::new(PromptAlign::new(Config::read(table)?)))))
+        .with_needs(Needs {
+            pixels: true,
+            vit: true,
+            statistics: true,
+            prompts: &[PromptKind::Maple],
+            ..Needs::CONTEXT
+        })
+        .with_summary("TPT on a maple prompt, with the views' token statistics aligned to those of training images")
+        .with_docs(
+            "\
+What: the loss is TPT's marginal entropy on the most confident views plus, for some blocks l of the image
 tower, the L1 distance of the mean and variance over those views of the tokens that the block reads (prompts
-included) to the same statistics of training images (given). AdamW moves all parameters of the maple prompt;
-view 0 is answered. Statistics belong to a prompt and a model: they are computed from training images
-once and given to every run; the authors' tensors can be imported.
+included), per token and channel, to the same statistics of training images (given):
+  loss = H(mean_selected softmax) + weight mean_l (mean|mu_l - mu'_l| + mean|var_l - var'_l|) / 2
+AdamW moves all parameters of the maple prompt; view 0 is answered. Statistics belong to a prompt and a
+model: they are computed from training images once and given to every run; the authors' tensors can be
+imported.
 Cost: one image-tower pass over the views; per step, both towers forward and back for the kept views; both
 once more for the answer.
 Reference: Abdul Samadh et al., Align Your Prompts: Test-Time Prompting with Distribution Alignment for
 Zero-Shot Generalization, NeurIPS 2023.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(PromptAlign::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of PromptAlign.

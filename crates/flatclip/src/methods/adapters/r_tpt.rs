@@ -1,7 +1,5 @@
 //! R-TPT: TPT on the mean of entropies, and an answer that weights views by how much they resemble the others.
-//!
-//! `loss = mean_{v kept} H(softmax(tau f_v T'))`; `w = softmax(s / 0.01)`, `s_v` the mean of the 20 largest cosines of view `v` with the
-//! others; answer `sum_v w_v z_v` with the tuned prompt.
+//! Golden cases: `r-tpt-*`.
 
 use super::groups::{adamw_steps, views_kept};
 use super::tpt::adamw;
@@ -10,29 +8,30 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{logits, mean_entropy, softmax};
 use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "r-tpt",
-    aliases: &["rtpt"],
-    needs: Needs::CONTEXT,
-    summary: "TPT on the mean of entropies, then a vote weighted by how much a view resembles the others",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("r-tpt", Build::Episodic(|table| Ok(Box::new(RTpt::new(Config::read(table)?)))))
+        .with_aliases(&["rtpt"])
+        .with_needs(Needs::CONTEXT)
+        .with_summary("TPT on the mean of entropies, then a vote weighted by how much a view resembles the others")
+        .with_docs(
+            "\
 What: the int(fraction * V) views of lowest entropy give the loss, the mean of their entropies (not the
-entropy of their mean); AdamW on the context. All views answer together: weights softmax(s / temperature), s
-the mean of the neighbours largest cosines of a view with the other views. Made for attacked images; helps
-on clean ones, too. Golden cases: r-tpt-*.
+entropy of their mean); AdamW on the context. All views answer together, with the tuned prompt:
+  loss = mean_selected H(softmax(s f_v T'))
+  answer = sum_v w_v z_v, w = softmax(r / temperature)
+r_v is the mean of the `neighbours` largest cosines of view v with the other views. Made for attacked images;
+helps on clean ones, too.
 Cost: as tpt.
 Reference: Sheng et al., R-TPT: Improving Adversarial Robustness of Vision-Language Models through Test-Time
 Prompt Tuning, CVPR 2025.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(RTpt::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of R-TPT.

@@ -1,23 +1,19 @@
-//! SE: view 0 and the most confident other views, mixed by how confident view 0 is among them.
-//!
-//! `answer = alpha softmax(l_0) + (1 - alpha) mean softmax(selected)`, `alpha = 0.5 + sign(d) d^2 scale`,
-//! `d = share of views with a higher entropy than view 0 - 0.5`. Golden cases: `se-*`.
+//! SE: view 0 and the most confident other views, mixed by how confident view 0 is among them. Golden cases: `se-*`.
 
 use super::groups::views_kept;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{argmax, mean_probability, softmax};
 use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "se",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "mixes the un-augmented view with the most confident others, by its rank among them",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("se", Build::Episodic(|table| Ok(Box::new(Se::new(Config::read(table)?)))))
+        .with_summary("mixes the un-augmented view with the most confident others, by its rank among them")
+        .with_docs(
+            "\
 What: r is the share of views 1..V with a higher score than view 0, d = r - 0.5. The int(fraction (V - 1))
 other views of lowest score are selected; view 0 is never one of them.
   answer = alpha softmax(l_0) + (1 - alpha) mean softmax(selected),
@@ -27,11 +23,9 @@ When the selected views all agree with view 0, the answer is that class with any
 Cost: one image-tower pass over the views; no gradient, no state.
 Reference: USE, ICML 2026 (repository sirujiang/USE, instance_method/se.py).
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(Se::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::choices! {
     /// How the weight of view 0 follows from its rank.

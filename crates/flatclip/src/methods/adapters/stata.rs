@@ -1,21 +1,21 @@
-//! StatA: a Gaussian per class fitted to a set of images, anchored to the text features.
-//!
-//! Labels `z_i ~ y_i exp(a_i / 50)`, `a_ik = -1/2 sum_d (x - mu_k)^2 / s_k - 1/2 sum_d ln s_k + neighbours`; means and variances of the labels, mixed
-//! with those of the text by `beta_k = n_k / (alpha + n_k)`. Golden cases: `stata-*`.
+//! StatA: a Gaussian per class fitted to a set of images, anchored to the text features. Golden cases: `stata-*`.
 
-use super::transduction::{Members, exponents, transductive};
+pub use super::transduction::Fit;
+use super::transduction::{Gaussians, Labelling, Members, exponents, labelling, transductive};
 use crate::Result;
-use crate::methods::probability::normalise_rows;
-use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::probability::{argmax, normalise_rows};
+use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "stata",
-    aliases: &[],
-    needs: Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES },
-    summary: "Gaussians of the classes in a set of images, anchored to the text: for any number of present classes",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("stata", Build::Batch(|table| Ok(Box::new(StatA::new(Config::read(table)?)))))
+        .with_needs(Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES })
+        .with_summary(
+            "Gaussians of the classes in a set of images, anchored to the text: for any number of present classes",
+        )
+        .with_docs(
+            "\
 What: of a set of images (view 0 of each), y = softmax(s x.T), z = y, mu = T, and one variance per
 dimension, s0_d = sum_ik y_ik (x_id - t_kd)^2 / N. In every round, five times,
   z_i ~ y_i^text_weight exp((a_i - max a_i) / 50),
@@ -32,11 +32,9 @@ Reference: Zanella et al., Realistic Test-Time Adaptation of Vision-Language Mod
 with the authors' code, which for more than 2500 images divides s0 by N once per chunk; that is not done
 here.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Batch(|table| Ok(Box::new(StatA::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of StatA.
@@ -55,25 +53,6 @@ pub struct StatA {
     options: Config,
 }
 
-/// What a set settled on.
-#[derive(Clone, Debug)]
-pub struct Fit {
-    /// Zero-shot probabilities `[N, K]`.
-    pub zero_shot: Vec<f64>,
-    /// Labels after the first round, `[N, K]`.
-    pub first: Vec<f64>,
-    /// Labels at the end, `[N, K]`.
-    pub labels: Vec<f64>,
-    /// Class means `[K, D]`, unit-norm.
-    pub means: Matrix,
-    /// Variances `[K, D]`.
-    pub variances: Matrix,
-    /// Share of the images in mean and variance of every class.
-    pub betas: Vec<f64>,
-    /// Neighbours of every image.
-    pub neighbours: Vec<Vec<usize>>,
-}
-
 impl StatA {
     /// With these options.
     pub fn new(options: Config) -> Self {
@@ -87,31 +66,20 @@ impl StatA {
     }
 
     fn fit_members(&self, task: &Task, members: &Members) -> Fit {
-        let o = &self.options;
         let text = task.text_features();
-        let mut z = members.zero_shot.clone();
-        let anchor = start_variance(members, &z, text);
-        let mut means = text.clone();
-        let mut variances = Matrix::from_vec(
-            text.rows(),
-            text.cols(),
-            vec![&anchor; text.rows()].into_iter().flatten().copied().collect(),
-        );
-        let (mut betas, mut first) = (vec![0.0; text.rows()], Vec::new());
-        for round in 0..=o.rounds {
-            let mut said = exponents(&members.features, &means, &variances);
-            subtract_determinants(&mut said, &variances);
-            z = members.labels(&z, &said, o.text_weight, o.graph_weight, o.neighbours);
-            if round == 0 {
-                first.clone_from(&z);
-            }
-            if round < o.rounds {
-                betas = self.betas(&z, text.rows());
-                (means, variances) = anchored(members, &z, &betas, text, &anchor);
-            }
-        }
-        let neighbours = members.graph.iter().map(|list| list.iter().map(|n| n.0).collect()).collect();
-        Fit { zero_shot: members.zero_shot.clone(), first, labels: z, means, variances, betas, neighbours }
+        let anchor = members.shared_variance(&members.zero_shot, text, f64::from(f32::MIN_POSITIVE));
+        let variances = Matrix::from_vec(text.rows(), text.cols(), anchor.repeat(text.rows()));
+        let mut betas = vec![0.0; text.rows()];
+        let exponents = |means: &Matrix, variances: &Matrix| {
+            let mut exponents = exponents(&members.features, means, variances);
+            subtract_determinants(&mut exponents, variances);
+            exponents
+        };
+        let fit = members.fit(labelling!(self.options), (text.clone(), variances), exponents, |z| {
+            betas = self.betas(z, text.rows());
+            anchored(members, z, &betas, text, &anchor)
+        });
+        Fit { betas, ..fit }
     }
 
     fn betas(&self, z: &[f64], classes: usize) -> Vec<f64> {
@@ -120,34 +88,23 @@ impl StatA {
             if self.options.soft_counts {
                 counts.iter_mut().zip(row).for_each(|(c, z)| *c += z);
             } else {
-                counts[(0..classes).fold(0, |best, k| if row[k] > row[best] { k } else { best })] += 1.0;
+                counts[argmax(row)] += 1.0;
             }
         }
         counts.into_iter().map(|n| n / (self.options.alpha + n)).collect()
     }
 }
 
-/// `sum_ik z_ik (x_id - t_kd)^2 / N`.
-fn start_variance(members: &Members, z: &[f64], text: &Matrix) -> Vec<f32> {
-    let count = members.features.rows().max(1) as f64;
-    let mut sum = vec![0.0f64; text.cols()];
-    for squares in members.class_squares(z, text) {
-        sum.iter_mut().zip(squares).for_each(|(s, q)| *s += q);
-    }
-    // A dimension in which nothing differs would divide by zero.
-    sum.into_iter().map(|s| (s / count).max(f64::from(f32::MIN_POSITIVE)) as f32).collect()
-}
-
-fn subtract_determinants(said: &mut Matrix, variances: &Matrix) {
+fn subtract_determinants(exponents: &mut Matrix, variances: &Matrix) {
     let half = |row: &[f32]| 0.5 * row.iter().map(|&s| f64::from(s).ln()).sum::<f64>();
     let determinants: Vec<f64> = variances.iter_rows().map(half).collect();
-    for at in 0..said.rows() {
-        said.row_mut(at).iter_mut().zip(&determinants).for_each(|(s, d)| *s = (f64::from(*s) - d) as f32);
+    for at in 0..exponents.rows() {
+        exponents.row_mut(at).iter_mut().zip(&determinants).for_each(|(s, d)| *s = (f64::from(*s) - d) as f32);
     }
 }
 
 /// Means and variances of the labels, mixed with those of the text.
-fn anchored(members: &Members, z: &[f64], betas: &[f64], text: &Matrix, anchor: &[f32]) -> (Matrix, Matrix) {
+fn anchored(members: &Members, z: &[f64], betas: &[f64], text: &Matrix, anchor: &[f32]) -> Gaussians {
     let (totals, sums) = members.class_sums(z);
     let mut means = text.clone();
     for (class, (sum, &beta)) in sums.iter().zip(betas).enumerate() {

@@ -1,7 +1,5 @@
-//! STS: one shift for all class prototypes, kept to the main directions of the text features, tuned for each image.
-//!
-//! `W = normalise(T + B gamma)`, `B` the right singular vectors of `T` above the Gavish-Donoho threshold; `loss = H(mean_kept softmax(s f
-//! W')) + lambda |B gamma|`; AdamW on `gamma`; answer view 0. Written after the paper's formulas; no golden case.
+//! STS: one shift for all class prototypes, limited to the main directions of the text features, tuned for each image.
+//! Written after the paper's formulas; no golden case.
 
 use super::groups::{adamw_steps, views_kept};
 use crate::Result;
@@ -11,17 +9,18 @@ use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
 use crate::methods::probability::{dot, logits, marginal_entropy, normalise_rows_gradient};
 use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::update::{on_text, shifted};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, ViewSet};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "sts",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "shifts all class prototypes together within the main directions of the text features (unverified)",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("sts", Build::Episodic(|table| Ok(Box::new(Sts::new(Config::read(table)?)))))
+        .with_summary(
+            "shifts all class prototypes together within the main directions of the text features (unverified)",
+        )
+        .with_docs(
+            "\
 What: T = U S B' is the singular value decomposition of the text features; kept are the directions whose
 singular value is above omega(b) times the median one, b the aspect ratio of T, omega(b) = 0.56 b^3 - 0.95 b^2
 + 1.82 b + 1.43 (Gavish and Donoho), at least one. For each image gamma = 0; the int(fraction * V) views of
@@ -33,11 +32,8 @@ Cost: one image-tower pass over the views and two K x D products; one decomposit
 Reference: Dafnis and Metaxas, Test-Time Spectrum-Aware Latent Steering for Zero-Shot Generalization in
 Vision-Language Models, NeurIPS 2025.
 ",
-    verified: Verified::Nothing,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(Sts::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of STS.

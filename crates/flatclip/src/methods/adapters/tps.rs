@@ -1,6 +1,5 @@
 //! TPS: one additive shift per class prototype, tuned for each image on the marginal entropy of its confident views.
-//!
-//! `W = normalise(T + S)`, `S = 0` at the start of every image; `loss = H(mean_kept softmax(s f W'))`; AdamW on `S`; answer view 0.
+//! Golden cases: `tps-*`.
 
 use super::groups::{adamw_steps, views_kept};
 use crate::Result;
@@ -9,29 +8,29 @@ use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
 use crate::methods::probability::{logits, marginal_entropy, normalise_rows_gradient};
 use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::update::{on_text, shifted};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "tps",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "shifts the class prototypes in feature space by one step on the confident views' marginal entropy",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("tps", Build::Episodic(|table| Ok(Box::new(Tps::new(Config::read(table)?)))))
+        .with_summary(
+            "shifts the class prototypes in feature space by one step on the confident views' marginal entropy",
+        )
+        .with_docs(
+            "\
 What: prototypes W = normalise(T + S) with one shift per class (or one for all), S = 0 for every image. At
-each step, the int(fraction * V) views of lowest entropy under the current W give the loss, the entropy of
-their mean distribution; AdamW moves S; view 0 is answered with the moved prototypes. The selection in the
-explanation is that of the first step. Golden cases: tps-*.
+each step, the int(fraction * V) views of lowest entropy under the current W give the loss
+  loss = H(mean_selected softmax(s f_v W'));
+AdamW moves S; view 0 is answered with the moved prototypes. The selection in the explanation is that of the
+first step.
 Cost: one image-tower pass over the views and two K x D products: no gradient goes through an encoder.
 Reference: Sui et al., Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with
 Vision-Language Models, WACV 2025.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(Tps::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of TPS.

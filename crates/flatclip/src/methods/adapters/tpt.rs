@@ -1,6 +1,5 @@
 //! TPT: one AdamW step on the context, for every image anew, on the marginal entropy of its confident views.
-//!
-//! `loss = H(mean_{v kept} softmax(tau f_v T(p)'))`; `p <- AdamW(p)`; answer view 0 with `T(p)`. Golden cases: `tpt-*`, `tpt-cocoop-*`.
+//! Golden cases: `tpt-*`, `tpt-cocoop-*`.
 
 use super::groups::{adamw_steps, views_kept};
 use super::promptalign::{self, PromptAlign};
@@ -9,34 +8,36 @@ use crate::methods::optim::{AdamW, AdamWSettings};
 use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
 use crate::model::Context;
-use crate::prompt::{Affine, PromptKind, shifted, shifts};
+use crate::prompt::{Affine, PromptContent, PromptKind, shifted, shifts};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "tpt",
-    aliases: &[],
-    needs: Needs { prompts: &["templates", "learned", "cocoop"], ..Needs::CONTEXT },
-    summary: "tunes the context for each image on the marginal entropy of its confident views, answers view 0",
-    docs: "\
-What: keep the int(fraction * V) views of lowest entropy (chosen once), loss = entropy of their mean
-distribution, AdamW on the context; view 0 is answered with the tuned context; the context is put back
-exactly. One AdamW step moves every entry by about lr: only signs of the gradient count. With a cocoop
-prompt the start is context + meta_net(feature of view 0), tuned as it stands. With adapt = maple all
-prompts of a maple prompt are tuned, those in the image tower too: PromptAlign without its alignment.
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("tpt", Build::Episodic(|table| Ok(Box::new(Tpt { options: Config::read(table)? }))))
+        .with_needs(Needs {
+            prompts: &[PromptKind::Templates, PromptKind::Learned, PromptKind::CoCoOp],
+            ..Needs::CONTEXT
+        })
+        .with_summary("tunes the context for each image on the marginal entropy of its confident views, answers view 0")
+        .with_docs(
+            "\
+What: the int(fraction * V) views of lowest entropy are selected once; AdamW on the context p with
+  loss = H(mean_selected softmax(s f_v T(p)'));
+view 0 is answered with the tuned context; the context is put back exactly. One AdamW step moves every entry
+by about lr: only signs of the gradient count. With a cocoop prompt the start is context + meta_net(feature
+of view 0), tuned as it is. With adapt = maple all prompts of a maple prompt are tuned, those in the image
+tower too: PromptAlign without its alignment.
 Cost: one image-tower pass over the views; per image and step one text-tower backward pass and one forward
 pass over all classes; on a maple prompt both towers forward and back for the kept views.
 Reference: Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models,
 NeurIPS 2022.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(Tpt { options: Config::read(table)? }))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::choices! {
     /// The feature that CoCoOp's meta-net is given.
@@ -96,8 +97,8 @@ impl Tpt {
     /// The answer, and how the context got there.
     pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Tuned)> {
         image.check(task, &SPEC)?;
-        let cocoop = match task.prompt.as_deref().map(|p| &p.kind) {
-            Some(PromptKind::CoCoOp { context, meta, .. }) => Some(self.start(context, meta, image)?),
+        let cocoop = match task.prompt.as_deref().map(|p| &p.content) {
+            Some(PromptContent::CoCoOp { context, meta, .. }) => Some(self.start(context, meta, image)?),
             _ => None,
         };
         let side = task.text_side(Config::NAME)?;

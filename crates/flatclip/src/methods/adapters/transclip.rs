@@ -1,21 +1,21 @@
 //! TransCLIP: a Gaussian per class with a shared diagonal covariance, fitted to a set of images; without an anchor.
-//!
-//! Labels `z_i ~ y_i exp(a_i / 50)`, `a_ik = -1/2 sum_d (x - mu_k)^2 / s + neighbours`; `mu_k = normalise(sum_i z_ik x_i)`, `s_d = sum_ik z_ik (x - mu_k)^2 / N`.
 //! Golden cases: `transclip-*`.
 
-use super::transduction::{Members, exponents, transductive};
+pub use super::transduction::Fit;
+use super::transduction::{Labelling, Members, exponents, labelling, transductive};
 use crate::Result;
 use crate::methods::probability::normalise_rows;
-use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "transclip",
-    aliases: &["transclip-zs"],
-    needs: Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES },
-    summary: "Gaussians of the classes in a set of images: for sets in which all classes occur",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("transclip", Build::Batch(|table| Ok(Box::new(TransClip::new(Config::read(table)?)))))
+        .with_aliases(&["transclip-zs"])
+        .with_needs(Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES })
+        .with_summary("Gaussians of the classes in a set of images: for sets in which all classes occur")
+        .with_docs(
+            "\
 What: stata without its anchor, without the determinant, and with one variance per dimension for all
 classes, 1/D at the start; the means start at the text features. In every round, five times,
   z_i ~ y_i^text_weight exp((a_i - max a_i) / 50), y = softmax(s x.T),
@@ -28,11 +28,9 @@ Reference: Zanella et al., Boosting Vision-Language Models with Transduction, Ne
 the code of the same authors' StatA; for more than 2500 images that divides s by N once per chunk, which is
 not done here.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Batch(|table| Ok(Box::new(TransClip::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of TransCLIP.
@@ -45,23 +43,6 @@ crate::options! {
 #[derive(Clone, Debug)]
 pub struct TransClip {
     options: Config,
-}
-
-/// What a set settled on.
-#[derive(Clone, Debug)]
-pub struct Fit {
-    /// Zero-shot probabilities `[N, K]`.
-    pub zero_shot: Vec<f64>,
-    /// Labels after the first round, `[N, K]`.
-    pub first: Vec<f64>,
-    /// Labels at the end, `[N, K]`.
-    pub labels: Vec<f64>,
-    /// Class means `[K, D]`, unit-norm.
-    pub means: Matrix,
-    /// Variances, one per dimension.
-    pub variances: Vec<f32>,
-    /// Neighbours of every image.
-    pub neighbours: Vec<Vec<usize>>,
 }
 
 impl TransClip {
@@ -77,32 +58,14 @@ impl TransClip {
     }
 
     fn fit_members(&self, task: &Task, members: &Members) -> Fit {
-        let o = &self.options;
-        let width = task.text_features().cols();
-        let mut z = members.zero_shot.clone();
-        let mut means = task.text_features().clone();
-        let mut variances = Matrix::from_vec(1, width, vec![1.0 / width as f32; width]);
-        let mut first = Vec::new();
-        for round in 0..=o.rounds {
-            let said = exponents(&members.features, &means, &variances);
-            z = members.labels(&z, &said, o.text_weight, o.graph_weight, o.neighbours);
-            if round == 0 {
-                first.clone_from(&z);
-            }
-            if round < o.rounds {
-                means = class_means(members, &z, task.text_features());
-                variances = shared_variance(members, &z, &means);
-            }
-        }
-        let neighbours = members.graph.iter().map(|list| list.iter().map(|n| n.0).collect()).collect();
-        Fit {
-            zero_shot: members.zero_shot.clone(),
-            first,
-            labels: z,
-            means,
-            variances: variances.into_vec(),
-            neighbours,
-        }
+        let (text, width) = (task.text_features(), task.text_features().cols());
+        let variances = Matrix::from_vec(1, width, vec![1.0 / width as f32; width]);
+        let exponents = |means: &Matrix, variances: &Matrix| exponents(&members.features, means, variances);
+        members.fit(labelling!(self.options), (text.clone(), variances), exponents, |z| {
+            let means = class_means(members, z, text);
+            let variances = members.shared_variance(z, &means, f64::from(f32::EPSILON) / width as f64);
+            (means, Matrix::from_vec(1, width, variances))
+        })
     }
 }
 
@@ -117,17 +80,6 @@ fn class_means(members: &Members, z: &[f64], text: &Matrix) -> Matrix {
     }
     normalise_rows(&mut means);
     means
-}
-
-fn shared_variance(members: &Members, z: &[f64], means: &Matrix) -> Matrix {
-    let count = members.features.rows().max(1) as f64;
-    let mut sum = vec![0.0f64; means.cols()];
-    for squares in members.class_squares(z, means) {
-        sum.iter_mut().zip(squares).for_each(|(s, q)| *s += q);
-    }
-    // A dimension in which nothing differs would divide by zero.
-    let floor = f64::from(f32::EPSILON) / means.cols() as f64;
-    Matrix::from_vec(1, means.cols(), sum.into_iter().map(|s| (s / count).max(floor) as f32).collect())
 }
 
 impl BatchAdapter for TransClip {
@@ -156,7 +108,7 @@ mod tests {
         let transclip = TransClip::new(Config::default());
         let fit = transclip.fit(&task, &sets);
         assert_ne!(fit.means, *task.text_features());
-        assert!(fit.variances.iter().all(|&v| v > 0.0 && v < 1.0));
+        assert!(fit.variances.data().iter().all(|&v| v > 0.0 && v < 1.0));
         let alone = transclip.adapt(&task, &sets[..1]).unwrap();
         assert!(alone[0].probabilities.iter().all(|p| p.is_finite()));
         assert!(transclip.adapt(&task, &[]).unwrap().is_empty());

@@ -31,6 +31,50 @@ crate::option_group! {
     }
 }
 
+/// How labels follow classes and neighbours, from options that include `transductive`.
+macro_rules! labelling {
+    ($options:expr) => {
+        Labelling {
+            text_weight: $options.text_weight,
+            graph_weight: $options.graph_weight,
+            neighbours: $options.neighbours,
+            rounds: $options.rounds,
+        }
+    };
+}
+pub(super) use labelling;
+
+/// How labels follow classes and neighbours.
+#[derive(Clone, Copy)]
+pub(super) struct Labelling {
+    pub(super) text_weight: f64,
+    pub(super) graph_weight: f64,
+    pub(super) neighbours: usize,
+    pub(super) rounds: usize,
+}
+
+/// The Gaussians of the classes: means `[K, D]`, and variances `[K, D]`, or `[1, D]` for all classes.
+pub(super) type Gaussians = (Matrix, Matrix);
+
+/// The result for a set.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    /// Zero-shot probabilities `[N, K]`.
+    pub zero_shot: Vec<f64>,
+    /// Labels after the first round, `[N, K]`.
+    pub first: Vec<f64>,
+    /// Labels at the end, `[N, K]`.
+    pub labels: Vec<f64>,
+    /// Class means `[K, D]`, unit-norm.
+    pub means: Matrix,
+    /// Variances `[K, D]`; `[1, D]` of TransCLIP.
+    pub variances: Matrix,
+    /// Share of the images in mean and variance of every class; empty for TransCLIP.
+    pub betas: Vec<f64>,
+    /// Neighbours of every image.
+    pub neighbours: Vec<Vec<usize>>,
+}
+
 /// A set of images: view 0 of each, unit-norm, and what the text features say of it.
 pub(super) struct Members {
     /// `[N, D]`.
@@ -38,7 +82,7 @@ pub(super) struct Members {
     /// Zero-shot probabilities `[N, K]`.
     pub(super) zero_shot: Vec<f64>,
     /// Neighbours of every image and their cosines, nearest first.
-    pub(super) graph: Vec<Vec<(usize, f32)>>,
+    graph: Vec<Vec<(usize, f32)>>,
     /// The transposed graph: who has an image as a neighbour.
     followers: Vec<Vec<(usize, f32)>>,
     classes: usize,
@@ -59,17 +103,32 @@ impl Members {
         Self { features, zero_shot, graph, followers, classes: task.class_count() }
     }
 
-    /// New labels `[N, K]` from what the Gaussians say (`[N, K]`) and from the neighbours' labels `z`.
-    pub(super) fn labels(
+    /// Labels and Gaussians in turn: `exponents` gives `[N, K]` for Gaussians, `refit` new Gaussians for labels.
+    pub(super) fn fit(
         &self,
-        z: &[f64],
-        gaussians: &Matrix,
-        text_weight: f64,
-        graph_weight: f64,
-        k: usize,
-    ) -> Vec<f64> {
-        let classes = self.classes;
-        let factor = graph_weight * TEMPERATURE / (2.0 * k as f64);
+        labelling: Labelling,
+        (mut means, mut variances): Gaussians,
+        exponents: impl Fn(&Matrix, &Matrix) -> Matrix,
+        mut refit: impl FnMut(&[f64]) -> Gaussians,
+    ) -> Fit {
+        let (mut z, mut first) = (self.zero_shot.clone(), Vec::new());
+        for round in 0..=labelling.rounds {
+            z = self.labels(&z, &exponents(&means, &variances), labelling);
+            if round == 0 {
+                first.clone_from(&z);
+            }
+            if round < labelling.rounds {
+                (means, variances) = refit(&z);
+            }
+        }
+        let neighbours = self.graph.iter().map(|list| list.iter().map(|n| n.0).collect()).collect();
+        Fit { zero_shot: self.zero_shot.clone(), first, labels: z, means, variances, betas: Vec::new(), neighbours }
+    }
+
+    /// New labels `[N, K]` from the exponents of the Gaussians (`[N, K]`) and from the neighbours' labels `z`.
+    fn labels(&self, z: &[f64], gaussians: &Matrix, labelling: Labelling) -> Vec<f64> {
+        let (classes, text_weight) = (self.classes, labelling.text_weight);
+        let factor = labelling.graph_weight * TEMPERATURE / (2.0 * labelling.neighbours as f64);
         let mut z = z.to_vec();
         for _ in 0..INNER_ROUNDS {
             let mut next = vec![0.0; z.len()];
@@ -117,6 +176,16 @@ impl Members {
             sum
         };
         (0..self.classes).into_par_iter().map(of_class).collect()
+    }
+
+    /// `sum_ik z_ik (x_id - m_kd)^2 / N`, at least `floor`: a dimension in which nothing differs would divide by zero.
+    pub(super) fn shared_variance(&self, z: &[f64], means: &Matrix, floor: f64) -> Vec<f32> {
+        let count = self.features.rows().max(1) as f64;
+        let mut sum = vec![0.0f64; means.cols()];
+        for squares in self.class_squares(z, means) {
+            sum.iter_mut().zip(squares).for_each(|(s, q)| *s += q);
+        }
+        sum.into_iter().map(|s| (s / count).max(floor) as f32).collect()
     }
 
     /// One answer per image.

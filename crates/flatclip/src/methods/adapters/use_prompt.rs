@@ -1,8 +1,5 @@
-//! USE: TPT on a pseudo label of view 0 and the most confident others, skipped when they agree.
-//!
-//! `q = alpha softmax(l_0) + (1 - alpha) mean softmax(selected)` (SE with its linear rule); gate: all selected views have view 0's class;
-//! loss `-sum_k p_k ln q_k`, `p` the mean probability of view 0 and the selected views; one AdamW step on the context; answer = the same
-//! mixture of the new logits. Loss, gate and gradient on the logits: golden cases `se-*`.
+//! USE: TPT on a pseudo label of view 0 and the most confident others, skipped when they agree. Golden cases of loss, gate
+//! and gradient on the logits: `se-*`.
 
 use super::groups::views_kept;
 use super::se::{self, AlphaRule, Se};
@@ -12,16 +9,16 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{Loss, mean_probability, softmax};
 use crate::methods::select::{LowestScore, ViewLogits};
 use crate::methods::update::{on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "use",
-    aliases: &[],
-    needs: Needs::CONTEXT,
-    summary: "tunes the prompt on a pseudo label of view 0 and confident views, unless they agree",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("use", Build::Episodic(|table| Ok(Box::new(Use::new(Config::read(table)?)))))
+        .with_needs(Needs::CONTEXT)
+        .with_summary("tunes the prompt on a pseudo label of view 0 and confident views, unless they agree")
+        .with_docs(
+            "\
 What: q = alpha softmax(l_0) + (1 - alpha) mean softmax(selected), as se with alpha = 0.5 + d scale. If every
 selected view has the class of view 0, that is the answer (the gate; about two of three ImageNet photos). Else
 one AdamW step on the context, from the start for every image, on -sum_k p_k ln q_k: p the mean probability
@@ -31,11 +28,9 @@ Verified are pseudo label, gate, loss and its gradient on the logits; the step i
 Cost: one image-tower pass over the views; where the gate is open, one text-tower backward and forward pass.
 Reference: USE, ICML 2026 (repository sirujiang/USE).
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(Use::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of USE.

@@ -1,33 +1,30 @@
-//! VTE: the mean feature of the most confident views, against the text features.
+//! VTE: the mean feature of the most confident views, against the text features. Golden cases: `vte-*`.
 
 use super::groups::views_kept;
 use crate::Result;
 use crate::methods::aggregate::{Ballot, Tie, Vote, vote};
 use crate::methods::probability::{mean_row, normalise_rows};
 use crate::methods::select::{LowestScore, Selector, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "vte",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "mean image feature of the most confident views; the baseline to print next to ZERO",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("vte", Build::Episodic(|table| Ok(Box::new(Vte::new(Config::read(table)?)))))
+        .with_summary("mean image feature of the most confident views; the baseline to print next to ZERO")
+        .with_docs(
+            "\
 What: keep the int(fraction * V) views of lowest entropy, g = their mean feature; logits = exp(logit_scale)
 <g, t_k>.
 The mean is shorter than 1, the more so the less the views agree, and is not normalised again: the class is
-the same, the confidence smaller. Golden cases: vte-*.
+the same, the confidence smaller.
 Cost: one image-tower pass over the views; nothing else that can be measured.
 Use it with an ensemble of templates to have the published method.
 Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV workshops 2024.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(Vte::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::options! {
     /// Options of VTE.

@@ -1,37 +1,31 @@
-//! ZERO: confident views vote at temperature zero.
-//!
-//! `l_v = <f_v, t_k>` (not scaled); keep the `int(fraction V)` views of lowest entropy of `softmax(l_v / tau)`, `tau = 1 / exp(logit_scale)`;
-//! `votes = sum_kept softmax(l_v / eps)`; a tie goes to the first discarded view, by confidence, that votes for a tied class.
-//! Golden cases: `zero-*`, `zero-features-*`.
+//! ZERO: confident views vote at temperature zero. Golden cases: `zero-*`, `zero-features-*`.
 
 use super::groups::views_kept;
 use crate::Result;
 use crate::methods::aggregate::{Ballot, Tie, TieFallback, Vote, break_tie, vote};
 use crate::methods::probability::{argmax, scaled, softmax};
 use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use half::f16;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "zero",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "the most confident views vote at temperature zero; ties go to the discarded views",
-    docs: "\
-What: rank the views by entropy, keep int(fraction * V), let each vote with a softmax of its cosines at
-\"zero\" temperature, sum.
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("zero", Build::Episodic(|table| Ok(Box::new(Zero::new(Config::read(table)?)))))
+        .with_summary("the most confident views vote at temperature zero; ties go to the discarded views")
+        .with_docs(
+            "\
+What: the int(fraction * V) views of lowest entropy vote with a softmax of their cosines at \"zero\"
+temperature:
+  votes_k = sum_selected softmax(f_v . T / eps)_k
 Several classes with exactly the most votes: the most confident discarded view that votes for one of them
 decides.
 Cost: one image-tower pass over the views; no gradient, no state.
 Reference: Farina et al., Frustratingly Easy Test-Time Adaptation of Vision-Language Models, NeurIPS 2024.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(Zero::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::choices! {
     /// How cold zero temperature is.

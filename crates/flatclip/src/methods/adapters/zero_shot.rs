@@ -1,24 +1,22 @@
-//! Zero-shot CLIP: `argmax_k <f_0, t_k>` on the un-augmented view, whatever made the text features: one template, an
-//! ensemble of templates, a learned prompt, or a file.
+//! Zero-shot CLIP: the un-augmented view, whatever made the text features: one template, an ensemble of templates, a
+//! learned prompt, or a file.
 
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::select::{Selection, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
-use crate::prompt::{PromptKind, prompt_logits};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
+use crate::prompt::{PromptContent, PromptKind, prompt_logits};
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "zero-shot",
-    aliases: &["clip", "none"],
-    needs: Needs {
-        default_views: 1,
-        first_view_only: true,
-        prompts: &["templates", "learned", "features", "maple", "cocoop", "tip-adapter", "linear"],
-        ..Needs::FEATURES
-    },
-    summary: "the un-augmented image against the prompt's text features; no adaptation",
-    docs: "\
+pub static SPEC: AdapterSpec = AdapterSpec::new(
+    "zero-shot",
+    Build::Episodic(|table| Config::read(table).map(|_| Box::new(ZeroShot) as Box<dyn Adapter>)),
+)
+.with_aliases(&["clip", "none"])
+.with_needs(Needs { default_views: 1, first_view_only: true, prompts: PromptKind::ALL, ..Needs::FEATURES })
+.with_summary("the un-augmented image against the prompt's text features; no adaptation")
+.with_docs(
+    "\
 What: logits = exp(logit_scale) * <f_0, t_k>, answer argmax. Views beyond the first are looked at only to
 explain.
 Text: one template, several (each encoded and normalised, averaged, normalised again), a learned prompt or a
@@ -28,11 +26,9 @@ applied.
 Cost: one image-tower pass.
 Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Config::read(table).map(|_| Box::new(ZeroShot) as Box<dyn Adapter>)),
-    options: Config::OPTIONS,
-};
+)
+.with_verified(Verified::AuthorsCode)
+.with_options(Config::OPTIONS);
 
 crate::options! {
     /// It has no options.
@@ -45,8 +41,8 @@ fn view_logits(task: &Task, image: &ViewSet<'_>) -> Result<ViewLogits> {
     match (task.prompt.as_deref(), task.clip.as_deref()) {
         (Some(prompt), Some(clip))
             if matches!(
-                prompt.kind,
-                PromptKind::CoCoOp { .. } | PromptKind::TipAdapter { .. } | PromptKind::Linear { .. }
+                prompt.content,
+                PromptContent::CoCoOp { .. } | PromptContent::TipAdapter { .. } | PromptContent::Linear { .. }
             ) =>
         {
             let tokens = task.class_tokens.as_ref();

@@ -1,32 +1,28 @@
 //! MCP: caches of certain, of aligned and of doubtful images, answered with text, memory and prototypes together.
-//!
-//! `answer = text + cache_weight * softmax(s f_0.c) + proto_weight * softmax(z + prototypes - doubtful)`: `text` the mean probability of the
-//! most confident views, `c` the memory of a class read with view 0, both caches its rows. Golden cases: `mcp-*`.
+//! Golden cases: `mcp-*`.
 
 mod tuned;
 
-use super::groups::{data_preset, views_kept};
+use super::groups::{data_preset, doubt, negative_cache, views_kept};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
-use crate::methods::probability::{argmax, entropy, logits, mean_probability, softmax, softmax_f32};
+use crate::methods::probability::{argmax, entropy, logits, mean_probability, softmax, softmax_f32, to_f64};
 use crate::methods::prototypes::{Visual, class_means};
-use crate::methods::query::{Query, normalised_entropy, read_out};
+use crate::methods::query::{Query, Represented, normalised_entropy, read_out};
 use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
-use crate::options::mismatch;
+use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
 use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 pub use tuned::Tuning;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "mcp",
-    aliases: &[],
-    needs: Needs::FEATURES,
-    summary: "caches of certain, aligned and doubtful images; text, memory and prototypes answer together",
-    docs: "\
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("mcp", Build::Online(|table| Ok(Box::new(Mcp::new(Config::read(table)?)))))
+        .with_summary("caches of certain, aligned and doubtful images; text, memory and prototypes answer together")
+        .with_docs(
+            "\
 What: view 0 enters the entropy cache of its class k. The views of lowest entropy vote by mean probability
 for a class a; view 0 enters the align cache of a, when full only if it is both more certain than the last
 item and nearer to center * prototype + (1 - center) * text feature. The rows of both caches are the memory
@@ -46,11 +42,10 @@ memory; mcp++ adds a D x D product over the classes of the cache.
 Reference: Chen et al., Multi-Cache Enhanced Prototype Learning for Test-Time Generalization of
 Vision-Language Models, ICCV 2025. Verified with the authors' code, apart from the search.
 ",
-    verified: Verified::AuthorsCode,
-    presets: presets::mcp,
-    build: Build::Online(|table| Ok(Box::new(Mcp::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_presets(presets::mcp)
+        .with_options(Config::OPTIONS);
 
 crate::choices! {
     /// With or without gradient steps.
@@ -69,7 +64,7 @@ crate::options! {
         include data_preset;
         /// With or without gradient steps.
         variant: Variant = Variant::Mcp, from "authors' scripts";
-        /// What stands for the image in the entropy cache: view 0, or the mean of its confident views.
+        /// What represents the image in the entropy cache: view 0, or the mean of its confident views.
         query: Represented = Represented::View0, from "authors' code for all sets but ImageNet-A";
         /// Weight of the prototypes.
         alpha: f64 = 5.5, range at_least(0.0), from "authors' ImageNet value";
@@ -83,20 +78,7 @@ crate::options! {
         center: f64 = 0.8, range between(0.0, 1.0), from "authors' code";
         /// Sharpness of the memory's read-out.
         memory_beta: f64 = 5.5, range at_least(0.0), from "authors' code";
-        /// Weight of the negative cache.
-        negative_alpha: f64 = 0.117, range at_least(0.0), from "authors' code";
-        /// Sharpness of the negative cache.
-        negative_beta: f64 = 1.0, range at_least(0.0), from "authors' code";
-        /// Items per class of the negative cache.
-        negative_capacity: usize = 3, range between(1, 10_000), from "authors' code";
-        /// Lower end of the window of normalised entropy that is looked at again.
-        entropy_low: f64 = 0.2, from "authors' code";
-        /// Upper end of that window.
-        entropy_high: f64 = 0.5, from "authors' code";
-        /// Lower end of the window of probabilities that a doubtful image speaks against.
-        mask_low: f64 = 0.03, from "authors' code";
-        /// Upper end of that window.
-        mask_high: f64 = 1.0, from "authors' code";
+        include negative_cache { negative_capacity = 3, from "authors' code"; };
         /// Weight of the memory in the answer.
         cache_weight: f64 = 1.0, range at_least(0.0), from "choice: the original searches it on the test labels";
         /// Weight of the prototypes in the answer.
@@ -114,26 +96,13 @@ crate::options! {
     }
 }
 
-pub use super::boostadapter::Represented;
-
 impl Config {
     fn windows_are_open(&self) -> Result<()> {
-        if self.entropy_low >= self.entropy_high {
-            return Err(mismatch(Self::NAME, "entropy_low", "less than entropy_high", self.entropy_low));
-        }
-        if self.mask_low >= self.mask_high {
-            return Err(mismatch(Self::NAME, "mask_low", "less than mask_high", self.mask_low));
-        }
-        Ok(())
+        doubt!(self).check(Self::NAME)
     }
 
     fn lowest(&self) -> LowestScore {
         LowestScore { fraction: self.fraction, score: self.score }
-    }
-
-    fn is_middling(&self, entropy: f32, classes: usize) -> bool {
-        let doubt = f64::from(normalised_entropy(entropy, classes));
-        self.entropy_low < doubt && doubt < self.entropy_high
     }
 }
 
@@ -238,16 +207,17 @@ impl Mcp {
     /// Looks again, with the entropy cache, at an image of middling entropy.
     fn look_again(&mut self, task: &Task, query: &Query) -> SecondLook {
         let classes = task.class_count();
-        if !self.options.is_middling(query.entropy, classes) {
+        let doubt = doubt!(self.options);
+        if !doubt.holds(query.entropy, classes) {
             return SecondLook::None;
         }
         let x = Matrix::from_vec(1, query.feature.len(), query.feature.clone());
-        let mut z: Vec<f64> = task.logits(&x).row(0).iter().map(|&z| f64::from(z)).collect();
+        let mut z = to_f64(task.logits(&x).row(0));
         self.certain.add_affinity(&mut z, &query.feature, self.options.alpha, self.options.beta);
         let z: Vec<f32> = z.into_iter().map(|z| z as f32).collect();
         let (class, uncertainty) = (argmax(&z), entropy(&z));
         let item = |probabilities| Item { feature: query.feature.clone(), uncertainty, probabilities };
-        if self.options.is_middling(uncertainty, classes) {
+        if doubt.holds(uncertainty, classes) {
             self.negative.insert(class, item(softmax_f32(&z)));
             SecondLook::Negative
         } else if f64::from(normalised_entropy(uncertainty, classes)) <= self.options.entropy_low {
@@ -260,9 +230,8 @@ impl Mcp {
 
     /// What doubtful images speak against, as a term of the logits.
     fn against(&self, x: &[f32], classes: usize) -> Vec<f64> {
-        let o = &self.options;
         let mut term = vec![0.0; classes];
-        self.negative.subtract_doubt(&mut term, x, (o.negative_alpha, o.negative_beta), (o.mask_low, o.mask_high));
+        self.negative.subtract_doubt(&mut term, x, &doubt!(self.options));
         term
     }
 
@@ -271,18 +240,13 @@ impl Mcp {
         let (features, o) = (image.features, self.options.clone());
         let views = ViewLogits::of(task, image);
         let selection = o.lowest().select(features, &views);
-        let kept: &[usize] = match o.query {
-            Represented::View0 => &[0],
-            Represented::ConfidentMean => &selection.selected,
-        };
-        let query = Query::of(features, &views, kept);
+        let query = o.query.query(features, &views, &selection);
         let vote = mean_probability(&views.logits, &selection.selected);
-        let class = (0..vote.len()).fold(0, |best, k| if vote[k] > vote[best] { k } else { best });
+        let class = argmax(&vote);
         let uncertainty = -vote.iter().map(|p| p * p.max(1e-8).ln()).sum::<f64>() as f32;
-        let item =
-            |feature: &[f32], uncertainty| Item { feature: feature.to_vec(), uncertainty, probabilities: vec![] };
-        self.certain.insert(query.prediction, item(&query.feature, query.entropy));
-        self.align(task, class, item(features.row(0), uncertainty));
+        self.certain.insert(query.prediction, Item::of(&query));
+        let item = Item { feature: features.row(0).to_vec(), uncertainty, probabilities: Vec::new() };
+        self.align(task, class, item);
         self.join(query.prediction);
         self.join(class);
         let second_look = self.look_again(task, &query);
@@ -338,8 +302,7 @@ impl OnlineAdapter for Mcp {
         image.check(task, &SPEC)?;
         let parts = self.read(task, image);
         let answer = self.combine(&parts);
-        let best = (0..answer.len()).fold(0, |best, k| if answer[k] > answer[best] { k } else { best });
-        Ok(Ballot::from_votes(&answer, best).answer(parts.views.explain(parts.selection)))
+        Ok(Ballot::from_votes(&answer, argmax(&answer)).answer(parts.views.explain(parts.selection)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {

@@ -1,9 +1,5 @@
 //! SAR: sharpness-aware minimisation of the entropy of reliable views, on the context or on the image tower's
-//! norms.
-//!
-//! `I1 = {v : H_v < E0}`, `g1 = grad mean_{I1} H`; `eps = rho g1/||g1||`; `I2 = {v in I1 : H_v(w + eps) <
-//! E0}`, `g2 = grad mean_{I2} H` at `w + eps`; `w <- optimiser(w, g2)`; answer view 0. For every image anew.
-//! Golden cases: `sar-*`.
+//! norms. Golden cases: `sar-*`.
 
 mod steps;
 
@@ -14,23 +10,31 @@ use crate::methods::aggregate::Ballot;
 use crate::methods::probability::logits;
 use crate::methods::select::{Selection, ViewLogits, ranking};
 use crate::methods::update::text_gradient;
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet, no_presets};
+use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
 use crate::model::{BatchNorms, Context, ImageConfig, NormAffine, VisionInput};
+use crate::prompt::PromptKind;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nn;
 
 /// The registry entry.
-pub static SPEC: AdapterSpec = AdapterSpec {
-    name: "sar",
-    aliases: &[],
-    // Class embeddings serve `adapt = "norms"`, which needs no context.
-    needs: Needs { prompts: &["templates", "learned", "features"], ..Needs::CONTEXT },
-    summary: "sharpness-aware entropy minimisation on the reliable views of one image, on the context or the norms",
-    docs: "\
-What: reliable views (entropy below margin * ln K) give a loss; its gradient points to a worse place at
-distance rho; the gradient of the still reliable views' loss there is the step, taken at the original place;
-view 0 is answered. Everything is put back for the next image.
+pub static SPEC: AdapterSpec =
+    AdapterSpec::new("sar", Build::Episodic(|table| Ok(Box::new(Sar::new(Config::read(table)?)))))
+        // Class embeddings serve `adapt = "norms"`, which needs no context.
+        .with_needs(Needs {
+            prompts: &[PromptKind::Templates, PromptKind::Learned, PromptKind::Features],
+            ..Needs::CONTEXT
+        })
+        .with_summary(
+            "sharpness-aware entropy minimisation on the reliable views of one image, on the context or the norms",
+        )
+        .with_docs(
+            "\
+What: reliable views (entropy H_v below margin * ln K) give a loss; its gradient points to a worse place at
+distance rho; the gradient of the still reliable views' loss there is the step, taken at the original place w:
+  I1 = {v : H_v < margin ln K}, g1 = grad mean_I1 H, eps = rho g1 / |g1|
+  I2 = {v in I1 : H_v(w + eps) < margin ln K}, g2 = grad mean_I2 H at w + eps, w <- optimiser(w, g2)
+View 0 is answered. Everything is put back for the next image.
 SAR was made for streams of batches and normalisation layers; the form on one image's views and a context is
 the FGA paper's comparison, which does not spell it out: filter, loss and optimiser are options.
 adapt = \"norms\" moves the LayerNorms of a ViT, or scales and shifts of a ResNet's BatchNorms, which then run
@@ -39,11 +43,9 @@ Cost: adapt = \"prompt\": about twice tpt. adapt = \"norms\": two image-tower pa
 views, and the pixels are needed; for a ResNet about 30 MB per view (RN50).
 Reference: Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023.
 ",
-    verified: Verified::AuthorsCode,
-    presets: no_presets,
-    build: Build::Episodic(|table| Ok(Box::new(Sar::new(Config::read(table)?)))),
-    options: Config::OPTIONS,
-};
+        )
+        .with_verified(Verified::AuthorsCode)
+        .with_options(Config::OPTIONS);
 
 crate::choices! {
     /// What is moved.
