@@ -1,6 +1,6 @@
 //! One error type. A variant is a cause with a stable [code](Error::code); its message names the file or key, what was
-//! expected and what was found. What would help is a [`Hint`] in neutral words: the library knows no flag of a command
-//! line, no JSON field and no keyword argument, so whoever shows the error translates it.
+//! expected and what was found. What would help is a [`Hint`] in neutral words: the library does not name flags of a command
+//! line, JSON fields or keyword arguments, so the program that shows the error translates it.
 
 use std::path::{Path, PathBuf};
 

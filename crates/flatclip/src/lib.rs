@@ -1,6 +1,6 @@
 //! Prompt tuning and test-time adaptation for CLIP-like vision-language models, led by flatness: SAPT tunes a prompt into a
 //! flat minimum, STSS answers with those views of an image whose loss stays flat around it, and together they are FGA.
-//! Beside them stand the methods they are compared with, all behind the same calls.
+//! It also implements the methods they are compared with, behind the same calls.
 //!
 //! ```
 //! use flatclip::{Classifier, Model, Image};

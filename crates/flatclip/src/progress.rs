@@ -1,4 +1,4 @@
-//! How long work tells how far it is, and how it is stopped.
+//! Progress of long work, and its cancellation.
 
 /// Whoever watches long work: a bar on a terminal, an event stream of a server, a notebook, or nobody (`()`).
 ///

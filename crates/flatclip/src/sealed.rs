@@ -8,7 +8,7 @@ use std::collections::HashMap;
 const DOCUMENT: &str = "flatclip";
 const SEAL: &str = "sha256";
 
-/// A named tensor as it stands in the file.
+/// A named tensor as in the file.
 pub struct Entry<'a> {
     /// Its name.
     pub name: String,

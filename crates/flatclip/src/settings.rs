@@ -30,7 +30,7 @@ pub(crate) fn parse_value(text: &str) -> toml::Value {
     parsed.or_else(number).unwrap_or_else(|| toml::Value::String(text.to_owned()))
 }
 
-/// A number without a digit before or after its point: `.5`, `-.5`, `1.`; TOML wants both.
+/// A number without a digit before or after its point: `.5`, `-.5`, `1.`; TOML requires both.
 fn loose_number(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let is_number = text.contains('.') && unsigned.starts_with(|c: char| c == '.' || c.is_ascii_digit());

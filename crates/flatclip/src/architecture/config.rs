@@ -80,7 +80,7 @@ pub enum ImageConfig {
         /// Heads of the attention pool.
         heads: usize,
     },
-    /// Of a kind that only the program which computes it knows.
+    /// Of a kind that is defined by the program which computes it.
     Other,
 }
 

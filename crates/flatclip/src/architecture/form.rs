@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 /// The parts of a vision transformer. [`VitForm::CLIP`] is OpenAI's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VitForm {
-    /// A learned token stands before the patches.
+    /// A learned token before the patches.
     pub class_token: bool,
     /// The patch convolution has a bias.
     pub patch_bias: bool,
-    /// A norm stands before the first block.
+    /// A norm before the first block.
     pub pre_norm: bool,
     /// What every norm adds to the variance.
     pub epsilon: f32,
     /// How patches turn queries and keys, beside the learned positions.
     pub rotary: Option<Rotary>,
-    /// A norm stands behind the attention, before its projection.
+    /// A norm after the attention, before its projection.
     pub attention_norm: bool,
     /// The MLP is gated: `silu(g) x` of two halves.
     pub gated: bool,
-    /// A norm stands inside the MLP, before its second layer.
+    /// A norm inside the MLP, before its second layer.
     pub mlp_norm: bool,
     /// What the feature is read from.
     pub pool: ImagePool,

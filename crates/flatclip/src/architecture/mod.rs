@@ -1,6 +1,6 @@
 //! What a CLIP checkpoint is, apart from its numbers: sizes, activation, preprocessing, and the tensors that follow from them.
 //!
-//! The lowest room that knows the field: readers of files, the tokenizer and the towers all speak of these types.
+//! Readers of files, the tokenizer and the towers all use these types.
 
 mod config;
 mod form;

@@ -141,7 +141,7 @@ impl Words {
 }
 
 impl ClipConfig {
-    /// The names that [`ClipConfig::named`] knows.
+    /// The names that [`ClipConfig::named`] accepts.
     pub fn names() -> impl Iterator<Item = &'static str> {
         RELEASED.iter().map(|row| row.0)
     }

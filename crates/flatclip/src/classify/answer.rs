@@ -36,7 +36,7 @@ pub struct ViewScore<'a> {
     pub score: Option<f32>,
     /// Entropy of its own probabilities in nats.
     pub entropy: Option<f32>,
-    /// What it says alone.
+    /// Its own prediction.
     pub label: Option<&'a str>,
     /// Whether it was selected.
     pub selected: bool,
@@ -111,7 +111,7 @@ impl Answer {
         Self { origin: Arc::clone(origin), decision, views }
     }
 
-    /// The classifier that it comes from, in words.
+    /// The classifier that it comes from.
     pub fn origin(&self) -> &Arc<Origin> {
         &self.origin
     }

@@ -111,14 +111,14 @@ impl ClassifierBuilder {
         self
     }
 
-    /// The class names, in the order of the probabilities. A prompt that knows its classes needs none.
+    /// The class names, in the order of the probabilities. A prompt that stores its classes needs none.
     #[must_use]
     pub fn classes<S: Into<String>>(mut self, classes: impl IntoIterator<Item = S>) -> Self {
         self.classes = classes.into_iter().map(Into::into).collect();
         self
     }
 
-    /// What stands for a class; by default [`Prompt::TEMPLATE`].
+    /// The prompt; by default [`Prompt::TEMPLATE`].
     #[must_use]
     pub fn prompt(mut self, prompt: Prompt) -> Self {
         self.prompt = Some(prompt);
@@ -164,7 +164,7 @@ impl ClassifierBuilder {
         self
     }
 
-    /// Views per image, the image itself included; by default what the method wants.
+    /// Views per image, the image itself included; by default that of the method.
     #[must_use]
     pub fn views(mut self, count: usize) -> Self {
         self.views = Some(count);
@@ -221,7 +221,7 @@ impl ClassifierBuilder {
         self
     }
 
-    /// Who is told how many texts are encoded while the classifier is built, and may cancel it between chunks of them.
+    /// Gets the number of encoded texts while the classifier is built, and may cancel it between chunks of them.
     #[must_use]
     pub fn progress(mut self, progress: Arc<dyn Progress + Send + Sync>) -> Self {
         self.watch = Some(Watch(progress));

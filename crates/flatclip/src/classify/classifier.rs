@@ -225,7 +225,7 @@ impl Classifier {
     }
 
     /// The views that an answer was made from as a contact sheet (PNG), from the lowest score to the highest, each with its own answer; the
-    /// kept ones are framed, the image itself is framed in black. A legend stands above.
+    /// selected ones are framed, the image itself is framed in black. A legend is above.
     #[cfg(feature = "figures")]
     pub fn view_sheet(&self, image: &Image, answer: &Answer, columns: usize, side: usize) -> Result<Vec<u8>> {
         let mut small = self.view_images(image)?;

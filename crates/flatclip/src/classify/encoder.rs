@@ -53,7 +53,7 @@ impl ClipEncoder {
         }
     }
 
-    /// The views of an image that is at hand: normalised pixels `[views, 3, H, W]`.
+    /// The views of an image: normalised pixels `[views, 3, H, W]`.
     pub fn views_of(&self, image: &Image, key: ViewKey<'_>) -> Result<Vec<f32>> {
         make_views(image, &self.views, key)
     }

@@ -1,5 +1,5 @@
 //! Answers for images: a model handle, a classifier for a prompt and a class list, streams, and features of other models.
-//! The command line, the server and the Python package are thin layers over this room.
+//! The command line, the server and the Python package are thin layers over this module.
 
 mod answer;
 mod builder;

@@ -72,7 +72,7 @@ impl Model {
         }
     }
 
-    /// A model from towers and a tokenizer that are at hand.
+    /// A model from given towers and tokenizer.
     pub fn from_parts(name: impl Into<String>, clip: Clip, tokenizer: Tokenizer) -> Self {
         Self(Arc::new(Parts { name: name.into(), clip: Arc::new(clip), tokenizer }))
     }
@@ -171,7 +171,7 @@ impl Model {
         self.0.clip.encode_images(&pixels, views)
     }
 
-    /// TPT's views, in the size and with the preprocessing that this model wants.
+    /// TPT's views, in the size and with the preprocessing of this model.
     pub(crate) fn views(&self, count: usize) -> ViewOptions {
         ViewOptions::of(self.config(), count)
     }
@@ -214,7 +214,7 @@ impl ModelBuilder {
         self
     }
 
-    /// Load one tower only: with features of the other kind at hand, half a model is enough.
+    /// Load one tower only: with given features of the other kind, half a model is enough.
     #[must_use]
     pub fn towers(mut self, towers: Towers) -> Self {
         self.towers = towers;

@@ -75,7 +75,7 @@ pub struct Prepared {
 
 impl Preparation<'_> {
     /// Checks everything that can be refused, then computes what depends on prompt and classes alone. `text` gives the
-    /// prompt's text features, `beside` those of the other prompts of a bank; `warn` is told what looks wrong but works.
+    /// prompt's text features, `beside` those of the other prompts of a bank; `warn` gets warnings about settings that look wrong but work.
     pub fn prepare(
         self,
         text: impl FnOnce() -> Result<Matrix>,
@@ -132,7 +132,7 @@ impl Preparation<'_> {
     }
 }
 
-/// What a method is prepared with where only features of images and classes are at hand.
+/// What a method is prepared with where only features of images and classes are given.
 pub struct FeaturePreparation<'a> {
     /// The method.
     pub spec: &'static AdapterSpec,

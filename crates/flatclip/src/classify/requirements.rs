@@ -1,4 +1,4 @@
-//! What a method needs beyond features, and whether it is there. Asked before any work, so that a run does not fail image
+//! What a method needs beyond features, and whether it is there. Checked before any work, so that a run does not fail image
 //! by image.
 
 use super::model::Model;

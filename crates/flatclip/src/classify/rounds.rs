@@ -11,7 +11,7 @@ use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::ops::Range;
 
-/// The one knob of any-time views: the mean probability of the answer over the selected views at which no more are asked for.
+/// The setting of any-time views: the mean probability of the answer over the selected views at which no more are encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Certainty {
     /// A default that goes with the model's temperature.

@@ -1,4 +1,4 @@
-//! What a page shows of one view: what it says alone, where in the image it lies, and the loss around the prompt.
+//! What a page shows of one view: its own prediction, its place in the image, and the loss around the prompt.
 
 use super::ViewFeatures;
 use super::classifier::Classifier;
@@ -28,7 +28,7 @@ impl Classifier {
         Ok((0..options.count).map(|view| draw_view(image.width, image.height, options, key, view)).collect())
     }
 
-    /// What each view says alone at the unadapted prompt: the `top` most probable classes as (index, probability).
+    /// The prediction of each view at the unadapted prompt: the `top` most probable classes as (index, probability).
     pub fn view_answers(&self, views: &ViewFeatures, top: usize) -> Vec<Vec<(usize, f32)>> {
         let task = self.task();
         let ranked = |row: &[f32]| {

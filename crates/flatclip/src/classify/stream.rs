@@ -6,7 +6,7 @@ use super::input::{Decoded, ImageInput};
 use crate::Result;
 use crate::methods::OnlineAdapter;
 
-/// The state of an online method over the images of one caller. Two streams of one classifier know nothing of each other.
+/// The state of an online method over the images of one caller. Two streams of one classifier are independent.
 /// For an episodic method it is the classifier itself.
 pub struct Stream {
     classifier: Classifier,

@@ -1,4 +1,4 @@
-//! The image that the image tower sees: scaled, cropped or filled, normalised, as the model wants it.
+//! The image that the image tower sees: scaled, cropped or filled, normalised, as the model was trained.
 
 use super::{Columns, Crop, Image, Interpolation, Mode, Output, Preprocess, ResizeMode, Source};
 use crate::Result;

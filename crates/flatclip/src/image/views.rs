@@ -85,7 +85,7 @@ impl Default for ViewOptions {
 }
 
 impl ViewOptions {
-    /// Views of this size and pixel scale, as the model wants them.
+    /// Views of this size and pixel scale, those of the model.
     pub fn of(model: &ClipConfig, count: usize) -> Self {
         Self { count, size: model.image_size, preprocess: model.preprocess, ..Self::default() }
     }
@@ -120,7 +120,7 @@ impl<'a> ViewKey<'a> {
 /// What was drawn for a view.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Draw {
-    /// The part of the image; `None` for the image itself, as the model wants it.
+    /// The part of the image; `None` for the image itself, preprocessed as usual.
     pub crop: Option<Crop>,
     /// Mirrored left to right.
     pub flip: bool,

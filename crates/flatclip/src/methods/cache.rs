@@ -72,7 +72,7 @@ impl ClassCache {
         Self { capacity, classes: vec![Vec::new(); classes] }
     }
 
-    /// Adds while there is room; afterwards replaces the least certain item if the new one is strictly more certain.
+    /// Adds until the class is full; then replaces the least certain item if the new one is strictly more certain.
     pub fn insert(&mut self, class: usize, item: Item) {
         insert(&mut self.classes[class], self.capacity, item);
     }

@@ -1,4 +1,4 @@
-//! What an adapter is (one trait per kind), and what the registry knows of it: its name, what it needs, its options, how to
+//! What an adapter is (one trait per kind), and its registry entry: its name, what it needs, its options, how to
 //! build it.
 
 use super::adapters::presets::Benchmark;
@@ -18,7 +18,7 @@ pub trait Adapter: Send + Sync {
     /// The answer for one image.
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision>;
 
-    /// Whether several images are better asked about in one call. Answers must not depend on the others of the call.
+    /// Whether it is faster to answer several images in one call. Answers must not depend on the others of the call.
     fn is_vectorised(&self) -> bool {
         false
     }
@@ -50,12 +50,12 @@ pub trait OnlineAdapter: Send + Sync {
         None
     }
 
-    /// Images that it wants to see together before it answers them; 1 answers one after the other.
+    /// Images that it processes together; 1 answers one after the other.
     fn set_size(&self) -> usize {
         1
     }
 
-    /// Images of a stream below which the method cannot have what it is made for, by its own formula.
+    /// The shortest stream that the formula of the method is meant for.
     fn shortest_stream(&self, _task: &Task) -> usize {
         0
     }
@@ -65,7 +65,7 @@ pub trait OnlineAdapter: Send + Sync {
         images.iter().map(|image| self.adapt(task, image)).collect()
     }
 
-    /// A copy in the same state that goes on by itself: a stream of its own. `Box::new(self.clone())` for a type that is `Clone`.
+    /// A copy in the same state, for another stream. `Box::new(self.clone())` for a type that is `Clone`.
     fn fork(&self) -> Box<dyn OnlineAdapter>;
 }
 
@@ -140,7 +140,7 @@ pub struct Needs {
     pub default_views: usize,
     /// The un-augmented view alone decides, however many there are.
     pub first_view_only: bool,
-    /// A ready text bank stands for the text tower.
+    /// A ready text bank replaces the text tower.
     pub bank: bool,
     /// Adapts each template separately.
     pub ensembles: bool,
@@ -177,7 +177,7 @@ impl Needs {
     }
 }
 
-/// What the numbers of a method were held against.
+/// What the numbers of a method were verified with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -209,7 +209,7 @@ fn no_presets(_: Benchmark) -> Table {
     Table::new()
 }
 
-/// A method that is known only while a program runs: one that Python or a plug-in registers.
+/// A method that is registered while a program runs, by Python or a plug-in.
 pub trait DynamicMethod: Send + Sync {
     /// Episodic, online or batch.
     fn kind(&self) -> Kind;
@@ -230,7 +230,7 @@ pub enum Build {
     Online(fn(&Table) -> Result<Box<dyn OnlineAdapter>>),
     /// Builds a batch adapter.
     Batch(fn(&Table) -> Result<Box<dyn BatchAdapter>>),
-    /// Builds an adapter of a kind that it says. Whoever registers methods while a program runs leaks one entry for each.
+    /// Builds an adapter of its own kind. Each method that is registered while a program runs leaks one entry.
     Dynamic(&'static dyn DynamicMethod),
 }
 
@@ -254,7 +254,7 @@ const PRESET: &str = "preset";
 pub struct AdapterSpec {
     /// The name used in the CLI, TOML, JSON and Python.
     pub name: &'static str,
-    /// Other names it answers to.
+    /// Other names of the same method.
     pub aliases: &'static [&'static str],
     /// What it must be given.
     pub needs: Needs,
@@ -262,7 +262,7 @@ pub struct AdapterSpec {
     pub summary: &'static str,
     /// What it does, formula, cost, reference.
     pub docs: &'static str,
-    /// What its numbers were held against.
+    /// What its numbers were verified with.
     pub verified: Verified,
     /// The authors' values for a benchmark, where they differ from the defaults.
     pub presets: fn(Benchmark) -> Table,
@@ -288,7 +288,7 @@ impl AdapterSpec {
         }
     }
 
-    /// Other names that it answers to.
+    /// Other names of the same method.
     #[must_use]
     pub const fn with_aliases(self, aliases: &'static [&'static str]) -> Self {
         Self { aliases, ..self }
@@ -312,7 +312,7 @@ impl AdapterSpec {
         Self { docs, ..self }
     }
 
-    /// What its numbers were held against.
+    /// What its numbers were verified with.
     #[must_use]
     pub const fn with_verified(self, verified: Verified) -> Self {
         Self { verified, ..self }
@@ -455,7 +455,7 @@ impl AnyAdapter {
         }
     }
 
-    /// What to say of a stream that is too short for the method.
+    /// A warning for a stream that is too short for the method.
     pub fn too_short(&self, task: &Task) -> Option<String> {
         let Self::Online(adapter) = self else { return None };
         let (needed, images) = (adapter.shortest_stream(task), task.stream_length?);

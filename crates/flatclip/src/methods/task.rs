@@ -38,7 +38,7 @@ pub struct Task {
     pub statistics: Option<Arc<SourceStatistics>>,
     /// Where computed text banks are kept between runs.
     pub store: Option<Arc<dyn TextStore>>,
-    /// Who watches what is prepared, and may cancel it.
+    /// Gets the progress of the preparation, and may cancel it.
     pub progress: Option<Arc<dyn Progress + Send + Sync>>,
     /// A ready text bank, for a prompt whose text tower is elsewhere.
     pub bank: Option<Arc<TextBank>>,
@@ -52,7 +52,7 @@ pub struct Task {
 }
 
 /// Keeps what [`Adapter::prepare`](super::Adapter::prepare) computed, so that a second run need not. Adapters see no paths:
-/// whoever evaluates gives them this.
+/// the caller gives them this.
 pub trait TextStore: Send + Sync {
     /// What was saved under `key`.
     fn load(&self, key: &str) -> Option<Matrix>;
@@ -297,7 +297,7 @@ pub struct Decision {
     pub explanation: Explanation,
 }
 
-/// Which views were selected, and what each of them said.
+/// Which views were selected, and the scores and predictions of all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
     /// The selected views, best first.

@@ -23,7 +23,7 @@ pub struct LoadOptions {
     pub text_precision: Precision,
     /// Bytes of activations that a text pass keeps for its gradient; what does not fit is computed again.
     pub activation_budget: usize,
-    /// Which towers are wanted: with features of the other kind at hand, half a model is enough.
+    /// Which towers are wanted: with given features of the other kind, half a model is enough.
     pub towers: Towers,
 }
 
@@ -33,9 +33,9 @@ pub enum Towers {
     /// Both.
     #[default]
     Both,
-    /// Text features are at hand.
+    /// Text features are given.
     Image,
-    /// Image features are at hand.
+    /// Image features are given.
     Text,
 }
 

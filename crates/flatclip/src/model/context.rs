@@ -4,7 +4,7 @@ use crate::{Error, Result};
 use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
 
-/// Where the class name stands relative to the context.
+/// Position of the class name relative to the context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Position {
@@ -85,7 +85,7 @@ pub struct ClassName {
 pub struct ClassTokens {
     /// Number of context tokens.
     pub n_ctx: usize,
-    /// Where the name stands.
+    /// Position of the name.
     pub position: Position,
     /// The start token; SigLIP has none.
     pub sot: Option<u32>,

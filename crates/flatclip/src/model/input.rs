@@ -2,7 +2,7 @@
 
 use super::context::{ClassName, ClassTokens, Context, Position};
 
-/// What stands in one position of a prompt.
+/// The content of one position of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A token of the vocabulary.

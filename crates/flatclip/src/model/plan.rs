@@ -75,7 +75,7 @@ impl Plan {
         self.tails.len()
     }
 
-    /// Whether nobody asks for the gradients of a chunk's rows below `block`: it is where they stop, or the first one, and no
+    /// Whether the gradients of a chunk's rows below `block` are not needed: it is where they stop, or the first one, and no
     /// row comes from a context.
     pub(super) fn ends_at(&self, block: usize) -> bool {
         block == self.first_block && (block > 0 || self.own_rows_are_fixed())
@@ -123,7 +123,7 @@ fn shared_positions(prompts: &[Vec<Row>], class_specific: bool) -> usize {
 }
 
 /// Chunks of about equal size, at most about [`CHUNK_ROWS`] rows; several are an even number, since cores mostly are. The
-/// rule knows nothing of threads, so sums over chunks are always the same.
+/// rule does not depend on threads, so sums over chunks are always the same.
 fn cut(tails: &[Vec<Row>], contexts: usize) -> Vec<Chunk> {
     let rows = contexts * tails.iter().map(Vec::len).sum::<usize>();
     let count = match rows.div_ceil(CHUNK_ROWS) {

@@ -1,4 +1,4 @@
-//! The tokenizer that belongs to a checkpoint. It stands here because it needs both: `text` knows no checkpoints.
+//! The tokenizer that belongs to a checkpoint. It is here because it needs both: `text` does not use checkpoints.
 
 use crate::text::Tokenizer;
 use crate::weights::Checkpoint;

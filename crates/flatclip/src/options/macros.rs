@@ -6,7 +6,7 @@
 /// `name: Type = default, alias "other", range RANGE, from "source";`,
 /// where alias and range may be omitted. A range is `at_least(n)`, `above(n)`, `between(a, b)`,
 /// `from_below(a, b)`, `up_to(n)` or `fraction`; types are those of
-/// [`OptionValue`](crate::options::OptionValue). `include group;` stands for the fields of an
+/// [`OptionValue`](crate::options::OptionValue). `include group;` includes the fields of an
 /// [`option_group!`](crate::option_group!), and `include group { name = default, from "source"; };` changes
 /// defaults. A rule over several options is a function that the head names:
 /// `struct Config for "table", check Config::rule { .. }`.

@@ -10,7 +10,7 @@ use std::path::Path;
 /// What a foreign file does not say.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
-    /// Where the class name stands in a CoOp prompt (its checkpoints do not say).
+    /// Position of the class name in a CoOp prompt (its checkpoints do not record it).
     pub position: Position,
     /// The words a context started from, for the record.
     pub words: String,

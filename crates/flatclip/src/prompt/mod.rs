@@ -1,4 +1,4 @@
-//! Prompts: what stands for a class list. Hand-written templates, a learned context, plain text features, or what the
+//! Prompts: what gives a class list its text features. Hand-written templates, a learned context, plain text features, or what the
 //! other tuners leave behind; and their files.
 //!
 //! | kind | learned from labels | works with another class list | needs |
@@ -45,7 +45,7 @@ use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What stands for a class list, and where it came from.
+/// A prompt, and how it was made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
     /// The prompt itself.
@@ -127,7 +127,7 @@ pub enum PromptContent {
         context: Context,
         /// The words it started from; empty for a random start.
         words: String,
-        /// Where the class name stands.
+        /// Position of the class name.
         position: Position,
     },
     /// Unit-norm class embeddings `[K, D]`, from wherever.

@@ -140,7 +140,7 @@ pub fn named_features_bytes(names: &[String], features: &Matrix) -> Result<Vec<u
 pub fn npy_bytes(matrix: &Matrix) -> Vec<u8> {
     let mut header =
         format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", matrix.rows(), matrix.cols());
-    // The numbers begin at a multiple of 64 bytes, as the format asks.
+    // The numbers begin at a multiple of 64 bytes, as the format requires.
     let padding = 63 - (10 + header.len()) % 64;
     header.extend(std::iter::repeat_n(' ', padding));
     header.push('\n');

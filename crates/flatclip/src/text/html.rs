@@ -27,7 +27,7 @@ pub(super) fn unescape_terminated(text: &str) -> String {
     replace_references(text, terminated_reference)
 }
 
-/// Walks over the ampersands; `read` answers with the replacement and the bytes it stands for.
+/// Walks over the ampersands; `read` returns the replacement and the number of bytes it replaces.
 fn replace_references(text: &str, read: fn(&str) -> Option<(String, usize)>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

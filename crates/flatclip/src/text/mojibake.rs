@@ -223,7 +223,7 @@ fn decode(mut bytes: Vec<u8>, page: &Page) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Length of a UTF-8 sequence whose byte 0xA0 became a space, if one stands at the start. Only lead bytes of likely
+/// Length of a UTF-8 sequence whose byte 0xA0 became a space, if there is one at the start. Only lead bytes of likely
 /// characters count.
 fn spaced_sequence(bytes: &[u8]) -> Option<usize> {
     let follow = |b: &u8| matches!(b, 0x80..=0x84 | 0x86..=0x9f | 0xa1..=0xbf);

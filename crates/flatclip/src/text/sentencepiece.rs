@@ -11,7 +11,7 @@ use tokenizers::models::bpe::BPE;
 use tokenizers::models::unigram::Unigram;
 use tokenizers::normalizers::Precompiled;
 
-/// The character that stands for a space in pieces.
+/// The character that represents a space in pieces.
 const SPACE: char = '\u{2581}';
 
 /// What cuts text into pieces.

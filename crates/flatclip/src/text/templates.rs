@@ -11,7 +11,7 @@ pub enum Ensemble {
     /// The 80 templates of CLIP's paper.
     ImageNet80,
     /// Four starts for C-TPT's ensemble rows. Their number and wording are not confirmed: the published code has no ensemble,
-    /// and the paper's text was not at hand.
+    /// and the paper's text was not available.
     CTpt4,
 }
 

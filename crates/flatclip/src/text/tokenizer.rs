@@ -74,7 +74,7 @@ impl Tokenizer {
         Err(Error::Weights { path: dir.to_path_buf(), reason })
     }
 
-    /// From the contents of `vocab.json` and `merges.txt`; `path` stands for the first in messages.
+    /// From the contents of `vocab.json` and `merges.txt`; `path` is that of the first, for messages.
     pub(crate) fn from_bytes(path: &Path, vocab: &[u8], merges: &[u8]) -> Result<Self> {
         let wrong = |reason: String| Error::Weights { path: path.to_path_buf(), reason };
         let json = serde_json::from_slice(vocab).map_err(|e| wrong(format!("not JSON: {e}")))?;
@@ -214,7 +214,7 @@ impl Tokenizer {
     }
 
     /// Start, the tokens of the text, end; padded where the tokenizer says so. A text that does not fit into `context_length` is an error,
-    /// unless `truncate` asks to cut it; its last token is then the end.
+    /// unless `truncate` is set; its last token is then the end.
     pub fn sequence(&self, text: &str, context_length: usize, truncate: bool) -> Result<Vec<u32>> {
         let mut ids = Vec::from_iter(self.start());
         ids.extend(self.encode(text));

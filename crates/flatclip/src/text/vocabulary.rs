@@ -116,7 +116,7 @@ impl Vocabulary {
     }
 }
 
-/// Every byte with the printable character that stands for it, in the order of the vocabulary.
+/// Every byte with the printable character that represents it, in the order of the vocabulary.
 pub(super) fn byte_symbols() -> Vec<(u8, char)> {
     let printable = |b: &u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let shown = (0..=255u8).filter(printable).map(|b| (b, char::from(b)));

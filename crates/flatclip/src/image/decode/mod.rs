@@ -97,7 +97,7 @@ impl DecodeOptions {
         if self.exif { "exif" } else { "pillow" }
     }
 
-    /// Bytes that decoding one image may take: the largest image and some room.
+    /// Bytes that decoding one image may take: the largest image and a margin.
     pub(crate) fn max_memory(&self) -> u64 {
         self.max_pixels.saturating_mul(3).saturating_add(SCRATCH)
     }
@@ -326,7 +326,7 @@ impl<'a> File<'a> {
         self.limit("pixels of one side", width.max(height), MAX_SIDE)
     }
 
-    /// Refuses an image whose decoder needs more than the result and some room.
+    /// Refuses an image whose decoder needs more than the result and a margin.
     fn check_memory(&self, bytes: u64) -> Result<()> {
         self.limit("bytes of memory to decode it", bytes, self.options.max_memory())
     }

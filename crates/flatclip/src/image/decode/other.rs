@@ -36,7 +36,7 @@ impl File<'_> {
         }
         let samples = samples_of(eight_bits(image, scale), Layout::of(self.bytes, format));
         let (mode, samples) = samples.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))?;
-        // Pillow rotates a TIFF when it loads it, whoever reads it.
+        // Pillow always rotates a TIFF when it loads it.
         let wanted = self.options.exif || format == ImageFormat::Tiff;
         Ok(self.turn(Source::new(width, height, mode, samples), orientation, wanted))
     }

@@ -1,4 +1,4 @@
-//! PNG, row by row: rows of 16 bits or with opacity become bytes one at a time, so that only the result stands in memory.
+//! PNG, row by row: rows of 16 bits or with opacity become bytes one at a time, so that only the result is in memory.
 
 use super::{File, Mode, Result, Source};
 use ::image::metadata::Orientation;

@@ -23,7 +23,7 @@ pub(super) struct Bands {
 }
 
 impl Bands {
-    /// As few as the room allows.
+    /// As few as the memory limit allows.
     pub(super) fn of(frame: &Frame) -> Self {
         let all = frame.blocks() * BLOCK_BYTES;
         if all <= ROOM {

@@ -18,7 +18,7 @@ pub(super) struct Scan {
     pub(super) restart_interval: usize,
 }
 
-/// Reads one scan. A copy goes on from where it was made.
+/// Reads one scan. A copy continues from the same position.
 #[derive(Clone)]
 pub(super) struct Decoder<'a> {
     bits: Bits<'a>,

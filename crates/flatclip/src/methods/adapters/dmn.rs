@@ -63,7 +63,7 @@ pub struct Slot {
     pub entropy: f64,
 }
 
-/// What one image was told by each part.
+/// The probabilities of one image from each part.
 #[derive(Clone, Debug)]
 pub struct Parts {
     /// By the text features.

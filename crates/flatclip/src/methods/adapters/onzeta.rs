@@ -59,7 +59,7 @@ crate::options! {
     }
 }
 
-/// Images of a stream of which nobody knows the length.
+/// Images of a stream whose length is not known.
 const UNKNOWN_LENGTH: usize = 10_000;
 
 /// The adapter and what it learnt.

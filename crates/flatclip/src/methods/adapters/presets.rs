@@ -190,7 +190,7 @@ pub(super) fn boostadapter(benchmark: Benchmark) -> Table {
     );
     let mut table = numbers([("alpha", alpha), ("beta", beta)]);
     table.insert("delta".to_owned(), delta.into());
-    // What stands for the image: view 0, or the mean of its confident views.
+    // What represents the image: view 0, or the mean of its confident views.
     table.insert("query".to_owned(), if mean { "confident-mean" } else { "view-0" }.into());
     table
 }

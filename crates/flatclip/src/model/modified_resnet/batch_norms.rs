@@ -414,7 +414,7 @@ impl<'a> BatchNormRun<'a> {
         for i in (0..self.net.stem.len()).rev() {
             mask(&mut d, &outputs[i].data);
             gradient.set(i, normed[i].backward(self.norms.affine(i)[0], &mut d));
-            // Nothing wants the gradient on the pixels.
+            // The gradient on the pixels is not needed.
             if i > 0 {
                 d = self.net.stem[i].backward(&outputs[i - 1], &d);
             }

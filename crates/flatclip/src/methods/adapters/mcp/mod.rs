@@ -117,7 +117,7 @@ pub enum SecondLook {
     Certain,
 }
 
-/// What one image was told by each part.
+/// The probabilities of one image from each part.
 #[derive(Clone, Debug)]
 pub struct Parts {
     /// By its confident views.
@@ -126,7 +126,7 @@ pub struct Parts {
     pub cache: Vec<f64>,
     /// By the prototypes.
     pub proto: Vec<f64>,
-    /// What stood for it in the entropy cache.
+    /// What represented it in the entropy cache.
     pub query: Query,
     /// The class under which it was offered to the align cache, and its uncertainty there.
     pub aligned: (usize, f32),
@@ -228,7 +228,7 @@ impl Mcp {
         }
     }
 
-    /// What doubtful images speak against, as a term of the logits.
+    /// The term of the doubtful images in the logits.
     fn against(&self, x: &[f32], classes: usize) -> Vec<f64> {
         let mut term = vec![0.0; classes];
         self.negative.subtract_doubt(&mut term, x, &doubt!(self.options));
@@ -269,7 +269,7 @@ impl Mcp {
         Parts { text, cache, proto: softmax(&z), query, aligned, second_look, tuning, selection, views }
     }
 
-    /// What the memory tells view 0.
+    /// Probabilities of view 0 from the memory.
     fn remembered(&self, task: &Task, feature: &[f32]) -> Vec<f64> {
         let of_class = |class: usize| {
             let mut rows = Matrix::from_vec(self.memory[class].len(), feature.len(), self.memory[class].concat());

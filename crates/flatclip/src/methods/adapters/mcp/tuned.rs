@@ -103,7 +103,7 @@ fn add(sum: &mut Matrix, other: &Matrix) {
     sum.data_mut().iter_mut().zip(other.data()).for_each(|(s, x)| *s += x);
 }
 
-/// InfoNCE of the original, which is given `[D, C]` matrices: the rows that it tells apart are feature dimensions. Adds the
+/// InfoNCE of the original, which is given `[D, C]` matrices: the rows that it contrasts are feature dimensions. Adds the
 /// gradient of `weight` times it.
 fn dimensions_apart(weight: f64, v: &Matrix, w: &Matrix, classes: &[usize], dv: &mut Matrix, dw: &mut Matrix) -> f64 {
     let (mut a, mut b) = (v.transpose(), w.select_rows(classes).transpose());
