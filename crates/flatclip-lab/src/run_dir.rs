@@ -32,7 +32,7 @@ pub struct RunDir {
 impl RunDir {
     /// Takes a directory for a run with this configuration: a new one, or with `resume` one that was begun with the same.
     /// `state` names the files that starting again would lose: where one is there, a directory is not taken anew. The
-    /// flag says whether the run goes on.
+    /// flag is true for a run that is resumed.
     pub fn take(path: &Path, config: &toml::Table, resume: bool, state: &[&str]) -> Result<(Self, bool)> {
         let dir = Self::claim(path)?;
         if dir.file(CONFIG).is_file() && resume {

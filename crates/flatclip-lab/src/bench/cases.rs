@@ -291,7 +291,7 @@ fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     Ok(vec![timing])
 }
 
-/// One step of TPT and the answer, features at hand.
+/// One step of TPT and the answer, from given features.
 fn tpt_step(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let model = bench.load(Towers::Text)?;
     let (views, dim) = (bench.request.views, model.width());

@@ -25,7 +25,7 @@ pub struct CaseTiming {
     pub peak_rss_mb: Option<f64>,
 }
 
-/// One repeat, for whoever takes turns.
+/// One repeat, for a [`TurnTaker`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Turn<'a> {
     /// The case with its sizes.
@@ -40,7 +40,7 @@ pub struct Turn<'a> {
 
 /// Lets another program run between the repeats of a case.
 pub trait TurnTaker {
-    /// Waits for the next turn; false goes on to the next case.
+    /// Waits for the next turn; false starts the next case.
     fn wait(&mut self) -> Result<bool>;
     /// The turn is over.
     fn done(&mut self, turn: &Turn<'_>) -> Result<()>;
@@ -111,7 +111,7 @@ pub(super) fn reset_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// The largest resident size in millions of bytes, where the system tells.
+/// The largest resident size in millions of bytes, where the system reports it.
 pub(super) fn peak_rss_mb() -> Option<f64> {
     let (_, peak) = flatclip::resident_memory();
     (peak > 0).then_some(peak as f64 * 1e-6)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The most bytes that one encoded image may have; larger files are refused before they are read.
 const MAX_IMAGE_BYTES: u64 = 512 << 20;
 
-/// The stamp of a sample of which only features are at hand: the digest of the import stands for the image.
+/// The stamp of a sample that has features only: the digest of the import replaces that of the image.
 pub(crate) const IMPORTED: &str = "imported";
 
 /// Which part of a data set.
@@ -287,7 +287,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// A data set of samples at hand. Labels without a class and duplicate names are refused.
+    /// A data set of the given samples. Labels without a class and duplicate names are refused.
     pub fn of_samples(name: impl Into<String>, classes: Vec<String>, samples: Vec<Sample>) -> Result<Self> {
         let name = name.into();
         let fault = |reason: String| Err(Error::Data { path: name.clone().into(), reason });

@@ -1,4 +1,4 @@
-//! The samples that a list names. An image that is not there stays in: it is a failure of whatever wants to read it, counted
+//! The samples that a list names. An image that is not there stays in: it is a failure when it is read, counted
 //! like a damaged one, so that no number is silently that of another data set.
 
 use super::dataset::{Note, Sample, Source};

@@ -6,7 +6,7 @@ use flatclip_pocket::{CLASS_NAMES, Domain, TRAINED_ON, World, scene};
 
 /// Images when the user does not say how many: 20 for each class on average.
 const DEFAULT_COUNT: usize = 640;
-/// More would be more than a minute of drawing and tells nothing new.
+/// More would be more than a minute of drawing without new information.
 const MAX_COUNT: usize = 1_000_000;
 
 /// Opens a domain of the pocket dataset; without a world the split decides (train, validation, test).

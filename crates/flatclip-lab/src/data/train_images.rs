@@ -1,4 +1,4 @@
-//! The shots as a tuner wants them: random views of each image, new in every epoch, or encoded once into a bank.
+//! The shots as input of a tuner: random views of each image, new in every epoch, or encoded once into a bank.
 
 use super::Sample;
 use super::feature_bank::FeatureBank;

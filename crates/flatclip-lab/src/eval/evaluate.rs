@@ -18,7 +18,7 @@ use flatclip::{Error, Hint, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Which prompt stands for the classes of a data set.
+/// Which prompt a data set is evaluated with.
 #[derive(Clone, Debug)]
 pub enum PromptChoice {
     /// This one for all data sets.
@@ -55,7 +55,7 @@ pub struct EvaluateRequest {
     pub options: toml::Table,
     /// The prompt.
     pub prompt: PromptChoice,
-    /// Views per image, the image itself included; `None`: the most that a chosen method wants.
+    /// Views per image, the image itself included; `None`: the largest default of the chosen methods.
     pub views: Option<usize>,
     /// Any-time views: no more of them than an answer needs, by this mean probability of it. For methods that select or
     /// average views.
@@ -84,7 +84,7 @@ pub struct EvaluateRequest {
     pub cache: Option<PathBuf>,
     /// Accept a prompt that was learned with another model.
     pub any_model: bool,
-    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
+    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: by the kind of the data set.
     pub exif: Option<bool>,
     /// Oddities of published code that the data sets reproduce, for the record.
     pub compat: Vec<String>,

@@ -1,4 +1,4 @@
-//! `predictions.jsonl`: appended while a run goes on, synced now and then, readable after a crash at any byte.
+//! `predictions.jsonl`: appended during a run, synced at intervals, readable after a crash at any byte.
 
 use super::record::Record;
 use crate::run_dir::SUMMARY;
@@ -33,7 +33,7 @@ pub(crate) fn read_log(path: &Path) -> Result<(Vec<Record>, u64)> {
     }
 }
 
-/// What stands between a record and the checksum behind it, as its last key.
+/// The text between a record and its checksum, which is its last key.
 const CHECKSUM: &str = ",\"crc32\":\"";
 
 /// A record as a line with a checksum of everything before it.

@@ -34,9 +34,9 @@ pub(super) struct Loaded<'a> {
 pub(super) struct Content {
     /// From the cache.
     pub features: Option<ViewFeatures>,
-    /// What encoding those took, where the cache knows it.
+    /// What encoding those took, where the cache has recorded it.
     pub encode: Option<Duration>,
-    /// Made now: when there were no features, or when the adapter wants pixels.
+    /// Made now: when there were no features, or when the adapter needs pixels.
     pub pixels: Option<Pixels>,
 }
 

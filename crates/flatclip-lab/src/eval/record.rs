@@ -16,7 +16,7 @@ pub struct Record {
     pub id: String,
     /// The true class.
     pub label: usize,
-    /// Names the image's bytes, so that a run that goes on notices one that has changed. `None` where it was drawn, and in
+    /// Digest of the image's bytes, so that a resumed run notices an image that has changed. `None` where it was drawn, and in
     /// records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

@@ -26,7 +26,7 @@ pub(crate) struct Evaluation<'a> {
     pub dataset: &'a Dataset,
     /// Classes and text features.
     pub task: &'a Task,
-    /// Whether the adapter wants pixels beside features.
+    /// Whether the adapter needs pixels in addition to features.
     pub wants_pixels: bool,
     /// Views of a sample that the method uses: it is charged for encoding these, however many are made for others.
     pub views_used: usize,
@@ -96,7 +96,7 @@ impl Evaluation<'_> {
         records.iter().for_each(|record| state.count(record));
         progress.advance(state.done as u64, &state.status());
         let size = if adapter.set_size() == 0 { positions.len().max(1) } else { adapter.set_size() };
-        // An online adapter must see the earlier samples again before it goes on, one that answers sets a whole set.
+        // An online adapter must process the earlier samples again before it resumes, one that answers sets a whole set.
         let mut replay = match adapter.kind() {
             Kind::Online => records.len(),
             Kind::Batch if records.len() < positions.len() => records.len() % size,
@@ -146,7 +146,7 @@ impl Evaluation<'_> {
     }
 
     /// Tries samples again that failed in an earlier session: the disk may have been full, or the file may be there now. A
-    /// method that learns from its stream goes on from before the first of them.
+    /// method that learns from its stream resumes before the first of them.
     fn retry(
         &self,
         adapter: &mut AnyAdapter,
@@ -270,7 +270,7 @@ impl Evaluation<'_> {
         progress: &dyn Progress,
     ) -> Result<Vec<Encoded<'s>>> {
         let views = self.encoder.views();
-        // Views that are encoded in rounds are left to whoever answers.
+        // Views that are encoded in rounds are encoded when the image is answered.
         let is_fresh = |content: &Content| content.features.is_none() && self.rounds.is_none();
         let fresh: Vec<&Pixels> = batch
             .iter()

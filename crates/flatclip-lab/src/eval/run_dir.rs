@@ -103,7 +103,7 @@ pub struct Provenance {
     pub backbone: String,
     /// Fingerprint of the weights.
     pub weights: String,
-    /// What stands for the classes: template, templates-7, templates-80, features, coop, sapt, ...
+    /// The prompt: template, templates-7, templates-80, features, coop, sapt, ...
     pub prompt: String,
     /// Where the prompt came from, when it was learned elsewhere: `imported from FILE`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -111,7 +111,7 @@ pub struct Provenance {
     /// How the prompt was tuned; none for prompts that were not tuned here, and in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_tuning: Option<Tuning>,
-    /// Norm of the context, in whose units a radius is told; none where the prompt has no context of its own.
+    /// Norm of the context, the unit of a relative radius; none where the prompt has no context of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_norm: Option<f64>,
     /// Fingerprint of the class embeddings.
@@ -164,7 +164,7 @@ const STATE: [&str; 2] = [PREDICTIONS, SUMMARY];
 
 /// The directory of an evaluation.
 impl RunDir {
-    /// Begins an evaluation, or goes on with one that has the same configuration. Gives the log and the records so far.
+    /// Begins an evaluation, or resumes one that has the same configuration. Gives the log and the records so far.
     pub fn start(
         path: &Path,
         config: &RunConfig,
@@ -214,7 +214,7 @@ impl RunDir {
         let config = self.config()?;
         let summary = Summary::new(&earlier.dataset, &earlier.method, earlier.classes, &self.records()?);
         let confidence = Confidence::of(&config.method, &config.options);
-        // Of its own samples: whoever reads a run finds out whether records are missing.
+        // Of its own samples: missing records are found when a run is read.
         Ok(Some(Summary { samples: earlier.samples, sets: earlier.sets, ..summary.with_confidence(confidence) }))
     }
 

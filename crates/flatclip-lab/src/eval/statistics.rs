@@ -21,7 +21,7 @@ pub struct StatisticsRequest {
     pub seed: u64,
     /// Unreadable images to skip.
     pub max_errors: usize,
-    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
+    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: by the kind of the data set.
     pub exif: Option<bool>,
 }
 

@@ -28,7 +28,7 @@ pub struct Left {
 pub struct Bound {
     /// How often the bound may fail.
     pub delta: f64,
-    /// The floor of all probabilities that the theorem asks for.
+    /// The floor of all probabilities that the theorem requires.
     pub eta: f64,
     /// K.
     pub classes: usize,

@@ -1,7 +1,7 @@
 //! The theorem's conclusion, tested: is there a threshold `xi` with `P(score < xi | nearer) > P(score < xi | farther)`?
 //!
 //! The largest gap over all thresholds is positive for almost any two samples, also of one set. So it gets an interval, is
-//! compared with what two draws of the nearer set alone give, and stands beside the same of the plain entropy, which needs no
+//! compared with what two draws of the nearer set alone give, and printed next to the same for the plain entropy, which needs no
 //! perturbation at all.
 
 use super::Separation;

@@ -203,7 +203,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Ascents of single images, spread over the set: of their cross-entropy, and of their entropy, which theta-tilde asks for too.
+    /// Ascents of single images, spread over the set: of their cross-entropy, and of their entropy, which theta-tilde needs too.
     fn own_ascents(&mut self, ball: &Ball<'_>, most: usize, steps: usize) -> Result<usize> {
         let images = spread(self.labels.len(), most);
         for of_labels in [true, false] {

@@ -1,4 +1,4 @@
-//! The tables of an analysis, and what they say in words. Every number tells how it was found and on which side of the truth it
+//! The tables of an analysis, and what they say in words. Every number has a note on how it was found and on which side of the truth it
 //! lies.
 
 use super::AnalysisRecord;

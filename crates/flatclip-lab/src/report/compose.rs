@@ -78,7 +78,7 @@ fn sections_of(folder: &Path) -> Result<Vec<Section>> {
     Ok(landscape.into_iter().chain(analysis.into_iter().flatten()).collect())
 }
 
-/// Folders directly inside, by name; a path that cannot be listed is explained by whoever reads runs from it.
+/// Folders directly inside, by name; a path that cannot be listed is reported when its runs are read.
 fn folders_in(path: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();

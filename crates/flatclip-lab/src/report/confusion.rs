@@ -69,10 +69,10 @@ impl ConfusionMatrix {
         let share = |label: usize, answer: usize| {
             let of: usize = self.counts[label * all..][..all].iter().sum();
             let count = self.counts[label * all + answer];
-            // What never happened stays paper: a page of many matrices is small, and what happened stands out.
+            // Empty cells are not drawn: a page of many matrices stays small, and filled cells are easy to see.
             if count == 0 { f64::NAN } else { 100.0 * count as f64 / of as f64 }
         };
-        // The first class stands at the top, and y grows upwards.
+        // The first class is at the top, and y grows upwards.
         let rows: Vec<usize> = shown.iter().rev().copied().collect();
         let values = rows.iter().flat_map(|&label| shown.iter().map(move |&answer| share(label, answer))).collect();
         let names = |classes: &[usize]| classes.iter().map(|&class| self.names[class].clone()).collect::<Vec<_>>();

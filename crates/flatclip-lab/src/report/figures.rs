@@ -101,7 +101,7 @@ fn short(name: &str, rows: &[String]) -> String {
 }
 
 /// One group of bars per data set, or, with many methods, one group per method.
-/// A word of `kind` stands behind the name of a row.
+/// A word of `kind` follows the name of a row.
 fn bars(runs: &[Run], title: &str, y: Axis, kind: impl Fn(&Run) -> &'static str, of: impl Fn(&Run) -> f64) -> Figure {
     let all = groups(runs);
     let (datasets, rows) = (names(&all, |group| &group.dataset), names(&all, |group| &group.row));

@@ -41,7 +41,7 @@ struct PageSurface {
     values: Vec<Vec<f32>>,
     /// The view itself as a `data:` address, where there is one.
     image: Option<String>,
-    /// What stands beside the view.
+    /// The text next to the view.
     caption: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ pub struct LandscapeResult {
     /// The view itself as a `data:` address, for the surface of a single view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// What stands below the view.
+    /// The caption of the view.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caption: Vec<String>,
 }

@@ -54,7 +54,7 @@ pub(super) fn by_name(a: &Path, b: &Path) -> Ordering {
     }
 }
 
-/// A text cut into digits and what stands between them.
+/// A text split into digits and the parts between them.
 fn chunks(text: &str) -> impl Iterator<Item = &str> {
     let is_digit = |byte: u8| byte.is_ascii_digit();
     text.as_bytes().chunk_by(move |a, b| is_digit(*a) == is_digit(*b)).scan(0, move |start, chunk| {

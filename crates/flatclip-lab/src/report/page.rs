@@ -24,7 +24,7 @@ box-shadow:inset -1px -1px 0 var(--line)}.wide figcaption::after{content:'scroll
 .figures figure{overflow-x:auto;max-width:100%}.figures svg{max-width:none}}\
 @media print{body{max-width:none;margin:0}h2{break-after:avoid}figure{break-inside:avoid}}";
 
-/// A heading with what stands below it.
+/// A heading and its content.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
     /// The heading.
@@ -37,7 +37,7 @@ pub struct Section {
     pub figures: Vec<Figure>,
     /// Shut until it is opened: what is looked up and not read.
     pub folded: bool,
-    /// Raster images: what stands above each, and its `data:` address.
+    /// Raster images: the caption above each, and its `data:` address.
     pub images: Vec<(String, String)>,
 }
 

@@ -37,7 +37,7 @@ fn views(run: &Run, known: &Known) -> Option<String> {
     Some(format!("views: {} x{}, published {} x{}", ours.policy, ours.count, published.policy.name(), published.views))
 }
 
-/// The text that stands for the classes, where the published row had another.
+/// The text of the classes, where the published row had another.
 fn class_text(run: &Run, known: &Known) -> Option<String> {
     let ours = run.provenance.prompt.as_str();
     if ours == "features" {

@@ -5,7 +5,7 @@
 use super::runs::Run;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Everything that tells two runs on one data set apart, seeds excepted.
+/// Everything that distinguishes two runs on one data set, seeds excepted.
 fn traits_of(run: &Run, prompt_run: String) -> BTreeMap<String, String> {
     let (c, p) = (&run.config, &run.provenance);
     let mut traits: BTreeMap<String, String> = BTreeMap::new();
@@ -34,8 +34,8 @@ fn traits_of(run: &Run, prompt_run: String) -> BTreeMap<String, String> {
     traits
 }
 
-/// What stands for the prompt of each run. Prompts that were tuned alike but for the seed are the same: the first of them
-/// stands for all. Runs of earlier versions do not say how their prompt was tuned: theirs is its name without the seed, when
+/// The prompt name of each run. Prompts that were tuned alike but for the seed are the same: the first of them
+/// names all. Runs of earlier versions do not say how their prompt was tuned: theirs is its name without the seed, when
 /// that is the run's own.
 fn prompt_runs(runs: &[Run]) -> Vec<String> {
     let mut tuned: BTreeMap<&str, &str> = BTreeMap::new();
@@ -55,7 +55,7 @@ fn prompt_runs(runs: &[Run]) -> Vec<String> {
     runs.iter().map(of).collect()
 }
 
-/// A name for each run's row: prompt and adapter, and what tells it from others of the same two on the same data set.
+/// A name for each run's row: prompt and adapter, and what distinguishes it from others of the same two on the same data set.
 pub(crate) fn row_names(runs: &[Run]) -> Vec<String> {
     let prompts = prompt_runs(runs);
     let traits: Vec<BTreeMap<String, String>> = runs.iter().zip(prompts).map(|(run, of)| traits_of(run, of)).collect();
@@ -102,7 +102,7 @@ fn apart(runs: &[Run], names: &mut [String]) {
     }
 }
 
-/// The names of the rows, each where its first run stands: whoever makes a report has ordered the runs.
+/// The names of the rows, in the order of their first runs: the caller has sorted the runs.
 pub(super) fn rows_in_order(names: &[String]) -> Vec<String> {
     let mut rows: Vec<String> = Vec::new();
     for name in names {

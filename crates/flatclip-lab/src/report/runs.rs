@@ -87,7 +87,7 @@ impl Run {
         self.provenance.prompt_tuning.as_ref().map(|tuning| tuning.seed)
     }
 
-    /// What tells it from the other seeds of its row: its own seed, and that of its prompt.
+    /// What distinguishes it from the other seeds of its row: its own seed, and that of its prompt.
     pub(super) fn seeds(&self) -> (u64, Option<u64>) {
         (self.config.seed, self.tuning_seed())
     }

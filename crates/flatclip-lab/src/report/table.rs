@@ -1,4 +1,4 @@
-//! A table and the ways to write it: text, Markdown, LaTeX, JSON, HTML; CSV stands in a file of its own.
+//! A table and the ways to write it: text, Markdown, LaTeX, JSON, HTML; CSV is in `csv.rs`.
 
 pub use super::cell::Cell;
 use serde::Serialize;
@@ -64,7 +64,7 @@ impl Table {
         self.to_text_within(usize::MAX)
     }
 
-    /// The same in lines of at most `room` characters: columns that do not fit stand below, behind the first ones again.
+    /// The same in lines of at most `room` characters: columns that do not fit follow below, after the first ones again.
     pub fn to_text_within(&self, room: usize) -> String {
         let mut out = if self.title.is_empty() { String::new() } else { format!("{}\n\n", self.title) };
         let blocks: Vec<String> = self.blocks(room).iter().map(|columns| self.block(columns)).collect();
@@ -179,7 +179,7 @@ impl Table {
             html(&self.title)
         );
         for (column, name) in self.header.iter().enumerate() {
-            // A header stands above its numbers.
+            // A header is aligned like its numbers.
             let is_number = self.is_numeric(column);
             out.push_str(&format!("<th{}>{}</th>", if is_number { " class=\"n\"" } else { "" }, html(name)));
         }

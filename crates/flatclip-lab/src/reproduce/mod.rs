@@ -179,7 +179,7 @@ pub fn plan(request: &ReproduceRequest, model: &Model) -> Result<(Plan, Vec<Stat
 }
 
 /// Makes what is missing of an item, and its tables and page from what is there. An interrupted call leaves every finished
-/// step and the beginning of the next; the same call goes on.
+/// step and the beginning of the next; the same call resumes.
 pub fn reproduce(request: &ReproduceRequest, model: &Model, progress: &dyn Progress) -> Result<Reproduced> {
     let plan = Plan::new(request, model)?;
     let store = StepStore::new(request, model)?;

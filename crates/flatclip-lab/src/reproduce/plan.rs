@@ -1,4 +1,4 @@
-//! The plan of an item: every tune, statistic, evaluation, sweep and landscape that its recipe asks for, each with a folder of
+//! The plan of an item: every tune, statistic, evaluation, sweep and landscape of its recipe, each with a folder of
 //! its own. Nothing is computed here.
 
 use super::ReproduceRequest;

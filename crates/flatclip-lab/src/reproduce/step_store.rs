@@ -28,7 +28,7 @@ const STAMP: &str = "step.json";
 pub enum State {
     /// Its result is there and valid.
     Done,
-    /// Something is there; the step goes on with it.
+    /// Unfinished; the step resumes it.
     Begun,
     /// It can run.
     Ready,

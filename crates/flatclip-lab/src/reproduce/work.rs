@@ -5,7 +5,7 @@ use crate::eval::{GridAxis, Shard};
 use crate::train::TuneRequest;
 use std::path::PathBuf;
 
-/// What stands for the classes in a step.
+/// The prompt of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PromptSource {
     /// A text with `{}`, or the name of a known set of templates.
@@ -55,7 +55,7 @@ pub struct EvaluateWork {
     pub row: String,
     /// The data set.
     pub data: String,
-    /// What stands for its classes.
+    /// Its prompt.
     pub prompt: PromptSource,
     /// The adapter.
     pub method: String,
@@ -82,7 +82,7 @@ pub struct SweepWork {
     pub title: String,
     /// The data sets.
     pub data: Vec<String>,
-    /// What stands for their classes.
+    /// Their prompt.
     pub prompt: PromptSource,
     /// The adapter.
     pub method: String,

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Radii at which flatness is told, in units of the directions.
+/// Radii at which flatness is reported, in units of the directions.
 const RADII: [f32; 3] = [0.25, 0.5, 1.0];
 /// More planes than this are a mistake.
 const MOST_PLANES: usize = 1000;
@@ -82,7 +82,7 @@ pub struct LandscapeRequest {
     pub planes: usize,
     /// Seed of the directions, the shots and the views.
     pub seed: u64,
-    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
+    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: by the kind of the data set.
     pub exif: Option<bool>,
     /// Where the files go.
     pub out: PathBuf,
@@ -103,7 +103,7 @@ struct Panel {
     prompt: usize,
     probe: Probe,
     image: Option<Image>,
-    /// What stands below the image.
+    /// The caption of the image.
     caption: Vec<String>,
 }
 

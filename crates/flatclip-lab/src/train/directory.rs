@@ -8,7 +8,7 @@
 //! | `search.json` | the table of a search, when there was one |
 //! | `metrics.jsonl`, `events.out.tfevents.*` | one record per step, for people and for TensorBoard |
 //! | `checkpoint.safetensors` | the whole state after the last saved step |
-//! | `checkpoint.previous.safetensors` | the one before it, while the run goes on |
+//! | `checkpoint.previous.safetensors` | the one before it, until the run is finished |
 //! | `prompt.safetensors`, `summary.json` | the result; `summary.json` is written last |
 //! | `timing.jsonl` | wall-clock times, the one file that differs from run to run |
 //!
@@ -27,7 +27,7 @@ use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 pub(crate) const CHECKPOINT: &str = "checkpoint.safetensors";
-/// A checkpoint on its way; removed like every temporary file when the run goes on.
+/// A checkpoint that is being written; removed like every temporary file when the run is resumed.
 pub(crate) const NEXT: &str = ".tmp-checkpoint";
 /// Used when the newer one is damaged.
 pub(crate) const PREVIOUS: &str = "checkpoint.previous.safetensors";
@@ -43,7 +43,7 @@ const STATE: [&str; 5] = [CHECKPOINT, PREVIOUS, SEARCH, PROMPT, SUMMARY];
 /// The directory of a tuning run.
 impl RunDir {
     /// Takes a directory for a tuning run: a new one, or with `resume` one that has the same configuration. The flag says
-    /// whether the run goes on.
+    /// whether the run is resumed.
     pub(crate) fn take_tuning(path: &Path, settings: &Settings, resume: bool) -> Result<(Self, bool)> {
         let config = match Self::open(path) {
             Ok(there) if resume => settings.to_table_beside(&there.config_table()?)?,
@@ -52,7 +52,7 @@ impl RunDir {
         Self::take(path, &config, resume, &STATE)
     }
 
-    /// Writes what the numbers of a run depend on; one that goes on must depend on the same.
+    /// Writes the settings that the numbers of a run depend on; a resumed run must have the same.
     pub(crate) fn settle_provenance(&self, provenance: &serde_json::Value, goes_on: bool) -> Result<()> {
         if goes_on && self.file(RUN).is_file() {
             let stored: serde_json::Value = self.read_json(RUN)?;
@@ -68,7 +68,7 @@ impl RunDir {
         std::fs::read(self.file(RUN)).map(|bytes| Digest::default().bytes(bytes).hex()).unwrap_or_default()
     }
 
-    /// The step logs, cut back to what a checkpoint knows of.
+    /// The step logs, truncated to the step of a checkpoint.
     pub(crate) fn logs(&self, lengths: LogLengths) -> Result<Logs> {
         let mut events = Log::open(self.file(EVENTS), lengths.events)?;
         if lengths.events == 0 {

@@ -32,7 +32,7 @@ pub(crate) struct SearchTable {
     pub held_out: usize,
     /// One row per radius.
     pub rows: Vec<SearchRow>,
-    /// The best: highest accuracy, then lowest loss, then first. `None` while the search goes on.
+    /// The best: highest accuracy, then lowest loss, then first. `None` while the search is unfinished.
     pub chosen: Option<f64>,
 }
 

@@ -46,7 +46,7 @@ pub struct TuneRequest {
     pub text: Option<Arc<dyn RemoteText>>,
     /// A loss in the place of the cross-entropy, for coop and sapt.
     pub loss: Option<Arc<dyn OwnLoss>>,
-    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as the data set's kind wants.
+    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: by the kind of the data set.
     pub exif: Option<bool>,
     /// Where tuners are looked for: the built-in ones, and a program's own.
     pub tuners: Vec<&'static TunerSpec>,
@@ -244,7 +244,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes over from the configuration of a run that goes on what this run cannot know or an earlier version did not
+    /// Takes from the configuration of a resumed run the values that this run cannot have or an earlier version did not
     /// write: the radius of a search, which is what the search chose, and options that have their defaults.
     pub(crate) fn to_table_beside(&self, stored: &toml::Table) -> Result<toml::Table> {
         let mut table = self.to_table()?;

@@ -1,6 +1,6 @@
 //! Sampled classes: a step whose softmax runs over the batch's own classes and a few others, drawn anew for every batch.
 //!
-//! With `n` of the `N` other classes, each stands for `N / n`: its logit gets `ln(N / n)`, which makes the sum inside the
+//! With `n` of the `N` other classes, each counts for `N / n`: its logit gets `ln(N / n)`, which makes the sum inside the
 //! softmax unbiased. The loss, its logarithm, is a little too low on average (Jensen), by about half the relative variance
 //! of that sum, and less with every class more. The same batch gets the same classes, so both passes of a sharpness-aware
 //! step compare equals.

@@ -1,4 +1,4 @@
-//! What the registry knows of a tuner, the list of all, and the presets.
+//! Registry entries of tuners, the list of all, and the presets.
 
 use super::{Recipe, TuneTask, Tuner, cocoop, coop, gda_clip, maple, sapt, tip_adapter};
 use crate::data::train_images::TrainViews;

@@ -136,7 +136,7 @@ fn read_shard(file: &Path, samples: &mut Vec<Sample>, notes: &mut Vec<Note>) -> 
     check_count(file, samples.len() - before)
 }
 
-/// The label, or what stands in its place.
+/// The label, or the text found in its place.
 fn read_label(member: &mut impl std::io::Read) -> std::result::Result<usize, String> {
     let mut bytes = Vec::new();
     member.take(MAX_LABEL_BYTES).read_to_end(&mut bytes).map_err(|e| e.to_string())?;

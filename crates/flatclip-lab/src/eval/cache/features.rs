@@ -68,7 +68,7 @@ pub(crate) struct CachedViews {
 }
 
 impl CachedViews {
-    /// Those of the first so many views; `None` if there are fewer. Only an import has more than its reader asks for.
+    /// Those of the first so many views; `None` if there are fewer. Only an import can have more than are read.
     pub(crate) fn first_views(self, count: usize) -> Option<Self> {
         match self.features.unit.rows() {
             rows if rows < count => None,
@@ -187,7 +187,7 @@ impl FeatureCache {
     }
 
     /// Keeps the features of a sample for later runs, with the time that encoding all its views took. After a failure (a
-    /// full disk) nothing more is kept; only the first failure is told.
+    /// full disk) nothing more is stored; only the first failure is reported.
     pub(crate) fn put(&self, sample: &Sample, features: &ViewFeatures, encode: Duration) -> Result<()> {
         let mut slot = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*slot, Writer::Broken) {

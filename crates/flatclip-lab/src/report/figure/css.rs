@@ -30,7 +30,7 @@ impl Sheet {
         Self(rules)
     }
 
-    /// What holds for an element: more classes win, then what stands later.
+    /// What holds for an element: more classes win, then the later rule.
     pub(super) fn properties(&self, element: &str, class: &str) -> BTreeMap<&str, &str> {
         let classes: Vec<&str> = class.split_whitespace().collect();
         let mut holding: Vec<&Rule> = self.0.iter().filter(|rule| rule.holds(element, &classes)).collect();
@@ -54,7 +54,7 @@ impl Rule {
     }
 }
 
-/// What stands behind the end of a block whose beginning was read.
+/// The text after the end of a block whose beginning was read.
 fn behind_block(text: &str) -> &str {
     let mut depth = 1;
     for (at, c) in text.char_indices() {

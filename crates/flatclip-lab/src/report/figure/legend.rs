@@ -116,7 +116,7 @@ mod tests {
         let svg = figure.to_svg();
         let found = keys(&svg);
         assert_eq!(found.len(), 12);
-        // What stands before the name, without its place and without the colour.
+        // The sign before the name, without position and colour.
         let look = |key: &&str| {
             let colour = key.split("line s").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
             let dash =

@@ -107,7 +107,7 @@ pub struct Figure {
     pub layers: Vec<Layer>,
     /// Pixels.
     pub size: (f64, f64),
-    /// An image that stands left of the axes, e.g. the view whose surface is drawn.
+    /// An image left of the axes, e.g. the view whose surface is drawn.
     pub image: Option<FigureImage>,
 }
 
@@ -120,7 +120,7 @@ pub struct FigureImage {
     pub caption: Vec<String>,
 }
 
-/// Lines of names that the size of a figure has room for.
+/// Lines of names that fit into the size of a figure.
 const USUAL_LINES: usize = 2;
 
 /// Pixels that an image takes, with its margin.
@@ -168,7 +168,7 @@ impl Figure {
         (origin, origin + (self.y.widest() + 28.0).max(58.0), right)
     }
 
-    /// Its size with a long legend, which takes no room from the axes.
+    /// Its size with a long legend, which does not shrink the axes.
     fn full_size(&self) -> (f64, f64) {
         let (_, left, right) = self.across();
         let beyond = legend::lines(&self.layers, right - left).len().saturating_sub(USUAL_LINES);

@@ -1,6 +1,6 @@
 //! The image of one of our own SVG documents: what the vector file shows, for programs that want pixels.
 //!
-//! It knows the elements and path commands that figures write, and nothing else.
+//! It supports the elements and path commands that figures write, and nothing else.
 
 use super::css::Sheet;
 use super::palette::STYLE;
@@ -37,7 +37,7 @@ struct Tag<'a> {
 }
 
 impl<'a> Tag<'a> {
-    /// The tag at the beginning of a text, and what stands behind it. Values are quoted and hold no `>`: they are escaped.
+    /// The tag at the beginning of a text, and the text after it. Values are quoted and hold no `>`: they are escaped.
     fn read(text: &'a str) -> Option<(Self, &'a str)> {
         let end = text.find('>')?;
         let (inside, behind) = (text[1..end].trim_end_matches('/'), &text[end + 1..]);
@@ -125,7 +125,7 @@ impl Painter {
         Ok(())
     }
 
-    /// Where an element stands: `translate(x y)` or `rotate(angle x y)` within its group.
+    /// Position of an element: `translate(x y)` or `rotate(angle x y)` within its group.
     fn place(&self, tag: &Tag<'_>) -> Transform {
         let group = self.places.last().copied().unwrap_or_default();
         let Some((name, values)) = tag.text("transform").split_once('(') else { return group };

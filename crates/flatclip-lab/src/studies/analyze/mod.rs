@@ -51,7 +51,7 @@ pub struct AnalyzeRequest {
     pub rho: Option<f64>,
     /// Radius of the class of functions whose complexity is measured.
     pub class_radius: ClassRadius,
-    /// The floor of all probabilities that the theorem asks for.
+    /// The floor of all probabilities that the theorem requires.
     pub eta: f64,
     /// At most so many images of each set, spread over it.
     pub limit: usize,
@@ -61,7 +61,7 @@ pub struct AnalyzeRequest {
     pub options: toml::Table,
     /// Seed of the shots and of the perturbations.
     pub seed: u64,
-    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: as each data set's kind wants.
+    /// Rotate images per EXIF and scale 16-bit grey, or read them as Pillow does; `None`: by the kind of each data set.
     pub exif: Option<bool>,
     /// Where the page, the figures and the numbers go.
     pub out: PathBuf,
