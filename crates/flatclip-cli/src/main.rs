@@ -27,7 +27,7 @@ struct Cli {
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 finished, with failures that were counted; 2 wrong use or broken input; \
     3 no image could be read; 4 disk full; 130 and 143 interrupted, finished work is saved.";
 
-/// What stands above the options of every command in a help text.
+/// The heading of the options of every command in a help text.
 const GLOBAL: &str = "Global options";
 
 /// Options of every command.

@@ -214,7 +214,7 @@ impl Output {
         };
     }
 
-    /// Progress over `total` steps on stderr: a bar on a terminal, else a line per minute; nothing when the user wants quiet.
+    /// Progress over `total` steps on stderr: a bar on a terminal, else a line per minute; nothing with --quiet.
     pub(crate) fn progress(&self, total: u64, what: &str) -> ProgressBar {
         let terminal = std::io::stderr().is_terminal();
         let (target, template) = match (self.quiet, terminal) {

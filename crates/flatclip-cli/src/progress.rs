@@ -37,7 +37,7 @@ impl<'a> Terminal<'a> {
         Self { out, bar: Mutex::default(), stop: Arc::default() }
     }
 
-    /// The first SIGINT or SIGTERM asks the work to save and leave; a second one ends the process the usual way, so that
+    /// The first SIGINT or SIGTERM makes the work save and stop; a second one ends the process the usual way, so that
     /// a run that hangs can still be stopped. Signals of the same moment are one: `timeout` sends its signal to the
     /// process and to its group.
     pub(crate) fn with_interrupts(out: &'a Output) -> anyhow::Result<Self> {

@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// An image for the case views, which then decodes it, too [default: noise of 500 x 375]
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
-    /// One repeat per line `run` on stdin, answered by a line of JSON; a line `next` goes on to the next case
+    /// One repeat per line `run` on stdin, answered by a line of JSON; a line `next` starts the next case
     #[arg(long)]
     turns: bool,
 }
@@ -81,7 +81,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A line `run` on stdin is a turn, answered by a line of JSON; a line `next` goes on to the next case.
+/// A line `run` on stdin is a turn, answered by a line of JSON; a line `next` starts the next case.
 struct LinesOfStdin;
 
 impl TurnTaker for LinesOfStdin {
@@ -116,7 +116,7 @@ fn report(request: &BenchRequest, timings: &[CaseTiming], out: &Output) -> Resul
     out.rows(&["case", "median", "fastest", "slowest", "GFLOP/s", "of products", "peak RSS"], timings.iter().map(row))
 }
 
-/// All rows that `--methods` asks for, each from a process of its own: a peak of resident memory belongs to a process.
+/// All rows of `--methods`, each from a separate process: a peak of resident memory belongs to a process.
 fn methods(args: &Args, request: &BenchRequest, out: &Output) -> Result<()> {
     let (mut done, mut refused) = (Vec::new(), Vec::new());
     for name in method_names(&args.methods)? {

@@ -49,7 +49,7 @@ pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
 }
 
 /// Needs, what serves them, what that costs beside encoding one view, and when to take something else. Costs are those of the
-/// methods' own pages (`methods show`); `flatclip bench --methods` times them on the machine at hand.
+/// methods' own pages (`methods show`); `flatclip bench --methods` times them on this machine.
 const ADVICE: &str = "\
 a first answer, quickly | zero-shot | 1 view | anything below, when it is not sure enough
 one photo, no training | zero | 64 views, no gradient | mta, when answers of single views scatter

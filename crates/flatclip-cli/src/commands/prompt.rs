@@ -38,7 +38,7 @@ struct Import {
     /// The prompt file to write
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
-    /// Where the class name stands in a CoOp prompt: end, middle or front
+    /// Position of the class name in a CoOp prompt: end, middle or front
     #[arg(long, default_value = "end", value_parser = ["end", "middle", "front"])]
     position: String,
     /// The words that the context started from, for the record

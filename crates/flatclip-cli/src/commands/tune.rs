@@ -99,7 +99,7 @@ impl Args {
         if let Some(path) = &self.config {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
             let mut tables: toml::Table = text.parse().with_context(|| path.display().to_string())?;
-            // A config.toml of another run works, too: what stands above its tables comes from the command line.
+            // A config.toml of another run works, too: the keys above its tables come from the command line.
             tables.retain(|_, value| value.is_table());
             overrides.push(tables);
         }

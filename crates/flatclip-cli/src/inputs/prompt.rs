@@ -1,4 +1,4 @@
-//! `--prompt`, `--template`, `--ensemble`, `--text-features`: four ways to say what stands for a class.
+//! `--prompt`, `--template`, `--ensemble`, `--text-features`: four ways to give a prompt.
 
 use crate::output::Output;
 use anyhow::{Result, bail, ensure};
@@ -7,7 +7,7 @@ use flatclip::prompt::{PromptContent, read_text_features};
 use flatclip::text::templates::Ensemble;
 use std::path::PathBuf;
 
-/// What stands for a class.
+/// The prompt.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct PromptArgs {
     /// A text with `{}` for the class name (repeat for several; their features are averaged) [default: "a photo of a {}."]

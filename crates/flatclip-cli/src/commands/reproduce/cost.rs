@@ -1,4 +1,4 @@
-//! The price of a plan, and what would make it less.
+//! The estimated cost of a plan, and options that lower it.
 
 use crate::commands::cache::size;
 use crate::output::Output;
@@ -6,7 +6,7 @@ use anyhow::Result;
 use flatclip::Model;
 use flatclip_lab::reproduce::{Estimate, Plan, ReproduceRequest, State, Work, plan, prices};
 
-/// Above this, ways to a smaller price are worth a line.
+/// Above this, options that lower the cost are printed.
 const HOUR: f64 = 3600.0;
 
 /// Prints the sum by kind of work, and above an hour what each option would leave of it.
@@ -79,7 +79,7 @@ fn priced(request: &ReproduceRequest, model: &Model) -> Result<f64> {
     Ok(prices(request, model, (&plan, &states), &())?.iter().map(Estimate::seconds).sum())
 }
 
-/// Smaller requests, each with the flag that asks for it.
+/// Smaller requests, each with its flag.
 fn savings(request: &ReproduceRequest) -> Vec<(String, ReproduceRequest)> {
     let mut all = Vec::new();
     let mut offer = |what: &str, change: &dyn Fn(&mut ReproduceRequest)| {

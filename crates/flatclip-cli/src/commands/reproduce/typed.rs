@@ -114,7 +114,7 @@ fn evaluation(words: &mut Words, work: &EvaluateWork, request: &ReproduceRequest
     }
 }
 
-/// What `eval` goes on without where nothing is said.
+/// Unreadable samples at which `eval` stops by default.
 const EVAL_MAX_ERRORS: usize = 100;
 
 fn landscape(words: &mut Words, work: &LandscapeWork) {
