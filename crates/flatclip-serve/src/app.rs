@@ -103,7 +103,7 @@ impl App {
         key.as_ref().is_none_or(|key| key.is_shown(header))
     }
 
-    /// Reads the keys and the configuration file again. What is being answered goes on with what it began with.
+    /// Reads the keys and the configuration file again. Requests in progress finish with the old ones.
     pub(crate) fn reload(&self) -> Result<()> {
         if self.config.key_file.is_some() {
             let key = self.config.read_key()?;

@@ -1,4 +1,4 @@
-//! What a request asks for, from its fields to a classifier.
+//! From the fields of a request to a classifier.
 
 use crate::app::App;
 use crate::builds::Order;

@@ -1,5 +1,5 @@
 //! Classifiers are built apart from answering: by two threads of their own, one for short builds and one, at lower priority, for
-//! long ones. Requests for the same classifier share one build; it goes on when they leave, and what was built is kept.
+//! long ones. Requests for the same classifier share one build; it continues when they disconnect, and its result is cached.
 
 use crate::cache::{Built, Classifiers, Kept};
 use crate::client::Client;
@@ -73,7 +73,7 @@ struct Build {
     finished: watch::Sender<Option<Result<Kept, Problem>>>,
 }
 
-/// The library tells how many texts are done, and asks whether to stop.
+/// The library reports how many texts are done, and checks whether to stop.
 impl Progress for Build {
     fn start(&self, _stage: &str, _total: Option<u64>) {
         self.stages.store(self.done.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl Build {
         start.elapsed().as_secs_f64() / done * left
     }
 
-    /// It takes longer than the client can wait: what it is told instead of an answer.
+    /// It takes longer than the client can wait: the response instead of an answer.
     fn promise(&self) -> Problem {
         self.is_promised.store(true, Ordering::Relaxed);
         let (done, total) = (self.done.load(Ordering::Relaxed), self.order.texts);

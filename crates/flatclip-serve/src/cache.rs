@@ -99,7 +99,7 @@ impl Classifiers {
         lock(&self.lru).put(key.to_owned(), kept, bytes);
     }
 
-    /// Memory for a classifier or a session. Those that were not used for longest make room.
+    /// Memory for a classifier or a session. The least recently used ones are dropped.
     pub(crate) fn charge(&self, bytes: usize) -> Result<Charge, Problem> {
         if bytes > self.memory.capacity() {
             let megabytes = |bytes: usize| bytes.div_ceil(1 << 20);

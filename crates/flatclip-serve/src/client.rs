@@ -1,4 +1,4 @@
-//! Who asks. Clients are distinguished by their address, so that one of them cannot take everything.
+//! Clients are distinguished by their address, so that one of them cannot take everything.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;

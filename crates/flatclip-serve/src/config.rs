@@ -1,4 +1,4 @@
-//! What a server is told: where to listen, what to load, and how much it takes on.
+//! Configuration of a server: addresses, models, limits.
 
 use crate::typed::{MOST_IMAGES, MOST_NAMES};
 use flatclip::settings::toml_error;

@@ -1,4 +1,4 @@
-//! What stands around every route: request ids, logs, counts, headers, the key, panics.
+//! The layers around every route: request ids, logs, counts, headers, the key, panics.
 
 use crate::app::App;
 use crate::client::Client;
@@ -29,7 +29,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Routes that need no key: whether the server lives, and the page, which asks for the key itself.
+/// Routes that need no key: health, and the page, which requests the key itself.
 fn is_open(path: &str) -> bool {
     // An `img` cannot show a key, and what is drawn is the same for everybody.
     path.starts_with("/samples/")
@@ -119,7 +119,7 @@ fn request_id(given: Option<&HeaderValue>, app: &App) -> HeaderValue {
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("0"))
 }
 
-/// Refuses what a browser was led to send, and asks for the key where there is one.
+/// Refuses cross-site requests of a browser, and checks the key where there is one.
 pub(crate) async fn authorise(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     if let Err(problem) = crate::guard::check(&app.config, request.headers()) {
         return problem.into_response();

@@ -35,7 +35,7 @@ pub(crate) fn install() {
 /// Samples are folded into their buckets so often, whether or not somebody reads them: until then each takes memory.
 const UPKEEP: Duration = Duration::from_secs(2);
 
-/// Runs `work` again and again, as long as the process lives.
+/// Runs `work` repeatedly until the process ends.
 fn upkeep(every: Duration, work: impl Fn() + Send + 'static) {
     let forever = move || {
         loop {

@@ -138,7 +138,7 @@ impl Modify for Refusals {
     }
 }
 
-/// The description as it stands in the file `openapi.json` of this crate and at `/openapi.json`.
+/// The description as in the file `openapi.json` of this crate and at `/openapi.json`.
 pub fn openapi_json() -> String {
     Routes::openapi().to_pretty_json().map(|json| json + "\n").unwrap_or_default()
 }

@@ -50,7 +50,7 @@ impl Statistics {
         }
     }
 
-    /// What Triton tells of a model, as far as it is known here.
+    /// What Triton reports of a model, as far as it is measured here.
     pub(crate) fn of(&self, model: &str) -> Value {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Counts { inferences, last, success, fail } = all.get(model).copied().unwrap_or_default();

@@ -8,7 +8,7 @@ use futures_util::stream::unfold;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-/// Where pieces go. There is room for all of them, so that who makes them never waits for a slow client; their memory was taken
+/// The queue of pieces. It holds all of them, so that their producer never waits for a slow client; their memory was taken
 /// before.
 #[derive(Clone)]
 pub(crate) struct Pieces {
@@ -48,7 +48,7 @@ impl Pieces {
         self.to.try_send(self.form.write(event, value)).is_ok()
     }
 
-    /// Whether events are asked for, so that progress is told.
+    /// Whether the client accepts events, so that progress is reported.
     pub(crate) fn tells_progress(&self) -> bool {
         self.form == Form::Events
     }

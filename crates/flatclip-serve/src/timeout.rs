@@ -116,7 +116,7 @@ impl Body for Arriving {
     }
 }
 
-/// What a client that stopped sending is told once. One that has left refuses it, and its work is dropped; one that waits goes on.
+/// Sent once to a client that stopped sending. If it has disconnected this fails, and its work is dropped; otherwise its work continues.
 const PROBE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Whether it was refused is looked at so often.
 const PROBED: Duration = Duration::from_millis(50);
@@ -142,7 +142,7 @@ pub(crate) struct Timeouts {
     pub(crate) stopping: Arc<AtomicBool>,
 }
 
-/// A stream that gives up on a head that takes too long, and on a client that does not read.
+/// A stream with timeouts: for the head of a request, and for a client that does not read.
 pub(crate) struct TimeoutStream {
     stream: TcpStream,
     phase: Phase,

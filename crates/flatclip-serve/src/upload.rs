@@ -168,7 +168,7 @@ async fn read(
     }
 }
 
-/// How long memory is waited for while a body that stands still is given up.
+/// How long to wait for memory while a stalled body is dropped.
 const PATIENCE: u32 = 20;
 
 /// Takes memory; when it is short, bodies that stand still are given up first.

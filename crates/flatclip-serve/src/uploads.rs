@@ -1,4 +1,4 @@
-//! Bodies that are on their way. When memory is short, the one that stands still and holds the most is given up: a client that
+//! Bodies that are being received. When memory is short, the stalled one that holds the most is dropped: a client that
 //! sends most of a body and then waits must not keep others out until its time is over.
 
 use crate::client::Client;
@@ -72,7 +72,7 @@ impl Uploads {
         }
     }
 
-    /// Gives up the body that stands still and holds the most, of one client or of all; whether there was one.
+    /// Drops the stalled body that holds the most, of one client or of all; whether there was one.
     pub(crate) fn cut_one(&self, of: Option<Client>) -> bool {
         let places = lock(&self.places);
         let still = places.iter().filter(|place| {

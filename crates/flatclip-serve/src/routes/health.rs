@@ -1,4 +1,4 @@
-//! Whether the server lives, whether it is ready, and its numbers.
+//! Health, readiness and metrics.
 
 use crate::app::App;
 use crate::problem::Problem;

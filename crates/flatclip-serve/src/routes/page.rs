@@ -45,7 +45,7 @@ const SAMPLES: u64 = 32;
 const CLASSES: [&str; 6] = ["fish", "lamp", "snail", "boat", "clock", "bicycle"];
 
 /// The image that the page opens with, by model: zero-shot answers it wrongly with [`CLASSES`], STSS with its defaults
-/// rightly. A test asks both.
+/// rightly. A test runs both.
 const OPENINGS: [(&str, &str); 2] = [("pocket", "hard-10.png"), ("pocket-vit", "rendition-20.png")];
 
 /// What the page opens with.
