@@ -103,7 +103,7 @@ fn mistake(told: &mut Scene, draws: &mut Draws) {
     }
 }
 
-/// `hard` images are photos to whoever writes the caption.
+/// Captions call `hard` images photos.
 fn style(domain: Domain) -> Domain {
     if domain == Domain::Hard { Domain::Photo } else { domain }
 }

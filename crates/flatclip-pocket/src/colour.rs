@@ -77,7 +77,7 @@ impl Colour {
     }
 }
 
-/// Where the figure stands.
+/// The background of the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Background {

@@ -103,7 +103,7 @@ pub struct Scene {
     pub colour: Colour,
     /// The colour of the smaller parts.
     pub second_colour: Colour,
-    /// Where the figure stands.
+    /// Position of the figure.
     pub background: Background,
     /// Half the figure's extent, as a fraction of the image's side.
     pub size: f32,

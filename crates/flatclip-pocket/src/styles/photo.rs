@@ -16,7 +16,7 @@ pub(super) struct Setting {
     pub(super) clutter: (usize, usize),
     /// Largest piece of clutter, as a fraction of the side.
     pub(super) largest: f32,
-    /// Probability that something stands in front of the figure.
+    /// Probability that something covers part of the figure.
     pub(super) hidden: f32,
     /// Dark and light parts take any colour.
     pub(super) odd_colours: bool,
