@@ -68,7 +68,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     crate::torch::run(root, &python, &dir, &wheel)
 }
 
-/// As part of `cargo xtask test`: a machine without Python says so and goes on.
+/// As part of `cargo xtask test`: without Python, prints a note and continues.
 pub fn run_if_possible(binary: PathBuf) -> Result<()> {
     if interpreter(Path::new("python3")).is_none() {
         eprintln!("== python: skipped, there is no Python 3.10 or newer with venv");

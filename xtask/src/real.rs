@@ -3,7 +3,7 @@
 //!
 //! FOLDER holds `reference_rows.json`, `reference_features.safetensors`, `imagenet_text_features.safetensors` and
 //! `data/imagenet/images/val/WNID/*`; TOWER_DIR is a model directory. Nothing of either belongs into this repository. Features of
-//! all views and runs are kept in a cache folder outside of it: a run that was stopped goes on, a second one encodes nothing.
+//! all views and runs are kept in a cache folder outside of it: a stopped run is resumed, a second one encodes nothing.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use flatclip::image::DecodeOptions;

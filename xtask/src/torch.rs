@@ -1,4 +1,4 @@
-//! The tests of towers on PyTorch, in an environment of its own: torch is large, and nothing else wants it.
+//! The tests of towers on PyTorch, in an environment of its own: torch is large, and nothing else needs it.
 
 use crate::python::{environment, step};
 use anyhow::{Context as _, Result};
@@ -13,7 +13,7 @@ const PLAIN: &str = "numpy pytest pillow transformers ftfy safetensors typing-ex
 const BARE: [&str; 5] = ["torch", "torchvision", "timm", "open_clip_torch", "nvidia-cuda-runtime"];
 const TESTS: [&str; 3] = ["test_torch.py", "test_encoder.py", "test_device_example.py"];
 
-/// Installs the wheel beside torch and runs the tests; where torch cannot be installed, says so and goes on.
+/// Installs the wheel beside torch and runs the tests; where torch cannot be installed, prints a note and continues.
 pub fn run(root: &Path, python: &Path, dir: &Path, wheel: &Path) -> Result<()> {
     let start = Instant::now();
     let dir = dir.join("torch");

@@ -53,7 +53,7 @@ pub(super) fn fill(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What stands behind the context for every ImageNet name: name, full stop, end.
+/// The tokens after the context for every ImageNet name: name, full stop, end.
 fn tokens() -> String {
     let tokenizer = flatclip::text::Tokenizer::clip();
     let tail = |name: &&str| {

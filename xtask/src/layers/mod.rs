@@ -50,7 +50,7 @@ const LIBRARIES: [(&str, Order); 2] = [
 /// Exported macros stand at the crate's root, whatever module declares them.
 const MACROS: [(&str, &str); 2] = [("choices", "options"), ("option_group", "options")];
 
-/// Between these lines of ARCHITECTURE.md stands the table.
+/// The table is between these lines of ARCHITECTURE.md.
 const START: &str = "<!-- layers: drawn by `cargo xtask layers --write` -->";
 const END: &str = "<!-- /layers -->";
 

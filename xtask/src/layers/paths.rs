@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The first name behind the crate root, and the line it stands on.
+/// The first name after the crate root, and its line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RootPath {
     pub(super) name: String,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub struct Outcome {
     /// Milliseconds of every request that was answered with 200.
     pub times: Vec<f64>,
-    /// Requests by status; 0 stands for a connection that broke.
+    /// Requests by status; 0 is a connection that broke.
     pub statuses: std::collections::BTreeMap<u16, usize>,
     pub seconds: f64,
 }

@@ -35,7 +35,7 @@ impl Running {
             .spawn()
             .context("cannot start the server")?;
         let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
-        // The address stands in the first line, or in a few lines of JSON.
+        // The address is in the first line, or in a few lines of JSON.
         let address = stdout.lines().map_while(Result::ok).find_map(|line| {
             let rest = line.split_once("http://")?.1;
             rest.split('/').next()?.parse().ok()
