@@ -21,6 +21,8 @@ pub mod data;
 
 pub mod tuners;
 
+pub mod catalogue;
+
 pub mod eval;
 pub mod flatness;
 pub mod train;

@@ -37,7 +37,7 @@ const LIBRARIES: [(&str, Order); 2] = [
             &["run_dir"],
             &["data"],
             &["tuners"],
-            &["train", "eval", "flatness"],
+            &["catalogue", "train", "eval", "flatness"],
             &["report"],
             &["studies"],
             &["bench"],

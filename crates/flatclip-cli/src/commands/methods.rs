@@ -1,15 +1,9 @@
 //! `flatclip methods`: what can be run, and `flatclip methods show NAME`: all a user needs to know of one.
 
-use super::methods_page::{page, presets};
 use crate::output::{Exit, Output};
-use flatclip::image::views::ViewPolicy;
-use flatclip::methods::policy::{TestFamily, policy_for};
-use flatclip::methods::{ADAPTERS, AdapterSpec};
 use flatclip::options::{OptionKind, OptionSpec, defaults};
 use flatclip::prompt::PromptKind;
-use flatclip_lab::data::{KNOWN, Known};
-use flatclip_lab::tuners::TUNERS;
-use flatclip_lab::tuners::{Input, PRESETS, TunerSpec};
+use flatclip_lab::catalogue::{Method, page};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -42,7 +36,7 @@ pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
     }
     match args.what {
         None | Some(What::List) => list(out)?,
-        Some(What::Page) => out.line(page(adapter_needs).trim_end())?,
+        Some(What::Page) => out.line(page().trim_end())?,
         Some(What::Show { name }) => show(&name, out)?,
     }
     Ok(Exit::Done)
@@ -73,180 +67,60 @@ fn advice(out: &Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What `methods` says of a tuner or an adapter.
-struct Entry {
-    role: &'static str,
-    name: &'static str,
-    aliases: &'static [&'static str],
-    kind: &'static str,
-    /// What of the test images an answer may depend on; `-` for tuners.
-    setting: &'static str,
-    needs: String,
-    /// Kinds of prompt that an adapter works with.
-    prompts: &'static [PromptKind],
-    /// How the method's own code makes views, by family of data sets.
-    published_views: Vec<(&'static str, String)>,
-    /// A command that runs it.
-    example: String,
-    summary: &'static str,
-    docs: &'static str,
-    /// What its numbers were held against.
-    verified: &'static str,
-    /// The authors' values: of an adapter by data set, of a tuner by the preset's name.
-    presets: Vec<(&'static str, String)>,
-    table: &'static str,
-    options: &'static [OptionSpec],
+/// A method as JSON.
+fn description(method: &Method) -> Value {
+    json!({
+        "name": method.name, "aliases": method.aliases, "role": method.role, "kind": method.kind, "setting": method.setting, "needs": method.needs,
+        "prompts": method.prompts, "published_views": method.published_views.iter().cloned().collect::<BTreeMap<_, _>>(),
+        "example": example(method), "summary": method.summary, "docs": method.docs, "table": method.table, "options": method.options,
+        "defaults": defaults(method.options), "verified": method.verified,
+        "presets": method.presets.iter().cloned().collect::<BTreeMap<_, _>>(),
+    })
 }
 
-/// What an adapter needs beside image features of how many views.
-pub(super) fn adapter_needs(spec: &AdapterSpec) -> String {
-    let n = &spec.needs;
-    let words = [
-        (n.text_tower, "text tower"),
-        (n.pixels, "pixels"),
-        (n.vit, "ViT"),
-        (n.generated, "generated views"),
-        (n.statistics, "token statistics"),
-    ];
-    let mut needs: Vec<String> = words.iter().filter(|(needed, _)| *needed).map(|(_, w)| (*w).to_owned()).collect();
-    needs.push(format!("{} {}", n.default_views, if n.default_views == 1 { "view" } else { "views" }));
-    needs.join(", ")
+fn print(method: &Method, out: &Output) -> anyhow::Result<()> {
+    out.line(wrap(&format!("{} {}: {}", method.role, method.names(), method.summary), WIDTH).join("\n"))?;
+    let setting = if method.setting == "-" { String::new() } else { format!(" ({})", method.setting) };
+    out.line(format_args!("{}{setting}; needs {}; verified: {}", method.kind, method.needs, method.verified))?;
+    if !method.prompts.is_empty() {
+        let prompts: Vec<&str> = method.prompts.iter().map(|kind| kind.name()).collect();
+        out.line(format_args!("prompts: {}", prompts.join(", ")))?;
+    }
+    if !method.published_views.is_empty() {
+        let views: Vec<String> =
+            method.published_views.iter().map(|(family, views)| format!("{family} {views}")).collect();
+        let line = format!("views in its own code (--view-policy published): {}", views.join("; "));
+        out.line(wrap(&line, WIDTH).join("\n"))?;
+    }
+    out.line(wrap(&format!("use: {}", example(method)), WIDTH).join("\n"))?;
+    out.line("")?;
+    out.line(method.docs.trim_end())?;
+    if method.options.is_empty() {
+        return out.line("Options: none");
+    }
+    out.line(format_args!("Options in [{}], with default, range and source:", method.table))?;
+    out.line(option_lines(method.options))?;
+    print_presets(method, out)
 }
 
-impl Entry {
-    fn adapter(spec: &AdapterSpec) -> Self {
-        let AdapterSpec { name, aliases, summary, docs, options, .. } = *spec;
-        let of =
-            |known: &'static Known| Some((known.name, presets(spec, known.name))).filter(|(_, text)| !text.is_empty());
-        Self {
-            role: "adapter",
-            name,
-            aliases,
-            kind: spec.kind().name(),
-            setting: spec.kind().setting(),
-            needs: adapter_needs(spec),
-            prompts: spec.needs.prompts,
-            published_views: published_views(name),
-            example: example(spec),
-            summary,
-            docs,
-            verified: spec.verified.name(),
-            presets: KNOWN.iter().filter_map(of).collect(),
-            table: name,
-            options,
-        }
+fn print_presets(method: &Method, out: &Output) -> anyhow::Result<()> {
+    if method.presets.is_empty() {
+        return Ok(());
     }
-
-    fn tuner(spec: &TunerSpec) -> Self {
-        let input = match spec.input {
-            Input::Features => "features",
-            Input::Pixels => "pixels",
-        };
-        let needs = format!("shots as {input}{}", if spec.vit { ", ViT" } else { "" });
-        let TunerSpec { name, aliases, summary, table, docs, options, .. } = *spec;
-        Self {
-            role: "tuner",
-            name,
-            aliases,
-            kind: "training",
-            setting: "-",
-            needs,
-            prompts: &[],
-            published_views: Vec::new(),
-            example: format!(
-                "flatclip tune --method {name} --data DATA --shots 16 --out RUN [--set {table}.KEY=VALUE ..]"
-            ),
-            summary,
-            docs,
-            verified: spec.verified.name(),
-            presets: tuner_presets(name),
-            table,
-            options,
-        }
-    }
-
-    fn all() -> Vec<Self> {
-        let tuners = TUNERS.iter().map(|spec| Self::tuner(spec));
-        tuners.chain(ADAPTERS.iter().map(|spec| Self::adapter(spec))).collect()
-    }
-
-    /// Name and aliases.
-    fn names(&self) -> String {
-        match self.aliases {
-            [] => self.name.to_owned(),
-            aliases => format!("{} ({})", self.name, aliases.join(", ")),
-        }
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "name": self.name, "aliases": self.aliases, "role": self.role, "kind": self.kind, "setting": self.setting, "needs": self.needs,
-            "prompts": self.prompts, "published_views": self.published_views.iter().cloned().collect::<BTreeMap<_, _>>(),
-            "example": self.example, "summary": self.summary, "docs": self.docs, "table": self.table, "options": self.options,
-            "defaults": defaults(self.options), "verified": self.verified,
-            "presets": self.presets.iter().cloned().collect::<BTreeMap<_, _>>(),
-        })
-    }
-
-    fn print(&self, out: &Output) -> anyhow::Result<()> {
-        out.line(wrap(&format!("{} {}: {}", self.role, self.names(), self.summary), WIDTH).join("\n"))?;
-        let setting = if self.setting == "-" { String::new() } else { format!(" ({})", self.setting) };
-        out.line(format_args!("{}{setting}; needs {}; verified: {}", self.kind, self.needs, self.verified))?;
-        if !self.prompts.is_empty() {
-            let prompts: Vec<&str> = self.prompts.iter().map(|kind| kind.name()).collect();
-            out.line(format_args!("prompts: {}", prompts.join(", ")))?;
-        }
-        if !self.published_views.is_empty() {
-            let views: Vec<String> =
-                self.published_views.iter().map(|(family, views)| format!("{family} {views}")).collect();
-            let line = format!("views in its own code (--view-policy published): {}", views.join("; "));
-            out.line(wrap(&line, WIDTH).join("\n"))?;
-        }
-        out.line(wrap(&format!("use: {}", self.example), WIDTH).join("\n"))?;
-        out.line("")?;
-        out.line(self.docs.trim_end())?;
-        if self.options.is_empty() {
-            return out.line("Options: none");
-        }
-        out.line(format_args!("Options in [{}], with default, range and source:", self.table))?;
-        out.line(option_lines(self.options))?;
-        self.print_presets(out)
-    }
-
-    fn print_presets(&self, out: &Output) -> anyhow::Result<()> {
-        if self.presets.is_empty() {
-            return Ok(());
-        }
-        let heading = if self.role == "tuner" {
-            "Settings of the authors, taken by their name (tune --method NAME):"
-        } else {
-            "Values of the authors, taken on these data sets unless an option or preset = \"neutral\" is given:"
-        };
-        out.line(heading)?;
-        let indent = self.presets.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 4;
-        for (name, values) in &self.presets {
-            for (line, text) in wrap(values, WIDTH - indent).into_iter().enumerate() {
-                let name = if line == 0 { name } else { "" };
-                out.line(format_args!("  {name:0$}{text}", indent - 2))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The presets of a tuner: what each reproduces, and its settings.
-fn tuner_presets(name: &str) -> Vec<(&'static str, String)> {
-    let settings = |toml: &str| -> String {
-        let tables: toml::Table = toml.parse().unwrap_or_default();
-        let of = |(table, values): (&String, &toml::Value)| -> Vec<String> {
-            let entries = values.as_table().into_iter().flatten();
-            entries.map(|(key, value)| format!("{table}.{key}={value}")).collect()
-        };
-        tables.iter().flat_map(of).collect::<Vec<_>>().join(" ")
+    let heading = if method.role == "tuner" {
+        "Settings of the authors, taken by their name (tune --method NAME):"
+    } else {
+        "Values of the authors, taken on these data sets unless an option or preset = \"neutral\" is given:"
     };
-    let own = PRESETS.iter().filter(|preset| preset.method == name);
-    own.map(|preset| (preset.name, format!("{} ({} shots): {}", preset.summary, preset.shots, settings(preset.toml))))
-        .collect()
+    out.line(heading)?;
+    let indent = method.presets.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 4;
+    for (name, values) in &method.presets {
+        for (line, text) in wrap(values, WIDTH - indent).into_iter().enumerate() {
+            let name = if line == 0 { name } else { "" };
+            out.line(format_args!("  {name:0$}{text}", indent - 2))?;
+        }
+    }
+    Ok(())
 }
 
 /// The widest line.
@@ -306,65 +180,51 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// How to run an adapter with all that it needs.
-fn example(spec: &AdapterSpec) -> String {
+/// A command that runs the method with all that it needs.
+fn example(method: &Method) -> String {
+    let Method { name, table, .. } = method;
+    let Ok(spec) = flatclip::methods::adapter(name) else {
+        return format!("flatclip tune --method {name} --data DATA --shots 16 --out RUN [--set {table}.KEY=VALUE ..]");
+    };
     let n = &spec.needs;
     let prompt = if n.prompts.contains(&PromptKind::Templates) { "" } else { " --prompt RUN" };
     let statistics = if n.statistics { " --statistics FILE" } else { "" };
     let generated = if n.generated { " --generated DIR" } else { "" };
-    format!(
-        "flatclip eval --method {} --data DATA{prompt}{statistics}{generated} --out RUN [--set KEY=VALUE ..]",
-        spec.name
-    )
-}
-
-/// What [`policy_for`] says of an adapter.
-fn published_views(name: &str) -> Vec<(&'static str, String)> {
-    let families = [
-        ("ImageNet", TestFamily::ImageNet),
-        ("its shifts", TestFamily::NaturalShift),
-        ("other sets", TestFamily::CrossDataset),
-    ];
-    let views = |(title, family)| {
-        let policy = policy_for(name, family).ok()?;
-        let how = if policy.policy == ViewPolicy::Identity { "plain" } else { policy.policy.name() };
-        Some((title, format!("{} {how}", policy.views)))
-    };
-    families.into_iter().filter_map(views).collect()
+    format!("flatclip eval --method {name} --data DATA{prompt}{statistics}{generated} --out RUN [--set KEY=VALUE ..]")
 }
 
 fn list(out: &Output) -> anyhow::Result<()> {
-    let all = Entry::all();
+    let all = Method::all();
     if out.is_json() {
-        return out.json(&json!({ "methods": all.iter().map(Entry::json).collect::<Vec<_>>() }));
+        return out.json(&json!({ "methods": all.iter().map(description).collect::<Vec<_>>() }));
     }
-    let row = |e: &Entry| [e.role, &e.names(), e.kind, e.setting, &e.needs, e.summary].map(str::to_owned);
+    let row = |e: &Method| [e.role, &e.names(), e.kind, e.setting, &e.needs, e.summary].map(str::to_owned);
     out.rows(&["role", "name", "kind", "setting", "needs", "what it does"], all.iter().map(row))
 }
 
 /// A name may be a tuner's and an adapter's at once (`fga`): both are shown.
 fn show(name: &str, out: &Output) -> anyhow::Result<()> {
-    let all = Entry::all();
+    let all = Method::all();
     let wanted = name.to_lowercase();
-    let is_wanted = |e: &&Entry| {
+    let is_wanted = |e: &&Method| {
         let preset = e.role == "tuner" && e.presets.iter().any(|(preset, _)| *preset == wanted);
         e.name == wanted || e.aliases.contains(&wanted.as_str()) || preset
     };
-    let found: Vec<&Entry> = all.iter().filter(is_wanted).collect();
+    let found: Vec<&Method> = all.iter().filter(is_wanted).collect();
     if found.is_empty() {
         return Err(flatclip::Error::unknown("method", name, all.iter().map(|e| e.name)).into());
     }
     if out.is_json() {
         return match found.as_slice() {
-            [one] => out.json(&one.json()),
-            several => out.json(&json!({ "methods": several.iter().map(|e| e.json()).collect::<Vec<_>>() })),
+            [one] => out.json(&description(one)),
+            several => out.json(&json!({ "methods": several.iter().map(|e| description(e)).collect::<Vec<_>>() })),
         };
     }
     for (index, entry) in found.iter().enumerate() {
         if index > 0 {
             out.line("\n")?;
         }
-        entry.print(out)?;
+        print(entry, out)?;
     }
     Ok(())
 }
@@ -375,7 +235,7 @@ mod tests {
 
     #[test]
     fn every_option_is_shown_within_the_width_with_default_range_and_source() {
-        for entry in Entry::all().iter().filter(|entry| !entry.options.is_empty()) {
+        for entry in Method::all().iter().filter(|entry| !entry.options.is_empty()) {
             let text = option_lines(entry.options);
             text.lines().for_each(|line| assert!(line.chars().count() <= WIDTH, "{line}"));
             let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");

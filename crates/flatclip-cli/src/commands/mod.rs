@@ -13,7 +13,6 @@ mod eval;
 mod landscape;
 mod manual;
 mod methods;
-mod methods_page;
 mod models;
 mod pocket;
 mod predict;

@@ -58,8 +58,6 @@ impl Preprocess {
     pub const SIGLIP: Self = Self { resize: ResizeMode::Squash, ..Self::HALF };
     /// PE-Core.
     pub const PE: Self = Self { filter: Interpolation::Bilinear, ..Self::SIGLIP };
-    /// MobileCLIP: pixels in 0..1.
-    pub const MOBILE: Self = Self { filter: Interpolation::Bilinear, mean: [0.0; 3], std: [1.0; 3], ..Self::CLIP };
 
     /// In words: `shortest side, centre crop, bicubic; mean 0.481 0.458 0.408, std 0.269 0.261 0.276`.
     pub fn describe(&self) -> String {

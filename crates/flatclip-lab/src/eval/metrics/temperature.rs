@@ -66,13 +66,6 @@ impl Temperature {
         exp.iter().map(|e| e / sum).collect()
     }
 
-    /// What divided logits make of probabilities that are known instead of logits: `p^(1/T)`, scaled to 1.
-    pub fn rescaled(self, probabilities: &[f32]) -> Vec<f32> {
-        let powers: Vec<f64> = probabilities.iter().map(|&p| f64::from(p).powf(1.0 / self.0)).collect();
-        let sum: f64 = powers.iter().sum();
-        powers.iter().map(|p| (p / sum) as f32).collect()
-    }
-
     /// What a row of logits contributes to the metrics at this temperature.
     pub fn outcome(self, logits: &[f32], label: usize) -> Result<Outcome> {
         let probabilities = self.probabilities(logits);
@@ -122,16 +115,6 @@ mod tests {
     fn held_out_data_without_errors_ends_at_the_bound() {
         assert!((Temperature::fit(&[vec![1.0, 0.0]], &[0]).unwrap().value() - 0.01).abs() < 1e-6);
         assert!((Temperature::fit(&[vec![1.0, 0.0]], &[1]).unwrap().value() - 100.0).abs() < 1e-2);
-    }
-
-    #[test]
-    fn probabilities_are_rescaled_as_their_logits_would_be() {
-        let logits = [1.0, 0.5, -2.0];
-        let hot = Temperature::new(2.5).unwrap();
-        let plain = Temperature::new(1.0).unwrap().probabilities(&logits);
-        for (a, b) in hot.rescaled(&plain).iter().zip(hot.probabilities(&logits)) {
-            assert!((a - b).abs() < 1e-6);
-        }
     }
 
     #[test]
