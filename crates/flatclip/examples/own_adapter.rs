@@ -11,7 +11,7 @@ use flatclip::{Classifier, Matrix, Registry, Result, TextFeatures, ViewFeatures}
 flatclip::options! {
     /// Options of the random choice.
     pub struct Config for "random-views" {
-        /// Fraction of the views to keep.
+        /// Fraction of the views to select.
         fraction: f64 = 0.5, range fraction, from "choice";
     }
 }

@@ -171,7 +171,7 @@ impl ClassifierBuilder {
         self
     }
 
-    /// Any-time views: they are encoded in rounds (1, 4, 8, 16, ...), and no more of them once the kept ones give the answer
+    /// Any-time views: they are encoded in rounds (1, 4, 8, 16, ...), and no more of them once the selected ones give the answer
     /// this mean probability and the round before agrees. [`Certainty::Usual`] keeps the accuracy of all views on
     /// the embedded models at about a third of the cost.
     #[must_use]

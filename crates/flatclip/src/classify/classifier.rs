@@ -240,7 +240,7 @@ impl Classifier {
             let name = if index == 0 { "original".to_owned() } else { format!("view {index}") };
             let label = format!("{name}  {score}\n{}", view.label.unwrap_or_default());
             let frame = match (view.selected, index) {
-                (true, _) => Some(KEPT_FRAME),
+                (true, _) => Some(SELECTED_FRAME),
                 (false, 0) => Some(ORIGINAL_FRAME),
                 _ => None,
             };
@@ -371,7 +371,7 @@ impl Classifier {
 
 /// Orange, readable beside any image and for any colour vision.
 #[cfg(feature = "figures")]
-const KEPT_FRAME: [u8; 3] = [213, 94, 0];
+const SELECTED_FRAME: [u8; 3] = [213, 94, 0];
 /// Of the image itself.
 #[cfg(feature = "figures")]
 const ORIGINAL_FRAME: [u8; 3] = [30, 30, 30];

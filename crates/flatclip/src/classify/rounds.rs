@@ -1,6 +1,6 @@
 //! Any-time views: views are encoded in rounds, and no more of them once they are unlikely to change the answer.
 //!
-//! After a round the method answers from the views so far. It stops when the kept views are certain of that answer (the mean
+//! After a round the method answers from the views so far. It stops when the selected views are certain of that answer (the mean
 //! of their probabilities reaches the threshold) and the round before gave the same one. Views are drawn one by one by their
 //! own number, so a run that stops early has seen the first views of the full run, and nothing else.
 
@@ -113,7 +113,7 @@ impl Rounds {
     }
 }
 
-/// Mean probability of the answer over the views that were kept, or over all where none were chosen. Not the method's own
+/// Mean probability of the answer over the selected views, or over all where none were selected. Not the method's own
 /// probability: hard votes are always certain.
 fn certainty(task: &Task, views: &Matrix, decision: &Decision) -> f64 {
     let all: Vec<usize>;

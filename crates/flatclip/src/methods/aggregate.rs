@@ -6,7 +6,7 @@ use super::{Decision, Explanation};
 use flatclip_tensor::Matrix;
 
 crate::choices! {
-    /// How kept views decide together.
+    /// How selected views decide together.
     pub enum Vote {
         /// The mean of their softmax probabilities.
         MeanProbability = "mean-probability",
@@ -26,7 +26,7 @@ crate::choices! {
     pub enum Tie {
         /// The highest mean probability among them, then the lowest index.
         MeanProbability = "mean-probability",
-        /// ZERO's rule: the first view that was not kept, in order of confidence, that votes for one of them.
+        /// ZERO's rule: the first view that was not selected, in order of confidence, that votes for one of them.
         DiscardedViews = "discarded-views",
     }
 }
@@ -85,7 +85,7 @@ impl Ballot {
     }
 }
 
-/// The kept views of `selection` decide by `vote`; `logits` is `[V, K]`.
+/// The selected views of `selection` decide by `vote`; `logits` is `[V, K]`.
 pub fn vote(vote: Vote, tie: Tie, logits: &Matrix, selection: &Selection) -> Ballot {
     let kept = &selection.selected;
     match vote {
@@ -156,7 +156,7 @@ pub fn break_tie(votes: &mut [f64], logits: &Matrix, selection: &Selection, fall
     }
     let discarded = &selection.ranking[selection.selected.len()..];
     let vote_of = |view: usize| argmax(logits.row(view));
-    // With nothing discarded the kept views decide instead, most confident first: one of them voted for a tied class.
+    // With nothing discarded the selected views decide instead, most confident first: one of them voted for a tied class.
     let voters = if discarded.is_empty() { &selection.selected } else { discarded };
     let winner = voters.iter().map(|&view| vote_of(view)).find(|k| tied.contains(k));
     let winner = winner.unwrap_or_else(|| {

@@ -21,9 +21,9 @@
 //! flatclip::options! {
 //!     /// Options of `mine`.
 //!     pub struct Config for "mine" {
-//!         /// Fraction of the views to keep.
+//!         /// Fraction of the views to select.
 //!         fraction: f64 = 0.1, alias "gamma", range fraction, from "paper";
-//!         /// How the kept views are weighted.
+//!         /// How the selected views are weighted.
 //!         weights: Weights = Weights::Equal, from "choice";
 //!     }
 //! }

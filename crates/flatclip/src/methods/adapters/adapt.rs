@@ -2,7 +2,7 @@
 //! This is the online form; `adapt_set` has the transductive one, an entry of its own because a method has one kind.
 //! Golden cases: `adapt-*`.
 
-use super::groups::{data_preset, views_kept};
+use super::groups::{data_preset, view_selection};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
@@ -48,7 +48,7 @@ NeurIPS 2025. Verified with the authors' code in f32 (compat).
 
 crate::option_group! {
     ($) pub(super) shared {
-        include views_kept;
+        include view_selection;
         include data_preset;
         /// Share of the images in a class's mean; the rest is its text feature.
         alpha: f64 = 0.9, range between(0.0, 1.0), from "authors' code";
@@ -71,7 +71,7 @@ crate::options! {
 /// One image of a bank.
 #[derive(Clone, Debug)]
 pub struct Banked {
-    /// Its feature, a mean over kept views.
+    /// Its feature, a mean over selected views.
     pub feature: Vec<f32>,
     /// Its class probabilities.
     pub probabilities: Vec<f32>,

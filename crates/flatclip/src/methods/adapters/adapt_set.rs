@@ -2,7 +2,7 @@
 //! `adapt`. Golden cases: `adapt-transductive-*`.
 
 use super::adapt::{Banked, Banks, class_mean, corrected, features, neighbours, shared};
-use super::groups::{data_preset, views_kept};
+use super::groups::{data_preset, view_selection};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
@@ -71,7 +71,7 @@ pub struct SetAnswers {
     pub logits: Vec<Vec<f32>>,
     /// Mean logits of every image.
     pub zero_shot: Vec<Vec<f32>>,
-    /// Mean feature of every image's kept views.
+    /// Mean feature of every image's selected views.
     pub features: Vec<Vec<f32>>,
     /// Entropy of every image.
     pub entropies: Vec<f32>,

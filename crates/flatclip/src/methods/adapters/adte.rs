@@ -34,7 +34,7 @@ Reference: ADTE, arXiv 2602.11743 (repository Jinx630/ADTE).
 
 crate::option_group! {
     ($) pub(super) class_exponents {
-        /// Fraction of the views to keep: the int(fraction * V) of lowest score.
+        /// Fraction of the views to select: the int(fraction * V) of lowest score.
         fraction: f64 = 0.1, alias "gamma", range fraction, from "authors' code";
         /// Images that are stored per class.
         slots: usize = 20, range between(1, 10_000), from "authors' code; the paper has 10";

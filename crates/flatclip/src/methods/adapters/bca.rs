@@ -1,7 +1,7 @@
 //! BCA: class embeddings and a prior over classes that both follow the stream. Golden cases: `bca-*` (a port's, not the
 //! authors').
 
-use super::groups::views_kept;
+use super::groups::view_selection;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{argmax, mean_row, softmax};
@@ -38,7 +38,7 @@ hearsay.
 crate::options! {
     /// Options of BCA.
     pub struct Config for "bca" {
-        include views_kept { fraction = 0.1, from "a port's code"; };
+        include view_selection { fraction = 0.1, from "a port's code"; };
         /// Probability above which the embedding of the answered class moves.
         likelihood_threshold: f64 = 0.05, range between(0.0, 1.0), from "a port's code";
         /// Images that the text embedding of a class counts for.

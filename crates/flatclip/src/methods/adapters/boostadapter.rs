@@ -1,7 +1,7 @@
 //! BoostAdapter: TDA's two caches, and for each image a copy of the positive one that its own confident views enter.
 //! Golden cases: `boostadapter-*`.
 
-use super::groups::{data_preset, doubt, negative_cache, positive_cache, views_kept};
+use super::groups::{data_preset, doubt, negative_cache, positive_cache, view_selection};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
@@ -41,7 +41,7 @@ Bootstrapping, NeurIPS 2024. Verified with the authors' code.
 crate::options! {
     /// Options of BoostAdapter.
     pub struct Config for "boostadapter", check Config::windows_are_open {
-        include views_kept;
+        include view_selection;
         include data_preset;
         /// What represents the image.
         query: Represented = Represented::View0, from "authors' code for cross-dataset sets; the ImageNet variants take the mean";

@@ -1,6 +1,6 @@
 //! C-TPT: TPT with a second term that spreads the class text features, for calibrated answers. Golden cases: `c-tpt-*`.
 
-use super::groups::{adamw_steps, views_kept};
+use super::groups::{adamw_steps, view_selection};
 use super::tpt::{adamw, view_0};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
@@ -39,7 +39,7 @@ crate::options! {
         weight: f64 = 50.0, range at_least(0.0), from "authors' scripts: 50 on fine-grained sets, 20 on ImageNet's shifts";
         /// A step on the entropy, then one on the dispersion, with one optimiser state: the authors' alternative.
         two_step: bool = false, from "authors' code";
-        include views_kept;
+        include view_selection;
         include adamw_steps;
     }
 }

@@ -1,7 +1,7 @@
 //! DLAE: DPE with logits that are scaled down for classes that were answered often, and a cache whose items age.
 //! Golden cases: `dlae-*`.
 
-use super::groups::{data_preset, views_kept};
+use super::groups::{data_preset, view_selection};
 use super::presets::{self, Benchmark};
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::AdamWSettings;
@@ -46,7 +46,7 @@ Reference: DLAE, CVPR 2026 (repository whynotcooper/dlae).
 crate::options! {
     /// Options of DLAE.
     pub struct Config for "dlae" {
-        include views_kept;
+        include view_selection;
         include data_preset;
         /// How much classes that were answered often are scaled down.
         debias: f64 = 1.0, range at_least(0.0), from "choice: the authors' values differ by data set";

@@ -1,6 +1,6 @@
 //! DMN: a memory of past test images per class, read with the image itself as the query. Golden cases: `dmn-*`.
 
-use super::groups::views_kept;
+use super::groups::view_selection;
 use crate::methods::aggregate::Ballot;
 use crate::methods::cache::replace_worst;
 use crate::methods::probability::{argmax, mean_probability, softmax};
@@ -42,7 +42,7 @@ CVPR 2024. Verified with the authors' code, apart from the search.
 crate::options! {
     /// Options of DMN.
     pub struct Config for "dmn" {
-        include views_kept;
+        include view_selection;
         /// Slots per class.
         slots: usize = 50, alias "memory_size", range between(1, 100_000), from "authors' code";
         /// Sharpness of the read-out.

@@ -1,7 +1,7 @@
 //! DOTA: a Gaussian per class, estimated along the stream from soft labels, beside the zero-shot classifier.
 //! Golden cases: `dota-*`.
 
-use super::groups::{data_preset, views_kept};
+use super::groups::{data_preset, view_selection};
 use super::presets::{self, Benchmark};
 use crate::methods::aggregate::Ballot;
 use crate::methods::gaussian::{identity, times};
@@ -21,10 +21,10 @@ pub static SPEC: AdapterSpec =
         .with_docs(
             "\
 What: state is a mean mu_k (constant at first, not the text feature), a count c_k and a covariance S_k per
-class, and L, the inverse of the mean covariance. z and x are mean logits and mean feature of the m kept views
-(the image, or its int(fraction * V) views of lowest entropy):
+class, and L, the inverse of the mean covariance. z and x are mean logits and mean feature of the m selected
+views (the image, or its int(fraction * V) views of lowest entropy):
   answer = z + w d, d_k = x L mu_k - mu_k L mu_k / 2, w = min(rho mean(c) / m, eta).
-Then each kept view x_v is learnt with its own softmax y: S_k <- (c_k S_k + sum_v y_k r r') / (c_k + sum_v
+Then each selected view x_v is learnt with its own softmax y: S_k <- (c_k S_k + sum_v y_k r r') / (c_k + sum_v
 y_k) with r = x_v - mu_k and the mean before, mu_k likewise, c_k += sum_v y_k; L = inv((1 - epsilon) mean_k
 S_k + epsilon I). Means, counts and covariances are exact for any `refresh`; L lags by fewer than `refresh`
 images. A rank update of L cannot stand for the inverse: c_k / (c_k + y_k) scales all of S_k, which changes
@@ -44,7 +44,7 @@ with the authors' code in f32; it rounds mu and L to f16 before it answers, whic
 crate::options! {
     /// Options of DOTA.
     pub struct Config for "dota" {
-        include views_kept;
+        include view_selection;
         include data_preset;
         /// Ridge of the mean covariance.
         epsilon: f64 = 1e-4, range between(1e-9, 1.0), from "authors' code, most sets";

@@ -1,6 +1,6 @@
 //! DPE: text prototypes and visual prototypes evolve together over the stream. Golden cases: `dpe-*`.
 
-use super::groups::{data_preset, views_kept};
+use super::groups::{data_preset, view_selection};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
@@ -48,7 +48,7 @@ crate::choices! {
 crate::options! {
     /// Options of DPE.
     pub struct Config for "dpe" {
-        include views_kept;
+        include view_selection;
         include data_preset;
         /// Weight of the visual prototypes.
         alpha: f64 = 6.0, range at_least(0.0), from "authors' ImageNet value";

@@ -1,8 +1,8 @@
 //! Options that several adapters share, written once.
 
 crate::option_group! {
-    ($) pub(crate) views_kept {
-        /// Fraction of the views to keep: the int(fraction * V) of lowest score.
+    ($) pub(crate) view_selection {
+        /// Fraction of the views to select: the int(fraction * V) of lowest score.
         fraction: f64 = 0.1, alias "gamma", range fraction, from "authors' code";
         /// What the views are ranked by.
         score: crate::methods::select::Score = crate::methods::select::Score::Entropy, alias "surrogate", from "authors' code; tsallis: ADTE, 0.1 in its example";

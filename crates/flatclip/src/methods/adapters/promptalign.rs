@@ -1,7 +1,7 @@
 //! PromptAlign: TPT on MaPLe's prompts, plus a term that aligns the views' token statistics with those of training images.
 //! Golden cases: `promptalign-*`.
 
-use super::groups::{adamw_steps, views_kept};
+use super::groups::{adamw_steps, view_selection};
 use super::tpt::adamw;
 use crate::methods::aggregate::Ballot;
 use crate::methods::maple::{MapleParameters, MaplePass};
@@ -37,7 +37,7 @@ included), per token and channel, to the same statistics of training images (giv
 AdamW moves all parameters of the maple prompt; view 0 is answered. Statistics belong to a prompt and a
 model: they are computed from training images once and given to every run; the authors' tensors can be
 imported.
-Cost: one image-tower pass over the views; per step, both towers forward and back for the kept views; both
+Cost: one image-tower pass over the views; per step, both towers forward and back for the selected views; both
 once more for the answer.
 Reference: Abdul Samadh et al., Align Your Prompts: Test-Time Prompting with Distribution Alignment for
 Zero-Shot Generalization, NeurIPS 2023.
@@ -49,7 +49,7 @@ Zero-Shot Generalization, NeurIPS 2023.
 crate::options! {
     /// Options of PromptAlign.
     pub struct Config for "promptalign", check Config::has_blocks {
-        include views_kept;
+        include view_selection;
         /// Fraction of the views for the statistics.
         align_fraction: f64 = 0.1, range fraction, from "authors' code";
         /// First aligned block.

@@ -1,7 +1,7 @@
 //! R-TPT: TPT on the mean of entropies, and an answer that weights views by how much they resemble the others.
 //! Golden cases: `r-tpt-*`.
 
-use super::groups::{adamw_steps, views_kept};
+use super::groups::{adamw_steps, view_selection};
 use super::tpt::adamw;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
@@ -36,7 +36,7 @@ Prompt Tuning, CVPR 2025.
 crate::options! {
     /// Options of R-TPT.
     pub struct Config for "r-tpt" {
-        include views_kept;
+        include view_selection;
         include adamw_steps;
         /// Cosines averaged into a view's reliability.
         neighbours: usize = 20, range at_least(1), from "authors' code";

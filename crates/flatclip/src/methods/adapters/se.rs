@@ -1,6 +1,6 @@
 //! SE: view 0 and the most confident other views, mixed by how confident view 0 is among them. Golden cases: `se-*`.
 
-use super::groups::views_kept;
+use super::groups::view_selection;
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::{argmax, mean_probability, softmax};
@@ -42,7 +42,7 @@ crate::choices! {
 crate::options! {
     /// Options of SE.
     pub struct Config for "se" {
-        include views_kept { fraction = 0.1, from "authors' code: 6 of 63"; };
+        include view_selection { fraction = 0.1, from "authors' code: 6 of 63"; };
         /// How the weight of view 0 follows from its rank among the views.
         alpha_rule: AlphaRule = AlphaRule::Square, from "authors' code";
         /// How much it follows.

@@ -1,7 +1,7 @@
 //! STS: one shift for all class prototypes, limited to the main directions of the text features, tuned for each image.
 //! Written after the paper's formulas; no golden case.
 
-use super::groups::{adamw_steps, views_kept};
+use super::groups::{adamw_steps, view_selection};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::linalg;
@@ -38,7 +38,7 @@ Vision-Language Models, NeurIPS 2025.
 crate::options! {
     /// Options of STS.
     pub struct Config for "sts" {
-        include views_kept { fraction = 0.1, from "summary of the paper"; };
+        include view_selection { fraction = 0.1, from "summary of the paper"; };
         include adamw_steps { lr = 5e-3, from "summary of the paper"; };
         /// Weight of the length of the shift.
         lambda: f64 = 1.0, range at_least(0.0), from "choice: not known; without effect for one step";
@@ -73,7 +73,7 @@ impl Sts {
         Matrix::from_vec(classes, shift.len(), shift.repeat(classes))
     }
 
-    /// The shifted prototypes of an image with these kept views.
+    /// The shifted prototypes of an image with these selected views.
     pub fn shifted(&self, task: &Task, kept: &Matrix) -> Matrix {
         let (o, base) = (&self.options, task.text_features());
         let settings = AdamWSettings { weight_decay: o.weight_decay, ..AdamWSettings::new(o.lr) };

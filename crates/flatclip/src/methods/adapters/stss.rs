@@ -1,7 +1,7 @@
 //! STSS: sharpness-aware test-time sample selection. With a SAPT prompt it is FGA. In the order of the paper: perturb the
 //! prompt ([`Stss::prepare`]), score the views ([`Scorer`]), select the lowest, let them vote. Golden cases: `fga-stss-*`.
 
-use super::groups::views_kept;
+use super::groups::view_selection;
 use crate::Result;
 use crate::methods::aggregate::{Tie, Vote, vote};
 use crate::methods::bank::{Directions, RadiusUnit, RandomPerturbation, TextBank};
@@ -102,7 +102,7 @@ crate::options! {
         quantile: f64 = 0.9, range between(0.0, 1.0), from "choice";
         /// Whether negative sharpness counts as zero.
         clamp: bool = false, from "paper's formula";
-        include views_kept { fraction = 0.1, from "paper: 6 of 64"; };
+        include view_selection { fraction = 0.1, from "paper: 6 of 64"; };
         /// Number of views to select; 0 means the fraction.
         count: usize = 0, from "choice";
         /// What happens to the un-augmented view.

@@ -1,7 +1,7 @@
 //! TDA: two caches of past test images, one of confident and one of doubtful ones, correct the zero-shot logits.
 //! Golden cases: `tda-*`.
 
-use super::groups::{data_preset, doubt, negative_cache, positive_cache, views_kept};
+use super::groups::{data_preset, doubt, negative_cache, positive_cache, view_selection};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
@@ -36,7 +36,7 @@ Reference: Karmanov et al., Efficient Test-Time Adaptation of Vision-Language Mo
 crate::options! {
     /// Options of TDA.
     pub struct Config for "tda", check Config::windows_are_open {
-        include views_kept;
+        include view_selection;
         include data_preset;
         /// Use the positive cache.
         positive: bool = true, from "authors' code";

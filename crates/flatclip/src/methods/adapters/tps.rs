@@ -1,7 +1,7 @@
 //! TPS: one additive shift per class prototype, tuned for each image on the marginal entropy of its confident views.
 //! Golden cases: `tps-*`.
 
-use super::groups::{adamw_steps, views_kept};
+use super::groups::{adamw_steps, view_selection};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
@@ -35,7 +35,7 @@ Vision-Language Models, WACV 2025.
 crate::options! {
     /// Options of TPS.
     pub struct Config for "tps" {
-        include views_kept;
+        include view_selection;
         include adamw_steps { lr = 5e-3, from "authors' value for ImageNet's shifts; a later comparison has 0.001 elsewhere"; };
         /// One shift for all classes instead of one for each.
         shared: bool = false, from "authors' example";

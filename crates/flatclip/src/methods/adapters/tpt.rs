@@ -1,7 +1,7 @@
 //! TPT: one AdamW step on the context, for every image anew, on the marginal entropy of its confident views.
 //! Golden cases: `tpt-*`, `tpt-cocoop-*`.
 
-use super::groups::{adamw_steps, views_kept};
+use super::groups::{adamw_steps, view_selection};
 use super::promptalign::{self, PromptAlign};
 use crate::methods::aggregate::Ballot;
 use crate::methods::optim::{AdamW, AdamWSettings};
@@ -31,7 +31,7 @@ by about lr: only signs of the gradient count. With a cocoop prompt the start is
 of view 0), tuned as it is. With adapt = maple all prompts of a maple prompt are tuned, those in the image
 tower too: PromptAlign without its alignment.
 Cost: one image-tower pass over the views; per image and step one text-tower backward pass and one forward
-pass over all classes; on a maple prompt both towers forward and back for the kept views.
+pass over all classes; on a maple prompt both towers forward and back for the selected views.
 Reference: Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models,
 NeurIPS 2022.
 ",
@@ -64,7 +64,7 @@ crate::options! {
     pub struct Config for "tpt" {
         /// What is tuned: the context, or all of a maple prompt.
         adapt: Adapted = Adapted::Context, from "paper";
-        include views_kept;
+        include view_selection;
         include adamw_steps;
         /// What CoCoOp's meta-net sees.
         cocoop_feature: CocoopFeature = CocoopFeature::Unit, from "as it was trained";

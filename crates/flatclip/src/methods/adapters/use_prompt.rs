@@ -1,7 +1,7 @@
 //! USE: TPT on a pseudo label of view 0 and the most confident others, skipped when they agree. Golden cases of loss, gate
 //! and gradient on the logits: `se-*`.
 
-use super::groups::views_kept;
+use super::groups::view_selection;
 use super::se::{self, AlphaRule, Se};
 use super::tpt::adamw;
 use crate::Result;
@@ -35,7 +35,7 @@ Reference: USE, ICML 2026 (repository sirujiang/USE).
 crate::options! {
     /// Options of USE.
     pub struct Config for "use" {
-        include views_kept { fraction = 0.1, from "authors' code: 6 of 63"; };
+        include view_selection { fraction = 0.1, from "authors' code: 6 of 63"; };
         /// How much the weight of view 0 follows from its rank.
         scale: f64 = 0.4, range between(0.0, 1.0), from "authors' code";
         /// Learning rate.

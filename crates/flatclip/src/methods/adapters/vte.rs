@@ -1,6 +1,6 @@
 //! VTE: the mean feature of the most confident views, against the text features. Golden cases: `vte-*`.
 
-use super::groups::views_kept;
+use super::groups::view_selection;
 use crate::Result;
 use crate::methods::aggregate::{Ballot, Tie, Vote, vote};
 use crate::methods::probability::{mean_row, normalise_rows};
@@ -29,7 +29,7 @@ Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV w
 crate::options! {
     /// Options of VTE.
     pub struct Config for "vte" {
-        include views_kept { fraction = 0.1, from "paper, and TPT's value"; };
+        include view_selection { fraction = 0.1, from "paper, and TPT's value"; };
         /// How the selected views decide; the logits of a mean feature are the mean logits.
         vote: Vote = Vote::MeanLogits, alias "pool", from "paper";
         /// Normalise the mean feature again: the same class, more confidence.

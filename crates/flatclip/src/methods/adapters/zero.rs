@@ -1,6 +1,6 @@
 //! ZERO: confident views vote at temperature zero. Golden cases: `zero-*`, `zero-features-*`.
 
-use super::groups::views_kept;
+use super::groups::view_selection;
 use crate::Result;
 use crate::methods::aggregate::{Ballot, Tie, TieFallback, Vote, break_tie, vote};
 use crate::methods::probability::{argmax, scaled, softmax};
@@ -43,7 +43,7 @@ crate::choices! {
 crate::options! {
     /// Options of ZERO.
     pub struct Config for "zero" {
-        include views_kept { fraction = 0.3, from "authors' code; the paper has 0.1, as TPT and STSS"; };
+        include view_selection { fraction = 0.3, from "authors' code; the paper has 0.1, as TPT and STSS"; };
         /// How the selected views decide; temperature and ties concern the majority alone.
         vote: Vote = Vote::Majority, alias "pool", from "paper";
         /// How cold the zero temperature of the votes is.
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(ballot(Temperature::F32Eps, &cosines, 1).class_scores, [1.0, 0.0]);
         let soft = ballot(Temperature::Fp16Eps, &cosines, 1).class_scores;
         assert!(soft[1] > 0.2 && soft[0] > soft[1], "{soft:?}");
-        // One vote each: in f32 a tie (the kept views decide), in f16 the surer view wins.
+        // One vote each: in f32 a tie (the selected views decide), in f16 the surer view wins.
         assert_eq!(ballot(Temperature::Fp16Eps, &cosines, 2).prediction, 1);
         assert_eq!(ballot(Temperature::Hard, &cosines, 2).prediction, 0);
     }

@@ -3,7 +3,7 @@
 
 mod tuned;
 
-use super::groups::{data_preset, doubt, negative_cache, views_kept};
+use super::groups::{data_preset, doubt, negative_cache, view_selection};
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
@@ -60,7 +60,7 @@ crate::choices! {
 crate::options! {
     /// Options of MCP.
     pub struct Config for "mcp", check Config::windows_are_open {
-        include views_kept;
+        include view_selection;
         include data_preset;
         /// With or without gradient steps.
         variant: Variant = Variant::Mcp, from "authors' scripts";

@@ -5,7 +5,7 @@ mod steps;
 
 pub use steps::{Backward, Forward, Outcome, Parameters};
 
-use super::groups::views_kept;
+use super::groups::view_selection;
 use crate::methods::aggregate::Ballot;
 use crate::methods::probability::logits;
 use crate::methods::select::{Selection, ViewLogits, ranking};
@@ -100,7 +100,7 @@ crate::options! {
         margin: f64 = 0.4, range at_least(0.0), from "authors' code";
         /// Which views count as reliable.
         filter: Filter = Filter::Margin, from "authors' code";
-        include views_kept { fraction = 0.1, from "TPT's filter"; };
+        include view_selection { fraction = 0.1, from "TPT's filter"; };
         /// What is minimised.
         loss: Objective = Objective::Mean, from "authors' code";
         /// How far away the second gradient is taken, rho.
