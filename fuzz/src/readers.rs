@@ -120,7 +120,7 @@ fn data_set(kind: &str, path: &Path) -> Result<u64, Error> {
 }
 
 fn hash_of(prompt: &Prompt) -> u64 {
-    hash(&format!("{:?} {:?}", prompt.kind, prompt.provenance))
+    hash(&format!("{:?} {:?}", prompt.content, prompt.provenance))
 }
 
 fn hash<T: Hash + ?Sized>(value: &T) -> u64 {

@@ -101,7 +101,7 @@ fn photos(folder: &Path, limit: usize) -> Result<Dataset> {
 }
 
 fn features_of(path: &Path) -> Result<Matrix> {
-    match read_text_features(path)?.kind {
+    match read_text_features(path)?.content {
         PromptContent::Features(features) => Ok(features),
         _ => bail!("{}: not a matrix of features", path.display()),
     }
