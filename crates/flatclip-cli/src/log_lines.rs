@@ -1,11 +1,11 @@
-//! Progress where there is no terminal: a plain line now and then, so that the log of a job says how far it is.
+//! Progress where there is no terminal: a plain line at intervals, so that the log of a job shows its progress.
 
 use indicatif::TermLike;
 use std::io::{self, Write as _};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Time between two lines. Work that is done before the first says nothing.
+/// Time between two lines. Shorter work prints none.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// A target of a progress bar that keeps the bar's last line and writes it when enough time has gone by.

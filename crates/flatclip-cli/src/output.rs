@@ -54,7 +54,7 @@ impl Exit {
     }
 }
 
-/// What the system said, behind a hint.
+/// The kind of a system error inside a hinted one.
 fn hinted_kind(error: &flatclip::Error) -> Option<std::io::ErrorKind> {
     match error {
         flatclip::Error::Hinted { error, .. } => hinted_kind(error),
@@ -99,7 +99,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// A service is known by its log: it says more, and when.
+    /// The log of a service is its output: more detailed, with times.
     pub(crate) fn new(json: bool, quiet: bool, verbose: u8, service: bool) -> Self {
         let level = match (quiet, verbose + u8::from(service)) {
             (true, _) | (_, 0) => "warn",
@@ -122,7 +122,7 @@ impl Output {
         self.json
     }
 
-    /// A result as JSON, one document on stdout; it says which version of its layout it has.
+    /// A result as JSON, one document on stdout; with the version of its layout.
     pub(crate) fn json<T: Serialize>(&self, value: &T) -> Result<()> {
         let mut document = serde_json::to_value(value)?;
         if let Some(entries) = document.as_object_mut().filter(|entries| !entries.contains_key("schema_version")) {
@@ -266,7 +266,7 @@ fn time_left() -> impl Fn(&ProgressState, &mut dyn std::fmt::Write) + Clone {
     }
 }
 
-/// The time of `left` steps when `done` took `elapsed`; none where nothing can be said.
+/// The time of `left` steps when `done` took `elapsed`; none before the first step.
 fn remaining(done: u64, left: u64, elapsed: Duration) -> Option<Duration> {
     Duration::try_from_secs_f64(elapsed.as_secs_f64() / done as f64 * left as f64).ok()
 }

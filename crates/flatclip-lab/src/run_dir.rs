@@ -102,7 +102,7 @@ impl RunDir {
         files::write_atomic(&self.file(name), text.as_bytes())
     }
 
-    /// Ends a run: the digests of its files, then the summary, which says that it is complete.
+    /// Ends a run: the digests of its files, then the summary, which marks it as complete.
     pub(crate) fn finish_with<T: Serialize>(&self, names: &[&str], summary: &T) -> Result<()> {
         let mut text = serde_json::to_string_pretty(summary).map_err(|e| self.fault(format!("{SUMMARY}: {e}")))?;
         text.push('\n');

@@ -48,7 +48,7 @@ pub(crate) struct App {
 
 /// Bytes of a body or an answer that is served beside large ones.
 const SMALL: usize = 256 << 10;
-/// How long nobody may be admitted before the server says that it is not ready.
+/// How long all requests may be refused before the server reports that it is not ready.
 const FULL: Duration = Duration::from_secs(5);
 
 impl App {

@@ -62,7 +62,7 @@ impl Budget {
         Self::new(capacity, ((capacity as f64 * share).ceil() as usize).max(least))
     }
 
-    /// Takes so much for a client, or says who has too much; never waits.
+    /// Takes so much for a client, or returns who has too much; never waits.
     pub(crate) fn take(&self, client: Client, amount: usize) -> Result<Charge, Short> {
         let mut charge = Charge { budget: self.clone(), client: Some(client), amount: 0 };
         charge.grow(amount).map(|()| charge)

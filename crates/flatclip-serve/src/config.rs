@@ -297,7 +297,7 @@ impl Config {
         }
     }
 
-    /// Refuses to serve the world without a key, unless that is said in so many words.
+    /// Refuses to serve other machines without a key, unless that is configured explicitly.
     pub(crate) fn check_exposure(&self, has_key: bool) -> Result<()> {
         if self.bind.ip().is_loopback() || has_key || self.insecure {
             return Ok(());

@@ -43,7 +43,7 @@ pub(crate) struct Place {
 }
 
 impl Connections {
-    /// As many as the limit says, and as the system's limit on open files leaves.
+    /// The configured limit, or what the system's limit on open files allows.
     pub(crate) fn new(limit: usize) -> Arc<Self> {
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         Arc::new(Self { most: bound(limit, files), state: Mutex::default() })

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Texts that are encoded to measure the rate.
 const PROBE: usize = 32;
-/// A build of fewer texts says little about the rate.
+/// A build of fewer texts is not used to estimate the rate.
 const OBSERVED: usize = 256;
 
 /// Texts per second, by the hash of a model's weights.
@@ -34,7 +34,7 @@ impl Rates {
         self.lock().get(model.hash()).copied()
     }
 
-    /// So many texts took so long. The estimate follows slowly: one build beside much other work says little.
+    /// So many texts took so long. The estimate follows slowly: one build during much other work is a poor measurement.
     pub(crate) fn observe(&self, model: &Model, texts: usize, took: Duration) {
         if texts >= OBSERVED {
             let found = texts as f64 / took.as_secs_f64().max(1e-6);

@@ -1,5 +1,5 @@
 //! Resident memory against the promise. Budgets count what requests hold; this looks at what the process really has, gives
-//! freed memory back to the system, and says when no more may be taken on.
+//! freed memory back to the system, and decides when no more may be accepted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -104,7 +104,7 @@ impl Problem {
         Self { hint: Some(hint.to_owned()), ..self }
     }
 
-    /// What would help: what was said with the refusal, or what helps against its cause.
+    /// What would help: the hint of the refusal, or that of its cause.
     fn hint(&self) -> Option<String> {
         let again = "send it again after Retry-After seconds";
         let of_code = match self.code {

@@ -81,7 +81,7 @@ pub(crate) struct Gauges {
 }
 
 impl Queue {
-    /// Starts the workers: as many as the limit says for all work, and two more for light work alone, of which one uses all
+    /// Starts the workers: as many as the limit for all work, and two more for light work alone, of which one uses all
     /// processors, and the other, while there is other work, only its own thread: it need not wait for threads that wait for
     /// a processor.
     pub(crate) fn start(limits: &Limits, lanes: &Arc<Lanes>, pixels: &Budget) -> std::io::Result<Self> {

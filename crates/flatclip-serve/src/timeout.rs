@@ -74,7 +74,7 @@ impl Phase {
     }
 }
 
-/// A request's body that says when all of it has arrived: from then on the end of what a client sends means nothing.
+/// A request's body that notes when all of it has arrived: from then on it does not matter when a client stops sending.
 pub(crate) struct Arriving {
     body: Incoming,
     phase: Phase,

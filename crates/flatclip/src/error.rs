@@ -16,7 +16,7 @@ pub enum Error {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said. Part of the message, so not a source of its own: chains would say it twice.
+        /// The error of the system. Part of the message, so not a source of its own: chains would print it twice.
         reason: std::io::Error,
     },
     /// A weight file is damaged, foreign or unsafe.

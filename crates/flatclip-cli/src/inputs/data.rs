@@ -39,7 +39,7 @@ impl RootArgs {
 }
 
 impl PlaceArgs {
-    /// Opens one data set and says what may spoil the result.
+    /// Opens one data set and prints warnings about it.
     pub(crate) fn open(&self, spec: &str, split: Split, classes: Option<&PathBuf>, out: &Output) -> Result<Dataset> {
         let dataset = data::open(spec, &OpenOptions { classes: classes.cloned(), ..self.options(split)? })?;
         for note in dataset.notes.iter().filter(|note| note.warning) {
@@ -83,12 +83,12 @@ pub(crate) struct DataArgs {
 }
 
 impl DataArgs {
-    /// Opens all data sets and says what was found.
+    /// Opens all data sets and prints what was found.
     pub(crate) fn open_all(&self, out: &Output) -> Result<Vec<Dataset>> {
         self.data.iter().map(|spec| self.open(spec, out)).collect()
     }
 
-    /// Opens one of the data sets and says what was found.
+    /// Opens one of the data sets and prints what was found.
     pub(crate) fn open(&self, spec: &str, out: &Output) -> Result<Dataset> {
         let options = OpenOptions { classes: self.class_names.clone(), ..self.root.options()? };
         let dataset = data::open(spec, &options)?;

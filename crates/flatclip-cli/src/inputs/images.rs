@@ -33,7 +33,7 @@ struct LeftOut {
     loops: usize,
 }
 
-/// Folders become their images, sorted, with subfolders; files stay. What was skipped is said in one line.
+/// Folders become their images, sorted, with subfolders; files stay. One note counts what was skipped.
 pub(crate) fn expand(paths: &[PathBuf], out: &Output) -> Result<Vec<PathBuf>> {
     let (mut images, mut left_out) = (Vec::new(), LeftOut::default());
     for path in named(paths)? {

@@ -114,7 +114,7 @@ impl ModelArgs {
         ));
     }
 
-    /// Loads the towers and says what was loaded.
+    /// Loads the towers and prints a note about them.
     pub(crate) fn load(&self, out: &Output) -> Result<Model> {
         self.load_for_text(Precision::F32, out)
     }

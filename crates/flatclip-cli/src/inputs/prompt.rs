@@ -66,7 +66,7 @@ impl PromptArgs {
         Ok(all)
     }
 
-    /// Whether the user said anything.
+    /// Whether no option was given.
     pub(crate) fn is_default(&self) -> bool {
         self.template.is_empty() && self.ensemble.is_none() && self.prompt.is_empty() && self.text_features.is_none()
     }
@@ -93,7 +93,7 @@ pub(crate) fn say_radius_units(prompt: &Prompt, method: &str, options: &toml::Ta
     }
 }
 
-/// The unit where nothing is said.
+/// The default unit.
 const ABSOLUTE: &str = "absolute";
 
 fn unit(table: &toml::Table) -> Option<String> {

@@ -36,7 +36,7 @@ const MAPLE: (usize, usize) = (2, 3);
 /// Generated views of an image, stand-ins.
 const GENERATED: usize = 64;
 
-/// What one row says. Seconds, for one image.
+/// One row. Seconds, for one image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MethodTiming {
     /// The adapter, or `encode`.

@@ -29,7 +29,7 @@ const IMAGES: usize = 4;
 const SIZE: (usize, usize) = (500, 375);
 /// Most views of a measurement; the time grows with their number.
 const VIEWS: usize = 32;
-/// Views of an image where nothing else is said.
+/// Views of an image by default.
 const ALL_VIEWS: usize = 64;
 /// How long what was measured counts as what this machine does now: it may be busier, or less busy, later.
 const FRESH: Duration = Duration::from_secs(3600);

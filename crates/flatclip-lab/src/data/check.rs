@@ -19,7 +19,7 @@ pub enum State {
     Absent,
 }
 
-/// What `data check` says about one data set.
+/// The result of the check of one data set.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckRow {
     /// The data set's name.

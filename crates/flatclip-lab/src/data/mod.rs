@@ -2,7 +2,7 @@
 //!
 //! [`open`] takes the text of `--data` (`folder:DIR`, `zhou:DIR`, `csv:FILE`, `wds:SHARDS`, `pocket:DOMAIN` or a known name under a data
 //! root) and gives a [`Dataset`]. A loader verifies what it can (class folders by name, counts of the published
-//! splits) and says what it found in [`Dataset::notes`]: a shifted label list is the most common reason for a wrong
+//! splits) and lists its findings in [`Dataset::notes`]: a shifted label list is the most common reason for a wrong
 //! number, and nothing later can detect it.
 
 mod aircraft;

@@ -72,7 +72,7 @@ pub(super) fn answer(item: &Encoded<'_>, adapt: impl FnOnce(&ViewSet<'_>) -> Res
     Ok((record, item.times(start.elapsed())))
 }
 
-/// The record of one sample: what `adapt` says of its features, or why there are none. What every sample would meet (a method
+/// The record of one sample: the answer of `adapt` for its features, or why there are none. What every sample would meet (a method
 /// or device that fails) is an error and no record.
 fn record(item: &Encoded<'_>, adapt: impl FnOnce(&Ready) -> Result<Decision>) -> Result<Record> {
     let Sample { id, label, .. } = item.sample;

@@ -295,7 +295,7 @@ impl EvaluateRequest {
         }
     }
 
-    /// The adapters by name; of `all`, those that can be served. What a name promises and does not get is said.
+    /// The adapters by name; of `all`, those that can be served. A warning names the others.
     fn chosen(&self, runner: &Runner<'_>) -> Result<Vec<&'static AdapterSpec>> {
         let mut specs: Vec<&'static AdapterSpec> = Vec::new();
         let usual = [runner.prompt.prompt.default_method().to_owned()];

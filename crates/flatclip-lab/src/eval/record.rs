@@ -6,7 +6,7 @@ use flatclip::methods::Decision;
 use flatclip::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// What a run says about one sample. Exactly one of `answer` and `error` is there.
+/// The record of one sample. Exactly one of `answer` and `error` is there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {

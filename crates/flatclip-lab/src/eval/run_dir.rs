@@ -63,7 +63,7 @@ pub struct RunConfig {
     /// Whether records keep the probability of every class.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_probabilities: bool,
-    /// Images are turned as their EXIF entry says, and 16-bit grey is scaled.
+    /// Images are rotated per EXIF, and 16-bit grey is scaled.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exif: bool,
     /// How views are made.
@@ -238,7 +238,7 @@ impl RunDir {
         Ok(read_log(&self.file(PREDICTIONS))?.0)
     }
 
-    /// Ends a run: the summary is written last and says that it is complete.
+    /// Ends a run: the summary is written last and marks it as complete.
     pub fn finish(&self, summary: &Summary, timing: &Timing) -> Result<()> {
         self.write_json(TIMING, timing)?;
         files::write_atomic(&self.file("timing.jsonl"), timing.lines().as_bytes())?;

@@ -184,7 +184,7 @@ impl<'a> Runner<'a> {
         Some(RadiusUnit::of(&options).radius(value, self.context_norm(&self.prompt.prompt)?))
     }
 
-    /// The options on this data set: the authors' values for it stand below what the user said, and are told.
+    /// The options on this data set: the user's, then the authors' values for it, with a note.
     fn options_for(&self, spec: &AdapterSpec, given: &toml::Table, data: &str) -> toml::Table {
         let options = spec.for_data(given, data);
         if options != *given

@@ -41,7 +41,7 @@ pub struct Recipe {
     /// How views are made: crop-flip, augmix, identity, or `published` for what each method's own code does.
     #[serde(default = "published")]
     pub policy: String,
-    /// Views per image; each method's own number when nothing is said.
+    /// Views per image; each method's own number by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub views: Option<usize>,
     /// Only so many images of each data set.

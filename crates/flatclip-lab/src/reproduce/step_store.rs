@@ -154,7 +154,7 @@ impl<'a> StepStore<'a> {
         write_atomic(&step.dir.join(STAMP), text.as_bytes())
     }
 
-    /// Removes what a stamp or a summary says where its files are not what they were: the step then makes them again.
+    /// Removes a stamp or a summary whose files have changed: the step then makes them again.
     pub(super) fn repair(&self, step: &Step) -> Result<()> {
         let Ok(bytes) = std::fs::read(step.dir.join(STAMP)) else { return Ok(()) };
         let files = serde_json::from_slice::<Stamp>(&bytes).map(|stamp| stamp.files).unwrap_or_default();

@@ -63,7 +63,7 @@ pub struct EvaluateWork {
     pub options: toml::Table,
     /// How views are made.
     pub policy: ViewChoice,
-    /// How many; the method's own number when nothing is said.
+    /// How many; the method's own number by default.
     pub views: Option<usize>,
     /// Seed of views and method.
     pub seed: u64,

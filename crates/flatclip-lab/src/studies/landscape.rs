@@ -301,7 +301,7 @@ fn key(request: &LandscapeRequest, task: &Task, grid: &Grid, probes: &[Probe]) -
     Ok(format!("{model} {} {} {settings} {probes:?}", matrix_hash(&tokens), matrix_hash(task.text_features())))
 }
 
-/// The rows of a run that was stopped; none if they are damaged or of something else, which is said.
+/// The rows of a run that was stopped; none, with a warning, if they are damaged or of something else.
 fn resume(file: &Path, key: &str, progress: &dyn Progress) -> Vec<Vec<Vec<f32>>> {
     let Ok(bytes) = std::fs::read(file) else { return Vec::new() };
     let reason = match serde_json::from_slice::<Partial>(&bytes) {

@@ -172,7 +172,7 @@ impl SweepRequest {
         named.iter().map(|name| Ok(self.base.registry.adapter(name)?.name)).collect()
     }
 
-    /// What an axis says in a cell.
+    /// The value of an axis in a cell.
     fn value(&self, cell: &[usize], key: &str) -> Option<&str> {
         self.axes.iter().zip(cell).find(|(axis, _)| axis.key == key).map(|(axis, &i)| axis.values[i].as_str())
     }
@@ -212,7 +212,7 @@ impl SweepRequest {
     }
 
     fn table(&self, done: &[DoneCell], dataset: &str) -> Table {
-        // A radius says something beside the context that it lies around.
+        // A radius has a meaning only together with its context.
         let radii =
             self.axes.iter().any(|axis| axis.key.ends_with("radius")) && done.iter().any(|d| d.radius.is_some());
         let mut header: Vec<String> = self.axes.iter().map(|axis| axis.key.clone()).collect();

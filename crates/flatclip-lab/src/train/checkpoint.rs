@@ -1,6 +1,6 @@
 //! The whole state of a run in one file: parameters, moments, average, step, and how long the logs were.
 //!
-//! Random draws need no state here: every stream is keyed by epoch or step, so the step says where all of them are.
+//! Random draws need no state here: every stream is keyed by epoch or step, so the step determines all of them.
 
 use super::averaging::{Mean, Segment};
 use super::trainer::{OptimState, Trainer};

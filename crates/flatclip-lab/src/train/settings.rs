@@ -163,7 +163,7 @@ struct Top {
     max_errors: usize,
     search: bool,
     checkpoint_every: usize,
-    /// Not said where it is f32.
+    /// Not written where it is f32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     text_precision: Option<String>,
     /// A loss of the caller's own: its name and the digest of its code.

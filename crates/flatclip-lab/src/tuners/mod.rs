@@ -140,7 +140,7 @@ pub trait Tuner: Send + Sync {
     /// Mean cross-entropy (or the caller's own loss) of a batch at the parameters `at`, and its gradient.
     fn loss(&self, clip: &Clip, at: &[Tensor], batch: &Batch<'_>) -> Result<Loss>;
 
-    /// The gradient of one training step; the plain one unless a tuner says otherwise.
+    /// The gradient of one training step; the plain one by default.
     fn step(&self, clip: &Clip, batch: &Batch<'_>, _epoch: usize) -> Result<Step> {
         Ok(Step::plain(self.loss(clip, self.parameters(), batch)?))
     }

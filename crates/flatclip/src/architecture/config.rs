@@ -38,7 +38,7 @@ impl Activation {
     }
 }
 
-/// Who said which activation it is. The tensors cannot tell, and the wrong one costs several points of accuracy.
+/// Where the activation comes from. The tensors do not show it, and the wrong one costs several points of accuracy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActivationSource {
@@ -112,7 +112,7 @@ pub struct ClipConfig {
     pub image_size: usize,
     /// Non-linearity of the MLPs.
     pub activation: Activation,
-    /// Who said so.
+    /// Where the activation comes from.
     pub activation_source: ActivationSource,
     /// The image tower.
     pub image: ImageConfig,

@@ -1,4 +1,4 @@
-//! What a configuration file says of the weights beside it.
+//! What a configuration file states about the weights next to it.
 
 use super::config::{Activation, ClipConfig, ImageConfig};
 use super::form::{TextForm, VitForm};

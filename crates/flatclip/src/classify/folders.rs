@@ -10,7 +10,7 @@ pub fn cache_folder() -> PathBuf {
     user_cache().map_or_else(|| PathBuf::from(".flatclip-cache"), |folder| folder.join("flatclip"))
 }
 
-/// Where models of known names are looked for unless the caller says otherwise: `flatclip/models` in the user's cache, then
+/// Where models of known names are looked for by default: `flatclip/models` in the user's cache, then
 /// the hub cache as Hugging Face's own libraries find it (`HF_HUB_CACHE`, `HF_HOME`, `~/.cache/huggingface`).
 pub fn model_places() -> Places {
     Places { model_dir: Some(cache_folder().join("models")), hub_cache: hub_cache() }

@@ -89,7 +89,7 @@ impl MemoryNeed {
     }
 }
 
-/// How many bytes this process may use, and who says so: the smallest of the shell's limit on address space, the control
+/// How many bytes this process may use, and which limit that is: the smallest of the shell's limit on address space, the control
 /// group's and the machine's. `None` where none of them can be read.
 pub fn limit() -> Option<(u64, &'static str)> {
     let found = [
@@ -122,7 +122,7 @@ fn control_group() -> Option<u64> {
         };
         limits_above(Path::new(root), path.trim_start_matches('/'), file)
     });
-    // A group without a limit says `max`, or a number near 2^63.
+    // A group without a limit has `max`, or a number near 2^63.
     limits.filter(|&bytes| bytes < 1 << 60).min()
 }
 

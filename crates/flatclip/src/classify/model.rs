@@ -281,7 +281,7 @@ impl ModelBuilder {
         Ok(())
     }
 
-    /// Without the feature nothing is fetched; the search on disk then says where it looked.
+    /// Without the feature nothing is fetched; the error of the search on disk lists where it looked.
     #[cfg(not(feature = "hub"))]
     fn fetch(&self, _known: &weights::KnownModel, _progress: &dyn Progress) -> Result<()> {
         Ok(())

@@ -85,7 +85,7 @@ fn encode_group(
     }
     match asked[group[0]].0.encode_pixels(&all, counts.iter().sum()) {
         Ok(features) => split(features, group, &counts),
-        // The tower fails for all of them alike; each then says so on its own.
+        // The tower fails for all of them alike; each gets its own error.
         Err(error) => {
             let text = error.to_string();
             group.iter().map(|&place| (place, Err(Error::config("views", text.clone())))).collect()

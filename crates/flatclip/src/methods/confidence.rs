@@ -6,7 +6,7 @@ use crate::options::{OptionValue as _, Table};
 use serde::{Deserialize, Serialize};
 
 /// What a method reports as its confidence. ECE, NLL and Brier score of the two kinds do not compare: a vote share takes few
-/// values, and says how many views agree, not how sure the model is.
+/// values, and measures how many views agree, not how sure the model is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confidence {

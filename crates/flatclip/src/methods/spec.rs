@@ -28,7 +28,7 @@ pub trait Adapter: Send + Sync {
         images.iter().map(|image| self.adapt(task, image)).collect()
     }
 
-    /// What it must be given with these options, where that is not what its registry entry says.
+    /// What it must be given with these options, where that differs from its registry entry.
     fn needs(&self) -> Option<Needs> {
         None
     }
@@ -45,7 +45,7 @@ pub trait OnlineAdapter: Send + Sync {
     /// The answer for the next image of the stream.
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision>;
 
-    /// What it must be given with these options, where that is not what its registry entry says.
+    /// What it must be given with these options, where that differs from its registry entry.
     fn needs(&self) -> Option<Needs> {
         None
     }
@@ -84,7 +84,7 @@ pub trait BatchAdapter: Send + Sync {
         0
     }
 
-    /// What it must be given with these options, where that is not what its registry entry says.
+    /// What it must be given with these options, where that differs from its registry entry.
     fn needs(&self) -> Option<Needs> {
         None
     }
@@ -136,7 +136,7 @@ pub struct Needs {
     pub generated: bool,
     /// Token statistics of training images.
     pub statistics: bool,
-    /// Views per image when the user says nothing.
+    /// Views per image by default.
     pub default_views: usize,
     /// The un-augmented view alone decides, however many there are.
     pub first_view_only: bool,
@@ -170,7 +170,7 @@ impl Needs {
     pub const CONTEXT: Self =
         Self { text_tower: true, prompts: &[PromptKind::Templates, PromptKind::Learned], ..Self::FEATURES };
 
-    /// The same with so many views per image when the user says nothing. With one, the un-augmented view decides.
+    /// The same with another default number of views per image. With one, the un-augmented view decides.
     #[must_use]
     pub const fn with_views(self, views: usize) -> Self {
         Self { default_views: views, first_view_only: views == 1, ..self }
@@ -266,7 +266,7 @@ pub struct AdapterSpec {
     pub verified: Verified,
     /// The authors' values for a benchmark, where they differ from the defaults.
     pub presets: fn(Benchmark) -> Table,
-    /// How to build it, which also says its kind.
+    /// How to build it, which also defines its kind.
     pub build: Build,
     /// Every option: name, kind, default, range, source, sentence.
     pub options: &'static [OptionSpec],
@@ -428,7 +428,7 @@ impl AnyAdapter {
         }
     }
 
-    /// What it must be given with these options, where that is not what its registry entry says.
+    /// What it must be given with these options, where that differs from its registry entry.
     pub fn needs(&self) -> Option<Needs> {
         match self {
             Self::Episodic(adapter) => adapter.needs(),

@@ -1,7 +1,7 @@
 //! The interface of a model's towers. Our kernels implement it (`kernels.rs`), and so does any other program that
 //! computes them, such as PyTorch through the Python package.
 //!
-//! Methods, evaluation, tuning and landscapes use these traits only. What an implementation lacks it says in
+//! Methods, evaluation, tuning and landscapes use these traits only. What an implementation lacks is in
 //! [`Passes`]; a method that needs it is refused before any work.
 
 use super::norms::NormAffine;

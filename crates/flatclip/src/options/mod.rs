@@ -1,6 +1,6 @@
 //! Options that are written once: name, type, default, range, source of the default and a sentence.
 //!
-//! [`options!`](crate::options!) makes a struct of such a declaration, and with it everything that is said
+//! [`options!`](crate::options!) makes a struct of such a declaration, and with it everything that is printed
 //! about an option elsewhere: `Default`, reading from a TOML table, the check, the table of defaults, and the
 //! list of [`OptionSpec`]s that help pages, JSON and sweeps are made of. Methods outside this crate use it as
 //! the built-in ones do:
@@ -61,7 +61,7 @@ pub struct OptionSpec {
     pub aliases: &'static [&'static str],
     /// What values it takes.
     pub kind: OptionKind,
-    /// The value when nothing is said.
+    /// The value when none is given.
     pub default: &'static (dyn Fn() -> Value + Send + Sync),
     /// Which numbers make sense; for lists, of each entry.
     pub range: Range,

@@ -5,7 +5,7 @@ use crate::{Error, Result, files};
 use flatclip_tensor::Matrix;
 use std::path::Path;
 
-/// Writes unit-norm text features; the extension says how (`.npy`, otherwise safetensors, with the class names).
+/// Writes unit-norm text features; the extension selects the format (`.npy`, otherwise safetensors, with the class names).
 pub fn write_text_features(path: &Path, features: &Matrix, classes: &[String]) -> Result<()> {
     let bytes = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
         npy(features)

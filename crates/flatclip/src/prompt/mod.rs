@@ -196,7 +196,7 @@ pub struct Provenance {
     pub config: String,
     /// The flatclip version that wrote it.
     pub version: String,
-    /// An imported context: the embedding of the start token that its checkpoint carries (`token_prefix`), which says
+    /// An imported context: the embedding of the start token that its checkpoint carries (`token_prefix`), which shows
     /// what model it was learned with; empty when not known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub start_token: Vec<f32>,

@@ -70,12 +70,12 @@ impl Prompt {
         if self.label() == "sapt" { "stss" } else { Self::DEFAULT_METHOD }
     }
 
-    /// How it was tuned, where its file says so: the seed, and a fingerprint of everything else.
+    /// How it was tuned, where its file records it: the seed, and a fingerprint of everything else.
     pub fn tuning(&self) -> Option<Tuning> {
         let Provenance { config, method, model_hash, class_hash, .. } = &self.provenance;
         let mut settings: toml::Table = config.parse().ok()?;
         let seed = u64::try_from(settings.remove("seed")?.as_integer()?).ok()?;
-        // How often it was saved decides nothing, and the weights' hash says more than what the model was called.
+        // How often it was saved does not matter, and the weights' hash identifies the model better than its name.
         for key in ["checkpoint_every", "model"] {
             settings.remove(key);
         }

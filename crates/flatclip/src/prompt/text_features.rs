@@ -82,7 +82,7 @@ fn from_safetensors(bytes: &[u8], path: &Path) -> Result<Matrix> {
     matrix(&file, name, path)
 }
 
-/// The name that says which of several matrices is meant.
+/// The name that selects one of several matrices.
 fn named(matrices: &[String]) -> Option<&'static str> {
     ["text_features", "features"].into_iter().find(|name| matrices.iter().any(|own| own == name))
 }

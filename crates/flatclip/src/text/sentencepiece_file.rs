@@ -143,7 +143,7 @@ fn parts<'a>(value: &'a Value, list: &str) -> Vec<&'a Value> {
     }
 }
 
-/// From a parsed `tokenizer.json`; what lies beside it says how texts are cleaned and rows are padded.
+/// From a parsed `tokenizer.json`; the files next to it define how texts are cleaned and rows are padded.
 pub(super) fn from_json(path: &Path, root: &Value) -> Result<Pieces> {
     let (cutter, markers) = Reader(path).json(root)?;
     finish(path, cutter, markers)

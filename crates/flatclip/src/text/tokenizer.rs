@@ -131,7 +131,7 @@ impl Tokenizer {
     }
 
     /// A SentencePiece tokenizer of a folder, whose texts are cleaned as that class of transformers (`SiglipTokenizer`,
-    /// `Siglip2Tokenizer`, `GemmaTokenizer`) or that word of open_clip (`canonicalize`) says.
+    /// `Siglip2Tokenizer`, `GemmaTokenizer`) or that word of open_clip (`canonicalize`) requires.
     pub fn from_dir_cleaned(dir: &Path, cleaning: &str) -> Result<Self> {
         let cleaning = match cleaning {
             "SiglipTokenizer" => Some(Cleaning::Siglip),
@@ -213,7 +213,7 @@ impl Tokenizer {
         }
     }
 
-    /// Start, the tokens of the text, end; padded where the tokenizer says so. A text that does not fit into `context_length` is an error,
+    /// Start, the tokens of the text, end; padded where the tokenizer pads. A text that does not fit into `context_length` is an error,
     /// unless `truncate` is set; its last token is then the end.
     pub fn sequence(&self, text: &str, context_length: usize, truncate: bool) -> Result<Vec<u32>> {
         let mut ids = Vec::from_iter(self.start());

@@ -203,7 +203,7 @@ impl Args {
         Ok((builder.build()?, model))
     }
 
-    /// The classes that were given, else the prompt's own; a list that differs from the prompt's is said.
+    /// The classes that were given, else the prompt's own; a note names a list that differs from the prompt's.
     fn own_classes(&self, given: Option<Vec<String>>, prompt: &Prompt, out: &Output) -> Vec<String> {
         let own = &prompt.provenance.classes;
         let Some(given) = given else {

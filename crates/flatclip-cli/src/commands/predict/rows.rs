@@ -249,7 +249,7 @@ pub(super) fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// The format that was asked for, or that the file's ending says; they must agree.
+/// The format of `--format` or of the file's ending; they must agree.
 fn format(args: &Args, out: &Output) -> Result<Option<Format>> {
     let Some(path) = &args.out else { return Ok(args.format) };
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();

@@ -78,7 +78,7 @@ impl CachedViews {
     }
 }
 
-/// What an entry says beside its features: file stamp, digest of the image and, since encoding is charged to every method
+/// What an entry stores in addition to its features: file stamp, digest of the image and, since encoding is charged to every method
 /// that uses it, the time it took.
 struct Stamp<'a> {
     file: &'a str,

@@ -1,4 +1,4 @@
-//! The parts of an import: what an npz or safetensors file holds, and what a caller says beside it.
+//! The parts of an import: what an npz or safetensors file holds, and what a caller adds to it.
 
 use super::import::{FeatureRows, ImportRequest, MOST_SAMPLES};
 use crate::data::Dataset;

@@ -68,9 +68,9 @@ pub struct AnalyzeRequest {
 }
 
 impl AnalyzeRequest {
-    /// The floor where none is said.
+    /// The default floor.
     pub const ETA: f64 = 1e-4;
-    /// Images with an ascent of their own where nothing is said.
+    /// Images with a separate ascent by default.
     pub const ASCENT_IMAGES: usize = 64;
 }
 

@@ -121,7 +121,7 @@ fn tuned_distance(prompt: &Prompt, model: &Model) -> Result<f64> {
     Err(Error::config("class radius", reason))
 }
 
-/// What the summary beside a prompt of a tuning run says.
+/// The summary next to a prompt of a tuning run.
 fn distance_of_run(prompt: &Prompt) -> Option<f64> {
     let bytes = std::fs::read(prompt.path.parent()?.join("summary.json")).ok()?;
     let summary: TuneSummary = serde_json::from_slice(&bytes).ok()?;

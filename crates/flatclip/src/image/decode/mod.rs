@@ -52,7 +52,7 @@ const SCRATCH: u64 = 64 << 20;
 /// What was done to an image because its reader asked for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImageNotes {
-    /// Turned or mirrored as its EXIF entry says.
+    /// Rotated or mirrored per EXIF.
     pub turned: bool,
     /// 16-bit grey, scaled to 8 bits.
     pub scaled_grey: bool,

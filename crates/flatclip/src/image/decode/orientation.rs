@@ -1,4 +1,4 @@
-//! Turning and mirroring as an EXIF entry says.
+//! Rotation and mirroring per EXIF.
 
 use super::Source;
 use ::image::metadata::Orientation;

@@ -13,7 +13,7 @@ impl File<'_> {
         check_chunks(self.bytes).map_err(|e| self.error(e))?;
         let mut decoder = png::Decoder::new_with_limits(Cursor::new(self.bytes), png::Limits { bytes: CHUNK_BYTES });
         decoder.set_transformations(png::Transformations::IDENTITY);
-        // Neither says anything about the pixels as PIL gives them, and both unpack to any size.
+        // Neither changes the pixels as PIL gives them, and both unpack to any size.
         decoder.set_ignore_text_chunk(true);
         decoder.set_ignore_iccp_chunk(true);
         let info = decoder.read_header_info().map_err(|e| self.error(e))?;

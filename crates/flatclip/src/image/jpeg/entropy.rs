@@ -146,7 +146,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Whether the scan says nothing about the next block.
+    /// Whether the scan has no data for the next block.
     fn passes_over(&mut self) -> bool {
         let empty = self.empty_run > 0 && !self.scan.refine;
         self.empty_run -= u32::from(empty);
@@ -220,7 +220,7 @@ impl<'a> Decoder<'a> {
 }
 
 impl Bits<'_> {
-    /// Moves a value away from zero by one bit, if the next bit says so.
+    /// Moves a value away from zero by one bit, if the next bit is set.
     fn refine(&mut self, value: &mut i16, one: i16) {
         if self.take(1) == 1 && *value & one == 0 {
             *value = if *value >= 0 { value.wrapping_add(one) } else { value.wrapping_sub(one) };

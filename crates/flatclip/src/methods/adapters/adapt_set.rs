@@ -64,7 +64,7 @@ struct Member {
     views: ViewLogits,
 }
 
-/// What a set says of its images, and how.
+/// The results for the images of a set, and their parts.
 #[derive(Clone, Debug)]
 pub struct SetAnswers {
     /// Corrected logits of every image.
@@ -152,7 +152,7 @@ impl AdaptSet {
         }
     }
 
-    /// What the set says of its images.
+    /// The results for the images of a set.
     pub fn explain(&self, task: &Task, images: &[ViewSet<'_>]) -> SetAnswers {
         let members: Vec<Member> = images.iter().map(|image| self.member(task, image)).collect();
         self.estimate(task, &members)

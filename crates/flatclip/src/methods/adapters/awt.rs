@@ -196,7 +196,7 @@ impl Awt {
     }
 }
 
-/// Rounds that were done when one of them said that it was enough.
+/// Rounds until the change was small enough.
 fn rounds_until(mut is_enough: impl FnMut() -> bool) -> usize {
     (1..=ROUNDS).find(|_| is_enough()).unwrap_or(ROUNDS)
 }

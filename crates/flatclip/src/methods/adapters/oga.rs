@@ -72,7 +72,7 @@ pub struct Oga {
     precision: Vec<f64>,
 }
 
-/// What is said of one image.
+/// The result for one image.
 #[derive(Clone, Debug)]
 pub struct Said {
     /// Exponents of the Gaussians.

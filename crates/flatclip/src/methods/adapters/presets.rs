@@ -1,5 +1,5 @@
 //! Published per-dataset settings, as tables of options. They were evidently chosen on the test sets themselves: an
-//! evaluation on one of these data sets takes them (and says so), `preset = "neutral"` does not.
+//! evaluation on one of these data sets takes them (with a note), `preset = "neutral"` does not.
 
 use toml::Table;
 

@@ -63,7 +63,7 @@ impl SourceStatistics {
     }
 
     /// Why they may not belong to a model (by the fingerprint of its weights) and a prompt (by that of its visual prompts).
-    /// Imported statistics do not say what they belong to, so nothing is said of them.
+    /// Imported statistics do not record their model and prompt, so they are not checked.
     pub fn mismatch(&self, weights: &str, visual_prompts: &str) -> Option<String> {
         let StatisticsOrigin { weights: of_model, visual_prompts: of_prompt, .. } = &self.origin;
         if of_model.is_empty() {
