@@ -65,7 +65,7 @@ fn check(names: &[String], root: &RootArgs, out: &Output) -> Result<Exit> {
     }
     let asked = !only.is_empty();
     let bad =
-        |row: &&CheckRow| matches!(row.state, State::Warnings | State::Broken) || (asked && row.state == State::Absent);
+        |row: &&CheckRow| matches!(row.state, State::Incomplete | State::Broken) || (asked && row.state == State::Absent);
     Ok(if rows.iter().filter(bad).count() == 0 { Exit::Done } else { Exit::Counted })
 }
 
@@ -80,7 +80,7 @@ fn print_check(rows: &[CheckRow], out: &Output) -> Result<()> {
         };
         table.add_row([
             row.name.to_owned(),
-            state(row.state).to_owned(),
+            row.state.name().to_owned(),
             pair(row.classes),
             pair(row.samples),
             row.classes_hash.clone(),
@@ -88,7 +88,7 @@ fn print_check(rows: &[CheckRow], out: &Output) -> Result<()> {
     }
     out.line(table)?;
     if rows.iter().any(|row| row.state != State::Absent) {
-        out.line("\n! needs a look, i is worth knowing, > is what to do")?;
+        out.line("\n! differs from the published data set, i is a known trap, > is what to do")?;
     }
     for row in rows.iter().filter(|row| row.state != State::Absent) {
         out.line(format_args!("\n{}", row.title))?;
@@ -110,15 +110,6 @@ fn print_check(rows: &[CheckRow], out: &Output) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn state(state: State) -> &'static str {
-    match state {
-        State::Complete => "complete",
-        State::Warnings => "look",
-        State::Broken => "broken",
-        State::Absent => "absent",
-    }
 }
 
 fn ls(place: &PlaceArgs, out: &Output) -> Result<Exit> {

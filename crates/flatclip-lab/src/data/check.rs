@@ -12,11 +12,23 @@ pub enum State {
     /// Classes and samples as published.
     Complete,
     /// Readable, but something differs from what is published.
-    Warnings,
+    Incomplete,
     /// A folder is there, but it cannot be read as this data set.
     Broken,
     /// Nothing of it is there.
     Absent,
+}
+
+impl State {
+    /// As tables and JSON have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Incomplete => "incomplete",
+            Self::Broken => "broken",
+            Self::Absent => "absent",
+        }
+    }
 }
 
 /// The result of the check of one data set.
@@ -71,7 +83,7 @@ fn check_one(known: &'static Known, options: &OpenOptions) -> CheckRow {
     let places = super::place::candidates(known, options.root.as_deref(), named.map(|(_, path)| path.as_path()));
     match open_known(known, options) {
         Ok(data) => {
-            row.state = if data.notes.iter().any(|note| note.warning) { State::Warnings } else { State::Complete };
+            row.state = if data.notes.iter().any(|note| note.warning) { State::Incomplete } else { State::Complete };
             row.classes.0 = data.classes.len();
             row.samples.0 = data.samples.iter().filter(|sample| sample.is_there()).count();
             row.classes_hash = data.classes_hash();
@@ -127,7 +139,7 @@ mod tests {
         let rows = check(&OpenOptions { root: Some(dir.path().into()), ..OpenOptions::default() }, &[]);
         assert_eq!(rows.len(), 15);
         let row = |name: &str| rows.iter().find(|row| row.name == name).unwrap();
-        assert_eq!((row("imagenet_a").state, row("imagenet_a").samples), (State::Warnings, (1, 7500)));
+        assert_eq!((row("imagenet_a").state, row("imagenet_a").samples), (State::Incomplete, (1, 7500)));
         assert_eq!(row("imagenet").state, State::Broken);
         assert!(row("imagenet").advice.contains("valprep"));
         assert!(row("dtd").advice.contains("split_zhou_DescribableTextures"));
