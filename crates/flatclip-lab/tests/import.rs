@@ -332,7 +332,7 @@ fn the_samples_of_a_data_set_must_be_those_of_the_features() {
     other[3] = "nobody.png";
     assert!(message(attempt(Some(other), vec![])).contains("1 of 12 samples have no features"));
     let wrong: Vec<i64> = data.samples.iter().map(|sample| (sample.label as i64 + 1) % classes as i64).collect();
-    assert!(message(attempt(Some(ids.clone()), vec![labels(&wrong)])).contains("beside its features"));
+    assert!(message(attempt(Some(ids.clone()), vec![labels(&wrong)])).contains("with its features"));
     let mut reversed = ids.clone();
     reversed.reverse();
     let found = attempt(Some(reversed), vec![]).unwrap();

@@ -147,7 +147,7 @@ impl Problem {
 
     /// A bug of ours.
     pub(crate) fn internal() -> Self {
-        let message = "the server failed at this request; it is counted and the server goes on";
+        let message = "the server failed at this request; the failure is counted, and the server keeps running";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server.failed", message)
     }
 

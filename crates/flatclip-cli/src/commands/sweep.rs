@@ -44,7 +44,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     ensure!(!axes.is_empty(), "what to vary? give --set KEY=A,B,.. or --preset {}", presets.join("|"));
     ensure!(
         !axes.iter().any(|axis| axis.key == "prompt") || (args.setup.prompt.is_default() && !args.setup.own_templates),
-        "prompt is an axis: give no other prompt beside it, add it to the axis instead"
+        "prompt is an axis: give no other prompt option, add the prompt to the axis instead"
     );
     let base = EvaluateRequest {
         methods: vec![args.method.clone()],

@@ -234,7 +234,10 @@ impl EvaluateRequest {
             PromptChoice::One(prompt) => prompt.clone(),
             PromptChoice::OwnTemplates => NamedPrompt::from(Prompt::templates(&dataset.templates)?),
             PromptChoice::Imported => {
-                return Err(Error::config("prompt", "there are no imported text features beside a model"));
+                return Err(Error::config(
+                    "prompt",
+                    "imported text features need imported image features, found a model",
+                ));
             }
             PromptChoice::Described { templates, file } => {
                 let texts = if templates.is_empty() { &dataset.templates } else { templates };

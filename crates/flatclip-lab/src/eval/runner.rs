@@ -211,7 +211,7 @@ impl<'a> Runner<'a> {
             let reason = format!("`{}` has {most} views of each sample, {views} were asked for", features.name());
             return Err(Error::config("views", reason));
         }
-        let no_text = || Error::config("prompt", "there are no text features beside the features of the images");
+        let no_text = || Error::config("prompt", "the import has features of images and no text features");
         let ImportedText { text, bank } = self.text.as_ref().ok_or_else(no_text)?;
         let preparation = FeaturePreparation {
             spec: request.method,

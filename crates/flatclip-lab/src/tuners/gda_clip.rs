@@ -1,4 +1,4 @@
-//! GDA-CLIP: Gaussian discriminant analysis of the shots' features beside the zero-shot classifier, in closed form.
+//! GDA-CLIP: Gaussian discriminant analysis of the shots' features, added to the zero-shot classifier, in closed form.
 
 use super::Verified;
 use super::cross_entropy::cross_entropy;
@@ -19,7 +19,7 @@ pub static SPEC: TunerSpec = TunerSpec {
     prompt: PromptKind::Linear,
     vit: false,
     table: GdaClipConfig::NAME,
-    summary: "Gaussian discriminant analysis of the shots beside the zero-shot classifier, in closed form",
+    summary: "Gaussian discriminant analysis of the shots, added to the zero-shot classifier, in closed form",
     docs: "\
 What: the unit features of all augmented views of the shots give class means mu_k (not normalised) and one
 covariance S of the N residuals. Golden cases: gda-clip-*.

@@ -1,4 +1,4 @@
-//! Tip-Adapter: a cache of the shots' features beside the zero-shot classifier. Tip-Adapter-F also trains the
+//! Tip-Adapter: a cache of the shots' features, added to the zero-shot classifier. Tip-Adapter-F also trains the
 //! keys.
 
 use super::Verified;
@@ -20,7 +20,7 @@ pub static SPEC: TunerSpec = TunerSpec {
     prompt: PromptKind::TipAdapter,
     vit: false,
     table: TipAdapterConfig::NAME,
-    summary: "a cache of the shots' features beside the zero-shot classifier, without training",
+    summary: "a cache of the shots' features, added to the zero-shot classifier, without training",
     docs: "\
 What: the shots' features are keys, their labels values of a cache that is added to the zero-shot logits;
 tip-adapter-f also trains the keys, at the first alpha and beta. Golden cases: tip-adapter-*.

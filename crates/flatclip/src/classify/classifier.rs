@@ -350,7 +350,7 @@ impl Classifier {
     fn check_features_suffice(&self) -> Result<()> {
         if self.0.needs.pixels || self.0.needs.generated {
             let what = if self.0.needs.pixels { "pixels" } else { "generated images" };
-            let reason = format!("needs {what} beside features; give it the image itself");
+            let reason = format!("needs {what} in addition to features; give it the image itself");
             return Err(Error::method(self.method(), reason));
         }
         Ok(())

@@ -156,7 +156,7 @@ fn unknown(table: &str, options: &[OptionSpec], key: &str) -> Error {
     let near = nearest(key, &names);
     let reason = match (near, names.is_empty()) {
         (None, _) if let Some(beside) = nearest(key, &BESIDE) => {
-            format!("no such option; did you mean `{beside}`? That is a setting of its own, not an option of {table}")
+            format!("no such option; did you mean `{beside}`? That is a separate setting, not an option of {table}")
         }
         (_, true) => format!("no such option: {table} has none"),
         (Some(near), _) => format!("no such option; did you mean `{near}`? known are {}", names.join(", ")),

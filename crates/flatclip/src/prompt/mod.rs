@@ -154,7 +154,7 @@ pub enum PromptContent {
         /// Context to visual prompts, then one for each deep prompt.
         projections: Vec<Affine>,
     },
-    /// Tip-Adapter: a cache of labelled image features beside the zero-shot classifier.
+    /// Tip-Adapter: a cache of labelled image features, added to the zero-shot classifier.
     TipAdapter {
         /// Unit-norm (or fine-tuned) features of the shots, `[N, D]`.
         keys: Matrix,
@@ -167,7 +167,7 @@ pub enum PromptContent {
         /// Templates of the zero-shot classifier.
         templates: Vec<String>,
     },
-    /// GDA-CLIP: a linear classifier of image features beside the zero-shot classifier.
+    /// GDA-CLIP: a linear classifier of image features, added to the zero-shot classifier.
     Linear {
         /// Weights `[K, D]` and biases.
         layer: Affine,

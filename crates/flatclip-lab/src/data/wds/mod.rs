@@ -192,7 +192,7 @@ fn class_names(folder: &Path, needed: usize, notes: &mut Vec<Note>) -> Result<Ve
             );
             return Err(Error::Data { path: folder.to_path_buf(), reason });
         }
-        notes.push(Note::warning("no classnames.txt beside the shards: classes are called by their numbers"));
+        notes.push(Note::warning("no classnames.txt in the folder of the shards: class names are their numbers"));
         return Ok((0..needed).map(|label| label.to_string()).collect());
     };
     let classes: Vec<String> = read_class_names(&path)?.iter().map(|name| names::readable(name)).collect();

@@ -364,7 +364,7 @@ fn of_data(data: &Dataset, ids: &[String], labels: Option<&[usize]>) -> Result<V
         let own = labels.map(|labels| labels[rows[sample.id.as_str()]]);
         if let Some(own) = own.filter(|&own| own != sample.label) {
             let reason =
-                format!("`{}` has label {own} beside its features, and {} here", quoted(&sample.id), sample.label);
+                format!("`{}` has label {own} with its features, and {} here", quoted(&sample.id), sample.label);
             return fault(reason);
         }
     }

@@ -108,7 +108,7 @@ impl<'a> FeatureParts<'a> {
 
     /// The request to import them under a name.
     pub fn request(self, name: String, data: Option<&'a Dataset>, replace: bool) -> Result<ImportRequest<'a>> {
-        let missing = |what: &str| Error::config(what, "expected it in the file or beside it, found none");
+        let missing = |what: &str| Error::config(what, "expected it in the file or as an argument, found none");
         Ok(ImportRequest {
             features: self.features.ok_or_else(|| missing("features"))?,
             ids: self.ids,

@@ -17,7 +17,7 @@ pub static SPEC: AdapterSpec =
     AdapterSpec::new("dmn", Build::Online(|table| Ok(Box::new(Dmn::new(Config::read(table)?)))))
         .with_aliases(&["dmn-zs"])
         .with_summary(
-            "a memory of past test images per class, read by attention of the image, beside the text classifier",
+            "a memory of past test images per class, read by attention of the image, added to the text classifier",
         )
         .with_docs(
             "\

@@ -1,4 +1,4 @@
-//! DOTA: a Gaussian per class, estimated along the stream from soft labels, beside the zero-shot classifier.
+//! DOTA: a Gaussian per class, estimated along the stream from soft labels, added to the zero-shot classifier.
 //! Golden cases: `dota-*`.
 
 use super::groups::{data_preset, view_selection};
