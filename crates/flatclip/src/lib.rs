@@ -41,7 +41,7 @@
 //! threads, batch size, order, shard or resume, on one instruction set. Bad input is a typed [`Error`]. Nothing is printed,
 //! and the environment is read in two places only: [`cache_folder`] and [`model_places`].
 //!
-//! Modules hidden from this page are open to `flatclip-lab` and are not part of the stable interface.
+//! Modules and items hidden from this page are open to `flatclip-lab` and are not part of the stable interface.
 //!
 //! # Inside
 //!

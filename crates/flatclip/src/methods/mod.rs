@@ -42,7 +42,9 @@ pub mod update;
 
 pub use adapters::ADAPTERS;
 pub use confidence::Confidence;
-pub use registry::{Registry, TUNER_NAMES, adapter, build_adapter, unknown_method};
+pub use registry::{Registry, adapter, build_adapter};
+#[doc(hidden)]
+pub use registry::{TUNER_NAMES, unknown_method};
 pub use spec::{
     Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, DynamicMethod, Kind, Needs, OnlineAdapter, Verified,
 };

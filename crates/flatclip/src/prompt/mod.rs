@@ -26,17 +26,20 @@ mod tokens;
 
 pub use affine::Affine;
 pub use classifier::{PromptClassifier, logits};
+#[doc(hidden)]
 pub use classifier::{add_cache, prompt_logits, scaled, shifted, shifts, visual_prompts};
 pub use descriptions::Descriptions;
 pub use export::write_text_features;
+#[doc(hidden)]
 pub use file::{Arrays, decode_arrays, encode_arrays, encode_plain};
 pub use import::{ImportOptions, import};
 pub use open::Tuning;
 pub use tensor::Tensor;
-pub use text_features::{named_features_bytes, npy_bytes, read_text_bank, read_text_features};
-pub use tokens::check_length;
-pub use tokens::class_tokens;
-pub use tokens::template_context;
+#[doc(hidden)]
+pub use text_features::{named_features_bytes, npy_bytes};
+pub use text_features::{read_text_bank, read_text_features};
+#[doc(hidden)]
+pub use tokens::{check_length, class_tokens, template_context};
 
 use crate::model::{Context, Position};
 use crate::{Error, Result, digest};
