@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use flatclip::{Image, Prompt};
 use flatclip_lab::data::{self, Split};
 use flatclip_lab::flatness::Normalisation;
-use flatclip_lab::report::landscape::flatness_table;
+use flatclip_lab::report::flatness_table;
 use flatclip_lab::{LandscapeOf, LandscapeRequest, NamedPrompt, landscape};
 use std::path::{Path, PathBuf};
 
