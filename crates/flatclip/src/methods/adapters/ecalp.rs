@@ -11,7 +11,7 @@ use rayon::prelude::*;
 /// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("ecalp", Build::Online(|table| Ok(Box::new(Ecalp::new(Config::read(table)?)))))
-        .with_needs(Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES })
+        .with_needs(Needs::FEATURES.with_views(1))
         .with_summary("label propagation from the class texts over a growing graph of all images seen so far")
         .with_docs(
             "\

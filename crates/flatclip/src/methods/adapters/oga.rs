@@ -13,7 +13,7 @@ use std::ops::Range;
 /// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("oga", Build::Online(|table| Ok(Box::new(Oga::new(Config::read(table)?)))))
-        .with_needs(Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES })
+        .with_needs(Needs::FEATURES.with_views(1))
         .with_summary("Gaussians of the most certain past images, multiplied with the zero-shot answer")
         .with_docs(
             "\

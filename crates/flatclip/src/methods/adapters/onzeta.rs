@@ -13,7 +13,7 @@ use flatclip_tensor::ops::loss;
 /// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("onzeta", Build::Online(|table| Ok(Box::new(OnZeta::new(Config::read(table)?)))))
-        .with_needs(Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES })
+        .with_needs(Needs::FEATURES.with_views(1))
         .with_summary("online label re-weighting towards a class balance, and class vectors learnt in the image space")
         .with_docs(
             "\

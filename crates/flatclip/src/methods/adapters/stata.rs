@@ -10,7 +10,7 @@ use flatclip_tensor::Matrix;
 /// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("stata", Build::Batch(|table| Ok(Box::new(StatA::new(Config::read(table)?)))))
-        .with_needs(Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES })
+        .with_needs(Needs::FEATURES.with_views(1))
         .with_summary(
             "Gaussians of the classes in a set of images, anchored to the text: for any number of present classes",
         )

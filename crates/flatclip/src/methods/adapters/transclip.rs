@@ -12,7 +12,7 @@ use flatclip_tensor::Matrix;
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("transclip", Build::Batch(|table| Ok(Box::new(TransClip::new(Config::read(table)?)))))
         .with_aliases(&["transclip-zs"])
-        .with_needs(Needs { default_views: 1, first_view_only: true, ..Needs::FEATURES })
+        .with_needs(Needs::FEATURES.with_views(1))
         .with_summary("Gaussians of the classes in a set of images: for sets in which all classes occur")
         .with_docs(
             "\

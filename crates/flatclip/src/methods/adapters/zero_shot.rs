@@ -13,7 +13,7 @@ pub static SPEC: AdapterSpec = AdapterSpec::new(
     Build::Episodic(|table| Config::read(table).map(|_| Box::new(ZeroShot) as Box<dyn Adapter>)),
 )
 .with_aliases(&["clip", "none"])
-.with_needs(Needs { default_views: 1, first_view_only: true, prompts: PromptKind::ALL, ..Needs::FEATURES })
+.with_needs(Needs { prompts: PromptKind::ALL, ..Needs::FEATURES.with_views(1) })
 .with_summary("the un-augmented image against the prompt's text features; no adaptation")
 .with_docs(
     "\
