@@ -29,9 +29,8 @@ enters the bank of its class if a place is free or holds a larger entropy. Then 
 and W, b are those of Gaussian discriminant analysis over the residuals of all M images of the bank:
   L = D pinv((M - 1) S + tr(S) I), W_k = L mu_k, b_k = -ln K - mu_k L mu_k / 2;
   a = log_softmax(x W' + b) + scale / (2 M) sum_j (x.x_j) p_j onehot(class of j);
-  answer = z exp((a - max a) / scale), so that a class which a speaks against loses; a negative logit is
-  divided
-instead of multiplied, because multiplying would raise it.
+  answer = z exp((a - max a) / scale);
+a negative logit is divided instead of multiplied, because multiplying would raise it.
 compat = true does what the authors' code does: the image counts twice in its class's mean, an image that
 does not enter is scored with the neighbour terms of the last one that did, and negative logits are
 multiplied, too.

@@ -24,8 +24,8 @@ What: the image g (view 0, or the mean of its confident views) enters the positi
 each of its int(fraction * V) most confident views enters a copy of that cache under its own class, with
 delta more places; the copy serves this image only. Doubtful images enter the negative cache, first in first
 out.
-  z' = z + alpha sum_copy exp(-beta (1 - g.k_j)) onehot(c_j) - alpha_n sum_j exp(-beta_n (1 - g.k_j)) [low <
-  P_j < high].
+  z' = z + alpha sum_copy exp(-beta (1 - g.k_j)) onehot(c_j)
+         - alpha_n sum_j exp(-beta_n (1 - g.k_j)) [low < P_j < high].
 Online: the answer depends on the images before it, and on their order. Normalised entropy as in tda: nats
 over log2 K. With fewer than 1 / fraction views nothing is boosted, as in the published ImageNet run with
 one view.

@@ -25,8 +25,8 @@ What: the int(fraction * V) views of lowest entropy vote with their mean softmax
 the next slot of that class, or replaces its slot of largest entropy if that of q is smaller. Then, for
 every class,
   c_k = normalise(sum_j exp(-beta (1 - f.m_j)) m_j) over its filled slots and its text feature,
-  answer ~ softmax(s f.T) + dynamic_weight softmax(s f.c) (+ static_weight the same over text and shots
-  alone).
+  answer ~ softmax(s f.T) + dynamic_weight softmax(s f.c)
+           (+ static_weight the same over text and shots alone).
 The original reports the best of 13 weights per memory ON THE TEST LABELS; here the weights are given, 1
 unless said otherwise, so numbers are below the published ones. Labelled shots are for programs that use the
 library.

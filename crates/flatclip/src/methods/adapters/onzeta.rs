@@ -20,9 +20,9 @@ pub static SPEC: AdapterSpec =
 What: of view 0 with feature x, image number i of n,
   t ~ softmax(x.T / tau_text) exp(rho)        rho <- max(0, rho - c_rho / sqrt(i) (t - alpha / K))
   v = softmax(x.w / tau_image)                w_k <- normalise(w_k - c_w / (tau_image sqrt(i)) (v_k - t_k) x)
-  answer = b v + (1 - b) t, b = beta sqrt(min(1, i / n)), all with the state before this image; rho = 0, w = T
-  at
-the start. alpha = 1 assumes that the classes of the stream are balanced; alpha = 0 only bounds them.
+  answer = b v + (1 - b) t, b = beta sqrt(min(1, i / n)),
+all with the state before this image; rho = 0, w = T at the start. alpha = 1 assumes that the classes of the
+stream are balanced; alpha = 0 only bounds them.
 Both temperatures are published for CLIP's logit scale of 100 and multiplied by 100 / scale for other models:
 unscaled, a model with a small scale would take every text answer for certain. On the embedded model (scale
 13.7), 640 test images: photo 75.8 zero-shot, 73.4 unscaled, 79.7 scaled; sketch 68.0, 65.2, 72.7; cartoon
