@@ -122,6 +122,22 @@ impl ClassCache {
     }
 }
 
+/// The two caches of TDA and BoostAdapter.
+#[derive(Clone, Debug)]
+pub struct Caches {
+    /// Confident images.
+    pub positive: ClassCache,
+    /// Doubtful images.
+    pub negative: ClassCache,
+}
+
+impl Caches {
+    /// Empty ones for so many classes, with so many items per class each.
+    pub fn new(classes: usize, positive: usize, negative: usize) -> Self {
+        Self { positive: ClassCache::new(classes, positive), negative: ClassCache::new(classes, negative) }
+    }
+}
+
 /// `sum_i alpha exp(-beta (1 - x.k_i))` over some items.
 pub fn total_affinity(items: &[Item], x: &[f32], alpha: f64, beta: f64) -> f64 {
     items.iter().map(|item| affinity(alpha, beta, dot(x, &item.feature))).sum()

@@ -5,7 +5,7 @@ use super::groups::{data_preset, doubt, negative_cache, positive_cache, view_sel
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
-use crate::methods::cache::{ClassCache, Item, insert, total_affinity};
+use crate::methods::cache::{Caches, Item, insert, total_affinity};
 use crate::methods::probability::{argmax, to_f64};
 use crate::methods::query::{Query, Represented};
 use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
@@ -62,26 +62,18 @@ impl Config {
 #[derive(Clone, Debug)]
 pub struct BoostAdapter {
     options: Config,
-    positive: ClassCache,
-    negative: ClassCache,
+    caches: Caches,
 }
 
 impl BoostAdapter {
     /// With these options, empty.
     pub fn new(options: Config) -> Self {
-        let (positive, negative) =
-            (ClassCache::new(0, options.capacity), ClassCache::new(0, options.negative_capacity));
-        Self { options, positive, negative }
+        Self { options, caches: Caches::new(0, 0, 0) }
     }
 
-    /// The cache of confident images.
-    pub fn positive(&self) -> &ClassCache {
-        &self.positive
-    }
-
-    /// The cache of doubtful images, oldest first.
-    pub fn negative(&self) -> &ClassCache {
-        &self.negative
+    /// The caches; of doubtful images the oldest first.
+    pub fn caches(&self) -> &Caches {
+        &self.caches
     }
 
     /// What represents the image, and the ranking of its views.
@@ -92,9 +84,9 @@ impl BoostAdapter {
     }
 
     fn remember(&mut self, query: &Query) {
-        self.positive.insert(query.prediction, Item::of(query));
+        self.caches.positive.insert(query.prediction, Item::of(query));
         if doubt!(self.options).holds(query.entropy, query.probabilities.len()) {
-            self.negative.push(query.prediction, Item::doubtful(query));
+            self.caches.negative.push(query.prediction, Item::doubtful(query));
         }
     }
 
@@ -106,7 +98,7 @@ impl BoostAdapter {
         let mut changed = BTreeMap::new();
         for &view in selection.ranking.iter().take(count) {
             let class = argmax(views.logits.row(view));
-            let list = changed.entry(class).or_insert_with(|| self.positive.items(class).to_vec());
+            let list = changed.entry(class).or_insert_with(|| self.caches.positive.items(class).to_vec());
             let (feature, uncertainty) = (features.row(view).to_vec(), views.entropies[view]);
             insert(list, o.capacity + o.delta, Item { feature, uncertainty, probabilities: Vec::new() });
         }
@@ -117,18 +109,17 @@ impl BoostAdapter {
         let o = &self.options;
         let mut z = to_f64(&query.logits);
         for (class, z) in z.iter_mut().enumerate() {
-            let items = boosted.get(&class).map_or(self.positive.items(class), Vec::as_slice);
+            let items = boosted.get(&class).map_or(self.caches.positive.items(class), Vec::as_slice);
             *z += total_affinity(items, &query.feature, o.alpha, o.beta);
         }
-        self.negative.subtract_doubt(&mut z, &query.feature, &doubt!(o));
+        self.caches.negative.subtract_doubt(&mut z, &query.feature, &doubt!(o));
         z.into_iter().map(|z| z as f32).collect()
     }
 }
 
 impl OnlineAdapter for BoostAdapter {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        self.positive = ClassCache::new(task.class_count(), self.options.capacity);
-        self.negative = ClassCache::new(task.class_count(), self.options.negative_capacity);
+        self.caches = Caches::new(task.class_count(), self.options.capacity, self.options.negative_capacity);
         Ok(())
     }
 
@@ -160,7 +151,7 @@ mod tests {
             let many = views(5, 20, 16);
             let rows: Vec<usize> = (0..count).collect();
             let answer = adapter.adapt(&task, &ViewSet::new("s", &many.select_rows(&rows))).unwrap();
-            (answer.class_scores, adapter.positive.len(), adapter)
+            (answer.class_scores, adapter.caches.positive.len(), adapter)
         };
         let (plain, kept, one) = run(1);
         let (boosted, also, _) = run(20);

@@ -5,7 +5,7 @@ use super::groups::{data_preset, doubt, negative_cache, positive_cache, view_sel
 use super::presets::{self, Benchmark};
 use crate::Result;
 use crate::methods::aggregate::Ballot;
-use crate::methods::cache::{ClassCache, Item};
+use crate::methods::cache::{Caches, Item};
 use crate::methods::probability::to_f64;
 use crate::methods::query::Query;
 use crate::methods::select::{LowestScore, ViewLogits};
@@ -57,51 +57,42 @@ impl Config {
 #[derive(Clone, Debug)]
 pub struct Tda {
     options: Config,
-    positive: ClassCache,
-    negative: ClassCache,
+    caches: Caches,
 }
 
 impl Tda {
     /// With these options, empty.
     pub fn new(options: Config) -> Self {
-        let (positive, negative) =
-            (ClassCache::new(0, options.capacity), ClassCache::new(0, options.negative_capacity));
-        Self { options, positive, negative }
+        Self { options, caches: Caches::new(0, 0, 0) }
     }
 
-    /// The cache of confident images.
-    pub fn positive(&self) -> &ClassCache {
-        &self.positive
-    }
-
-    /// The cache of doubtful images.
-    pub fn negative(&self) -> &ClassCache {
-        &self.negative
+    /// The caches.
+    pub fn caches(&self) -> &Caches {
+        &self.caches
     }
 
     fn remember(&mut self, query: &Query) {
         let o = &self.options;
         if o.positive {
-            self.positive.insert(query.prediction, Item::of(query));
+            self.caches.positive.insert(query.prediction, Item::of(query));
         }
         if o.negative && doubt!(o).holds(query.entropy, query.probabilities.len()) {
-            self.negative.insert(query.prediction, Item::doubtful(query));
+            self.caches.negative.insert(query.prediction, Item::doubtful(query));
         }
     }
 
     fn logits(&self, query: &Query) -> Vec<f32> {
         let o = &self.options;
         let mut z = to_f64(&query.logits);
-        self.positive.add_affinity(&mut z, &query.feature, o.alpha, o.beta);
-        self.negative.subtract_doubt(&mut z, &query.feature, &doubt!(o));
+        self.caches.positive.add_affinity(&mut z, &query.feature, o.alpha, o.beta);
+        self.caches.negative.subtract_doubt(&mut z, &query.feature, &doubt!(o));
         z.into_iter().map(|z| z as f32).collect()
     }
 }
 
 impl OnlineAdapter for Tda {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        self.positive = ClassCache::new(task.class_count(), self.options.capacity);
-        self.negative = ClassCache::new(task.class_count(), self.options.negative_capacity);
+        self.caches = Caches::new(task.class_count(), self.options.capacity, self.options.negative_capacity);
         Ok(())
     }
 
