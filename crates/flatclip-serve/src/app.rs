@@ -37,7 +37,7 @@ pub(crate) struct App {
     /// Bytes of decoded pixels and views.
     pub(crate) pixels: Budget,
     pub(crate) uploads: Uploads,
-    /// What may take some milliseconds and is done at the same time, beside the threads that serve connections.
+    /// Work of some milliseconds that runs at the same time, on other threads than those that serve connections.
     pub(crate) parsers: Semaphore,
     pub(crate) memory: Memory,
     pub(crate) statistics: Statistics,
@@ -46,7 +46,7 @@ pub(crate) struct App {
     pub(crate) started: Instant,
 }
 
-/// Bytes of a body or an answer that is served beside large ones.
+/// Bytes of a body or an answer that is served while large ones are.
 const SMALL: usize = 256 << 10;
 /// How long all requests may be refused before the server reports that it is not ready.
 const FULL: Duration = Duration::from_secs(5);

@@ -150,7 +150,7 @@ const PER_TEXT: usize = 8 * 12 * 4;
 /// Passes of the text tower that a step of a gradient costs: forward, backward, and what is computed again.
 const PASSES: usize = 4;
 
-/// Class names that are looked up beside the threads that serve connections.
+/// Class names that are looked up on other threads than those that serve connections.
 const MANY: usize = 128;
 
 impl Recipe {

@@ -51,7 +51,7 @@ impl Budget {
         Self(Arc::new(Inner { capacity, per_client, small, state: Mutex::default(), freed: Condvar::new() }))
     }
 
-    /// Lets charges of at most so much go an eighth above both bounds: small requests are served beside large ones.
+    /// Lets charges of at most so much go an eighth above both bounds: small requests are served while large ones are.
     #[must_use]
     pub(crate) fn sparing(self, small: usize) -> Self {
         Self::with(self.0.capacity, self.0.per_client, small)

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A classifier, and what it and its work take.
 pub(crate) struct Built {
     pub(crate) classifier: Classifier,
-    /// Bytes that answering one image takes beside decoding it.
+    /// Bytes that answering one image takes in addition to decoding it.
     pub(crate) work_bytes: usize,
     pub(crate) charge: Charge,
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// Files that the process needs beside its connections: standard streams, the listener, the runtime, model and log files,
+/// Files that the process needs in addition to its connections: standard streams, the listener, the runtime, model and log files,
 /// and connections that are being refused.
 const OTHER_FILES: usize = 40;
 /// Between two lines of the log about refusals.

@@ -24,7 +24,7 @@ const NORMAL: usize = 64;
 /// Bytes of decoding: 2 to 4 megapixels, and 12 (JPEG) to 24 (PNG).
 const LIGHT_BYTES: usize = 12 << 20;
 const NORMAL_BYTES: usize = 74_000_000;
-/// Seconds of text work beside the views.
+/// Seconds of text work in addition to the views.
 const LIGHT_SECONDS: f64 = 0.1;
 const NORMAL_SECONDS: f64 = 1.0;
 

@@ -272,7 +272,7 @@ impl App {
         self.apart(body.len() > INLINE, move || parse(&body)).await
     }
 
-    /// Runs `work` on this thread if it is short, else beside the threads that serve connections, a few at a time.
+    /// Runs `work` on this thread if it is short, else on other threads than those that serve connections, a few at a time.
     pub(crate) async fn apart<T: Send + 'static>(
         &self,
         is_long: bool,

@@ -100,7 +100,7 @@ struct ImportArgs {
 }
 
 impl ImportArgs {
-    /// The file, and what the options say beside it.
+    /// The file, and the values of the options.
     fn parts(&self) -> Result<FeatureParts<'static>> {
         let lines = |path: &PathBuf| -> Result<Vec<String>> {
             Ok(flatclip::files::read_text(path)?.lines().map(str::to_owned).collect())

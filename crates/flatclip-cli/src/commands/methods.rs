@@ -42,7 +42,7 @@ pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Needs, what serves them, what that costs beside encoding one view, and when to take something else. Costs are those of the
+/// Needs, methods for them, their cost in addition to encoding one view, and when to take another. Costs are those of the
 /// methods' own pages (`methods show`); `flatclip bench --methods` times them on this machine.
 const ADVICE: &str = "\
 a first answer, quickly | zero-shot | 1 view | anything below, when it is not sure enough
@@ -125,10 +125,10 @@ fn print_presets(method: &Method, out: &Output) -> anyhow::Result<()> {
 
 /// The widest line.
 const WIDTH: usize = 110;
-/// The widest `name = default` that has its text beside it; a longer one has it below.
+/// The widest `name = default` that has its text on the same line; a longer one has it below.
 const BESIDE: usize = 32;
 
-/// Every option: `name = default`, and beside it what it means, its range and the source of its default.
+/// Every option: `name = default`, then what it means, its range and the source of its default.
 fn option_lines(options: &[OptionSpec]) -> String {
     let keys: Vec<String> = options.iter().map(|o| format!("  {} = {}", o.name, (o.default)())).collect();
     let indent = keys.iter().map(|key| key.chars().count()).filter(|&n| n <= BESIDE).max().unwrap_or(BESIDE) + 2;

@@ -19,7 +19,7 @@ pub(super) struct Entry {
     pub is_folder: bool,
 }
 
-/// Hidden, or what macOS puts beside files in archives.
+/// Hidden, or one of the files that macOS adds to archives.
 fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || name == "__MACOSX"
 }

@@ -1,4 +1,4 @@
-//! Loading beside encoding: one thread decodes images and makes views while the caller encodes and adapts. A bounded
+//! Loading overlapped with encoding: one thread decodes images and makes views while the caller encodes and adapts. A bounded
 //! channel between them keeps memory flat, however long the data set.
 
 use super::cache::FeatureCache;

@@ -30,7 +30,7 @@ pub struct MemoryMark {
 /// Memory is noted after so many samples and after ten times, a hundred times as many: a run whose memory grows is seen.
 const FIRST_MARK: usize = 100;
 
-/// Seconds of a run by stage. Loading runs beside the rest, so the stages may add up to more than the wall time.
+/// Seconds of a run by stage. Loading is overlapped with the rest, so the stages may add up to more than the wall time.
 ///
 /// `encode` is what the method's own views cost, whichever run encoded them: methods that share features are charged alike,
 /// and one that uses a single view of 64 is charged for one. `encode_session` is what this session spent.

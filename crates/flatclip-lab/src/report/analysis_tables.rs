@@ -25,7 +25,7 @@ const UPPER: &str = "above";
 const ESTIMATE: &str = "neither";
 
 impl AnalysisRecord {
-    /// Both sets beside each other.
+    /// Both sets side by side.
     pub fn sets_table(&self) -> Table {
         let header = [
             "set",

@@ -18,7 +18,7 @@ pub enum TableKind {
     Methods,
     /// Every run.
     Runs,
-    /// Published numbers beside ours.
+    /// Published numbers next to ours.
     Paper,
     /// Differences on the same samples.
     Paired,

@@ -74,7 +74,7 @@ pub fn score_quantiles(runs: &[Run]) -> Vec<Figure> {
     figures
 }
 
-/// More bars than this beside each other are hard to tell apart.
+/// More bars than this next to each other are hard to distinguish.
 const MOST_SERIES: usize = 7;
 
 /// Top-1 of every prompt and adapter, its mean over seeds with the standard deviation as whisker.

@@ -161,7 +161,7 @@ impl LandscapeRecord {
         self.results.iter().map(shown).collect()
     }
 
-    /// One figure per surface, the view beside it where there is one.
+    /// One figure per surface, with its view where there is one.
     pub fn figures(&self) -> Vec<Figure> {
         let shown = self.shown();
         let range = shared_range(shown.iter());
@@ -249,7 +249,7 @@ pub(crate) fn surface_figure(surface: &Surface, grid: &Grid, unit: &str, range: 
         .with(heat)
         .with(Layer::Contour { x: axis.clone(), y: axis, values, levels: levels(range) })
         .with(Layer::Mark { at: (0.0, 0.0), name: "prompt".into() });
-    // With a view beside it, two of them stand side by side on a page.
+    // With a view, two of them are side by side on a page.
     figure.size = (414.0, 364.0);
     figure
 }

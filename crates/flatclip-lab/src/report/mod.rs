@@ -1,4 +1,4 @@
-//! Runs as tables, figures and pages; published numbers beside ours.
+//! Runs as tables, figures and pages; published numbers next to ours.
 
 mod analysis;
 mod analysis_tables;

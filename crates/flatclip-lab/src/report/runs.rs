@@ -1,4 +1,4 @@
-//! Finished runs, and tables with one line for each: every metric, and published numbers beside ours.
+//! Finished runs, and tables with one line for each: every metric, and published numbers next to ours.
 
 use super::cell::Cell;
 use super::order::by_name;

@@ -59,7 +59,7 @@ fn fit(held_out: &[Run], run: &Run) -> Result<Temperature> {
     ))
 }
 
-/// The first thing, beside the split and which of its samples were taken, in which a held-out run is not like a run.
+/// The first difference of a held-out run from a run, apart from the split and the selection of samples.
 fn difference(held_out: &Run, run: &Run) -> Result<Option<String>> {
     let is_own = |run: &Run| ["folder:", "csv:"].iter().any(|kind| run.config.data.starts_with(kind));
     // Folders and lists of one's own are split by giving other ones; their classes must still agree.

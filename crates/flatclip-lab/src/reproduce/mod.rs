@@ -1,5 +1,5 @@
 //! Tables, ablations and figures of a paper by one call: a [`Recipe`] becomes a [`Plan`] of tunes, statistics, evaluations,
-//! sweeps and landscapes; what is there and valid is skipped, the rest is run or gone on with, and the results stand beside
+//! sweeps and landscapes; what is there and valid is skipped, the rest is run or resumed, and the results are compared with
 //! the published ones.
 //!
 //! | in the item's folder | |

@@ -1,4 +1,4 @@
-//! What an item found: its table beside the published one, paired differences, components, tuning, sweeps and landscapes.
+//! The results of an item: its table next to the published one, paired differences, components, tuning, sweeps and landscapes.
 
 use super::efficiency::{BENCH, efficiency};
 use super::other_tables::{left_out, sections, tuned};

@@ -73,7 +73,7 @@ impl GdaClipConfig {
     }
 }
 
-/// The discriminant and the classifier beside it.
+/// The discriminant and the zero-shot classifier.
 #[derive(Clone, Debug)]
 pub struct GdaClip {
     /// `W` `[K, D]` and `b` `[K]`.

@@ -125,7 +125,7 @@ impl Grid {
     }
 }
 
-/// The cache and the classifier beside it.
+/// The cache and the zero-shot classifier.
 #[derive(Clone, Debug)]
 pub struct TipAdapter {
     /// The keys, `[N, D]`.

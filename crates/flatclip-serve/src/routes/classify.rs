@@ -190,7 +190,7 @@ struct Line {
     body: AnswerBody,
 }
 
-/// Classes of an answer that is written beside the threads that serve connections.
+/// Classes of an answer that is written on other threads than those that serve connections.
 const MANY_CLASSES: usize = 256;
 
 /// A refusal inside a stream of answers.

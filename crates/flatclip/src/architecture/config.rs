@@ -42,7 +42,7 @@ impl Activation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActivationSource {
-    /// A configuration file beside the weights, or metadata inside the file.
+    /// A configuration file next to the weights, or metadata inside the file.
     Stated,
     /// A published model: its tag in the name of the file or folder, or the layout of OpenAI's own archives.
     Published,

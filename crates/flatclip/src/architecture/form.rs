@@ -1,4 +1,4 @@
-//! What transformers of other families have beside their sizes: SigLIP, PE-Core, EVA-02, and open_clip's options.
+//! What transformers of other families have in addition to their sizes: SigLIP, PE-Core, EVA-02, and open_clip's options.
 
 use super::config::Activation;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub struct VitForm {
     pub pre_norm: bool,
     /// What every norm adds to the variance.
     pub epsilon: f32,
-    /// How patches turn queries and keys, beside the learned positions.
+    /// How the positions of patches rotate queries and keys, in addition to the learned positions.
     pub rotary: Option<Rotary>,
     /// A norm after the attention, before its projection.
     pub attention_norm: bool,

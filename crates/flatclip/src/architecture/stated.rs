@@ -93,7 +93,7 @@ impl Stated {
             && self.check(path, config).is_ok()
     }
 
-    /// A configuration of another model beside the weights is an error: its other statements would be taken for theirs.
+    /// A configuration of another model next to the weights is an error: its other values would be used for them.
     pub(crate) fn check(&self, path: &Path, config: &ClipConfig) -> Result<()> {
         for StatedSize { size, key, value } in &self.sizes {
             if let Some(found) = size.of(config).filter(|&found| found as u64 != *value) {

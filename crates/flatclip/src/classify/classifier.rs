@@ -369,7 +369,7 @@ impl Classifier {
     }
 }
 
-/// Orange, readable beside any image and for any colour vision.
+/// Orange, visible next to any image and for any colour vision.
 #[cfg(feature = "figures")]
 const SELECTED_FRAME: [u8; 3] = [213, 94, 0];
 /// Of the image itself.

@@ -86,8 +86,8 @@ impl Rounds {
         if seen == 1 { 4 } else { 2 * seen }.min(total)
     }
 
-    /// Answers from as few of `total` views as suffice; `encode` gives the features of a range of them. Returns the views
-    /// that were used beside the answer.
+    /// Answers from as few of `total` views as suffice; `encode` gives the features of a range of them. Returns the answer and the views
+    /// that were used.
     pub fn answer(
         &self,
         adapter: &dyn Adapter,

@@ -132,7 +132,7 @@ pub struct Needs {
     pub text_tower: bool,
     /// A vision transformer: ResNet towers are refused.
     pub vit: bool,
-    /// Features of generated views beside the augmented ones.
+    /// Features of generated views in addition to the augmented ones.
     pub generated: bool,
     /// Token statistics of training images.
     pub statistics: bool,
@@ -370,7 +370,7 @@ impl AdapterSpec {
         options
     }
 
-    /// The given options under their own names, and what the preset that they name sets beside them.
+    /// The given options under their own names, and the values of the preset that they name.
     fn with_preset(&self, given: &Table) -> Result<Table> {
         let mut named = options::named(self.name, self.options, given)?;
         if let Some(benchmark) = named.get(PRESET).and_then(Benchmark::from_value) {

@@ -1,4 +1,4 @@
-//! The CLIP towers, frozen, with gradients for what is learned beside them: contexts, prompts, norm parameters.
+//! The CLIP towers, frozen, with gradients for the parameters that are learned: contexts, prompts, norm parameters.
 
 mod attention_pool;
 mod block;

@@ -148,7 +148,7 @@ pub fn named(table: &str, options: &[OptionSpec], given: &Table) -> Result<Table
     Ok(named)
 }
 
-/// Settings beside the options of a method, which people look for among them.
+/// Settings that are no options of a method, but are often given as such.
 const BESIDE: [&str; 4] = ["views", "seed", "classes", "prompt"];
 
 fn unknown(table: &str, options: &[OptionSpec], key: &str) -> Error {

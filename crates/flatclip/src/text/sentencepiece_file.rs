@@ -258,7 +258,7 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Cleaning and padding: open_clip's configuration beside the tokenizer, else what transformers does for this kind; the
+/// Cleaning and padding: open_clip's configuration next to the tokenizer, else what transformers does for this kind; the
 /// names of end and padding are in `tokenizer_config.json`.
 fn finish(path: &Path, cutter: Cutter, mut markers: HashMap<String, u32>) -> Result<Pieces> {
     let folder = path.parent().unwrap_or(Path::new("."));

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Commands<'a> {
     pub(super) request: &'a ReproduceRequest,
     pub(super) model: &'a str,
-    /// What every command is given beside it: arithmetic, cache.
+    /// Options of every command: arithmetic, cache.
     pub(super) shared: Vec<(&'static str, String)>,
 }
 

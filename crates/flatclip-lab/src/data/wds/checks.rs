@@ -1,4 +1,4 @@
-//! Whether a shard is whole: its end, and the counts that stand beside it.
+//! Whether a shard is whole: its end, and the counts in the files next to it.
 
 use super::BLOCK;
 use flatclip::error::quoted;
@@ -35,7 +35,7 @@ pub(super) fn check_end(file: &mut File, end: u64, length: u64) -> std::result::
     }
 }
 
-/// `sizes.json` beside the shards (webdataset's own list: file name to samples), if it is there.
+/// `sizes.json` in the folder of the shards (webdataset's own list: file name to samples), if it is there.
 pub(super) fn check_count(file: &Path, found: usize) -> Result<()> {
     let Some(name) = file.file_name().and_then(|name| name.to_str()) else { return Ok(()) };
     let path = file.with_file_name("sizes.json");
@@ -53,7 +53,7 @@ pub(super) fn check_count(file: &Path, found: usize) -> Result<()> {
     }
 }
 
-/// `nshards.txt` beside the shards (clip_benchmark's own count), if it is there and a whole folder is read.
+/// `nshards.txt` in the folder of the shards (clip_benchmark's own count), if it is there and a whole folder is read.
 pub(super) fn check_shards(folder: &Path, found: usize) -> Result<()> {
     let path = folder.join("nshards.txt");
     if !path.is_file() {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What decides the features of a sample, beside the image itself.
+/// What the features of a sample depend on, apart from the image itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeatureKey {
     /// Fingerprint of the weights.

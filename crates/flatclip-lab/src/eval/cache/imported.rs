@@ -16,7 +16,7 @@ use std::sync::Arc;
 const MANIFEST: &str = "import.json";
 pub(super) const TEXT: &str = "text.safetensors";
 
-/// What belongs to imported features beside the numbers.
+/// What an import stores in addition to the features.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub(super) schema_version: u32,

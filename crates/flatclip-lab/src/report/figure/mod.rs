@@ -85,7 +85,7 @@ pub enum Layer {
         /// At these values.
         levels: Vec<f64>,
     },
-    /// A marked point with a word beside it.
+    /// A marked point with a label.
     Mark {
         /// Data coordinates.
         at: (f64, f64),
@@ -197,7 +197,7 @@ impl Figure {
     }
 }
 
-/// Several figures beside each other as one SVG document, `across` in a row.
+/// Several figures side by side as one SVG document, `across` in a row.
 pub(crate) fn side_by_side(title: &str, figures: &[Figure], across: usize) -> String {
     let across = across.clamp(1, figures.len().max(1));
     let (width, height) = figures.iter().fold((0.0f64, 0.0f64), |(w, h), f| {

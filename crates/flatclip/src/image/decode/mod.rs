@@ -44,9 +44,9 @@ pub struct DecodeOptions {
 const MAX_SIDE: u64 = 65_535;
 /// What is read of a file before it is known to be an image.
 const BEGINNING: u64 = 4096;
-/// What a decoder that reads row by row takes beside the result, about.
+/// Bytes that a decoder which reads row by row takes in addition to the result, about.
 const ROWS: u64 = 1 << 20;
-/// What a decoder may take beside the result.
+/// Bytes that a decoder may take in addition to the result.
 const SCRATCH: u64 = 64 << 20;
 
 /// What was done to an image because its reader asked for it.
@@ -216,7 +216,7 @@ pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<Image> {
     decode_from(Path::new("image"), bytes, options)
 }
 
-/// Bytes that decoding takes at its peak, from the header alone: the pixels, and what the decoder holds beside them. `None` for
+/// Bytes that decoding takes at its peak, from the header alone: the pixels, and what else the decoder holds. `None` for
 /// a file that no decoder reads.
 pub fn decoding_bytes(bytes: &[u8]) -> Option<u64> {
     let (pixels, beside) = match ::image::guess_format(bytes).ok()? {

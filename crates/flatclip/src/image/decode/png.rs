@@ -5,7 +5,7 @@ use ::image::metadata::Orientation;
 use png::{BitDepth, ColorType, InterlaceInfo};
 use std::io::Cursor;
 
-/// What the decoder may take beside the pixels.
+/// Bytes that the decoder may take in addition to the pixels.
 const CHUNK_BYTES: usize = 16 << 20;
 
 impl File<'_> {
