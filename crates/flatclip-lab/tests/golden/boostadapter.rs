@@ -2,9 +2,8 @@
 
 use crate::case::{Case, Report, Tolerance};
 use crate::inputs::{accuracy, cached, close, fault, feature_task, nested, stream};
-use flatclip::methods::adapters::boostadapter::{BoostAdapter, Config};
+use flatclip::methods::adapters::boostadapter::{BoostAdapter, Config, Represented};
 use flatclip::methods::probability::argmax;
-use flatclip::methods::query::Represented;
 use flatclip::methods::query::normalised_entropy;
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::{OnlineAdapter as _, ViewSet};

@@ -2,9 +2,8 @@
 
 use crate::case::{Case, Report};
 use crate::inputs::{accuracy, cached, close, fault, feature_task, nested, rounded, stream, tolerance};
-use flatclip::methods::adapters::mcp::{Config, Mcp, Parts, SecondLook, Variant};
+use flatclip::methods::adapters::mcp::{Config, Mcp, Parts, Represented, SecondLook, Variant};
 use flatclip::methods::probability::argmax;
-use flatclip::methods::query::Represented;
 use flatclip::methods::{OnlineAdapter as _, ViewSet};
 
 fn config(case: &Case) -> Result<Config, String> {
