@@ -43,13 +43,13 @@ def from_torch(
     batch_views: int | None = None,
     progress: bool | Watcher | None = None,
 ) -> Model:
-    """A model from a torch CLIP that is already there: open_clip's, or transformers' ``CLIPModel``.
+    """A model from a torch CLIP that is already there: open_clip's, transformers' ``CLIPModel`` or ``SiglipModel``.
 
     Its weights stay where they are: flatclip's torch towers hold the same tensors. The towers are compared with the module's own
     features of a few images and texts, and with flatclip's f32 kernels. A module that computes something else (an adapter in a
     block, another architecture) becomes an `Encoder` of its own ``encode_image`` and ``encode_text``; then methods that need
-    gradients are refused. ``tokenizer`` and ``preprocess`` are those that open_clip gives beside the model: ``tokenizer``
-    is used where the module's own functions are, ``preprocess`` tells mean and deviation of the pixels.
+    gradients are refused. ``tokenizer`` and ``preprocess`` are those that the library gives beside the model: ``tokenizer``
+    is used where the module's own functions are, and by SigLIP; ``preprocess`` tells mean and deviation of the pixels.
     """
     need_torch()
     import torch
@@ -61,11 +61,15 @@ def from_torch(
     found = _foreign.describe(model, preprocess)
     title = name or f"torch:{type(model).__name__}"
     reason = found.reason
+    if found.config and tokenizer is None:
+        reason = "its texts need its tokenizer: give tokenizer="
     if not reason:
         try:
-            made, towers = _made(
-                _opened(found), found.tensors, found.device, kind, batch_views, _No(title), progress, title, found.full
-            )
+            with tempfile.TemporaryDirectory(prefix="flatclip-", ignore_cleanup_errors=True) as folder:
+                weights = _opened(found, Path(folder), tokenizer, preprocess)
+                made, towers = _made(
+                    weights, found.tensors, found.device, kind, batch_views, _No(title), progress, title, found.full
+                )
             lowest = _foreign.lowest_cosine(model, found, towers)
             if lowest >= (FULL if kind == torch.float32 and found.full else HALF):
                 return made
@@ -77,14 +81,19 @@ def from_torch(
     return _foreign.own_functions(model, found, tokenizer, title, reason)
 
 
-def _opened(found: Any) -> Any:
-    """The weights as our reader sees them: architecture, hash and our kernels come from one place."""
-    with tempfile.TemporaryDirectory(prefix="flatclip-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / "model.safetensors"
+def _opened(found: Any, folder: Path, tokenizer: Any, preprocess: Any) -> Any:
+    """The weights as our reader sees them: architecture, tokenizer, hash and our kernels come from one place."""
+    path = folder / "model.safetensors"
+    if found.config is None:
         metadata = {"made_by": "flatclip", "mean": json.dumps(found.mean), "std": json.dumps(found.std)}
         _save(path, found.state, {**metadata, **{name: str(count) for name, count in found.heads.items()}})
-        # It stays open after its name is gone.
         return _native.open_weights(os.fspath(path), offline=True, activation=found.activation)
+    _save(path, found.state, {})
+    (folder / "config.json").write_text(found.config)
+    for part in (tokenizer, getattr(preprocess, "image_processor", preprocess)):
+        if hasattr(part, "save_pretrained"):
+            part.save_pretrained(folder)
+    return _native.open_weights(os.fspath(folder), offline=True)
 
 
 def _save(path: Path, state: Mapping[str, Any], metadata: dict[str, str]) -> None:
@@ -111,19 +120,17 @@ def _made(
 
     from .torch import _towers as torch_towers
 
-    config = weights.config
-    if not weights.is_clip:
-        reason = f"{weights.name}: its towers have other parts than OpenAI's CLIP, and run on flatclip's own kernels only"
-        raise errors.make("device.failed", reason, "leave device out")
     try:
-        towers = torch_towers.Towers(tensors, config, device=device, dtype=dtype, batch_views=batch_views, rebuild=rebuild)
+        towers = torch_towers.Towers(tensors, weights.config, device=device, dtype=dtype, batch_views=batch_views, rebuild=rebuild)
     except (KeyError, ValueError) as error:
         reason = f"torch towers: {error}; this architecture runs on flatclip's own kernels only: leave device out"
         raise errors.make("device.failed", reason) from error
     full = full and dtype == torch.float32
+    # Features may depend on the size of a call in the last bits: a run is resumed with the same one.
+    size = f", {towers.batch_views} views a call" if towers.fixed else ""
     about = {
         "name": _device_name(torch, device), "dtype": str(dtype).removeprefix("torch."),
-        "versions": f"torch {torch.__version__}", "bound": FULL if full else HALF,
+        "versions": f"torch {torch.__version__}{size}", "bound": FULL if full else HALF,
     }  # fmt: skip
     model = _native.model_on(weights, towers, about, name=name, progress=watcher(progress))
     watch = watcher(progress)

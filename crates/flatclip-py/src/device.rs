@@ -5,7 +5,7 @@ use crate::bridge::{Bridge, ImageBridge, TextBridge};
 use crate::errors::OrRaise as _;
 use crate::model::{How, Model};
 use crate::{arrays, values, work};
-use flatclip::architecture::{Preprocess, TextForm, VitForm};
+use flatclip::architecture::Preprocess;
 use flatclip::model::{Clip, ClipConfig, Device, ImageConfig, LoadOptions, TextTower, lowest_cosine};
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
@@ -39,6 +39,12 @@ pub(crate) fn open_weights(
     Ok(Weights { checkpoint: Arc::new(checkpoint), how })
 }
 
+impl Weights {
+    pub(crate) fn architecture(&self) -> &ClipConfig {
+        self.checkpoint.config()
+    }
+}
+
 #[pymethods]
 impl Weights {
     /// As it was asked for.
@@ -51,18 +57,6 @@ impl Weights {
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         values::from_json(py, &serde_json::json!(self.checkpoint.config()))
-    }
-
-    /// Whether both transformers have the parts of OpenAI's: those of other families run on our kernels only.
-    #[getter]
-    fn is_clip(&self) -> bool {
-        let config = self.checkpoint.config();
-        let image = match &config.image {
-            ImageConfig::Vit { form, .. } => *form == VitForm::CLIP,
-            ImageConfig::ResNet { .. } => true,
-            ImageConfig::Other => false,
-        };
-        image && config.text.as_ref().is_none_or(|text| text.form == TextForm::CLIP)
     }
 
     /// Names of all tensors, as OpenAI's checkpoints have them.
@@ -181,7 +175,7 @@ impl Setup {
     }
 }
 
-fn clip(bridge: &Arc<Bridge>, config: &ClipConfig, hash: &str, device: &Device, takes_strings: bool) -> Clip {
+pub(crate) fn clip(bridge: &Arc<Bridge>, config: &ClipConfig, hash: &str, device: &Device, takes_strings: bool) -> Clip {
     let text = config.text.as_ref().map(|text| {
         let (width, context_length) = (text.width, text.context_length);
         Box::new(TextBridge { bridge: Arc::clone(bridge), width, context_length, takes_strings }) as Box<dyn TextTower>

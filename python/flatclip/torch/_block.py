@@ -1,9 +1,10 @@
-"""What both transformers are made of. Weights come as a mapping of tensors by their names in OpenAI's checkpoints; they are
+"""What all transformers are made of. Weights come as a mapping of tensors by their names in OpenAI's checkpoints; they are
 held, never copied."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,54 +12,110 @@ from torch.nn import functional as F
 
 Weights = Mapping[str, Tensor]
 Norm = tuple[Tensor, Tensor]
-EPSILON = 1e-5
+Act = Callable[[Tensor], Tensor]
+# Cosines and sines of the angles that tokens turn queries and keys by, each ``[tokens, channels / 2]``.
+Rotation = tuple[Tensor, Tensor]
+
+ACTIVATIONS: dict[str, Act] = {
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "gelu": lambda x: F.gelu(x),
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
 
 
-def activation(name: str) -> Callable[[Tensor], Tensor]:
+def activation(name: str) -> Act:
     """The non-linearity of the MLPs."""
-    if name == "quick_gelu":
-        return lambda x: x * torch.sigmoid(1.702 * x)
-    if name == "gelu":
-        return lambda x: F.gelu(x)
-    raise ValueError(f"activation {name!r} is not among those of the torch towers: quick_gelu, gelu")
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation {name!r} is not among those of the torch towers: {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
 
 
-def layer_norm(x: Tensor, norm: Norm) -> Tensor:
+def affine(weights: Weights, name: str) -> Norm:
+    """Weight and bias."""
+    return weights[f"{name}.weight"], weights[f"{name}.bias"]
+
+
+def layer_norm(x: Tensor, norm: Norm, epsilon: float) -> Tensor:
     """Over the last axis, with these scales and shifts."""
-    return F.layer_norm(x, x.shape[-1:], norm[0], norm[1], EPSILON)
+    return F.layer_norm(x, x.shape[-1:], norm[0], norm[1], epsilon)
+
+
+class Attention:
+    """Attention with frozen weights. EVA-02 has a norm before its projection, and turns queries and keys, as PE-Core does."""
+
+    def __init__(self, weights: Weights, name: str, heads: int, epsilon: float, rotation: Rotation | None = None) -> None:
+        if f"{name}.in_proj_weight" in weights:
+            into = weights[f"{name}.in_proj_weight"], weights[f"{name}.in_proj_bias"]
+            self.qkv = list(zip(into[0].chunk(3), into[1].chunk(3)))
+        else:  # three matrices, as transformers has them
+            self.qkv = [affine(weights, f"{name}.{part}") for part in ("q_proj", "k_proj", "v_proj")]
+        self.out, self.heads = affine(weights, f"{name}.out_proj"), heads
+        self.inner = affine(weights, f"{name}.ln_inner") if f"{name}.ln_inner.weight" in weights else None
+        self.epsilon, self.rotation = epsilon, rotation
+
+    def split(self, x: Tensor, part: int) -> Tensor:
+        """Queries, keys or values ``[batch, heads, tokens, channels]`` of normalised tokens."""
+        found = F.linear(x, *self.qkv[part]).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+        return found if self.rotation is None or part == 2 else rotated(found, self.rotation)
+
+    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
+        """What tokens attend to."""
+        found = F.scaled_dot_product_attention(queries, keys, values, mask).transpose(-2, -3).flatten(-2)
+        return F.linear(found if self.inner is None else layer_norm(found, self.inner, self.epsilon), *self.out)
+
+
+def rotated(x: Tensor, rotation: Rotation) -> Tensor:
+    """Neighbouring channels of each token, turned by its angles."""
+    cosine, sine = rotation
+    a, b = x[..., 0::2], x[..., 1::2]
+    return torch.stack([a * cosine - b * sine, b * cosine + a * sine], -1).flatten(-2).to(x.dtype)
+
+
+class Mlp:
+    """Two frozen layers. That of EVA-02 is gated, and has a norm before its second layer."""
+
+    def __init__(self, weights: Weights, name: str, act: Act, epsilon: float) -> None:
+        self.up, self.down = affine(weights, f"{name}.c_fc"), affine(weights, f"{name}.c_proj")
+        self.gated = self.up[0].shape[0] == 2 * self.down[0].shape[1]
+        self.inner = affine(weights, f"{name}.ln_inner") if f"{name}.ln_inner.weight" in weights else None
+        self.act, self.epsilon = act, epsilon
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = F.linear(x, *self.up)
+        if self.gated:
+            gate, x = x.chunk(2, -1)
+            x = F.silu(gate) * x
+        else:
+            x = self.act(x)
+        return F.linear(x if self.inner is None else layer_norm(x, self.inner, self.epsilon), *self.down)
 
 
 class Block:
     """A frozen pre-norm transformer block. Its norms are given with each call, since SAR moves them."""
 
-    def __init__(self, weights: Weights, prefix: str, heads: int, act: Callable[[Tensor], Tensor]) -> None:
-        def affine(name: str) -> Norm:
-            return weights[f"{prefix}.{name}.weight"], weights[f"{prefix}.{name}.bias"]
+    def __init__(
+        self, weights: Weights, name: str, heads: int, act: Act, epsilon: float, rotation: Rotation | None = None
+    ) -> None:
+        self.norms = [affine(weights, f"{name}.ln_1"), affine(weights, f"{name}.ln_2")]
+        self.attention = Attention(weights, f"{name}.attn", heads, epsilon, rotation)
+        self.layers, self.epsilon = Mlp(weights, f"{name}.mlp", act, epsilon), epsilon
 
-        self.norms = [affine("ln_1"), affine("ln_2")]
-        if f"{prefix}.attn.in_proj_weight" in weights:
-            into = weights[f"{prefix}.attn.in_proj_weight"], weights[f"{prefix}.attn.in_proj_bias"]
-            self.qkv = list(zip(into[0].chunk(3), into[1].chunk(3)))
-        else:  # three matrices, as transformers has them
-            self.qkv = [affine(f"attn.{part}") for part in ("q_proj", "k_proj", "v_proj")]
-        self.out, self.up, self.down = affine("attn.out_proj"), affine("mlp.c_fc"), affine("mlp.c_proj")
-        self.heads, self.act = heads, act
-
-    def split(self, x: Tensor, part: int) -> Tensor:
-        """Queries, keys or values ``[batch, heads, tokens, channels]`` of normalised tokens."""
-        found = F.linear(x, *self.qkv[part])
-        return found.unflatten(-1, (self.heads, -1)).transpose(-2, -3)
-
-    def attend(self, x: Tensor, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Tokens plus what they attend to."""
-        found = F.scaled_dot_product_attention(queries, keys, values, mask)
-        return x + F.linear(found.transpose(-2, -3).flatten(-2), *self.out)
+    def split(self, x: Tensor, norm: Norm) -> list[Tensor]:
+        """Queries, keys and values of tokens."""
+        normal = layer_norm(x, norm, self.epsilon)
+        return [self.attention.split(normal, part) for part in range(3)]
 
     def mlp(self, x: Tensor, norm: Norm) -> Tensor:
         """Tokens plus the MLP of them."""
-        return x + F.linear(self.act(F.linear(layer_norm(x, norm), *self.up)), *self.down)
+        return x + self.layers(layer_norm(x, norm, self.epsilon))
 
     def __call__(self, x: Tensor, norms: list[Norm], mask: Tensor | None = None) -> Tensor:
-        normal = layer_norm(x, norms[0])
-        x = self.attend(x, self.split(normal, 0), self.split(normal, 1), self.split(normal, 2), mask)
-        return self.mlp(x, norms[1])
+        return self.mlp(x + self.attention(*self.split(x, norms[0]), mask), norms[1])
+
+
+def blocks(
+    weights: Weights, name: str, config: dict[str, Any], act: str, epsilon: float, rotation: Rotation | None = None
+) -> list[Block]:
+    """All blocks of a tower."""
+    kind, heads = activation(act), config["heads"]
+    return [Block(weights, f"{name}.{layer}", heads, kind, epsilon, rotation) for layer in range(config["layers"])]

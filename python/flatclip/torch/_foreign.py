@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +31,17 @@ SINGLE = {
     "vision_model.pre_layrnorm.weight": "visual.ln_pre.weight", "vision_model.pre_layrnorm.bias": "visual.ln_pre.bias",
     "vision_model.post_layernorm.weight": "visual.ln_post.weight", "vision_model.post_layernorm.bias": "visual.ln_post.bias",
     "visual_projection.weight": "visual.proj", "logit_scale": "logit_scale",
+    # SigLIP's.
+    "logit_bias": "logit_bias", "text_model.head.weight": "text_projection", "text_model.head.bias": "text_projection.bias",
+    "vision_model.embeddings.patch_embedding.bias": "visual.conv1.bias", "vision_model.head.probe": "visual.attn_pool.latent",
 }  # fmt: skip
+TRANSPOSED = ("text_projection.weight", "visual_projection.weight", "text_model.head.weight")
+# Parts of SigLIP's attention pool.
+POOL = {
+    "attention.in_proj_weight": "in_proj_weight", "attention.in_proj_bias": "in_proj_bias", "attention.out_proj": "out_proj",
+    "layernorm": "ln_2", "mlp.fc1": "mlp.c_fc", "mlp.fc2": "mlp.c_proj",
+}  # fmt: skip
+HALF = (0.5, 0.5, 0.5)
 
 
 @dataclass
@@ -47,6 +58,8 @@ class Foreign:
     mean: tuple[float, ...] = MEAN
     std: tuple[float, ...] = STD
     activation: str | None = None
+    # transformers' config.json, for a model that has other parts than OpenAI's CLIP.
+    config: str | None = None
     heads: dict[str, int] = field(default_factory=dict)
     # As the library names them, and by OpenAI's names; both are the model's own tensors.
     state: dict[str, Tensor] = field(default_factory=dict)
@@ -68,10 +81,13 @@ def describe(model: Any, preprocess: Any) -> Foreign:
             "transformers", **known, size=vision.image_size, context_length=text.max_position_embeddings,
             vocab=text.vocab_size, logit_scale=scale, mean=mean, std=std,
         )  # fmt: skip
-        found.activation = text.hidden_act
-        found.heads = {"image_heads": vision.num_attention_heads, "text_heads": text.num_attention_heads}
-        if text.hidden_act != vision.hidden_act or config.model_type != "clip":
-            found.reason = f"a {config.model_type} model"
+        if config.model_type == "siglip":
+            found.config = json.dumps(config.to_dict(), default=str)
+        else:
+            found.activation = text.hidden_act
+            found.heads = {"image_heads": vision.num_attention_heads, "text_heads": text.num_attention_heads}
+            if text.hidden_act != vision.hidden_act or config.model_type != "clip":
+                found.reason = f"a {config.model_type} model"
         found.state = {name: value for name, value in model.state_dict().items() if not name.endswith("position_ids")}
         found.tensors = dict(_renamed(found.state))
     elif hasattr(model, "encode_image") and hasattr(model, "visual"):
@@ -89,7 +105,10 @@ def describe(model: Any, preprocess: Any) -> Foreign:
         if "attnpool.q_proj.weight" in " ".join(found.state):
             found.heads["image_heads"] = model.visual.attnpool.num_heads
         if not hasattr(model, "token_embedding"):
-            found.reason = f"{type(model).__name__} has another form than OpenAI's CLIP"
+            found.reason = (
+                f"{type(model).__name__} has another form than OpenAI's CLIP, and does not say which "
+                "(flatclip.load(NAME, device=...) reads SigLIP, PE-Core and EVA-02 from their files)"
+            )
     else:
         raise TypeError(
             f"model: expected open_clip's or transformers' CLIP, found {type(model).__name__}; "
@@ -99,20 +118,25 @@ def describe(model: Any, preprocess: Any) -> Foreign:
 
 
 def _pixels(preprocess: Any, model: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation: of a torchvision pipeline, of a transformers processor, of the model, or CLIP's."""
+    """Mean and deviation: of a torchvision pipeline, of a transformers processor, of the model, or those of its family."""
     steps = [*getattr(preprocess, "transforms", ()), getattr(preprocess, "image_processor", preprocess), getattr(model, "visual", None)]
     for step in steps:
         for mean, std in (("mean", "std"), ("image_mean", "image_std")):
             if getattr(step, mean, None) is not None and getattr(step, std, None) is not None:
                 return tuple(map(float, getattr(step, mean))), tuple(map(float, getattr(step, std)))
-    return MEAN, STD
+    siglip = getattr(getattr(model, "config", None), "model_type", "") == "siglip"
+    return (HALF, HALF) if siglip else (MEAN, STD)
 
 
 def _renamed(state: dict[str, Tensor]) -> Any:
     """Tensors of transformers by OpenAI's names."""
     for name, value in state.items():
         if name in SINGLE:
-            yield SINGLE[name], value.T if name.endswith("projection.weight") else value
+            yield SINGLE[name], value.T if name in TRANSPOSED else value
+            continue
+        pool, _, part = name.removeprefix("vision_model.head.").rpartition(".")
+        if name.startswith("vision_model.head."):
+            yield (f"visual.attn_pool.{POOL[pool]}.{part}" if pool in POOL else f"visual.attn_pool.{POOL[f'{pool}.{part}']}"), value
             continue
         tower, _, rest = name.partition(".encoder.layers.")
         layer, _, part = rest.partition(".")
@@ -163,6 +187,9 @@ def own_functions(model: Any, found: Foreign, tokenizer: Any, name: str, reason:
         stacklevel=3,
     )
     kind, device = next(model.parameters()).dtype, found.device
+    bias = getattr(model, "logit_bias", None)
+    # Texts of SigLIP fill all positions.
+    padding = {"padding": "max_length", "max_length": found.context_length} if bias is not None else {"padding": True}
 
     def image(pixels: Any) -> Any:
         given = torch.from_numpy(pixels).to(device, kind)
@@ -174,14 +201,14 @@ def own_functions(model: Any, found: Foreign, tokenizer: Any, name: str, reason:
     def text(texts: list[str]) -> Any:
         with torch.no_grad():
             if found.library == "transformers":
-                batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt").to(device)
+                batch = tokenizer(texts, **padding, truncation=True, return_tensors="pt").to(device)
                 return _plain(model.get_text_features(**batch))
             return model.encode_text(tokenizer(texts).to(device))
 
     weights = Towers.digest(found.state)
     return Encoder(
         image, text if tokenizer else None, size=found.size, mean=found.mean, std=found.std, logit_scale=found.logit_scale,
-        fingerprint=weights, device=f"torch {device.type}", dtype=str(kind).removeprefix("torch."), name=name,
+        logit_bias=0.0 if bias is None else float(bias), fingerprint=weights, device=f"torch {device.type}", dtype=str(kind).removeprefix("torch."), name=name,
     )  # fmt: skip
 
 

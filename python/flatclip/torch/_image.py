@@ -1,4 +1,4 @@
-"""The image towers: ViT with visual prompts and other LayerNorm parameters, and CLIP's modified ResNet."""
+"""The image towers: ViT of several families, with visual prompts and other LayerNorm parameters, and CLIP's modified ResNet."""
 
 from __future__ import annotations
 
@@ -9,24 +9,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._block import Block, Norm, Weights, activation, layer_norm
+from ._block import Attention, Mlp, Norm, Rotation, Weights, activation, affine, blocks, layer_norm
 
 
 class VisionTransformer:
-    """The frozen vision transformer."""
+    """The frozen vision transformer. ``config["form"]`` says in what it differs from OpenAI's."""
 
     def __init__(self, weights: Weights, config: dict[str, Any], act: str) -> None:
-        self.patches = weights["visual.conv1.weight"]
-        self.class_token, self.positions = weights["visual.class_embedding"], weights["visual.positional_embedding"]
-        self.projection = weights["visual.proj"]
-        name, kind = "visual.transformer.resblocks", activation(act)
-        self.blocks = [Block(weights, f"{name}.{layer}", config["heads"], kind) for layer in range(config["layers"])]
+        form = config["form"]
+        self.epsilon = form["epsilon"]
+        self.patches, self.patch_bias = weights["visual.conv1.weight"], weights.get("visual.conv1.bias")
+        self.class_token = weights["visual.class_embedding"] if form["class_token"] else None
+        self.positions = weights["visual.positional_embedding"]
+        # Absent in SigLIP: its widths are equal.
+        self.projection, self.projection_bias = weights.get("visual.proj"), weights.get("visual.proj.bias")
         self.width = self.patches.shape[0]
-
-        def affine(name: str) -> Norm:
-            return weights[f"visual.{name}.weight"], weights[f"visual.{name}.bias"]
-
-        self.norms = [affine("ln_pre"), *(norm for block in self.blocks for norm in block.norms), affine("ln_post")]
+        turn = rotation(form, len(self.positions), self.width // config["heads"], self.positions.device)
+        self.blocks = blocks(weights, "visual.transformer.resblocks", config, act, self.epsilon, turn)
+        pool = form["pool"]["attention"] if isinstance(form["pool"], dict) else None
+        self.pool = AttentionPool(weights, pool["heads"], act, self.epsilon) if pool else None
+        # Visual prompts, token statistics and other norms are those of OpenAI's form, as in our kernels.
+        has_inner = form["gated"] or form["attention_norm"] or form["mlp_norm"]
+        is_plain = self.pool is None and turn is None and form["pre_norm"] and not has_inner
+        self.passes = ["vision", "norms"] if is_plain else []
+        pre = affine(weights, "visual.ln_pre") if form["pre_norm"] else None
+        # That before the blocks, if there is one, those of the blocks, the last.
+        self.norms = [pre, *(norm for block in self.blocks for norm in block.norms), affine(weights, "visual.ln_post")]
 
     def __call__(
         self,
@@ -39,11 +47,11 @@ class VisionTransformer:
         """Raw features ``[n, D]``. The first prompt is appended before ``ln_pre``, the i-th overwrites the last tokens before
         block ``i``. The tokens that the blocks in ``seen`` read are put there; nothing is computed after block ``last``."""
         norms = self.norms if norms is None else norms
-        x = F.conv2d(pixels, self.patches, stride=self.patches.shape[-1]).flatten(2).transpose(1, 2)
-        x = torch.cat([self.class_token.to(x.dtype).expand(len(x), 1, -1), x], 1) + self.positions
+        x = self.embed(pixels)
         if prompts:
             x = torch.cat([x, prompts[0].to(x.dtype).expand(len(x), -1, -1)], 1)
-        x = layer_norm(x, norms[0])
+        if norms[0] is not None:
+            x = layer_norm(x, norms[0], self.epsilon)
         for layer, block in enumerate(self.blocks):
             if 0 < layer < len(prompts):
                 prompt = prompts[layer]
@@ -53,7 +61,62 @@ class VisionTransformer:
             if layer == last:
                 return x
             x = block(x, list(norms[1 + 2 * layer : 3 + 2 * layer]))
-        return layer_norm(x[:, 0], norms[-1]) @ self.projection
+        return self.head(x, norms[-1])
+
+    def embed(self, pixels: Tensor) -> Tensor:
+        """Class token, if there is one, and patches, with their positions."""
+        x = F.conv2d(pixels, self.patches, self.patch_bias, stride=self.patches.shape[-1]).flatten(2).transpose(1, 2)
+        if self.class_token is not None:
+            x = torch.cat([self.class_token.to(x.dtype).expand(len(x), 1, -1), x], 1)
+        return x + self.positions
+
+    def head(self, x: Tensor, norm: Norm) -> Tensor:
+        """Features of class tokens, or of all tokens where they are pooled."""
+        if self.pool is None:
+            x = layer_norm(x[:, 0], norm, self.epsilon)
+        else:
+            x = self.pool(layer_norm(x, norm, self.epsilon))
+        return projected(x, self.projection, self.projection_bias)
+
+
+class AttentionPool:
+    """The MAP head: a learned query attends to all tokens, and an MLP follows."""
+
+    def __init__(self, weights: Weights, heads: int, act: str, epsilon: float) -> None:
+        name = "visual.attn_pool"
+        self.latent = weights[f"{name}.latent"].reshape(1, -1)
+        self.attention = Attention(weights, name, heads, epsilon)
+        self.norm, self.epsilon = affine(weights, f"{name}.ln_2"), epsilon
+        self.mlp = Mlp(weights, f"{name}.mlp", activation(act), epsilon)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        query = self.attention.split(self.latent, 0).to(x.dtype).expand(len(x), -1, -1, -1)
+        found = self.attention(query, self.attention.split(x, 1), self.attention.split(x, 2))[:, 0]
+        return found + self.mlp(layer_norm(found, self.norm, self.epsilon))
+
+
+def rotation(form: dict[str, Any], tokens: int, channels: int, device: torch.device) -> Rotation | None:
+    """The angles of a grid of patches for heads of this size; the class token is not turned. Half of the channels follow one
+    coordinate, half the other."""
+    rotary = form["rotary"]
+    if rotary is None:
+        return None
+    first = int(form["class_token"])
+    side = round((tokens - first) ** 0.5)
+    place = (torch.arange(side, dtype=torch.float64) + rotary["offset"]) * ((rotary["reference"] or side) / side)
+    bands = rotary["temperature"] ** (-torch.arange(channels // 4, dtype=torch.float64) / (channels // 4))
+    rows = (place[:, None] * bands).repeat_interleave(side, 0)
+    columns = (place[:, None] * bands).repeat(side, 1)
+    angles = torch.cat([columns, rows] if rotary["column_first"] else [rows, columns], 1)
+    angles = F.pad(angles, (0, 0, first, 0))
+    return angles.cos().float().to(device), angles.sin().float().to(device)
+
+
+def projected(x: Tensor, matrix: Tensor | None, bias: Tensor | None) -> Tensor:
+    """In the joint space."""
+    if matrix is None:
+        return x
+    return x @ matrix if bias is None else x @ matrix + bias
 
 
 class ModifiedResNet:
@@ -61,6 +124,7 @@ class ModifiedResNet:
 
     def __init__(self, weights: Weights, config: dict[str, Any]) -> None:
         self.weights, self.blocks, self.heads = weights, config["blocks"], config["heads"]
+        self.passes = ["norms"]
         self.names = [f"visual.bn{i}" for i in (1, 2, 3)]
         for stage, count in enumerate(self.blocks):
             for block in range(count):

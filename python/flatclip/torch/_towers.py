@@ -19,13 +19,12 @@ from .. import errors
 from .._towers import ClassTokens, Floats, padded
 from ._image import ModifiedResNet, VisionTransformer
 from ._text import TextTransformer
+from ._trial import trial
 
 # Token positions of a text pass whose activations stay for the gradient; a larger pass runs forward again in parts.
 KEPT_POSITIONS = 1 << 14
 # Images of a part of a pass with a gradient.
 GRADIENT_IMAGES = 16
-# Images of a call on a device other than the CPU.
-BATCH = 256
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _SHORT = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "half": "float16", "float": "float32"}
 
@@ -66,20 +65,17 @@ class Towers:
         rebuild: Callable[[], Any] | None = None,
     ) -> None:
         self.device, self.dtype, self._rebuild = device, dtype, rebuild
-        kind, act = config["image"]["kind"], config["activation"]
-        self.vit = kind == "vit"
-        self.image: Any = (
-            VisionTransformer(weights, config["image"], act) if self.vit else ModifiedResNet(weights, config["image"])
-        )
+        image, act = config["image"], config["activation"]
+        is_vit = image["kind"] == "vit"
+        self.image: Any = VisionTransformer(weights, image, act) if is_vit else ModifiedResNet(weights, image)
         self.text = TextTransformer(weights, config["text"], act) if config["text"] else None
-        self.passes = ["norms", *(["vision"] if self.vit else [])]
-        self.passes += ["contexts", "context_gradient", "deep"] if self.text else []
+        self.passes = self.image.passes + (self.text.passes if self.text else [])
         scale = [torch.tensor(config["preprocess"][name], device=device).view(3, 1, 1) for name in ("mean", "std")]
         self.mean, self.std = scale
         # On the CPU each image goes alone, so that its features do not depend on which others are near: resumed runs then
         # end with the same bytes. Elsewhere all calls have one size for the same reason; the last is filled up.
-        self.batch_views = batch_views or (1 if device.type == "cpu" else BATCH)
         self.fixed = device.type != "cpu"
+        self.batch_views = batch_views or (trial(self, config["image_size"]) if self.fixed else 1)
 
     @property
     def token_width(self) -> int:
@@ -174,12 +170,14 @@ class Towers:
             raise ValueError(f"id {max(ids)}, but the vocabulary has {vocab} entries; is it this model's tokenizer?")
 
     def texts(self, texts: list[list[int]]) -> Floats:
-        """Raw features ``[n, D]`` of token ids; what follows the end token is ignored."""
+        """Raw features ``[n, D]`` of token ids. A causal tower ignores what follows the end token; another one sees it."""
         assert self.text is not None
         for ids in texts:
             self.check_ids(ids)
-        rows = [ids[: int(np.argmax(ids)) + 1] for ids in texts]
-        ids, ends = self.tensor(padded(rows)), torch.tensor([len(row) - 1 for row in rows], device=self.device)
+        rows, at_end = texts, [int(np.argmax(ids)) for ids in texts]
+        if self.text.causal:
+            rows = [ids[: end + 1] for ids, end in zip(texts, at_end)]
+        ids, ends = self.tensor(padded(rows, self.text.padding)), torch.tensor(at_end, device=self.device)
         with self.computing(False):
             parts = [self.text.texts(ids[at : at + 256], ends[at : at + 256]).float() for at in range(0, len(rows), 256)]
         return numpy(torch.cat(parts))
@@ -220,9 +218,10 @@ class ContextRecord:
         self.towers, self.tokens, self.is_deep = towers, tokens, deep is not None
         assert towers.text is not None
         self.text, self.wanted = towers.text, blocks is not None
-        self.skipped = 0 if blocks is None else max(0, len(self.text.blocks) - max(1, blocks))
+        # Where nothing is shared, the context stands in the rows of every class: all blocks are differentiated.
+        self.skipped = max(0, len(self.text.blocks) - max(1, blocks)) if blocks is not None and self.text.causal else 0
         self.leaves = [towers.tensor(value).requires_grad_(self.wanted) for value in (contexts, *(deep or ()))]
-        length = tokens.ids.shape[1] - (1 if contexts.ndim == 4 else tokens.shared)
+        length = (tokens.ids.shape[1] if self.text.causal else len(self.text.positions)) - self.text.shared(tokens, contexts.ndim == 4)
         self.part = max(1, KEPT_POSITIONS // max(1, length * len(contexts)))
         self.graph: Graph | None = None
 
