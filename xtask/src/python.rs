@@ -122,7 +122,8 @@ fn install(root: &Path, bin: &Path, dir: &Path) -> Result<PathBuf> {
     let wheels = dir.join("wheels");
     let _ = std::fs::remove_dir_all(&wheels);
     let mut maturin = crate::outside(bin.join("maturin"));
-    maturin.args(["build", "--release", "--quiet", "--out"]).arg(&wheels).current_dir(root);
+    // With the golden cases, which the tests of torch towers run through the bridge.
+    maturin.args(["build", "--release", "--quiet", "--features", "golden", "--out"]).arg(&wheels).current_dir(root);
     step("wheel", maturin.arg("--interpreter").arg(bin.join("python")))?;
     let made = std::fs::read_dir(&wheels)?
         .flatten()

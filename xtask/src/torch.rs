@@ -11,7 +11,14 @@ const PLAIN: &str = "numpy pytest pillow transformers ftfy safetensors typing-ex
                      setuptools>=77 tqdm";
 /// Without theirs: those of torch are gigabytes of CUDA libraries, which a machine without a GPU does not use.
 const BARE: [&str; 5] = ["torch", "torchvision", "timm", "open_clip_torch", "nvidia-cuda-runtime"];
-const TESTS: [&str; 3] = ["test_torch.py", "test_encoder.py", "test_device_example.py"];
+const TESTS: [&str; 6] = [
+    "test_torch.py",
+    "test_torch_golden.py",
+    "test_from_torch.py",
+    "test_encoder.py",
+    "test_device_example.py",
+    "test_ray_devices.py",
+];
 
 /// Installs the wheel beside torch and runs the tests; where torch cannot be installed, prints a note and continues.
 pub fn run(root: &Path, python: &Path, dir: &Path, wheel: &Path) -> Result<()> {

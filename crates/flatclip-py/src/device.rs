@@ -175,7 +175,13 @@ impl Setup {
     }
 }
 
-pub(crate) fn clip(bridge: &Arc<Bridge>, config: &ClipConfig, hash: &str, device: &Device, takes_strings: bool) -> Clip {
+pub(crate) fn clip(
+    bridge: &Arc<Bridge>,
+    config: &ClipConfig,
+    hash: &str,
+    device: &Device,
+    takes_strings: bool,
+) -> Clip {
     let text = config.text.as_ref().map(|text| {
         let (width, context_length) = (text.width, text.context_length);
         Box::new(TextBridge { bridge: Arc::clone(bridge), width, context_length, takes_strings }) as Box<dyn TextTower>

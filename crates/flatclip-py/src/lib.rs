@@ -9,6 +9,8 @@ mod dataset;
 mod device;
 mod errors;
 mod features;
+#[cfg(feature = "golden")]
+mod golden;
 mod hints;
 mod images;
 mod imports;
@@ -48,6 +50,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(device::model_on, module)?)?;
     module.add_function(wrap_pyfunction!(device::open_weights, module)?)?;
     module.add_function(wrap_pyfunction!(features::perturbed_contexts, module)?)?;
+    #[cfg(feature = "golden")]
+    {
+        module.add_function(wrap_pyfunction!(golden::golden_case, module)?)?;
+        module.add_function(wrap_pyfunction!(golden::golden_model, module)?)?;
+    }
     module.add_function(wrap_pyfunction!(imports::import_features, module)?)?;
     module.add_function(wrap_pyfunction!(listing::error_codes, module)?)?;
     module.add_function(wrap_pyfunction!(listing::list_methods, module)?)?;

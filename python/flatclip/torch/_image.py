@@ -90,8 +90,8 @@ class AttentionPool:
         self.mlp = Mlp(weights, f"{name}.mlp", activation(act), epsilon)
 
     def __call__(self, x: Tensor) -> Tensor:
-        query = self.attention.split(self.latent, 0).to(x.dtype).expand(len(x), -1, -1, -1)
-        found = self.attention(query, self.attention.split(x, 1), self.attention.split(x, 2))[:, 0]
+        query, keys, values = (self.attention.split(of, part) for part, of in enumerate((self.latent, x, x)))
+        found = self.attention(query.expand(len(x), -1, -1, -1), keys, values)[:, 0]
         return found + self.mlp(layer_norm(found, self.norm, self.epsilon))
 
 

@@ -1,7 +1,7 @@
 //! ADAPT over a stream of features, or on them as one set.
 
-use crate::case::{Case, Report};
-use crate::inputs::{accuracy, close, fault, feature_task, stream};
+use super::case::{Case, Report};
+use super::inputs::{accuracy, close, fault, feature_task, stream};
 use flatclip::methods::adapters::{adapt, adapt_set};
 use flatclip::methods::gaussian::Discriminant;
 use flatclip::methods::probability::argmax;

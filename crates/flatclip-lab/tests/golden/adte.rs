@@ -1,7 +1,7 @@
 //! ADTE on a set of features, its selections with one exponent, and our form for streams.
 
-use crate::case::{Case, Report};
-use crate::inputs::{close, fault, feature_task, predictions, rounded, stream};
+use super::case::{Case, Report};
+use super::inputs::{close, fault, feature_task, predictions, rounded, stream};
 use flatclip::methods::adapters::adte::{self, Adte};
 use flatclip::methods::adapters::adte_stream::{self, AdteStream};
 use flatclip::methods::adapters::zero::{self, Zero};

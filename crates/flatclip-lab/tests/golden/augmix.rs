@@ -1,7 +1,7 @@
 //! AugMix: the nine operations on bytes, and the mixing of given chains.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::preprocess;
+use super::case::{Case, Report, Tolerance};
+use super::preprocess;
 use flatclip::image::augmix::{Mix, Operation, Step};
 use flatclip::image::{Crop, Interpolation};
 use serde_json::Value;

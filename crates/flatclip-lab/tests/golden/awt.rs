@@ -1,7 +1,7 @@
 //! AWT on features, with the authors' joint end of Sinkhorn's rounds.
 
-use crate::case::{Case, Report};
-use crate::inputs::{close, fault, names, rounded, samples, stream, unit};
+use super::case::{Case, Report};
+use super::inputs::{close, fault, names, rounded, samples, stream, unit};
 use flatclip::methods::adapters::awt::{Awt, Config};
 use flatclip::methods::bank::TextBank;
 use flatclip::methods::probability::{argmax, logits};

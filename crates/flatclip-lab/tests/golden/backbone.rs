@@ -1,8 +1,8 @@
 //! `backbone-logits`, `zeroshot-siglip`, `coop-siglip`: towers of other families than OpenAI's, with the steps inside where
 //! the file has them.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{class_tokens, fault, matrix, text_features, unit};
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{class_tokens, fault, matrix, text_features, unit};
 use flatclip::methods::probability::sigmoid_scores;
 use flatclip::model::Clip;
 use flatclip::prompt::logits;
@@ -18,7 +18,9 @@ fn tolerance(case: &Case, key: &str) -> Tolerance {
 pub(crate) fn run(case: &Case) -> Result<Report, String> {
     let clip = case.clip()?;
     let mut report = Report::default();
-    trace(case, &clip, &mut report)?;
+    if case.has_steps() {
+        trace(case, &clip, &mut report)?;
+    }
     let images = case.raw_image_features(&clip, "in.image")?;
     report.close("image_features", images.data(), case.f32("out.image_features")?, tolerance(case, "features"));
     let texts = clip.text().map_err(fault)?.encode_tokens(&case.token_rows("in.tokens")?).map_err(fault)?;

@@ -1,7 +1,7 @@
 //! BCA over a stream of features.
 
-use crate::case::{Case, Report};
-use crate::inputs::{close, fault, feature_task, predictions, rounded, stream};
+use super::case::{Case, Report};
+use super::inputs::{close, fault, feature_task, predictions, rounded, stream};
 use flatclip::methods::adapters::bca::{Bca, Config};
 use flatclip::methods::{OnlineAdapter as _, ViewSet};
 

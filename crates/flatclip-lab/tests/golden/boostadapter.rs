@@ -1,7 +1,7 @@
 //! BoostAdapter over a stream of features.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{accuracy, cached, close, fault, feature_task, nested, stream};
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{accuracy, cached, close, fault, feature_task, nested, stream};
 use flatclip::methods::adapters::boostadapter::{BoostAdapter, Config, Represented};
 use flatclip::methods::probability::argmax;
 use flatclip::methods::query::normalised_entropy;

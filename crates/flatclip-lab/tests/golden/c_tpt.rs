@@ -1,8 +1,8 @@
 //! `c-tpt`, joint and in two steps.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{self, fault};
-use crate::tpt::steps;
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{self, fault};
+use super::tpt::steps;
 use flatclip::methods::ViewSet;
 use flatclip::methods::adapters::c_tpt::{CTpt, Config, dispersion};
 

@@ -26,6 +26,8 @@ pub struct Case {
     pub spec: Value,
     path: PathBuf,
     tensors: BTreeMap<String, (Vec<usize>, Data)>,
+    /// Computes in place of our kernels.
+    other: Option<Arc<Clip>>,
 }
 
 /// The method a file is about, without loading its tensors.
@@ -42,7 +44,7 @@ impl Case {
         let bytes = std::fs::read(path).map_err(|e| format!("{name}: {e}"))?;
         if path.extension().is_some_and(|e| e == "json") {
             let spec = serde_json::from_slice(&bytes).map_err(|e| format!("{name}: {e}"))?;
-            return Ok(Self { spec, path: path.to_path_buf(), tensors: BTreeMap::new() });
+            return Ok(Self { spec, path: path.to_path_buf(), tensors: BTreeMap::new(), other: None });
         }
         let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(|e| format!("{name}: {e}"))?;
         let spec = metadata.metadata().as_ref().and_then(|m| m.get("spec")).ok_or(format!("{name}: no `spec`"))?;
@@ -66,7 +68,7 @@ impl Case {
             };
             tensors.insert(key.to_owned(), (view.shape().to_vec(), data));
         }
-        Ok(Self { spec, path: path.to_path_buf(), tensors })
+        Ok(Self { spec, path: path.to_path_buf(), tensors, other: None })
     }
 
     /// The folder of the case file (its images are in the subfolder `images`).
@@ -96,8 +98,21 @@ impl Case {
         })
     }
 
+    /// The same case, computed by other towers of its model.
+    pub fn on(self, other: Clip) -> Self {
+        Self { other: Some(Arc::new(other)), ..self }
+    }
+
+    /// Whether the steps inside of towers can be compared: those of our kernels only.
+    pub fn has_steps(&self) -> bool {
+        self.other.is_none()
+    }
+
     /// The case's model, loaded in f32.
     pub fn clip(&self) -> Result<Arc<Clip>, String> {
+        if let Some(other) = &self.other {
+            return Ok(Arc::clone(other));
+        }
         let checkpoint = Checkpoint::open(self.model_path()?).map_err(|e| e.to_string())?;
         Clip::load(&checkpoint, LoadOptions::default()).map(Arc::new).map_err(|e| e.to_string())
     }

@@ -1,7 +1,7 @@
 //! What a method claims to be verified with must be in the clone: a claim whose case lies elsewhere cannot fail here.
 
-use crate::FAMILIES;
-use crate::case::Case;
+use crate::cases::FAMILIES;
+use crate::cases::case::Case;
 use flatclip::methods::{ADAPTERS, Verified};
 use flatclip_lab::tuners::TUNERS;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! `cocoop`: the shifts, logits, loss and the gradients of context and meta-net.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::coop::{class_tokens, context, image_features};
+use super::case::{Case, Report, Tolerance};
+use super::coop::{class_tokens, context, image_features};
 use flatclip::prompt::Affine;
 use flatclip_lab::tuners::{Batch, Cocoop, Tuner};
 use flatclip_tensor::Matrix;

@@ -1,6 +1,6 @@
 //! `coop` and `sapt`: text features, loss and gradient of one batch, and the whole trajectory of the trainer.
 
-use crate::case::{Case, Report, Tolerance};
+use super::case::{Case, Report, Tolerance};
 use flatclip::methods::sam::{NormScope, SamVariant, moved};
 use flatclip::model::{ClassTokens, Clip, Context, Features, Position};
 use flatclip::prompt::logits;

@@ -1,8 +1,8 @@
 //! `difftpt`: both filters, every step, the answer.
 
-use crate::case::{Case, Report};
-use crate::inputs::{self, close, fault};
-use crate::tpt::steps;
+use super::case::{Case, Report};
+use super::inputs::{self, close, fault};
+use super::tpt::steps;
 use flatclip::methods::ViewSet;
 use flatclip::methods::adapters::difftpt::{Config, DiffTpt};
 use flatclip::methods::select::{CosineThenEntropy, ViewLogits};

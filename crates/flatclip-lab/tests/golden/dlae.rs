@@ -1,7 +1,7 @@
 //! DLAE over a stream of features.
 
-use crate::case::{Case, Report};
-use crate::inputs::{accuracy, close, fault, feature_task, nested, rounded, stream};
+use super::case::{Case, Report};
+use super::inputs::{accuracy, close, fault, feature_task, nested, rounded, stream};
 use flatclip::methods::adapters::dlae::{Config, Dlae, Inference};
 use flatclip::methods::probability::argmax;
 use flatclip::methods::{OnlineAdapter as _, ViewSet};

@@ -1,7 +1,7 @@
 //! DMN over a stream of features, with the weights that the original's search returned.
 
-use crate::case::{Case, Report};
-use crate::inputs::{accuracy, close, fault, feature_task, rounded, samples, stream, unit};
+use super::case::{Case, Report};
+use super::inputs::{accuracy, close, fault, feature_task, rounded, samples, stream, unit};
 use flatclip::methods::adapters::dmn::{Config, Dmn};
 use flatclip::methods::{OnlineAdapter as _, ViewSet};
 

@@ -1,7 +1,7 @@
 //! DOTA over a stream of features.
 
-use crate::case::{Case, Report};
-use crate::inputs::{accuracy, close, fault, feature_task, rounded, stream};
+use super::case::{Case, Report};
+use super::inputs::{accuracy, close, fault, feature_task, rounded, stream};
 use flatclip::methods::adapters::dota::{Config, Dota};
 use flatclip::methods::query::Query;
 use flatclip::methods::select::{LowestScore, Score, ViewLogits};

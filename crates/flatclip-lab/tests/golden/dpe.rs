@@ -1,7 +1,7 @@
 //! DPE over a stream of features.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{self, cached, fault, samples, unit};
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{self, cached, fault, samples, unit};
 use flatclip::methods::adapters::dpe::{Config, Dpe, Inference};
 use flatclip::methods::{OnlineAdapter as _, Task, ViewSet};
 

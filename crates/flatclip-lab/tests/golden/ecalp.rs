@@ -1,7 +1,7 @@
 //! ECALP over a stream of features.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{close, fault, feature_task, rounded, stream};
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{close, fault, feature_task, rounded, stream};
 use flatclip::methods::adapters::ecalp::{Config, Ecalp};
 use flatclip::methods::{OnlineAdapter as _, ViewSet};
 

@@ -1,7 +1,7 @@
 //! Calibration error, accuracy, NLL, Brier score and top-5 from logits.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::fault;
+use super::case::{Case, Report, Tolerance};
+use super::inputs::fault;
 use flatclip_lab::eval::metrics::{MetricOptions, Outcome, Temperature, metrics};
 
 pub fn run(case: &Case) -> Result<Report, String> {

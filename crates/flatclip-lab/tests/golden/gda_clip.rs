@@ -1,7 +1,7 @@
 //! `gda-clip`: the discriminant, the search of alpha, the answers.
 
-use crate::case::{Case, Report};
-use crate::inputs::{accuracy, close, fault, feature_task, matrix, rounded, unit};
+use super::case::{Case, Report};
+use super::inputs::{accuracy, close, fault, feature_task, matrix, rounded, unit};
 use flatclip::methods::probability::argmax;
 use flatclip_lab::tuners::gda_clip::{GdaClip, discriminant};
 

@@ -1,6 +1,6 @@
 //! What several families read from a case: matrices, samples, class caches.
 
-use crate::case::{Case, Report, Tolerance};
+use super::case::{Case, Report, Tolerance};
 use flatclip::methods::cache::ClassCache;
 use flatclip::methods::probability::normalise_rows;
 use flatclip::methods::{Decision, Task};

@@ -1,6 +1,6 @@
 //! `landscape`: filter-normalised directions and the loss on a grid.
 
-use crate::case::{Case, Report, Tolerance};
+use super::case::{Case, Report, Tolerance};
 use flatclip_lab::flatness::{Directions, Grid, Normalisation, Probe, Surface};
 
 pub fn run(case: &Case) -> Result<Report, String> {

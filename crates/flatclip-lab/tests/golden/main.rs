@@ -1,121 +1,18 @@
 //! Golden cases: inputs and outputs that the methods' original code computed, one named test per file.
 //!
 //! The directory is `FLATCLIP_GOLDEN`, or the copies in `fixtures/golden`. A case whose method has no line in
-//! [`FAMILIES`] is listed as `not covered`; once the method is registered in the library, that is an error.
+//! `FAMILIES` is listed as `not covered`; once the method is registered in the library, that is an error.
 #![allow(clippy::print_stdout, reason = "the largest difference of each case is for people")]
-// Families are modules of one binary: `pub` between them is as far as it goes.
 #![allow(unreachable_pub)]
 
-mod adapt;
-mod adte;
-mod augmix;
-mod awt;
-mod backbone;
-mod bca;
-mod boostadapter;
-mod c_tpt;
-mod case;
+#[path = "cases.rs"]
+mod cases;
 mod claims;
-mod clip;
-mod cocoop;
-mod coop;
-mod difftpt;
-mod dlae;
-mod dmn;
-mod dota;
-mod dpe;
-mod ecalp;
-mod ece;
-mod gda_clip;
-mod inputs;
-mod landscape;
-mod maple;
-mod mcp;
-mod mta;
-mod oga;
-mod onzeta;
-mod preprocess;
-mod promptalign;
-mod r_tpt;
-mod sar;
-mod se;
-mod stss;
-mod tda;
-mod tip_adapter;
-mod tokenizer;
-mod tps;
-mod tpt;
-mod transductive;
-mod vte;
-mod zero;
 
-use case::{Case, Report};
+use cases::case::{self, Case};
+use cases::{Check, check_of};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::{Path, PathBuf};
-
-/// A check of one case: recomputes its outputs and compares each with the file.
-type Check = fn(&Case) -> Result<Report, String>;
-
-/// Which check serves which `spec.method`.
-#[rustfmt::skip] // one line each
-const FAMILIES: &[(&str, Check)] = &[
-    ("backbone-logits", backbone::run),
-    ("clip-image", clip::run),
-    ("clip-logits", clip::run),
-    ("clip-text", clip::run),
-    ("cocoop", cocoop::run),
-    ("coop", coop::coop),
-    ("coop-siglip", backbone::coop),
-    ("ece", ece::run),
-    ("maple", maple::run),
-    ("sapt", coop::sapt),
-    ("tip-adapter", tip_adapter::run),
-    ("tokenizer", tokenizer::run),
-    ("tokenizer-siglip", tokenizer::sentencepiece),
-    ("tokenizer-siglip2", tokenizer::sentencepiece),
-    ("preprocess-clip", preprocess::clip),
-    ("preprocess-rrc", preprocess::crops),
-    ("preprocess-v2", preprocess::of_models),
-    ("preprocess-jpegdecode", preprocess::jpeg),
-    ("augmix-ops", augmix::operations),
-    ("augmix-mix", augmix::mixing),
-    ("landscape", landscape::run),
-    ("c-tpt", c_tpt::run),
-    ("dpe", dpe::run),
-    ("fga-stss", stss::run),
-    ("fga-stss-siglip", stss::run),
-    ("mta", mta::pixels),
-    ("promptalign", promptalign::run),
-    ("sar", sar::run),
-    ("sar-bn", sar::run),
-    ("mta-features", mta::features),
-    ("tda", tda::run),
-    ("tpt", tpt::run),
-    ("tpt-cocoop", tpt::run),
-    ("zero", zero::pixels),
-    ("zero-features", zero::features),
-    ("adapt", adapt::run),
-    ("adte", adte::run),
-    ("awt", awt::run),
-    ("bca", bca::run),
-    ("boostadapter", boostadapter::run),
-    ("difftpt", difftpt::run),
-    ("dlae", dlae::run),
-    ("dmn", dmn::run),
-    ("dota", dota::run),
-    ("ecalp", ecalp::run),
-    ("gda-clip", gda_clip::run),
-    ("mcp", mcp::run),
-    ("oga", oga::run),
-    ("onzeta", onzeta::run),
-    ("r-tpt", r_tpt::run),
-    ("se", se::run),
-    ("stata", transductive::stata),
-    ("tps", tps::run),
-    ("transclip", transductive::transclip),
-    ("vte", vte::run),
-    ("zeroshot-siglip", backbone::zero_shot),
-];
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -134,9 +31,9 @@ fn main() {
         .map(|file| {
             let name = case_name(&file);
             let method = case::method_of(&file);
-            let check = method.as_ref().ok().and_then(|m| FAMILIES.iter().find(|(name, _)| name == m));
+            let check = method.as_ref().ok().and_then(|method| check_of(method));
             match (check, method) {
-                (Some(&(_, check)), _) => Trial::test(name, move || run(&file, check)),
+                (Some(check), _) => Trial::test(name, move || run(&file, check)),
                 (None, Ok(method)) => {
                     uncovered.push(format!("{name} ({method})"));
                     Trial::test(format!("{name} not covered"), move || not_covered(&method))

@@ -1,8 +1,8 @@
 //! `maple`: features of both towers, logits, loss and the gradients of all prompts and projections.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::cocoop::affine;
-use crate::coop::{class_tokens, context};
+use super::case::{Case, Report, Tolerance};
+use super::cocoop::affine;
+use super::coop::{class_tokens, context};
 use flatclip::model::VisionInput;
 use flatclip::prompt::{Prompt, Provenance};
 use flatclip_lab::tuners::{Batch, Maple, Tuner};

@@ -1,7 +1,7 @@
 //! MCP and MCP++ over a stream of features, with equal weights and with those that the original's search returned.
 
-use crate::case::{Case, Report};
-use crate::inputs::{accuracy, cached, close, fault, feature_task, nested, rounded, stream, tolerance};
+use super::case::{Case, Report};
+use super::inputs::{accuracy, cached, close, fault, feature_task, nested, rounded, stream, tolerance};
 use flatclip::methods::adapters::mcp::{Config, Mcp, Parts, Represented, SecondLook, Variant};
 use flatclip::methods::probability::argmax;
 use flatclip::methods::{OnlineAdapter as _, ViewSet};

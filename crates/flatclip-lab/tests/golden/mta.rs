@@ -1,7 +1,7 @@
 //! MTA, from pixels and from features.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{self, samples};
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{self, samples};
 use flatclip::methods::adapters::mta::{Config, Mode, find_mode};
 use flatclip::methods::probability::logits;
 use flatclip::methods::select::ViewLogits;

@@ -1,7 +1,7 @@
 //! OGA over a stream of features, batch by batch.
 
-use crate::case::{Case, Report};
-use crate::inputs::{close, fault, feature_task, rounded, stream};
+use super::case::{Case, Report};
+use super::inputs::{close, fault, feature_task, rounded, stream};
 use flatclip::methods::OnlineAdapter as _;
 use flatclip::methods::adapters::oga::{Config, Oga};
 use flatclip::methods::probability::softmax_f32;

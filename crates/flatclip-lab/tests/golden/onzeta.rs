@@ -1,7 +1,7 @@
 //! OnZeta over a stream of features.
 
-use crate::case::{Case, Report};
-use crate::inputs::{accuracy, close, fault, feature_task, rounded, stream};
+use super::case::{Case, Report};
+use super::inputs::{accuracy, close, fault, feature_task, rounded, stream};
 use flatclip::methods::OnlineAdapter as _;
 use flatclip::methods::adapters::onzeta::{Config, OnZeta};
 

@@ -1,6 +1,6 @@
 //! Decoding, scaling and cropping: bytes equal PIL's; normalised numbers within the tolerance of the file.
 
-use crate::case::{Case, Report, Tolerance};
+use super::case::{Case, Report, Tolerance};
 use flatclip::image::{
     Columns, ConvertOrder, Crop, DecodeOptions, Interpolation, Normalise, Output, Preprocess, Source, augment,
     preprocess_source,

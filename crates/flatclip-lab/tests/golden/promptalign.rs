@@ -1,8 +1,8 @@
 //! `promptalign`: selections, both parts of the loss, all gradients, the tuned parameters, the answer.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{self, fault};
-use crate::maple::key;
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{self, fault};
+use super::maple::key;
 use flatclip::methods::adapters::promptalign::{Config, PromptAlign};
 use flatclip::methods::maple::MapleParameters;
 use flatclip::methods::statistics::SourceStatistics;

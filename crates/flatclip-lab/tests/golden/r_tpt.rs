@@ -1,8 +1,8 @@
 //! `r-tpt`: selection, every step, weights of the views, the answer.
 
-use crate::case::{Case, Report};
-use crate::inputs::{self, close, fault, rounded};
-use crate::tpt::steps;
+use super::case::{Case, Report};
+use super::inputs::{self, close, fault, rounded};
+use super::tpt::steps;
 use flatclip::methods::adapters::r_tpt::{Config, RTpt, resemblance, weighted_sum, weights};
 use flatclip::methods::probability::{argmax, logits};
 use flatclip::methods::select::ViewLogits;

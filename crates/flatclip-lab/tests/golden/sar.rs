@@ -1,7 +1,7 @@
 //! `sar` on LayerNorms, on BatchNorms and on the context.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{self, fault};
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{self, fault};
 use flatclip::methods::adapters::sar::{Adapted, Base, Config, Outcome, Parameters, Sar};
 use flatclip::methods::probability::{entropies, logits};
 use flatclip::model::ImageConfig;

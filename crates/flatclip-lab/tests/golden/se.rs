@@ -1,7 +1,7 @@
 //! SE on features, and pseudo label, gate, loss and gradient of USE.
 
-use crate::case::{Case, Report};
-use crate::inputs::{close, fault, feature_task, rounded, stream};
+use super::case::{Case, Report};
+use super::inputs::{close, fault, feature_task, rounded, stream};
 use flatclip::methods::adapters::se::{AlphaRule, Config, Se};
 use flatclip::methods::adapters::use_prompt;
 use flatclip::methods::probability::{argmax, entropy_of};

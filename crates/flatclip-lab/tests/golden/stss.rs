@@ -1,7 +1,7 @@
 //! `fga-stss`, `fga-stss-siglip`: the text bank from given noise, scores, selection, both votes.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{self, fault};
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{self, fault};
 use flatclip::methods::adapters::stss::{Config, Stss};
 use flatclip::methods::aggregate::{Tie, Vote, vote};
 use flatclip::methods::bank::{Directions, RadiusUnit, RandomPerturbation, TextBank};

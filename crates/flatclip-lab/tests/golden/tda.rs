@@ -1,7 +1,7 @@
 //! TDA over a stream, from pixels or from features.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{self, cached, fault, samples, unit};
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{self, cached, fault, samples, unit};
 use flatclip::methods::adapters::tda::{Config, Tda};
 use flatclip::methods::probability::{argmax, mean_row};
 use flatclip::methods::query::{Query, normalised_entropy};

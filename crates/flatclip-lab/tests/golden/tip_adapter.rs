@@ -1,6 +1,6 @@
 //! `tip-adapter`: classifier, keys, logits, the search, and the training steps of Tip-Adapter-F.
 
-use crate::case::{Case, Report, Tolerance};
+use super::case::{Case, Report, Tolerance};
 use flatclip::model::{Clip, Features};
 use flatclip::prompt::logits;
 use flatclip_lab::data::feature_bank::FeatureBank;

@@ -1,6 +1,6 @@
 //! Token ids of strings, equal to the last one.
 
-use crate::case::{Case, Report};
+use super::case::{Case, Report};
 use flatclip::text::Tokenizer;
 use serde_json::Value;
 

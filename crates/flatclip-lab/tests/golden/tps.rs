@@ -1,7 +1,7 @@
 //! `tps`: entropies, selection, loss, gradient and shift of every step, the answer.
 
-use crate::case::{Case, Report};
-use crate::inputs::{close, fault, feature_task, predictions, stream, tolerance};
+use super::case::{Case, Report};
+use super::inputs::{close, fault, feature_task, predictions, stream, tolerance};
 use flatclip::methods::adapters::tps::{Config, Step, Tps};
 use flatclip::methods::{Adapter as _, ViewSet};
 

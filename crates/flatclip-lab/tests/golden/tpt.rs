@@ -1,7 +1,7 @@
 //! `tpt` and `tpt-cocoop`: selection, loss, gradient and context of every step, the answer.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{self, fault};
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{self, fault};
 use flatclip::methods::ViewSet;
 use flatclip::methods::adapters::tpt::{CocoopFeature, Config, Tpt, cocoop_context};
 use flatclip::methods::select::ViewLogits;

@@ -1,7 +1,7 @@
 //! StatA and TransCLIP on sets of features `[B, N, D]`.
 
-use crate::case::{Case, Report};
-use crate::inputs::{close, feature_task, rounded, stream};
+use super::case::{Case, Report};
+use super::inputs::{close, feature_task, rounded, stream};
 use flatclip::methods::ViewSet;
 use flatclip::methods::adapters::{stata, transclip};
 use flatclip::methods::probability::argmax;

@@ -1,7 +1,7 @@
 //! `vte`: entropies, selection, mean feature, and the answer with the mean as it is and normalised.
 
-use crate::case::{Case, Report};
-use crate::inputs::{close, fault, feature_task, predictions, stream};
+use super::case::{Case, Report};
+use super::inputs::{close, fault, feature_task, predictions, stream};
 use flatclip::methods::adapters::vte::{Config, Vte};
 use flatclip::methods::probability::mean_row;
 use flatclip::methods::select::ViewLogits;

@@ -1,7 +1,7 @@
 //! ZERO, from pixels and from features.
 
-use crate::case::{Case, Report, Tolerance};
-use crate::inputs::{self, samples, unit};
+use super::case::{Case, Report, Tolerance};
+use super::inputs::{self, samples, unit};
 use flatclip::methods::adapters::zero::{Config, Temperature, Zero};
 use flatclip::methods::aggregate::TieFallback;
 use flatclip::methods::select::ranking;
