@@ -1,4 +1,4 @@
-"""The script of a user with a torch model runs as it is."""
+"""The script of a user with a torch model and a method of one's own runs as it is."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ def test_own_model(tmp_path: Path, folder: Path) -> None:
     for _ in range(2):  # the second time everything is there
         done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert all(method in done.stdout for method in ("zero-shot", "zero", "mta", "tda")), done.stdout
+        assert all(method in done.stdout for method in ("zero-shot", "zero", "mta", "tda", "sharp-mean")), done.stdout
