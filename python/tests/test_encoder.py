@@ -161,6 +161,38 @@ def test_a_function_that_fails_ends_the_run_and_what_is_done_stays(fault: str, t
     assert len(records(tmp_path / "run")) == 8
 
 
+def interrupted(_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_inside_a_function_ends_the_run_and_what_is_done_stays(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"views": 4, "limit": 8, "out": tmp_path / "run", "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        flatclip.evaluate(made(image=Broken(interrupted, 4), batch_views=1), "pocket:sketch", "zero", **how)
+    done = (tmp_path / "run" / "predictions.jsonl").read_bytes()
+    assert 0 < len(records(tmp_path / "run")) < 8
+    flatclip.evaluate(made(batch_views=1), "pocket:sketch", "zero", resume=True, **how)
+    assert len(records(tmp_path / "run")) == 8 and (tmp_path / "run" / "predictions.jsonl").read_bytes().startswith(done)
+
+
+TEXT_FAULTS = {
+    "prompts": (lambda rows, ids: rows[:, 0, :3], None, "contexts: expected an array of shape|Encoder.prompts"),
+    "prompts-nan": (lambda rows, ids: np.full((len(rows), 24), np.nan), None, "Encoder.prompts: expected finite features, found NaN"),
+    "gradient-shape": (None, lambda rows, ids, d: rows[:, :1], "Encoder.text_gradient: expected a finite gradient of shape"),
+    "gradient-memory": (None, lambda rows, ids, d: memory(d), "Encoder.text_gradient: MemoryError: CUDA out of memory"),
+}
+
+
+@pytest.mark.parametrize("fault", TEXT_FAULTS)
+def test_a_text_function_that_fails_is_named(fault: str) -> None:
+    prompts, gradient, message = TEXT_FAULTS[fault]
+    functions = embedded()
+    functions = {**functions, **({"prompts": prompts} if prompts else {}), **({"text_gradient": gradient} if gradient else {})}
+    with pytest.raises(flatclip.errors.DeviceError, match=message) as found:
+        flatclip.Classifier(made(**functions), CLASSES, method="tpt", views=4).predict(BLANK)
+    assert found.value.code == "device.failed"
+
+
 def test_mistakes_are_told_before_any_work() -> None:
     with pytest.raises(TypeError, match="image: expected a function"):
         made(image=3)

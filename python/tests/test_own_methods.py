@@ -279,6 +279,29 @@ def test_interrupts_reach_a_slow_method(tmp_path: Path, model: flatclip.Model) -
     assert time.monotonic() - start < 20
 
 
+def test_an_interrupt_inside_a_method_ends_the_run_and_what_is_done_stays(tmp_path: Path, model: flatclip.Model) -> None:
+    calls: list[int] = []
+
+    @flatclip.register_adapter("own-stop", kind="online", views=1, version="1")
+    class Stop:
+        def __init__(self, text: np.ndarray, scale: float) -> None:
+            self.classes = len(text)
+
+        def answer(self, views: np.ndarray) -> np.ndarray:
+            calls.append(1)
+            if len(calls) == 5:
+                raise KeyboardInterrupt
+            return np.ones(self.classes)
+
+    how: dict[str, Any] = {"limit": 8, "out": tmp_path / "run", "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        flatclip.evaluate(model, "pocket:photo", "own-stop", **how)
+    done = (tmp_path / "run" / "predictions.jsonl").read_bytes()
+    flatclip.evaluate(model, "pocket:photo", "own-stop", resume=True, **how)
+    whole = (tmp_path / "run" / "predictions.jsonl").read_bytes()
+    assert whole.startswith(done) and len(whole.splitlines()) == 8
+
+
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
     p = softmax(logits.astype(np.float64))
     rows = np.arange(len(labels))
