@@ -95,6 +95,8 @@ class _Functions:
         self.embedding, self.size, self.length = embedding, size, length
         self.takes_bytes, self.batch_views = pixels == "uint8", batch
         self.mean = self.std = np.ones((3, 1, 1), np.float32)
+        # Of the features; known once the image function was asked.
+        self.features: int | None = None
         self.has_text = text is not None or prompts is not None
         self.text_width = 0 if embedding is None else int(embedding.shape[1])
         self.passes = [] if prompts is None else ["contexts", *(["context_gradient"] if gradient is not None else [])]
@@ -111,12 +113,13 @@ class _Functions:
     def width(self) -> int:
         """Of the features, by asking for one."""
         blank = np.zeros((1, 3, self.size, self.size), np.uint8 if self.takes_bytes else np.float32)
-        width = self.images(blank).shape[1]
-        if self.text is not None:
-            found = self.strings(["a photo of a cat."]).shape[1]
-            if found != width:
-                raise errors.make("device.failed", f"Encoder.text: expected features of width {width}, found {found}")
-        return int(width)
+        try:
+            self.features = int(self.images(blank).shape[1])
+            if self.text is not None:
+                self.strings(["a photo of a cat."])
+        except Failed as error:
+            raise errors.make("device.failed", str(error)) from error
+        return self.features
 
     def images(self, pixels: NDArray[Any]) -> Floats:
         """Raw features of images."""
@@ -124,16 +127,27 @@ class _Functions:
             # Where a method needs normalised pixels: back to the bytes that they were made of.
             shown = (pixels * self.std + self.mean) * 255.0
             pixels = np.clip(np.rint(shown), 0, 255).astype(np.uint8)
-        return _called("Encoder.image", self.image, (pixels,), len(pixels))
+        return self.called("image", self.image, (pixels,), len(pixels))
 
     def strings(self, texts: list[str]) -> Floats:
         """Raw features of texts."""
-        return _called("Encoder.text", self.text, (texts,), len(texts))
+        return self.called("text", self.text, (texts,), len(texts))
 
     def texts(self, texts: list[list[int]]) -> Floats:
         """Raw features of token ids."""
         ids = self.filled(padded(texts))
-        return _called("Encoder.prompts", self.prompts, self.inputs(self.rows(ids), ids), len(texts))
+        return self.called("prompts", self.prompts, self.inputs(self.rows(ids), ids), len(texts))
+
+    def called(self, name: str, function: Any, arguments: tuple[Any, ...], rows: int) -> Floats:
+        """Features ``[rows, D]``, finite."""
+        call, width = f"Encoder.{name}", self.features
+        found = _array(_tried(call, function, arguments))
+        if found.ndim != 2 or found.shape[0] != rows or width not in (None, found.shape[1]):
+            raise Failed(call, f"expected features of shape [{rows}, {width or 'D'}], found {list(found.shape)}")
+        bad = ~np.isfinite(found)
+        if bad.any():
+            raise Failed(call, f"expected finite features, found NaN or infinity in row {int(np.argwhere(bad)[0][0])}")
+        return found
 
     def rows(self, ids: NDArray[np.int64]) -> Floats:
         """Token embeddings."""
@@ -196,7 +210,7 @@ class _Record:
     def features(self) -> Floats:
         """Unit-norm ``[m, K, D]``."""
         for embedded in self.embedded:
-            raw = _called("Encoder.prompts", self.f.prompts, self.f.inputs(embedded, self.ids), len(self.tokens))
+            raw = self.f.called("prompts", self.f.prompts, self.f.inputs(embedded, self.ids), len(self.tokens))
             length = np.linalg.norm(raw, axis=1, keepdims=True)
             self.units.append(raw / length)
             self.lengths.append(length)
@@ -238,17 +252,6 @@ def _tried(name: str, function: Any, arguments: tuple[Any, ...]) -> Any:
         raise
     except Exception as error:
         raise Failed(name, f"{type(error).__name__}: {error}") from error
-
-
-def _called(name: str, function: Any, arguments: tuple[Any, ...], rows: int) -> Floats:
-    """Features ``[rows, D]``, finite."""
-    found = _array(_tried(name, function, arguments))
-    if found.ndim != 2 or found.shape[0] != rows:
-        raise Failed(name, f"expected features of shape [{rows}, D], found {list(found.shape)}")
-    bad = ~np.isfinite(found)
-    if bad.any():
-        raise Failed(name, f"expected finite features, found NaN or infinity in row {int(np.argwhere(bad)[0][0])}")
-    return found
 
 
 def _array(value: Any) -> Floats:

@@ -72,7 +72,8 @@ def test_half_precision_is_within_its_bound(dtype: str, tmp_path: Path) -> None:
     except RuntimeError as error:
         pytest.skip(f"this torch has no {dtype} on the CPU: {error}")
     half = flatclip.load("pocket-vit", device="cpu", dtype=dtype)
-    assert 0.995 <= half.device["lowest_cosine"] < 1.0
+    assert 0.995 <= half.device["lowest_cosine"] <= 1.0
+    assert (half.encode_image(IMAGES) != flatclip.load("pocket-vit", device="cpu").encode_image(IMAGES)).any()
     ours = flatclip.load("pocket-vit", precision="f32")
     assert cosines(half.encode_image(IMAGES), ours.encode_image(IMAGES)).min() >= 0.995
     for model, name in ((half, "half"), (ours, "ours")):
@@ -126,7 +127,7 @@ def test_a_model_of_another_family_does_what_it_does_on_our_kernels(tmp_path: Pa
     on_torch, ours = flatclip.load(folder, device="cpu"), flatclip.load(folder, precision="f32")
     assert on_torch.device["lowest_cosine"] >= 0.99999
     assert cosines(on_torch.encode_image(IMAGES), ours.encode_image(IMAGES)).min() >= 0.99999
-    assert cosines(on_torch.encode_text(TEXTS), ours.encode_text(TEXTS)).min() >= 0.99999
+    assert cosines(on_torch.encode_text(["a cat", "dogs"]), ours.encode_text(["a cat", "dogs"])).min() >= 0.99999
     context = (0.05 * np.random.default_rng(1).standard_normal((3, len(ours.embed_words("a")[0])))).astype(np.float32)
     for position in ("end", "middle", "front"):
         towers = [flatclip.TextTower(model, ["cat", "dog", "lamp"], tokens=3, position=position) for model in (on_torch, ours)]

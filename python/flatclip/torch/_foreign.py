@@ -187,7 +187,7 @@ def own_functions(model: Any, found: Foreign, tokenizer: Any, name: str, reason:
         stacklevel=3,
     )
     kind, device = next(model.parameters()).dtype, found.device
-    bias = getattr(model, "logit_bias", None)
+    bias = getattr(model, "logit_bias", None)  # SigLIP's
     # Texts of SigLIP fill all positions.
     padding = {"padding": "max_length", "max_length": found.context_length} if bias is not None else {"padding": True}
 
@@ -205,10 +205,10 @@ def own_functions(model: Any, found: Foreign, tokenizer: Any, name: str, reason:
                 return _plain(model.get_text_features(**batch))
             return model.encode_text(tokenizer(texts).to(device))
 
-    weights = Towers.digest(found.state)
     return Encoder(
         image, text if tokenizer else None, size=found.size, mean=found.mean, std=found.std, logit_scale=found.logit_scale,
-        logit_bias=0.0 if bias is None else float(bias), fingerprint=weights, device=f"torch {device.type}", dtype=str(kind).removeprefix("torch."), name=name,
+        logit_bias=0.0 if bias is None else float(bias.detach()), fingerprint=Towers.digest(found.state),
+        device=f"torch {device.type}", dtype=str(kind).removeprefix("torch."), name=name,
     )  # fmt: skip
 
 
