@@ -29,8 +29,11 @@ def load_on(
     place, kind = torch_towers.device_of(device), torch_towers.dtype_of(dtype or "float32")
     weights = _native.open_weights(name, progress=watcher(progress), **how)
     tensors = {found: torch.from_numpy(weights.tensor(found)).to(place) for found in weights.names()}
-    again = {**how, "device": str(place), "dtype": str(kind), "batch_views": batch_views}
-    return _made(weights, tensors, place, kind, batch_views, _Rebuild(name, again), progress)[0]
+    rebuild = _Rebuild(name, {**how, "device": str(place), "dtype": str(kind)})
+    model, towers = _made(weights, tensors, place, kind, batch_views, rebuild, progress)
+    # Another process does not try again: parts of a run must have calls of one size.
+    rebuild.how["batch_views"] = towers.batch_views
+    return model
 
 
 def from_torch(

@@ -34,7 +34,7 @@ def load(
 
     Without ``device`` flatclip's own kernels run, on the CPU. With one (``"cuda"``, ``"mps"``, ``"xpu"``, ``"cpu"``) torch computes the
     towers there, in ``dtype`` (``"float32"``, ``"bfloat16"``, ``"float16"``), after a check against our kernels; ``batch_views`` views
-    go to the device together. ``pip install flatclip[torch]``.
+    go to the device together (found by a short trial unless given; one image at a time on the CPU). ``pip install flatclip[torch]``.
 
     >>> import flatclip
     >>> flatclip.load("pocket").encode_text(["a photo of a cat."]).shape[0]
