@@ -62,11 +62,25 @@ impl Bridge {
         Python::attach(|py| work(py, self.object.bind(py)).map_err(|error| failed(py, method, &error)))
     }
 
-    /// `[count, 3, size, size]` of either type, without another copy.
-    fn pixels<'py, T: numpy::Element>(&self, py: Python<'py>, data: Vec<T>) -> PyResult<Bound<'py, PyAny>> {
+    /// `[count, 3, size, size]` of either type, copied once. The memory is numpy's, which asks for huge pages: a `Vec` of this size
+    /// (256 views are 38 MB) is mapped anew for each call, and costs a page fault for every 4 KB.
+    fn pixels<'py, T: numpy::Element + Copy>(
+        &self,
+        py: Python<'py>,
+        parts: &[&[T]],
+        count: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let size = self.image_size;
-        let count = data.len() / (3 * size * size).max(1);
-        Ok(PyArray1::from_vec(py, data).reshape([count, 3, size, size])?.into_any())
+        let array = PyArray1::zeros(py, count * 3 * size * size, false);
+        let mut values = array.try_readwrite()?;
+        let mut rest = values.as_slice_mut()?;
+        for part in parts {
+            let (to, after) = rest.split_at_mut(part.len());
+            to.copy_from_slice(part);
+            rest = after;
+        }
+        drop(values);
+        Ok(array.reshape([count, 3, size, size])?.into_any())
     }
 
     fn images<T: numpy::Element + Copy>(&self, parts: &[&[T]], count: usize) -> Result<Matrix> {
@@ -75,10 +89,8 @@ impl Bridge {
             let reason = format!("{values} values, expected {count} x 3 x {0} x {0}", self.image_size);
             return Err(Error::config("pixels", reason));
         }
-        // Copied once, before the interpreter is asked for: 256 views are 38 MB.
-        let data = parts.concat();
         self.call("images", |py, object| {
-            let found = object.call_method1("images", (self.pixels(py, data)?,))?;
+            let found = object.call_method1("images", (self.pixels(py, parts, count)?,))?;
             matrix(&found, "images", count, self.width)
         })
     }
@@ -230,7 +242,7 @@ impl ImageTower for ImageBridge {
         let bridge = &self.0;
         let pass = bridge.call("vision", |py, object| {
             let norms = input.norms.map(|norms| vectors(py, &norms.tensors())).transpose()?;
-            let pixels = bridge.pixels(py, pixels.to_vec())?;
+            let pixels = bridge.pixels(py, &[pixels], count)?;
             let found = object.call_method1("vision", (pixels, list(py, input.prompts)?, norms, input.recorded > 0))?;
             type Found<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, usize, Bound<'py, PyAny>);
             let (features, lengths, tokens, record): Found<'_> = found.extract()?;
@@ -277,7 +289,7 @@ impl ImageTower for ImageBridge {
     ) -> Result<Box<dyn BatchNormPass + 'a>> {
         let bridge = &self.0;
         let pass = bridge.call("batch_norm_pass", |py, object| {
-            let pixels = bridge.pixels(py, pixels.to_vec())?;
+            let pixels = bridge.pixels(py, &[pixels], count)?;
             let found = object.call_method1("batch_norm_pass", (pixels, vectors(py, &norms.all())?))?;
             let (features, record): (Bound<'_, PyAny>, Bound<'_, PyAny>) = found.extract()?;
             let features = matrix(&features, "batch_norm_pass", count, bridge.width)?;

@@ -182,7 +182,7 @@ def lowest_cosine(model: Any, found: Foreign, towers: Towers) -> float:
 def own_functions(model: Any, found: Foreign, tokenizer: Any, name: str, reason: str) -> Model:
     """The module's own functions as an encoder."""
     warnings.warn(
-        f"{name}: {reason}; its own functions are used, without gradients of contexts and prompts"
+        f"{name}: {reason}; its own functions are used, as flatclip.Encoder does, without gradients of contexts and prompts"
         + ("" if tokenizer else ", and without texts: give tokenizer="),
         stacklevel=3,
     )
