@@ -31,8 +31,9 @@ def load_on(
     tensors = {found: torch.from_numpy(weights.tensor(found)).to(place) for found in weights.names()}
     rebuild = _Rebuild(name, {**how, "device": str(place), "dtype": str(kind)})
     model, towers = _made(weights, tensors, place, kind, batch_views, rebuild, progress)
-    # Another process does not try again: parts of a run must have calls of one size.
-    rebuild.how["batch_views"] = towers.batch_views
+    # Another process does neither try nor choose again: parts of a run must have calls of one size, and torch's results on the
+    # CPU depend on the number of its threads in the last bits.
+    rebuild.how.update(batch_views=towers.batch_views, threads=None if towers.fixed else torch.get_num_threads())
     return model
 
 
@@ -129,11 +130,11 @@ def _made(
         reason = f"torch towers: {error}; this architecture runs on flatclip's own kernels only: leave device out"
         raise errors.make("device.failed", reason) from error
     full = full and dtype == torch.float32
-    # Features may depend on the size of a call in the last bits: a run is resumed with the same one.
-    size = f", {towers.batch_views} views a call" if towers.fixed else ""
+    # What features depend on in the last bits: a run is resumed with the same.
+    last = f"{towers.batch_views} views a call" if towers.fixed else f"{torch.get_num_threads()} threads"
     about = {
         "name": _device_name(torch, device), "dtype": str(dtype).removeprefix("torch."),
-        "versions": f"torch {torch.__version__}{size}", "bound": FULL if full else HALF,
+        "versions": f"torch {torch.__version__}, {last}", "bound": FULL if full else HALF,
     }  # fmt: skip
     model = _native.model_on(weights, towers, about, name=name, progress=watcher(progress))
     watch = watcher(progress)
@@ -160,6 +161,11 @@ class _Rebuild:
 
 
 def _again(name: str, how: dict[str, Any]) -> Model:
+    import torch
+
+    threads, how = how["threads"], {key: value for key, value in how.items() if key != "threads"}
+    if threads is not None:
+        torch.set_num_threads(threads)
     return load_on(name, **how)
 
 
