@@ -4,7 +4,7 @@
 
 Evaluates each method twice on the same images and prints seconds by stage. `load` runs beside the rest. `image tower` is the time
 in which features of views are made, `method` the adapter, which for methods like TPT contains passes of the text tower; `in torch`
-is what torch computed of both, measured around its calls, and `other` is the rest of the wall time. If the device takes over nothing
+is what torch computed, measured around its calls (text features before the first image included), `other` the rest of the wall time. If the device takes over nothing
 but the towers, `other` and `method` without torch stay what they are on our kernels. Needs an idle machine.
 """
 

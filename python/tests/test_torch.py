@@ -20,6 +20,7 @@ import flatclip
 torch = pytest.importorskip("torch", reason="torch is not installed: its towers are not tested")
 
 from flatclip.torch import Towers  # noqa: E402
+from flatclip.torch._trial import best, trial  # noqa: E402
 
 MODELS_OF_OTHER_FAMILIES = Path(__file__).parents[2] / "fixtures" / "golden" / "models"
 IMAGES = [np.random.default_rng(seed).integers(0, 256, (70, 90, 3), dtype=np.uint8) for seed in range(4)]
@@ -269,13 +270,32 @@ def test_a_device_without_memory_ends_the_run_and_names_the_call(tmp_path: Path,
 
 
 def test_the_size_of_a_call_is_found_by_a_trial() -> None:
-    from flatclip.torch._trial import best
-
     assert best({64: 100.0, 128: 180.0, 256: 200.0, 512: 205.0, 1024: 206.0}.get) == 256
     assert best({64: 100.0, 128: 101.0}.get) == 64, "larger calls bring nothing"
     assert best({64: 100.0, 128: 190.0}.get) == 128, "there is no memory for more"
     with pytest.raises(flatclip.errors.DeviceError, match="no memory for 64 views"):
         best(lambda size: None)
+
+
+def test_calls_on_a_device_have_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a device other than the CPU does, here on the CPU: the trial runs, and the last call is filled up."""
+    weights = flatclip._native.open_weights("pocket-vit", offline=True)
+    tensors = {name: torch.from_numpy(weights.tensor(name)) for name in weights.names()}
+    towers, side = Towers(tensors, weights.config, device=torch.device("cpu")), weights.config["image_size"]
+    monkeypatch.setattr("flatclip.torch._trial.SIZES", (64, 128))
+    assert trial(towers, side) in (64, 128)
+    towers.fixed, towers.batch_views, sizes, own = True, 64, [], towers.image
+
+    def image(pixels: Any) -> Any:
+        sizes.append(len(pixels))
+        return own(pixels)
+
+    towers.image = image
+    pixels = np.random.default_rng(5).integers(0, 256, (70, 3, side, side), dtype=np.uint8)
+    found = towers.images(pixels)
+    assert sizes == [64, 64] and len(found) == 70
+    towers.fixed = False
+    close(found, towers.images(pixels), 1e-5)
 
 
 def test_what_is_not_there_is_refused_and_nothing_falls_back() -> None:
