@@ -100,17 +100,18 @@ class Block:
         self.attention = Attention(weights, f"{name}.attn", heads, epsilon, rotation)
         self.layers, self.epsilon = Mlp(weights, f"{name}.mlp", act, epsilon), epsilon
 
-    def split(self, x: Tensor, norm: Norm) -> list[Tensor]:
+    def split(self, x: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of tokens."""
         normal = layer_norm(x, norm, self.epsilon)
-        return [self.attention.split(normal, part) for part in range(3)]
+        return self.attention.split(normal, 0), self.attention.split(normal, 1), self.attention.split(normal, 2)
 
     def mlp(self, x: Tensor, norm: Norm) -> Tensor:
         """Tokens plus the MLP of them."""
         return x + self.layers(layer_norm(x, norm, self.epsilon))
 
     def __call__(self, x: Tensor, norms: list[Norm], mask: Tensor | None = None) -> Tensor:
-        return self.mlp(x + self.attention(*self.split(x, norms[0]), mask), norms[1])
+        queries, keys, values = self.split(x, norms[0])
+        return self.mlp(x + self.attention(queries, keys, values, mask), norms[1])
 
 
 def blocks(

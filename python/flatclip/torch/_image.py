@@ -32,9 +32,10 @@ class VisionTransformer:
         has_inner = form["gated"] or form["attention_norm"] or form["mlp_norm"]
         is_plain = self.pool is None and turn is None and form["pre_norm"] and not has_inner
         self.passes = ["vision", "norms"] if is_plain else []
-        pre = affine(weights, "visual.ln_pre") if form["pre_norm"] else None
-        # That before the blocks, if there is one, those of the blocks, the last.
-        self.norms = [pre, *(norm for block in self.blocks for norm in block.norms), affine(weights, "visual.ln_post")]
+        pre = [affine(weights, "visual.ln_pre")] if form["pre_norm"] else []
+        self.norms = [*pre, *(norm for block in self.blocks for norm in block.norms), affine(weights, "visual.ln_post")]
+        # Where those of the blocks begin.
+        self.first = len(pre)
 
     def __call__(
         self,
@@ -50,7 +51,7 @@ class VisionTransformer:
         x = self.embed(pixels)
         if prompts:
             x = torch.cat([x, prompts[0].to(x.dtype).expand(len(x), -1, -1)], 1)
-        if norms[0] is not None:
+        if self.first:
             x = layer_norm(x, norms[0], self.epsilon)
         for layer, block in enumerate(self.blocks):
             if 0 < layer < len(prompts):
@@ -60,7 +61,8 @@ class VisionTransformer:
                 seen[layer] = x
             if layer == last:
                 return x
-            x = block(x, list(norms[1 + 2 * layer : 3 + 2 * layer]))
+            at = self.first + 2 * layer
+            x = block(x, list(norms[at : at + 2]))
         return self.head(x, norms[-1])
 
     def embed(self, pixels: Tensor) -> Tensor:
