@@ -11,7 +11,7 @@ pub(crate) struct ViewArgs {
     #[arg(long, value_name = "N|auto")]
     views: Option<Views>,
     /// With --views auto: the mean probability of the answer over the selected views at which no more are
-    /// made [default: 0.6 at a logit scale of 100 and above, less below: 0.35 for the embedded models]
+    /// made [default: 0.7 at a logit scale of 100 and above, less below: 0.35 for the embedded models]
     #[arg(long, value_name = "P")]
     certainty: Option<f64>,
 }
