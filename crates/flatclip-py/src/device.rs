@@ -56,7 +56,7 @@ impl Weights {
     /// The architecture and the preprocessing.
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        values::from_json(py, &serde_json::json!(self.checkpoint.config()))
+        values::from_json(py, &serde_json::json!(self.architecture()))
     }
 
     /// Names of all tensors, as OpenAI's checkpoints have them.

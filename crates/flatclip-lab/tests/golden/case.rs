@@ -99,6 +99,7 @@ impl Case {
     }
 
     /// The same case, computed by other towers of its model.
+    #[allow(dead_code, reason = "for the Python bindings, which include this file")]
     pub fn on(self, other: Clip) -> Self {
         Self { other: Some(Arc::new(other)), ..self }
     }
