@@ -165,7 +165,7 @@ def interrupted(_: Any) -> Any:
     raise KeyboardInterrupt
 
 
-def test_an_interrupt_inside_a_function_ends_the_run_and_what_is_done_stays(tmp_path: Path) -> None:
+def test_ctrl_c_inside_a_function_ends_the_run_and_what_is_done_stays(tmp_path: Path) -> None:
     how: dict[str, Any] = {"views": 4, "limit": 8, "out": tmp_path / "run", "progress": False}
     with pytest.raises(KeyboardInterrupt):
         flatclip.evaluate(made(image=Broken(interrupted, 4), batch_views=1), "pocket:sketch", "zero", **how)

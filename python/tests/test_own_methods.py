@@ -279,7 +279,7 @@ def test_interrupts_reach_a_slow_method(tmp_path: Path, model: flatclip.Model) -
     assert time.monotonic() - start < 20
 
 
-def test_an_interrupt_inside_a_method_ends_the_run_and_what_is_done_stays(tmp_path: Path, model: flatclip.Model) -> None:
+def test_ctrl_c_inside_a_method_ends_the_run_and_what_is_done_stays(tmp_path: Path, model: flatclip.Model) -> None:
     calls: list[int] = []
 
     @flatclip.register_adapter("own-stop", kind="online", views=1, version="1")
