@@ -57,7 +57,7 @@ def _pairs(name: str, words: list[str]) -> dict[str, Any] | None:
 
 
 def _run(arguments: argparse.Namespace) -> str:
-    function, places, _ = COMMANDS[arguments.command]
+    function = COMMANDS[arguments.command][0]
     given = {**vars(arguments)}
     where = {key: given.pop(key) for key in ("device", "dtype", "batch_views")}
     del given["command"]
@@ -69,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> str:
     if name is None and arguments.command == "reproduce":
         name = _native.recipe_model(keywords["item"], keywords["recipe"])
     model = load(name or "pocket", **where)
-    found = function(*(keywords.pop(place) for place in places if place == "item"), model=model, **keywords)
+    found = function(model=model, **keywords)
     return "\n".join(str(table) for table in found.values()) if arguments.command == "sweep" else _shown(found)
 
 

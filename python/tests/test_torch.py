@@ -318,13 +318,26 @@ def test_a_device_that_computes_something_else_is_refused(monkeypatch: pytest.Mo
         flatclip.load("pocket", device="cpu")
 
 
-def test_the_command_line_runs_on_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+COMMANDS = {
+    "eval": ("eval pocket:sketch --method zero --views 4 --limit 4", "top-1"),
+    "sweep": ("sweep pocket:sketch --axes stss.radius=0.1,0.5 --views 4 --limit 4", "radius"),
+    "tune": ("tune pocket:photo --method coop --shots 1 --options train.epochs=1", "method: coop"),
+    "landscape": ("landscape --data pocket:photo --shots 1 --points 3", "Landscape"),
+    "reproduce": (
+        "reproduce pocket --limit 4 --views 4 --shots 1 --epochs 1 --methods zero-shot --datasets pocket:sketch", "zero-shot"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_run_on_a_device(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from flatclip.__main__ import main
 
-    words = ["eval", "pocket:sketch", "--method", "zero", "--views", "4", "--limit", "4", "--device", "cpu", "--out", str(tmp_path / "run")]
-    assert main(words) == 0
-    assert "top-1" in capsys.readouterr().out
-    assert "torch cpu float32" in (tmp_path / "run" / "config.toml").read_text()
+    words, shown = COMMANDS[name]
+    assert main([*words.split(), "--device", "cpu", "--out", str(tmp_path / "run")]) == 0
+    assert shown in capsys.readouterr().out
+    recorded = "".join(file.read_text() for kind in ("config.toml", "run.json") for file in tmp_path.rglob(kind))
+    assert name == "landscape" or "torch cpu float32" in recorded
 
 
 def test_reproduce_through_torch_gives_our_tables(tmp_path: Path) -> None:
