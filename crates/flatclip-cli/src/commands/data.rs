@@ -64,8 +64,9 @@ fn check(names: &[String], root: &RootArgs, out: &Output) -> Result<Exit> {
         print_check(&rows, out)?;
     }
     let asked = !only.is_empty();
-    let bad =
-        |row: &&CheckRow| matches!(row.state, State::Incomplete | State::Broken) || (asked && row.state == State::Absent);
+    let bad = |row: &&CheckRow| {
+        matches!(row.state, State::Incomplete | State::Broken) || (asked && row.state == State::Absent)
+    };
     Ok(if rows.iter().filter(bad).count() == 0 { Exit::Done } else { Exit::Counted })
 }
 
