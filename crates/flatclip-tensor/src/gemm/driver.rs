@@ -270,6 +270,24 @@ pub(crate) fn convert_row<K: Kernel>(
     }
 }
 
+/// [`Kernel::pack_row`] for values that stay as they are: whole vectors, where [`convert_row`] copies value by value.
+#[inline(always)]
+pub(crate) fn copy_row<K: Kernel<Element = f32>>(from: &[f32], tile: &mut [f32], r: usize) {
+    const STEP: usize = f32::STEP;
+    let chunks = from.chunks_exact(STEP);
+    let mut end = chunks.remainder();
+    let mut groups = tile.chunks_exact_mut(K::ROWS * STEP);
+    for (chunk, group) in chunks.zip(groups.by_ref()) {
+        group[r * STEP..][..STEP].copy_from_slice(chunk);
+    }
+    for group in groups {
+        let to = &mut group[r * STEP..][..STEP];
+        to[..end.len()].copy_from_slice(end);
+        to[end.len()..].fill(0.0);
+        end = &[];
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! The `f32` kernels. All keep to one order of sums (k after k, fused where the machine can), so AVX2, AVX-512
 //! and NEON give the same bytes.
 
-use super::driver::{self, Job, Kernel, Operands, Tile, convert_row};
+use super::driver::{self, Job, Kernel, Operands, Tile, convert_row, copy_row};
 use super::panels::{Element, PANEL, bf16_round};
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ impl Kernel for PlainKernel {
     }
     #[inline(always)]
     unsafe fn pack_row(from: &[f32], (): &(), tile: &mut [f32], r: usize) {
-        convert_row::<Self>(from, tile, r, |x| x);
+        copy_row::<Self>(from, tile, r);
     }
     #[inline(always)]
     unsafe fn tile(&mut self, of: &Operands<f32>, tile: &mut Tile) {

@@ -299,7 +299,12 @@ impl Linear {
 
     /// `out[rows, outputs] += x Wᵀ + b`: the residual form.
     pub fn forward_add(&self, x: &[f32], rows: usize, out: &mut [f32]) {
-        let epilogue = Epilogue { bias: self.bias.as_deref(), activation: Activation::Identity, add: true };
+        self.forward_onto(x, rows, Activation::Identity, out);
+    }
+
+    /// `out[rows, outputs] = act(out + x Wᵀ + b)`: the residual form of networks that activate the sum.
+    pub fn forward_onto(&self, x: &[f32], rows: usize, activation: Activation, out: &mut [f32]) {
+        let epilogue = Epilogue { bias: self.bias.as_deref(), activation, add: true };
         self.weights.product((x, self.inputs), rows, (out, self.outputs), epilogue);
     }
 

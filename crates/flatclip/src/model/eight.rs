@@ -39,13 +39,17 @@ pub(super) fn env(name: &str, or: usize) -> usize {
 /// The channels of rows of `width` whose largest magnitudes are largest, in ascending order.
 pub(super) fn outliers(rows: &[f32], width: usize) -> Vec<usize> {
     let mut tops = vec![0.0f32; width];
-    for row in rows.chunks_exact(width) {
+    for row in rows.chunks_exact(width.max(1)) {
         tops.iter_mut().zip(row).for_each(|(top, x)| *top = top.max(x.abs()));
     }
     let mut order: Vec<usize> = (0..width).collect();
     order.sort_by(|&a, &b| tops[b].total_cmp(&tops[a]).then(a.cmp(&b)));
     if std::env::var("FLATCLIP_SHOW").is_ok() {
-        let show: Vec<String> = [0, 1, 2, 4, 8, 16, 32, 48, 64, 128, 384].iter().filter(|&&i| i < width).map(|&i| format!("{:.2}", tops[order[i]])).collect();
+        let show: Vec<String> = [0, 1, 2, 4, 8, 16, 32, 48, 64, 128, 384]
+            .iter()
+            .filter(|&&i| i < width)
+            .map(|&i| format!("{:.2}", tops[order[i]]))
+            .collect();
         eprintln!("tops {}", show.join(" "));
     }
     order.truncate(env("FLATCLIP_OUT", width.div_ceil(ONE_OF).next_multiple_of(STEP)).min(width));

@@ -11,11 +11,11 @@ pub use batch_norms::BatchNorms;
 
 use super::load::Reader;
 use crate::Result;
-use flatclip_tensor::ops::activate;
 use flatclip_tensor::ops::attention::{self, Queries, Shape};
 use flatclip_tensor::threads::on_this_thread;
 use flatclip_tensor::{Activation, Linear, Matrix};
 use rayon::prelude::*;
+use std::cell::RefCell;
 
 /// Output pixels that are gathered together for a 3x3 convolution.
 const STRIP: usize = 512;
@@ -24,6 +24,11 @@ const CHUNK_IMAGES: usize = 4;
 /// Stages that go image by image.
 const EARLY_STAGES: usize = 2;
 const BATCH_NORM_EPSILON: f32 = 1e-5;
+
+thread_local! {
+    /// Buffers of a thread, stored from one chunk to the next.
+    static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Images with channels last.
 #[derive(Clone, Debug)]
@@ -160,7 +165,9 @@ impl ModifiedResNet {
         } else {
             let chunks: Vec<_> = chunks.collect();
             chunks.into_par_iter().with_max_len(1).for_each(|(pixels, raw)| {
-                on_this_thread(|| self.encode_chunk(pixels, &mut Work::new(false), raw));
+                let mut work = Work { spread: false, free: FREE.take() };
+                on_this_thread(|| self.encode_chunk(pixels, &mut work, raw));
+                FREE.set(work.free);
             });
         }
         raw
@@ -325,9 +332,8 @@ impl Bottleneck {
             }
             None => x,
         };
-        third.linear.forward_add(&inner.data, inner.pixels(), &mut y.data);
+        third.linear.forward_onto(&inner.data, inner.pixels(), Activation::Relu, &mut y.data);
         work.give(inner);
-        activate(Activation::Relu, &mut y.data);
         y
     }
 }
@@ -394,12 +400,23 @@ impl Conv {
         for (pixel, out) in (first..first + count).zip(cells.chunks_exact_mut(9 * channels)) {
             let (line, left) = (pixel / width, pixel % width * self.stride);
             let (image, top) = (line / height, line % height * self.stride);
-            for (cell, out) in out.chunks_exact_mut(channels).enumerate() {
-                let (y, x_at) = ((top + cell / 3).wrapping_sub(1), (left + cell % 3).wrapping_sub(1));
-                if y < x.height && x_at < x.width {
-                    out.copy_from_slice(&x.data[((image * x.height + y) * x.width + x_at) * channels..][..channels]);
-                } else {
+            for (row, out) in out.chunks_exact_mut(3 * channels).enumerate() {
+                let y = (top + row).wrapping_sub(1);
+                if y >= x.height {
                     out.fill(0.0);
+                    continue;
+                }
+                // Neighbours in a line of pixels lie side by side: one copy, except at the edges.
+                let from = &x.data[(image * x.height + y) * x.width * channels..][..x.width * channels];
+                if left > 0 && left + 1 < x.width {
+                    out.copy_from_slice(&from[(left - 1) * channels..(left + 2) * channels]);
+                    continue;
+                }
+                for (cell, out) in out.chunks_exact_mut(channels).enumerate() {
+                    match from.chunks_exact(channels).nth((left + cell).wrapping_sub(1)) {
+                        Some(pixel) => out.copy_from_slice(pixel),
+                        None => out.fill(0.0),
+                    }
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The `f32` tile of every instruction set with vectors.
 
 use super::STEP;
-use crate::gemm::driver::{Kernel, Operands, Tile, convert_row};
+use crate::gemm::driver::{Kernel, Operands, Tile, copy_row};
 use crate::gemm::panels::PANEL;
 use crate::simd::Lanes;
 use std::marker::PhantomData;
@@ -23,7 +23,7 @@ impl<L: Lanes, const ROWS: usize> Kernel for TwoVectors<L, ROWS> {
     }
     #[inline(always)]
     unsafe fn pack_row(from: &[f32], (): &(), tile: &mut [f32], r: usize) {
-        convert_row::<Self>(from, tile, r, |x| x);
+        copy_row::<Self>(from, tile, r);
     }
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]

@@ -2,6 +2,7 @@
 
 mod context_gradient;
 mod determinism;
+mod eight;
 mod families;
 mod full_form;
 mod vision;
