@@ -73,17 +73,28 @@ impl Element for i16 {
 
 impl Panels<i16> {
     /// Packs the `[depth, columns]` matrix whose entries `entry(k, column)` gives, in fixed point.
+    #[cfg(any(test, target_arch = "x86_64"))]
     pub(super) fn fixed(columns: usize, depth: usize, entry: impl Fn(usize, usize) -> f32) -> Self {
-        let passes = depth.div_ceil(i16::DEPTH).max(1);
-        let pass = |pass: usize| pass * i16::DEPTH..depth.min((pass + 1) * i16::DEPTH);
-        let scale = |at: usize| column_scale(pass(at % passes).map(|k| entry(k, at / passes)));
-        let scales: Vec<f32> = (0..columns * passes).map(scale).collect();
-        let mut packed = Self::pack(columns, depth, |k, c| to_fixed(entry(k, c) / scales[c * passes + k / i16::DEPTH]));
-        for (at, &scale) in scales.iter().enumerate() {
-            let column = at / passes;
-            let cross = cross(pass(at % passes).map(|k| packed.at(k, column)));
-            let side = packed.side_mut(column / PANEL, at % passes);
-            (side.scales[column % PANEL], side.crosses[column % PANEL]) = (scale, cross);
+        Self::fixed_columns(columns, depth, |column, values| {
+            values.iter_mut().enumerate().for_each(|(k, value)| *value = entry(k, column));
+        })
+    }
+
+    /// Packs the `[depth, columns]` matrix in fixed point; `column(c, values)` writes the values of a column. One column after the
+    /// other, since their values lie side by side in weights as they are stored.
+    pub(super) fn fixed_columns(columns: usize, depth: usize, column: impl Fn(usize, &mut [f32])) -> Self {
+        let mut packed = Self::zeros(columns, depth);
+        let (mut values, mut whole) = (vec![0.0; depth], vec![0i16; packed.padded_depth()]);
+        for at in 0..columns {
+            column(at, &mut values);
+            for (pass, (values, whole)) in values.chunks(i16::DEPTH).zip(whole.chunks_mut(i16::DEPTH)).enumerate() {
+                let scale = column_scale(values);
+                whole.iter_mut().zip(values).for_each(|(whole, &value)| *whole = to_fixed(value / scale));
+                let cross = cross(&whole[..values.len()]);
+                let side = packed.side_mut(at / PANEL, pass);
+                (side.scales[at % PANEL], side.crosses[at % PANEL]) = (scale, cross);
+            }
+            packed.set_column(at, &whole);
         }
         packed
     }
@@ -95,14 +106,17 @@ impl Panels<i16> {
 
     /// The transpose, packed with scales of its own.
     pub(super) fn fixed_transposed(&self) -> Self {
-        Self::fixed(self.depth(), self.columns(), |k, column| self.value(column, k))
+        Self::fixed_columns(self.depth(), self.columns(), |at, values| {
+            values.iter_mut().enumerate().for_each(|(column, value)| *value = self.value(at, column));
+        })
     }
 }
 
 /// The smallest scale with which the weights of a column keep to both limits; NaN if one of them is not finite.
-fn column_scale(weights: impl ExactSizeIterator<Item = f32>) -> f32 {
+fn column_scale(weights: &[f32]) -> f32 {
     let count = weights.len() as f64;
-    let (top, sum) = weights.fold((0.0f32, 0.0f64), |(top, sum), w| (top.max(w.abs()), sum + f64::from(w.abs())));
+    let top = weights.iter().fold(0.0f32, |top, w| top.max(w.abs()));
+    let sum = weights.iter().fold(0.0f64, |sum, &w| sum + f64::from(w.abs()));
     if !sum.is_finite() {
         return f32::NAN;
     }
@@ -112,20 +126,26 @@ fn column_scale(weights: impl ExactSizeIterator<Item = f32>) -> f32 {
 }
 
 /// The sum of `v1 v3 + v2 v4` over fours `v1, v2, v3, v4`, modulo 2^32.
-fn cross(mut values: impl Iterator<Item = i16>) -> i32 {
-    let mut sum = 0i32;
-    while let Some(first) = values.next() {
-        let [first, second, third, fourth] =
-            [Some(first), values.next(), values.next(), values.next()].map(|value| i32::from(value.unwrap_or(0)));
-        sum = sum.wrapping_add(first * third).wrapping_add(second * fourth);
-    }
-    sum
+fn cross(values: &[i16]) -> i32 {
+    let (fours, rest) = values.as_chunks::<4>();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    fours.iter().chain([&last]).fold(0i32, |sum, four| {
+        let [first, second, third, fourth] = four.map(i32::from);
+        sum.wrapping_add(first * third).wrapping_add(second * fourth)
+    })
 }
 
-/// To the nearest whole number, ties to even; NaN becomes 0 (its scale is NaN).
+/// Added to a number of magnitude below 2^22 it leaves no room for a fraction: the sum is rounded to the nearest whole number,
+/// ties to even, which its last bits are.
+const WHOLE: f32 = 12_582_912.0;
+
+/// To the nearest whole number, ties to even; NaN becomes 0 (its scale is NaN). Without the rounding of the standard library, a
+/// function call where SSE4.1 is not assumed. All that is converted is of magnitude [`ROW_TOP`] and a little at most.
 #[inline(always)]
 fn to_fixed(x: f32) -> i16 {
-    x.round_ties_even() as i16
+    let whole = (x + WHOLE).to_bits() as i16;
+    if x.is_nan() { 0 } else { whole }
 }
 
 /// The scale of a row whose largest magnitude has these bits and becomes `to` (NaN if it is not finite), and its inverse (0 then).

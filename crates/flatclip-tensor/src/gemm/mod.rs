@@ -73,6 +73,12 @@ impl Precision {
         }
     }
 
+    /// What prompts are learned in: `i16` where its products are fast, else `f32`. Never `bf16`, whose gradients are further
+    /// from those of `f32`.
+    pub fn auto_for_gradients() -> Self {
+        if fixed::is_fast(isa::current()) { Precision::I16 } else { Precision::F32 }
+    }
+
     /// The name used in options and reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -101,12 +107,16 @@ enum Weights {
 }
 
 impl Weights {
-    /// `native` takes the form that instructions for this precision want, where there is another.
-    fn pack(n: usize, k: usize, precision: Precision, native: bool, entry: impl Fn(usize, usize) -> f32) -> Self {
+    /// Packs `weight` (`[n, k]`, row-major). `native` takes the form that instructions for this precision want, where there is another.
+    fn pack(n: usize, k: usize, precision: Precision, native: bool, weight: &[f32]) -> Self {
+        let entry = |i: usize, column: usize| weight[column * k + i];
         match precision {
             Precision::F32 => Weights::F32(Panels::pack(n, k, entry)),
             Precision::Bf16 if native => Weights::Tiles(Panels::pack(n, k, |k, c| bf16_bits(entry(k, c)))),
-            Precision::I16 => Weights::Fixed(Panels::fixed(n, k, entry)),
+            Precision::I16 => {
+                let column = |at: usize, values: &mut [f32]| values.copy_from_slice(&weight[at * k..][..k]);
+                Weights::Fixed(Panels::fixed_columns(n, k, column))
+            }
             Precision::I8 => Weights::eight(n, k, &[], entry),
             Precision::Bf16 => Weights::RoundedBf16(Panels::pack(n, k, |k, c| bf16_round(entry(k, c)))),
         }
@@ -250,7 +260,8 @@ impl Linear {
         precision: Precision,
         native: bool,
     ) -> Self {
-        let weights = Weights::pack(outputs, inputs, precision, native, entries(outputs, inputs, weight));
+        assert_eq!(Some(weight.len()), outputs.checked_mul(inputs));
+        let weights = Weights::pack(outputs, inputs, precision, native, weight);
         Self::of(outputs, inputs, weights, bias)
     }
 
@@ -316,12 +327,6 @@ impl Linear {
     fn transposed(&self) -> &Weights {
         self.transposed.get_or_init(|| self.weights.transposed())
     }
-}
-
-/// The entries of the `[inputs, outputs]` matrix that is stored as `[outputs, inputs]`.
-fn entries(outputs: usize, inputs: usize, weight: &[f32]) -> impl Fn(usize, usize) -> f32 + '_ {
-    assert_eq!(Some(weight.len()), outputs.checked_mul(inputs));
-    move |k, column| weight[column * inputs + k]
 }
 
 /// `out[m, n] = a[m, k] · b[n, k]ᵀ` for two activations.

@@ -104,12 +104,10 @@ impl<T: Element> Panels<T> {
     /// # Panics
     /// If the matrix is larger than the address space.
     pub(crate) fn pack(columns: usize, depth: usize, entry: impl Fn(usize, usize) -> T) -> Self {
-        let sizes = depth.max(1).checked_next_multiple_of(T::STEP).zip(columns.checked_next_multiple_of(PANEL));
-        let size = sizes.and_then(|(depth, columns)| depth.checked_mul(columns));
-        let mut data = Buffer::zeroed(size.expect("a matrix fits into the address space"));
-        let padded = depth.max(1).next_multiple_of(T::STEP);
+        let mut packed = Self::zeros(columns, depth);
+        let padded = packed.padded_depth();
         // On this thread alone: a transpose is packed inside a lock, where waiting for other tasks could wait for itself.
-        for (panel, data) in data.chunks_exact_mut(padded * PANEL).enumerate() {
+        for (panel, data) in packed.data.chunks_exact_mut(padded * PANEL).enumerate() {
             let width = PANEL.min(columns - panel * PANEL);
             for (group, data) in data.chunks_exact_mut(PANEL * T::PAIR).enumerate() {
                 let k = group * T::PAIR;
@@ -120,8 +118,29 @@ impl<T: Element> Panels<T> {
                 }
             }
         }
+        packed
+    }
+
+    /// Packed zeros.
+    ///
+    /// # Panics
+    /// If the matrix is larger than the address space.
+    pub(crate) fn zeros(columns: usize, depth: usize) -> Self {
+        let sizes = depth.max(1).checked_next_multiple_of(T::STEP).zip(columns.checked_next_multiple_of(PANEL));
+        let size = sizes.and_then(|(depth, columns)| depth.checked_mul(columns));
+        let data = Buffer::zeroed(size.expect("a matrix fits into the address space"));
+        let padded = depth.max(1).next_multiple_of(T::STEP);
         let sides = vec![T::Columns::default(); columns.div_ceil(PANEL) * padded.div_ceil(T::DEPTH)];
         Self { columns, depth, padded, inputs: T::Inputs::default(), data, sides }
+    }
+
+    /// Overwrites a column; `values` have the padded depth.
+    pub(crate) fn set_column(&mut self, column: usize, values: &[T]) {
+        let len = self.panel_len();
+        let panel = &mut self.data[column / PANEL * len..][..len];
+        for (group, values) in panel.chunks_exact_mut(PANEL * T::PAIR).zip(values.chunks_exact(T::PAIR)) {
+            group[column % PANEL * T::PAIR..][..T::PAIR].copy_from_slice(values);
+        }
     }
 
     /// Passes over k.

@@ -24,7 +24,7 @@ const PROGRAM: u64 = 48 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryNeed {
-    /// The weights as they are computed with, and the largest tensor twice while it is packed.
+    /// The weights as they are computed with, and while they are packed a tensor per thread, the largest twice.
     pub weights: u64,
     /// Stacks and buffers of the threads.
     pub threads: u64,
@@ -43,8 +43,10 @@ impl MemoryNeed {
             Towers::Text => !name.starts_with("visual."),
         };
         let sizes = architecture::tensors(config).into_iter().filter(|(name, _)| wanted(name));
-        let sizes: Vec<u64> = sizes.map(|(_, shape)| 4 * shape.iter().product::<usize>() as u64).collect();
-        let weights = sizes.iter().sum::<u64>() + 2 * sizes.iter().max().copied().unwrap_or(0);
+        let mut sizes: Vec<u64> = sizes.map(|(_, shape)| 4 * shape.iter().product::<usize>() as u64).collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let packing = sizes.iter().take(threads).sum::<u64>() + sizes.first().copied().unwrap_or(0);
+        let weights = sizes.iter().sum::<u64>() + packing;
         let side = config.image_size as u64;
         let pixels = BATCHES * BATCH_VIEWS * 3 * side * side * 4;
         let (tokens, width) = match config.image {

@@ -4,7 +4,9 @@ use super::image::ImageKernels;
 use super::load::Reader;
 use super::text::TextKernels;
 use super::towers::{Device, ImageTower, Passes, TextTower};
-use crate::architecture::{Activation as Nonlinearity, ClipConfig, ImageConfig, Preprocess, TextForm, VitForm};
+use crate::architecture::{
+    Activation as Nonlinearity, ClipConfig, ImageConfig, Preprocess, TextConfig, TextForm, VitForm,
+};
 use crate::error::Hint;
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
@@ -73,20 +75,21 @@ impl Clip {
         }
         let config = checkpoint.config().clone();
         let reader = |precision| Reader { checkpoint, precision };
-        let image = Box::new(match options.towers {
-            Towers::Text => ImageKernels::absent(config.image_size),
-            _ => ImageKernels::load(&reader(options.precision), &config, kernel_of(config.activation))?,
-        });
-        let text = config
-            .text
-            .as_ref()
-            .filter(|_| options.towers != Towers::Image)
-            .map(|text| {
+        let image = || match options.towers {
+            Towers::Text => Ok(ImageKernels::absent(config.image_size)),
+            _ => ImageKernels::load(&reader(options.precision), &config, kernel_of(config.activation)),
+        };
+        let text = || {
+            let text = config.text.as_ref().filter(|_| options.towers != Towers::Image);
+            let load = |text: &TextConfig| {
                 let activation = kernel_of(text.form.activation.unwrap_or(config.activation));
                 TextKernels::load(&reader(options.text_precision), text, config.embed_dim, activation, &options)
-            })
-            .transpose()?
-            .map(|kernels| Box::new(Arc::new(kernels)) as Box<dyn TextTower>);
+            };
+            text.map(load).transpose()
+        };
+        let (image, text) = rayon::join(image, text);
+        let image = Box::new(image?);
+        let text = text?.map(|kernels| Box::new(Arc::new(kernels)) as Box<dyn TextTower>);
         let LoadOptions { precision, text_precision, .. } = options;
         Ok(Self { image, text, hash: checkpoint.hash()?, precision, text_precision, device: None, config })
     }

@@ -4,12 +4,20 @@ use super::block::Norm;
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
 use flatclip_tensor::{Linear, Precision};
+use rayon::prelude::*;
 
 /// Reads layers of a checkpoint.
 pub(crate) struct Reader<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
     /// What products with the weights of transformer blocks compute in.
     pub(crate) precision: Precision,
+}
+
+/// The parts `0..count` of a tower, read and packed by all threads. Of several errors the first in order is returned, as one thread
+/// would.
+pub(crate) fn in_parallel<T: Send>(count: usize, part: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let parts: Vec<Result<T>> = (0..count).into_par_iter().with_max_len(1).map(&part).collect();
+    parts.into_iter().collect()
 }
 
 impl Reader<'_> {

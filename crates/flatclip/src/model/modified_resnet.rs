@@ -9,7 +9,7 @@ mod batch_norms;
 pub(super) use batch_norms::BatchNormRun;
 pub use batch_norms::BatchNorms;
 
-use super::load::Reader;
+use super::load::{Reader, in_parallel};
 use crate::Result;
 use flatclip_tensor::ops::attention::{self, Queries, Shape};
 use flatclip_tensor::threads::on_this_thread;
@@ -122,19 +122,22 @@ impl ModifiedResNet {
             Conv::load(reader, "visual.conv2", "visual.bn2", width / 2, width / 2, 3, 1)?,
             Conv::load(reader, "visual.conv3", "visual.bn3", width, width / 2, 3, 1)?,
         ];
-        let mut inputs = width;
         let mut stages = Vec::with_capacity(4);
         for (stage, &count) in blocks.iter().enumerate() {
             let planes = width << stage;
-            let mut bottlenecks = Vec::with_capacity(count);
-            for block in 0..count {
+            let bottleneck = |block: usize| {
                 let name = format!("visual.layer{}.{block}", stage + 1);
-                let pool = if stage > 0 && block == 0 { 2 } else { 1 };
-                bottlenecks.push(Bottleneck::load(reader, &name, inputs, planes, pool)?);
-                inputs = 4 * planes;
-            }
-            stages.push(bottlenecks);
+                let (pool, inputs) = match (stage, block) {
+                    (0, 0) => (1, width),
+                    (_, 0) => (2, 2 * planes),
+                    _ => (1, 4 * planes),
+                };
+                Bottleneck::load(reader, &name, inputs, planes, pool)
+            };
+            stages.push(in_parallel(count, bottleneck)?);
         }
+        // What the last stage gives: four times its planes.
+        let inputs = 4 * (width << 3);
         let cells = (image_size / 32).pow(2);
         Ok(Self {
             image_size,

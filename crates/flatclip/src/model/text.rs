@@ -7,7 +7,7 @@ use super::context::{ClassTokens, Context};
 use super::context_pass::ContextRun;
 use super::deep::{DeepRun, deep_features};
 use super::input::{Row, Source, end_of_text};
-use super::load::Reader;
+use super::load::{Reader, in_parallel};
 use super::plan::Plan;
 use super::prefix::Run;
 use crate::architecture::{TextConfig, TextPool, VitForm};
@@ -46,9 +46,12 @@ impl TextKernels {
         let form = VitForm { epsilon: config.form.epsilon, ..VitForm::CLIP };
         let spec = BlockSpec { width, mlp: config.mlp, activation, form: &form, rotation: None };
         let block = |i| Block::load(reader, &format!("transformer.resblocks.{i}"), &spec);
-        let (blocks, norms) = (0..config.layers).map(block).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let embedding = || reader.tensor("token_embedding.weight", &[config.vocab, width]);
+        // The embedding is the largest tensor: read beside the blocks.
+        let (token_embedding, blocks) = rayon::join(embedding, || in_parallel(config.layers, block));
+        let (blocks, norms) = blocks?.into_iter().unzip();
         Ok(Self {
-            token_embedding: reader.tensor("token_embedding.weight", &[config.vocab, width])?,
+            token_embedding: token_embedding?,
             positions: reader.tensor("positional_embedding", &[config.context_length, width])?,
             blocks,
             norms,

@@ -2,7 +2,7 @@
 
 use super::attention_pool::AttentionPool;
 use super::block::{Block, BlockSpec, Scratch};
-use super::load::Reader;
+use super::load::{Reader, in_parallel};
 use super::norms::NormAffine;
 use crate::Result;
 use crate::architecture::{ImagePool, Projection, Rotary, VitForm};
@@ -61,7 +61,7 @@ impl Vit {
         let rotation = form.rotary.map(|rotary| Arc::new(rotation(&rotary, grid, form.class_tokens(), width / heads)));
         let spec = BlockSpec { width, mlp: sizes.mlp, activation, form: &form, rotation };
         let block = |i| Block::load(reader, &format!("visual.transformer.resblocks.{i}"), &spec);
-        let (blocks, block_norms) = (0..sizes.layers).map(block).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let (blocks, block_norms) = in_parallel(sizes.layers, block)?.into_iter().unzip();
         let kernel = reader.tensor("visual.conv1.weight", &[width, 3, patch, patch])?;
         let bias = form.patch_bias.then(|| reader.tensor("visual.conv1.bias", &[width])).transpose()?;
         let class = form.class_token.then(|| reader.tensor("visual.class_embedding", &[width])).transpose()?;

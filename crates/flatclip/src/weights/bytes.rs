@@ -3,9 +3,9 @@
 
 use crate::{Error, Result};
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 pub(crate) use crate::error::unusable_weights as bad;
 
@@ -19,7 +19,7 @@ pub(crate) struct Source {
 
 #[derive(Debug)]
 enum Content {
-    File(Mutex<File>),
+    File(File),
     Embedded(&'static [u8]),
 }
 
@@ -30,7 +30,7 @@ impl Source {
         if !about.is_file() {
             return Err(bad(path, "expected a weight file, found something else (a folder or a device)"));
         }
-        Ok(Arc::new(Self { path: path.to_path_buf(), len: about.len(), content: Content::File(Mutex::new(file)) }))
+        Ok(Arc::new(Self { path: path.to_path_buf(), len: about.len(), content: Content::File(file) }))
     }
 
     /// Bytes that are part of the program; `path` names them in messages.
@@ -40,23 +40,55 @@ impl Source {
 
     /// `len` bytes at `offset`; an error when the file ends before.
     pub(crate) fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
-        if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            let reason = format!("truncated: {len} bytes wanted at offset {offset}, the file has {} bytes", self.len);
-            return Err(bad(&self.path, reason));
-        }
+        self.check(offset, len)?;
         let len = usize::try_from(len).map_err(|_| bad(&self.path, "too large for this machine's address space"))?;
-        let file = match &self.content {
-            Content::File(file) => file,
-            // In range: the end was compared with the length above.
-            Content::Embedded(all) => return Ok(all[offset as usize..offset as usize + len].to_vec()),
-        };
         let mut bytes = vec![0; len];
-        // A poisoned lock only means that another read panicked; the next read seeks anyway.
-        let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        file.seek(SeekFrom::Start(offset)).map_err(Error::io(&self.path))?;
-        file.read_exact(&mut bytes).map_err(Error::io(&self.path))?;
+        self.fill(offset, &mut bytes)?;
         Ok(bytes)
     }
+
+    /// Fills `bytes` from `offset` on. A file is read, not mapped: one that is cut short meanwhile is an error here, and would
+    /// end the program there.
+    fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.check(offset, bytes.len() as u64)?;
+        match &self.content {
+            Content::File(file) => read_at(file, bytes, offset).map_err(Error::io(&self.path)),
+            Content::Embedded(all) => {
+                // In range: the end was compared with the length above.
+                bytes.copy_from_slice(&all[offset as usize..offset as usize + bytes.len()]);
+                Ok(())
+            }
+        }
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<()> {
+        if offset.checked_add(len).is_some_and(|end| end <= self.len) {
+            return Ok(());
+        }
+        let reason = format!("truncated: {len} bytes wanted at offset {offset}, the file has {} bytes", self.len);
+        Err(bad(&self.path, reason))
+    }
+}
+
+/// Reads at a place, from any number of threads at the same time.
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+}
+
+/// The same where a read moves the place of the next one: each gives its own, so they do not disturb each other.
+#[cfg(windows)]
+fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> std::io::Result<()> {
+    use std::os::windows::fs::FileExt as _;
+    while !bytes.is_empty() {
+        let count = file.seek_read(bytes, offset)?;
+        if count == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes = &mut bytes[count..];
+        offset += count as u64;
+    }
+    Ok(())
 }
 
 /// How the bytes of a [`Bytes`] lie in the file.
@@ -118,6 +150,20 @@ impl Bytes {
             return Ok(all);
         }
         self.source.read(self.offset + start, len)
+    }
+
+    /// `count` floats from byte `start` on, read to the place where they stay. `None` where the bytes are not just that: compressed,
+    /// or checked against a CRC.
+    fn floats(&self, start: u64, count: usize) -> Result<Option<Vec<f32>>> {
+        let len = (count * size_of::<f32>()) as u64;
+        let inside = start.checked_add(len).is_some_and(|end| end <= self.len);
+        if self.packing != Packing::Plain || cfg!(target_endian = "big") || !inside {
+            return Ok(None);
+        }
+        self.source.check(self.offset + start, len)?;
+        let mut values = vec![0.0f32; count];
+        self.source.fill(self.offset + start, bytemuck::cast_slice_mut(&mut values))?;
+        Ok(Some(values))
     }
 
     /// Grows with what really comes out, and stops one byte after the length that the archive claims.
@@ -243,7 +289,11 @@ impl Stored {
         let span = span.ok_or_else(wrong)?;
         let size = self.dtype.size();
         let at = |elements: usize| elements.checked_mul(size).map(|n| n as u64).ok_or_else(wrong);
-        let values = self.dtype.decode(&self.bytes.part(at(self.first)?, at(span)?)?);
+        let floats = if self.dtype == Dtype::F32 { self.bytes.floats(at(self.first)?, span)? } else { None };
+        let values = match floats {
+            Some(values) => values,
+            None => self.dtype.decode(&self.bytes.part(at(self.first)?, at(span)?)?),
+        };
         // Dimensions of one element may carry any stride.
         let contiguous = self.shape.iter().zip(strides.iter().zip(&plain)).all(|(&d, (s, p))| d == 1 || s == p);
         if contiguous {

@@ -28,7 +28,7 @@ fn oracle(x: &[f32], rows: usize, weight: &[f32], n: usize, k: usize) -> Vec<(f3
             for (pass, (x, w)) in row.chunks(i16::DEPTH).zip(column.chunks(i16::DEPTH)).enumerate() {
                 let top = x.iter().fold(0.0f32, |top, x| top.max(x.abs())).max(SMALLEST);
                 let (scale, inverse) = (top / 8191.0, 8191.0 / top);
-                let weight_scale = column_scale(w.iter().copied());
+                let weight_scale = column_scale(w);
                 let exact: i64 = x
                     .iter()
                     .zip(w)
@@ -211,4 +211,15 @@ proptest! {
         let spread = |v: Vec<f32>| v.into_iter().map(|x| x.powi(power)).collect::<Vec<_>>();
         check(&spread(values(rows * k, seed)), rows, &spread(values(n * k, seed + 1)), n, k);
     }
+}
+
+#[test]
+fn whole_numbers_are_the_nearest_and_ties_are_even() {
+    let near = |x: f32| [x, x.next_up(), x.next_down()];
+    for half in -2 * (ROW_TOP + 1)..=2 * (ROW_TOP + 1) {
+        for x in near(half as f32 / 2.0) {
+            assert_eq!(to_fixed(x), x.round_ties_even() as i16, "{x}");
+        }
+    }
+    assert_eq!([f32::NAN, -f32::NAN, f32::from_bits(0x7f80_1234)].map(to_fixed), [0; 3]);
 }
