@@ -212,7 +212,7 @@ class Classifier:
         b'\\x89PNG'
         """
         engine = self._engine()
-        answer = engine.answer(x)[0]
+        answer = engine.answer(x, explain=True)[0]
         return Explanation(answer, engine.views, engine.sheet(x, answer))
 
     # Learning.

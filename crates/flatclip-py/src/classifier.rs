@@ -105,16 +105,17 @@ impl Engine {
     }
 
     /// One answer per image: each on its own, as a stream of their order, or together, as the method wants. With `skip`
-    /// images that cannot be read get none.
-    #[pyo3(signature = (images, *, skip=false, progress=None))]
+    /// images that cannot be read get none; with `explain` the score of every view is computed.
+    #[pyo3(signature = (images, *, skip=false, explain=false, progress=None))]
     fn answer(
         &self,
         py: Python<'_>,
         images: &Bound<'_, PyAny>,
         skip: bool,
+        explain: bool,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Answers> {
-        let (inputs, classifier) = (images::many(images, self.exif())?, self.classifier.clone());
+        let (inputs, classifier) = (images::many(images, self.exif())?, self.classifier.explaining(explain));
         let (answers, skipped) = work::run(py, progress, move |watch| answer_all(&classifier, &inputs, skip, watch))?;
         Ok(Answers::some(answers, skipped))
     }

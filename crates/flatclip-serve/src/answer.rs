@@ -32,6 +32,9 @@ pub(crate) struct AnswerBody {
     pub(crate) selected_views: Vec<usize>,
     /// What views were ranked by, lower is better.
     pub(crate) view_scores: Vec<f64>,
+    /// Views whose score is a lower bound: it was enough to know that they are not selected. None with `explain`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) view_score_bounds: Vec<usize>,
     /// What each view says and where it lies, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -102,6 +105,7 @@ impl AnswerBody {
             top: answer.ranked(top).into_iter().map(class).collect(),
             selected_views: why.selected.clone(),
             view_scores: why.scores.iter().map(|&score| f64::from(score)).collect(),
+            view_score_bounds: why.bounds.clone(),
             explain: answered.explained.as_ref().map(|explained| ExplainBody::new(answered, explained)),
         }
     }

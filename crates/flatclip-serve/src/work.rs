@@ -218,10 +218,12 @@ fn answer_all(works: &[AnswerWork]) -> Vec<Result<Answered, Problem>> {
     }
     let images: Vec<Result<Image, Problem>> =
         works.par_iter().map(|work| Ok(work.image.image(&work.classifier.decode_options())?)).collect();
-    let asked: Vec<(&Classifier, &Image)> = works
+    let classifiers: Vec<Classifier> =
+        works.iter().map(|work| work.classifier.classifier.explaining(work.explain)).collect();
+    let asked: Vec<(&Classifier, &Image)> = classifiers
         .iter()
         .zip(&images)
-        .filter_map(|(work, decoded_image)| Some((&work.classifier.classifier, decoded_image.as_ref().ok()?)))
+        .filter_map(|(classifier, decoded_image)| Some((classifier, decoded_image.as_ref().ok()?)))
         .collect();
     let mut answers = Classifier::answer_together(&asked).into_iter();
     let mut one = |(work, decoded_image): (&AnswerWork, &Result<Image, Problem>)| {

@@ -53,11 +53,10 @@ impl Ready {
 
     fn view_set<'a>(&'a self, id: &'a str) -> ViewSet<'a> {
         ViewSet {
-            id,
-            features: &self.views.unit,
             norms: &self.views.norms,
             pixels: self.pixels.as_ref().and_then(Pixels::floats),
             generated: self.generated.as_ref(),
+            ..ViewSet::new(id, &self.views.unit)
         }
     }
 }

@@ -82,7 +82,7 @@ impl ClassifierBuilder {
 
     fn new(source: Source) -> Self {
         Self {
-            explain: matches!(source, Source::Model(_)),
+            explain: false,
             source,
             classes: Vec::new(),
             prompt: None,
@@ -103,8 +103,8 @@ impl ClassifierBuilder {
     }
 
     /// Whether answers say the score of every view. Otherwise STSS gives views that cannot be selected only a lower bound
-    /// ([`Explanation::bounds`](crate::methods::Explanation::bounds)), which takes a fraction of the time. Off for features
-    /// that were made elsewhere, on where a tower takes most of the time.
+    /// ([`Explanation::bounds`](crate::methods::Explanation::bounds)), which takes a fraction of the time; the answer is the
+    /// same. Off unless asked for; [`Classifier::explaining`] switches it for some answers.
     #[must_use]
     pub fn explain(mut self, explain: bool) -> Self {
         self.explain = explain;
@@ -292,15 +292,14 @@ impl ClassifierBuilder {
             stream_length: None,
         };
         let prepared = preparation.prepare(text, || Ok(Vec::new()), |text| tracing::warn!("{text}"))?;
-        let Prepared { adapter, needs, mut task, encoder, rounds } = prepared;
-        task.explain = self.explain;
+        let Prepared { adapter, needs, task, encoder, rounds } = prepared;
         let origin = Arc::new(Origin {
             classes: Arc::clone(&task.classes),
             method: spec.name.into(),
             precision: Some(encoder.clip.precision().into()),
             read: Some(encoder.decode.rule().into()),
         });
-        Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder: Some(encoder), rounds, origin }))
+        Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder: Some(encoder), rounds, origin }, self.explain))
     }
 
     /// On features of another model.
@@ -320,15 +319,14 @@ impl ClassifierBuilder {
             certainty: self.certainty,
             stream_length: None,
         };
-        let PreparedFeatures { adapter, needs, mut task, rounds } = preparation.prepare()?;
-        task.explain = self.explain;
+        let PreparedFeatures { adapter, needs, task, rounds } = preparation.prepare()?;
         let origin = Arc::new(Origin {
             classes: Arc::clone(&task.classes),
             method: spec.name.into(),
             precision: None,
             read: None,
         });
-        Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder: None, rounds, origin }))
+        Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder: None, rounds, origin }, self.explain))
     }
 
     /// The method that was named, or the prompt's own.

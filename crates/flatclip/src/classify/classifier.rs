@@ -41,7 +41,11 @@ use std::sync::Arc;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Classifier(Arc<Parts>);
+pub struct Classifier {
+    parts: Arc<Parts>,
+    /// Whether answers have the score of every view.
+    explain: bool,
+}
 
 pub(super) struct Parts {
     pub(super) spec: &'static AdapterSpec,
@@ -62,6 +66,7 @@ pub(super) struct Seen {
     views: ViewFeatures,
     pixels: Option<Vec<f32>>,
     generated: Option<Matrix>,
+    explain: bool,
 }
 
 impl Seen {
@@ -79,6 +84,7 @@ impl Seen {
             norms: &self.views.norms,
             pixels: self.pixels.as_deref(),
             generated: self.generated.as_ref(),
+            explain: self.explain,
             ..ViewSet::new(&self.id, &self.views.unit)
         }
     }
@@ -107,38 +113,45 @@ impl Classifier {
         Ok(ClassifierBuilder::with_text(text, Some(bank)))
     }
 
-    pub(super) fn new(parts: Parts) -> Self {
-        Self(Arc::new(parts))
+    pub(super) fn new(parts: Parts, explain: bool) -> Self {
+        Self { parts: Arc::new(parts), explain }
+    }
+
+    /// The same classifier, whose answers have the score of every view (`true`) or lower bounds where they suffice: see
+    /// [`ClassifierBuilder::explain`].
+    #[must_use]
+    pub fn explaining(&self, explain: bool) -> Self {
+        Self { parts: Arc::clone(&self.parts), explain }
     }
 
     /// Name of the method.
     pub fn method(&self) -> &'static str {
-        self.0.spec.name
+        self.parts.spec.name
     }
 
     /// Episodic, online or batch.
     pub fn kind(&self) -> Kind {
-        self.0.adapter.kind()
+        self.parts.adapter.kind()
     }
 
     /// Class names, in the order of the probabilities.
     pub fn classes(&self) -> &[String] {
-        &self.0.task.classes
+        &self.parts.task.classes
     }
 
     /// Views per image, at most where they are any-time; 0 when features are made elsewhere.
     pub fn views(&self) -> usize {
-        self.0.encoder.as_ref().map_or(0, |encoder| encoder.views.count)
+        self.parts.encoder.as_ref().map_or(0, |encoder| encoder.views.count)
     }
 
     /// What the image tower multiplies in: `f32`, `i16`, ...; `None` when features are made elsewhere.
     pub fn precision(&self) -> Option<&str> {
-        self.0.origin.precision.as_deref()
+        self.parts.origin.precision.as_deref()
     }
 
     /// The rule by which image files are read: `exif` or `pillow`; `None` when features are made elsewhere.
     pub fn read(&self) -> Option<&str> {
-        self.0.origin.read.as_deref()
+        self.parts.origin.read.as_deref()
     }
 
     /// The answer for an image: decoded, a file, encoded bytes, or the features of its views.
@@ -152,9 +165,9 @@ impl Classifier {
     /// The answer for features of views.
     fn decide_given(&self, views: &ViewFeatures) -> Result<Answer> {
         self.check_features_suffice()?;
-        let (adapter, task) = (self.episodic()?, &self.0.task);
-        let Some(rounds) = &self.0.rounds else {
-            return self.labelled(adapter.adapt(task, &Self::set_of(views))?, views);
+        let (adapter, task) = (self.episodic()?, &self.parts.task);
+        let Some(rounds) = self.rounds() else {
+            return self.labelled(adapter.adapt(task, &self.set_of(views))?, views);
         };
         let given = views.unit.rows();
         let (decision, used) = rounds.answer(adapter, task, "features", given, |range| Ok(views.part(range)))?;
@@ -164,10 +177,10 @@ impl Classifier {
     /// One answer per image of a set that a batch method sees at once, from the features of their views.
     pub fn answer_set(&self, set: &[ViewFeatures]) -> Result<Vec<Answer>> {
         self.check_features_suffice()?;
-        let sets: Vec<ViewSet<'_>> = set.iter().map(Self::set_of).collect();
-        let decisions = match &self.0.adapter {
-            AnyAdapter::Batch(adapter) => adapter.adapt(&self.0.task, &sets)?,
-            AnyAdapter::Episodic(adapter) if self.is_vectorised() => adapter.adapt_many(&self.0.task, &sets)?,
+        let sets: Vec<ViewSet<'_>> = set.iter().map(|views| self.set_of(views)).collect();
+        let decisions = match &self.parts.adapter {
+            AnyAdapter::Batch(adapter) => adapter.adapt(&self.parts.task, &sets)?,
+            AnyAdapter::Episodic(adapter) if self.is_vectorised() => adapter.adapt_many(&self.parts.task, &sets)?,
             _ => return set.iter().map(|views| self.decide_given(views)).collect(),
         };
         decisions.into_iter().zip(set).map(|(decision, views)| self.labelled(decision, views)).collect()
@@ -175,13 +188,13 @@ impl Classifier {
 
     /// Whether several images are better asked about in one call.
     pub(super) fn is_vectorised(&self) -> bool {
-        let vectorised = matches!(&self.0.adapter, AnyAdapter::Episodic(adapter) if adapter.is_vectorised());
-        vectorised && self.0.rounds.is_none()
+        let vectorised = matches!(&self.parts.adapter, AnyAdapter::Episodic(adapter) if adapter.is_vectorised());
+        vectorised && self.parts.rounds.is_none()
     }
 
     /// A stream that learns from its images, for online methods; each has a state of its own.
     pub fn stream(&self) -> Result<Stream> {
-        match &self.0.adapter {
+        match &self.parts.adapter {
             AnyAdapter::Episodic(_) => Ok(Stream::new(self.clone(), None)),
             AnyAdapter::Online(adapter) => Ok(Stream::new(self.clone(), Some(adapter.fork()))),
             AnyAdapter::Batch(_) => Err(self.wrong_kind("answers a whole set at once, not a stream")),
@@ -194,8 +207,8 @@ impl Classifier {
     }
 
     fn decide(&self, image: &Image, name: &str) -> Result<(Answer, ViewFeatures)> {
-        let (adapter, task) = (self.episodic()?, &self.0.task);
-        let (decision, views) = match &self.0.rounds {
+        let (adapter, task) = (self.episodic()?, &self.parts.task);
+        let (decision, views) = match self.rounds() {
             Some(rounds) => {
                 let (encoder, id) = (self.encoder()?, image.digest());
                 let pixels = encoder.views_of(image, self.key(&id))?;
@@ -267,25 +280,25 @@ impl Classifier {
 
     /// How this classifier reads images.
     pub fn decode_options(&self) -> DecodeOptions {
-        self.0.encoder.as_ref().map(|encoder| encoder.decode.clone()).unwrap_or_default()
+        self.parts.encoder.as_ref().map(|encoder| encoder.decode.clone()).unwrap_or_default()
     }
 
     pub(super) fn task(&self) -> &Task {
-        &self.0.task
+        &self.parts.task
     }
 
     /// The decision of this classifier's method about an image with these views, as an answer.
     pub(super) fn labelled(&self, mut decision: Decision, views: &ViewFeatures) -> Result<Answer> {
-        let task = &self.0.task;
+        let task = &self.parts.task;
         if let Some(bias) = task.clip.as_ref().and_then(|clip| clip.logit_bias()) {
             let image = views.unit.select_rows(&[0]);
             decision.explanation.sigmoid = sigmoid_scores(task.logits(&image).data(), bias);
         }
-        Ok(Answer::new(&self.0.origin, decision))
+        Ok(Answer::new(&self.parts.origin, decision))
     }
 
-    pub(super) fn set_of(views: &ViewFeatures) -> ViewSet<'_> {
-        ViewSet { norms: &views.norms, ..ViewSet::new("features", &views.unit) }
+    pub(super) fn set_of<'v>(&self, views: &'v ViewFeatures) -> ViewSet<'v> {
+        ViewSet { norms: &views.norms, explain: self.explain, ..ViewSet::new("features", &views.unit) }
     }
 
     /// Makes and encodes the views of an image.
@@ -294,26 +307,32 @@ impl Classifier {
         let id = image.digest();
         let pixels = encoder.views_of(image, self.key(&id))?;
         let views = encoder.encode(&pixels, encoder.views.count)?;
-        let generated = if self.0.needs.generated { encoder.generated_named(name)? } else { None };
-        Ok(Seen { id, views, pixels: self.0.needs.pixels.then_some(pixels), generated })
+        let generated = if self.parts.needs.generated { encoder.generated_named(name)? } else { None };
+        Ok(Seen { id, views, pixels: self.parts.needs.pixels.then_some(pixels), generated, explain: self.explain })
     }
 
     /// The name and the pixels of an image's views where they may share a call of the tower with others; `None` where they
     /// may not.
     pub(super) fn batch_pixels(&self, image: &Image) -> Option<Result<NamedPixels>> {
-        let encoder = self.0.encoder.as_ref()?;
-        let alone = self.0.rounds.is_some() || self.0.needs.generated || !encoder.visual_prompts.is_empty();
-        let episodic = matches!(self.0.adapter, AnyAdapter::Episodic(_));
-        (episodic && !alone && !self.0.needs.pixels).then(|| {
+        let encoder = self.parts.encoder.as_ref()?;
+        self.takes_batches().then(|| {
             let id = image.digest();
             let pixels = encoder.views_of(image, self.key(&id))?;
             Ok((id, pixels))
         })
     }
 
+    /// Whether images may share calls of the image tower.
+    pub fn takes_batches(&self) -> bool {
+        let Parts { needs, rounds, adapter, encoder, .. } = &*self.parts;
+        let plain = encoder.as_ref().is_some_and(|encoder| encoder.visual_prompts.is_empty());
+        let alone = rounds.is_some() || needs.generated || needs.pixels;
+        plain && !alone && matches!(adapter, AnyAdapter::Episodic(_))
+    }
+
     /// Whether both have the same image tower and show it images of their own only.
     pub(super) fn shares_tower(&self, other: &Self) -> bool {
-        match (&self.0.encoder, &other.0.encoder) {
+        match (&self.parts.encoder, &other.parts.encoder) {
             (Some(a), Some(b)) => Arc::ptr_eq(&a.clip, &b.clip),
             _ => false,
         }
@@ -325,9 +344,13 @@ impl Classifier {
 
     /// The answer for views that were made and encoded as [`Classifier::answer`] does.
     pub(super) fn decide_features(&self, id: &str, views: &ViewFeatures) -> Result<Answer> {
-        let set = ViewSet { norms: &views.norms, ..ViewSet::new(id, &views.unit) };
-        let decision = self.episodic()?.adapt(&self.0.task, &set)?;
+        let set = ViewSet { id, ..self.set_of(views) };
+        let decision = self.episodic()?.adapt(&self.parts.task, &set)?;
         Ok(self.labelled(decision, views)?.with_views(views.unit.rows()))
+    }
+
+    fn rounds(&self) -> Option<Rounds> {
+        self.parts.rounds.map(|rounds| rounds.explaining(self.explain))
     }
 
     pub(super) fn view_options(&self) -> Result<&ViewOptions> {
@@ -336,11 +359,11 @@ impl Classifier {
 
     /// What the draws of an image's views are keyed by.
     pub fn key<'k>(&self, id: &'k str) -> ViewKey<'k> {
-        ViewKey::of_content(self.0.task.seed, id)
+        ViewKey::of_content(self.parts.task.seed, id)
     }
 
     fn encoder(&self) -> Result<&ClipEncoder> {
-        self.0.encoder.as_ref().ok_or_else(|| {
+        self.parts.encoder.as_ref().ok_or_else(|| {
             let reason = "this classifier was made from text features and answers features only";
             Error::method(self.method(), reason).with_hint(Hint::Model)
         })
@@ -348,8 +371,8 @@ impl Classifier {
 
     /// A method that runs the image tower or reads generated images cannot be given features.
     fn check_features_suffice(&self) -> Result<()> {
-        if self.0.needs.pixels || self.0.needs.generated {
-            let what = if self.0.needs.pixels { "pixels" } else { "generated images" };
+        if self.parts.needs.pixels || self.parts.needs.generated {
+            let what = if self.parts.needs.pixels { "pixels" } else { "generated images" };
             let reason = format!("needs {what} in addition to features; give it the image itself");
             return Err(Error::method(self.method(), reason));
         }
@@ -357,7 +380,7 @@ impl Classifier {
     }
 
     fn episodic(&self) -> Result<&dyn crate::methods::Adapter> {
-        match &self.0.adapter {
+        match &self.parts.adapter {
             AnyAdapter::Episodic(adapter) => Ok(adapter.as_ref()),
             AnyAdapter::Online(_) => Err(self.wrong_kind("learns from a stream; take a stream from the classifier")),
             AnyAdapter::Batch(_) => Err(self.wrong_kind("answers a whole set at once")),

@@ -49,6 +49,7 @@ impl Certainty {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounds {
     certainty: Certainty,
+    explain: bool,
 }
 
 impl Rounds {
@@ -58,8 +59,14 @@ impl Rounds {
             Certainty::At(p) if !(p > 0.0 && p < 1.0) => {
                 Err(Error::config("certainty", format!("expected a probability between 0 and 1, found {p}")))
             }
-            certainty => Ok(Self { certainty }),
+            certainty => Ok(Self { certainty, explain: false }),
         }
+    }
+
+    /// The same with the score of every view in the answer, or not.
+    #[must_use]
+    pub fn explaining(self, explain: bool) -> Self {
+        Self { explain, ..self }
     }
 
     /// With this threshold, if there is one, for a method that can be answered in rounds.
@@ -101,7 +108,7 @@ impl Rounds {
         let mut before = None;
         loop {
             let seen = views.unit.rows();
-            let image = ViewSet { norms: &views.norms, ..ViewSet::new(id, &views.unit) };
+            let image = ViewSet { norms: &views.norms, explain: self.explain, ..ViewSet::new(id, &views.unit) };
             let decision = adapter.adapt(task, &image)?;
             let is_repeated = before.is_none_or(|class| class == decision.prediction);
             if seen >= total || (is_repeated && certainty(task, &views.unit, &decision) >= enough) {

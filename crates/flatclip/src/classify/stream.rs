@@ -41,7 +41,7 @@ impl Stream {
                 Ok(classifier.labelled(decision, seen.views())?.with_views(seen.count()))
             }
             Decoded::Features(views) => {
-                let decision = adapter.adapt(classifier.task(), &Classifier::set_of(views))?;
+                let decision = adapter.adapt(classifier.task(), &classifier.set_of(views))?;
                 classifier.labelled(decision, views)
             }
         }

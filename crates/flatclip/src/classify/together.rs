@@ -146,4 +146,27 @@ mod tests {
         assert!(together[5].as_ref().unwrap_err().to_string().contains("stream"));
         assert!(Classifier::answer_together(&[]).is_empty());
     }
+
+    #[test]
+    fn bounds_give_the_answer_of_all_scores() {
+        let model = Model::load("pocket").unwrap();
+        let classes = ["fish", "lamp", "boat", "cat", "cup", "tree"];
+        let build = || Classifier::builder(&model).classes(classes).method("stss").views(32);
+        let mut dropped = 0;
+        for classifier in [build().build().unwrap(), build().any_time(0.9).build().unwrap()] {
+            for image in (0..4).map(image) {
+                let lazy = classifier.answer(&image).unwrap();
+                let all = classifier.explaining(true).answer(&image).unwrap();
+                let (few, every) = (lazy.explanation(), all.explanation());
+                assert_eq!((lazy.probabilities(), lazy.views()), (all.probabilities(), all.views()));
+                assert_eq!(few.selected, every.selected);
+                assert!(every.bounds.is_empty());
+                for (view, (bound, score)) in few.scores.iter().zip(&every.scores).enumerate() {
+                    assert!(if few.bounds.contains(&view) { bound <= score } else { bound == score }, "view {view}");
+                }
+                dropped += few.bounds.len();
+            }
+        }
+        assert!(dropped > 0);
+    }
 }

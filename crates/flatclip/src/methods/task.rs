@@ -44,8 +44,6 @@ pub struct Task {
     pub bank: Option<Arc<TextBank>>,
     /// Images of the whole stream, where that is known before it ends.
     pub stream_length: Option<usize>,
-    /// Whether the score of every view is wanted, also where the answer needs only some of them.
-    pub explain: bool,
     start: OnceLock<Box<dyn ContextPass>>,
     /// The text features, packed for products.
     text: OnceLock<Linear>,
@@ -102,7 +100,6 @@ impl Task {
             progress: None,
             bank: None,
             stream_length: None,
-            explain: false,
             start: OnceLock::new(),
             text: OnceLock::new(),
         })
@@ -243,12 +240,14 @@ pub struct ViewSet<'a> {
     pub pixels: Option<&'a [f32]>,
     /// Unit-norm features `[G, D]` of generated views, for DiffTPT.
     pub generated: Option<&'a Matrix>,
+    /// Whether the score of every view is wanted, also where the answer needs only some of them.
+    pub explain: bool,
 }
 
 impl<'a> ViewSet<'a> {
     /// Features alone.
     pub fn new(id: &'a str, features: &'a Matrix) -> Self {
-        Self { id, features, norms: &[], pixels: None, generated: None }
+        Self { id, features, norms: &[], pixels: None, generated: None, explain: false }
     }
 
     /// Refuses features that do not fit the task or are not finite, and prompts that the adapter would misread: both would end as

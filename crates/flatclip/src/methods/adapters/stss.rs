@@ -189,9 +189,7 @@ pub struct Scorer<'a> {
 impl Scorer<'_> {
     /// `H_{r,v}` at one perturbed context. One `[V, K]` at a time: `[R, V, K]` is never in memory.
     fn losses(&self, features: &Matrix, text: &Linear) -> Vec<f32> {
-        let mut logits = Matrix::zeros(features.rows(), text.outputs());
-        text.forward(features.data(), features.rows(), Activation::Identity, logits.data_mut());
-        scaled(logits, self.scale).iter_rows().map(|row| self.options.score.of(row)).collect()
+        logits(features, text, self.scale).iter_rows().map(|row| self.options.score.of(row)).collect()
     }
 
     /// `H_{r,v}` at every perturbed context.
@@ -287,17 +285,39 @@ impl Config {
     }
 }
 
-/// The text bank of a prompt, its perturbed part packed for products.
-#[derive(Clone, Debug)]
+/// Logits of features under packed text features.
+fn logits(features: &Matrix, text: &Linear, scale: f32) -> Matrix {
+    let mut cosines = Matrix::zeros(features.rows(), text.outputs());
+    text.forward(features.data(), features.rows(), Activation::Identity, cosines.data_mut());
+    scaled(cosines, scale)
+}
+
+/// The text bank of a prompt, packed for products: once for all images.
+#[derive(Debug)]
 struct Packed {
     bank: TextBank,
-    perturbed: Arc<[Linear]>,
+    /// Absent where the task has the same text features packed.
+    base: Option<Linear>,
+    /// Where the selected views vote with it.
+    mean: Option<Linear>,
+    perturbed: Vec<Linear>,
 }
 
 impl Packed {
-    fn new(bank: TextBank) -> Self {
+    /// `own`: the text features that a task has packed.
+    fn new(bank: TextBank, options: &Config, own: Option<&Matrix>) -> Arc<Self> {
         let pack = |text: &Matrix| Linear::new(text.rows(), text.cols(), text.data(), None);
-        Self { perturbed: bank.perturbed().iter().map(pack).collect(), bank }
+        let base = (own != Some(bank.base())).then(|| pack(bank.base()));
+        let mean = (options.vote_text == VoteText::BankMean).then(|| pack(&bank.mean()));
+        Arc::new(Self { base, mean, perturbed: bank.perturbed().iter().map(pack).collect(), bank })
+    }
+
+    /// What every view says at the unperturbed prompt.
+    fn views(&self, task: &Task, image: &ViewSet<'_>) -> ViewLogits {
+        match &self.base {
+            Some(base) => ViewLogits::from_logits(logits(image.features, base, task.logit_scale)),
+            None => ViewLogits::of(task, image),
+        }
     }
 }
 
@@ -305,7 +325,7 @@ impl Packed {
 #[derive(Clone, Debug)]
 pub struct Stss {
     options: Config,
-    around: Option<Packed>,
+    around: Option<Arc<Packed>>,
 }
 
 impl Stss {
@@ -316,7 +336,8 @@ impl Stss {
 
     /// With a bank from elsewhere.
     pub fn with_bank(options: Config, bank: TextBank) -> Self {
-        Self { options, around: Some(Packed::new(bank)) }
+        let around = Some(Packed::new(bank, &options, None));
+        Self { options, around }
     }
 
     /// The bank, once there is one.
@@ -338,7 +359,7 @@ impl Adapter for Stss {
     /// Perturb the prompt: `T_r` = text features at `p + rho' u_r`, `u_r` random unit directions, once per class list.
     fn prepare(&mut self, task: &Task) -> Result<()> {
         let bank = TextBank::of_task(task, &self.options.perturbation(), Config::NAME)?;
-        self.around = bank.map(Packed::new);
+        self.around = bank.map(|bank| Packed::new(bank, &self.options, Some(task.text_features())));
         Ok(())
     }
 
@@ -349,25 +370,21 @@ impl Adapter for Stss {
             Some(around) => around,
             None => {
                 let how = self.options.perturbation();
-                own = Packed::new(TextBank::of_image(task, image.features.row(0), &how, Config::NAME)?);
+                let bank = TextBank::of_image(task, image.features.row(0), &how, Config::NAME)?;
+                own = Packed::new(bank, &self.options, None);
                 &own
             }
         };
-        let views = ViewLogits::new(image.features, around.bank.base(), task.logit_scale);
+        let views = around.views(task, image);
         // Score the views.
         let scorer = self.scorer_with(around, task.logit_scale);
-        let lazy = self.options.is_lazy() && !task.explain;
+        let lazy = self.options.is_lazy() && !image.explain;
         let scores = if lazy { scorer.lazy(image.features, &views) } else { scorer.all(image.features, &views) };
         // Select the lowest.
         let selection = self.options.select(scores.values);
         // They vote with the unperturbed prompt.
-        let ballot = match self.options.vote_text {
-            VoteText::Context => vote(self.options.vote, self.options.tie, &views.logits, &selection),
-            VoteText::BankMean => {
-                let mean = ViewLogits::new(image.features, &around.bank.mean(), task.logit_scale);
-                vote(self.options.vote, self.options.tie, &mean.logits, &selection)
-            }
-        };
+        let mean = around.mean.as_ref().map(|mean| logits(image.features, mean, task.logit_scale));
+        let ballot = vote(self.options.vote, self.options.tie, mean.as_ref().unwrap_or(&views.logits), &selection);
         Ok(ballot.answer(Explanation { bounds: scores.bounds, ..views.explain(selection) }))
     }
 }
