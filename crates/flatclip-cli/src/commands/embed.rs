@@ -6,7 +6,8 @@ use crate::inputs::model::ModelArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Result, bail, ensure};
-use flatclip::image::{ImageChanges, open_noted};
+use flatclip::classify::{batch_images, in_batches};
+use flatclip::image::{ImageChanges, ImageNotes, open_noted};
 use flatclip::model::Features;
 use flatclip::prompt::{named_features_bytes, npy_bytes};
 use flatclip::{Matrix, Model, Progress as _};
@@ -111,36 +112,68 @@ fn images_of(args: &Args, model: &Model, out: &Output) -> Result<Embedded> {
     let files = images::expand(&args.images, out)?;
     let terminal = Terminal::with_interrupts(out)?;
     let (mut found, mut changes) = (Embedded::default(), ImageChanges::default());
-    let (decode, views) = (args.decode.options(), args.views as usize);
+    let (decode, views, seed) = (args.decode.options(), args.views as usize, args.seed);
     terminal.start("images", Some(files.len() as u64));
-    for (index, file) in files.iter().enumerate() {
+    let open = |file: &PathBuf| -> flatclip::Result<(Vec<f32>, About)> {
+        let (image, notes) = open_noted(file, &decode)?;
+        let side = image.width.max(image.height);
+        Ok((model.view_pixels(&image, views, seed)?, (side, notes)))
+    };
+    let encode = |batch| encode_batch(model, views, batch);
+    let each = |index: usize, rows: flatclip::Result<(Vec<f32>, About)>| -> Result<bool> {
         if terminal.cancelled() {
             let reason = format!("{index} of {} images were embedded, nothing was written", files.len());
             return Err(flatclip::Error::Interrupted(reason).into());
         }
-        let name = file.display().to_string();
-        let rows = open_noted(file, &decode).and_then(|(image, notes)| {
-            if index == 0 {
-                args.model.warn_outside(&[], Some(image.width.max(image.height)), out);
-            }
-            changes.count(notes);
-            model.view_features(&image, views, args.seed)
-        });
+        let name = files[index].display().to_string();
         match rows {
-            Ok(rows) => {
+            Ok((rows, (side, notes))) => {
+                if index == 0 {
+                    args.model.warn_outside(&[], Some(side), out);
+                }
+                changes.count(notes);
                 let suffix = |view: usize| if views == 1 { name.clone() } else { format!("{name}#{view}") };
                 found.names.extend((0..views).map(suffix));
-                found.rows.extend(rows.into_vec());
+                found.rows.extend(rows);
             }
             Err(error) => found.failures.push((name, error)),
         }
         terminal.advance(index as u64 + 1, "");
-    }
+        Ok(true)
+    };
+    in_batches(&files, batch_images(views), open, encode, each)?;
     terminal.finish();
     if let Some(line) = changes_line(changes) {
         out.note(line);
     }
     Ok(found)
+}
+
+/// The longer side of an image, and what was done to it.
+type About = (usize, ImageNotes);
+
+/// Features of the views of a batch of images, in one call of the tower.
+fn encode_batch(
+    model: &Model,
+    views: usize,
+    batch: Vec<flatclip::Result<(Vec<f32>, About)>>,
+) -> Vec<flatclip::Result<(Vec<f32>, About)>> {
+    let good: Vec<&[f32]> = batch.iter().filter_map(|made| Some(made.as_ref().ok()?.0.as_slice())).collect();
+    let encoded = match good.len() {
+        0 => Ok(Matrix::default()),
+        count => model.clip().encode_images(&good.concat(), count * views),
+    };
+    let (mut encoded, width) =
+        (encoded.map(Matrix::into_vec).map_err(|error| error.to_string()), views * model.width());
+    let rows = |made: flatclip::Result<(Vec<f32>, About)>| {
+        let (_, about) = made?;
+        match &mut encoded {
+            Ok(rows) => Ok((rows.drain(..width).collect(), about)),
+            // The tower fails for all of them alike; each then says so.
+            Err(text) => Err(flatclip::Error::config("views", text.clone())),
+        }
+    };
+    batch.into_iter().map(rows).collect()
 }
 
 /// A file of features: its ending says the format.

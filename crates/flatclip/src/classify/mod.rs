@@ -2,6 +2,7 @@
 //! The command line, the server and the Python package are thin layers over this module.
 
 mod answer;
+mod batches;
 mod builder;
 mod class_list;
 mod classifier;
@@ -21,6 +22,7 @@ mod together;
 mod view_features;
 
 pub use answer::{Answer, AnswerReport, Origin as AnswerOrigin, RankedClass, ViewScore};
+pub use batches::{ViewPixels, batch_images, in_batches};
 pub use builder::ClassifierBuilder;
 pub use classifier::Classifier;
 pub use encoder::{ClipEncoder, PIXEL_VERSION};

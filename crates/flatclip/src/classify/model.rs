@@ -167,8 +167,12 @@ impl Model {
     /// Features `[views, D]` of an image as the tower gives them: the image itself, then random views, drawn by its content
     /// and the seed as a classifier draws them.
     pub fn view_features(&self, image: &Image, views: usize, seed: u64) -> Result<Matrix> {
-        let pixels = make_views(image, &self.views(views), ViewKey::of_content(seed, &image.digest()))?;
-        self.0.clip.encode_images(&pixels, views)
+        self.0.clip.encode_images(&self.view_pixels(image, views, seed)?, views)
+    }
+
+    /// The pixels `[views, 3, size, size]` of [`Model::view_features`], as the image tower takes them.
+    pub fn view_pixels(&self, image: &Image, views: usize, seed: u64) -> Result<Vec<f32>> {
+        make_views(image, &self.views(views), ViewKey::of_content(seed, &image.digest()))
     }
 
     /// TPT's views, in the size and with the preprocessing of this model.
@@ -256,11 +260,12 @@ impl ModelBuilder {
         let precision = self.precision.unwrap_or_else(Precision::auto);
         let text_precision = self.text_precision;
         let options = LoadOptions { precision, text_precision, ..LoadOptions::of(self.towers) };
-        let clip = Clip::load(&checkpoint, options)?;
+        let (clip, tokenizer) = rayon::join(|| Clip::load(&checkpoint, options), || Tokenizer::of(&checkpoint));
+        let clip = clip?;
         if let Some(folder) = &self.hash_cache {
             checkpoint.remember_hash(folder);
         }
-        Ok(Model::from_parts(self.name.clone(), clip, Tokenizer::of(&checkpoint)?))
+        Ok(Model::from_parts(self.name.clone(), clip, tokenizer?))
     }
 
     #[cfg(feature = "hub")]

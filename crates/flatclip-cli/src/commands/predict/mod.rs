@@ -3,6 +3,7 @@
 mod continued;
 mod explain;
 mod rows;
+mod work;
 
 use crate::inputs::classes::{ClassArgs, did_you_mean};
 use crate::inputs::decode::{DecodeArgs, changes_line};
@@ -13,15 +14,17 @@ use crate::inputs::views::ViewArgs;
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Result, ensure};
+use flatclip::classify::in_batches;
 use flatclip::image::views::ViewPolicy;
 use flatclip::image::{DecodeOptions, ImageChanges, open_noted};
 use flatclip::methods::Kind;
 use flatclip::settings::parse_settings;
-use flatclip::{Answer, Classifier, ImageInput, Model, Progress as _, Prompt, Stream};
+use flatclip::{Classifier, Model, Progress as _, Prompt};
 use rows::{Format, Rows};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use work::{Done, Opening};
 
 /// Options of `flatclip predict`.
 #[derive(clap::Args)]
@@ -80,26 +83,31 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     out.note(setup_line(&classifier));
     let mut rows = Rows::open(&args, &classifier, &model, &files, out)?;
     let files: Vec<&PathBuf> = files.iter().filter(|file| !rows.has(file)).collect();
-    let mut work = Work {
-        stream: classifier.stream()?,
+    let mut stream = classifier.stream()?;
+    let terminal = Terminal::with_interrupts(out)?;
+    let opening = Opening {
+        classifier: &classifier,
         decode: args.decode.options(),
-        changes: ImageChanges::default(),
-        terminal: Terminal::with_interrupts(out)?,
+        content: rows.are_continued(),
+        images: sheets.is_some(),
     };
+    let mut changes = ImageChanges::default();
     let (start, mut answered, mut failed, mut encoded) = (Instant::now(), rows.kept(), 0, Vec::new());
-    work.terminal.start("images", Some(files.len() as u64));
-    for (index, file) in files.iter().enumerate() {
-        if work.terminal.cancelled() {
+    terminal.start("images", Some(files.len() as u64));
+    let each = |index: usize, done: Done| -> Result<bool> {
+        if terminal.cancelled() {
             rows.finish()?;
-            work.terminal.finish();
+            terminal.finish();
             let reason = format!("{index} of {} images were answered{}", files.len(), rows.where_kept());
             return Err(flatclip::Error::Interrupted(reason).into());
         }
-        rows.begin(file);
-        match work.answer(file) {
-            Ok((image, answer)) => {
-                if let Some(sheets) = &sheets {
-                    sheets.write(file, &image, &classifier, &answer, out)?;
+        let file = files[index];
+        rows.begin(done.content);
+        changes.count(done.notes);
+        match done.answer {
+            Ok(answer) => {
+                if let (Some(sheets), Some(image)) = (&sheets, &done.image) {
+                    sheets.write(file, image, &classifier, &answer, out)?;
                 }
                 rows.answer(file, &answer)?;
                 encoded.extend(answer.views());
@@ -109,20 +117,23 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
                 failed += 1;
                 rows.failure(file, &error)?;
                 if !rows.shows_failures() {
-                    work.terminal.line(|| out.error(&error.into()));
+                    terminal.line(|| out.error(&error.into()));
                 }
             }
         }
         let rate = (index + 1) as f64 / start.elapsed().as_secs_f64().max(1e-9);
-        work.terminal.advance(index as u64 + 1, &format!("{rate:.1}/s"));
-    }
-    work.terminal.finish();
+        terminal.advance(index as u64 + 1, &format!("{rate:.1}/s"));
+        Ok(true)
+    };
+    let answer = |batch| opening.answer(batch, &mut stream);
+    in_batches(&files, opening.batch(), |file| opening.open(file), answer, each)?;
+    terminal.finish();
     rows.finish()?;
     if args.views.certainty()?.is_some() && !encoded.is_empty() {
         let mean = encoded.iter().sum::<usize>() as f64 / encoded.len() as f64;
         out.note(format_args!("{mean:.1} of at most {} views per image were encoded", classifier.views()));
     }
-    if let Some(line) = changes_line(work.changes) {
+    if let Some(line) = changes_line(changes) {
         out.note(line);
     }
     Ok(match (answered, failed) {
@@ -142,23 +153,6 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 fn first_side(files: &[PathBuf], decode: &DecodeOptions) -> Option<usize> {
     let image = open_noted(files.first()?, decode).ok()?.0;
     Some(image.width.max(image.height))
-}
-
-struct Work<'a> {
-    stream: Stream,
-    decode: DecodeOptions,
-    changes: ImageChanges,
-    terminal: Terminal<'a>,
-}
-
-impl Work<'_> {
-    fn answer(&mut self, file: &Path) -> flatclip::Result<(flatclip::Image, Answer)> {
-        let (image, notes) = open_noted(file, &self.decode)?;
-        self.changes.count(notes);
-        let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let answer = self.stream.answer(ImageInput::Named(&image, &name))?;
-        Ok((image, answer))
-    }
 }
 
 impl Args {
@@ -186,6 +180,7 @@ impl Args {
             .options(options)
             .view_policy(self.view_policy)
             .seed(self.seed)
+            .explain(self.explain.is_some())
             .exif(self.decode.options().exif)
             .any_model(self.prompt.any_model);
         if let Some(views) = self.views.count() {

@@ -1,7 +1,7 @@
 //! Rows of answers, each written as it comes: a table, CSV or JSON lines, to the terminal or to a file that can be continued.
 
 use super::Args;
-use super::continued::{Continued, content_of, continued};
+use super::continued::{Continued, continued};
 use crate::output::{Output, harmless};
 use anyhow::{Result, bail};
 use flatclip::{Answer, Classifier, Model};
@@ -104,10 +104,14 @@ impl<'a> Rows<'a> {
         self.file.as_ref().is_some_and(|(_, done)| done.contains_key(&*image.to_string_lossy()))
     }
 
-    /// The next row is of this image. Its content is taken before it is answered: if it is replaced meanwhile, the row
-    /// is known to be old.
-    pub(super) fn begin(&mut self, image: &Path) {
-        self.content = if self.file.is_some() { content_of(image) } else { String::new() };
+    /// Whether rows go to a file that can be continued, and so have the content of their images.
+    pub(super) fn are_continued(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// The next row is of an image with this content.
+    pub(super) fn begin(&mut self, content: String) {
+        self.content = content;
     }
 
     /// Rows that an earlier run wrote.
