@@ -244,6 +244,31 @@ def tpt(count, encode=True):
     return run
 
 
+def fga(count, directions=16):
+    """One image of FGA with a ready text bank: views encoded, the largest entropy of each view over the bank, the votes of the
+    lowest tenth with the unperturbed text features."""
+    model = clip()
+    base = F.normalize(torch.randn(count, 512), dim=-1)
+    around = F.normalize(torch.randn(directions, count, 512), dim=-1).reshape(-1, 512)
+    pixels = torch.randn(VIEWS, 3, 224, 224)
+
+    def entropy(logits):
+        log_p = F.log_softmax(logits, dim=-1)
+        return -(log_p.exp() * log_p).sum(-1)
+
+    def run():
+        with torch.inference_mode():
+            features = F.normalize(model.visual(pixels), dim=-1)
+            perturbed = (100.0 * features @ around.T).view(VIEWS, directions, count)
+            scores = entropy(perturbed).max(-1).values
+            chosen = scores.argsort()[: max(1, VIEWS // 10)]
+            p = (100.0 * features[chosen] @ base.T).softmax(-1)
+            votes = torch.bincount(p.argmax(-1), minlength=count) + p.mean(0)
+            return votes.argmax()
+
+    return run
+
+
 def shared_step(count, dtype=torch.float32):
     """The same sums with flatclip's idea in torch: the prefix once, own tokens ragged, the last block at the ends only."""
     model = clip().to(dtype)
@@ -325,6 +350,7 @@ WORK = {
     "shared-step-100": lambda: shared_step(100),
     "shared-step-1000": lambda: shared_step(1000),
     "shared-step-1000-bf16": lambda: shared_step(1000, torch.bfloat16),
+    "fga-1000": lambda: fga(1000),
     "tpt-100": lambda: tpt(100),
     "tpt-step-100": lambda: tpt(100, encode=False),
 }

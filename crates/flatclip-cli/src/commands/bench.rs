@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 /// Options of `flatclip bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cases to run [default: all]: gemm, encode-views, rounds, views, text-features, context-step, sapt-step, stss-image,
-    /// tpt-step, tpt-image
+    /// Cases to run [default: all]: gemm, encode-views, files, rounds, views, text-features, context-step, sapt-step, stss-image,
+    /// stss-rounds, stss-scores, tpt-step, tpt-image
     #[arg(value_name = "CASE")]
     cases: Vec<String>,
     /// Instead of the cases: time and peak memory of one image with these adapters (or `all`), each in a process of its own
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// Classes (of ImageNet) for the text cases; context-step runs 100 and this many
     #[arg(long, default_value_t = 1000, value_name = "K")]
     classes: usize,
-    /// An image for the case views, which then decodes it, too [default: noise of 500 x 375]
+    /// An image for the case views, which then decodes it, too [default: noise of 500 x 375], and for the case files, which needs one
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
     /// One repeat per line `run` on stdin, answered by a line of JSON; a line `next` starts the next case

@@ -1,6 +1,7 @@
 //! The cases, each a stage that people wait for.
 
 use super::measure::{CaseTiming, TurnTaker, measure};
+use super::pairs::{files, stss_scores};
 use super::{BenchRequest, flops};
 use flatclip::Model;
 use flatclip::classify::Rounds;
@@ -18,6 +19,7 @@ use flatclip::{Error, Result};
 use flatclip_tensor::ops::loss::cross_entropy_gradient;
 use flatclip_tensor::{Activation, Linear, Matrix, gemm, isa};
 use std::cell::OnceCell;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A stage that people wait for.
@@ -27,12 +29,15 @@ type Case = fn(&mut Workbench<'_>) -> Result<Vec<CaseTiming>>;
 pub(super) static CASES: &[(&str, Case)] = &[
     ("gemm", gemm_case),
     ("encode-views", encode_views),
+    ("files", files),
     ("rounds", rounds),
     ("views", views),
     ("text-features", text_features),
     ("context-step", context_step),
     ("sapt-step", sapt_step),
     ("stss-image", stss_image),
+    ("stss-rounds", stss_rounds),
+    ("stss-scores", stss_scores),
     ("tpt-step", tpt_step),
     ("tpt-image", tpt_image),
 ];
@@ -97,8 +102,28 @@ impl<'a> Workbench<'a> {
         Ok(timing)
     }
 
+    pub(super) fn repeats(&self) -> usize {
+        self.request.repeats
+    }
+
+    pub(super) fn views(&self) -> usize {
+        self.request.views
+    }
+
+    pub(super) fn classes(&self) -> usize {
+        self.request.classes
+    }
+
+    pub(super) fn image(&self) -> Option<PathBuf> {
+        self.request.image.clone()
+    }
+
+    pub(super) fn note(&self, text: &str) {
+        self.progress.note(text);
+    }
+
     /// Pixels that look random; towers do not care.
-    fn pixels(&self, clip: &Clip) -> Vec<f32> {
+    pub(super) fn pixels(&self, clip: &Clip) -> Vec<f32> {
         let count = self.request.views * 3 * clip.image_size() * clip.image_size();
         noise("pixels", count)
     }
@@ -159,10 +184,7 @@ fn rounds(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let (model, count) = (bench.load(Towers::Image)?, bench.request.views);
     let clip = model.clip();
     let (pixels, size) = (bench.pixels(clip), 3 * clip.image_size() * clip.image_size());
-    let (mut timings, mut stops) = (Vec::new(), vec![0, 1]);
-    while stops[stops.len() - 1] < count {
-        stops.push(Rounds::next(stops[stops.len() - 1], count));
-    }
+    let (mut timings, stops) = (Vec::new(), stops(count));
     for last in 1..stops.len() {
         let name = format!("rounds to {} views", stops[last]);
         timings.push(bench.measure(name, None, || {
@@ -171,6 +193,15 @@ fn rounds(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
         })?);
     }
     Ok(timings)
+}
+
+/// Views after no round, after the first, and so on to `count`.
+fn stops(count: usize) -> Vec<usize> {
+    let mut stops = vec![0, 1];
+    while stops[stops.len() - 1] < count {
+        stops.push(Rounds::next(stops[stops.len() - 1], count));
+    }
+    stops
 }
 
 fn views(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
@@ -271,6 +302,42 @@ fn steps(bench: &mut Workbench<'_>, name: &str, times: usize) -> Result<Vec<Case
 fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let (model, views, count) = (bench.load(Towers::Image)?, bench.request.views, bench.request.classes);
     let clip = model.clip();
+    let (adapter, task) = stss_of(clip, count)?;
+    let pixels = bench.pixels(clip);
+    let timing = bench.measure(format!("stss-image V={views} K={count}"), None, || {
+        let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
+        adapter.adapt(&task, &ViewSet { norms: &norms, ..ViewSet::new("bench", &features) })
+    })?;
+    Ok(vec![timing])
+}
+
+/// The same in rounds, to each place where any-time views can stop: views encoded, and after every round scored and answered.
+fn stss_rounds(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
+    let (model, views, count) = (bench.load(Towers::Image)?, bench.request.views, bench.request.classes);
+    let clip = model.clip();
+    let (adapter, task) = stss_of(clip, count)?;
+    let (pixels, size) = (bench.pixels(clip), 3 * clip.image_size() * clip.image_size());
+    let stops = stops(views);
+    let mut timings = Vec::new();
+    for last in 1..stops.len() {
+        let name = format!("stss-rounds to {} views K={count}", stops[last]);
+        timings.push(bench.measure(name, None, || {
+            let mut seen = Vec::new();
+            let mut answer = None;
+            for ends in stops[..=last].windows(2) {
+                let new = clip.encode_images(&pixels[ends[0] * size..ends[1] * size], ends[1] - ends[0])?;
+                seen.extend(Features::unit(new).0.into_vec());
+                let features = Matrix::from_vec(ends[1], clip.embed_dim(), seen.clone());
+                answer = Some(adapter.adapt(&task, &ViewSet::new("bench", &features))?);
+            }
+            Ok(answer)
+        })?);
+    }
+    Ok(timings)
+}
+
+/// STSS with a bank of random numbers, and its task.
+fn stss_of(clip: &Arc<Clip>, count: usize) -> Result<(Stss, Task)> {
     let options = stss::Config::default();
     let text = |index: usize| {
         let rows = Matrix::from_vec(count, clip.embed_dim(), noise(&format!("bank {index}"), count * clip.embed_dim()));
@@ -282,13 +349,7 @@ fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
         .ok_or_else(|| Error::config("bank", "sizes do not fit"))?;
     drop(rows);
     let task = Task::new(class_names(count), bank.base().clone(), clip.logit_scale(), 0)?.with_clip(Arc::clone(clip));
-    let adapter = Stss::with_bank(options, bank);
-    let pixels = bench.pixels(clip);
-    let timing = bench.measure(format!("stss-image V={views} K={count}"), None, || {
-        let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
-        adapter.adapt(&task, &ViewSet { norms: &norms, ..ViewSet::new("bench", &features) })
-    })?;
-    Ok(vec![timing])
+    Ok((Stss::with_bank(options, bank), task))
 }
 
 /// One step of TPT and the answer, from given features.

@@ -69,7 +69,7 @@ pub(super) fn measure<R>(
 }
 
 impl CaseTiming {
-    fn new(case: String, mut times: Vec<f64>, flops: Option<f64>) -> Self {
+    pub(super) fn new(case: String, mut times: Vec<f64>, flops: Option<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         let repeats = times.len();
         let median = (times[(repeats - 1) / 2] + times[repeats / 2]) / 2.0;

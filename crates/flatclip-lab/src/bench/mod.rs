@@ -4,6 +4,7 @@ mod cases;
 mod flops;
 mod measure;
 mod methods;
+mod pairs;
 mod rates;
 
 pub use measure::{CaseTiming, Turn, TurnTaker};
@@ -34,7 +35,7 @@ pub struct BenchRequest {
     pub views: usize,
     /// Classes (of ImageNet) for the text cases.
     pub classes: usize,
-    /// An image for the case `views`, which then decodes it, too.
+    /// An image for the case `views`, which then decodes it, too, and for the case `files`.
     pub image: Option<PathBuf>,
 }
 
