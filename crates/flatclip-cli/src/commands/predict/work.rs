@@ -3,7 +3,7 @@
 use super::continued::content_of;
 use flatclip::classify::{ViewPixels, batch_images};
 use flatclip::image::{DecodeOptions, ImageNotes, open_noted};
-use flatclip::{Answer, Classifier, Image, Result, Stream};
+use flatclip::{Answer, Classifier, Image, ImageInput, Result, Stream};
 use std::path::Path;
 
 /// How files are opened.
@@ -75,7 +75,7 @@ impl Opening<'_> {
                     views.push(made);
                 }
                 Seen::Whole(image, name) => {
-                    let answer = image.and_then(|image| Ok((stream.answer_named(&image, &name)?, image)));
+                    let answer = image.and_then(|image| Ok((stream.answer(ImageInput::Named(&image, &name))?, image)));
                     let (answer, image) = match answer {
                         Ok((answer, image)) => (Ok(answer), self.images.then_some(image)),
                         Err(error) => (Err(error), None),
