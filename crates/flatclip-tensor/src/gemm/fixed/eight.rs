@@ -13,7 +13,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use super::{ROW_TOP, SMALLEST, column_scale, magnitude_bits, row_scale, to_fixed};
+use super::{ROW_TOP, column_scale, magnitude_bits, row_scale, to_fixed};
 use crate::gemm::driver::{Job, Kernel, Operands, Tile, convert_row};
 use crate::gemm::kernels::{Portable, run_plain};
 use crate::gemm::panels::{Element, PANEL, Panels, Scratch};
@@ -89,7 +89,7 @@ impl Panels<i8> {
         }
         let usual = |column| (0..depth).filter(|&k| mask[k] != 0).map(move |k| (k, column));
         let scales: Vec<f32> = (0..columns).map(|c| byte_scale(usual(c).map(|(k, c)| entry(k, c)))).collect();
-        let outlier_scale = |column| column_scale(outliers.iter().map(|&k| entry(k, column)));
+        let outlier_scale = |column| column_scale(&outliers.iter().map(|&k| entry(k, column)).collect::<Vec<_>>());
         let outlier_scales: Vec<f32> = (0..columns).map(outlier_scale).collect();
         let byte = |at: usize, column: usize| match at.checked_sub(bytes) {
             None if at < depth && mask[at] != 0 => to_byte(entry(at, column) / scales[column]),

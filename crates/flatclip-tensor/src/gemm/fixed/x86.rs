@@ -204,8 +204,8 @@ impl<P: Pairs, const ROWS: usize> Kernel for TwoVectors<P, ROWS> {
 #[inline(always)]
 pub(super) unsafe fn halves<P: Pairs, T>([left, right]: [*const T; 2]) -> [*const u8; 2] {
     let vector = 4 * P::Lanes::WIDTH;
-    // SAFETY: promised by the caller.
     if vector < 4 * PANEL {
+        // SAFETY: promised by the caller.
         [left.cast(), unsafe { left.cast::<u8>().add(vector) }]
     } else {
         [left.cast(), right.cast()]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::gemm::epilogue::Epilogue;
+use crate::gemm::fixed::SMALLEST;
 use crate::gemm::tests::values;
 use crate::gemm::{Activation, Linear, PRODUCT, Precision};
 use crate::isa;
@@ -46,7 +47,7 @@ fn oracle(x: &[f32], weight: &[f32], outliers: &[usize]) -> (f32, f64) {
             continue;
         }
         let ((x_whole, scale), w_scale) = if is_outlier {
-            (integers(&x, 8191.0), column_scale(w.iter().copied()))
+            (integers(&x, 8191.0), column_scale(&w))
         } else {
             (integers(&x, 127.0), integers(&w, 127.0).1)
         };
