@@ -101,7 +101,12 @@ fn methods_run_on_features_alone_or_say_what_they_need_beyond() {
     for spec in ADAPTERS {
         let built = Classifier::from_text_features(text.clone()).method(spec.name).build();
         let needs = spec.needs;
-        if needs.pixels || needs.text_tower || needs.vit || needs.generated || !needs.prompts.contains(&PromptKind::Features) {
+        if needs.pixels
+            || needs.text_tower
+            || needs.vit
+            || needs.generated
+            || !needs.prompts.contains(&PromptKind::Features)
+        {
             let error = built.unwrap_err();
             assert_eq!(error.code(), "method.needs", "{}: {error}", spec.name);
             continue;

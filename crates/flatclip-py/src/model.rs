@@ -83,9 +83,8 @@ impl How {
 }
 
 fn precision(word: &str) -> PyResult<Precision> {
-    Precision::from_name(word).ok_or_else(|| {
-        PyValueError::new_err(format!("precision: expected auto, f32, bf16, i16 or i8, found {word:?}"))
-    })
+    Precision::from_name(word)
+        .ok_or_else(|| PyValueError::new_err(format!("precision: expected auto, f32, bf16, i16 or i8, found {word:?}")))
 }
 
 /// Loads a model by name, folder or file.
