@@ -165,10 +165,7 @@ impl Block {
         let mut normal = vec![0.0; x.len()];
         norms[0].apply(x, &mut normal);
         self.forward(x, shape, norms, scratch);
-        let mut inputs = [&normal, &scratch.attention, &scratch.normal];
-        if super::eight::env("FLATCLIP_MODE", 0) == 1 {
-            (inputs[0], inputs[2]) = (&norms[0].weight, &norms[1].weight);
-        }
+        let inputs = [&normal, &scratch.attention, &scratch.normal];
         for (linear, inputs) in [&mut self.qkv, &mut self.out, &mut self.fc].into_iter().zip(inputs) {
             *linear = linear.to_eight(&outliers(inputs, linear.inputs()));
         }

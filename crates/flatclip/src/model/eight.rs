@@ -2,8 +2,8 @@
 //! MLP. The second of the MLP stays in 16 bits: behind the activation 8 are not enough.
 //!
 //! A few channels, the same for every image, are many times larger than the others; as outliers they are multiplied in 16 bits.
-//! Which they are is found when a model is loaded, by a pass in 16 bits over a few drawn images: no photos are needed, and the
-//! same weights always give the same outliers.
+//! Which they are is found when a model is loaded, by a pass in 16 bits over a few synthetic images: no photos are needed, and
+//! the same weights always give the same outliers.
 
 use super::block::Scratch;
 use super::vit::Vit;
@@ -19,10 +19,8 @@ const STEP: usize = 16;
 impl Vit {
     /// The same tower with these products in 8 bits.
     pub(super) fn to_eight(mut self) -> Self {
-        let pixels = drawn(self.side, env("FLATCLIP_IMAGES", IMAGES));
-        let count = pixels.len() / self.pixels();
-        let mut x = self.first_input(self.embed(&pixels, None), &self.norms);
-        let (starts, mut scratch) = (self.starts(count, &[]), Scratch::default());
+        let mut x = self.first_input(self.embed(&synthetic(self.side, IMAGES), None), &self.norms);
+        let (starts, mut scratch) = (self.starts(IMAGES, &[]), Scratch::default());
         let mut blocks = std::mem::take(&mut self.blocks);
         for (block, norms) in blocks.iter_mut().zip(&self.norms.blocks) {
             block.to_eight(&mut x, &self.shape(&starts, Queries::All), norms, &mut scratch);
@@ -30,10 +28,6 @@ impl Vit {
         self.blocks = blocks;
         self
     }
-}
-
-pub(super) fn env(name: &str, or: usize) -> usize {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(or)
 }
 
 /// The channels of rows of `width` whose largest magnitudes are largest, in ascending order.
@@ -44,21 +38,13 @@ pub(super) fn outliers(rows: &[f32], width: usize) -> Vec<usize> {
     }
     let mut order: Vec<usize> = (0..width).collect();
     order.sort_by(|&a, &b| tops[b].total_cmp(&tops[a]).then(a.cmp(&b)));
-    if std::env::var("FLATCLIP_SHOW").is_ok() {
-        let show: Vec<String> = [0, 1, 2, 4, 8, 16, 32, 48, 64, 128, 384]
-            .iter()
-            .filter(|&&i| i < width)
-            .map(|&i| format!("{:.2}", tops[order[i]]))
-            .collect();
-        eprintln!("tops {}", show.join(" "));
-    }
-    order.truncate(env("FLATCLIP_OUT", width.div_ceil(ONE_OF).next_multiple_of(STEP)).min(width));
+    order.truncate(width.div_ceil(ONE_OF).next_multiple_of(STEP).min(width));
     order.sort_unstable();
     order
 }
 
 /// Normalised pixels of `count` images: squares of many sizes over each other, mostly the same in the three colours.
-fn drawn(side: usize, count: usize) -> Vec<f32> {
+fn synthetic(side: usize, count: usize) -> Vec<f32> {
     let mut stream = Stream::new(0, &["calibration"]);
     let mut plane = |strength: f64| {
         let mut plane = vec![0.0f32; side * side];

@@ -1,5 +1,6 @@
 //! Every kernel against plain loops over the same integers, bit for bit; the integers against f64, within their error.
 
+use super::super::SMALLEST;
 use super::*;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::fixed::SMALLEST;
