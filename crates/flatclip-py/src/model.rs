@@ -84,7 +84,7 @@ impl How {
 
 fn precision(word: &str) -> PyResult<Precision> {
     Precision::from_name(word)
-        .ok_or_else(|| PyValueError::new_err(format!("precision: expected auto, f32, bf16, i16 or i8, found {word:?}")))
+        .ok_or_else(|| PyValueError::new_err(format!("precision: expected auto, f32, bf16 or i16, found {word:?}")))
 }
 
 /// Loads a model by name, folder or file.

@@ -101,11 +101,17 @@ fn load_model(config: &Config, entry: &ModelEntry) -> Result<Model> {
     if let Some(folder) = &config.model_dir {
         builder = builder.model_dir(folder);
     }
-    if let Some(word) = entry.precision.as_deref().filter(|&word| word != "auto") {
-        let Some(precision) = Precision::from_name(word) else {
-            let reason = format!("expected auto, f32, bf16, i16 or i8, found {word:?}");
+    let precision = match entry.precision.as_deref() {
+        None | Some("auto") => None,
+        Some("f32") => Some(Precision::F32),
+        Some("bf16") => Some(Precision::Bf16),
+        Some("i16") => Some(Precision::I16),
+        Some(other) => {
+            let reason = format!("expected auto, f32, bf16 or i16, found {other:?}");
             return Err(Error::config(format!("models.{}.precision", entry.name), reason));
-        };
+        }
+    };
+    if let Some(precision) = precision {
         builder = builder.precision(precision);
     }
     let model = builder.load(&Log)?;

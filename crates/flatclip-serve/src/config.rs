@@ -60,7 +60,7 @@ pub struct ModelEntry {
     pub name: String,
     /// What `Model::load` takes: a known name, a folder, a file. The name itself where this is absent.
     pub source: Option<String>,
-    /// `auto`, `f32`, `bf16`, `i16` or `i8`.
+    /// `auto`, `f32`, `bf16`, `i16` or `f16`.
     pub precision: Option<String>,
 }
 

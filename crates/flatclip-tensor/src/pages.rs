@@ -13,14 +13,12 @@ pub trait Number: Copy + Default + Send + Sync + 'static + sealed::Sealed {}
 impl Number for f32 {}
 impl Number for u16 {}
 impl Number for i16 {}
-impl Number for i8 {}
 
 mod sealed {
     pub trait Sealed {}
     impl Sealed for f32 {}
     impl Sealed for u16 {}
     impl Sealed for i16 {}
-    impl Sealed for i8 {}
 }
 
 /// A fixed-size, zero-initialised, aligned array.

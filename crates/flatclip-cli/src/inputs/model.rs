@@ -22,7 +22,7 @@ pub(crate) struct ModelArgs {
     #[command(flatten)]
     pub(crate) find: FindArgs,
     /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, i16 where it has AVX2 alone or AVX-512 with VNNI,
-    /// else f32; i8 is chosen by name only. The text tower and the gradients of contexts are f32 unless a command says otherwise
+    /// else f32. The text tower and the gradients of contexts are f32 unless a command says otherwise
     #[arg(long, env = "FLATCLIP_PRECISION", value_enum, default_value = "auto", value_name = "NAME")]
     pub(crate) precision: PrecisionArg,
 }
@@ -48,7 +48,6 @@ pub(crate) enum PrecisionArg {
     F32,
     Bf16,
     I16,
-    I8,
 }
 
 impl PrecisionArg {
@@ -59,7 +58,6 @@ impl PrecisionArg {
             Self::F32 => Precision::F32,
             Self::Bf16 => Precision::Bf16,
             Self::I16 => Precision::I16,
-            Self::I8 => Precision::I8,
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct RunConfig {
     pub implementation: Option<String>,
     /// The model, as given.
     pub model: String,
-    /// `f32`, `bf16`, `i16` or `i8`.
+    /// `f32`, `bf16` or `i16`.
     pub precision: String,
     /// The data set, as given.
     pub data: String,

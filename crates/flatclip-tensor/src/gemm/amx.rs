@@ -55,7 +55,7 @@ impl<U: TileUnit, L: Lanes> Kernel for TileKernel<U, L> {
         Self(unsafe { U::start() }, PhantomData)
     }
     #[inline(always)]
-    unsafe fn pack_row(from: &[f32], (): &(), tile: &mut [u16], r: usize) {
+    unsafe fn pack_row(from: &[f32], tile: &mut [u16], r: usize) {
         convert_row::<Self>(from, tile, r, bf16_bits);
     }
     #[inline(always)]

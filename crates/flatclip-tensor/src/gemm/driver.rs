@@ -52,12 +52,7 @@ pub(crate) trait Kernel {
     ///
     /// # Safety
     /// The machine has the kernel's instructions.
-    unsafe fn pack_row(
-        from: &[f32],
-        inputs: &<Self::Element as Element>::Inputs,
-        tile: &mut [Self::Element],
-        r: usize,
-    ) -> <Self::Element as Element>::Row;
+    unsafe fn pack_row(from: &[f32], tile: &mut [Self::Element], r: usize) -> <Self::Element as Element>::Row;
     /// Hints that the line at `_to` will be written soon.
     #[inline(always)]
     fn prefetch(_to: *const f32) {}
@@ -241,7 +236,7 @@ unsafe fn pack_rows<K: Kernel>(
             let row = rows.start + index * K::ROWS + r;
             let from = if row < rows.end { &job.x[row * job.x_stride + start..][..inside] } else { &[] };
             // SAFETY: promised by the caller.
-            *side = unsafe { K::pack_row(from, &job.panels.inputs, tile, r) };
+            *side = unsafe { K::pack_row(from, tile, r) };
         }
     }
 }

@@ -13,7 +13,6 @@
 //!
 //! A row with a NaN or an infinity gives NaN in all its columns, and so does a column of weights in all rows.
 
-pub(super) mod eight;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -62,7 +61,6 @@ impl Element for i16 {
     const DEPTH: usize = 384;
     type Row = Row;
     type Columns = Columns;
-    type Inputs = ();
     fn scratch() -> &'static LocalKey<RefCell<Scratch<Self>>> {
         thread_local! {
             static SCRATCH: RefCell<Scratch<i16>> = RefCell::default();
@@ -100,7 +98,7 @@ impl Panels<i16> {
     }
 
     /// The entry at depth `k` of `column`.
-    pub(super) fn value(&self, k: usize, column: usize) -> f32 {
+    fn value(&self, k: usize, column: usize) -> f32 {
         f32::from(self.at(k, column)) * self.side(column / PANEL, k / i16::DEPTH).scales[column % PANEL]
     }
 
@@ -148,15 +146,15 @@ fn to_fixed(x: f32) -> i16 {
     if x.is_nan() { 0 } else { whole }
 }
 
-/// The scale of a row whose largest magnitude has these bits and becomes `to` (NaN if it is not finite), and its inverse (0 then).
+/// The scale of a row whose largest magnitude has these bits (NaN if that is not finite), and its inverse (0 then).
 #[inline(always)]
-fn row_scale(top_bits: u32, to: i32) -> (f32, f32) {
+fn row_scale(top_bits: u32) -> (f32, f32) {
     let top = f32::from_bits(top_bits);
     if !top.is_finite() {
         return (f32::NAN, 0.0);
     }
     let top = top.max(SMALLEST);
-    (top / to as f32, to as f32 / top)
+    (top / ROW_TOP as f32, ROW_TOP as f32 / top)
 }
 
 /// The magnitude's bits, which as whole numbers have the order of the magnitudes, NaN above all.
@@ -179,8 +177,8 @@ impl Kernel for PlainKernel {
         Self
     }
     #[inline(always)]
-    unsafe fn pack_row(from: &[f32], (): &(), tile: &mut [i16], r: usize) -> Row {
-        let (scale, inverse) = row_scale(from.iter().map(|&x| magnitude_bits(x)).max().unwrap_or(0), ROW_TOP);
+    unsafe fn pack_row(from: &[f32], tile: &mut [i16], r: usize) -> Row {
+        let (scale, inverse) = row_scale(from.iter().map(|&x| magnitude_bits(x)).max().unwrap_or(0));
         super::driver::convert_row::<Self>(from, tile, r, |x| to_fixed(x * inverse));
         Row { scale, cross: 0 }
     }

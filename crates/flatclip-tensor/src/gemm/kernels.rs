@@ -33,7 +33,7 @@ impl Kernel for PlainKernel {
         Self
     }
     #[inline(always)]
-    unsafe fn pack_row(from: &[f32], (): &(), tile: &mut [f32], r: usize) {
+    unsafe fn pack_row(from: &[f32], tile: &mut [f32], r: usize) {
         copy_row::<Self>(from, tile, r);
     }
     #[inline(always)]
@@ -73,7 +73,7 @@ impl<K: Kernel<Element = f32>> Kernel for Rounded<K> {
         Self(unsafe { K::start() })
     }
     #[inline(always)]
-    unsafe fn pack_row(from: &[f32], (): &(), tile: &mut [f32], r: usize) {
+    unsafe fn pack_row(from: &[f32], tile: &mut [f32], r: usize) {
         convert_row::<Self>(from, tile, r, bf16_round);
     }
     #[inline(always)]

@@ -54,14 +54,11 @@ pub enum Precision {
     /// Weights and inputs of products in 16-bit fixed point with scales of their own per 384 values, exact sums. Nearer to `f32`
     /// than [`Precision::Bf16`], half the memory of `f32`, and faster than it on CPUs with AVX2 or VNNI.
     I16,
-    /// Weights and inputs of products in 8-bit fixed point, a scale per row and per output, exact sums; the largest inputs in 16
-    /// bits ([`Linear::to_eight`]). Faster than [`Precision::I16`] on CPUs with VNNI, and farther from `f32`.
-    I8,
 }
 
 impl Precision {
     /// Every precision, the reference first.
-    pub const ALL: [Precision; 4] = [Precision::F32, Precision::Bf16, Precision::I16, Precision::I8];
+    pub const ALL: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::I16];
 
     /// The fastest precision that has been measured on the instruction set in use: `bf16` on AMX tiles, `i16` on AVX2 and on
     /// AVX-512 with VNNI (1.6 to 1.9 times `f32`, and closer to it than `bf16`), `f32` elsewhere.
@@ -85,7 +82,6 @@ impl Precision {
             Precision::F32 => "f32",
             Precision::Bf16 => "bf16",
             Precision::I16 => "i16",
-            Precision::I8 => "i8",
         }
     }
 
@@ -103,7 +99,6 @@ enum Weights {
     RoundedBf16(Panels<f32>),
     Tiles(Panels<u16>),
     Fixed(Panels<i16>),
-    Eight(Panels<i8>),
 }
 
 impl Weights {
@@ -117,16 +112,7 @@ impl Weights {
                 let column = |at: usize, values: &mut [f32]| values.copy_from_slice(&weight[at * k..][..k]);
                 Weights::Fixed(Panels::fixed_columns(n, k, column))
             }
-            Precision::I8 => Weights::eight(n, k, &[], entry),
             Precision::Bf16 => Weights::RoundedBf16(Panels::pack(n, k, |k, c| bf16_round(entry(k, c)))),
-        }
-    }
-
-    /// In 16 bits where a row is too long for 8.
-    fn eight(n: usize, k: usize, outliers: &[usize], entry: impl Fn(usize, usize) -> f32) -> Self {
-        match Panels::eight(n, k, outliers, &entry) {
-            Some(panels) => Weights::Eight(panels),
-            None => Weights::Fixed(Panels::fixed(n, k, entry)),
         }
     }
 
@@ -136,17 +122,6 @@ impl Weights {
             Weights::RoundedBf16(panels) => Weights::RoundedBf16(panels.transposed()),
             Weights::Tiles(panels) => Weights::Tiles(panels.transposed()),
             Weights::Fixed(panels) => Weights::Fixed(panels.fixed_transposed()),
-            Weights::Eight(panels) => Weights::Fixed(panels.fixed_transposed()),
-        }
-    }
-
-    /// The weight of input `k` for `column`.
-    fn entry(&self, k: usize, column: usize) -> f32 {
-        match self {
-            Weights::F32(panels) | Weights::RoundedBf16(panels) => panels.at(k, column),
-            Weights::Tiles(panels) => f32::from_bits(u32::from(panels.at(k, column)) << 16),
-            Weights::Fixed(panels) => panels.value(k, column),
-            Weights::Eight(panels) => panels.value(k, column),
         }
     }
 
@@ -157,7 +132,6 @@ impl Weights {
             Weights::F32(panels) => run_f32(Job::new(x, rows, panels, out, epilogue), isa),
             Weights::RoundedBf16(panels) => run_rounded(Job::new(x, rows, panels, out, epilogue), isa),
             Weights::Fixed(panels) => fixed::run(Job::new(x, rows, panels, out, epilogue), isa),
-            Weights::Eight(panels) => fixed::eight::run(Job::new(x, rows, panels, out, epilogue), isa),
             Weights::Tiles(panels) => {
                 let tiles = if isa.isa() == Isa::Amx { amx::permitted() } else { None };
                 run_bf16(Job::new(x, rows, panels, out, epilogue), tiles);
@@ -261,24 +235,8 @@ impl Linear {
         native: bool,
     ) -> Self {
         assert_eq!(Some(weight.len()), outputs.checked_mul(inputs));
-        let weights = Weights::pack(outputs, inputs, precision, native, weight);
-        Self::of(outputs, inputs, weights, bias)
-    }
-
-    /// The same map with products in 8 bits, and in 16 for the inputs named `outliers`: those that are many times larger than
-    /// the others.
-    ///
-    /// # Panics
-    /// If an outlier is no input.
-    #[must_use]
-    pub fn to_eight(&self, outliers: &[usize]) -> Self {
-        let Self { outputs, inputs, .. } = *self;
-        let weights = Weights::eight(outputs, inputs, outliers, |k, column| self.weights.entry(k, column));
-        Self::of(outputs, inputs, weights, self.bias.as_deref())
-    }
-
-    fn of(outputs: usize, inputs: usize, weights: Weights, bias: Option<&[f32]>) -> Self {
         assert!(bias.is_none_or(|b| b.len() == outputs));
+        let weights = Weights::pack(outputs, inputs, precision, native, weight);
         Self { outputs, inputs, weights, transposed: OnceLock::new(), bias: bias.map(<[f32]>::to_vec) }
     }
 
@@ -298,7 +256,6 @@ impl Linear {
             Weights::F32(_) => Precision::F32,
             Weights::RoundedBf16(_) | Weights::Tiles(_) => Precision::Bf16,
             Weights::Fixed(_) => Precision::I16,
-            Weights::Eight(_) => Precision::I8,
         }
     }
 

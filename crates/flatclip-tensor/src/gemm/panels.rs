@@ -1,7 +1,7 @@
 //! The right-hand side of a product, packed: panels of 16 columns, each panel all of k, in the order the kernels read it.
 //!
-//! `f32`:  `[panel][k][16]`. `bf16` (as bits) and `i16`: `[panel][k / 2][16][2]`, the pairs that their products multiply. `i8`:
-//! `[panel][k / 4][16][4]`. All take 16 values per panel and step of k, so depth `p` of a panel starts at `16 p` in any. Columns and depth are
+//! `f32`:  `[panel][k][16]`. `bf16` (as bits) and `i16`: `[panel][k / 2][16][2]`, the pairs that their products multiply.
+//! All take 16 values per panel and step of k, so depth `p` of a panel starts at `16 p` in any. Columns and depth are
 //! padded with zeros: no kernel has an edge case there.
 
 use crate::pages::{Buffer, Number};
@@ -23,8 +23,6 @@ pub(crate) trait Element: Number {
     type Row: Copy + Default + 'static;
     /// What a pass needs to know of the columns of a panel besides their values.
     type Columns: Copy + Default + std::fmt::Debug + Send + Sync;
-    /// What packing a row needs to know of the inputs.
-    type Inputs: Default + std::fmt::Debug + Send + Sync;
     /// Room for the packed left side of a block on this thread.
     fn scratch() -> &'static LocalKey<RefCell<Scratch<Self>>>;
 }
@@ -52,7 +50,6 @@ impl Element for f32 {
     const DEPTH: usize = 256;
     type Row = ();
     type Columns = ();
-    type Inputs = ();
     fn scratch() -> &'static LocalKey<RefCell<Scratch<Self>>> {
         &SCRATCH_F32
     }
@@ -64,7 +61,6 @@ impl Element for u16 {
     const DEPTH: usize = 768;
     type Row = ();
     type Columns = ();
-    type Inputs = ();
     fn scratch() -> &'static LocalKey<RefCell<Scratch<Self>>> {
         &SCRATCH_BF16
     }
@@ -89,10 +85,7 @@ pub(crate) fn bf16_round(x: f32) -> f32 {
 #[derive(Debug)]
 pub(crate) struct Panels<T: Element> {
     columns: usize,
-    pub(super) depth: usize,
-    /// The depth with its padding, and with what a precision puts behind it.
-    padded: usize,
-    pub(super) inputs: T::Inputs,
+    depth: usize,
     data: Buffer<T>,
     /// Per panel and pass.
     sides: Vec<T::Columns>,
@@ -131,7 +124,7 @@ impl<T: Element> Panels<T> {
         let data = Buffer::zeroed(size.expect("a matrix fits into the address space"));
         let padded = depth.max(1).next_multiple_of(T::STEP);
         let sides = vec![T::Columns::default(); columns.div_ceil(PANEL) * padded.div_ceil(T::DEPTH)];
-        Self { columns, depth, padded, inputs: T::Inputs::default(), data, sides }
+        Self { columns, depth, data, sides }
     }
 
     /// Overwrites a column; `values` have the padded depth.
@@ -175,7 +168,7 @@ impl<T: Element> Panels<T> {
 
     /// The depth with its padding.
     pub(crate) fn padded_depth(&self) -> usize {
-        self.padded
+        self.depth.max(1).next_multiple_of(T::STEP)
     }
 
     /// Number of panels.

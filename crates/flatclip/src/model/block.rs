@@ -9,7 +9,6 @@
 //! The weights are frozen, so the backward pass costs about one forward pass. Only query rows (see [`Queries`]) leave
 //! the block, since the last block of a tower is wanted at one row per sequence.
 
-use super::eight::outliers;
 use super::load::Reader;
 use crate::Result;
 use crate::architecture::VitForm;
@@ -158,17 +157,6 @@ impl Block {
             inner: Inner { rotation: spec.rotation.clone(), attention_norm, gated: form.gated, mlp_norm },
         };
         Ok((block, norms))
-    }
-
-    /// Products but the last of the MLP in 8 bits. `x`, which becomes the output, shows which of their inputs are large.
-    pub(super) fn to_eight(&mut self, x: &mut Vec<f32>, shape: &Shape<'_>, norms: &BlockNorms, scratch: &mut Scratch) {
-        let mut normal = vec![0.0; x.len()];
-        norms[0].apply(x, &mut normal);
-        self.forward(x, shape, norms, scratch);
-        let inputs = [&normal, &scratch.attention, &scratch.normal];
-        for (linear, inputs) in [&mut self.qkv, &mut self.out, &mut self.fc].into_iter().zip(inputs) {
-            *linear = linear.to_eight(&outliers(inputs, linear.inputs()));
-        }
     }
 
     /// Floats that a [`Tape`] holds per row.

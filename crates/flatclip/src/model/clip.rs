@@ -21,7 +21,7 @@ pub(crate) const LARGE_BUDGET: usize = 928 << 20;
 pub struct LoadOptions {
     /// How the image tower multiplies.
     pub precision: Precision,
-    /// How the text tower multiplies, forward and backward; not in i8. It runs once per prompt, so f32 unless prompts are learned.
+    /// How the text tower multiplies, forward and backward. It runs once per prompt, so f32 unless prompts are learned.
     pub text_precision: Precision,
     /// Bytes of activations that a text pass keeps for its gradient; what does not fit is computed again.
     pub activation_budget: usize,
@@ -70,9 +70,6 @@ pub struct Clip {
 impl Clip {
     /// Reads and packs all weights.
     pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self> {
-        if options.text_precision == Precision::I8 {
-            return Err(Error::config("text_precision", "i8 is for image towers, expected f32, bf16 or i16"));
-        }
         let config = checkpoint.config().clone();
         let reader = |precision| Reader { checkpoint, precision };
         let image = || match options.towers {

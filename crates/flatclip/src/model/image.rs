@@ -7,7 +7,7 @@ use super::vision_pass::{VisionInput, VisionRun};
 use super::vit::{Sizes, Vit};
 use crate::architecture::{ClipConfig, ImageConfig};
 use crate::{Error, Result};
-use flatclip_tensor::{Activation, Matrix, Precision};
+use flatclip_tensor::{Activation, Matrix};
 
 /// The frozen image tower.
 #[derive(Debug)]
@@ -25,16 +25,12 @@ enum Kind {
 }
 
 impl ImageKernels {
-    /// In 8 bits only a vision transformer computes, and of that what is said in `eight.rs`; the rest then is in 16.
     pub(super) fn load(reader: &Reader<'_>, config: &ClipConfig, activation: Activation) -> Result<Self> {
-        let in_eight = reader.precision == Precision::I8;
-        let reader = &Reader { precision: if in_eight { Precision::I16 } else { reader.precision }, ..*reader };
         let ClipConfig { image_size, embed_dim, .. } = *config;
         let kind = match config.image {
             ImageConfig::Vit { width, layers, heads, patch, mlp, form } => {
                 let sizes = Sizes { width, layers, heads, patch, mlp, image_size, embed_dim, form };
-                let vit = Vit::load(reader, &sizes, activation)?;
-                Kind::Vit(Box::new(if in_eight { vit.to_eight() } else { vit }))
+                Kind::Vit(Box::new(Vit::load(reader, &sizes, activation)?))
             }
             ImageConfig::ResNet { width, blocks, heads } => {
                 let resnet = ModifiedResNet::load(reader, width, &blocks, heads, image_size, embed_dim)?;

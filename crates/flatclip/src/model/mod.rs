@@ -7,7 +7,6 @@ mod clip;
 mod context;
 mod context_pass;
 mod deep;
-mod eight;
 mod image;
 mod input;
 mod kernels;

@@ -28,7 +28,7 @@ pub(crate) struct Vit {
     patch: usize,
     grid: usize,
     /// Of the image in pixels. What is left over behind the last patch is not seen.
-    pub(super) side: usize,
+    side: usize,
     patches: Linear,
     /// Empty in towers without class token.
     class_embedding: Vec<f32>,

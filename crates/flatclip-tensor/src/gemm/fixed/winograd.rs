@@ -45,7 +45,7 @@ impl Kernel for Winograd {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(to.cast()) }
     }
     #[inline(always)]
-    unsafe fn pack_row(from: &[f32], (): &(), tile: &mut [i16], r: usize) -> Row {
+    unsafe fn pack_row(from: &[f32], tile: &mut [i16], r: usize) -> Row {
         // SAFETY: promised by the caller.
         unsafe { pack_row::<ROWS>(from, tile, r) }
     }

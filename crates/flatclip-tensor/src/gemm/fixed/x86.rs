@@ -1,8 +1,8 @@
 //! Packing with AVX2, and kernels for CPUs that multiply and add pairs in one instruction (`vpdpwssd`: AVX-VNNI,
-//! AVX512-VNNI). The integers are those of every kernel. Products in 8 bits ([`super::eight`]) use the same vectors and loop.
+//! AVX512-VNNI). The integers are those of every kernel.
 
 use super::winograd::Winograd;
-use super::{ROW_TOP, Row, STEP, row_scale};
+use super::{Row, STEP, row_scale};
 use crate::gemm::PRODUCT;
 use crate::gemm::driver::{Job, Kernel, Operands, Tile};
 use crate::gemm::kernels::{run_avx_vnni, run_avx2, run_avx512_vnni};
@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-/// Vectors of pairs of `i16` or fours of bytes, and of the 32-bit sums of their products.
+/// Vectors of pairs of `i16`, and of the 32-bit sums of their products.
 ///
 /// # Safety
 /// Every method: the machine has the instructions.
@@ -24,18 +24,17 @@ pub(super) trait Pairs {
     type Lanes: Lanes;
     unsafe fn zero() -> Self::Vector;
     /// A vector at `from`.
-    unsafe fn load(from: *const u8) -> Self::Vector;
-    /// The four bytes at `from` in every place.
-    unsafe fn splat(from: *const u8) -> Self::Vector;
+    unsafe fn load(from: *const i16) -> Self::Vector;
+    /// The pair at `from` in every place.
+    unsafe fn splat(from: *const i16) -> Self::Vector;
     /// `sums + a · b`, pair by pair.
     unsafe fn dot(sums: Self::Vector, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// `sums + a · b`, four by four: bytes without sign times bytes from -127 to 127.
-    unsafe fn dot_bytes(sums: Self::Vector, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// The sums, rounded to floats.
     unsafe fn floats(sums: Self::Vector) -> Self::Lanes;
 }
 
-/// AVX2: several instructions in the place of one of VNNI.
+/// `vpmaddwd` and `vpaddd`, in the place of one `vpdpwssd` where the tests run on machines without it.
+#[cfg(test)]
 pub(super) struct Add;
 /// AVX-VNNI.
 pub(super) struct Vnni;
@@ -43,7 +42,7 @@ pub(super) struct Vnni;
 pub(super) struct Vnni512;
 
 macro_rules! pairs_256 {
-    ($name:ident: $sums:ident, $a:ident, $b:ident => $dot:expr, $dot_bytes:expr) => {
+    ($name:ident: $sums:ident, $a:ident, $b:ident => $dot:expr) => {
         impl Pairs for $name {
             type Vector = __m256i;
             type Lanes = Avx2;
@@ -53,12 +52,12 @@ macro_rules! pairs_256 {
                 unsafe { _mm256_setzero_si256() }
             }
             #[inline(always)]
-            unsafe fn load(from: *const u8) -> __m256i {
+            unsafe fn load(from: *const i16) -> __m256i {
                 // SAFETY: promised by the caller.
                 unsafe { _mm256_loadu_si256(from.cast()) }
             }
             #[inline(always)]
-            unsafe fn splat(from: *const u8) -> __m256i {
+            unsafe fn splat(from: *const i16) -> __m256i {
                 // SAFETY: promised by the caller.
                 unsafe { _mm256_set1_epi32(from.cast::<i32>().read_unaligned()) }
             }
@@ -68,11 +67,6 @@ macro_rules! pairs_256 {
                 unsafe { $dot }
             }
             #[inline(always)]
-            unsafe fn dot_bytes($sums: __m256i, $a: __m256i, $b: __m256i) -> __m256i {
-                // SAFETY: promised by the caller.
-                unsafe { $dot_bytes }
-            }
-            #[inline(always)]
             unsafe fn floats(sums: __m256i) -> Avx2 {
                 // SAFETY: promised by the caller.
                 unsafe { Avx2::of(_mm256_cvtepi32_ps(sums)) }
@@ -80,18 +74,9 @@ macro_rules! pairs_256 {
         }
     };
 }
-pairs_256!(Add: sums, a, b => _mm256_add_epi32(sums, _mm256_madd_epi16(a, b)), dot_halves(sums, a, b));
-pairs_256!(Vnni: sums, a, b => dot_vnni(sums, a, b), _mm256_dpbusd_avx_epi32(sums, a, b));
-
-/// `vpmaddubsw` saturates at 16 bits: upper seven bits and lowest bit of `a` apart, it cannot.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn dot_halves(sums: __m256i, a: __m256i, b: __m256i) -> __m256i {
-    let upper = _mm256_and_si256(_mm256_srli_epi16::<1>(a), _mm256_set1_epi8(0x7f));
-    let upper = _mm256_madd_epi16(_mm256_maddubs_epi16(upper, b), _mm256_set1_epi16(2));
-    let lowest = _mm256_maddubs_epi16(_mm256_and_si256(a, _mm256_set1_epi8(1)), b);
-    _mm256_add_epi32(_mm256_add_epi32(sums, upper), _mm256_madd_epi16(lowest, _mm256_set1_epi16(1)))
-}
+#[cfg(test)]
+pairs_256!(Add: sums, a, b => _mm256_add_epi32(sums, _mm256_madd_epi16(a, b)));
+pairs_256!(Vnni: sums, a, b => dot_vnni(sums, a, b));
 
 /// Not the intrinsic: of a chain of those the compiler makes `vpmaddwd` and `vpaddd` again.
 #[inline]
@@ -126,12 +111,12 @@ impl Pairs for Vnni512 {
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
-    unsafe fn load(from: *const u8) -> __m512i {
+    unsafe fn load(from: *const i16) -> __m512i {
         // SAFETY: promised by the caller.
         unsafe { _mm512_loadu_si512(from.cast()) }
     }
     #[inline(always)]
-    unsafe fn splat(from: *const u8) -> __m512i {
+    unsafe fn splat(from: *const i16) -> __m512i {
         // SAFETY: promised by the caller.
         unsafe { _mm512_set1_epi32(from.cast::<i32>().read_unaligned()) }
     }
@@ -139,11 +124,6 @@ impl Pairs for Vnni512 {
     unsafe fn dot(sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: promised by the caller.
         unsafe { dot_vnni_512(sums, a, b) }
-    }
-    #[inline(always)]
-    unsafe fn dot_bytes(sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: promised by the caller.
-        unsafe { _mm512_dpbusd_epi32(sums, a, b) }
     }
     #[inline(always)]
     unsafe fn floats(sums: __m512i) -> Avx512 {
@@ -173,7 +153,7 @@ impl<P: Pairs, const ROWS: usize> Kernel for TwoVectors<P, ROWS> {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(to.cast()) }
     }
     #[inline(always)]
-    unsafe fn pack_row(from: &[f32], (): &(), tile: &mut [i16], r: usize) -> Row {
+    unsafe fn pack_row(from: &[f32], tile: &mut [i16], r: usize) -> Row {
         // SAFETY: every kernel here has AVX2.
         unsafe { pack_row::<ROWS>(from, tile, r) }
     }
@@ -182,8 +162,22 @@ impl<P: Pairs, const ROWS: usize> Kernel for TwoVectors<P, ROWS> {
         let width = P::Lanes::WIDTH;
         // SAFETY: inside the lengths that the trait promises; a started kernel has its instructions.
         unsafe {
-            let (a, b) = (of.a.cast(), halves::<P, i16>(of.b));
-            let sums = sums::<P, ROWS, false>(a, b, of.depth / STEP, [P::zero(); 2]);
+            let mut sums = [[P::zero(); 2]; ROWS];
+            let (mut a, [b0, b1]) = (of.a, of.b);
+            let [mut left, mut right] = if Self::PANELS == 1 { [b0, b0.add(2 * width)] } else { [b0, b1] };
+            for _ in 0..of.depth / STEP {
+                for i in 0..STEP / 2 {
+                    let columns = [P::load(left.add(i * 2 * PANEL)), P::load(right.add(i * 2 * PANEL))];
+                    for row in 0..ROWS {
+                        let x = P::splat(a.add(row * STEP + 2 * i));
+                        sums[row][0] = P::dot(sums[row][0], x, columns[0]);
+                        sums[row][1] = P::dot(sums[row][1], x, columns[1]);
+                    }
+                }
+                a = a.add(ROWS * STEP);
+                left = left.add(STEP * PANEL);
+                right = right.add(STEP * PANEL);
+            }
             let columns = if Self::PANELS == 1 { [of.columns[0]; 2] } else { of.columns };
             for (half, columns) in columns.into_iter().enumerate() {
                 let columns = P::Lanes::load((&raw const (*columns).scales).cast::<f32>().add(half * width % PANEL));
@@ -195,58 +189,6 @@ impl<P: Pairs, const ROWS: usize> Kernel for TwoVectors<P, ROWS> {
             }
         }
     }
-}
-
-/// Where the two vectors of columns of a tile begin: in one panel, or in two.
-///
-/// # Safety
-/// Two vectors can be read at each of `b`.
-#[inline(always)]
-pub(super) unsafe fn halves<P: Pairs, T>([left, right]: [*const T; 2]) -> [*const u8; 2] {
-    let vector = 4 * P::Lanes::WIDTH;
-    if vector < 4 * PANEL {
-        // SAFETY: promised by the caller.
-        [left.cast(), unsafe { left.cast::<u8>().add(vector) }]
-    } else {
-        [left.cast(), right.cast()]
-    }
-}
-
-/// Bytes of a row in a group: a step of `i16` and of `i8`.
-const GROUP: usize = 32;
-
-/// The sums of `ROWS` rows and two vectors of columns, from `start` on: of fours of bytes if `BYTES`, else of pairs.
-///
-/// # Safety
-/// `a` holds `[groups][ROWS][32]` bytes and each of `b` `[groups][8]` panel rows of 64 bytes; the machine has the instructions.
-#[inline(always)]
-pub(super) unsafe fn sums<P: Pairs, const ROWS: usize, const BYTES: bool>(
-    mut a: *const u8,
-    [mut left, mut right]: [*const u8; 2],
-    groups: usize,
-    start: [P::Vector; 2],
-) -> [[P::Vector; 2]; ROWS] {
-    let mut sums = [start; ROWS];
-    // SAFETY: promised by the caller.
-    unsafe {
-        for _ in 0..groups {
-            for i in 0..GROUP / 4 {
-                let columns = [P::load(left.add(i * 4 * PANEL)), P::load(right.add(i * 4 * PANEL))];
-                for row in 0..ROWS {
-                    let x = P::splat(a.add(row * GROUP + 4 * i));
-                    for half in 0..2 {
-                        let sum = sums[row][half];
-                        sums[row][half] =
-                            if BYTES { P::dot_bytes(sum, x, columns[half]) } else { P::dot(sum, x, columns[half]) };
-                    }
-                }
-            }
-            a = a.add(ROWS * GROUP);
-            left = left.add(GROUP * PANEL);
-            right = right.add(GROUP * PANEL);
-        }
-    }
-    sums
 }
 
 /// [`Kernel::pack_row`] for every kernel here.
@@ -265,7 +207,7 @@ pub(super) unsafe fn pack_row<const ROWS: usize>(from: &[f32], tile: &mut [i16],
             tops[0] = _mm256_max_epi32(tops[0], magnitudes(&chunk[..8]));
             tops[1] = _mm256_max_epi32(tops[1], magnitudes(&chunk[8..]));
         }
-        let (scale, inverse) = row_scale(largest(_mm256_max_epi32(tops[0], tops[1])), ROW_TOP);
+        let (scale, inverse) = row_scale(largest(_mm256_max_epi32(tops[0], tops[1])));
         let inverse = _mm256_set1_ps(inverse);
         let mut cross = _mm256_setzero_si256();
         let mut groups = tile.chunks_exact_mut(ROWS * STEP);
@@ -329,7 +271,7 @@ unsafe fn sum_of_even(lanes: __m256i) -> i32 {
 /// # Safety
 /// The machine has AVX2, and `values` has eight.
 #[inline(always)]
-pub(super) unsafe fn magnitudes(values: &[f32]) -> __m256i {
+unsafe fn magnitudes(values: &[f32]) -> __m256i {
     debug_assert!(values.len() == 8);
     // SAFETY: promised by the caller.
     unsafe { _mm256_and_si256(_mm256_loadu_si256(values.as_ptr().cast()), _mm256_set1_epi32(i32::MAX)) }
@@ -340,7 +282,7 @@ pub(super) unsafe fn magnitudes(values: &[f32]) -> __m256i {
 /// # Safety
 /// The machine has AVX2.
 #[inline(always)]
-pub(super) unsafe fn largest(lanes: __m256i) -> u32 {
+unsafe fn largest(lanes: __m256i) -> u32 {
     let mut array = [0u32; 8];
     // SAFETY: eight values fit; AVX2 is promised by the caller.
     unsafe { _mm256_storeu_si256(array.as_mut_ptr().cast(), lanes) };

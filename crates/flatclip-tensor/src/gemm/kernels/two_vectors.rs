@@ -22,7 +22,7 @@ impl<L: Lanes, const ROWS: usize> Kernel for TwoVectors<L, ROWS> {
         Self(PhantomData)
     }
     #[inline(always)]
-    unsafe fn pack_row(from: &[f32], (): &(), tile: &mut [f32], r: usize) {
+    unsafe fn pack_row(from: &[f32], tile: &mut [f32], r: usize) {
         copy_row::<Self>(from, tile, r);
     }
     #[cfg(target_arch = "x86_64")]

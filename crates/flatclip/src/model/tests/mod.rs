@@ -2,7 +2,6 @@
 
 mod context_gradient;
 mod determinism;
-mod eight;
 mod families;
 mod full_form;
 mod vision;
