@@ -68,25 +68,34 @@ def lines(folder):
 
 
 def table(args):
+    """One row per method; per text: top-1, lowest and highest of the orders, difference to zero-shot with its interval, fixed and broken
+    images, Holm's p (bold below 0.05), ECE."""
     rows = list(lines(pathlib.Path(args.runs)))
-    tests = [mcnemar(reference, orders[0]) for _, method, reference, orders, _, _ in rows if method != "zero-shot"]
-    corrected = iter(holm([p for _, _, p in tests]))
-    tests = iter(tests)
-    print("| text | method | top-1 | 95 % | orders | difference | 95 % | fixed / broken | p | p, Holm | ECE | ms |")
-    print("|---|---|---:|---|---|---:|---|---|---:|---:|---:|---:|")
-    for text, method, reference, orders, runs, ids in rows:
-        share = np.mean(orders, 0)
-        top, low, high = interval(share)
-        spread = f"{100 * min(o.mean() for o in orders):.1f} to {100 * max(o.mean() for o in orders):.1f}" if len(orders) > 1 else "-"
-        error = np.mean([ece([found[i][2] for i in ids], right(found, ids)) for found, _ in runs])
-        time = np.median([ms for _, ms in runs])
-        if method == "zero-shot":
-            compared = "- | - | - | - | -"
-        else:
-            difference, a, b = interval(share - reference)
-            (fixed, broken, p), p_holm = next(tests), next(corrected)
-            compared = f"{difference:+.1f} | {a:+.1f} to {b:+.1f} | {fixed} / {broken} | {p:.3f} | {p_holm:.3f}"
-        print(f"| {text} | {method} | {top:.1f} | {low:.1f} to {high:.1f} | {spread} | {compared} | {error:.1f} | {time:.2f} |")
+    compared = [row for row in rows if row[1] != "zero-shot"]
+    tests = [mcnemar(reference, orders[0]) for _, _, reference, orders, _, _ in compared]
+    corrected = dict(zip([row[:2] for row in compared], zip(tests, holm([p for _, _, p in tests]))))
+    texts = list(dict.fromkeys(row[0] for row in rows))
+    print("| method |" + "".join(f" {text} | difference (95 %) | fixed / broken | p | ECE |" for text in texts))
+    print("|---|" + "---:|---|---|---:|---:|" * len(texts))
+    for method in dict.fromkeys(row[1] for row in rows):
+        cells = [cell(row, corrected) for row in rows if row[1] == method]
+        print(f"| {method} | " + " | ".join(cells) + " |")
+
+
+def cell(row, corrected):
+    text, method, reference, orders, runs, ids = row
+    share = np.mean(orders, 0)
+    found = f"{100 * share.mean():.1f}"
+    if len(orders) > 1 and len({o.mean() for o in orders}) > 1:
+        found += f" ({100 * min(o.mean() for o in orders):.1f} to {100 * max(o.mean() for o in orders):.1f})"
+    error = np.mean([ece([answers[i][2] for i in ids], right(answers, ids)) for answers, _ in runs])
+    if method == "zero-shot":
+        _, low, high = interval(share)
+        return f"{found} | {low:.1f} to {high:.1f} | - | - | {error:.1f}"
+    difference, low, high = interval(share - reference)
+    (fixed, broken, _), p = corrected[text, method]
+    shown = f"**{p:.3f}**" if p < 0.05 else f"{p:.2f}"
+    return f"{found} | {difference:+.1f} ({low:+.1f} to {high:+.1f}) | {fixed} / {broken} | {shown} | {error:.1f}"
 
 
 def start(args):

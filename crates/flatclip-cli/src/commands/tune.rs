@@ -31,8 +31,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Arithmetic of the text tower in which a prompt is learned; auto is i16 on CPUs where its products are fast, where a step
-    /// takes about half the time of f32, else f32; f32, too, with --precision f32
-    #[arg(long, value_enum, default_value = "auto", value_name = "NAME")]
+    /// takes about half the time of f32, else f32
+    #[arg(long, value_enum, default_value = "f32", value_name = "NAME")]
     text_precision: PrecisionArg,
     /// Training images per class [default: the preset's, or 16]
     #[arg(long, value_name = "N")]
@@ -144,8 +144,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     request.exif = args.decode.exif();
     args.model.warn_outside(&train.classes, None, out);
     let text_precision = match args.text_precision {
-        PrecisionArg::Auto if args.model.precision != PrecisionArg::F32 => Precision::auto_for_gradients(),
-        PrecisionArg::Auto => Precision::F32,
+        PrecisionArg::Auto => Precision::auto_for_gradients(),
         named => named.precision(),
     };
     let model = args.model.load_for_text(text_precision, out)?;
