@@ -46,11 +46,15 @@ pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
 /// methods' own pages (`methods show`); `flatclip bench --methods` times them on this machine.
 const ADVICE: &str = "\
 a first answer, quickly | zero-shot | 1 view | anything below, when it is not sure enough
-one photo, no training | zero | 64 views, no gradient | mta, when answers of single views scatter
+one photo, no training | zero or mta | 64 views, no gradient | `--views auto`, for a third of the views
+several prompts or descriptions per class | their mean as the text, then zero | 64 views, no gradient | awt, which weights them by image
+drawings, edges, silhouettes | zero-shot | 1 view | dlae in a stream, transclip on a set; crops mislead
 one photo, a tuned prompt | stss with a sapt prompt (FGA) | 64 views; text bank once | zero, without a text tower
-class embeddings only, no text tower | zero or mta | 64 views, no gradient | tda, when images come in a stream
-a stream of images | tda | 64 views and a cache | zero, when order must not matter
-well-calibrated confidence | c-tpt or zero-shot | 64 views; one backward pass | temperature of `eval`'s report
+class embeddings only, no text tower | zero or mta | 64 views, no gradient | boostadapter, when images come in a stream
+a long stream, several images per class | boostadapter or tda | 64 views and a cache | zero, when order must not matter
+a short stream of many classes | zero | 64 views, no gradient | not oga or onzeta: below zero-shot at the start
+a whole unlabelled test set | transclip | 1 view; a graph of the set | zero, when images come one by one
+well-calibrated confidence | zero-shot or se | 1 or 64 views | c-tpt, with a text tower
 learning at test time | tpt | 64 views; one backward pass | promptalign, with a MaPLe prompt on a ViT
 a few labelled photos per class | tune sapt, then stss | minutes of training, once | coop, where flatness does not matter
 few labelled photos, no training | tune tip-adapter or gda-clip | one pass over the shots | sapt, when there is time to train";
