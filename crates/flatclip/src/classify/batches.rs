@@ -5,11 +5,18 @@ use super::answer::Answer;
 use super::classifier::Classifier;
 use super::together::NamedPixels;
 use crate::Result;
-use crate::image::Image;
+use crate::image::{Image, decoding_bytes};
 use rayon::prelude::*;
+use std::io::Read as _;
+use std::path::Path;
 
 /// Views of a batch at least, and per thread: so many that threads which end first wait little for the last one.
 const BATCH_VIEWS: (usize, usize) = (32, 8);
+
+/// Bytes at the beginning of a file that show the size of its image, also behind a thumbnail.
+const HEAD: u64 = 128 << 10;
+/// Bytes of decoding above which an image is large: about 2.5 megapixels.
+const LARGE: u64 = 8 << 20;
 
 /// Images of a batch, of so many views each: no more than the image tower has use for.
 pub fn batch_images(views: usize) -> usize {
@@ -17,18 +24,22 @@ pub fn batch_images(views: usize) -> usize {
     (wanted / views.max(1)).max(1)
 }
 
-/// Works on inputs in batches of `size`, in their order: `load` makes ready what an input names, `work` takes all of a batch,
-/// and `each` gets the place and the result of every input until it says `false`. All threads load; the next batch is loaded
-/// while `work` is at the one before, so that at most two batches are in memory.
-pub fn in_batches<I: Sync, L: Send, R: Send, E>(
-    inputs: &[I],
+/// Works on files in batches of `size`, in their order: `load` makes ready what a file holds, `work` takes all of a batch,
+/// and `each` gets the place and the result of every file until it says `false`. All threads load, but large images one after the
+/// other; the next batch is loaded while `work` is at the one before, so that at most two batches and one large image are in memory.
+pub fn in_batches<I: AsRef<Path> + Sync, L: Send, R: Send, E>(
+    files: &[I],
     size: usize,
     load: impl Fn(&I) -> L + Sync,
     mut work: impl FnMut(Vec<L>) -> Vec<R> + Send,
     mut each: impl FnMut(usize, R) -> Result<bool, E>,
 ) -> Result<(), E> {
-    let load_all = |batch: &[I]| -> Vec<L> { batch.par_iter().with_max_len(1).map(&load).collect() };
-    let mut batches = inputs.chunks(size.max(1));
+    let small = |file: &I| (!is_large(file.as_ref())).then(|| load(file));
+    let load_all = |batch: &[I]| -> Vec<L> {
+        let loaded: Vec<Option<L>> = batch.par_iter().with_max_len(1).map(small).collect();
+        loaded.into_iter().zip(batch).map(|(loaded, file)| loaded.unwrap_or_else(|| load(file))).collect()
+    };
+    let mut batches = files.chunks(size.max(1));
     let mut loaded = batches.next().map(load_all);
     let mut place = 0;
     while let Some(batch) = loaded.take() {
@@ -43,6 +54,18 @@ pub fn in_batches<I: Sync, L: Send, R: Send, E>(
         }
     }
     Ok(())
+}
+
+/// Whether an image takes so much memory that no other should be decoded at the same time. A file that shows no size at its
+/// beginning is judged by its length.
+fn is_large(file: &Path) -> bool {
+    let Ok(opened) = std::fs::File::open(file) else { return false };
+    let length = opened.metadata().map_or(0, |about| about.len());
+    let mut head = Vec::new();
+    match opened.take(HEAD).read_to_end(&mut head) {
+        Ok(_) => decoding_bytes(&head).unwrap_or(length) > LARGE,
+        Err(_) => false,
+    }
 }
 
 /// The pixels of an image's views, ready to share a call of the image tower with those of others.
@@ -97,6 +120,7 @@ impl Classifier {
 mod tests {
     use super::*;
     use crate::classify::Model;
+    use crate::image::sheet::encode_png;
 
     fn image(seed: u8) -> Image {
         Image { width: 40, height: 30, rgb: (0..3600u32).map(|i| (i * 7 + u32::from(seed) * 31) as u8).collect() }
@@ -104,14 +128,16 @@ mod tests {
 
     #[test]
     fn results_come_in_order_and_stop_when_asked() {
-        let inputs: Vec<usize> = (0..23).collect();
+        // No such files: they are loaded by their names.
+        let inputs: Vec<String> = (0..23).map(|x| x.to_string()).collect();
+        let number = |name: &String| name.parse::<usize>().unwrap();
         for size in [1, 4, 23, 100] {
             let mut seen = Vec::new();
             let work = |batch: Vec<usize>| batch.into_iter().map(|x| x * x).collect();
             in_batches(
                 &inputs,
                 size,
-                |&x| x + 1,
+                |name| number(name) + 1,
                 work,
                 |place, found| {
                     seen.push((place, found));
@@ -121,9 +147,23 @@ mod tests {
             .unwrap();
             assert_eq!(seen, (0..18).map(|x| (x, (x + 1) * (x + 1))).collect::<Vec<_>>());
         }
-        assert_eq!(in_batches(&inputs, 5, |&x| x, |batch| batch, |_, _| Err("stop")), Err("stop"));
-        let none: [usize; 0] = [];
-        assert_eq!(in_batches(&none, 5, |&x| x, |batch| batch, |_, _| Err("stop")), Ok(()));
+        assert_eq!(in_batches(&inputs, 5, number, |batch| batch, |_, _| Err("stop")), Err("stop"));
+        let none: [String; 0] = [];
+        assert_eq!(in_batches(&none, 5, number, |batch| batch, |_, _| Err("stop")), Ok(()));
+    }
+
+    #[test]
+    fn large_images_are_known_by_their_header() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, bytes: &[u8]| {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+            is_large(&folder.path().join(name))
+        };
+        let png =
+            |side: usize| encode_png(&Image { width: side, height: side, rgb: vec![7; 3 * side * side] }).unwrap();
+        assert!(file("large.png", &png(1700)) && !file("small.png", &png(400)));
+        assert!(!file("text.txt", b"no image") && file("unknown", &vec![0; (LARGE + 1) as usize]));
+        assert!(!is_large(&folder.path().join("absent")));
     }
 
     #[test]
