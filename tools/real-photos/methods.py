@@ -68,7 +68,7 @@ def lines(folder):
 
 
 def table(args):
-    """One row per method; per text: top-1, lowest and highest of the orders, difference to zero-shot with its interval, fixed and broken
+    """One row per method; per text: top-1 (95 %), lowest and highest of the orders, difference to zero-shot with its interval, fixed and broken
     images, Holm's p (bold below 0.05), ECE."""
     rows = list(lines(pathlib.Path(args.runs)))
     compared = [row for row in rows if row[1] != "zero-shot"]
@@ -85,13 +85,13 @@ def table(args):
 def cell(row, corrected):
     text, method, reference, orders, runs, ids = row
     share = np.mean(orders, 0)
-    found = f"{100 * share.mean():.1f}"
-    if len(orders) > 1 and len({o.mean() for o in orders}) > 1:
-        found += f" ({100 * min(o.mean() for o in orders):.1f} to {100 * max(o.mean() for o in orders):.1f})"
+    top, low, high = interval(share)
+    found = f"{top:.1f} ({low:.1f} to {high:.1f})"
+    if len({o.mean() for o in orders}) > 1:
+        found += f"; orders {100 * min(o.mean() for o in orders):.1f} to {100 * max(o.mean() for o in orders):.1f}"
     error = np.mean([ece([answers[i][2] for i in ids], right(answers, ids)) for answers, _ in runs])
     if method == "zero-shot":
-        _, low, high = interval(share)
-        return f"{found} | {low:.1f} to {high:.1f} | - | - | {error:.1f}"
+        return f"{found} | - | - | - | {error:.1f}"
     difference, low, high = interval(share - reference)
     (fixed, broken, _), p = corrected[text, method]
     shown = f"**{p:.3f}**" if p < 0.05 else f"{p:.2f}"
