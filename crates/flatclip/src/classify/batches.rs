@@ -59,11 +59,12 @@ pub fn in_batches<I: AsRef<Path> + Sync, L: Send, R: Send, E>(
 /// Whether an image takes so much memory that no other should be decoded at the same time. A file that shows no size at its
 /// beginning is judged by its length.
 fn is_large(file: &Path) -> bool {
+    // What is no regular file, such as a pipe, can be read only once.
+    let Some(about) = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file) else { return false };
     let Ok(opened) = std::fs::File::open(file) else { return false };
-    let length = opened.metadata().map_or(0, |about| about.len());
     let mut head = Vec::new();
     match opened.take(HEAD).read_to_end(&mut head) {
-        Ok(_) => decoding_bytes(&head).unwrap_or(length) > LARGE,
+        Ok(_) => decoding_bytes(&head).unwrap_or(about.len()) > LARGE,
         Err(_) => false,
     }
 }
