@@ -103,8 +103,11 @@ pub(super) fn stss_scores(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> 
     let task = Task::new(class_names(count), base, scale, 0)?;
     let adapter = Stss::with_bank(options, bank);
     let answers = |explain: bool| -> Result<Vec<Decision>> {
-        let one = |features: &Matrix| adapter.adapt(&task, &ViewSet { explain, ..ViewSet::new("bench", features) });
-        images.par_iter().map(one).collect()
+        let of = |features| ViewSet { explain, ..ViewSet::new("bench", features) };
+        match explain {
+            true => images.par_iter().map(|features| adapter.adapt(&task, &of(features))).collect(),
+            false => adapter.adapt_many(&task, &images.iter().map(of).collect::<Vec<_>>()),
+        }
     };
     let (all, lazy) = (answers(true)?, answers(false)?);
     let same = |(a, b): (&Decision, &Decision)| {

@@ -145,6 +145,21 @@ pub(super) fn share_of(all: Duration, views: usize, total: usize) -> Duration {
     all.mul_f64(views.min(total) as f64 / total.max(1) as f64)
 }
 
+/// The records of samples that an episodic method answers in one call. If the call fails, each is asked about alone, so that
+/// one bad image costs one.
+pub(super) fn answer_many(set: &[Encoded<'_>], adapter: &dyn Adapter, task: &Task) -> Result<Vec<Answered>> {
+    let mut failed = false;
+    let answered = answer_set(set, |images| {
+        let answers = adapter.adapt_many(task, images);
+        failed = answers.is_err();
+        answers
+    })?;
+    match failed {
+        true => set.iter().map(|item| answer(item, |image| adapter.adapt(task, image))).collect(),
+        false => Ok(answered),
+    }
+}
+
 /// The records of a set. Samples without features are no part of it; if it has no answers, none of its samples has.
 pub(super) fn answer_set(
     set: &[Encoded<'_>],

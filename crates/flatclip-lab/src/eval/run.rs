@@ -1,6 +1,6 @@
 //! One run: prompt x adapter x data set, from samples to records.
 
-use super::answer::{Answered, Encoded, InRounds, Ready, answer, answer_set, share_of};
+use super::answer::{Answered, Encoded, InRounds, Ready, answer, answer_many, answer_set, share_of};
 use super::cache::FeatureCache;
 use super::encoder::Encoder;
 use super::log::PredictionLog;
@@ -359,7 +359,7 @@ impl Evaluation<'_> {
                 batch.iter().map(of).collect::<Result<_>>()?
             }
             (AnyAdapter::Episodic(adapter), None) if adapter.is_vectorised() => {
-                answer_set(batch, |images| adapter.adapt_many(self.task, images))?
+                answer_many(batch, adapter.as_ref(), self.task)?
             }
             // One image alone leaves all threads to the kernels.
             (AnyAdapter::Episodic(adapter), None) if batch.len() > 1 => {

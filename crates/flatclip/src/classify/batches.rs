@@ -1,4 +1,4 @@
-//! Many images: batches for the image tower, the next one loaded beside the work on the one before.
+//! Many images: batches for the image tower.
 
 use super::ViewFeatures;
 use super::answer::Answer;
@@ -25,8 +25,11 @@ pub fn batch_images(views: usize) -> usize {
 }
 
 /// Works on files in batches of `size`, in their order: `load` makes ready what a file holds, `work` takes all of a batch,
-/// and `each` gets the place and the result of every file until it says `false`. All threads load, but large images one after the
-/// other; the next batch is loaded while `work` is at the one before, so that at most two batches and one large image are in memory.
+/// and `each` gets the place and the result of every file until it says `false`.
+///
+/// All threads load the small images of a batch just before the work on it: beside the work, one thread would load them and be
+/// late for its share. Large images, and those that are a batch by themselves, are loaded one after the other beside the work on
+/// the batch before, so that one batch and the large images of the next are in memory.
 pub fn in_batches<I: AsRef<Path> + Sync, L: Send, R: Send, E>(
     files: &[I],
     size: usize,
@@ -34,18 +37,21 @@ pub fn in_batches<I: AsRef<Path> + Sync, L: Send, R: Send, E>(
     mut work: impl FnMut(Vec<L>) -> Vec<R> + Send,
     mut each: impl FnMut(usize, R) -> Result<bool, E>,
 ) -> Result<(), E> {
-    let small = |file: &I| (!is_large(file.as_ref())).then(|| load(file));
-    let load_all = |batch: &[I]| -> Vec<L> {
-        let loaded: Vec<Option<L>> = batch.par_iter().with_max_len(1).map(small).collect();
-        loaded.into_iter().zip(batch).map(|(loaded, file)| loaded.unwrap_or_else(|| load(file))).collect()
+    let load_ahead = |batch: &[I]| -> Vec<Option<L>> {
+        batch.iter().map(|file| (size <= 1 || is_large(file.as_ref())).then(|| load(file))).collect()
+    };
+    let load_rest = |batch: &[I], ahead: Vec<Option<L>>| -> Vec<L> {
+        let all = batch.par_iter().with_max_len(1).zip(ahead);
+        all.map(|(file, ready)| ready.unwrap_or_else(|| load(file))).collect()
     };
     let mut batches = files.chunks(size.max(1));
-    let mut loaded = batches.next().map(load_all);
+    let mut next = batches.next().map(|batch| (batch, load_ahead(batch)));
     let mut place = 0;
-    while let Some(batch) = loaded.take() {
-        let next = batches.next();
-        let (done, ready) = rayon::join(|| work(batch), || next.map(load_all));
-        loaded = ready;
+    while let Some((batch, ahead)) = next.take() {
+        let following = batches.next();
+        let (done, ready) =
+            rayon::join(|| work(load_rest(batch, ahead)), || following.map(|batch| (batch, load_ahead(batch))));
+        next = ready;
         for result in done {
             if !each(place, result)? {
                 return Ok(());

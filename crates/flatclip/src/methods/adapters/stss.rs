@@ -10,8 +10,8 @@ use crate::methods::sam::NormScope;
 use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
 use crate::methods::{Adapter, AdapterSpec, Build, Decision, Explanation, Needs, Task, Verified, ViewSet};
 use crate::prompt::PromptKind;
-use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::{Activation, Linear};
+use flatclip_tensor::{Matrix, threads};
 use std::sync::Arc;
 
 /// The registry entry.
@@ -167,6 +167,9 @@ impl Reduce {
     }
 }
 
+/// Images whose views share products: enough rows to read the text bank from memory seldom.
+const IMAGES_TOGETHER: usize = 16;
+
 /// Scores of the views of one image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
@@ -215,38 +218,105 @@ impl Scorer<'_> {
 
     /// Scores that select the same views for less work. The largest loss, and with it the score, can only grow with every
     /// perturbation that is added. So the views of lowest loss are scored first; of the others, a view is dropped as soon as
-    /// its score over some perturbations is above all of theirs.
-    pub fn lazy(&self, features: &Matrix, views: &ViewLogits) -> Scores {
-        let loss = self.options.score.of_views(views);
-        let (pool, places) = self.options.pool(&ranking(&loss));
-        let (first, mut others) = (pool[..places].to_vec(), pool[places..].to_vec());
-        let mut exact = first.clone();
-        exact.extend((!pool.contains(&0)).then_some(0));
-        let around = self.losses_around(&features.select_rows(&exact));
-        let mut values = loss.clone();
-        for (at, &v) in exact.iter().enumerate() {
-            values[v] = self.score_over(loss[v], around.iter().map(|losses| losses[at]).collect());
+    /// its score over some perturbations is above all of theirs. Several images share products; no score depends on the others.
+    pub fn lazy(&self, images: &[(&Matrix, &ViewLogits)]) -> Vec<Scores> {
+        let mut images: Vec<Lazy<'_>> = images.iter().map(|image| Lazy::new(self.options, *image)).collect();
+        for text in self.perturbed {
+            let losses = self.losses(&rows_of(images.iter().map(|image| (image.features, &image.first))), text);
+            let mut left = losses.into_iter();
+            images.iter_mut().for_each(|image| image.around.push(left.by_ref().take(image.first.len()).collect()));
         }
-        let limit = first.iter().map(|&v| values[v]).fold(f32::NEG_INFINITY, f32::max);
-        // The perturbations that raise the first views' loss most are likely to drop the others soonest.
-        let gain: Vec<f32> = around.iter().map(|losses| -losses.iter().sum::<f32>()).collect();
-        let (mut largest, mut bounds) = (vec![f32::NEG_INFINITY; loss.len()], Vec::new());
-        for (seen, r) in ranking(&gain).into_iter().enumerate() {
-            if others.is_empty() {
-                break;
+        images.iter_mut().for_each(|image| image.score_first(self));
+        let count = self.perturbed.len();
+        for (seen, r) in (0..count * count).map(|step| (step / count, step % count)) {
+            let is_next = |image: &Lazy<'_>| image.order[seen] == r && !image.others.is_empty();
+            let mut asked: Vec<&mut Lazy<'_>> = images.iter_mut().filter(|image| is_next(image)).collect();
+            if asked.is_empty() {
+                continue;
             }
-            let losses = self.losses(&features.select_rows(&others), &self.perturbed[r]);
-            for (&v, at) in others.iter().zip(losses) {
-                largest[v] = largest[v].max(at);
-                values[v] = self.score(loss[v], largest[v]);
-            }
-            if seen + 1 < self.perturbed.len() {
-                bounds.extend(others.extract_if(.., |v| values[*v] > limit));
-            }
+            let losses =
+                self.losses(&rows_of(asked.iter().map(|image| (image.features, &image.others))), &self.perturbed[r]);
+            let mut left = losses.into_iter();
+            asked.iter_mut().for_each(|image| image.score_others(self, &mut left, seen + 1 == count));
         }
-        bounds.sort_unstable();
-        Scores { values, bounds }
+        images.into_iter().map(Lazy::scores).collect()
     }
+}
+
+/// The views of one image while they are scored.
+struct Lazy<'a> {
+    features: &'a Matrix,
+    loss: Vec<f32>,
+    /// The views that are scored first, and the original; of these, the first `places` set the limit.
+    first: Vec<usize>,
+    places: usize,
+    /// Views that may still be selected.
+    others: Vec<usize>,
+    /// `H_{r,v}` of the first views.
+    around: Vec<Vec<f32>>,
+    /// The perturbations that raise the first views' loss most are likely to drop the others soonest.
+    order: Vec<usize>,
+    limit: f32,
+    largest: Vec<f32>,
+    values: Vec<f32>,
+    bounds: Vec<usize>,
+}
+
+impl<'a> Lazy<'a> {
+    fn new(options: &Config, (features, views): (&'a Matrix, &ViewLogits)) -> Self {
+        let loss = options.score.of_views(views);
+        let (pool, places) = options.pool(&ranking(&loss));
+        let mut first = pool[..places].to_vec();
+        first.extend((!pool.contains(&0)).then_some(0));
+        Self {
+            features,
+            first,
+            places,
+            others: pool[places..].to_vec(),
+            around: Vec::new(),
+            order: Vec::new(),
+            limit: f32::NEG_INFINITY,
+            largest: vec![f32::NEG_INFINITY; loss.len()],
+            values: loss.clone(),
+            bounds: Vec::new(),
+            loss,
+        }
+    }
+
+    fn score_first(&mut self, scorer: &Scorer<'_>) {
+        for (at, &v) in self.first.iter().enumerate() {
+            self.values[v] = scorer.score_over(self.loss[v], self.around.iter().map(|losses| losses[at]).collect());
+        }
+        self.limit = self.first[..self.places].iter().map(|&v| self.values[v]).fold(f32::NEG_INFINITY, f32::max);
+        let gain: Vec<f32> = self.around.iter().map(|losses| -losses.iter().sum::<f32>()).collect();
+        self.order = ranking(&gain);
+    }
+
+    fn score_others(&mut self, scorer: &Scorer<'_>, losses: &mut impl Iterator<Item = f32>, is_last: bool) {
+        for (&v, at) in self.others.iter().zip(losses) {
+            self.largest[v] = self.largest[v].max(at);
+            self.values[v] = scorer.score(self.loss[v], self.largest[v]);
+        }
+        if !is_last {
+            let (values, limit) = (&self.values, self.limit);
+            self.bounds.extend(self.others.extract_if(.., |v| values[*v] > limit));
+        }
+    }
+
+    fn scores(mut self) -> Scores {
+        self.bounds.sort_unstable();
+        Scores { values: self.values, bounds: self.bounds }
+    }
+}
+
+/// Views of several images, one after the other.
+fn rows_of<'a>(images: impl Iterator<Item = (&'a Matrix, &'a Vec<usize>)>) -> Matrix {
+    let (mut rows, mut count, mut width) = (Vec::new(), 0, 0);
+    for (features, views) in images {
+        views.iter().for_each(|&v| rows.extend_from_slice(features.row(v)));
+        (count, width) = (count + views.len(), features.cols());
+    }
+    Matrix::from_vec(count, width, rows)
 }
 
 impl Config {
@@ -378,14 +448,43 @@ impl Adapter for Stss {
         let views = around.views(task, image);
         // Score the views.
         let scorer = self.scorer_with(around, task.logit_scale);
-        let lazy = self.options.is_lazy() && !image.explain;
-        let scores = if lazy { scorer.lazy(image.features, &views) } else { scorer.all(image.features, &views) };
-        // Select the lowest.
+        let scores = match self.options.is_lazy() && !image.explain {
+            true => scorer.lazy(&[(image.features, &views)]).remove(0),
+            false => scorer.all(image.features, &views),
+        };
+        Ok(self.decide(task, around, image, views, scores))
+    }
+
+    /// With bounds for scores, few views of an image see every perturbed context: products over several images are faster.
+    fn is_vectorised(&self) -> bool {
+        self.options.is_lazy() && self.around.is_some()
+    }
+
+    fn adapt_many(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
+        let Some(around) = self.around.as_ref().filter(|_| self.is_vectorised() && images.iter().all(|i| !i.explain))
+        else {
+            return images.iter().map(|image| self.adapt(task, image)).collect();
+        };
+        images.iter().try_for_each(|image| image.check(task, &SPEC))?;
+        let scorer = self.scorer_with(around, task.logit_scale);
+        let several = |images: &[ViewSet<'_>]| -> Vec<Decision> {
+            let views: Vec<ViewLogits> = images.iter().map(|image| around.views(task, image)).collect();
+            let asked: Vec<_> = images.iter().map(|image| image.features).zip(&views).collect();
+            let scores = scorer.lazy(&asked);
+            let of = |((image, views), scores)| self.decide(task, around, image, views, scores);
+            images.iter().zip(views).zip(scores).map(of).collect()
+        };
+        Ok(threads::map(images.chunks(IMAGES_TOGETHER).collect(), several).concat())
+    }
+}
+
+impl Stss {
+    /// Select the views of lowest score; they vote with the unperturbed prompt.
+    fn decide(&self, task: &Task, around: &Packed, image: &ViewSet<'_>, views: ViewLogits, scores: Scores) -> Decision {
         let selection = self.options.select(scores.values);
-        // They vote with the unperturbed prompt.
         let mean = around.mean.as_ref().map(|mean| logits(image.features, mean, task.logit_scale));
         let ballot = vote(self.options.vote, self.options.tie, mean.as_ref().unwrap_or(&views.logits), &selection);
-        Ok(ballot.answer(Explanation { bounds: scores.bounds, ..views.explain(selection) }))
+        ballot.answer(Explanation { bounds: scores.bounds, ..views.explain(selection) })
     }
 }
 
@@ -418,7 +517,8 @@ mod tests {
                         let options = Config { original, lambda, clamp, count, score, ..Config::default() };
                         let stss = Stss::with_bank(options.clone(), bank.clone());
                         let scorer = stss.scorer(20.0).unwrap();
-                        let (all, lazy) = (scorer.all(&features, &views), scorer.lazy(&features, &views));
+                        let (all, lazy) =
+                            (scorer.all(&features, &views), scorer.lazy(&[(&features, &views)]).remove(0));
                         let is_bound = |v: usize| lazy.bounds.contains(&v);
                         for v in 0..24 {
                             assert!(if is_bound(v) {
@@ -438,6 +538,28 @@ mod tests {
             }
         }
         assert!(dropped > 500, "{dropped}");
+    }
+
+    #[test]
+    fn answers_do_not_depend_on_the_images_they_share_products_with() {
+        let bank = bank(7, 16, 9, 0.3);
+        let images: Vec<Matrix> = (0..2 * IMAGES_TOGETHER as u64 + 3).map(|i| unit_rows(70 + i, 24, 16)).collect();
+        let task =
+            Task::new(["a", "b", "c", "d", "e", "f", "g"].map(String::from), bank.base().clone(), 20.0, 0).unwrap();
+        let stss = Stss::with_bank(Config::default(), bank);
+        assert!(stss.is_vectorised());
+        let sets: Vec<ViewSet<'_>> = images.iter().map(|image| ViewSet::new("s", image)).collect();
+        let alone: Vec<Decision> = sets.iter().map(|set| stss.adapt(&task, set).unwrap()).collect();
+        assert!(alone.iter().any(|answer| !answer.explanation.bounds.is_empty()));
+        for threads in [1, 3] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            assert_eq!(pool.install(|| stss.adapt_many(&task, &sets)).unwrap(), alone);
+        }
+        let explained: Vec<ViewSet<'_>> = sets.into_iter().map(|set| ViewSet { explain: true, ..set }).collect();
+        assert!(stss.adapt_many(&task, &explained).unwrap().iter().all(|answer| answer.explanation.bounds.is_empty()));
+        let mut damaged = images[3].clone();
+        damaged.row_mut(2)[1] = f32::NAN;
+        assert!(stss.adapt_many(&task, &[ViewSet::new("s", &damaged)]).is_err());
     }
 
     #[test]
