@@ -1,4 +1,4 @@
-//! Answers: which class, how sure, and which views were selected.
+//! Answers: predicted class, probabilities and selected views.
 
 use crate::{arrays, values};
 use flatclip::methods::{Decision, Explanation};
@@ -54,13 +54,13 @@ impl Answer {
         self.answer.explanation().selected.clone()
     }
 
-    /// What the method ranked the views by, lower is better; None for methods that rank none.
+    /// The scores by which the method ranked the views, lower is better; None for methods that do not rank views.
     #[getter]
     fn scores<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyArray1<f32>>> {
         filled(py, &self.answer.explanation().scores)
     }
 
-    /// Views whose score is a lower bound: it was enough to know that they are not selected.
+    /// Views whose score is only a lower bound, which is enough to know that they are not selected.
     #[getter]
     fn bounds(&self) -> Vec<usize> {
         self.answer.explanation().bounds.clone()
@@ -72,7 +72,7 @@ impl Answer {
         filled(py, &self.answer.explanation().entropies)
     }
 
-    /// How a model with a logit bias (SigLIP) scores the image with each class alone; they do not add to 1. None for others.
+    /// Sigmoid score of each class on its own, for models with a logit bias (SigLIP); they do not sum to 1. None for others.
     #[getter]
     fn sigmoid<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyArray1<f32>>> {
         filled(py, &self.answer.explanation().sigmoid)
@@ -103,7 +103,7 @@ impl Answer {
         self.answer.selected().into_iter().map(row).collect()
     }
 
-    /// What `flatclip predict --json` writes for an image, without its name.
+    /// The record that `flatclip predict --json` writes for an image, without the image name.
     #[pyo3(signature = (top=5))]
     fn to_dict<'py>(&self, py: Python<'py>, top: usize) -> PyResult<Bound<'py, PyAny>> {
         values::from_json(py, &serde_json::json!(self.answer.report(top)))
@@ -129,7 +129,7 @@ fn named(answer: &flatclip::Answer) -> String {
     format!("{} {:.4}", answer.label(), answer.confidence())
 }
 
-/// What the answers of one classifier share, as a pickle holds it.
+/// Pickle state that all answers of one classifier share.
 #[derive(Default, FromPyObject, IntoPyObject)]
 struct Origin {
     #[pyo3(item)]
@@ -162,7 +162,7 @@ impl Origin {
     }
 }
 
-/// The rest of an answer, as a pickle holds it.
+/// Pickle state of a single answer.
 #[derive(FromPyObject, IntoPyObject)]
 struct State<'py> {
     #[pyo3(item)]
@@ -229,23 +229,23 @@ fn filled<'py>(py: Python<'py>, values: &[f32]) -> Option<Bound<'py, PyArray1<f3
     (!values.is_empty()).then(|| arrays::vector(py, values.to_vec()))
 }
 
-/// The answers for some images, in their order.
+/// Answers for several images, in input order.
 #[pyclass(name = "Answers", module = "flatclip", frozen, sequence)]
 pub(crate) struct Answers {
     answers: Vec<flatclip::Answer>,
-    /// Where each stands among the images that were asked about.
+    /// Input position of the image of each answer.
     positions: Vec<usize>,
-    /// Images without an answer: where they stand, and why.
+    /// Skipped images: input position and reason.
     skipped: Vec<(usize, String)>,
 }
 
 impl Answers {
-    /// One for every image.
+    /// Answers for all images.
     pub(crate) fn all(answers: Vec<flatclip::Answer>) -> Self {
         Self { positions: (0..answers.len()).collect(), answers, skipped: Vec::new() }
     }
 
-    /// One for every image but the skipped ones.
+    /// Answers for all images except the skipped ones.
     pub(crate) fn some(answers: Vec<flatclip::Answer>, skipped: Vec<(usize, String)>) -> Self {
         let is_skipped = |position: &usize| skipped.iter().any(|(at, _)| at == position);
         let positions = (0..answers.len() + skipped.len()).filter(|position| !is_skipped(position)).collect();
@@ -253,14 +253,14 @@ impl Answers {
     }
 }
 
-/// A position, or a range of them.
+/// An index or a slice.
 #[derive(FromPyObject)]
 enum Place<'py> {
     One(isize),
     Range(Bound<'py, PySlice>),
 }
 
-/// What a pickle of answers holds: what they share, the answers, their positions, the skipped images.
+/// Pickle state of `Answers`: the shared state, the answers, their positions, the skipped images.
 type Pickled<'py> = (Origin, Vec<State<'py>>, Vec<usize>, Vec<(usize, String)>);
 
 #[pymethods]
@@ -296,13 +296,13 @@ impl Answers {
         self.answers.len()
     }
 
-    /// Positions of the answered images among those that were given; all of them unless some were skipped.
+    /// Input positions of the answered images; all positions unless some images were skipped.
     #[getter]
     fn positions<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         arrays::vector(py, self.positions.iter().map(|&position| position as i64).collect())
     }
 
-    /// Images that could not be read, as (position, reason); empty unless errors="skip" was asked for.
+    /// Images that could not be read, as (position, reason); empty without errors="skip".
     #[getter]
     fn skipped(&self) -> Vec<(usize, String)> {
         self.skipped.clone()

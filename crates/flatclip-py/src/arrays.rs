@@ -1,4 +1,4 @@
-//! Arrays in: anything that numpy, torch or the array protocols know, as f32 or u8. Arrays out: numpy, without a copy.
+//! Input arrays: anything that numpy, torch or the array protocols support, as f32 or u8. Output arrays: numpy, without a copy.
 
 use crate::errors::OrRaise as _;
 use flatclip::{Error, Matrix};
@@ -9,13 +9,13 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// The value as a numpy array of whatever type: itself, a tensor on the CPU, or what numpy makes of it.
+/// Converts a value to a numpy array of any dtype; torch tensors are copied to the CPU.
 pub(crate) fn any<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
     if let Ok(array) = value.cast::<PyUntypedArray>() {
         return Ok(array.clone());
     }
     let py = value.py();
-    // A tensor may ask for a gradient, lie on another device or hold bfloat16, which numpy does not know.
+    // A tensor may require a gradient, be on another device or hold bfloat16, which numpy does not support.
     if value.hasattr("detach")? && value.hasattr("cpu")? {
         let tensor = value.call_method0("detach")?.call_method0("cpu")?;
         let array = tensor.call_method0("numpy").or_else(|_| tensor.call_method0("float")?.call_method0("numpy"));
@@ -28,7 +28,7 @@ pub(crate) fn any<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntyp
     Ok(numpy.call_method1("asarray", (value,))?.cast_into()?)
 }
 
-/// Real numbers as f32 in C order: the array itself where it is that already, else a converted copy.
+/// Real numbers as f32 in C order; copied only if a conversion is needed.
 pub(crate) fn floats<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<PyReadonlyArrayDyn<'py, f32>> {
     let array = any(value)?;
     let kind = array.dtype().kind();
@@ -39,7 +39,7 @@ pub(crate) fn floats<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<PyR
     typed(&array, "float32")
 }
 
-/// Real numbers in C order that become f32 a part at a time: a memory map of halves is never held as a whole.
+/// Real numbers in C order, converted to f32 in parts: a memory-mapped float16 array is never converted as a whole.
 pub(crate) enum Numbers<'py> {
     Single(PyReadonlyArrayDyn<'py, f32>),
     /// The bits of float16.
@@ -47,14 +47,14 @@ pub(crate) enum Numbers<'py> {
     Double(PyReadonlyArrayDyn<'py, f64>),
 }
 
-/// What [`Numbers`] hold, for threads that do not know Python.
+/// The values of [`Numbers`], for threads without the GIL.
 pub(crate) enum Values<'a> {
     Single(&'a [f32]),
     Half(&'a [u16]),
     Double(&'a [f64]),
 }
 
-/// The array itself where it is float16, float32 or float64 as this machine lays it out, else a copy in float32.
+/// The array itself if it is float16, float32 or float64 in native byte order, else a float32 copy.
 pub(crate) fn numbers<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Numbers<'py>> {
     let array = any(value)?;
     let dtype = array.dtype();
@@ -91,7 +91,7 @@ impl Numbers<'_> {
 }
 
 impl Values<'_> {
-    /// A part, as numpy's `astype` would convert it.
+    /// Converts a part as numpy's `astype` does.
     pub(crate) fn floats(&self, range: std::ops::Range<usize>) -> Vec<f32> {
         match self {
             Self::Single(values) => values[range].to_vec(),
@@ -113,7 +113,7 @@ pub(crate) fn bytes<'py>(array: &Bound<'py, PyUntypedArray>, name: &str) -> PyRe
     typed(array, "uint8")
 }
 
-/// In C order, aligned and in this machine's byte order; no copy where it is that already.
+/// In C order, aligned and in native byte order; copied only if needed.
 fn typed<'py, T: numpy::Element>(
     array: &Bound<'py, PyUntypedArray>,
     dtype: &str,
@@ -147,7 +147,7 @@ pub(crate) fn finite(py: Python<'_>, value: f64, name: &str) -> PyResult<f32> {
         .or_raise(py)
 }
 
-/// A shape that does not fit.
+/// The error for a wrong shape.
 pub(crate) fn shape_error(name: &str, expected: &str, found: &[usize]) -> PyErr {
     PyValueError::new_err(format!("{name}: expected {expected}, found an array of shape {found:?}"))
 }

@@ -1,7 +1,7 @@
-//! Towers that a Python object computes: PyTorch on a device (`python/flatclip/torch`), or functions of the user
-//! (`python/flatclip/_encoder.py`). Both have the methods that are called here; arrays cross as numpy arrays.
+//! Towers that a Python object computes: PyTorch on a device (`python/flatclip/torch`), or the user's functions
+//! (`python/flatclip/_encoder.py`). Both implement the methods that are called here; arrays are passed as numpy arrays.
 //!
-//! A call takes its turn first and the interpreter lock then: one device works at one thing at a time.
+//! A call first locks the bridge and then acquires the GIL: a device runs one call at a time.
 
 use crate::arrays;
 use flatclip::model::{
@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The Python object, and what is the same for all calls.
+/// The Python object, and the state that all calls share.
 pub(crate) struct Bridge {
     object: Py<PyAny>,
     passes: Passes,
@@ -25,7 +25,7 @@ pub(crate) struct Bridge {
     takes_bytes: bool,
     batch_views: usize,
     turn: Mutex<()>,
-    /// The last class list, as Python has it: passes come many times with the same one.
+    /// The last class list as a Python object: consecutive passes usually have the same one.
     tokens: Mutex<Option<(ClassTokens, Arc<Py<PyAny>>)>>,
 }
 
@@ -52,7 +52,7 @@ impl Bridge {
         Ok(Arc::new(Self { object, passes, image_size, width, takes_bytes, batch_views, turn, tokens }))
     }
 
-    /// Calls a method of the object, and reads what it gives; an exception becomes an error that names it.
+    /// Calls a method of the object and reads its result; an exception becomes an error that names the method.
     fn call<T>(
         &self,
         method: &str,
@@ -62,8 +62,8 @@ impl Bridge {
         Python::attach(|py| work(py, self.object.bind(py)).map_err(|error| failed(py, method, &error)))
     }
 
-    /// `[count, 3, size, size]` of either type, copied once. The memory is numpy's, which asks for huge pages: a `Vec` of this size
-    /// (256 views are 38 MB) is mapped anew for each call, and costs a page fault for every 4 KB.
+    /// `[count, 3, size, size]` of either type, copied once. numpy allocates the memory because it requests huge pages: a `Vec` of
+    /// this size (38 MB for 256 views) would be mapped again for each call, with a page fault for every 4 KB.
     fn pixels<'py, T: numpy::Element + Copy>(
         &self,
         py: Python<'py>,
@@ -116,7 +116,7 @@ impl Bridge {
         Ok(made)
     }
 
-    /// Features `[K, D]` of each context, and Python's record of the pass if it was asked for.
+    /// Features `[K, D]` of each context, and the Python object of the pass if requested.
     fn contexts(
         &self,
         tokens: &ClassTokens,
@@ -159,7 +159,7 @@ impl Bridge {
     }
 }
 
-/// An exception of a call. One that names the user's own function keeps that name.
+/// The error for an exception of a call. If the exception names the user's function, the error keeps that name.
 fn failed(py: Python<'_>, method: &str, error: &PyErr) -> Error {
     if error.is_instance_of::<PyKeyboardInterrupt>(py) {
         return Error::Interrupted(format!("in {method} of the model"));
@@ -172,7 +172,7 @@ fn failed(py: Python<'_>, method: &str, error: &PyErr) -> Error {
     }
 }
 
-/// Finite numbers of exactly this shape.
+/// Checks that an array has this shape and only finite values.
 fn shaped(value: &Bound<'_, PyAny>, name: &str, shape: &[usize]) -> PyResult<Vec<f32>> {
     let array = arrays::floats(value, name)?;
     if array.shape() != shape {
@@ -203,7 +203,7 @@ fn vectors<'py>(py: Python<'py>, all: &[&[f32]]) -> PyResult<Bound<'py, PyList>>
     PyList::new(py, all.iter().map(|values| PyArray1::from_slice(py, values)))
 }
 
-/// A list of arrays with as many numbers as these.
+/// Checks that a list has arrays of these sizes.
 fn like(value: &Bound<'_, PyAny>, name: &str, sizes: &[usize]) -> PyResult<Vec<Vec<f32>>> {
     let found: Vec<Bound<'_, PyAny>> = value.extract()?;
     if found.len() != sizes.len() {
@@ -305,7 +305,7 @@ pub(crate) struct TextBridge {
     pub(crate) bridge: Arc<Bridge>,
     pub(crate) width: usize,
     pub(crate) context_length: usize,
-    /// It has a tokenizer of its own.
+    /// Whether it has its own tokenizer.
     pub(crate) takes_strings: bool,
 }
 

@@ -1,5 +1,4 @@
-//! The classifier of images and its stream. The estimator with scikit-learn's habits is Python's
-//! (`python/flatclip/_classifier.py`); this is what it builds and asks.
+//! The image classifier and its stream. The scikit-learn estimator (`python/flatclip/_classifier.py`) is built on it.
 
 use crate::answers::{Answer, Answers};
 use crate::errors::OrRaise as _;
@@ -104,8 +103,8 @@ impl Engine {
         self.classifier.views()
     }
 
-    /// One answer per image: each on its own, as a stream of their order, or together, as the method wants. With `skip`
-    /// images that cannot be read get none; with `explain` the score of every view is computed.
+    /// One answer per image: independently, as one stream in input order, or as one set, depending on the method. With `skip`,
+    /// images that cannot be read get no answer; with `explain`, the score of every view is computed.
     #[pyo3(signature = (images, *, skip=false, explain=false, progress=None))]
     fn answer(
         &self,
@@ -145,7 +144,7 @@ impl Engine {
         arrays::vector(py, pixels).reshape(vec![self.classifier.views(), 3, side, side])
     }
 
-    /// All views of an image as a contact sheet (PNG), each with its score and its own answer, the kept ones framed.
+    /// All views of an image as a contact sheet (PNG), each with its score and its own prediction; selected views are framed.
     #[pyo3(signature = (image, answer, *, columns=8, side=112))]
     fn sheet<'py>(
         &self,
@@ -172,13 +171,13 @@ impl Engine {
 }
 
 impl Engine {
-    /// The reading rule.
+    /// Whether images are rotated per EXIF.
     fn exif(&self) -> bool {
         self.classifier.decode_options().exif
     }
 }
 
-/// The state of an online method over the images of one caller.
+/// A stream of images; holds the state of an online method.
 #[pyclass(module = "flatclip", frozen)]
 pub(crate) struct Stream {
     stream: Arc<Mutex<flatclip::Stream>>,
@@ -201,10 +200,10 @@ impl Stream {
     }
 }
 
-/// Answers in their order, and the images without one: where they stand, and why.
+/// Answers in input order, and the skipped images with position and reason.
 type Answered = (Vec<flatclip::Answer>, Vec<(usize, String)>);
 
-/// As `flatclip predict` asks: one stream over all images, or all of them at once.
+/// Answers all images as `flatclip predict` does: as one stream, or as one set for batch methods.
 fn answer_all(
     classifier: &flatclip::Classifier,
     inputs: &[Input],
@@ -225,7 +224,7 @@ fn answer_all(
     Ok((answers, skipped))
 }
 
-/// What `one` makes of every image; with `skip` those that cannot be read are noted in `skipped` instead of ending the work.
+/// Applies `one` to every image; with `skip`, images that cannot be read are added to `skipped` instead of causing an error.
 fn of_each<T>(
     inputs: &[Input],
     skip: bool,
@@ -246,7 +245,7 @@ fn of_each<T>(
     Ok(made)
 }
 
-/// A file that is missing, damaged or too large: the next image may be fine.
+/// Whether an error concerns one image only: its file is missing, damaged or too large.
 fn is_of_the_image(error: &Error) -> bool {
     ["image.", "file.", "limit."].iter().any(|kind| error.code().starts_with(kind))
 }
@@ -259,7 +258,7 @@ fn next(stream: &mut flatclip::Stream, input: &Input) -> flatclip::Result<flatcl
     }
 }
 
-/// Decoded as this classifier reads images.
+/// Decodes an image with the classifier's settings.
 fn opened(classifier: &flatclip::Classifier, input: &Input) -> flatclip::Result<flatclip::Image> {
     match input {
         Input::Path(path) => classifier.open(path),

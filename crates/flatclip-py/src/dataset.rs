@@ -76,7 +76,7 @@ impl Dataset {
         How { spec, split, root, paths, class_names, templates, compat }.open(py)
     }
 
-    /// A data set of images at hand; `labels` are indices into `classes`.
+    /// A data set of images in memory; `labels` are indices into `classes`.
     #[staticmethod]
     #[pyo3(signature = (images, labels, classes, *, name="images", exif=true))]
     fn from_images(
@@ -127,7 +127,7 @@ impl Dataset {
         self.data.samples.iter().map(|sample| sample.id.as_str()).collect()
     }
 
-    /// What the reader found.
+    /// Notes of the reader about the data set.
     #[getter]
     fn notes(&self) -> Vec<&str> {
         self.data.notes.iter().map(|note| note.text.as_str()).collect()
@@ -166,7 +166,7 @@ impl Dataset {
     }
 }
 
-/// Labels as indices into the class list. Names are refused: which index one has is the caller's to say.
+/// Labels as indices into the class list. Names are refused: the caller must convert them to indices.
 fn indices(labels: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     let expected = "labels: expected indices into classes";
     let wrong = |found: &Bound<'_, PyAny>| -> PyResult<PyErr> {
@@ -191,7 +191,7 @@ fn indices(labels: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     Ok(found)
 }
 
-/// What a pickled data set becomes.
+/// Unpickles a data set: opens it with the same arguments.
 #[pyfunction]
 pub(crate) fn reopen(py: Python<'_>, how: &Bound<'_, PyAny>) -> PyResult<Dataset> {
     how.extract::<How>()?.open(py)

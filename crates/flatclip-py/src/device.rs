@@ -1,5 +1,5 @@
-//! Models whose towers Python computes: the weights that our reader gives to them, the check against our kernels, and models
-//! of functions that the user brings.
+//! Models whose towers Python computes: weights read by flatclip, the check against flatclip's kernels, and models made of
+//! the user's functions.
 
 use crate::bridge::{Bridge, ImageBridge, TextBridge};
 use crate::errors::OrRaise as _;
@@ -47,7 +47,7 @@ impl Weights {
 
 #[pymethods]
 impl Weights {
-    /// As it was asked for.
+    /// The name that was passed to `open`.
     #[getter]
     fn name(&self) -> &str {
         self.how.name()
@@ -64,7 +64,7 @@ impl Weights {
         self.checkpoint.names().map(str::to_owned).collect()
     }
 
-    /// The numbers of a tensor.
+    /// The values of a tensor.
     fn tensor<'py>(&self, py: Python<'py>, name: String) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
         let checkpoint = Arc::clone(&self.checkpoint);
         let (shape, values) = work::run(py, None, move |_| checkpoint.tensor(&name))?;
@@ -72,18 +72,18 @@ impl Weights {
     }
 }
 
-/// What Python says of the device that computes.
+/// Description of the device, from Python.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct About {
     name: String,
     dtype: String,
     versions: String,
-    /// The lowest cosine with our kernels that is accepted.
+    /// Minimum cosine similarity with flatclip's kernels that is accepted.
     bound: f64,
 }
 
-/// The model of these weights with towers that a Python object computes, checked against our f32 kernels.
+/// A model of these weights whose towers a Python object computes, checked against flatclip's f32 kernels.
 #[pyfunction]
 #[pyo3(signature = (weights, towers, about, *, name=None, progress=None))]
 pub(crate) fn model_on(
@@ -119,7 +119,7 @@ pub(crate) fn model_on(
     Ok(Model::on_device(made, how, towers.clone().unbind()))
 }
 
-/// What an encoder of the user's functions is.
+/// Description of an encoder made of the user's functions.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Setup {
@@ -133,7 +133,7 @@ pub(crate) struct Setup {
     /// Whether there is a text function, and whether it takes texts.
     text: bool,
     strings: bool,
-    /// Of the token embedding; 0 without contexts.
+    /// Width of the token embedding; 0 if contexts are not supported.
     text_width: usize,
     context_length: usize,
     device: String,
@@ -142,7 +142,7 @@ pub(crate) struct Setup {
     lowest_cosine: Option<f64>,
 }
 
-/// The model of an encoder.
+/// The model made of an encoder.
 #[pyfunction]
 #[pyo3(signature = (name, setup, towers))]
 pub(crate) fn model_of(py: Python<'_>, name: String, setup: Setup, towers: &Bound<'_, PyAny>) -> PyResult<Model> {

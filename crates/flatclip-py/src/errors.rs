@@ -1,12 +1,11 @@
-//! The library's errors as Python exceptions. The classes are in `python/flatclip/errors.py`; which code is which class is
-//! said there, once.
+//! The library's errors as Python exceptions. `python/flatclip/errors.py` defines the classes and maps error codes to them.
 
 use crate::hints;
 use flatclip::Error;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 
-/// The exception of an error: its class by its code, its hint in Python's words.
+/// Converts an error to an exception: its code selects the class, and its hint is written as Python code.
 pub(crate) fn raised(py: Python<'_>, error: Error) -> PyErr {
     if error.code() == "interrupted" {
         return PyKeyboardInterrupt::new_err(error.to_string());
@@ -15,7 +14,7 @@ pub(crate) fn raised(py: Python<'_>, error: Error) -> PyErr {
     make(py, error.code(), &error.to_string(), hint.as_deref())
 }
 
-/// A panic: a fault of flatclip, never of the caller.
+/// The exception for a panic: a bug in flatclip, never the caller's mistake.
 pub(crate) fn internal(py: Python<'_>, what: &str) -> PyErr {
     make(py, "internal", &format!("a fault in flatclip itself: {what}; please report it"), None)
 }
@@ -25,7 +24,7 @@ fn make(py: Python<'_>, code: &str, message: &str, hint: Option<&str>) -> PyErr 
     made.map_or_else(|_| PyRuntimeError::new_err(message.to_owned()), PyErr::from_value)
 }
 
-/// For results of calls that need no worker.
+/// Converts results of calls that run on the calling thread.
 pub(crate) trait OrRaise<T> {
     /// The value, or the exception.
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;

@@ -13,10 +13,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What pickle asks for: a callable and its arguments.
+/// The result of `__reduce__`: a callable and its arguments.
 type Pickled<'py> = (Bound<'py, PyAny>, (Bound<'py, PyArray3<f32>>,));
 
-/// Text features at a prompt and around it, which STSS needs: `[1 + perturbations, classes, width]`.
+/// Text features of a prompt and of its perturbations, which STSS needs: `[1 + perturbations, classes, width]`.
 #[pyclass(module = "flatclip._native", frozen, subclass)]
 #[derive(Clone)]
 pub(crate) struct TextBank {
@@ -25,7 +25,7 @@ pub(crate) struct TextBank {
 
 #[pymethods]
 impl TextBank {
-    /// From ready features, those at the prompt itself first; rows are scaled to unit norm.
+    /// From precomputed features, those of the unperturbed prompt first; rows are scaled to unit norm.
     #[new]
     fn new(py: Python<'_>, features: &Bound<'_, PyAny>) -> PyResult<Self> {
         let array = arrays::floats(features, "text bank")?;
@@ -54,8 +54,8 @@ impl TextBank {
     }
 }
 
-/// The context and its random perturbations, `[1 + perturbations, ...]`: what a text bank is encoded from. Options and draws
-/// are those of the method `stss`.
+/// The context and its random perturbations, `[1 + perturbations, ...]`, from which a text bank is encoded. Options and
+/// random draws are those of the method `stss`.
 #[pyfunction]
 #[pyo3(signature = (context, *, seed=0, options=None))]
 pub(crate) fn perturbed_contexts<'py>(
@@ -174,8 +174,8 @@ impl FeatureEngine {
 }
 
 impl FeatureEngine {
-    /// `[N, D]` is one image with N views to a method that looks at views. To one that looks at a single view of each image, or
-    /// at a set of images, it is far more often N images: neither is assumed.
+    /// Methods that use several views read `[N, D]` as one image with N views. For methods that use one view per image or a set
+    /// of images it is ambiguous (usually N images are meant), so it is refused.
     fn refuse_two_readings(&self, py: Python<'_>, rows: usize, width: usize) -> PyResult<()> {
         let method = self.classifier.method();
         let needs = own::registry().or_raise(py)?.adapter(method).or_raise(py)?.needs;
@@ -195,7 +195,7 @@ impl FeatureEngine {
     }
 }
 
-/// The state of an online method over features of one caller.
+/// A stream of features; holds the state of an online method.
 #[pyclass(module = "flatclip", frozen)]
 pub(crate) struct FeatureStream {
     stream: Arc<Mutex<flatclip::Stream>>,

@@ -25,7 +25,7 @@ pub(crate) fn golden_model(file: PathBuf) -> PyResult<Option<PathBuf>> {
     case.model_path().map(Some).map_err(PyAssertionError::new_err)
 }
 
-/// Runs the check of a case on these towers; gives its summary, or fails with what differs.
+/// Runs the check of a case on these towers; returns its summary, or an error that lists the differences.
 #[pyfunction]
 pub(crate) fn golden_case(
     py: Python<'_>,

@@ -1,8 +1,8 @@
-//! What helps, as something to write in Python: the library's hints are in neutral words.
+//! Turns the library's hints, which do not depend on the interface, into Python code.
 
 use flatclip::Hint;
 
-/// The hint as keyword arguments and calls.
+/// The hint as Python keyword arguments and calls.
 pub(crate) fn in_python(hint: &Hint) -> String {
     match hint {
         Hint::Model => "give a model: flatclip.load(...)".to_owned(),

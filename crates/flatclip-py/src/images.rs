@@ -1,4 +1,4 @@
-//! Images in: paths, encoded bytes, open files, numpy arrays, PIL images, torch tensors; one or many.
+//! Input images: paths, encoded bytes, open files, numpy arrays, PIL images, torch tensors; one or many.
 
 use crate::arrays;
 use crate::errors::OrRaise as _;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
 use std::path::PathBuf;
 
-/// One image as it was given; files and bytes are decoded by the work, not by the caller's thread.
+/// One input image; files and bytes are decoded by a worker, not by the calling thread.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     /// A file.
@@ -22,7 +22,7 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// Decoded; `exif` is the reading rule of files and bytes.
+    /// Decodes the image; `exif` is whether files and bytes are rotated per EXIF.
     pub(crate) fn image(&self, exif: bool) -> flatclip::Result<Image> {
         let options = DecodeOptions { exif, ..DecodeOptions::default() };
         match self {
@@ -33,7 +33,7 @@ impl Input {
     }
 }
 
-/// Any number of images, at least one. `exif` is the reading rule, which PIL images follow here: they keep their EXIF entry.
+/// One or more images. PIL images keep their EXIF entry, so `exif` applies to them here.
 pub(crate) fn many(value: &Bound<'_, PyAny>, exif: bool) -> PyResult<Vec<Input>> {
     if let Some(input) = encoded(value, exif)? {
         return Ok(vec![input]);
@@ -91,7 +91,7 @@ fn encoded(value: &Bound<'_, PyAny>, exif: bool) -> PyResult<Option<Input>> {
     Ok(None)
 }
 
-/// A PIL image as a file of it would be read: rotated per EXIF, 16-bit grey scaled to 8 bits.
+/// Reads a PIL image as its file would be read: rotated per EXIF, 16-bit grey scaled to 8 bits.
 fn pil_as_seen<'py>(image: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = image.py();
     let (mode, format): (String, Option<String>) =
@@ -132,7 +132,7 @@ fn from_array(value: &Bound<'_, PyAny>) -> PyResult<Vec<Input>> {
 struct Layout {
     height: usize,
     width: usize,
-    /// Bytes from a pixel, a channel to the next.
+    /// Strides in bytes: from one pixel to the next, from one channel to the next.
     steps: (usize, usize),
     grey: bool,
 }

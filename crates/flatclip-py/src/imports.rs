@@ -1,4 +1,4 @@
-//! Features made elsewhere: import into the feature cache, and what was imported.
+//! Features of other programs: import into the feature cache, and access to imported features.
 
 use crate::arrays::{self, Numbers, Values};
 use crate::errors::OrRaise as _;
@@ -10,7 +10,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
-/// Features that were imported: `evaluate` and `sweep` take them in the place of a model.
+/// Imported features: `evaluate` and `sweep` take them instead of a model.
 #[pyclass(module = "flatclip", frozen)]
 pub(crate) struct Features {
     pub(crate) features: Imported,
@@ -52,19 +52,19 @@ impl Features {
         self.features.dataset().classes.clone()
     }
 
-    /// The factor on cosines.
+    /// The factor on cosine similarities.
     #[getter]
     fn logit_scale(&self) -> f32 {
         self.features.logit_scale()
     }
 
-    /// Names features, labels, ids and text features: the same for the same numbers.
+    /// Digest of features, labels, ids and text features: the same for the same values.
     #[getter]
     fn digest(&self) -> &str {
         self.features.digest()
     }
 
-    /// Writes them to a safetensors file that `import_features` takes; gives the number of samples.
+    /// Writes them to a safetensors file that `import_features` accepts; returns the number of samples.
     fn export(&self, py: Python<'_>, out: PathBuf) -> PyResult<usize> {
         let (root, id) = (self.root.clone(), self.features.id().to_owned());
         work::run(py, None, move |_| {
@@ -85,7 +85,7 @@ impl Features {
     }
 }
 
-/// What Python gives beside the features.
+/// The arguments of an import other than the features.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Beside<'py> {
@@ -139,7 +139,7 @@ fn exact(value: &Bound<'_, PyAny>, name: &str, axes: usize) -> PyResult<(Matrix,
     Ok((Matrix::from_vec(total / width, width, numbers.values()?.floats(0..total)), classes))
 }
 
-/// Imports features: of a file, or an array `[N, D]` or `[N, V, D]` of which one sample at a time is read.
+/// Imports features from a file, or from an array `[N, D]` or `[N, V, D]` that is read one sample at a time.
 #[pyfunction]
 #[pyo3(signature = (source, name, beside, *, data=None, cache=None, replace=false, progress=None))]
 pub(crate) fn import_features(

@@ -1,5 +1,5 @@
-//! `flatclip._native`: the Python package's compiled half. Thin over the library's facade: it turns Python values into
-//! requests and answers into Python values; whatever computes is in `flatclip`.
+//! `flatclip._native`: the compiled part of the Python package. A thin layer over the library's facade: it converts Python
+//! values to requests and answers to Python values; all computation is in `flatclip`.
 
 mod answers;
 mod arrays;
@@ -28,7 +28,7 @@ mod work;
 
 use pyo3::prelude::*;
 
-/// The compiled half of flatclip.
+/// The compiled part of flatclip.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

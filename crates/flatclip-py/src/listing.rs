@@ -1,4 +1,4 @@
-//! What is known by name.
+//! Lists methods, models and error codes.
 
 use crate::errors::OrRaise as _;
 use crate::{own, values};
@@ -28,7 +28,7 @@ pub(crate) fn list_methods(py: Python<'_>, role: Option<&str>) -> PyResult<Vec<&
     Ok(names)
 }
 
-/// What a method is: role, kind, needs, summary, documentation, options.
+/// Describes a method: role, kind, needs, summary, documentation, options.
 #[pyfunction]
 pub(crate) fn method_info<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     let registry = own::registry().or_raise(py)?;
@@ -55,14 +55,14 @@ pub(crate) fn method_info<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'p
     values::from_json(py, &info)
 }
 
-/// Names of the models: the embedded ones, then those that are looked for on disk and fetched.
+/// Names of the models: the embedded ones, then the published ones, which are searched on disk or downloaded.
 #[pyfunction]
 pub(crate) fn list_models() -> Vec<&'static str> {
     let known = flatclip::weights::KNOWN.iter().map(|known| known.name);
     ["pocket", "pocket-vit"].into_iter().chain(known).collect()
 }
 
-/// Every error code with what it means.
+/// Every error code with its meaning.
 #[pyfunction]
 pub(crate) fn error_codes() -> Vec<(&'static str, &'static str)> {
     Error::CODES.to_vec()

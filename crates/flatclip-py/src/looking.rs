@@ -1,4 +1,4 @@
-//! Landscapes and the demonstration.
+//! Loss landscapes and the demo.
 
 use crate::dataset::Dataset;
 use crate::errors::OrRaise as _;
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Loss surfaces around prompts: what `landscape.json` holds.
+/// Loss surfaces around prompts: the contents of `landscape.json`, and the figures as SVG.
 #[pyfunction]
 #[pyo3(signature = (model, prompts, *, data, shots, image, classes, points, span, scale, seed, exif, out, progress))]
 pub(crate) fn landscape<'py>(
@@ -51,7 +51,7 @@ pub(crate) fn landscape<'py>(
     values::from_json(py, &json!({ "record": record, "flatness": record.flatness(), "figures": figures }))
 }
 
-/// The demonstration on the embedded models: its text, seconds, and the page.
+/// Runs the demo on the embedded models; returns its text, its duration in seconds and the path of the HTML page.
 #[pyfunction]
 #[pyo3(signature = (out, *, quick=false, progress=None))]
 pub(crate) fn demo(

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(crate) struct Model {
     pub(crate) model: flatclip::Model,
     pub(crate) how: How,
-    /// The object that computes its towers; `None` for our kernels.
+    /// The Python object that computes the towers; `None` for flatclip's own kernels.
     towers: Option<Arc<Py<PyAny>>>,
 }
 
@@ -28,7 +28,7 @@ impl Model {
     }
 }
 
-/// How it was loaded, so that a copy in another process is loaded the same way.
+/// The arguments of `load`, so that unpickling in another process loads the same model.
 #[derive(Clone, FromPyObject, IntoPyObject)]
 pub(crate) struct How {
     #[pyo3(item)]
@@ -102,7 +102,7 @@ pub(crate) fn load(
     How { name, model_dir, offline, precision, activation }.load(py, progress)
 }
 
-/// What a pickled model becomes: loaded the same way, and refused if the weights there are others now.
+/// Unpickles a model: loads it with the same arguments; an error if the weights have changed.
 #[pyfunction]
 pub(crate) fn reload(py: Python<'_>, how: How, hash: &str) -> PyResult<Model> {
     let name = how.name.clone();
@@ -116,7 +116,7 @@ pub(crate) fn reload(py: Python<'_>, how: How, hash: &str) -> PyResult<Model> {
 
 #[pymethods]
 impl Model {
-    /// As it was asked for.
+    /// The name that was passed to `load`.
     #[getter]
     fn name(&self) -> &str {
         self.model.name()
@@ -128,7 +128,7 @@ impl Model {
         self.model.describe()
     }
 
-    /// Names the weights: the same for the same numbers, whatever file they came from.
+    /// Hash of the weights: the same for the same values, whatever file they came from.
     #[getter]
     fn hash(&self) -> &str {
         self.model.hash()
@@ -140,25 +140,25 @@ impl Model {
         self.model.width()
     }
 
-    /// Side of the images that the image tower looks at, in pixels.
+    /// Input size of the image tower in pixels.
     #[getter]
     fn image_size(&self) -> usize {
         self.model.config().image_size
     }
 
-    /// The factor on cosines: 100 for OpenAI's weights.
+    /// The factor on cosine similarities: 100 for OpenAI's weights.
     #[getter]
     fn logit_scale(&self) -> f32 {
         self.model.logit_scale()
     }
 
-    /// Arithmetic of the image tower.
+    /// Precision of the image tower.
     #[getter]
     fn precision(&self) -> String {
         self.model.clip().precision()
     }
 
-    /// Features `[n, width]` of images, one plain view each.
+    /// Features `[n, width]` of images, one un-augmented view each.
     #[pyo3(signature = (images, *, normalize=true, exif=true))]
     fn encode_image<'py>(
         &self,
@@ -199,20 +199,20 @@ impl Model {
         arrays::rows(py, features)
     }
 
-    /// Embeddings `[tokens, width of the text tower]` of words, as a context starts from them.
+    /// Token embeddings `[tokens, width of the text tower]` of words, for example to initialise a context.
     fn embed_words<'py>(&self, py: Python<'py>, words: &str) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let tower = self.model.clip().text().or_raise(py)?;
         let ids = self.model.tokenizer().encode(words);
         arrays::rows(py, tower.embed(&ids).or_raise(py)?)
     }
 
-    /// Where the towers run and how, with the check against our kernels; None for our own kernels.
+    /// Device, dtype and library versions of the towers, and the check against flatclip's kernels; None for flatclip's kernels.
     #[getter]
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         crate::values::from_json(py, &serde_json::json!(self.model.clip().device()))
     }
 
-    /// Another process loads it the same way; towers that Python computes say how they are made there.
+    /// Unpickling loads the model with the same arguments; towers computed by Python provide their own `rebuild`.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
         if let Some(towers) = &self.towers {
             return towers.bind(py).call_method0("rebuild")?.extract();
@@ -239,7 +239,7 @@ impl Model {
     }
 }
 
-/// A list of texts; one text alone is not a list of its letters.
+/// A list of texts. A single text is refused instead of being split into characters.
 pub(crate) fn strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String>> {
     if value.is_instance_of::<PyString>() {
         let reason = format!("{name}: expected a list of texts, found one text: {}", value.repr()?);

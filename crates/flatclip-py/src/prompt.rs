@@ -1,4 +1,4 @@
-//! Prompts: what stands for a class list.
+//! Prompts, which turn a class list into text features.
 
 use crate::arrays;
 use crate::errors::OrRaise as _;
@@ -8,14 +8,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use std::path::PathBuf;
 
-/// Templates, a learned context, class embeddings, or what another tuner left.
+/// Templates, a learned context, class embeddings, or the result of another tuner.
 #[pyclass(name = "Prompt", module = "flatclip", frozen, from_py_object)]
 #[derive(Clone)]
 pub(crate) struct Prompt {
     pub(crate) prompt: flatclip::Prompt,
 }
 
-/// What a user gives as a prompt: one of ours, a word (template, path), templates, or class embeddings.
+/// Converts a prompt argument: a `Prompt`, a string (template or path), a list of templates, or class embeddings.
 pub(crate) fn given(value: &Bound<'_, PyAny>) -> PyResult<flatclip::Prompt> {
     if let Ok(prompt) = value.cast::<Prompt>() {
         return Ok(prompt.get().prompt.clone());
@@ -46,7 +46,7 @@ impl Prompt {
         self.prompt.kind().name()
     }
 
-    /// As tables call it.
+    /// Its name in tables.
     #[getter]
     fn label(&self) -> String {
         self.prompt.label()

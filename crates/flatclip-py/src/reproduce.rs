@@ -1,4 +1,4 @@
-//! Items of the paper, from their plan to their tables.
+//! Reproduces items of the paper: plan, steps and tables.
 
 use crate::errors::OrRaise as _;
 use crate::model::Model;
@@ -67,7 +67,7 @@ impl Setup {
     }
 }
 
-/// An item of the paper by its name, or the user's own file.
+/// The recipe of an item of the paper, or the user's own recipe file.
 fn recipe(item: Option<&str>, file: Option<PathBuf>) -> flatclip::Result<Recipe> {
     match (file, item) {
         (Some(file), _) => Recipe::read(&file),
@@ -75,13 +75,13 @@ fn recipe(item: Option<&str>, file: Option<PathBuf>) -> flatclip::Result<Recipe>
     }
 }
 
-/// The model that an item is made with unless another is given.
+/// The default model of an item.
 #[pyfunction]
 pub(crate) fn recipe_model(py: Python<'_>, item: Option<&str>, file: Option<PathBuf>) -> PyResult<String> {
     Ok(recipe(item, file).or_raise(py)?.model)
 }
 
-/// The steps of an item with what they cost, measured with this model.
+/// The steps of an item with their estimated cost, from measurements with this model.
 #[pyfunction]
 #[pyo3(signature = (model, setup, *, progress=None))]
 pub(crate) fn plan<'py>(
@@ -106,7 +106,7 @@ pub(crate) fn plan<'py>(
     values::from_json(py, &found)
 }
 
-/// Makes what is missing of an item, and its tables and page from what is there.
+/// Runs the missing steps of an item, and writes its tables and page from the available results.
 #[pyfunction]
 #[pyo3(signature = (model, setup, *, progress=None))]
 pub(crate) fn reproduce<'py>(

@@ -117,7 +117,7 @@ impl OwnedSubject {
         }
     }
 
-    /// Imported features are a data set of their own.
+    /// The data sets to evaluate: imported features include theirs.
     fn datasets<'a>(&'a self, given: &'a [flatclip_lab::data::Dataset]) -> &'a [flatclip_lab::data::Dataset] {
         match self {
             Self::Model(_) => given,
@@ -130,7 +130,7 @@ fn opened(datasets: &[Bound<'_, Dataset>]) -> Vec<flatclip_lab::data::Dataset> {
     datasets.iter().map(|data| data.get().data.clone()).collect()
 }
 
-/// A finished run with the settings that it recorded.
+/// A finished run with its recorded settings.
 fn row(run: flatclip_lab::EvaluatedRun) -> flatclip::Result<Value> {
     let config = RunDir::open(&run.dir)?.config_table()?;
     Ok(json!({
@@ -138,7 +138,7 @@ fn row(run: flatclip_lab::EvaluatedRun) -> flatclip::Result<Value> {
     }))
 }
 
-/// Evaluates every method, seed and data set; one dictionary for each run.
+/// Evaluates every combination of method, seed and data set; returns one dictionary per run.
 #[pyfunction]
 #[pyo3(signature = (subject, datasets, setup, *, progress=None))]
 pub(crate) fn evaluate<'py>(
@@ -185,7 +185,7 @@ pub(crate) fn sweep<'py>(
     values::from_json(py, &swept.into_iter().map(row).collect::<Value>())
 }
 
-/// Puts the shards of a run together, to the same bytes that one run would have written.
+/// Merges the shards of a run; the result is byte-identical to a single-process run.
 #[pyfunction]
 pub(crate) fn merge<'py>(py: Python<'py>, parts: Vec<PathBuf>, out: PathBuf) -> PyResult<Bound<'py, PyAny>> {
     let summary = work::run(py, None, move |_| flatclip_lab::eval::merge(&parts, &out))?;
@@ -232,7 +232,7 @@ pub(crate) fn report<'py>(
     values::from_json(py, &made)
 }
 
-/// A table in every form that someone may want.
+/// A table in all output formats.
 fn table_json(table: &Table) -> Value {
     // The number of a cell where it has one, else its text.
     let cell = |cell: &Cell| cell.value.map_or_else(|| json!(cell.text), |value| json!(value));
@@ -243,7 +243,7 @@ fn table_json(table: &Table) -> Value {
     })
 }
 
-/// A prompt as records call it.
+/// A prompt with the name that records use.
 pub(crate) fn named(name: Option<String>, given: &Bound<'_, PyAny>) -> PyResult<NamedPrompt> {
     let prompt: NamedPrompt = prompt::given(given)?.into();
     Ok(match name {

@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A model's text tower with the tokens of some classes around a context: what one process of class-parallel tuning holds.
+/// A model's text tower with the tokens of some classes around a context: one process's part in class-parallel tuning.
 #[pyclass(module = "flatclip", frozen)]
 pub(crate) struct TextTower {
     model: flatclip::Model,
@@ -32,7 +32,7 @@ fn position_of(word: &str) -> PyResult<Position> {
 
 #[pymethods]
 impl TextTower {
-    /// The classes, the number of context tokens, and where the class name stands.
+    /// The classes, the number of context tokens, and the position of the class name.
     #[new]
     #[pyo3(signature = (model, classes, *, tokens, position="end"))]
     fn new(
@@ -59,7 +59,7 @@ impl TextTower {
         arrays::cube(py, (count, classes, width), data)
     }
 
-    /// Unit-norm text features `[classes, D]` of a context, kept for one call of `gradient`.
+    /// Unit-norm text features `[classes, D]` of a context; the pass is stored for one call of `gradient`.
     fn forward<'py>(&self, py: Python<'py>, context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let contexts = contexts_of(context)?;
         if contexts.len() != 1 {
@@ -99,7 +99,7 @@ fn contexts_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<Context>> {
     Ok(array.as_slice()?.chunks(tokens * width).map(one).collect())
 }
 
-/// A text tower that Python runs somewhere: two callables.
+/// A text tower implemented in Python: two callables.
 pub(crate) struct Elsewhere {
     pub(crate) forward: Py<PyAny>,
     pub(crate) gradient: Py<PyAny>,
@@ -111,7 +111,7 @@ impl std::fmt::Debug for Elsewhere {
     }
 }
 
-/// The one place where a worker enters Python; the thread that waits for the work has left it by then.
+/// Runs on a worker, which acquires the GIL for each call; the thread that waits for the work has released it.
 impl RemoteText for Elsewhere {
     fn features(&self, context: &Context) -> flatclip::Result<Matrix> {
         called(&self.forward, &context.shape(), &context.data)

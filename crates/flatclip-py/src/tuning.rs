@@ -1,4 +1,4 @@
-//! Tuning: by run directory, or of images at hand; and sharpness-aware steps for loops of one's own.
+//! Tuning: in a run directory, or on images in memory; and sharpness-aware steps for custom training loops.
 
 use crate::dataset::{Dataset, in_memory};
 use crate::errors::OrRaise as _;
@@ -69,7 +69,7 @@ impl Setup<'_> {
     }
 }
 
-/// Tunes a prompt on a data set; gives what `summary.json` holds.
+/// Tunes a prompt on a data set; returns the contents of `summary.json`.
 #[pyfunction]
 #[pyo3(signature = (model, train, setup, *, test=None, text=None, loss=None, progress=None))]
 pub(crate) fn tune<'py>(
@@ -100,7 +100,7 @@ pub(crate) fn tune<'py>(
     values::from_json(py, &json!(summary))
 }
 
-/// A loss that Python computes.
+/// A loss function implemented in Python.
 struct CalledLoss {
     identity: String,
     callable: Py<PyAny>,
@@ -146,7 +146,7 @@ fn type_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_| "something else".to_owned(), |name| name.to_string())
 }
 
-/// Tunes a prompt on images at hand: the prompt, and what was measured.
+/// Tunes a prompt on images in memory; returns the prompt and the run summary.
 #[pyfunction]
 #[pyo3(signature = (model, images, labels, classes, *, method, shots, seed, options, exif, out, progress))]
 pub(crate) fn fit<'py>(
@@ -167,7 +167,7 @@ pub(crate) fn fit<'py>(
     let train = in_memory(py, inputs, &labels, strings(classes, "classes")?, "images", exif)?;
     let most = train.class_counts().into_iter().max().unwrap_or(1);
     let overrides = vec![values::table(options)?];
-    // All images of every class, unless the caller says how many.
+    // Use all images of every class unless the caller sets `shots`.
     let request = TuneRequest {
         method,
         shots: Some(shots.unwrap_or(most)),

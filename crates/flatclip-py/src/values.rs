@@ -1,4 +1,4 @@
-//! Plain values between Python, TOML (options) and JSON (results).
+//! Converts plain values between Python, TOML (options) and JSON (results).
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -25,7 +25,7 @@ pub(crate) fn table(options: Option<&Bound<'_, PyDict>>) -> PyResult<toml::Table
 }
 
 fn toml_value(key: &str, value: &Bound<'_, PyAny>) -> PyResult<toml::Value> {
-    // `bool` before `int`: in Python it is one.
+    // Check `bool` before `int`: in Python, `bool` is a subclass of `int`.
     if let Ok(value) = value.cast::<PyBool>() {
         return Ok(value.is_true().into());
     }
@@ -45,7 +45,7 @@ fn toml_value(key: &str, value: &Bound<'_, PyAny>) -> PyResult<toml::Value> {
     if let Ok(value) = value.cast::<PyDict>() {
         return Ok(table(Some(value))?.into());
     }
-    // A scalar of numpy or torch is a value of Python's own.
+    // Convert a numpy or torch scalar to a Python value.
     if value.hasattr("item")? && value.getattr("shape").and_then(|shape| shape.len()).is_ok_and(|rank| rank == 0) {
         return toml_value(key, &value.call_method0("item")?);
     }
@@ -53,7 +53,7 @@ fn toml_value(key: &str, value: &Bound<'_, PyAny>) -> PyResult<toml::Value> {
     Err(PyTypeError::new_err(format!("option {key}: expected bool, int, float, str or a list of them, found {found}")))
 }
 
-/// Something that the library writes as JSON, as dictionaries and lists.
+/// Converts a JSON value to Python dictionaries and lists.
 pub(crate) fn from_json<'py>(py: Python<'py>, value: &serde_json::Value) -> PyResult<Bound<'py, PyAny>> {
     py.import("json")?.call_method1("loads", (value.to_string(),))
 }

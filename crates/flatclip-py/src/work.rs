@@ -1,7 +1,7 @@
-//! Where work runs: on a thread pool of this process, while the calling Python thread waits without the interpreter lock,
-//! looks for signals and tells progress. Workers enter Python only for what the user brings: a text tower (`tower.rs`), a method
-//! (`own`), a loss (`tuning.rs`). Work that such code asks for in its turn runs on the worker itself: waiting for another could
-//! wait forever.
+//! Runs work on a thread pool of this process. Meanwhile the calling Python thread waits with the GIL released, checks for
+//! signals and reports progress. Workers enter Python only to call the user's code: towers (`bridge.rs`, `tower.rs`), a method
+//! (`own`), a loss (`tuning.rs`). Work that such code starts runs on the same worker: waiting for another worker could
+//! deadlock.
 
 use crate::errors;
 use flatclip::Progress;
@@ -14,9 +14,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often the waiting thread looks for signals and progress.
+/// How often the waiting thread checks for signals and progress.
 const POLL: Duration = Duration::from_millis(50);
-/// How long work that was asked to stop may take to save what is done before Python goes on without it.
+/// How long cancelled work may take to save its results before control returns to Python.
 const GRACE: Duration = Duration::from_millis(700);
 
 struct Pool {
@@ -26,10 +26,10 @@ struct Pool {
 }
 
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
-/// What was asked for; 0 is one per core.
+/// The requested number of threads; 0 means one per core.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// The pool of this process. A forked child has none of its parent's threads, so it gets a pool of its own.
+/// The pool of this process. A forked child has none of its parent's threads, so it gets a new pool.
 fn pool() -> PyResult<Arc<rayon::ThreadPool>> {
     let mut slot = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     let (process, threads) = (std::process::id(), THREADS.load(Ordering::Relaxed));
@@ -41,13 +41,13 @@ fn pool() -> PyResult<Arc<rayon::ThreadPool>> {
     let pool = Arc::new(built.map_err(|error| PyRuntimeError::new_err(format!("no thread pool: {error}")))?);
     let old = slot.replace(Pool { process, threads, pool: Arc::clone(&pool) });
     if let Some(old) = old.filter(|old| old.process != process) {
-        // Ending the parent's pool from here would wait for threads that this process does not have.
+        // Dropping the parent's pool would wait for threads that do not exist in this process.
         std::mem::forget(old);
     }
     Ok(pool)
 }
 
-/// Sets how many threads all further work of this process uses; 0 is one per core.
+/// Sets the number of threads for all further work of this process; 0 means one per core.
 #[pyfunction]
 pub(crate) fn set_num_threads(threads: usize) -> PyResult<()> {
     if threads > 4096 {
@@ -57,7 +57,7 @@ pub(crate) fn set_num_threads(threads: usize) -> PyResult<()> {
     Ok(())
 }
 
-/// How many threads work uses.
+/// The number of threads that work uses.
 #[pyfunction]
 pub(crate) fn get_num_threads() -> PyResult<usize> {
     Ok(pool()?.current_num_threads())
@@ -71,7 +71,7 @@ enum Event {
     Finish,
 }
 
-/// What the work tells, until the waiting thread takes it; and whether it is to stop.
+/// Messages of the work that the waiting thread has not yet read, and the stop flag.
 #[derive(Default)]
 pub(crate) struct Watch {
     stop: AtomicBool,
@@ -81,14 +81,14 @@ pub(crate) struct Watch {
 impl Watch {
     fn push(&self, event: Event) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only the last of several steps is worth showing.
+        // Only the latest step is shown.
         if matches!((&event, events.last()), (Event::Advance(..), Some(Event::Advance(..)))) {
             events.pop();
         }
         events.push(event);
     }
 
-    /// Hands everything that was told to the watcher; warnings go to `warnings` whoever watches.
+    /// Passes all pending messages to the watcher; warnings always go to Python's `warnings`.
     fn tell(&self, py: Python<'_>, watcher: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
         for event in events {
@@ -128,14 +128,13 @@ impl Progress for Watch {
     }
 }
 
-/// A warning of the library as one of Python's.
+/// Issues a warning of the library as a Python warning.
 pub(crate) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     let text = CString::new(text.replace('\0', " "))?;
     PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 1)
 }
 
-/// Runs work that owns what it needs. After an interrupt it may be left to end by itself: nothing waits for it longer than
-/// [`GRACE`].
+/// Runs work that owns its data. After an interrupt, waits for it no longer than [`GRACE`]; it may then still be running.
 pub(crate) fn run<T, F>(py: Python<'_>, watcher: Option<&Bound<'_, PyAny>>, work: F) -> PyResult<T>
 where
     T: Send + 'static,
@@ -154,7 +153,7 @@ where
     wait(py, &watch, watcher, &mut receiver, true)
 }
 
-/// Runs work that borrows from the caller. An interrupt waits until the work has seen it.
+/// Runs work that borrows from the caller. After an interrupt, waits until the work has stopped.
 pub(crate) fn run_borrowing<T, F>(py: Python<'_>, watcher: Option<&Bound<'_, PyAny>>, work: F) -> PyResult<T>
 where
     T: Send,
@@ -175,7 +174,7 @@ where
     })
 }
 
-/// On a worker that is in Python already.
+/// Runs work on a worker that is already inside Python code.
 fn inside<T: Send>(py: Python<'_>, work: impl FnOnce(&Watch) -> flatclip::Result<T> + Send) -> PyResult<T> {
     let done = py.detach(|| catch_unwind(AssertUnwindSafe(|| work(&Watch::default()))));
     finished(py, done.map_err(|panic| told(&*panic)))

@@ -236,12 +236,13 @@ impl Inner {
     /// Whether this worker may begin such work now. Heavy work leaves one worker to the rest.
     fn may_begin(&self, state: &State, worker: usize, weight: Weight) -> bool {
         match weight {
-            // By the worker for light work that fits; others help when it is busy.
+            // One batch at a time uses all processors: two would each take twice as long. Beside other work, which has
+            // processors too, others help when the worker for light work is busy.
             Weight::Light => {
                 let workers = self.limits.workers;
                 let beside = state.running[..workers].iter().any(Option::is_some) || self.lanes.is_building();
                 let own = workers + usize::from(beside);
-                worker == own || state.running[own].is_some()
+                worker == own || beside && state.running[own].is_some()
             }
             Weight::Normal => worker < self.limits.workers,
             Weight::Heavy => worker < self.limits.workers && state.heavy < self.limits.workers.saturating_sub(1).max(1),

@@ -1,5 +1,5 @@
-//! The adapters around Python's functions and classes, one for each kind. They enter Python from the threads of the pool; the
-//! thread that waits for the work has left it by then.
+//! Adapters that wrap Python functions and classes, one for each kind. They acquire the GIL on pool threads; the thread that
+//! waits for the work has released it.
 
 use super::Own;
 use super::call::{answers, failed, generator, keywords, shared_text, stacked};
@@ -29,7 +29,7 @@ struct Called {
     text: Option<Arc<Py<PyAny>>>,
 }
 
-/// Names an image by its first view: the same in an evaluation, a classifier or a list of features.
+/// Identifies an image by its first view, so that the key is the same in an evaluation, a classifier or a list of features.
 fn key(features: &Matrix) -> String {
     Digest::default().floats(features.row(0)).key()
 }
@@ -50,7 +50,7 @@ impl Called {
         text.ok_or_else(|| Error::config("method", format!("`{}` was asked before it was prepared", self.own.name)))
     }
 
-    /// The options, and the generator where the function wants one.
+    /// The options, and the random number generator if the function takes one.
     fn keywords<'py>(
         &self,
         py: Python<'py>,
@@ -131,10 +131,10 @@ struct Streamed {
 }
 
 enum State {
-    /// Not prepared.
+    /// Not prepared yet.
     None,
     Object(Py<PyAny>),
-    /// A copy that could not be made.
+    /// Copying the object failed; the reason.
     Failed(String),
 }
 

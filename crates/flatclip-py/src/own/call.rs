@@ -1,4 +1,4 @@
-//! Calls of the user's functions: arrays in, answers out, and what can go wrong with them.
+//! Calls the user's functions: passes arrays, checks the returned answers and converts exceptions to errors.
 
 use super::Own;
 use crate::{arrays, values};
@@ -11,7 +11,7 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// An exception of the user's code as an error that names the method, the place and the line.
+/// Converts an exception of the user's code to an error that names the method, the image and the source line.
 pub(crate) fn failed(py: Python<'_>, method: &str, place: &str, error: &PyErr) -> Error {
     if error.is_instance_of::<PyKeyboardInterrupt>(py) {
         return Error::Interrupted(format!("inside {method}"));
@@ -22,7 +22,7 @@ pub(crate) fn failed(py: Python<'_>, method: &str, place: &str, error: &PyErr) -
     Error::MethodFailed { method: method.to_owned(), reason: text }
 }
 
-/// Where it was raised.
+/// File, line and function in which an exception was raised.
 fn last_line(py: Python<'_>, error: &PyErr) -> Option<String> {
     let mut at = error.traceback(py)?.into_any();
     while let Ok(next) = at.getattr("tb_next")
@@ -35,14 +35,14 @@ fn last_line(py: Python<'_>, error: &PyErr) -> Option<String> {
     Some(format!(" ({file}, line {}, in {name})", at.getattr("tb_lineno").ok()?))
 }
 
-/// A generator of numpy's whose draws depend on the seed, the method and `keys` alone.
+/// A numpy generator whose draws depend only on the seed, the method and `keys`.
 pub(super) fn generator<'py>(py: Python<'py>, seed: u64, method: &str, keys: &[&str]) -> PyResult<Bound<'py, PyAny>> {
     let mut stream = Stream::new(seed, &[&["own", method], keys].concat());
     let words: Vec<u64> = (0..4).map(|_| stream.bits()).collect();
     py.import("numpy")?.getattr("random")?.call_method1("default_rng", (words,))
 }
 
-/// Text features that the user's code cannot write into: all images share them.
+/// Text features as a read-only array, because all images share it.
 pub(super) fn shared_text(py: Python<'_>, task: &Task) -> PyResult<Py<PyAny>> {
     let array = arrays::rows(py, task.text_features().clone())?.into_any();
     let keywords = PyDict::new(py);
@@ -56,7 +56,7 @@ pub(super) fn keywords<'py>(py: Python<'py>, options: &toml::Table) -> PyResult<
     Ok(values::from_json(py, &serde_json::json!(options))?.cast_into::<PyDict>()?)
 }
 
-/// Calls `callable` with positional arguments and keywords, and reads `count` rows of one answer per class.
+/// Calls `callable` with positional arguments and keywords, and reads `count` rows with one value per class.
 pub(super) fn answers<'py>(
     own: &Own,
     callable: &Bound<'py, PyAny>,
@@ -88,7 +88,7 @@ pub(super) fn answers<'py>(
         .collect()
 }
 
-/// One answer: finite, and for probabilities not negative and not all zero.
+/// Checks one answer: values must be finite; probabilities must also be non-negative and not all zero.
 fn decision(own: &Own, values: &[f32]) -> Result<Decision, String> {
     if let Some(class) = values.iter().position(|value| !value.is_finite()) {
         return Err(format!("the answer of class {class} is {}, expected a finite number", values[class]));
@@ -111,7 +111,7 @@ fn decision(own: &Own, values: &[f32]) -> Result<Decision, String> {
     Ok(Ballot::from_votes(&votes, prediction).answer(Explanation::default()))
 }
 
-/// The views of several images as `[N, V, D]`; all must have as many views.
+/// The views of several images as `[N, V, D]`; all images must have the same number of views.
 pub(super) fn stacked<'py>(
     py: Python<'py>,
     own: &Own,

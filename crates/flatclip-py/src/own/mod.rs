@@ -1,8 +1,8 @@
-//! Methods that Python registers: they stand beside the built-in ones wherever a method is named.
+//! Methods registered from Python. They can be used wherever a built-in method can.
 //!
-//! The registry of the library holds `'static` entries. Each registration with other code or options leaks one entry (some
-//! hundred bytes, and at most [`MOST`] of them in a process); registering the same again reuses it. The Python objects
-//! themselves are not leaked: an entry holds the last one that was registered for it.
+//! The registry of the library holds `'static` entries. Each registration with different code or options leaks one entry (a
+//! few hundred bytes, and at most [`MOST`] entries per process); registering the same method again reuses its entry. The
+//! Python objects themselves are not leaked: an entry holds the last one that was registered for it.
 
 mod adapters;
 mod call;
@@ -16,20 +16,20 @@ use flatclip::{Error, Registry};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Registrations of one process: a notebook in which a method is edited and registered again for days stays below it.
+/// Maximum registrations per process: more than a notebook reaches in which a method is edited and registered again for days.
 const MOST: usize = 1000;
 
-/// A method of Python's.
+/// A method registered from Python.
 pub(crate) struct Own {
     name: String,
     kind: Kind,
-    /// Everything that makes it another method.
+    /// Version and source digest, as runs record them.
     identity: String,
-    /// Takes `[N, V, D]` of several images at once.
+    /// Whether it takes several images at once, `[N, V, D]`.
     vectorised: bool,
-    /// Answers are logits, else probabilities.
+    /// Whether it returns logits instead of probabilities.
     logits: bool,
-    /// Wants a generator of random numbers.
+    /// Whether it takes a random number generator.
     rng: bool,
     /// The function or class that was registered last.
     callable: Mutex<Arc<Py<PyAny>>>,
@@ -38,15 +38,15 @@ pub(crate) struct Own {
 struct Entry {
     own: &'static Own,
     spec: &'static flatclip::methods::AdapterSpec,
-    /// What decides whether a registration is the same again.
+    /// See `Spec::key`.
     key: String,
 }
 
 #[derive(Default)]
 struct Registered {
-    /// One for each name.
+    /// Indices into `made`: the current entry of each name.
     known: Vec<usize>,
-    /// All that were ever made.
+    /// All entries ever made.
     made: Vec<Entry>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn register_adapter(py: Python<'_>, about: spec::About, callable: Py<
         let reason = format!("`{}` is taken by the built-in method {}; choose another", about.name, builtin.name);
         return Err(Error::config("name", reason)).or_raise(py);
     }
-    // Dropped after the lock: the end of a Python object may run any code.
+    // Dropped after the lock is released: dropping a Python object may run arbitrary code.
     let mut _earlier = None;
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     let same = registered.made.iter().position(|entry| entry.key == key);
@@ -130,7 +130,7 @@ pub(crate) fn register_adapter(py: Python<'_>, about: spec::About, callable: Py<
     Ok(())
 }
 
-/// Forgets a registered adapter; false if there is none of this name.
+/// Removes a registered adapter; false if no adapter has this name.
 #[pyfunction]
 pub(crate) fn unregister_adapter(name: &str) -> bool {
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);

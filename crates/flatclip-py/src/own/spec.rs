@@ -1,4 +1,4 @@
-//! What Python says of a method, as an entry of the library's registry.
+//! Converts the Python description of a method to an entry of the library's registry.
 
 use flatclip::methods::{AdapterSpec, Build, Kind, Needs, TUNER_NAMES};
 use flatclip::options::{Choice, OptionKind, OptionSpec, Range};
@@ -19,7 +19,7 @@ pub(crate) struct About {
     pub(super) vectorised: bool,
     pub(super) logits: bool,
     pub(super) rng: bool,
-    /// One JSON document for each: name, kind, default, low, high, choices, doc.
+    /// One JSON document per option: name, kind, default, low, high, choices, doc.
     options: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ struct Described {
     doc: String,
 }
 
-/// A name that commands, tables and folders can carry.
+/// Checks that a name is valid in commands, tables and folder names.
 pub(super) fn check_name(name: &str) -> Result<()> {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let starts = name.starts_with(|c: char| c.is_ascii_lowercase());
@@ -62,7 +62,7 @@ impl About {
         format!("version {}, source {}", self.version, self.digest)
     }
 
-    /// What decides whether a registration is the same again.
+    /// Identifies a registration: registering a method with an equal key reuses the entry.
     pub(super) fn key(&self) -> String {
         let options = self.options.join("\n");
         let Self { name, kind, views, vectorised, logits, rng, summary, docs, .. } = self;
@@ -72,7 +72,7 @@ impl About {
         )
     }
 
-    /// The options; each default must be a value that the option takes.
+    /// The options; each default must be valid for its option.
     pub(super) fn options(&self) -> Result<Vec<OptionSpec>> {
         let mut specs: Vec<OptionSpec> = Vec::new();
         for text in &self.options {
@@ -123,7 +123,7 @@ impl Described {
                 return Err(Error::config(key, format!("the range is empty: from {low} to {high}")));
             }
         };
-        // A whole number where numbers are meant.
+        // An integer default of a float option.
         let default = match (&kind, self.default) {
             (OptionKind::Number, toml::Value::Integer(whole)) => toml::Value::Float(whole as f64),
             (_, value) => value,
