@@ -123,7 +123,7 @@ fn hash_of(prompt: &Prompt) -> u64 {
     hash(&format!("{:?} {:?}", prompt.content, prompt.provenance))
 }
 
-fn hash<T: Hash + ?Sized>(value: &T) -> u64 {
+pub(crate) fn hash<T: Hash + ?Sized>(value: &T) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()

@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], list[str], str]] = {
 
 
 def _option(parser: argparse.ArgumentParser, name: str, parameter: inspect.Parameter) -> None:
-    """One keyword as an option: its type from the signature."""
+    """Adds a keyword as an option; its type comes from the signature."""
     text, flag = str(parameter.annotation), f"--{name.replace('_', '-')}"
     required = parameter.default is inspect.Parameter.empty
     kind = int if "int" in text and "float" not in text else float if "float" in text and "str" not in text else str
@@ -40,7 +40,7 @@ def _option(parser: argparse.ArgumentParser, name: str, parameter: inspect.Param
 
 
 def _value(text: str) -> Any:
-    """A number where it is one."""
+    """Converts a value to a number if possible."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -1,4 +1,4 @@
-"""When a classifier has to be built again."""
+"""Detects when a classifier has to be rebuilt."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from . import _native
 
 
 class Built(NamedTuple):
-    """What was built, and of what."""
+    """A built object and the arguments it was built from."""
 
     key: tuple[Any, ...]
     engine: _native.Engine
     names: list[str] | None
     given: tuple[Any, ...]
-    """The objects that the key names by identity, so that no other can take their place; the class list first."""
+    """Objects that the key identifies by ``id``, held so that the ids are not reused; the class list first."""
 
     @property
     def classes(self) -> Any:
@@ -22,7 +22,7 @@ class Built(NamedTuple):
 
 
 def identity(name: str, value: Any) -> Any:
-    """What tells whether an argument has changed: its content, or, where that is large, which object it is."""
+    """A key that shows whether an argument has changed: its content or, for large values, its identity."""
     if name in ("model", "classes", "progress") or (name == "prompt" and not isinstance(value, (str, list, tuple))):
         return value if isinstance(value, str) else id(value)
     return repr(value)

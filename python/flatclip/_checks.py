@@ -1,4 +1,4 @@
-"""Arguments that are refused, or give a warning, before any work starts."""
+"""Checks arguments before any work starts: errors and warnings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from . import _native, errors
 
 def seed(value: Any, name: str = "random_state") -> int:
-    """A seed as an integer. ``None`` is refused: every answer can be repeated, so there is no seed of chance."""
+    """A seed as an integer. ``None`` is refused: results must be reproducible, so there is no random seed."""
     found = _integer(value)
     if found is None:
         help = "; every draw is repeatable, so None has no meaning: give 0, the default" if value is None else ""
@@ -33,7 +33,7 @@ def count(value: Any, name: str) -> int | None:
 
 
 def names(value: Any, name: str) -> list[str]:
-    """A list of names; one text alone is not a list of its letters."""
+    """A list of names. A single string is not split into characters."""
     if isinstance(value, str):
         raise TypeError(f"{name}: expected a list of names, found one text: give {name}=[{value!r}]")
     found = list(value)
@@ -51,7 +51,7 @@ def skips(value: Any) -> bool:
 
 
 def device(value: Any) -> None:
-    """A model has its device already."""
+    """Refuses device arguments for a model that is already loaded."""
     if value is not None:
         reason = f"device: a model is loaded onto its device, found {str(value)!r} here"
         raise errors.make("option.invalid", reason, f"give flatclip.load(..., device={str(value)!r})")
@@ -60,8 +60,8 @@ def device(value: Any) -> None:
 def options(method: Any, given: Mapping[str, Any], arguments: Collection[str]) -> None:
     """Refuses keywords that are neither arguments nor options of the method; their values are checked when they are used.
 
-    Without a method (the prompt decides then) an option of any method passes. A method of another type or an unknown one
-    is told when it is used.
+    Without a method (the prompt then decides) an option of any method is accepted. An unknown method or one of the wrong type
+    is reported when it is used.
     """
     device(given.get("device"))
     known = _options_of(method)
@@ -75,8 +75,8 @@ def options(method: Any, given: Mapping[str, Any], arguments: Collection[str]) -
 
 
 def duplicates(classes: Any, stacklevel: int) -> None:
-    """Warns of names that occur more than once. The library refuses them (but for ImageNet's own list) when it is asked, and
-    scikit-learn allows no refusal before."""
+    """Warns of duplicate names. The library refuses them later (except in ImageNet's own list); scikit-learn's conventions do
+    not allow an error here."""
     if isinstance(classes, str) or not isinstance(classes, Iterable) or not hasattr(classes, "__len__"):
         return
     for name, times in Counter(name for name in classes if isinstance(name, str)).items():

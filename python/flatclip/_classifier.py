@@ -1,4 +1,4 @@
-"""The classifier with scikit-learn's habits."""
+"""The classifier with the scikit-learn interface."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Images = Any
 
 
 class Classifier:
-    """Answers images by any method, with any prompt; `fit` learns a prompt from a few of them.
+    """Classifies images by any method, with any prompt; `fit` learns a prompt from a few images.
 
-    ``model`` is a `Model` or what `load` takes. ``classes`` are the class names in an order of your own, which `answer`
-    keeps; labels follow scikit-learn: ``classes_`` is sorted, and the columns of `predict_proba` are in its order.
+    ``model`` is a `Model` or an argument of `load`. ``classes`` are the class names in any order, which `answer` keeps;
+    labels follow scikit-learn: ``classes_`` is sorted, and the columns of `predict_proba` are in its order.
     ``prompt`` is a template with ``{}``, a list of templates, ``imagenet7``, ``imagenet80``, a prompt file, the directory of
     a tuning run, a `Prompt`, or class embeddings ``[classes, D]``.
-    ``tuner`` is what `fit` runs (``None``: `fit` learns nothing, so that methods without training can stand in a grid).
-    ``method=None`` is ``stss`` with a sapt prompt, else ``zero-shot``. ``exif=True`` reads images as a person sees them
-    (rotated per EXIF, 16-bit grey scaled); ``False`` reads them as Pillow's ``convert("RGB")``.
-    ``views=None`` is what the method wants; ``certainty`` makes views any-time. Further keywords are options of the
-    method, and a name that is none is refused here; ``tuner_options`` those of the tuner, such as ``{"train.epochs": 20}``.
+    ``tuner`` is the method that `fit` runs (``None``: `fit` learns nothing, so that methods without training can be used in a
+    grid search). ``method=None`` is ``stss`` with a sapt prompt, else ``zero-shot``. ``exif=True`` rotates images per EXIF and
+    scales 16-bit grey; ``False`` reads them as Pillow's ``convert("RGB")``.
+    ``views=None`` is the method's default; ``certainty`` makes views any-time. Further keywords are options of the method, and
+    unknown names are refused; ``tuner_options`` are those of the tuner, such as ``{"train.epochs": 20}``.
 
     >>> import flatclip, numpy as np
     >>> clf = flatclip.Classifier("pocket", ["fish", "cat"], method="zero", views=8, random_state=1)
@@ -85,7 +85,7 @@ class Classifier:
         """Options of the method."""
         return dict(self.__dict__.get("_options", {}))
 
-    # What scikit-learn asks of an estimator.
+    # The estimator interface of scikit-learn.
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments, options of the method among them."""
@@ -93,7 +93,7 @@ class Classifier:
         return {**own, **self.options}
 
     def set_params(self, **params: Any) -> Classifier:
-        """Sets arguments; a name that is none of them is an option of the method."""
+        """Sets arguments; any other name is an option of the method."""
         options = {name: value for name, value in params.items() if name not in _PARAMETERS}
         _checks.options(params.get("method", self.method), options, _PARAMETERS)
         for name in params.keys() - options.keys():
@@ -165,18 +165,18 @@ class Classifier:
         return every
 
     def score(self, X: Images, y: Any, sample_weight: Any = None) -> float:
-        """Share of right answers; ``y`` are names, or integers as `fit` was given them."""
+        """Accuracy; ``y`` are names, or integers if `fit` was given integers."""
         X, labels = _labels.paired(X, y, "score")
         expected = self._labels().positions(labels)
         found = self.answer(X).predictions
         return float(np.average(found == expected, weights=sample_weight))
 
     def answer(self, X: Images, *, errors: str = "raise") -> Answers:
-        """Answers with everything that is known of them, in the order of ``classes``. An online method sees one stream in the
-        order of ``X``, a batch method all of ``X`` at once.
+        """Answers with all details, in the order of ``classes``. An online method sees one stream in the order of ``X``, a batch
+        method all of ``X`` at once.
 
-        ``errors="skip"`` skips images that cannot be read, with a warning: ``skipped`` of the answers says which and why,
-        ``positions`` where the others stand in ``X``.
+        ``errors="skip"`` skips images that cannot be read, with a warning: ``skipped`` of the answers lists them with the reason,
+        ``positions`` are the positions of the others in ``X``.
         """
         skip = _checks.skips(errors)
         watch = watcher(self.progress) if _is_many(X) else None
@@ -188,16 +188,16 @@ class Classifier:
         return answers
 
     def stream(self) -> Stream:
-        """A stream of images for online methods; each has a state of its own."""
+        """A stream of images for online methods; each stream has its own state."""
         return self._engine().stream()
 
     def features(self, X: Images) -> NDArray[np.float32]:
-        """Unit-norm features ``[n, views, D]`` of the views that the method would see."""
+        """Unit-norm features ``[n, views, D]`` of the views that the method uses."""
         return self._engine().features(X)
 
     def view_pixels(self, x: Images) -> NDArray[np.float32]:
-        """Pixels ``[views, 3, size, size]`` of one image's views, normalised as the model wants them: encode them with a
-        tower of your own, on a GPU, and give the features to `flatclip.adapt`."""
+        """Pixels ``[views, 3, size, size]`` of one image's views, normalised for the model, for example to encode them with your
+        own tower on a GPU and to pass the features to `flatclip.adapt`."""
         return self._engine().view_pixels(x)
 
     def explain(self, x: Images) -> Explanation:
@@ -218,7 +218,7 @@ class Classifier:
     # Learning.
 
     def fit(self, X: Images, y: Any) -> Classifier:
-        """Learns a prompt from labelled images with ``tuner``; it is in ``prompt_`` then, what was measured in ``summary_``.
+        """Learns a prompt from labelled images with ``tuner`` and stores it in ``prompt_``, and the run summary in ``summary_``.
 
         ``y`` are class names; with ``classes=None`` the sorted names in ``y`` are the classes. Integers are read as
         scikit-learn's ``LabelEncoder`` makes them: j is the j-th of the sorted names, whatever the order of ``classes``.
@@ -248,7 +248,7 @@ class Classifier:
     def _learned_labels(self, labels: list[Any]) -> Labels:
         return _labels.learned(labels, self._given_names())
 
-    # Inside.
+    # Internals.
 
     def _model(self) -> Model:
         if not isinstance(self.model, Model):
@@ -263,14 +263,14 @@ class Classifier:
         return None if self.classes is None else _checks.names(self.classes, "classes")
 
     def _names(self) -> list[str] | None:
-        """The class list that answers are given for."""
+        """The class list of the answers."""
         given, fitted = self._given_names(), self.__dict__.get("class_names_")
         if fitted is not None and given is not None and given != fitted:
             raise ValueError(f"classes was changed after fit (from {len(fitted)} names to {len(given)}): fit again")
         return given if fitted is None else list(fitted)
 
     def _engine(self) -> _native.Engine:
-        """Built when it is first asked for, and again when an argument has changed."""
+        """The engine, built on first use and rebuilt when an argument has changed."""
         prompt, classes = getattr(self, "prompt_", None) or self.prompt, self._names()
         arguments = [identity(name, value) for name, value in self.get_params().items()]
         key = (*arguments, tuple(classes or ()), identity("prompt", prompt))

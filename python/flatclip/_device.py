@@ -1,4 +1,4 @@
-"""Models on a device: towers that torch computes, with weights that flatclip reads."""
+"""Models on a device: torch computes the towers, with weights read by flatclip."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._towers import FULL, HALF, Failed, need_torch
 def load_on(
     name: str, device: Any, dtype: Any = None, batch_views: int | None = None, progress: bool | Watcher | None = None, **how: Any
 ) -> Model:
-    """The model on a device, checked against our f32 kernels."""
+    """Loads a model on a device and checks it against flatclip's f32 kernels."""
     need_torch()
     import torch
 
@@ -31,8 +31,8 @@ def load_on(
     tensors = {found: torch.from_numpy(weights.tensor(found)).to(place) for found in weights.names()}
     rebuild = _Rebuild(name, {**how, "device": str(place), "dtype": str(kind)})
     model, towers = _made(weights, tensors, place, kind, batch_views, rebuild, progress)
-    # Another process does neither try nor choose again: parts of a run must have calls of one size, and torch's results on the
-    # CPU depend on the number of its threads in the last bits.
+    # Another process must use the same settings: shards of a run must have calls of the same size, and the last bits of torch's
+    # results on the CPU depend on its number of threads.
     rebuild.how.update(batch_views=towers.batch_views, threads=None if towers.fixed else torch.get_num_threads())
     return model
 
@@ -47,13 +47,13 @@ def from_torch(
     batch_views: int | None = None,
     progress: bool | Watcher | None = None,
 ) -> Model:
-    """A model from a torch CLIP that is already there: open_clip's, transformers' ``CLIPModel`` or ``SiglipModel``.
+    """A model from an existing torch CLIP module: open_clip's, transformers' ``CLIPModel`` or ``SiglipModel``.
 
-    Its weights stay where they are: flatclip's torch towers hold the same tensors. The towers are compared with the module's own
+    Weights are not copied: flatclip's torch towers use the same tensors. The towers are compared with the module's own
     features of a few images and texts, and with flatclip's f32 kernels. A module that computes something else (an adapter in a
-    block, another architecture) becomes an `Encoder` of its own ``encode_image`` and ``encode_text``; then methods that need
-    gradients are refused. ``tokenizer`` and ``preprocess`` are those that the library gives beside the model: ``tokenizer``
-    is used where the module's own functions are, and by SigLIP; ``preprocess`` tells mean and deviation of the pixels.
+    block, another architecture) becomes an `Encoder` of its own ``encode_image`` and ``encode_text``; methods that need
+    gradients are then refused. ``tokenizer`` and ``preprocess`` are those that the library returns with the model:
+    ``tokenizer`` is used with the module's own functions, and by SigLIP; ``preprocess`` provides mean and standard deviation.
     """
     need_torch()
     import torch
@@ -86,7 +86,7 @@ def from_torch(
 
 
 def _opened(found: Any, folder: Path, tokenizer: Any, preprocess: Any) -> Any:
-    """The weights as our reader sees them: architecture, tokenizer, hash and our kernels come from one place."""
+    """Opens the weights with flatclip's reader, which provides architecture, tokenizer, hash and kernels."""
     path = folder / "model.safetensors"
     if found.config is None:
         metadata = {"made_by": "flatclip", "mean": json.dumps(found.mean), "std": json.dumps(found.std)}
@@ -130,7 +130,7 @@ def _made(
         reason = f"torch towers: {error}; this architecture runs on flatclip's own kernels only: leave device out"
         raise errors.make("device.failed", reason) from error
     full = full and dtype == torch.float32
-    # What features depend on in the last bits: a run is resumed with the same.
+    # The last bits of features depend on these settings: a run can only be resumed with the same ones.
     last = f"{towers.batch_views} views a call" if towers.fixed else f"{torch.get_num_threads()} threads"
     about = {
         "name": _device_name(torch, device), "dtype": str(dtype).removeprefix("torch."),
@@ -170,7 +170,7 @@ def _again(name: str, how: dict[str, Any]) -> Model:
 
 
 class _No:
-    """A model that lives in this process only."""
+    """The error for pickling a model that exists only in this process."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Models of the user's own functions, in any framework."""
+"""Models made of the user's own functions, in any framework."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def Encoder(
     batch_views: int = 64,
     name: str = "encoder",
 ) -> Model:
-    """A model of functions: everything that takes a `Model` takes it, as far as the functions go.
+    """A model made of functions; it can be used like a `Model`, as far as the functions allow.
 
     ``image(pixels)`` gets ``[n, 3, size, size]``, normalised with ``mean`` and ``std`` (or bytes with ``pixels="uint8"``), and gives
     features ``[n, D]``, as a numpy array or a tensor. ``text(texts)`` gets a list of strings and gives ``[n, D]``. Without
     ``text``, methods work with class embeddings as prompt.
 
-    For methods that move a context, ``prompts(embedded, ids)`` encodes embedded texts ``[n, length, W]`` whose token ids (of
+    For methods that change a context, ``prompts(embedded, ids)`` encodes embedded texts ``[n, length, W]`` whose token ids (of
     CLIP's tokenizer, padded with 0 after the end token) are ``[n, length]``: CoOp's ``TextEncoder``. ``token_embedding``
     is ``[vocabulary, W]``. ``text_gradient="torch"`` differentiates it with autograd (it then gets tensors on the device of
     ``token_embedding``); a function ``text_gradient(embedded, ids, d_features)`` gives the gradient on ``embedded``.
@@ -95,14 +95,14 @@ class _Functions:
         self.embedding, self.size, self.length = embedding, size, length
         self.takes_bytes, self.batch_views = pixels == "uint8", batch
         self.mean = self.std = np.ones((3, 1, 1), np.float32)
-        # Of the features; known once the image function was asked.
+        # Width of the features; known after the first call of the image function.
         self.features: int | None = None
         self.has_text = text is not None or prompts is not None
         self.text_width = 0 if embedding is None else int(embedding.shape[1])
         self.passes = [] if prompts is None else ["contexts", *(["context_gradient"] if gradient is not None else [])]
 
     def fingerprint(self) -> str:
-        """From the source of the functions; weights that they close over are not in it."""
+        """A fingerprint of the source of the functions; weights in their closures are not included."""
         try:
             source = "".join(inspect.getsource(f) for f in (self.image, self.text, self.prompts) if f is not None)
         except (OSError, TypeError):
@@ -111,7 +111,7 @@ class _Functions:
         return hashlib.sha256(source.encode()).hexdigest()
 
     def width(self) -> int:
-        """Of the features, by asking for one."""
+        """Width of the features, from a call with one image."""
         blank = np.zeros((1, 3, self.size, self.size), np.uint8 if self.takes_bytes else np.float32)
         try:
             self.features = int(self.images(blank).shape[1])
@@ -124,7 +124,7 @@ class _Functions:
     def images(self, pixels: NDArray[Any]) -> Floats:
         """Raw features of images."""
         if self.takes_bytes and pixels.dtype != np.uint8:
-            # Where a method needs normalised pixels: back to the bytes that they were made of.
+            # For a method that needs normalised pixels: convert them back to bytes.
             shown = (pixels * self.std + self.mean) * 255.0
             pixels = np.clip(np.rint(shown), 0, 255).astype(np.uint8)
         return self.called("image", self.image, (pixels,), len(pixels))
@@ -166,7 +166,7 @@ class _Functions:
         return self.rows(np.array(ids, np.int64))
 
     def inputs(self, embedded: Any, ids: Any) -> tuple[Any, Any]:
-        """As `prompts` takes them: tensors where autograd differentiates, else arrays."""
+        """Converts arrays for `prompts`: tensors if autograd is used, else arrays."""
         if self.text_gradient != "torch":
             return embedded, ids
         import torch
@@ -175,12 +175,12 @@ class _Functions:
         return torch.as_tensor(embedded, device=place), torch.as_tensor(ids, device=place)
 
     def contexts(self, tokens: ClassTokens, contexts: Floats, blocks: int | None) -> tuple[Floats, Any]:
-        """Unit-norm features of contexts, and what their gradient needs."""
+        """Unit-norm features of contexts, and the pass for their gradient."""
         record = _Record(self, tokens, contexts)
         return record.features(), record if blocks is not None else None
 
     def rebuild(self) -> Any:
-        """Functions are sent as they are, by cloudpickle under Ray."""
+        """Pickles the functions as they are; Ray uses cloudpickle."""
         raise TypeError("an Encoder holds functions of this process; make it in the other process")
 
 
@@ -217,7 +217,7 @@ class _Record:
         return np.stack(self.units).astype(np.float32)
 
     def gradient(self, d_features: Floats) -> Floats:
-        """On the contexts."""
+        """The gradient with respect to the contexts."""
         total = np.zeros(self.shape, np.float32)
         for index, (embedded, unit, length) in enumerate(zip(self.embedded, self.units, self.lengths)):
             d = d_features[index]
@@ -230,7 +230,7 @@ class _Record:
         return total
 
     def backward(self, embedded: Floats, d_raw: Floats) -> Floats:
-        """The gradient on the embedded texts."""
+        """The gradient with respect to the embedded texts."""
         if callable(self.f.text_gradient):
             return _array(_tried("Encoder.text_gradient", self.f.text_gradient, (embedded, self.ids, d_raw)))
         import torch

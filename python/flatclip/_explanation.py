@@ -1,4 +1,4 @@
-"""Why an answer is as it is."""
+"""Explanations of answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._native import Answer
 
 
 class Explanation:
-    """Why an answer is as it is: the views, their scores, and an image of all of them."""
+    """Explanation of an answer: the views, their scores, and a contact sheet of all views."""
 
     def __init__(self, answer: Answer, views: int, png: bytes) -> None:
         self.answer, self.views, self.png = answer, views, png
@@ -26,12 +26,12 @@ class Explanation:
 
     @property
     def kept(self) -> list[dict[str, Any]]:
-        """The views that decided, best first."""
+        """The selected views, best first."""
         return self.answer.selected_views()
 
     @property
     def scores(self) -> NDArray[np.float32] | None:
-        """What the method ranked the views by."""
+        """The scores by which the method ranked the views."""
         return self.answer.scores
 
     def save(self, path: str | os.PathLike[str]) -> None:

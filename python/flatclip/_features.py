@@ -18,7 +18,7 @@ Array = Any
 
 
 class TextBank(_native.TextBank):
-    """Text features at a prompt and around it, ``[1 + perturbations, classes, width]``: what STSS, and so FGA, needs."""
+    """Text features of a prompt and its perturbations, ``[1 + perturbations, classes, width]``, for STSS and FGA."""
 
     @classmethod
     def from_encoder(
@@ -65,11 +65,11 @@ class TextBank(_native.TextBank):
 
 
 class FeatureClassifier:
-    """A method over class embeddings ``[classes, D]`` or a `TextBank`, ready to answer features of views.
+    """A method with class embeddings ``[classes, D]`` or a `TextBank`, for classifying features of views.
 
-    ``logit_scale`` is the factor on cosines, ``exp(logit_scale)`` in most code: 100 for OpenAI's weights. One below 10
-    looks like its logarithm and is refused, as are duplicate ``classes`` and options that have no effect on a ready bank
-    (``radius``).
+    ``logit_scale`` is the factor on cosine similarities, ``exp(logit_scale)`` in most code: 100 for OpenAI's weights. A value
+    below 10 is refused, since it is probably the logarithm; so are duplicate ``classes`` and options that have no effect on a
+    ready bank (``radius``).
 
     >>> import flatclip, numpy as np
     >>> text = np.eye(3, 8)
@@ -105,15 +105,15 @@ class FeatureClassifier:
 
     @property
     def classes(self) -> list[str]:
-        """Class names; their numbers where none were given."""
+        """Class names; their indices if no names were given."""
         return self._engine.classes
 
     def __call__(self, view_features: Array, *, progress: bool | Watcher | None = False) -> Answers:
         """Answers for ``[n, views, D]``; view 0 of each image is the image itself.
 
-        ``[views, D]`` is one image to a method that looks at views. Others (batch methods, and those of one view such as
-        zero-shot) refuse it, because it may as well be n images of one view: ``[n, 1, D]``. float16 and float64, memory
-        maps among them, are converted one image at a time.
+        Methods that use several views read ``[views, D]`` as one image. Others (batch methods, and methods with one view such as
+        zero-shot) refuse it, because it could also mean n images with one view: ``[n, 1, D]``. float16 and float64 arrays,
+        including memory maps, are converted one image at a time.
         """
         return self._engine.answer(view_features, progress=watcher(progress))
 
@@ -121,7 +121,7 @@ class FeatureClassifier:
         return f"<flatclip.FeatureClassifier {self.method} ({self.kind}) of {len(self.classes)} classes>"
 
     def stream(self) -> FeatureStream:
-        """A stream for online methods; each has a state of its own."""
+        """A stream for online methods; each stream has its own state."""
         return self._engine.stream()
 
 
@@ -200,7 +200,7 @@ def adapt(
 ) -> Answer | Answers:
     """The answer of any method for one image ``[views, D]``, or the answers for a batch ``[n, views, D]``.
 
-    Batch methods and methods of one view refuse ``[n, D]``, which has two readings; `FeatureClassifier` tells more.
+    Batch methods and methods with one view refuse ``[n, D]``, which is ambiguous; see `FeatureClassifier`.
 
     >>> import flatclip, numpy as np
     >>> rng = np.random.default_rng(0)

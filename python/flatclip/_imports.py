@@ -1,4 +1,4 @@
-"""Features made elsewhere, in the feature cache: every method that needs no tower runs on them, with reports."""
+"""Imports features of other programs into the feature cache, for all methods that need no tower, and for reports."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def import_features(
 
     An array of float32 or float16, a memory map among them, is read one sample at a time. ``data`` gives labels, classes and
     the order; ``ids`` must then be those of its samples (``Dataset.ids``). ``text_features`` are ``[K, D]``, ``text_bank``
-    ``[R + 1, K, D]``; ``logit_scale`` is the factor on cosines. What the file says need not be said here, and must not be
-    said otherwise. ``norms`` says that an array's features have unit norm and had these norms.
+    ``[R + 1, K, D]``; ``logit_scale`` is the factor on cosine similarities. Arguments may be omitted if the file has them, and
+    must not contradict it. ``norms`` are the original norms of features that have been scaled to unit norm.
 
     >>> import flatclip, numpy as np, tempfile
     >>> rng = np.random.default_rng(0)

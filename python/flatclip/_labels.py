@@ -1,4 +1,4 @@
-"""Labels in scikit-learn's order, beside the class list in the user's."""
+"""Converts between labels in scikit-learn's order and the class list in the user's order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 class Labels:
-    """Which label stands for which class.
+    """The mapping between labels and classes.
 
     ``names`` is the class list in the order of the user, which is that of the library's answers. ``classes`` are the labels
     sorted, the order of scikit-learn: the sorted names, or integers where `Classifier.fit` was given integers; integer j
@@ -34,7 +34,7 @@ class Labels:
         return self.classes[self.column[positions]]
 
     def positions(self, labels: list[Any]) -> NDArray[np.int64]:
-        """Positions in ``names`` of labels: names, or integers where that has one reading."""
+        """Positions in ``names`` of labels: names, or integers if they are unambiguous."""
         by_name = {name: place for place, name in reversed(list(enumerate(self.names)))}
         by_integer: dict[int, int] = {}
         if any(map(is_integer, labels)):
@@ -83,8 +83,8 @@ def is_sorted(names: Sequence[str]) -> bool:
 def learned(labels: list[Any], names: Sequence[str] | None) -> Labels:
     """The labels of training images: names, or integers as ``LabelEncoder`` numbers the sorted names.
 
-    Integers of which scikit-learn may have made any other numbering are refused; those into an unsorted list are warned of,
-    because nothing tells whether they were meant that way.
+    Integers that could follow another numbering are refused; with an unsorted class list they cause a warning, because they
+    might be meant as positions in it.
     """
     if not all(map(is_integer, labels)):
         for label in labels:
@@ -115,7 +115,7 @@ def learned(labels: list[Any], names: Sequence[str] | None) -> Labels:
 
 
 def number_of_images(X: Any) -> int | None:
-    """How many images these are, where that can be told without reading them."""
+    """The number of images, if it can be determined without reading them."""
     if isinstance(X, (str, bytes, bytearray, memoryview, os.PathLike)) or hasattr(X, "read") or hasattr(X, "getbands"):
         return 1
     kind = getattr(getattr(X, "dtype", None), "kind", "u")
@@ -125,7 +125,7 @@ def number_of_images(X: Any) -> int | None:
 
 
 def paired(X: Any, y: Any, what: str) -> tuple[Any, list[Any]]:
-    """Images and as many labels, each as something that can be gone through twice."""
+    """Images and the same number of labels, each as a sequence that can be iterated twice."""
     labels, images = listed(y), X if number_of_images(X) is not None else list(X)
     count = number_of_images(images)
     if count != len(labels):

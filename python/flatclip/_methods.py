@@ -1,4 +1,4 @@
-"""Methods of one's own: registered once, they stand beside the built-in ones in evaluate, sweep, report, Classifier, adapt, Ray."""
+"""User-defined methods: once registered, they work like built-in ones in evaluate, sweep, report, Classifier, adapt and Ray."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import _native, errors
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
-"""Values whose text says all of them."""
+"""Types whose ``repr`` shows the complete value."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ def register_adapter(
     - ``kind="batch"``: a function ``(views [N, V, D], text, scale, *, rng, **options)`` that answers a whole set, ``[N, K]``.
 
     An answer has one number per class: ``returns="probabilities"`` (not negative; scaled to sum 1) or ``"logits"`` (softmax).
-    ``rng`` is a ``numpy.random.Generator`` whose draws depend on the seed and the image alone; leave it out of the signature
-    where it is not needed. ``options`` are defaults or `Option` with a range. ``views`` is the number of views per image where
-    nobody says it (64; 1 for batch methods). A run records ``version`` and a digest of the source, and an edited method does
-    not resume it. Functions are called from several threads: they must not change shared state.
+    ``rng`` is a ``numpy.random.Generator`` whose draws depend only on the seed and the image; omit it from the signature if it
+    is not needed. ``options`` are defaults or `Option` with a range. ``views`` is the default number of views per image (64; 1
+    for batch methods). A run records ``version`` and a digest of the source, and cannot be resumed with an edited method.
+    Functions are called from several threads: they must not change shared state.
 
     >>> import flatclip, numpy as np
     >>> @flatclip.register_adapter("doc-mean", options={"sharpen": flatclip.Option(1.0, minimum=0.1)})
@@ -111,7 +111,7 @@ def _register(about: dict[str, Any], method: Any) -> None:
 
 
 def unregister_adapter(name: str) -> None:
-    """Forgets a registered adapter; classifiers that were made with it keep it."""
+    """Removes a registered adapter; existing classifiers keep it."""
     if not _native.unregister_adapter(name):
         raise errors.make("name.unknown", f"method {name!r} is not a registered one; known are {', '.join(_registered) or 'none'}")
     _registered.pop(name, None)
@@ -123,7 +123,7 @@ def exported(names: Sequence[str]) -> list[_Registered]:
 
 
 def restore(registrations: Sequence[_Registered]) -> None:
-    """Registers what another process has exported. The digest is the exporter's: here the source may not be at hand."""
+    """Registers methods exported by another process. The digest is the exporter's: the source may not be available here."""
     for one in registrations:
         _register(one.about, one.method)
 
@@ -157,7 +157,7 @@ def _described(name: str, option: Option) -> str:
 
 
 def _check_signature(method: Any, options: list[str], positional: int) -> bool:
-    """Refuses a signature that calls would not fit; True if it takes ``rng``."""
+    """Checks that a signature accepts the arguments of a call; returns whether it takes ``rng``."""
     try:
         signature = inspect.signature(method)
     except (TypeError, ValueError):
@@ -177,9 +177,9 @@ def _check_signature(method: Any, options: list[str], positional: int) -> bool:
 
 
 def source_digest(method: Any) -> str:
-    """Names the code of a function or class: its source, its defaults and closure, and what it uses of its own module.
+    """A digest of the code of a function or class: its source, defaults and closure, and what it uses from its module.
 
-    Values of other modules, and data read from files, are not seen: change ``version`` for those.
+    Values of other modules and data read from files are not included: change ``version`` for those.
     """
     inner = method
     while isinstance(inner, functools.partial):
@@ -244,7 +244,7 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
 
 
 def _text(value: Any) -> str:
-    """The source, or what the compiler made of it where there is none (typed at a prompt, built by exec)."""
+    """The source, or the bytecode if there is no source (typed at a prompt, built by exec)."""
     try:
         return inspect.getsource(value)
     except (OSError, TypeError):

@@ -30,11 +30,12 @@ def load(
     ``name`` is an embedded model (``pocket``, ``pocket-vit``), a checkpoint file, a model folder (open_clip's, Hugging
     Face's, a ``huggingface_hub`` snapshot; ``local-dir:`` before it is accepted), a known name with its training set
     (``load("ViT-B-16", pretrained="openai")`` or ``load("ViT-B-16/openai")``), or ``random:ViT-B-16``.
-    What is not on disk is fetched; without a network that fails at once.
+    Models that are not on disk are downloaded; without a network this fails at once.
 
-    Without ``device`` flatclip's own kernels run, on the CPU. With one (``"cuda"``, ``"mps"``, ``"xpu"``, ``"cpu"``) torch computes the
-    towers there, in ``dtype`` (``"float32"``, ``"bfloat16"``, ``"float16"``), after a check against our kernels; ``batch_views`` views
-    go to the device together (found by a short trial unless given; one image at a time on the CPU). ``pip install flatclip[torch]``.
+    Without ``device``, flatclip's own kernels run on the CPU. With one (``"cuda"``, ``"mps"``, ``"xpu"``, ``"cpu"``), torch
+    computes the towers there in ``dtype`` (``"float32"``, ``"bfloat16"``, ``"float16"``), after a check against flatclip's
+    kernels; ``batch_views`` is the number of views per call (by default found by a short trial; one image at a time on the
+    CPU). Requires ``pip install flatclip[torch]``.
 
     >>> import flatclip
     >>> flatclip.load("pocket").encode_text(["a photo of a cat."]).shape[0]

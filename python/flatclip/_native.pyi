@@ -1,4 +1,4 @@
-"""Types of the compiled half."""
+"""Types of the compiled part."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ class Answer:
 
 @final
 class Answers:
-    """The answers for some images, in their order."""
+    """Answers for several images, in input order."""
 
     @property
     def probabilities(self) -> NDArray[np.float32]: ...
@@ -71,7 +71,7 @@ class Answers:
 
 @final
 class Features:
-    """Features that were imported: `evaluate` and `sweep` take them in the place of a model."""
+    """Imported features: `evaluate` and `sweep` take them instead of a model."""
 
     def __new__(cls, name: str, cache: str | os.PathLike[str] | None = None) -> Features: ...
     @property
@@ -129,7 +129,7 @@ class Weights:
 
 @final
 class Prompt:
-    """What stands for a class list."""
+    """Templates, a learned context, class embeddings, or the result of another tuner."""
 
     def __new__(cls, prompt: Any) -> Prompt: ...
     @property
@@ -220,12 +220,12 @@ class Engine:
 
 @final
 class Stream:
-    """The state of an online method over the images of one caller."""
+    """A stream of images; holds the state of an online method."""
 
     def answer(self, image: Any) -> Answer: ...
 
 class TextBank:
-    """Text features at a prompt and around it."""
+    """Text features of a prompt and of its perturbations."""
 
     def __new__(cls, features: Any) -> TextBank: ...
     @property
@@ -254,7 +254,7 @@ class FeatureEngine:
 
 @final
 class FeatureStream:
-    """The state of an online method over features of one caller."""
+    """A stream of features; holds the state of an online method."""
 
     def answer(self, view_features: Any) -> Answer: ...
 

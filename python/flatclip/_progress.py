@@ -1,4 +1,4 @@
-"""Progress of long work: a bar by tqdm where it is installed, or whatever the caller gives."""
+"""Progress of long calls: a tqdm bar if tqdm is installed, or the caller's own watcher."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Watcher(Protocol):
-    """Whoever watches long work. All calls come from the thread that asked for the work."""
+    """Receives the progress of a long call. All methods are called from the thread that started it."""
 
     def start(self, stage: str, total: int | None) -> None: ...
 
@@ -19,7 +19,7 @@ class Watcher(Protocol):
 
 
 class Bar:
-    """A tqdm bar for each stage; on no terminal and in no notebook it stays silent."""
+    """A tqdm bar for each stage; shown only on a terminal or in a notebook."""
 
     def __init__(self, tqdm: Any) -> None:
         self._tqdm, self._bar = tqdm, None
@@ -43,7 +43,7 @@ class Bar:
 
 
 def watcher(progress: bool | Watcher | None) -> Watcher | None:
-    """``True`` and ``None``: a bar where tqdm is installed; ``False``: nobody; else the given one."""
+    """``True`` and ``None``: a bar if tqdm is installed; ``False``: no watcher; otherwise the given watcher."""
     if progress is False:
         return None
     if progress is not None and progress is not True:

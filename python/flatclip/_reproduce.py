@@ -1,4 +1,4 @@
-"""Items of the paper: the plan, its steps, its tables."""
+"""Reproduces items of the paper: plan, steps and tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Path = str | os.PathLike[str]
 
 
 class Reproduced(dict[str, Any]):
-    """What was made of an item: ``steps``, ``skipped``, ``done``, ``open``, ``left_out``, ``results``, ``text``, ``page``."""
+    """The result of `reproduce`: ``steps``, ``skipped``, ``done``, ``open``, ``left_out``, ``results``, ``text``, ``page``."""
 
     def __str__(self) -> str:
         return str(self["text"])
@@ -51,11 +51,11 @@ def reproduce(
     plan: bool = False,
     progress: bool | Watcher | None = None,
 ) -> Reproduced:
-    """Makes an item of the paper (``table1``, ``components``, ..., ``pocket``), or a ``recipe`` of one's own, in ``out``.
+    """Reproduces an item of the paper (``table1``, ``components``, ..., ``pocket``), or your own ``recipe``, in ``out``.
 
-    What is there and valid is skipped, so the same call goes on after an interruption. ``model`` is the recipe's unless
-    given; ``plan=True`` does nothing but estimate: its ``steps`` have the seconds that this model takes where it runs.
-    ``shard="0/4"`` does one machine's part, and the call without it puts the parts together.
+    Steps with valid results are skipped, so the same call resumes after an interruption. ``model`` is the recipe's by default;
+    ``plan=True`` only estimates: its ``steps`` have the estimated seconds for this model on its device.
+    ``shard="0/4"`` runs one machine's shard, and the call without it merges the shards.
 
     >>> import flatclip, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ def reproduce(
     if plan:
         return _planned(_native.plan(_item_model(item, recipe, model), setup, progress=watcher(progress)))
     made = Reproduced(_native.reproduce(_item_model(item, recipe, model), setup, progress=watcher(progress)))
-    # A part of an item waits for other parts; a whole one with steps left open is a table with holes.
+    # A shard may wait for other shards; a full run with open steps gives incomplete tables.
     if made["open"] and shard is None:
         name, reason = made["open"][0]
         warnings.warn(f"{len(made['open'])} of {made['steps']} steps were not done; the first: {name}: {reason}", stacklevel=2)

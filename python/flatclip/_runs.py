@@ -1,4 +1,4 @@
-"""Whole runs: tune, evaluate, sweep, report, landscape. Results are dictionaries; frames where pandas or polars is there."""
+"""Runs: tune, evaluate, sweep, report, landscape. Results are dictionaries, or data frames with pandas or polars."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def sweep(
 
 
 def merge(parts: Sequence[Path], out: Path) -> dict[str, Any]:
-    """Puts the shards of a run together, to the same bytes that one run would have written; gives its summary."""
+    """Merges the shards of a run; the result is byte-identical to a single-process run. Returns the summary."""
     return _native.merge([os.fspath(part) for part in parts], os.fspath(out))
 
 
@@ -246,15 +246,17 @@ def tune(
     test: Dataset | None = None,
     loss: Callable[[NDArray[np.float32], NDArray[np.int64]], tuple[float, Any]] | None = None,
     exif: bool | None = None,
+    text_precision: str | None = None,
     resume: bool = False,
     progress: bool | Watcher | None = None,
 ) -> tuple[Prompt, dict[str, Any]]:
-    """Learns a prompt from a few images per class, in a run directory; gives the prompt and the summary.
+    """Learns a prompt from a few images per class, in a run directory; returns the prompt and the summary.
 
     ``data`` is opened with its training split. ``options`` are ``{"train.epochs": 20, "sapt.radius": 0.5}``.
     ``loss`` takes the place of the cross-entropy for ``coop`` and ``sapt`` (which then perturbs by its gradient): it gets
     logits ``[B, K]`` and labels ``[B]`` and gives the loss and its gradient by the logits. The gradient is compared with
-    finite differences at the first batch, and a digest of the source is part of the run's settings.
+    finite differences at the first batch, and a digest of the source is part of the run's settings. ``text_precision`` is that of
+    the text tower: ``"f32"``, ``"i16"``, or by default i16 for ``coop`` and ``sapt`` where its products are fast.
 
     >>> import flatclip, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -268,7 +270,7 @@ def tune(
         "method": method, "shots": _checks.count(shots, "shots"), "held_out": held_out, "seed": _checks.seed(seed, "seed"),
         "sampler": sampler, "allow_fewer": allow_fewer, "list": None if list is None else os.fspath(list), "max_errors": max_errors,
         "search": search, "checkpoint_every": checkpoint_every, "options": dict(options or {}), "out": os.fspath(out),
-        "exif": exif, "resume": resume,
+        "exif": exif, "text_precision": text_precision, "resume": resume,
     }  # fmt: skip
     train = data if isinstance(data, Dataset) else Dataset(data, split="train")
     named = None if loss is None else (f"{getattr(loss, '__name__', 'loss')}, source {source_digest(loss)}", loss)
@@ -316,7 +318,7 @@ def sam_step(
     weight: float = 1.0,
     **options: Any,
 ) -> dict[str, Any]:
-    """The gradient of one sharpness-aware step, as SAPT takes it, for a tuning loop of one's own.
+    """The gradient of one sharpness-aware step, as SAPT takes it, for a custom tuning loop.
 
     ``loss`` gets parameters and gives the loss and its gradients there. The result has ``gradient`` (to follow), ``loss``,
     ``perturbed_loss`` and ``epsilon``. ``options`` are SAPT's: ``perturbation`` (``sam``, ``asam``, ``fisher-sam``), ``norm``.
@@ -358,7 +360,7 @@ def _model(model: Model | Path | Callable[[], Model]) -> Model:
 
 
 def _subject(model: Model | Path | Features, data: Data | None) -> tuple[Model | Features, list[Dataset]]:
-    """What is evaluated on what: imported features are a data set of their own."""
+    """The model or features to evaluate, and the data sets; imported features include their data set."""
     if isinstance(model, Features):
         if data is not None:
             raise TypeError("data: imported features have samples and labels of their own; leave it out")

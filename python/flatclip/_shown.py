@@ -1,4 +1,4 @@
-"""What a classifier looks like, at a prompt and in a notebook."""
+"""The ``repr`` and the HTML of a classifier."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def table(title: str, arguments: Mapping[str, Any], state: str) -> str:
 
 
 def short(value: Any) -> str:
-    """A value in a few words."""
+    """A short text for a value."""
     if isinstance(value, (list, tuple)) and len(value) > 4:
         return f"[{', '.join(map(repr, value[:3]))}, ... {len(value)} in all]"
     text = repr(value)

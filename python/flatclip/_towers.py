@@ -1,5 +1,5 @@
-"""What `flatclip.torch` and `flatclip.Encoder` share: the towers of both are objects with the methods that compiled flatclip
-calls (`bridge.rs`). Arrays in and out are numpy arrays."""
+"""Shared by `flatclip.torch` and `flatclip.Encoder`: the towers of both are objects with the methods that compiled flatclip
+calls (`bridge.rs`). Arguments and results are numpy arrays."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from . import errors
 
 Floats = NDArray[np.float32]
 
-# The lowest cosine with our f32 kernels that a device may have.
+# Minimum cosine similarity with flatclip's f32 kernels that a device must reach.
 FULL, HALF = 0.999, 0.995
 
 
 class Failed(Exception):
-    """A call that failed; compiled flatclip makes an error of it that names the call."""
+    """A failed call; compiled flatclip converts it to an error that names the call."""
 
     def __init__(self, call: str, reason: str) -> None:
         super().__init__(f"{call}: {reason}")
@@ -25,7 +25,7 @@ class Failed(Exception):
 
 
 class ClassTokens:
-    """The fixed tokens of all classes, and where a context stands among them, as padded arrays."""
+    """The fixed tokens of all classes, and the positions of the context among them, as padded arrays."""
 
     def __init__(
         self, n_ctx: int, position: str, sot: int | None, names: Sequence[Sequence[int]], rests: Sequence[Sequence[int]]
@@ -54,7 +54,7 @@ def padded(rows: Sequence[Sequence[int]], fill: int = 0) -> NDArray[np.int64]:
 
 
 def need_torch() -> None:
-    """Says how to install what is missing."""
+    """Raises an error that says how to install torch if it is missing."""
     try:
         import torch  # noqa: F401
     except ImportError as error:

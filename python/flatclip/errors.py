@@ -1,6 +1,6 @@
-"""What can go wrong, as a small tree of exceptions.
+"""The exceptions of flatclip.
 
-Every exception has a stable ``code`` for machines and, where something would help, a ``hint``.
+Every exception has a stable ``code`` for programs and, if there is one, a ``hint``.
 
 >>> import flatclip
 >>> try:
@@ -16,7 +16,7 @@ from . import _native
 
 
 class FlatclipError(Exception):
-    """Anything that flatclip refuses; the message says what was expected and what was found."""
+    """Base class of all errors; the message says what was expected and what was found."""
 
     code: str = "internal"
     hint: str | None = None
@@ -33,7 +33,7 @@ class FlatclipError(Exception):
 
 
 class ModelError(FlatclipError, ValueError):
-    """A weight file is damaged, foreign, of another shape, or cannot be fetched."""
+    """A weight file is damaged, of an unsupported format or another shape, or cannot be downloaded."""
 
 
 class ImageError(FlatclipError, ValueError):
@@ -49,11 +49,11 @@ class PromptError(FlatclipError, ValueError):
 
 
 class DataError(FlatclipError, ValueError):
-    """A data set is not as expected."""
+    """A data set is invalid."""
 
 
 class MethodError(FlatclipError, ValueError):
-    """A method was not given what it needs."""
+    """A required input of a method is missing."""
 
 
 class RunError(FlatclipError, ValueError):
@@ -95,7 +95,7 @@ _CLASSES: dict[str, type[FlatclipError]] = {
 
 
 def make(code: str, message: str, hint: str | None = None) -> FlatclipError:
-    """The exception of a code: the part before the dot names its class."""
+    """The exception for a code: the part before the dot selects its class."""
     return _CLASSES.get(code.split(".")[0], FlatclipError)(message, code, hint)
 
 

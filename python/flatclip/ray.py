@@ -35,11 +35,11 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("flatclip.ray needs Ray: pip install flatclip[ray]") from error
 
 RETRIES = 5
-"""How often a lost worker is started again, and its shard repeated."""
+"""How often a lost worker is restarted and its shard retried."""
 
 
 def _actor(kind: type, **options: Any) -> Any:
-    """A class whose objects live in processes of the cluster, which is started where there is none."""
+    """Makes a class a Ray actor; starts a local cluster if there is none."""
     if not ray.is_initialized():
         ray.init()
     remote: Any = ray.remote
@@ -55,7 +55,7 @@ class _Worker:
         self._model = _model(model)
 
     def shard(self, data: Any, method: str, keywords: dict[str, Any]) -> tuple[str, float]:
-        """Evaluates a part, or goes on with it."""
+        """Evaluates a shard, or resumes it."""
         try:
             run = _evaluate(self._model, data, method, resume=True, progress=False, **keywords)[0]
         except errors.FlatclipError as fault:
@@ -63,19 +63,19 @@ class _Worker:
         return run["dir"], run["timing"]["wall"]
 
     def part(self, item: str | None, keywords: dict[str, Any]) -> int:
-        """Does this worker's share of an item as far as it goes; gives the number of steps done."""
+        """Runs this worker's share of an item as far as possible; returns the number of finished steps."""
         try:
             return int(_reproduce(item, self._model, progress=False, **keywords)["done"])
         except errors.FlatclipError as fault:
             raise _Refused(fault.message, fault.code, fault.hint) from None
 
     def ready(self) -> int:
-        """Answers once the model is loaded."""
+        """Returns once the model is loaded."""
         return os.getpid()
 
 
 class _Refused(errors.FlatclipError):
-    """A fault that a repetition would meet again."""
+    """Whether an error is permanent, so that a retry would fail again."""
 
 
 def evaluate(
@@ -145,7 +145,7 @@ def evaluate(
 def _dealt(
     workers: list[Any], calls: Sequence[Callable[[Any], Any]], patience: float, watch: Watcher | None = None
 ) -> list[Any]:
-    """Gives every free worker the next call; a call whose worker is lost goes to another. Lost workers leave ``workers``."""
+    """Gives every free worker the next call; a call of a lost worker goes to another. Removes lost workers from ``workers``."""
     waiting, free = list(range(len(calls))), list(workers)
     running: dict[Any, tuple[int, Any]] = {}
     found: dict[int, Any] = {}
@@ -288,7 +288,8 @@ def tune(
 
     setup: dict[str, Any] = {
         "method": method, "shots": None, "held_out": None, "seed": 1, "sampler": "portable", "allow_fewer": False,
-        "list": None, "max_errors": 0, "search": False, "checkpoint_every": 100, "exif": None, "resume": False, **keywords,
+        "list": None, "max_errors": 0, "search": False, "checkpoint_every": 100, "exif": None, "text_precision": None,
+        "resume": False, **keywords,
         "options": own, "out": os.fspath(out),
     }  # fmt: skip
     try:
@@ -349,7 +350,7 @@ def grid(
 
 
 def _sources(data: Any) -> dict[str, str | Dataset]:
-    """Data sets by the name of their folder; refuses what a worker could not open."""
+    """Data sets by the name of their folder; refuses data sets that a worker could not open."""
     found: dict[str, str | Dataset] = {}
     for one in [data] if isinstance(data, (str, Dataset)) else data:
         if not isinstance(one, (str, Dataset)):

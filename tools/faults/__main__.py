@@ -60,6 +60,7 @@ TESTS = [
     ("M15", "bad-input", "damaged files of a model folder: vocabulary, merges, configuration, tokenizer", READ, None),
     ("M16", "bad-input", "damaged descriptions of classes", READ, None),
     ("M17", "bad-input", "damaged recipes", READ, None),
+    ("M18", "bad-input", "damaged files of models of other families (SigLIP in both layouts, EVA-02): weights, configuration, tokenizer", READ, None),
     ("F1", "kill", "kill -9 during tune, resumed until done", SAME_BYTES, partial(kill.killed, name="F1")),
     ("F1-eval", "kill", "kill -9 during eval, resumed until done", SAME_BYTES, partial(kill.killed, name="F1-eval")),
     ("F1-sweep", "kill", "kill -9 during sweep, resumed until done", SAME_BYTES, partial(kill.killed, name="F1-sweep")),

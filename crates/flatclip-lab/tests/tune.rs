@@ -1,7 +1,9 @@
 //! Whole tuning runs on the embedded model: what they promise, and how they fail.
 #![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
-use flatclip::model::{Clip, ClipConfig, Context, ImageConfig, LoadOptions, Position, TextConfig, TextForm, VitForm};
+use flatclip::model::{
+    Clip, ClipConfig, Context, ImageConfig, LoadOptions, Position, Precision, TextConfig, TextForm, VitForm,
+};
 use flatclip::prompt::{Affine, Prompt, PromptClassifier, PromptContent, Provenance, logits};
 use flatclip::settings::parse_settings;
 use flatclip::text::Tokenizer;
@@ -35,6 +37,33 @@ fn request(method: &str, settings: &[&str]) -> TuneRequest {
         overrides: vec![parse_settings(settings).unwrap()],
         ..TuneRequest::default()
     }
+}
+
+#[test]
+fn contexts_are_learned_in_i16_where_it_is_fast_unless_told_otherwise() {
+    let (folder, data) = (tempfile::tempdir().unwrap(), dataset(3));
+    let named = |out: &Path| {
+        let config: toml::Table = toml::from_str(&std::fs::read_to_string(out.join("config.toml")).unwrap()).unwrap();
+        config.get("text_precision").map_or("f32".to_owned(), |name| name.as_str().unwrap().to_owned())
+    };
+    let learned = |method: &str, text_precision: Option<Precision>, name: &str| {
+        let ask = TuneRequest { text_precision, ..request(method, &["train.epochs=2", "views.bank=1"]) };
+        let out = folder.path().join(name);
+        run_watched(&ask, &data, &out, false, 3).unwrap_err();
+        let before = named(&out);
+        // A resumed run keeps its precision, whatever the default is.
+        let ask = TuneRequest { text_precision: None, ..ask };
+        run_watched(&ask, &data, &out, true, usize::MAX).unwrap();
+        assert_eq!(named(&out), before);
+        before
+    };
+    let fast = Precision::auto_for_gradients().name();
+    assert_eq!(learned("coop", None, "auto"), fast);
+    assert_eq!(learned("coop", Some(Precision::F32), "exact"), "f32");
+    assert_eq!(learned("coop", Some(Precision::I16), "fixed"), "i16");
+    assert_eq!(learned("cocoop", None, "meta"), "f32");
+    let shared = MODEL.with_text_precision(Precision::I16).unwrap();
+    assert_eq!((shared.hash(), shared.clip().text_precision()), (MODEL.hash(), Precision::I16));
 }
 
 /// Cancels after a step of the training.

@@ -62,8 +62,8 @@ impl Bridge {
         Python::attach(|py| work(py, self.object.bind(py)).map_err(|error| failed(py, method, &error)))
     }
 
-    /// `[count, 3, size, size]` of either type, copied once. numpy allocates the memory because it requests huge pages: a `Vec` of
-    /// this size (38 MB for 256 views) would be mapped again for each call, with a page fault for every 4 KB.
+    /// `[count, 3, size, size]` of either type, copied once. numpy allocates the memory because it requests huge pages: a `Vec`
+    /// of this size (38 MB for 256 views) would be mapped again for each call, with a page fault for every 4 KB.
     fn pixels<'py, T: numpy::Element + Copy>(
         &self,
         py: Python<'py>,

@@ -171,7 +171,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Whether images are rotated per EXIF.
+    /// Whether images are rotated per EXIF and 16-bit grey is scaled; otherwise they are read as Pillow does.
     fn exif(&self) -> bool {
         self.classifier.decode_options().exif
     }

@@ -197,7 +197,7 @@ pub(crate) fn reopen(py: Python<'_>, how: &Bound<'_, PyAny>) -> PyResult<Dataset
     how.extract::<How>()?.open(py)
 }
 
-/// Samples are named by their place and content.
+/// A data set of images in memory; sample ids are input positions.
 pub(crate) fn in_memory(
     py: Python<'_>,
     inputs: Vec<Input>,

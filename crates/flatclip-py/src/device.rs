@@ -47,7 +47,7 @@ impl Weights {
 
 #[pymethods]
 impl Weights {
-    /// The name that was passed to `open`.
+    /// The name that was passed to `open_weights`.
     #[getter]
     fn name(&self) -> &str {
         self.how.name()

@@ -22,7 +22,7 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// Decodes the image; `exif` is whether files and bytes are rotated per EXIF.
+    /// Decodes the image; `exif` is the `DecodeOptions` setting for files and bytes.
     pub(crate) fn image(&self, exif: bool) -> flatclip::Result<Image> {
         let options = DecodeOptions { exif, ..DecodeOptions::default() };
         match self {

@@ -116,7 +116,7 @@ pub(crate) fn reload(py: Python<'_>, how: How, hash: &str) -> PyResult<Model> {
 
 #[pymethods]
 impl Model {
-    /// The name that was passed to `load`.
+    /// The name under which the model was loaded.
     #[getter]
     fn name(&self) -> &str {
         self.model.name()

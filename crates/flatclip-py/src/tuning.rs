@@ -7,6 +7,7 @@ use crate::prompt::Prompt;
 use crate::tower::Elsewhere;
 use crate::{arrays, images, own, values, work};
 use flatclip::methods::sam::{Ascent, Shaped};
+use flatclip::model::Precision;
 use flatclip::{Error, Matrix};
 use flatclip_lab::TuneRequest;
 use flatclip_lab::data::few_shot::Sampler;
@@ -35,6 +36,7 @@ pub(crate) struct Setup<'py> {
     checkpoint_every: usize,
     options: Option<Bound<'py, PyDict>>,
     exif: Option<bool>,
+    text_precision: Option<String>,
     out: PathBuf,
     resume: bool,
 }
@@ -49,6 +51,12 @@ impl Setup<'_> {
                 return Err(PyValueError::new_err(reason));
             }
         };
+        let text_precision = match self.text_precision.as_deref() {
+            None | Some("auto") => None,
+            Some(name) => Some(Precision::from_name(name).ok_or_else(|| {
+                PyValueError::new_err(format!("text_precision: expected auto, f32, i16 or bf16, found {name:?}"))
+            })?),
+        };
         Ok(TuneRequest {
             method: self.method,
             shots: self.shots,
@@ -62,6 +70,7 @@ impl Setup<'_> {
             checkpoint_every: self.checkpoint_every,
             overrides: vec![values::table(self.options.as_ref())?],
             exif: self.exif,
+            text_precision,
             out: self.out,
             resume: self.resume,
             ..TuneRequest::default()

@@ -146,12 +146,12 @@ pub(crate) fn json_bytes<T: Serialize>(value: &T) -> Result<Vec<u8>, Problem> {
     serde_json::to_vec(value).map_err(|_| Problem::internal())
 }
 
-/// The same as a response body that stays counted until the client has taken it.
+/// The same as a response body that counts against the budget until the client has read it.
 pub(crate) fn json_body<T: Serialize>(value: &T, memory: Charge) -> Result<Body, Problem> {
     Ok(counted(json_bytes(value)?, memory))
 }
 
-/// Bytes that stay counted until the client has taken them.
+/// Bytes that count against the budget until the client has read them.
 pub(crate) fn counted(bytes: Vec<u8>, mut memory: Charge) -> Body {
     struct Counted(Vec<u8>, #[allow(dead_code)] Charge);
     impl AsRef<[u8]> for Counted {
@@ -163,7 +163,7 @@ pub(crate) fn counted(bytes: Vec<u8>, mut memory: Charge) -> Body {
     Body::from(Bytes::from_owner(Counted(bytes, memory)))
 }
 
-/// A row of numbers, written as they are read elsewhere: with the digits of an f64.
+/// A row of numbers, written with the digits of an f64.
 pub(crate) struct Row(pub(crate) Vec<f32>);
 
 impl Serialize for Row {
@@ -181,7 +181,7 @@ impl std::fmt::Debug for Row {
 /// Bytes of a number in JSON, and of the number itself.
 pub(crate) const NUMBER: usize = 28;
 
-/// Time of the work as browsers and people read it.
+/// The `Server-Timing` header with the duration of the job.
 pub(crate) fn timing(took: std::time::Duration) -> [(HeaderName, HeaderValue); 1] {
     let text = format!("work;dur={:.2}", took.as_secs_f64() * 1e3);
     let value = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("work"));

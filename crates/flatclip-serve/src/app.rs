@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State shared by all requests.
 
 use crate::Key;
 use crate::budget::{Budget, Charge};
@@ -32,12 +32,12 @@ pub(crate) struct App {
     pub(crate) rates: Arc<Rates>,
     pub(crate) banks: Arc<Banks>,
     pub(crate) sessions: Sessions,
-    /// Bytes of bodies and answers.
+    /// Memory budget of bodies and answers.
     pub(crate) held: Budget,
-    /// Bytes of decoded pixels and views.
+    /// Memory budget of decoded pixels and views.
     pub(crate) pixels: Budget,
     pub(crate) uploads: Uploads,
-    /// Work of some milliseconds that runs at the same time, on other threads than those that serve connections.
+    /// Limits concurrent tasks of some milliseconds, which run outside of the threads that serve connections.
     pub(crate) parsers: Semaphore,
     pub(crate) memory: Memory,
     pub(crate) statistics: Statistics,
@@ -46,9 +46,9 @@ pub(crate) struct App {
     pub(crate) started: Instant,
 }
 
-/// Bytes of a body or an answer that is served while large ones are.
+/// Largest body or answer that is still served while large ones fill the budget.
 const SMALL: usize = 256 << 10;
-/// How long all requests may be refused before the server reports that it is not ready.
+/// How long the queue may be full before the server reports that it is not ready.
 const FULL: Duration = Duration::from_secs(5);
 
 impl App {
@@ -64,7 +64,7 @@ impl App {
         let pixels = Budget::new(limits.pixel_megabytes << 20, usize::MAX);
         let queue = Queue::start(limits, &lanes, &pixels).map_err(failed)?;
         let kept = limits.kept_megabytes << 20;
-        // A quarter is for text banks that outlive their classifiers.
+        // A quarter is for text banks that are cached longer than their classifiers.
         let classifiers = Arc::new(Classifiers::new(limits.kept_classifiers, kept - kept / 4));
         let rates = Arc::<Rates>::default();
         let builds =
@@ -92,12 +92,12 @@ impl App {
         }))
     }
 
-    /// Models, prompts and class lists of this moment.
+    /// The current models, prompts and class lists.
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
         Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether an `Authorization` header shows a key, where one is needed.
+    /// Whether an `Authorization` header contains a valid key, or no key is needed.
     pub(crate) fn is_key_shown(&self, header: Option<&[u8]>) -> bool {
         let key = self.key.read().unwrap_or_else(PoisonError::into_inner);
         key.as_ref().is_none_or(|key| key.is_shown(header))
@@ -122,7 +122,7 @@ impl App {
         Ok(())
     }
 
-    /// Runs each model once, so that the first client does not pay for what is made on first use.
+    /// Runs each model once, so that lazy initialisation does not slow down the first request.
     pub(crate) fn warm_up(&self) -> Result<()> {
         let image = Image { width: 64, height: 64, rgb: vec![128; 64 * 64 * 3] };
         for (_, model) in &self.catalogue().models {
@@ -146,7 +146,7 @@ impl App {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Memory for answers, which is taken before they are made.
+    /// Reserves memory for answers before they are computed.
     pub(crate) fn answer_memory(&self, client: Client, bytes: usize) -> Result<Charge, Problem> {
         let most = self.config.limits.answer_bytes;
         if bytes > most {
@@ -156,14 +156,14 @@ impl App {
         self.held.take(client, bytes).map_err(crate::upload::short)
     }
 
-    /// Looks at the memory of the process again and again; ends with the server.
+    /// Monitors the memory of the process until the server ends.
     pub(crate) async fn watch_memory(self: Arc<Self>) {
         let mut last = Instant::now();
         let mut tick = tokio::time::interval(memory::EVERY);
         loop {
             tick.tick().await;
             let app = Arc::clone(&self);
-            // Giving memory back can take some milliseconds.
+            // Returning memory to the system can take some milliseconds.
             let looked = tokio::task::spawn_blocking(move || {
                 if app.memory.look(&mut last) {
                     app.classifiers.halve();
@@ -174,12 +174,12 @@ impl App {
         }
     }
 
-    /// When the answer to a request that came now is due.
+    /// The deadline of a request that arrives now.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.config.limits.deadline()
     }
 
-    /// Whether new requests should be sent here.
+    /// Whether the server is ready for new requests.
     pub(crate) fn check_ready(&self) -> Result<(), Problem> {
         let queue = self.queue.gauges();
         if self.is_stopping() {

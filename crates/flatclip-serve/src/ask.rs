@@ -1,4 +1,4 @@
-//! From the fields of a request to a classifier.
+//! Resolves the fields of a request to a classifier.
 
 use crate::app::App;
 use crate::builds::Order;
@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How to answer. The fields of every request that answers images.
+/// Settings shared by all requests that classify images.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) model: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct Settings {
     pub(crate) exif: Option<bool>,
 }
 
-/// A request body with fields of its own and the settings.
+/// Defines a request body with its own fields and the shared settings.
 macro_rules! request {
     ($(#[$meta:meta])* $name:ident { $($(#[$own:meta])* $field:ident : $type:ty),* $(,)? }) => {
         $(#[$meta])*
@@ -93,7 +93,7 @@ macro_rules! request {
         }
 
         impl $name {
-            /// Takes out the fields that say how to answer.
+            /// Extracts the shared settings.
             pub(crate) fn take_settings(&mut self) -> $crate::ask::Settings {
                 $crate::ask::Settings {
                     model: self.model.take(),
@@ -117,7 +117,7 @@ macro_rules! request {
 }
 pub(crate) use request;
 
-/// Settings that were looked up and are within the limits.
+/// Resolved settings within the limits.
 pub(crate) struct Recipe {
     pub(crate) model_name: String,
     pub(crate) kind: Kind,
@@ -135,7 +135,7 @@ pub(crate) struct Recipe {
     cost: BuildCost,
 }
 
-/// What building takes.
+/// What building the classifier needs.
 #[derive(Clone, Copy)]
 struct BuildCost {
     texts: usize,
@@ -143,18 +143,18 @@ struct BuildCost {
     work_bytes: usize,
 }
 
-/// Bytes of activations that gradients through a text tower may keep; each classifier of such a method holds as many.
+/// Maximum bytes of activations for gradients through a text tower; each classifier of such a method may hold this many.
 pub(crate) const ACTIVATIONS: usize = 32 << 20;
-/// Bytes of activations per text, layer and channel: tokens of a short text, and what a block keeps of each.
+/// Bytes of activations per text, layer and channel: tokens of a short text times the values a block stores for each.
 const PER_TEXT: usize = 8 * 12 * 4;
-/// Passes of the text tower that a step of a gradient costs: forward, backward, and what is computed again.
+/// Cost of a gradient step in passes of the text tower: forward, backward and recomputation.
 const PASSES: usize = 4;
 
-/// Class names that are looked up on other threads than those that serve connections.
+/// With more class names, settings are resolved outside of the threads that serve connections.
 const MANY: usize = 128;
 
 impl Recipe {
-    /// Looks up what is asked for.
+    /// Resolves the settings of a request.
     pub(crate) async fn find(app: &Arc<App>, settings: Settings) -> Result<Self, Problem> {
         let count = match (&settings.classes, &settings.class_set) {
             (Some(Few(classes)), _) => classes.len(),
@@ -223,7 +223,7 @@ impl Recipe {
         })
     }
 
-    /// A kept classifier, or a new one; requests for the same one share its building.
+    /// A cached classifier, or a new one; requests for the same one share its build.
     pub(crate) async fn classifier(&self, app: &App, client: Client, deadline: Instant) -> Result<Kept, Problem> {
         if let Some(kept) = app.classifiers.get(&self.key) {
             return Ok(kept);
@@ -242,18 +242,18 @@ impl Recipe {
         app.builds.get(order, deadline).await
     }
 
-    /// Whether its classifier is there already.
+    /// Whether its classifier is cached.
     pub(crate) fn is_kept(&self, app: &App) -> bool {
         app.classifiers.get(&self.key).is_some()
     }
 
-    /// How heavy the work on so many images is; an image that would take longer than the deadline is refused with the number.
+    /// The weight of a job on this many images; an image whose estimated time exceeds the deadline is refused with the estimate.
     pub(crate) fn weight(&self, app: &App, images: usize) -> Result<Weight, Problem> {
         let seconds = self.text_seconds(app, "classes x steps", self.image_texts)?;
         Ok(Weight::new(self.views.saturating_mul(images), seconds * images as f64))
     }
 
-    /// Seconds that so many texts take, which must be below the deadline.
+    /// Estimated seconds for this many texts, which must be below the deadline.
     pub(crate) fn text_seconds(&self, app: &App, what: &str, texts: usize) -> Result<f64, Problem> {
         let Some(rate) = app.rates.known(&self.model).filter(|_| texts > 0) else { return Ok(0.0) };
         let seconds = texts as f64 / rate;
@@ -261,7 +261,7 @@ impl Recipe {
         Ok(seconds)
     }
 
-    /// Bytes that the answer for an image may have.
+    /// Maximum bytes of the answer for an image.
     pub(crate) fn answer_bytes(&self, top: usize, explain: bool) -> usize {
         let class = self.name_bytes * 2 + 80;
         let views = if explain { self.views.saturating_mul(3 * class + 200) } else { 0 };
@@ -269,7 +269,7 @@ impl Recipe {
         all.saturating_add(self.views.saturating_mul(48)).saturating_add(512)
     }
 
-    /// Refuses methods that learn from a stream or a set: one client must not shift another's answers.
+    /// Refuses methods that learn from a stream or a set: one client must not influence another's answers.
     pub(crate) fn check_episodic(&self) -> Result<(), Problem> {
         let reason = match self.kind {
             Kind::Episodic => return Ok(()),
@@ -303,13 +303,13 @@ fn within(what: &str, asked: u64, allowed: u64) -> Result<u64, Problem> {
     }
 }
 
-/// Bytes of the pixels of a view as the image tower takes them, and a part of them again for what the tower makes of them.
+/// Bytes of the input pixels of a view, plus a fraction of them for the activations of the tower.
 pub(crate) fn view_bytes(model: &Model) -> usize {
     let side = model.config().image_size;
     side * side * 3 * 5
 }
 
-/// An option that is a whole number, as it is given or by default.
+/// The value of an integer option, or its default.
 fn whole(options: &Table, spec: &AdapterSpec, name: &str) -> Option<usize> {
     let known = spec.options.iter().find(|option| option.name == name)?;
     let given =
@@ -317,7 +317,7 @@ fn whole(options: &Table, spec: &AdapterSpec, name: &str) -> Option<usize> {
     usize::try_from(given.unwrap_or_else(known.default).as_integer()?).ok()
 }
 
-/// Templates that each class name is put into.
+/// Number of templates per class name.
 fn templates(prompt: &Prompt) -> usize {
     match &prompt.content {
         PromptContent::Templates(templates)
@@ -328,7 +328,7 @@ fn templates(prompt: &Prompt) -> usize {
     }
 }
 
-/// Contexts that a method with gradients starts from.
+/// Number of contexts that a method with gradients adapts.
 fn starts(prompt: &Prompt, spec: &AdapterSpec) -> usize {
     let has_gradients = spec.needs.text_tower && !spec.needs.bank;
     if !has_gradients {
@@ -361,7 +361,7 @@ fn image_texts(prompt: &Prompt, classes: usize, spec: &AdapterSpec, options: &Ta
     classes.saturating_mul(starts(prompt, spec)).saturating_mul(steps).saturating_mul(PASSES)
 }
 
-/// The prompt, and a text that names its content.
+/// The prompt, and a cache key of its content.
 fn prompt_of(settings: &Settings, catalogue: &Catalogue, limits: &Limits) -> Result<(Prompt, String), Problem> {
     let said = [
         settings.template.is_some(),
@@ -394,7 +394,7 @@ fn prompt_of(settings: &Settings, catalogue: &Catalogue, limits: &Limits) -> Res
     Ok((Prompt::templates(&templates)?, format!("templates {templates:?}")))
 }
 
-/// A text that is not too long for the limits.
+/// Checks the length of a text.
 pub(crate) fn check_text(what: &str, text: &str, limits: &Limits) -> Result<(), Problem> {
     let chars = text.chars().count();
     if chars > limits.name_chars {
@@ -433,7 +433,7 @@ fn classes_of(
     Ok(classes.iter().map(|name| name.trim().to_owned()).collect())
 }
 
-/// The options as the library takes them. Whole numbers are capped: steps and perturbations cost time.
+/// Converts the options for the library. Integers above the limit are refused: steps and perturbations cost time.
 fn options_of(given: Option<&Options>, known: &[OptionSpec], limits: &Limits) -> Result<Table, Problem> {
     let Some(Options(options)) = given else { return Ok(Table::new()) };
     for (key, value) in options {

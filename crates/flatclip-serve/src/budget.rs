@@ -1,11 +1,11 @@
-//! Amounts that are bounded together and per client: bytes, tickets, sessions. What was taken goes back when its charge is
-//! dropped, so a request that fails or is left returns everything.
+//! Resources with a total limit and a limit per client: bytes, tickets, sessions. Dropping a charge returns its amount, so a
+//! request that fails or is abandoned releases everything.
 
 use crate::client::Client;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// So much may be taken at the same time, and so much of it by one client.
+/// A resource with a capacity, and a maximum per client.
 #[derive(Clone)]
 pub(crate) struct Budget(Arc<Inner>);
 
@@ -24,19 +24,19 @@ struct State {
     clients: HashMap<Client, usize>,
 }
 
-/// What was taken.
+/// An amount taken from a budget.
 pub(crate) struct Charge {
     budget: Budget,
     client: Option<Client>,
     amount: usize,
 }
 
-/// Who has too much.
+/// Which limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Short {
-    /// All clients together.
+    /// The total capacity.
     Server,
-    /// This one.
+    /// The limit per client.
     Client,
 }
 
@@ -51,25 +51,25 @@ impl Budget {
         Self(Arc::new(Inner { capacity, per_client, small, state: Mutex::default(), freed: Condvar::new() }))
     }
 
-    /// Lets charges of at most so much go an eighth above both bounds: small requests are served while large ones are.
+    /// Allows charges up to `small` to exceed both limits by an eighth, so that small requests are served next to large ones.
     #[must_use]
     pub(crate) fn sparing(self, small: usize) -> Self {
         Self::with(self.0.capacity, self.0.per_client, small)
     }
 
-    /// A part of the capacity for each client, but no less than `least`.
+    /// Limits each client to a share of the capacity, but to no less than `least`.
     pub(crate) fn shared(capacity: usize, share: f64, least: usize) -> Self {
         Self::new(capacity, ((capacity as f64 * share).ceil() as usize).max(least))
     }
 
-    /// Takes so much for a client, or returns who has too much; never waits.
+    /// Takes an amount for a client, or returns the limit that was reached; never blocks.
     pub(crate) fn take(&self, client: Client, amount: usize) -> Result<Charge, Short> {
         let mut charge = Charge { budget: self.clone(), client: Some(client), amount: 0 };
         charge.grow(amount).map(|()| charge)
     }
 
-    /// Waits until so much is free; blocks the thread. More than 7/8 of the capacity counts as that, so that it can be had at
-    /// all, and small amounts may go an eighth above the capacity, so that they need not wait behind large ones.
+    /// Blocks the thread until the amount is free. It is capped at 7/8 of the capacity, so that it can always be granted; small
+    /// amounts may exceed the capacity by an eighth, so that they need not wait for large ones.
     pub(crate) fn wait(&self, amount: usize) -> Charge {
         let inner = &self.0;
         let small = amount <= inner.capacity / 16;
@@ -91,7 +91,7 @@ impl Budget {
         self.lock().used
     }
 
-    /// The most that was ever used.
+    /// The highest amount used so far.
     pub(crate) fn peak(&self) -> usize {
         self.lock().peak
     }
@@ -109,7 +109,7 @@ impl State {
 }
 
 impl Charge {
-    /// Takes more.
+    /// Increases the charge.
     pub(crate) fn grow(&mut self, amount: usize) -> Result<(), Short> {
         let Inner { mut capacity, mut per_client, small, .. } = *self.budget.0;
         if self.amount + amount <= small {
@@ -133,7 +133,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Gives back what is above `amount`.
+    /// Reduces the charge to `amount`.
     pub(crate) fn shrink_to(&mut self, amount: usize) {
         let back = self.amount.saturating_sub(amount);
         if back == 0 {

@@ -1,5 +1,5 @@
-//! Classifiers are built apart from answering: by two threads of their own, one for short builds and one, at lower priority, for
-//! long ones. Requests for the same classifier share one build; it continues when they disconnect, and its result is cached.
+//! Classifiers are built by two separate threads: one for short builds and one, at lower priority, for long ones. Requests for
+//! the same classifier share one build; it continues if they disconnect, and its result is cached.
 
 use crate::cache::{Built, Classifiers, Kept};
 use crate::client::Client;
@@ -15,9 +15,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Estimated seconds of a short build.
+/// Maximum estimated seconds of a short build.
 const SHORT: f64 = 1.0;
-/// Builds of each kind that wait; one client has half of them at most.
+/// Maximum waiting builds of each kind; one client may have half of them.
 const MOST_WAITING: usize = 32;
 
 /// What is to be built.
@@ -50,7 +50,7 @@ struct Inner {
 #[derive(Default)]
 struct State {
     waiting: Vec<Arc<Build>>,
-    /// Waiting and running ones.
+    /// Waiting and running builds.
     open: HashMap<String, Arc<Build>>,
     closed: bool,
 }
@@ -60,10 +60,10 @@ struct Build {
     seconds: f64,
     asked: Instant,
     started: OnceLock<Instant>,
-    /// Texts of the stages that are over, and of this one.
+    /// Texts of the finished stages, and of all stages so far.
     stages: AtomicU64,
     done: AtomicU64,
-    /// Somebody was told to come back for it.
+    /// Whether a client was told to retry later.
     is_promised: AtomicBool,
     is_cancelled: AtomicBool,
     limit: Duration,
@@ -85,17 +85,17 @@ impl Progress for Build {
     }
 
     fn cancelled(&self) -> bool {
-        // An estimate may be wrong; twice the limit is no estimate any more.
+        // The estimate may be wrong: cancel at twice the limit.
         let is_late = self.started.get().is_some_and(|start| start.elapsed() > self.limit * 2);
         self.is_cancelled.load(Ordering::Relaxed) || is_late
     }
 }
 
-/// The longest rest between two chunks.
+/// The longest pause between two chunks.
 const REST: Duration = Duration::from_millis(200);
 
 impl Build {
-    /// While light work comes in, a long build rests after each chunk for as long as the chunk took.
+    /// While light jobs arrive, a long build pauses after each chunk for as long as the chunk took.
     fn rest(&self) {
         let mut chunk = self.chunk.lock().unwrap_or_else(PoisonError::into_inner);
         let took = chunk.or(self.started.get().copied()).map_or(Duration::ZERO, |last| last.elapsed());
@@ -113,7 +113,7 @@ impl Build {
         self.is_promised.load(Ordering::Relaxed) || self.finished.receiver_count() > 0
     }
 
-    /// Seconds until it is done, by what is done already.
+    /// Estimated remaining seconds, from the progress so far.
     fn seconds_left(&self) -> f64 {
         let done = self.done.load(Ordering::Relaxed) as f64;
         let Some(start) = self.started.get().filter(|_| done > 0.0) else { return self.seconds };
@@ -121,7 +121,7 @@ impl Build {
         start.elapsed().as_secs_f64() / done * left
     }
 
-    /// It takes longer than the client can wait: the response instead of an answer.
+    /// The response if the build takes longer than the client can wait.
     fn promise(&self) -> Problem {
         self.is_promised.store(true, Ordering::Relaxed);
         let (done, total) = (self.done.load(Ordering::Relaxed), self.order.texts);
@@ -152,7 +152,7 @@ impl Builds {
         Ok(Self(inner))
     }
 
-    /// The classifier; what takes longer than until the deadline is promised, and built meanwhile.
+    /// The classifier, or an error with the estimated time if it cannot be built before the deadline; the build then continues.
     pub(crate) async fn get(&self, order: Order, deadline: Instant) -> Result<Kept, Problem> {
         if let Some(kept) = self.0.classifiers.get(&order.key) {
             return Ok(kept);
@@ -176,7 +176,7 @@ impl Builds {
         }
     }
 
-    /// Seconds by the measured rate.
+    /// Estimated seconds at the measured rate.
     async fn estimate(&self, order: &Order) -> Result<f64, Problem> {
         if order.texts == 0 {
             return Ok(0.0);
@@ -197,7 +197,7 @@ impl Builds {
         self.0.lock().open.len()
     }
 
-    /// Stops what is being built.
+    /// Cancels all builds.
     pub(crate) fn close(&self) {
         let mut state = self.0.lock();
         state.closed = true;
@@ -218,7 +218,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The build of this key that is open, or a new one.
+    /// The waiting or running build of this key, or a new one.
     fn join(&self, order: Order, seconds: f64, limit: Duration) -> Result<Joined, Problem> {
         let mut state = self.lock();
         if let Some(build) = state.open.get(&order.key) {
@@ -284,7 +284,7 @@ impl Inner {
         Ok(Arc::new(Built { classifier, work_bytes: *work_bytes, charge }))
     }
 
-    /// The next build of a kind: the one with the fewest texts for how long it has waited.
+    /// The next build of a kind: the one with the fewest texts in relation to its waiting time.
     fn next(&self, is_short: bool) -> Option<Arc<Build>> {
         let mut state = self.lock();
         loop {
@@ -304,11 +304,11 @@ impl Inner {
 }
 
 impl State {
-    /// Forgets builds that were not begun and that nobody waits for.
+    /// Removes waiting builds that no client waits for.
     fn sweep(&mut self) {
         let open = &mut self.open;
         self.waiting.retain(|build| {
-            // Who has just asked has not subscribed yet.
+            // The client of a new build may not have subscribed yet.
             let is_wanted = build.is_wanted() || build.asked.elapsed() < Duration::from_millis(100);
             if !is_wanted {
                 open.remove(&build.order.key);
@@ -365,7 +365,7 @@ mod tests {
         let (first, second) = (ask(), ask());
         let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
         assert!(Arc::ptr_eq(&first, &second), "built twice");
-        // One who leaves at once: it is built all the same once it was begun.
+        // A client that disconnects at once: a build that has started is finished anyway.
         let left =
             tokio::time::timeout(Duration::from_millis(150), room.builds.get(room.order("b", 1500), within(600.0)));
         assert!(left.await.is_err(), "the build was too short for this test");

@@ -1,5 +1,5 @@
-//! Classifiers and text banks that are kept between requests, by content, the least recently used going first. The memory of a
-//! classifier stays counted until the last request that uses it is gone.
+//! LRU caches of classifiers and text banks between requests, by content. The memory of a classifier counts against the budget
+//! until the last request that uses it has ended.
 
 use crate::budget::{Budget, Charge};
 use crate::client::Client;
@@ -10,15 +10,15 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A classifier, and what it and its work take.
+/// A classifier, and the memory that it and its jobs need.
 pub(crate) struct Built {
     pub(crate) classifier: Classifier,
-    /// Bytes that answering one image takes in addition to decoding it.
+    /// Bytes needed to answer one image, in addition to decoding it.
     pub(crate) work_bytes: usize,
     pub(crate) charge: Charge,
 }
 
-/// Shared by those who use it.
+/// Shared by the requests that use it.
 pub(crate) type Kept = Arc<Built>;
 
 impl Deref for Built {
@@ -29,7 +29,7 @@ impl Deref for Built {
     }
 }
 
-/// Things under keys, at most so many and so large.
+/// An LRU cache with limits on the number and the total size of entries.
 struct LruCache<T> {
     entries: HashMap<String, Entry<T>>,
     clock: u64,
@@ -55,7 +55,7 @@ impl<T: Clone> LruCache<T> {
         Some(entry.value.clone())
     }
 
-    /// Something larger than the whole cache is not stored.
+    /// Stores an entry, unless it is larger than the whole cache.
     fn put(&mut self, key: String, value: T, bytes: usize) {
         if bytes > self.most_bytes {
             return;
@@ -79,7 +79,7 @@ impl<T: Clone> LruCache<T> {
     }
 }
 
-/// Classifiers by what they were asked for.
+/// Classifiers by their settings.
 pub(crate) struct Classifiers {
     lru: Mutex<LruCache<Kept>>,
     memory: Budget,
@@ -117,7 +117,7 @@ impl Classifiers {
         }
     }
 
-    /// Forgets half of them, the least recently used.
+    /// Drops the least recently used half.
     pub(crate) fn halve(&self) {
         let mut lru = lock(&self.lru);
         for _ in 0..lru.entries.len().div_ceil(2) {
@@ -134,7 +134,7 @@ impl Classifiers {
     }
 }
 
-/// Text banks in memory: another kept fraction or another vote needs no new one.
+/// Text banks in memory: they do not depend on the selected fraction or on the vote.
 pub(crate) struct Banks(Mutex<LruCache<Arc<Matrix>>>);
 
 impl Banks {

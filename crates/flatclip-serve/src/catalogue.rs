@@ -1,5 +1,5 @@
-//! What can be asked for by name: models, prompts, class lists. Replaced as a whole when the configuration is read again;
-//! running requests keep the one they started with.
+//! Models, prompts and class lists by name. Replaced as a whole when the configuration is reloaded; running requests keep
+//! the catalogue they started with.
 
 use crate::config::{ClassSet, Config, ModelEntry, PromptEntry};
 use crate::problem::Problem;
@@ -7,14 +7,14 @@ use flatclip::model::Precision;
 use flatclip::{Error, Model, Progress, Prompt, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Everything that has a name.
+/// All models, prompts and class lists.
 pub(crate) struct Catalogue {
     pub(crate) models: Vec<(ModelEntry, Model)>,
     pub(crate) prompts: Vec<NamedPrompt>,
     pub(crate) class_sets: Vec<(String, Vec<String>)>,
 }
 
-/// A prompt and the number of its reading: a prompt that was read again is another one to every cache.
+/// A prompt with a load counter as part of its cache keys: a prompt that was loaded again does not share cache entries.
 pub(crate) struct NamedPrompt {
     pub(crate) entry: PromptEntry,
     pub(crate) prompt: Prompt,
@@ -24,7 +24,7 @@ pub(crate) struct NamedPrompt {
 static READINGS: AtomicU64 = AtomicU64::new(0);
 
 impl Catalogue {
-    /// Loads what the configuration names. Models of `before` whose entry did not change are taken over.
+    /// Loads the models, prompts and class lists of the configuration. Models of `before` with an unchanged entry are reused.
     pub(crate) fn load(config: &Config, before: Option<&Self>) -> Result<Self> {
         let mut models = Vec::new();
         for entry in &config.models {
@@ -55,7 +55,7 @@ impl Catalogue {
         Ok(Self { models, prompts, class_sets })
     }
 
-    /// A model by name; the first one without a name.
+    /// A model by name; the first one if no name is given.
     pub(crate) fn model(&self, name: Option<&str>) -> Result<(&str, &Model), Problem> {
         let found = match name {
             None => self.models.first(),
@@ -86,7 +86,7 @@ impl Catalogue {
     }
 }
 
-/// Warnings while a model is loaded go to the server's log.
+/// Sends warnings during loading to the server's log.
 struct Log;
 
 impl Progress for Log {
@@ -137,7 +137,7 @@ fn classes_of(set: &ClassSet) -> Result<Vec<String>> {
     }
 }
 
-/// The first class name that is there twice: its probability would be split between the two.
+/// The first duplicate class name: its probability would be split between the two.
 pub(crate) fn duplicate(classes: &[String]) -> Option<&str> {
     let mut seen = std::collections::HashSet::new();
     classes.iter().map(|name| name.trim()).find(|name| !seen.insert(*name))

@@ -1,11 +1,11 @@
-//! Clients are distinguished by their address, so that one of them cannot take everything.
+//! Clients are identified by their address, so that limits per client can be enforced.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An address; of IPv6 the network of 64 bits, since one host has all of its addresses.
+/// An address; for IPv6 the /64 network, since one host can use all of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 
@@ -25,7 +25,7 @@ impl Client {
     }
 }
 
-/// Requests that come without a socket.
+/// The client of requests without a socket.
 impl Default for Client {
     fn default() -> Self {
         Self(Ipv4Addr::LOCALHOST.into())

@@ -8,45 +8,45 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Everything a server is started with. A file holds the same as TOML; see `docs/guide/serving.md`.
+/// Settings of a server. A configuration file has the same settings as TOML; see `docs/guide/serving.md`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Address and port.
     pub bind: SocketAddr,
-    /// Serve an address that is not of this machine alone without a key.
+    /// Allow serving other machines without a key.
     pub insecure: bool,
-    /// A file with the keys of which clients must show one, one on each line; read again on SIGHUP.
+    /// A file with one key per line; clients must send one of them. Reloaded on SIGHUP.
     pub key_file: Option<PathBuf>,
-    /// The models; the first is the one that is meant when a request names none.
+    /// The models; the first is the default of requests.
     pub models: Vec<ModelEntry>,
     /// Prompts by name.
     pub prompts: Vec<PromptEntry>,
     /// Class lists by name.
     pub class_sets: Vec<ClassSet>,
-    /// Folder in which known models are looked for first.
+    /// Folder in which known models are searched first.
     pub model_dir: Option<PathBuf>,
-    /// Never fetch a model.
+    /// Never download a model.
     pub offline: bool,
-    /// Run each model once before saying that the server is ready.
+    /// Run each model once before the server reports that it is ready.
     pub warm_up: bool,
-    /// Names under which browsers may reach the server beside `localhost` and loopback addresses; `*` for all. Empty: checked
-    /// only where the address is of this machine alone.
+    /// Host names under which browsers may reach the server, in addition to `localhost` and loopback addresses; `*` for all. If
+    /// empty, names are checked only on a loopback address.
     pub allowed_hosts: Vec<String>,
     /// Origins of pages on other servers that may send requests and read the answers (CORS), such as `https://example.org`; `*`
     /// for all.
     pub allowed_origins: Vec<String>,
-    /// Write clients' addresses into the log.
+    /// Log the addresses of clients.
     pub log_addresses: bool,
-    /// How much is taken on.
+    /// Limits on requests and resources.
     pub limits: Limits,
-    /// The file this was read from; read again on SIGHUP.
+    /// The file this was read from; reloaded on SIGHUP.
     #[serde(skip)]
     pub file: Option<PathBuf>,
-    /// The key itself, where it is not in a file.
+    /// The key, if it is not in a file.
     #[serde(skip)]
     pub key: Option<crate::Key>,
-    /// Lets a request header make a handler or a worker panic, for tests of what happens then.
+    /// Lets a request header make a handler or a worker panic, for tests.
     #[doc(hidden)]
     #[serde(skip)]
     pub faults: bool,
@@ -56,9 +56,9 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelEntry {
-    /// What requests call it.
+    /// Its name in requests.
     pub name: String,
-    /// What `Model::load` takes: a known name, a folder, a file. The name itself where this is absent.
+    /// The argument of `Model::load`: a known name, a folder or a file; the name above by default.
     pub source: Option<String>,
     /// `auto`, `f32`, `bf16`, `i16` or `f16`.
     pub precision: Option<String>,
@@ -68,7 +68,7 @@ pub struct ModelEntry {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PromptEntry {
-    /// What requests call it.
+    /// Its name in requests.
     pub name: String,
     /// A prompt file, or the directory of a tuning run.
     pub path: PathBuf,
@@ -78,38 +78,38 @@ pub struct PromptEntry {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassSet {
-    /// What requests call it.
+    /// Its name in requests.
     pub name: String,
     /// The class names.
     #[serde(default)]
     pub classes: Vec<String>,
-    /// A file with one name per line instead.
+    /// Alternatively, a file with one name per line.
     pub file: Option<PathBuf>,
 }
 
-/// What a server refuses to exceed.
+/// Limits of a server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Threads that take work from the queue; each batch runs on all cores.
     pub workers: usize,
-    /// Images that wait or are worked on, of light work (up to 4 views) and of the rest each; one more is refused with 429.
+    /// Maximum images that wait or run, separately for light jobs (up to 4 views) and others; more are refused with status 429.
     pub queue: usize,
-    /// Part of the queue, of held bytes and of sessions that one client (address) may have.
+    /// Share of the queue, of held bytes and of sessions that one client (address) may use.
     pub client_share: f64,
-    /// Views that go through the image tower in one call.
+    /// Maximum views in one call of the image tower.
     pub batch_views: usize,
-    /// Milliseconds that an incomplete batch waits for more.
+    /// Milliseconds that an incomplete batch waits for more images.
     pub batch_wait_ms: u64,
     /// Bytes of a request's body.
     pub body_bytes: usize,
-    /// Bytes of all bodies, of what they become when they are read, and of answers that are held at the same time.
+    /// Bytes of all bodies, of their parsed contents, and of answers that are held at the same time.
     pub held_bytes: usize,
     /// Bytes of an answer.
     pub answer_bytes: usize,
-    /// Megabytes of decoded pixels and views that are worked on at the same time; an image that needs more is worked on alone.
+    /// Megabytes of decoded pixels and views that are processed at the same time; an image that needs more is processed alone.
     pub pixel_megabytes: usize,
-    /// Megabytes that the process may have above its models, all in all.
+    /// Total megabytes that the process may use in addition to its models.
     pub memory_megabytes: usize,
     /// Pixels of an image.
     pub pixels: u64,
@@ -127,25 +127,26 @@ pub struct Limits {
     pub option_integer: u64,
     /// Grid points along each axis of a loss slice.
     pub slice_points: usize,
-    /// Class lists whose text features are kept.
+    /// Maximum class lists in the cache of text features.
     pub kept_classifiers: usize,
-    /// Megabytes of text features, text banks and sessions that are kept.
+    /// Megabytes of cached text features, text banks and sessions.
     pub kept_megabytes: usize,
-    /// Milliseconds that building a classifier may take by its estimate; what takes longer is refused.
+    /// Maximum estimated milliseconds for building a classifier; longer builds are refused.
     pub build_ms: u64,
     /// Open sessions.
     pub sessions: usize,
     /// Seconds after which a session that is not used is closed.
     pub session_seconds: u64,
-    /// Open connections, as far as the limit on open files allows; for one more an idle one is closed, or it is refused.
+    /// Maximum open connections, as far as the limit on open files allows; for a further one an idle one is closed, or it is
+    /// refused.
     pub connections: usize,
     /// Milliseconds for a request's head, and again for its body.
     pub read_ms: u64,
-    /// Milliseconds in which a client must take some of its answer.
+    /// Milliseconds in which a client must read a part of its response.
     pub write_ms: u64,
     /// Milliseconds from the last byte of a request to its answer.
     pub deadline_ms: u64,
-    /// Milliseconds that a stopping server gives to what it has accepted.
+    /// Milliseconds that a stopping server waits for accepted requests.
     pub drain_ms: u64,
 }
 
@@ -220,7 +221,7 @@ impl Limits {
         Duration::from_millis(self.read_ms)
     }
 
-    /// The first value with which nothing could be served.
+    /// The first limit whose value makes serving impossible.
     fn check(&self) -> Result<()> {
         let least = [
             ("workers", self.workers),
@@ -277,7 +278,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What makes no sense, or is not safe.
+    /// Checks for settings that are invalid or unsafe.
     pub fn check(&self) -> Result<()> {
         self.limits.check()?;
         if self.models.is_empty() {
@@ -288,7 +289,7 @@ impl Config {
         unique("class_sets", self.class_sets.iter().map(|set| set.name.as_str()))
     }
 
-    /// The keys of which clients must show one.
+    /// The keys; clients must send one of them.
     pub(crate) fn read_key(&self) -> Result<Option<crate::Key>> {
         match (&self.key, &self.key_file) {
             (Some(key), _) => Ok(Some(key.clone())),
@@ -297,7 +298,7 @@ impl Config {
         }
     }
 
-    /// Refuses to serve other machines without a key, unless that is configured explicitly.
+    /// Refuses to serve other machines without a key, unless explicitly allowed.
     pub(crate) fn check_exposure(&self, has_key: bool) -> Result<()> {
         if self.bind.ip().is_loopback() || has_key || self.insecure {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Open connections. For one too many an idle one is closed; where all are at work, the new one is refused.
+//! Open connections. At the limit, an idle connection is closed for a new one; if none is idle, the new one is refused.
 
 use crate::client::Client;
 use crate::timeout::Phase;
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// Files that the process needs in addition to its connections: standard streams, the listener, the runtime, model and log files,
-/// and connections that are being refused.
+/// File descriptors that the process needs in addition to its connections: standard streams, the listener, the runtime, model
+/// and log files, and connections that are being refused.
 const OTHER_FILES: usize = 40;
-/// Between two lines of the log about refusals.
+/// Minimum time between two log lines about refusals.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// All open connections.
@@ -34,11 +34,11 @@ struct Connection {
     task: Option<AbortHandle>,
 }
 
-/// A place among them; it is free again when this is dropped.
+/// The slot of a connection; it is free again when this is dropped.
 pub(crate) struct Place {
     all: Arc<Connections>,
     id: u64,
-    /// The connection that was closed for it.
+    /// The connection that was closed to make room.
     replaced: Option<AbortHandle>,
 }
 
@@ -53,8 +53,7 @@ impl Connections {
         self.most
     }
 
-    /// A place for a connection. Where there is none, that of the client with the most idle connections that is idle for longest is
-    /// closed.
+    /// Reserves a slot for a connection. At the limit, closes the longest idle connection of the client with the most idle ones.
     pub(crate) fn enter(self: &Arc<Self>, client: Client, phase: Phase) -> Option<Place> {
         let mut state = self.lock();
         let mut replaced = None;
@@ -86,7 +85,7 @@ fn bound(limit: usize, files: Option<u64>) -> usize {
 }
 
 impl State {
-    /// One line, not one for each connection of a flood.
+    /// Logs refusals at a limited rate.
     fn tell(&mut self, most: usize, is_closed: bool) {
         if self.told.is_none_or(|told| told.elapsed() > QUIET) {
             self.told = Some(Instant::now());
@@ -97,7 +96,7 @@ impl State {
 }
 
 impl Place {
-    /// Waits a moment until the connection that was closed for this one is gone: its file is needed.
+    /// Waits briefly until the connection that was closed for this one has released its file descriptor.
     pub(crate) async fn is_free(&self) {
         let Some(closed) = &self.replaced else { return };
         for _ in 0..1000 {
@@ -109,7 +108,7 @@ impl Place {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 
-    /// What ends the connection.
+    /// Sets the task of the connection, which is aborted to close it.
     pub(crate) fn runs(&self, task: AbortHandle) {
         if let Some(one) = self.all.lock().open.get_mut(&self.id) {
             one.task = Some(task);

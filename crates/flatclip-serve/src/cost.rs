@@ -1,4 +1,4 @@
-//! What work costs, known before it is done: texts through the text tower, by the rate that was measured on this machine.
+//! Cost estimates: texts through the text tower, at the rate measured on this machine.
 
 use crate::problem::Problem;
 use flatclip::Model;
@@ -16,13 +16,13 @@ const OBSERVED: usize = 256;
 pub(crate) struct Rates(Mutex<HashMap<String, f64>>);
 
 impl Rates {
-    /// Of a model; measured where it is not known. Blocks for as long as some texts take.
+    /// The rate of a model; measured if unknown, which blocks while some texts are encoded.
     pub(crate) fn of(&self, model: &Model) -> flatclip::Result<f64> {
         if let Some(rate) = self.known(model) {
             return Ok(rate);
         }
         let texts: Vec<String> = (0..PROBE).map(|number| format!("a photo of a thing {number}.")).collect();
-        model.encode_texts(&texts[..1])?; // what is made on first use
+        model.encode_texts(&texts[..1])?; // warm up
         let start = Instant::now();
         model.encode_texts(&texts)?;
         let rate = PROBE as f64 / start.elapsed().as_secs_f64().max(1e-6);
@@ -34,7 +34,7 @@ impl Rates {
         self.lock().get(model.hash()).copied()
     }
 
-    /// So many texts took so long. The estimate follows slowly: one build during much other work is a poor measurement.
+    /// Updates the rate with a measurement. It follows slowly, since a build under load is a poor measurement.
     pub(crate) fn observe(&self, model: &Model, texts: usize, took: Duration) {
         if texts >= OBSERVED {
             let found = texts as f64 / took.as_secs_f64().max(1e-6);
@@ -47,7 +47,7 @@ impl Rates {
     }
 }
 
-/// Refuses work whose estimate is above a limit, with both numbers.
+/// Refuses work whose estimated time is above a limit; the error has both numbers.
 pub(crate) fn check(what: &str, texts: usize, seconds: f64, limit: Duration) -> Result<(), Problem> {
     if seconds <= limit.as_secs_f64() {
         return Ok(());

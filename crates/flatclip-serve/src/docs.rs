@@ -1,4 +1,4 @@
-//! The routes for people: a plain page made from their description.
+//! The HTML reference of the routes, generated from the OpenAPI description.
 
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -43,7 +43,7 @@ fn route(out: &mut String, description: &Value, path: &str, method: &str, operat
     out.push_str("</p></section>\n");
 }
 
-/// A schema, followed through a reference and into a list.
+/// Resolves a schema through a reference or into the items of a list.
 fn resolved<'d>(description: &'d Value, schema: &'d Value) -> &'d Value {
     let schema = if schema["items"].is_object() { &schema["items"] } else { schema };
     match schema["$ref"].as_str().and_then(|name| name.rsplit('/').next()) {
@@ -60,7 +60,7 @@ fn fields(out: &mut String, title: &str, schema: &Value, description: &Value) {
     out.push_str("</tbody></table></details>\n");
 }
 
-/// A row per field; fields of a field below it, one step deep.
+/// One row per field; the fields of an object field are listed below it, one level deep.
 fn rows(
     out: &mut String,
     prefix: &str,

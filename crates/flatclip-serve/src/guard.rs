@@ -1,13 +1,12 @@
-//! Whether a browser was led here. A page elsewhere can send requests to this machine, and by a name that is made to point here
-//! (DNS rebinding) even read the answers: so the name in `Host` and the page in `Origin` must be ours.
+//! Protection against requests of foreign web pages. A page of another site can send requests to this machine and, with DNS
+//! rebinding, read the responses. So the `Host` and `Origin` headers must name this server.
 
 use crate::config::Config;
 use crate::problem::Problem;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use std::net::IpAddr;
 
-/// Refuses names and pages that are not ours. Where other machines reach the server by right, only what the configuration
-/// names is checked.
+/// Refuses foreign `Host` and `Origin` headers. If the server listens for other machines, only configured names are checked.
 pub(crate) fn check(config: &Config, headers: &HeaderMap) -> Result<(), Problem> {
     let is_local = config.bind.ip().is_loopback();
     let host = text(headers, &header::HOST);
@@ -30,7 +29,7 @@ pub(crate) fn check(config: &Config, headers: &HeaderMap) -> Result<(), Problem>
     Ok(())
 }
 
-/// A value that is no text is as wrong as one that is not ours.
+/// The text of a header; a value that is not text is refused like a foreign one.
 fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     headers.get(name).map(|value| value.to_str().unwrap_or("?"))
 }
@@ -60,7 +59,7 @@ fn is_local_name(name: &str) -> bool {
         || bare.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Our own page, or one that is named. The page's own address is that of the request.
+/// Whether an origin is the server's own page (same authority as the request) or an allowed one.
 fn is_allowed_origin(config: &Config, origin: &str, host: Option<&str>) -> bool {
     let authority = origin.split_once("://").map(|(_, authority)| authority);
     let is_own = authority.is_some_and(|authority| host.is_some_and(|host| host.eq_ignore_ascii_case(authority)));

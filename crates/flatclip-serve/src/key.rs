@@ -1,21 +1,21 @@
-//! The keys that clients show, which are never printed.
+//! The API keys of clients, which are never printed.
 
 use flatclip::{Error, Result};
 use sha2::{Digest as _, Sha256};
 use std::path::Path;
 use subtle::ConstantTimeEq as _;
 
-/// Bearer keys, of which a client shows one. Only hashes are kept, so that they cannot reach a log, and comparing takes the same
-/// time for any guess.
+/// Bearer keys; a client must send one of them. Only hashes are stored, so that keys cannot be logged, and comparison takes
+/// constant time.
 #[derive(Clone)]
 pub struct Key(Vec<[u8; 32]>);
 
-/// Fewer characters could be tried one after the other.
+/// Minimum length: shorter keys could be guessed by brute force.
 const SHORTEST: usize = 16;
 
 impl Key {
-    /// The keys of this text, one on each line, so that an old one can be replaced without a moment in which clients are
-    /// refused; white space around them is cut off.
+    /// The keys in a text, one per line, trimmed. With several keys, an old one can be replaced without refusing clients in
+    /// between.
     pub fn new(text: &str) -> Result<Self> {
         let is_usable = |key: &&str| key.len() >= SHORTEST && key.bytes().all(|byte| byte.is_ascii_graphic());
         let keys: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -31,7 +31,7 @@ impl Key {
         Self::new(&std::fs::read_to_string(file).map_err(Error::io(file))?)
     }
 
-    /// Whether the value of an `Authorization` header shows one of the keys.
+    /// Whether the value of an `Authorization` header contains one of the keys.
     pub(crate) fn is_shown(&self, header: Option<&[u8]>) -> bool {
         let shown = header.and_then(|value| {
             let (scheme, rest) = value.split_at_checked(7)?;

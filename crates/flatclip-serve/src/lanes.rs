@@ -1,12 +1,12 @@
-//! Threads by cost. A small piece of work must not wait behind a large one, so each class of cost has a pool of threads, and
-//! the system shares the processors between the pools; what nobody may wait for long (building) runs at a lower priority.
+//! Thread pools by cost. A small job must not wait for a large one, so each cost class has a thread pool, and the system
+//! shares the processors between the pools; builds run at a lower priority.
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::time::Instant;
 
-/// How much a piece of work costs.
+/// The cost class of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Weight {
     /// A few views.
@@ -17,14 +17,14 @@ pub(crate) enum Weight {
     Heavy,
 }
 
-/// Views of light work.
+/// Maximum views of a light job.
 const LIGHT: usize = 4;
-/// Views of normal work.
+/// Maximum views of a normal job.
 const NORMAL: usize = 64;
-/// Bytes of decoding: 2 to 4 megapixels, and 12 (JPEG) to 24 (PNG).
+/// Maximum bytes of decoding for light and normal jobs: 2 to 4 megapixels, and 12 (JPEG) to 24 (PNG).
 const LIGHT_BYTES: usize = 12 << 20;
 const NORMAL_BYTES: usize = 74_000_000;
-/// Seconds of text work in addition to the views.
+/// Maximum estimated seconds of text encoding for light and normal jobs, in addition to the views.
 const LIGHT_SECONDS: f64 = 0.1;
 const NORMAL_SECONDS: f64 = 1.0;
 
@@ -39,7 +39,7 @@ impl Weight {
         }
     }
 
-    /// The same for an image that takes so many bytes to decode: a large one costs more than its views.
+    /// The class including the bytes to decode an image: decoding a large image costs more than its views.
     #[must_use]
     pub(crate) fn with_decoding(self, bytes: usize) -> Self {
         let decoding = if bytes <= LIGHT_BYTES {
@@ -53,18 +53,18 @@ impl Weight {
     }
 }
 
-/// Pools for each class, and one for building. While light work comes in, normal and heavy work has half of the processors each:
-/// a thread that wakes up waits for the ones that run, whatever their priority.
+/// Pools for normal and heavy jobs, and one for builds. While light jobs arrive, normal and heavy jobs use half of the
+/// processors each, because a thread that wakes up waits for running threads whatever their priority.
 pub(crate) struct Lanes {
     normal: Pools,
     heavy: Pools,
     building: ThreadPool,
     start: Instant,
-    /// Milliseconds from the start to the last light work.
+    /// Milliseconds from the start to the last light job.
     light: AtomicU64,
-    /// Long builds that run.
+    /// Number of running long builds.
     builds: AtomicU64,
-    /// Held by the batch that has the common pool for normal work.
+    /// Held by the batch that uses the shared pool for normal jobs.
     whole: Mutex<()>,
 }
 
@@ -80,10 +80,10 @@ impl Pools {
     }
 }
 
-/// Light work is expected for so long after the last one.
+/// Milliseconds after a light job during which another one is expected.
 const RECENT: u64 = 500;
 
-/// Priorities in Linux's steps of niceness, each of which gives a fifth less: what nobody may wait for goes last.
+/// Priorities as Linux nice values; each step gives about a fifth less CPU time.
 const NORMAL_NICENESS: i32 = 0;
 const HEAVY_NICENESS: i32 = 3;
 const BUILDING_NICENESS: i32 = 10;
@@ -101,12 +101,12 @@ impl Lanes {
         })
     }
 
-    /// Light work has come in.
+    /// Records that a light job has arrived.
     pub(crate) fn note_light(&self) {
         self.light.store(self.milliseconds().max(1), Ordering::Relaxed);
     }
 
-    /// Whether light work is to be expected.
+    /// Whether another light job is expected soon.
     pub(crate) fn is_light_expected(&self) -> bool {
         let last = self.light.load(Ordering::Relaxed);
         last > 0 && self.milliseconds().saturating_sub(last) < RECENT
@@ -116,8 +116,8 @@ impl Lanes {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Runs a batch of a worker with this pool of its own. Only one batch at a time has the common pool of all processors: a
-    /// thread that waits inside a batch would take up another whole batch first.
+    /// Runs a batch of a worker whose own pool is `own`. Only one batch at a time uses the shared pool of all processors:
+    /// otherwise a thread that waits inside one batch would first run another whole batch.
     pub(crate) fn run<T: Send>(&self, weight: Weight, own: Option<&ThreadPool>, work: impl FnOnce() -> T + Send) -> T {
         match weight {
             Weight::Normal if self.is_light_expected() => self.normal.half.install(work),
@@ -156,7 +156,7 @@ impl Lanes {
     }
 }
 
-/// A pool that this thread is part of: its work begins at once, without waking another thread. `None` where that cannot be.
+/// A pool that includes this thread: jobs start at once, without waking another thread. `None` if it cannot be made.
 pub(crate) fn own_pool(threads: usize) -> Option<ThreadPool> {
     builder("light", 0, threads).use_current_thread().build().ok()
 }
@@ -172,11 +172,11 @@ fn builder(name: &'static str, niceness: i32, threads: usize) -> ThreadPoolBuild
         .start_handler(move |_| lower_priority(niceness))
 }
 
-/// Lets other threads go first. On Linux the call means this thread alone; elsewhere it would mean the process.
+/// Lowers the priority of this thread. Only on Linux: on other systems the call would affect the whole process.
 fn lower_priority(niceness: i32) {
     #[cfg(target_os = "linux")]
     if niceness > 0 {
-        // Where the system refuses, the threads share alike.
+        // If the system refuses, all threads have the same priority.
         let _ = rustix::process::setpriority_process(None, niceness);
     }
     #[cfg(not(target_os = "linux"))]

@@ -1,4 +1,4 @@
-//! The layers around every route: request ids, logs, counts, headers, the key, panics.
+//! Middleware around every route: request ids, logs, metrics, headers, API keys, panics.
 
 use crate::app::App;
 use crate::client::Client;
@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Nothing from elsewhere, no frames, no guessing of types, no address of ours in a referrer.
+/// Security headers: no content of other origins, no frames, no MIME sniffing, no referrer.
 const HEADERS: [(HeaderName, &str); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -31,7 +31,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
 
 /// Routes that need no key: health, and the page, which requests the key itself.
 fn is_open(path: &str) -> bool {
-    // An `img` cannot show a key, and what is drawn is the same for everybody.
+    // An `img` element cannot send a key, and the sample images are not private.
     path.starts_with("/samples/")
         || path.starts_with("/page/")
         || matches!(
@@ -54,7 +54,7 @@ fn is_flat(path: &str) -> bool {
     path == "/v2" || path.starts_with("/v2/") || path == "/" || path.starts_with("/hf")
 }
 
-/// The outermost: names the request, adds headers, renders errors as the route's clients read them, logs and counts.
+/// The outermost layer: sets the request id, adds headers, formats errors as the route's clients expect, logs and counts.
 pub(crate) async fn frame(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let start = Instant::now();
     let id = request_id(request.headers().get(REQUEST_ID), &app);
@@ -91,21 +91,21 @@ pub(crate) async fn frame(State(app): State<Arc<App>>, mut request: Request, nex
     let (status, seconds) = (response.status().as_u16(), start.elapsed().as_secs_f64());
     crate::metrics::count_request(&route, status, seconds);
     let id = id.to_str().unwrap_or_default();
-    // The path as it matched, not as it was sent: a session's id stays out of the log.
+    // The matched route, not the requested path: session ids must not be logged.
     tracing::info!(id, client, %method, route, status, code, ms = (seconds * 1e4).round() / 10.0, "request");
     response
 }
 
-/// Makes the span part of the client's trace, if it has one.
+/// Makes the span a child of the client's trace, if there is one.
 #[cfg(feature = "otel")]
 fn follow(span: &tracing::Span, headers: &axum::http::HeaderMap) {
     use tracing_opentelemetry::OpenTelemetrySpanExt as _;
     let headers = opentelemetry_http::HeaderExtractor(headers);
     let parent = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&headers));
-    let _ = span.set_parent(parent); // without a subscriber for traces there is nothing to follow
+    let _ = span.set_parent(parent); // fails without a subscriber for traces
 }
 
-/// The client's own id if it is short and plain, else one of ours.
+/// The client's request id if it is short and has only safe characters, else a new one.
 fn request_id(given: Option<&HeaderValue>, app: &App) -> HeaderValue {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let is_plain = |value: &&HeaderValue| {
@@ -134,7 +134,7 @@ pub(crate) async fn authorise(State(app): State<Arc<App>>, request: Request, nex
     Problem::new(StatusCode::UNAUTHORIZED, "key.missing", message).into_response()
 }
 
-/// Lets pages of the listed origins read answers; `None` where none is listed.
+/// The CORS layer for the allowed origins; `None` if there are none.
 pub(crate) fn cross_origin(config: &Config) -> Option<CorsLayer> {
     let origins = config.allowed_origins.clone();
     let origin = if origins.iter().any(|origin| origin == "*") {
@@ -159,10 +159,10 @@ pub(crate) fn cross_origin(config: &Config) -> Option<CorsLayer> {
     )
 }
 
-/// How long a browser need not ask again.
+/// How long a browser may cache a CORS preflight response.
 const PREFLIGHT: Duration = Duration::from_secs(600);
 
-/// A panic of a handler.
+/// The response after a panic in a handler.
 pub(crate) fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
     crate::metrics::count_panic();
     Problem::internal().into_response()

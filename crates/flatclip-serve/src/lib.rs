@@ -1,8 +1,8 @@
-//! A server for flatclip: answers and embeddings over HTTP, in its own form and in the forms of Hugging Face's task, OpenAI's
-//! embeddings and the Open Inference Protocol, and a page on which one sees which views of an image decide.
+//! A server for flatclip: classification and embeddings over HTTP, with its own API and the APIs of Hugging Face's task,
+//! OpenAI's embeddings and the Open Inference Protocol, and a web page that shows the selected views of an image.
 //!
-//! It computes nothing itself: everything goes through the facade of the library. Safe by default: this machine only unless a
-//! key is given, bounded in bytes, pixels, names, views, connections and time. `flatclip serve` is the command.
+//! It computes nothing itself: everything goes through the facade of the library. Safe by default: it listens on this machine
+//! only unless a key is set, with limits on bytes, pixels, names, views, connections and time. The command is `flatclip serve`.
 //!
 //! ```no_run
 //! # fn main() -> flatclip::Result<()> {

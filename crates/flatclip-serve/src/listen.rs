@@ -1,4 +1,4 @@
-//! Accepts connections, and stops without losing what was accepted.
+//! Accepts connections, and shuts down gracefully.
 
 use crate::app::App;
 use crate::client::Client;
@@ -17,17 +17,17 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// Bytes of a request's head.
+/// Maximum size of a request's head in bytes.
 const HEAD: usize = 16 << 10;
 
-/// Connections that are being told that there are too many.
+/// Maximum number of connections that are being refused at the same time.
 const REFUSALS: usize = 8;
-/// What they are told.
+/// The response to refused connections.
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
     connection: close\r\ncontent-length: 121\r\n\r\n\
     {\"error\":{\"code\":\"server.unavailable\",\"message\":\"too many connections\",\"hint\":\"send it again after Retry-After seconds\"}}";
 
-/// Serves until `stop` is done, then drains.
+/// Serves until `stop` completes, then finishes accepted requests.
 pub(crate) async fn serve(app: Arc<App>, router: Router, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
     let graceful = GracefulShutdown::new();
     let connections = Connections::new(app.config.limits.connections);
@@ -49,7 +49,7 @@ pub(crate) async fn serve(app: Arc<App>, router: Router, listener: TcpListener, 
                         None => refuse(stream, &refusals),
                     }
                 }
-                // Too many open files, or a client that left at once: others may come through later.
+                // Too many open files, or a client that disconnected at once: later connections may succeed.
                 Err(error) => {
                     if told.is_none_or(|told| told.elapsed() > Duration::from_secs(60)) {
                         told = Some(Instant::now());
@@ -73,14 +73,14 @@ pub(crate) async fn serve(app: Arc<App>, router: Router, listener: TcpListener, 
     app.queue.close();
 }
 
-/// Tells a client that there are too many, if few are being told so already.
+/// Refuses a connection with a response, unless too many are being refused already.
 fn refuse(stream: TcpStream, refusals: &Arc<Semaphore>) {
     let Ok(turn) = Arc::clone(refusals).try_acquire_owned() else { return };
     tokio::spawn(async move {
         let told = async {
             stream.writable().await?;
-            stream.try_write(REFUSAL)?; // a fresh socket takes so few bytes at once
-            // What the client sends is read away, or closing would take the answer back.
+            stream.try_write(REFUSAL)?; // few enough bytes for the buffer of a new socket
+            // Discard what the client sends: closing a socket with unread data would reset it before the response is read.
             let mut rest = [0; 4096];
             loop {
                 stream.readable().await?;

@@ -1,14 +1,14 @@
-//! Resident memory against the promise. Budgets count what requests hold; this looks at what the process really has, gives
-//! freed memory back to the system, and decides when no more may be accepted.
+//! Enforces the memory limit on the resident memory. Budgets count what requests hold; this module measures the process,
+//! returns freed memory to the system, and decides when requests must be refused.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often it looks.
+/// How often memory is measured.
 pub(crate) const EVERY: Duration = Duration::from_millis(100);
-/// Freed memory is given back at most so often: the call walks the allocator's lists.
+/// Minimum time between two trims: the call walks the allocator's lists.
 const TRIM_EVERY: Duration = Duration::from_secs(1);
-/// Growth that is not worth the call.
+/// Below this much memory above the baseline, no trim is needed.
 const TRIM_ABOVE: u64 = 24 << 20;
 
 /// Memory of this process above that of its models.
@@ -23,12 +23,12 @@ impl Memory {
         Self { allowed, baseline: AtomicU64::new(resident()), is_short: AtomicBool::new(false) }
     }
 
-    /// What is resident now belongs to the models.
+    /// Sets the current resident memory as the baseline of the models.
     pub(crate) fn set_baseline(&self) {
         self.baseline.store(resident(), Ordering::Relaxed);
     }
 
-    /// Whether nothing more may be taken on.
+    /// Whether memory is short, so that requests must be refused.
     pub(crate) fn is_short(&self) -> bool {
         self.is_short.load(Ordering::Relaxed)
     }
@@ -37,7 +37,7 @@ impl Memory {
         resident().saturating_sub(self.baseline.load(Ordering::Relaxed))
     }
 
-    /// One look; `last` is the time of the last trim. Whether memory is short, so that caches should be made smaller.
+    /// Measures once; `last` is the time of the last trim. Returns whether memory is short, so that caches should be reduced.
     pub(crate) fn look(&self, last: &mut Instant) -> bool {
         let mut above = self.above();
         if above > TRIM_ABOVE && last.elapsed() >= TRIM_EVERY {
@@ -45,7 +45,7 @@ impl Memory {
             *last = Instant::now();
             above = self.above();
         }
-        // An eighth is left for what was begun before.
+        // An eighth is reserved for requests in progress.
         let is_short = above > self.allowed / 8 * 7;
         if is_short && !self.is_short() {
             tracing::warn!(
@@ -58,7 +58,7 @@ impl Memory {
     }
 }
 
-/// Bytes of this process in memory; 0 where the system does not tell.
+/// Resident memory of this process in bytes; 0 if the system does not report it.
 pub(crate) fn resident() -> u64 {
     flatclip::resident_memory().0
 }

@@ -1,4 +1,4 @@
-//! Numbers for Prometheus.
+//! Prometheus metrics.
 
 use crate::app::App;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -6,15 +6,15 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Seconds of a request.
+/// Histogram buckets for the seconds of a request.
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
-/// Images of a batch.
+/// Histogram buckets for the images of a batch.
 const IMAGES: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
 /// The recorder of this process: there can be only one, so servers in one process share it.
 static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
-/// Starts to count.
+/// Installs the recorder.
 pub(crate) fn install() {
     HANDLE.get_or_init(|| {
         let builder = PrometheusBuilder::new()
@@ -32,7 +32,7 @@ pub(crate) fn install() {
     });
 }
 
-/// Samples are folded into their buckets so often, whether or not somebody reads them: until then each takes memory.
+/// How often samples are aggregated into their buckets, even if nobody reads the metrics: until then each takes memory.
 const UPKEEP: Duration = Duration::from_secs(2);
 
 /// Runs `work` repeatedly until the process ends.
@@ -43,7 +43,7 @@ fn upkeep(every: Duration, work: impl Fn() + Send + 'static) {
             work();
         }
     };
-    // Without the thread, reading the numbers does the same.
+    // Without the thread, reading the metrics does the same.
     let _ = std::thread::Builder::new().name("metrics".to_owned()).spawn(forever);
 }
 
@@ -84,12 +84,12 @@ pub(crate) fn count_request(route: &str, status: u16, seconds: f64) {
     metrics::histogram!("flatclip_request_seconds", "route" => route.to_owned()).record(seconds);
 }
 
-/// Counts an image that a model shall classify.
+/// Counts an image to be classified by a model.
 pub(crate) fn count_image(model: &str, method: &str) {
     metrics::counter!("flatclip_images_total", "model" => model.to_owned(), "method" => method.to_owned()).increment(1);
 }
 
-/// What runs here, as numbers that are always 1. Written by hand: a model that is gone after a reload is not told any more.
+/// Info metrics about version and models, whose value is always 1. Formatted here so that models removed by a reload disappear.
 fn info(app: &App) -> String {
     let mut text = String::new();
     let mut line = |name: &str, labels: &[(&str, &str)]| {

@@ -1,4 +1,4 @@
-//! The description of the routes, made from the code.
+//! The OpenAPI description of the routes, generated from the code.
 
 use crate::problem::{ErrorBody, FlatErrorBody};
 use crate::routes::{classify, embed, health, hugging_face, lists, oip, openai, page, session, slice};
@@ -30,7 +30,7 @@ use utoipa::{Modify, OpenApi};
 )]
 struct Routes;
 
-/// Describes requests with images as forms, too: the same fields, with files instead of base64 and texts instead of lists.
+/// Adds forms to requests with images: the same fields, with files instead of base64 and texts instead of lists.
 struct Forms;
 
 impl Modify for Forms {
@@ -68,8 +68,8 @@ impl Modify for Forms {
             let content = Content::new(Some(Ref::from_schema_name(&form_name)));
             body.content.insert("multipart/form-data".to_owned(), content.into());
             components.schemas.insert(form_name, Schema::Object(form).into());
-            // Told here because openapi-python-client 0.28 and 0.29 make broken code of two kinds of bodies without an optional
-            // parameter beside them.
+            // Needed because openapi-python-client 0.28 and 0.29 generate broken code for two kinds of bodies without an optional
+            // parameter.
             let id = ParameterBuilder::new().name("x-request-id").parameter_in(ParameterIn::Header);
             let id = id.required(Required::False).description(Some("The client's own id of the request, for the log"));
             let id = id.schema(Some(ObjectBuilder::new().schema_type(Type::String)));
@@ -78,18 +78,18 @@ impl Modify for Forms {
     }
 }
 
-/// Adds what every route of a kind can answer instead, and the key.
+/// Adds the error responses and the API key to every route.
 struct Refusals;
 
-/// Every route.
+/// Errors of every route.
 const ANY: &[(&str, &str)] = &[
     ("401", "No key, or a wrong one"),
     ("403", "A name or a page that is not ours"),
     ("500", "A fault of the server"),
 ];
-/// Routes that name something.
+/// Errors of routes with a name in the path.
 const NAMED: &[(&str, &str)] = &[("404", "A name that is not known")];
-/// Routes with a body.
+/// Errors of routes with a body.
 const WITH_BODY: &[(&str, &str)] = &[
     ("400", "The body cannot be read"),
     ("404", "A name that is not known"),
@@ -101,7 +101,7 @@ const WITH_BODY: &[(&str, &str)] = &[
     ("503", "Too much is held at the moment, or the server is stopping"),
     ("504", "The deadline passed"),
 ];
-/// Routes that may not be ready.
+/// Errors of readiness routes.
 const READINESS: &[(&str, &str)] = &[("503", "Not ready")];
 
 impl Modify for Refusals {

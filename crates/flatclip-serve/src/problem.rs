@@ -1,4 +1,4 @@
-//! What goes wrong, as a status, a stable code and a sentence.
+//! Error responses: a status, a stable code and a message.
 
 use crate::budget::Short;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A refusal or a failure.
+/// An error response.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
@@ -59,7 +59,7 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "request.malformed", message)
     }
 
-    /// The request is understood and makes no sense.
+    /// The request is well-formed but invalid.
     pub(crate) fn invalid(key: &str, message: impl std::fmt::Display) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "option.invalid", format!("{key}: {message}"))
     }
@@ -70,12 +70,12 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "limit.exceeded", message)
     }
 
-    /// Something that is not there.
+    /// The requested resource does not exist.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "name.unknown", message)
     }
 
-    /// The queue is full, or a client has its share of it.
+    /// The queue is full, or the client has used its share.
     pub(crate) fn busy(short: Short) -> Self {
         let message = match short {
             Short::Server => "the queue is full",
@@ -90,7 +90,7 @@ impl Problem {
         Self { retry_after: Some(2), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "server.busy", message) }
     }
 
-    /// A class list takes longer to build than a request may wait; it is built meanwhile.
+    /// A class list takes longer to build than a request may wait; the build continues.
     pub(crate) fn building(done: u64, total: usize, seconds: f64) -> Self {
         let message = format!(
             "the text features of this class list are being computed: {done} of {total} texts are done, about {seconds:.0} s are \
@@ -104,7 +104,7 @@ impl Problem {
         Self { hint: Some(hint.to_owned()), ..self }
     }
 
-    /// What would help: the hint of the refusal, or that of its cause.
+    /// The hint of the response, or that of its cause.
     fn hint(&self) -> Option<String> {
         let again = "send it again after Retry-After seconds";
         let of_code = match self.code {
@@ -129,12 +129,12 @@ impl Problem {
         Some(self.hint.clone().unwrap_or_else(|| of_code.to_owned()))
     }
 
-    /// What the body of a refusal holds.
+    /// The contents of the response body.
     pub(crate) fn detail(&self) -> ErrorDetail {
         ErrorDetail { code: self.code, message: self.message.clone(), hint: self.hint() }
     }
 
-    /// The server holds as many bytes of requests as it may, is starting, or is stopping.
+    /// The memory budget is exhausted, or the server is starting or stopping.
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "server.unavailable", message) }
     }
@@ -145,7 +145,7 @@ impl Problem {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "server.deadline", message)
     }
 
-    /// A bug of ours.
+    /// A bug in flatclip.
     pub(crate) fn internal() -> Self {
         let message = "the server failed at this request; the failure is counted, and the server keeps running";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server.failed", message)
@@ -155,7 +155,7 @@ impl Problem {
         serde_json::to_vec(&ErrorBody { error: self.detail() }).unwrap_or_default()
     }
 
-    /// As the Open Inference Protocol and Hugging Face's clients read it.
+    /// The format of the Open Inference Protocol and of Hugging Face's clients.
     pub(crate) fn flat_body(&self) -> Vec<u8> {
         let ErrorDetail { code, message, hint } = self.detail();
         let error = hint.as_ref().map_or_else(|| message.clone(), |hint| format!("{message}; {hint}"));

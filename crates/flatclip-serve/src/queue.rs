@@ -1,6 +1,6 @@
-//! One bounded queue. Whoever is admitted holds a ticket that travels with the work, so that a client that leaves does not let
-//! more work in than the limit, and that goes back when the work is done; what nobody waits for any more is dropped before it
-//! starts; small images that wait for the same tower are worked on together. Light work has tickets, a worker and threads of its own.
+//! The bounded job queue. An admitted request holds a ticket until its jobs are done, even if the client disconnects, so that
+//! the number of jobs never exceeds the limit. Jobs that no client waits for are dropped before they start. Small images that
+//! wait for the same tower are run as a batch. Light jobs have their own tickets, workers and threads.
 
 use crate::budget::{Budget, Charge, Short};
 use crate::client::Client;
@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
-/// Admission for some images; it is given back when the request and all of its work are gone.
+/// Admission for some images; it is returned when the request and all of its jobs have ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Ticket {
     held: Arc<Charge>,
     pub(crate) weight: Weight,
 }
 
-/// How often a worker looks again at work that it may not begin.
+/// How often a worker checks again for jobs that it may not start yet.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Handle on the queue and its workers.
@@ -39,51 +39,50 @@ struct Inner {
     lanes: Arc<Lanes>,
     pixels: Budget,
     in_work: AtomicUsize,
-    /// The most that was ever worked on at the same time.
+    /// The highest number of jobs that ran at the same time.
     peak: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Job>,
-    /// When each batch that is worked on was begun.
+    /// Start of the batch that each worker runs.
     running: Vec<Option<Instant>>,
-    /// Heavy batches that are worked on.
+    /// Number of running heavy batches.
     heavy: usize,
-    /// Views that were worked on for each client that has work here: who had least comes next.
+    /// Views computed for each client with waiting jobs: the client with the fewest is next.
     served: HashMap<Client, usize>,
-    /// Since when light work, and other work, could not be admitted.
+    /// Since when light jobs, and other jobs, could not be admitted.
     full_since: [Option<Instant>; 2],
     closed: bool,
 }
 
-/// Work, who holds the admission for it, and until when it makes sense.
+/// A job with its ticket and its deadline.
 pub(crate) struct Job {
     pub(crate) work: Work,
-    /// Bytes of pixels that it takes.
+    /// Bytes of pixels that it needs.
     bytes: usize,
     ticket: Ticket,
     since: Instant,
     deadline: Instant,
 }
 
-/// What the queue looks like from outside.
+/// Statistics of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gauges {
     pub(crate) waiting: usize,
     pub(crate) in_work: usize,
     pub(crate) admitted: usize,
     pub(crate) peak_in_work: usize,
-    /// For how long nobody could be admitted.
+    /// How long no client could be admitted.
     pub(crate) full_for: Duration,
-    /// For how long the oldest batch has been worked on.
+    /// How long the oldest batch has been running.
     pub(crate) oldest: Duration,
 }
 
 impl Queue {
-    /// Starts the workers: as many as the limit for all work, and two more for light work alone, of which one uses all
-    /// processors, and the other, while there is other work, only its own thread: it need not wait for threads that wait for
-    /// a processor.
+    /// Starts the workers: the configured number for all jobs, and two for light jobs only. One of these uses all processors; the
+    /// other, which is used while other jobs run, only its own thread, so that it need not wait for threads without a processor.
     pub(crate) fn start(limits: &Limits, lanes: &Arc<Lanes>, pixels: &Budget) -> std::io::Result<Self> {
         let state = State { running: vec![None; limits.workers + 2], ..State::default() };
         let inner = Arc::new(Inner {
@@ -104,7 +103,7 @@ impl Queue {
         Ok(Self(inner))
     }
 
-    /// Room for so many images, or a refusal; never waits.
+    /// Admits this many images, or refuses them; never blocks.
     pub(crate) fn admit(&self, client: Client, images: usize, weight: Weight) -> Result<Ticket, Problem> {
         let (budget, kind) = if weight == Weight::Light { (&self.0.light, 0) } else { (&self.0.others, 1) };
         match budget.take(client, images) {
@@ -130,7 +129,7 @@ impl Queue {
         if ticket.weight == Weight::Light {
             self.0.lanes.note_light();
         }
-        // A newcomer begins with those who had least, not before everybody.
+        // A new client starts at the current minimum, not at 0, which would give it precedence.
         let least = state.served.values().min().copied().unwrap_or(0);
         state.served.entry(client).or_insert(least);
         state.waiting.push_back(Job { work, bytes, ticket: ticket.clone(), since: Instant::now(), deadline });
@@ -138,7 +137,7 @@ impl Queue {
         self.0.arrived.notify_all();
     }
 
-    /// Runs a function on a worker and waits for it, at most until the deadline. It is not begun once the caller has left.
+    /// Runs a function on a worker and waits for it, at most until the deadline. It does not start if the caller is gone.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         ticket: Ticket,
@@ -167,19 +166,19 @@ impl Queue {
         }
     }
 
-    /// Lets the workers end when there is nothing left.
+    /// Lets the workers stop when the queue is empty.
     pub(crate) fn close(&self) {
         self.0.lock().closed = true;
         self.0.arrived.notify_all();
     }
 }
 
-/// The answer of a worker, or why there is none.
+/// The answer of a worker, or the error.
 pub(crate) async fn wait<T>(answer: oneshot::Receiver<Result<T, Problem>>, deadline: Instant) -> Result<T, Problem> {
-    // The time in the queue and in work, as a part of the request's trace.
+    // Time in the queue and in the worker, as a span of the request's trace.
     match tokio::time::timeout_at(deadline.into(), answer).instrument(tracing::info_span!("queue and work")).await {
         Ok(Ok(answer)) => answer,
-        // The worker dropped it: it came too late, or the server is stopping.
+        // The worker dropped the job: its deadline has passed, or the server is stopping.
         Ok(Err(_)) => Err(Problem::late()),
         Err(_) => {
             metrics::counter!("flatclip_late_total").increment(1);
@@ -189,7 +188,7 @@ pub(crate) async fn wait<T>(answer: oneshot::Receiver<Result<T, Problem>>, deadl
 }
 
 impl Inner {
-    /// A worker that panicked is caught, so the lock is never poisoned by half-done changes.
+    /// Panics of workers are caught, so a poisoned lock never means an incomplete change.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -210,7 +209,7 @@ impl Inner {
             metrics::histogram!("flatclip_batch_images").record(count as f64);
             let (works, tickets): (Vec<Work>, Vec<Ticket>) = jobs.into_iter().map(|job| (job.work, job.ticket)).unzip();
             let weight = tickets[0].weight;
-            // Replies are sent inside; the tickets go back after that.
+            // Replies are sent inside; the tickets are returned afterwards.
             let run = || Batch::new(works).run(&self.pixels);
             let batch = AssertUnwindSafe(|| match &own {
                 Some(own) if is_light => own.install(run),
@@ -226,14 +225,14 @@ impl Inner {
             state.heavy -= usize::from(weight == Weight::Heavy);
             let waits = !state.waiting.is_empty();
             drop(state);
-            // Who may begin what waits depends on who is at work.
+            // Which worker may start a waiting job depends on the running ones.
             if waits {
                 self.arrived.notify_all();
             }
         }
     }
 
-    /// Whether this worker may begin such work now. Heavy work leaves one worker to the rest.
+    /// Whether this worker may start a job of this weight now. Heavy jobs leave one worker free for others.
     fn may_begin(&self, state: &State, worker: usize, weight: Weight) -> bool {
         match weight {
             // One batch at a time uses all processors: two would each take twice as long. Beside other work, which has
@@ -249,8 +248,8 @@ impl Inner {
         }
     }
 
-    /// The place of the job that this worker begins next: of the client that had least, the one with the fewest views for how
-    /// long it has waited. What nobody waits for is dropped on the way.
+    /// Index of the job that this worker starts next: of the client with the fewest computed views, the job with the fewest views
+    /// in relation to its waiting time. Drops jobs that no client waits for.
     fn choose(&self, state: &mut State, worker: usize) -> Option<usize> {
         state.waiting.retain(Job::is_wanted);
         let State { waiting, served, .. } = &mut *state;
@@ -264,7 +263,7 @@ impl Inner {
         open.min_by(|(_, a), (_, b)| had(a).cmp(&had(b)).then(cost(a).total_cmp(&cost(b)))).map(|(place, _)| place)
     }
 
-    /// The next jobs to work on together; `None` when the queue was closed and is empty.
+    /// The next batch of jobs; `None` if the queue is closed and empty.
     fn next(&self, worker: usize) -> Option<Vec<Job>> {
         let mut state = self.lock();
         let first = loop {
@@ -274,7 +273,7 @@ impl Inner {
                 None if state.waiting.is_empty() => {
                     state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
-                // Another worker's, most likely; whether it is depends on builds as well, which tell nobody.
+                // The job is probably for another worker. That also depends on builds, which send no notification: check again.
                 None => state = self.arrived.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0,
             }
         };
@@ -302,7 +301,7 @@ impl Inner {
         Some(jobs)
     }
 
-    /// Takes waiting jobs that can share a call of the tower; whether the batch is full.
+    /// Adds waiting jobs that can share a call of the tower; returns whether the batch is full.
     fn gather(&self, state: &mut State, jobs: &mut Vec<Job>) -> bool {
         let Some(key) = jobs[0].work.batch_key() else { return true };
         let weight = jobs[0].ticket.weight;
@@ -332,7 +331,7 @@ impl Inner {
 }
 
 impl Job {
-    /// Whether somebody still waits for it.
+    /// Whether the client still waits for it.
     fn is_wanted(&self) -> bool {
         let wanted = !self.work.is_abandoned() && Instant::now() < self.deadline;
         if !wanted {
@@ -371,7 +370,7 @@ mod tests {
         assert_eq!(queue.gauges().admitted, 0);
     }
 
-    /// `/readyz` refuses after some seconds of this.
+    /// `/readyz` reports not ready after some seconds of this.
     #[tokio::test]
     async fn a_queue_counts_as_full_from_the_first_refusal_until_there_is_room() {
         let queue = queue(1, 2);
@@ -438,7 +437,7 @@ mod tests {
             queue.run(queue.admit(me(), 1, weight).unwrap(), soon(), || Ok(())).await.unwrap();
             assert!(start.elapsed() < Duration::from_secs(5), "{weight:?}");
         }
-        // What was answered may still be put away.
+        // The worker may still be finishing after the reply.
         let start = Instant::now();
         while queue.gauges().in_work != 1 {
             assert!(start.elapsed() < Duration::from_secs(5), "more than one heavy piece of work at a time");

@@ -1,4 +1,4 @@
-//! A server from configuration to end.
+//! The server: start, run and shutdown.
 
 use crate::app::App;
 use crate::config::Config;
@@ -18,15 +18,15 @@ pub struct Server {
     stop: watch::Sender<bool>,
 }
 
-/// Connections that wait to be accepted.
+/// The backlog of the listening socket.
 const BACKLOG: i32 = 1024;
 
-/// Ends a server from another thread.
+/// Stops a server from another thread.
 #[derive(Clone)]
 pub struct Stop(watch::Sender<bool>);
 
 impl Stop {
-    /// No new connections; what was accepted is finished.
+    /// Stops accepting connections; accepted requests are finished.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
@@ -45,30 +45,30 @@ impl std::fmt::Debug for Stop {
 }
 
 impl Server {
-    /// Loads the models and opens the port; what is wrong with the configuration is an error here.
+    /// Loads the models and opens the port; a wrong configuration is an error here.
     pub fn bind(config: Config) -> Result<Self> {
         let bind = config.bind;
         let app = App::new(config)?;
         let listener = TcpListener::bind(bind).map_err(Error::io(bind.to_string()))?;
-        // More than the default: a crowd waits to be accepted instead of trying again a second later.
+        // More than the default: in a burst, clients wait in the backlog instead of retrying a second later.
         rustix::net::listen(&listener, BACKLOG).map_err(|error| Error::io(bind.to_string())(error.into()))?;
         listener.set_nonblocking(true).map_err(Error::io(bind.to_string()))?;
         let address = listener.local_addr().map_err(Error::io(bind.to_string()))?;
         Ok(Self { app, listener, address, stop: watch::Sender::new(false) })
     }
 
-    /// Where it listens; the port that the system chose if 0 was asked for.
+    /// The address it listens on; with port 0 in the configuration, the port that the system chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What ends it from another thread.
+    /// A handle to stop it from another thread.
     pub fn stopper(&self) -> Stop {
         Stop(self.stop.clone())
     }
 
-    /// Serves until SIGTERM, SIGINT or [`Stop::stop`]; SIGHUP reads the configuration file again. A warm-up that fails ends
-    /// the server with its error: a model that cannot answer once never will.
+    /// Serves until SIGTERM, SIGINT or [`Stop::stop`]; SIGHUP reloads the configuration file. If the warm-up of a model fails,
+    /// the server stops with its error.
     pub fn run(self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(connection_threads())
@@ -91,7 +91,7 @@ impl Server {
                     Ok(error) = failure => drop(why.send(error)),
                 }
             };
-            // On a thread of the runtime, which can serve the connection at once.
+            // On a thread of the runtime, so that it can serve the connection without a thread switch.
             let served = tokio::spawn(listen::serve(app, routes, listener, end)).await;
             watching.abort();
             served.map_err(|error| Error::io("server")(std::io::Error::other(error)))?;
@@ -100,13 +100,13 @@ impl Server {
     }
 }
 
-/// Threads that serve connections: more than processors, so that a request that takes some milliseconds to look up does not
-/// hold up those behind it.
+/// Number of threads that serve connections: more than processors, so that a request that needs some milliseconds does not
+/// delay others.
 fn connection_threads() -> usize {
     std::thread::available_parallelism().map_or(4, |cores| (2 * cores.get()).clamp(4, 16))
 }
 
-/// The routes without a socket, for tests and for programs that have a server of their own; nothing is warmed up.
+/// The routes without a socket, for tests and for programs with their own server; models are not warmed up.
 pub fn router(config: Config) -> Result<Router> {
     Ok(with_layers(&App::new(Config { warm_up: false, ..config })?))
 }
@@ -124,7 +124,7 @@ fn with_layers(app: &Arc<App>) -> Router {
         .with_state(Arc::clone(app))
 }
 
-/// Done when the server shall end.
+/// Completes when the server should stop.
 async fn stopped(mut stop: watch::Receiver<bool>) {
     use tokio::signal::unix::{SignalKind, signal};
     let asked = stop.wait_for(|&stop| stop);

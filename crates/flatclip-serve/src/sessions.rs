@@ -1,4 +1,4 @@
-//! Streams of online methods: each belongs to the client that opened it, and is forgotten when it is not used.
+//! Sessions: streams of online methods. Each belongs to the client that opened it, and is closed after a time without use.
 
 use crate::budget::{Budget, Charge, Short};
 use crate::cache::Kept;
@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One stream. Its lock is held by the request that is answered, so that images are learned from in order.
+/// One stream. A request holds its lock while it is answered, so that the method sees the images in order.
 pub(crate) struct Session {
     pub(crate) stream: Arc<tokio::sync::Mutex<Stream>>,
     pub(crate) model: String,
     pub(crate) classifier: Kept,
     used: Mutex<Instant>,
-    /// Its place among the sessions, and the memory of what it learns.
+    /// Its share of the session limit, and the memory of its state.
     _held: (Charge, Charge),
 }
 
@@ -35,7 +35,7 @@ impl Sessions {
         Self { open: Mutex::new(HashMap::new()), places, lifetime }
     }
 
-    /// A place for one more session of a client.
+    /// Reserves a session for a client.
     pub(crate) fn place(&self, client: Client) -> Result<Charge, Problem> {
         drop(self.swept());
         self.places.take(client, 1).map_err(|short| {
@@ -47,7 +47,7 @@ impl Sessions {
         })
     }
 
-    /// Keeps a stream under a name that cannot be guessed.
+    /// Stores a stream under an id that cannot be guessed.
     pub(crate) fn open(
         &self,
         stream: Stream,
@@ -64,7 +64,7 @@ impl Sessions {
         Ok(id)
     }
 
-    /// A session, whose time begins anew.
+    /// Finds a session and resets its timeout.
     pub(crate) fn find(&self, id: &str) -> Result<Arc<Session>, Problem> {
         let open = self.swept();
         let session = open.get(id).ok_or_else(absent)?;
@@ -80,7 +80,7 @@ impl Sessions {
         self.swept().len()
     }
 
-    /// The open ones, without those whose time is over.
+    /// The open sessions, after removing expired ones.
     fn swept(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
         let mut open = lock(&self.open);
         open.retain(|_, session| lock(&session.used).elapsed() < self.lifetime);

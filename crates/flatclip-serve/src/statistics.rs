@@ -1,4 +1,4 @@
-//! Counts of inference requests by model, as clients of Triton ask for them.
+//! Counts of inference requests by model, in Triton's format.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ struct Counts {
     fail: Sum,
 }
 
-/// Requests and the time that they took together.
+/// Number of requests and their total duration.
 #[derive(Clone, Copy, Default, Serialize)]
 struct Sum {
     count: u64,
@@ -50,7 +50,7 @@ impl Statistics {
         }
     }
 
-    /// What Triton reports of a model, as far as it is measured here.
+    /// Triton's statistics of a model, as far as they are measured.
     pub(crate) fn of(&self, model: &str) -> Value {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Counts { inferences, last, success, fail } = all.get(model).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Answers that come in pieces: lines of JSON, or server-sent events.
+//! Streamed responses: lines of JSON, or server-sent events.
 
 use crate::budget::Charge;
 use axum::body::{Body, Bytes};
@@ -8,8 +8,8 @@ use futures_util::stream::unfold;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-/// The queue of pieces. It holds all of them, so that their producer never waits for a slow client; their memory was taken
-/// before.
+/// The queue of pieces. It has room for all of them, so that the producer never waits for a slow client; their memory was
+/// reserved before.
 #[derive(Clone)]
 pub(crate) struct Pieces {
     to: mpsc::Sender<Bytes>,
@@ -43,7 +43,7 @@ impl Form {
 }
 
 impl Pieces {
-    /// Sends a piece; false when the client has left.
+    /// Sends a piece; false if the client has disconnected.
     pub(crate) fn send<T: Serialize>(&self, event: &str, value: &T) -> bool {
         self.to.try_send(self.form.write(event, value)).is_ok()
     }
@@ -62,7 +62,7 @@ pub(crate) fn pieces<F: Future<Output = ()> + Send + 'static>(
     make: impl FnOnce(Pieces) -> F,
 ) -> Response {
     let (to, from) = mpsc::channel(most.max(1));
-    // Dropped together with the response: a client that leaves ends the work that has not begun.
+    // Dropped together with the response: if the client disconnects, jobs that have not started are cancelled.
     let work = tokio::spawn(make(Pieces { to, form }));
     let stream = unfold((from, Ends(work), memory), async |(mut from, ends, memory)| {
         from.recv().await.map(|piece| (Ok::<_, std::convert::Infallible>(piece), (from, ends, memory)))
@@ -70,7 +70,7 @@ pub(crate) fn pieces<F: Future<Output = ()> + Send + 'static>(
     ([(header::CONTENT_TYPE, form.media_type())], Body::from_stream(stream)).into_response()
 }
 
-/// Ends a task when it is dropped.
+/// Aborts a task when it is dropped.
 struct Ends(tokio::task::JoinHandle<()>);
 
 impl Drop for Ends {

@@ -1,7 +1,7 @@
-//! Timeouts of a connection: long while it is idle between requests, short for the head of the first one and once the head of a
-//! later one has begun; hyper has one limit for both, so it gets the long one, and the stream itself keeps the short one. And a client
-//! that does not take its answer is cut off, sooner when the server is stopping. A client that stops sending and waits (a half-closed
-//! connection) is distinguished from one that has left.
+//! Timeouts of a connection: long while it is idle between requests, short for the head of the first request and once the head
+//! of a later one has begun. hyper has one limit for both, so it gets the long one, and the stream enforces the short one. A
+//! client that does not read its response is disconnected, sooner when the server is stopping. A client that stops sending and
+//! waits (a half-closed connection) is distinguished from one that has disconnected.
 
 use axum::body::Bytes;
 use hyper::Version;
@@ -18,27 +18,28 @@ use tokio::time::{Instant, Sleep, sleep};
 /// How long a connection may be idle between two requests.
 pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
-/// A new connection is one whose head is due.
+/// Waiting for the head of a request; the initial phase of a connection.
 const IN_HEAD: u8 = 0;
 const BETWEEN: u8 = 1;
 const IN_REQUEST: u8 = 2;
-/// The whole request is there, and nothing of its answer was written yet.
+/// The whole request has arrived, and nothing of the response has been written yet.
 const IN_ANSWER: u8 = 3;
-/// The same for HTTP/1.0, whose clients take no interim answer.
+/// The same for HTTP/1.0, whose clients do not accept interim responses.
 const IN_OLD_ANSWER: u8 = 4;
 
-/// Where a connection is.
+/// The phase of a connection.
 #[derive(Clone, Default)]
 pub(crate) struct Phase(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     phase: AtomicU8,
-    /// When bytes last went either way.
+    /// Time of the last transfer in either direction.
     active: Mutex<Option<Instant>>,
 }
 
-/// After an answer a connection counts as idle when nothing was sent for so long; before, its answer may still be on the way.
+/// After a response, a connection counts as idle when nothing was transferred for this long; before that, the response may
+/// still be in transit.
 const QUIET: Duration = Duration::from_millis(500);
 
 impl Phase {
@@ -54,7 +55,7 @@ impl Phase {
         *self.0.active.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Whether closing the connection loses nothing: no request has begun, or its answer was taken some time ago.
+    /// Whether the connection can be closed safely: no request has begun, or its response was read some time ago.
     pub(crate) fn is_idle(&self) -> bool {
         let active = *self.0.active.lock().unwrap_or_else(PoisonError::into_inner);
         self.is(IN_HEAD) || self.is(BETWEEN) && active.is_none_or(|active| active.elapsed() > QUIET)
@@ -74,7 +75,7 @@ impl Phase {
     }
 }
 
-/// A request's body that notes when all of it has arrived: from then on it does not matter when a client stops sending.
+/// A request body that records when all of it has arrived: from then on the client may stop sending.
 pub(crate) struct Arriving {
     body: Incoming,
     phase: Phase,
@@ -116,22 +117,23 @@ impl Body for Arriving {
     }
 }
 
-/// Sent once to a client that stopped sending. If it has disconnected this fails, and its work is dropped; otherwise its work continues.
+/// Sent once to a client that stopped sending. If it has disconnected, this fails and its jobs are dropped; otherwise they
+/// continue.
 const PROBE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-/// Whether it was refused is looked at so often.
+/// How often to check whether the probe failed.
 const PROBED: Duration = Duration::from_millis(50);
-/// How long a handler may take for the last of a body before its end counts as broken off, and how often that is looked at.
+/// How long a handler may take to read the end of a body before the request counts as aborted, and how often this is checked.
 const TAKING: Duration = Duration::from_millis(500);
 const SOON: Duration = Duration::from_millis(2);
 
-/// Bytes of an answer that count as taken: a client that takes one byte at a time does not read.
+/// Bytes of a response that count as progress: a client that reads one byte at a time counts as not reading.
 const TAKEN: usize = 8 << 10;
-/// How long a client may not read when the server is stopping.
+/// Timeout for a client that does not read while the server is stopping.
 const STOPPING: Duration = Duration::from_secs(2);
-/// Whether the server is stopping is looked at so often.
+/// How often to check whether the server is stopping.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How long a stream waits.
+/// Timeouts of a stream.
 #[derive(Clone)]
 pub(crate) struct Timeouts {
     /// For the head of a request.
@@ -148,13 +150,13 @@ pub(crate) struct TimeoutStream {
     phase: Phase,
     limits: Timeouts,
     timer: Pin<Box<Sleep>>,
-    /// Since when the client has taken less than [`TAKEN`] bytes, and how many it has taken since.
+    /// Since when the client has read less than [`TAKEN`] bytes, and how many it has read since.
     stuck: Option<(Instant, usize)>,
     write_timer: Pin<Box<Sleep>>,
-    /// Whether all that was written has been taken.
+    /// Whether all written bytes have been flushed.
     flushed: bool,
     probed: bool,
-    /// When the end of what the client sends was seen first.
+    /// When the end of the client's data was first seen.
     ended: Option<Instant>,
 }
 
@@ -174,7 +176,7 @@ impl TimeoutStream {
         }
     }
 
-    /// The client sends no more while its answer is made: it waits, or it has left.
+    /// Handles a client that has stopped sending before its response: it waits, or it has disconnected.
     fn after_end(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         if self.phase.is(IN_ANSWER) && self.flushed && !self.probed {
             self.probed = true;
@@ -186,7 +188,7 @@ impl TimeoutStream {
         self.look_again(cx, PROBED)
     }
 
-    /// Wakes the connection up after a while; the timer is free once a head is over.
+    /// Wakes the task after a delay; the timer is unused once the head has been read.
     fn look_again(&mut self, cx: &mut Context<'_>, after: Duration) -> Poll<std::io::Result<()>> {
         loop {
             self.timer.as_mut().reset(Instant::now() + after);
@@ -196,7 +198,7 @@ impl TimeoutStream {
         }
     }
 
-    /// What becomes of a write: an error when the client has not taken enough for too long.
+    /// Checks the result of a write: an error if the client has not read enough for too long.
     fn after_write<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -240,7 +242,7 @@ impl AsyncRead for TimeoutStream {
         if has_ended && (self.phase.is(IN_ANSWER) || self.phase.is(IN_OLD_ANSWER)) {
             return self.after_end(cx);
         }
-        // The end may be seen before the handler has taken the last of the body.
+        // The end may be seen before the handler has read the rest of the body.
         if has_ended && self.phase.is(IN_REQUEST) && self.ended.get_or_insert_with(Instant::now).elapsed() < TAKING {
             return self.look_again(cx, SOON);
         }
@@ -265,7 +267,7 @@ impl AsyncWrite for TimeoutStream {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let done = Pin::new(&mut self.stream).poll_flush(cx);
         if done.is_ready() {
-            (self.stuck, self.flushed) = (None, true); // everything was taken
+            (self.stuck, self.flushed) = (None, true); // all bytes were accepted
         }
         self.after_write(cx, done, |()| 0)
     }
@@ -345,18 +347,18 @@ mod tests {
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (phase, long) = (Phase::default(), Duration::from_millis(150));
         let mut server = TimeoutStream::new(listener.accept().await.unwrap().0, phase.clone(), timeouts(50));
-        // A request whose head is over has as long as it needs.
+        // A request with a complete head has no time limit here.
         client.write_all(b"G").unwrap();
         assert_eq!(read(&mut server).await.unwrap(), 1);
         phase.begin_request();
         assert!(phase.clone().request(tokio::time::timeout(long, read(&mut server))).await.is_err());
         // Idle beyond the limit: no error.
         assert!(tokio::time::timeout(long, read(&mut server)).await.is_err());
-        // A head that does not go on is given up.
+        // An incomplete head times out.
         client.write_all(b"G").unwrap();
         assert_eq!(read(&mut server).await.unwrap(), 1);
         assert_eq!(read(&mut server).await.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
-        // Nor is one waited for that never begins.
+        // So does a head that never starts.
         let _silent = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = listener.accept().await.unwrap().0;
         let mut server = TimeoutStream::new(stream, Phase::default(), timeouts(50));

@@ -1,6 +1,5 @@
-//! Values of requests, read straight into what they mean. Each has a bound on length, count and depth that holds while it is
-//! read, so a body cannot become many times its size in memory: the widest entry of a list takes 32 bytes, and a list has at
-//! most [`MOST_NAMES`] of them.
+//! Types of request values. Limits on length, count and depth are enforced during parsing, so that a body cannot grow to many
+//! times its size in memory: a list entry takes at most 32 bytes, and a list has at most [`MOST_NAMES`] entries.
 
 use axum::body::Bytes;
 use base64::Engine as _;
@@ -11,9 +10,9 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Class names, templates or texts of a request, whatever its limits are.
+/// Hard limit on class names, templates or texts of a request, independent of the configured limits.
 pub(crate) const MOST_NAMES: usize = 65_536;
-/// Images of a request, whatever its limits are.
+/// Hard limit on images of a request, independent of the configured limits.
 pub(crate) const MOST_IMAGES: usize = 4096;
 /// Options of a method, or parameters.
 const MOST_OPTIONS: usize = 100;
@@ -23,7 +22,7 @@ const MOST_ENTRIES: usize = 1000;
 const LONGEST_KEY: usize = 100;
 /// Bytes of an option or a parameter that is a text.
 const LONGEST_TEXT: usize = 64 << 10;
-/// Lists inside of lists of a tensor.
+/// Maximum nesting depth of a tensor in JSON.
 const DEEPEST: usize = 8;
 
 /// An image in base64, decoded as it is read; the beginning of a data address is allowed.
@@ -149,7 +148,7 @@ impl<'de> Deserialize<'de> for Options {
     }
 }
 
-/// `null` is as good as absent here, and so is an entry that is `null`.
+/// `null` means absent, for the whole value and for each entry.
 impl<'de> Deserialize<'de> for Parameters {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Entries { lists: false }).map(Self)
@@ -317,7 +316,7 @@ impl<'de> Visitor<'de> for Nested<'_> {
         while list.next_element_seed(Nested { data: self.data, depth })?.is_some() {
             lists += 1;
         }
-        // Empty lists hold no value, so their number is not bounded by what they hold.
+        // Empty lists hold no values, so the limit on values does not limit their number.
         if lists == 0 && depth > 1 {
             return Err(A::Error::custom("a list inside of a list is empty"));
         }

@@ -1,4 +1,4 @@
-//! The body of a request: read within its limits of size, time and held memory, then taken apart.
+//! The body of a request: read within limits of size, time and memory, then parsed.
 
 use crate::app::App;
 use crate::budget::{Charge, Short};
@@ -17,11 +17,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Keeps bytes counted for as long as they are held.
+/// Counts bytes against the budget for as long as they are held.
 #[derive(Clone)]
 pub(crate) struct Held(#[allow(dead_code)] Arc<Charge>);
 
-/// A body that was read.
+/// A complete request body.
 pub(crate) struct Upload {
     pub(crate) headers: HeaderMap,
     pub(crate) client: Client,
@@ -37,7 +37,7 @@ pub(crate) struct Uploaded {
     held: Held,
 }
 
-/// A file's bytes, or pixels; both are parts of what was uploaded.
+/// The bytes of a file, or pixels; both are slices of the uploaded body.
 enum Content {
     File(Bytes),
     Pixels { width: usize, height: usize, rgb: Bytes },
@@ -64,7 +64,7 @@ impl Uploaded {
     /// Bytes that [`Image::image`] takes at its peak, from the file's header.
     pub(crate) fn decoding_bytes(&self) -> usize {
         match &self.content {
-            // What cannot be read, or is refused for its size, takes nothing.
+            // An image that cannot be read, or is refused for its size, needs no memory.
             Content::File(bytes) => {
                 decoding_bytes(bytes).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
             }
@@ -73,18 +73,18 @@ impl Uploaded {
     }
 }
 
-/// How heavy the work on images is that costs `weight` without decoding them.
+/// The weight of jobs on images, given the `weight` without decoding.
 pub(crate) fn weight_of(images: &[Uploaded], weight: Weight) -> Weight {
     images.iter().fold(weight, |weight, image| weight.with_decoding(image.decoding_bytes()))
 }
 
-/// Bodies of routes that take no images.
+/// Maximum body size of routes without images.
 const SMALL: usize = 1 << 20;
-/// Parts of a form.
+/// Maximum parts of a form.
 const MOST_PARTS: usize = 200;
-/// Bodies up to this size are taken apart by the thread that read them; larger ones would hold up other connections.
+/// Bodies up to this size are parsed on the thread that reads them; larger ones would delay other connections.
 const INLINE: usize = 128 << 10;
-/// The first memory of a body; it doubles as bytes arrive.
+/// Initial buffer size of a body; it doubles as bytes arrive.
 const FIRST: usize = 16 << 10;
 
 impl FromRequest<Arc<App>> for Upload {
@@ -130,7 +130,7 @@ pub(crate) fn short(short: Short) -> Problem {
     })
 }
 
-/// Collects a body of at most `limit` bytes. Memory is taken as bytes arrive, whatever was announced.
+/// Reads a body of at most `limit` bytes. Memory is reserved as bytes arrive, whatever `Content-Length` says.
 async fn read(
     mut body: Body,
     announced: Option<usize>,
@@ -168,10 +168,10 @@ async fn read(
     }
 }
 
-/// How long to wait for memory while a stalled body is dropped.
+/// How long to wait for the memory of a stalled body that is being dropped.
 const PATIENCE: u32 = 20;
 
-/// Takes memory; when it is short, bodies that stand still are given up first.
+/// Reserves memory; if there is not enough, stalled bodies are dropped first.
 async fn hold(charge: &mut Charge, bytes: usize, app: &App) -> Result<(), Problem> {
     for _ in 0..PATIENCE {
         let Err(who) = charge.grow(bytes) else { return Ok(()) };
@@ -184,7 +184,7 @@ async fn hold(charge: &mut Charge, bytes: usize, app: &App) -> Result<(), Proble
     charge.grow(bytes).map_err(short)
 }
 
-/// Reads on a little, so that a client that is still sending gets to see why it was refused.
+/// Reads and discards some more bytes, so that a client that is still sending receives the error response.
 async fn drain(mut body: Body, most: usize, patience: Duration, app: &App) {
     let rest = async {
         let mut seen = 0;
@@ -206,7 +206,7 @@ impl Upload {
         value.split(';').next().unwrap_or_default().trim()
     }
 
-    /// Whether the client takes this kind of answer.
+    /// Whether the client accepts this content type.
     pub(crate) fn accepts(&self, media_type: &str) -> bool {
         let values = self.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         values
@@ -214,7 +214,7 @@ impl Upload {
             .any(|one| one.split(';').next().unwrap_or_default().trim() == media_type)
     }
 
-    /// The body as JSON; its bytes are given back.
+    /// Parses the body as JSON and releases its bytes.
     pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T, Problem> {
         let media_type = self.media_type();
         if !media_type.eq_ignore_ascii_case("application/json") {
@@ -240,18 +240,18 @@ impl Upload {
         self.app.apart(true, move || runtime.block_on(form(body, boundary))).await
     }
 
-    /// The body as it is, which stays counted.
+    /// The raw body, which still counts against the budget.
     pub(crate) fn into_parts(self) -> (HeaderMap, Bytes, Held, Client) {
         (self.headers, self.body, Held(Arc::new(self.charge)), self.client)
     }
 
-    /// The body for taking it apart: what comes of it is never larger than itself, which is set aside before.
+    /// The body for parsing. The parsed form is never larger than the body, so that much memory is reserved first.
     async fn take_body(&mut self) -> Result<Bytes, Problem> {
         hold(&mut self.charge, self.body.len(), &self.app).await?;
         Ok(std::mem::take(&mut self.body))
     }
 
-    /// The images that were found in the body. From here on only they are counted.
+    /// The images in the body. From here on only they count against the budget.
     pub(crate) fn images(mut self, files: Vec<Bytes>, encoded: Vec<Encoded>) -> Result<Vec<Uploaded>, Problem> {
         let mut all = files;
         for one in encoded {
@@ -267,12 +267,12 @@ impl Upload {
 }
 
 impl App {
-    /// JSON from bytes.
+    /// Parses JSON.
     pub(crate) async fn parse<T: DeserializeOwned + Send + 'static>(&self, body: Bytes) -> Result<T, Problem> {
         self.apart(body.len() > INLINE, move || parse(&body)).await
     }
 
-    /// Runs `work` on this thread if it is short, else on other threads than those that serve connections, a few at a time.
+    /// Runs `work` on this thread if it is short, else on the blocking thread pool, a few tasks at a time.
     pub(crate) async fn apart<T: Send + 'static>(
         &self,
         is_long: bool,
@@ -293,7 +293,7 @@ fn broken(error: multer::Error) -> Problem {
     Problem::malformed(format!("the form cannot be read: {error}"))
 }
 
-/// A form: its fields as the same JSON that a request without files has, and its files.
+/// Parses a form: its fields as the JSON of a request without files, and its files.
 async fn form<T: DeserializeOwned>(body: Bytes, boundary: String) -> Result<(T, Vec<Bytes>), Problem> {
     let stream = futures_util::stream::once(async move { Ok::<_, std::io::Error>(body) });
     let mut form = multer::Multipart::new(stream, boundary);
@@ -321,17 +321,17 @@ async fn form<T: DeserializeOwned>(body: Bytes, boundary: String) -> Result<(T, 
     json.push('}');
     let fields = serde_json::from_str(&json).map_err(|error| {
         let text = error.to_string();
-        // The place in our own JSON means nothing to the client.
+        // The position in the generated JSON means nothing to the client.
         let text = text.split(" at line ").next().unwrap_or_default();
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "request.fields", text)
     })?;
     Ok((fields, images))
 }
 
-/// A field of a form: lists by commas or as JSON, numbers and flags as they are written, the rest as text.
+/// Converts a form field to JSON: lists are separated by commas or JSON, numbers and flags are unquoted, the rest is text.
 fn write_field(json: &mut String, name: &str, text: &str) -> Result<(), Problem> {
     let quoted = |text: &str| serde_json::to_string(text).map_err(|_| Problem::internal());
-    // Quoting makes six bytes of a control character, and a list three of a comma.
+    // Quoting turns a control character into six bytes, and a list turns a comma into three.
     if name != "images" && text.len() > SMALL {
         return Err(Problem::too_much(&format!("bytes of the field {name:?}"), text.len(), SMALL));
     }
@@ -342,7 +342,7 @@ fn write_field(json: &mut String, name: &str, text: &str) -> Result<(), Problem>
     if commas > MOST_NAMES {
         return Err(Problem::too_much(&format!("entries of the field {name:?}"), commas, MOST_NAMES));
     }
-    let _ = write!(json, "{}:", quoted(name)?); // a String takes everything
+    let _ = write!(json, "{}:", quoted(name)?); // writing to a String cannot fail
     match name {
         "classes" | "templates" | "images" if !text.starts_with('[') => {
             json.push('[');
@@ -354,7 +354,7 @@ fn write_field(json: &mut String, name: &str, text: &str) -> Result<(), Problem>
         }
         "classes" | "templates" | "images" | "options" | "views" | "certainty" | "seed" | "top_k" | "explain"
         | "exif" | "view" | "points" | "radius" => {
-            // Exactly one value, so that a field cannot bring others with it.
+            // Exactly one value, so that a field cannot inject others.
             serde_json::from_str::<IgnoredAny>(text)
                 .map_err(|error| Problem::malformed(format!("the field {name:?} is not JSON: {error}")))?;
             json.push_str(text);
@@ -364,7 +364,7 @@ fn write_field(json: &mut String, name: &str, text: &str) -> Result<(), Problem>
     Ok(())
 }
 
-/// JSON from bytes: what cannot be read is 400, what does not fit is 422.
+/// Parses JSON: a syntax error gives status 400, a wrong type or value 422.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
         if error.is_data() {

@@ -1,5 +1,5 @@
-//! Bodies that are being received. When memory is short, the stalled one that holds the most is dropped: a client that
-//! sends most of a body and then waits must not keep others out until its time is over.
+//! Request bodies that are being received. When memory is short, the stalled body that holds the most is dropped: a client
+//! that sends most of a body and then waits must not block others until its timeout.
 
 use crate::client::Client;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,20 +9,20 @@ use tokio::sync::Notify;
 
 /// Bytes that count as progress.
 const STEP: usize = 16 << 10;
-/// How long a body may stand still before it can be given up.
+/// A body without progress for this long is stalled and may be dropped.
 const STILL: Duration = Duration::from_millis(500);
 
-/// Bytes of a body that are read as fast as they come.
+/// Bytes of a body that are read without rate limit.
 const UNPACED: usize = 256 << 10;
-/// Bytes per second that are read of all larger bodies together. Loopback and fast networks bring far more, and reading it would
-/// leave no processor for answers.
+/// Rate limit in bytes per second for all larger bodies together. Loopback and fast networks deliver far more, and reading it
+/// would leave no CPU time for answers.
 const RATE: f64 = 400e6;
 
 /// All bodies that are being read.
 #[derive(Default)]
 pub(crate) struct Uploads {
     places: Mutex<Vec<Arc<Place>>>,
-    /// When what was read so far would have been read at the rate.
+    /// The time at which the bytes read so far would have been read at the rate limit.
     paid: Mutex<Option<Instant>>,
 }
 
@@ -35,7 +35,7 @@ struct Place {
     cut: Notify,
 }
 
-/// One of them; it leaves when this is dropped.
+/// A body that is being read; removed from the list when dropped.
 pub(crate) struct Reading<'u> {
     uploads: &'u Uploads,
     place: Arc<Place>,
@@ -54,7 +54,7 @@ impl Uploads {
         Reading { uploads: self, place }
     }
 
-    /// Waits as long as it takes to read so many bytes at the rate, if the body is large.
+    /// Waits to keep the rate limit, if the body is large.
     pub(crate) async fn pace(&self, read: usize, bytes: usize) {
         if read <= UNPACED {
             return;
@@ -66,13 +66,13 @@ impl Uploads {
             *paid = Some(until);
             until
         };
-        // Timers are not finer than this.
+        // The resolution of timers.
         if until > now + Duration::from_millis(2) {
             tokio::time::sleep_until(until.into()).await;
         }
     }
 
-    /// Drops the stalled body that holds the most, of one client or of all; whether there was one.
+    /// Drops the stalled body that holds the most, of one client or of all; returns whether there was one.
     pub(crate) fn cut_one(&self, of: Option<Client>) -> bool {
         let places = lock(&self.places);
         let still = places.iter().filter(|place| {
@@ -87,12 +87,12 @@ impl Uploads {
 }
 
 impl Reading<'_> {
-    /// Done when this body is given up.
+    /// Completes when this body is dropped to free memory.
     pub(crate) async fn cut(&self) {
         self.place.cut.notified().await;
     }
 
-    /// So many bytes have arrived, in so much memory.
+    /// Records the bytes received and the memory held.
     pub(crate) fn arrived(&self, bytes: usize, held: usize) {
         self.place.held.store(held, Ordering::Relaxed);
         let mut progress = lock(&self.place.progress);

@@ -1,4 +1,4 @@
-//! What workers do: answer images, encode images, or call a function; the first two in batches.
+//! Jobs of the workers: classify images, encode images, or call a function; the first two in batches.
 
 use crate::ask::view_bytes;
 use crate::budget::Budget;
@@ -14,23 +14,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Where an answer goes.
+/// The channel for an answer.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
 
-/// One piece of work.
+/// One job.
 pub(crate) enum Work {
     Answer(AnswerWork),
     Embed(EmbedWork),
     Function { run: Box<dyn FnOnce() + Send>, is_abandoned: Box<dyn Fn() -> bool + Send> },
 }
 
-/// An image to answer.
+/// An image to classify.
 pub(crate) struct AnswerWork {
     pub(crate) classifier: Kept,
     pub(crate) image: Uploaded,
-    /// Whether to say what each view says and where it lies.
+    /// Whether to include the prediction and the region of each view.
     pub(crate) explain: bool,
-    /// For tests of what a panic does.
+    /// For tests of panics.
     pub(crate) panic: bool,
     pub(crate) reply: Reply<Answered>,
 }
@@ -43,22 +43,22 @@ pub(crate) struct EmbedWork {
     pub(crate) reply: Reply<Vec<f32>>,
 }
 
-/// An answer and what belongs to it.
+/// An answer with its details.
 pub(crate) struct Answered {
     pub(crate) answer: Answer,
     pub(crate) explained: Option<Explained>,
-    /// Time of the batch that it was part of.
+    /// Duration of its batch.
     pub(crate) took: Duration,
 }
 
-/// What each view says, and where it lies.
+/// Prediction and region of each view.
 pub(crate) struct Explained {
     pub(crate) size: (usize, usize),
     pub(crate) draws: Vec<Draw>,
     pub(crate) says: Vec<Vec<(usize, f32)>>,
 }
 
-/// Classes that are told for each view.
+/// Number of classes reported per view.
 const TOP_OF_A_VIEW: usize = 3;
 
 impl AnswerWork {
@@ -74,7 +74,7 @@ impl EmbedWork {
 }
 
 impl Work {
-    /// Bytes of pixels that it takes; functions take theirs themselves.
+    /// Bytes of pixels that it needs; functions reserve their own memory.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Answer(work) => work.bytes(),
@@ -83,7 +83,7 @@ impl Work {
         }
     }
 
-    /// A function whose panic is answered, too.
+    /// A function; a panic in it becomes an error response.
     pub(crate) fn function<T: Send + 'static>(
         work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
         reply: Reply<T>,
@@ -96,7 +96,7 @@ impl Work {
         let run = move || {
             let done = caught(work).unwrap_or_else(|| Err(Problem::internal()));
             if let Some(reply) = lock(&reply) {
-                let _ = reply.send(done); // a client that left needs no answer
+                let _ = reply.send(done); // fails if the client has disconnected
             }
         };
         let is_abandoned = move || {
@@ -106,7 +106,7 @@ impl Work {
         Self::Function { run: Box::new(run), is_abandoned: Box::new(is_abandoned) }
     }
 
-    /// Whether the client has left.
+    /// Whether the client has disconnected.
     pub(crate) fn is_abandoned(&self) -> bool {
         match self {
             Self::Answer(work) => work.reply.is_closed(),
@@ -115,7 +115,7 @@ impl Work {
         }
     }
 
-    /// Work of the same key can share a call of the tower.
+    /// Jobs with the same key can share a call of the tower.
     pub(crate) fn batch_key(&self) -> Option<(u8, usize)> {
         match self {
             Self::Answer(_) => Some((0, 0)),
@@ -133,7 +133,7 @@ impl Work {
     }
 }
 
-/// Work of one key.
+/// Jobs with the same key.
 pub(crate) struct Batch {
     answers: Vec<AnswerWork>,
     embeds: Vec<EmbedWork>,
@@ -168,14 +168,14 @@ impl Batch {
     }
 }
 
-/// Work that is decoded at the same time, and the memory that it takes.
+/// Jobs that are decoded at the same time, and their memory.
 struct Group<W> {
     members: Vec<W>,
     bytes: usize,
 }
 
-/// Parts of a batch that each take at most a quarter of the budget, or have one member. Each part waits for all of its memory
-/// at once, so that workers do not wait for each other.
+/// Splits a batch into parts that need at most a quarter of the budget each, or have one job. Each part reserves all of its
+/// memory at once, so that workers cannot deadlock.
 fn groups<W>(works: Vec<W>, budget: &Budget, bytes: impl Fn(&W) -> usize) -> Vec<Group<W>> {
     let mut groups: Vec<Group<W>> = Vec::new();
     for work in works {
@@ -191,7 +191,7 @@ fn groups<W>(works: Vec<W>, budget: &Budget, bytes: impl Fn(&W) -> usize) -> Vec
     groups
 }
 
-/// Works on all at once; if that panics, on each alone, so that only the one that is to blame fails.
+/// Runs all jobs at once; if that panics, runs each one separately, so that only the job that causes the panic fails.
 fn together<W, T>(works: &[W], run: fn(&[W]) -> Vec<Result<T, Problem>>) -> Vec<Result<T, Problem>> {
     if works.is_empty() {
         return Vec::new();
@@ -237,7 +237,7 @@ fn answer_all(works: &[AnswerWork]) -> Vec<Result<Answered, Problem>> {
 
 pub(crate) fn explain(classifier: &Classifier, image: &Image, views: &ViewFeatures) -> Result<Explained, Problem> {
     let mut draws = classifier.view_draws(image)?;
-    draws.truncate(views.unit.rows()); // fewer where views are any-time
+    draws.truncate(views.unit.rows()); // any-time views may be fewer
     let says = classifier.view_answers(views, TOP_OF_A_VIEW);
     Ok(Explained { size: (image.width, image.height), draws, says })
 }
@@ -267,7 +267,7 @@ fn embed_all(works: &[EmbedWork]) -> Vec<Result<Vec<f32>, Problem>> {
             let mut row = || rows.next().ok_or_else(Problem::internal);
             faults.into_iter().map(|fault| fault.map_or_else(&mut row, Err)).collect()
         }
-        // Not the image's fault alone: each is tried by itself, and only the one to blame fails.
+        // The error may come from any image of the batch: run each one separately, so that only the faulty one fails.
         Err(_) if works.len() > 1 => works.chunks(1).flat_map(embed_all).collect(),
         Err(error) => vec![Err(error.into())],
     }

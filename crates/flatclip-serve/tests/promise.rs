@@ -1,5 +1,5 @@
 //! The promise in short: 64 hostile clients for some seconds, and beside them the memory of the process, `/healthz` and an honest
-//! client. `FLATCLIP_FAULT_SCALE=8` makes it a minute long.
+//! client. `FLATCLIP_FAULT_SCALE=8` makes it a minute long and judges the honest client's rate, too.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -158,6 +158,8 @@ fn hostile_clients_take_neither_memory_nor_health() {
     eprintln!("{above} MB, p95 {p95:?} of {}, {beside:.0} of {usual:.0} per second", times.len());
     assert!(above < 512, "{above} MB above the models");
     assert!(p95 < Duration::from_millis(100), "/healthz took {p95:?}");
-    // No share of the usual rate is asked for: the hostile clients run in the server's own process.
     assert!(beside > 0.0, "nobody was answered");
+    // A share of the usual rate is judged in the long run only: the hostile clients run in the server's own process, and other tests
+    // beside it.
+    assert!(scale <= 1.0 || beside >= 0.25 * usual, "{beside:.1} of {usual:.1} answers per second");
 }

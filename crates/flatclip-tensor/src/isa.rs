@@ -1,4 +1,4 @@
-//! Which instructions the kernels use: found once at run time, or forced by the caller.
+//! The instruction set of the kernels: detected once at run time, or forced by the caller.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Isa {
-    /// Portable Rust: runs everywhere, and is what the others are compared with.
+    /// Portable Rust: runs on every machine, and is the reference for the others.
     Plain = 1,
     /// x86-64 with AVX2 and FMA.
     Avx2 = 2,
@@ -56,7 +56,7 @@ impl Isa {
     }
 }
 
-/// An instruction set that this machine was found to have: what a safe function needs before it runs a kernel.
+/// An instruction set that was detected on this machine, so that safe functions can run its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usable(Isa);
 
@@ -68,7 +68,7 @@ impl Usable {
 
     /// The instruction set in use.
     pub(crate) fn current() -> Self {
-        // Only `force`, after a check, and `current` itself, from detection, ever choose one.
+        // The current set is always supported: it comes from `force`, which checks it, or from detection.
         Self(current())
     }
 
@@ -128,7 +128,7 @@ macro_rules! per_isa {
 }
 pub(crate) use per_isa;
 
-/// 0 until the first question or the first `force`.
+/// 0 until the first call of `current` or `force`.
 static CURRENT: AtomicU8 = AtomicU8::new(0);
 
 /// The instruction set in use: the best of this machine unless [`force`] chose another.
@@ -141,7 +141,7 @@ pub fn current() -> Isa {
         5 => Isa::Neon,
         _ => {
             let found = detect();
-            // A `force` that came in between wins.
+            // A concurrent `force` takes precedence.
             let _ = CURRENT.compare_exchange(0, found as u8, Ordering::Relaxed, Ordering::Relaxed);
             current()
         }
@@ -168,7 +168,7 @@ pub fn supports(isa: Isa) -> bool {
         Isa::Amx => has_avx512() && crate::gemm::amx_works(),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => std::arch::is_aarch64_feature_detected!("neon"),
-        // Those of other architectures.
+        // Instruction sets of other architectures.
         _ => false,
     }
 }

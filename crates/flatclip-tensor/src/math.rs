@@ -1,5 +1,5 @@
-//! Elementary functions on vectors. The polynomials are minimax fits of our own (weighted least squares iterated to equal
-//! ripple, in f64); the tests hold them to a few units in the last place of the f64 result.
+//! Elementary functions on vectors. The polynomials are minimax approximations computed for flatclip (weighted least squares
+//! iterated to equal ripple, in f64); the tests limit their error to a few units in the last place of the f64 result.
 
 use crate::simd::Lanes;
 
@@ -38,7 +38,7 @@ pub(crate) fn erf<L: Lanes>(x: L) -> L {
         [0.128_379_17, -0.376_126_26, 0.112_835_854, -0.026_853_811, 0.005_188_327_8, -8.010_192_5e-4, 7.853_858e-5],
     )
     .mul_add(x, x);
-    // Beyond: erf(x) = 1 - exp(ln erfc(x)), and 1 in f32 above 4.
+    // Otherwise: erf(x) = 1 - exp(ln erfc(x)), and 1 in f32 above 4.
     let log_erfc = polynomial(
         a.min(x.like(4.0)),
         [-3.004_280_4e-4, -1.127_251_5, -0.637_883_07, -0.103_327_35, 0.021_940_433, -0.002_972_442_2, 1.888_236_4e-4],
@@ -47,7 +47,7 @@ pub(crate) fn erf<L: Lanes>(x: L) -> L {
     a.if_below(x.like(1.0), small, large)
 }
 
-/// The standard normal density times `x`, plus the distribution: the slope of `x Φ(x)`.
+/// The derivative of `x Φ(x)`: the standard normal density times `x`, plus the distribution function.
 #[inline(always)]
 fn gelu_slope<L: Lanes>(x: L) -> L {
     let density = exp(x.mul(x).mul(x.like(-0.5))).mul(x.like(0.398_942_3));

@@ -1,4 +1,4 @@
-//! A row-major matrix of `f32`: the one container that crosses module borders.
+//! A row-major matrix of `f32`, the container that modules exchange.
 
 /// A row-major `[rows, cols]` matrix.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,7 +38,7 @@ impl Matrix {
         &self.data
     }
 
-    /// All values, row after row, to write.
+    /// All values, row after row, mutable.
     pub fn data_mut(&mut self) -> &mut [f32] {
         &mut self.data
     }
@@ -53,7 +53,7 @@ impl Matrix {
         &self.data[index * self.cols..(index + 1) * self.cols]
     }
 
-    /// Row `index`, to write.
+    /// Row `index`, mutable.
     pub fn row_mut(&mut self, index: usize) -> &mut [f32] {
         &mut self.data[index * self.cols..(index + 1) * self.cols]
     }

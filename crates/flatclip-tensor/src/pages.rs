@@ -1,5 +1,5 @@
-//! Buffers for packed weights and work space: aligned to cache lines, and on Linux backed by huge pages when large, since
-//! a product walks far more memory than the translation cache covers with 4 KB pages.
+//! Buffers for packed weights and scratch space: aligned to cache lines, and on Linux backed by huge pages if large, since a
+//! product accesses far more memory than the TLB covers with 4 KB pages.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
@@ -82,8 +82,8 @@ fn advise_huge(start: *mut u8, layout: Layout) {
 #[cfg(not(target_os = "linux"))]
 fn advise_huge(_start: *mut u8, _layout: Layout) {}
 
-/// Gives freed memory back to the system. For the moment between two large stages whose buffers have different sizes: the
-/// allocator would keep those of the first beside those of the second.
+/// Returns freed memory to the system. For use between two large stages with buffers of different sizes, since the allocator
+/// would keep the memory of the first during the second.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: takes no pointer and may be called from any thread; it only touches memory that is free.

@@ -1,6 +1,6 @@
-//! Integer kernels for images: the weighted sum of byte rows that a resampler is made of, and a byte transpose.
+//! Integer kernels for images: the weighted sum of byte rows, which resampling needs, and a byte transpose.
 //!
-//! All arithmetic is on integers, so every path gives the same bytes.
+//! All arithmetic is on integers, so every path gives identical results.
 
 /// Fraction bits of a weight: 8 bits of pixel, 2 bits of head room for overshooting filters, the rest of 32.
 pub const WEIGHT_BITS: u32 = 22;
@@ -8,7 +8,7 @@ pub const WEIGHT_BITS: u32 = 22;
 /// `dst[j] = clamp(round(sum_k src[k * stride + j] * weights[k] / 2^22))`, rounded half up.
 ///
 /// # Panics
-/// If `src` is shorter than the rows that the weights ask for.
+/// If `src` has fewer rows than there are weights.
 pub fn blend_rows(dst: &mut [u8], src: &[u8], stride: usize, weights: &[i32]) {
     assert!(
         weights.is_empty() || src.len() >= (weights.len() - 1) * stride + dst.len(),
@@ -32,7 +32,7 @@ fn blend_rows_avx2(dst: &mut [u8], src: &[u8], stride: usize, weights: &[i32]) {
     blend_rows_plain(dst, src, stride, weights);
 }
 
-/// The plain loop; the oracle of the others.
+/// The plain loop, which is also the reference.
 #[inline(always)]
 fn blend_rows_plain(dst: &mut [u8], src: &[u8], stride: usize, weights: &[i32]) {
     const LANES: usize = 32;

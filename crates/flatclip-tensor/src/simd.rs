@@ -1,8 +1,8 @@
 //! Vectors of `f32` behind one small trait, so that epilogues, norms and softmax are written once.
 //!
-//! A vector proves that the machine has its instructions: the first one is made from [`Available`] or by an `unsafe`
-//! constructor, and everything that is safe here starts from a vector. For speed, callers are functions compiled for the
-//! instruction set (`#[target_feature]`), into which all of this is inlined.
+//! A vector value proves that the machine has its instructions: the first one is made from [`Available`] or by an `unsafe`
+//! constructor, and all safe functions here take a vector. For speed, callers are compiled for the instruction set
+//! (`#[target_feature]`), and all of this is inlined into them.
 
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -89,7 +89,7 @@ pub(crate) trait Lanes: Copy {
     /// Per lane: `if self < limit { below } else { other }`.
     fn if_below(self, limit: Self, below: Self, other: Self) -> Self;
 
-    /// `x` in every lane of another vector.
+    /// A new vector with `x` in every lane.
     #[inline(always)]
     fn like(self, x: f32) -> Self {
         // SAFETY: `self` was made, so the machine has the instructions.

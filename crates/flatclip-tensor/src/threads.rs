@@ -1,5 +1,4 @@
-//! Where work runs. Products share the rayon pool of their caller; a loop that is parallel already keeps what it calls on
-//! its own thread.
+//! Threading. Products use the caller's rayon pool; inside a loop that is already parallel they stay on their thread.
 
 use rayon::prelude::*;
 use std::cell::Cell;
@@ -20,8 +19,8 @@ pub fn on_this_thread<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// `work` on every item, in order. With at least as many items as threads, items run side by side and each stays on its
-/// thread; with fewer, they run one after the other and each may use all threads.
+/// Applies `work` to every item; results are in order. With at least as many items as threads, items run in parallel, each on
+/// one thread; with fewer, they run one after the other, and each may use all threads.
 pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let threads = rayon::current_num_threads();
     if alone() || threads == 1 || items.len() < threads {
@@ -31,7 +30,7 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec
     }
 }
 
-/// Runs `work(offset, part)` on parts of `part` values of `data`, in parallel unless the thread is alone with its work.
+/// Runs `work(offset, part)` on parts of `part` values of `data`, in parallel except inside [`on_this_thread`].
 pub(crate) fn for_each_part<T: Send>(data: &mut [T], part: usize, work: impl Fn(usize, &mut [T]) + Sync) {
     if alone() || data.len() <= part {
         data.chunks_mut(part.max(1)).enumerate().for_each(|(i, data)| work(i * part, data));

@@ -1,5 +1,5 @@
-"""What all transformers are made of. Weights come as a mapping of tensors by their names in OpenAI's checkpoints; they are
-held, never copied."""
+"""The building blocks of all transformers. Weights are a mapping of tensors by their names in OpenAI's checkpoints; they are
+never copied."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 Weights = Mapping[str, Tensor]
 Norm = tuple[Tensor, Tensor]
 Act = Callable[[Tensor], Tensor]
-# Cosines and sines of the angles that tokens turn queries and keys by, each ``[tokens, channels / 2]``.
+# Cosines and sines of the rotary angles of queries and keys, each ``[tokens, channels / 2]``.
 Rotation = tuple[Tensor, Tensor]
 
 ACTIVATIONS: dict[str, Act] = {
@@ -41,7 +41,7 @@ def layer_norm(x: Tensor, norm: Norm, epsilon: float) -> Tensor:
 
 
 class Attention:
-    """Attention with frozen weights. EVA-02 has a norm before its projection, and turns queries and keys, as PE-Core does."""
+    """Attention with frozen weights. EVA-02 has a norm before its projection; EVA-02 and PE-Core rotate queries and keys."""
 
     def __init__(self, weights: Weights, name: str, heads: int, epsilon: float, rotation: Rotation | None = None) -> None:
         if f"{name}.in_proj_weight" in weights:
@@ -65,7 +65,7 @@ class Attention:
 
 
 def rotated(x: Tensor, rotation: Rotation) -> Tensor:
-    """Neighbouring channels of each token, turned by its angles."""
+    """Rotates pairs of neighbouring channels of each token by its angles."""
     cosine, sine = rotation
     a, b = x[..., 0::2], x[..., 1::2]
     return torch.stack([a * cosine - b * sine, b * cosine + a * sine], -1).flatten(-2).to(x.dtype)
@@ -91,7 +91,7 @@ class Mlp:
 
 
 class Block:
-    """A frozen pre-norm transformer block. Its norms are given with each call, since SAR moves them."""
+    """A frozen pre-norm transformer block. Its norms are arguments of each call, since SAR changes them."""
 
     def __init__(
         self, weights: Weights, name: str, heads: int, act: Act, epsilon: float, rotation: Rotation | None = None

@@ -1,4 +1,4 @@
-"""Torch CLIP models of other libraries: where their weights lie, and what they compute themselves."""
+"""Torch CLIP models of other libraries: their weights, and their own functions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Foreign:
     # As the library names them, and by OpenAI's names; both are the model's own tensors.
     state: dict[str, Tensor] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
-    # Why its own functions must be used.
+    # Why its own functions must be used; empty if flatclip's towers can be used.
     reason: str = ""
 
 
@@ -147,7 +147,7 @@ def _renamed(state: dict[str, Tensor]) -> Any:
 
 
 def own_features(model: Any, found: Foreign, pixels: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """What the module itself computes."""
+    """The module's own features."""
     with torch.no_grad():
         if found.library == "transformers":
             return _plain(model.get_image_features(pixel_values=pixels)), _plain(model.get_text_features(input_ids=ids))
@@ -155,7 +155,7 @@ def own_features(model: Any, found: Foreign, pixels: Tensor, ids: Tensor) -> tup
 
 
 def _plain(output: Any) -> Tensor:
-    """Features, also where a version gives them with other outputs."""
+    """The features; some versions return them together with other outputs."""
     features: Tensor = output if isinstance(output, Tensor) else output.pooler_output
     return features
 

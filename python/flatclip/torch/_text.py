@@ -83,13 +83,13 @@ class TextTransformer:
         return 0 if not self.causal else 1 if own else tokens.shared
 
     def filled(self, rows: Tensor, ends: Tensor, padding: int | None = None) -> Tensor:
-        """All positions: what stands behind the end of a row is padding."""
+        """All positions; those after the end of a row are padding."""
         padding = self.padding if padding is None else padding
         rows = F.pad(rows, (0, len(self.positions) - rows.shape[1]))
         return torch.where(torch.arange(rows.shape[1], device=rows.device) > ends[:, None], padding, rows)
 
     def rows(self, ids: Tensor, slots: Tensor, contexts: Tensor) -> Tensor:
-        """The input ``[m, K, length, W]``: embeddings of tokens, contexts where they stand, positions."""
+        """The input ``[m, K, length, W]``: token embeddings, with contexts inserted, plus positional embeddings."""
         is_context = (slots >= 0)[..., None]
         tokens = torch.where(is_context, 0.0, self.embedding[ids.clamp(min=0)])
         place = slots.clamp(min=0)

@@ -39,7 +39,7 @@ def dtype_of(word: Any) -> torch.dtype:
 
 
 def device_of(word: Any) -> torch.device:
-    """A device that is there; never another one in its place."""
+    """Checks that a device is available; never falls back to another."""
     try:
         device = torch.device(word)
         torch.zeros(1, device=device)
@@ -72,8 +72,8 @@ class Towers:
         self.passes = self.image.passes + (self.text.passes if self.text else [])
         scale = [torch.tensor(config["preprocess"][name], device=device).view(3, 1, 1) for name in ("mean", "std")]
         self.mean, self.std = scale
-        # On the CPU each image goes alone, so that its features do not depend on which others are near: resumed runs then
-        # end with the same bytes. Elsewhere all calls have one size for the same reason; the last is filled up.
+        # On the CPU each image is encoded alone, so that its features do not depend on the other images of a call: resumed runs
+        # are then byte-identical. On other devices all calls have the same size for the same reason; the last one is padded.
         self.fixed = device.type != "cpu"
         self.batch_views = batch_views or (trial(self, config["image_size"]) if self.fixed else 1)
 
@@ -94,13 +94,13 @@ class Towers:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device, non_blocking=True)
 
     def pixels(self, array: NDArray[Any]) -> Tensor:
-        """Normalised pixels: bytes are normalised here, so that a quarter of the data crosses."""
+        """Normalised pixels: bytes are normalised on the device, so that only a quarter of the data is copied."""
         found = self.tensor(array)
         return (found.float() / 255.0 - self.mean) / self.std if found.dtype == torch.uint8 else found
 
     @staticmethod
     def digest(state: Mapping[str, Tensor]) -> str:
-        """Names weights that no checkpoint of ours describes."""
+        """A hash of weights that do not come from a checkpoint."""
         found = hashlib.sha256()
         for name in sorted(state):
             found.update(name.encode())
@@ -183,7 +183,7 @@ class Towers:
         return numpy(torch.cat(parts))
 
     def contexts(self, tokens: ClassTokens, contexts: Floats, blocks: int | None) -> tuple[Floats, ContextRecord | None]:
-        """Unit-norm features ``[m, K, D]``, and what their gradient needs if ``blocks`` says how far it goes back."""
+        """Unit-norm features ``[m, K, D]``, and the pass for the gradient if ``blocks`` says how far it goes back."""
         record = ContextRecord(self, tokens, contexts, None, blocks)
         return record.forward(), None if blocks is None else record
 
@@ -218,7 +218,7 @@ class ContextRecord:
         self.towers, self.tokens, self.is_deep = towers, tokens, deep is not None
         assert towers.text is not None
         self.text, self.wanted = towers.text, blocks is not None
-        # Where nothing is shared, the context stands in the rows of every class: all blocks are differentiated.
+        # Without a shared prefix, the context is in the rows of every class: all blocks are differentiated.
         self.skipped = max(0, len(self.text.blocks) - max(1, blocks)) if blocks is not None and self.text.causal else 0
         self.leaves = [towers.tensor(value).requires_grad_(self.wanted) for value in (contexts, *(deep or ()))]
         length = (tokens.ids.shape[1] if self.text.causal else len(self.text.positions)) - self.text.shared(tokens, contexts.ndim == 4)
@@ -231,7 +231,7 @@ class ContextRecord:
         return F.normalize(raw.float(), dim=-1)
 
     def parts(self) -> Iterator[slice]:
-        """Classes that go together."""
+        """Slices of classes that are computed together."""
         count = len(self.tokens)
         return (slice(at, min(at + self.part, count)) for at in range(0, count, self.part))
 
@@ -263,7 +263,7 @@ class VisionRecord:
     """A pass through the vision transformer: it runs forward again for its gradient."""
 
     def __init__(self, towers: Towers, pixels: NDArray[Any], prompts: list[Floats], norms: list[Floats] | None) -> None:
-        # The caller's pixels may be gone by then: the array is ours.
+        # Hold the array: the caller may release its pixels before the backward pass.
         self.towers, self.array = towers, pixels
         self.prompts = [towers.tensor(prompt) for prompt in prompts]
         own = [part for norm in towers.image.norms for part in norm]
@@ -284,7 +284,7 @@ class VisionRecord:
 
     @staticmethod
     def parts(count: int) -> Iterator[slice]:
-        """Images that go together."""
+        """Slices of images that are computed together."""
         return (slice(at, at + GRADIENT_IMAGES) for at in range(0, count, GRADIENT_IMAGES))
 
     def tokens(self, block: int) -> Floats:

@@ -1,4 +1,4 @@
-"""How many views a call should have on a device: found by a short trial."""
+"""Finds the best number of views per call on a device by a short trial."""
 
 from __future__ import annotations
 

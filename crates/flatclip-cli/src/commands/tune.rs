@@ -6,7 +6,6 @@ use crate::inputs::model::{ModelArgs, PrecisionArg};
 use crate::output::{Exit, Output};
 use crate::progress::Terminal;
 use anyhow::{Context as _, Result};
-use flatclip::model::Precision;
 use flatclip::settings::parse_settings;
 use flatclip_lab::data::few_shot::Sampler;
 use flatclip_lab::data::{Dataset, Split};
@@ -30,9 +29,9 @@ pub(crate) struct Args {
     class_names: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
-    /// Arithmetic of the text tower in which a prompt is learned; auto is i16 on CPUs where its products are fast, where a step
-    /// takes about half the time of f32, else f32
-    #[arg(long, value_enum, default_value = "f32", value_name = "NAME")]
+    /// Arithmetic of the text tower in which a prompt is learned; auto is i16 for coop and sapt on CPUs where its products are
+    /// fast (a step takes about half the time), else f32
+    #[arg(long, value_enum, default_value = "auto", value_name = "NAME")]
     text_precision: PrecisionArg,
     /// Training images per class [default: the preset's, or 16]
     #[arg(long, value_name = "N")]
@@ -143,11 +142,8 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     }
     request.exif = args.decode.exif();
     args.model.warn_outside(&train.classes, None, out);
-    let text_precision = match args.text_precision {
-        PrecisionArg::Auto => Precision::auto_for_gradients(),
-        named => named.precision(),
-    };
-    let model = args.model.load_for_text(text_precision, out)?;
+    request.text_precision = (args.text_precision != PrecisionArg::Auto).then(|| args.text_precision.precision());
+    let model = args.model.load(out)?;
     let summary = tune(&request, &model, &train, &Terminal::with_interrupts(out)?)?;
     print(&args, &summary, out)?;
     Ok(if summary.unreadable.is_empty() { Exit::Done } else { Exit::Counted })

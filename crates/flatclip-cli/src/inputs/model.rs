@@ -116,12 +116,7 @@ impl ModelArgs {
 
     /// Loads the towers and prints a note about them.
     pub(crate) fn load(&self, out: &Output) -> Result<Model> {
-        self.load_for_text(Precision::F32, out)
-    }
-
-    /// The same with another arithmetic of the text tower.
-    pub(crate) fn load_for_text(&self, text: Precision, out: &Output) -> Result<Model> {
-        let builder = self.find.builder(self.name())?.precision(self.precision.precision()).text_precision(text);
+        let builder = self.find.builder(self.name())?.precision(self.precision.precision());
         let model = builder.load(&Terminal::new(out))?;
         out.note(format_args!("{}: {}", model.name(), model.describe()));
         Ok(model)

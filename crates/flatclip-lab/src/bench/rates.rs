@@ -5,7 +5,7 @@ use super::cases::{class_names, noise};
 use super::methods::{Given, pixels};
 use crate::data::feature_bank::FeatureBank;
 use crate::data::{self, OpenOptions};
-use crate::train::{TuneCost, TuneRequest};
+use crate::train::{TuneCost, TuneRequest, with_text_tower};
 use crate::tuners::{Batch, Input, TuneTask};
 use crate::{EvaluateRequest, PromptChoice, ViewChoice, evaluate};
 use flatclip::Model;
@@ -106,7 +106,7 @@ impl<'a> Rates<'a> {
         let at = |classes: usize| {
             let cost = request.cost(classes)?;
             let key = format!("step {} {} of {classes}, batch {}", cost.spec.name, cost.options, cost.batch);
-            self.remembered(key, || step(self.model, &cost, classes))
+            self.remembered(key, || step(&with_text_tower(&mut request.clone(), self.model)?, &cost, classes))
         };
         on_line(classes, at)
     }

@@ -1,5 +1,5 @@
-//! Time and memory per image from what `bench` measured, and the paper's numbers in a table of their own: the two are not
-//! measured alike.
+//! Time and memory per image as measured by `bench`. The paper's numbers are in a separate table, since they were measured
+//! differently.
 
 use super::step_store::StepStore;
 use crate::bench::MethodTiming;
@@ -8,7 +8,7 @@ use flatclip::{Error, Result};
 use serde::Deserialize;
 use std::path::Path;
 
-/// The file of an item in which measurements of methods lie: what `bench` prints as JSON.
+/// The file of an item with measurements of methods: the JSON output of `bench`.
 pub const BENCH: &str = "bench.json";
 
 /// The part of the measurements that is read.
@@ -19,7 +19,7 @@ struct Measured {
     methods: Vec<MethodTiming>,
 }
 
-/// What was measured with what.
+/// The measured method and its settings.
 #[derive(Deserialize)]
 struct Setting {
     model: String,
@@ -29,11 +29,11 @@ struct Setting {
     threads: usize,
 }
 
-/// What the paper prints of one V100 GPU: method, seconds per image, gigabytes.
+/// The paper's numbers for one V100 GPU: method, seconds per image, gigabytes.
 const PAPER: [(&str, f64, Option<f64>); 3] =
     [("FGA", 0.07, Some(4.14)), ("TPT", 0.62, Some(19.33)), ("DiffTPT", 1.67, None)];
 
-/// The tables; none where nothing was measured.
+/// The tables; none without measurements.
 pub(super) fn efficiency(file: &Path, store: &StepStore<'_>) -> Result<Vec<Table>> {
     if store.recipe.bench.is_empty() || !file.is_file() {
         return Ok(Vec::new());
@@ -56,7 +56,7 @@ impl Measured {
         let optional = |value: Option<f64>, digits| value.map_or_else(Cell::none, |v| Cell::number(v, digits));
         for row in &self.methods {
             let name = if row.method == "stss" { "stss (FGA)" } else { &row.method };
-            // A ratio to a method that was not given what it needs would compare two different things.
+            // A ratio is not meaningful if the other method was run without its required inputs.
             let ratio = stss.filter(|_| row.stand_ins.is_empty()).map(|stss| row.median / stss);
             table.push(vec![
                 Cell::text(name),

@@ -1,5 +1,5 @@
-//! What the steps of a plan cost before any of them starts: images x views x this machine's rate, steps x its step, and the
-//! disk that kept features take.
+//! Estimates the cost of a plan before any step starts: images x views at the rate of this machine, the number of training
+//! steps times the duration of one, and the disk space of the feature cache.
 
 use super::ReproduceRequest;
 use super::plan::Plan;
@@ -21,21 +21,21 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
 
-/// What a step costs.
+/// The estimated cost of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Estimate {
     /// Images that are read and encoded.
     pub images: usize,
-    /// Seconds of reading, cutting and encoding views.
+    /// Seconds for reading images, making views and encoding them.
     pub encode: f64,
-    /// Seconds of answers, of training steps and of text features.
+    /// Seconds for answers, training steps and text features.
     pub compute: f64,
-    /// Bytes of kept features.
+    /// Bytes in the feature cache.
     pub disk: u64,
 }
 
 impl Estimate {
-    /// All of its time.
+    /// Total seconds.
     pub fn seconds(&self) -> f64 {
         self.encode + self.compute
     }
@@ -50,7 +50,7 @@ impl AddAssign for Estimate {
     }
 }
 
-/// The price of every step; nothing for those that are done.
+/// The estimated cost of every step; zero for finished ones.
 pub fn prices(
     request: &ReproduceRequest,
     model: &Model,
@@ -60,7 +60,7 @@ pub fn prices(
     let store = StepStore::new(request, model)?;
     let rates = Rates::open(model, request.cache.as_deref(), progress);
     let mut pricing = Pricing { store, rates, encoded: BTreeSet::new() };
-    // Images that a finished step has encoded are in the cache.
+    // The features of finished steps are in the cache.
     if request.cache.is_some() {
         let done = plan.steps.iter().zip(states).filter(|(_, state)| **state == State::Done);
         done.for_each(|(step, _)| pricing.recall(step));
@@ -75,7 +75,7 @@ pub fn prices(
 struct Pricing<'a> {
     store: StepStore<'a>,
     rates: Rates<'a>,
-    /// Data set, seed and views whose features are kept by then.
+    /// Data set, seed and views whose features are in the cache by then.
     encoded: BTreeSet<String>,
 }
 
@@ -94,7 +94,7 @@ impl Pricing<'_> {
                 let mut price = self.encode(&work.data, work.seed, policy, views, share)?;
                 let classes = self.classes(&work.data, Split::Test);
                 let images = self.images(&work.data).div_ceil(share);
-                // C-TPT tunes every template of a prompt of several.
+                // C-TPT tunes every template of an ensemble.
                 let times = if work.method == "c-tpt" { templates(&work.prompt)? } else { 1 };
                 let answer = self.rates.answer(&work.method, &work.options, views, classes)?;
                 price.compute = (times * images) as f64 * answer;
@@ -135,7 +135,7 @@ impl Pricing<'_> {
         Ok(price)
     }
 
-    /// The views of a data set, unless an earlier step has encoded them.
+    /// The cost of encoding the views of a data set, unless an earlier step has encoded them.
     fn encode(&mut self, data: &str, seed: u64, policy: ViewPolicy, views: usize, share: usize) -> Result<Estimate> {
         let images = self.images(data).div_ceil(share);
         let kept = self.store.request.cache.is_some();
@@ -156,7 +156,7 @@ impl Pricing<'_> {
         }
     }
 
-    /// Passes of the text tower before the first image: templates, and the bank of STSS.
+    /// Passes of the text tower before the first image: templates, and the text bank of STSS.
     fn texts(&self, prompt: &PromptSource, method: &str, options: &toml::Table, classes: usize) -> Result<f64> {
         if self.store.model.config().text.is_none() {
             return Ok(0.0);
@@ -167,7 +167,7 @@ impl Pricing<'_> {
         Ok((texts + around.max(0) as usize) as f64 * self.rates.text(classes)?)
     }
 
-    /// Images of a data set: on disk, or as published.
+    /// Number of images of a data set: on disk, or the published number.
     fn images(&self, data: &str) -> usize {
         let found = self.store.dataset(data, Split::Test).map(|set| set.samples.len()).ok();
         let count = found.or_else(|| Known::find(data)?.count(Split::Test)).unwrap_or(0);
@@ -180,7 +180,7 @@ impl Pricing<'_> {
     }
 }
 
-/// Texts of each class.
+/// Number of texts per class.
 fn templates(prompt: &PromptSource) -> Result<usize> {
     Ok(match prompt {
         PromptSource::Text(word) => match Prompt::parse(word)?.content {
@@ -195,7 +195,7 @@ fn key(data: &str, seed: u64, policy: ViewPolicy, views: usize) -> String {
     format!("{data} {seed} {} {views}", policy.name())
 }
 
-/// How a step's views are made: what the facade would choose.
+/// How a step's views are made, by the defaults of the facade.
 fn views(choice: ViewChoice, asked: Option<usize>, method: &str, data: &str) -> Result<(ViewPolicy, usize)> {
     let spec = Registry::builtin().adapter(method)?;
     Ok(match choice {

@@ -1,16 +1,16 @@
-//! Tables, ablations and figures of a paper by one call: a [`Recipe`] becomes a [`Plan`] of tunes, statistics, evaluations,
-//! sweeps and landscapes; what is there and valid is skipped, the rest is run or resumed, and the results are compared with
-//! the published ones.
+//! Reproduces tables, ablations and figures of a paper: a [`Recipe`] becomes a [`Plan`] of tuning runs, statistics,
+//! evaluations, sweeps and landscapes; steps with valid results are skipped, the others are run or resumed, and the results
+//! are compared with the published ones.
 //!
 //! | in the item's folder | |
 //! |---|---|
 //! | `prompts/NAME/seed-N` | tuning runs |
 //! | `statistics/NAME/seed-N` | token statistics for PromptAlign |
-//! | `runs/DATA/ROW/seed-N` | evaluations; `runs-limit-50` for those of a quick look, `seed-N.parts` for shards |
+//! | `runs/DATA/ROW/seed-N` | evaluations; `runs-limit-50` for runs with a limit of 50 images, `seed-N.parts` for shards |
 //! | `runs-sweep-NAME`, `landscape-NAME` | grids and surfaces |
-//! | `table.md`, `.tex`, `.csv`, `results.json`, `report.html` | the end |
+//! | `table.md`, `.tex`, `.csv`, `results.json`, `report.html` | final results |
 //!
-//! Every step's folder has a `step.json` once it is done: a digest of all that the result depends on, and of its files.
+//! The folder of a finished step has a `step.json`: a digest of everything the result depends on, and digests of its files.
 
 mod efficiency;
 mod estimate;
@@ -44,42 +44,42 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use step_store::StepStore;
 
-/// What of an item is made, from what, and where.
+/// A request to reproduce an item, or a part of it.
 #[derive(Clone, Debug)]
 pub struct ReproduceRequest {
     /// The item.
     pub recipe: Recipe,
-    /// Where data sets lie.
+    /// Where the data sets are.
     pub open: OpenOptions,
-    /// Oddities of published code that the data sets reproduce, for the record.
+    /// Quirks of published code that the data sets reproduce, as recorded in runs.
     pub compat: Vec<String>,
-    /// Only so many images of each data set.
+    /// Maximum images per data set.
     pub limit: Option<usize>,
-    /// Other seeds than the recipe's.
+    /// Overrides the recipe's seeds.
     pub seeds: Vec<u64>,
-    /// Another number of views.
+    /// Overrides the number of views.
     pub views: Option<usize>,
     /// Only rows of these labels or methods; all when empty.
     pub methods: Vec<String>,
     /// Only these data sets; all when empty.
     pub datasets: Vec<String>,
-    /// Another number of training images per class.
+    /// Overrides the number of training images per class.
     pub shots: Option<usize>,
-    /// At most so many passes over them.
+    /// Maximum epochs of tuning.
     pub epochs: Option<usize>,
-    /// Only this process's part.
+    /// The shard of this process.
     pub shard: Option<Shard>,
-    /// Prompts of the user's instead of the recipe's, by name.
+    /// The user's prompts, which replace the recipe's, by name.
     pub prompts: BTreeMap<String, PathBuf>,
-    /// Class embeddings instead of the prompt `template`, and, with a model that has no text tower, of every prompt of texts.
+    /// Class embeddings that replace the prompt `template` and, for a model without a text tower, every text prompt.
     pub text_features: Option<PathBuf>,
     /// Folder with generated images for DiffTPT.
     pub generated: Option<PathBuf>,
-    /// Sentences that describe the classes of each data set: `FOLDER/NAME.json`, or one file for all.
+    /// Class descriptions of each data set: `FOLDER/NAME.json`, or one file for all.
     pub descriptions: Option<PathBuf>,
-    /// Unreadable images to skip, in each step.
+    /// Maximum unreadable images to skip in each step.
     pub max_errors: usize,
-    /// Folder in which features are kept between steps; `None` keeps nothing.
+    /// Folder of the feature cache; `None` disables it.
     pub cache: Option<PathBuf>,
     /// The item's folder.
     pub out: PathBuf,
@@ -110,7 +110,7 @@ impl ReproduceRequest {
         }
     }
 
-    /// The recipe with the request's own choices in it.
+    /// The recipe with the overrides of the request.
     pub(crate) fn effective(&self) -> Result<Recipe> {
         let mut recipe = self.recipe.clone();
         if self.limit == Some(0) || self.views == Some(0) {
@@ -145,24 +145,24 @@ impl ReproduceRequest {
     }
 }
 
-/// What a call of [`reproduce`] did.
+/// The result of [`reproduce`].
 #[derive(Debug)]
 pub struct Reproduced {
     /// The plan.
     pub plan: Plan,
-    /// Steps that were done before.
+    /// Number of steps that were done before.
     pub skipped: usize,
-    /// Steps that were done now.
+    /// Number of steps that this call did.
     pub done: usize,
     /// Steps that could not be done, each with the reason.
     pub open: Vec<(String, String)>,
-    /// The tables; of what is there.
+    /// The tables of the available results.
     pub results: Results,
     /// The page.
     pub report: PathBuf,
 }
 
-/// The plan, and how far each of its steps is.
+/// The plan, and the state of each step.
 pub fn plan(request: &ReproduceRequest, model: &Model) -> Result<(Plan, Vec<State>)> {
     let (plan, store) = (Plan::new(request, model)?, StepStore::new(request, model)?);
     let will_be = |step: &Step| {
@@ -178,8 +178,8 @@ pub fn plan(request: &ReproduceRequest, model: &Model) -> Result<(Plan, Vec<Stat
     Ok((plan, states))
 }
 
-/// Makes what is missing of an item, and its tables and page from what is there. An interrupted call leaves every finished
-/// step and the beginning of the next; the same call resumes.
+/// Runs the missing steps of an item, and writes its tables and page from the available results. After an interruption,
+/// finished steps and the partial results of the current one remain; the same call resumes.
 pub fn reproduce(request: &ReproduceRequest, model: &Model, progress: &dyn Progress) -> Result<Reproduced> {
     let plan = Plan::new(request, model)?;
     let store = StepStore::new(request, model)?;

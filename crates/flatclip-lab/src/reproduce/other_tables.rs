@@ -1,4 +1,4 @@
-//! The other tables of an item: prompts that were tuned, what was skipped, sweeps and landscapes.
+//! The other tables of an item: tuned prompts, skipped rows, sweeps and landscapes.
 
 use super::plan::Plan;
 use super::step_store::{StepStore, context_norm, tuning};
@@ -13,7 +13,7 @@ use std::path::Path;
 /// rho' of the paper.
 const STSS_RADIUS: f64 = 0.5;
 
-/// The prompts that were tuned: what was chosen, and how sharp the loss is around it.
+/// The tuned prompts: the selected settings, and the sharpness of the loss around each prompt.
 pub(super) fn tuned(plan: &Plan) -> Result<Option<Table>> {
     let header = [
         "prompt",
@@ -68,7 +68,7 @@ pub(super) fn left_out(plan: &Plan) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// Sweeps and landscapes that are done.
+/// Finished sweeps and landscapes.
 pub(super) fn sections(store: &StepStore<'_>, plan: &Plan) -> Result<Vec<Section>> {
     let mut sections = Vec::new();
     for step in plan.steps.iter().filter(|step| step.dir.join("step.json").is_file()) {

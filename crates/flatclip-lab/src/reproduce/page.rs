@@ -1,4 +1,4 @@
-//! The page of an item.
+//! The HTML page of an item.
 
 use super::plan::data_title;
 use super::results::Results;
@@ -7,7 +7,7 @@ use crate::report::{Page, Run, Section};
 use std::path::Path;
 
 impl Results {
-    /// The page of an item in this folder; where that lies is no part of it.
+    /// The HTML page of the item in this folder; it does not contain the path of the folder.
     pub(super) fn page(&self, out: &Path) -> Page {
         let inside = |run: &Run| run.path.strip_prefix(out).map_or_else(|_| run.path.clone(), Path::to_path_buf);
         let runs: Vec<Run> = self.runs().map(|run| Run { path: inside(run), ..run.clone() }).collect();

@@ -1,5 +1,5 @@
-//! The plan of an item: every tune, statistic, evaluation, sweep and landscape of its recipe, each with a folder of
-//! its own. Nothing is computed here.
+//! The plan of an item: every tuning run, statistic, evaluation, sweep and landscape of its recipe, each with its own folder.
+//! Nothing is computed here.
 
 use super::ReproduceRequest;
 use super::recipe::{Recipe, RecipePrompt, RecipeRow};
@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 pub struct Plan {
     /// In the order in which they run.
     pub steps: Vec<Step>,
-    /// Rows that this model or these inputs cannot give, each with the reason.
+    /// Rows that are not possible with this model or these inputs, each with the reason.
     pub left_out: Vec<(String, String)>,
-    /// Data sets that are not there, each with the reason.
+    /// Missing data sets, each with the reason.
     pub absent: BTreeMap<String, String>,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn slug(text: &str) -> String {
     dashed.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }
 
-/// A data set as in a table's head.
+/// The name of a data set in a table header.
 pub(super) fn data_title(spec: &str) -> String {
     let pocket = spec.strip_prefix("pocket:").map(|rest| rest.split(':').next().unwrap_or(rest).to_owned());
     pocket.or_else(|| Known::find(spec).map(|known| known.title.to_owned())).unwrap_or_else(|| spec.to_owned())
@@ -47,7 +47,7 @@ pub(super) struct Planner<'a> {
     pub(super) model: &'a Model,
     pub(super) registry: Registry,
     plan: Plan,
-    /// Whole steps in the order in which they were first asked for: dealt out to the processes in turn.
+    /// Indivisible steps in the order of their first use; they are assigned to the processes round-robin.
     dealt: Vec<PathBuf>,
 }
 
@@ -66,7 +66,7 @@ impl Plan {
 }
 
 impl Planner<'_> {
-    /// Which data sets are not there.
+    /// Finds missing data sets.
     fn data(&mut self) {
         let splits = self.recipe.datasets.iter().map(|data| (data, Split::Test));
         let source = Some((&self.recipe.source, Split::Train)).filter(|(name, _)| !name.is_empty());
@@ -108,7 +108,7 @@ impl Planner<'_> {
             false => None,
         };
         let dir = self.runs().join(slug(data)).join(slug(&row.label)).join(format!("seed-{seed}"));
-        // Of a stream whose images are answered one by one, every process does its share of the images.
+        // If images are answered independently, every process evaluates its share of the images.
         let shard = self.request.shard.filter(|_| spec.kind() == Kind::Episodic);
         if shard.is_none() && !self.is_mine(&dir) {
             return Ok(());
@@ -132,7 +132,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Whether a step that cannot be divided is this process's.
+    /// Whether an indivisible step belongs to this process.
     fn is_mine(&mut self, dir: &Path) -> bool {
         let Some(shard) = self.request.shard else { return true };
         let place = self.dealt.iter().position(|known| known == dir).unwrap_or_else(|| {
@@ -142,7 +142,7 @@ impl Planner<'_> {
         place % shard.count == shard.index
     }
 
-    /// Where runs of these images and views lie: a quick look with a few images does not stand in the way of the whole.
+    /// The folder for runs with this limit and these views: runs with few images do not collide with full ones.
     fn runs(&self) -> PathBuf {
         let written = self.request.recipe.limit;
         let limit = self.recipe.limit.filter(|limit| Some(*limit) != written).map(|n| format!("-limit-{n}"));
@@ -167,7 +167,7 @@ impl Planner<'_> {
             return Ok(if text == "own" { PromptSource::OwnTemplates } else { PromptSource::Text(text.clone()) });
         }
         let dir = self.request.out.join(self.prompts_folder()).join(slug(name)).join(format!("seed-{seed}"));
-        // With several processes, each tunes its share; a row waits until its prompt has been brought.
+        // With several processes, each tunes its share of the prompts; a row waits until its prompt exists.
         if self.is_mine(&dir) && !self.has(&dir) {
             let request = self.tune_request(&prompt, seed, &dir)?;
             request.check()?;
@@ -176,7 +176,7 @@ impl Planner<'_> {
         Ok(PromptSource::Tuned(dir))
     }
 
-    /// Prompts of fewer shots or epochs lie apart from the recipe's own, and so do the runs with them.
+    /// Prompts with overridden shots or epochs have separate folders, and so do the runs with them.
     fn prompts_folder(&self) -> String {
         let shots = self.request.shots.map(|n| format!("-shots-{n}"));
         let epochs = self.request.epochs.map(|n| format!("-epochs-{n}"));
@@ -273,7 +273,7 @@ fn policy(text: &str) -> Result<ViewChoice> {
     }
 }
 
-/// Refuses a name of a filter that picks nothing.
+/// Refuses a filter that selects nothing.
 pub(super) fn picked<'a>(
     what: &'static str,
     asked: &[String],

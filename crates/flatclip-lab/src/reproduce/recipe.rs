@@ -1,5 +1,5 @@
-//! Recipes: an item of a paper as data. What is tuned, what is evaluated on which data sets, what is swept and drawn; no
-//! code, so that another paper's table is a file.
+//! Recipes: the description of an item of a paper: prompts to tune, rows to evaluate, data sets, sweeps and landscapes. A recipe
+//! is a data file without code, so that a table of another paper needs only another file.
 
 use super::plan::slug;
 use crate::eval::GridAxis;
@@ -16,38 +16,38 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// What users type.
+    /// Its name on the command line.
     pub name: String,
     /// What it shows.
     pub title: String,
-    /// What the paper calls it; empty for items that are not in it.
+    /// Its name in the paper; empty for items that are not in it.
     #[serde(default)]
     pub paper: String,
-    /// What to know before running it: choice rules, where the protocol is not published.
+    /// Notes for users: selection rules, and where the protocol is not published.
     #[serde(default)]
     pub about: String,
-    /// The model when the user names none.
+    /// The default model.
     pub model: String,
-    /// Where prompts are tuned; empty when nothing is tuned.
+    /// The source data set for tuning; empty if nothing is tuned.
     #[serde(default)]
     pub source: String,
     /// Data sets, in the order of the columns.
     pub datasets: Vec<String>,
-    /// Data sets that are no shift: skipped of the OOD average, which is printed only when one is named.
+    /// In-distribution data sets: excluded from the OOD average, which is printed only if there are any.
     #[serde(default)]
     pub in_domain: Vec<String>,
     /// Seeds of tuning, views and methods.
     pub seeds: Vec<u64>,
-    /// How views are made: crop-flip, augmix, identity, or `published` for what each method's own code does.
+    /// How views are made: crop-flip, augmix, identity, or `published` for the augmentation of each method's published code.
     #[serde(default = "published")]
     pub policy: String,
-    /// Views per image; each method's own number by default.
+    /// Views per image; the default of each method if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub views: Option<usize>,
-    /// Only so many images of each data set.
+    /// Maximum images per data set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// The row that the others are compared with, image by image.
+    /// The row with which the others are compared, image by image.
     #[serde(default)]
     pub reference: String,
     /// Prompts by name.
@@ -67,19 +67,19 @@ pub struct Recipe {
     pub bench: Vec<String>,
 }
 
-/// A prompt: templates, or what a tuner learns on the source.
+/// A prompt: templates, or the result of tuning on the source.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecipePrompt {
-    /// Rows refer to it by this.
+    /// The name by which rows refer to it.
     pub name: String,
-    /// A text with `{}`, `template`, `imagenet7`, `imagenet80`, or `own` for each data set's own.
+    /// A text with `{}`, `template`, `imagenet7`, `imagenet80`, or `own` for each data set's own templates.
     #[serde(default)]
     pub text: String,
-    /// Whether sentences that describe the classes are added, where the user has them.
+    /// Whether class descriptions are added, if the user has them.
     #[serde(default)]
     pub described: bool,
-    /// Other texts on some data sets.
+    /// Different templates for some data sets.
     #[serde(default)]
     pub on: BTreeMap<String, String>,
     /// A tuner, or a preset of one.
@@ -88,16 +88,16 @@ pub struct RecipePrompt {
     /// Images per class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shots: Option<usize>,
-    /// Images per class that settings are chosen on.
+    /// Held-out images per class for selecting settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_out: Option<usize>,
     /// Whether the radius is searched on held-out images: highest accuracy, then lowest loss, then smallest radius.
     #[serde(default)]
     pub search: bool,
-    /// Take what there is where a class has fewer images than asked for.
+    /// Use all images of a class that has fewer than `shots`.
     #[serde(default)]
     pub allow_fewer: bool,
-    /// Tables `[train]`, `[views]` and of the tuner.
+    /// Options: the tables `[train]`, `[views]` and the tuner's.
     #[serde(default)]
     pub settings: toml::Table,
 }
@@ -106,7 +106,7 @@ pub struct RecipePrompt {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecipeRow {
-    /// As printed.
+    /// Its label in the table.
     pub label: String,
     /// Name of a prompt.
     pub prompt: String,
@@ -115,10 +115,10 @@ pub struct RecipeRow {
     /// Its options that differ from its defaults.
     #[serde(default)]
     pub options: toml::Table,
-    /// Instead of the recipe's.
+    /// Overrides the recipe's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Instead of the recipe's.
+    /// Overrides the recipe's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub views: Option<usize>,
     /// Only on these of the recipe's data sets; all when empty.
@@ -155,7 +155,7 @@ pub struct RecipeLandscape {
     pub title: String,
     /// Names of prompts, side by side.
     pub prompts: Vec<String>,
-    /// `training`: the loss of some source images; or a data set, of whose first image a kept and a rejected view are shown.
+    /// `training`: the loss of some source images; or a data set: a selected and a rejected view of its first image.
     pub of: String,
     /// Images per class for `training`.
     #[serde(default = "four")]
@@ -166,7 +166,7 @@ pub struct RecipeLandscape {
 }
 
 impl RecipePrompt {
-    /// How it is tuned on a source, into a folder.
+    /// The tuning request for a source, with its output folder.
     pub(crate) fn tuning(&self, source: &str, seed: u64, out: &Path) -> TuneRequest {
         TuneRequest {
             method: self.tuner.clone(),
@@ -220,7 +220,7 @@ impl Recipe {
         EMBEDDED.iter().map(|text| Self::parse(text)).collect()
     }
 
-    /// The embedded recipe of a name, or of the paper's own (`Table 1`, `figure3`).
+    /// An embedded recipe by its name, or by its name in the paper (`Table 1`, `figure3`).
     pub fn find(name: &str) -> Result<Self> {
         let plain = |text: &str| text.to_ascii_lowercase().replace([' ', '-', '_'], "");
         let all = Self::embedded()?;
@@ -228,7 +228,7 @@ impl Recipe {
         found.cloned().ok_or_else(|| Error::unknown("item", name, all.iter().map(|recipe| recipe.name.as_str())))
     }
 
-    /// A recipe of one's own.
+    /// Reads the user's own recipe.
     pub fn read(path: &Path) -> Result<Self> {
         Self::parse(&read_text(path)?).map_err(|e| Error::config(path.display().to_string(), e.to_string()))
     }
@@ -245,11 +245,11 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// Refuses names that lead nowhere and duplicate names, before anything runs.
+    /// Refuses unknown and duplicate names before anything runs.
     fn check(&self) -> Result<()> {
         let prompts: Vec<&str> = self.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
         let labels: Vec<&str> = self.rows.iter().map(|row| row.label.as_str()).collect();
-        // By the folders that they get.
+        // Compared by their folder names.
         unique("prompt", &prompts)?;
         unique("row", &labels)?;
         if self.seeds.is_empty() {
@@ -284,14 +284,14 @@ impl Recipe {
         Error::config(format!("recipe {}: {key}", self.name), reason)
     }
 
-    /// The prompt of a name; [`Recipe::parse`] has seen to it that it is there.
+    /// A prompt by name; [`Recipe::parse`] has checked that it exists.
     pub fn prompt(&self, name: &str) -> Result<&RecipePrompt> {
         let found = self.prompts.iter().find(|prompt| prompt.name == name);
         found.ok_or_else(|| Error::unknown("prompt of the recipe", name, self.prompts.iter().map(|p| p.name.as_str())))
     }
 }
 
-/// The first text with characters that would steer a terminal: names of a recipe are shown in tables and messages.
+/// The first text with terminal control characters: texts of a recipe are shown in tables and messages.
 fn steering<'v>(key: &'v str, value: &'v toml::Value) -> Option<&'v str> {
     let bad = |text: &&str| text.lines().any(|line| escaped(line) != line);
     Some(key).filter(bad).or_else(|| match value {

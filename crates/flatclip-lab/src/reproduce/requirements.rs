@@ -1,4 +1,4 @@
-//! Whether a model with what the user brought can give a row.
+//! Whether a row is possible with a model and the user's inputs.
 
 use super::plan::Planner;
 use super::recipe::RecipePrompt;
@@ -9,7 +9,7 @@ use flatclip::prompt::PromptKind;
 use std::path::{Path, PathBuf};
 
 impl Planner<'_> {
-    /// Why this model with these inputs cannot give a row.
+    /// Why a row is not possible with this model and these inputs.
     pub(super) fn unmet(&self, prompt: &str, method: &str, options: &toml::Table) -> Result<Option<String>> {
         let spec = self.registry.adapter(method)?;
         let mut needs = spec.build(options)?.needs().unwrap_or(spec.needs);
@@ -23,7 +23,7 @@ impl Planner<'_> {
         let (tuned, vit) = self.prompt_kind(source)?;
         let kind = match (features, given) {
             (true, _) => PromptKind::Features,
-            // What the file holds is checked when it is read.
+            // The contents of the file are checked when it is read.
             (false, Some(_)) => needs.prompts.first().copied().unwrap_or(tuned),
             (false, None) => tuned,
         };
@@ -47,7 +47,7 @@ impl Planner<'_> {
         self.request.prompts.get(&prompt.name).or(features)
     }
 
-    /// The kind of prompt that a recipe's prompt will be, and whether learning it needs a vision transformer.
+    /// The kind of a recipe's prompt, and whether learning it needs a vision transformer.
     fn prompt_kind(&self, prompt: &RecipePrompt) -> Result<(PromptKind, bool)> {
         if prompt.tuner.is_empty() {
             return Ok((PromptKind::Templates, false));
@@ -58,7 +58,7 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a file holds class embeddings; what it really is shows when it is read.
+/// Whether a file seems to hold class embeddings; the contents are checked when it is read.
 fn is_features(path: &Path) -> bool {
     flatclip::prompt::read_text_features(path).is_ok()
 }

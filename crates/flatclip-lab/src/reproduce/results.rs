@@ -27,7 +27,7 @@ pub(super) struct Row {
     pub(super) means: Vec<Option<f64>>,
     /// Their standard deviation.
     pub(super) deviations: Vec<Option<f64>>,
-    /// What is published, by data set.
+    /// Published top-1, by data set.
     published: Vec<Option<f64>>,
 }
 
@@ -42,7 +42,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Reads everything that is there.
+    /// Reads all available results.
     pub(super) fn read(store: &StepStore<'_>, plan: &Plan) -> Result<Self> {
         let recipe = store.recipe.clone();
         let rows = read_rows(&recipe, plan)?;
@@ -80,13 +80,13 @@ impl Results {
         &self.sections
     }
 
-    /// Columns that are a shift.
+    /// Out-of-distribution columns.
     pub(crate) fn shifted(&self) -> Vec<usize> {
         let in_domain = self.in_domain();
         (0..self.recipe.datasets.len()).filter(|place| !in_domain.contains(place)).collect()
     }
 
-    /// Columns that are no shift.
+    /// In-distribution columns.
     pub(crate) fn in_domain(&self) -> Vec<usize> {
         let is_it = |&place: &usize| self.recipe.in_domain.contains(&self.recipe.datasets[place]);
         (0..self.recipe.datasets.len()).filter(is_it).collect()
@@ -99,12 +99,12 @@ impl Results {
         mean_and_deviation(&values).map(|(mean, _)| mean)
     }
 
-    /// Whether a row is right, by data set, seed and image.
+    /// Whether a row's prediction is correct, by data set, seed and image.
     pub(crate) fn right(&self, label: &str) -> Result<BTreeMap<(usize, usize, String), bool>> {
         self.rows.iter().find(|row| row.label == label).map_or_else(|| Ok(BTreeMap::new()), right_answers)
     }
 
-    /// Which columns count for an average: all, or the shifted ones.
+    /// The columns of an average: all, or the out-of-distribution ones.
     fn averages(&self) -> Vec<(&'static str, Vec<usize>)> {
         let shifted = self.shifted();
         let mut averages = vec![("Avg.", (0..self.recipe.datasets.len()).collect::<Vec<_>>())];
@@ -114,7 +114,7 @@ impl Results {
         averages
     }
 
-    /// The deviation of each average of a row: that of the seeds' own averages, where every data set has all seeds.
+    /// The standard deviation of each average of a row: over the averages of the seeds, if every data set has all seeds.
     fn average_deviations(&self, row: &Row) -> Vec<Option<f64>> {
         let of_seed = |columns: &[usize], seed: usize| -> Option<f64> {
             let top1 = |&data: &usize| Some(100.0 * row.runs[data].get(seed)?.as_ref()?.summary.metrics.top1);
@@ -128,7 +128,7 @@ impl Results {
         self.averages().iter().map(|(_, columns)| deviation(columns)).collect()
     }
 
-    /// Values by data set, then their averages where all of them are there.
+    /// Values by data set, then their averages if no value is missing.
     fn with_averages(&self, values: &[Option<f64>]) -> Vec<Option<f64>> {
         let mean = |columns: &Vec<usize>| {
             let picked: Option<Vec<f64>> = columns.iter().map(|&i| values[i]).collect();
@@ -192,7 +192,7 @@ impl Results {
         table
     }
 
-    /// The reference against every other row on the same images of all data sets.
+    /// Paired comparison of the reference with every other row on the same images of all data sets.
     fn differences(&self) -> Result<Option<Table>> {
         let Some(ours) = self.rows.iter().find(|row| row.label == self.recipe.reference) else { return Ok(None) };
         let title = format!("{} minus each row, on the same images", ours.label);
@@ -223,7 +223,7 @@ impl Results {
         Ok((!table.rows.is_empty()).then_some(table))
     }
 
-    /// What SAPT and STSS add alone, together, and beyond the sum of both.
+    /// The effects of SAPT and STSS alone, together, and their interaction.
     fn components(&self) -> Option<Table> {
         let of = |prompt: &str, method: &str| {
             let is_it = |row: &&crate::reproduce::RecipeRow| row.prompt == prompt && row.method == method;
@@ -247,7 +247,7 @@ impl Results {
         Some(table)
     }
 
-    /// What the rows' probabilities are worth: means over data sets and seeds.
+    /// Calibration metrics of the rows: means over data sets and seeds.
     fn calibration(&self) -> Table {
         let mut table = Table::new("Calibration", ["row", "confidence", "ECE", "NLL", "Brier"]);
         for row in &self.rows {
@@ -272,7 +272,7 @@ impl Results {
         table
     }
 
-    /// Where a row is not what was published.
+    /// Differences between a row and the published setting.
     fn protocol(&self) -> Option<Table> {
         self.rows.iter().find(|row| row.published.iter().any(Option::is_some))?;
         let mut table = Table::new("Where the protocol differs from the published row", ["row", "point", "on"]);
@@ -294,13 +294,13 @@ impl Results {
         Some(table)
     }
 
-    /// The tables as a terminal shows them.
+    /// The tables as text for a terminal.
     pub fn text(&self) -> String {
         let own = self.sections.iter().flat_map(|section| &section.tables);
         self.tables.iter().chain(own).map(Table::to_text).collect::<Vec<_>>().join("\n")
     }
 
-    /// The numbers, for machines.
+    /// The results as JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
             "schema_version": 1, "item": self.recipe.name, "title": self.recipe.title, "datasets": self.recipe.datasets,
@@ -308,7 +308,7 @@ impl Results {
         })
     }
 
-    /// Writes Markdown, LaTeX, CSV, JSON and the page; nothing in them depends on time or place.
+    /// Writes Markdown, LaTeX, CSV, JSON and the HTML page; they contain no times and no paths.
     pub(super) fn write(&self, out: &Path) -> Result<PathBuf> {
         std::fs::create_dir_all(out).map_err(Error::io(out))?;
         let tables: Vec<&Table> = self.tables.iter().chain(self.sections.iter().flat_map(|s| &s.tables)).collect();
@@ -325,7 +325,7 @@ impl Results {
     }
 }
 
-/// Right or wrong by data set, seed and image.
+/// Correct predictions by data set, seed and image.
 fn right_answers(row: &Row) -> Result<BTreeMap<(usize, usize, String), bool>> {
     let mut found = BTreeMap::new();
     for (data, runs) in row.runs.iter().enumerate() {
@@ -364,7 +364,7 @@ fn read_rows(recipe: &Recipe, plan: &Plan) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Over the seeds; the deviation where there are several. A data set with a seed missing has no mean.
+/// Mean over the seeds, and the standard deviation if there are several. A data set with a missing seed has no mean.
 fn over_seeds(runs: &[Option<Run>]) -> (Option<f64>, Option<f64>) {
     let values: Option<Vec<f64>> = runs.iter().map(|run| Some(100.0 * run.as_ref()?.summary.metrics.top1)).collect();
     let found = values.and_then(|values| mean_and_deviation(&values));

@@ -1,4 +1,4 @@
-//! Runs one step by the facade's own requests, from wherever an earlier process left it.
+//! Runs one step through the facade, resuming the partial results of an earlier process.
 
 use super::step_store::{STATISTICS, StepStore, split_of};
 use super::work::{EvaluateWork, LandscapeWork, StatisticsWork, Step, SweepWork, Work};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl StepStore<'_> {
-    /// Does the step and marks it as done.
+    /// Runs the step and marks it as done.
     pub(super) fn run(&self, step: &Step, progress: &dyn Progress) -> Result<()> {
         self.repair(step)?;
         match &step.work {
@@ -47,7 +47,7 @@ impl StepStore<'_> {
         if work.shard.is_none() && !dir.exists() && self.merge(dir, progress)? {
             return Ok(());
         }
-        // The facade puts a shard into a folder of its own.
+        // The facade writes each shard to its own folder.
         let out = if work.shard.is_some() { dir.parent().unwrap_or(dir) } else { dir };
         let statistics = work.statistics.as_ref().map(|dir| load_statistics(&dir.join(STATISTICS))).transpose()?;
         let request = EvaluateRequest {
@@ -66,7 +66,7 @@ impl StepStore<'_> {
         evaluate(&request, self.model, std::slice::from_ref(&dataset), progress).map(drop)
     }
 
-    /// Puts the parts of a run together when other processes have made all of them.
+    /// Merges the shards of a run if all of them are complete.
     fn merge(&self, dir: &Path, progress: &dyn Progress) -> Result<bool> {
         let parts = parts_of(dir);
         let count = parts.first().and_then(|part| part.to_str()?.rsplit('-').next()?.parse::<usize>().ok());
@@ -128,7 +128,7 @@ impl StepStore<'_> {
     }
 }
 
-/// The parts of a run that other processes made: `seed-1.parts/shard-0000-of-0004`, sorted.
+/// The shards of a run, made by other processes: `seed-1.parts/shard-0000-of-0004`, sorted.
 fn parts_of(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(parts_folder(dir)).into_iter().flatten().flatten();
     let mut parts: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
@@ -136,7 +136,7 @@ fn parts_of(dir: &Path) -> Vec<PathBuf> {
     parts
 }
 
-/// Beside the run's own folder.
+/// The folder of the shards, next to the folder of the run.
 pub(super) fn parts_folder(dir: &Path) -> PathBuf {
     let mut name = dir.file_name().unwrap_or_default().to_os_string();
     name.push(".parts");

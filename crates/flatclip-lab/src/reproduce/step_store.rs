@@ -1,5 +1,5 @@
-//! What the steps of an item share while they run: the model, the data sets that were opened, and whether a step's result is
-//! there and is what this recipe, model and prompt would make.
+//! Shared state of the steps of an item: the model, the opened data sets, and whether a step's result exists and is valid for
+//! this recipe, model and prompt.
 
 use super::ReproduceRequest;
 use super::plan::data_title;
@@ -19,22 +19,22 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Beside every result: what it was made from, and digests of its files.
+/// Stored with every result: a digest of its inputs, and digests of its files.
 const STAMP: &str = "step.json";
 
-/// How far a step is.
+/// The state of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "state", content = "reason")]
 pub enum State {
-    /// Its result is there and valid.
+    /// Its result exists and is valid.
     Done,
     /// Unfinished; the step resumes it.
     Begun,
     /// It can run.
     Ready,
-    /// It needs the result of another step, which this process does not do.
+    /// It needs the result of a step that another process runs.
     Waits(String),
-    /// It needs data that are not there.
+    /// It needs missing data.
     Absent(String),
 }
 
@@ -67,14 +67,14 @@ impl<'a> StepStore<'a> {
             return Ok(Arc::clone(found));
         }
         let dataset = Arc::new(open(spec, &self.request.opening(split))?);
-        // The training part of ImageNet lists a million images: it is not kept.
+        // The training split of ImageNet lists a million images: it is not cached.
         if split == Split::Test {
             sets.insert(key, Arc::clone(&dataset));
         }
         Ok(dataset)
     }
 
-    /// A prompt with the name it has in records: nothing in it depends on where this item lies.
+    /// A prompt with its name in records, which does not depend on the path of the item's folder.
     pub(super) fn prompt(&self, source: &PromptSource) -> Result<PromptChoice> {
         Ok(match source {
             PromptSource::OwnTemplates => PromptChoice::OwnTemplates,
@@ -100,7 +100,7 @@ impl<'a> StepStore<'a> {
         NamedPrompt { name: inside.display().to_string(), prompt: Arc::new(prompt) }
     }
 
-    /// How far a step is.
+    /// The state of a step.
     pub(super) fn state(&self, step: &Step) -> Result<State> {
         let statistics = match &step.work {
             Work::Evaluate(work) => work.statistics.as_ref().map(|dir| dir.join(STATISTICS)),
@@ -110,14 +110,14 @@ impl<'a> StepStore<'a> {
         if let Some(missing) = needed.into_iter().find(|file| !file.exists()) {
             return Ok(State::Waits(format!("{} is not there yet", missing.display())));
         }
-        // A finished step is recognised before its training data are looked for: they may lie on another machine.
+        // Check for a finished step before searching its training data, which may be on another machine.
         if self.is_done(step)? {
             return Ok(State::Done);
         }
         self.state_of_data(step)
     }
 
-    /// How far a step is whose prompts are there and whose result is not.
+    /// The state of a step whose prompts exist and whose result does not.
     pub(super) fn state_of_data(&self, step: &Step) -> Result<State> {
         let data: Vec<(&str, Split)> = match &step.work {
             Work::Tune(tune) => vec![(&tune.data, Split::Train)],
@@ -135,7 +135,7 @@ impl<'a> StepStore<'a> {
         Ok(if begun { State::Begun } else { State::Ready })
     }
 
-    /// Whether the result is there, whole, and made from the same things.
+    /// Whether the result exists, is complete, and was made from the same inputs.
     fn is_done(&self, step: &Step) -> Result<bool> {
         let Ok(bytes) = std::fs::read(step.dir.join(STAMP)) else { return Ok(false) };
         let Ok(stamp) = serde_json::from_slice::<Stamp>(&bytes) else { return Ok(false) };
@@ -154,7 +154,7 @@ impl<'a> StepStore<'a> {
         write_atomic(&step.dir.join(STAMP), text.as_bytes())
     }
 
-    /// Removes a stamp or a summary whose files have changed: the step then makes them again.
+    /// Removes a stamp or a summary whose files have changed, so that the step runs again.
     pub(super) fn repair(&self, step: &Step) -> Result<()> {
         let Ok(bytes) = std::fs::read(step.dir.join(STAMP)) else { return Ok(()) };
         let files = serde_json::from_slice::<Stamp>(&bytes).map(|stamp| stamp.files).unwrap_or_default();
@@ -171,7 +171,7 @@ impl<'a> StepStore<'a> {
         Ok(())
     }
 
-    /// Digest of everything that a result depends on: settings, weights, prompts, images; no path, no time.
+    /// Digest of everything that a result depends on: settings, weights, prompts, images; without paths and times.
     fn made_from(&self, step: &Step) -> Result<String> {
         let model = self.model.clip();
         let mut digest = Digest::default().part(model.features_id()).part(model.precision());
@@ -208,7 +208,7 @@ fn given(path: &Path) -> Result<Prompt> {
     }
 }
 
-/// The part of a landscape's data: training images for the training loss, a test image for views.
+/// The split of a landscape's data: training images for the training loss, a test image for views.
 pub(super) fn split_of(shots: usize) -> Split {
     if shots > 0 { Split::Train } else { Split::Test }
 }
@@ -265,7 +265,7 @@ fn evaluate_key(work: &EvaluateWork) -> String {
     format!("evaluate {data} {method} {options} {policy:?} {views:?} {seed} {order_seed:?} {shard:?}")
 }
 
-/// The prompts of a plan that the recipe's user could bring instead of tuning them: those with one context, for reports.
+/// The norm of a prompt's learned context; `None` if the file has none.
 pub(super) fn context_norm(path: &PathBuf) -> Option<f64> {
     let prompt = Prompt::open(path).ok()?;
     let PromptContent::Learned { context, .. } = &prompt.content else { return None };

@@ -1,4 +1,4 @@
-//! Every recipe of the paper on toy models of the fifteen layouts, with a random tower of a few numbers.
+//! Runs every recipe of the paper on small data sets in the fifteen layouts, with a tiny random model.
 
 use super::{Recipe, ReproduceRequest, State, plan, reproduce};
 use crate::data::tree::put;
@@ -126,8 +126,8 @@ impl ToyModel {
     }
 }
 
-/// A prompt that was learned on three classes (a thousand classes for every image of CoCoOp would take minutes), or made of a
-/// shot of each of the thousand, without a search.
+/// A prompt learned on three classes (CoCoOp with a thousand classes per image would take minutes), or made from one shot of
+/// each of the thousand classes, without a search.
 fn brought(mini: &ToyModel, model: &Model, method: &str, settings: &str) -> (String, PathBuf) {
     let backbone = if matches!(model.config().image, ImageConfig::Vit { .. }) { "vit" } else { "resnet" };
     let (data, shots) = if method == "tip-adapter" { ("imagenet", 1) } else { ("oxford_pets", 2) };
@@ -165,7 +165,7 @@ fn all_fifteen_layouts_open() {
     }
 }
 
-/// The same steps with less in each: a thousand classes times eighty templates, or a grid of radii, would take minutes.
+/// The same steps with smaller settings: a thousand classes times eighty templates, or a grid of radii, would take minutes.
 fn shorten(recipe: &mut Recipe) {
     if !recipe.source.is_empty() {
         recipe.source = "oxford_pets".into();
@@ -206,7 +206,7 @@ fn every_recipe_of_the_paper_runs_through_to_its_table() {
         let request = request(&mini, recipe.clone(), &out, prompts);
         let done = reproduce(&request, model, &()).unwrap_or_else(|e| panic!("{}: {e}", recipe.name));
         assert!(done.open.is_empty(), "{}: {:?}", recipe.name, done.open);
-        // DiffTPT's images are not there.
+        // The generated images of DiffTPT are missing.
         let left_out: Vec<&String> = done.plan.left_out.iter().map(|(row, _)| row).collect();
         assert!(left_out.iter().all(|row| row.contains("DiffTPT")), "{}: {left_out:?}", recipe.name);
         let page = std::fs::read_to_string(&done.report).unwrap();
@@ -258,7 +258,7 @@ fn small(out: &Path) -> ReproduceRequest {
     ReproduceRequest::new(Recipe::parse(SMALL).unwrap(), out)
 }
 
-/// Every file but those of wall-clock times, locks and parts.
+/// Every file except timings, locks and shards.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -281,7 +281,7 @@ fn shards_done_elsewhere_come_together_to_the_same_bytes() {
     let model = Model::load("pocket").unwrap();
     let (whole, parts) = (home.path().join("whole/item"), home.path().join("parts/item"));
     reproduce(&small(&whole), &model, &()).unwrap();
-    // Twice: what waits for a prompt of the other process is done in the second round.
+    // Two rounds: steps that need a prompt of the other process run in the second.
     for _ in 0..2 {
         for shard in ["0/2", "1/2"] {
             let request = ReproduceRequest { shard: shard.parse().ok(), ..small(&parts) };
@@ -317,7 +317,7 @@ fn a_damaged_result_is_made_again_and_other_settings_are_refused() {
     other.recipe.rows[0].options.insert("fraction".into(), 0.5.into());
     let refused = reproduce(&other, &model, &()).unwrap_err().to_string();
     assert!(refused.contains("fraction was 0.3, now 0.5"), "{refused}");
-    // A quick look lies apart.
+    // Runs with a limit have separate folders.
     let quick = ReproduceRequest { limit: Some(2), ..small(&out) };
     assert_eq!(reproduce(&quick, &model, &()).unwrap().done, 2);
     assert!(out.join("runs-limit-2").is_dir());

@@ -1,4 +1,4 @@
-//! What the steps of a plan do.
+//! The steps of a plan.
 
 use crate::ViewChoice;
 use crate::eval::{GridAxis, Shard};
@@ -14,20 +14,20 @@ pub enum PromptSource {
     OwnTemplates,
     /// Templates (`own`, a text or a known set) and a file of sentences that describe the classes.
     Described(String, PathBuf),
-    /// What this folder's tuning run learned.
+    /// The prompt learned by the tuning run in this folder.
     Tuned(PathBuf),
-    /// A file of the user's.
+    /// A file of the user.
     File(PathBuf),
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Clone, Debug)]
 pub enum Work {
     /// Learns a prompt on the source.
     Tune(TuneRequest),
     /// Token statistics of source images, for PromptAlign.
     Statistics(StatisticsWork),
-    /// A row on a data set.
+    /// Evaluates a row on a data set.
     Evaluate(EvaluateWork),
     /// A grid of settings.
     Sweep(SweepWork),
@@ -42,7 +42,7 @@ pub struct StatisticsWork {
     pub data: String,
     /// Images per class.
     pub shots: usize,
-    /// Its visual prompts are in the tower.
+    /// The prompt whose visual prompts are used in the tower.
     pub prompt: PromptSource,
     /// Seed of the draw.
     pub seed: u64,
@@ -63,7 +63,7 @@ pub struct EvaluateWork {
     pub options: toml::Table,
     /// How views are made.
     pub policy: ViewChoice,
-    /// How many; the method's own number by default.
+    /// Number of views; the method's default if `None`.
     pub views: Option<usize>,
     /// Seed of views and method.
     pub seed: u64,
@@ -71,14 +71,14 @@ pub struct EvaluateWork {
     pub order_seed: Option<u64>,
     /// Folder of the statistics, for PromptAlign.
     pub statistics: Option<PathBuf>,
-    /// Part of the stream; never for methods that learn from it.
+    /// The shard of the stream; never set for methods that learn from it.
     pub shard: Option<Shard>,
 }
 
 /// See [`Work::Sweep`].
 #[derive(Clone, Debug)]
 pub struct SweepWork {
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// The data sets.
     pub data: Vec<String>,
@@ -86,7 +86,7 @@ pub struct SweepWork {
     pub prompt: PromptSource,
     /// The adapter.
     pub method: String,
-    /// What varies.
+    /// The options that vary.
     pub axes: Vec<GridAxis>,
     /// How views are made.
     pub policy: ViewChoice,
@@ -97,11 +97,11 @@ pub struct SweepWork {
 /// See [`Work::Landscape`].
 #[derive(Clone, Debug)]
 pub struct LandscapeWork {
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// Names and prompts, side by side.
     pub prompts: Vec<(String, PromptSource)>,
-    /// The data: the source for the training loss, else a data set of whose first image views are shown.
+    /// The data: the source for the training loss, else a data set whose first image provides the views.
     pub data: String,
     /// Images per class, for the training loss; 0 for views of an image.
     pub shots: usize,
@@ -114,16 +114,16 @@ pub struct LandscapeWork {
 /// One step.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// For people.
+    /// Its name in messages.
     pub name: String,
     /// Its folder.
     pub dir: PathBuf,
-    /// What it does.
+    /// Its work.
     pub work: Work,
 }
 
 impl PromptSource {
-    /// The file that must be there before the step can run.
+    /// The file that must exist before the step can run.
     pub fn file(&self) -> Option<PathBuf> {
         match self {
             Self::Text(_) | Self::OwnTemplates => None,

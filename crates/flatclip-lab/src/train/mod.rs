@@ -24,4 +24,5 @@ pub use measure::{RADIUS, SharpnessAtRadius, sharpness};
 pub(crate) use settings::TuneCost;
 pub use settings::TuneRequest;
 pub use trainer::{StepRecord, Trainer};
+pub(crate) use tune::with_text_tower;
 pub use tune::{TuneSummary, tune};

@@ -50,8 +50,9 @@ pub struct TuneRequest {
     pub exif: Option<bool>,
     /// Where tuners are looked for: the built-in ones, and a program's own.
     pub tuners: Vec<&'static TunerSpec>,
-    /// What the model's text tower multiplies in; taken from the model, for the record.
-    pub text_precision: Precision,
+    /// What the text tower multiplies in; `None`: for coop and sapt, i16 where its products are fast, else what the model was
+    /// loaded with. A resumed run keeps its own.
+    pub text_precision: Option<Precision>,
     /// The run directory.
     pub out: PathBuf,
     /// Resume the run that is there.
@@ -79,7 +80,7 @@ impl Default for TuneRequest {
             loss: None,
             exif: None,
             tuners: TUNERS.to_vec(),
-            text_precision: Precision::F32,
+            text_precision: None,
             out: PathBuf::from("tuned"),
             resume: false,
         }
@@ -285,7 +286,7 @@ impl Settings {
             max_errors: r.max_errors,
             search: r.search,
             checkpoint_every: r.checkpoint_every,
-            text_precision: (r.text_precision != Precision::F32).then(|| r.text_precision.name().to_owned()),
+            text_precision: r.text_precision.filter(|p| *p != Precision::F32).map(|p| p.name().to_owned()),
             loss: r.loss.as_ref().map(|loss| loss.identity()),
             exif: reads_exif(&r.data, r.exif),
         };

@@ -17,9 +17,9 @@ use flatclip::error::Hint;
 use flatclip::image::DecodeOptions;
 use flatclip::methods::bank::{Radius, RadiusUnit};
 use flatclip::methods::sam::NormScope;
-use flatclip::model::{Clip, Features};
+use flatclip::model::{Clip, Features, Precision};
 use flatclip::progress::Progress;
-use flatclip::prompt::{Prompt, PromptClassifier, PromptContent, Provenance, Tensor, class_hash};
+use flatclip::prompt::{Prompt, PromptClassifier, PromptContent, PromptKind, Provenance, Tensor, class_hash};
 use flatclip::text::Tokenizer;
 use flatclip::{Error, Model, Result};
 use flatclip_tensor::ops::l2_norm;
@@ -103,9 +103,34 @@ pub fn tune(request: &TuneRequest, model: &Model, train: &Dataset, progress: &dy
         train.spec.clone_into(&mut request.data);
     }
     request.exif = Some(train.decode_options(request.exif).exif);
-    request.text_precision = model.clip().text_precision();
+    let model = &with_text_tower(&mut request, model)?;
     let (clip, tokenizer) = (model.clip(), model.tokenizer());
     run(&TuneInput { request: &request, clip, tokenizer, dataset: train, progress })
+}
+
+/// The model with the text tower that the request asks for, which then names its precision.
+pub(crate) fn with_text_tower(request: &mut TuneRequest, model: &Model) -> Result<Model> {
+    let own = model.clip().text_precision();
+    // Of a tower elsewhere the precision is not ours to choose; a model that was loaded with another one keeps it.
+    let is_fixed = model.clip().device().is_some() || request.text.is_some() || own != Precision::F32;
+    let wanted = match request.text_precision {
+        _ if is_fixed => own,
+        Some(named) => named,
+        None => match stored_precision(request) {
+            Some(stored) => stored,
+            None if Settings::resolve(request)?.spec.prompt == PromptKind::Learned => Precision::auto_for_gradients(),
+            None => own,
+        },
+    };
+    request.text_precision = Some(wanted);
+    model.with_text_precision(wanted)
+}
+
+/// The precision of the run that is resumed.
+fn stored_precision(request: &TuneRequest) -> Option<Precision> {
+    let config = RunDir::open(&request.out).ok().filter(|_| request.resume)?.config_table().ok()?;
+    let name = config.get("text_precision").and_then(toml::Value::as_str);
+    name.map_or(Some(Precision::F32), Precision::from_name)
 }
 
 fn run(input: &TuneInput<'_>) -> Result<TuneSummary> {

@@ -38,7 +38,7 @@ pub(crate) struct Own {
 struct Entry {
     own: &'static Own,
     spec: &'static flatclip::methods::AdapterSpec,
-    /// See `Spec::key`.
+    /// See `About::key`.
     key: String,
 }
 

@@ -85,8 +85,8 @@ pub(crate) async fn classify(State(app): State<Arc<App>>, mut upload: Upload) ->
         let json = [(header::CONTENT_TYPE, "application/json")];
         return Ok((json, timing(answered.took), json_body(&body, memory)?).into_response());
     };
-    // Who would be refused is told so by the status, unless the class list has to be built first: that may take a while, and
-    // no place in the queue is held meanwhile.
+    // A refusal is sent as the status, except if the class list has to be built first: that may take a while, and no ticket of
+    // the queue is held meanwhile.
     let admitted = recipe.is_kept(&app).then(|| app.queue.admit(client, total, weight)).transpose()?;
     Ok(pieces(form, 2 * total + 3, memory, move |out| async move {
         if out.tells_progress() && !out.send("progress", &json!({ "stage": "classes" })) {
@@ -128,7 +128,7 @@ pub(crate) async fn answer(
     deadline: Instant,
 ) -> Result<Answered, Problem> {
     let answer = start(app, asked, image, &ticket, deadline);
-    drop(ticket); // it goes back with the work
+    drop(ticket); // returned when the job is done
     wait(answer, deadline).await
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn start(
     answer
 }
 
-/// Answers in the order of the images, each as soon as it and those before it are there.
+/// Sends answers in the order of the images, each as soon as it and all before it are ready.
 async fn answer_pieces(
     app: &App,
     asked: &Asked,
@@ -159,7 +159,7 @@ async fn answer_pieces(
 ) {
     let total = images.len();
     let waiting: Vec<_> = images.into_iter().map(|image| start(app, asked, image, &ticket, deadline)).collect();
-    drop(ticket); // it goes back when the work is done, whether or not the client reads
+    drop(ticket); // returned when the jobs are done, whether or not the client reads
     for (place, answer) in waiting.into_iter().enumerate() {
         if out.tells_progress() {
             out.send("progress", &json!({ "stage": "images", "done": place, "total": total }));
@@ -190,10 +190,10 @@ struct Line {
     body: AnswerBody,
 }
 
-/// Classes of an answer that is written on other threads than those that serve connections.
+/// Answers with more classes are serialised outside of the threads that serve connections.
 const MANY_CLASSES: usize = 256;
 
-/// A refusal inside a stream of answers.
+/// An error inside a stream of answers.
 pub(crate) fn error_line(place: Option<usize>, problem: &Problem) -> Value {
     let error = problem.detail();
     match place {
@@ -202,7 +202,7 @@ pub(crate) fn error_line(place: Option<usize>, problem: &Problem) -> Value {
     }
 }
 
-/// For tests of what happens then, a header can make this handler or a worker panic.
+/// For tests, a header can make this handler or a worker panic.
 pub(crate) fn wants_panic(app: &App, headers: &HeaderMap) -> Result<bool, Problem> {
     match headers.get("x-flatclip-fault").filter(|_| app.config.faults).map(|value| value.as_bytes()) {
         Some(b"handler") => std::panic::panic_any("injected"),

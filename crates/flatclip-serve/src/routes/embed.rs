@@ -150,7 +150,7 @@ pub(crate) async fn texts(State(app): State<Arc<App>>, mut upload: Upload) -> Re
     EmbedBody::response(name, rows, memory)
 }
 
-/// Refuses none, too many, and too long ones.
+/// Checks the number of texts and their lengths.
 pub(crate) fn check_texts(texts: &[String], limits: &Limits) -> Result<(), Problem> {
     if texts.is_empty() {
         return Err(Problem::invalid("texts", "expected at least one text, found none"));
@@ -161,7 +161,7 @@ pub(crate) fn check_texts(texts: &[String], limits: &Limits) -> Result<(), Probl
     texts.iter().try_for_each(|text| check_text("text", text, limits))
 }
 
-/// Texts that cost as much as a few views.
+/// Number of texts that cost as much as a few views.
 const LIGHT_TEXTS: usize = 16;
 
 /// Features of texts, in their order.

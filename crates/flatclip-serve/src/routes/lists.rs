@@ -1,4 +1,4 @@
-//! What can be asked for: models, methods, prompts, class lists, limits.
+//! Lists of models, methods, prompts, class lists and limits.
 
 use crate::app::App;
 use crate::problem::Problem;

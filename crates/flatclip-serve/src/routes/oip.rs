@@ -186,7 +186,7 @@ async fn answer(app: &Arc<App>, name: &str, model: &Model, upload: Upload) -> Re
         }
     };
     drop(body);
-    // What the JSON becomes is never larger than itself.
+    // The parsed form is never larger than the JSON.
     let parsed = app.held.take(client, head.len()).map_err(short)?;
     let mut request: InferRequest = app.parse(head).await?;
     check_outputs(&request)?;
@@ -232,7 +232,7 @@ impl Given {
                 ("image", Tensor::Bytes { values, is_json, .. }) => {
                     check_count(values.len(), app)?;
                     for value in values {
-                        // In JSON bytes are text, so images are in base64 there.
+                        // In JSON, bytes are text, so images are in base64.
                         let bytes = match std::str::from_utf8(&value) {
                             Ok(text) if is_json => match Encoded::new(text) {
                                 Encoded::Bytes(bytes) => bytes,
@@ -322,13 +322,13 @@ async fn run(
     Ok(outputs)
 }
 
-/// The reading rule that the parameters ask for.
+/// The parameter `exif`.
 fn exif_of(parameters: &Parameters) -> Result<Option<bool>, Problem> {
     let wrong = || Problem::invalid("parameters.exif", "expected true or false");
     parameters.0.get("exif").map(|value| value.as_bool().ok_or_else(wrong)).transpose()
 }
 
-/// The request's parameters are texts, numbers and flags; options of the method are a text of JSON.
+/// Reads the parameters of a request: texts, numbers and flags; the options of the method are JSON in a text.
 fn settings(name: &str, classes: Vec<String>, parameters: &Parameters) -> Result<Settings, Problem> {
     let mut settings = Settings { model: Some(name.to_owned()), classes: Some(Few(classes)), ..Settings::default() };
     for (key, value) in &parameters.0 {

@@ -1,4 +1,4 @@
-//! The page, its samples, the description of the routes.
+//! The web page, its sample images, and the reference of the routes.
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -38,10 +38,10 @@ const PARTS: [(&str, &str); 14] = parts![
     "terms.js",
 ];
 
-/// Images of a domain to play with: one of each class.
+/// Number of sample images per domain: one of each class.
 const SAMPLES: u64 = 32;
 
-/// The classes that the page opens with.
+/// The initial classes of the page.
 const CLASSES: [&str; 6] = ["fish", "lamp", "snail", "boat", "clock", "bicycle"];
 
 /// The image that the page opens with, by model: zero-shot answers it wrongly with [`CLASSES`], STSS with its defaults

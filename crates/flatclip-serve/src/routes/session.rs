@@ -80,7 +80,7 @@ pub(crate) async fn open(State(app): State<Arc<App>>, mut upload: Upload) -> Res
     Ok((StatusCode::CREATED, json, json_bytes(&body)?).into_response())
 }
 
-/// Bytes that a method may learn: a few features per class, and what is common to all.
+/// Maximum bytes of a method's state: a few features per class, and a shared part.
 fn state_bytes(recipe: &Recipe) -> usize {
     let width = recipe.model.width();
     (8 * recipe.classes + 2 * width).saturating_mul(width * 4)
@@ -137,7 +137,7 @@ pub(crate) async fn classify(
     let names = classifier.classes().iter().map(String::len).max().unwrap_or(0) * 2 + 80;
     let memory =
         app.answer_memory(client, top.min(classifier.classes().len()) * names + classifier.views() * 48 + 512)?;
-    // One image of a stream after the other; who waits here does not hold a place in the queue.
+    // One image of a stream at a time; a waiting request does not hold a ticket of the queue.
     let mut stream = tokio::time::timeout_at(deadline.into(), Arc::clone(&session.stream).lock_owned())
         .await
         .map_err(|_| Problem::late())?;

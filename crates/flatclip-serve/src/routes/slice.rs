@@ -1,4 +1,4 @@
-//! `POST /v1/slice`: the loss of one view around the prompt, row by row, for as long as somebody looks.
+//! `POST /v1/slice`: the loss of one view around the prompt, streamed row by row until the client disconnects.
 
 use crate::app::App;
 use crate::ask::{Recipe, request};

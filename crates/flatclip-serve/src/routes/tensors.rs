@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Inputs or outputs of a request; there are four of each.
+/// Maximum inputs or outputs of a request; there are four of each.
 const MOST_TENSORS: usize = 16;
 /// Numbers of a shape.
 const MOST_SIDES: usize = 8;
@@ -230,7 +230,7 @@ pub(crate) fn images(shape: &[usize], mut data: Bytes, limits: &Limits) -> Resul
     Ok(images)
 }
 
-/// Refuses outputs that are named twice: an answer has each of them once, so its size is known.
+/// Refuses duplicate outputs: an answer has each of them once, so its size is known.
 pub(crate) fn check_outputs(request: &InferRequest) -> Result<(), Problem> {
     let names = request.outputs.iter().flat_map(|outputs| &outputs.0).map(|choice| choice.name.as_str());
     let mut seen = Vec::new();

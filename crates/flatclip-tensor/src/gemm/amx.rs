@@ -1,5 +1,5 @@
-//! Products on AMX tiles: bfloat16 in, `f32` sums. The blocking is written over [`TileUnit`], which has two forms: the
-//! instructions, and an emulation with exactly their arithmetic, which runs everywhere and stands in for them in the tests.
+//! Products on AMX tiles: bfloat16 inputs, `f32` sums. The blocking is generic over [`TileUnit`], which has two
+//! implementations: the instructions, and an emulation with exactly the same arithmetic, which runs on every machine for tests.
 
 mod emulated;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -21,7 +21,7 @@ const TILE_ROW: usize = 64;
 /// bfloat16 values of a tile register.
 const TILE_VALUES: usize = TILE_ROWS * TILE_ROW / 2;
 
-/// Eight tile registers of 16 rows x 64 bytes, and the four things done with them.
+/// Eight tile registers of 16 rows x 64 bytes, and their four operations.
 pub(super) trait TileUnit {
     /// Configures the registers on this thread; dropping the unit releases them.
     ///
@@ -102,7 +102,7 @@ pub(crate) fn works() -> bool {
     false
 }
 
-/// Never made where tiles cannot be used.
+/// Has no values: tiles cannot be used on this target.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 #[derive(Clone, Copy)]
 pub(super) enum Permitted {}

@@ -1,7 +1,7 @@
-//! How a product is cut: into blocks of rows and panels for the threads, passes over k for the caches, tiles for the kernel.
+//! Blocking of a product: blocks of rows and panels for the threads, passes over k for the caches, tiles for the kernel.
 //!
-//! Every element of the result is summed in one order, which depends on k alone: in steps inside a pass of fixed depth, and
-//! pass after pass. So a result does not depend on the number of rows, on its place in the matrix, or on the threads.
+//! The order in which an element of the result is summed depends only on k: in steps inside a pass of fixed depth, and pass
+//! after pass. So a result does not depend on the number of rows, on its position in the matrix, or on the threads.
 
 use super::epilogue::{Epilogue, Target, apply};
 use super::panels::{Element, PANEL, Panels, Scratch};
@@ -9,19 +9,19 @@ use crate::simd::Lanes;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Largest tile of any kernel (32 x 32), on a cache line.
+/// A buffer for the largest tile of any kernel (32 x 32), aligned to a cache line.
 #[repr(C, align(64))]
 pub(crate) struct Tile(pub(crate) [f32; 1024]);
 
-/// What a tile is computed from, for one pass over k.
+/// The operands of a tile for one pass over k.
 pub(crate) struct Operands<T: Element> {
     /// `[depth / STEP][ROWS][STEP]` values of the left side.
     pub(crate) a: *const T,
-    /// What goes with each of the `ROWS` rows.
+    /// Additional data of each of the `ROWS` rows.
     pub(crate) rows: *const T::Row,
-    /// `16 depth` values of each panel, on a cache line; a kernel of one panel uses the first only.
+    /// `16 depth` values of each panel, aligned to a cache line; a kernel with one panel uses only the first.
     pub(crate) b: [*const T; 2],
-    /// What goes with the columns of each panel.
+    /// Additional data of the columns of each panel.
     pub(crate) columns: [*const T::Columns; 2],
     /// A multiple of the element's step, and not 0.
     pub(crate) depth: usize,
@@ -37,18 +37,18 @@ pub(crate) trait Kernel {
     const ROWS: usize;
     /// Panels (of 16 columns) of a tile: 1 or 2.
     const PANELS: usize;
-    /// Rows of a block: what of the packed left side stays in the second cache.
+    /// Rows of a block: as many packed rows as fit into the L2 cache.
     const BLOCK: usize;
-    /// Most panels of a block: its part of the result is read and written in every pass, its rows are packed once.
+    /// Maximum panels of a block: its part of the result is read and written in every pass, its rows are packed once.
     const BLOCK_PANELS: usize = 32;
 
-    /// Makes the unit ready on this thread; dropping it undoes that.
+    /// Prepares the hardware on this thread; dropping the kernel releases it.
     ///
     /// # Safety
     /// The machine has the kernel's instructions, and no other kernel that was started on this thread lives.
     unsafe fn start() -> Self;
-    /// Packs the start of a row of the left side as row `r` of `tile`, `[depth / STEP][ROWS][STEP]`, with zeros behind its
-    /// end. [`convert_row`] does so value by value.
+    /// Packs the start of a row of the left side as row `r` of `tile`, `[depth / STEP][ROWS][STEP]`, padded with zeros.
+    /// [`convert_row`] does this value by value.
     ///
     /// # Safety
     /// The machine has the kernel's instructions.
@@ -95,8 +95,8 @@ impl<'a, T: Element> Job<'a, T> {
         Self { x, x_stride, rows, panels, out: out.as_mut_ptr(), out_stride, epilogue }
     }
 
-    /// Runs the product, `block` on each block (in parallel when that pays). The job is used up: run twice at the same
-    /// time, it would write its result from two sides.
+    /// Runs `block` on each block, in parallel if the product is large enough. Consumes the job: if it ran twice at the same
+    /// time, both runs would write to the same result.
     pub(crate) fn run<K: Kernel<Element = T>>(self, block: impl Fn(&Self, Range<usize>, Range<usize>) + Sync) {
         let panels = self.panels.count();
         if self.rows == 0 || panels == 0 {
@@ -122,10 +122,10 @@ fn fits(len: usize, rows: usize, stride: usize, width: usize) -> bool {
     rows == 0 || (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(width)).is_some_and(|end| end <= len)
 }
 
-/// Multiply-adds below which waking other threads costs more than it gives (about 20 µs of one core).
+/// Products with fewer multiply-adds run on one thread, because waking others would take longer (about 20 µs of one core).
 const SEQUENTIAL_BELOW: usize = 1 << 20;
 
-/// Blocks per thread that even out unequal speeds.
+/// Blocks per thread, for load balancing.
 const BLOCKS_PER_THREAD: usize = 4;
 
 /// A grid of blocks over rows and panels.
@@ -176,7 +176,7 @@ pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usi
     let mut kernel = unsafe { K::start() };
     let mut tile = Tile([0.0; 1024]);
     let tiles = rows.len().div_ceil(K::ROWS);
-    // Taken out and put back, not borrowed in a closure: a closure would be compiled without the kernel's instructions.
+    // Taken and put back instead of borrowed in a closure, which would be compiled without the kernel's target features.
     let mut scratch = K::Element::scratch().take();
     scratch.values.reserve(tiles * K::ROWS * pass_depth.min(padded));
     scratch.rows.resize(tiles * K::ROWS, Default::default());
@@ -186,7 +186,7 @@ pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usi
         unsafe { pack_rows::<K>(job, rows.clone(), start, depth, &mut scratch) };
         let ends = (start == 0, start + depth == padded);
         for panel in panels.clone().step_by(K::PANELS) {
-            // A tile wider than what is left reads the last panel twice and drops the copy.
+            // If fewer panels remain than the tile has, the last panel is read twice and the copy is dropped.
             let pair = [panel, if panel + 1 < panels.end { panel + 1 } else { panel }];
             let of_panel = |panel: usize| job.panels.data()[panel * job.panels.panel_len() + start * PANEL..].as_ptr();
             let (b, columns) = (pair.map(of_panel), pair.map(|panel| std::ptr::from_ref(job.panels.side(panel, pass))));
@@ -203,7 +203,7 @@ pub(crate) unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usi
                         rows: K::ROWS.min(rows.end - row),
                         columns: (K::PANELS.min(panels.end - panel) * PANEL).min(job.panels.columns() - column),
                     };
-                    // The result's lines travel while the tile is computed.
+                    // Prefetch the cache lines of the result while the tile is computed.
                     for row in 0..target.rows {
                         K::prefetch(target.out.add(row * target.stride));
                     }
@@ -256,7 +256,7 @@ pub(crate) fn convert_row<K: Kernel>(
         if let Some(from) = chunks.next() {
             to.iter_mut().zip(from).for_each(|(to, &x)| *to = convert(x));
         } else {
-            // The ragged end once, then nothing but padding.
+            // The incomplete step once, then only padding.
             let from = chunks.remainder();
             to.iter_mut().zip(from).for_each(|(to, &x)| *to = convert(x));
             to[from.len()..].fill(Default::default());

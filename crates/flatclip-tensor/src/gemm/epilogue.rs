@@ -1,10 +1,10 @@
-//! What happens to a finished tile on its way out: the sum over passes, bias, activation.
+//! The epilogue of a tile: sum over passes, bias, activation.
 
 use super::Activation;
 use crate::math::{self, Unary};
 use crate::simd::Lanes;
 
-/// What a product does with its sums.
+/// Operations on the sums of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epilogue<'a> {
     pub(crate) bias: Option<&'a [f32]>,
@@ -13,7 +13,7 @@ pub(crate) struct Epilogue<'a> {
     pub(crate) add: bool,
 }
 
-/// Where a tile goes.
+/// The part of the result that a tile is written to.
 pub(crate) struct Target {
     pub(crate) out: *mut f32,
     pub(crate) stride: usize,
@@ -74,7 +74,7 @@ unsafe fn rows<L: Lanes, A: Unary>(
             }
         }
         if whole < target.columns {
-            // The ragged end goes through a full vector of its own.
+            // The incomplete vector at the end is copied to a full one.
             let left = target.columns - whole;
             let (mut sums, mut old, mut edge) = ([0.0f32; 16], [0.0f32; 16], [0.0f32; 16]);
             // SAFETY: `left` values remain in each row, and vectors have at most 16 lanes.

@@ -1,4 +1,4 @@
-//! Products in 16-bit fixed point, for CPUs whose floats have no more to give: whole numbers in, exact 32-bit sums out.
+//! Products in 16-bit fixed point, for CPUs that multiply integers faster than floats: 16-bit inputs, exact 32-bit sums.
 //!
 //! A row of the left side is cut into passes of [`Element::DEPTH`] values; each pass has its own scale, so that its largest
 //! value becomes [`ROW_TOP`]. A column of the weights has a scale for each pass too, chosen when it is packed as the
@@ -8,10 +8,10 @@
 //! - `ROW_TOP · Σ |weight| < 2^31`: no sum over a pass can overflow, whatever the row holds.
 //!
 //! The sum of a pass becomes `f32`, is multiplied by both scales and added to the passes before, in this order everywhere.
-//! The integers are exact and the few float operations are not fused, so a product has the same bytes on every
+//! The integers are exact and the few float operations are not fused, so a product is bitwise the same on every
 //! instruction set.
 //!
-//! A row with a NaN or an infinity gives NaN in all its columns, and so does a column of weights in all rows.
+//! A row with a NaN or an infinity gives NaN in all columns; a column of weights with one gives NaN in all rows.
 
 #[cfg(test)]
 mod tests;
@@ -29,29 +29,29 @@ use std::thread::LocalKey;
 
 /// Largest magnitude in a packed row: 13 bits and a sign.
 const ROW_TOP: i32 = 8191;
-/// Largest packed weight: 12 bits and a sign. Most columns end a little lower, by the bound on their sum.
+/// Largest packed weight: 12 bits and a sign. The bound on the sum makes it slightly smaller in most columns.
 const WEIGHT_TOP: i32 = 4095;
 /// Largest sum of magnitudes of the weights of a column in a pass.
 const WEIGHT_SUM: i32 = i32::MAX / ROW_TOP;
-/// Values below this count as this: its inverse must be finite.
+/// Smaller values are replaced by this one, so that its inverse is finite.
 const SMALLEST: f32 = 1e-30;
 /// Values of a packed row that lie side by side: one vector.
 const STEP: usize = <i16 as Element>::STEP;
 
-/// What goes with a packed row of a pass.
+/// Additional data of a packed row for one pass.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Row {
     scale: f32,
-    /// Sum of the products of every value and the second next one, for [`winograd`]; 0 where that is not used.
+    /// The sum that [`cross`] computes, for [`winograd`]; 0 where that is not used.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
     cross: i32,
 }
 
-/// What goes with the packed columns of a pass.
+/// Additional data of the packed columns for one pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Columns {
     scales: [f32; PANEL],
-    /// As that of a row.
+    /// As `Row::cross`, for each column.
     crosses: [i32; PANEL],
 }
 
@@ -134,12 +134,12 @@ fn cross(values: &[i16]) -> i32 {
     })
 }
 
-/// Added to a number of magnitude below 2^22 it leaves no room for a fraction: the sum is rounded to the nearest whole number,
-/// ties to even, which its last bits are.
+/// Adding this to a number of magnitude below 2^22 rounds it to the nearest integer, ties to even, because no bits remain for
+/// a fraction; the low bits of the sum are that integer.
 const WHOLE: f32 = 12_582_912.0;
 
-/// To the nearest whole number, ties to even; NaN becomes 0 (its scale is NaN). Without the rounding of the standard library, a
-/// function call where SSE4.1 is not assumed. All that is converted is of magnitude [`ROW_TOP`] and a little at most.
+/// Rounds to the nearest integer, ties to even; NaN becomes 0 (its scale is NaN). Does not use the standard library, whose
+/// rounding is a function call without SSE4.1. All converted values are of magnitude [`ROW_TOP`] or slightly more.
 #[inline(always)]
 fn to_fixed(x: f32) -> i16 {
     let whole = (x + WHOLE).to_bits() as i16;
@@ -157,13 +157,13 @@ fn row_scale(top_bits: u32) -> (f32, f32) {
     (top / ROW_TOP as f32, ROW_TOP as f32 / top)
 }
 
-/// The magnitude's bits, which as whole numbers have the order of the magnitudes, NaN above all.
+/// The bits of the magnitude: compared as integers they have the order of the magnitudes, with NaN the largest.
 #[inline(always)]
 fn magnitude_bits(x: f32) -> u32 {
     x.to_bits() & 0x7fff_ffff
 }
 
-/// What the others must equal.
+/// The reference kernel, which all others must equal.
 struct PlainKernel;
 
 impl Kernel for PlainKernel {
@@ -223,8 +223,8 @@ pub(super) fn run(job: Job<'_, i16>, isa: Usable) {
     }
 }
 
-/// Whether products in 16 bits are known to be faster than those in `f32`. On AVX-512 without VNNI they are not: two
-/// instructions in the place of one eat the gain.
+/// Whether 16-bit products are known to be faster than `f32`. On AVX-512 without VNNI they are not, because they need two
+/// instructions instead of one.
 pub(super) fn is_fast(isa: Isa) -> bool {
     match isa {
         Isa::Avx2 => true,

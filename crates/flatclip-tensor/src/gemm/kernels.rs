@@ -1,5 +1,5 @@
-//! The `f32` kernels. All keep to one order of sums (k after k, fused where the machine can), so AVX2, AVX-512
-//! and NEON give the same bytes.
+//! The `f32` kernels. All sum in the same order (by increasing k, fused if the machine has FMA), so AVX2, AVX-512 and NEON
+//! give bitwise equal results.
 
 use super::driver::{self, Job, Kernel, Operands, Tile, convert_row, copy_row};
 use super::panels::{Element, PANEL, bf16_round};
@@ -16,10 +16,10 @@ pub(super) use neon::{NeonKernel, run_neon};
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{Avx2Kernel, Avx512Kernel, run_avx_vnni, run_avx2, run_avx512, run_avx512_vnni};
 
-/// k values of a packed row that lie side by side: a whole row of them is one vector copy, and kernels unroll over them.
+/// Contiguous k values of a packed row: they are copied as one vector, and kernels unroll over them.
 const STEP: usize = <f32 as Element>::STEP;
 
-/// Portable Rust that compilers turn into whatever vectors the target has.
+/// Portable Rust, which the compiler vectorises for the target.
 pub(super) struct PlainKernel;
 
 impl Kernel for PlainKernel {
@@ -57,7 +57,7 @@ impl Kernel for PlainKernel {
     }
 }
 
-/// Another `f32` kernel on inputs rounded to bfloat16: what tiles compute, on machines without them.
+/// An `f32` kernel on inputs rounded to bfloat16: the precision of tiles on machines without them.
 pub(super) struct Rounded<K>(K);
 
 impl<K: Kernel<Element = f32>> Kernel for Rounded<K> {

@@ -1,9 +1,9 @@
 //! Matrix products: [`Linear`] for frozen weights (packed once), [`product_nt`] and [`product_nn`] for two activations.
 //!
-//! On one instruction set a result is the same to the last bit for any number of threads and whatever other rows are in
-//! the batch. Across instruction sets it differs in rounding only; products in `i16` do not differ at all.
+//! On one instruction set a result is bitwise the same for any number of threads and any other rows in the batch. Between
+//! instruction sets it differs only in rounding; products in `i16` do not differ at all.
 //!
-//! A precision is an `Element` (how values lie in memory, what goes with a row and a column), a function
+//! A precision is an `Element` (the memory layout of values, the additional data of a row and a column), a function
 //! that packs weights, and a `Kernel` per instruction set (how a row is packed, how a tile is
 //! multiplied). Blocks, threads and epilogues are the same for all: `fixed.rs` shows one.
 
@@ -28,10 +28,10 @@ use std::sync::OnceLock;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use amx::works as amx_works;
 
-/// The nonlinearity fused behind a product.
+/// The activation fused into a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// Leave the value.
+    /// No activation.
     Identity,
     /// `max(0, x)`.
     Relu,
@@ -43,7 +43,7 @@ pub enum Activation {
     GeluTanh,
 }
 
-/// What products with weights compute in. Norms, softmax and the residual stream are `f32` in all.
+/// Precision of products with weights. Norms, softmax and the residual stream are always `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// `f32` throughout: the reference.
@@ -51,8 +51,8 @@ pub enum Precision {
     F32,
     /// Weights and inputs of products rounded to bfloat16. Fast on AMX tiles; elsewhere the same rounding at `f32` speed.
     Bf16,
-    /// Weights and inputs of products in 16-bit fixed point with scales of their own per 384 values, exact sums. Nearer to `f32`
-    /// than [`Precision::Bf16`], half the memory of `f32`, and faster than it on CPUs with AVX2 or VNNI.
+    /// Weights and inputs of products in 16-bit fixed point with a scale per 384 values, and exact sums. Closer to `f32` than
+    /// [`Precision::Bf16`], half the memory of `f32`, and faster than `f32` on CPUs with AVX2 or VNNI.
     I16,
 }
 
@@ -70,8 +70,8 @@ impl Precision {
         }
     }
 
-    /// What prompts are learned in: `i16` where its products are fast, else `f32`. Never `bf16`, whose gradients are further
-    /// from those of `f32`.
+    /// The precision for prompt tuning: `i16` if its products are fast, else `f32`. Never `bf16`, whose gradients are less
+    /// accurate.
     pub fn auto_for_gradients() -> Self {
         if fixed::is_fast(isa::current()) { Precision::I16 } else { Precision::F32 }
     }
@@ -91,7 +91,7 @@ impl Precision {
     }
 }
 
-/// Packed weights in the form their precision and machine want.
+/// Weights, packed for their precision and machine.
 #[derive(Debug)]
 enum Weights {
     F32(Panels<f32>),
@@ -102,7 +102,7 @@ enum Weights {
 }
 
 impl Weights {
-    /// Packs `weight` (`[n, k]`, row-major). `native` takes the form that instructions for this precision want, where there is another.
+    /// Packs `weight` (`[n, k]`, row-major). `native` selects the layout for instructions of this precision, if there are two.
     fn pack(n: usize, k: usize, precision: Precision, native: bool, weight: &[f32]) -> Self {
         let entry = |i: usize, column: usize| weight[column * k + i];
         match precision {
@@ -181,14 +181,14 @@ fn run_bf16(job: Job<'_, u16>, tiles: Option<amx::Permitted>) {
     run_plain::<amx::TileKernel<amx::Emulated, f32>>(job);
 }
 
-/// A bare tile product, for the check that decides whether the hardware is trusted.
+/// A tile product without epilogue, for the check of the hardware.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn run_tiles(x: &[f32], rows: usize, panels: &Panels<u16>, out: &mut [f32], tiles: Option<amx::Permitted>) {
     let (k, n) = (panels.depth(), panels.columns());
     run_bf16(Job::new((x, k), rows, panels, (out, n), PRODUCT), tiles);
 }
 
-/// Nothing but the sums.
+/// No epilogue.
 const PRODUCT: Epilogue<'static> = Epilogue { bias: None, activation: Activation::Identity, add: false };
 
 /// A frozen affine map `y = x Wᵀ + b` with `W` of shape `[outputs, inputs]`, as `nn.Linear` stores it.
@@ -250,7 +250,7 @@ impl Linear {
         self.inputs
     }
 
-    /// What products with these weights compute in.
+    /// Precision of products with these weights.
     pub fn precision(&self) -> Precision {
         match self.weights {
             Weights::F32(_) => Precision::F32,

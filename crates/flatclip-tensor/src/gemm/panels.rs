@@ -1,8 +1,8 @@
-//! The right-hand side of a product, packed: panels of 16 columns, each panel all of k, in the order the kernels read it.
+//! The packed right-hand side of a product: panels of 16 columns over the full depth k, in the order in which kernels read it.
 //!
 //! `f32`:  `[panel][k][16]`. `bf16` (as bits) and `i16`: `[panel][k / 2][16][2]`, the pairs that their products multiply.
-//! All take 16 values per panel and step of k, so depth `p` of a panel starts at `16 p` in any. Columns and depth are
-//! padded with zeros: no kernel has an edge case there.
+//! All types have 16 values per panel and k, so depth `p` of a panel starts at `16 p` in each of them. Columns and depth are
+//! padded with zeros, so that kernels need no edge cases.
 
 use crate::pages::{Buffer, Number};
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use std::thread::LocalKey;
 /// Columns of a panel.
 pub(crate) const PANEL: usize = 16;
 
-/// A value that weights are stored as.
+/// A type in which weights are stored.
 pub(crate) trait Element: Number {
     /// Depth is padded to a multiple of this (a step of the kernels that read it).
     const STEP: usize;
@@ -19,11 +19,11 @@ pub(crate) trait Element: Number {
     const PAIR: usize;
     /// Depth of a pass over k, the same for every kernel, so that all sum in the same order.
     const DEPTH: usize;
-    /// What a pass needs to know of a packed row besides its values.
+    /// Additional data of a packed row for one pass.
     type Row: Copy + Default + 'static;
-    /// What a pass needs to know of the columns of a panel besides their values.
+    /// Additional data of the columns of a panel for one pass.
     type Columns: Copy + Default + std::fmt::Debug + Send + Sync;
-    /// Room for the packed left side of a block on this thread.
+    /// The thread-local buffer for the packed left side of a block.
     fn scratch() -> &'static LocalKey<RefCell<Scratch<Self>>>;
 }
 
@@ -99,7 +99,7 @@ impl<T: Element> Panels<T> {
     pub(crate) fn pack(columns: usize, depth: usize, entry: impl Fn(usize, usize) -> T) -> Self {
         let mut packed = Self::zeros(columns, depth);
         let padded = packed.padded_depth();
-        // On this thread alone: a transpose is packed inside a lock, where waiting for other tasks could wait for itself.
+        // On this thread only: a transpose is packed while a lock is held, and waiting for other tasks could deadlock.
         for (panel, data) in packed.data.chunks_exact_mut(padded * PANEL).enumerate() {
             let width = PANEL.min(columns - panel * PANEL);
             for (group, data) in data.chunks_exact_mut(PANEL * T::PAIR).enumerate() {
@@ -141,7 +141,7 @@ impl<T: Element> Panels<T> {
         self.padded_depth().div_ceil(T::DEPTH)
     }
 
-    /// What `pass` needs to know of the columns of `panel`.
+    /// Additional data of the columns of `panel` for `pass`.
     pub(crate) fn side(&self, panel: usize, pass: usize) -> &T::Columns {
         &self.sides[panel * self.passes() + pass]
     }

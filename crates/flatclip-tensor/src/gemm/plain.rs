@@ -1,4 +1,4 @@
-//! The oracle: loops that say what a product is, summed in f64. The tests compare every path with them.
+//! The reference implementation of products: plain loops, summed in f64. The tests compare every path with it.
 
 use super::Activation;
 use crate::ops::activation::value;

@@ -1,9 +1,9 @@
-//! Every path against the oracle, on shapes with ragged edges.
+//! Compares every path with the reference, on shapes that are not multiples of the tile size.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Values in -1..1 that look random and are the same everywhere.
+/// Pseudo-random values in -1..1, the same on every machine.
 pub(super) fn values(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -20,7 +20,7 @@ fn paths() -> Vec<Isa> {
     isa::ALL.into_iter().filter(|&isa| isa != Isa::Amx && isa::supports(isa)).collect()
 }
 
-/// The largest difference of `got` from the oracle, relative to what rounding of a sum of `k` terms may give.
+/// The largest difference of `got` from the reference, relative to the rounding error of a sum of `k` terms.
 fn check(got: &[f32], want: &[f64], k: usize, what: &str) {
     assert_eq!(got.len(), want.len());
     let allowed = 2e-7 * (k as f64).sqrt().max(1.0) * 4.0;
@@ -129,7 +129,7 @@ fn bf16_agrees_with_the_oracle_on_rounded_inputs() {
     }
 }
 
-/// The promise that batches, chunks and threads may be chosen freely.
+/// Results do not depend on batches, chunks or the number of threads.
 #[test]
 fn a_row_has_the_same_bytes_in_any_batch_and_on_any_number_of_threads() {
     let (rows, n, k) = (500, 300, 700);
@@ -142,7 +142,7 @@ fn a_row_has_the_same_bytes_in_any_batch_and_on_any_number_of_threads() {
     };
     let forms = [(Precision::F32, false), (Precision::Bf16, false), (Precision::Bf16, true), (Precision::I16, false)];
     for (precision, native) in forms {
-        // What is emulated is slow: fewer rows of it.
+        // The emulation is slow: use fewer rows.
         let rows = if native { 70 } else { rows };
         let linear = Linear::packed(n, k, &weight, Some(&bias), precision, native);
         let whole = forward(&linear, &x[..rows * k], rows);
@@ -170,7 +170,7 @@ fn avx2_and_avx512_give_the_same_bytes() {
     assert_eq!(a, b);
 }
 
-/// NEON and AVX meet in no machine: each is compared with the bytes that AVX2 gave when this was written.
+/// No machine has both NEON and AVX, so both are compared with recorded results of AVX2.
 #[test]
 fn avx_and_neon_give_the_same_bytes() {
     let (rows, n, k) = (77, 130, 523);
@@ -228,7 +228,7 @@ fn empty_products_do_nothing() {
     assert_eq!(out, [0.0; 2]);
 }
 
-/// Sizes whose products wrap around must not pass for small ones.
+/// Sizes whose product overflows must not be accepted as small.
 #[test]
 fn shapes_beyond_the_address_space_are_refused() {
     let half = 1usize << (usize::BITS / 2);

@@ -1,4 +1,4 @@
-//! The MLP's nonlinearity on its own, and its derivative.
+//! The activation of the MLP as a separate operation, and its derivative.
 
 use super::real::Real;
 use crate::gemm::Activation;
@@ -10,7 +10,7 @@ use crate::threads::for_each_part;
 /// Values per parallel task.
 const BLOCK: usize = 1 << 14;
 
-/// `x = act(x)` in place. The same bytes as the activation fused behind a product.
+/// `x = act(x)` in place. Bitwise equal to the activation fused into a product.
 pub fn activate(activation: Activation, x: &mut [f32]) {
     for_each_part(x, BLOCK, |_, x| activate_part(activation, x));
 }
@@ -107,7 +107,7 @@ pub fn slope<T: Real>(activation: Activation, x: T) -> T {
             normal_cdf(x) + x * density
         }
         Activation::GeluTanh => {
-            // Far out `x³` overflows, and 0 times infinity is no slope.
+            // For large |x|, `x³` overflows, and 0 times infinity would be NaN.
             let x = if x.wide().abs() > 20.0 { T::of(20.0f64.copysign(x.wide())) } else { x };
             let s = sigmoid(tanh_argument(x));
             s + x * s * (T::ONE - s) * T::of(TANH_FACTOR) * (T::ONE + T::of(3.0 * TANH_CUBE) * x * x)

@@ -1,6 +1,6 @@
-//! What the gradient tests share: repeatable values and central differences in f64.
+//! Shared by the gradient tests: reproducible values, and central differences in f64.
 
-/// Repeatable values in about (-1, 1).
+/// Reproducible values in about (-1, 1).
 pub(crate) fn values(seed: u64, count: usize) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {

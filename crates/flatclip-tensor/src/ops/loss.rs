@@ -23,7 +23,7 @@ pub fn log_softmax<T: Real>(x: &mut [T], width: usize) {
     }
 }
 
-/// The maximum and `log Σ exp(x - maximum)`. Apart, since their sum loses digits when logits are large.
+/// The maximum and `log Σ exp(x - maximum)`. Returned separately, since their sum loses precision for large logits.
 fn top_and_log_total<T: Real>(row: &[T]) -> (T, T) {
     let top = maximum(row);
     let mut total = T::ZERO;
@@ -31,7 +31,7 @@ fn top_and_log_total<T: Real>(row: &[T]) -> (T, T) {
     (top, total.ln())
 }
 
-/// `softmaxᵀ` of the chain rule: `d = p ∘ (g - p·g)` for one row, `g` the gradient with respect to `p = softmax(x)`.
+/// The backward pass of softmax for one row: `d = p ∘ (g - p·g)`, with `g` the gradient with respect to `p = softmax(x)`.
 pub fn softmax_backward<T: Real>(p: &[T], g: &[T], d: &mut [T]) {
     let along = super::real::dot(p, g);
     for i in 0..p.len() {

@@ -1,5 +1,5 @@
-//! Everything between the matrix products, each with its input gradient. The plain form is generic over `f32` and `f64`,
-//! so that derivatives are checked by finite differences in `f64`.
+//! All operations other than matrix products, each with its input gradient. The plain versions are generic over `f32` and
+//! `f64`, so that derivatives can be checked by finite differences in `f64`.
 
 pub mod activation;
 pub mod attention;

@@ -15,7 +15,7 @@ pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], epsilon: f32, out: &m
     for_each_part(out, BLOCK * width.max(1), |at, out| norm_part(&x[at..at + out.len()], weight, bias, epsilon, out));
 }
 
-/// Adds the input gradient: `dx += J(x)ᵀ dy`. Accumulating is what a residual branch needs.
+/// Adds the input gradient: `dx += J(x)ᵀ dy`. Accumulates because residual branches add up their gradients.
 pub fn layer_norm_backward(x: &[f32], weight: &[f32], epsilon: f32, dy: &[f32], dx: &mut [f32]) {
     let width = weight.len();
     assert!(x.len() == dy.len() && x.len() == dx.len() && x.len().is_multiple_of(width.max(1)));

@@ -1,4 +1,4 @@
-//! The two number types the plain kernels are written for: `f32` to compute, `f64` to check gradients.
+//! The two number types of the plain kernels: `f32` for computation, `f64` for gradient checks.
 
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
@@ -83,7 +83,7 @@ unsafe extern "C" {
 real!(f32, erff);
 real!(f64, erf);
 
-/// Inner product with eight partial sums: vectors for the compiler, less rounding for us.
+/// Inner product with eight partial sums, which the compiler can vectorise and which reduce the rounding error.
 #[inline(always)]
 pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     let mut sums = [T::ZERO; 8];

@@ -1,4 +1,4 @@
-//! Rotary position embedding: pairs of neighbouring channels of queries and keys turn by an angle of their token.
+//! Rotary position embedding: rotates pairs of neighbouring channels of queries and keys by an angle per token.
 
 use crate::isa::per_isa;
 use crate::simd::{Available, Lanes};
@@ -20,14 +20,14 @@ impl Rotation {
     /// From the angles `[tokens, size / 2]`.
     ///
     /// # Panics
-    /// If the angles do not fill whole tokens, or a head has no pairs: whoever makes them knows both.
+    /// If the number of angles is not a multiple of `size / 2`, or a head has no pairs: both are bugs of the caller.
     pub fn new(angles: &[f64], size: usize) -> Self {
         assert!(size >= 2 && size.is_multiple_of(2) && angles.len().is_multiple_of(size / 2));
         let table = angles.iter().flat_map(|angle| [angle.cos() as f32, angle.sin() as f32]).collect();
         Self { table, size }
     }
 
-    /// Turns queries and keys of sequences of all tokens, one after the other: rows `[q | k | v]` of `3 width` values.
+    /// Rotates the queries and keys of consecutive full sequences: rows `[q | k | v]` of `3 width` values.
     ///
     /// # Panics
     /// If the rows are not whole sequences of this rotation.
@@ -43,7 +43,7 @@ impl Rotation {
 
 per_isa! { fn rotate_part(rows: &mut [f32], width: usize, rotation: &Rotation, first: usize) = rotate_rows; }
 
-/// Plain loops; `L` only says which instructions the compiler may use for them.
+/// Plain loops; `L` only selects the instruction set that the compiler may use.
 #[inline(always)]
 fn rotate_rows<L: Lanes>(_: Available<L>, rows: &mut [f32], width: usize, rotation: &Rotation, first: usize) {
     for (i, row) in rows.chunks_exact_mut(3 * width).enumerate() {

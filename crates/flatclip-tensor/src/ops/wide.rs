@@ -1,11 +1,11 @@
-//! Sums over `f32` values in `f64`, and the entropy of logits: what adapters compute for every view of every image. Compiled
-//! for each instruction set; the sums are taken in the same order on all of them.
+//! Sums of `f32` values in `f64`, and the entropy of logits, which adapters compute for every view of every image. Compiled
+//! for each instruction set; the order of additions is the same on all.
 
 use crate::isa::per_isa;
 use crate::math;
 use crate::simd::{Available, Lanes};
 
-/// Partial sums: as many as an AVX-512 register has of `f64`.
+/// Number of partial sums: the `f64` lanes of an AVX-512 register.
 const PARTS: usize = 8;
 
 /// `Σ a b`.
@@ -84,8 +84,8 @@ fn add_scaled_lanes<L: Lanes>(_: Available<L>, weight: f64, x: &[f32], sum: &mut
     }
 }
 
-/// `out = exp(row - top)` with `top` the largest of the row, and the sums of `out` and of `(row - top) out`. A NaN in the row
-/// is one in the second sum.
+/// `out = exp(row - top)` with `top` the largest value of the row; returns the sums of `out` and of `(row - top) out`. A NaN in
+/// the row makes the second sum NaN.
 #[inline(always)]
 fn exponentials_lanes<L: Lanes>(lanes: Available<L>, row: &[f32], out: &mut [f32], sums: &mut (f64, f64)) {
     let top = largest(lanes, row);

@@ -3,8 +3,8 @@
 use super::Lanes;
 use std::arch::aarch64::*;
 
-/// Eight lanes in two registers: the shape of AVX2, so that what is written for it suits the thirty-two registers too, and
-/// sums run in the same order.
+/// Eight lanes in two registers, as many as AVX2 has, so that kernels for AVX2 also suit the thirty-two registers, and sums
+/// have the same order.
 #[derive(Clone, Copy)]
 pub(crate) struct Neon([float32x4_t; 2]);
 
@@ -45,7 +45,7 @@ impl Lanes for Neon {
         sub(other) = vsubq_f32;
         mul(other) = vmulq_f32;
         div(other) = vdivq_f32;
-        // Those that prefer a number to NaN, as `f32::min` and `f32::max` do.
+        // The variants that return the number if the other operand is NaN, as `f32::min` and `f32::max` do.
         min(other) = vminnmq_f32;
         max(other) = vmaxnmq_f32;
         // The term comes first.
@@ -105,7 +105,7 @@ mod tests {
         let [x, y] = [a, b].map(|v| unsafe { Neon::load(v.as_ptr()) });
         let (least, most) = (x.min(y).to_array(), x.max(y).to_array());
         for i in 0..Neon::WIDTH {
-            // Values: which zero comes out is left open.
+            // Compare values, not bits: the sign of a zero is unspecified.
             assert_eq!((least[i], most[i]), (a[i].min(b[i]), a[i].max(b[i])), "lane {i}");
         }
     }

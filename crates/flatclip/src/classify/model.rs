@@ -3,7 +3,6 @@
 use super::folders;
 use super::memory::MemoryNeed;
 use super::requirements::check_origin;
-use crate::Result;
 use crate::architecture::{Activation, ClipConfig};
 use crate::image::Image;
 use crate::image::views::{ViewKey, ViewOptions, make_views};
@@ -12,6 +11,7 @@ use crate::progress::Progress;
 use crate::prompt::Prompt;
 use crate::text::Tokenizer;
 use crate::weights::{self, Checkpoint, Places};
+use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,6 +36,8 @@ struct Parts {
     name: String,
     clip: Arc<Clip>,
     tokenizer: Tokenizer,
+    /// How it was loaded; absent where its parts were given.
+    origin: Option<ModelBuilder>,
 }
 
 /// How a model is found and loaded.
@@ -74,7 +76,27 @@ impl Model {
 
     /// A model from given towers and tokenizer.
     pub fn from_parts(name: impl Into<String>, clip: Clip, tokenizer: Tokenizer) -> Self {
-        Self(Arc::new(Parts { name: name.into(), clip: Arc::new(clip), tokenizer }))
+        Self(Arc::new(Parts { name: name.into(), clip: Arc::new(clip), tokenizer, origin: None }))
+    }
+
+    /// The same model with a text tower that multiplies in another precision; the image tower is shared. The weights are read
+    /// again where they were found. A model whose parts were given stays as it is.
+    pub fn with_text_precision(&self, precision: Precision) -> Result<Self> {
+        let Some(origin) = self.0.origin.as_ref().filter(|_| precision != self.clip().text_precision()) else {
+            return Ok(self.clone());
+        };
+        let checkpoint = origin.clone().offline(true).open(&())?;
+        if let Some(folder) = &origin.hash_cache {
+            checkpoint.recall_hash(folder);
+        }
+        if checkpoint.hash()? != self.hash() {
+            let reason =
+                format!("the weights of {} have changed since they were loaded; load the model again", self.name());
+            return Err(Error::config("model", reason));
+        }
+        let clip = Arc::new(self.clip().with_text_precision(&checkpoint, precision)?);
+        let (name, tokenizer) = (self.0.name.clone(), self.0.tokenizer.clone());
+        Ok(Self(Arc::new(Parts { name, clip, tokenizer, origin: Some(origin.clone()) })))
     }
 
     /// As it was asked for.
@@ -265,7 +287,8 @@ impl ModelBuilder {
         if let Some(folder) = &self.hash_cache {
             checkpoint.remember_hash(folder);
         }
-        Ok(Model::from_parts(self.name.clone(), clip, tokenizer?))
+        let (name, tokenizer) = (self.name.clone(), tokenizer?);
+        Ok(Model(Arc::new(Parts { name, clip: Arc::new(clip), tokenizer, origin: Some(self.clone()) })))
     }
 
     #[cfg(feature = "hub")]

@@ -4,9 +4,7 @@ use super::image::ImageKernels;
 use super::load::Reader;
 use super::text::TextKernels;
 use super::towers::{Device, ImageTower, Passes, TextTower};
-use crate::architecture::{
-    Activation as Nonlinearity, ClipConfig, ImageConfig, Preprocess, TextConfig, TextForm, VitForm,
-};
+use crate::architecture::{Activation as Nonlinearity, ClipConfig, ImageConfig, Preprocess, TextForm, VitForm};
 use crate::error::Hint;
 use crate::weights::Checkpoint;
 use crate::{Error, Result};
@@ -63,7 +61,7 @@ pub struct Clip {
     text_precision: Precision,
     hash: String,
     device: Option<Device>,
-    image: Box<dyn ImageTower>,
+    image: Arc<dyn ImageTower>,
     text: Option<Box<dyn TextTower>>,
 }
 
@@ -71,24 +69,29 @@ impl Clip {
     /// Reads and packs all weights.
     pub fn load(checkpoint: &Checkpoint, options: LoadOptions) -> Result<Self> {
         let config = checkpoint.config().clone();
-        let reader = |precision| Reader { checkpoint, precision };
+        let reader = Reader { checkpoint, precision: options.precision };
         let image = || match options.towers {
             Towers::Text => Ok(ImageKernels::absent(config.image_size)),
-            _ => ImageKernels::load(&reader(options.precision), &config, kernel_of(config.activation)),
+            _ => ImageKernels::load(&reader, &config, kernel_of(config.activation)),
         };
-        let text = || {
-            let text = config.text.as_ref().filter(|_| options.towers != Towers::Image);
-            let load = |text: &TextConfig| {
-                let activation = kernel_of(text.form.activation.unwrap_or(config.activation));
-                TextKernels::load(&reader(options.text_precision), text, config.embed_dim, activation, &options)
-            };
-            text.map(load).transpose()
-        };
-        let (image, text) = rayon::join(image, text);
-        let image = Box::new(image?);
-        let text = text?.map(|kernels| Box::new(Arc::new(kernels)) as Box<dyn TextTower>);
+        let (image, text) = rayon::join(image, || text_tower(checkpoint, &options));
+        let (image, text) = (Arc::new(image?), text?);
         let LoadOptions { precision, text_precision, .. } = options;
         Ok(Self { image, text, hash: checkpoint.hash()?, precision, text_precision, device: None, config })
+    }
+
+    /// The same image tower beside a text tower that multiplies in another precision, read from the same weights.
+    pub(crate) fn with_text_precision(&self, checkpoint: &Checkpoint, text_precision: Precision) -> Result<Self> {
+        let options = LoadOptions { precision: self.precision, text_precision, ..LoadOptions::default() };
+        Ok(Self {
+            config: self.config.clone(),
+            hash: self.hash.clone(),
+            device: None,
+            image: Arc::clone(&self.image),
+            text: text_tower(checkpoint, &options)?,
+            precision: self.precision,
+            text_precision,
+        })
     }
 
     /// A model whose towers are computed elsewhere. `hash` names its weights.
@@ -100,7 +103,7 @@ impl Clip {
         text: Option<Box<dyn TextTower>>,
     ) -> Self {
         let precision = Precision::F32;
-        Self { config, precision, text_precision: precision, hash, device: Some(device), image, text }
+        Self { config, precision, text_precision: precision, hash, device: Some(device), image: image.into(), text }
     }
 
     /// The architecture.
@@ -215,4 +218,14 @@ impl Features {
         let norms = flatclip_tensor::ops::normalise(raw.data_mut(), width);
         (raw, norms)
     }
+}
+
+/// The text tower, if the model has one and it is wanted.
+fn text_tower(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Option<Box<dyn TextTower>>> {
+    let config = checkpoint.config();
+    let Some(text) = config.text.as_ref().filter(|_| options.towers != Towers::Image) else { return Ok(None) };
+    let activation = kernel_of(text.form.activation.unwrap_or(config.activation));
+    let reader = Reader { checkpoint, precision: options.text_precision };
+    let kernels = TextKernels::load(&reader, text, config.embed_dim, activation, options)?;
+    Ok(Some(Box::new(Arc::new(kernels))))
 }

@@ -1,4 +1,4 @@
-//! The activation of weights that do not state it: decided by what lies beside them or by their name, else in doubt.
+//! The activation of weights that do not specify it: derived from neighbouring files or from the name; otherwise uncertain.
 
 use super::bytes::Stored;
 use super::checkpoint::Checkpoint;
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Folders above a file whose names may hold a tag: `models--ORG--NAME/snapshots/REVISION` in the hub cache.
 const FOLDERS: usize = 3;
 
-/// Numbers that OpenAI's own archives carry beside the weights, and nobody else's do.
+/// Whether the file has the tensors that only OpenAI's own archives contain in addition to the weights.
 pub(super) fn is_openai_archive(tensors: &[Stored]) -> bool {
     let has = |name: &str| tensors.iter().any(|tensor| tensor.name == name);
     ["input_resolution", "context_length", "vocab_size"].into_iter().all(has)
@@ -42,7 +42,7 @@ pub(super) fn decide(path: &Path, config: &mut ClipConfig) {
     }
 }
 
-/// What the published models use whose tag or repository occurs in a name; none where they disagree.
+/// The activation of the published models whose tag or repository occurs in a name; `None` if they disagree.
 fn tagged(names: &[String], architecture: Option<&str>) -> Option<(Activation, Preprocess)> {
     // open_clip's own names of architectures with OpenAI's activation.
     if names.iter().any(|name| name.contains("quickgelu") || name.contains("quick-gelu")) {
@@ -59,7 +59,7 @@ fn tagged(names: &[String], architecture: Option<&str>) -> Option<(Activation, P
     found.all(|other| other == first).then_some(first)
 }
 
-/// Whether `word` stands in `name` with no letter or digit before or after it.
+/// Whether `word` occurs in `name` with no letter or digit before or after it.
 fn has_word(name: &str, word: &str) -> bool {
     let free = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
     name.match_indices(word)
@@ -67,8 +67,8 @@ fn has_word(name: &str, word: &str) -> bool {
 }
 
 impl Checkpoint {
-    /// Why the activation may be wrong, and what the choices are, where nothing decides it. The tensors cannot tell, and
-    /// with the wrong one every feature is a little wrong, without an error.
+    /// A warning that the activation may be wrong, with the choices, if it is uncertain. The tensors do not show it, and with the
+    /// wrong activation every feature is slightly wrong without an error.
     pub fn activation_doubt(&self) -> Option<String> {
         let config = self.config();
         let unused = config.text.is_none() && matches!(config.image, ImageConfig::ResNet { .. });

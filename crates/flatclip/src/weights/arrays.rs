@@ -1,4 +1,4 @@
-//! Arrays that other programs wrote, as npz or safetensors, read from front to back: a file may be larger than memory.
+//! Arrays of other programs in npz or safetensors files, read sequentially: a file may be larger than memory.
 
 use super::bytes::{Bytes, Dtype, Packing, count};
 use super::{npy, safetensors, zip};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const CHUNK: usize = 1 << 18;
 
 /// A file of named arrays. Opening it reads headers only.
@@ -32,9 +32,9 @@ struct Array {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Element {
     Number(Dtype),
-    /// So many characters of four bytes.
+    /// Text with this many characters of four bytes.
     Unicode(usize),
-    /// So many bytes.
+    /// This many bytes.
     Ascii(usize),
     Other(String),
 }
@@ -55,7 +55,7 @@ impl ArrayFile {
         Ok(Self { path: path.to_path_buf(), arrays, metadata })
     }
 
-    /// Its place.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -88,7 +88,7 @@ impl ArrayFile {
         }
     }
 
-    /// All numbers of an array of floats; more than `most` are refused.
+    /// All values of a float array; more than `most` are refused.
     pub fn all_floats(&self, name: &str, most: usize) -> Result<Vec<f32>> {
         let total = self.total(name, most)?;
         let mut floats = self.floats(name)?;
@@ -97,7 +97,7 @@ impl ArrayFile {
         Ok(values)
     }
 
-    /// The number of an array of one entry, of any type of numbers.
+    /// The value of an array with one entry of any number type.
     pub fn one_number(&self, name: &str) -> Result<f64> {
         let (array, _) = (self.array(name)?, self.total(name, 1)?);
         let Element::Number(dtype) = array.element else { return Err(self.wrong(name, "a number", &array.element)) };
@@ -108,7 +108,7 @@ impl ArrayFile {
         }
     }
 
-    /// All whole numbers of an array; more than `most` are refused.
+    /// All values of an integer array; more than `most` are refused.
     pub fn integers(&self, name: &str, most: usize) -> Result<Vec<i64>> {
         let (array, total) = (self.array(name)?, self.total(name, most)?);
         let Element::Number(dtype @ (Dtype::I64 | Dtype::I32 | Dtype::I16 | Dtype::I8 | Dtype::U8)) = array.element
@@ -125,7 +125,7 @@ impl ArrayFile {
         Ok(bytes.chunks_exact(dtype.size()).map(signed).collect())
     }
 
-    /// All texts of an array of NumPy's; more than `most` are refused.
+    /// All texts of a NumPy array; more than `most` are refused.
     pub fn texts(&self, name: &str, most: usize) -> Result<Vec<String>> {
         let (array, total) = (self.array(name)?, self.total(name, most)?);
         let size = match array.element {
@@ -162,7 +162,7 @@ impl ArrayFile {
         })
     }
 
-    /// Grown while reading: `total` is what a header claims.
+    /// The buffer grows while reading, because `total` comes from an untrusted header.
     fn take(&self, name: &str, array: &Array, total: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut reader = reader(array)?;
@@ -184,7 +184,7 @@ impl ArrayFile {
     }
 }
 
-/// Numbers of an array, from front to back.
+/// Sequential reader of the values of an array.
 pub struct Floats {
     path: PathBuf,
     name: String,
@@ -205,7 +205,7 @@ impl Floats {
         Ok(self.dtype.decode(&bytes))
     }
 
-    /// Reads to the end of the array, where the archive's checksum is compared.
+    /// Reads to the end of the array, where the archive's checksum is verified.
     pub fn finish(&mut self) -> Result<()> {
         let rest = std::io::copy(&mut self.reader, &mut std::io::sink()).map_err(|error| self.fault(&error))?;
         if rest > 0 {
@@ -225,7 +225,7 @@ fn bad(path: &Path, reason: impl Into<String>) -> Error {
     Error::Data { path: path.to_path_buf(), reason: reason.into() }
 }
 
-/// What the readers of weight files refuse, as a fault of data.
+/// Converts an error of the weight file readers to a data error.
 fn of_data(error: Error) -> Error {
     match error {
         Error::Weights { path, reason } => Error::Data { path, reason },
@@ -255,7 +255,7 @@ fn from_npz(path: &Path) -> Result<Opened> {
         let header = npy::header(&mut counted).map_err(fault)?;
         let (element, size) = element_of(&header.descr);
         let expected = count(&header.shape).and_then(|n| n.checked_mul(size)).map(|n| n as u64);
-        // Of objects and other foreign types the size is not known; they are refused when they are read.
+        // The size of objects and other unsupported types is unknown; reading them is refused.
         let length = expected.and_then(|n| n.checked_add(counted.read));
         if size > 0 && length != Some(bytes.len) {
             let reason =
@@ -308,7 +308,7 @@ fn reader(array: &Array) -> Result<Box<dyn Read + Send>> {
     Ok(reader)
 }
 
-/// The unpacked bytes; the end of one with a checksum is an error if that does not fit.
+/// The uncompressed bytes; a wrong checksum is an error at the end.
 fn plain(bytes: &Bytes) -> Box<dyn Read + Send> {
     let stored = Stretch { source: bytes.source.clone(), at: bytes.offset, left: bytes.stored };
     let stored = BufReader::with_capacity(CHUNK, stored);
@@ -317,7 +317,7 @@ fn plain(bytes: &Bytes) -> Box<dyn Read + Send> {
         Packing::Plain => Box::new(stored),
         Packing::Checked(crc) => Box::new(checked(Box::new(stored), crc)),
         Packing::Deflated(crc) => {
-            // One byte more than it claims: an entry that unpacks to more is found at its end.
+            // One byte more than declared, to detect entries that are longer.
             let unpacked = flate2::bufread::DeflateDecoder::new(stored).take(bytes.len.saturating_add(1));
             Box::new(checked(Box::new(unpacked), crc))
         }

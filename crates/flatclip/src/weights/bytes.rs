@@ -1,5 +1,5 @@
-//! Ranges of bytes in weight files, and the numbers in them. Nothing is read before it is asked for, and nothing is
-//! allocated before the file is known to be long enough.
+//! Byte ranges in weight files, and the values in them. Everything is read on demand, and nothing is allocated before the
+//! file is known to be long enough.
 
 use crate::{Error, Result};
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub(crate) use crate::error::unusable_weights as bad;
 
-/// A file kept open for positioned reads, or one that is part of the program.
+/// An open file for positioned reads, or embedded bytes.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
@@ -33,7 +33,7 @@ impl Source {
         Ok(Arc::new(Self { path: path.to_path_buf(), len: about.len(), content: Content::File(file) }))
     }
 
-    /// Bytes that are part of the program; `path` names them in messages.
+    /// Embedded bytes; `path` names them in messages.
     pub(crate) fn embedded(path: &Path, bytes: &'static [u8]) -> Arc<Self> {
         Arc::new(Self { path: path.to_path_buf(), len: bytes.len() as u64, content: Content::Embedded(bytes) })
     }
@@ -47,8 +47,8 @@ impl Source {
         Ok(bytes)
     }
 
-    /// Fills `bytes` from `offset` on. A file is read, not mapped: one that is cut short meanwhile is an error here, and would
-    /// end the program there.
+    /// Fills `bytes` from `offset` on. The file is read, not memory-mapped: if it is truncated meanwhile, a read returns an
+    /// error, while access to a mapping would kill the process.
     fn fill(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.check(offset, bytes.len() as u64)?;
         match &self.content {
@@ -70,13 +70,13 @@ impl Source {
     }
 }
 
-/// Reads at a place, from any number of threads at the same time.
+/// Reads at an offset; safe from any number of threads at the same time.
 #[cfg(unix)]
 fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
 }
 
-/// The same where a read moves the place of the next one: each gives its own, so they do not disturb each other.
+/// The same on systems where a read moves the file position: every read passes its own offset, so threads do not interfere.
 #[cfg(windows)]
 fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> std::io::Result<()> {
     use std::os::windows::fs::FileExt as _;
@@ -91,32 +91,32 @@ fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> std::io::Resul
     Ok(())
 }
 
-/// How the bytes of a [`Bytes`] lie in the file.
+/// How the bytes of a [`Bytes`] are stored in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// As they are.
+    /// Uncompressed.
     Plain,
-    /// As they are, with a CRC-32 of the whole.
+    /// Uncompressed, with a CRC-32 of all bytes.
     Checked(u32),
-    /// Deflated, with a CRC-32 of the unpacked whole.
+    /// Deflated, with a CRC-32 of all uncompressed bytes.
     Deflated(u32),
 }
 
-/// A range of a file, perhaps compressed.
+/// A range of a file, optionally compressed.
 #[derive(Clone, Debug)]
 pub(crate) struct Bytes {
     pub(crate) source: Arc<Source>,
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub(crate) offset: u64,
-    /// How many bytes it takes in the file.
+    /// Stored size in bytes.
     pub(crate) stored: u64,
-    /// How many bytes it is.
+    /// Uncompressed size in bytes.
     pub(crate) len: u64,
     pub(crate) packing: Packing,
 }
 
 impl Bytes {
-    /// All of it, checked against its CRC where there is one.
+    /// All bytes, checked against the CRC if there is one.
     pub(crate) fn all(&self) -> Result<Vec<u8>> {
         let raw = self.source.read(self.offset, self.stored)?;
         let (bytes, crc) = match self.packing {
@@ -144,7 +144,7 @@ impl Bytes {
         }
         if (start == 0 && len == self.len) || matches!(self.packing, Packing::Deflated(_)) {
             let mut all = self.all()?;
-            // Both fit: they lie inside `all`, which is in memory.
+            // Both fit into `usize`: they are inside `all`, which is in memory.
             all.truncate((start + len) as usize);
             all.drain(..start as usize);
             return Ok(all);
@@ -152,8 +152,7 @@ impl Bytes {
         self.source.read(self.offset + start, len)
     }
 
-    /// `count` floats from byte `start` on, read to the place where they stay. `None` where the bytes are not just that: compressed,
-    /// or checked against a CRC.
+    /// `count` floats from byte `start` on, read directly into the result. `None` if the bytes are compressed or have a CRC.
     fn floats(&self, start: u64, count: usize) -> Result<Option<Vec<f32>>> {
         let len = (count * size_of::<f32>()) as u64;
         let inside = start.checked_add(len).is_some_and(|end| end <= self.len);
@@ -166,7 +165,7 @@ impl Bytes {
         Ok(Some(values))
     }
 
-    /// Grows with what really comes out, and stops one byte after the length that the archive claims.
+    /// Grows with the actual output, and stops one byte after the length that the archive declares.
     fn inflate(&self, raw: &[u8]) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut reader = flate2::read::DeflateDecoder::new(raw).take(self.len.saturating_add(1));
@@ -180,7 +179,7 @@ impl Bytes {
     }
 }
 
-/// Number types that weight files hold.
+/// Number types in weight files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -256,7 +255,7 @@ pub(crate) struct Stored {
     pub(crate) strides: Option<Vec<usize>>,
 }
 
-/// Numbers of a shape; `None` when they cannot be counted.
+/// Number of elements of a shape; `None` on overflow.
 pub(crate) fn count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
 }
@@ -270,7 +269,7 @@ fn row_major(shape: &[usize]) -> Vec<usize> {
 }
 
 impl Stored {
-    /// The numbers, row-major, as f32.
+    /// The values, row-major, as f32.
     pub(crate) fn values(&self) -> Result<Vec<f32>> {
         let wrong = || {
             bad(
@@ -284,7 +283,7 @@ impl Stored {
         }
         let plain = row_major(&self.shape);
         let strides = self.strides.as_ref().unwrap_or(&plain);
-        // The last element's place: what must lie inside the storage.
+        // Index of the last element, which must be inside the storage.
         let span = self.shape.iter().zip(strides).try_fold(1usize, |n, (&d, &s)| n.checked_add(s.checked_mul(d - 1)?));
         let span = span.ok_or_else(wrong)?;
         let size = self.dtype.size();
@@ -300,7 +299,7 @@ impl Stored {
             return Ok(values);
         }
         if total > values.len() {
-            // Stride 0 repeats elements; no checkpoint does it, and it would let a small file claim a large tensor.
+            // Stride 0 repeats elements; no checkpoint uses it, and it would let a small file declare a large tensor.
             return Err(bad(
                 &self.bytes.source.path,
                 format!("tensor `{}` overlaps itself (strides {strides:?})", self.name),

@@ -1,5 +1,5 @@
-//! The canonical form: one safetensors file, OpenAI's names, the stored precision, and metadata that says what the
-//! tensors cannot.
+//! The canonical form: one safetensors file, OpenAI's names, the stored precision, and metadata for the settings that the
+//! tensors do not show.
 
 use super::bytes::{Dtype, bad};
 use super::checkpoint::Checkpoint;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Writes `checkpoint` to `out` in canonical form; complete or absent. The numbers and so [`Checkpoint::hash`] stay the same.
+/// Writes `checkpoint` to `out` in canonical form, atomically. The values, and so [`Checkpoint::hash`], stay the same.
 pub fn save_canonical(checkpoint: &Checkpoint, out: &Path) -> Result<()> {
     let hash = checkpoint.hash()?;
     let header = header(checkpoint, &hash);
@@ -24,7 +24,7 @@ pub fn save_canonical(checkpoint: &Checkpoint, out: &Path) -> Result<()> {
     })
 }
 
-/// Precisions that the canonical form has; every other type is widened to f32 when read.
+/// Precisions of the canonical form; every other type is converted to f32.
 fn target(checkpoint: &Checkpoint, name: &str) -> Dtype {
     match checkpoint.dtype(name) {
         Some(dtype @ (Dtype::F16 | Dtype::Bf16)) => dtype,
@@ -55,7 +55,7 @@ fn header(checkpoint: &Checkpoint, hash: &str) -> String {
         "image_heads": heads.to_string(),
         "image_size": config.image_size.to_string(),
     });
-    // One entry for each key: earlier versions read the last two.
+    // One entry per key; earlier versions read the last two.
     if let Value::Object(preprocess) = json!(config.preprocess) {
         preprocess.into_iter().for_each(|(key, value)| metadata[key] = json!(value.to_string()));
     }
@@ -77,12 +77,12 @@ fn header(checkpoint: &Checkpoint, hash: &str) -> String {
         at = end;
     }
     let mut text = Value::Object(all).to_string();
-    // The format wants the numbers to begin at a multiple of 8.
+    // The format requires the data to start at a multiple of 8.
     text.push_str(&" ".repeat(text.len().wrapping_neg() % 8));
     text
 }
 
-/// What the metadata of a safetensors file states, when flatclip wrote it.
+/// The settings in the metadata of a safetensors file that flatclip wrote.
 pub(crate) fn stated(path: &Path, metadata: &BTreeMap<String, String>) -> Result<Stated> {
     fn parsed<T: serde::de::DeserializeOwned>(
         path: &Path,

@@ -1,4 +1,4 @@
-//! A checkpoint: canonical names, shapes checked, numbers read one tensor at a time.
+//! A checkpoint: canonical names, checked shapes, values read one tensor at a time.
 
 use super::activation;
 use super::bytes::{Dtype, Stored, bad};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Where a tensor's numbers come from.
+/// Where a tensor's values come from.
 pub(crate) enum Origin {
     File(Recipe),
     Random { seed: u64 },
@@ -23,7 +23,7 @@ struct Entry {
     origin: Origin,
 }
 
-/// An open checkpoint. Tensors go by OpenAI's names whatever the file calls them, and are read when asked for.
+/// An open checkpoint. Tensors have OpenAI's names, whatever the names in the file, and are read on demand.
 pub struct Checkpoint {
     path: PathBuf,
     config: ClipConfig,
@@ -31,7 +31,7 @@ pub struct Checkpoint {
     entries: BTreeMap<String, Entry>,
     tokenizer_dir: Option<PathBuf>,
     embedded: &'static [(&'static str, &'static [u8])],
-    /// Of tensors that were read to be loaded, so that the hash need not read them again.
+    /// Digests of tensors that were read for loading, so that the hash need not read them again.
     digests: Mutex<BTreeMap<String, [u8; 32]>>,
     hash: OnceLock<String>,
 }
@@ -61,7 +61,7 @@ impl Checkpoint {
         }
     }
 
-    /// From the tensors of a file and what its configuration states.
+    /// From the tensors of a file and its configuration.
     pub(crate) fn from_tensors(path: &Path, tensors: Vec<Stored>, stated: &Stated) -> Result<Self> {
         let openai = activation::is_openai_archive(&tensors);
         let (naming, recipes) = naming::canonical(path, tensors)?;
@@ -90,7 +90,7 @@ impl Checkpoint {
         self
     }
 
-    /// Computes with another activation than the checkpoint states or its family suggests.
+    /// Overrides the activation that the checkpoint specifies or its family suggests.
     pub(crate) fn with_activation(mut self, activation: Activation) -> Self {
         self.config.activation = activation;
         self.config.activation_source = ActivationSource::Asked;
@@ -100,8 +100,8 @@ impl Checkpoint {
         self
     }
 
-    /// Takes what a model of a known name was published with. A configuration beside the weights does not overrule it:
-    /// some published ones leave the activation or the resize mode out, and their defaults are wrong.
+    /// Applies the settings that a model of a known name was published with. They take precedence over a configuration next to
+    /// the weights: some published ones omit the activation or the resize mode, and their defaults are wrong.
     pub(crate) fn settle(mut self, activation: Option<Activation>, preprocess: Preprocess) -> Self {
         if let Some(activation) = activation {
             (self.config.activation, self.config.activation_source) = (activation, ActivationSource::Published);
@@ -110,7 +110,7 @@ impl Checkpoint {
         self
     }
 
-    /// Whether its numbers were read, not drawn.
+    /// Whether its values come from a file, not from a random generator.
     pub(super) fn is_from_file(&self) -> bool {
         self.entries.values().all(|entry| matches!(entry.origin, Origin::File(_)))
     }
@@ -125,12 +125,12 @@ impl Checkpoint {
         &self.config
     }
 
-    /// Who named the tensors in the file.
+    /// The naming scheme of the tensors in the file.
     pub fn naming(&self) -> Naming {
         self.naming
     }
 
-    /// The folder with `vocab.json` and `merges.txt`, when the checkpoint brings its own.
+    /// The folder with `vocab.json` and `merges.txt`, if the checkpoint has its own.
     pub fn tokenizer_dir(&self) -> Option<PathBuf> {
         self.tokenizer_dir.clone()
     }
@@ -158,7 +158,7 @@ impl Checkpoint {
         })
     }
 
-    /// Numbers in all tensors.
+    /// Total number of values in all tensors.
     pub fn parameters(&self) -> usize {
         self.entries.values().map(|entry| entry.shape.iter().product::<usize>()).sum()
     }
@@ -178,7 +178,7 @@ impl Checkpoint {
         Ok((entry.shape.clone(), values))
     }
 
-    /// [`Checkpoint::tensor`] for whoever loads the model: what is read is hashed on the way.
+    /// [`Checkpoint::tensor`] for loading a model: also hashes the values.
     pub(crate) fn load_tensor(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
         let (shape, values) = self.tensor(name)?;
         if self.hash.get().is_some() {
@@ -190,14 +190,14 @@ impl Checkpoint {
     }
 
     /// SHA-256 over the sorted canonical names, shapes and f32 values: the same for every encoding of the same weights
-    /// (naming, container, f16 kept as f32). Reads what was not loaded before; then it is remembered.
+    /// (naming, container, f16 stored as f32). Reads the tensors that were not loaded before; the result is cached.
     pub fn hash(&self) -> Result<String> {
         if let Some(hash) = self.hash.get() {
             return Ok(hash.clone());
         }
         let mut all = Digest::default();
         let names: Vec<&String> = self.entries.keys().collect();
-        // Four at a time: threads help, and no more than four tensors are in memory.
+        // Four tensors at a time: parallel, with bounded memory.
         for group in names.chunks(4) {
             let digests: Vec<[u8; 32]> =
                 group.par_iter().map(|name| self.tensor_digest(name)).collect::<Result<_>>()?;
@@ -207,7 +207,7 @@ impl Checkpoint {
         Ok(self.hash.get_or_init(|| hash).clone())
     }
 
-    /// Sets a hash that is known from elsewhere.
+    /// Sets a hash that is already known.
     pub(super) fn know_hash(&self, hash: &str) {
         let _ = self.hash.set(hash.to_owned());
     }
@@ -226,7 +226,7 @@ fn digest(name: &str, shape: &[usize], values: &[f32]) -> [u8; 32] {
     shape.iter().fold(named, |digest, &size| digest.number(size)).floats(values).finish()
 }
 
-/// tau from the stored logarithm.
+/// The logit scale from the stored logarithm.
 fn logit_scale(path: &Path, recipes: &BTreeMap<String, Recipe>) -> Result<f32> {
     match scalar(path, recipes, "logit_scale")? {
         None => Ok(100.0),
@@ -238,7 +238,7 @@ fn logit_scale(path: &Path, recipes: &BTreeMap<String, Recipe>) -> Result<f32> {
     }
 }
 
-/// What is added to scaled cosines, where the model has it.
+/// The logit bias, which is added to scaled cosine similarities, if the model has one.
 fn logit_bias(path: &Path, recipes: &BTreeMap<String, Recipe>) -> Result<Option<f32>> {
     match scalar(path, recipes, "logit_bias")? {
         Some(bias) if !bias.is_finite() => {

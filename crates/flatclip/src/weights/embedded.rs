@@ -1,4 +1,4 @@
-//! Models that are part of the program.
+//! Models embedded in the binary.
 
 use super::bytes::{Source, bad};
 use super::checkpoint::Checkpoint;
@@ -38,7 +38,7 @@ impl Checkpoint {
         flatclip_pocket::model_files(name).map(|files| Self::from_files(name, files))
     }
 
-    /// None: built without the feature `pocket`.
+    /// Always `None`: built without the feature `pocket`.
     #[cfg(not(feature = "pocket"))]
     pub fn embedded(_name: &str) -> Option<Result<Self>> {
         None

@@ -1,5 +1,5 @@
-//! Model folders as Hugging Face and open_clip lay them out: which files hold the tensors, and what the configuration
-//! states about them.
+//! Model folders in the layouts of Hugging Face and open_clip: which files hold the tensors, and what the configuration
+//! says about them.
 
 use super::bytes::{Stored, bad};
 use super::open::read_tensors;
@@ -19,7 +19,7 @@ const HUGGING_FACE: [&str; 2] = ["model.safetensors", "pytorch_model.bin"];
 /// The weight file (or the index of the shards) of a folder.
 pub(crate) fn weight_file(folder: &Path) -> Result<PathBuf> {
     let exists = |name: &&str| folder.join(name).is_file();
-    // Safetensors first: the same numbers, easier to read.
+    // Safetensors first: the same values, easier to read.
     let order = [
         "open_clip_model.safetensors",
         "model.safetensors",
@@ -32,7 +32,7 @@ pub(crate) fn weight_file(folder: &Path) -> Result<PathBuf> {
     found.ok_or_else(|| bad(folder, format!("a model folder holds one of {}; this one does not", order.join(", "))))
 }
 
-/// The tensors of a folder, and what it states.
+/// The tensors of a folder, and its configuration.
 pub(crate) fn read(folder: &Path) -> Result<(Vec<Stored>, Stated)> {
     let file = weight_file(folder)?;
     let (tensors, inside) = if file.extension().is_some_and(|e| e == "json") {
@@ -44,7 +44,7 @@ pub(crate) fn read(folder: &Path) -> Result<(Vec<Stored>, Stated)> {
     Ok((tensors, stated))
 }
 
-/// What the configuration beside a weight file of a well-known name states.
+/// The configuration next to a weight file with a well-known name.
 pub(crate) fn stated_beside(file: &Path) -> Result<Option<Stated>> {
     let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|n| n.to_str())) else {
         return Ok(None);
@@ -68,8 +68,8 @@ pub(crate) fn stated_beside(file: &Path) -> Result<Option<Stated>> {
     Ok(Some(stated))
 }
 
-/// What a configuration states that lies in the folder of a file of any name. It may belong to another model: a
-/// configuration that cannot be read, or is not of a CLIP, states nothing.
+/// The configuration next to a weight file with any name. It may belong to another model, so a configuration that cannot
+/// be read or is not of a CLIP model is ignored.
 pub(crate) fn stated_nearby(file: &Path) -> Option<Stated> {
     let folder = if file.is_dir() { file } else { file.parent()? };
     let config = folder.join("open_clip_config.json");
@@ -78,12 +78,12 @@ pub(crate) fn stated_nearby(file: &Path) -> Option<Stated> {
     }
     let config = folder.join("config.json");
     let found = json(&config).ok()?;
-    // Only transformers' own: other programs call their files config.json, too.
+    // Only files of transformers: other programs also name their files config.json.
     let towers = found["vision_config"].is_object() && found["text_config"].is_object();
     if towers { hugging_face_config(&config, &found).ok() } else { None }
 }
 
-/// The folder, if it has a tokenizer of its own, or a part of one: half a tokenizer must not become CLIP's silently.
+/// The folder, if it has any file of a tokenizer: an incomplete tokenizer must not be silently replaced by CLIP's.
 pub(crate) fn tokenizer(folder: &Path) -> Option<PathBuf> {
     let names = ["vocab.json", "merges.txt", "tokenizer.json", "spiece.model", "tokenizer.model"];
     let some = names.iter().any(|name| folder.join(name).is_file());
@@ -161,7 +161,7 @@ pub(super) fn hugging_face_config(path: &Path, json: &Value) -> Result<Stated> {
     let vision = if alone { json } else { &json["vision_config"] };
     let text = if alone { &Value::Null } else { &json["text_config"] };
     let mut stated = towers::hugging_face(path, json, vision, text)?;
-    // What transformers' processor does where no preprocessor_config.json says otherwise.
+    // The defaults of transformers' processor without a preprocessor_config.json.
     let siglip = json["model_type"].as_str().is_some_and(|kind| kind.starts_with("siglip"));
     stated.preprocess = siglip.then_some(Preprocess::SIGLIP);
     stated.keep_sizes("", json, &[("projection_dim", Size::EmbedDim)]);

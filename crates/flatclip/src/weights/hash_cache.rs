@@ -1,7 +1,7 @@
-//! Hashes of weight files kept between starts: hashing reads every number, which takes longer than an answer.
+//! A cache on disk for hashes of weight files: hashing reads every value, which takes longer than classifying an image.
 //!
-//! A hash is kept under the checkpoint's path with size, time of change and inode of its files; a file that was changed
-//! or replaced is hashed again.
+//! A hash is stored by the checkpoint's path with size, modification time and inode of its files; a file that was changed or
+//! replaced is hashed again.
 
 use super::checkpoint::Checkpoint;
 use crate::digest::Digest;
@@ -9,7 +9,7 @@ use crate::files::write_atomic;
 use std::path::{Path, PathBuf};
 
 impl Checkpoint {
-    /// Takes over the hash that an earlier start kept below `folder`, if the files are still the same.
+    /// Uses the hash stored below `folder` if the files are unchanged.
     pub(crate) fn recall_hash(&self, folder: &Path) {
         let Some(stamp) = stamp(self.path()) else { return };
         let Ok(text) = std::fs::read_to_string(place(folder, self.path())) else { return };
@@ -22,7 +22,7 @@ impl Checkpoint {
         }
     }
 
-    /// Keeps the hash for the next start. A folder that cannot be written costs that start its time, nothing else.
+    /// Stores the hash. A folder that cannot be written is not an error: the hash is then computed again next time.
     pub(crate) fn remember_hash(&self, folder: &Path) {
         let (Some(stamp), Ok(hash)) = (stamp(self.path()), self.hash()) else { return };
         let place = place(folder, self.path());
@@ -37,12 +37,12 @@ impl Checkpoint {
     }
 }
 
-/// The file that keeps the hash of a checkpoint.
+/// The cache file of a checkpoint.
 fn place(folder: &Path, checkpoint: &Path) -> PathBuf {
     folder.join("hashes").join(Digest::default().bytes(checkpoint.as_os_str().as_encoded_bytes()).key())
 }
 
-/// What changes when a file does: of the checkpoint's file, or of all files in its folder. `None` for an embedded model.
+/// Size, modification time and inode of the checkpoint's file or of all files in its folder. `None` for an embedded model.
 fn stamp(path: &Path) -> Option<String> {
     let mut files = match std::fs::read_dir(path) {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).filter(|file| file.is_file()).collect(),
@@ -88,7 +88,7 @@ mod tests {
         first.recall_hash(folder.path());
         let hash = first.hash().unwrap();
         first.remember_hash(folder.path());
-        // A kept hash is taken without a look at the numbers: plant another and see it come back.
+        // A stored hash is used without reading the values: store a wrong one and check that it is returned.
         let place = place(folder.path(), &file);
         let planted = "0".repeat(64);
         let text = std::fs::read_to_string(&place).unwrap().replace(&hash, &planted);

@@ -1,4 +1,4 @@
-//! Models by name: `ViT-B-16/openai`, `RN50/openai`, `ViT-B-32/laion2b_s34b_b79k`, ... and where they lie on disk.
+//! Models by name (`ViT-B-16/openai`, `RN50/openai`, `ViT-B-32/laion2b_s34b_b79k`, ...), and where they are on disk.
 
 use super::bytes::bad;
 use super::checkpoint::Checkpoint;
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 pub struct KnownModel {
     /// Architecture and training set, as open_clip calls them: `ViT-B-16/openai`.
     pub name: &'static str,
-    /// Repositories of the Hugging Face hub; the first is the one that is fetched (open_clip layout).
+    /// Repositories of the Hugging Face hub; the first one is downloaded (open_clip layout).
     pub repositories: &'static [&'static str],
-    /// What the MLPs compute: caches often hold the weights without the configuration that says so. `None` where the model's
-    /// files must say it.
+    /// Activation of the MLPs: caches often hold the weights without the configuration that specifies it. `None` if the model's
+    /// own files must specify it.
     pub activation: Option<Activation>,
     /// SHA-256 of OpenAI's own `.pt` file.
     pub openai_sha256: Option<&'static str>,
@@ -25,7 +25,7 @@ pub struct KnownModel {
     pub preprocess: Preprocess,
 }
 
-/// Where models are looked for. The library knows no default places; the caller names them.
+/// Where models are searched. The library has no default locations; the caller sets them.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     /// A folder of models: `ARCH/TAG/` (as fetched), `ARCH-TAG.safetensors`, OpenAI's `ARCH.pt`.
@@ -61,12 +61,12 @@ impl KnownModel {
         self.parts().0
     }
 
-    /// The files of the first repository: weights, best first, and whether it has a tokenizer of its own.
+    /// Whether the model has its own tokenizer.
     pub(super) fn has_tokenizer(&self) -> bool {
         self.name.contains("SigLIP")
     }
 
-    /// What cuts texts, in words.
+    /// Description of the tokenizer.
     pub fn tokenizer(&self) -> &'static str {
         match () {
             () if self.name.contains("SigLIP2") => "SentencePiece BPE (Gemma), 256000 tokens, rows of 64",
@@ -101,7 +101,7 @@ impl KnownModel {
         self.repositories.iter().find_map(|repository| snapshot(cache, repository))
     }
 
-    /// Opens what [`KnownModel::find`] found. The name settles what the files leave open.
+    /// Opens the path that [`KnownModel::find`] returned. The name determines settings that the files do not specify.
     pub fn open(&self, path: &Path) -> Result<Checkpoint> {
         let checkpoint = Checkpoint::open(path)?;
         let (arch, _) = self.parts();
@@ -124,8 +124,8 @@ fn snapshot(cache: &Path, repository: &str) -> Option<PathBuf> {
     current.into_iter().chain(all.into_iter().rev()).find(|path| folder::weight_file(path).is_ok())
 }
 
-/// Opens whatever a user may mean by a model: a file, a folder, `random:ARCH`, an embedded model (`pocket`, `pocket-vit`), a known name
-/// that is on disk.
+/// Opens a model by any of its forms: a file, a folder, `random:ARCH`, an embedded model (`pocket`, `pocket-vit`), or a known
+/// name that is on disk.
 pub fn resolve(model: &str, places: &Places) -> Result<Checkpoint> {
     if model.starts_with("random:") {
         return random::random(model, 0);
@@ -160,7 +160,7 @@ pub fn resolve(model: &str, places: &Places) -> Result<Checkpoint> {
     }
 }
 
-/// Why a published model is not computed, and what to do instead, if its name says so.
+/// Why a published model is not supported, and what to use instead; `None` if its name is not of an unsupported family.
 pub fn refusal(model: &str) -> Option<String> {
     let name = plain(model);
     let &(_, what, instead) = REFUSED.iter().find(|(part, ..)| name.contains(part))?;

@@ -1,6 +1,6 @@
-//! The published models that go by a name, one line each: open_clip's list of pretrained weights (its commit 89fb801), as far
-//! as flatclip computes them, and TinyCLIP. A line says the repository, the activation, and how images are prepared; all
-//! three go with the weights, not with the architecture. Families that flatclip does not compute are named with the reason.
+//! The published models with a known name, one line each: the supported part of open_clip's list of pretrained weights
+//! (commit 89fb801), and TinyCLIP. A line gives the repository, the activation and the preprocessing; all three belong to
+//! the weights, not to the architecture. Unsupported families are listed with the reason.
 
 use super::known::KnownModel;
 use crate::architecture::{Activation, Preprocess};
@@ -10,7 +10,7 @@ const fn openai(name: &'static str, repositories: &'static [&'static str], sha25
     KnownModel { openai_sha256: Some(sha256), ..row(name, repositories, Some(QuickGelu), Preprocess::CLIP) }
 }
 
-/// Without an activation where it differs between the layouts of one model, or between its towers: its own files state it.
+/// `activation` is `None` if it differs between the layouts of one model or between its towers: its own files specify it.
 const fn row(
     name: &'static str,
     repositories: &'static [&'static str],
@@ -20,7 +20,7 @@ const fn row(
     KnownModel { name, repositories, activation, openai_sha256: None, preprocess }
 }
 
-/// Every model that goes by a name.
+/// All models with a known name.
 #[rustfmt::skip] // one line each
 pub static KNOWN: &[KnownModel] = &[
     openai("RN50/openai", &["timm/resnet50_clip.openai"], "afeb0e10f9e5a86da6080e35cf09123aca3b358a0c3e3b6c78a7b63bc04b6762"),
@@ -133,7 +133,7 @@ pub static KNOWN: &[KnownModel] = &[
     row("TinyCLIP-ViT-61M-32-Text-29M/laion400m", &["wkcn/TinyCLIP-ViT-61M-32-Text-29M-LAION400M"], None, Preprocess::CLIP),
 ];
 
-/// A part of the names of a family that flatclip does not compute, what it has, and what to take instead.
+/// Unsupported families: a part of their names, the unsupported feature, and what to use instead.
 #[rustfmt::skip] // one line each
 pub(super) const REFUSED: &[(&str, &str, &str)] = &[
     ("mobileclip", "convolutional image towers (that of MobileCLIP-B begins with convolutions)", "MobileCLIP2-L-14/dfndr2b, a ViT"),

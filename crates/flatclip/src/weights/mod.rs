@@ -1,8 +1,8 @@
-//! Checkpoints: what is on disk, in whatever format, becomes named tensors of a known architecture.
+//! Checkpoints: reads weight files of all supported formats as named tensors of a known architecture.
 //!
-//! [`Checkpoint::open`] takes a file or a folder. Nothing in a file is trusted: lengths are checked against the bytes that
-//! exist before anything is allocated, pickles are interpreted by a reader that cannot call anything, and every failure is
-//! a typed error that names the file.
+//! [`Checkpoint::open`] takes a file or a folder. Nothing in a file is trusted: lengths are checked against the file size
+//! before anything is allocated, pickles are interpreted by a reader that cannot call anything, and every failure is a typed
+//! error that names the file.
 
 mod activation;
 mod arrays;

@@ -1,4 +1,4 @@
-//! The names that CLIP's tensors go by. Inside flatclip they are OpenAI's; this file renames everything else.
+//! Tensor names of CLIP checkpoints. flatclip uses OpenAI's names; this file converts all others.
 
 use super::bytes::{Dtype, Stored, bad};
 use super::towers::naflex;
@@ -6,7 +6,7 @@ use crate::Result;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Who named the tensors.
+/// The naming scheme of the tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Naming {
@@ -20,19 +20,19 @@ pub enum Naming {
     BareImageTower,
 }
 
-/// How a canonical tensor comes out of the tensors of the file.
+/// How a canonical tensor is made from the tensors of the file.
 #[derive(Clone, Debug)]
 pub(crate) enum Recipe {
     Plain(Stored),
-    /// Hugging Face keeps projections as `Linear` weights, the other way round.
+    /// Transposed: Hugging Face stores projections as `Linear` weights.
     Transposed(Stored),
-    /// Weights that the file keeps apart (queries, keys, values; the halves of a gated MLP), one below the other. What is
-    /// absent is zero.
+    /// Weights that the file stores separately (queries, keys, values; the halves of a gated MLP), concatenated along the rows.
+    /// Missing parts are zero.
     Stacked(Vec<Option<Stored>>),
 }
 
 impl Recipe {
-    /// How the numbers are stored; parts of different types are f32 together.
+    /// The stored number type; f32 if parts have different types.
     pub(crate) fn dtype(&self) -> Dtype {
         match self {
             Self::Plain(stored) | Self::Transposed(stored) => stored.dtype,
@@ -79,14 +79,14 @@ impl Recipe {
     }
 }
 
-/// Tensors that carry no weight: sizes, counters, masks, index tables.
+/// Tensors that are not weights: sizes, counters, masks, index tables.
 fn is_ballast(name: &str) -> bool {
     const WHOLE: [&str; 4] = ["input_resolution", "context_length", "vocab_size", "attn_mask"];
     const ENDS: [&str; 4] = [".num_batches_tracked", ".position_ids", ".attn_mask", ".cls_mask"];
     WHOLE.contains(&name) || ENDS.iter().any(|end| name.ends_with(end))
 }
 
-/// Strips what training wrappers put before every name.
+/// Strips the prefix that training wrappers add to every name.
 fn strip_wrappers(tensors: &mut [Stored]) {
     for prefix in ["module.", "_orig_mod.", "model.", "clip."] {
         if !tensors.is_empty() && tensors.iter().all(|t| t.name.starts_with(prefix)) {
@@ -113,7 +113,7 @@ fn detect(tensors: &[Stored]) -> Option<Naming> {
     }
 }
 
-/// The tensors under canonical names; what carries no weight is skipped.
+/// The tensors under canonical names; tensors that are not weights are skipped.
 pub(crate) fn canonical(path: &Path, mut tensors: Vec<Stored>) -> Result<(Naming, BTreeMap<String, Recipe>)> {
     strip_wrappers(&mut tensors);
     let naming = detect(&tensors).ok_or_else(|| {
@@ -122,7 +122,7 @@ pub(crate) fn canonical(path: &Path, mut tensors: Vec<Stored>) -> Result<(Naming
         bad(path, format!("not a CLIP checkpoint: expected tensors such as `visual.conv1.weight` (OpenAI, open_clip) or `vision_model.embeddings.patch_embedding.weight` (Hugging Face), found {found}"))
     })?;
     tensors.retain(|t| !is_ballast(&t.name));
-    // It has the names of the fixed-resolution model; only the patches are not a convolution.
+    // It has the names of the fixed-resolution model, but its patch embedding is not a convolution.
     if tensors.iter().any(|t| t.name == "vision_model.embeddings.patch_embedding.weight" && t.shape.len() == 2) {
         return Err(naflex(path));
     }
@@ -137,10 +137,10 @@ pub(crate) fn canonical(path: &Path, mut tensors: Vec<Stored>) -> Result<(Naming
     Ok((naming, named))
 }
 
-/// The part that timm's separate queries, keys and values do not have: the keys' bias.
+/// timm's separate queries, keys and values have no bias of the keys.
 const KEY_BIAS: Option<usize> = Some(1);
 
-/// The tensors under the names that `rename` gives, parts put together; `no_bias` is the part that has none.
+/// The tensors under the names that `rename` returns, with parts concatenated; `no_bias` is the part without a bias.
 fn renamed(
     path: &Path,
     tensors: Vec<Stored>,
@@ -182,7 +182,7 @@ fn drop_ones(tensor: &mut Stored, dims: usize) {
     }
 }
 
-/// Tensors that become one.
+/// Tensors that are concatenated to one.
 struct Stack {
     /// Rows of each part, in units of the first.
     rows: &'static [usize],
@@ -197,7 +197,7 @@ const Q_KV: &[usize] = &[1, 2];
 const HALVES: &[usize] = &[1, 1];
 
 impl Stack {
-    /// Every part but the optional one must be there, in shapes that fit.
+    /// Every part except the optional one must be present, with consistent shapes.
     fn check(&self, path: &Path, name: &str, optional: Option<usize>) -> Result<()> {
         let absent = (0..self.parts.len()).find(|&part| self.parts[part].is_none() && optional != Some(part));
         let (None, Some(first)) = (absent, &self.parts[0]) else {
@@ -314,7 +314,7 @@ fn hugging_face_name(name: &str) -> Renamed {
         "text_model.head.bias" => "text_projection.bias",
         "vision_model.embeddings.class_embedding" => "visual.class_embedding",
         "vision_model.embeddings.position_embedding.weight" => "visual.positional_embedding",
-        // The misspelling is real.
+        // The misspelling is in the published files.
         "vision_model.pre_layrnorm.weight" => "visual.ln_pre.weight",
         "vision_model.pre_layrnorm.bias" => "visual.ln_pre.bias",
         "vision_model.post_layernorm.weight" => "visual.ln_post.weight",

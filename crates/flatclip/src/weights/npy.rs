@@ -7,7 +7,7 @@ pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 /// Real headers have some 100 bytes.
 const MAX_HEADER: usize = 1 << 16;
 
-/// What the numbers behind a header are.
+/// Type and shape of the values after a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// NumPy's code of the type, such as `<f4`.
@@ -15,7 +15,7 @@ pub(crate) struct Header {
     pub(crate) shape: Vec<usize>,
 }
 
-/// Reads a header; the reader then stands at the first number. Fortran order is refused.
+/// Reads a header; the reader is then at the first value. Fortran order is refused.
 pub(crate) fn header(reader: &mut impl Read) -> Result<Header, String> {
     let broken = |_| "the .npy header is damaged".to_owned();
     let mut start = [0u8; 8];

@@ -1,4 +1,4 @@
-//! From a path to a checkpoint. The format is told by the bytes, not by the file's name.
+//! Opens a checkpoint from a path. The format is detected from the bytes, not from the file name.
 
 use super::bytes::{Source, Stored, bad};
 use super::checkpoint::Checkpoint;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 impl Checkpoint {
     /// Opens a weight file (safetensors, TorchScript archive, `torch.save`) or a model folder (Hugging Face, open_clip).
-    /// Names, shapes and the architecture are checked here; numbers are read when asked for.
+    /// Names, shapes and the architecture are checked here; values are read on demand.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         if path.is_dir() {
@@ -22,7 +22,7 @@ impl Checkpoint {
     }
 }
 
-/// The tensors of one file, and what its metadata states.
+/// The tensors of one file, and the settings in its metadata.
 pub(crate) fn read_tensors(path: &Path) -> Result<(Vec<Stored>, Stated)> {
     let source = Source::open(path)?;
     let head = source.read(0, source.len.min(64))?;
@@ -38,7 +38,7 @@ pub(crate) fn read_tensors(path: &Path) -> Result<(Vec<Stored>, Stated)> {
     Ok((container.tensors, stated))
 }
 
-/// Files that people take for weights.
+/// Describes files that are often mistaken for weights.
 fn foreign(path: &Path, head: &[u8]) -> Option<Error> {
     let is = |start: &[u8]| head.starts_with(start);
     // The length of a safetensors header may look like any magic number.

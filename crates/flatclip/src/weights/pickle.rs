@@ -1,6 +1,6 @@
 //! A restricted pickle reader. It builds a graph of plain nodes and never calls anything: a global is a name, and a call
-//! is recorded as "this name, these arguments" for `torch_file` (or a reader of CoOp's lists) to recognise. Names outside the allow-list are
-//! errors, lengths are checked against the bytes that are left, and the number of nodes is limited.
+//! is recorded as "this name, these arguments" for `torch_file` (or a reader of CoOp's lists) to recognise. Names outside the
+//! allow-list are errors, lengths are checked against the remaining bytes, and the number of nodes is limited.
 
 use crate::error::quoted;
 
@@ -8,13 +8,13 @@ use crate::error::quoted;
 pub(crate) const MAX_NODES: usize = 4_000_000;
 /// Longest module or class name.
 const MAX_NAME: usize = 512;
-/// Marks (open brackets) at a time.
+/// Maximum number of open marks.
 const MAX_MARKS: usize = 1_000;
 
 /// A node's number in a [`Graph`].
 pub type Id = u32;
 
-/// What a pickle can say. Containers hold node numbers, so that sharing costs nothing and cycles do no harm.
+/// A value in a pickle. Containers hold node indices, so that shared nodes are stored once and cycles are harmless.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
     /// `None`.
@@ -52,7 +52,7 @@ pub enum Node {
     },
 }
 
-/// The result: nodes and which of them is the value.
+/// The result: all nodes, and the index of the root.
 #[derive(Debug)]
 pub struct Graph {
     pub(crate) nodes: Vec<Node>,
@@ -63,14 +63,14 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The node of a number.
+    /// The node with an index.
     pub fn node(&self, id: Id) -> &Node {
         // Ids are made by `Machine::push_node` only and nodes are never removed.
         &self.nodes[id as usize]
     }
 }
 
-/// Globals that checkpoints name. None is ever called; the list only keeps surprises out.
+/// Globals that checkpoints refer to. None is ever called; all others are refused.
 fn is_allowed(module: &str, name: &str) -> bool {
     const TORCH_TYPES: [&str; 26] = [
         "FloatStorage",
@@ -363,7 +363,7 @@ impl<'a> Machine<'a> {
         let target = self.top()?;
         match &mut self.nodes[target as usize] {
             Node::List(list) => list.extend(items),
-            // `build_tensorlist` and the like: what is appended to an object carries no weight that has a name.
+            // `build_tensorlist` and the like: items appended to an object are not named weights.
             Node::Object { .. } => {}
             _ => return Err("items for something that is not a list".into()),
         }
@@ -411,7 +411,7 @@ impl<'a> Machine<'a> {
         self.push(Node::Global(format!("{module}.{name}")))
     }
 
-    /// REDUCE, NEWOBJ, NEWOBJ_EX: noted, not done. Only an ordered dictionary becomes what it would be.
+    /// REDUCE, NEWOBJ, NEWOBJ_EX: recorded, not executed. Only an ordered dictionary is built.
     fn construct(&mut self, op: u8) -> Step {
         if op == 0x92 {
             self.pop()?; // keyword arguments
@@ -422,7 +422,7 @@ impl<'a> Machine<'a> {
         };
         if matches!(name.as_str(), "collections.OrderedDict" | "collections.defaultdict" | "collections.Counter") {
             let pairs = self.initial_pairs(args);
-            // Many calls may name one list: what they copy counts as nodes.
+            // Many calls may refer to one list: the entries they copy count as nodes.
             self.copied += pairs.len();
             if self.copied > MAX_NODES {
                 return Err(format!("more than {MAX_NODES} entries; a checkpoint has far fewer"));

@@ -1,5 +1,5 @@
-//! What configuration files say of the preprocessing: `preprocess_cfg` of open_clip, `preprocessor_config.json` of
-//! transformers. What flatclip would do otherwise than they say is an error.
+//! Preprocessing settings in configuration files: `preprocess_cfg` of open_clip, `preprocessor_config.json` of
+//! transformers. Settings that flatclip does not support are errors.
 
 use super::bytes::bad;
 use crate::Result;
@@ -7,14 +7,14 @@ use crate::architecture::{Interpolation, Preprocess, ResizeMode};
 use serde_json::Value;
 use std::path::Path;
 
-/// open_clip's `preprocess_cfg`; what it leaves out is CLIP's. Its `size` gives way to the model's, as in open_clip.
+/// open_clip's `preprocess_cfg`; the defaults are CLIP's. The model's image size overrides its `size`, as in open_clip.
 pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Option<Preprocess>> {
     if json.is_null() {
         return Ok(None);
     }
     let usual = Preprocess::CLIP;
     let resize = word(path, json, "resize_mode", &["shortest", "squash", "longest"])?;
-    // With `random`, open_clip evaluates bicubic.
+    // With `random`, open_clip uses bicubic for evaluation.
     let filter = word(path, json, "interpolation", &["bicubic", "bilinear", "random"])?;
     let fill = match &json["fill_color"] {
         Value::Null => 0,
@@ -46,7 +46,7 @@ pub(super) fn hugging_face(path: &Path, json: &Value) -> Result<Preprocess> {
     if json["rescale_factor"].as_f64().is_some_and(|factor| (factor * 255.0 - 1.0).abs() > 1e-6) {
         return Err(wrong(path, json, "rescale_factor", "1/255"));
     }
-    // Pillow's numbers of its filters.
+    // Pillow's filter constants.
     let filter = match &json["resample"] {
         Value::Null => Interpolation::Bicubic,
         value => match value.as_u64() {
@@ -88,7 +88,7 @@ fn hugging_face_resize(path: &Path, json: &Value) -> Result<ResizeMode> {
     }
 }
 
-/// One of these words, or none.
+/// One of these values, or `None` if absent.
 fn word<'a>(path: &Path, json: &'a Value, key: &str, words: &[&str]) -> Result<Option<&'a str>> {
     match &json[key] {
         Value::Null => Ok(None),

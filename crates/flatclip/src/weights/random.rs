@@ -1,4 +1,4 @@
-//! Random checkpoints of real shapes, for speed measurements and tests. A tensor is drawn when it is asked for.
+//! Random checkpoints of real shapes, for speed measurements and tests. Tensors are drawn on demand.
 
 use super::checkpoint::{Checkpoint, Origin};
 use crate::architecture::{self, ClipConfig};
@@ -23,7 +23,7 @@ pub fn random_of(config: &ClipConfig, seed: u64) -> Checkpoint {
     Checkpoint::assemble(label.into(), config.clone(), entries)
 }
 
-/// The numbers of one tensor.
+/// The values of one tensor.
 pub(crate) fn draw(name: &str, shape: &[usize], config: &ClipConfig, seed: u64) -> Vec<f32> {
     let total: usize = shape.iter().product();
     let norm = ["ln_", "bn", "downsample.1"].iter().any(|part| name.contains(part));
@@ -40,7 +40,7 @@ pub(crate) fn draw(name: &str, shape: &[usize], config: &ClipConfig, seed: u64) 
     }
     let std = match name {
         _ if name.ends_with("embedding") || name.starts_with("token_embedding") => 0.02,
-        // Kept as [inputs, outputs].
+        // Stored as [inputs, outputs].
         "visual.proj" | "text_projection" => (shape[0] as f32).powf(-0.5),
         _ => (shape[1..].iter().product::<usize>() as f32).powf(-0.5),
     };

@@ -1,7 +1,7 @@
-//! The safetensors container: a JSON header, then the numbers. Only the header is read at once.
+//! The safetensors container: a JSON header, then the values. Opening a file reads only the header.
 //!
-//! The rules are those of the format's own reader: the tensors follow each other without hole or overlap, begin right
-//! behind the header and end with the file, and no name is a duplicate.
+//! The rules are those of the reference implementation: tensors have no gaps and no overlap, the first starts right after
+//! the header, the last ends at the end of the file, and there are no duplicate names.
 
 use super::bytes::{Bytes, Dtype, Packing, Source, Stored, bad, count};
 use crate::Result;
@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Real headers have some 100 kB; the format's own reader stops at 100 MB.
+/// Real headers have about 100 kB; the reference implementation allows 100 MB.
 const MAX_HEADER: u64 = 32 << 20;
 
 /// The tensors of a file, in name order, and its metadata.
@@ -64,7 +64,7 @@ pub(crate) fn read(path: &Path, source: Arc<Source>) -> Result<Container> {
     Ok(container)
 }
 
-/// A JSON object whose names are all different, in the file's order.
+/// A JSON object without duplicate keys, in file order.
 struct Object<T>(Vec<(String, T)>);
 
 impl Object<Value> {
@@ -107,7 +107,7 @@ fn texts(object: Object<Value>) -> Result<BTreeMap<String, String>, String> {
     object.0.into_iter().map(text).collect()
 }
 
-/// From the header's end to the file's end, each tensor must begin where the one before ends.
+/// Checks that the tensors fill the file from the end of the header without gaps or overlap.
 fn check_layout(tensors: &mut [Stored], data: u64, len: u64) -> Result<(), (String, String)> {
     tensors.sort_by_key(|tensor| (tensor.bytes.offset, tensor.bytes.len));
     let mut end = data;

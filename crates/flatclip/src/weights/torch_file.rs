@@ -1,5 +1,5 @@
 //! Files that torch writes: `torch.save` (zip, and the older stream of pickles) and TorchScript archives, as a tree of
-//! values and tensors. Tensors are not read before they are asked for.
+//! values and tensors. Tensors are read on demand.
 
 use super::bytes::{Bytes, Packing, Source, Stored, bad};
 use super::pickle::{self, Graph, Node};
@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The object part of a file; tensors lie outside.
+/// Maximum size of the pickle in a file; tensors are stored outside of it.
 const MAX_PICKLE: u64 = 64 << 20;
-/// First integer of the older format.
+/// Magic number of the older format.
 const LEGACY_MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 
 /// A value of a torch file.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
-    /// What is neither a tensor nor holds some: numbers, texts, `None`.
+    /// A value without tensors: numbers, texts, `None`.
     None,
     /// A list or tuple.
     List(Vec<Value>),
@@ -142,7 +142,7 @@ fn load_zip(path: &Path) -> Result<Value> {
     Tree::new(path, &graph, &find).root()
 }
 
-/// Pickles one after the other (magic, version, system, object, storage keys), then every storage: count and numbers.
+/// Consecutive pickles (magic, version, system, object, storage keys), then every storage: count and values.
 fn load_legacy(path: &Path) -> Result<Value> {
     let source = Source::open(path)?;
     let bytes = source.read(0, source.len.min(MAX_PICKLE))?;
@@ -161,7 +161,7 @@ fn load_legacy(path: &Path) -> Result<Value> {
     Tree::new(path, &object, &find).root()
 }
 
-/// Where every storage lies, in the order of `keys`.
+/// The position of every storage, in the order of `keys`.
 fn legacy_storages(source: &Arc<Source>, start: u64, object: &Graph, keys: &Graph) -> Result<BTreeMap<String, Bytes>> {
     let path = &source.path;
     let known: BTreeMap<String, StorageId> = object

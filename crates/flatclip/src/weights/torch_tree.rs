@@ -1,4 +1,4 @@
-//! From a pickle's nodes to values: recognises tensors, parameters, modules and state dicts.
+//! Converts the nodes of a pickle to values: recognises tensors, parameters, modules and state dicts.
 
 use super::bytes::{Bytes, Dtype, Stored, bad};
 use super::pickle::{Graph, Id, Node};
@@ -8,15 +8,15 @@ use std::path::Path;
 
 /// How deep modules and dictionaries may nest. CLIP needs eight levels.
 const MAX_DEPTH: usize = 64;
-/// Values in the tree for each byte of the pickle. A value takes at least one byte; shared containers count each time, so
-/// that a small pickle cannot become a huge tree.
+/// Maximum values in the tree per byte of the pickle. A value takes at least one byte; shared containers count every time
+/// they occur, so that a small pickle cannot expand to a huge tree.
 const VALUES_PER_BYTE: usize = 4;
 const FREE_VALUES: usize = 4_096;
-/// Bytes of text in the tree for each byte of the pickle: a reference to a known text takes two bytes.
+/// Maximum bytes of text in the tree per byte of the pickle: a reference to an earlier text takes two bytes.
 const TEXT_PER_BYTE: usize = 64;
 const FREE_TEXT: usize = 1 << 20;
 
-/// What a persistent identifier says about a storage.
+/// A storage, as described by a persistent identifier.
 pub(super) struct StorageId {
     pub(super) key: String,
     pub(super) dtype: Dtype,
@@ -24,7 +24,7 @@ pub(super) struct StorageId {
 }
 
 impl StorageId {
-    /// `("storage", torch.FloatStorage, key, device, elements)`, with a `None` behind it in the older format.
+    /// `("storage", torch.FloatStorage, key, device, elements)`, followed by `None` in the older format.
     pub(super) fn parse(graph: &Graph, node: &Node) -> Option<Self> {
         let Node::Persistent(id) = node else { return None };
         let Node::Tuple(items) = graph.node(*id) else { return None };
@@ -50,7 +50,7 @@ impl StorageId {
         Some(Self { key: text(graph.node(*key))?, dtype, elements: u64::try_from(*elements).ok()? })
     }
 
-    /// The file must hold exactly what the pickle claims.
+    /// The file must have exactly the size that the pickle declares.
     pub(super) fn check(&self, path: &Path, len: u64) -> Result<()> {
         if self.elements.checked_mul(self.dtype.size() as u64) == Some(len) {
             return Ok(());
@@ -111,7 +111,7 @@ impl<'a> Tree<'a> {
     fn entries(&mut self, pairs: &[(Id, Id)], depth: usize) -> Result<Vec<(String, Value)>> {
         let mut out = Vec::new();
         for &(key, value) in pairs {
-            // Keys that are neither text nor integers name nothing that a checkpoint needs.
+            // Entries whose keys are neither text nor integers are not needed from a checkpoint.
             if let Some(key) = text(self.graph.node(key)) {
                 self.charge(key.len())?;
                 out.push((key, self.value(value, depth + 1)?));

@@ -1,5 +1,5 @@
-//! What configurations state of the towers beside sizes: heads, activations, and the parts of transformers of other
-//! families than OpenAI's.
+//! Settings of the towers in configuration files, other than sizes: heads, activations, and the parts in which other model
+//! families differ from OpenAI's transformer.
 
 use super::bytes::bad;
 use super::folder::{activation, heads};
@@ -15,7 +15,7 @@ pub(super) fn hugging_face(path: &Path, json: &Value, vision: &Value, text: &Val
         return Err(naflex(path));
     }
     let siglip = kind.starts_with("siglip");
-    // transformers' defaults, which its files leave out.
+    // transformers' defaults, which its files omit.
     let (usual_heads, usual_activation, usual_epsilon) = match siglip {
         true => (Some(12), Activation::GeluTanh, 1e-6),
         false => (None, Activation::QuickGelu, 1e-5),
@@ -48,7 +48,7 @@ pub(super) fn hugging_face(path: &Path, json: &Value, vision: &Value, text: &Val
     })
 }
 
-/// SigLIP 2 for images of any size has the tensor names of the fixed one and other arithmetic.
+/// SigLIP 2 for images of any size has the tensor names of the fixed-resolution model but computes something else.
 pub(super) fn naflex(path: &Path) -> crate::Error {
     bad(
         path,
@@ -104,7 +104,7 @@ pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
     })
 }
 
-/// What is added to variances: a small positive number.
+/// The epsilon of the norms: a small positive number.
 fn epsilon(path: &Path, value: &Value, usual: f32) -> Result<f32> {
     match value {
         Value::Null => Ok(usual),
@@ -115,7 +115,7 @@ fn epsilon(path: &Path, value: &Value, usual: f32) -> Result<f32> {
     }
 }
 
-/// What no tensor of an image tower shows.
+/// Settings of an image tower that cannot be derived from its tensors.
 struct Trunk {
     heads: Option<usize>,
     activation: Activation,
@@ -138,7 +138,7 @@ impl Trunk {
         Ok(Self { heads: heads(path, &stated.map_or(Value::Null, Value::from))?, activation, form })
     }
 
-    /// A tower of timm: its name says all, or an entry with the arguments of its class.
+    /// A timm tower: described by its name alone, or by an entry with the arguments of its class.
     fn read(path: &Path, name: &str, vision: &Value, arguments: &Value) -> Result<Self> {
         let trunk = match arguments {
             Value::Object(_) => Self::of_arguments(path, arguments)?,
@@ -213,7 +213,7 @@ impl Trunk {
         };
         let form = VitForm {
             class_token,
-            // timm: a norm before the blocks makes the bias of the convolution superfluous.
+            // In timm, the patch convolution has no bias if a norm precedes the blocks.
             patch_bias: !pre_norm,
             pre_norm,
             epsilon: epsilon(path, &arguments["norm_eps"], 1e-6)?,

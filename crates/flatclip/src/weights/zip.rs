@@ -1,4 +1,4 @@
-//! The part of zip that torch writes: a central directory, entries stored or deflated, zip64 for large files.
+//! The subset of zip that torch writes: a central directory, stored or deflated entries, zip64 for large files.
 
 use super::bytes::{Bytes, Packing, Source, bad};
 use crate::Result;
@@ -13,7 +13,7 @@ const CENTRAL: [u8; 4] = *b"PK\x01\x02";
 const LOCAL: [u8; 4] = *b"PK\x03\x04";
 /// A released model has some 400 entries of some 100 bytes.
 const MAX_DIRECTORY: u64 = 64 << 20;
-/// Weights hardly compress. Beyond this ratio an entry is a bomb (small runs of zeros aside).
+/// Weights hardly compress. A larger compression ratio is refused as a zip bomb, except for entries up to [`RATIO_FREE`].
 const MAX_RATIO: u64 = 100;
 const RATIO_FREE: u64 = 1 << 20;
 
@@ -30,7 +30,7 @@ pub(crate) struct Archive {
     entries: BTreeMap<String, Entry>,
 }
 
-/// Little-endian numbers at fixed places of a record; `None` beyond its end.
+/// Little-endian numbers at fixed offsets of a record; `None` beyond its end.
 struct Record<'a>(&'a [u8]);
 
 impl Record<'_> {
@@ -108,7 +108,7 @@ impl Archive {
     }
 }
 
-/// Where the central directory lies.
+/// The position of the central directory.
 fn directory_range(source: &Source) -> Result<(u64, u64)> {
     let path = &source.path;
     // The end record has 22 bytes and a comment of at most 65535.
@@ -166,7 +166,7 @@ fn central(bytes: &[u8]) -> Result<(String, Entry, usize), String> {
     Ok((name, entry, extra_end + comment_len as usize))
 }
 
-/// Takes 64-bit sizes from the zip64 extra field, in the order that the format prescribes.
+/// Reads 64-bit sizes from the zip64 extra field, in the order that the format prescribes.
 fn widen(entry: &mut Entry, extra: &[u8]) {
     let record = Record(extra);
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Tile registers in memory.
+//! Emulation of the tile registers in memory.
 
 use super::TileUnit;
 

@@ -1,4 +1,4 @@
-//! The tile instructions, and the decision whether to use them.
+//! The AMX tile instructions, and the check whether they can be used.
 
 use super::{TILE_ROW, TILE_ROWS, TileUnit, bf16_bits};
 use crate::gemm::panels::Panels;
@@ -7,7 +7,7 @@ use std::arch::asm;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-/// The instructions themselves. Not `Send`: the registers that were configured are those of one thread.
+/// Tile registers of the hardware. Not `Send`: the configuration belongs to one thread.
 pub(in crate::gemm) struct Hardware(PhantomData<*const ()>);
 
 /// Operand of `ldtilecfg`.
@@ -146,7 +146,7 @@ fn agrees(tiles: Permitted) -> bool {
         crate::gemm::run_tiles(&x, rows, &panels, &mut out, tiles);
         out
     });
-    // Bit for bit would be right by the manual; a last-bit difference must not cost the fast path.
+    // By the manual the results are bitwise equal, but a difference in the last bit must not disable the fast path.
     results[0].iter().zip(&results[1]).all(|(a, b)| (a - b).abs() <= 1e-4)
 }
 
@@ -172,7 +172,7 @@ mod tests {
         assert!(permitted().is_none() || (isa::supports(Isa::Avx512) && Features::read().tiles()));
     }
 
-    /// A library may not start processes: servers and notebooks count on their children being their own.
+    /// A library must not start processes: servers and notebooks may wait for child processes and expect only their own.
     #[test]
     fn no_process_is_started_to_find_out() {
         let source = include_str!("hardware.rs");

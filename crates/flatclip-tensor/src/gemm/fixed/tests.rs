@@ -1,4 +1,4 @@
-//! Every kernel against plain loops over the same integers, bit for bit; the integers against f64, within their error.
+//! Every kernel must be bitwise equal to plain loops over the same integers; these are compared with f64 within their error.
 
 use super::super::epilogue::Epilogue;
 use super::super::tests::values;
@@ -84,7 +84,7 @@ fn one_large_value_in_a_row_or_a_column_costs_only_its_own_pass() {
     }
 }
 
-/// All at the largest magnitude and all signs agreeing: the largest sums there are.
+/// All values of the largest magnitude with equal signs, which gives the largest possible sums.
 #[test]
 fn the_worst_case_does_not_overflow() {
     for (rows, n, k) in [(2, 3, 383), (3, 17, 384), (2, 2, 768), (2, 16, 3000)] {
@@ -168,7 +168,7 @@ fn weights_take_half_the_memory_of_floats() {
     assert_eq!(2 * size_of_val(fixed.data()), size_of_val(floats.data()));
 }
 
-/// The tile of the VNNI kernels, which not every machine can run, with two instructions in the place of theirs.
+/// The tile of the VNNI kernels with two AVX2 instructions instead of the VNNI one, so that it runs on more machines.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn the_tile_of_the_vnni_kernels_equals_the_others() {
@@ -188,7 +188,7 @@ fn the_tile_of_the_vnni_kernels_equals_the_others() {
     }
 }
 
-/// The trial that a VNNI kernel must pass before it is used: right kernels pass, wrong ones do not.
+/// The check that a VNNI kernel must pass before it is used: correct kernels pass, wrong ones do not.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn the_trial_of_a_kernel_finds_a_wrong_one() {

@@ -4,12 +4,12 @@
 //! (a1 + b2) (a2 + b1) = a1 b1 + a2 b2 + a1 a2 + b1 b2
 //! ```
 //!
-//! The last two terms belong to the row alone and to the column alone: they are summed when those are packed and taken off at
-//! the end. All is modulo 2^32, so the wanted sum is exact, since it fits. Per 32 products this takes two `vpaddw`, one
+//! The last two terms depend only on the row and only on the column: they are summed while packing and subtracted at the
+//! end. All sums are modulo 2^32; the result is exact because it fits into 32 bits. Per 32 products this takes two `vpaddw`, one
 //! `vpmaddwd` and one `vpaddd`, where plain pairs take two `vpmaddwd` and two `vpaddd`: as many instructions, but only one
-//! of them needs a multiplier, and those are what runs short.
+//! of them needs a multiplier, and multipliers are the bottleneck.
 //!
-//! The loop is in assembly: from intrinsics the compiler makes one that spills registers, and the gain is gone.
+//! The loop is in assembly, because the compiler's code from intrinsics spills registers, which cancels the gain.
 
 use super::x86::pack_row;
 use super::{ROW_TOP, Row, STEP, WEIGHT_TOP};
@@ -22,7 +22,7 @@ use std::arch::x86_64::*;
 // Sums of a row's and a column's value must fit 16 bits.
 const _: () = assert!(ROW_TOP + WEIGHT_TOP <= i16::MAX as i32);
 
-/// 4 x 16: eight sums, four vectors of the panel, four for the row at hand.
+/// 4 x 16: eight sums, four vectors of the panel, four for the current row.
 pub(super) struct Winograd(());
 
 const ROWS: usize = 4;

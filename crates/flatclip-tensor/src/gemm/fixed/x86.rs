@@ -1,5 +1,5 @@
 //! Packing with AVX2, and kernels for CPUs that multiply and add pairs in one instruction (`vpdpwssd`: AVX-VNNI,
-//! AVX512-VNNI). The integers are those of every kernel.
+//! AVX512-VNNI). The integers are the same in every kernel.
 
 use super::winograd::Winograd;
 use super::{Row, STEP, row_scale};
@@ -33,7 +33,7 @@ pub(super) trait Pairs {
     unsafe fn floats(sums: Self::Vector) -> Self::Lanes;
 }
 
-/// `vpmaddwd` and `vpaddd`, in the place of one `vpdpwssd` where the tests run on machines without it.
+/// `vpmaddwd` and `vpaddd` instead of `vpdpwssd`, for tests on machines without it.
 #[cfg(test)]
 pub(super) struct Add;
 /// AVX-VNNI.
@@ -78,7 +78,7 @@ macro_rules! pairs_256 {
 pairs_256!(Add: sums, a, b => _mm256_add_epi32(sums, _mm256_madd_epi16(a, b)));
 pairs_256!(Vnni: sums, a, b => dot_vnni(sums, a, b));
 
-/// Not the intrinsic: of a chain of those the compiler makes `vpmaddwd` and `vpaddd` again.
+/// In assembly, because the compiler turns a chain of the intrinsic into `vpmaddwd` and `vpaddd`.
 #[inline]
 #[target_feature(enable = "avx2,avxvnni")]
 fn dot_vnni(mut sums: __m256i, a: __m256i, b: __m256i) -> __m256i {
@@ -244,7 +244,7 @@ unsafe fn to_fixed(from: &[f32], inverse: __m256, to: &mut [i16]) -> __m256i {
     }
 }
 
-/// In the even lanes, what [`super::cross`] sums; the odd ones say the same again.
+/// The terms of [`super::cross`] in the even lanes; the odd lanes repeat them.
 ///
 /// # Safety
 /// The machine has AVX2.
@@ -306,8 +306,8 @@ pub(super) unsafe fn run(job: Job<'_, i16>, wide: bool) {
     }
 }
 
-/// Whether the machine has AVX-VNNI, and its kernel gave the bytes of the AVX2 kernel in a trial. The trial, once per
-/// process, is there because no test of ours has met such a CPU (AVX512-VNNI has been tested on Zen 4).
+/// Whether the machine has AVX-VNNI, and its kernel is bitwise equal to the AVX2 kernel in a check. The check runs once per
+/// process, because the kernel has not been tested on such a CPU (AVX512-VNNI has been tested on Zen 4).
 fn vnni_agrees() -> bool {
     static AGREES: OnceLock<bool> = OnceLock::new();
     *AGREES.get_or_init(|| {
@@ -316,7 +316,7 @@ fn vnni_agrees() -> bool {
     })
 }
 
-/// Whether `kernel` gives the bytes of the AVX2 kernel on a product that is ragged in every direction.
+/// Whether `kernel` is bitwise equal to the AVX2 kernel on a product whose sizes are not multiples of the tile's.
 pub(super) fn agrees(kernel: impl Fn(Job<'_, i16>)) -> bool {
     let (rows, n, k) = (29, 75, 803);
     let value = |i: usize| ((i * 7919) % 2003) as f32 / 1001.0 - 1.0;

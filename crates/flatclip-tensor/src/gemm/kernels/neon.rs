@@ -7,7 +7,7 @@ use crate::simd::Neon;
 use std::ops::Range;
 
 /// 5 x 16: a vector is two registers, so twenty of the thirty-two hold sums and four a row of the panel. With six rows the
-/// compiler keeps some of them on the stack.
+/// compiler spills registers to the stack.
 pub(in crate::gemm) type NeonKernel = TwoVectors<Neon, 5>;
 
 runner! {

@@ -6,8 +6,8 @@ use crate::gemm::panels::PANEL;
 use crate::simd::Lanes;
 use std::marker::PhantomData;
 
-/// `ROWS` rows times two vectors: what differs between instruction sets is how many rows fill the registers, and whether two
-/// vectors are one panel or two.
+/// `ROWS` rows times two vectors. Instruction sets differ in how many rows fill the registers, and in whether two vectors are
+/// one panel or two.
 pub(in crate::gemm) struct TwoVectors<L, const ROWS: usize>(PhantomData<L>);
 
 impl<L: Lanes, const ROWS: usize> Kernel for TwoVectors<L, ROWS> {

@@ -25,7 +25,7 @@ pub enum Queries {
     First,
     /// The last row only (the end of a text).
     Last,
-    /// None: only the keys and values of this layer are wanted.
+    /// None: only the keys and values of this layer are needed.
     None,
 }
 
@@ -48,11 +48,11 @@ pub struct SharedPrefix<'a> {
     pub qkv: &'a [f32],
     /// Rows of each prefix.
     pub rows: usize,
-    /// Which prefix stands before each sequence. Ascending.
+    /// Index of the prefix of each sequence. Ascending.
     pub of: &'a [usize],
 }
 
-/// Who attends to whom.
+/// The layout of the sequences and the attention pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape<'a> {
     /// Model width, all heads together.
@@ -65,7 +65,7 @@ pub struct Shape<'a> {
     pub causal: bool,
     /// Which rows are queries.
     pub queries: Queries,
-    /// What stands before the sequences.
+    /// The prefixes of the sequences.
     pub prefix: Option<SharedPrefix<'a>>,
 }
 
@@ -150,7 +150,7 @@ pub fn forward(shape: &Shape<'_>, qkv: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Queries of one sequence from which on packing its keys and values pays.
+/// Minimum number of queries of a sequence for which packing its keys and values is faster.
 const TILED_FROM: usize = 8;
 
 fn group_forward(shape: &Shape<'_>, qkv: &[f32], group: Range<usize>, mut out: &mut [f32]) {
@@ -176,7 +176,7 @@ per_isa! {
     ) = rows_backward_for;
 }
 
-/// The plain loops; `L` only says which instructions the compiler may use for them.
+/// The plain loops; `L` only selects the instruction set that the compiler may use.
 #[inline(always)]
 fn rows_forward_for<L: Lanes>(_: Available<L>, sequence: &Sequence<'_, f32>, queries: Range<usize>, out: &mut [f32]) {
     let mut p = Vec::new();
@@ -268,7 +268,7 @@ mod tests {
         values(seed, count).iter().map(|&x| x as f32).collect()
     }
 
-    /// Every sequence with its prefix copied in front of it, which is what the shared form must equal.
+    /// Every sequence with a copy of its prefix in front: the reference for shared prefixes.
     fn unshared(shape: &Shape<'_>, qkv: &[f32]) -> (Vec<f32>, Vec<usize>) {
         let stride = 3 * shape.width;
         let (mut rows, mut starts) = (Vec::new(), vec![0]);

@@ -1,5 +1,5 @@
-//! One sequence, row by row: the oracle of the attention kernels, and the kernel for short sequences. Always inlined, so that
-//! it is compiled for the instructions of whoever calls it.
+//! One sequence, row by row: the reference for the attention kernels, and the kernel for short sequences. Always inlined, so
+//! that it is compiled for the caller's instruction set.
 
 use crate::ops::real::{Real, axpy, dot};
 

@@ -1,7 +1,7 @@
-//! The fast form for many queries of one sequence: tiles of queries against panels of keys, softmax on the scores while
-//! they are in the first cache, and the same tiles against panels of values.
+//! The fast version for many queries of one sequence: tiles of queries times panels of keys, softmax on the scores while
+//! they are in the L1 cache, and the result times panels of values.
 //!
-//! Scores are laid out as the left side of the second product wants them, so they are written once and read in place.
+//! Scores are stored in the layout of the left operand of the second product, so they need not be packed again.
 
 use super::plain::Sequence;
 use crate::isa::per_isa;
@@ -10,10 +10,10 @@ use crate::simd::{Available, Lanes};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Queries of a tile: with two vectors of keys each, their sums fill the registers of AVX2.
+/// Queries per tile: with two vectors of keys each, the sums fill the AVX2 registers.
 pub(super) const ROWS: usize = 6;
 
-/// Packed sides and scores of one head, used again and again by a thread.
+/// Packed operands and scores of one head; reused by a thread.
 #[derive(Default)]
 struct Work {
     keys: Vec<f32>,
@@ -33,7 +33,7 @@ per_isa! {
 
 #[inline(always)]
 fn sequence_lanes<L: Lanes>(lanes: Available<L>, sequence: &Sequence<'_, f32>, queries: Range<usize>, out: &mut [f32]) {
-    // Taken and put back: a closure would be compiled without this function's instructions.
+    // Taken and put back instead of borrowed in a closure, which would be compiled without this function's target features.
     let mut work = WORK.take();
     for head in 0..sequence.heads {
         head_lanes(lanes, sequence, head, queries.clone(), &mut work, out);
@@ -62,7 +62,7 @@ fn head_lanes<L: Lanes>(
         let first_query = &sequence.qkv[row * 3 * width..];
         pack_rows::<L>(first_query, 3 * width, head * size, size, rows, sequence.scale(), &mut work.query);
         let seen = |r: usize| sequence.prefix_rows() + sequence.seen(row + r.min(rows - 1));
-        // Keys behind the last one that the tile sees are not touched.
+        // Keys after the last one that the tile sees are skipped.
         let keys_seen = seen(rows - 1).next_multiple_of(panel);
         products(lanes, &work.query, &work.keys, depth, keys_seen, &mut work.scores);
         let mut inverse = [0.0; ROWS];
@@ -121,8 +121,8 @@ pub(super) fn pack_along<L: Lanes>(
     }
 }
 
-/// `size` values at `at` of `rows` rows, `stride` apart, times `scale`, as `[depth / W][ROWS][W]`. A short tile repeats its last row: it
-/// is computed several times and the copies are dropped.
+/// Packs `size` values at `at` of `rows` rows, `stride` apart, times `scale`, as `[depth / W][ROWS][W]`. A short tile is padded
+/// with copies of its last row, whose results are dropped.
 #[inline(always)]
 pub(super) fn pack_rows<L: Lanes>(
     from: &[f32],
@@ -143,7 +143,7 @@ pub(super) fn pack_rows<L: Lanes>(
     }
 }
 
-/// A tile of rows against panels of keys, `[keys / W][ROWS][W]`: what [`tile`] wants as its left side.
+/// The product of a tile of rows with panels of keys, `[keys / W][ROWS][W]`: the layout of the left operand of [`tile`].
 #[inline(always)]
 pub(super) fn products<L: Lanes>(
     lanes: Available<L>,
@@ -227,7 +227,7 @@ pub(super) fn put_row<L: Lanes>(sums: [L; 2], factor: f32, to: &mut [f32], count
     }
 }
 
-/// The first `count` lanes (at most a vector) to `to`.
+/// Writes the first `count` lanes (at most a vector) to `to`.
 #[inline(always)]
 fn put<L: Lanes>(x: L, to: &mut [f32], count: usize) {
     if count >= L::WIDTH {

@@ -12,7 +12,7 @@ use crate::simd::{Available, Lanes};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Packed sides, one tile of weights and slopes, and the sums of one head, used again and again by a thread.
+/// Packed operands, one tile of attention weights and score gradients, and the sums of one head; reused by a thread.
 #[derive(Default)]
 struct Work {
     keys: Vec<f32>,
@@ -46,7 +46,7 @@ fn sequence_lanes<L: Lanes>(
     d_qkv: &mut [f32],
     d_prefix: &mut [f32],
 ) {
-    // Taken and put back: a closure would be compiled without this function's instructions.
+    // Taken and put back instead of borrowed in a closure, which would be compiled without this function's target features.
     let mut work = WORK.take();
     for head in 0..sequence.heads {
         head_lanes(lanes, sequence, head, queries.clone(), d_out, d_qkv, &mut work);
@@ -55,7 +55,7 @@ fn sequence_lanes<L: Lanes>(
     WORK.set(work);
 }
 
-/// `dQ` to `d_qkv`; `dK` and `dV` of all rows to the work's sums.
+/// Adds `dQ` to `d_qkv`, and `dK` and `dV` of all rows to the sums in `work`.
 #[inline(always)]
 fn head_lanes<L: Lanes>(
     lanes: Available<L>,
@@ -110,7 +110,7 @@ fn head_lanes<L: Lanes>(
     }
 }
 
-/// Copies that fill a short tile have zero gradients, so they add nothing to the sums.
+/// The padding rows of a short tile have zero gradients, so they add nothing to the sums.
 #[inline(always)]
 fn silence_copies<L: Lanes>(d_out: &mut [f32], rows: usize) {
     for group in d_out.chunks_exact_mut(ROWS * L::WIDTH) {
@@ -171,7 +171,7 @@ fn add_outer<L: Lanes>(lanes: Available<L>, left: &[f32], rows: &[f32], keys: us
     }
 }
 
-/// The head's sums to the rows they belong to, prefix rows first.
+/// Adds the head's sums to their rows, prefix rows first.
 #[inline(always)]
 fn add_sums<L: Lanes>(sequence: &Sequence<'_, f32>, head: usize, work: &Work, d_qkv: &mut [f32], d_prefix: &mut [f32]) {
     let (width, size) = (sequence.width, sequence.width / sequence.heads);

@@ -1,4 +1,4 @@
-//! Requests to the hub and to wherever it points.
+//! Requests to the hub and to the servers it redirects to.
 
 use super::{Hub, Progress};
 use crate::Error;
@@ -13,13 +13,13 @@ use ureq::{Agent, Body};
 const MAX_BYTES: u64 = 64 << 30;
 const MAX_REDIRECTS: usize = 10;
 
-/// Why a download did not succeed.
+/// Why a download failed.
 pub(super) enum Failure {
-    /// It may work when tried again, perhaps after the time that the server names.
+    /// Temporary: retry, after the time that the server requests, if any.
     Passing { reason: String, after: Option<Duration> },
-    /// There was no connection: no network, no such host, nobody who listens.
+    /// No connection: no network, unknown host, or connection refused.
     NoConnection { reason: String },
-    /// It will not.
+    /// Permanent: do not retry.
     Final(Error),
 }
 
@@ -33,7 +33,7 @@ impl Failure {
     }
 }
 
-/// What the hub says about a file before it is fetched.
+/// Metadata of a file, which the hub reports before the download.
 pub(super) struct Expected {
     pub(super) size: Option<u64>,
     pub(super) sha256: Option<String>,
@@ -52,7 +52,7 @@ impl Client {
     pub(super) fn new(hub: &Hub) -> Self {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
-            // Redirects are followed by hand: the token must not go along.
+            // Redirects are followed here: the token must not be sent to other hosts.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("flatclip/", env!("CARGO_PKG_VERSION")))
@@ -71,7 +71,7 @@ impl Client {
         self.token.as_deref().filter(|_| same)
     }
 
-    /// The hub's own answer, which carries size and digest; `None` if it has no such file.
+    /// The hub's response with size and digest; `None` if it has no such file.
     pub(super) fn expected(&self, url: &str) -> Result<Option<Expected>, Failure> {
         let target: Uri = url.parse().map_err(|_| Failure::fetch(url, "is not an address"))?;
         let mut request = self.agent.head(&target);
@@ -86,7 +86,7 @@ impl Client {
         }
         let header = |name: &str| header(&response, name);
         let plain = response.status() == 200;
-        // Large files are described by `x-linked-*`; a plain answer describes itself.
+        // Large files are described by `x-linked-*` headers, others by the response's own headers.
         let size = header("x-linked-size").or_else(|| header("content-length").filter(|_| plain));
         let tag = header("x-linked-etag").or_else(|| header("etag").filter(|_| plain));
         let tag = tag.filter(|tag| !tag.starts_with("W/")).map(|tag| tag.trim_matches('"').to_ascii_lowercase());
@@ -102,7 +102,7 @@ impl Client {
         Ok(Some(Expected { size, sha256, etag: tag, revision }))
     }
 
-    /// Brings `part` up to the whole file, beginning where it ends.
+    /// Resumes the download of `part` until the file is complete.
     pub(super) fn download(
         &self,
         url: &str,
@@ -122,9 +122,9 @@ impl Client {
         let status = response.status().as_u16();
         let (file, start) = match status {
             206 if resumes_at(&response, have, expected.size) => (OpenOptions::new().append(true).open(part), have),
-            // A server that does not know ranges sends everything.
+            // A server without range support sends the whole file.
             200 => (File::create(part), 0),
-            // A range that was not asked for, or none that fits: from the beginning next time.
+            // A range that was not requested, or not satisfiable: start from the beginning next time.
             206 | 416 => {
                 super::discard(part)?;
                 return Err(Failure::passing("the server sent another part of the file than it was asked for"));
@@ -142,7 +142,7 @@ impl Client {
             return Err(Failure::fetch(url, format!("{size} bytes are more than any known model has")));
         }
         let mut file = file.map_err(io)?;
-        // One byte more than expected shows that there is too much, and is never kept.
+        // Read one byte more than expected to detect a file that is too long; it is never stored.
         let body = response.into_body().into_with_config().limit(u64::MAX).reader();
         let mut body = body.take(size.saturating_sub(start).saturating_add(1));
         let mut buffer = vec![0; 1 << 16];
@@ -164,11 +164,11 @@ impl Client {
         if done < size { Err(interrupted(done, size, "the connection ended")) } else { Ok(()) }
     }
 
-    /// Follows redirects; the token goes to the endpoint only, and from HTTPS no step leads to plain HTTP.
+    /// Follows redirects; the token is sent to the endpoint only, and redirects from HTTPS to HTTP are refused.
     fn get(&self, url: &str, from: u64) -> Result<Response<Body>, Failure> {
         let mut target: Uri = url.parse().map_err(|_| Failure::fetch(url, "is not an address"))?;
         for _ in 0..MAX_REDIRECTS {
-            // Compressed transfer would make byte ranges meaningless.
+            // With compression, byte ranges would not refer to the file.
             let mut request = self.agent.get(&target).header("accept-encoding", "identity");
             if from > 0 {
                 request = request.header("range", format!("bytes={from}-"));
@@ -204,7 +204,7 @@ fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
     response.headers().get(name).and_then(|value| value.to_str().ok())
 }
 
-/// `bytes FROM-TO/SIZE`, with the right beginning and size.
+/// Whether `bytes FROM-TO/SIZE` has the expected start and size.
 fn resumes_at(response: &Response<Body>, have: u64, size: Option<u64>) -> bool {
     let range = header(response, "content-range").and_then(|range| range.strip_prefix("bytes "));
     let Some((place, total)) = range.and_then(|range| range.split_once('/')) else { return false };
@@ -228,7 +228,7 @@ fn is_no_connection(error: &ureq::Error) -> bool {
         ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::ConnectProxyFailed(_) => true,
         ureq::Error::Timeout(stage) => matches!(stage, ureq::Timeout::Resolve | ureq::Timeout::Connect),
         ureq::Error::Io(error) => {
-            // Name resolution fails with an error of no kind of its own.
+            // A failed name resolution has no specific error kind.
             let is_lookup = error.to_string().contains("lookup address information");
             is_lookup || matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkDown | NetworkUnreachable)
         }
@@ -236,7 +236,7 @@ fn is_no_connection(error: &ureq::Error) -> bool {
     }
 }
 
-/// An answer that is neither success nor absence. Overload passes; the server may say when.
+/// The failure for an error status. Overload is temporary; the server may say when to retry.
 fn refused(url: &str, response: &Response<Body>) -> Failure {
     let status = response.status().as_u16();
     let reason = format!("the server answered {status}");

@@ -1,4 +1,4 @@
-//! What was stated about files when they were first fetched: `flatclip.lock` in the model's folder.
+//! Size, digest and revision of files at their first download: `flatclip.lock` in the model's folder.
 
 use super::client::{Expected, Failure};
 use crate::files::read_text;
@@ -17,15 +17,15 @@ struct Content {
     files: BTreeMap<String, LockedFile>,
 }
 
-/// What is known about one file.
+/// The record of one file.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct LockedFile {
     pub(super) size: Option<u64>,
-    /// Stated by the hub, or computed from the first download.
+    /// Reported by the hub, or computed from the first download.
     sha256: Option<String>,
-    /// The server's own mark of a version, where it states no digest.
+    /// The server's ETag, if it reports no digest.
     etag: Option<String>,
-    /// Whether the file was fetched as a whole.
+    /// Whether the download was completed.
     complete: bool,
 }
 
@@ -55,7 +55,7 @@ impl Lock {
         self.content.files.get(name)
     }
 
-    /// Notes what the hub states, or compares it with what was noted. True if a part of the file may be from this very version.
+    /// Records what the hub reports, or compares it with the record. True if a partial download may be of this version.
     pub(super) fn agree(&mut self, name: &str, url: &str, expected: &Expected) -> Result<bool, Failure> {
         let stated = LockedFile {
             size: expected.size,
@@ -88,7 +88,7 @@ impl Lock {
         Ok(false)
     }
 
-    /// Notes the digest of a complete file, or compares it with the one that was noted.
+    /// Records the digest of a complete file, or compares it with the record.
     pub(super) fn complete(&mut self, name: &str, url: &str, sha256: &str) -> Result<(), Failure> {
         let known = self.content.files.entry(name.to_owned()).or_default();
         match &known.sha256 {

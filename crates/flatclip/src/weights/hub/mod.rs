@@ -1,8 +1,8 @@
-//! Fetching known models from the Hugging Face hub (feature `hub`): resumed, retried, checked by size, digest and
-//! content, complete or absent. Only a caller that asks for a model by name ever gets here.
+//! Downloads known models from the Hugging Face hub (feature `hub`): with resume and retries, checked by size, digest and
+//! content, and stored atomically. Used only when a caller requests a model by name.
 //!
-//! What the hub states about a file when it is first fetched is kept in a lock file beside it. Later downloads must agree
-//! with it, so that a file that changes on the hub is noticed.
+//! A lock file in the model's folder records what the hub reports about each file at the first download. Later downloads
+//! must agree with it, so that a file that changes on the hub is detected.
 
 mod client;
 mod lock;
@@ -18,29 +18,29 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the hub lives.
+/// Address of the hub.
 pub(crate) const HUB: &str = "https://huggingface.co";
 /// The configuration and the weights of a repository, best first: open_clip's layout, else that of transformers.
 const LAYOUTS: [(&str, [&str; 2]); 2] = [
     ("open_clip_config.json", ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"]),
     ("config.json", ["model.safetensors", "pytorch_model.bin"]),
 ];
-/// What a model needs beside them where it has a tokenizer of its own.
+/// Further files of a model with its own tokenizer.
 const TOKENIZER: [&str; 2] = ["tokenizer_config.json", "tokenizer.json"];
-/// Longest time between two attempts.
+/// Maximum delay between two attempts.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// Tells the caller how far a download is: bytes so far, bytes in all.
+/// Reports the progress of a download: bytes so far, total bytes.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, Option<u64>);
 
-/// The server to ask, and how.
+/// The server and the retry settings.
 #[derive(Clone)]
 pub struct Hub {
-    /// Address without a slash at its end, e.g. [`HUB`] or a mirror.
+    /// Address without a trailing slash, e.g. [`HUB`] or a mirror.
     pub endpoint: String,
-    /// How often a download is tried again after an error that may pass.
+    /// Number of retries after temporary errors.
     pub retries: u32,
-    /// Time before the second attempt; it doubles with each one.
+    /// Delay before the second attempt; it doubles with each attempt.
     pub first_wait: Duration,
     token: Option<String>,
 }
@@ -76,8 +76,8 @@ impl std::fmt::Debug for Hub {
     }
 }
 
-/// Fetches `model` into `model_dir` and returns its folder, which [`KnownModel::find`] then finds. What is complete already
-/// is not fetched again; what is incomplete goes on where it stopped.
+/// Downloads `model` into `model_dir` and returns its folder, which [`KnownModel::find`] then finds. Complete files are not
+/// downloaded again; incomplete downloads are resumed.
 pub fn fetch(model: &KnownModel, model_dir: &Path, hub: impl Into<Hub>, progress: Progress<'_>) -> Result<PathBuf> {
     let hub = hub.into();
     let folder = model.folder(model_dir);
@@ -97,8 +97,8 @@ pub fn fetch(model: &KnownModel, model_dir: &Path, hub: impl Into<Hub>, progress
         }
     }
     for (config, weights) in LAYOUTS {
-        // The configuration first: weights without it would be taken for complete, with the wrong activation. Some
-        // repositories have none; then the name says what it would.
+        // The configuration first: weights without it would count as complete and get the wrong activation. For repositories
+        // without a configuration, the model's name determines the settings.
         let is_described = download.file(config, &mut |_, _| {})?;
         for file in weights {
             if download.file(file, progress)? {
@@ -119,12 +119,12 @@ struct Download {
     lock: Lock,
     repository: &'static str,
     folder: PathBuf,
-    /// The server has answered once: a connection that fails after that may come back.
+    /// Whether the server has responded before: connection errors after that count as temporary.
     is_reached: bool,
 }
 
 impl Download {
-    /// The revision that was first seen, so that configuration and weights belong together.
+    /// The first revision seen, so that configuration and weights are of the same revision.
     fn url(&self, file: &str) -> String {
         let revision = self.lock.revision().unwrap_or("main");
         format!("{}/{}/resolve/{revision}/{file}", self.hub.endpoint, self.repository)
@@ -164,7 +164,7 @@ impl Download {
         }
     }
 
-    /// A lost connection may come back. One that never was is not waited for: a machine without a network is told at once.
+    /// A lost connection is retried. If there was never a connection, the error is returned at once, as without a network.
     fn judged(&self, failure: Failure) -> Failure {
         match failure {
             Failure::NoConnection { reason } if self.is_reached => Failure::passing(reason),
@@ -172,7 +172,7 @@ impl Download {
         }
     }
 
-    /// A file that is there already must be what the lock says, and of the kind that its name says.
+    /// Checks an existing file against the lock file, and its content against the type in its name.
     fn check_present(&self, name: &str, path: &Path) -> Result<()> {
         let size = std::fs::metadata(path).map_err(Error::io(path))?.len();
         if let Some(expected) = self.lock.file(name).and_then(|file| file.size).filter(|&expected| expected != size) {
@@ -184,7 +184,7 @@ impl Download {
 
     fn attempt(&mut self, name: &str, url: &str, part: &Path, progress: Progress<'_>) -> Result<Option<()>, Failure> {
         let Some(expected) = self.client.expected(url)? else { return Ok(None) };
-        // Before the download: what is left of another version is then known as such.
+        // Before the download, so that a partial file of another version is detected.
         let same = self.lock.agree(name, url, &expected)?;
         if !same {
             discard(part)?;
@@ -194,7 +194,7 @@ impl Download {
         Ok(Some(()))
     }
 
-    /// The whole file against what the hub said. A wrong one is removed.
+    /// Checks the complete file against what the hub reported. A wrong file is removed.
     fn check_complete(&mut self, name: &str, url: &str, part: &Path, expected: &Expected) -> Result<(), Failure> {
         let found = file_sha256(part).map_err(Failure::Final)?;
         if let Some(wanted) = expected.sha256.as_ref().filter(|wanted| **wanted != found) {
@@ -223,7 +223,7 @@ fn discard(part: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Whether the content is of the kind that the name says. An error page, say, is not.
+/// Whether the content matches the file type; an HTML error page, for example, does not.
 fn check_content(name: &str, path: &Path) -> Result<()> {
     let mut head = [0; 16];
     let mut file = std::fs::File::open(path).map_err(Error::io(path))?;

@@ -1,5 +1,5 @@
-//! Checkpoints of SigLIP and EVA-02, in the layouts of transformers and of open_clip with timm: what is read, and that nothing
-//! damaged is.
+//! Checkpoints of SigLIP and EVA-02, in the layouts of transformers and of open_clip with timm: settings are read correctly,
+//! and damaged checkpoints are refused.
 
 use super::forge::{Precision, Tensors, fixture, safetensors};
 use crate::Error;

@@ -150,7 +150,7 @@ fn a_hugging_face_folder_states_activation_heads_and_pixels() {
     let folder = hf_folder("gelu", 4);
     written(&folder, "preprocessor_config.json", br#"{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.25, 0.5, 1]}"#);
     assert_eq!(Checkpoint::open(folder.path()).unwrap().tokenizer_dir(), None);
-    // Any of the tokenizer's files: what is missing is then told, not replaced.
+    // Any file of the tokenizer: missing ones are then reported, not replaced.
     written(&folder, "tokenizer.json", b"{}");
     let checkpoint = assert_same(folder.path(), &tensors(&tiny_vit()));
     let config = checkpoint.config();
@@ -189,7 +189,7 @@ fn a_bare_state_dict_is_decided_by_a_configuration_or_a_tag_and_is_in_doubt_with
     assert_eq!(found(&asked), (Activation::Gelu, ActivationSource::Asked, false));
     let tagged = bare("tiny-laion2b_s34b_b79k.pt");
     assert_eq!(found(&tagged), (Activation::Gelu, ActivationSource::Published, false));
-    // A configuration of another model in the folder decides nothing, and is no error: it need not belong to this file.
+    // A configuration of another model in the folder is ignored: it need not belong to this file.
     let config = std::fs::read_to_string(fixture("golden/models/tiny-vit-hf/config.json")).unwrap();
     let config = config.replace("quick_gelu", "gelu");
     written(&folder, "config.json", config.replace("\"hidden_size\": 128", "\"hidden_size\": 256").as_bytes());
@@ -279,7 +279,7 @@ fn the_canonical_form_keeps_numbers_precision_activation_and_hash() {
         (Activation::Gelu, ActivationSource::Stated)
     );
     assert_eq!((copy.dtype("visual.proj"), copy.dtype("logit_scale")), (Some(Dtype::F16), Some(Dtype::F32)));
-    // Other readers of the format take it, too.
+    // Other readers of the format accept it, too.
     assert!(::safetensors::SafeTensors::deserialize(&std::fs::read(&out).unwrap()).is_ok());
 }
 

@@ -1,4 +1,4 @@
-//! Fetching, against a server on this machine that behaves well or badly.
+//! Downloads from a local server that works correctly or simulates faults.
 
 use super::forge::{Precision, safetensors, small, tensors};
 use crate::digest::Digest;
@@ -155,7 +155,7 @@ fn fetch_with(server: &Server, dir: &TempDir, retries: u32) -> crate::Result<(u6
     Ok(last)
 }
 
-/// A part that an interrupted download has left: its version stands in the lock.
+/// A partial file of an interrupted download whose version is in the lock file.
 fn leave_part(server: &Server, dir: &TempDir, bytes: &[u8]) {
     fetch(server, dir).unwrap();
     let lock = file(dir, "flatclip.lock");
@@ -219,7 +219,7 @@ fn a_wrong_range_an_overload_and_an_unfitting_part_pass() {
     assert!(fetch_with(&server, &dir, 2).unwrap_err().to_string().contains("503"));
     fetch(&server, &dir).unwrap();
     assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), right);
-    // Of a version that nobody knows (no lock): dropped before it does harm. Of this version, but damaged: dropped after.
+    // Of an unknown version (no lock file): removed before the download. Of this version, but damaged: removed after it.
     let (server, dir) = (serve(weights(), Manner::Good), TempDir::new().unwrap());
     std::fs::create_dir_all(file(&dir, "")).unwrap();
     std::fs::write(file(&dir, PART), vec![7; 1000]).unwrap();
@@ -315,7 +315,7 @@ fn an_unreachable_server_is_an_error_that_says_what_to_do() {
     let error = fetch(&server, &TempDir::new().unwrap()).unwrap_err();
     assert_eq!(error.code(), "model.fetch");
     assert!(error.to_string().contains("model folder"), "{error}");
-    // A machine without a network is told at once, not after all retries.
+    // Without a network the error comes at once, not after all retries.
     assert!(error.to_string().contains("(attempt 1)"), "{error}");
 }
 

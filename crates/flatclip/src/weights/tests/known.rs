@@ -18,7 +18,7 @@ fn every_known_name_is_unique_and_of_a_named_architecture() {
         assert_eq!(tag == "openai", model.openai_sha256.is_some());
         assert!(KNOWN[..i].iter().all(|other| other.name != model.name), "{}", model.name);
         assert!(refusal(model.name).is_none() || model.name.starts_with("MobileCLIP2-L"), "{}", model.name);
-        // What no file needs to state is that of OpenAI's architecture.
+        // Settings that files may omit are those of OpenAI's architecture.
         let plain = config.logit_bias.is_none() && !arch.starts_with("PE-") && !arch.starts_with("EVA02");
         let stated = arch.starts_with("TinyCLIP") || arch.starts_with("MobileCLIP2");
         assert_eq!(model.activation.is_some(), plain && !stated, "{}", model.name);
@@ -46,7 +46,7 @@ fn activation_and_preprocessing_follow_the_tag() {
     }
 }
 
-/// Published configurations leave both out, and their defaults are wrong: the tag decides.
+/// Published configurations omit both, and their defaults are wrong: the tag decides.
 #[test]
 fn a_tag_overrules_the_configuration_beside_its_weights() {
     let models = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! Every format gives the same tensors, and no bad file does worse than an error.
+//! Every format gives the same tensors, and a bad file causes at most an error.
 
 mod bad_input;
 mod families;
