@@ -49,7 +49,7 @@ fn contexts_are_learned_in_i16_where_it_is_fast_unless_told_otherwise() {
     let learned = |method: &str, text_precision: Option<Precision>, name: &str| {
         let ask = TuneRequest { text_precision, ..request(method, &["train.epochs=2", "views.bank=1"]) };
         let out = folder.path().join(name);
-        run_watched(&ask, &data, &out, false, 3).unwrap_err();
+        run_watched(&ask, &data, &out, false, 1).unwrap_err();
         let before = named(&out);
         // A resumed run keeps its precision, whatever the default is.
         let ask = TuneRequest { text_precision: None, ..ask };
