@@ -256,7 +256,8 @@ def tune(
     ``loss`` takes the place of the cross-entropy for ``coop`` and ``sapt`` (which then perturbs by its gradient): it gets
     logits ``[B, K]`` and labels ``[B]`` and gives the loss and its gradient by the logits. The gradient is compared with
     finite differences at the first batch, and a digest of the source is part of the run's settings. ``text_precision`` is that of
-    the text tower: ``"f32"``, ``"i16"``, or by default i16 for ``coop`` and ``sapt`` where its products are fast.
+    the text tower: ``"f32"``, ``"i16"``, or by default i16 for ``coop`` and ``sapt`` where its
+    products are fast, unless the model was loaded with ``precision="f32"``.
 
     >>> import flatclip, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -62,6 +62,10 @@ fn contexts_are_learned_in_i16_where_it_is_fast_unless_told_otherwise() {
     assert_eq!(learned("coop", Some(Precision::F32), "exact"), "f32");
     assert_eq!(learned("coop", Some(Precision::I16), "fixed"), "i16");
     assert_eq!(learned("cocoop", None, "meta"), "f32");
+    let exact = Model::builder("pocket").precision(Precision::F32).load(&()).unwrap();
+    let ask = TuneRequest { out: folder.path().join("all"), ..request("coop", &["train.epochs=1"]) };
+    tune(&ask, &exact, &data, &()).unwrap();
+    assert_eq!(named(&ask.out), "f32");
     let shared = MODEL.with_text_precision(Precision::I16).unwrap();
     assert_eq!((shared.hash(), shared.clip().text_precision()), (MODEL.hash(), Precision::I16));
 }

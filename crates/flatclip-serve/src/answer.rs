@@ -35,7 +35,7 @@ pub(crate) struct AnswerBody {
     /// Views whose score is a lower bound: it was enough to know that they are not selected. None with `explain`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) view_score_bounds: Vec<usize>,
-    /// What each view says and where it lies, if asked for.
+    /// Prediction and crop of each view, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) explain: Option<ExplainBody>,
@@ -53,7 +53,7 @@ pub(crate) struct TopClass {
     pub(crate) sigmoid: Option<f64>,
 }
 
-/// Why.
+/// Explanation of an answer.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ExplainBody {
     /// Columns of the image as it was decoded.
@@ -79,7 +79,7 @@ pub(crate) struct ViewBody {
     /// Entropy of its own probabilities in nats.
     #[schema(required)]
     entropy: Option<f64>,
-    /// What it says alone.
+    /// Prediction of this view alone.
     top: Vec<TopClass>,
     /// The part of the image: left, top, width, height; absent for the image itself.
     #[schema(required)]

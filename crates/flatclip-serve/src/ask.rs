@@ -60,7 +60,7 @@ macro_rules! request {
             /// A text with `{}` for the class name.
             #[schema(nullable = false, example = "a photo of a {}.")]
             template: Option<String>,
-            /// Several of them; their features are averaged.
+            /// Several templates; their features are averaged.
             #[schema(nullable = false, value_type = Option<Vec<String>>)]
             templates: Option<$crate::typed::Names>,
             /// A known set of templates: `imagenet7` or `imagenet80`.
@@ -69,13 +69,13 @@ macro_rules! request {
             /// Name of a tuned prompt.
             #[schema(nullable = false)]
             prompt: Option<String>,
-            /// How to answer; by default `stss` with a sapt prompt, else `zero-shot`.
+            /// Method; by default `stss` with a sapt prompt, else `zero-shot`.
             #[schema(nullable = false, example = "stss")]
             method: Option<String>,
             /// Options of the method.
             #[schema(nullable = false, value_type = Option<std::collections::BTreeMap<String, Value>>)]
             options: Option<$crate::typed::Options>,
-            /// Views per image; by default what the method wants.
+            /// Views per image; by default the method's.
             #[schema(nullable = false, minimum = 1, example = 16)]
             views: Option<u64>,
             /// How views are made: `crop-flip`, `augmix` or `identity`.

@@ -71,7 +71,7 @@ impl Modify for Forms {
             // Needed because openapi-python-client 0.28 and 0.29 generate broken code for two kinds of bodies without an optional
             // parameter.
             let id = ParameterBuilder::new().name("x-request-id").parameter_in(ParameterIn::Header);
-            let id = id.required(Required::False).description(Some("The client's own id of the request, for the log"));
+            let id = id.required(Required::False).description(Some("Request id chosen by the client, for the log"));
             let id = id.schema(Some(ObjectBuilder::new().schema_type(Type::String)));
             operation.parameters.get_or_insert_default().push(id.build().into());
         }
@@ -84,21 +84,21 @@ struct Refusals;
 /// Errors of every route.
 const ANY: &[(&str, &str)] = &[
     ("401", "No key, or a wrong one"),
-    ("403", "A name or a page that is not ours"),
-    ("500", "A fault of the server"),
+    ("403", "The Host or Origin header is not allowed"),
+    ("500", "Internal error"),
 ];
 /// Errors of routes with a name in the path.
-const NAMED: &[(&str, &str)] = &[("404", "A name that is not known")];
+const NAMED: &[(&str, &str)] = &[("404", "Unknown name")];
 /// Errors of routes with a body.
 const WITH_BODY: &[(&str, &str)] = &[
     ("400", "The body cannot be read"),
-    ("404", "A name that is not known"),
-    ("408", "The body came too slowly"),
-    ("413", "More than a limit allows"),
-    ("415", "Another content type or encoding than expected"),
-    ("422", "What is asked for makes no sense, or an image cannot be decoded"),
+    ("404", "Unknown name"),
+    ("408", "The body arrived too slowly"),
+    ("413", "A limit is exceeded"),
+    ("415", "Unsupported content type or encoding"),
+    ("422", "A value is invalid, or an image cannot be decoded"),
     ("429", "The queue is full"),
-    ("503", "Too much is held at the moment, or the server is stopping"),
+    ("503", "Memory for requests is used up at the moment, or the server is stopping"),
     ("504", "The deadline passed"),
 ];
 /// Errors of readiness routes.

@@ -16,7 +16,7 @@ pub(crate) struct Problem {
     retry_after: Option<u64>,
 }
 
-/// The body of a refusal.
+/// The body of an error.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorBody {
     error: ErrorDetail,
@@ -30,20 +30,20 @@ pub(crate) struct ErrorDetail {
     code: &'static str,
     /// One sentence.
     message: String,
-    /// What would help, where that is known.
+    /// A remedy, if one is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     hint: Option<String>,
 }
 
-/// The body of a refusal in the Open Inference Protocol and in Hugging Face's task.
+/// The body of an error in the Open Inference Protocol and in Hugging Face's task.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FlatErrorBody {
     /// One sentence.
     error: String,
     /// A stable name of the cause.
     code: &'static str,
-    /// What would help, where that is known; the sentence ends with it.
+    /// A remedy, if one is known; the message ends with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     hint: Option<String>,
@@ -64,7 +64,7 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "option.invalid", format!("{key}: {message}"))
     }
 
-    /// More than a limit allows.
+    /// A limit is exceeded.
     pub(crate) fn too_much(what: &str, asked: impl std::fmt::Display, allowed: impl std::fmt::Display) -> Self {
         let message = format!("{what}: {asked} is more than the limit of {allowed}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "limit.exceeded", message)

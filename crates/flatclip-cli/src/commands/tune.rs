@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
     /// Arithmetic of the text tower in which a prompt is learned; auto is i16 for coop and sapt on CPUs where its products are
-    /// fast (a step takes about half the time), else f32
+    /// fast (a step takes about half the time) unless --precision is f32, else f32
     #[arg(long, value_enum, default_value = "auto", value_name = "NAME")]
     text_precision: PrecisionArg,
     /// Training images per class [default: the preset's, or 16]

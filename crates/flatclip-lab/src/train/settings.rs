@@ -50,8 +50,8 @@ pub struct TuneRequest {
     pub exif: Option<bool>,
     /// Where tuners are looked for: the built-in ones, and a program's own.
     pub tuners: Vec<&'static TunerSpec>,
-    /// What the text tower multiplies in; `None`: for coop and sapt, i16 where its products are fast, else what the model was
-    /// loaded with. A resumed run keeps its own.
+    /// What the text tower multiplies in; `None`: for coop and sapt, i16 where its products are fast and the image tower is not in
+    /// f32, else what the model was loaded with. A resumed run keeps its own.
     pub text_precision: Option<Precision>,
     /// The run directory.
     pub out: PathBuf,

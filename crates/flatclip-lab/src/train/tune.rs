@@ -118,6 +118,8 @@ pub(crate) fn with_text_tower(request: &mut TuneRequest, model: &Model) -> Resul
         Some(named) => named,
         None => match stored_precision(request) {
             Some(stored) => stored,
+            // Who loads the image tower in f32 wants exact numbers.
+            None if model.clip().precision() == Precision::F32.name() => own,
             None if Settings::resolve(request)?.spec.prompt == PromptKind::Learned => Precision::auto_for_gradients(),
             None => own,
         },

@@ -28,10 +28,10 @@ request! {
         /// Several images in base64; they are answered as lines of JSON.
         #[schema(nullable = false, value_type = Option<Vec<String>>)]
         images: Option<Images>,
-        /// How many classes to tell per image; by default 5.
+        /// Number of classes in the answer, per image; by default 5.
         #[schema(nullable = false)]
         top_k: Option<usize>,
-        /// Also what each view says and where it lies.
+        /// Also return prediction and crop of each view.
         #[schema(nullable = false)]
         explain: Option<bool>,
     }
@@ -49,8 +49,8 @@ pub(crate) struct Asked {
 
 /// Classify images: JSON with base64, or a form with files called `image`.
 ///
-/// One image is answered as JSON, several as lines of JSON (NDJSON); with `Accept: text/event-stream` progress is told as
-/// events before the answer.
+/// One image is answered as JSON, several as lines of JSON (NDJSON); with `Accept: text/event-stream` progress events
+/// precede the answer.
 #[utoipa::path(
     post, path = "/v1/classify", tag = "flatclip", request_body = ClassifyRequest,
     responses((status = 200, description = "The answer", body = AnswerBody))

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// An image and the labels to tell apart.
+/// An image and the labels to choose from.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskRequest {
@@ -27,7 +27,7 @@ pub(crate) struct TaskRequest {
     parameters: TaskParameters,
 }
 
-/// What to tell apart, and how.
+/// The labels and the method.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskParameters {
@@ -40,7 +40,7 @@ pub(crate) struct TaskParameters {
     /// Name of a model; by default the first.
     #[schema(nullable = false, example = "pocket")]
     model: Option<String>,
-    /// How to answer; by default `zero-shot`.
+    /// Method; by default `zero-shot`.
     #[schema(nullable = false, example = "zero-shot")]
     method: Option<String>,
     /// Rotate images per EXIF and scale 16-bit grey (the default); `false` reads them as Pillow does.

@@ -28,11 +28,11 @@ pub(crate) struct ModelBody {
     owned_by: &'static str,
     /// The architecture in one line.
     architecture: String,
-    /// Names the weights.
+    /// Hash of the weights.
     weights: String,
     /// Width of the features.
     width: usize,
-    /// Rows and columns that the image tower sees.
+    /// Height and width of the input of the image tower.
     image_size: usize,
     /// Whether it has a text tower.
     has_text_tower: bool,
@@ -64,9 +64,9 @@ pub(crate) struct MethodBody {
     summary: &'static str,
     /// What it does, formula, cost, reference.
     docs: &'static str,
-    /// Views when the request says nothing.
+    /// Default number of views.
     default_views: usize,
-    /// What it must be given beside an image and classes.
+    /// What it needs in addition to an image and classes.
     needs: Vec<&'static str>,
     options: Vec<OptionBody>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct OptionBody {
     name: &'static str,
     /// `number`, `integer`, `flag`, `choice`, `text` or `list`.
     kind: &'static str,
-    /// The names that a choice takes.
+    /// The values of a choice.
     choices: Vec<&'static str>,
     #[schema(value_type = Value)]
     default: Value,
@@ -138,7 +138,7 @@ pub(crate) struct ClassSetBody {
     classes: Vec<String>,
 }
 
-/// What a request may not exceed.
+/// The limits of requests.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LimitsBody {
     body_bytes: usize,
@@ -219,7 +219,7 @@ pub(crate) async fn class_sets(State(app): State<Arc<App>>) -> Json<Vec<ClassSet
     Json(sets.map(|(name, classes)| ClassSetBody { name: name.clone(), classes: classes.clone() }).collect())
 }
 
-/// What a request may not exceed.
+/// The limits of requests.
 #[utoipa::path(get, path = "/v1/limits", tag = "lists", responses((status = 200, description = "The limits", body = LimitsBody)))]
 pub(crate) async fn limits(State(app): State<Arc<App>>) -> Json<LimitsBody> {
     let l = &app.config.limits;

@@ -27,7 +27,7 @@ use std::time::Instant;
 pub(crate) use super::tensors::{InferRequest, InferResponse};
 use super::tensors::{Tensor, check_outputs, images, render, take_input};
 
-/// What the server is.
+/// About the server.
 #[utoipa::path(get, path = "/v2", tag = "open inference protocol", responses((status = 200, description = "The server", body = Value)))]
 pub(crate) async fn server() -> Json<Value> {
     let version = env!("CARGO_PKG_VERSION");
@@ -74,7 +74,7 @@ fn tensors(model: &Model) -> ([Shaped; 4], [Shaped; 4]) {
     ([image, pixels, classes, text], [embedding, probabilities, label, rows])
 }
 
-/// What a model takes and gives. Each route of a model is also there with its version: `/v2/models/{model}/versions/1`.
+/// Inputs and outputs of a model. Each route of a model also exists with its version: `/v2/models/{model}/versions/1`.
 #[utoipa::path(
     get, path = "/v2/models/{model}", tag = "open inference protocol",
     params(("model" = String, Path, description = "The model")),
@@ -141,7 +141,7 @@ pub(crate) async fn all_statistics(State(app): State<Arc<App>>) -> Json<Value> {
 #[utoipa::path(
     get, path = "/v2/models/{model}/ready", tag = "open inference protocol",
     params(("model" = String, Path, description = "The model")),
-    responses((status = 200, description = "It is ready", body = Value))
+    responses((status = 200, description = "Ready", body = Value))
 )]
 pub(crate) async fn model_ready(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Result<Json<Value>, Problem> {
     let catalogue = app.catalogue();

@@ -95,7 +95,7 @@ pub(crate) async fn part(Path(name): Path<String>) -> Result<Response, Problem> 
 }
 
 /// The image and the classes that the page opens with, and which models know synthetic drawings only.
-#[utoipa::path(get, path = "/v1/opening", tag = "lists", responses((status = 200, description = "The first question", body = OpeningBody)))]
+#[utoipa::path(get, path = "/v1/opening", tag = "lists", responses((status = 200, description = "The image and classes that the page opens with", body = OpeningBody)))]
 pub(crate) async fn opening(State(app): State<Arc<App>>) -> Json<OpeningBody> {
     let model = |(entry, model): &(crate::ModelEntry, flatclip::Model)| {
         let (_, sample) = OPENINGS.iter().find(|(name, _)| *name == model.name()).unwrap_or(&OPENINGS[0]);

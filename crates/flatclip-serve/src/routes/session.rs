@@ -25,11 +25,11 @@ request! {
 /// An open session.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SessionBody {
-    /// Its name in the address.
+    /// Its name in the URL.
     id: String,
     model: String,
     method: String,
-    /// Seconds after which it is closed when it is not used.
+    /// Seconds without requests after which it is closed.
     idle_seconds: u64,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct SessionClassifyRequest {
         example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg=="
     )]
     image: Option<Encoded>,
-    /// How many classes to tell; by default 5.
+    /// Number of classes in the answer; by default 5.
     #[schema(nullable = false)]
     top_k: Option<usize>,
 }
@@ -86,7 +86,7 @@ fn state_bytes(recipe: &Recipe) -> usize {
     (8 * recipe.classes + 2 * width).saturating_mul(width * 4)
 }
 
-/// What a session is.
+/// A session and its settings.
 #[utoipa::path(
     get, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "The session")),
     responses((status = 200, description = "The session", body = SessionBody))
@@ -105,7 +105,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) ->
 /// Closes a session.
 #[utoipa::path(
     delete, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "The session")),
-    responses((status = 204, description = "It is closed"))
+    responses((status = 204, description = "Closed"))
 )]
 pub(crate) async fn close(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
     app.sessions.close(&id)?;

@@ -17,7 +17,7 @@ const MOST_SIDES: usize = 8;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InferRequest {
-    /// Given back with the outputs.
+    /// Returned with the outputs.
     #[schema(nullable = false)]
     pub(crate) id: Option<String>,
     /// `method`, `template`, `prompt`, `ensemble`, `views`, `seed`, `options` (a text of JSON), `binary_data_output`.
@@ -61,7 +61,7 @@ pub(crate) struct OutputChoice {
     pub(crate) parameters: Parameters,
 }
 
-/// What a model gave.
+/// The result of a model.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct InferResponse {
     model_name: String,
