@@ -66,6 +66,20 @@ fn contexts_are_learned_in_i16_where_it_is_fast_unless_told_otherwise() {
     let ask = TuneRequest { out: folder.path().join("all"), ..request("coop", &["train.epochs=1"]) };
     tune(&ask, &exact, &data, &()).unwrap();
     assert_eq!(named(&ask.out), "f32");
+    // The weights of a loaded model may be gone: what nobody asked for is left out, what was asked for is refused.
+    let place = folder.path().join("model");
+    std::fs::create_dir(&place).unwrap();
+    for (name, bytes) in flatclip_pocket::model_files("pocket").unwrap() {
+        std::fs::write(place.join(name), bytes).unwrap();
+    }
+    let loaded =
+        Model::builder(place.display().to_string()).precision(Precision::I16).hash_cache(None).load(&()).unwrap();
+    std::fs::remove_dir_all(&place).unwrap();
+    let ask = TuneRequest { out: folder.path().join("gone"), ..request("coop", &["train.epochs=1"]) };
+    tune(&ask, &loaded, &data, &()).unwrap();
+    assert_eq!(named(&ask.out), "f32");
+    let ask = TuneRequest { text_precision: Some(Precision::I16), out: folder.path().join("asked"), ..ask };
+    assert!(tune(&ask, &loaded, &data, &()).unwrap_err().to_string().contains("model"));
     let shared = MODEL.with_text_precision(Precision::I16).unwrap();
     assert_eq!((shared.hash(), shared.clip().text_precision()), (MODEL.hash(), Precision::I16));
 }

@@ -106,7 +106,7 @@ impl<'a> Rates<'a> {
         let at = |classes: usize| {
             let cost = request.cost(classes)?;
             let key = format!("step {} {} of {classes}, batch {}", cost.spec.name, cost.options, cost.batch);
-            self.remembered(key, || step(&with_text_tower(&mut request.clone(), self.model)?, &cost, classes))
+            self.remembered(key, || step(&with_text_tower(&mut request.clone(), self.model, &())?, &cost, classes))
         };
         on_line(classes, at)
     }

@@ -103,13 +103,13 @@ pub fn tune(request: &TuneRequest, model: &Model, train: &Dataset, progress: &dy
         train.spec.clone_into(&mut request.data);
     }
     request.exif = Some(train.decode_options(request.exif).exif);
-    let model = &with_text_tower(&mut request, model)?;
+    let model = &with_text_tower(&mut request, model, progress)?;
     let (clip, tokenizer) = (model.clip(), model.tokenizer());
     run(&TuneInput { request: &request, clip, tokenizer, dataset: train, progress })
 }
 
 /// The model with the text tower that the request asks for, which then names its precision.
-pub(crate) fn with_text_tower(request: &mut TuneRequest, model: &Model) -> Result<Model> {
+pub(crate) fn with_text_tower(request: &mut TuneRequest, model: &Model, progress: &dyn Progress) -> Result<Model> {
     let own = model.clip().text_precision();
     // Of a tower elsewhere the precision is not ours to choose; a model that was loaded with another one keeps it.
     let is_fixed = model.clip().device().is_some() || request.text.is_some() || own != Precision::F32;
@@ -124,8 +124,17 @@ pub(crate) fn with_text_tower(request: &mut TuneRequest, model: &Model) -> Resul
             None => own,
         },
     };
+    let is_named = request.text_precision.is_some();
     request.text_precision = Some(wanted);
-    model.with_text_precision(wanted)
+    match model.with_text_precision(wanted) {
+        // Nobody asked for it, and the model in memory serves.
+        Err(error) if !is_named && stored_precision(request).is_none() => {
+            progress.note(&format!("the text tower stays in {}: {error}", own.name()));
+            request.text_precision = Some(own);
+            Ok(model.clone())
+        }
+        found => found,
+    }
 }
 
 /// The precision of the run that is resumed.
