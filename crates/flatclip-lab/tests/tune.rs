@@ -66,7 +66,7 @@ fn contexts_are_learned_in_i16_where_it_is_fast_unless_told_otherwise() {
     let ask = TuneRequest { out: folder.path().join("all"), ..request("coop", &["train.epochs=1"]) };
     tune(&ask, &exact, &data, &()).unwrap();
     assert_eq!(named(&ask.out), "f32");
-    // The weights of a loaded model may be gone: what nobody asked for is left out, what was asked for is refused.
+    // The weights of a loaded model may be gone: the default falls back to f32, an explicit choice is refused.
     let place = folder.path().join("model");
     std::fs::create_dir(&place).unwrap();
     for (name, bytes) in flatclip_pocket::model_files("pocket").unwrap() {

@@ -29,6 +29,10 @@ unscaled, a model with a small scale would take every text answer for certain. O
 76.6, 75.8, 81.6.
 The length n of the stream enters the answer: an evaluation says it, else it is the option `length`, which is
 no knowledge of labels but is knowledge of the stream. Round-off grows along the stream.
+Until image (c_w / tau_image)^2, 156 at CLIP's scale, a step is longer than the class vector w_k, which
+becomes an image's feature. In a short stream the image side has a high weight by then, and answers can be
+far below zero-shot (160 silhouettes: 60.0 zero-shot, 31.9; 73.8 with length = 10000, which keeps that weight
+low). An evaluation of fewer than ten times as many images warns.
 Online: the answer depends on the images before it, and on their order.
 Cost: one image-tower pass of one view; 3 K D.
 Reference: Qian and Hu, Online Zero-Shot Classification with CLIP, ECCV 2024. Verified with the authors' code.
@@ -131,6 +135,14 @@ impl OnlineAdapter for OnZeta {
         Ok(())
     }
 
+    /// Until image `(c_w / tau_image)^2`, a step is longer than the class vector that it moves, which becomes that image's feature.
+    /// These images should be a small part of the stream.
+    fn shortest_stream(&self, task: &Task) -> usize {
+        let step = self.options.c_w / task.temperature(self.options.tau_image);
+        // Infinite steps need an infinite stream: the cast saturates.
+        (10.0 * step * step).ceil() as usize
+    }
+
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let (_, answer) = self.step(task, image.features.row(0));
@@ -160,6 +172,15 @@ mod tests {
         let by_hand = Config { tau_text: 0.05, tau_image: 0.2, ..Config::default() };
         assert_eq!(run(20.0, Config::default()), run(100.0, by_hand));
         assert_ne!(run(20.0, Config::default()), run(100.0, Config::default()));
+    }
+
+    #[test]
+    fn short_streams_are_known() {
+        let shortest = |scale, c_w| {
+            let task = Task::new(names(4), unit_rows(1, 4, 8), scale, 0).unwrap();
+            OnZeta::new(Config { c_w, ..Config::default() }).shortest_stream(&task)
+        };
+        assert_eq!((shortest(100.0, 0.5), shortest(100.0, 0.0), shortest(10.0, 0.5)), (1563, 0, 16));
     }
 
     #[test]
