@@ -80,6 +80,17 @@ fn contexts_are_learned_in_i16_where_it_is_fast_unless_told_otherwise() {
     assert_eq!(named(&ask.out), "f32");
     let ask = TuneRequest { text_precision: Some(Precision::I16), out: folder.path().join("asked"), ..ask };
     assert!(tune(&ask, &loaded, &data, &()).unwrap_err().to_string().contains("model"));
+    // A model from parts keeps its towers: the run records what was computed, another choice is refused.
+    let parts = Clip::load(
+        &Model::builder("pocket").open(&()).unwrap(),
+        LoadOptions { precision: Precision::I16, ..LoadOptions::default() },
+    );
+    let parts = Model::from_parts("parts", parts.unwrap(), MODEL.tokenizer().clone());
+    let ask = TuneRequest { text_precision: None, out: folder.path().join("parts"), ..ask };
+    tune(&ask, &parts, &data, &()).unwrap();
+    assert_eq!(named(&ask.out), "f32");
+    let ask = TuneRequest { text_precision: Some(Precision::I16), out: folder.path().join("refused"), ..ask };
+    assert!(tune(&ask, &parts, &data, &()).unwrap_err().to_string().contains("text_precision"));
     let shared = MODEL.with_text_precision(Precision::I16).unwrap();
     assert_eq!((shared.hash(), shared.clip().text_precision()), (MODEL.hash(), Precision::I16));
 }

@@ -108,33 +108,35 @@ pub fn tune(request: &TuneRequest, model: &Model, train: &Dataset, progress: &dy
     run(&TuneInput { request: &request, clip, tokenizer, dataset: train, progress })
 }
 
-/// The model with the text tower that the request asks for, which then names its precision.
+/// The model with the text tower that the request asks for; the request then names the precision of that tower.
 pub(crate) fn with_text_tower(request: &mut TuneRequest, model: &Model, progress: &dyn Progress) -> Result<Model> {
     let own = model.clip().text_precision();
-    // Of a tower elsewhere the precision is not ours to choose; a model that was loaded with another one keeps it.
+    // A tower on a device or in other processes has its own precision, and so has a model that was loaded with another one.
     let is_fixed = model.clip().device().is_some() || request.text.is_some() || own != Precision::F32;
-    let wanted = match request.text_precision {
+    let explicit = request.text_precision.or_else(|| stored_precision(request));
+    let wanted = match explicit {
         _ if is_fixed => own,
         Some(named) => named,
-        None => match stored_precision(request) {
-            Some(stored) => stored,
-            // Who loads the image tower in f32 wants exact numbers.
-            None if model.clip().precision() == Precision::F32.name() => own,
-            None if Settings::resolve(request)?.spec.prompt == PromptKind::Learned => Precision::auto_for_gradients(),
-            None => own,
-        },
+        // An image tower in f32 was chosen for exact results.
+        None if model.clip().precision() == Precision::F32.name() => own,
+        None if Settings::resolve(request)?.spec.prompt == PromptKind::Learned => Precision::auto_for_gradients(),
+        None => own,
     };
-    let is_named = request.text_precision.is_some();
-    request.text_precision = Some(wanted);
-    match model.with_text_precision(wanted) {
-        // Nobody asked for it, and the model in memory serves.
-        Err(error) if !is_named && stored_precision(request).is_none() => {
+    let found = match model.with_text_precision(wanted) {
+        Err(error) if explicit.is_none() => {
             progress.note(&format!("the text tower stays in {}: {error}", own.name()));
-            request.text_precision = Some(own);
-            Ok(model.clone())
+            model.clone()
         }
-        found => found,
+        found => found?,
+    };
+    let used = found.clip().text_precision();
+    if let Some(named) = request.text_precision.filter(|named| *named != used) {
+        let reason =
+            format!("the text tower of this model is fixed to {}, found {}; omit it", used.name(), named.name());
+        return Err(Error::config("text_precision", reason));
     }
+    request.text_precision = Some(used);
+    Ok(found)
 }
 
 /// The precision of the run that is resumed.
