@@ -100,9 +100,9 @@ impl Optim {
 
     pub(crate) fn state(&self) -> OptimState {
         match self {
-            Self::Sgd(sgd) => OptimState { moments: sgd.buffers().to_vec(), steps: 0 },
+            Self::Sgd(sgd) => OptimState { moments: sgd.buffers.clone(), steps: 0 },
             Self::AdamW(adamw) => {
-                let AdamWState { steps, moments } = adamw.state();
+                let AdamWState { steps, moments } = adamw.state.clone();
                 let moments = moments.into_iter().flat_map(|(first, second)| [first, second]).collect();
                 OptimState { moments, steps }
             }
@@ -111,10 +111,10 @@ impl Optim {
 
     pub(crate) fn restore(&mut self, state: OptimState) {
         match self {
-            Self::Sgd(sgd) => sgd.restore(state.moments),
+            Self::Sgd(sgd) => sgd.buffers = state.moments,
             Self::AdamW(adamw) => {
                 let moments = state.moments.chunks(2).filter(|c| c.len() == 2).map(|c| (c[0].clone(), c[1].clone()));
-                adamw.restore(AdamWState { steps: state.steps, moments: moments.collect() });
+                adamw.state = AdamWState { steps: state.steps, moments: moments.collect() };
             }
         }
     }

@@ -38,7 +38,7 @@ fn online(case: &Case) -> Result<Report, String> {
         let (query, _) = Query::confident(&views, &seen, LowestScore { fraction, score: Score::Entropy });
         let enters = adapter.enter(&query, &task);
         let answer = adapter.logits(&query, enters);
-        scores.extend(adapter.discriminant().ok_or("no classifier")?.scores(&query.feature));
+        scores.extend(adapter.discriminant.as_ref().ok_or("no classifier")?.scores(&query.feature));
         zero_shot.extend(&query.logits);
         entropy.push(query.entropy);
         pseudo.push(query.prediction);
@@ -55,8 +55,8 @@ fn online(case: &Case) -> Result<Report, String> {
     close(&mut report, case, "final_logits", &logits)?;
     report.equal("pred", &predictions, &case.indices("out.pred")?);
     close(&mut report, case, "accuracy", &[accuracy(&predictions, &case.indices("in.labels")?)])?;
-    classifier(&mut report, case, adapter.means(), adapter.discriminant().ok_or("no classifier")?)?;
-    banks(&mut report, case, adapter.banks(), size)?;
+    classifier(&mut report, case, &adapter.means, adapter.discriminant.as_ref().ok_or("no classifier")?)?;
+    banks(&mut report, case, &adapter.banks, size)?;
     Ok(report)
 }
 
@@ -87,7 +87,7 @@ fn banks(report: &mut Report, case: &Case, banks: &[Vec<adapt::Banked>], size: u
 
 fn transductive(case: &Case) -> Result<Report, String> {
     let task = feature_task(case)?;
-    let adapter = adapt_set::AdaptSet::new(adapt_set::Config {
+    let adapter = adapt_set::AdaptSet(adapt_set::Config {
         fraction: case.number("view_fraction")?,
         alpha: case.number("alpha")?,
         scale: case.number("scale")?,

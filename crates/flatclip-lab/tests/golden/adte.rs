@@ -59,7 +59,7 @@ impl Found {
 /// Views selected with one score for all classes.
 fn one_score(task: &Task, images: &[Matrix], fraction: f64, score: Score) -> Result<Vec<Decision>, String> {
     let vote = Vote::MeanProbability;
-    let zero = Zero::new(zero::Config { fraction, score, vote, ..zero::Config::default() });
+    let zero = Zero(zero::Config { fraction, score, vote, ..zero::Config::default() });
     images.iter().map(|image| zero.adapt(task, &ViewSet::new("case", image)).map_err(fault)).collect()
 }
 
@@ -72,7 +72,7 @@ fn online(report: &mut Report, case: &Case, task: &Task, images: &[Matrix]) -> R
     let (mut found, mut exponents) = (Found::default(), Vec::new());
     for image in images {
         found.add(&[adapter.adapt(task, &ViewSet::new("case", image)).map_err(fault)?]);
-        let used = adapter.exponents().map_or(vec![1.0; task.class_count()], <[f64]>::to_vec);
+        let used = adapter.exponents.clone().unwrap_or_else(|| vec![1.0; task.class_count()]);
         exponents.extend(rounded(&used));
     }
     close(report, case, "online.class_q", &exponents)?;
@@ -95,7 +95,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     close(&mut report, case, "gap", &gaps)?;
 
     let set: Vec<ViewSet<'_>> = images.iter().map(|image| ViewSet::new("case", image)).collect();
-    let adapter = Adte::new(options.clone());
+    let adapter = Adte(options.clone());
     let bank = adapter.bank(&task, &set).map_err(fault)?;
     let stored = bank.gaps();
     report.equal("bank_count", &stored.iter().map(Vec::len).collect::<Vec<_>>(), &case.indices("out.bank_count")?);

@@ -24,7 +24,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
         compat: true,
         ..Config::default()
     };
-    let (awt, texts, scale) = (Awt::new(config), texts(case)?, case.number("logit_scale")? as f32);
+    let (awt, texts, scale) = (Awt(config), texts(case)?, case.number("logit_scale")? as f32);
     let bank = TextBank::from_prompts(texts[0].clone(), texts[1..].to_vec()).map_err(fault)?;
     let task = Task::new(names(texts[0].rows()), texts[0].clone(), scale, 0).map_err(fault)?.with_bank(Arc::new(bank));
     let mut report = Report::default();

@@ -20,10 +20,10 @@ pub fn run(case: &Case) -> Result<Report, String> {
     bca.prepare(&task).map_err(fault)?;
     let (mut answers, mut moved, mut prior_moved) = (vec![], vec![], vec![]);
     for views in stream(case)? {
-        let before: [f64; 2] = [bca.counts().0.iter().sum(), bca.counts().1.iter().sum()];
+        let before: [f64; 2] = [bca.likelihood_counts.iter().sum(), bca.prior_counts.iter().sum()];
         answers.push(bca.adapt(&task, &ViewSet::new("case", &views)).map_err(fault)?);
-        moved.push((bca.counts().0.iter().sum::<f64>() - before[0]) as usize);
-        prior_moved.push((bca.counts().1.iter().sum::<f64>() - before[1]) as usize);
+        moved.push((bca.likelihood_counts.iter().sum::<f64>() - before[0]) as usize);
+        prior_moved.push((bca.prior_counts.iter().sum::<f64>() - before[1]) as usize);
     }
     let mut report = Report::default();
     let probabilities: Vec<f32> = answers.iter().flat_map(|a| a.probabilities.clone()).collect();
@@ -31,11 +31,11 @@ pub fn run(case: &Case) -> Result<Report, String> {
     report.equal("pred", &predictions(&answers), &case.indices("out.pred")?);
     report.equal("likelihood_updated", &moved, &case.indices("out.likelihood_updated")?);
     report.equal("prior_updated", &prior_moved, &case.indices("out.prior_updated")?);
-    close(&mut report, case, "mu", bca.embeddings().data())?;
-    close(&mut report, case, "prior", &rounded(bca.prior()))?;
-    let updates: Vec<f32> = bca.counts().0.iter().map(|count| (count - start) as f32).collect();
+    close(&mut report, case, "mu", bca.embeddings.data())?;
+    close(&mut report, case, "prior", &rounded(&bca.prior))?;
+    let updates: Vec<f32> = bca.likelihood_counts.iter().map(|count| (count - start) as f32).collect();
     close(&mut report, case, "count1", &updates)?;
-    close(&mut report, case, "count2", &rounded(bca.counts().1))?;
+    close(&mut report, case, "count2", &rounded(&bca.prior_counts))?;
     if case.has("out.selected") {
         let selected: Vec<usize> = answers.iter().flat_map(|a| a.explanation.selected.clone()).collect();
         report.equal("selected", &selected, &case.indices("out.selected")?);

@@ -66,7 +66,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     close(&mut report, case, "final_logits", &logits)?;
     report.equal("final_pred", &final_pred, &case.indices("out.final_pred")?);
     close(&mut report, case, "accuracy", &[accuracy(&final_pred, &case.indices("in.labels")?)])?;
-    cached(&mut report, case, "pos", "keys", &adapter.caches().positive, Tolerance::atol(1e-3))?;
-    cached(&mut report, case, "neg", "keys", &adapter.caches().negative, Tolerance::atol(1e-3))?;
+    cached(&mut report, case, "pos", "keys", &adapter.caches.positive, Tolerance::atol(1e-3))?;
+    cached(&mut report, case, "neg", "keys", &adapter.caches.negative, Tolerance::atol(1e-3))?;
     Ok(report)
 }

@@ -22,7 +22,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     };
     let filter = CosineThenEntropy { cosine: config.cosine_fraction, entropy: config.entropy_fraction };
     let image = ViewSet { generated: Some(&generated), ..ViewSet::new("case", &features) };
-    let (answer, tuned) = DiffTpt::new(config).adapt_traced(&task, &image).map_err(fault)?;
+    let (answer, tuned) = DiffTpt(config).adapt_traced(&task, &image).map_err(fault)?;
     let rows = [features.data(), generated.data()].concat();
     let all = Matrix::from_vec(features.rows() + generated.rows(), features.cols(), rows);
     let views = ViewLogits::new(&all, task.text_features(), task.logit_scale);

@@ -40,9 +40,9 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let (mut before_cache, mut last, mut answers, mut zero_shot) = (vec![], vec![], vec![], vec![]);
     for views in stream(case)? {
         zero_shot.push(argmax(task.logits(&views).row(0)));
-        text.extend_from_slice(dlae.text_prototypes().data());
+        text.extend_from_slice(dlae.text.data());
         let answer = dlae.adapt(&task, &ViewSet::new("case", &views)).map_err(fault)?;
-        let trace = dlae.last().ok_or("no trace")?;
+        let trace = dlae.last.as_ref().ok_or("no trace")?;
         query.extend(&trace.query.feature);
         logits.extend(&trace.query.logits);
         entropy.push(trace.query.entropy);
@@ -74,7 +74,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     report.equal("final_pred", &answers, &case.indices("out.final_pred")?);
     report.equal("zero_shot_pred", &zero_shot, &case.indices("out.zero_shot_pred")?);
     close(&mut report, case, "accuracy", &[accuracy(&answers, &case.indices("in.labels")?)])?;
-    let counts: Vec<usize> = dlae.counts().iter().map(|&n| n as usize).collect();
+    let counts: Vec<usize> = dlae.counts.iter().map(|&n| n as usize).collect();
     report.equal("counter", &counts, &case.indices("out.counter")?);
     close(&mut report, case, "mean_conf", &dlae.confidence())?;
     cache(&mut report, case, &dlae, capacity, width)?;
@@ -84,7 +84,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
 /// The cache at the end: zeros, -1 and -1 where it is empty.
 fn cache(report: &mut Report, case: &Case, dlae: &Dlae, capacity: usize, width: usize) -> Result<(), String> {
     let (mut keys, mut values, mut times) = (vec![], vec![], vec![]);
-    for items in dlae.cache() {
+    for items in &dlae.cache {
         for place in 0..capacity {
             let item = items.get(place);
             keys.extend(item.map_or_else(|| vec![0.0; width], |item| item.feature.clone()));
@@ -95,7 +95,7 @@ fn cache(report: &mut Report, case: &Case, dlae: &Dlae, capacity: usize, width: 
     close(report, case, "cache_keys", &keys)?;
     close(report, case, "cache_loss", &rounded(&values))?;
     report.equal("cache_time", &times, case.i64("out.cache_time")?);
-    let counts: Vec<usize> = dlae.cache().iter().map(Vec::len).collect();
+    let counts: Vec<usize> = dlae.cache.iter().map(Vec::len).collect();
     report.equal("cache_count", &counts, &case.indices("out.cache_count")?);
     Ok(())
 }

@@ -27,7 +27,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
         let parts = dmn.read(&task, &ViewSet::new("case", &views));
         let answer = dmn.combine(&parts);
         predictions.push((0..answer.len()).fold(0, |best, k| if answer[k] > answer[best] { k } else { best }));
-        selected.extend_from_slice(parts.selected());
+        selected.extend_from_slice(&parts.selection.selected);
         answers.extend(answer);
         text.extend(parts.text);
         dynamic.extend(parts.dynamic);
@@ -46,7 +46,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     close(&mut report, case, "best", &[percent, 1.0, best[2], best[3]])?;
     let width = task.text_features().cols();
     let (mut memory, mut entropies) = (vec![], vec![]);
-    for class in dmn.memory() {
+    for class in &dmn.memory {
         for place in 0..slots {
             match class.get(place) {
                 Some(slot) => memory.extend(&slot.feature),
@@ -57,7 +57,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     }
     close(&mut report, case, "memory", &memory)?;
     close(&mut report, case, "memory_entropy", &entropies)?;
-    let counts: Vec<usize> = dmn.memory().iter().map(Vec::len).collect();
+    let counts: Vec<usize> = dmn.memory.iter().map(Vec::len).collect();
     report.equal("count", &counts, &case.indices("out.count")?);
     Ok(report)
 }

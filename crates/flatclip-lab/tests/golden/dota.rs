@@ -41,9 +41,9 @@ pub fn run(case: &Case) -> Result<Report, String> {
     close(&mut report, case, "final_logits", &logits)?;
     report.equal("final_pred", &predictions, &case.indices("out.final_pred")?);
     close(&mut report, case, "accuracy", &[accuracy(&predictions, &case.indices("in.labels")?)])?;
-    close(&mut report, case, "mu", dota.means().data())?;
-    close(&mut report, case, "count", &rounded(dota.counts()))?;
+    close(&mut report, case, "mu", dota.means.data())?;
+    close(&mut report, case, "count", &rounded(&dota.counts))?;
     close(&mut report, case, "overall_sigma", &rounded(&dota.mean_covariance()))?;
-    close(&mut report, case, "lambda", &rounded(dota.precision()))?;
+    close(&mut report, case, "lambda", &rounded(&dota.precision))?;
     Ok(report)
 }

@@ -30,25 +30,25 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let (mut logits, mut before, mut residuals, mut right) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let labels = case.indices("in.labels")?;
     for (views, label) in samples(case, "in.image_features")?.into_iter().zip(&labels) {
-        before.extend_from_slice(dpe.text_prototypes().data());
+        before.extend_from_slice(dpe.text.data());
         let answer = dpe.adapt(&task, &ViewSet::new("case", &unit(views))).map_err(fault)?;
         logits.extend(&answer.class_scores);
         right += usize::from(answer.prediction == *label);
-        residuals.extend_from_slice(dpe.last_residuals().ok_or("no residuals")?.text.data());
+        residuals.extend_from_slice(dpe.last.as_ref().ok_or("no residuals")?.text.data());
     }
     let mut report = Report::default();
     let tolerance = |key: &str, fallback| case.tolerance(key, Tolerance::atol(fallback));
     report.close("final_logits", &logits, case.f32("out.final_logits")?, tolerance("final_logits", 0.02));
     let prototypes = tolerance("text_prototypes", 2e-5);
-    report.close("text_prototypes", dpe.text_prototypes().data(), case.f32("out.text_prototypes")?, prototypes);
+    report.close("text_prototypes", dpe.text.data(), case.f32("out.text_prototypes")?, prototypes);
     report.close("text_prototypes_before", &before, case.f32("out.text_prototypes_before")?, prototypes);
     report.close("text_residual", &residuals, case.f32("out.text_residual")?, tolerance("text_residual", 5e-5));
-    let image = &dpe.last_residuals().ok_or("no residuals")?.image;
+    let image = &dpe.last.as_ref().ok_or("no residuals")?.image;
     let expected = case.f32("out.image_residual_last")?;
     report.close("image_residual_last", image.data(), expected, tolerance("image_residual_last", 5e-5));
-    report.equal("num_updates", &[dpe.folded()], &case.indices("out.num_updates")?);
+    report.equal("num_updates", &[dpe.folded], &case.indices("out.num_updates")?);
     let accuracy = 100.0 * right as f32 / labels.len() as f32;
     report.close("accuracy", &[accuracy], case.f32("out.accuracy")?, Tolerance::atol(1e-3));
-    cached(&mut report, case, "cache", "features", dpe.cache(), Tolerance::atol(1e-3))?;
+    cached(&mut report, case, "cache", "features", &dpe.cache, Tolerance::atol(1e-3))?;
     Ok(report)
 }

@@ -108,7 +108,7 @@ fn state(report: &mut Report, case: &Case, mcp: &Mcp, width: usize) -> Result<()
         prototypes[class * width..][..width].copy_from_slice(means.row(row));
     }
     close(report, case, "prototypes", &prototypes)?;
-    for (part, cache) in [("ent", mcp.certain()), ("align", mcp.aligned()), ("neg", mcp.negative())] {
+    for (part, cache) in [("ent", &mcp.certain), ("align", &mcp.aligned), ("neg", &mcp.negative)] {
         cached(report, case, part, "keys", cache, tolerance(case, &format!("{part}.loss")))?;
     }
     Ok(())

@@ -42,18 +42,18 @@ pub fn run(case: &Case) -> Result<Report, String> {
     close(&mut report, case, "z", &rounded(&answers))?;
     report.equal("pred", &predictions, &case.indices("out.pred")?);
     let (mut memory, mut entropies) = (vec![], vec![]);
-    for class in oga.memory() {
+    for class in &oga.memory {
         for place in 0..capacity {
             let stored = class.get(place);
-            memory.extend(stored.map_or(vec![0.0; task.text_features().cols()], |s| s.0.to_vec()));
-            entropies.push(stored.map_or(-1.0, |s| s.1 as f32));
+            memory.extend(stored.map_or(vec![0.0; task.text_features().cols()], |s| s.feature.clone()));
+            entropies.push(stored.map_or(-1.0, |s| s.entropy as f32));
         }
     }
     close(&mut report, case, "memory", &memory)?;
     close(&mut report, case, "memory_entropy", &entropies)?;
-    let counts: Vec<usize> = oga.memory().iter().map(Vec::len).collect();
+    let counts: Vec<usize> = oga.memory.iter().map(Vec::len).collect();
     report.equal("count", &counts, &case.indices("out.count")?);
-    close(&mut report, case, "mu", oga.means().data())?;
-    close(&mut report, case, "inv_sigma", &rounded(oga.precision()))?;
+    close(&mut report, case, "mu", oga.means.data())?;
+    close(&mut report, case, "inv_sigma", &rounded(&oga.precision))?;
     Ok(report)
 }

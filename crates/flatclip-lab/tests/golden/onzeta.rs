@@ -30,7 +30,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     close(&mut report, case, "combo_label", &rounded(&answers))?;
     report.equal("pred", &predictions, &case.indices("out.pred")?);
     close(&mut report, case, "accuracy", &[accuracy(&predictions, &case.indices("in.labels")?)])?;
-    close(&mut report, case, "rho", &rounded(adapter.dual()))?;
-    close(&mut report, case, "vision_proxy", adapter.proxies().data())?;
+    close(&mut report, case, "rho", &rounded(&adapter.dual))?;
+    close(&mut report, case, "vision_proxy", adapter.proxies.data())?;
     Ok(report)
 }

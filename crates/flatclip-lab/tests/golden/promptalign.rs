@@ -64,7 +64,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     task = task.with_clip(Arc::clone(&clip)).with_prompt(Arc::clone(&prompt)).with_statistics(Arc::new(statistics));
     task.class_tokens = Some(tokens);
     let image = ViewSet { pixels: Some(pixels), ..ViewSet::new("case", &features) };
-    let (answer, aligned) = PromptAlign::new(config(case)?).adapt_traced(&task, &image).map_err(fault)?;
+    let (answer, aligned) = PromptAlign(config(case)?).adapt_traced(&task, &image).map_err(fault)?;
 
     let mut report = Report::default();
     let logits = case.tolerance("logits", Tolerance { atol: 1e-3, rtol: 1e-4, ..Tolerance::default() });

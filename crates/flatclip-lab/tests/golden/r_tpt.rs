@@ -22,7 +22,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
         compat: false,
         ..Config::default()
     };
-    let adapter = RTpt::new(config.clone());
+    let adapter = RTpt(config.clone());
     let views = ViewLogits::new(&features, task.text_features(), task.logit_scale);
     let (tuned, selection) = adapter.tune(&task, &features, &views).map_err(fault)?;
     let mut report = Report::default();

@@ -21,8 +21,8 @@ fn config(case: &Case, rule: AlphaRule) -> Result<Config, String> {
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let (task, images) = (feature_task(case)?, stream(case)?);
-    let se = Se::new(Config { compat: true, ..config(case, AlphaRule::Square)? });
-    let tuned = Se::new(config(case, AlphaRule::Linear)?);
+    let se = Se(Config { compat: true, ..config(case, AlphaRule::Square)? });
+    let tuned = Se(config(case, AlphaRule::Linear)?);
     let mut report = Report::default();
     let (mut zero_shot, mut entropies, mut ranks, mut classes) = (vec![], vec![], vec![], vec![]);
     let (mut kept, mut alphas, mut mixed, mut doubt) = (vec![], vec![], vec![], vec![]);

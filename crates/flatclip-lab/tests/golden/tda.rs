@@ -88,7 +88,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     report.close("final_logits", &logits, case.f32("out.final_logits")?, final_logits);
     let accuracy = 100.0 * right as f32 / labels.len() as f32;
     report.close("accuracy", &[accuracy], case.f32("out.accuracy")?, Tolerance::atol(1e-3));
-    cached(&mut report, case, "pos", "keys", &tda.caches().positive, Tolerance::atol(1e-3))?;
-    cached(&mut report, case, "neg", "keys", &tda.caches().negative, Tolerance::atol(1e-3))?;
+    cached(&mut report, case, "pos", "keys", &tda.caches.positive, Tolerance::atol(1e-3))?;
+    cached(&mut report, case, "neg", "keys", &tda.caches.negative, Tolerance::atol(1e-3))?;
     Ok(report)
 }

@@ -7,7 +7,7 @@ use flatclip::methods::{Adapter as _, ViewSet};
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let task = feature_task(case)?;
-    let tps = Tps::new(Config {
+    let tps = Tps(Config {
         fraction: case.number("selection_p")?,
         steps: case.count("tta_steps")?,
         lr: case.number("lr")?,

@@ -45,7 +45,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
             report.close("ctx_generated", &start.data, case.f32("out.ctx_generated")?, Tolerance::atol(1e-5));
         }
     }
-    let (answer, tuned) = Tpt::new(config(case)?).adapt_traced(&task, &image).map_err(fault)?;
+    let (answer, tuned) = Tpt(config(case)?).adapt_traced(&task, &image).map_err(fault)?;
     let first = &tuned.steps.first().ok_or("no step")?.text_features;
     let before = ViewLogits::new(&features, first, task.logit_scale);
     report.close(

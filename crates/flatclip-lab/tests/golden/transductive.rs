@@ -59,7 +59,7 @@ impl Found {
 
 pub fn stata(case: &Case) -> Result<Report, String> {
     let task = feature_task(case)?;
-    let adapter = stata::StatA::new(stata::Config {
+    let adapter = stata::StatA(stata::Config {
         text_weight: case.number("lambda_y_hat")?,
         graph_weight: case.number("lambda_laplacian")?,
         neighbours: case.count("n_neighbors")?,
@@ -78,7 +78,7 @@ pub fn stata(case: &Case) -> Result<Report, String> {
 
 pub fn transclip(case: &Case) -> Result<Report, String> {
     let task = feature_task(case)?;
-    let adapter = transclip::TransClip::new(transclip::Config {
+    let adapter = transclip::TransClip(transclip::Config {
         text_weight: case.number("lambda_y_hat")?,
         graph_weight: case.number("lambda_laplacian")?,
         neighbours: case.count("n_neighbors")?,

@@ -12,7 +12,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let fraction = case.number("selection_p")?;
     let images = stream(case)?;
     let answers = |unit_mean: bool| -> Result<Vec<Decision>, String> {
-        let vte = Vte::new(Config { fraction, unit_mean, ..Config::default() });
+        let vte = Vte(Config { fraction, unit_mean, ..Config::default() });
         images.iter().map(|views| vte.adapt(&task, &ViewSet::new("case", views)).map_err(fault)).collect()
     };
     let (plain, unit) = (answers(false)?, answers(true)?);

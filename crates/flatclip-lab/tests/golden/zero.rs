@@ -13,7 +13,7 @@ fn adapter(case: &Case) -> Result<Zero, String> {
     let gamma = case.number("gamma")?;
     let temperature = Temperature::F32Eps;
     let tie_fallback = TieFallback::Original;
-    Ok(Zero::new(Config { fraction: gamma, temperature, tie_fallback, ..Config::default() }))
+    Ok(Zero(Config { fraction: gamma, temperature, tie_fallback, ..Config::default() }))
 }
 
 fn answer(case: &Case, text: &Matrix, scale: f32, features: &Matrix) -> Result<Decision, String> {

@@ -3,7 +3,6 @@
 use super::form::{TextForm, VitForm};
 use super::preprocess::Preprocess;
 use serde::{Deserialize, Serialize};
-use std::fmt::Write as _;
 
 /// The non-linearity inside every MLP of both towers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,38 +140,23 @@ impl ClipConfig {
 
     /// One line for people: what was loaded, and which activation on whose word.
     pub fn describe(&self) -> String {
-        let mut line = match (self.released_name(), &self.image) {
-            (Some(name), _) => name.to_owned(),
-            (None, ImageConfig::Vit { .. }) => "ViT".to_owned(),
-            (None, ImageConfig::ResNet { .. }) => "ModifiedResNet".to_owned(),
-            (None, ImageConfig::Other) => {
-                return format!("encoder (image {0}x{0}; features {1})", self.image_size, self.embed_dim);
-            }
-        };
-        match &self.image {
+        let Self { image_size: side, embed_dim, activation, .. } = self;
+        let (kind, image) = match &self.image {
             ImageConfig::Vit { width, layers, heads, patch, .. } => {
-                let _ = write!(
-                    line,
-                    " (image {0}x{0}, patch {patch}, width {width}, {layers} layers, {heads} heads",
-                    self.image_size
-                );
+                ("ViT", format!("patch {patch}, width {width}, {layers} layers, {heads} heads"))
             }
             ImageConfig::ResNet { width, blocks, heads } => {
-                let _ =
-                    write!(line, " (image {0}x{0}, width {width}, blocks {blocks:?}, {heads} heads", self.image_size);
+                ("ModifiedResNet", format!("width {width}, blocks {blocks:?}, {heads} heads"))
             }
-            ImageConfig::Other => {}
-        }
-        match &self.text {
-            Some(t) => {
-                let _ = write!(
-                    line,
-                    "; text width {}, {} layers, {} heads, {} positions, {} tokens",
-                    t.width, t.layers, t.heads, t.context_length, t.vocab
-                );
-            }
-            None => line.push_str("; no text tower"),
-        }
+            ImageConfig::Other => return format!("encoder (image {side}x{side}; features {embed_dim})"),
+        };
+        let name = self.released_name().unwrap_or(kind);
+        let text = match &self.text {
+            Some(TextConfig { width, layers, heads, context_length, vocab, .. }) => format!(
+                "text width {width}, {layers} layers, {heads} heads, {context_length} positions, {vocab} tokens"
+            ),
+            None => "no text tower".to_owned(),
+        };
         let who = match self.activation_source {
             ActivationSource::Stated => "stated by the checkpoint",
             ActivationSource::Published => "as published",
@@ -181,8 +165,8 @@ impl ClipConfig {
         };
         let other = self.text.as_ref().and_then(|text| text.form.activation);
         let other = other.map(|other| format!(" (text {})", other.name())).unwrap_or_default();
-        let _ = write!(line, "; features {}; {}{other} {who})", self.embed_dim, self.activation.name());
-        line
+        let activation = activation.name();
+        format!("{name} (image {side}x{side}, {image}; {text}; features {embed_dim}; {activation}{other} {who})")
     }
 }
 

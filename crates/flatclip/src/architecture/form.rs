@@ -173,14 +173,8 @@ impl TextForm {
         Self { causal: true, pool: TextPool::End, padding: 0, epsilon: 1e-5, projection_bias: false, activation: None };
 
     /// SigLIP's. The padding is its end token; that of SigLIP 2 is 0.
-    pub const SIGLIP: Self = Self {
-        causal: false,
-        pool: TextPool::Last,
-        padding: 1,
-        epsilon: 1e-6,
-        projection_bias: true,
-        activation: None,
-    };
+    pub const SIGLIP: Self =
+        Self { causal: false, pool: TextPool::Last, padding: 1, epsilon: 1e-6, projection_bias: true, ..Self::CLIP };
 
     /// What SigLIP pads with, by its vocabulary: Gemma's 256 000 tokens are those of SigLIP 2.
     pub fn siglip_padding(vocabulary: Option<u64>) -> u32 {

@@ -46,6 +46,11 @@ pub(crate) enum Size {
 }
 
 impl Size {
+    /// Those of an image tower.
+    pub(crate) const IMAGE: [Self; 4] = [Self::ImageWidth, Self::ImageLayers, Self::Patch, Self::Pixels];
+    /// Those of a text tower.
+    pub(crate) const TEXT: [Self; 4] = [Self::TextWidth, Self::TextLayers, Self::ContextLength, Self::Vocabulary];
+
     fn of(self, config: &ClipConfig) -> Option<usize> {
         let vit = match config.image {
             ImageConfig::Vit { width, layers, patch, .. } => Some((width, layers, patch)),
@@ -67,9 +72,9 @@ impl Size {
 }
 
 impl Stated {
-    /// Keeps the sizes that `tower`, found under `place`, states as whole numbers.
-    pub(crate) fn keep_sizes(&mut self, place: &str, tower: &Value, sizes: &[(&str, Size)]) {
-        for &(key, size) in sizes {
+    /// Keeps the sizes that `tower`, found under `place`, states as whole numbers under these keys.
+    pub(crate) fn keep_sizes<const N: usize>(&mut self, place: &str, tower: &Value, keys: [&str; N], sizes: [Size; N]) {
+        for (key, size) in std::iter::zip(keys, sizes) {
             if let Some(value) = tower[key].as_u64() {
                 let key = if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") };
                 self.sizes.push(StatedSize { size, key, value });

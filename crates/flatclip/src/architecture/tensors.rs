@@ -164,16 +164,12 @@ pub(crate) fn infer(
         reader.vit(stated)?
     };
     let has_text = shapes.contains_key("token_embedding.weight") || shapes.contains_key("text_projection");
-    let text = if has_text { Some(reader.text(stated)?) } else { None };
+    let text = has_text.then(|| reader.text(stated)).transpose()?;
     let config = ClipConfig {
         embed_dim,
         image_size,
         activation: stated.activation.unwrap_or(Activation::QuickGelu),
-        activation_source: if stated.activation.is_some() {
-            ActivationSource::Stated
-        } else {
-            ActivationSource::Assumed
-        },
+        activation_source: stated.activation.map_or(ActivationSource::Assumed, |_| ActivationSource::Stated),
         image,
         text,
         logit_scale,
@@ -199,12 +195,9 @@ fn check(path: &Path, shapes: &Shapes, config: &ClipConfig) -> Result<()> {
         let inside = ["visual.", "transformer.", "text_projection."].iter().any(|part| name.starts_with(part));
         inside && !needed.contains_key(*name)
     });
-    match extra {
-        Some(name) => {
-            Err(bad(path, format!("tensor `{name}` belongs to an architecture that flatclip does not compute")))
-        }
-        None => Ok(()),
-    }
+    extra.map_or(Ok(()), |name| {
+        Err(bad(path, format!("tensor `{name}` belongs to an architecture that flatclip does not compute")))
+    })
 }
 
 /// Every tensor of an architecture with its shape, under canonical names.

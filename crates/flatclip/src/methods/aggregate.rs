@@ -1,8 +1,8 @@
 //! Aggregators: one answer from the logits of one or several views.
 
-use super::probability::{argmax, mean_probability, mean_row, softmax, softmax_f32};
-use super::select::Selection;
-use super::{Decision, Explanation};
+use super::probability::{argmax, mean_probability, mean_row, softmax, softmax_f32, to_f32};
+use super::select::{LowestScore, Selection, ViewLogits};
+use super::{Decision, Explanation, Task, ViewSet};
 use flatclip_tensor::Matrix;
 
 crate::choices! {
@@ -31,31 +31,20 @@ crate::choices! {
     }
 }
 
-/// Class scores and the class they elect.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Ballot {
-    /// The winner.
-    pub prediction: usize,
-    /// Logits or votes.
-    pub class_scores: Vec<f32>,
-    /// One per class, summing to 1.
-    pub probabilities: Vec<f32>,
-}
+impl Decision {
+    fn new(prediction: usize, class_scores: Vec<f32>, probabilities: Vec<f32>) -> Self {
+        Self { prediction, probabilities, class_scores, explanation: Explanation::default() }
+    }
 
-impl Ballot {
     /// The answer of one row of logits.
     pub fn from_logits(row: &[f32]) -> Self {
-        Self { prediction: argmax(row), class_scores: row.to_vec(), probabilities: softmax_f32(row) }
+        Self::new(argmax(row), row.to_vec(), softmax_f32(row))
     }
 
     /// The answer of probabilities (or votes) that need only be scaled.
     pub fn from_votes(votes: &[f64], prediction: usize) -> Self {
         let sum: f64 = votes.iter().sum();
-        Self {
-            prediction,
-            class_scores: votes.iter().map(|&v| v as f32).collect(),
-            probabilities: votes.iter().map(|&v| (v / sum) as f32).collect(),
-        }
+        Self::new(prediction, to_f32(votes), votes.iter().map(|&v| (v / sum) as f32).collect())
     }
 
     /// The answer of whole votes, ties by the mean probability `p` of the voters. What is reported has the same order: the
@@ -65,45 +54,48 @@ impl Ballot {
         // Half of a probability never reaches the next vote, whatever rounding does.
         let class_scores = votes.iter().zip(p).map(|(&v, &p)| (v + 0.5 * p) as f32).collect();
         let probabilities = votes.iter().zip(p).map(|(&v, &p)| ((v + p) / (voters + 1.0)) as f32).collect();
-        Self { prediction: most_probable(&tied(votes), p), class_scores, probabilities }
+        Self::new(first_largest(&tied(votes), p), class_scores, probabilities)
     }
 
     /// The answer of probabilities.
     pub fn from_probabilities(p: &[f64]) -> Self {
-        let rounded: Vec<f32> = p.iter().map(|&p| p as f32).collect();
-        Self { prediction: argmax(&rounded), class_scores: rounded.clone(), probabilities: rounded }
+        let rounded = to_f32(p);
+        Self::new(argmax(&rounded), rounded.clone(), rounded)
+    }
+
+    /// The answer `probabilities` for an image of which view 0 alone was looked at.
+    pub(super) fn of_first_view(task: &Task, image: &ViewSet<'_>, probabilities: &[f64]) -> Self {
+        let views = ViewLogits::from_logits(task.logits(&image.features.select_rows(&[0])));
+        let selection = LowestScore::of_scores(1.0, views.entropies.clone());
+        Self::from_probabilities(probabilities).answer(views.explain(selection))
     }
 
     /// Adds the reasons.
-    pub fn answer(self, explanation: Explanation) -> Decision {
-        Decision {
-            prediction: self.prediction,
-            probabilities: self.probabilities,
-            class_scores: self.class_scores,
-            explanation,
-        }
+    #[must_use]
+    pub fn answer(self, explanation: Explanation) -> Self {
+        Self { explanation, ..self }
     }
 }
 
 /// The selected views of `selection` decide by `vote`; `logits` is `[V, K]`.
-pub fn vote(vote: Vote, tie: Tie, logits: &Matrix, selection: &Selection) -> Ballot {
+pub fn vote(vote: Vote, tie: Tie, logits: &Matrix, selection: &Selection) -> Decision {
     let kept = &selection.selected;
     match vote {
-        Vote::MeanProbability => Ballot::from_probabilities(&mean_probability(logits, kept)),
-        Vote::MeanLogits => Ballot::from_logits(&mean_row(logits, kept)),
-        Vote::ScoreWeighted => Ballot::from_probabilities(&score_weighted(logits, &selection.scores, kept, 1.0)),
+        Vote::MeanProbability => Decision::from_probabilities(&mean_probability(logits, kept)),
+        Vote::MeanLogits => Decision::from_logits(&mean_row(logits, kept)),
+        Vote::ScoreWeighted => Decision::from_probabilities(&score_weighted(logits, &selection.scores, kept, 1.0)),
         Vote::Soft => {
             let scores = &selection.scores;
-            Ballot::from_probabilities(&score_weighted(logits, scores, &selection.ranking, SOFT_TEMPERATURE))
+            Decision::from_probabilities(&score_weighted(logits, scores, &selection.ranking, SOFT_TEMPERATURE))
         }
         Vote::Majority => {
             let mut votes = vec![0.0f64; logits.cols()];
             kept.iter().for_each(|&view| votes[argmax(logits.row(view))] += 1.0);
             match tie {
-                Tie::MeanProbability => Ballot::from_majority(&votes, &mean_probability(logits, kept)),
+                Tie::MeanProbability => Decision::from_majority(&votes, &mean_probability(logits, kept)),
                 Tie::DiscardedViews => {
                     let winner = break_tie(&mut votes, logits, selection, TieFallback::Intended);
-                    Ballot::from_votes(&votes, winner)
+                    Decision::from_votes(&votes, winner)
                 }
             }
         }
@@ -133,8 +125,10 @@ fn tied(votes: &[f64]) -> Vec<usize> {
     (0..votes.len()).filter(|&k| votes[k] == most).collect()
 }
 
-fn most_probable(classes: &[usize], p: &[f64]) -> usize {
-    classes.iter().copied().fold(classes[0], |best, k| if p[k] > p[best] { k } else { best })
+/// Of some classes, the first of largest value; class 0 if there are none.
+fn first_largest<T: PartialOrd>(classes: &[usize], values: &[T]) -> usize {
+    let first = classes.first().copied().unwrap_or(0);
+    classes.iter().fold(first, |best, &k| if values[k] > values[best] { k } else { best })
 }
 
 crate::choices! {
@@ -165,10 +159,7 @@ pub fn break_tie(votes: &mut [f64], logits: &Matrix, selection: &Selection, fall
             TieFallback::Intended => tied,
             TieFallback::Original => (0..row.len()).filter(|k| !tied.contains(&(row.len() - 1 - k))).collect(),
         };
-        allowed
-            .iter()
-            .copied()
-            .fold(allowed.first().copied().unwrap_or(0), |best, k| if row[k] > row[best] { k } else { best })
+        first_largest(&allowed, row)
     });
     votes[winner] += 1.0;
     winner

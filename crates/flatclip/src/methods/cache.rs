@@ -5,7 +5,6 @@ use super::query::{Query, affinity, normalised_entropy};
 use crate::Result;
 use crate::options::mismatch;
 
-/// One remembered image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
     /// Its feature (a mean over views is kept as it is, not normalised again).
@@ -31,9 +30,7 @@ impl Item {
 /// The rule of a negative cache: which images are doubtful, and what they subtract from logits.
 #[derive(Clone, Copy, Debug)]
 pub struct Doubt {
-    /// Weight.
     pub alpha: f64,
-    /// Sharpness.
     pub beta: f64,
     /// The normalised entropies between which an image is doubtful.
     pub entropy: (f64, f64),
@@ -60,14 +57,13 @@ impl Doubt {
 }
 
 /// Per class a short list, most certain first.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassCache {
     capacity: usize,
     classes: Vec<Vec<Item>>,
 }
 
 impl ClassCache {
-    /// An empty cache.
     pub fn new(classes: usize, capacity: usize) -> Self {
         Self { capacity, classes: vec![Vec::new(); classes] }
     }
@@ -111,19 +107,16 @@ impl ClassCache {
         }
     }
 
-    /// Number of items over all classes.
     pub fn len(&self) -> usize {
         self.classes.iter().map(Vec::len).sum()
     }
 
-    /// Whether nothing was remembered yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The two caches of TDA and BoostAdapter.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Caches {
     /// Confident images.
     pub positive: ClassCache,

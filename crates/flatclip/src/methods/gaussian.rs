@@ -9,24 +9,19 @@ use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nn;
 
 /// Sums over residuals that give their covariance; residuals come and go.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Scatter {
     width: usize,
-    count: usize,
+    /// Number of residuals.
+    pub count: usize,
     sum: Vec<f64>,
     /// `sum r r'`, `[D, D]`.
     products: Vec<f64>,
 }
 
 impl Scatter {
-    /// Of nothing.
     pub fn new(width: usize) -> Self {
         Self { width, count: 0, sum: vec![0.0; width], products: vec![0.0; width * width] }
-    }
-
-    /// Number of residuals.
-    pub fn count(&self) -> usize {
-        self.count
     }
 
     /// Adds the residuals of `rows` about `mean`.
@@ -96,12 +91,10 @@ pub fn times(rows: &Matrix, matrix: &[f64]) -> Matrix {
     out
 }
 
-/// A linear classifier.
 #[derive(Clone, Debug)]
 pub struct Discriminant {
     /// `[K, D]`.
     pub weights: Matrix,
-    /// One per class.
     pub biases: Vec<f32>,
 }
 
@@ -115,7 +108,6 @@ impl Discriminant {
         Self { weights, biases }
     }
 
-    /// Scores of one feature.
     pub fn scores(&self, feature: &[f32]) -> Vec<f32> {
         let score = |(weight, &bias): (&[f32], &f32)| (dot(feature, weight) + f64::from(bias)) as f32;
         self.weights.iter_rows().zip(&self.biases).map(score).collect()
@@ -134,7 +126,7 @@ mod tests {
         scatter.add(rows.iter_rows(), &mean);
         scatter.add([[9.0f32, 9.0].as_slice()], &mean);
         scatter.remove([[9.0f32, 9.0].as_slice()], &mean);
-        assert_eq!(scatter.count(), 3);
+        assert_eq!(scatter.count, 3);
         // Columns 1, 3, 5 and 2, 1, 6: variances 4 and 7, covariance 4.
         for (found, expected) in scatter.covariance().iter().zip([4.0, 4.0, 4.0, 7.0]) {
             assert!((found - expected).abs() < 1e-9, "{found}");

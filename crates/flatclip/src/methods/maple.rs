@@ -62,13 +62,11 @@ impl MapleParameters {
         tensors
     }
 
-    /// All tensors.
     pub fn tensors(&self) -> Vec<&[f32]> {
         let inputs = std::iter::once(self.context.data.as_slice()).chain(self.deep.iter().map(Matrix::data));
         inputs.zip(&self.projections).flat_map(|(x, p)| [x, p.weight.data(), p.bias.as_slice()]).collect()
     }
 
-    /// All tensors, to write.
     pub fn tensors_mut(&mut self) -> Vec<&mut [f32]> {
         let inputs =
             std::iter::once(self.context.data.as_mut_slice()).chain(self.deep.iter_mut().map(Matrix::data_mut));
@@ -103,7 +101,6 @@ impl MapleParameters {
         visual_prompts(&self.context, &self.deep, &self.projections)
     }
 
-    /// Text features alone.
     pub fn text_features(&self, side: TextSide<'_>) -> Result<Matrix> {
         side.tower.encode_deep(side.tokens, &self.context, &self.deep)
     }
@@ -152,14 +149,12 @@ impl MapleParameters {
     }
 }
 
-/// What is kept of the text tower.
 #[derive(Debug)]
 enum TextPart {
     Recorded(Box<dyn DeepPass>),
     Features(Matrix),
 }
 
-/// A forward pass through both towers.
 #[derive(Debug)]
 pub struct MaplePass<'t> {
     parameters: MapleParameters,

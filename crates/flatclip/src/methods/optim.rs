@@ -8,7 +8,6 @@ pub trait Optimiser {
     /// One step: `gradients[i]` belongs to `parameters[i]`.
     fn step(&mut self, parameters: &mut [&mut [f32]], gradients: &[&[f32]]);
 
-    /// Changes the learning rate of the next steps.
     fn set_lr(&mut self, lr: f64);
 }
 
@@ -17,14 +16,13 @@ pub trait Optimiser {
 #[derive(Clone, Debug)]
 pub struct AdamW {
     settings: AdamWSettings,
-    steps: i32,
-    state: Vec<(Vec<f32>, Vec<f32>)>,
+    /// What a checkpoint keeps.
+    pub state: AdamWState,
 }
 
 /// The numbers of [`AdamW`]; the defaults are torch's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdamWSettings {
-    /// Learning rate.
     pub lr: f64,
     /// Decay of the two moments.
     pub betas: (f64, f64),
@@ -51,34 +49,29 @@ impl AdamWSettings {
 }
 
 impl AdamW {
-    /// No step taken yet.
     pub fn new(settings: AdamWSettings) -> Self {
-        Self { settings, steps: 0, state: Vec::new() }
+        Self { settings, state: AdamWState::default() }
     }
 
-    /// Everything that steps have changed, for a checkpoint.
-    pub fn state(&self) -> AdamWState {
-        AdamWState { steps: self.steps, moments: self.state.clone() }
-    }
-
-    /// Goes on from a state that [`AdamW::state`] gave.
-    pub fn restore(&mut self, state: AdamWState) {
-        (self.steps, self.state) = (state.steps, state.moments);
+    /// torch's defaults with another weight decay, as TPT and its kin use them.
+    pub fn with_decay(lr: f64, weight_decay: f64) -> Self {
+        Self::new(AdamWSettings { weight_decay, ..AdamWSettings::new(lr) })
     }
 }
 
 impl Optimiser for AdamW {
     fn step(&mut self, parameters: &mut [&mut [f32]], gradients: &[&[f32]]) {
         let AdamWSettings { lr, betas: (b1, b2), eps, weight_decay } = self.settings;
-        if self.state.is_empty() {
-            self.state = parameters.iter().map(|p| (vec![0.0; p.len()], vec![0.0; p.len()])).collect();
+        let AdamWState { steps, moments } = &mut self.state;
+        if moments.is_empty() {
+            *moments = parameters.iter().map(|p| (vec![0.0; p.len()], vec![0.0; p.len()])).collect();
         }
-        self.steps += 1;
+        *steps += 1;
         let keep = (1.0 - lr * weight_decay) as f32;
-        let size = (lr / (1.0 - b1.powi(self.steps))) as f32;
-        let root = (1.0 - b2.powi(self.steps)).sqrt() as f32;
+        let size = (lr / (1.0 - b1.powi(*steps))) as f32;
+        let root = (1.0 - b2.powi(*steps)).sqrt() as f32;
         let (one_b1, b2_f, one_b2, eps) = ((1.0 - b1) as f32, b2 as f32, (1.0 - b2) as f32, eps as f32);
-        for ((p, g), (m, v)) in parameters.iter_mut().zip(gradients).zip(&mut self.state) {
+        for ((p, g), (m, v)) in parameters.iter_mut().zip(gradients).zip(moments) {
             for (((p, &g), m), v) in p.iter_mut().zip(*g).zip(m).zip(v) {
                 *p *= keep;
                 *m += (g - *m) * one_b1;
@@ -100,23 +93,13 @@ pub struct Sgd {
     lr: f64,
     momentum: f64,
     weight_decay: f64,
-    buffers: Vec<Vec<f32>>,
+    /// Momentum, for a checkpoint; empty before the first step.
+    pub buffers: Vec<Vec<f32>>,
 }
 
 impl Sgd {
-    /// No step taken yet.
     pub fn new(lr: f64, momentum: f64, weight_decay: f64) -> Self {
         Self { lr, momentum, weight_decay, buffers: Vec::new() }
-    }
-
-    /// The momentum buffers, for a checkpoint; empty before the first step.
-    pub fn buffers(&self) -> &[Vec<f32>] {
-        &self.buffers
-    }
-
-    /// Takes over buffers that [`Sgd::buffers`] gave.
-    pub fn restore(&mut self, buffers: Vec<Vec<f32>>) {
-        self.buffers = buffers;
     }
 }
 
@@ -178,12 +161,10 @@ mod tests {
             adamw.step(&mut [&mut p], &[&[g]]);
             seen.push(p[0]);
         }
-        for (found, expected) in seen.iter().zip(TORCH_ADAMW) {
+        for (found, expected) in seen.iter().zip([0.899, 0.871_467_35, 0.836_553]) {
             assert!((found - expected).abs() < 1e-6, "{seen:?}");
         }
     }
-
-    const TORCH_ADAMW: [f32; 3] = [0.899, 0.871_467_35, 0.836_553];
 
     #[test]
     fn sgd_momentum_starts_with_the_gradient_and_decays_weights() {

@@ -24,7 +24,8 @@ pub(crate) fn to_f64(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&x| f64::from(x)).collect()
 }
 
-fn to_f32(values: &[f64]) -> Vec<f32> {
+/// The values rounded to f32.
+pub(crate) fn to_f32(values: &[f64]) -> Vec<f32> {
     values.iter().map(|&x| x as f32).collect()
 }
 
@@ -124,31 +125,20 @@ pub fn normalise_rows_gradient(unit: &Matrix, norms: &[f32], gradient: &mut Matr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::adapters::registry_tests::assert_gradient;
     use crate::rng::Stream;
 
-    pub(crate) fn noise(rows: usize, cols: usize, scale: f64) -> Matrix {
+    fn noise(rows: usize, cols: usize, scale: f64) -> Matrix {
         let mut stream = Stream::new(5, &["probability"]);
         Matrix::from_vec(rows, cols, (0..rows * cols).map(|_| (stream.normal() * scale) as f32).collect())
     }
 
-    fn check_gradient(loss: fn(&Matrix) -> Loss) {
-        let at = noise(3, 5, 2.0);
-        let found = loss(&at).gradient;
-        for index in 0..at.data().len() {
-            let shifted = |by: f32| {
-                let mut z = at.clone();
-                z.data_mut()[index] += by;
-                f64::from(loss(&z).value)
-            };
-            let expected = (shifted(1e-2) - shifted(-1e-2)) / 2e-2;
-            assert!((f64::from(found.data()[index]) - expected).abs() < 2e-4, "{index}: {expected}");
-        }
-    }
-
     #[test]
     fn loss_gradients_match_differences() {
-        check_gradient(marginal_entropy);
-        check_gradient(mean_entropy);
+        let at = noise(3, 5, 2.0);
+        for loss in [marginal_entropy, mean_entropy] {
+            assert_gradient(&at, loss(&at).gradient.data(), 1e-2, 2e-4, |z| f64::from(loss(z).value));
+        }
     }
 
     #[test]

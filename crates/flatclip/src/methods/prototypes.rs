@@ -64,9 +64,7 @@ pub(crate) struct Visual<'p> {
     pub(crate) rows: &'p Matrix,
     /// The classes of the rows.
     pub(crate) classes: &'p [usize],
-    /// Their weight.
     pub(crate) alpha: f64,
-    /// Their sharpness.
     pub(crate) beta: f64,
 }
 
@@ -128,36 +126,19 @@ pub(crate) fn add_scaled(out: &mut [f32], scale: f64, row: &[f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::probability::normalise_rows;
-    use crate::rng::Stream;
-
-    fn unit_rows(seed: u64) -> Matrix {
-        let mut stream = Stream::new(seed, &["prototypes"]);
-        let mut rows = Matrix::from_vec(3, 5, (0..15).map(|_| stream.normal() as f32).collect());
-        normalise_rows(&mut rows);
-        rows
-    }
+    use crate::methods::adapters::registry_tests::{assert_gradient, unit_rows};
 
     #[test]
     fn the_gradient_of_info_nce_matches_differences() {
-        let (v, w) = (unit_rows(1), unit_rows(2));
+        let (v, w) = (unit_rows(1, 3, 5), unit_rows(2, 3, 5));
         let value = |v: &Matrix, w: &Matrix| {
             let (mut dv, mut dw) = (Matrix::zeros(3, 5), Matrix::zeros(3, 5));
             let loss = info_nce(0.7, 0.5, (v, w), &[0, 1, 2], (&mut dv, &mut dw));
             (loss, dv, dw)
         };
         let (_, dv, dw) = value(&v, &w);
-        for index in 0..15 {
-            let moved = |m: &Matrix, by: f32| {
-                let mut m = m.clone();
-                m.data_mut()[index] += by;
-                m
-            };
-            let of_v = (value(&moved(&v, 1e-2), &w).0 - value(&moved(&v, -1e-2), &w).0) / 2e-2;
-            let of_w = (value(&v, &moved(&w, 1e-2)).0 - value(&v, &moved(&w, -1e-2)).0) / 2e-2;
-            assert!((of_v - f64::from(dv.data()[index])).abs() < 1e-3, "{index}: {of_v}");
-            assert!((of_w - f64::from(dw.data()[index])).abs() < 1e-3, "{index}: {of_w}");
-        }
+        assert_gradient(&v, dv.data(), 1e-2, 1e-3, |v| value(v, &w).0);
+        assert_gradient(&w, dw.data(), 1e-2, 1e-3, |w| value(&v, w).0);
     }
 
     #[test]

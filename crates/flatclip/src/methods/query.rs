@@ -1,11 +1,10 @@
 //! What online adapters see of an image: the mean of its most confident views, or the single view it has.
 
 use super::probability::{argmax, dot, entropy_of, mean_probability, mean_row};
-use super::select::{LowestScore, Selection, Selector, ViewLogits};
+use super::select::{LowestScore, Selection, ViewLogits};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 
-/// The image as one feature and one distribution.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// Mean of the kept unit features, *not* normalised again (TDA's and DPE's code).
@@ -43,7 +42,7 @@ impl Represented {
 impl Query {
     /// The views of lowest score together.
     pub fn confident(features: &Matrix, views: &ViewLogits, lowest: LowestScore) -> (Self, Selection) {
-        let selection = lowest.select(features, views);
+        let selection = lowest.select(views);
         (Self::of(features, views, &selection.selected), selection)
     }
 

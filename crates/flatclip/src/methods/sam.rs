@@ -71,14 +71,11 @@ fn shaped(parameters: &[Tensor]) -> Vec<Shaped<'_>> {
 /// A parameter: its shape and its values.
 pub type Shaped<'a> = (&'a [usize], &'a [f32]);
 
-/// How eps is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ascent {
-    /// The geometry.
     pub variant: SamVariant,
     /// What has the length rho.
     pub norm: NormScope,
-    /// rho.
     pub radius: f64,
     /// What rho is measured in.
     pub unit: RadiusUnit,

@@ -38,9 +38,8 @@ impl ViewLogits {
             predictions: self.logits.iter_rows().map(argmax).collect(),
             selected: selection.selected,
             scores: selection.scores,
-            bounds: Vec::new(),
             entropies: self.entropies,
-            sigmoid: Vec::new(),
+            ..Explanation::default()
         }
     }
 }
@@ -54,12 +53,6 @@ pub struct Selection {
     pub ranking: Vec<usize>,
     /// The kept ones, best first.
     pub selected: Vec<usize>,
-}
-
-/// A rule that chooses views.
-pub trait Selector {
-    /// Chooses from `views`, whose image features are `features`.
-    fn select(&self, features: &Matrix, views: &ViewLogits) -> Selection;
 }
 
 /// `int(fraction * views)` as Python truncates it, but never 0: an image always has an answer.
@@ -151,17 +144,16 @@ pub struct LowestScore {
 }
 
 impl LowestScore {
+    /// The views of lowest score.
+    pub fn select(&self, views: &ViewLogits) -> Selection {
+        Self::of_scores(self.fraction, self.score.of_views(views))
+    }
+
     /// The same fraction of given scores.
     pub fn of_scores(fraction: f64, scores: Vec<f32>) -> Selection {
         let ranking = ranking(&scores);
         let selected = ranking[..keep_count(fraction, ranking.len())].to_vec();
         Selection { scores, ranking, selected }
-    }
-}
-
-impl Selector for LowestScore {
-    fn select(&self, _features: &Matrix, views: &ViewLogits) -> Selection {
-        Self::of_scores(self.fraction, self.score.of_views(views))
     }
 }
 
@@ -189,12 +181,10 @@ impl CosineThenEntropy {
         let near = (self.cosine * distance.len() as f64) as usize;
         ranking(&distance).into_iter().take(near).map(|index| index + 1).collect()
     }
-}
 
-impl Selector for CosineThenEntropy {
-    fn select(&self, _features: &Matrix, views: &ViewLogits) -> Selection {
-        let mut pool = vec![0];
-        pool.extend(self.nearest(views));
+    /// The views that pass both filters.
+    pub fn select(&self, views: &ViewLogits) -> Selection {
+        let pool = [vec![0], self.nearest(views)].concat();
         let scores: Vec<f32> = pool.iter().map(|&view| views.entropies[view]).collect();
         let ranking: Vec<usize> = ranking(&scores).into_iter().map(|index| pool[index]).collect();
         let selected = ranking[..keep_count(self.entropy, ranking.len())].to_vec();
@@ -208,12 +198,11 @@ mod tests {
 
     #[test]
     fn counts_are_truncated_as_the_originals_do() {
-        assert_eq!(keep_count(0.1, 64), 6);
-        assert_eq!(keep_count(0.8, 127), 101);
-        assert_eq!(keep_count(0.3, 102), 30);
-        assert_eq!(keep_count(0.3, 64), 19);
-        assert_eq!(keep_count(0.1, 1), 1);
-        assert_eq!(keep_count(1.0, 5), 5);
+        for (fraction, views, kept) in
+            [(0.1, 64, 6), (0.8, 127, 101), (0.3, 102, 30), (0.3, 64, 19), (0.1, 1, 1), (1.0, 5, 5)]
+        {
+            assert_eq!(keep_count(fraction, views), kept, "{fraction} of {views}");
+        }
     }
 
     #[test]
@@ -244,10 +233,10 @@ mod tests {
     #[test]
     fn the_original_passes_the_cosine_filter_even_alone() {
         let logits = Matrix::from_vec(3, 2, vec![1.0, 0.0, 0.0, 5.0, 2.0, 0.1]);
-        let views = ViewLogits { entropies: entropies(&logits), logits };
-        let none = CosineThenEntropy { cosine: 0.0, entropy: 1.0 }.select(&Matrix::zeros(3, 1), &views);
+        let views = ViewLogits::from_logits(logits);
+        let none = CosineThenEntropy { cosine: 0.0, entropy: 1.0 }.select(&views);
         assert_eq!(none.selected, [0]);
-        let near = CosineThenEntropy { cosine: 0.5, entropy: 1.0 }.select(&Matrix::zeros(3, 1), &views);
+        let near = CosineThenEntropy { cosine: 0.5, entropy: 1.0 }.select(&views);
         assert_eq!(near.selected, [2, 0]);
     }
 }

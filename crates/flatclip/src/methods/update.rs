@@ -1,6 +1,7 @@
 //! Updaters: how a loss on logits moves what made the text features.
 
-use super::optim::{Optimiser, require_finite};
+use super::Task;
+use super::optim::{AdamW, Optimiser, require_finite};
 use super::probability::{Loss, logits, normalise_rows};
 use super::task::TextSide;
 use crate::Result;
@@ -17,6 +18,15 @@ pub fn text_gradient(features: &Matrix, logit_gradient: &Matrix, scale: f32) -> 
     out
 }
 
+/// The same with respect to image features `[V, D]`.
+pub fn image_gradient(text: &Matrix, logit_gradient: &Matrix, scale: f32) -> Matrix {
+    let (rows, cols) = (logit_gradient.rows(), text.cols());
+    let mut out = Matrix::zeros(rows, cols);
+    product_nn(logit_gradient.data(), rows, text.data(), cols, text.rows(), out.data_mut());
+    out.data_mut().iter_mut().for_each(|g| *g *= scale);
+    out
+}
+
 /// A loss on the logits of image features, as a loss on text features.
 pub fn on_text(features: &Matrix, text: &Matrix, scale: f32, loss: impl Fn(&Matrix) -> Loss) -> Loss {
     let at = loss(&logits(features, text, scale));
@@ -26,26 +36,31 @@ pub fn on_text(features: &Matrix, text: &Matrix, scale: f32, loss: impl Fn(&Matr
 /// A loss on text features `[K, D]` with its gradient with respect to them.
 pub type Objective<'o> = &'o dyn Fn(&Matrix) -> Loss;
 
-/// One step of a tuned context.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The loss before the step.
     pub loss: f32,
-    /// Text features before the step.
     pub text_features: Matrix,
     /// The gradient that the optimiser was given.
     pub gradient: Context,
-    /// The context after the step.
     pub context: Context,
 }
 
-/// A tuned context.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// Text features at the end.
     pub text_features: Matrix,
-    /// How it got there.
     pub steps: Vec<Step>,
+}
+
+/// Tunes the context that a task starts from.
+pub(super) fn tune_start(
+    task: &Task,
+    method: &str,
+    objectives: &[Objective<'_>],
+    steps: usize,
+    mut optimiser: AdamW,
+) -> Result<Tuned> {
+    let (start, first) = (task.start_context(method)?, task.start_pass(method)?);
+    tune_context(task.text_side(method)?, start, first, objectives, steps, &mut optimiser)
 }
 
 /// Tunes the context of `first` (a pass at one context): `steps` rounds, in each one step on every objective in turn.

@@ -1,7 +1,34 @@
-//! A small trained layer, y = x Wᵀ + b, with its gradient: the meta-net of CoCoOp, the projections of MaPLe.
+//! What is trained and what prompt files hold: named arrays, and a small layer y = x Wᵀ + b with its gradient (the meta-net of
+//! CoCoOp, the projections of MaPLe).
 
-use super::Tensor;
 use flatclip_tensor::Matrix;
+
+/// A named row-major array of `f32`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Its name in files and messages.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its values.
+    pub values: Vec<f32>,
+}
+
+impl Tensor {
+    /// Names some values.
+    ///
+    /// # Panics
+    /// If the values do not fill the shape: the caller made them.
+    pub fn new(name: impl Into<String>, shape: Vec<usize>, values: Vec<f32>) -> Self {
+        let name = name.into();
+        assert_eq!(shape.iter().product::<usize>(), values.len(), "tensor {name} does not fill {shape:?}");
+        Self { name, shape, values }
+    }
+
+    pub(super) fn matrix(name: impl Into<String>, matrix: &Matrix) -> Self {
+        Self::new(name, vec![matrix.rows(), matrix.cols()], matrix.data().to_vec())
+    }
+}
 
 /// `y = x Wᵀ + b`, with `W` stored `[out, in]` as torch does.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,9 +42,8 @@ pub struct Affine {
 impl Affine {
     /// As the arrays `name.weight` and `name.bias`.
     pub fn tensors(&self, name: &str) -> [Tensor; 2] {
-        let shape = vec![self.weight.rows(), self.weight.cols()];
         [
-            Tensor::new(format!("{name}.weight"), shape, self.weight.data().to_vec()),
+            Tensor::matrix(format!("{name}.weight"), &self.weight),
             Tensor::new(format!("{name}.bias"), vec![self.bias.len()], self.bias.clone()),
         ]
     }

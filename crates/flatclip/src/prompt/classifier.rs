@@ -35,8 +35,7 @@ impl Prompt {
             }
             PromptContent::Learned { context, .. } | PromptContent::CoCoOp { context, .. } => {
                 let tokens = self.fitting_tokens(clip, tokenizer, classes)?;
-                let mut features = clip.text()?.encode(&tokens, std::slice::from_ref(context))?;
-                Ok(features.swap_remove(0))
+                Ok(clip.text()?.encode(&tokens, std::slice::from_ref(context))?.swap_remove(0))
             }
             PromptContent::Maple { context, deep, .. } => {
                 let tokens = self.fitting_tokens(clip, tokenizer, classes)?;
@@ -64,44 +63,37 @@ impl Prompt {
             }
         }
         let depth = clip.embed_dim();
-        match &self.content {
-            PromptContent::Maple { projections, deep, .. } => self.check_vit(clip, projections, deep.len()),
-            PromptContent::CoCoOp { meta, .. } if meta[0].weight.cols() != depth => Err(self.fault(format!(
-                "its meta-net takes image features of width {}, but this model has width {depth}",
-                meta[0].weight.cols()
-            ))),
+        let reason = match &self.content {
+            PromptContent::Maple { projections, deep, .. } => {
+                let found = projections.first().map_or(0, |p| p.weight.rows());
+                match clip.config().image {
+                    ImageConfig::Vit { width, layers, .. } if found == width && deep.len() < layers => return Ok(()),
+                    ImageConfig::Vit { width, layers, .. } => format!(
+                        "its visual prompts have width {found} and depth {}, but the image tower has width {width} and \
+                         {layers} layers",
+                        deep.len() + 1
+                    ),
+                    ImageConfig::ResNet { .. } | ImageConfig::Other => "a MaPLe prompt puts tokens into a vision \
+                         transformer, which this model's image tower is not; use the ViT it was made with"
+                        .to_owned(),
+                }
+            }
+            PromptContent::CoCoOp { meta: [Affine { weight, .. }, _], .. } if weight.cols() != depth => {
+                format!(
+                    "its meta-net takes image features of width {}, but this model has width {depth}",
+                    weight.cols()
+                )
+            }
             PromptContent::Features(rows)
             | PromptContent::TipAdapter { keys: rows, .. }
             | PromptContent::Linear { layer: Affine { weight: rows, .. }, .. }
                 if rows.cols() != depth =>
             {
-                Err(self.fault(format!(
-                    "its features have width {}, but those of this model have width {depth}",
-                    rows.cols()
-                )))
+                format!("its features have width {}, but those of this model have width {depth}", rows.cols())
             }
-            _ => Ok(()),
-        }
-    }
-
-    fn check_vit(&self, clip: &Clip, projections: &[Affine], deep: usize) -> Result<()> {
-        match clip.config().image {
-            ImageConfig::ResNet { .. } | ImageConfig::Other => Err(self.fault(
-                "a MaPLe prompt puts tokens into a vision transformer, which this model's image tower is not; use the ViT \
-                 it was made with",
-            )),
-            ImageConfig::Vit { width, layers, .. } => {
-                let found = projections.first().map_or(0, |p| p.weight.rows());
-                if found != width || deep >= layers {
-                    return Err(self.fault(format!(
-                        "its visual prompts have width {found} and depth {}, but the image tower has width {width} and \
-                         {layers} layers",
-                        deep + 1
-                    )));
-                }
-                Ok(())
-            }
-        }
+            _ => return Ok(()),
+        };
+        Err(self.fault(reason))
     }
 
     /// MaPLe's visual prompts: `[0]` for the input of the image tower, `[i]` for block i. Empty for other kinds.

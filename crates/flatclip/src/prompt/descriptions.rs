@@ -48,8 +48,7 @@ impl Descriptions {
         templates: &[String],
         classes: &[String],
     ) -> Result<Prompt> {
-        let missing: Vec<&str> =
-            classes.iter().filter(|name| !self.sentences.contains_key(&key(name))).map(String::as_str).collect();
+        let missing: Vec<&String> = classes.iter().filter(|name| !self.sentences.contains_key(&key(name))).collect();
         if let Some(first) = missing.first() {
             let known: Vec<&str> = self.sentences.keys().map(String::as_str).collect();
             let near = nearest(first, &known).map(|near| format!(", though {near:?}")).unwrap_or_default();

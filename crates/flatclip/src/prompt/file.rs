@@ -3,7 +3,7 @@
 use super::{Affine, Prompt, PromptContent, Provenance, Tensor};
 use crate::error::quoted;
 use crate::model::{Context, Position};
-use crate::weights::torch_file;
+use crate::weights::{self, torch_file};
 use crate::{Error, Hint, Result, files, sealed};
 use flatclip_tensor::Matrix;
 use safetensors::tensor::Dtype;
@@ -104,9 +104,7 @@ pub fn decode_arrays(bytes: &[u8]) -> Result<(Vec<Tensor>, Option<String>), Stri
         if view.dtype() != Dtype::F32 {
             return Err(format!("tensor `{}` has type {:?}, expected F32", quoted(&name), view.dtype()));
         }
-        let values =
-            view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect::<Vec<f32>>();
-        tensors.push(Tensor::new(name, view.shape().to_vec(), values));
+        tensors.push(Tensor::new(name, view.shape().to_vec(), weights::Dtype::F32.decode(view.data())));
     }
     Ok((tensors, json))
 }
@@ -118,26 +116,24 @@ fn split(content: &PromptContent) -> (Kind, Vec<Tensor>) {
         PromptContent::Learned { context, words, position } => {
             (Kind::Learned { words: words.clone(), position: *position }, vec![context_tensor(context)])
         }
-        PromptContent::Features(features) => (Kind::Features, vec![matrix_tensor("features", features)]),
+        PromptContent::Features(features) => (Kind::Features, vec![Tensor::matrix("features", features)]),
         PromptContent::CoCoOp { context, words, meta } => {
             let mut tensors = vec![context_tensor(context)];
-            for (index, layer) in meta.iter().enumerate() {
-                tensors.extend(layer.tensors(&format!("meta_net.linear{}", index + 1)));
-            }
+            tensors.extend(meta[0].tensors("meta_net.linear1").into_iter().chain(meta[1].tensors("meta_net.linear2")));
             (Kind::Cocoop { words: words.clone() }, tensors)
         }
         PromptContent::Maple { context, words, tail, deep, projections } => {
             let mut tensors = vec![context_tensor(context)];
-            tensors.extend(deep.iter().enumerate().map(|(i, m)| matrix_tensor(&format!("deep.{i}"), m)));
-            for (index, layer) in projections.iter().enumerate() {
-                tensors.extend(layer.tensors(&format!("projections.{index}")));
-            }
+            tensors.extend(deep.iter().enumerate().map(|(i, matrix)| Tensor::matrix(format!("deep.{i}"), matrix)));
+            tensors.extend(
+                projections.iter().enumerate().flat_map(|(i, layer)| layer.tensors(&format!("projections.{i}"))),
+            );
             (Kind::Maple { words: words.clone(), tail: tail.clone() }, tensors)
         }
         PromptContent::TipAdapter { keys, labels, alpha, beta, templates } => {
             let kind =
                 Kind::TipAdapter { labels: labels.clone(), alpha: *alpha, beta: *beta, templates: templates.clone() };
-            (kind, vec![matrix_tensor("keys", keys)])
+            (kind, vec![Tensor::matrix("keys", keys)])
         }
         PromptContent::Linear { layer, alpha, templates } => {
             (Kind::Linear { alpha: *alpha, templates: templates.clone() }, layer.tensors("linear").into())
@@ -147,10 +143,6 @@ fn split(content: &PromptContent) -> (Kind, Vec<Tensor>) {
 
 fn context_tensor(context: &Context) -> Tensor {
     Tensor::new("context", context.shape(), context.data.clone())
-}
-
-fn matrix_tensor(name: &str, matrix: &Matrix) -> Tensor {
-    Tensor::new(name, vec![matrix.rows(), matrix.cols()], matrix.data().to_vec())
 }
 
 /// Arrays by name: those of a file, of a foreign checkpoint, or what a tuner trains.
@@ -171,10 +163,8 @@ impl Arrays<'_> {
             }
             Kind::Maple { words, tail } => {
                 let deep = self.numbered("deep", |name| self.matrix(name))?;
-                let projections =
-                    (0..=deep.len())
-                        .map(|i| self.affine(&format!("projections.{i}")))
-                        .collect::<Result<Vec<_>, _>>()?;
+                let projections = (0..=deep.len()).map(|i| self.affine(&format!("projections.{i}")));
+                let projections = projections.collect::<Result<_, _>>()?;
                 PromptContent::Maple { context: self.shared_context("context")?, words, tail, deep, projections }
             }
             Kind::TipAdapter { labels, alpha, beta, templates } => {
@@ -263,36 +253,23 @@ mod tests {
         let matrix = |rows, cols| Matrix::from_vec(rows, cols, (0..rows * cols).map(|i| i as f32 - 2.5).collect());
         let affine = |rows, cols| Affine { weight: matrix(rows, cols), bias: vec![0.5; rows] };
         let context = Context::shared(2, 3, vec![1.0, 2.0, 3.0, 4.0, 5.0, -6.5]);
-        let words = "a photo".to_owned();
+        let own = Context::per_class(2, 1, 3, vec![0.5; 6]);
+        let (words, templates) = ("a photo".to_owned(), vec!["a {}.".to_owned()]);
+        let (tail, deep, projections) = ("of a".into(), vec![matrix(2, 3); 2], vec![affine(5, 3); 3]);
+        let (keys, labels) = (matrix(3, 4), vec![0, 1, 1]);
         vec![
-            PromptContent::Templates(vec!["a {}.".into()]),
+            PromptContent::Templates(templates.clone()),
             PromptContent::Learned { context: context.clone(), words: words.clone(), position: Position::Middle },
-            PromptContent::Learned {
-                context: Context::per_class(2, 1, 3, vec![0.5; 6]),
-                words: String::new(),
-                position: Position::End,
-            },
+            PromptContent::Learned { context: own, words: String::new(), position: Position::End },
             PromptContent::Features(matrix(2, 4)),
             PromptContent::CoCoOp {
                 context: context.clone(),
                 words: words.clone(),
                 meta: [affine(2, 4), affine(3, 2)],
             },
-            PromptContent::Maple {
-                context,
-                words,
-                tail: "of a".into(),
-                deep: vec![matrix(2, 3), matrix(2, 3)],
-                projections: vec![affine(5, 3), affine(5, 3), affine(5, 3)],
-            },
-            PromptContent::TipAdapter {
-                keys: matrix(3, 4),
-                labels: vec![0, 1, 1],
-                alpha: 1.0,
-                beta: 5.5,
-                templates: vec!["a {}.".into()],
-            },
-            PromptContent::Linear { layer: affine(2, 4), alpha: 0.1, templates: vec!["a {}.".into()] },
+            PromptContent::Maple { context, words, tail, deep, projections },
+            PromptContent::TipAdapter { keys, labels, alpha: 1.0, beta: 5.5, templates: templates.clone() },
+            PromptContent::Linear { layer: affine(2, 4), alpha: 0.1, templates },
         ]
     }
 

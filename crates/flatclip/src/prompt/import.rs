@@ -32,21 +32,21 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Prompt> {
     let fault = |reason: String| Error::Prompt { path: path.to_path_buf(), reason };
     // A bare tensor is a key file of Tip-Adapter.
     if let torch_file::Value::Tensor(tensor) = &value {
-        return tip_adapter(path, tensor.shape(), tensor.values()?, options);
+        return tip_adapter(path, &tensor.shape, tensor.values()?, options);
     }
     let (mut tensors, mut start_token) = (Vec::new(), Vec::new());
-    for (name, tensor) in value.state_dict().tensors() {
-        let name = name.strip_prefix("module.").unwrap_or(&name);
+    for tensor in value.state_dict().tensors() {
+        let name = tensor.name.strip_prefix("module.").unwrap_or(&tensor.name);
         let wanted = name.strip_prefix("prompt_learner.").unwrap_or(name);
         if wanted == "token_prefix" {
-            start_token = first_row(tensor.shape(), tensor.values()?).map_err(fault)?;
+            start_token = first_row(&tensor.shape, tensor.values()?).map_err(fault)?;
         }
         // The rest of a whole-model checkpoint, and what depends on the class list it was saved with.
         let skip = ["image_encoder.", "text_encoder.", "token_prefix", "token_suffix", "logit_scale"];
-        if skip.iter().any(|s| wanted.starts_with(s)) || tensor.shape().iter().product::<usize>() == 0 {
+        if skip.iter().any(|s| wanted.starts_with(s)) || tensor.shape.iter().product::<usize>() == 0 {
             continue;
         }
-        tensors.push(Tensor::new(wanted, tensor.shape().to_vec(), tensor.values()?));
+        tensors.push(Tensor::new(wanted, tensor.shape.clone(), tensor.values()?));
     }
     let kind = kind_of(&Arrays(&tensors), options).map_err(fault)?;
     let mut prompt = with_provenance(path, kind, options);
@@ -80,10 +80,11 @@ fn kind_of(arrays: &Arrays<'_>, options: &ImportOptions) -> Result<PromptContent
     }
     if has("proj.weight") {
         let deep = arrays.numbered("compound_prompts_text", |name| arrays.matrix(name))?;
-        let mut projections = vec![arrays.affine("proj")?];
-        for index in 0..deep.len() {
-            projections.push(arrays.affine(&format!("compound_prompt_projections.{index}"))?);
-        }
+        let names = (0..deep.len()).map(|index| format!("compound_prompt_projections.{index}"));
+        let projections = std::iter::once("proj".to_owned())
+            .chain(names)
+            .map(|name| arrays.affine(&name))
+            .collect::<Result<_, _>>()?;
         let context = arrays.shared_context("ctx")?;
         // The published recipe: two tokens of "a photo of a" are learned, the others stay.
         let tail =
@@ -103,9 +104,8 @@ fn tip_adapter(path: &Path, shape: &[usize], values: Vec<f32>, options: &ImportO
     let fault = |reason: String| Error::Prompt { path: path.to_path_buf(), reason };
     let images = options.shots * options.classes.len();
     if images == 0 {
-        return Err(fault(
-            "Tip-Adapter's keys do not say their classes; pass the class list and the number of shots".into(),
-        ));
+        let reason = "Tip-Adapter's keys do not say their classes; pass the class list and the number of shots";
+        return Err(fault(reason.into()));
     }
     let mut keys = match *shape {
         [rows, cols] if rows == images => Matrix::from_vec(rows, cols, values),
@@ -130,12 +130,10 @@ fn tip_adapter(path: &Path, shape: &[usize], values: Vec<f32>, options: &ImportO
 }
 
 fn with_provenance(path: &Path, content: PromptContent, options: &ImportOptions) -> Prompt {
-    let source = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let hash = if options.classes.is_empty() { String::new() } else { class_hash(&options.classes) };
     let provenance = Provenance {
         method: "import".into(),
-        source,
-        class_hash: hash,
+        source: path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+        class_hash: if options.classes.is_empty() { String::new() } else { class_hash(&options.classes) },
         classes: options.classes.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
         ..Provenance::default()
@@ -158,31 +156,30 @@ mod tests {
         let options = ImportOptions::default();
         let kind = |list: &[(&str, &[usize])]| kind_of(&Arrays(&arrays(list)), &options);
         assert!(matches!(kind(&[("ctx", &[4, 8])]), Ok(PromptContent::Learned { .. })));
-        let meta: [(&str, &[usize]); 5] = [
+        let meta = kind(&[
             ("ctx", &[4, 8]),
             ("meta_net.linear1.weight", &[2, 6]),
             ("meta_net.linear1.bias", &[2]),
             ("meta_net.linear2.weight", &[8, 2]),
             ("meta_net.linear2.bias", &[8]),
-        ];
-        assert!(matches!(kind(&meta), Ok(PromptContent::CoCoOp { .. })));
-        let maple: [(&str, &[usize]); 6] = [
+        ]);
+        assert!(matches!(meta, Ok(PromptContent::CoCoOp { .. })));
+        let maple = kind(&[
             ("ctx", &[2, 8]),
             ("proj.weight", &[12, 8]),
             ("proj.bias", &[12]),
             ("compound_prompts_text.0", &[2, 8]),
             ("compound_prompt_projections.0.weight", &[12, 8]),
             ("compound_prompt_projections.0.bias", &[12]),
-        ];
-        let Ok(PromptContent::Maple { tail, deep, projections, .. }) = kind(&maple) else { panic!("not MaPLe") };
+        ]);
+        let Ok(PromptContent::Maple { tail, deep, projections, .. }) = maple else { panic!("not MaPLe") };
         assert_eq!((tail.as_str(), deep.len(), projections.len()), ("of a", 1, 2));
         assert!(kind(&[("weight", &[4, 8])]).unwrap_err().contains("no `ctx`"));
     }
 
     #[test]
     fn the_embedding_of_the_start_token_stays_with_the_prompt() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/torch/coop.pth.tar-50");
-        let prompt = import(&file, &ImportOptions::default()).unwrap();
+        let prompt = import(&crate::files::fixture("torch/coop.pth.tar-50"), &ImportOptions::default()).unwrap();
         assert_eq!(prompt.provenance.start_token, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         let again = Prompt::from_bytes(&prompt.to_bytes().unwrap(), Path::new("again")).unwrap();
         assert_eq!(again.provenance, prompt.provenance);

@@ -15,29 +15,24 @@
 mod affine;
 mod classifier;
 mod descriptions;
-mod export;
 mod file;
 mod import;
 mod open;
-mod restrict;
-mod tensor;
 mod text_features;
 mod tokens;
 
-pub use affine::Affine;
+pub use affine::{Affine, Tensor};
 pub use classifier::{PromptClassifier, logits};
 #[doc(hidden)]
 pub use classifier::{add_cache, prompt_logits, scaled, shifted, shifts, visual_prompts};
 pub use descriptions::Descriptions;
-pub use export::write_text_features;
 #[doc(hidden)]
 pub use file::{Arrays, decode_arrays, encode_arrays, encode_plain};
 pub use import::{ImportOptions, import};
 pub use open::Tuning;
-pub use tensor::Tensor;
 #[doc(hidden)]
 pub use text_features::{named_features_bytes, npy_bytes};
-pub use text_features::{read_text_bank, read_text_features};
+pub use text_features::{read_text_bank, read_text_features, write_text_features};
 #[doc(hidden)]
 pub use tokens::{check_length, class_tokens, template_context};
 
@@ -271,18 +266,17 @@ impl Prompt {
             return Err(Error::config("classes", "expected at least one class name, found none"));
         }
         let (rows, why) = match &self.content {
-            PromptContent::Learned { context, .. } if context.classes.is_some() => {
-                (context.classes.unwrap_or(0), "its context is class-specific: one context was learned for each class")
+            PromptContent::Learned { context, .. } => {
+                (context.classes, "its context is class-specific: one context was learned for each class")
             }
-            PromptContent::Features(features) => {
-                (features.rows(), "it is a matrix of text features, one row per class")
-            }
+            PromptContent::Features(_) => (self.bound_classes(), "it is a matrix of text features, one row per class"),
             PromptContent::TipAdapter { .. } => {
-                (self.provenance.classes.len(), "its cache answers with the classes of its shots")
+                (self.bound_classes(), "its cache answers with the classes of its shots")
             }
-            PromptContent::Linear { layer, .. } => (layer.bias.len(), "its classifier has one row for each class"),
+            PromptContent::Linear { .. } => (self.bound_classes(), "its classifier has one row for each class"),
             _ => return Ok(()),
         };
+        let Some(rows) = rows else { return Ok(()) };
         let hash = &self.provenance.class_hash;
         let same_names = hash.is_empty() || *hash == class_hash(classes);
         // A cache whose class list is not known is checked by its labels alone.

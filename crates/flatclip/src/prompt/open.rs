@@ -1,6 +1,6 @@
-//! Prompts as people name them: files, run directories, templates, known sets of templates.
+//! Prompts as people name them (files, run directories, templates, known sets of templates), and parts of them.
 
-use super::{Prompt, PromptContent, Provenance, read_text_features, template_context};
+use super::{Affine, Prompt, PromptContent, Provenance, class_hash, read_text_features, template_context};
 use crate::digest::Digest;
 use crate::model::Clip;
 use crate::text::Tokenizer;
@@ -102,24 +102,19 @@ impl Prompt {
             _ => self.kind().to_string(),
         }
     }
-}
 
-impl Prompt {
     /// The norm of the context that it puts before the class names: of what was learned, or of the words of a single
     /// template. None for other prompts, and without a text tower.
     pub fn context_norm(&self, clip: &Clip, tokenizer: &Tokenizer) -> Option<f64> {
-        let words;
-        let context = match &self.content {
-            PromptContent::Learned { context, .. } => context,
+        match &self.content {
+            PromptContent::Learned { context, .. } => Some(l2_norm(context.data.iter())),
             PromptContent::Templates(templates) => {
                 let [template] = templates.as_slice() else { return None };
-                let class = ["x".to_owned()];
-                words = template_context(template, clip.text().ok()?, tokenizer, &class).ok()??.1;
-                &words
+                let words = template_context(template, clip.text().ok()?, tokenizer, &["x".to_owned()]).ok()??.1;
+                Some(l2_norm(words.data.iter()))
             }
-            _ => return None,
-        };
-        Some(l2_norm(context.data.iter()))
+            _ => None,
+        }
     }
 
     /// Where it was learned, when that was elsewhere; empty for templates and for prompts that were tuned here.
@@ -128,6 +123,42 @@ impl Prompt {
             "import" => format!("imported from {}", self.provenance.source),
             _ => String::new(),
         }
+    }
+
+    /// How many classes it is tied to: rows of embeddings, a cache of labelled shots, a linear classifier. `None` for prompts
+    /// that serve any class list.
+    pub fn bound_classes(&self) -> Option<usize> {
+        match &self.content {
+            PromptContent::Features(rows) => Some(rows.rows()),
+            PromptContent::TipAdapter { .. } => Some(self.provenance.classes.len()),
+            PromptContent::Linear { layer, .. } => Some(layer.bias.len()),
+            _ => None,
+        }
+    }
+
+    /// The same prompt for some of its classes, in the order of `keep`.
+    pub fn restricted(&self, keep: &[usize]) -> Result<Self> {
+        let mut part = self.clone();
+        match &mut part.content {
+            PromptContent::Features(rows) => *rows = rows.select_rows(keep),
+            PromptContent::TipAdapter { keys, labels, .. } => {
+                let new = |label: usize| keep.iter().position(|&kept| kept == label);
+                let (places, fresh): (Vec<usize>, Vec<usize>) =
+                    labels.iter().enumerate().filter_map(|(place, &label)| Some((place, new(label)?))).unzip();
+                (*keys, *labels) = (keys.select_rows(&places), fresh);
+            }
+            PromptContent::Linear { layer, .. } => {
+                let bias = keep.iter().map(|&label| layer.bias[label]).collect();
+                *layer = Affine { weight: layer.weight.select_rows(keep), bias };
+            }
+            _ => return Ok(part),
+        }
+        let provenance = &mut part.provenance;
+        if !provenance.classes.is_empty() {
+            provenance.classes = keep.iter().filter_map(|&label| self.provenance.classes.get(label).cloned()).collect();
+            provenance.class_hash = class_hash(&provenance.classes);
+        }
+        Ok(part)
     }
 }
 
@@ -147,6 +178,7 @@ fn file_of(path: &Path) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flatclip_tensor::Matrix;
 
     #[test]
     fn a_word_is_a_template_a_known_set_or_a_path_that_exists() {
@@ -175,5 +207,19 @@ mod tests {
         // A searched radius is what a seed found.
         assert_eq!(tuned(&config(1, true, 0.1)).unwrap().settings, tuned(&config(2, true, 0.2)).unwrap().settings);
         assert_eq!(tuned(""), None);
+    }
+
+    #[test]
+    fn a_cache_keeps_the_shots_of_the_kept_classes_under_their_new_labels() {
+        let keys = Matrix::from_vec(4, 1, vec![0.0, 1.0, 2.0, 3.0]);
+        let (labels, templates) = (vec![0, 1, 2, 1], vec!["{}".into()]);
+        let kind = PromptContent::TipAdapter { keys, labels, alpha: 1.0, beta: 1.0, templates };
+        let classes: Vec<String> = ["a", "b", "c"].map(String::from).to_vec();
+        let provenance = Provenance { class_hash: class_hash(&classes), classes, ..Provenance::default() };
+        let part = Prompt::new(kind, provenance).restricted(&[2, 1]).unwrap();
+        let PromptContent::TipAdapter { keys, labels, .. } = &part.content else { panic!("another kind") };
+        assert_eq!((keys.data(), labels.as_slice()), ([1.0, 2.0, 3.0].as_slice(), [1, 0, 1].as_slice()));
+        assert_eq!(part.provenance.classes, ["c", "b"]);
+        part.check_classes(&["c".to_owned(), "b".to_owned()]).unwrap();
     }
 }

@@ -1,12 +1,11 @@
-//! Text features made elsewhere: a `[K, D]` matrix in a safetensors or `.npy` file.
+//! Text features of other tools: a `[K, D]` matrix in a safetensors or `.npy` file, read and written.
 
-use super::{Prompt, Tensor, encode_arrays};
-use crate::weights::npy;
-use crate::{Error, Result};
+use super::{Prompt, Tensor, encode_arrays, encode_plain};
+use crate::weights::{Dtype, npy};
+use crate::{Error, Result, files};
 use flatclip_tensor::Matrix;
-use half::f16;
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype as StoredDtype, TensorView};
 use std::path::Path;
 
 /// Larger files are not class embeddings: 100 000 classes of width 1024 in f64 are 0.8 GB.
@@ -73,10 +72,8 @@ fn from_safetensors(bytes: &[u8], path: &Path) -> Result<Matrix> {
         (Some(name), _) => name,
         (None, [only]) => only.as_str(),
         (None, other) => {
-            return Err(bad(
-                path,
-                format!("expected a matrix named `text_features`, found {} matrices: {other:?}", other.len()),
-            ));
+            let reason = format!("expected a matrix named `text_features`, found {} matrices: {other:?}", other.len());
+            return Err(bad(path, reason));
         }
     };
     matrix(&file, name, path)
@@ -97,43 +94,50 @@ fn matrices(file: &SafeTensors<'_>) -> Vec<String> {
 
 fn matrix(file: &SafeTensors<'_>, name: &str, path: &Path) -> Result<Matrix> {
     let view = file.tensor(name).map_err(|e| bad(path, e.to_string()))?;
-    let format = match view.dtype() {
-        Dtype::F32 => Format::F32,
-        Dtype::F16 => Format::F16,
-        Dtype::F64 => Format::F64,
+    let dtype = match view.dtype() {
+        StoredDtype::F32 => Dtype::F32,
+        StoredDtype::F16 => Dtype::F16,
+        StoredDtype::F64 => Dtype::F64,
         other => return Err(bad(path, format!("`{name}` is {other:?}, expected F32, F16 or F64"))),
     };
-    Ok(Matrix::from_vec(view.shape()[0], view.shape()[1], format.read(view.data())))
+    Ok(Matrix::from_vec(view.shape()[0], view.shape()[1], dtype.decode(view.data())))
 }
 
 fn from_npy(mut bytes: &[u8], path: &Path) -> Result<Matrix> {
     let header = npy::header(&mut bytes).map_err(|reason| bad(path, reason))?;
-    let format = match header.descr.as_str() {
-        "<f4" => Format::F32,
-        "<f2" => Format::F16,
-        "<f8" => Format::F64,
+    let dtype = match header.descr.as_str() {
+        "<f4" => Dtype::F32,
+        "<f2" => Dtype::F16,
+        "<f8" => Dtype::F64,
         other => return Err(bad(path, format!("numbers are {other:?}, expected '<f4', '<f2' or '<f8'"))),
     };
     let [rows, cols] = header.shape[..] else {
         return Err(bad(path, format!("shape is {:?}, expected two dimensions [K, D]", header.shape)));
     };
-    let expected = rows.checked_mul(cols).and_then(|n| n.checked_mul(format.size()));
-    if expected != Some(bytes.len()) {
-        return Err(bad(
-            path,
-            format!("the header promises [{rows}, {cols}], the file holds {} bytes of numbers", bytes.len()),
-        ));
+    if rows.checked_mul(cols).and_then(|n| n.checked_mul(dtype.size())) != Some(bytes.len()) {
+        let reason = format!("the header promises [{rows}, {cols}], the file holds {} bytes of numbers", bytes.len());
+        return Err(bad(path, reason));
     }
-    Ok(Matrix::from_vec(rows, cols, format.read(bytes)))
+    Ok(Matrix::from_vec(rows, cols, dtype.decode(bytes)))
+}
+
+/// Writes unit-norm text features; the extension selects the format (`.npy`, otherwise safetensors, with the class names).
+pub fn write_text_features(path: &Path, features: &Matrix, classes: &[String]) -> Result<()> {
+    let bytes = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
+        npy_bytes(features)
+    } else {
+        let document = serde_json::json!({ "classes": classes }).to_string();
+        encode_plain(&[Tensor::matrix("text_features", features)], &document).map_err(|reason| bad(path, reason))?
+    };
+    files::write_atomic(path, &bytes)
 }
 
 /// A safetensors file with the rows as `features` and, in its metadata, their names: `flatclip` is a JSON document whose
 /// `names` are in the order of the rows.
 pub fn named_features_bytes(names: &[String], features: &Matrix) -> Result<Vec<u8>> {
-    let shape = vec![features.rows(), features.cols()];
-    let tensor = Tensor { name: "features".into(), shape, values: features.data().to_vec() };
     let document = serde_json::json!({ "schema_version": 1, "names": names });
-    encode_arrays(&[tensor], &document.to_string()).map_err(|e| Error::config("features", e))
+    encode_arrays(&[Tensor::matrix("features", features)], &document.to_string())
+        .map_err(|e| Error::config("features", e))
 }
 
 /// A matrix as a `.npy` file (version 1, little-endian f32).
@@ -149,33 +153,6 @@ pub fn npy_bytes(matrix: &Matrix) -> Vec<u8> {
     bytes
 }
 
-enum Format {
-    F16,
-    F32,
-    F64,
-}
-
-impl Format {
-    fn size(&self) -> usize {
-        match self {
-            Self::F16 => 2,
-            Self::F32 => 4,
-            Self::F64 => 8,
-        }
-    }
-
-    fn read(&self, bytes: &[u8]) -> Vec<f32> {
-        let chunks = bytes.chunks_exact(self.size());
-        match self {
-            Self::F16 => chunks.map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
-            Self::F32 => chunks.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-            Self::F64 => {
-                chunks.map(|b| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]) as f32).collect()
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,22 +160,21 @@ mod tests {
 
     fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
         let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
-        let mut bytes = npy::MAGIC.to_vec();
-        bytes.extend([1, 0]);
-        bytes.extend((header.len() as u16).to_le_bytes());
-        bytes.extend(header.as_bytes());
-        bytes.extend(data);
-        bytes
+        [npy::MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes(), data].concat()
+    }
+
+    fn features(path: &Path) -> Result<Matrix> {
+        match read_text_features(path)?.content {
+            PromptContent::Features(features) => Ok(features),
+            other => panic!("{other:?}"),
+        }
     }
 
     fn read(bytes: &[u8]) -> Result<Matrix> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("features");
         std::fs::write(&file, bytes).unwrap();
-        match read_text_features(&file)?.content {
-            PromptContent::Features(features) => Ok(features),
-            other => panic!("{other:?}"),
-        }
+        features(&file)
     }
 
     fn floats(values: &[f32]) -> Vec<u8> {
@@ -211,7 +187,7 @@ mod tests {
         let file = folder.path().join("bank.safetensors");
         for (names, expected) in [(["b", "a"], 2), (["text_features", "a"], 1)] {
             let data = floats(&[3.0, 4.0]);
-            let view = || TensorView::new(Dtype::F32, vec![1, 2], &data).unwrap();
+            let view = || TensorView::new(StoredDtype::F32, vec![1, 2], &data).unwrap();
             std::fs::write(&file, safetensors::serialize(names.map(|name| (name, view())), None).unwrap()).unwrap();
             assert_eq!(read_text_bank(&file).unwrap().len(), expected);
             assert_eq!(read_text_features(&file).is_ok(), expected == 1);
@@ -230,6 +206,14 @@ mod tests {
         let bytes = npy_bytes(&matrix);
         assert_eq!(read(&bytes).unwrap(), matrix);
         assert_eq!((bytes.len() - 16) % 64, 0);
+        let folder = tempfile::tempdir().unwrap();
+        let matrix = Matrix::from_vec(2, 3, vec![0.6, 0.8, 0.0, 0.0, 0.0, -1.0]);
+        for name in ["features.npy", "features.safetensors"] {
+            let path = folder.path().join(name);
+            write_text_features(&path, &matrix, &["a".into(), "b".into()]).unwrap();
+            assert_eq!(features(&path).unwrap(), matrix, "{name}");
+        }
+        assert_eq!((npy_bytes(&matrix).len() - 24) % 64, 0);
     }
 
     #[test]

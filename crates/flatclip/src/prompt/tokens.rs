@@ -75,13 +75,11 @@ pub fn check_length(tokens: &ClassTokens, classes: &[String], limit: usize) -> R
     for (class, name) in tokens.classes.iter().zip(classes) {
         let length = usize::from(tokens.sot.is_some()) + tokens.n_ctx + class.name.len() + class.rest.len();
         if length > limit {
-            return Err(Error::Text {
-                text: name.chars().take(60).collect(),
-                reason: format!(
-                    "{length} tokens with a context of {}, but the text tower has {limit} positions; shorten the name",
-                    tokens.n_ctx
-                ),
-            });
+            let reason = format!(
+                "{length} tokens with a context of {}, but the text tower has {limit} positions; shorten the name",
+                tokens.n_ctx
+            );
+            return Err(Error::Text { text: name.chars().take(60).collect(), reason });
         }
     }
     Ok(())
@@ -93,19 +91,24 @@ mod tests {
 
     #[test]
     fn names_are_cut_as_coop_cuts_them() {
-        let names = ["cat".to_owned(), "pug_dog".to_owned()];
-        let tokens = class_tokens(&Tokenizer::clip(), &names, 4, Position::End, "");
+        let cut =
+            |names: &[String], n_ctx, tail: &str| class_tokens(&Tokenizer::clip(), names, n_ctx, Position::End, tail);
+        let tokens = cut(&["cat".to_owned(), "pug_dog".to_owned()], 4, "");
         assert_eq!(tokens.sot, Some(49406));
         assert_eq!(tokens.classes[0], ClassName { name: vec![2368], rest: vec![269, 49407] });
         assert_eq!(tokens.classes[1].name.len(), 2);
         assert_eq!(tokens.classes[1].rest, [269, 49407]);
+        // Fixed words precede the name.
+        assert_eq!(cut(&["cat".to_owned()], 2, "of a").classes[0].name, [539, 320, 2368]);
+        let long = ["very ".repeat(80)];
+        let message = check_length(&cut(&long, 4, ""), &long, 77).unwrap_err().to_string();
+        assert!(message.contains("77 positions"), "{message}");
     }
 
     /// Words, name and rest are the tokens of the whole text, for tokenizers that cut words and for those that cut texts.
     #[test]
     fn a_name_behind_words_is_cut_as_in_the_whole_text() {
-        let models = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models");
-        let own = |name: &str| Tokenizer::from_dir(&models.join(name)).unwrap();
+        let own = |name: &str| Tokenizer::from_dir(&crate::files::fixture("golden/models").join(name)).unwrap();
         for tokenizer in [Tokenizer::clip(), own("tiny-siglip"), own("tiny-siglip2-hf")] {
             for name in ["cat", "golden retriever"] {
                 let ClassName { name: tokens, rest } = cut(&tokenizer, name, ", a pet.", true);
@@ -114,19 +117,5 @@ mod tests {
                 assert_eq!(parts, whole, "{tokenizer:?} {name}");
             }
         }
-    }
-
-    #[test]
-    fn fixed_words_stand_before_the_name() {
-        let tokens = class_tokens(&Tokenizer::clip(), &["cat".to_owned()], 2, Position::End, "of a");
-        assert_eq!(tokens.classes[0].name, [539, 320, 2368]);
-    }
-
-    #[test]
-    fn a_name_that_does_not_fit_is_named() {
-        let names = ["very ".repeat(80)];
-        let tokens = class_tokens(&Tokenizer::clip(), &names, 4, Position::End, "");
-        let message = check_length(&tokens, &names, 77).unwrap_err().to_string();
-        assert!(message.contains("77 positions"), "{message}");
     }
 }

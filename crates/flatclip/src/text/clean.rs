@@ -93,7 +93,7 @@ fn lower_each(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }
 
-/// Mends one line after the other; a `<` in any line so far means that the text is HTML, whose entities are meant.
+/// Fixes one line after the other; a `<` in any line so far means that the text is HTML, whose entities are meant.
 fn fix_text(text: &str) -> String {
     if text.bytes().all(|b| (b' '..0x7f).contains(&b) && b != b'&') {
         return text.to_owned();
@@ -195,24 +195,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_ligatures_and_width_become_plain() {
-        assert_eq!(clean("“ﬁne” ＡＢＣ　ﾀ ŉ ﬆ"), "\"fine\" abc タ 'n st");
-    }
-
-    #[test]
-    fn lower_case_knows_the_final_sigma_and_the_dotted_i() {
-        assert_eq!(clean("ΟΔΟΣ İ ΣΑ"), "οδος i\u{307} σα");
-    }
-
-    #[test]
-    fn colours_controls_and_line_breaks_vanish() {
-        assert_eq!(clean("\x1b[31;1mred\x1b[0m\x07 a\r\nb\u{2028}c \u{feff}"), "red a b c");
-    }
-
-    #[test]
-    fn html_is_unescaped_to_the_end_unless_a_tag_says_that_it_is_meant() {
-        assert_eq!(clean("&amp;amp;amp;lt;"), "<");
-        assert_eq!(clean("<b>&amp;amp;amp;"), "<b>&amp;");
+    fn texts_are_cleaned_as_by_ftfy_html_unescape_and_lower() {
+        for (text, expected) in [
+            ("“ﬁne” ＡＢＣ　ﾀ ŉ ﬆ", "\"fine\" abc タ 'n st"),
+            // The final sigma and the dotted I.
+            ("ΟΔΟΣ İ ΣΑ", "οδος i\u{307} σα"),
+            ("\x1b[31;1mred\x1b[0m\x07 a\r\nb\u{2028}c \u{feff}", "red a b c"),
+            // HTML is unescaped to the end unless a tag shows that it is meant.
+            ("&amp;amp;amp;lt;", "<"),
+            ("<b>&amp;amp;amp;", "<b>&amp;"),
+            ("e\u{301}", "é"),
+        ] {
+            assert_eq!(clean(text), expected, "{text}");
+        }
     }
 
     #[test]
@@ -225,10 +220,5 @@ mod tests {
         assert_eq!(of(Cleaning::Siglip), "ab amp c σασ d");
         assert_eq!(of(Cleaning::Siglip2), "a_b &amp; c. σασ \u{1c}d");
         assert_eq!(of(Cleaning::Nothing), text);
-    }
-
-    #[test]
-    fn marks_are_composed() {
-        assert_eq!(clean("e\u{301}"), "é");
     }
 }

@@ -1,6 +1,5 @@
 //! Words to token ids: cleaning, the tokenizer, templates, class names.
 
-mod charsmap;
 mod clean;
 mod files;
 mod html;

@@ -43,12 +43,6 @@ pub(super) struct Pieces {
     pub(super) pad: u32,
 }
 
-impl std::fmt::Debug for Pieces {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pieces({})", self.describe())
-    }
-}
-
 impl Pieces {
     /// From parts that were checked: `eos` and `pad` are names of tokens.
     pub(super) fn new(
@@ -79,12 +73,8 @@ impl Pieces {
             Cutter::Unigram(model, _) => ("Unigram", model.get_vocab_size()),
             Cutter::Bpe(model) => ("BPE", model.get_vocab_size()),
         };
-        format!(
-            "SentencePiece {kind}, {size} tokens, end {}, padding {}; cleaning: {}",
-            self.eos,
-            self.pad,
-            self.cleaning.name()
-        )
+        let Self { eos, pad, cleaning, .. } = self;
+        format!("SentencePiece {kind}, {size} tokens, end {eos}, padding {pad}; cleaning: {}", cleaning.name())
     }
 
     /// The tokens of a text, without the end.

@@ -1,10 +1,9 @@
 //! SentencePiece tokenizers from files: `tokenizer.json` of the `tokenizers` library, or SentencePiece's own `spiece.model`.
 //! Everything that the `tokenizers` crate takes for granted is checked here.
 
-use super::charsmap;
 use super::clean::Cleaning;
 use super::sentencepiece::{Cutter, Pieces};
-use super::vocabulary::{parse_json, vocabulary_of};
+use super::vocabulary::{merge_of, parse_json, vocabulary_of};
 use crate::{Error, Result};
 use base64::Engine as _;
 use serde_json::Value;
@@ -39,7 +38,7 @@ impl Reader<'_> {
         let unknown = unknown.filter(|&id| id < pieces.len() as u64);
         let unknown = unknown.ok_or_else(|| self.wrong("there is no unknown token; expected its id in `unk_id`"))?;
         let table = table.filter(|table| !table.is_empty()).map(|table| {
-            charsmap::check(&table).map_err(|reason| self.wrong(reason))?;
+            check_charsmap(&table).map_err(|reason| self.wrong(reason))?;
             Precompiled::from(&table).map_err(|e| self.wrong(e.to_string()))
         });
         let model = Unigram::from(pieces, Some(unknown as usize), false).map_err(|e| self.wrong(e.to_string()))?;
@@ -94,11 +93,8 @@ impl Reader<'_> {
                 return Err(self.wrong("expected a normalizer that writes spaces as U+2581"));
             }
             let ids = vocabulary_of(self.0, &model["vocab"])?;
-            let pair = |m: &Value| match m {
-                Value::String(s) => s.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())),
-                other => Some((other.get(0)?.as_str()?.to_owned(), other.get(1)?.as_str()?.to_owned())),
-            };
-            let merges: Option<Vec<_>> = model["merges"].as_array().and_then(|list| list.iter().map(pair).collect());
+            let merges: Option<Vec<_>> =
+                model["merges"].as_array().and_then(|list| list.iter().map(merge_of).collect());
             let unknown = model["unk_token"].as_str().ok_or_else(|| no("model.unk_token"))?;
             self.bpe(ids, merges.ok_or_else(|| no("model.merges"))?, unknown)?
         };
@@ -178,17 +174,13 @@ pub(super) fn from_model(path: &Path) -> Result<Pieces> {
                 }
                 pieces.push((text.to_owned(), score));
             }
-            (2, Wire::Bytes(trainer)) => {
-                for field in fields(trainer) {
-                    if let (3, Wire::Number(number)) = field.ok_or_else(cut)? {
-                        kind = number;
-                    }
-                }
-            }
-            (3, Wire::Bytes(normaliser)) => {
-                for field in fields(normaliser) {
-                    if let (2, Wire::Bytes(bytes)) = field.ok_or_else(cut)? {
-                        table = Some(bytes.to_vec());
+            // The trainer's settings, and the normaliser's.
+            (part @ (2 | 3), Wire::Bytes(message)) => {
+                for field in fields(message) {
+                    match (part, field.ok_or_else(cut)?) {
+                        (2, (3, Wire::Number(number))) => kind = number,
+                        (3, (2, Wire::Bytes(bytes))) => table = Some(bytes.to_vec()),
+                        _ => {}
                     }
                 }
             }
@@ -199,6 +191,36 @@ pub(super) fn from_model(path: &Path) -> Result<Pieces> {
         return Err(reader.wrong("a SentencePiece model that is not Unigram; expected tokenizer.json beside it"));
     }
     finish(path, reader.unigram(pieces, unknown, table)?, HashMap::new())
+}
+
+/// Whether every walk through SentencePiece's table of normalisations stays inside it. The `tokenizers` crate trusts its sizes
+/// and offsets: a damaged table would allocate gigabytes or stop the program.
+///
+/// The table is the length of a double array in bytes, the array of `u32`, then texts that end with a zero byte. A walk
+/// starts at unit 0; from a unit it goes to `position ^ offset ^ byte`, where the unit's label must be that byte. A unit with
+/// the flag of a leaf has its value, the place of a text, at `position ^ offset`.
+fn check_charsmap(table: &[u8]) -> Result<(), String> {
+    let short = || "the table of normalisations is cut off".to_owned();
+    let (size, rest) = table.split_first_chunk::<4>().ok_or_else(short)?;
+    let size = u32::from_le_bytes(*size) as usize;
+    let (array, texts) = rest.split_at_checked(size / 4 * 4).ok_or_else(short)?;
+    let units: Vec<u32> = array.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let texts = std::str::from_utf8(texts).map_err(|_| "the texts of the normalisations are not UTF-8".to_owned())?;
+    if units.is_empty() {
+        return Err("the table of normalisations is empty".into());
+    }
+    for (position, &unit) in units.iter().enumerate() {
+        if unit >> 31 == 1 {
+            continue; // a value
+        }
+        let next = position ^ ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
+        let value = units.get(next).map(|value| (value & !(1 << 31)) as usize);
+        let is_leaf = unit >> 8 & 1 == 1;
+        if next | 0xff >= units.len() || (is_leaf && !value.is_some_and(|at| texts.is_char_boundary(at))) {
+            return Err(format!("the table of normalisations is damaged at unit {position}"));
+        }
+    }
+    Ok(())
 }
 
 /// A value of the protocol buffer format.
@@ -225,21 +247,14 @@ fn fields(mut bytes: &[u8]) -> impl Iterator<Item = Option<(u64, Wire<'_>)>> {
 
 fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Wire<'a>)> {
     let key = number(bytes)?;
-    let mut take = |count: usize| {
-        let (taken, rest) = bytes.split_at_checked(count)?;
-        *bytes = rest;
-        Some(taken)
-    };
     let value = match key & 7 {
         0 => Wire::Number(number(bytes)?),
-        1 => take(8).map(|_| Wire::Other)?,
+        1 => bytes.split_off(..8).map(|_| Wire::Other)?,
         2 => {
             let count = usize::try_from(number(bytes)?).ok()?;
-            let (taken, rest) = bytes.split_at_checked(count)?;
-            *bytes = rest;
-            Wire::Bytes(taken)
+            Wire::Bytes(bytes.split_off(..count)?)
         }
-        5 => Wire::Four(u32::from_le_bytes(take(4)?.try_into().ok()?)),
+        5 => Wire::Four(u32::from_le_bytes(bytes.split_off(..4)?.try_into().ok()?)),
         _ => return None,
     };
     Some((key >> 3, value))
@@ -248,8 +263,7 @@ fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Wire<'a>)> {
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
+        let byte = *bytes.split_off_first()?;
         value |= u64::from(byte & 0x7f) << shift;
         if byte < 0x80 {
             return Some(value);
@@ -300,8 +314,7 @@ mod tests {
     use crate::rng::Stream;
 
     fn fixture(name: &str) -> Vec<u8> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models");
-        std::fs::read(folder.join(name)).unwrap()
+        std::fs::read(crate::files::fixture("golden/models").join(name)).unwrap()
     }
 
     fn read(name: &str, bytes: &[u8]) -> Result<Tokenizer> {
@@ -369,7 +382,7 @@ mod tests {
             (vec![0, 0, 0, 0], "empty"),
             ([vec![0, 4, 0, 0], vec![0xff; 3], vec![0x7f], vec![0; 1020]].concat(), "damaged"),
         ] {
-            assert!(charsmap::check(&table).unwrap_err().contains(word), "{table:?}");
+            assert!(check_charsmap(&table).unwrap_err().contains(word), "{table:?}");
         }
     }
 
@@ -386,13 +399,8 @@ mod tests {
         assert!(refused(&|r| r["model"]["merges"][0] = "zz qq".into()).contains("zz"));
         assert!(refused(&|r| r["model"]["vocab"]["x".repeat(2000).as_str()] = 1.into()).contains("2000 bytes"));
         assert!(refused(&|r| r["added_tokens"][0]["id"] = (-1).into()).contains("added_tokens"));
-        assert!(
-            refused(&|r| {
-                let vocabulary = r["model"]["vocab"].as_object_mut().unwrap();
-                vocabulary.shift_remove("<0x41>");
-            })
-            .contains("<0x41>")
-        );
+        let without_byte = refused(&|r| drop(r["model"]["vocab"].as_object_mut().unwrap().shift_remove("<0x41>")));
+        assert!(without_byte.contains("<0x41>"));
         let unigram = |normaliser: &str| {
             let file = format!(
                 r#"{{"model":{{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["</s>",0],["▁a",-1.5]]}},"normalizer":{normaliser}}}"#

@@ -88,13 +88,9 @@ mod tests {
     }
 
     #[test]
-    fn a_template_holds_the_name_once() {
+    fn a_template_holds_the_name_once_and_ensembles_are_found_by_name() {
         assert_eq!(fill("a photo of a {}.", "tree_frog").unwrap(), "a photo of a tree frog.");
         assert!(fill("a photo", "x").is_err() && fill("{} {}", "x").is_err());
-    }
-
-    #[test]
-    fn ensembles_are_found_by_name() {
         assert_eq!("imagenet80".parse::<Ensemble>().unwrap().templates().len(), 80);
         assert!("imagenet8".parse::<Ensemble>().unwrap_err().to_string().contains("imagenet80"));
     }

@@ -20,12 +20,6 @@ pub(super) struct Vocabulary {
     pub(super) eot: u32,
 }
 
-impl std::fmt::Debug for Vocabulary {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Vocabulary({} tokens, {} merges)", self.bytes.len(), self.merges.len())
-    }
-}
-
 /// The pairs of a `merges.txt`.
 pub(super) fn merge_pairs(text: &str) -> Result<Vec<(&str, &str)>, String> {
     let mut pairs = Vec::new();
@@ -75,15 +69,12 @@ impl Vocabulary {
         }
         let is_marker = |name: &str| name.starts_with("<|") && name.ends_with("|>");
         if let Some((name, _)) = names.iter().find(|&&(name, id)| !known.contains(id) && !is_marker(name)) {
-            return Err(format!(
-                "no merge makes the token {name:?}; the merges are cut off or belong to another vocabulary"
-            ));
+            let reason = "the merges are cut off or belong to another vocabulary";
+            return Err(format!("no merge makes the token {name:?}; {reason}"));
         }
         for (name, &id) in names {
-            let count = ids.len();
-            let place = made.bytes.get_mut(id as usize);
-            let place =
-                place.ok_or_else(|| format!("token {name:?} has id {id}, but there are only {count} tokens"))?;
+            let beyond = || format!("token {name:?} has id {id}, but there are only {} tokens", ids.len());
+            let place = made.bytes.get_mut(id as usize).ok_or_else(beyond)?;
             if name != SOT && name != EOT {
                 let (word, end) = name.strip_suffix(END_OF_WORD).map_or((name.as_str(), false), |w| (w, true));
                 *place = word.chars().filter_map(|c| bytes.get(&c).copied()).chain(end.then_some(b' ')).collect();
@@ -98,9 +89,8 @@ impl Vocabulary {
         let mut ids: Vec<u32> = inside.iter().map(|&b| self.inside[usize::from(b)]).collect();
         ids.push(self.last[usize::from(last)]);
         loop {
-            let ranked = ids
-                .windows(2)
-                .filter_map(|p| self.merges.get(&(p[0], p[1])).map(|&(rank, new)| (rank, new, (p[0], p[1]))));
+            let pairs = ids.windows(2).map(|pair| (pair[0], pair[1]));
+            let ranked = pairs.filter_map(|pair| self.merges.get(&pair).map(|&(rank, new)| (rank, new, pair)));
             let Some((_, new, pair)) = ranked.min() else { break };
             let mut kept = 0;
             let mut at = 0;
@@ -127,6 +117,14 @@ pub(super) fn byte_symbols() -> Vec<(u8, char)> {
 pub(super) fn parse_json(path: &Path) -> Result<serde_json::Value> {
     let wrong = |e: serde_json::Error| Error::Weights { path: PathBuf::from(path), reason: format!("not JSON: {e}") };
     serde_json::from_str(&crate::files::read_text(path)?).map_err(wrong)
+}
+
+/// A merge of a `tokenizer.json`: older files write "a b", newer ones ["a", "b"].
+pub(super) fn merge_of(value: &serde_json::Value) -> Option<(String, String)> {
+    match value {
+        serde_json::Value::String(text) => text.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())),
+        other => Some((other.get(0)?.as_str()?.to_owned(), other.get(1)?.as_str()?.to_owned())),
+    }
 }
 
 pub(super) fn vocabulary_of(path: &Path, value: &serde_json::Value) -> Result<HashMap<String, u32>> {

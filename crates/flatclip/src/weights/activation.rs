@@ -30,12 +30,8 @@ pub(super) fn decide(path: &Path, config: &mut ClipConfig) {
         config.preprocess = stated.preprocess.unwrap_or(config.preprocess);
         return;
     }
-    let names: Vec<String> = path
-        .ancestors()
-        .take(1 + FOLDERS)
-        .filter_map(|part| part.file_name())
-        .map(|name| plain(&name.to_string_lossy()))
-        .collect();
+    let parts = path.ancestors().take(1 + FOLDERS).filter_map(Path::file_name);
+    let names: Vec<String> = parts.map(|name| plain(&name.to_string_lossy())).collect();
     if let Some((activation, preprocess)) = tagged(&names, config.released_name()) {
         (config.activation, config.activation_source) = (activation, ActivationSource::Published);
         config.preprocess = preprocess;

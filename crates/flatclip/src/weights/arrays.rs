@@ -46,9 +46,8 @@ impl ArrayFile {
         let file = std::fs::File::open(path).map_err(Error::io(path))?;
         file.take(npy::MAGIC.len() as u64).read_to_end(&mut start).map_err(Error::io(path))?;
         if start.starts_with(npy::MAGIC) {
-            let reason =
-                "expected named arrays (npz or safetensors), found a single .npy array; save it with numpy.savez";
-            return Err(bad(path, reason));
+            let expected = "expected named arrays (npz or safetensors)";
+            return Err(bad(path, format!("{expected}, found a single .npy array; save it with numpy.savez")));
         }
         let opened = if start.starts_with(b"PK") { from_npz(path) } else { from_safetensors(path) };
         let (arrays, metadata) = opened.map_err(of_data)?;
@@ -80,9 +79,7 @@ impl ArrayFile {
         let array = self.array(name)?;
         match &array.element {
             Element::Number(dtype @ (Dtype::F32 | Dtype::F16 | Dtype::Bf16)) => {
-                let reader =
-                    Floats { path: self.path.clone(), name: name.to_owned(), dtype: *dtype, reader: reader(array)? };
-                Ok(reader)
+                Ok(Floats { path: self.path.clone(), name: name.to_owned(), dtype: *dtype, reader: reader(array)? })
             }
             other => Err(self.wrong(name, "float32, float16 or bfloat16 numbers", other)),
         }
@@ -251,18 +248,16 @@ fn from_npz(path: &Path) -> Result<Opened> {
     for entry in names {
         let Some(bytes) = archive.find(&entry)? else { continue };
         let fault = |reason: String| bad(path, format!("`{}`: {reason}", quoted(&entry)));
-        let mut counted = Counted { inner: plain(&bytes), read: 0 };
-        let header = npy::header(&mut counted).map_err(fault)?;
+        let header = npy::header(&mut plain(&bytes)).map_err(fault)?;
         let (element, size) = element_of(&header.descr);
         let expected = count(&header.shape).and_then(|n| n.checked_mul(size)).map(|n| n as u64);
         // The size of objects and other unsupported types is unknown; reading them is refused.
-        let length = expected.and_then(|n| n.checked_add(counted.read));
+        let length = expected.and_then(|n| n.checked_add(header.len));
         if size > 0 && length != Some(bytes.len) {
-            let reason =
-                format!("its header promises {:?} of {}, it holds {} bytes", header.shape, header.descr, bytes.len);
-            return Err(fault(reason));
+            let npy::Header { shape, descr, .. } = header;
+            return Err(fault(format!("its header promises {shape:?} of {descr}, it holds {} bytes", bytes.len)));
         }
-        let array = Array { shape: header.shape, element, bytes, skip: counted.read };
+        let array = Array { shape: header.shape, element, bytes, skip: header.len };
         arrays.insert(entry.trim_end_matches(".npy").to_owned(), array);
     }
     Ok((arrays, BTreeMap::new()))
@@ -271,7 +266,7 @@ fn from_npz(path: &Path) -> Result<Opened> {
 /// NumPy's code of a type, and the bytes of an entry; 0 where it is not known.
 fn element_of(descr: &str) -> (Element, usize) {
     let number = |dtype: Dtype| (Element::Number(dtype), dtype.size());
-    let length = || descr[2..].parse::<usize>().ok();
+    let texts = |kind: &str| descr.strip_prefix(kind).and_then(|length| length.parse::<usize>().ok());
     match descr {
         "<f4" => number(Dtype::F32),
         "<f2" => number(Dtype::F16),
@@ -282,17 +277,11 @@ fn element_of(descr: &str) -> (Element, usize) {
         "|i1" => number(Dtype::I8),
         "|u1" => number(Dtype::U8),
         "|b1" => number(Dtype::Bool),
-        _ if descr.starts_with("<U")
-            && let Some(n) = length() =>
-        {
-            (Element::Unicode(n), n.saturating_mul(4))
-        }
-        _ if descr.starts_with("|S")
-            && let Some(n) = length() =>
-        {
-            (Element::Ascii(n), n)
-        }
-        other => (Element::Other(other.to_owned()), 0),
+        other => match (texts("<U"), texts("|S")) {
+            (Some(n), _) => (Element::Unicode(n), n.saturating_mul(4)),
+            (_, Some(n)) => (Element::Ascii(n), n),
+            _ => (Element::Other(other.to_owned()), 0),
+        },
     }
 }
 
@@ -357,20 +346,6 @@ impl<R: Read> Read for Checked<R> {
             let reason = "damaged: its checksum is not the one that the archive says; copy it again";
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, reason));
         }
-        Ok(length)
-    }
-}
-
-/// Counts what was read.
-struct Counted<R> {
-    inner: R,
-    read: u64,
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let length = self.inner.read(buffer)?;
-        self.read += length as u64;
         Ok(length)
     }
 }

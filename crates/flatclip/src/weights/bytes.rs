@@ -224,7 +224,7 @@ impl Dtype {
     }
 
     /// Little-endian bytes as f32.
-    pub(super) fn decode(self, bytes: &[u8]) -> Vec<f32> {
+    pub(crate) fn decode(self, bytes: &[u8]) -> Vec<f32> {
         fn each<const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> f32) -> Vec<f32> {
             bytes.as_chunks::<N>().0.iter().map(|chunk| convert(*chunk)).collect()
         }
@@ -271,12 +271,8 @@ fn row_major(shape: &[usize]) -> Vec<usize> {
 impl Stored {
     /// The values, row-major, as f32.
     pub(crate) fn values(&self) -> Result<Vec<f32>> {
-        let wrong = || {
-            bad(
-                &self.bytes.source.path,
-                format!("tensor `{}`: its size {:?} cannot be addressed", self.name, self.shape),
-            )
-        };
+        let path = &self.bytes.source.path;
+        let wrong = || bad(path, format!("tensor `{}`: its size {:?} cannot be addressed", self.name, self.shape));
         let total = count(&self.shape).ok_or_else(wrong)?;
         if total == 0 {
             return Ok(Vec::new());
@@ -300,10 +296,7 @@ impl Stored {
         }
         if total > values.len() {
             // Stride 0 repeats elements; no checkpoint uses it, and it would let a small file declare a large tensor.
-            return Err(bad(
-                &self.bytes.source.path,
-                format!("tensor `{}` overlaps itself (strides {strides:?})", self.name),
-            ));
+            return Err(bad(path, format!("tensor `{}` overlaps itself (strides {strides:?})", self.name)));
         }
         Ok(gather(&values, &self.shape, strides, total))
     }

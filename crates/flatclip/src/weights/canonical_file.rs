@@ -32,7 +32,7 @@ fn target(checkpoint: &Checkpoint, name: &str) -> Dtype {
     }
 }
 
-fn encode(values: &[f32], dtype: Dtype) -> Vec<u8> {
+pub(super) fn encode(values: &[f32], dtype: Dtype) -> Vec<u8> {
     match dtype {
         Dtype::F16 => values.iter().flat_map(|&v| half::f16::from_f32(v).to_le_bytes()).collect(),
         Dtype::Bf16 => values.iter().flat_map(|&v| half::bf16::from_f32(v).to_le_bytes()).collect(),
@@ -103,7 +103,7 @@ pub(crate) fn stated(path: &Path, metadata: &BTreeMap<String, String>) -> Result
         mean: parsed(path, metadata, "mean")?.unwrap_or(usual.mean),
         std: parsed(path, metadata, "std")?.unwrap_or(usual.std),
     };
-    let size = parsed::<u64>(path, metadata, "image_size")?;
+    let size = json!({ "image_size": parsed::<u64>(path, metadata, "image_size")? });
     let mut stated = Stated {
         image_heads: parsed(path, metadata, "image_heads")?,
         text_heads: parsed(path, metadata, "text_heads")?,
@@ -113,6 +113,6 @@ pub(crate) fn stated(path: &Path, metadata: &BTreeMap<String, String>) -> Result
         preprocess: Some(preprocess),
         ..Stated::default()
     };
-    stated.keep_sizes("", &json!({ "image_size": size }), &[("image_size", Size::Pixels)]);
+    stated.keep_sizes("", &size, ["image_size"], [Size::Pixels]);
     Ok(stated)
 }

@@ -170,9 +170,8 @@ impl Checkpoint {
             Origin::File(recipe) => recipe.values()?,
             Origin::Random { seed } => random::draw(name, &entry.shape, &self.config, *seed),
         };
-        if let Some(at) = values.iter().position(|v| !v.is_finite()) {
-            let reason =
-                format!("tensor `{name}` holds {} at element {at}; the weights are damaged or diverged", values[at]);
+        if let Some((at, value)) = values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+            let reason = format!("tensor `{name}` holds {value} at element {at}; the weights are damaged or diverged");
             return Err(bad(&self.path, reason));
         }
         Ok((entry.shape.clone(), values))
@@ -231,10 +230,10 @@ fn logit_scale(path: &Path, recipes: &BTreeMap<String, Recipe>) -> Result<f32> {
     match scalar(path, recipes, "logit_scale")? {
         None => Ok(100.0),
         Some(scale) if scale.exp().is_finite() => Ok(scale.exp()),
-        Some(scale) => Err(bad(
-            path,
-            format!("tensor `logit_scale` holds {scale}; expected about 4.6 (its exponential multiplies the cosines)"),
-        )),
+        Some(scale) => {
+            let expected = "expected about 4.6 (its exponential multiplies the cosines)";
+            Err(bad(path, format!("tensor `logit_scale` holds {scale}; {expected}")))
+        }
     }
 }
 

@@ -50,14 +50,13 @@ pub(crate) fn stated_beside(file: &Path) -> Result<Option<Stated>> {
         return Ok(None);
     };
     let hugging_face = HUGGING_FACE.contains(&name) || name.ends_with(".index.json");
+    let [open_clip_file, transformers_file] = ["open_clip_config.json", "config.json"].map(|name| folder.join(name));
     let mut stated = match () {
-        () if OPEN_CLIP.contains(&name) && folder.join("open_clip_config.json").is_file() => {
-            let config = folder.join("open_clip_config.json");
-            open_clip(&config, &json(&config)?)?
+        () if OPEN_CLIP.contains(&name) && open_clip_file.is_file() => {
+            open_clip(&open_clip_file, &json(&open_clip_file)?)?
         }
-        () if hugging_face && folder.join("config.json").is_file() => {
-            let config = folder.join("config.json");
-            hugging_face_config(&config, &json(&config)?)?
+        () if hugging_face && transformers_file.is_file() => {
+            hugging_face_config(&transformers_file, &json(&transformers_file)?)?
         }
         () => return Ok(None),
     };
@@ -122,13 +121,8 @@ fn read_shards(folder: &Path, index: &Path) -> Result<Vec<Stored>> {
 fn json(path: &Path) -> Result<Value> {
     let len = std::fs::metadata(path).map_err(Error::io(path))?.len();
     if len > MAX_JSON {
-        let what = format!("{}: bytes", path.display());
-        return Err(Error::Limit {
-            what,
-            asked: len,
-            allowed: MAX_JSON,
-            hint: "a configuration has a few kilobytes".into(),
-        });
+        let (what, hint) = (format!("{}: bytes", path.display()), "a configuration has a few kilobytes".into());
+        return Err(Error::Limit { what, asked: len, allowed: MAX_JSON, hint });
     }
     let bytes = std::fs::read(path).map_err(Error::io(path))?;
     serde_json::from_slice(&bytes).map_err(|e| bad(path, format!("not JSON: {e}")))
@@ -137,22 +131,19 @@ fn json(path: &Path) -> Result<Value> {
 pub(super) fn activation(path: &Path, word: &Value) -> Result<Option<Activation>> {
     match word {
         Value::Null => Ok(None),
-        Value::String(word) => match Activation::parse(word) {
-            Some(activation) => Ok(Some(activation)),
-            None => Err(bad(path, format!("hidden_act `{word}` is not one of quick_gelu, gelu, gelu_pytorch_tanh"))),
-        },
+        Value::String(word) => Activation::parse(word)
+            .map(Some)
+            .ok_or_else(|| bad(path, format!("hidden_act `{word}` is not one of quick_gelu, gelu, gelu_pytorch_tanh"))),
         _ => Err(bad(path, "hidden_act is not a word")),
     }
 }
 
 pub(super) fn heads(path: &Path, value: &Value) -> Result<Option<usize>> {
-    match value {
-        Value::Null => Ok(None),
-        value => match value.as_u64().filter(|n| (1..=65_536).contains(n)) {
-            Some(heads) => Ok(Some(heads as usize)),
-            None => Err(bad(path, format!("the number of attention heads is {value}"))),
-        },
+    if value.is_null() {
+        return Ok(None);
     }
+    let heads = value.as_u64().filter(|n| (1..=65_536).contains(n)).map(|heads| heads as usize);
+    heads.map(Some).ok_or_else(|| bad(path, format!("the number of attention heads is {value}")))
 }
 
 /// `config.json` of transformers: both towers, or the image tower at top level.
@@ -164,27 +155,11 @@ pub(super) fn hugging_face_config(path: &Path, json: &Value) -> Result<Stated> {
     // The defaults of transformers' processor without a preprocessor_config.json.
     let siglip = json["model_type"].as_str().is_some_and(|kind| kind.starts_with("siglip"));
     stated.preprocess = siglip.then_some(Preprocess::SIGLIP);
-    stated.keep_sizes("", json, &[("projection_dim", Size::EmbedDim)]);
-    stated.keep_sizes(
-        if alone { "" } else { "vision_config" },
-        vision,
-        &[
-            ("hidden_size", Size::ImageWidth),
-            ("num_hidden_layers", Size::ImageLayers),
-            ("patch_size", Size::Patch),
-            ("image_size", Size::Pixels),
-        ],
-    );
-    stated.keep_sizes(
-        "text_config",
-        text,
-        &[
-            ("hidden_size", Size::TextWidth),
-            ("num_hidden_layers", Size::TextLayers),
-            ("max_position_embeddings", Size::ContextLength),
-            ("vocab_size", Size::Vocabulary),
-        ],
-    );
+    stated.keep_sizes("", json, ["projection_dim"], [Size::EmbedDim]);
+    let place = if alone { "" } else { "vision_config" };
+    stated.keep_sizes(place, vision, ["hidden_size", "num_hidden_layers", "patch_size", "image_size"], Size::IMAGE);
+    let keys = ["hidden_size", "num_hidden_layers", "max_position_embeddings", "vocab_size"];
+    stated.keep_sizes("text_config", text, keys, Size::TEXT);
     Ok(stated)
 }
 
@@ -201,26 +176,8 @@ pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
     }
     let mut stated = towers::open_clip(path, json)?;
     stated.preprocess = pixels::open_clip(path, &json["preprocess_cfg"])?;
-    stated.keep_sizes("model_cfg", model, &[("embed_dim", Size::EmbedDim)]);
-    stated.keep_sizes(
-        "model_cfg.vision_cfg",
-        vision,
-        &[
-            ("width", Size::ImageWidth),
-            ("layers", Size::ImageLayers),
-            ("patch_size", Size::Patch),
-            ("image_size", Size::Pixels),
-        ],
-    );
-    stated.keep_sizes(
-        "model_cfg.text_cfg",
-        text,
-        &[
-            ("width", Size::TextWidth),
-            ("layers", Size::TextLayers),
-            ("context_length", Size::ContextLength),
-            ("vocab_size", Size::Vocabulary),
-        ],
-    );
+    stated.keep_sizes("model_cfg", model, ["embed_dim"], [Size::EmbedDim]);
+    stated.keep_sizes("model_cfg.vision_cfg", vision, ["width", "layers", "patch_size", "image_size"], Size::IMAGE);
+    stated.keep_sizes("model_cfg.text_cfg", text, ["width", "layers", "context_length", "vocab_size"], Size::TEXT);
     Ok(stated)
 }

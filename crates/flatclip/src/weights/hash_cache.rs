@@ -53,12 +53,8 @@ fn stamp(path: &Path) -> Option<String> {
     for file in files {
         let about = std::fs::metadata(&file).ok()?;
         let changed = about.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos();
-        stamp.push_str(&format!(
-            "\n{} {} {changed} {}",
-            file.file_name()?.to_string_lossy(),
-            about.len(),
-            inode(&about)
-        ));
+        let (name, size, inode) = (file.file_name()?.to_string_lossy(), about.len(), inode(&about));
+        stamp.push_str(&format!("\n{name} {size} {changed} {inode}"));
     }
     Some(stamp)
 }
@@ -93,13 +89,14 @@ mod tests {
         let planted = "0".repeat(64);
         let text = std::fs::read_to_string(&place).unwrap().replace(&hash, &planted);
         std::fs::write(&place, text).unwrap();
-        let second = Checkpoint::open(&file).unwrap();
-        second.recall_hash(folder.path());
-        assert_eq!(second.hash().unwrap(), planted);
+        let recalled = || {
+            let checkpoint = Checkpoint::open(&file).unwrap();
+            checkpoint.recall_hash(folder.path());
+            checkpoint.hash().unwrap()
+        };
+        assert_eq!(recalled(), planted);
         save_canonical(&random_of(&config, 2), &file).unwrap();
-        let third = Checkpoint::open(&file).unwrap();
-        third.recall_hash(folder.path());
-        let changed = third.hash().unwrap();
+        let changed = recalled();
         assert!(changed != planted && changed != hash);
     }
 }

@@ -5,7 +5,7 @@ use super::checkpoint::Checkpoint;
 use super::known_table::{KNOWN, REFUSED};
 use super::{folder, random};
 use crate::architecture::{Activation, Preprocess};
-use crate::error::Hint;
+use crate::error::{Hint, nearest};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -40,8 +40,8 @@ pub fn known(name: &str) -> Option<&'static KnownModel> {
     let typed = typed.strip_suffix("px").unwrap_or(&typed);
     let openai = format!("{typed}-openai");
     let by_name = KNOWN.iter().find(|model| [typed, &openai].contains(&plain(model.name).as_str()));
-    by_name
-        .or_else(|| KNOWN.iter().find(|model| model.repositories.iter().any(|repository| plain(repository) == typed)))
+    let holds = |model: &&KnownModel| model.repositories.iter().any(|repository| plain(repository) == typed);
+    by_name.or_else(|| KNOWN.iter().find(holds))
 }
 
 /// A name without the differences of spelling between OpenAI, open_clip and the hub: `ViT-B/16`, `vit_b_16`, `ViT-L/14@336px`.
@@ -104,10 +104,7 @@ impl KnownModel {
     /// Opens the path that [`KnownModel::find`] returned. The name determines settings that the files do not specify.
     pub fn open(&self, path: &Path) -> Result<Checkpoint> {
         let checkpoint = Checkpoint::open(path)?;
-        let (arch, _) = self.parts();
-        if let Some(found) = checkpoint.config().released_name()
-            && found != arch
-        {
+        if let Some(found) = checkpoint.config().released_name().filter(|found| *found != self.architecture()) {
             return Err(bad(path, format!("{} was asked for, the weights are those of a {found}", self.name)));
         }
         Ok(checkpoint.settle(self.activation, self.preprocess))
@@ -141,23 +138,18 @@ pub fn resolve(model: &str, places: &Places) -> Result<Checkpoint> {
         let reason = refusal(model).unwrap_or_else(|| not_found(model, path));
         return Err(Error::config("model", reason).with_hint(Hint::List("models")));
     };
-    match known.find(places) {
-        Some(path) => known.open(&path),
-        None => {
-            let place = |dir: &Option<PathBuf>| dir.as_ref().map_or("(none given)".into(), |d| d.display().to_string());
-            let looked = format!("model folder {}, hub cache {}", place(&places.model_dir), place(&places.hub_cache));
-            let (arch, _) = known.parts();
-            let folder =
-                places.model_dir.as_ref().map_or(known.name.into(), |dir| known.folder(dir).display().to_string());
-            let openai =
-                known.openai_sha256.map_or(String::new(), |_| format!(", or OpenAI's {arch}.pt into the model folder"));
-            let put = format!(
-                "put open_clip_model.safetensors and open_clip_config.json of {} into {folder}{openai}",
-                known.repositories[0]
-            );
-            Err(Error::config("model", format!("{model} is not on disk; looked in {looked}; {put}")))
-        }
+    if let Some(path) = known.find(places) {
+        return known.open(&path);
     }
+    let place = |dir: &Option<PathBuf>| dir.as_ref().map_or("(none given)".into(), |d| d.display().to_string());
+    let looked = format!("model folder {}, hub cache {}", place(&places.model_dir), place(&places.hub_cache));
+    let folder = places.model_dir.as_ref().map_or(known.name.into(), |dir| known.folder(dir).display().to_string());
+    let (arch, repository) = (known.architecture(), known.repositories[0]);
+    let openai =
+        known.openai_sha256.map(|_| format!(", or OpenAI's {arch}.pt into the model folder")).unwrap_or_default();
+    let put =
+        format!("put open_clip_model.safetensors and open_clip_config.json of {repository} into {folder}{openai}");
+    Err(Error::config("model", format!("{model} is not on disk; looked in {looked}; {put}")))
 }
 
 /// Why a published model is not supported, and what to use instead; `None` if its name is not of an unsupported family.
@@ -182,8 +174,7 @@ fn not_found(model: &str, path: &Path) -> String {
     } else {
         "neither a file, a folder nor a known name"
     };
-    let near =
-        crate::error::nearest(model, &KNOWN.iter().map(|m| m.name).chain(["pocket", "pocket-vit"]).collect::<Vec<_>>())
-            .map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
+    let names: Vec<&str> = KNOWN.iter().map(|m| m.name).chain(["pocket", "pocket-vit"]).collect();
+    let near = nearest(model, &names).map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default();
     format!("`{model}`: {what}{near}; known names are {}, ..., pocket, pocket-vit, random:ARCH", known.join(", "))
 }

@@ -9,7 +9,6 @@ mod arrays;
 mod bytes;
 mod canonical_file;
 mod checkpoint;
-mod embedded;
 mod folder;
 mod hash_cache;
 #[cfg(feature = "hub")]
@@ -32,6 +31,7 @@ mod zip;
 pub use crate::digest::file_sha256;
 pub use arrays::{ArrayFile, Floats};
 pub use bytes::Dtype;
+pub(crate) use bytes::Stored;
 pub use canonical_file::save_canonical;
 pub use checkpoint::Checkpoint;
 pub use known::{KnownModel, Places, known, published_as, refusal, resolve};

@@ -201,8 +201,7 @@ impl Stack {
     fn check(&self, path: &Path, name: &str, optional: Option<usize>) -> Result<()> {
         let absent = (0..self.parts.len()).find(|&part| self.parts[part].is_none() && optional != Some(part));
         let (None, Some(first)) = (absent, &self.parts[0]) else {
-            let reason = format!("the parts of `{name}` do not all exist; the file is incomplete");
-            return Err(bad(path, reason));
+            return Err(bad(path, format!("the parts of `{name}` do not all exist; the file is incomplete")));
         };
         for (part, &rows) in self.parts.iter().zip(self.rows) {
             let Some(part) = part else { continue };
@@ -211,11 +210,8 @@ impl Stack {
                 *first = first.saturating_mul(rows);
             }
             if part.shape != expected {
-                let reason = format!(
-                    "the parts of `{name}` differ in shape: `{}` has {:?}, expected {expected:?}",
-                    part.name, part.shape
-                );
-                return Err(bad(path, reason));
+                let found = format!("`{}` has {:?}, expected {expected:?}", part.name, part.shape);
+                return Err(bad(path, format!("the parts of `{name}` differ in shape: {found}")));
             }
         }
         Ok(())

@@ -13,6 +13,8 @@ pub(crate) struct Header {
     /// NumPy's code of the type, such as `<f4`.
     pub(crate) descr: String,
     pub(crate) shape: Vec<usize>,
+    /// Bytes before the first value.
+    pub(crate) len: u64,
 }
 
 /// Reads a header; the reader is then at the first value. Fortran order is refused.
@@ -40,7 +42,8 @@ pub(crate) fn header(reader: &mut impl Read) -> Result<Header, String> {
     let sizes = shape.trim_matches(['(', ')']).split(',').map(str::trim).filter(|size| !size.is_empty());
     let sizes: Option<Vec<usize>> = sizes.map(|size| size.parse().ok()).collect();
     let shape = sizes.ok_or_else(|| format!("the .npy header is damaged: its shape is {}", quoted(shape)))?;
-    Ok(Header { descr: value_of(&text, "descr").trim_matches(['\'', '"']).to_owned(), shape })
+    let descr = value_of(&text, "descr").trim_matches(['\'', '"']).to_owned();
+    Ok(Header { descr, shape, len: (start.len() + field + length) as u64 })
 }
 
 /// The text after `'key':` up to the next comma that is not inside parentheses.

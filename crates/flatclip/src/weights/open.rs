@@ -1,4 +1,5 @@
-//! Opens a checkpoint from a path. The format is detected from the bytes, not from the file name.
+//! Opens a checkpoint from a path, or from files that are embedded in the binary. The format is detected from the bytes, not from
+//! the file name.
 
 use super::bytes::{Source, Stored, bad};
 use super::checkpoint::Checkpoint;
@@ -20,6 +21,43 @@ impl Checkpoint {
         let stated = folder::stated_beside(path)?.unwrap_or(inside);
         Self::from_tensors(path, tensors, &stated)
     }
+
+    /// From the files of a model folder that are in memory, named as they are in the folder. `name` stands for the folder
+    /// in messages and as the checkpoint's path.
+    pub fn from_files(name: &str, files: &'static [(&'static str, &'static [u8])]) -> Result<Self> {
+        let folder = Path::new(name);
+        let find = |wanted: &str| files.iter().find(|(found, _)| *found == wanted).map(|(_, bytes)| *bytes);
+        let file = |name: &str| {
+            let path = folder.join(name);
+            let bytes = find(name).ok_or_else(|| bad(&path, "this file of the embedded model is missing"))?;
+            Ok((path, bytes))
+        };
+        let json = |name: &str| -> Result<serde_json::Value> {
+            let (path, bytes) = file(name)?;
+            serde_json::from_slice(bytes).map_err(|e| bad(&path, format!("not JSON: {e}")))
+        };
+        let (weights, stated) = if find("open_clip_model.safetensors").is_some() {
+            let config = "open_clip_config.json";
+            ("open_clip_model.safetensors", folder::open_clip(&folder.join(config), &json(config)?)?)
+        } else {
+            ("model.safetensors", folder::hugging_face_config(&folder.join("config.json"), &json("config.json")?)?)
+        };
+        let (path, bytes) = file(weights)?;
+        let container = safetensors::read(&path, Source::embedded(&path, bytes))?;
+        Ok(Self::from_tensors(folder, container.tensors, &stated)?.with_embedded(files))
+    }
+
+    /// The embedded model of that name (`pocket`, `pocket-vit`), `None` when there is no such model.
+    #[cfg(feature = "pocket")]
+    pub fn embedded(name: &str) -> Option<Result<Self>> {
+        flatclip_pocket::model_files(name).map(|files| Self::from_files(name, files))
+    }
+
+    /// Always `None`: built without the feature `pocket`.
+    #[cfg(not(feature = "pocket"))]
+    pub fn embedded(_name: &str) -> Option<Result<Self>> {
+        None
+    }
 }
 
 /// The tensors of one file, and the settings in its metadata.
@@ -27,7 +65,7 @@ pub(crate) fn read_tensors(path: &Path) -> Result<(Vec<Stored>, Stated)> {
     let source = Source::open(path)?;
     let head = source.read(0, source.len.min(64))?;
     if torch_file::looks_like_torch(&head) {
-        let tensors = torch_file::load(path)?.state_dict().to_stored();
+        let tensors = torch_file::load(path)?.state_dict().tensors();
         return Ok((tensors, Stated::default()));
     }
     if let Some(error) = foreign(path, &head) {

@@ -2,6 +2,7 @@
 //! is recorded as "this name, these arguments" for `torch_file` (or a reader of CoOp's lists) to recognise. Names outside the
 //! allow-list are errors, lengths are checked against the remaining bytes, and the number of nodes is limited.
 
+use super::bytes::Dtype;
 use crate::error::quoted;
 
 /// Real checkpoints have some ten thousand nodes; a training checkpoint with optimizer state some hundred thousand.
@@ -19,18 +20,12 @@ pub type Id = u32;
 pub enum Node {
     /// `None`.
     None,
-    /// A truth value.
-    Bool(bool),
-    /// An integer.
+    /// An integer of at most 64 bits.
     Int(i64),
-    /// An integer beyond 64 bits, as its little-endian bytes.
-    Long(Vec<u8>),
-    /// A float.
-    Float(f64),
     /// A string.
     Text(String),
-    /// Bytes.
-    Bytes(Vec<u8>),
+    /// A value that no reader needs: a truth value, a float, bytes, a longer integer.
+    Other,
     /// A list.
     List(Vec<Id>),
     /// A tuple.
@@ -65,43 +60,37 @@ pub struct Graph {
 impl Graph {
     /// The node with an index.
     pub fn node(&self, id: Id) -> &Node {
-        // Ids are made by `Machine::push_node` only and nodes are never removed.
+        // Ids are made by `Machine::step` only and nodes are never removed.
         &self.nodes[id as usize]
     }
 }
 
+/// The number type of a storage class of the module `torch`.
+pub(super) fn storage_dtype(class: &str) -> Option<Dtype> {
+    Some(match class {
+        "FloatStorage" => Dtype::F32,
+        "HalfStorage" => Dtype::F16,
+        "BFloat16Storage" => Dtype::Bf16,
+        "DoubleStorage" => Dtype::F64,
+        "LongStorage" => Dtype::I64,
+        "IntStorage" => Dtype::I32,
+        "ShortStorage" => Dtype::I16,
+        "CharStorage" => Dtype::I8,
+        "ByteStorage" => Dtype::U8,
+        "BoolStorage" => Dtype::Bool,
+        _ => return None,
+    })
+}
+
 /// Globals that checkpoints refer to. None is ever called; all others are refused.
 fn is_allowed(module: &str, name: &str) -> bool {
-    const TORCH_TYPES: [&str; 26] = [
-        "FloatStorage",
-        "HalfStorage",
-        "BFloat16Storage",
-        "DoubleStorage",
-        "LongStorage",
-        "IntStorage",
-        "ShortStorage",
-        "CharStorage",
-        "ByteStorage",
-        "BoolStorage",
-        "Size",
-        "device",
-        "dtype",
-        "float32",
-        "float16",
-        "bfloat16",
-        "float64",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint8",
-        "bool",
-        "strided",
-        "Tensor",
-        "preserve_format",
-    ];
     match module {
-        "torch" => TORCH_TYPES.contains(&name),
+        "torch" => {
+            let float = matches!(name, "float32" | "float16" | "bfloat16" | "float64");
+            let integer = matches!(name, "int64" | "int32" | "int16" | "int8" | "uint8" | "bool");
+            let other = matches!(name, "Size" | "device" | "dtype" | "strided" | "Tensor" | "preserve_format");
+            float || integer || other || storage_dtype(name).is_some()
+        }
         "torch._utils" => matches!(
             name,
             "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_parameter" | "_rebuild_parameter_with_state"
@@ -159,36 +148,67 @@ type Step<T = ()> = Result<T, String>;
 
 impl<'a> Machine<'a> {
     fn step(&mut self, op: u8) -> Step {
-        match op {
-            0x80 => self.protocol(),
-            0x95 => self.take(8).map(drop), // FRAME: a hint about the bytes that follow
-            b'(' => self.mark(),
-            b'0' => self.pop_or_unmark(),
-            b'1' => self.pop_mark().map(drop),
-            b'2' => self.top().map(|id| self.stack.push(id)),
-            b'N' => self.push(Node::None),
-            0x88 => self.push(Node::Bool(true)),
-            0x89 => self.push(Node::Bool(false)),
-            b'K' | b'M' | b'J' | b'I' | b'L' | 0x8a | 0x8b => self.integer(op),
-            b'F' | b'G' => self.float(op),
-            b'S' | b'V' | b'T' | b'U' | b'X' | 0x8c | 0x8d => self.text(op),
-            b'B' | b'C' | 0x8e | 0x96 => self.byte_string(op),
-            b')' => self.push(Node::Tuple(Vec::new())),
-            b't' | 0x85 | 0x86 | 0x87 => self.tuple(op),
-            b']' | 0x8f => self.push(Node::List(Vec::new())),
-            b'l' | 0x91 => self.pop_mark().and_then(|items| self.push(Node::List(items))),
-            b'a' | b'e' | 0x90 => self.append(op),
-            b'}' => self.push(Node::Dict(Vec::new())),
-            b'd' => self.dict(),
-            b's' | b'u' => self.set_items(op),
-            b'c' | 0x93 => self.global(op),
-            b'R' | 0x81 | 0x92 => self.construct(op),
-            b'b' => self.build(),
-            b'Q' => self.pop().and_then(|id| self.push(Node::Persistent(id))),
-            b'p' | b'q' | b'r' | 0x94 => self.put(op),
-            b'g' | b'h' | b'j' => self.get(op),
-            _ => Err(format!("opcode 0x{op:02x} is not one that weight files use")),
+        let node = match op {
+            0x80 => return self.protocol(),
+            0x95 => return self.take(8).map(drop), // FRAME: a hint about the bytes that follow
+            b'(' => return self.mark(),
+            b'0' => return self.pop_or_unmark(),
+            b'1' => return self.pop_mark().map(drop),
+            b'2' => return self.top().map(|id| self.stack.push(id)),
+            b'a' | b'e' | 0x90 => return self.append(op),
+            b's' | b'u' => return self.set_items(op),
+            b'b' => return self.build(),
+            b'p' | b'q' | b'r' | 0x94 => return self.put(op),
+            b'g' | b'h' | b'j' => return self.get(op),
+            b'N' => Node::None,
+            0x88 | 0x89 => Node::Other,
+            b'K' => Node::Int(self.number(1)? as i64),
+            b'M' => Node::Int(self.number(2)? as i64),
+            b'J' => Node::Int(i64::from(self.number(4)? as u32 as i32)),
+            b'I' | b'L' => match self.line()?.trim_end_matches('L') {
+                "00" | "01" => Node::Other, // truth values
+                digits => {
+                    Node::Int(digits.parse().map_err(|_| format!("`{digits:.20}` is not an integer of 64 bits"))?)
+                }
+            },
+            0x8a => long(self.counted(1)?),
+            0x8b => long(self.counted(4)?),
+            b'F' => {
+                let line = self.line()?;
+                line.parse::<f64>().map(|_| Node::Other).map_err(|_| format!("`{line:.20}` is not a number"))?
+            }
+            b'G' => self.take(8).map(|_| Node::Other)?,
+            b'V' => Node::Text(self.line()?.to_owned()),
+            b'S' => Node::Text(self.line()?.trim_matches(['\'', '"']).to_owned()),
+            b'U' | b'T' => {
+                // Python 2 strings are bytes (numpy scalars in old training checkpoints).
+                let bytes = self.counted(if op == b'U' { 1 } else { 4 })?;
+                std::str::from_utf8(bytes).map_or(Node::Other, |text| Node::Text(text.to_owned()))
+            }
+            0x8c => text(self.counted(1)?)?,
+            b'X' => text(self.counted(4)?)?,
+            0x8d => text(self.counted(8)?)?,
+            b'C' => self.counted(1).map(|_| Node::Other)?,
+            b'B' => self.counted(4).map(|_| Node::Other)?,
+            0x8e | 0x96 => self.counted(8).map(|_| Node::Other)?,
+            b')' => Node::Tuple(Vec::new()),
+            b't' => Node::Tuple(self.pop_mark()?),
+            0x85..=0x87 => Node::Tuple(self.pop_many(usize::from(op - 0x84))?),
+            b']' | 0x8f => Node::List(Vec::new()),
+            b'l' | 0x91 => Node::List(self.pop_mark()?),
+            b'}' => Node::Dict(Vec::new()),
+            b'd' => Node::Dict(pairs(&self.pop_mark()?)?),
+            b'c' | 0x93 => self.global(op)?,
+            b'R' | 0x81 | 0x92 => self.construct(op)?,
+            b'Q' => Node::Persistent(self.pop()?),
+            _ => return Err(format!("opcode 0x{op:02x} is not one that weight files use")),
+        };
+        if self.nodes.len() >= MAX_NODES {
+            return Err(format!("more than {MAX_NODES} values; a checkpoint has far fewer"));
         }
+        self.stack.push(self.nodes.len() as Id);
+        self.nodes.push(node);
+        Ok(())
     }
 
     // Input
@@ -224,37 +244,29 @@ impl<'a> Machine<'a> {
 
     // Stack
 
-    fn node(&mut self, node: Node) -> Step<Id> {
-        if self.nodes.len() >= MAX_NODES {
-            return Err(format!("more than {MAX_NODES} values; a checkpoint has far fewer"));
-        }
-        self.nodes.push(node);
-        Ok((self.nodes.len() - 1) as Id)
+    /// The number of values above the last mark must be at least `len`.
+    fn check_depth(&self, len: usize) -> Step {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        if self.stack.len() < floor + len { Err("nothing on the stack".into()) } else { Ok(()) }
     }
 
-    fn push(&mut self, node: Node) -> Step {
-        let id = self.node(node)?;
-        self.stack.push(id);
-        Ok(())
-    }
-
-    fn floor(&self) -> usize {
-        self.marks.last().copied().unwrap_or(0)
+    fn pop_many(&mut self, len: usize) -> Step<Vec<Id>> {
+        self.check_depth(len)?;
+        Ok(self.stack.split_off(self.stack.len() - len))
     }
 
     fn pop(&mut self) -> Step<Id> {
-        if self.stack.len() <= self.floor() {
-            return Err("nothing on the stack".into());
-        }
-        self.stack.pop().ok_or_else(|| "nothing on the stack".into())
+        Ok(self.pop_many(1)?[0])
     }
 
     fn top(&self) -> Step<Id> {
-        self.stack
-            .last()
-            .copied()
-            .filter(|_| self.stack.len() > self.floor())
-            .ok_or_else(|| "nothing on the stack".into())
+        self.check_depth(1)?;
+        Ok(self.stack[self.stack.len() - 1])
+    }
+
+    fn top_node(&mut self) -> Step<&mut Node> {
+        let id = self.top()?;
+        Ok(&mut self.nodes[id as usize])
     }
 
     fn mark(&mut self) -> Step {
@@ -287,81 +299,9 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn integer(&mut self, op: u8) -> Step {
-        let node = match op {
-            b'K' => Node::Int(self.number(1)? as i64),
-            b'M' => Node::Int(self.number(2)? as i64),
-            b'J' => Node::Int(i64::from(self.number(4)? as u32 as i32)),
-            b'I' | b'L' => match self.line()?.trim_end_matches('L') {
-                "00" => Node::Bool(false),
-                "01" => Node::Bool(true),
-                digits => {
-                    Node::Int(digits.parse().map_err(|_| format!("`{digits:.20}` is not an integer of 64 bits"))?)
-                }
-            },
-            _ => long(self.counted(if op == 0x8a { 1 } else { 4 })?),
-        };
-        self.push(node)
-    }
-
-    fn float(&mut self, op: u8) -> Step {
-        let value = if op == b'G' {
-            f64::from_bits(self.take(8)?.iter().fold(0, |n, &b| (n << 8) | u64::from(b)))
-        } else {
-            let line = self.line()?;
-            line.parse().map_err(|_| format!("`{line:.20}` is not a number"))?
-        };
-        self.push(Node::Float(value))
-    }
-
-    fn text(&mut self, op: u8) -> Step {
-        let text = match op {
-            b'V' => self.line()?.to_owned(),
-            b'S' => self.line()?.trim_matches(['\'', '"']).to_owned(),
-            _ => {
-                let bytes = self.counted(match op {
-                    b'U' | 0x8c => 1,
-                    0x8d => 8,
-                    _ => 4,
-                })?;
-                match std::str::from_utf8(bytes) {
-                    Ok(text) => text.to_owned(),
-                    // Python 2 strings are bytes (numpy scalars in old training checkpoints).
-                    Err(_) if matches!(op, b'T' | b'U') => return self.push(Node::Bytes(bytes.to_vec())),
-                    Err(_) => return Err("a text that is not UTF-8".into()),
-                }
-            }
-        };
-        self.push(Node::Text(text))
-    }
-
-    fn byte_string(&mut self, op: u8) -> Step {
-        let size = match op {
-            b'C' => 1,
-            b'B' => 4,
-            _ => 8,
-        };
-        let bytes = self.counted(size)?.to_vec();
-        self.push(Node::Bytes(bytes))
-    }
-
-    fn tuple(&mut self, op: u8) -> Step {
-        let items = if op == b't' {
-            self.pop_mark()?
-        } else {
-            let len = usize::from(op - 0x84);
-            if self.stack.len() < self.floor() + len {
-                return Err("nothing on the stack".into());
-            }
-            self.stack.split_off(self.stack.len() - len)
-        };
-        self.push(Node::Tuple(items))
-    }
-
     fn append(&mut self, op: u8) -> Step {
         let items = if op == b'a' { vec![self.pop()?] } else { self.pop_mark()? };
-        let target = self.top()?;
-        match &mut self.nodes[target as usize] {
+        match self.top_node()? {
             Node::List(list) => list.extend(items),
             // `build_tensorlist` and the like: items appended to an object are not named weights.
             Node::Object { .. } => {}
@@ -370,22 +310,10 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn dict(&mut self) -> Step {
-        let items = self.pop_mark()?;
-        let pairs = pairs(&items)?;
-        self.push(Node::Dict(pairs))
-    }
-
     fn set_items(&mut self, op: u8) -> Step {
-        let items = if op == b's' {
-            let value = self.pop()?;
-            vec![self.pop()?, value]
-        } else {
-            self.pop_mark()?
-        };
+        let items = if op == b's' { self.pop_many(2)? } else { self.pop_mark()? };
         let new = pairs(&items)?;
-        let target = self.top()?;
-        match &mut self.nodes[target as usize] {
+        match self.top_node()? {
             Node::Dict(dict) => dict.extend(new),
             Node::Object { .. } => {}
             _ => return Err("entries for something that is not a dictionary".into()),
@@ -393,7 +321,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn global(&mut self, op: u8) -> Step {
+    fn global(&mut self, op: u8) -> Step<Node> {
         let (module, name) = if op == b'c' {
             (self.line()?.to_owned(), self.line()?.to_owned())
         } else {
@@ -408,11 +336,11 @@ impl<'a> Machine<'a> {
             let (module, name) = (quoted(&module), quoted(&name));
             return Err(format!("it names the forbidden global `{module}.{name}`; {hint}"));
         }
-        self.push(Node::Global(format!("{module}.{name}")))
+        Ok(Node::Global(format!("{module}.{name}")))
     }
 
     /// REDUCE, NEWOBJ, NEWOBJ_EX: recorded, not executed. Only an ordered dictionary is built.
-    fn construct(&mut self, op: u8) -> Step {
+    fn construct(&mut self, op: u8) -> Step<Node> {
         if op == 0x92 {
             self.pop()?; // keyword arguments
         }
@@ -427,9 +355,9 @@ impl<'a> Machine<'a> {
             if self.copied > MAX_NODES {
                 return Err(format!("more than {MAX_NODES} entries; a checkpoint has far fewer"));
             }
-            return self.push(Node::Dict(pairs));
+            return Ok(Node::Dict(pairs));
         }
-        self.push(Node::Object { callable, args, state: None })
+        Ok(Node::Object { callable, args, state: None })
     }
 
     /// Python 2 wrote an ordered dictionary as a call with a list of [key, value] lists.
@@ -444,8 +372,7 @@ impl<'a> Machine<'a> {
 
     fn build(&mut self) -> Step {
         let new = self.pop()?;
-        let target = self.top()?;
-        match &mut self.nodes[target as usize] {
+        match self.top_node()? {
             Node::Object { state, .. } => *state = Some(new),
             // The `_metadata` of a state dict.
             Node::Dict(_) => {}
@@ -454,13 +381,17 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    fn slot(&mut self, op: u8) -> Step<usize> {
+        match op {
+            b'p' | b'g' => self.line()?.parse().map_err(|_| "a memo number that is no number".to_owned()),
+            b'q' | b'h' => self.number(1),
+            b'r' | b'j' => self.number(4),
+            _ => Ok(self.memo.len()),
+        }
+    }
+
     fn put(&mut self, op: u8) -> Step {
-        let slot = match op {
-            b'p' => self.line()?.parse().map_err(|_| "a memo number that is no number".to_owned())?,
-            b'q' => self.number(1)?,
-            b'r' => self.number(4)?,
-            _ => self.memo.len(),
-        };
+        let slot = self.slot(op)?;
         // Picklers count memo slots up, so a slot is at most the number of opcodes so far.
         if slot > self.at {
             return Err(format!("memo slot {slot} before {} opcodes", self.at));
@@ -473,15 +404,15 @@ impl<'a> Machine<'a> {
     }
 
     fn get(&mut self, op: u8) -> Step {
-        let slot: usize = match op {
-            b'g' => self.line()?.parse().map_err(|_| "a memo number that is no number".to_owned())?,
-            b'h' => self.number(1)?,
-            _ => self.number(4)?,
-        };
+        let slot = self.slot(op)?;
         let id = self.memo.get(slot).copied().flatten().ok_or_else(|| format!("memo slot {slot} is empty"))?;
         self.stack.push(id);
         Ok(())
     }
+}
+
+fn text(bytes: &[u8]) -> Step<Node> {
+    std::str::from_utf8(bytes).map(|text| Node::Text(text.to_owned())).map_err(|_| "a text that is not UTF-8".into())
 }
 
 fn pairs(items: &[Id]) -> Step<Vec<(Id, Id)>> {
@@ -494,7 +425,7 @@ fn pairs(items: &[Id]) -> Step<Vec<(Id, Id)>> {
 /// A two's complement integer of any length.
 fn long(bytes: &[u8]) -> Node {
     if bytes.len() > 8 {
-        return Node::Long(bytes.to_vec());
+        return Node::Other;
     }
     let negative = bytes.last().is_some_and(|b| b & 0x80 != 0);
     let mut wide = [if negative { 0xff } else { 0 }; 8];

@@ -16,6 +16,7 @@ pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Option<Preprocess>>
     let resize = word(path, json, "resize_mode", &["shortest", "squash", "longest"])?;
     // With `random`, open_clip uses bicubic for evaluation.
     let filter = word(path, json, "interpolation", &["bicubic", "bilinear", "random"])?;
+    let byte = |value: &Value| value.as_u64().and_then(|number| u8::try_from(number).ok());
     let fill = match &json["fill_color"] {
         Value::Null => 0,
         value => byte(value).ok_or_else(|| wrong(path, json, "fill_color", "a whole number from 0 to 255"))?,
@@ -47,13 +48,10 @@ pub(super) fn hugging_face(path: &Path, json: &Value) -> Result<Preprocess> {
         return Err(wrong(path, json, "rescale_factor", "1/255"));
     }
     // Pillow's filter constants.
-    let filter = match &json["resample"] {
-        Value::Null => Interpolation::Bicubic,
-        value => match value.as_u64() {
-            Some(2) => Interpolation::Bilinear,
-            Some(3) => Interpolation::Bicubic,
-            _ => return Err(wrong(path, json, "resample", "2 (bilinear) or 3 (bicubic)")),
-        },
+    let filter = match (&json["resample"], json["resample"].as_u64()) {
+        (Value::Null, _) | (_, Some(3)) => Interpolation::Bicubic,
+        (_, Some(2)) => Interpolation::Bilinear,
+        _ => return Err(wrong(path, json, "resample", "2 (bilinear) or 3 (bicubic)")),
     };
     let usual = Preprocess::CLIP;
     Ok(Preprocess {
@@ -97,24 +95,15 @@ fn word<'a>(path: &Path, json: &'a Value, key: &str, words: &[&str]) -> Result<O
     }
 }
 
-fn byte(value: &Value) -> Option<u8> {
-    value.as_u64().and_then(|number| u8::try_from(number).ok())
-}
-
 fn triple(path: &Path, json: &Value, key: &str) -> Result<Option<[f32; 3]>> {
     if json[key].is_null() {
         return Ok(None);
     }
-    let numbers: Option<Vec<f32>> =
-        json[key].as_array().and_then(|a| a.iter().map(|v| v.as_f64().map(|x| x as f32)).collect());
-    match numbers.and_then(|n| <[f32; 3]>::try_from(n).ok()) {
-        Some(numbers)
-            if numbers.iter().all(|x| x.is_finite()) && (!key.ends_with("std") || numbers.iter().all(|&x| x > 0.0)) =>
-        {
-            Ok(Some(numbers))
-        }
-        _ => Err(bad(path, format!("`{key}` should be three numbers, it is {}", json[key]))),
-    }
+    let list = json[key].as_array().and_then(|a| a.iter().map(|v| v.as_f64().map(|x| x as f32)).collect());
+    let numbers = list.and_then(|list: Vec<f32>| <[f32; 3]>::try_from(list).ok());
+    let fits = |x: &f32| x.is_finite() && (!key.ends_with("std") || *x > 0.0);
+    let numbers = numbers.filter(|numbers| numbers.iter().all(fits)).map(Some);
+    numbers.ok_or_else(|| bad(path, format!("`{key}` should be three numbers, it is {}", json[key])))
 }
 
 fn wrong(path: &Path, json: &Value, key: &str, expected: &str) -> crate::Error {

@@ -29,14 +29,9 @@ pub(crate) fn open(path: &Path) -> Result<Container> {
 /// Reads the header of a source that is open already.
 pub(crate) fn read(path: &Path, source: Arc<Source>) -> Result<Container> {
     let head = source.read(0, 8.min(source.len))?;
-    let len = match <[u8; 8]>::try_from(head.as_slice()) {
-        Ok(bytes) => u64::from_le_bytes(bytes),
-        Err(_) => {
-            return Err(bad(
-                path,
-                format!("truncated: a safetensors file begins with 8 bytes, this one has {}", head.len()),
-            ));
-        }
+    let Ok(len) = <[u8; 8]>::try_from(head.as_slice()).map(u64::from_le_bytes) else {
+        let reason = format!("truncated: a safetensors file begins with 8 bytes, this one has {}", head.len());
+        return Err(bad(path, reason));
     };
     if len > MAX_HEADER || len > source.len - 8 {
         let reason = format!(
@@ -142,9 +137,8 @@ fn entry(source: &Arc<Source>, data: u64, name: &str, about: &Object<Value>) -> 
         other => return Err(format!("dtype {other:?} is not one of F32, F16, BF16, F64, integers")),
     };
     let list = |key: &str| -> Option<Vec<u64>> { about.get(key)?.as_array()?.iter().map(Value::as_u64).collect() };
-    let shape = list("shape").ok_or("its shape is not a list of sizes")?;
-    let shape: Vec<usize> =
-        shape.iter().map(|&d| usize::try_from(d)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let shape = list("shape").ok_or("its shape is not a list of sizes")?.into_iter().map(usize::try_from);
+    let shape = shape.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
     let Some([begin, end]) = list("data_offsets").and_then(|o| <[u64; 2]>::try_from(o).ok()) else {
         return Err("its data_offsets are not two numbers".into());
     };
@@ -154,10 +148,8 @@ fn entry(source: &Arc<Source>, data: u64, name: &str, about: &Object<Value>) -> 
         return Err(format!("shape {shape:?} of {} needs {wanted} bytes, its data_offsets span {len}", dtype.name()));
     }
     if data.checked_add(end).is_none_or(|end| end > source.len) {
-        return Err(format!(
-            "truncated: its data ends at byte {end} after the header, the file has {} bytes",
-            source.len
-        ));
+        let all = source.len;
+        return Err(format!("truncated: its data ends at byte {end} after the header, the file has {all} bytes"));
     }
     let bytes = Bytes { source: source.clone(), offset: data + begin, stored: len, len, packing: Packing::Plain };
     Ok(Stored { name: name.to_owned(), dtype, shape, bytes, first: 0, strides: None })

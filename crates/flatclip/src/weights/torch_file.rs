@@ -22,28 +22,10 @@ pub(crate) enum Value {
     None,
     /// A list or tuple.
     List(Vec<Value>),
-    /// A dictionary with text keys (other keys are written as text), in the file's order.
+    /// A dictionary with text keys (other keys are written as text), or the attributes of an object, in the file's order.
     Dict(Vec<(String, Value)>),
     /// A tensor or parameter.
-    Tensor(TorchTensor),
-    /// A module or another object: its attributes, in the file's order.
-    Object(Vec<(String, Value)>),
-}
-
-/// A tensor in a torch file, not read yet.
-#[derive(Clone, Debug)]
-pub(crate) struct TorchTensor(pub(super) Stored);
-
-impl TorchTensor {
-    /// Sizes.
-    pub(crate) fn shape(&self) -> &[usize] {
-        &self.0.shape
-    }
-
-    /// The numbers, row-major.
-    pub(crate) fn values(&self) -> Result<Vec<f32>> {
-        self.0.values()
-    }
+    Tensor(Stored),
 }
 
 impl Value {
@@ -54,10 +36,7 @@ impl Value {
 
     /// Entries of a dictionary or attributes of an object.
     pub(crate) fn entries(&self) -> Option<&[(String, Value)]> {
-        match self {
-            Self::Dict(entries) | Self::Object(entries) => Some(entries),
-            _ => None,
-        }
+        if let Self::Dict(entries) = self { Some(entries) } else { None }
     }
 
     /// The state dict inside: this value, or its entry `state_dict` (or `model`, `model_state_dict`) as training code wraps it.
@@ -66,27 +45,21 @@ impl Value {
         wrapped.filter(|value| value.entries().is_some_and(|e| !e.is_empty())).unwrap_or(self)
     }
 
-    /// All tensors below this value by dotted name.
-    pub(crate) fn tensors(&self) -> Vec<(String, &TorchTensor)> {
+    /// All tensors below this value, under their dotted names.
+    pub(crate) fn tensors(&self) -> Vec<Stored> {
         let mut out = Vec::new();
         self.collect("", &mut out);
         out
     }
 
-    fn collect<'a>(&'a self, name: &str, out: &mut Vec<(String, &'a TorchTensor)>) {
+    fn collect(&self, name: &str, out: &mut Vec<Stored>) {
         if let Self::Tensor(tensor) = self {
-            out.push((name.to_owned(), tensor));
+            out.push(Stored { name: name.to_owned(), ..tensor.clone() });
         }
         for (key, value) in self.entries().unwrap_or_default() {
             let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
             value.collect(&name, out);
         }
-    }
-
-    /// The tensors as the checkpoint reader takes them.
-    pub(crate) fn to_stored(&self) -> Vec<Stored> {
-        let tensors = self.tensors().into_iter();
-        tensors.map(|(name, tensor)| Stored { name, ..tensor.0.clone() }).collect()
     }
 }
 
@@ -112,24 +85,20 @@ pub(crate) fn load(path: impl AsRef<Path>) -> Result<Value> {
 fn load_zip(path: &Path) -> Result<Value> {
     let archive = Archive::open(path)?;
     let pickle = archive.names().filter(|n| *n == "data.pkl" || n.ends_with("/data.pkl")).min_by_key(|n| n.len());
-    let Some(pickle) = pickle.map(str::to_owned) else {
-        return Err(bad(path, "a zip archive, but not one that torch wrote: it has no data.pkl"));
-    };
-    let folder = pickle.strip_suffix("data.pkl").unwrap_or_default().to_owned();
+    let foreign = || bad(path, "a zip archive, but not one that torch wrote: it has no data.pkl");
+    let pickle = pickle.ok_or_else(foreign)?;
+    let folder = pickle.strip_suffix("data.pkl").unwrap_or_default();
     if let Some(order) = archive.find(&format!("{folder}byteorder"))?
         && order.len < 16
         && order.all()? != b"little"
     {
         return Err(bad(path, "written by a big-endian machine; convert it with torch there"));
     }
-    let bytes = archive.find(&pickle)?.ok_or_else(|| bad(path, "its data.pkl vanished"))?;
+    let bytes = archive.find(pickle)?.ok_or_else(|| bad(path, "its data.pkl vanished"))?;
     if bytes.len > MAX_PICKLE {
-        return Err(Error::Limit {
-            what: format!("{}: bytes of data.pkl", path.display()),
-            asked: bytes.len,
-            allowed: MAX_PICKLE,
-            hint: "tensors belong into storages of their own; save the state dict again".into(),
-        });
+        let what = format!("{}: bytes of data.pkl", path.display());
+        let hint = "tensors belong into storages of their own; save the state dict again".into();
+        return Err(Error::Limit { what, asked: bytes.len, allowed: MAX_PICKLE, hint });
     }
     let graph = pickle::read(&bytes.all()?).map_err(|reason| bad(path, reason))?;
     let find = |storage: &StorageId| -> Result<Bytes> {
@@ -164,13 +133,8 @@ fn load_legacy(path: &Path) -> Result<Value> {
 /// The position of every storage, in the order of `keys`.
 fn legacy_storages(source: &Arc<Source>, start: u64, object: &Graph, keys: &Graph) -> Result<BTreeMap<String, Bytes>> {
     let path = &source.path;
-    let known: BTreeMap<String, StorageId> = object
-        .nodes
-        .iter()
-        .filter(|node| matches!(node, Node::Persistent(_)))
-        .filter_map(|node| StorageId::parse(object, node))
-        .map(|id| (id.key.clone(), id))
-        .collect();
+    let ids = object.nodes.iter().filter_map(|node| StorageId::parse(object, node));
+    let known: BTreeMap<String, StorageId> = ids.map(|id| (id.key.clone(), id)).collect();
     let Node::List(keys_list) = keys.node(keys.root) else {
         return Err(bad(path, "damaged: the list of storages is not a list"));
     };

@@ -1,8 +1,8 @@
 //! Converts the nodes of a pickle to values: recognises tensors, parameters, modules and state dicts.
 
 use super::bytes::{Bytes, Dtype, Stored, bad};
-use super::pickle::{Graph, Id, Node};
-use super::torch_file::{TorchTensor, Value};
+use super::pickle::{Graph, Id, Node, storage_dtype};
+use super::torch_file::Value;
 use crate::{Error, Result};
 use std::path::Path;
 
@@ -33,18 +33,9 @@ impl StorageId {
             return None;
         }
         let Node::Global(class) = graph.node(*class) else { return None };
-        let dtype = match class.as_str() {
-            "torch.FloatStorage" => Dtype::F32,
-            "torch.HalfStorage" => Dtype::F16,
-            "torch.BFloat16Storage" => Dtype::Bf16,
-            "torch.DoubleStorage" => Dtype::F64,
-            "torch.LongStorage" => Dtype::I64,
-            "torch.IntStorage" => Dtype::I32,
-            "torch.ShortStorage" => Dtype::I16,
-            "torch.CharStorage" => Dtype::I8,
-            "torch.ByteStorage" | "torch.storage.UntypedStorage" => Dtype::U8,
-            "torch.BoolStorage" => Dtype::Bool,
-            _ => return None,
+        let dtype = match class.strip_prefix("torch.")? {
+            "storage.UntypedStorage" => Dtype::U8,
+            class => storage_dtype(class)?,
         };
         let Node::Int(elements) = graph.node(*elements) else { return None };
         Some(Self { key: text(graph.node(*key))?, dtype, elements: u64::try_from(*elements).ok()? })
@@ -80,8 +71,8 @@ pub(super) struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     pub(super) fn new(path: &'a Path, graph: &'a Graph, find: &'a dyn Fn(&StorageId) -> Result<Bytes>) -> Self {
-        let values_left = graph.consumed.saturating_mul(VALUES_PER_BYTE).saturating_add(FREE_VALUES);
-        let text_left = graph.consumed.saturating_mul(TEXT_PER_BYTE).saturating_add(FREE_TEXT);
+        let values_left = budget(graph, VALUES_PER_BYTE, FREE_VALUES);
+        let text_left = budget(graph, TEXT_PER_BYTE, FREE_TEXT);
         Self { path, graph, find, values_left, text_left }
     }
 
@@ -91,15 +82,16 @@ impl<'a> Tree<'a> {
 
     fn value(&mut self, id: Id, depth: usize) -> Result<Value> {
         self.values_left = self.values_left.checked_sub(1).ok_or_else(|| {
-            let allowed = self.graph.consumed.saturating_mul(VALUES_PER_BYTE).saturating_add(FREE_VALUES);
+            let allowed = budget(self.graph, VALUES_PER_BYTE, FREE_VALUES);
             limit(self.path, "values (shared ones count each time)", allowed)
         })?;
         if depth > MAX_DEPTH {
             return Err(limit(self.path, "levels of nesting (or an object that contains itself)", MAX_DEPTH));
         }
         Ok(match self.graph.node(id) {
-            Node::None | Node::Long(_) | Node::Bytes(_) | Node::Global(_) | Node::Persistent(_) => Value::None,
-            Node::Bool(_) | Node::Int(_) | Node::Float(_) | Node::Text(_) => Value::None,
+            Node::None | Node::Int(_) | Node::Text(_) | Node::Other | Node::Global(_) | Node::Persistent(_) => {
+                Value::None
+            }
             Node::List(items) | Node::Tuple(items) => {
                 Value::List(items.iter().map(|&item| self.value(item, depth + 1)).collect::<Result<_>>()?)
             }
@@ -113,7 +105,10 @@ impl<'a> Tree<'a> {
         for &(key, value) in pairs {
             // Entries whose keys are neither text nor integers are not needed from a checkpoint.
             if let Some(key) = text(self.graph.node(key)) {
-                self.charge(key.len())?;
+                self.text_left = self.text_left.checked_sub(key.len()).ok_or_else(|| {
+                    let allowed = budget(self.graph, TEXT_PER_BYTE, FREE_TEXT);
+                    limit(self.path, "bytes of text (shared ones count each time)", allowed)
+                })?;
                 out.push((key, self.value(value, depth + 1)?));
             }
         }
@@ -135,24 +130,12 @@ impl<'a> Tree<'a> {
             ("torch._tensor._rebuild_from_type_v2", [function, _, inner, ..]) => {
                 self.object(*function, *inner, None, depth + 1)
             }
-            _ => self.module(state, depth),
+            // A module or another object.
+            _ => match state.map(|id| self.graph.node(id)) {
+                Some(Node::Dict(pairs)) => Ok(Value::Dict(self.entries(pairs, depth)?)),
+                _ => Ok(Value::Dict(Vec::new())),
+            },
         }
-    }
-
-    fn module(&mut self, state: Option<Id>, depth: usize) -> Result<Value> {
-        let state = match state.map(|id| self.graph.node(id)) {
-            Some(Node::Dict(pairs)) => self.entries(pairs, depth)?,
-            _ => Vec::new(),
-        };
-        Ok(Value::Object(state))
-    }
-
-    fn charge(&mut self, bytes: usize) -> Result<()> {
-        self.text_left = self.text_left.checked_sub(bytes).ok_or_else(|| {
-            let allowed = self.graph.consumed.saturating_mul(TEXT_PER_BYTE).saturating_add(FREE_TEXT);
-            limit(self.path, "bytes of text (shared ones count each time)", allowed)
-        })?;
-        Ok(())
     }
 
     /// `(storage, first element, sizes, strides, ..)`.
@@ -172,34 +155,27 @@ impl<'a> Tree<'a> {
         if stored.strides.as_ref().is_some_and(|strides| strides.len() != stored.shape.len()) {
             return Err(damaged());
         }
-        Ok(Value::Tensor(TorchTensor(stored)))
+        Ok(Value::Tensor(stored))
     }
 
     fn sizes(&self, id: Id) -> Option<Vec<usize>> {
-        let items = match self.graph.node(id) {
-            Node::Tuple(items) | Node::List(items) => items,
-            // `torch.Size((..))`
-            Node::Object { args, .. } => match self.graph.node(*args) {
-                Node::Tuple(args) => return self.sizes_of_first(args),
-                _ => return None,
-            },
-            _ => return None,
-        };
+        let mut node = self.graph.node(id);
+        // `torch.Size((..))` holds a plain tuple.
+        if let Node::Object { args, .. } = node {
+            let Node::Tuple(args) = self.graph.node(*args) else { return None };
+            node = self.graph.node(*args.first()?);
+        }
+        let (Node::Tuple(items) | Node::List(items)) = node else { return None };
         let size = |id: &Id| match self.graph.node(*id) {
             Node::Int(n) => usize::try_from(*n).ok(),
             _ => None,
         };
         items.iter().map(size).collect()
     }
+}
 
-    fn sizes_of_first(&self, args: &[Id]) -> Option<Vec<usize>> {
-        let inner = *args.first()?;
-        // One level only: a `torch.Size` holds a plain tuple.
-        match self.graph.node(inner) {
-            Node::Tuple(_) | Node::List(_) => self.sizes(inner),
-            _ => None,
-        }
-    }
+fn budget(graph: &Graph, per_byte: usize, free: usize) -> usize {
+    graph.consumed.saturating_mul(per_byte).saturating_add(free)
 }
 
 fn limit(path: &Path, what: &str, allowed: usize) -> Error {

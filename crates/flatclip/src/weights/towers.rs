@@ -77,12 +77,8 @@ pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
         "argmax" => TextPool::End,
         "last" if !causal => TextPool::Last,
         other => {
-            return Err(bad(
-                path,
-                format!(
-                    "text_cfg.pool_type is {other}; flatclip reads texts at argmax, or at last where no mask hides it"
-                ),
-            ));
+            let hint = "flatclip reads texts at argmax, or at last where no mask hides it";
+            return Err(bad(path, format!("text_cfg.pool_type is {other}; {hint}")));
         }
     };
     let text_form = TextForm {
@@ -106,13 +102,11 @@ pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
 
 /// The epsilon of the norms: a small positive number.
 fn epsilon(path: &Path, value: &Value, usual: f32) -> Result<f32> {
-    match value {
-        Value::Null => Ok(usual),
-        value => match value.as_f64().filter(|epsilon| (1e-12..=1e-2).contains(epsilon)) {
-            Some(epsilon) => Ok(epsilon as f32),
-            None => Err(bad(path, format!("the epsilon of the norms is {value}, expected a number near {usual}"))),
-        },
+    if value.is_null() {
+        return Ok(usual);
     }
+    let epsilon = value.as_f64().filter(|epsilon| (1e-12..=1e-2).contains(epsilon)).map(|epsilon| epsilon as f32);
+    epsilon.ok_or_else(|| bad(path, format!("the epsilon of the norms is {value}, expected a number near {usual}")))
 }
 
 /// Settings of an image tower that cannot be derived from its tensors.
@@ -150,10 +144,8 @@ impl Trunk {
             "none" => Projection::None,
             "" => Projection::Affine,
             other => {
-                return Err(bad(
-                    path,
-                    format!("vision_cfg.timm_proj is {other}; flatclip computes none and the default"),
-                ));
+                let reason = format!("vision_cfg.timm_proj is {other}; flatclip computes none and the default");
+                return Err(bad(path, reason));
             }
         };
         Ok(Self { form: VitForm { projection, ..trunk.form }, ..trunk })
@@ -237,15 +229,12 @@ fn rotary(path: &Path, arguments: &Value, number: &dyn Fn(&str, f64) -> f64) -> 
     if arguments["rope_rotate_half"].as_bool() == Some(true) {
         return Err(bad(path, "rope_rotate_half is true; flatclip turns neighbouring channels"));
     }
-    let reference = match &arguments["ref_feat_shape"] {
-        Value::Null => None,
-        Value::Array(sides) => match sides.iter().map(Value::as_f64).collect::<Option<Vec<_>>>().as_deref() {
-            Some([rows, columns]) if rows == columns && *rows > 0.0 => Some(*rows),
-            _ => {
-                return Err(bad(path, format!("ref_feat_shape is {}, expected a square", arguments["ref_feat_shape"])));
-            }
-        },
-        other => return Err(bad(path, format!("ref_feat_shape is {other}, expected two numbers"))),
+    let shape = &arguments["ref_feat_shape"];
+    let reference = match shape.as_array().map(|sides| sides.iter().map(Value::as_f64).collect::<Vec<_>>()).as_deref() {
+        None if shape.is_null() => None,
+        None => return Err(bad(path, format!("ref_feat_shape is {shape}, expected two numbers"))),
+        Some(&[Some(rows), Some(columns)]) if rows == columns && rows > 0.0 => Some(rows),
+        _ => return Err(bad(path, format!("ref_feat_shape is {shape}, expected a square"))),
     };
     let temperature = number("rope_temperature", 10_000.0);
     if temperature.is_nan() || temperature <= 1.0 {
@@ -260,19 +249,20 @@ mod tests {
 
     #[test]
     fn timm_names_say_heads_activation_and_parts() {
+        use Activation::{Gelu, GeluTanh, QuickGelu};
         let of = |name: &str| Trunk::named(name).map(|trunk| (trunk.heads, trunk.activation, trunk.form));
         let siglip = |heads| VitForm::siglip(heads, 0);
         for (name, heads, activation, form) in [
-            ("vit_base_patch16_siglip_224", 12, Activation::Gelu, siglip(12)),
-            ("vit_base_patch32_siglip_256", 12, Activation::GeluTanh, siglip(12)),
-            ("vit_so400m_patch14_siglip_378", 16, Activation::Gelu, siglip(16)),
-            ("vit_so400m_patch16_siglip_384", 16, Activation::GeluTanh, siglip(16)),
-            ("vit_giantopt_patch16_siglip_256", 16, Activation::GeluTanh, siglip(16)),
-            ("vit_pe_core_base_patch16_224", 12, Activation::Gelu, VitForm::pe_core(true, 0)),
-            ("vit_pe_core_gigantic_patch14_448", 16, Activation::Gelu, VitForm::pe_core(false, 0)),
-            ("eva02_large_patch14_clip_336", 16, Activation::Gelu, VitForm::EVA02),
-            ("vit_large_patch14_clip_224", 16, Activation::Gelu, VitForm::CLIP),
-            ("vit_base_patch16_clip_quickgelu_224", 12, Activation::QuickGelu, VitForm::CLIP),
+            ("vit_base_patch16_siglip_224", 12, Gelu, siglip(12)),
+            ("vit_base_patch32_siglip_256", 12, GeluTanh, siglip(12)),
+            ("vit_so400m_patch14_siglip_378", 16, Gelu, siglip(16)),
+            ("vit_so400m_patch16_siglip_384", 16, GeluTanh, siglip(16)),
+            ("vit_giantopt_patch16_siglip_256", 16, GeluTanh, siglip(16)),
+            ("vit_pe_core_base_patch16_224", 12, Gelu, VitForm::pe_core(true, 0)),
+            ("vit_pe_core_gigantic_patch14_448", 16, Gelu, VitForm::pe_core(false, 0)),
+            ("eva02_large_patch14_clip_336", 16, Gelu, VitForm::EVA02),
+            ("vit_large_patch14_clip_224", 16, Gelu, VitForm::CLIP),
+            ("vit_base_patch16_clip_quickgelu_224", 12, QuickGelu, VitForm::CLIP),
         ] {
             assert_eq!(of(name), Some((Some(heads), activation, form)), "{name}");
         }

@@ -68,10 +68,6 @@ impl Archive {
         Ok(Self { source, entries })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.source.path
-    }
-
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
@@ -79,12 +75,10 @@ impl Archive {
     /// The bytes of an entry, not read yet.
     pub(crate) fn find(&self, name: &str) -> Result<Option<Bytes>> {
         let Some(entry) = self.entries.get(name) else { return Ok(None) };
-        let wrong = |reason: String| bad(self.path(), format!("zip entry `{name}`: {reason}"));
+        let wrong = |reason: String| bad(&self.source.path, format!("zip entry `{name}`: {reason}"));
         if entry.deflated && entry.len > RATIO_FREE && entry.len / MAX_RATIO > entry.stored {
-            let reason = format!(
-                "{} bytes would unpack to {}; weights do not compress like that (zip bomb)",
-                entry.stored, entry.len
-            );
+            let Entry { stored, len, .. } = entry;
+            let reason = format!("{stored} bytes would unpack to {len}; weights do not compress like that (zip bomb)");
             return Err(wrong(reason));
         }
         if !entry.deflated && entry.stored != entry.len {
@@ -95,13 +89,10 @@ impl Archive {
         if !header.starts_with(&LOCAL) {
             return Err(wrong(format!("no header at byte {}; the file is damaged", entry.header)));
         }
-        let skip = 30 + record.u16(26).unwrap_or(0) + record.u16(28).unwrap_or(0);
-        let offset = entry.header + skip;
+        let offset = entry.header + 30 + record.u16(26).unwrap_or(0) + record.u16(28).unwrap_or(0);
         if offset.checked_add(entry.stored).is_none_or(|end| end > self.source.len) {
-            return Err(wrong(format!(
-                "truncated: {} bytes at offset {offset}, the file has {}",
-                entry.stored, self.source.len
-            )));
+            let (stored, all) = (entry.stored, self.source.len);
+            return Err(wrong(format!("truncated: {stored} bytes at offset {offset}, the file has {all}")));
         }
         let packing = if entry.deflated { Packing::Deflated(entry.crc) } else { Packing::Checked(entry.crc) };
         Ok(Some(Bytes { source: self.source.clone(), offset, stored: entry.stored, len: entry.len, packing }))
@@ -132,21 +123,12 @@ fn directory_range(source: &Source) -> Result<(u64, u64)> {
 /// One entry of the central directory, and how many bytes it took.
 fn central(bytes: &[u8]) -> Result<(String, Entry, usize), String> {
     let record = Record(bytes);
-    let fields = || {
-        Some((
-            record.u16(8)?,
-            record.u16(10)?,
-            record.u32(16)?,
-            record.u32(20)?,
-            record.u32(24)?,
-            record.u16(28)?,
-            record.u16(30)?,
-            record.u16(32)?,
-            record.u32(42)?,
-        ))
+    let short = || -> Option<[u64; 5]> {
+        Some([record.u16(8)?, record.u16(10)?, record.u16(28)?, record.u16(30)?, record.u16(32)?])
     };
-    let Some((flags, method, crc, stored, len, name_len, extra_len, comment_len, header)) =
-        fields().filter(|_| bytes.starts_with(&CENTRAL))
+    let long = || -> Option<[u64; 4]> { Some([record.u32(16)?, record.u32(20)?, record.u32(24)?, record.u32(42)?]) };
+    let (true, Some([flags, method, name_len, extra_len, comment_len]), Some([crc, stored, len, header])) =
+        (bytes.starts_with(&CENTRAL), short(), long())
     else {
         return Err("damaged or truncated entry".into());
     };

@@ -3,19 +3,14 @@
 //! Golden cases: `adapt-*`.
 
 use super::groups::{data_preset, view_selection};
+use super::prelude::*;
 use super::presets::{self, Benchmark};
-use crate::Result;
-use crate::methods::aggregate::Ballot;
 use crate::methods::cache::replace_worst;
 use crate::methods::gaussian::{Discriminant, Scatter};
-use crate::methods::probability::dot;
+use crate::methods::probability::{dot, to_f64};
 use crate::methods::query::Query;
-use crate::methods::select::{LowestScore, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::loss;
 
-/// The registry entry of the online form.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("adapt", Build::Online(|table| Ok(Box::new(Adapt::new(Config::read(table)?)))))
         .with_aliases(&["adapt-online"])
@@ -57,7 +52,6 @@ crate::option_group! {
 }
 
 crate::options! {
-    /// Options of the online form.
     pub struct Config for "adapt" {
         include shared;
         /// Images per class in the bank.
@@ -67,19 +61,15 @@ crate::options! {
     }
 }
 
-/// One image of a bank.
 #[derive(Clone, Debug)]
 pub struct Banked {
-    /// Its feature, a mean over selected views.
+    /// A mean over selected views.
     pub feature: Vec<f32>,
-    /// Its class probabilities.
     pub probabilities: Vec<f32>,
-    /// Its entropy.
     pub entropy: f32,
 }
 
-/// The banks of all classes.
-pub(super) type Banks = Vec<Vec<Banked>>;
+pub type Banks = Vec<Vec<Banked>>;
 
 /// Weighted mean of rows, and a share of the text feature.
 pub(super) fn class_mean<'r>(rows: impl Iterator<Item = (f32, &'r [f32])>, text: &[f32], alpha: f64) -> Vec<f32> {
@@ -105,7 +95,6 @@ pub(super) fn neighbours(banks: &Banks, feature: &[f32]) -> Vec<f64> {
     banks.iter().enumerate().map(of_class).collect()
 }
 
-/// The logits of an image, corrected.
 pub(super) fn corrected(
     logits: &[f32],
     scores: &[f32],
@@ -114,9 +103,8 @@ pub(super) fn corrected(
     size: usize,
     compat: bool,
 ) -> Vec<f32> {
-    let mut a: Vec<f64> = scores.iter().map(|&s| f64::from(s)).collect();
-    let width = a.len();
-    loss::log_softmax(&mut a, width);
+    let mut a = to_f64(scores);
+    loss::log_softmax(&mut a, scores.len());
     a.iter_mut().zip(terms).for_each(|(a, term)| *a += scale / (2.0 * size.max(1) as f64) * term);
     let top = a.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let scaled = |(&z, a): (&f32, &f64)| {
@@ -126,48 +114,29 @@ pub(super) fn corrected(
     logits.iter().zip(&a).map(scaled).collect()
 }
 
-/// The online adapter and its bank.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Adapt {
     options: Config,
-    banks: Banks,
-    means: Matrix,
+    pub banks: Banks,
+    /// `[K, D]`.
+    pub means: Matrix,
     scatter: Scatter,
-    discriminant: Option<Discriminant>,
+    /// The classifier of the bank; none before the first image.
+    pub discriminant: Option<Discriminant>,
     /// Neighbour terms of the last image that entered, for `compat`.
     last_terms: Vec<f64>,
 }
 
 impl Adapt {
-    /// With these options, empty.
     pub fn new(options: Config) -> Self {
-        let (means, scatter) = (Matrix::zeros(0, 0), Scatter::new(0));
-        Self { options, banks: Vec::new(), means, scatter, discriminant: None, last_terms: Vec::new() }
-    }
-
-    /// The banks, by class.
-    pub fn banks(&self) -> &[Vec<Banked>] {
-        &self.banks
-    }
-
-    /// Class means `[K, D]`.
-    pub fn means(&self) -> &Matrix {
-        &self.means
-    }
-
-    /// The classifier of the bank; none before the first image.
-    pub fn discriminant(&self) -> Option<&Discriminant> {
-        self.discriminant.as_ref()
+        Self { options, ..Self::default() }
     }
 
     /// Whether an image enters the bank of its class; then everything is estimated again.
     pub fn enter(&mut self, query: &Query, task: &Task) -> bool {
         let class = query.prediction;
-        let item = Banked {
-            feature: query.feature.clone(),
-            probabilities: query.probabilities.clone(),
-            entropy: query.entropy,
-        };
+        let Query { feature, probabilities, entropy, .. } = query.clone();
+        let item = Banked { feature, probabilities, entropy };
         let old = self.banks[class].clone();
         if !replace_worst(&mut self.banks[class], self.options.bank, item, |item| item.entropy) {
             return false;
@@ -183,24 +152,23 @@ impl Adapt {
         true
     }
 
-    /// The corrected logits of an image that `entered` or not.
     pub fn logits(&mut self, query: &Query, entered: bool) -> Vec<f32> {
         let Some(discriminant) = &self.discriminant else { return query.logits.clone() };
         if entered || !self.options.compat {
             self.last_terms = neighbours(&self.banks, &query.feature);
         }
-        let scores = discriminant.scores(&query.feature);
-        let (o, size) = (&self.options, self.scatter.count());
-        corrected(&query.logits, &scores, &self.last_terms, o.scale, size, o.compat)
+        let (o, scores) = (&self.options, discriminant.scores(&query.feature));
+        corrected(&query.logits, &scores, &self.last_terms, o.scale, self.scatter.count, o.compat)
     }
 }
 
 impl OnlineAdapter for Adapt {
     fn prepare(&mut self, task: &Task) -> Result<()> {
+        *self = Self::new(self.options.clone());
         self.banks = vec![Vec::new(); task.class_count()];
         self.means = task.text_features().clone();
-        self.scatter = Scatter::new(task.text_features().cols());
-        (self.discriminant, self.last_terms) = (None, vec![0.0; task.class_count()]);
+        self.scatter = Scatter::new(self.means.cols());
+        self.last_terms = vec![0.0; task.class_count()];
         Ok(())
     }
 
@@ -210,7 +178,7 @@ impl OnlineAdapter for Adapt {
         let lowest = LowestScore { fraction: self.options.fraction, score: self.options.score };
         let (query, selection) = Query::confident(image.features, &views, lowest);
         let entered = self.enter(&query, task);
-        Ok(Ballot::from_logits(&self.logits(&query, entered)).answer(views.explain(selection)))
+        Ok(Decision::from_logits(&self.logits(&query, entered)).answer(views.explain(selection)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {
@@ -220,16 +188,11 @@ impl OnlineAdapter for Adapt {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
-
-    fn task() -> Task {
-        Task::new(names(3), unit_rows(1, 3, 8), 30.0, 0).unwrap()
-    }
 
     #[test]
     fn the_sums_are_those_of_the_bank_and_no_image_counts_twice() {
-        let task = task();
+        let task = task(3, 8, 30.0);
         let mut adapt = Adapt::new(Config { bank: 2, ..Config::default() });
         adapt.prepare(&task).unwrap();
         for seed in 0..30 {

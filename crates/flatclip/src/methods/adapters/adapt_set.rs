@@ -3,18 +3,14 @@
 
 use super::adapt::{Banked, Banks, class_mean, corrected, features, neighbours, shared};
 use super::groups::{data_preset, view_selection};
+use super::prelude::*;
 use super::presets::{self, Benchmark};
-use crate::Result;
-use crate::methods::aggregate::Ballot;
 use crate::methods::gaussian::{Discriminant, Scatter};
 use crate::methods::probability::{argmax, entropy, mean_row, softmax_f32};
-use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits, ranking};
-use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
+use crate::methods::select::ranking;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("adapt-transductive", Build::Batch(|table| Ok(Box::new(AdaptSet::new(Config::read(table)?)))))
+    AdapterSpec::new("adapt-transductive", Build::Batch(|table| Ok(Box::new(AdaptSet(Config::read(table)?)))))
         .with_needs(Needs { default_views: 1, ..Needs::FEATURES })
         .with_summary("ADAPT on a whole set at once: the bank is made of the most certain images of the set")
         .with_docs(
@@ -35,7 +31,6 @@ NeurIPS 2025. Verified with the authors' code in f32 (compat).
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of ADAPT on a set.
     pub struct Config for "adapt-transductive" {
         include shared;
         /// Images per class in the bank.
@@ -47,13 +42,9 @@ crate::options! {
     }
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct AdaptSet {
-    options: Config,
-}
+pub struct AdaptSet(pub Config);
 
-/// An image of a set.
 struct Member {
     feature: Vec<f32>,
     logits: Vec<f32>,
@@ -64,35 +55,26 @@ struct Member {
     views: ViewLogits,
 }
 
-/// The results for the images of a set, and their parts.
 #[derive(Clone, Debug)]
 pub struct SetAnswers {
-    /// Corrected logits of every image.
+    /// Corrected.
     pub logits: Vec<Vec<f32>>,
-    /// Mean logits of every image.
+    /// Mean logits.
     pub zero_shot: Vec<Vec<f32>>,
-    /// Mean feature of every image's selected views.
+    /// Mean features of the selected views.
     pub features: Vec<Vec<f32>>,
-    /// Entropy of every image.
     pub entropies: Vec<f32>,
     /// Class means `[K, D]`.
     pub means: Matrix,
-    /// The classifier of the bank.
     pub discriminant: Discriminant,
     /// Images per class in the bank.
     pub counts: Vec<usize>,
 }
 
 impl AdaptSet {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
     fn member(&self, task: &Task, image: &ViewSet<'_>) -> Member {
         let views = ViewLogits::of(task, image);
-        let selection =
-            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
+        let selection = LowestScore { fraction: self.0.fraction, score: self.0.score }.select(&views);
         let logits = mean_row(&views.logits, &selection.selected);
         Member {
             feature: mean_row(image.features, &selection.selected),
@@ -110,7 +92,7 @@ impl AdaptSet {
         let mut banks: Banks = vec![Vec::new(); classes];
         for member in ranking(&entropies).into_iter().map(|at| &members[at]) {
             let bank = &mut banks[member.prediction];
-            if bank.len() < self.options.bank {
+            if bank.len() < self.0.bank {
                 let (feature, probabilities) = (member.feature.clone(), member.probabilities.clone());
                 bank.push(Banked { feature, probabilities, entropy: member.entropy });
             }
@@ -123,7 +105,7 @@ impl AdaptSet {
         for (class, bank) in banks.iter().enumerate().filter(|(_, bank)| !bank.is_empty()) {
             let own = bank.iter().map(|item| (item.probabilities[class], item.feature.as_slice()));
             let all = members.iter().map(|m| (m.probabilities[class], m.feature.as_slice()));
-            let mean = class_mean(own.chain(all), task.text_features().row(class), self.options.alpha);
+            let mean = class_mean(own.chain(all), task.text_features().row(class), self.0.alpha);
             means.row_mut(class).copy_from_slice(&mean);
         }
         means
@@ -139,7 +121,7 @@ impl AdaptSet {
         let discriminant = Discriminant::new(&means, &scatter.ridge_precision());
         let answer = |m: &Member| {
             let (scores, terms) = (discriminant.scores(&m.feature), neighbours(&banks, &m.feature));
-            corrected(&m.logits, &scores, &terms, self.options.scale, scatter.count(), self.options.compat)
+            corrected(&m.logits, &scores, &terms, self.0.scale, scatter.count, self.0.compat)
         };
         SetAnswers {
             logits: members.iter().map(answer).collect(),
@@ -152,7 +134,6 @@ impl AdaptSet {
         }
     }
 
-    /// The results for the images of a set.
     pub fn explain(&self, task: &Task, images: &[ViewSet<'_>]) -> SetAnswers {
         let members: Vec<Member> = images.iter().map(|image| self.member(task, image)).collect();
         self.estimate(task, &members)
@@ -165,25 +146,24 @@ impl BatchAdapter for AdaptSet {
         let members: Vec<Member> = images.iter().map(|image| self.member(task, image)).collect();
         let logits = self.estimate(task, &members).logits;
         let answer =
-            |(m, logits): (Member, Vec<f32>)| Ballot::from_logits(&logits).answer(m.views.explain(m.selection));
+            |(m, logits): (Member, Vec<f32>)| Decision::from_logits(&logits).answer(m.views.explain(m.selection));
         Ok(members.into_iter().zip(logits).map(answer).collect())
     }
 
     fn set_size(&self) -> usize {
-        self.options.batch
+        self.0.batch
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     #[test]
     fn the_bank_holds_the_most_certain_and_the_order_of_the_set_does_not_matter() {
-        let task = Task::new(names(3), unit_rows(1, 3, 8), 30.0, 0).unwrap();
+        let task = task(3, 8, 30.0);
         let images: Vec<Matrix> = (0..25).map(|seed| views(seed, 1, 8)).collect();
-        let adapter = AdaptSet::new(Config { bank: 2, ..Config::default() });
+        let adapter = AdaptSet(Config { bank: 2, ..Config::default() });
         let sets: Vec<ViewSet<'_>> = images.iter().map(|m| ViewSet::new("s", m)).collect();
         let found = adapter.explain(&task, &sets);
         assert!(found.counts.iter().all(|&count| count <= 2) && found.counts.contains(&2));

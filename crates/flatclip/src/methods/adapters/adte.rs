@@ -1,20 +1,15 @@
 //! ADTE: views selected by Tsallis entropy with an exponent for each class, estimated on the whole test set.
 //! Golden cases: `adte-*`.
 
-use crate::methods::aggregate::Ballot;
+use super::prelude::*;
 use crate::methods::probability::{argmax, mean_probability, mean_row, softmax};
-use crate::methods::select::{LowestScore, Selection, ViewLogits};
-use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Task, Verified, ViewSet};
 use crate::options::mismatch;
-use crate::{Error, Result};
 
-/// The registry entry.
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("adte", Build::Batch(|table| Ok(Box::new(Adte::new(Config::read(table)?)))))
-        .with_aliases(&["adte-transductive"])
-        .with_summary("selects views by Tsallis entropy with an exponent per class, estimated on the whole test set")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec::new("adte", Build::Batch(|table| Ok(Box::new(Adte(Config::read(table)?)))))
+    .with_aliases(&["adte-transductive"])
+    .with_summary("selects views by Tsallis entropy with an exponent per class, estimated on the whole test set")
+    .with_docs(
+        "\
 What: pass 1, over the whole set without labels: z = mean logits over all views of an image; if its largest
 entry is at least gap above the second, z enters the bank of that class (slots per class; a full class
 replaces the one of smallest gap, if that of z is larger). P[:,j] = mean softmax of class j's entries; q <-
@@ -28,9 +23,9 @@ compat = true replaces the entry of smallest gap also by a smaller one, as the a
 Cost: one image-tower pass over the views; rounds K^2 once; memory up to slots K^2.
 Reference: ADTE, arXiv 2602.11743 (repository Jinx630/ADTE).
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    )
+    .with_verified(Verified::AuthorsCode)
+    .with_options(Config::OPTIONS);
 
 crate::option_group! {
     ($) pub(super) class_exponents {
@@ -54,7 +49,6 @@ crate::option_group! {
 }
 
 crate::options! {
-    /// Options of ADTE.
     pub struct Config for "adte", check Config::exponents_are_ordered {
         include class_exponents;
     }
@@ -69,7 +63,6 @@ impl Config {
     }
 }
 
-/// One stored image.
 #[derive(Clone, Debug)]
 struct Stored {
     gap: f32,
@@ -92,12 +85,10 @@ pub fn mean_logits(views: &ViewLogits) -> (Vec<f32>, f32) {
 }
 
 impl ClassBank {
-    /// Empty.
     pub fn new(classes: usize) -> Self {
         Self { classes: vec![Vec::new(); classes] }
     }
 
-    /// Offers an image.
     pub fn offer(&mut self, views: &ViewLogits, options: &Config) {
         let (z, gap) = mean_logits(views);
         if f64::from(gap) < options.gap {
@@ -120,12 +111,10 @@ impl ClassBank {
         self.classes.iter().map(|class| class.iter().map(|item| item.gap).collect()).collect()
     }
 
-    /// Stored images.
     pub fn len(&self) -> usize {
         self.classes.iter().map(Vec::len).sum()
     }
 
-    /// Whether nothing is stored.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -162,7 +151,6 @@ impl ClassBank {
         q.into_iter().map(|q| q.max(1e-30).ln()).collect()
     }
 
-    /// The exponent of each class.
     pub fn exponents(&self, options: &Config) -> Vec<f64> {
         let logs = self.log_frequencies(options);
         let (least, most) = logs.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), &x| (a.min(x), b.max(x)));
@@ -181,28 +169,19 @@ pub fn select(views: &ViewLogits, exponents: &[f64], fraction: f64) -> Selection
 
 /// The answer of selected views: their mean probability.
 pub(super) fn answer(views: ViewLogits, selection: Selection) -> Decision {
-    let ballot = Ballot::from_probabilities(&mean_probability(&views.logits, &selection.selected));
+    let ballot = Decision::from_probabilities(&mean_probability(&views.logits, &selection.selected));
     ballot.answer(views.explain(selection))
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct Adte {
-    options: Config,
-}
+pub struct Adte(pub Config);
 
 impl Adte {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
-    /// The bank of a set.
     pub fn bank(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<ClassBank> {
         let mut bank = ClassBank::new(task.class_count());
         for image in images {
             image.check(task, &SPEC)?;
-            bank.offer(&ViewLogits::of(task, image), &self.options);
+            bank.offer(&ViewLogits::of(task, image), &self.0);
         }
         Ok(bank)
     }
@@ -221,10 +200,10 @@ impl BatchAdapter for Adte {
             );
             return Err(Error::method(Config::NAME, reason));
         }
-        let exponents = bank.exponents(&self.options);
+        let exponents = bank.exponents(&self.0);
         let of = |image: &ViewSet<'_>| {
             let views = ViewLogits::of(task, image);
-            let selection = select(&views, &exponents, self.options.fraction);
+            let selection = select(&views, &exponents, self.0.fraction);
             answer(views, selection)
         };
         Ok(images.iter().map(of).collect())
@@ -233,14 +212,13 @@ impl BatchAdapter for Adte {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     #[test]
     fn a_set_that_says_nothing_about_classes_is_refused() {
-        let task = Task::new(names(4), unit_rows(1, 4, 16), 30.0, 0).unwrap();
+        let task = task(4, 16, 30.0);
         let image = views(1, 8, 16);
-        let error = Adte::new(Config::default()).adapt(&task, &[ViewSet::new("s", &image)]).unwrap_err().to_string();
+        let error = Adte(Config::default()).adapt(&task, &[ViewSet::new("s", &image)]).unwrap_err().to_string();
         assert!(error.contains("of 4 classes") && error.contains("1 images"), "{error}");
         assert!(Config::read(&toml::toml! { high = 1.0 }).unwrap_err().to_string().starts_with("adte.high"));
     }

@@ -1,11 +1,9 @@
 //! ADTE along a stream: our form of it, not the authors'. The exponents come from the images so far.
 
 use super::adte::{self, ClassBank, class_exponents};
-use crate::Result;
-use crate::methods::select::{LowestScore, Score, Selector, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
+use super::prelude::*;
+use crate::methods::select::Score;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("adte-stream", Build::Online(|table| Ok(Box::new(AdteStream::new(Config::read(table)?)))))
         .with_aliases(&["adte-online"])
@@ -26,7 +24,6 @@ Reference: ADTE, arXiv 2602.11743, for the score and the estimate.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of ADTE along a stream.
     pub struct Config for "adte-stream", check Config::of_set {
         include class_exponents;
         /// Stored images from which on the exponents are used; 0 is the number of classes.
@@ -48,34 +45,26 @@ impl Config {
     }
 }
 
-/// The adapter and its bank.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct AdteStream {
     options: Config,
     shared: adte::Config,
     bank: ClassBank,
-    exponents: Option<Vec<f64>>,
+    /// The exponents that the last image was answered with; none while views are selected by entropy.
+    pub exponents: Option<Vec<f64>>,
     /// Images since the last estimate.
     since: usize,
 }
 
 impl AdteStream {
-    /// With these options, empty.
     pub fn new(options: Config) -> Self {
-        let shared = options.shared();
-        Self { options, shared, bank: ClassBank::default(), exponents: None, since: 0 }
-    }
-
-    /// The exponents that the last image was answered with; none while views are selected by entropy.
-    pub fn exponents(&self) -> Option<&[f64]> {
-        self.exponents.as_deref()
+        Self { shared: options.shared(), options, ..Self::default() }
     }
 }
 
 impl OnlineAdapter for AdteStream {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        self.bank = ClassBank::new(task.class_count());
-        (self.exponents, self.since) = (None, 0);
+        *self = Self { bank: ClassBank::new(task.class_count()), ..Self::new(self.options.clone()) };
         Ok(())
     }
 
@@ -84,16 +73,13 @@ impl OnlineAdapter for AdteStream {
         let views = ViewLogits::of(task, image);
         self.bank.offer(&views, &self.shared);
         self.since += 1;
-        let start = self.shortest_stream(task);
         let is_due = self.exponents.is_none() || self.since >= self.options.every;
-        if self.bank.len() >= start && is_due {
+        if self.bank.len() >= self.shortest_stream(task) && is_due {
             (self.exponents, self.since) = (Some(self.bank.exponents(&self.shared)), 0);
         }
         let selection = match &self.exponents {
             Some(exponents) => adte::select(&views, exponents, self.options.fraction),
-            None => {
-                LowestScore { fraction: self.options.fraction, score: Score::Entropy }.select(image.features, &views)
-            }
+            None => LowestScore { fraction: self.options.fraction, score: Score::Entropy }.select(&views),
         };
         Ok(adte::answer(views, selection))
     }

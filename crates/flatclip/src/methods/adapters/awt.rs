@@ -1,16 +1,13 @@
 //! AWT: views and texts of a class weighted by entropy, compared by optimal transport. Golden cases: `awt-*`.
 
-use crate::Result;
-use crate::methods::aggregate::{Ballot, soft_weights};
+use super::prelude::*;
+use crate::methods::aggregate::soft_weights;
 use crate::methods::probability::{entropy, logits, softmax};
-use crate::methods::select::{Selection, ViewLogits, ranking};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
+use crate::methods::select::ranking;
 use rayon::prelude::*;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("awt", Build::Episodic(|table| Ok(Box::new(Awt::new(Config::read(table)?)))))
+    AdapterSpec::new("awt", Build::Episodic(|table| Ok(Box::new(Awt(Config::read(table)?)))))
         .with_summary("weights views and the texts of each class by entropy, and compares them by optimal transport")
         .with_docs(
             "\
@@ -32,7 +29,6 @@ Transportation, NeurIPS 2024.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of AWT.
     pub struct Config for "awt" {
         /// Temperature of the weights of views.
         image_temperature: f64 = 0.5, range above(0.0), from "authors' code";
@@ -54,10 +50,8 @@ const JOINT_STOP: f64 = 0.01;
 /// The same for one class by itself: chunks of classes give the same answer, and the plan is closer to its limit.
 const CLASS_STOP: f64 = 1e-4;
 
-/// The weights of an image and what they lead to.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    /// Of each view.
     pub views: Vec<f64>,
     /// Of the texts of each class, `[K][M]`.
     pub texts: Vec<Vec<f64>>,
@@ -65,18 +59,13 @@ pub struct Weighted {
     pub plans: Vec<Vec<f64>>,
     /// Sinkhorn's rounds, the most of any class.
     pub rounds: usize,
-    /// Of each class.
     pub logits: Vec<f32>,
     mean: ViewLogits,
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct Awt {
-    options: Config,
-}
+pub struct Awt(pub Config);
 
-/// Sinkhorn's state for one class.
 struct Sinkhorn<'w> {
     /// `[V * M]`.
     kernel: Vec<f64>,
@@ -141,14 +130,9 @@ fn text_weights(mean: &[f32], at: &[&[f32]], temperature: f64) -> Vec<Vec<f64>> 
 }
 
 impl Awt {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
     /// The weights of an image's views (`[V, D]`) and of the texts (one `[K, D]` for each m), and the logits.
     pub fn weighted(&self, features: &Matrix, texts: &[&Matrix], scale: f32) -> Weighted {
-        let o = &self.options;
+        let o = &self.0;
         let all: Vec<Matrix> = texts.iter().map(|text| logits(features, text, scale)).collect();
         let mut mean = Matrix::zeros(features.rows(), all[0].cols());
         for part in &all {
@@ -176,14 +160,14 @@ impl Awt {
         scale: f64,
         of_class: impl Fn(usize) -> Vec<f64> + Sync,
     ) -> (Vec<Vec<f64>>, usize) {
-        if !self.options.transport {
+        if !self.0.transport {
             let product = |w: &Vec<f64>| views.iter().flat_map(|u| w.iter().map(move |w| u * w)).collect();
             return (texts.iter().map(product).collect(), 0);
         }
-        let kernel = |k| of_class(k).iter().map(|z| (-(1.0 - z / scale) / self.options.epsilon).exp()).collect();
+        let kernel = |k| of_class(k).iter().map(|z| (-(1.0 - z / scale) / self.0.epsilon).exp()).collect();
         let start = |(k, w): (usize, &Vec<f64>)| Sinkhorn::new(kernel(k), views, w);
         let mut states: Vec<Sinkhorn<'_>> = texts.par_iter().enumerate().map(start).collect();
-        if self.options.compat {
+        if self.0.compat {
             let enough = JOINT_STOP * (views.len() * texts.len()) as f64;
             let mut joint = || states.par_iter_mut().map(Sinkhorn::round).collect::<Vec<f64>>().iter().sum::<f64>();
             let rounds = rounds_until(|| joint() < enough);
@@ -212,13 +196,12 @@ impl Adapter for Awt {
         let scores = found.mean.entropies.clone();
         let ranking = ranking(&scores);
         let all = Selection { scores, selected: ranking.clone(), ranking };
-        Ok(Ballot::from_logits(&found.logits).answer(found.mean.explain(all)))
+        Ok(Decision::from_logits(&found.logits).answer(found.mean.explain(all)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{unit_rows, views};
     use super::*;
 
     #[test]
@@ -239,7 +222,7 @@ mod tests {
     #[test]
     fn plans_have_the_weights_as_margins_and_one_text_leaves_the_views() {
         let (image, first, second) = (views(3, 6, 16), unit_rows(1, 5, 16), unit_rows(2, 5, 16));
-        let found = Awt::new(Config::default()).weighted(&image, &[&first, &second], 30.0);
+        let found = Awt(Config::default()).weighted(&image, &[&first, &second], 30.0);
         for (plan, texts) in found.plans.iter().zip(&found.texts) {
             for m in 0..2 {
                 let sum: f64 = plan.iter().skip(m).step_by(2).sum();
@@ -249,8 +232,8 @@ mod tests {
                 assert!((pair.iter().sum::<f64>() - found.views[v]).abs() < 1e-3);
             }
         }
-        let product = Awt::new(Config { transport: false, ..Config::default() });
-        let (one, transported) = (product.weighted(&image, &[&first], 30.0), Awt::new(Config::default()));
+        let product = Awt(Config { transport: false, ..Config::default() });
+        let (one, transported) = (product.weighted(&image, &[&first], 30.0), Awt(Config::default()));
         for (a, b) in one.logits.iter().zip(transported.weighted(&image, &[&first], 30.0).logits) {
             assert!((a - b).abs() < 1e-3);
         }

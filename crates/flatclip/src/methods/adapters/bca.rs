@@ -2,14 +2,10 @@
 //! authors').
 
 use super::groups::view_selection;
-use crate::Result;
-use crate::methods::aggregate::Ballot;
+use super::prelude::*;
+use crate::methods::gaussian::identity;
 use crate::methods::probability::{argmax, mean_row, softmax};
-use crate::methods::select::{LowestScore, Selector, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("bca", Build::Online(|table| Ok(Box::new(Bca::new(Config::read(table)?)))))
         .with_needs(Needs { default_views: 1, ..Needs::FEATURES })
@@ -36,7 +32,6 @@ hearsay.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of BCA.
     pub struct Config for "bca" {
         include view_selection { fraction = 0.1, from "a port's code"; };
         /// Probability above which the embedding of the answered class moves.
@@ -50,37 +45,20 @@ crate::options! {
     }
 }
 
-/// The adapter and what it learnt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Bca {
     options: Config,
-    embeddings: Matrix,
+    /// Unit-norm `[K, D]`.
+    pub embeddings: Matrix,
     /// `[K, K]`, rows that sum to 1.
-    prior: Vec<f64>,
-    likelihood_counts: Vec<f64>,
-    prior_counts: Vec<f64>,
+    pub prior: Vec<f64>,
+    pub likelihood_counts: Vec<f64>,
+    pub prior_counts: Vec<f64>,
 }
 
 impl Bca {
-    /// With these options, before any image.
     pub fn new(options: Config) -> Self {
-        let embeddings = Matrix::zeros(0, 0);
-        Self { options, embeddings, prior: Vec::new(), likelihood_counts: Vec::new(), prior_counts: Vec::new() }
-    }
-
-    /// Class embeddings, unit-norm `[K, D]`.
-    pub fn embeddings(&self) -> &Matrix {
-        &self.embeddings
-    }
-
-    /// Priors `[K, K]`, row by row.
-    pub fn prior(&self) -> &[f64] {
-        &self.prior
-    }
-
-    /// What each class's embedding and prior count for.
-    pub fn counts(&self) -> (&[f64], &[f64]) {
-        (&self.likelihood_counts, &self.prior_counts)
+        Self { options, ..Self::default() }
     }
 
     /// Learns from an image `x` that was answered with `answer`.
@@ -108,7 +86,7 @@ impl OnlineAdapter for Bca {
     fn prepare(&mut self, task: &Task) -> Result<()> {
         let classes = task.class_count();
         self.embeddings = task.text_features().clone();
-        self.prior = crate::methods::gaussian::identity(classes, 1.0);
+        self.prior = identity(classes, 1.0);
         self.likelihood_counts = vec![self.options.likelihood_count; classes];
         self.prior_counts = vec![self.options.prior_count; classes];
         Ok(())
@@ -117,15 +95,14 @@ impl OnlineAdapter for Bca {
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::new(image.features, &self.embeddings, task.logit_scale);
-        let selection =
-            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
+        let selection = LowestScore { fraction: self.options.fraction, score: self.options.score }.select(&views);
         let likelihood = softmax(&mean_row(&views.logits, &selection.selected));
         let mut answer = vec![0.0f64; likelihood.len()];
         for (row, weight) in self.prior.chunks_exact(likelihood.len()).zip(&likelihood) {
             answer.iter_mut().zip(row).for_each(|(a, p)| *a += weight * p);
         }
         self.learn(&mean_row(image.features, &selection.selected), &answer);
-        Ok(Ballot::from_probabilities(&answer).answer(views.explain(selection)))
+        Ok(Decision::from_probabilities(&answer).answer(views.explain(selection)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {
@@ -135,30 +112,25 @@ impl OnlineAdapter for Bca {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     #[test]
     fn a_sure_image_moves_its_class_and_an_unsure_one_nothing() {
-        let task = Task::new(names(3), unit_rows(1, 3, 8), 100.0, 0).unwrap();
+        let task = task(3, 8, 100.0);
         let image = views(4, 1, 8);
         let state = |threshold: f64| {
-            let options = Config {
-                likelihood_threshold: threshold,
-                prior_threshold: threshold,
-                likelihood_count: 3.0,
-                ..Config::default()
-            };
+            let (likelihood_threshold, prior_threshold) = (threshold, threshold);
+            let options = Config { likelihood_threshold, prior_threshold, likelihood_count: 3.0, ..Config::default() };
             let mut bca = Bca::new(options);
             bca.prepare(&task).unwrap();
             let class = bca.adapt(&task, &ViewSet::new("s", &image)).unwrap().prediction;
             (class, bca)
         };
         let (class, moved) = state(0.0);
-        assert_eq!((moved.counts().0[class], moved.counts().1[class]), (4.0, 2.0));
-        assert_ne!(moved.embeddings().row(class), task.text_features().row(class));
-        assert!((moved.prior().chunks_exact(3).nth(class).unwrap().iter().sum::<f64>() - 1.0).abs() < 1e-12);
+        assert_eq!((moved.likelihood_counts[class], moved.prior_counts[class]), (4.0, 2.0));
+        assert_ne!(moved.embeddings.row(class), task.text_features().row(class));
+        assert!((moved.prior.chunks_exact(3).nth(class).unwrap().iter().sum::<f64>() - 1.0).abs() < 1e-12);
         let (_, same) = state(1.0);
-        assert_eq!(same.embeddings(), task.text_features());
+        assert_eq!(&same.embeddings, task.text_features());
     }
 }

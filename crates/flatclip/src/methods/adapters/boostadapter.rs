@@ -2,19 +2,14 @@
 //! Golden cases: `boostadapter-*`.
 
 use super::groups::{data_preset, doubt, negative_cache, positive_cache, view_selection};
+use super::prelude::*;
 use super::presets::{self, Benchmark};
-use crate::Result;
-use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{Caches, Item, insert, total_affinity};
-use crate::methods::probability::{argmax, to_f64};
+use crate::methods::probability::{argmax, to_f32, to_f64};
 use crate::methods::query::Query;
 pub use crate::methods::query::Represented;
-use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 use std::collections::BTreeMap;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("boostadapter", Build::Online(|table| Ok(Box::new(BoostAdapter::new(Config::read(table)?)))))
         .with_aliases(&["boost-adapter"])
@@ -40,7 +35,6 @@ Bootstrapping, NeurIPS 2024. Verified with the authors' code.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of BoostAdapter.
     pub struct Config for "boostadapter", check Config::windows_are_open {
         include view_selection;
         include data_preset;
@@ -59,28 +53,20 @@ impl Config {
     }
 }
 
-/// The adapter and its caches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BoostAdapter {
     options: Config,
-    caches: Caches,
+    pub caches: Caches,
 }
 
 impl BoostAdapter {
-    /// With these options, empty.
     pub fn new(options: Config) -> Self {
-        Self { options, caches: Caches::new(0, 0, 0) }
+        Self { options, caches: Caches::default() }
     }
 
-    /// The caches; of doubtful images the oldest first.
-    pub fn caches(&self) -> &Caches {
-        &self.caches
-    }
-
-    /// What represents the image, and the ranking of its views.
     pub fn query(&self, features: &Matrix, views: &ViewLogits) -> (Query, Selection) {
         let o = &self.options;
-        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(features, views);
+        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(views);
         (o.query.query(features, views, &selection), selection)
     }
 
@@ -114,7 +100,7 @@ impl BoostAdapter {
             *z += total_affinity(items, &query.feature, o.alpha, o.beta);
         }
         self.caches.negative.subtract_doubt(&mut z, &query.feature, &doubt!(o));
-        z.into_iter().map(|z| z as f32).collect()
+        to_f32(&z)
     }
 }
 
@@ -130,7 +116,7 @@ impl OnlineAdapter for BoostAdapter {
         let (query, selection) = self.query(image.features, &views);
         self.remember(&query);
         let boosted = self.boosted(image.features, &views, &selection);
-        Ok(Ballot::from_logits(&self.logits(&query, &boosted)).answer(views.explain(selection)))
+        Ok(Decision::from_logits(&self.logits(&query, &boosted)).answer(views.explain(selection)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {
@@ -140,12 +126,11 @@ impl OnlineAdapter for BoostAdapter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     #[test]
     fn views_boost_their_own_image_and_leave_no_trace() {
-        let task = Task::new(names(4), unit_rows(1, 4, 16), 30.0, 0).unwrap();
+        let task = task(4, 16, 30.0);
         let run = |count: usize| {
             let mut adapter = BoostAdapter::new(Config::default());
             adapter.prepare(&task).unwrap();

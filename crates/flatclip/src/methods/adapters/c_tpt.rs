@@ -1,17 +1,13 @@
 //! C-TPT: TPT with a second term that spreads the class text features, for calibrated answers. Golden cases: `c-tpt-*`.
 
 use super::groups::{adamw_steps, view_selection};
-use super::tpt::{adamw, view_0};
-use crate::Result;
-use crate::methods::aggregate::Ballot;
+use super::prelude::*;
+use super::tpt::view_0;
+use crate::methods::optim::AdamW;
 use crate::methods::probability::{Loss, marginal_entropy};
-use crate::methods::select::{LowestScore, Selector, ViewLogits};
-use crate::methods::update::{Objective, Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
+use crate::methods::update::{Objective, Tuned, on_text, tune_start};
 use flatclip_tensor::ops::l2_norm;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("c-tpt", Build::Episodic(|table| Ok(Box::new(CTpt::new(Config::read(table)?)))))
         .with_aliases(&["ctpt"])
@@ -33,7 +29,6 @@ Feature Dispersion, ICLR 2024.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of C-TPT.
     pub struct Config for "c-tpt" {
         /// Weight of the dispersion.
         weight: f64 = 50.0, range at_least(0.0), from "authors' scripts: 50 on fine-grained sets, 20 on ImageNet's shifts";
@@ -79,7 +74,6 @@ fn sum(mut first: Loss, scale: f64, second: &Loss) -> Loss {
     first
 }
 
-/// The adapter.
 pub struct CTpt {
     options: Config,
     /// One for each template of a prompt of several.
@@ -87,17 +81,15 @@ pub struct CTpt {
 }
 
 impl CTpt {
-    /// With these options.
     pub fn new(options: Config) -> Self {
         Self { options, starts: Vec::new() }
     }
 
-    /// The answer, and how the context got there.
     pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Tuned)> {
         image.check(task, &SPEC)?;
         let o = &self.options;
         let views = ViewLogits::of(task, image);
-        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(image.features, &views);
+        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(&views);
         let kept = image.features.select_rows(&selection.selected);
         let entropy = |text: &Matrix| on_text(&kept, text, task.logit_scale, marginal_entropy);
         let spread = |text: &Matrix| {
@@ -106,9 +98,8 @@ impl CTpt {
         };
         let joint = |text: &Matrix| sum(entropy(text), -o.weight, &dispersion(text));
         let objectives: &[Objective<'_>] = if o.two_step { &[&entropy, &spread] } else { &[&joint] };
-        let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);
-        let mut optimiser = adamw(o.lr, o.weight_decay);
-        let tuned = tune_context(task.text_side(Config::NAME)?, start, first, objectives, o.steps, &mut optimiser)?;
+        let adamw = AdamW::with_decay(o.lr, o.weight_decay);
+        let tuned = tune_start(task, Config::NAME, objectives, o.steps, adamw)?;
         Ok((view_0(task, image, &tuned.text_features).answer(views.explain(selection)), tuned))
     }
 }
@@ -132,15 +123,13 @@ impl Adapter for CTpt {
         let mean: Vec<f32> = logits.iter().map(|sum| (sum / self.starts.len() as f64) as f32).collect();
         // The views are distinguished by the features of all templates together.
         let views = ViewLogits::of(task, image);
-        let selection =
-            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
-        Ok(Ballot::from_logits(&mean).answer(views.explain(selection)))
+        let selection = LowestScore { fraction: self.options.fraction, score: self.options.score }.select(&views);
+        Ok(Decision::from_logits(&mean).answer(views.explain(selection)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::unit_rows;
     use super::*;
     use crate::model::{Clip, LoadOptions};
     use crate::prompt::Prompt;
@@ -151,16 +140,8 @@ mod tests {
     #[test]
     fn dispersion_gradient_matches_differences() {
         let text = unit_rows(3, 4, 5);
-        let found = dispersion(&text);
-        for index in 0..text.data().len() {
-            let at = |by: f32| {
-                let mut moved = text.clone();
-                moved.data_mut()[index] += by;
-                f64::from(dispersion(&moved).value)
-            };
-            let expected = (at(1e-2) - at(-1e-2)) / 2e-2;
-            assert!((f64::from(found.gradient.data()[index]) - expected).abs() < 1e-4, "{index}");
-        }
+        let gradient = dispersion(&text).gradient;
+        assert_gradient(&text, gradient.data(), 1e-2, 1e-4, |text| f64::from(dispersion(text).value));
     }
 
     /// A prompt of several templates: the mean of what each answers alone.

@@ -1,17 +1,16 @@
 //! DiffTPT: TPT on augmented and generated views, filtered twice. Golden cases: `difftpt-*`.
 
 use super::groups::adamw_steps;
-use super::tpt::{adamw, view_0};
+use super::prelude::*;
+use super::tpt::view_0;
+use crate::Hint;
+use crate::methods::optim::AdamW;
 use crate::methods::probability::marginal_entropy;
-use crate::methods::select::{CosineThenEntropy, Selector, ViewLogits};
-use crate::methods::update::{Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
-use crate::{Error, Hint, Result};
-use flatclip_tensor::Matrix;
+use crate::methods::select::CosineThenEntropy;
+use crate::methods::update::{Tuned, on_text, tune_start};
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("difftpt", Build::Episodic(|table| Ok(Box::new(DiffTpt::new(Config::read(table)?)))))
+    AdapterSpec::new("difftpt", Build::Episodic(|table| Ok(Box::new(DiffTpt(Config::read(table)?)))))
         .with_needs(Needs { generated: true, default_views: 65, ..Needs::CONTEXT })
         .with_summary("TPT on augmented and generated views, filtered by similarity to the original and by entropy")
         .with_docs(
@@ -34,7 +33,6 @@ ICCV 2023.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of DiffTPT.
     pub struct Config for "difftpt" {
         /// Fraction of the views that passes the similarity filter.
         cosine_fraction: f64 = 0.8, range between(0.0, 1.0), from "authors' code";
@@ -44,11 +42,8 @@ crate::options! {
     }
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct DiffTpt {
-    options: Config,
-}
+pub struct DiffTpt(pub Config);
 
 /// Augmented, then generated.
 fn all_views(image: &ViewSet<'_>) -> Result<Matrix> {
@@ -64,24 +59,17 @@ fn all_views(image: &ViewSet<'_>) -> Result<Matrix> {
 }
 
 impl DiffTpt {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
-    /// The answer, and how the context was tuned.
     pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Tuned)> {
         image.check(task, &SPEC)?;
-        let o = &self.options;
+        let o = &self.0;
         let features = all_views(image)?;
         let views = ViewLogits::from_logits(task.logits(&features));
         let selector = CosineThenEntropy { cosine: o.cosine_fraction, entropy: o.entropy_fraction };
-        let selection = selector.select(&features, &views);
+        let selection = selector.select(&views);
         let kept = features.select_rows(&selection.selected);
         let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, marginal_entropy);
-        let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);
-        let mut optimiser = adamw(o.lr, o.weight_decay);
-        let tuned = tune_context(task.text_side(Config::NAME)?, start, first, &[&objective], o.steps, &mut optimiser)?;
+        let adamw = AdamW::with_decay(o.lr, o.weight_decay);
+        let tuned = tune_start(task, Config::NAME, &[&objective], o.steps, adamw)?;
         Ok((view_0(task, image, &tuned.text_features).answer(views.explain(selection)), tuned))
     }
 }

@@ -2,20 +2,15 @@
 //! Golden cases: `dlae-*`.
 
 use super::groups::{data_preset, view_selection};
+use super::prelude::*;
 use super::presets::{self, Benchmark};
-use crate::methods::aggregate::Ballot;
 use crate::methods::optim::AdamWSettings;
-use crate::methods::probability::{dot, entropy, mean_entropy, mean_probability, mean_row};
+use crate::methods::probability::{argmax, dot, entropy, mean_entropy, mean_probability, mean_row};
 use crate::methods::prototypes::{Prototypes, Visual, add_scaled, class_means, fold, info_nce};
 use crate::methods::query::{Query, normalised_entropy};
-use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
-use crate::{Error, Result};
-use flatclip_tensor::Matrix;
 
 pub use super::dpe::Inference;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("dlae", Build::Online(|table| Ok(Box::new(Dlae::new(Config::read(table)?)))))
         .with_summary("DPE with logits scaled down for classes that were answered often, and a cache whose items age")
@@ -44,7 +39,6 @@ Reference: DLAE, CVPR 2026 (repository whynotcooper/dlae).
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of DLAE.
     pub struct Config for "dlae" {
         include view_selection;
         include data_preset;
@@ -87,7 +81,6 @@ impl Config {
     }
 }
 
-/// One remembered image.
 #[derive(Clone, Debug)]
 pub struct Aged {
     /// Its feature, a mean over views.
@@ -98,25 +91,21 @@ pub struct Aged {
     pub time: usize,
 }
 
-/// What became of one image.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// What stood for it, with scaled logits.
+    /// With scaled logits.
     pub query: Query,
     /// Whether scaling changed its class.
     pub doubted: bool,
-    /// The uncertainty it was offered to the cache with.
+    /// With which it was offered to the cache.
     pub uncertainty: f32,
-    /// The loss of the step.
     pub loss: f32,
     /// Scaled logits of the answer, without the visual prototypes.
     pub answer: Vec<f32>,
 }
 
-/// An image with scaled logits.
 struct Scaled {
     query: Query,
-    /// Of each class.
     factors: Vec<f64>,
     /// Its class before.
     before: usize,
@@ -124,50 +113,28 @@ struct Scaled {
     views: ViewLogits,
 }
 
-/// The adapter and its state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Dlae {
     options: Config,
-    text: Matrix,
+    /// Text prototypes: a running mean, not normalised.
+    pub text: Matrix,
     folded: usize,
-    counts: Vec<f64>,
+    /// Images that were taken for each class, one more than were seen.
+    pub counts: Vec<f64>,
     /// Of each class the mean confidence and how many it is of.
     confidence: Vec<(f64, usize)>,
-    cache: Vec<Vec<Aged>>,
+    pub cache: Vec<Vec<Aged>>,
     seen: usize,
-    last: Option<Trace>,
+    pub last: Option<Trace>,
 }
 
 impl Dlae {
-    /// With these options, empty.
     pub fn new(options: Config) -> Self {
-        let (text, counts, confidence) = (Matrix::default(), Vec::new(), Vec::new());
-        Self { options, text, folded: 0, counts, confidence, cache: Vec::new(), seen: 0, last: None }
+        Self { options, ..Self::default() }
     }
 
-    /// The text prototypes now: a running mean, not normalised.
-    pub fn text_prototypes(&self) -> &Matrix {
-        &self.text
-    }
-
-    /// Images that were taken for each class, one more than were seen.
-    pub fn counts(&self) -> &[f64] {
-        &self.counts
-    }
-
-    /// Mean confidence of each class.
     pub fn confidence(&self) -> Vec<f32> {
         self.confidence.iter().map(|(mean, _)| *mean as f32).collect()
-    }
-
-    /// The items of every class.
-    pub fn cache(&self) -> &[Vec<Aged>] {
-        &self.cache
-    }
-
-    /// What became of the last image.
-    pub fn last(&self) -> Option<&Trace> {
-        self.last.as_ref()
     }
 
     /// The views under `text` with logits scaled by the answers so far.
@@ -181,8 +148,8 @@ impl Dlae {
                           negative, which CLIP's features do not have";
             return Err(Error::method(Config::NAME, reason));
         }
-        let plain = lowest.select(features, &views).selected;
-        let before = crate::methods::probability::argmax(&mean_row(&views.logits, &plain));
+        let plain = lowest.select(&views).selected;
+        let before = argmax(&mean_row(&views.logits, &plain));
         let confidence = mean_probability(&views.logits, &plain)[before] - self.confidence[before].0;
         let total: f64 = self.counts.iter().sum();
         let factor = |n: &f64| (-self.options.debias * (1.0 - confidence) * n / total).exp();
@@ -251,10 +218,10 @@ impl Dlae {
 impl OnlineAdapter for Dlae {
     fn prepare(&mut self, task: &Task) -> Result<()> {
         let classes = task.class_count();
+        *self = Self::new(self.options.clone());
         self.text = task.text_features().clone();
         (self.counts, self.confidence) = (vec![1.0; classes], vec![(0.0, 0); classes]);
         self.cache = vec![Vec::new(); classes];
-        (self.folded, self.seen, self.last) = (0, 0, None);
         Ok(())
     }
 
@@ -289,7 +256,7 @@ impl OnlineAdapter for Dlae {
             self.folded += 1;
         }
         self.last = Some(Trace { query: seen.query, doubted, uncertainty, loss, answer: after.query.logits });
-        Ok(Ballot::from_logits(&z).answer(seen.views.explain(seen.selection)))
+        Ok(Decision::from_logits(&z).answer(seen.views.explain(seen.selection)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {
@@ -299,12 +266,11 @@ impl OnlineAdapter for Dlae {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows};
     use super::*;
 
     #[test]
     fn a_view_with_negative_logits_only_is_refused_unless_the_original_is_wanted() {
-        let task = Task::new(names(1), unit_rows(1, 1, 8), 30.0, 0).unwrap();
+        let task = task(1, 8, 30.0);
         let mut opposite = task.text_features().clone();
         opposite.data_mut().iter_mut().for_each(|x| *x = -*x);
         for compat in [false, true] {
@@ -324,7 +290,7 @@ mod tests {
         dlae.remember(0, item([1.0, 0.0], 0.9, 1), &now, &first);
         // The first is nearer to the first text feature: 0.5 e^2 is above both others.
         dlae.remember(0, item([1.0, 0.0], 0.95, 2), &now, &first);
-        let kept: Vec<f32> = dlae.cache()[0].iter().map(|item| item.uncertainty).collect();
+        let kept: Vec<f32> = dlae.cache[0].iter().map(|item| item.uncertainty).collect();
         assert_eq!(kept, [0.9, 0.95]);
     }
 }

@@ -1,18 +1,14 @@
 //! DMN: a memory of past test images per class, read with the image itself as the query. Golden cases: `dmn-*`.
 
 use super::groups::view_selection;
-use crate::methods::aggregate::Ballot;
+use super::prelude::*;
 use crate::methods::cache::replace_worst;
 use crate::methods::probability::{argmax, mean_probability, softmax};
 use crate::methods::query::read_out;
-use crate::methods::select::{LowestScore, Score, Selection, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
-use crate::{Error, Result};
-use flatclip_tensor::Matrix;
+use crate::methods::select::Score;
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("dmn", Build::Online(|table| Ok(Box::new(Dmn::new(Config::read(table)?)))))
         .with_aliases(&["dmn-zs"])
@@ -40,7 +36,6 @@ CVPR 2024. Verified with the authors' code, apart from the search.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of DMN.
     pub struct Config for "dmn" {
         include view_selection;
         /// Slots per class.
@@ -54,33 +49,29 @@ crate::options! {
     }
 }
 
-/// One remembered image.
 #[derive(Clone, Debug)]
 pub struct Slot {
     /// Unit-norm feature of view 0.
     pub feature: Vec<f32>,
-    /// Entropy of its vote.
     pub entropy: f64,
 }
 
 /// The probabilities of one image from each part.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// By the text features.
     pub text: Vec<f64>,
     /// By the dynamic memory, with the image in it.
     pub dynamic: Vec<f64>,
-    /// By the shots.
     pub shots: Option<Vec<f64>>,
-    selection: Selection,
+    pub selection: Selection,
     views: ViewLogits,
 }
 
-/// The adapter and its memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Dmn {
     options: Config,
-    memory: Vec<Vec<Slot>>,
+    /// The filled slots of every class, in the order in which they were filled first.
+    pub memory: Vec<Vec<Slot>>,
     /// Unit-norm `[S, D]` per class.
     shots: Option<Arc<[Matrix]>>,
 }
@@ -91,9 +82,8 @@ fn entropy_with(p: &[f64], small: f64) -> f64 {
 }
 
 impl Dmn {
-    /// With these options, empty.
     pub fn new(options: Config) -> Self {
-        Self { options, memory: Vec::new(), shots: None }
+        Self { options, ..Self::default() }
     }
 
     /// With labelled features, unit-norm `[S, D]` for every class.
@@ -101,11 +91,6 @@ impl Dmn {
     pub fn with_shots(mut self, shots: Vec<Matrix>) -> Self {
         self.shots = Some(shots.into());
         self
-    }
-
-    /// The filled slots of every class, in the order in which they were filled first.
-    pub fn memory(&self) -> &[Vec<Slot>] {
-        &self.memory
     }
 
     /// The next image: it enters the memory, then everything is read.
@@ -142,6 +127,16 @@ impl Dmn {
         let logits: Vec<f32> = (0..self.memory.len()).into_par_iter().map(of_class).collect();
         softmax(&logits)
     }
+
+    /// The weighted sum of the parts, not scaled to 1.
+    pub fn combine(&self, parts: &Parts) -> Vec<f64> {
+        let mut sum = parts.text.clone();
+        sum.iter_mut().zip(&parts.dynamic).for_each(|(s, p)| *s += self.options.dynamic_weight * p);
+        if let Some(shots) = &parts.shots {
+            sum.iter_mut().zip(shots).for_each(|(s, p)| *s += self.options.static_weight * p);
+        }
+        sum
+    }
 }
 
 impl OnlineAdapter for Dmn {
@@ -161,7 +156,7 @@ impl OnlineAdapter for Dmn {
         image.check(task, &SPEC)?;
         let parts = self.read(task, image);
         let answer = self.combine(&parts);
-        Ok(Ballot::from_votes(&answer, argmax(&answer)).answer(parts.views.explain(parts.selection)))
+        Ok(Decision::from_votes(&answer, argmax(&answer)).answer(parts.views.explain(parts.selection)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {
@@ -169,28 +164,8 @@ impl OnlineAdapter for Dmn {
     }
 }
 
-impl Dmn {
-    /// The weighted sum of the parts, not scaled to 1.
-    pub fn combine(&self, parts: &Parts) -> Vec<f64> {
-        let mut sum = parts.text.clone();
-        sum.iter_mut().zip(&parts.dynamic).for_each(|(s, p)| *s += self.options.dynamic_weight * p);
-        if let Some(shots) = &parts.shots {
-            sum.iter_mut().zip(shots).for_each(|(s, p)| *s += self.options.static_weight * p);
-        }
-        sum
-    }
-}
-
-impl Parts {
-    /// The views that voted, best first.
-    pub fn selected(&self) -> &[usize] {
-        &self.selection.selected
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     #[test]
@@ -200,10 +175,10 @@ mod tests {
         for sure in [0.7, 0.9, 0.8, 0.6] {
             dmn.remember(&[sure as f32, 0.0], &[sure, 1.0 - sure]);
         }
-        let kept: Vec<f32> = dmn.memory()[0].iter().map(|slot| slot.feature[0]).collect();
+        let kept: Vec<f32> = dmn.memory[0].iter().map(|slot| slot.feature[0]).collect();
         assert_eq!(kept, [0.8, 0.9]);
 
-        let task = Task::new(names(4), unit_rows(1, 4, 8), 30.0, 0).unwrap();
+        let task = task(4, 8, 30.0);
         let mut dmn = Dmn::new(Config::default());
         dmn.prepare(&task).unwrap();
         let feature = views(3, 1, 8);
@@ -215,7 +190,7 @@ mod tests {
 
     #[test]
     fn shots_that_do_not_fit_the_classes_are_refused() {
-        let task = Task::new(names(4), unit_rows(1, 4, 8), 30.0, 0).unwrap();
+        let task = task(4, 8, 30.0);
         let error = Dmn::new(Config::default()).with_shots(vec![unit_rows(2, 1, 8); 3]).prepare(&task).unwrap_err();
         assert!(error.to_string().contains("3 classes"), "{error}");
     }

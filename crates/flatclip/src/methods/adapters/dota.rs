@@ -2,19 +2,14 @@
 //! Golden cases: `dota-*`.
 
 use super::groups::{data_preset, view_selection};
+use super::prelude::*;
 use super::presets::{self, Benchmark};
-use crate::methods::aggregate::Ballot;
 use crate::methods::gaussian::{identity, times};
 use crate::methods::linalg;
 use crate::methods::probability::{dot, softmax};
 use crate::methods::query::Query;
-use crate::methods::select::{LowestScore, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
-use crate::{Error, Result};
-use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("dota", Build::Online(|table| Ok(Box::new(Dota::new(Config::read(table)?)))))
         .with_summary("a Gaussian per class, estimated along the stream, corrects the zero-shot logits")
@@ -42,7 +37,6 @@ with the authors' code in f32; it rounds mu and L to f16 before it answers, whic
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of DOTA.
     pub struct Config for "dota" {
         include view_selection;
         include data_preset;
@@ -63,7 +57,7 @@ crate::options! {
 }
 
 /// Covariances of all classes as the upper triangles of symmetric matrices, and their mean.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Covariances {
     width: usize,
     classes: usize,
@@ -131,14 +125,15 @@ impl Covariances {
     }
 }
 
-/// The adapter and what it learnt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Dota {
     options: Config,
-    means: Matrix,
-    counts: Vec<f64>,
+    /// `[K, D]`.
+    pub means: Matrix,
+    pub counts: Vec<f64>,
     covariances: Covariances,
-    precision: Vec<f64>,
+    /// The inverse of the ridged mean covariance, `[D, D]`.
+    pub precision: Vec<f64>,
     pending: Vec<Change>,
     /// Images since the inverse was computed, and in all.
     waited: usize,
@@ -151,38 +146,13 @@ const NOTHING: f64 = 3e-8;
 const MAX_PENDING: usize = 1 << 14;
 
 impl Dota {
-    /// With these options, before any image.
     pub fn new(options: Config) -> Self {
-        Self {
-            covariances: Covariances::new(0, 0, options.sigma),
-            options,
-            means: Matrix::zeros(0, 0),
-            counts: Vec::new(),
-            precision: Vec::new(),
-            pending: Vec::new(),
-            waited: 0,
-            seen: 0,
-        }
-    }
-
-    /// Class means `[K, D]`.
-    pub fn means(&self) -> &Matrix {
-        &self.means
-    }
-
-    /// What every class counts for.
-    pub fn counts(&self) -> &[f64] {
-        &self.counts
+        Self { options, ..Self::default() }
     }
 
     /// The mean covariance over classes, `[D, D]`.
     pub fn mean_covariance(&self) -> Vec<f64> {
         self.covariances.ridged(1.0, 0.0)
-    }
-
-    /// The inverse of the ridged mean covariance, `[D, D]`.
-    pub fn precision(&self) -> &[f64] {
-        &self.precision
     }
 
     /// What the Gaussians say of a feature, and the weight of that for an image with `kept` views.
@@ -235,14 +205,13 @@ impl Dota {
 impl OnlineAdapter for Dota {
     fn prepare(&mut self, task: &Task) -> Result<()> {
         let (classes, width) = (task.class_count(), task.text_features().cols());
+        // The covariances of an earlier stream go first: both would take a gigabyte at K = 1000, D = 512.
+        *self = Self::new(self.options.clone());
         let o = &self.options;
         self.means = Matrix::from_vec(classes, width, vec![o.mean_start as f32; classes * width]);
         self.counts = vec![1.0; classes];
-        // Those of an earlier stream go first: both would take a gigabyte at K = 1000, D = 512.
-        self.covariances = Covariances::new(0, 0, o.sigma);
         self.covariances = Covariances::new(classes, width, o.sigma);
         self.precision = identity(width, 1.0 / o.sigma);
-        (self.pending, self.waited, self.seen) = (Vec::new(), 0, 0);
         Ok(())
     }
 
@@ -255,7 +224,7 @@ impl OnlineAdapter for Dota {
         let logits: Vec<f32> =
             query.logits.iter().zip(&scores).map(|(&z, &d)| (f64::from(z) + weight * f64::from(d)) as f32).collect();
         self.learn(image.features, &views, &selection.selected)?;
-        Ok(Ballot::from_logits(&logits).answer(views.explain(selection)))
+        Ok(Decision::from_logits(&logits).answer(views.explain(selection)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {
@@ -265,7 +234,6 @@ impl OnlineAdapter for Dota {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     fn after(task: &Task, refresh: usize, images: u64) -> Dota {
@@ -279,21 +247,21 @@ mod tests {
 
     #[test]
     fn a_late_refresh_ends_where_one_after_every_image_does() {
-        let task = Task::new(names(5), unit_rows(1, 5, 8), 30.0, 0).unwrap();
+        let task = task(5, 8, 30.0);
         let (every, third) = (after(&task, 1, 6), after(&task, 3, 6));
-        assert_eq!((every.means(), every.counts()), (third.means(), third.counts()));
-        for (a, b) in every.precision().iter().zip(third.precision()) {
+        assert_eq!((&every.means, &every.counts), (&third.means, &third.counts));
+        for (a, b) in every.precision.iter().zip(&third.precision) {
             assert!((a - b).abs() < 1e-9 * a.abs().max(1.0), "{a} {b}");
         }
-        assert_ne!(after(&task, 3, 5).precision(), every.precision());
+        assert_ne!(after(&task, 3, 5).precision, every.precision);
     }
 
     #[test]
     fn without_a_number_the_inverse_lags_by_a_hundredth_and_is_exact_at_first() {
-        let task = Task::new(names(5), unit_rows(1, 5, 8), 30.0, 0).unwrap();
-        assert_eq!(after(&task, 0, 150).precision(), after(&task, 1, 150).precision());
+        let task = task(5, 8, 30.0);
+        assert_eq!(after(&task, 0, 150).precision, after(&task, 1, 150).precision);
         let (late, exact) = (after(&task, 0, 450), after(&task, 1, 450));
-        assert_eq!((late.means(), late.counts()), (exact.means(), exact.counts()));
+        assert_eq!((&late.means, &late.counts), (&exact.means, &exact.counts));
         let feature = unit_rows(77, 1, 8);
         let (a, b) = (late.correction(feature.row(0), 1).0, exact.correction(feature.row(0), 1).0);
         let size = b.iter().fold(0.0f32, |m, x| m.max(x.abs()));

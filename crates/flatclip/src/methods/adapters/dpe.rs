@@ -1,19 +1,14 @@
 //! DPE: text prototypes and visual prototypes evolve together over the stream. Golden cases: `dpe-*`.
 
 use super::groups::{data_preset, view_selection};
+use super::prelude::*;
 use super::presets::{self, Benchmark};
-use crate::Result;
-use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
 use crate::methods::optim::AdamWSettings;
 use crate::methods::probability::{entropy, mean_entropy};
 use crate::methods::prototypes::{Prototypes, Visual, add_scaled, class_means, fold, info_nce};
 use crate::methods::query::{Query, normalised_entropy};
-use crate::methods::select::{LowestScore, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("dpe", Build::Online(|table| Ok(Box::new(Dpe::new(Config::read(table)?)))))
         .with_summary("text and visual prototypes evolve over the stream, one gradient step on residuals per image")
@@ -46,7 +41,6 @@ crate::choices! {
 }
 
 crate::options! {
-    /// Options of DPE.
     pub struct Config for "dpe" {
         include view_selection;
         include data_preset;
@@ -87,14 +81,15 @@ impl Config {
     }
 }
 
-/// The adapter and its prototypes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Dpe {
     options: Config,
-    text: Matrix,
-    folded: usize,
-    cache: ClassCache,
-    last: Option<Residuals>,
+    /// Text prototypes: a running mean, not normalised.
+    pub text: Matrix,
+    /// How many answers joined them.
+    pub folded: usize,
+    pub cache: ClassCache,
+    pub last: Option<Residuals>,
 }
 
 /// What one image's step made of the zero residuals.
@@ -107,30 +102,8 @@ pub struct Residuals {
 }
 
 impl Dpe {
-    /// With these options, empty.
     pub fn new(options: Config) -> Self {
-        let cache = ClassCache::new(0, options.capacity);
-        Self { options, text: Matrix::default(), folded: 0, cache, last: None }
-    }
-
-    /// The text prototypes now: a running mean, not normalised.
-    pub fn text_prototypes(&self) -> &Matrix {
-        &self.text
-    }
-
-    /// How many answers joined them.
-    pub fn folded(&self) -> usize {
-        self.folded
-    }
-
-    /// The visual cache.
-    pub fn cache(&self) -> &ClassCache {
-        &self.cache
-    }
-
-    /// The residuals of the last image.
-    pub fn last_residuals(&self) -> Option<&Residuals> {
-        self.last.as_ref()
+        Self { options, ..Self::default() }
     }
 
     fn visual<'p>(&self, rows: &'p Matrix, classes: &'p [usize]) -> Visual<'p> {
@@ -164,7 +137,6 @@ impl Dpe {
         visual.step(&v, &v_norms, dv);
     }
 
-    /// The image under the moved prototypes.
     fn query_after(&self, task: &Task, image: &ViewSet<'_>, w: &Matrix) -> Query {
         match self.options.inference {
             Inference::Confident => {
@@ -181,10 +153,8 @@ impl Dpe {
 
 impl OnlineAdapter for Dpe {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        self.text = task.text_features().clone();
-        self.folded = 0;
-        self.cache = ClassCache::new(task.class_count(), self.options.capacity);
-        self.last = None;
+        let (text, cache) = (task.text_features().clone(), ClassCache::new(task.class_count(), self.options.capacity));
+        *self = Self { text, cache, ..Self::new(self.options.clone()) };
         Ok(())
     }
 
@@ -212,7 +182,7 @@ impl OnlineAdapter for Dpe {
             self.folded += 1;
         }
         self.last = Some(Residuals { text: text.residual, image: visual.residual });
-        Ok(Ballot::from_logits(&z).answer(views.explain(selection)))
+        Ok(Decision::from_logits(&z).answer(views.explain(selection)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {

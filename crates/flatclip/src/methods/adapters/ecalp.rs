@@ -1,14 +1,10 @@
 //! ECALP: label propagation over a graph of text features and all images seen so far. Golden cases: `ecalp-*`.
 
-use super::single::first_view;
-use crate::Result;
+use super::prelude::*;
 use crate::methods::probability::{argmax, dot, softmax};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 use rayon::prelude::*;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("ecalp", Build::Online(|table| Ok(Box::new(Ecalp::new(Config::read(table)?)))))
         .with_needs(Needs::FEATURES.with_views(1))
@@ -37,7 +33,6 @@ it leaves open.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of ECALP.
     pub struct Config for "ecalp" {
         /// Texts that an image is joined to.
         text_neighbours: usize = 3, alias "k_text", range at_least(1), from "authors' code";
@@ -68,8 +63,7 @@ struct Edge {
     node: usize,
 }
 
-/// The adapter and its graph.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ecalp {
     options: Config,
     /// Variance of the text features over classes, per dimension.
@@ -103,10 +97,8 @@ fn variance_weights(text: &Matrix) -> Vec<f32> {
 }
 
 impl Ecalp {
-    /// With these options, before any image.
     pub fn new(options: Config) -> Self {
-        let (weights, weighted, lists) = (Vec::new(), Vec::new(), Vec::new());
-        Self { options, weights, weighted, lists, texts: Vec::new(), labels: Vec::new() }
+        Self { options, ..Self::default() }
     }
 
     /// The next image: its scores, one per class.
@@ -221,7 +213,6 @@ impl Graph {
     }
 }
 
-/// The scores as probabilities.
 fn probabilities(scores: &[f64], compat: bool) -> Vec<f64> {
     if compat {
         let logits: Vec<f32> = scores.iter().map(|s| (SHARPNESS * s) as f32).collect();
@@ -244,7 +235,7 @@ impl OnlineAdapter for Ecalp {
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let scores = self.step(task, image.features.row(0));
-        Ok(first_view(task, image, &probabilities(&scores, self.options.compat)))
+        Ok(Decision::of_first_view(task, image, &probabilities(&scores, self.options.compat)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {
@@ -254,12 +245,11 @@ impl OnlineAdapter for Ecalp {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     #[test]
     fn lists_hold_the_nearest_of_all_images_and_never_an_old_query() {
-        let task = Task::new(names(4), unit_rows(1, 4, 8), 30.0, 0).unwrap();
+        let task = task(4, 8, 30.0);
         let mut ecalp = Ecalp::new(Config { image_neighbours: 3, ..Config::default() });
         ecalp.prepare(&task).unwrap();
         let images: Vec<Matrix> = (0..12).map(|seed| views(seed, 1, 8)).collect();

@@ -24,7 +24,6 @@ pub mod promptalign;
 pub mod r_tpt;
 pub mod sar;
 pub mod se;
-mod single;
 pub mod stata;
 pub mod sts;
 pub mod stss;
@@ -40,7 +39,18 @@ pub mod zero_shot;
 
 use super::AdapterSpec;
 
-/// Every adapter.
+/// What most adapters use.
+mod prelude {
+    #[cfg(test)]
+    pub(super) use super::registry_tests::{assert_gradient, names, task, unit_rows, views};
+    pub(super) use crate::methods::select::{LowestScore, Selection, ViewLogits};
+    pub(super) use crate::methods::{
+        Adapter, AdapterSpec, BatchAdapter, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet,
+    };
+    pub(super) use crate::{Error, Result};
+    pub(super) use flatclip_tensor::Matrix;
+}
+
 pub static ADAPTERS: &[&AdapterSpec] = &[
     &stss::SPEC,
     &zero_shot::SPEC,
@@ -80,6 +90,6 @@ pub static ADAPTERS: &[&AdapterSpec] = &[
 #[cfg(test)]
 mod identity_tests;
 #[cfg(test)]
-mod registry_tests;
+pub(super) mod registry_tests;
 #[cfg(test)]
 mod tower_tests;

@@ -1,17 +1,13 @@
 //! MTA: a robust mode of the views' features, found by mean shift with an inlierness per view. Golden cases: `mta-*`,
 //! `mta-features-*`.
 
-use crate::Result;
-use crate::methods::aggregate::Ballot;
-use crate::methods::select::{Selection, ViewLogits, ranking};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
+use super::prelude::*;
+use crate::methods::select::ranking;
 use flatclip_tensor::gemm::product_nt;
 use flatclip_tensor::ops::wide::{add_scaled, softmax, squared_distance};
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("mta", Build::Episodic(|table| Ok(Box::new(Mta { options: Config::read(table)? }))))
+    AdapterSpec::new("mta", Build::Episodic(|table| Ok(Box::new(Mta(Config::read(table)?)))))
         .with_summary("mean shift over the views' features, weighted by how much views agree")
         .with_docs(
             "\
@@ -32,7 +28,6 @@ Reference: Zanella and Ben Ayed, On the Test-time Zero-shot Generalization of Vi
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of MTA.
     pub struct Config for "mta" {
         /// Weight of the entropy of the inlierness.
         lambda_y: f64 = 0.2, range above(0.0), from "authors' code";
@@ -45,10 +40,8 @@ crate::options! {
     }
 }
 
-/// Where the iteration ended.
 #[derive(Clone, Debug)]
 pub struct Mode {
-    /// Bandwidth of every view.
     pub bandwidths: Vec<f32>,
     /// Inlierness of every view, summing to 1.
     pub inlierness: Vec<f32>,
@@ -154,11 +147,8 @@ fn shift(features: &Matrix, density: &[f64], y: &[f64]) -> Vec<f32> {
     sum.iter().map(|s| (s / length) as f32).collect()
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct Mta {
-    options: Config,
-}
+pub struct Mta(pub Config);
 
 impl Adapter for Mta {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
@@ -166,12 +156,12 @@ impl Adapter for Mta {
         let views = ViewLogits::of(task, image);
         let count = image.features.rows();
         if count < 3 {
-            let ballot = Ballot::from_logits(views.logits.row(0));
+            let ballot = Decision::from_logits(views.logits.row(0));
             let original = Selection { scores: views.entropies.clone(), ranking: vec![0], selected: vec![0] };
             return Ok(ballot.answer(views.explain(original)));
         }
-        let found = find_mode(&self.options, image.features, &views);
-        let ballot = Ballot::from_logits(task.logits(&found.mode).row(0));
+        let found = find_mode(&self.0, image.features, &views);
+        let ballot = Decision::from_logits(task.logits(&found.mode).row(0));
         let scores: Vec<f32> = found.inlierness.iter().map(|y| -y).collect();
         let ranking = ranking(&scores);
         let inliers = ranking.iter().copied().filter(|&v| found.inlierness[v] > 1.0 / count as f32).collect();

@@ -1,16 +1,12 @@
 //! OGA: per class the most certain past images; Gaussians of them with a shared covariance, multiplied with the
 //! zero-shot answer. Golden cases: `oga-*`.
 
-use super::single::first_view;
-use crate::Result;
+use super::prelude::*;
 use crate::methods::gaussian::{Scatter, identity, times};
 use crate::methods::probability::{argmax, dot, entropy_of, softmax};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("oga", Build::Online(|table| Ok(Box::new(Oga::new(Config::read(table)?)))))
         .with_needs(Needs::FEATURES.with_views(1))
@@ -41,7 +37,6 @@ the authors' code in f32, which stores features in f16.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of OGA.
     pub struct Config for "oga" {
         /// Places per class.
         capacity: usize = 8, alias "shot_capacity", range between(1, 10_000), from "authors' code";
@@ -57,50 +52,33 @@ crate::options! {
 }
 
 #[derive(Clone, Debug)]
-struct Stored {
-    feature: Vec<f32>,
-    entropy: f64,
+pub struct Stored {
+    pub feature: Vec<f32>,
+    pub entropy: f64,
 }
 
-/// The adapter and its memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Oga {
     options: Config,
-    memory: Vec<Vec<Stored>>,
-    means: Matrix,
+    /// Of every class, in the order of their places.
+    pub memory: Vec<Vec<Stored>>,
+    /// `[K, D]`.
+    pub means: Matrix,
     scatter: Scatter,
-    precision: Vec<f64>,
+    /// `[D, D]`, shared by the classes.
+    pub precision: Vec<f64>,
 }
 
-/// The result for one image.
 #[derive(Clone, Debug)]
 pub struct Said {
     /// Exponents of the Gaussians.
     pub exponents: Vec<f64>,
-    /// The answer.
     pub answer: Vec<f64>,
 }
 
 impl Oga {
-    /// With these options, empty.
     pub fn new(options: Config) -> Self {
-        let (means, scatter) = (Matrix::zeros(0, 0), Scatter::new(0));
-        Self { options, memory: Vec::new(), means, scatter, precision: Vec::new() }
-    }
-
-    /// Stored features and entropies of every class, in the order of their places.
-    pub fn memory(&self) -> Vec<Vec<(&[f32], f64)>> {
-        self.memory.iter().map(|places| places.iter().map(|s| (s.feature.as_slice(), s.entropy)).collect()).collect()
-    }
-
-    /// Class means `[K, D]`.
-    pub fn means(&self) -> &Matrix {
-        &self.means
-    }
-
-    /// The shared precision `[D, D]`.
-    pub fn precision(&self) -> &[f64] {
-        &self.precision
+        Self { options, ..Self::default() }
     }
 
     /// The next images of the stream: all enter, then all are answered.
@@ -145,7 +123,7 @@ impl Oga {
         let width = self.means.cols();
         self.precision = if self.memory.iter().all(|stored| stored.len() < 3) {
             identity(width, width as f64)
-        } else if self.scatter.count() <= 4 * width {
+        } else if self.scatter.count <= 4 * width {
             self.scatter.ridge_precision()
         } else {
             self.scatter.plain_precision()
@@ -218,7 +196,7 @@ impl OnlineAdapter for Oga {
         images.iter().try_for_each(|image| image.check(task, &SPEC))?;
         let features: Vec<&[f32]> = images.iter().map(|image| image.features.row(0)).collect();
         let said = self.step(task, &features);
-        Ok(images.iter().zip(said).map(|(image, said)| first_view(task, image, &said.answer)).collect())
+        Ok(images.iter().zip(said).map(|(image, said)| Decision::of_first_view(task, image, &said.answer)).collect())
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {
@@ -228,15 +206,10 @@ impl OnlineAdapter for Oga {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
-    fn task() -> Task {
-        Task::new(names(3), unit_rows(1, 3, 8), 30.0, 0).unwrap()
-    }
-
     fn after(options: Config, images: u64) -> Oga {
-        let task = task();
+        let task = task(3, 8, 30.0);
         let mut oga = Oga::new(options);
         oga.prepare(&task).unwrap();
         for seed in 0..images {
@@ -253,7 +226,7 @@ mod tests {
             assert!(stored.len() <= 3);
             expected.add(rows(stored), oga.means.row(class));
         }
-        assert_eq!(oga.scatter.count(), expected.count());
+        assert_eq!(oga.scatter.count, expected.count);
         for (a, b) in oga.scatter.covariance().iter().zip(expected.covariance()) {
             assert!((a - b).abs() < 1e-12);
         }
@@ -272,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_set_enters_before_it_is_answered() {
-        let task = task();
+        let task = task(3, 8, 30.0);
         let images: Vec<Matrix> = (0..9).map(|seed| views(seed, 1, 8)).collect();
         let sets: Vec<ViewSet<'_>> = images.iter().map(|m| ViewSet::new("s", m)).collect();
         let (mut together, mut single) = (Oga::new(Config::default()), Oga::new(Config::default()));

@@ -2,15 +2,11 @@
 //! Golden cases: `onzeta-*`.
 
 use super::groups::data_preset;
+use super::prelude::*;
 use super::presets::{self, Benchmark};
-use super::single::first_view;
-use crate::Result;
 use crate::methods::probability::{dot, normalise_rows};
-use crate::methods::{AdapterSpec, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::loss;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("onzeta", Build::Online(|table| Ok(Box::new(OnZeta::new(Config::read(table)?)))))
         .with_needs(Needs::FEATURES.with_views(1))
@@ -43,7 +39,6 @@ Reference: Qian and Hu, Online Zero-Shot Classification with CLIP, ECCV 2024. Ve
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of OnZeta.
     pub struct Config for "onzeta" {
         include data_preset;
         /// Share of the uniform class balance that is enforced: 1 for balanced streams, 0 for none.
@@ -66,29 +61,18 @@ crate::options! {
 /// Images of a stream whose length is not known.
 const UNKNOWN_LENGTH: usize = 10_000;
 
-/// The adapter and what it learnt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct OnZeta {
     options: Config,
-    dual: Vec<f64>,
-    proxies: Matrix,
+    pub dual: Vec<f64>,
+    /// w, unit-norm `[K, D]`.
+    pub proxies: Matrix,
     seen: usize,
 }
 
 impl OnZeta {
-    /// With these options, before any image.
     pub fn new(options: Config) -> Self {
-        Self { options, dual: Vec::new(), proxies: Matrix::zeros(0, 0), seen: 0 }
-    }
-
-    /// The dual variables, one per class.
-    pub fn dual(&self) -> &[f64] {
-        &self.dual
-    }
-
-    /// The learnt class vectors, unit-norm `[K, D]`.
-    pub fn proxies(&self) -> &Matrix {
-        &self.proxies
+        Self { options, ..Self::default() }
     }
 
     /// The next image: the re-weighted text side and the answer.
@@ -146,7 +130,7 @@ impl OnlineAdapter for OnZeta {
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let (_, answer) = self.step(task, image.features.row(0));
-        Ok(first_view(task, image, &answer))
+        Ok(Decision::of_first_view(task, image, &answer))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {
@@ -156,7 +140,6 @@ impl OnlineAdapter for OnZeta {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     /// Ten times the scale with a tenth of the cosines' differences is the same problem.
@@ -185,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_image_side_counts_more_towards_the_end_and_never_more_than_beta() {
-        let task = Task::new(names(4), unit_rows(1, 4, 8), 100.0, 0).unwrap();
+        let task = task(4, 8, 100.0);
         let run = |length: usize| {
             let mut adapter = OnZeta::new(Config { length, ..Config::default() });
             adapter.prepare(&task).unwrap();

@@ -1,6 +1,7 @@
 //! Published per-dataset settings, as tables of options. They were evidently chosen on the test sets themselves: an
 //! evaluation on one of these data sets takes them (with a note), `preset = "neutral"` does not.
 
+use Benchmark::*;
 use toml::Table;
 
 crate::choices! {
@@ -67,7 +68,6 @@ impl Benchmark {
     }
 }
 
-/// A table of numbers.
 fn numbers<const N: usize>(values: [(&str, f64); N]) -> Table {
     values.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
 }
@@ -75,20 +75,20 @@ fn numbers<const N: usize>(values: [(&str, f64); N]) -> Table {
 /// TDA's (alpha, beta) of the positive cache, from the configuration files of the authors' code.
 fn positive_cache(benchmark: Benchmark) -> Option<(f64, f64)> {
     Some(match benchmark {
-        Benchmark::Auto | Benchmark::Neutral => return None,
-        Benchmark::Imagenet | Benchmark::ImagenetA => (2.0, 5.0),
-        Benchmark::ImagenetV2 | Benchmark::ImagenetR => (1.0, 8.0),
-        Benchmark::ImagenetSketch => (2.363, 7.45),
-        Benchmark::Caltech101 => (5.0, 5.0),
-        Benchmark::Dtd => (2.0, 3.0),
-        Benchmark::Eurosat => (4.0, 8.0),
-        Benchmark::Aircraft => (2.0, 2.0),
-        Benchmark::Food101 => (1.0, 1.0),
-        Benchmark::Flowers102 => (1.0, 5.0),
-        Benchmark::Pets => (2.0, 7.0),
-        Benchmark::Cars => (1.0, 7.0),
-        Benchmark::Sun397 => (2.0, 3.0),
-        Benchmark::Ucf101 => (3.0, 8.0),
+        Auto | Neutral => return None,
+        Imagenet | ImagenetA => (2.0, 5.0),
+        ImagenetV2 | ImagenetR => (1.0, 8.0),
+        ImagenetSketch => (2.363, 7.45),
+        Caltech101 => (5.0, 5.0),
+        Dtd => (2.0, 3.0),
+        Eurosat => (4.0, 8.0),
+        Aircraft => (2.0, 2.0),
+        Food101 => (1.0, 1.0),
+        Flowers102 => (1.0, 5.0),
+        Pets => (2.0, 7.0),
+        Cars => (1.0, 7.0),
+        Sun397 => (2.0, 3.0),
+        Ucf101 => (3.0, 8.0),
     })
 }
 
@@ -100,22 +100,22 @@ pub(super) fn tda(benchmark: Benchmark) -> Table {
 /// DPE's (alpha, beta, learning rate of both residuals, weight of the alignment), from the authors' configuration files.
 pub(super) fn dpe(benchmark: Benchmark) -> Table {
     let (alpha, beta, lr, align) = match benchmark {
-        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
-        Benchmark::Imagenet => (6.0, 5.0, 6e-4, 0.5),
-        Benchmark::ImagenetA => (6.0, 5.0, 3e-4, 2.5),
-        Benchmark::ImagenetV2 => (3.0, 8.0, 5e-4, 0.5),
-        Benchmark::ImagenetR => (3.0, 8.0, 6e-4, 0.0),
-        Benchmark::ImagenetSketch => (7.0, 7.45, 6e-4, 0.2),
-        Benchmark::Caltech101 => (15.0, 5.0, 6e-4, 0.2),
-        Benchmark::Dtd => (6.0, 3.0, 6e-4, 0.2),
-        Benchmark::Eurosat => (3.0, 8.0, 5e-5, 0.2),
-        Benchmark::Aircraft => (6.0, 2.0, 6e-4, 0.2),
-        Benchmark::Food101 => (3.0, 1.0, 2e-4, 0.2),
-        Benchmark::Flowers102 => (2.5, 5.0, 1e-4, 0.2),
-        Benchmark::Pets => (4.0, 7.0, 5e-5, 0.2),
-        Benchmark::Cars => (3.0, 7.0, 1e-4, 1.5),
-        Benchmark::Sun397 => (6.0, 3.0, 2e-4, 0.2),
-        Benchmark::Ucf101 => (9.0, 8.0, 4e-4, 0.2),
+        Auto | Neutral => return Table::new(),
+        Imagenet => (6.0, 5.0, 6e-4, 0.5),
+        ImagenetA => (6.0, 5.0, 3e-4, 2.5),
+        ImagenetV2 => (3.0, 8.0, 5e-4, 0.5),
+        ImagenetR => (3.0, 8.0, 6e-4, 0.0),
+        ImagenetSketch => (7.0, 7.45, 6e-4, 0.2),
+        Caltech101 => (15.0, 5.0, 6e-4, 0.2),
+        Dtd => (6.0, 3.0, 6e-4, 0.2),
+        Eurosat => (3.0, 8.0, 5e-5, 0.2),
+        Aircraft => (6.0, 2.0, 6e-4, 0.2),
+        Food101 => (3.0, 1.0, 2e-4, 0.2),
+        Flowers102 => (2.5, 5.0, 1e-4, 0.2),
+        Pets => (4.0, 7.0, 5e-5, 0.2),
+        Cars => (3.0, 7.0, 1e-4, 1.5),
+        Sun397 => (6.0, 3.0, 2e-4, 0.2),
+        Ucf101 => (9.0, 8.0, 4e-4, 0.2),
     };
     numbers([("alpha", alpha), ("beta", beta), ("lr_text", lr), ("lr_image", lr), ("align", align)])
 }
@@ -123,25 +123,25 @@ pub(super) fn dpe(benchmark: Benchmark) -> Table {
 /// DLAE's (alpha, beta, learning rate, alignment, debias, doubt, ageing) for ViT-B/16, from the authors' configuration files.
 pub(super) fn dlae(benchmark: Benchmark) -> Table {
     let (alpha, beta, lr, align, debias, doubt, ageing) = match benchmark {
-        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
-        Benchmark::Imagenet => (6.0, 5.0, 6e-4, 0.5, 0.8, 0.001, 0.0),
-        Benchmark::ImagenetA => (6.0, 5.0, 3e-4, 2.5, 1.0, 0.3, 1e-5),
-        Benchmark::ImagenetV2 => (3.0, 8.0, 5e-4, 0.5, 2.5, 0.5, 0.002),
-        Benchmark::ImagenetR => (3.0, 8.0, 6e-4, 0.0, 0.8, 0.3, 1e-5),
-        Benchmark::ImagenetSketch => (7.0, 7.45, 6e-4, 0.2, 3.0, 1.0, 0.005),
-        Benchmark::Caltech101 => (15.0, 5.0, 6e-4, 0.2, 0.3, 0.3, 5e-4),
-        Benchmark::Dtd => (6.0, 3.0, 6e-4, 0.2, 2.0, 0.5, 0.02),
-        Benchmark::Eurosat => (5.0, 8.0, 5e-5, 0.2, 1.0, 0.3, 1e-6),
-        Benchmark::Aircraft => (6.0, 2.0, 6e-4, 0.2, 2.5, 0.5, 0.005),
-        Benchmark::Food101 => (3.0, 1.0, 2e-4, 0.2, 3.0, 0.5, 0.005),
-        Benchmark::Flowers102 => (8.0, 5.0, 2e-4, 0.2, 2.0, 0.5, 1e-5),
-        Benchmark::Pets => (4.0, 7.0, 1e-4, 0.3, 1.0, 0.0, 1e-6),
-        Benchmark::Cars | Benchmark::Sun397 => (3.0, 7.0, 1e-4, 1.5, 3.2, 0.5, 0.01),
-        Benchmark::Ucf101 => (9.0, 8.0, 4e-4, 0.2, 3.0, 0.5, 1e-5),
+        Auto | Neutral => return Table::new(),
+        Imagenet => (6.0, 5.0, 6e-4, 0.5, 0.8, 0.001, 0.0),
+        ImagenetA => (6.0, 5.0, 3e-4, 2.5, 1.0, 0.3, 1e-5),
+        ImagenetV2 => (3.0, 8.0, 5e-4, 0.5, 2.5, 0.5, 0.002),
+        ImagenetR => (3.0, 8.0, 6e-4, 0.0, 0.8, 0.3, 1e-5),
+        ImagenetSketch => (7.0, 7.45, 6e-4, 0.2, 3.0, 1.0, 0.005),
+        Caltech101 => (15.0, 5.0, 6e-4, 0.2, 0.3, 0.3, 5e-4),
+        Dtd => (6.0, 3.0, 6e-4, 0.2, 2.0, 0.5, 0.02),
+        Eurosat => (5.0, 8.0, 5e-5, 0.2, 1.0, 0.3, 1e-6),
+        Aircraft => (6.0, 2.0, 6e-4, 0.2, 2.5, 0.5, 0.005),
+        Food101 => (3.0, 1.0, 2e-4, 0.2, 3.0, 0.5, 0.005),
+        Flowers102 => (8.0, 5.0, 2e-4, 0.2, 2.0, 0.5, 1e-5),
+        Pets => (4.0, 7.0, 1e-4, 0.3, 1.0, 0.0, 1e-6),
+        Cars | Sun397 => (3.0, 7.0, 1e-4, 1.5, 3.2, 0.5, 0.01),
+        Ucf101 => (9.0, 8.0, 4e-4, 0.2, 3.0, 0.5, 1e-5),
     };
     let mut table = numbers([("alpha", alpha), ("beta", beta), ("lr_text", lr), ("lr_image", lr), ("align", align)]);
     table.extend(numbers([("debias", debias), ("doubt", doubt), ("ageing", ageing)]));
-    if benchmark == Benchmark::ImagenetA {
+    if benchmark == ImagenetA {
         table.insert("inference".to_owned(), "confident".into());
     }
     table
@@ -150,25 +150,25 @@ pub(super) fn dlae(benchmark: Benchmark) -> Table {
 /// MCP's (alpha, beta, learning rate of mcp++), from the authors' configuration files.
 pub(super) fn mcp(benchmark: Benchmark) -> Table {
     let (alpha, beta, lr) = match benchmark {
-        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
-        Benchmark::Imagenet => (5.5, 8.0, 6e-5),
-        Benchmark::ImagenetA => (4.0, 3.0, 3e-4),
-        Benchmark::ImagenetV2 => (2.5, 1.0, 8e-5),
-        Benchmark::ImagenetR => (1.0, 8.0, 8e-5),
-        Benchmark::ImagenetSketch => (2.0, 3.0, 1e-4),
-        Benchmark::Caltech101 => (5.0, 5.0, 8e-5),
-        Benchmark::Dtd => (5.0, 7.0, 6e-4),
-        Benchmark::Eurosat => (3.0, 8.0, 4e-4),
-        Benchmark::Aircraft => (4.0, 5.0, 1e-4),
-        Benchmark::Food101 => (1.0, 1.0, 2e-4),
-        Benchmark::Flowers102 => (1.0, 8.0, 8e-4),
-        Benchmark::Pets => (2.0, 7.0, 4e-4),
-        Benchmark::Cars => (3.0, 4.0, 1e-4),
-        Benchmark::Sun397 => (1.0, 2.0, 3e-4),
-        Benchmark::Ucf101 => (1.0, 7.0, 8e-4),
+        Auto | Neutral => return Table::new(),
+        Imagenet => (5.5, 8.0, 6e-5),
+        ImagenetA => (4.0, 3.0, 3e-4),
+        ImagenetV2 => (2.5, 1.0, 8e-5),
+        ImagenetR => (1.0, 8.0, 8e-5),
+        ImagenetSketch => (2.0, 3.0, 1e-4),
+        Caltech101 => (5.0, 5.0, 8e-5),
+        Dtd => (5.0, 7.0, 6e-4),
+        Eurosat => (3.0, 8.0, 4e-4),
+        Aircraft => (4.0, 5.0, 1e-4),
+        Food101 => (1.0, 1.0, 2e-4),
+        Flowers102 => (1.0, 8.0, 8e-4),
+        Pets => (2.0, 7.0, 4e-4),
+        Cars => (3.0, 4.0, 1e-4),
+        Sun397 => (1.0, 2.0, 3e-4),
+        Ucf101 => (1.0, 7.0, 8e-4),
     };
     let mut table = numbers([("alpha", alpha), ("beta", beta), ("lr_text", lr), ("lr_image", lr)]);
-    if benchmark == Benchmark::ImagenetA {
+    if benchmark == ImagenetA {
         table.insert("query".to_owned(), "confident-mean".into());
     }
     table
@@ -179,15 +179,12 @@ pub(super) fn mcp(benchmark: Benchmark) -> Table {
 pub(super) fn boostadapter(benchmark: Benchmark) -> Table {
     let Some((alpha, beta)) = positive_cache(benchmark) else { return Table::new() };
     let delta = match benchmark {
-        Benchmark::ImagenetA | Benchmark::ImagenetR | Benchmark::Food101 | Benchmark::Cars => 3,
-        Benchmark::Caltech101 | Benchmark::Aircraft => 2,
-        Benchmark::ImagenetV2 | Benchmark::ImagenetSketch | Benchmark::Sun397 => 1,
+        ImagenetA | ImagenetR | Food101 | Cars => 3,
+        Caltech101 | Aircraft => 2,
+        ImagenetV2 | ImagenetSketch | Sun397 => 1,
         _ => 0,
     };
-    let mean = matches!(
-        benchmark,
-        Benchmark::ImagenetA | Benchmark::ImagenetV2 | Benchmark::ImagenetR | Benchmark::ImagenetSketch
-    );
+    let mean = matches!(benchmark, ImagenetA | ImagenetV2 | ImagenetR | ImagenetSketch);
     let mut table = numbers([("alpha", alpha), ("beta", beta)]);
     table.insert("delta".to_owned(), delta.into());
     // What represents the image: view 0, or the mean of its confident views.
@@ -198,24 +195,24 @@ pub(super) fn boostadapter(benchmark: Benchmark) -> Table {
 /// DOTA's (epsilon, eta, rho), from the authors' code.
 pub(super) fn dota(benchmark: Benchmark) -> Table {
     let (eta, rho) = match benchmark {
-        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
-        Benchmark::Imagenet => (0.2, 0.005),
-        Benchmark::ImagenetA => (0.5, 0.02),
-        Benchmark::ImagenetV2 => (0.1, 0.01),
-        Benchmark::ImagenetR => (0.3, 0.0025),
-        Benchmark::ImagenetSketch => (0.8, 0.03),
-        Benchmark::Caltech101 | Benchmark::Dtd | Benchmark::Pets => (0.3, 0.02),
-        Benchmark::Eurosat => (3.0, 0.05),
-        Benchmark::Aircraft => (0.2, 0.01),
-        Benchmark::Food101 => (0.1, 0.01),
-        Benchmark::Flowers102 => (0.2, 0.02),
-        Benchmark::Cars => (0.3, 0.01),
-        Benchmark::Sun397 => (0.2, 0.01),
-        Benchmark::Ucf101 => (0.4, 0.02),
+        Auto | Neutral => return Table::new(),
+        Imagenet => (0.2, 0.005),
+        ImagenetA => (0.5, 0.02),
+        ImagenetV2 => (0.1, 0.01),
+        ImagenetR => (0.3, 0.0025),
+        ImagenetSketch => (0.8, 0.03),
+        Caltech101 | Dtd | Pets => (0.3, 0.02),
+        Eurosat => (3.0, 0.05),
+        Aircraft => (0.2, 0.01),
+        Food101 => (0.1, 0.01),
+        Flowers102 => (0.2, 0.02),
+        Cars => (0.3, 0.01),
+        Sun397 => (0.2, 0.01),
+        Ucf101 => (0.4, 0.02),
     };
     let epsilon = match benchmark {
-        Benchmark::Caltech101 => 2e-3,
-        Benchmark::Food101 => 4e-5,
+        Caltech101 => 2e-3,
+        Food101 => 4e-5,
         _ => 1e-4,
     };
     numbers([("epsilon", epsilon), ("eta", eta), ("rho", rho)])
@@ -224,9 +221,9 @@ pub(super) fn dota(benchmark: Benchmark) -> Table {
 /// OnZeta's (alpha, beta): the authors' for ImageNet, elsewhere those of a later comparison.
 pub(super) fn onzeta(benchmark: Benchmark) -> Table {
     let (alpha, beta) = match benchmark {
-        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
-        Benchmark::Imagenet => (1.0, 0.8),
-        Benchmark::Caltech101 => (0.0, 0.4),
+        Auto | Neutral => return Table::new(),
+        Imagenet => (1.0, 0.8),
+        Caltech101 => (0.0, 0.4),
         _ => (1.0, 0.4),
     };
     numbers([("alpha", alpha), ("beta", beta)])
@@ -235,18 +232,13 @@ pub(super) fn onzeta(benchmark: Benchmark) -> Table {
 /// ADAPT's temperature of the correction, from the authors' code.
 pub(super) fn adapt(benchmark: Benchmark) -> Table {
     let scale = match benchmark {
-        Benchmark::Auto | Benchmark::Neutral => return Table::new(),
-        Benchmark::Imagenet | Benchmark::ImagenetSketch => 20.0,
-        Benchmark::ImagenetV2 => 30.0,
-        Benchmark::ImagenetA => 40.0,
-        Benchmark::Flowers102 | Benchmark::Cars | Benchmark::Dtd | Benchmark::Sun397 => 60.0,
-        Benchmark::Ucf101 => 70.0,
-        Benchmark::ImagenetR
-        | Benchmark::Pets
-        | Benchmark::Eurosat
-        | Benchmark::Aircraft
-        | Benchmark::Food101
-        | Benchmark::Caltech101 => 100.0,
+        Auto | Neutral => return Table::new(),
+        Imagenet | ImagenetSketch => 20.0,
+        ImagenetV2 => 30.0,
+        ImagenetA => 40.0,
+        Flowers102 | Cars | Dtd | Sun397 => 60.0,
+        Ucf101 => 70.0,
+        ImagenetR | Pets | Eurosat | Aircraft | Food101 | Caltech101 => 100.0,
     };
     numbers([("scale", scale)])
 }

@@ -2,24 +2,18 @@
 //! Golden cases: `promptalign-*`.
 
 use super::groups::{adamw_steps, view_selection};
-use super::tpt::adamw;
-use crate::methods::aggregate::Ballot;
+use super::prelude::*;
+use crate::Hint;
 use crate::methods::maple::{MapleParameters, MaplePass};
-use crate::methods::optim::{Optimiser, require_finite};
+use crate::methods::optim::{AdamW, Optimiser, require_finite};
 use crate::methods::probability::{logits, marginal_entropy};
-use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::statistics::SourceStatistics;
-use crate::methods::update::text_gradient;
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
+use crate::methods::update::{image_gradient, text_gradient};
 use crate::options::mismatch;
 use crate::prompt::PromptKind;
-use crate::{Error, Hint, Result};
-use flatclip_tensor::Matrix;
-use flatclip_tensor::gemm::product_nn;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("promptalign", Build::Episodic(|table| Ok(Box::new(PromptAlign::new(Config::read(table)?)))))
+    AdapterSpec::new("promptalign", Build::Episodic(|table| Ok(Box::new(PromptAlign(Config::read(table)?)))))
         .with_needs(Needs {
             pixels: true,
             vit: true,
@@ -47,7 +41,6 @@ Zero-Shot Generalization, NeurIPS 2023.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of PromptAlign.
     pub struct Config for "promptalign", check Config::has_blocks {
         include view_selection;
         /// Fraction of the views for the statistics.
@@ -85,38 +78,29 @@ impl Config {
     }
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct PromptAlign {
-    options: Config,
-}
+pub struct PromptAlign(pub Config);
 
-/// One step.
 #[derive(Clone, Debug)]
 pub struct AlignStep {
-    /// The whole loss before the step.
     pub loss: f32,
     /// Its entropy part.
     pub entropy: f32,
     /// Its alignment part, before the weight.
     pub alignment: f32,
-    /// The gradient.
     pub gradient: MapleParameters,
 }
 
 /// Gradients on the inputs of some blocks.
 type BlockGradients = Vec<(usize, Vec<f32>)>;
 
-/// How an image was adapted.
 #[derive(Clone, Debug)]
 pub struct Aligned {
     /// `[V, K]` before.
     pub logits: Matrix,
     /// The views of the alignment.
     pub align_views: Vec<usize>,
-    /// The steps.
     pub steps: Vec<AlignStep>,
-    /// The parameters at the end.
     pub parameters: MapleParameters,
 }
 
@@ -145,14 +129,9 @@ fn sign(x: f64) -> f64 {
 }
 
 impl PromptAlign {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
     /// Without a weight it is TPT on a maple prompt, and no statistics are needed.
     fn aligns(&self) -> bool {
-        self.options.weight > 0.0
+        self.0.weight > 0.0
     }
 
     fn source<'t>(&self, task: &'t Task) -> Result<&'t SourceStatistics> {
@@ -161,7 +140,7 @@ impl PromptAlign {
                 "needs token statistics of training images; compute them with this model and prompt and give them";
             Error::method(Config::NAME, reason).with_hint(Hint::Statistics)
         })?;
-        let needed = self.options.layers().end;
+        let needed = self.0.layers().end;
         if source.means.len() < needed {
             let reason = format!("expected at most {}, the blocks with statistics, found {needed}", source.means.len());
             return Err(Error::config("promptalign.layer_to", reason));
@@ -187,18 +166,14 @@ impl PromptAlign {
         let loss = marginal_entropy(&logits(&features, text, task.logit_scale));
         let d_text = text_gradient(&features, &loss.gradient, task.logit_scale);
         let mut d_image = Matrix::zeros(images.rows(), images.cols());
-        let mut part = Matrix::zeros(kept.len(), images.cols());
-        let slope = &loss.gradient;
-        product_nn(slope.data(), slope.rows(), text.data(), text.cols(), text.rows(), part.data_mut());
-        for (row, &place) in kept.iter().enumerate() {
-            d_image.row_mut(place).iter_mut().zip(part.row(row)).for_each(|(d, p)| *d = p * task.logit_scale);
-        }
+        let d_kept = image_gradient(text, &loss.gradient, task.logit_scale);
+        kept.iter().zip(d_kept.iter_rows()).for_each(|(&place, row)| d_image.row_mut(place).copy_from_slice(row));
         let (alignment, d_tokens) = match self.aligns() {
             true => self.align(self.source(task)?, &pass, union.len(), &places(align))?,
             false => (0.0, Vec::new()),
         };
         Ok(AlignStep {
-            loss: (f64::from(loss.value) + self.options.layer_weight() * alignment) as f32,
+            loss: (f64::from(loss.value) + self.0.layer_weight() * alignment) as f32,
             entropy: loss.value,
             alignment: alignment as f32,
             gradient: pass.gradient(&d_text, &d_image, &d_tokens)?,
@@ -214,7 +189,7 @@ impl PromptAlign {
         places: &[usize],
     ) -> Result<(f64, BlockGradients)> {
         let (mut total, mut gradients) = (0.0, Vec::new());
-        for block in self.options.layers() {
+        for block in self.0.layers() {
             let tokens = pass.tokens(block)?;
             let (mean, variance) = (&source.means[block], &source.variances[block]);
             let per_image = tokens.rows() / images;
@@ -233,25 +208,23 @@ impl PromptAlign {
             let mut all = vec![0.0f32; tokens.data().len()];
             for (row, part) in rows.iter().zip(d.chunks(tokens.cols())) {
                 let to = &mut all[row * tokens.cols()..][..tokens.cols()];
-                to.iter_mut().zip(part).for_each(|(t, d)| *t = (self.options.layer_weight() * d) as f32);
+                to.iter_mut().zip(part).for_each(|(t, d)| *t = (self.0.layer_weight() * d) as f32);
             }
             gradients.push((block, all));
         }
         Ok((total, gradients))
     }
 
-    /// The answer, and how it came about.
     pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Aligned)> {
         image.check(task, &SPEC)?;
-        let o = &self.options;
+        let o = &self.0;
         let (clip, side) = (task.need_clip(Config::NAME)?, task.text_side(Config::NAME)?);
         let mut parameters = MapleParameters::of(task.prompt.as_deref(), Config::NAME)?;
         let (pixels, count) = (image.need_pixels(Config::NAME)?, image.features.rows());
         // Both sides of the task come from this prompt, its visual prompts included: nothing is encoded a second time.
         let views = ViewLogits::of(task, image);
-        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(image.features, &views);
-        let align_views =
-            LowestScore { fraction: o.align_fraction, score: o.score }.select(image.features, &views).selected;
+        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(&views);
+        let align_views = LowestScore { fraction: o.align_fraction, score: o.score }.select(&views).selected;
         // Gradients are needed for these views alone.
         let mut union = [selection.selected.clone(), align_views.clone()].concat();
         union.sort_unstable();
@@ -259,7 +232,7 @@ impl PromptAlign {
         let size = pixels.len() / count;
         let kept: Vec<f32> = union.iter().flat_map(|v| &pixels[v * size..(v + 1) * size]).copied().collect();
 
-        let mut optimiser = adamw(o.lr, o.weight_decay);
+        let mut optimiser = AdamW::with_decay(o.lr, o.weight_decay);
         let mut steps = Vec::new();
         for step in 0..o.steps {
             // The first step starts where the task's text features were computed.
@@ -274,7 +247,7 @@ impl PromptAlign {
         let first = parameters.image_features(clip, &pixels[..size], 1)?;
         let last = logits(&first, &parameters.text_features(side)?, task.logit_scale);
         let aligned = Aligned { logits: views.logits.clone(), align_views, steps, parameters };
-        Ok((Ballot::from_logits(last.row(0)).answer(views.explain(selection)), aligned))
+        Ok((Decision::from_logits(last.row(0)).answer(views.explain(selection)), aligned))
     }
 }
 
@@ -299,21 +272,15 @@ impl Adapter for PromptAlign {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::probability::to_f32;
 
     #[test]
     fn distance_gradient_matches_differences_and_is_zero_at_the_source() {
         let tokens = Matrix::from_vec(6, 2, (0..12).map(|i| (i as f32 * 1.7).sin()).collect());
         let (mean, variance) =
             (Matrix::from_vec(2, 2, vec![0.3, -0.2, 0.1, 0.9]), Matrix::from_vec(2, 2, vec![0.2, 0.7, 0.1, 0.4]));
-        let (_, gradient) = distance(&tokens, 3, &mean, &variance);
-        for index in 0..12 {
-            let at = |by: f32| {
-                let mut moved = tokens.clone();
-                moved.data_mut()[index] += by;
-                distance(&moved, 3, &mean, &variance).0
-            };
-            assert!((gradient[index] - (at(1e-3) - at(-1e-3)) / 2e-3).abs() < 1e-3, "{index}");
-        }
+        let gradient = to_f32(&distance(&tokens, 3, &mean, &variance).1);
+        assert_gradient(&tokens, &gradient, 1e-3, 1e-3, |tokens| distance(tokens, 3, &mean, &variance).0);
         let one = Matrix::from_vec(2, 2, vec![0.3, -0.2, 0.1, 0.9]);
         let (value, gradient) = distance(&one, 1, &mean, &Matrix::zeros(2, 2));
         assert!(value == 0.0 && gradient.iter().all(|g| *g == 0.0));

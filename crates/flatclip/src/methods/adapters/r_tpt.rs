@@ -2,18 +2,13 @@
 //! Golden cases: `r-tpt-*`.
 
 use super::groups::{adamw_steps, view_selection};
-use super::tpt::adamw;
-use crate::Result;
-use crate::methods::aggregate::Ballot;
+use super::prelude::*;
+use crate::methods::optim::AdamW;
 use crate::methods::probability::{logits, mean_entropy, softmax};
-use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
-use crate::methods::update::{Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
+use crate::methods::update::{Tuned, on_text, tune_start};
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("r-tpt", Build::Episodic(|table| Ok(Box::new(RTpt::new(Config::read(table)?)))))
+    AdapterSpec::new("r-tpt", Build::Episodic(|table| Ok(Box::new(RTpt(Config::read(table)?)))))
         .with_aliases(&["rtpt"])
         .with_needs(Needs::CONTEXT)
         .with_summary("TPT on the mean of entropies, then a vote weighted by how much a view resembles the others")
@@ -34,7 +29,6 @@ Prompt Tuning, CVPR 2025.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of R-TPT.
     pub struct Config for "r-tpt" {
         include view_selection;
         include adamw_steps;
@@ -64,7 +58,6 @@ pub fn resemblance(features: &Matrix, neighbours: usize, in_own_list: &[bool]) -
     in_own_list.iter().enumerate().map(of_view).collect()
 }
 
-/// The weight of every view.
 pub fn weights(resemblance: &[f64], temperature: f64) -> Vec<f64> {
     let scores: Vec<f32> = resemblance.iter().map(|s| (s / temperature) as f32).collect();
     softmax(&scores)
@@ -76,27 +69,18 @@ fn rounded_below_one(features: &Matrix) -> Vec<bool> {
     features.iter_rows().map(own).collect()
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct RTpt {
-    options: Config,
-}
+pub struct RTpt(pub Config);
 
 impl RTpt {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
     /// The tuned prompt for an image, and its selection.
     pub fn tune(&self, task: &Task, features: &Matrix, views: &ViewLogits) -> Result<(Tuned, Selection)> {
-        let o = &self.options;
-        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(features, views);
+        let o = &self.0;
+        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(views);
         let kept = features.select_rows(&selection.selected);
         let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, mean_entropy);
-        let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);
-        let mut optimiser = adamw(o.lr, o.weight_decay);
-        let tuned = tune_context(task.text_side(Config::NAME)?, start, first, &[&objective], o.steps, &mut optimiser)?;
+        let adamw = AdamW::with_decay(o.lr, o.weight_decay);
+        let tuned = tune_start(task, Config::NAME, &[&objective], o.steps, adamw)?;
         Ok((tuned, selection))
     }
 }
@@ -117,13 +101,13 @@ impl Adapter for RTpt {
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
-        let o = &self.options;
+        let o = &self.0;
         let views = ViewLogits::of(task, image);
         let (tuned, selection) = self.tune(task, image.features, &views)?;
         let z = logits(image.features, &tuned.text_features, task.logit_scale);
         let own = if o.compat { rounded_below_one(image.features) } else { vec![false; z.rows()] };
         let weights = weights(&resemblance(image.features, o.neighbours, &own), o.temperature);
-        Ok(Ballot::from_logits(&weighted_sum(&z, &weights)).answer(views.explain(selection)))
+        Ok(Decision::from_logits(&weighted_sum(&z, &weights)).answer(views.explain(selection)))
     }
 }
 

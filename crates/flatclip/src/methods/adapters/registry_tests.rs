@@ -6,7 +6,7 @@ use crate::methods::{AdapterSpec, AnyAdapter, Decision, Kind, OnlineAdapter, Tas
 use crate::rng::Stream;
 use flatclip_tensor::Matrix;
 
-pub(super) fn unit_rows(seed: u64, rows: usize, cols: usize) -> Matrix {
+pub(crate) fn unit_rows(seed: u64, rows: usize, cols: usize) -> Matrix {
     let mut stream = Stream::new(seed, &["unit rows"]);
     let mut m = Matrix::from_vec(rows, cols, (0..rows * cols).map(|_| stream.normal() as f32).collect());
     crate::methods::probability::normalise_rows(&mut m);
@@ -22,6 +22,24 @@ pub(super) fn views(seed: u64, count: usize, cols: usize) -> Matrix {
     }
     crate::methods::probability::normalise_rows(&mut m);
     m
+}
+
+/// A task of drawn text features.
+pub(super) fn task(classes: usize, width: usize, logit_scale: f32) -> Task {
+    Task::new(names(classes), unit_rows(1, classes, width), logit_scale, 0).unwrap()
+}
+
+/// The gradient at a place is that of central differences of `value`.
+pub(crate) fn assert_gradient(at: &Matrix, gradient: &[f32], step: f32, by: f64, value: impl Fn(&Matrix) -> f64) {
+    for index in 0..at.data().len() {
+        let moved = |by: f32| {
+            let mut moved = at.clone();
+            moved.data_mut()[index] += by;
+            value(&moved)
+        };
+        let (found, expected) = (f64::from(gradient[index]), (moved(step) - moved(-step)) / (2.0 * f64::from(step)));
+        assert!((found - expected).abs() < by, "{index}: {found}, differences give {expected}");
+    }
 }
 
 pub(super) fn names(count: usize) -> Vec<String> {

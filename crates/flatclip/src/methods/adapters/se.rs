@@ -1,19 +1,14 @@
 //! SE: view 0 and the most confident other views, mixed by how confident view 0 is among them. Golden cases: `se-*`.
 
 use super::groups::view_selection;
-use crate::Result;
-use crate::methods::aggregate::Ballot;
+use super::prelude::*;
 use crate::methods::probability::{argmax, mean_probability, softmax};
-use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
+use crate::methods::select::{keep_count, ranking};
 
-/// The registry entry.
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("se", Build::Episodic(|table| Ok(Box::new(Se::new(Config::read(table)?)))))
-        .with_summary("mixes the un-augmented view with the most confident others, by its rank among them")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec::new("se", Build::Episodic(|table| Ok(Box::new(Se(Config::read(table)?)))))
+    .with_summary("mixes the un-augmented view with the most confident others, by its rank among them")
+    .with_docs(
+        "\
 What: r is the share of views 1..V with a higher score than view 0, d = r - 0.5. The int(fraction (V - 1))
 other views of lowest score are selected; view 0 is never one of them.
   answer = alpha softmax(l_0) + (1 - alpha) mean softmax(selected),
@@ -23,9 +18,9 @@ When the selected views all agree with view 0, the answer is that class with any
 Cost: one image-tower pass over the views; no gradient, no state.
 Reference: USE, ICML 2026 (repository sirujiang/USE, instance_method/se.py).
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    )
+    .with_verified(Verified::AuthorsCode)
+    .with_options(Config::OPTIONS);
 
 crate::choices! {
     /// How the weight of view 0 follows from its rank.
@@ -40,7 +35,6 @@ crate::choices! {
 }
 
 crate::options! {
-    /// Options of SE.
     pub struct Config for "se" {
         include view_selection { fraction = 0.1, from "authors' code: 6 of 63"; };
         /// How the weight of view 0 follows from its rank among the views.
@@ -54,11 +48,8 @@ crate::options! {
     }
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct Se {
-    options: Config,
-}
+pub struct Se(pub Config);
 
 /// How view 0 and the others are mixed.
 #[derive(Clone, Debug)]
@@ -67,14 +58,12 @@ pub struct Mixture {
     pub kept: Vec<usize>,
     /// Share of the other views with a higher score than view 0.
     pub rank: f64,
-    /// Weight of view 0.
     pub alpha: f64,
     scores: Vec<f32>,
     ranking: Vec<usize>,
 }
 
 impl Mixture {
-    /// The mixed probabilities.
     pub fn probabilities(&self, logits: &Matrix) -> Vec<f64> {
         let mut mixed = softmax(logits.row(0));
         if !self.kept.is_empty() {
@@ -92,14 +81,8 @@ impl Mixture {
 }
 
 impl Se {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
-    /// The views that are mixed, and how.
     pub fn mixture(&self, views: &ViewLogits) -> Mixture {
-        let (o, scores) = (&self.options, self.options.score.of_views(views));
+        let (o, scores) = (&self.0, self.0.score.of_views(views));
         let others = scores.len() - 1;
         let ranking: Vec<usize> = ranking(&scores).into_iter().filter(|&view| view != 0).collect();
         let count = if o.compat { 6 } else { keep_count(o.fraction, others) };
@@ -121,7 +104,7 @@ impl Adapter for Se {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
         let mixture = self.mixture(&views);
-        let ballot = Ballot::from_probabilities(&mixture.probabilities(&views.logits));
+        let ballot = Decision::from_probabilities(&mixture.probabilities(&views.logits));
         let with_view_0 = |views: &[usize]| [&[0], views].concat();
         let (selected, ranking) = (with_view_0(&mixture.kept), with_view_0(&mixture.ranking));
         Ok(ballot.answer(views.explain(Selection { scores: mixture.scores, ranking, selected })))
@@ -130,13 +113,12 @@ impl Adapter for Se {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     #[test]
     fn one_view_is_zero_shot_and_a_closed_gate_keeps_the_class() {
-        let task = Task::new(names(4), unit_rows(1, 4, 16), 30.0, 0).unwrap();
-        let se = Se::new(Config::default());
+        let task = task(4, 16, 30.0);
+        let se = Se(Config::default());
         let mut closed = 0;
         for seed in 0..20 {
             let image = views(seed, 16, 16);

@@ -1,15 +1,12 @@
 //! StatA: a Gaussian per class fitted to a set of images, anchored to the text features. Golden cases: `stata-*`.
 
+use super::prelude::*;
 pub use super::transduction::Fit;
-use super::transduction::{Gaussians, Labelling, Members, exponents, labelling, transductive};
-use crate::Result;
+use super::transduction::{Gaussians, Labelling, Members, answers, exponents, labelling, transductive};
 use crate::methods::probability::{argmax, normalise_rows};
-use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("stata", Build::Batch(|table| Ok(Box::new(StatA::new(Config::read(table)?)))))
+    AdapterSpec::new("stata", Build::Batch(|table| Ok(Box::new(StatA(Config::read(table)?)))))
         .with_needs(Needs::FEATURES.with_views(1))
         .with_summary(
             "Gaussians of the classes in a set of images, anchored to the text: for any number of present classes",
@@ -37,7 +34,6 @@ here.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of StatA.
     pub struct Config for "stata" {
         include transductive;
         /// Images that the text of a class counts for.
@@ -47,25 +43,12 @@ crate::options! {
     }
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct StatA {
-    options: Config,
-}
+pub struct StatA(pub Config);
 
 impl StatA {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
-    /// Fits a set.
     pub fn fit(&self, task: &Task, images: &[ViewSet<'_>]) -> Fit {
-        let members = Members::new(task, images, self.options.neighbours);
-        self.fit_members(task, &members)
-    }
-
-    fn fit_members(&self, task: &Task, members: &Members) -> Fit {
+        let members = &Members::new(task, images, self.0.neighbours);
         let text = task.text_features();
         let anchor = members.shared_variance(&members.zero_shot, text, f64::from(f32::MIN_POSITIVE));
         let variances = Matrix::from_vec(text.rows(), text.cols(), anchor.repeat(text.rows()));
@@ -75,7 +58,7 @@ impl StatA {
             subtract_determinants(&mut exponents, variances);
             exponents
         };
-        let fit = members.fit(labelling!(self.options), (text.clone(), variances), exponents, |z| {
+        let fit = members.fit(labelling!(self.0), (text.clone(), variances), exponents, |z| {
             betas = self.betas(z, text.rows());
             anchored(members, z, &betas, text, &anchor)
         });
@@ -85,13 +68,13 @@ impl StatA {
     fn betas(&self, z: &[f64], classes: usize) -> Vec<f64> {
         let mut counts = vec![0.0; classes];
         for row in z.chunks_exact(classes) {
-            if self.options.soft_counts {
+            if self.0.soft_counts {
                 counts.iter_mut().zip(row).for_each(|(c, z)| *c += z);
             } else {
                 counts[argmax(row)] += 1.0;
             }
         }
-        counts.into_iter().map(|n| n / (self.options.alpha + n)).collect()
+        counts.into_iter().map(|n| n / (self.0.alpha + n)).collect()
     }
 }
 
@@ -129,24 +112,21 @@ fn anchored(members: &Members, z: &[f64], betas: &[f64], text: &Matrix, anchor: 
 impl BatchAdapter for StatA {
     fn adapt(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
         images.iter().try_for_each(|image| image.check(task, &SPEC))?;
-        let members = Members::new(task, images, self.options.neighbours);
-        let fit = self.fit_members(task, &members);
-        Ok(members.answers(task, images, &fit.labels))
+        Ok(answers(task, images, &self.fit(task, images).labels))
     }
 
     fn set_size(&self) -> usize {
-        self.options.batch
+        self.0.batch
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     #[test]
     fn a_class_without_images_keeps_its_text() {
-        let task = Task::new(names(6), unit_rows(1, 6, 8), 100.0, 0).unwrap();
+        let task = task(6, 8, 100.0);
         // Images around the first two texts alone.
         let image = |seed: u64| {
             let mut m = views(seed, 1, 8);
@@ -157,7 +137,7 @@ mod tests {
         };
         let images: Vec<Matrix> = (0..30).map(image).collect();
         let sets: Vec<ViewSet<'_>> = images.iter().map(|m| ViewSet::new("s", m)).collect();
-        let stata = StatA::new(Config::default());
+        let stata = StatA(Config::default());
         let fit = stata.fit(&task, &sets);
         assert!(fit.betas[0] > 0.8 && fit.betas[2..].iter().all(|&b| b == 0.0), "{:?}", fit.betas);
         for class in 2..6 {

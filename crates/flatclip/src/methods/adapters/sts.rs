@@ -2,18 +2,13 @@
 //! Written after the paper's formulas; no golden case.
 
 use super::groups::{adamw_steps, view_selection};
-use crate::Result;
-use crate::methods::aggregate::Ballot;
+use super::prelude::*;
 use crate::methods::linalg;
-use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
+use crate::methods::optim::{AdamW, Optimiser};
 use crate::methods::probability::{dot, logits, marginal_entropy, normalise_rows_gradient};
-use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::update::{on_text, shifted};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, ViewSet};
-use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("sts", Build::Episodic(|table| Ok(Box::new(Sts::new(Config::read(table)?)))))
         .with_summary(
@@ -36,7 +31,6 @@ Vision-Language Models, NeurIPS 2025.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of STS.
     pub struct Config for "sts" {
         include view_selection { fraction = 0.1, from "summary of the paper"; };
         include adamw_steps { lr = 5e-3, from "summary of the paper"; };
@@ -45,7 +39,6 @@ crate::options! {
     }
 }
 
-/// The adapter and the directions it may move in.
 #[derive(Clone, Debug)]
 pub struct Sts {
     options: Config,
@@ -56,12 +49,7 @@ pub struct Sts {
 impl Sts {
     /// With these options; [`Adapter::prepare`] finds the directions.
     pub fn new(options: Config) -> Self {
-        Self { options, basis: Matrix::zeros(0, 0) }
-    }
-
-    /// The directions, one per row.
-    pub fn basis(&self) -> &Matrix {
-        &self.basis
+        Self { options, basis: Matrix::default() }
     }
 
     /// `B gamma` for every class.
@@ -76,8 +64,7 @@ impl Sts {
     /// The shifted prototypes of an image with these selected views.
     pub fn shifted(&self, task: &Task, kept: &Matrix) -> Matrix {
         let (o, base) = (&self.options, task.text_features());
-        let settings = AdamWSettings { weight_decay: o.weight_decay, ..AdamWSettings::new(o.lr) };
-        let mut optimiser = AdamW::new(settings);
+        let mut optimiser = AdamW::with_decay(o.lr, o.weight_decay);
         let mut gamma = vec![0.0f32; self.basis.rows()];
         for _ in 0..o.steps {
             let (text, norms) = shifted(base, &self.spread(&gamma, base.rows()));
@@ -136,17 +123,15 @@ impl Adapter for Sts {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let selection =
-            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
+        let selection = LowestScore { fraction: self.options.fraction, score: self.options.score }.select(&views);
         let text = self.shifted(task, &image.features.select_rows(&selection.selected));
         let first = logits(&image.features.select_rows(&[0]), &text, task.logit_scale);
-        Ok(Ballot::from_logits(first.row(0)).answer(views.explain(selection)))
+        Ok(Decision::from_logits(first.row(0)).answer(views.explain(selection)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     #[test]
@@ -167,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_step_lowers_the_loss_and_moves_all_prototypes_alike() {
-        let task = Task::new(names(6), unit_rows(1, 6, 16), 20.0, 0).unwrap();
+        let task = task(6, 16, 20.0);
         let mut sts = Sts::new(Config::default());
         sts.prepare(&task).unwrap();
         let kept = views(3, 4, 16);

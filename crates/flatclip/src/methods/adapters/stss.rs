@@ -2,19 +2,18 @@
 //! prompt ([`Stss::prepare`]), score the views ([`Scorer`]), select the lowest, let them vote. Golden cases: `fga-stss-*`.
 
 use super::groups::view_selection;
-use crate::Result;
+use super::prelude::*;
+use crate::methods::Explanation;
 use crate::methods::aggregate::{Tie, Vote, vote};
 use crate::methods::bank::{Directions, RadiusUnit, RandomPerturbation, TextBank};
 use crate::methods::probability::scaled;
 use crate::methods::sam::NormScope;
-use crate::methods::select::{Selection, ViewLogits, keep_count, ranking};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Explanation, Needs, Task, Verified, ViewSet};
+use crate::methods::select::{keep_count, ranking};
 use crate::prompt::PromptKind;
 use flatclip_tensor::gemm::{Activation, Linear};
-use flatclip_tensor::{Matrix, threads};
+use flatclip_tensor::threads;
 use std::sync::Arc;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("stss", Build::Episodic(|table| Ok(Box::new(Stss::new(Config::read(table)?)))))
         .with_aliases(&["fga"])
@@ -82,7 +81,6 @@ crate::choices! {
 }
 
 crate::options! {
-    /// Options of STSS.
     pub struct Config for "stss" {
         /// Length of a perturbation, rho'.
         radius: f64 = 0.5, alias "rho", range at_least(0.0), from "paper";
@@ -170,7 +168,6 @@ impl Reduce {
 /// Images whose views share products: enough rows to read the text bank from memory seldom.
 const IMAGES_TOGETHER: usize = 16;
 
-/// Scores of the views of one image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
     /// One per view, lower is better.
@@ -209,7 +206,6 @@ impl Scorer<'_> {
         if around.is_empty() { loss } else { self.score(loss, self.options.reduce.of(around, self.options.quantile)) }
     }
 
-    /// The score of every view.
     pub fn all(&self, features: &Matrix, views: &ViewLogits) -> Scores {
         let around = self.losses_around(features);
         let of = |(v, &loss): (usize, &f32)| self.score_over(loss, around.iter().map(|losses| losses[v]).collect());
@@ -333,7 +329,6 @@ impl Config {
         (pool, places)
     }
 
-    /// The views of lowest score.
     pub fn select(&self, scores: Vec<f32>) -> Selection {
         let (mut pool, places) = self.pool(&ranking(&scores));
         let mut selected = pool[..places].to_vec();
@@ -355,7 +350,6 @@ impl Config {
     }
 }
 
-/// Logits of features under packed text features.
 fn logits(features: &Matrix, text: &Linear, scale: f32) -> Matrix {
     let mut cosines = Matrix::zeros(features.rows(), text.outputs());
     text.forward(features.data(), features.rows(), Activation::Identity, cosines.data_mut());
@@ -391,7 +385,6 @@ impl Packed {
     }
 }
 
-/// The adapter and its text bank.
 #[derive(Clone, Debug)]
 pub struct Stss {
     options: Config,
@@ -404,7 +397,6 @@ impl Stss {
         Self { options, around: None }
     }
 
-    /// With a bank from elsewhere.
     pub fn with_bank(options: Config, bank: TextBank) -> Self {
         let around = Some(Packed::new(bank, &options, None));
         Self { options, around }
@@ -490,7 +482,6 @@ impl Stss {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::unit_rows;
     use super::*;
     use crate::methods::select::Score;
 

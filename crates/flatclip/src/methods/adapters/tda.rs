@@ -2,16 +2,12 @@
 //! Golden cases: `tda-*`.
 
 use super::groups::{data_preset, doubt, negative_cache, positive_cache, view_selection};
+use super::prelude::*;
 use super::presets::{self, Benchmark};
-use crate::Result;
-use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{Caches, Item};
-use crate::methods::probability::to_f64;
+use crate::methods::probability::{to_f32, to_f64};
 use crate::methods::query::Query;
-use crate::methods::select::{LowestScore, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("tda", Build::Online(|table| Ok(Box::new(Tda::new(Config::read(table)?)))))
         .with_summary("online caches of confident and doubtful test images correct the zero-shot logits")
@@ -34,7 +30,6 @@ Reference: Karmanov et al., Efficient Test-Time Adaptation of Vision-Language Mo
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of TDA.
     pub struct Config for "tda", check Config::windows_are_open {
         include view_selection;
         include data_preset;
@@ -53,22 +48,15 @@ impl Config {
     }
 }
 
-/// The adapter and its caches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Tda {
     options: Config,
-    caches: Caches,
+    pub caches: Caches,
 }
 
 impl Tda {
-    /// With these options, empty.
     pub fn new(options: Config) -> Self {
-        Self { options, caches: Caches::new(0, 0, 0) }
-    }
-
-    /// The caches.
-    pub fn caches(&self) -> &Caches {
-        &self.caches
+        Self { options, caches: Caches::default() }
     }
 
     fn remember(&mut self, query: &Query) {
@@ -86,7 +74,7 @@ impl Tda {
         let mut z = to_f64(&query.logits);
         self.caches.positive.add_affinity(&mut z, &query.feature, o.alpha, o.beta);
         self.caches.negative.subtract_doubt(&mut z, &query.feature, &doubt!(o));
-        z.into_iter().map(|z| z as f32).collect()
+        to_f32(&z)
     }
 }
 
@@ -102,7 +90,7 @@ impl OnlineAdapter for Tda {
         let lowest = LowestScore { fraction: self.options.fraction, score: self.options.score };
         let (query, selection) = Query::confident(image.features, &views, lowest);
         self.remember(&query);
-        Ok(Ballot::from_logits(&self.logits(&query)).answer(views.explain(selection)))
+        Ok(Decision::from_logits(&self.logits(&query)).answer(views.explain(selection)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {

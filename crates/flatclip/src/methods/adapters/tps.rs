@@ -2,18 +2,13 @@
 //! Golden cases: `tps-*`.
 
 use super::groups::{adamw_steps, view_selection};
-use crate::Result;
-use crate::methods::aggregate::Ballot;
-use crate::methods::optim::{AdamW, AdamWSettings, Optimiser};
+use super::prelude::*;
+use crate::methods::optim::{AdamW, Optimiser};
 use crate::methods::probability::{logits, marginal_entropy, normalise_rows_gradient};
-use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::update::{on_text, shifted};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("tps", Build::Episodic(|table| Ok(Box::new(Tps::new(Config::read(table)?)))))
+    AdapterSpec::new("tps", Build::Episodic(|table| Ok(Box::new(Tps(Config::read(table)?)))))
         .with_summary(
             "shifts the class prototypes in feature space by one step on the confident views' marginal entropy",
         )
@@ -33,7 +28,6 @@ Vision-Language Models, WACV 2025.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of TPS.
     pub struct Config for "tps" {
         include view_selection;
         include adamw_steps { lr = 5e-3, from "authors' value for ImageNet's shifts; a later comparison has 0.001 elsewhere"; };
@@ -42,20 +36,15 @@ crate::options! {
     }
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct Tps {
-    options: Config,
-}
+pub struct Tps(pub Config);
 
-/// One step of the shift.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// Entropy of every view before the step.
     pub entropies: Vec<f32>,
     /// The views that the loss was made of, surest first.
     pub selected: Vec<usize>,
-    /// The loss before the step.
     pub loss: f32,
     /// Its gradient, of the shape of the shift.
     pub gradient: Vec<f32>,
@@ -64,24 +53,18 @@ pub struct Step {
 }
 
 impl Tps {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
     /// The shifted prototypes of an image with these views, and how they got there.
     pub fn shifted(&self, task: &Task, features: &Matrix) -> (Matrix, Vec<Step>) {
-        let o = &self.options;
+        let o = &self.0;
         let base = task.text_features();
-        let settings = AdamWSettings { weight_decay: o.weight_decay, ..AdamWSettings::new(o.lr) };
-        let mut optimiser = AdamW::new(settings);
+        let mut optimiser = AdamW::with_decay(o.lr, o.weight_decay);
         let mut shift = vec![0.0f32; if o.shared { base.cols() } else { base.data().len() }];
         let mut steps = Vec::with_capacity(o.steps);
         for _ in 0..o.steps {
             let (text, norms) = shifted(base, &self.spread(&shift, base));
             // The views are chosen anew at every step.
             let views = ViewLogits::new(features, &text, task.logit_scale);
-            let selected = LowestScore { fraction: o.fraction, score: o.score }.select(features, &views).selected;
+            let selected = LowestScore { fraction: o.fraction, score: o.score }.select(&views).selected;
             let mut loss = on_text(&features.select_rows(&selected), &text, task.logit_scale, marginal_entropy);
             normalise_rows_gradient(&text, &norms, &mut loss.gradient);
             let gradient = if o.shared { column_sums(&loss.gradient) } else { loss.gradient.into_vec() };
@@ -92,9 +75,8 @@ impl Tps {
         (shifted(base, &self.spread(&shift, base)).0, steps)
     }
 
-    /// The shift of every class.
     fn spread(&self, shift: &[f32], base: &Matrix) -> Matrix {
-        let copies = if self.options.shared { base.rows() } else { 1 };
+        let copies = if self.0.shared { base.rows() } else { 1 };
         Matrix::from_vec(base.rows(), base.cols(), shift.repeat(copies))
     }
 }
@@ -109,26 +91,24 @@ impl Adapter for Tps {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let selection =
-            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
+        let selection = LowestScore { fraction: self.0.fraction, score: self.0.score }.select(&views);
         let (text, _) = self.shifted(task, image.features);
         let first = logits(&image.features.select_rows(&[0]), &text, task.logit_scale);
-        Ok(Ballot::from_logits(first.row(0)).answer(views.explain(selection)))
+        Ok(Decision::from_logits(first.row(0)).answer(views.explain(selection)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     fn tps(steps: usize, shared: bool) -> Tps {
-        Tps::new(Config { steps, shared, fraction: 1.0, ..Config::default() })
+        Tps(Config { steps, shared, fraction: 1.0, ..Config::default() })
     }
 
     #[test]
     fn the_step_lowers_the_marginal_entropy_and_no_step_is_zero_shot() {
-        let task = Task::new(names(6), unit_rows(1, 6, 16), 20.0, 0).unwrap();
+        let task = task(6, 16, 20.0);
         let kept = views(3, 4, 16);
         let value = |text: &Matrix| marginal_entropy(&logits(&kept, text, 20.0)).value;
         for shared in [false, true] {
@@ -141,8 +121,8 @@ mod tests {
 
     #[test]
     fn views_are_chosen_anew_at_every_step() {
-        let task = Task::new(names(6), unit_rows(1, 6, 16), 20.0, 0).unwrap();
-        let large = Tps::new(Config { steps: 3, lr: 0.3, fraction: 0.25, ..Config::default() });
+        let task = task(6, 16, 20.0);
+        let large = Tps(Config { steps: 3, lr: 0.3, fraction: 0.25, ..Config::default() });
         let changes = |seed| {
             let steps = large.shifted(&task, &views(seed, 16, 16)).1;
             steps.iter().any(|step| step.selected != steps[0].selected)

@@ -2,21 +2,16 @@
 //! Golden cases: `tpt-*`, `tpt-cocoop-*`.
 
 use super::groups::{adamw_steps, view_selection};
+use super::prelude::*;
 use super::promptalign::{self, PromptAlign};
-use crate::methods::aggregate::Ballot;
-use crate::methods::optim::{AdamW, AdamWSettings};
+use crate::methods::optim::AdamW;
 use crate::methods::probability::{logits, marginal_entropy};
-use crate::methods::select::{LowestScore, Selector, ViewLogits};
 use crate::methods::update::{Tuned, on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
 use crate::model::Context;
 use crate::prompt::{Affine, PromptContent, PromptKind, shifted, shifts};
-use crate::{Error, Result};
-use flatclip_tensor::Matrix;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("tpt", Build::Episodic(|table| Ok(Box::new(Tpt { options: Config::read(table)? }))))
+    AdapterSpec::new("tpt", Build::Episodic(|table| Ok(Box::new(Tpt(Config::read(table)?)))))
         .with_needs(Needs {
             prompts: &[PromptKind::Templates, PromptKind::Learned, PromptKind::CoCoOp],
             ..Needs::CONTEXT
@@ -60,7 +55,6 @@ crate::choices! {
 }
 
 crate::options! {
-    /// Options of TPT.
     pub struct Config for "tpt" {
         /// What is tuned: the context, or all of a maple prompt.
         adapt: Adapted = Adapted::Context, from "paper";
@@ -71,30 +65,16 @@ crate::options! {
     }
 }
 
-/// AdamW as TPT and its kin use it: torch's defaults.
-pub(super) fn adamw(lr: f64, weight_decay: f64) -> AdamW {
-    AdamW::new(AdamWSettings { weight_decay, ..AdamWSettings::new(lr) })
-}
-
 /// The context of one image under a CoCoOp prompt: `context + meta(feature)` on every token.
 pub fn cocoop_context(context: &Context, meta: &[Affine; 2], feature: &[f32]) -> Context {
     let (_, shift) = shifts(meta, &Matrix::from_vec(1, feature.len(), feature.to_vec()));
     shifted(context, &shift).swap_remove(0)
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct Tpt {
-    options: Config,
-}
+pub struct Tpt(pub Config);
 
 impl Tpt {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
-    /// The answer, and how the context got there.
     pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Tuned)> {
         image.check(task, &SPEC)?;
         let cocoop = match task.prompt.as_deref().map(|p| &p.content) {
@@ -103,21 +83,19 @@ impl Tpt {
         };
         let side = task.text_side(Config::NAME)?;
         let own;
-        let (start, first) = match &cocoop {
+        let (start, first, text) = match &cocoop {
             Some(start) => {
                 own = side.tower.pass(side.tokens, std::slice::from_ref(start))?;
-                (start, own.as_ref())
+                (start, own.as_ref(), &own.features()[0])
             }
-            None => (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?),
+            None => (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?, task.text_features()),
         };
-        let text = if cocoop.is_some() { &first.features()[0] } else { task.text_features() };
         let views = ViewLogits::new(image.features, text, task.logit_scale);
-        let selection =
-            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
+        let selection = LowestScore { fraction: self.0.fraction, score: self.0.score }.select(&views);
         let kept = image.features.select_rows(&selection.selected);
         let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, marginal_entropy);
-        let mut optimiser = adamw(self.options.lr, self.options.weight_decay);
-        let tuned = tune_context(side, start, first, &[&objective], self.options.steps, &mut optimiser)?;
+        let mut optimiser = AdamW::with_decay(self.0.lr, self.0.weight_decay);
+        let tuned = tune_context(side, start, first, &[&objective], self.0.steps, &mut optimiser)?;
         let ballot = view_0(task, image, &tuned.text_features);
         Ok((ballot.answer(views.explain(selection)), tuned))
     }
@@ -127,7 +105,7 @@ impl Tpt {
         if meta[0].weight.cols() != feature.len() || meta[1].bias.len() != context.width {
             return Err(Error::method(Config::NAME, "the prompt's meta-net does not fit this model's features"));
         }
-        if self.options.cocoop_feature == CocoopFeature::Raw {
+        if self.0.cocoop_feature == CocoopFeature::Raw {
             let norm = image.norms.first().ok_or_else(|| {
                 Error::config("tpt.cocoop_feature", "raw needs the norms of the features, which this image lacks")
             })?;
@@ -135,46 +113,36 @@ impl Tpt {
         }
         Ok(cocoop_context(context, meta, &feature))
     }
+
+    /// TPT on all prompts of a maple prompt.
+    fn on_maple(&self) -> PromptAlign {
+        let Config { fraction, score, steps, lr, weight_decay, .. } = self.0;
+        let unaligned = promptalign::Config { weight: 0.0, ..promptalign::Config::default() };
+        PromptAlign(promptalign::Config { fraction, score, steps, lr, weight_decay, ..unaligned })
+    }
 }
 
 /// View 0 under these text features.
-pub(super) fn view_0(task: &Task, image: &ViewSet<'_>, text: &Matrix) -> Ballot {
-    Ballot::from_logits(logits(&image.features.select_rows(&[0]), text, task.logit_scale).row(0))
-}
-
-impl Tpt {
-    /// TPT on all prompts of a maple prompt.
-    fn on_maple(&self) -> PromptAlign {
-        let Config { fraction, score, steps, lr, weight_decay, .. } = self.options;
-        let weight = 0.0;
-        PromptAlign::new(promptalign::Config {
-            fraction,
-            score,
-            steps,
-            lr,
-            weight_decay,
-            weight,
-            ..promptalign::Config::default()
-        })
-    }
+pub(super) fn view_0(task: &Task, image: &ViewSet<'_>, text: &Matrix) -> Decision {
+    Decision::from_logits(logits(&image.features.select_rows(&[0]), text, task.logit_scale).row(0))
 }
 
 impl Adapter for Tpt {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        match self.options.adapt {
+        match self.0.adapt {
             Adapted::Context => task.text_side(Config::NAME).map(|_| ()),
             Adapted::Maple => self.on_maple().prepare(task),
         }
     }
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
-        match self.options.adapt {
+        match self.0.adapt {
             Adapted::Context => Ok(self.adapt_traced(task, image)?.0),
             Adapted::Maple => self.on_maple().adapt(task, image),
         }
     }
 
     fn needs(&self) -> Option<Needs> {
-        (self.options.adapt == Adapted::Maple).then_some(Needs { statistics: false, ..promptalign::SPEC.needs })
+        (self.0.adapt == Adapted::Maple).then_some(Needs { statistics: false, ..promptalign::SPEC.needs })
     }
 }

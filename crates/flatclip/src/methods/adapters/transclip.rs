@@ -1,16 +1,13 @@
 //! TransCLIP: a Gaussian per class with a shared diagonal covariance, fitted to a set of images; without an anchor.
 //! Golden cases: `transclip-*`.
 
+use super::prelude::*;
 pub use super::transduction::Fit;
-use super::transduction::{Labelling, Members, exponents, labelling, transductive};
-use crate::Result;
+use super::transduction::{Labelling, Members, answers, exponents, labelling, transductive};
 use crate::methods::probability::normalise_rows;
-use crate::methods::{AdapterSpec, BatchAdapter, Build, Decision, Needs, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("transclip", Build::Batch(|table| Ok(Box::new(TransClip::new(Config::read(table)?)))))
+    AdapterSpec::new("transclip", Build::Batch(|table| Ok(Box::new(TransClip(Config::read(table)?)))))
         .with_aliases(&["transclip-zs"])
         .with_needs(Needs::FEATURES.with_views(1))
         .with_summary("Gaussians of the classes in a set of images: for sets in which all classes occur")
@@ -33,35 +30,21 @@ not done here.
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of TransCLIP.
     pub struct Config for "transclip" {
         include transductive;
     }
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct TransClip {
-    options: Config,
-}
+pub struct TransClip(pub Config);
 
 impl TransClip {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
-    /// Fits a set.
     pub fn fit(&self, task: &Task, images: &[ViewSet<'_>]) -> Fit {
-        let members = Members::new(task, images, self.options.neighbours);
-        self.fit_members(task, &members)
-    }
-
-    fn fit_members(&self, task: &Task, members: &Members) -> Fit {
+        let members = &Members::new(task, images, self.0.neighbours);
         let (text, width) = (task.text_features(), task.text_features().cols());
         let variances = Matrix::from_vec(1, width, vec![1.0 / width as f32; width]);
         let exponents = |means: &Matrix, variances: &Matrix| exponents(&members.features, means, variances);
-        members.fit(labelling!(self.options), (text.clone(), variances), exponents, |z| {
+        members.fit(labelling!(self.0), (text.clone(), variances), exponents, |z| {
             let means = class_means(members, z, text);
             let variances = members.shared_variance(z, &means, f64::from(f32::EPSILON) / width as f64);
             (means, Matrix::from_vec(1, width, variances))
@@ -85,27 +68,24 @@ fn class_means(members: &Members, z: &[f64], text: &Matrix) -> Matrix {
 impl BatchAdapter for TransClip {
     fn adapt(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
         images.iter().try_for_each(|image| image.check(task, &SPEC))?;
-        let members = Members::new(task, images, self.options.neighbours);
-        let fit = self.fit_members(task, &members);
-        Ok(members.answers(task, images, &fit.labels))
+        Ok(answers(task, images, &self.fit(task, images).labels))
     }
 
     fn set_size(&self) -> usize {
-        self.options.batch
+        self.0.batch
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     #[test]
     fn means_move_to_the_images_and_one_image_alone_has_an_answer() {
-        let task = Task::new(names(4), unit_rows(1, 4, 8), 100.0, 0).unwrap();
+        let task = task(4, 8, 100.0);
         let images: Vec<Matrix> = (0..40).map(|seed| views(seed, 1, 8)).collect();
         let sets: Vec<ViewSet<'_>> = images.iter().map(|m| ViewSet::new("s", m)).collect();
-        let transclip = TransClip::new(Config::default());
+        let transclip = TransClip(Config::default());
         let fit = transclip.fit(&task, &sets);
         assert_ne!(fit.means, *task.text_features());
         assert!(fit.variances.data().iter().all(|&v| v > 0.0 && v < 1.0));

@@ -1,10 +1,8 @@
 //! What StatA and TransCLIP share: a set of images with soft labels, a graph of its nearest neighbours, and the rounds in
 //! which labels and Gaussians of the classes follow each other.
 
-use super::single::first_view;
+use super::prelude::*;
 use crate::methods::probability::softmax;
-use crate::methods::{Decision, Task, ViewSet};
-use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nt;
 use rayon::prelude::*;
 
@@ -56,7 +54,6 @@ pub(super) struct Labelling {
 /// The Gaussians of the classes: means `[K, D]`, and variances `[K, D]`, or `[1, D]` for all classes.
 pub(super) type Gaussians = (Matrix, Matrix);
 
-/// The result for a set.
 #[derive(Clone, Debug)]
 pub struct Fit {
     /// Zero-shot probabilities `[N, K]`.
@@ -71,7 +68,6 @@ pub struct Fit {
     pub variances: Matrix,
     /// Share of the images in mean and variance of every class; empty for TransCLIP.
     pub betas: Vec<f64>,
-    /// Neighbours of every image.
     pub neighbours: Vec<Vec<usize>>,
 }
 
@@ -187,11 +183,12 @@ impl Members {
         }
         sum.into_iter().map(|s| (s / count).max(floor) as f32).collect()
     }
+}
 
-    /// One answer per image.
-    pub(super) fn answers(&self, task: &Task, images: &[ViewSet<'_>], z: &[f64]) -> Vec<Decision> {
-        images.iter().zip(z.chunks_exact(self.classes)).map(|(image, row)| first_view(task, image, row)).collect()
-    }
+/// The labels `z` as answers.
+pub(super) fn answers(task: &Task, images: &[ViewSet<'_>], z: &[f64]) -> Vec<Decision> {
+    let labels = z.chunks_exact(task.class_count());
+    images.iter().zip(labels).map(|(image, row)| Decision::of_first_view(task, image, row)).collect()
 }
 
 /// `-1/2 sum_d (x_d - mu_kd)^2 / s_kd` for all images and classes, `[N, K]`; `variances` has one row for all classes or one
@@ -236,7 +233,6 @@ fn graph(features: &Matrix, neighbours: usize) -> Vec<Vec<(usize, f32)>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::unit_rows;
     use super::*;
 
     #[test]

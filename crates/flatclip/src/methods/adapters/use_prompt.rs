@@ -2,19 +2,14 @@
 //! and gradient on the logits: `se-*`.
 
 use super::groups::view_selection;
+use super::prelude::*;
 use super::se::{self, AlphaRule, Se};
-use super::tpt::adamw;
-use crate::Result;
-use crate::methods::aggregate::Ballot;
+use crate::methods::optim::AdamW;
 use crate::methods::probability::{Loss, mean_probability, softmax};
-use crate::methods::select::{LowestScore, ViewLogits};
-use crate::methods::update::{on_text, tune_context};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
+use crate::methods::update::{on_text, tune_start};
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("use", Build::Episodic(|table| Ok(Box::new(Use::new(Config::read(table)?)))))
+    AdapterSpec::new("use", Build::Episodic(|table| Ok(Box::new(Use(Config::read(table)?)))))
         .with_needs(Needs::CONTEXT)
         .with_summary("tunes the prompt on a pseudo label of view 0 and confident views, unless they agree")
         .with_docs(
@@ -33,7 +28,6 @@ Reference: USE, ICML 2026 (repository sirujiang/USE).
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of USE.
     pub struct Config for "use" {
         include view_selection { fraction = 0.1, from "authors' code: 6 of 63"; };
         /// How much the weight of view 0 follows from its rank.
@@ -45,11 +39,8 @@ crate::options! {
     }
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct Use {
-    options: Config,
-}
+pub struct Use(pub Config);
 
 /// `-sum_k p_k ln q_k` with `p` the mean probability of the rows of `logits` and `q` a constant.
 pub fn loss(logits: &Matrix, q: &[f64]) -> Loss {
@@ -67,13 +58,6 @@ pub fn loss(logits: &Matrix, q: &[f64]) -> Loss {
     Loss { value, gradient }
 }
 
-impl Use {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-}
-
 impl Adapter for Use {
     fn prepare(&mut self, task: &Task) -> Result<()> {
         task.start_pass(Config::NAME).map(|_| ())
@@ -81,7 +65,7 @@ impl Adapter for Use {
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
-        let o = &self.options;
+        let o = &self.0;
         let views = ViewLogits::of(task, image);
         let rule = se::Config {
             fraction: o.fraction,
@@ -90,20 +74,18 @@ impl Adapter for Use {
             alpha_rule: AlphaRule::Linear,
             ..se::Config::default()
         };
-        let mixture = Se::new(rule).mixture(&views);
+        let mixture = Se(rule).mixture(&views);
         let mut answer = mixture.probabilities(&views.logits);
         let mut selection = LowestScore::of_scores(1.0, o.score.of_views(&views));
         selection.selected = [&[0], mixture.kept.as_slice()].concat();
         if !mixture.agrees(&views.logits) {
             let kept = image.features.select_rows(&selection.selected);
             let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, |logits| loss(logits, &answer));
-            let (start, first) = (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?);
-            let mut optimiser = adamw(o.lr, o.weight_decay);
-            let side = task.text_side(Config::NAME)?;
-            let tuned = tune_context(side, start, first, &[&objective], 1, &mut optimiser)?;
+            let adamw = AdamW::with_decay(o.lr, o.weight_decay);
+            let tuned = tune_start(task, Config::NAME, &[&objective], 1, adamw)?;
             let after = ViewLogits::new(image.features, &tuned.text_features, task.logit_scale);
             answer = mixture.probabilities(&after.logits);
         }
-        Ok(Ballot::from_probabilities(&answer).answer(views.explain(selection)))
+        Ok(Decision::from_probabilities(&answer).answer(views.explain(selection)))
     }
 }

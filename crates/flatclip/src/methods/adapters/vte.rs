@@ -1,16 +1,12 @@
 //! VTE: the mean feature of the most confident views, against the text features. Golden cases: `vte-*`.
 
 use super::groups::view_selection;
-use crate::Result;
-use crate::methods::aggregate::{Ballot, Tie, Vote, vote};
+use super::prelude::*;
+use crate::methods::aggregate::{Tie, Vote, vote};
 use crate::methods::probability::{mean_row, normalise_rows};
-use crate::methods::select::{LowestScore, Selector, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("vte", Build::Episodic(|table| Ok(Box::new(Vte::new(Config::read(table)?)))))
+    AdapterSpec::new("vte", Build::Episodic(|table| Ok(Box::new(Vte(Config::read(table)?)))))
         .with_summary("mean image feature of the most confident views; the baseline to print next to ZERO")
         .with_docs(
             "\
@@ -27,7 +23,6 @@ Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV w
         .with_options(Config::OPTIONS);
 
 crate::options! {
-    /// Options of VTE.
     pub struct Config for "vte" {
         include view_selection { fraction = 0.1, from "paper, and TPT's value"; };
         /// How the selected views decide; the logits of a mean feature are the mean logits.
@@ -37,52 +32,40 @@ crate::options! {
     }
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct Vte {
-    options: Config,
-}
-
-impl Vte {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-}
+pub struct Vte(pub Config);
 
 impl Adapter for Vte {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let selection =
-            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
-        if self.options.vote != Vote::MeanLogits {
-            let ballot = vote(self.options.vote, Tie::MeanProbability, &views.logits, &selection);
+        let selection = LowestScore { fraction: self.0.fraction, score: self.0.score }.select(&views);
+        if self.0.vote != Vote::MeanLogits {
+            let ballot = vote(self.0.vote, Tie::MeanProbability, &views.logits, &selection);
             return Ok(ballot.answer(views.explain(selection)));
         }
         let mean = mean_row(image.features, &selection.selected);
         let mut mean = Matrix::from_vec(1, mean.len(), mean);
-        if self.options.unit_mean {
+        if self.0.unit_mean {
             normalise_rows(&mut mean);
         }
-        let ballot = Ballot::from_logits(task.logits(&mean).row(0));
+        let ballot = Decision::from_logits(task.logits(&mean).row(0));
         Ok(ballot.answer(views.explain(selection)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows, views};
     use super::*;
 
     #[test]
     fn a_unit_mean_answers_the_same_with_more_confidence() {
-        let task = Task::new(names(4), unit_rows(1, 4, 16), 30.0, 0).unwrap();
+        let task = task(4, 16, 30.0);
         for seed in 0..8 {
             let image = views(seed, 20, 16);
             let answer = |unit_mean| {
                 let options = Config { unit_mean, ..Config::default() };
-                Vte::new(options).adapt(&task, &ViewSet::new("s", &image)).unwrap()
+                Vte(options).adapt(&task, &ViewSet::new("s", &image)).unwrap()
             };
             let (plain, unit) = (answer(false), answer(true));
             assert_eq!(plain.prediction, unit.prediction);

@@ -1,17 +1,13 @@
 //! ZERO: confident views vote at temperature zero. Golden cases: `zero-*`, `zero-features-*`.
 
 use super::groups::view_selection;
-use crate::Result;
-use crate::methods::aggregate::{Ballot, Tie, TieFallback, Vote, break_tie, vote};
+use super::prelude::*;
+use crate::methods::aggregate::{Tie, TieFallback, Vote, break_tie, vote};
 use crate::methods::probability::{argmax, scaled, softmax};
-use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 use half::f16;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("zero", Build::Episodic(|table| Ok(Box::new(Zero::new(Config::read(table)?)))))
+    AdapterSpec::new("zero", Build::Episodic(|table| Ok(Box::new(Zero(Config::read(table)?)))))
         .with_summary("the most confident views vote at temperature zero; ties go to the discarded views")
         .with_docs(
             "\
@@ -41,7 +37,6 @@ crate::choices! {
 }
 
 crate::options! {
-    /// Options of ZERO.
     pub struct Config for "zero" {
         include view_selection { fraction = 0.3, from "authors' code; the paper has 0.1, as TPT and STSS"; };
         /// How the selected views decide; temperature and ties concern the majority alone.
@@ -53,24 +48,16 @@ crate::options! {
     }
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct Zero {
-    options: Config,
-}
+pub struct Zero(pub Config);
 
 impl Zero {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
     /// The votes of the selected views on `cosines` (`[V, K]`, not scaled), ties broken.
-    fn vote(&self, cosines: &Matrix, selection: &Selection) -> Ballot {
+    fn vote(&self, cosines: &Matrix, selection: &Selection) -> Decision {
         let mut votes = vec![0.0f64; cosines.cols()];
         for &view in &selection.selected {
             let row = cosines.row(view);
-            match self.options.temperature {
+            match self.0.temperature {
                 Temperature::Hard => votes[argmax(row)] += 1.0,
                 Temperature::F32Eps => add(&mut votes, row.iter().map(|&l| l / f32::EPSILON)),
                 Temperature::Fp16Eps => {
@@ -78,8 +65,8 @@ impl Zero {
                 }
             }
         }
-        let winner = break_tie(&mut votes, cosines, selection, self.options.tie_fallback);
-        Ballot::from_votes(&votes, winner)
+        let winner = break_tie(&mut votes, cosines, selection, self.0.tie_fallback);
+        Decision::from_votes(&votes, winner)
     }
 }
 
@@ -94,9 +81,8 @@ impl Adapter for Zero {
         image.check(task, &SPEC)?;
         let cosines = task.cosines(image.features);
         let views = ViewLogits::from_logits(scaled(cosines.clone(), task.logit_scale));
-        let selection =
-            LowestScore { fraction: self.options.fraction, score: self.options.score }.select(image.features, &views);
-        let ballot = match self.options.vote {
+        let selection = LowestScore { fraction: self.0.fraction, score: self.0.score }.select(&views);
+        let ballot = match self.0.vote {
             Vote::Majority => self.vote(&cosines, &selection),
             other => vote(other, Tie::DiscardedViews, &views.logits, &selection),
         };
@@ -108,10 +94,10 @@ impl Adapter for Zero {
 mod tests {
     use super::*;
 
-    fn ballot(temperature: Temperature, cosines: &Matrix, kept: usize) -> Ballot {
+    fn ballot(temperature: Temperature, cosines: &Matrix, kept: usize) -> Decision {
         let ranking: Vec<usize> = (0..cosines.rows()).collect();
         let selection = Selection { scores: vec![0.0; ranking.len()], selected: ranking[..kept].to_vec(), ranking };
-        Zero::new(Config { temperature, ..Config::default() }).vote(cosines, &selection)
+        Zero(Config { temperature, ..Config::default() }).vote(cosines, &selection)
     }
 
     #[test]

@@ -1,13 +1,9 @@
 //! Zero-shot CLIP: the un-augmented view, whatever made the text features: one template, an ensemble of templates, a
 //! learned prompt, or a file.
 
-use crate::Result;
-use crate::methods::aggregate::Ballot;
-use crate::methods::select::{Selection, ViewLogits};
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
+use super::prelude::*;
 use crate::prompt::{PromptContent, PromptKind, prompt_logits};
 
-/// The registry entry.
 pub static SPEC: AdapterSpec = AdapterSpec::new(
     "zero-shot",
     Build::Episodic(|table| Config::read(table).map(|_| Box::new(ZeroShot) as Box<dyn Adapter>)),
@@ -53,7 +49,6 @@ fn view_logits(task: &Task, image: &ViewSet<'_>) -> Result<ViewLogits> {
     }
 }
 
-/// The adapter.
 #[derive(Clone, Debug)]
 pub struct ZeroShot;
 
@@ -61,7 +56,7 @@ impl Adapter for ZeroShot {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = view_logits(task, image)?;
-        let ballot = Ballot::from_logits(views.logits.row(0));
+        let ballot = Decision::from_logits(views.logits.row(0));
         let only_the_original = Selection { scores: views.entropies.clone(), ranking: vec![0], selected: vec![0] };
         Ok(ballot.answer(views.explain(only_the_original)))
     }

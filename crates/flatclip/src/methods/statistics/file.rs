@@ -2,7 +2,8 @@
 
 use super::{SourceStatistics, StatisticsOrigin};
 use crate::digest::matrix_hash;
-use crate::weights::torch_file::{self, TorchTensor, Value};
+use crate::weights::Stored;
+use crate::weights::torch_file::{self, Value};
 use crate::{Error, Result, files};
 use flatclip_tensor::Matrix;
 use std::path::Path;
@@ -47,17 +48,17 @@ fn stacked(path: &Path) -> Result<Vec<Matrix>> {
         path: path.to_path_buf(),
         reason: format!("expected one tensor [blocks, tokens, width] or a list of [tokens, width], found {found}"),
     };
-    let matrix = |tensor: &TorchTensor| match *tensor.shape() {
+    let matrix = |tensor: &Stored| match tensor.shape[..] {
         [rows, cols] => Ok(Matrix::from_vec(rows, cols, tensor.values()?)),
-        _ => Err(wrong(format!("a tensor of shape {:?} in a list", tensor.shape()))),
+        _ => Err(wrong(format!("a tensor of shape {:?} in a list", tensor.shape))),
     };
     match &value {
-        Value::Tensor(tensor) => match *tensor.shape() {
+        Value::Tensor(tensor) => match tensor.shape[..] {
             [_, rows, cols] if rows * cols > 0 => {
                 let blocks = tensor.values()?;
                 Ok(blocks.chunks_exact(rows * cols).map(|m| Matrix::from_vec(rows, cols, m.to_vec())).collect())
             }
-            _ => Err(wrong(format!("a tensor of shape {:?}", tensor.shape()))),
+            _ => Err(wrong(format!("a tensor of shape {:?}", tensor.shape))),
         },
         Value::List(items) => items
             .iter()
@@ -78,11 +79,7 @@ fn named(path: &Path, error: &Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
-
-    fn fixture(name: &str) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
-    }
+    use crate::files::fixture;
 
     #[test]
     fn the_authors_tensors_are_taken_over_and_other_files_named() {

@@ -19,7 +19,6 @@ pub struct StatisticsOrigin {
     pub visual_prompts: String,
     /// The data set, or the imported files.
     pub source: String,
-    /// How many images.
     pub images: usize,
     /// The program that computed them.
     pub version: String,
@@ -32,7 +31,6 @@ pub struct SourceStatistics {
     pub means: Vec<Matrix>,
     /// One `[tokens, width]` per block.
     pub variances: Vec<Matrix>,
-    /// What they were computed from.
     pub origin: StatisticsOrigin,
 }
 
@@ -55,7 +53,6 @@ impl SourceStatistics {
         Ok(Self { means, variances, origin: StatisticsOrigin::default() })
     }
 
-    /// Adds what they were computed from.
     #[must_use]
     pub fn with_origin(mut self, origin: StatisticsOrigin) -> Self {
         self.origin = origin;
@@ -146,7 +143,6 @@ impl StatisticsSum {
         Ok(())
     }
 
-    /// The statistics of everything added.
     pub fn finish(self) -> Result<SourceStatistics> {
         if self.count == 0 {
             return Err(Error::config("statistics", "no image was added"));

@@ -1,5 +1,6 @@
 //! Requests to the hub and to the servers it redirects to.
 
+use super::lock::LockedFile;
 use super::{Hub, Progress};
 use crate::Error;
 use std::fs::{File, OpenOptions};
@@ -28,16 +29,20 @@ impl Failure {
         Self::Passing { reason: reason.into(), after: None }
     }
 
-    fn fetch(url: &str, reason: impl Into<String>) -> Self {
+    pub(super) fn fetch(url: &str, reason: impl Into<String>) -> Self {
         Self::Final(Error::Fetch { url: url.to_owned(), reason: reason.into() })
     }
 }
 
-/// Metadata of a file, which the hub reports before the download.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Final(error)
+    }
+}
+
+/// What the hub reports before the download.
 pub(super) struct Expected {
-    pub(super) size: Option<u64>,
-    pub(super) sha256: Option<String>,
-    pub(super) etag: Option<String>,
+    pub(super) file: LockedFile,
     /// The commit of the repository.
     pub(super) revision: Option<String>,
 }
@@ -99,7 +104,7 @@ impl Client {
         }
         let sha256 = tag.clone().filter(|tag| is_hex(tag, 64));
         let revision = header("x-repo-commit").filter(|commit| is_hex(commit, 40)).map(str::to_owned);
-        Ok(Some(Expected { size, sha256, etag: tag, revision }))
+        Ok(Some(Expected { file: LockedFile { size, sha256, etag: tag, complete: false }, revision }))
     }
 
     /// Resumes the download of `part` until the file is complete.
@@ -112,16 +117,18 @@ impl Client {
     ) -> Result<(), Failure> {
         let io = |e: std::io::Error| Failure::Final(Error::io(part)(e));
         let mut have = std::fs::metadata(part).map_or(0, |about| about.len());
-        if expected.size.is_some_and(|size| have > size) {
+        if expected.file.size.is_some_and(|size| have > size) {
             have = 0;
         }
-        if have > 0 && expected.size == Some(have) {
+        if have > 0 && expected.file.size == Some(have) {
             return Ok(());
         }
         let response = self.get(url, have)?;
         let status = response.status().as_u16();
         let (file, start) = match status {
-            206 if resumes_at(&response, have, expected.size) => (OpenOptions::new().append(true).open(part), have),
+            206 if resumes_at(&response, have, expected.file.size) => {
+                (OpenOptions::new().append(true).open(part), have)
+            }
             // A server without range support sends the whole file.
             200 => (File::create(part), 0),
             // A range that was not requested, or not satisfiable: start from the beginning next time.
@@ -135,7 +142,7 @@ impl Client {
             return Err(Failure::fetch(url, "the server sent an HTML page instead of the file"));
         }
         let stated = header(&response, "content-length").and_then(|n| n.parse::<u64>().ok()).map(|n| n + start);
-        let Some(size) = expected.size.or(stated) else {
+        let Some(size) = expected.file.size.or(stated) else {
             return Err(Failure::fetch(url, "the server does not say how large the file is"));
         };
         if size > MAX_BYTES {

@@ -1,8 +1,7 @@
 //! Size, digest and revision of files at their first download: `flatclip.lock` in the model's folder.
 
 use super::client::{Expected, Failure};
-use crate::files::read_text;
-use crate::files::write_atomic;
+use crate::files::{read_text, write_atomic};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,11 +21,11 @@ struct Content {
 pub(super) struct LockedFile {
     pub(super) size: Option<u64>,
     /// Reported by the hub, or computed from the first download.
-    sha256: Option<String>,
+    pub(super) sha256: Option<String>,
     /// The server's ETag, if it reports no digest.
-    etag: Option<String>,
+    pub(super) etag: Option<String>,
     /// Whether the download was completed.
-    complete: bool,
+    pub(super) complete: bool,
 }
 
 pub(super) struct Lock {
@@ -57,26 +56,21 @@ impl Lock {
 
     /// Records what the hub reports, or compares it with the record. True if a partial download may be of this version.
     pub(super) fn agree(&mut self, name: &str, url: &str, expected: &Expected) -> Result<bool, Failure> {
-        let stated = LockedFile {
-            size: expected.size,
-            sha256: expected.sha256.clone(),
-            etag: expected.etag.clone(),
-            complete: false,
-        };
+        let stated = &expected.file;
         let Some(known) = self.content.files.get(name) else {
             if self.content.revision.is_none() {
                 self.content.revision = expected.revision.clone();
             }
-            return self.note(name, stated);
+            return self.note(name, stated.clone());
         };
         let both = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some();
         let digest = both(&known.sha256, &stated.sha256).then(|| known.sha256 == stated.sha256);
         let size = known.size.is_some() && stated.size.is_some() && known.size != stated.size;
         if (digest == Some(false) || size) && known.complete {
-            return Err(self.changed(name, url, known, &stated));
+            return Err(self.changed(name, url, known, stated));
         }
         if digest == Some(false) || size {
-            return self.note(name, stated);
+            return self.note(name, stated.clone());
         }
         let same_version = both(&known.etag, &stated.etag) && known.etag == stated.etag;
         Ok(digest == Some(true) || same_version)
@@ -117,12 +111,12 @@ impl Lock {
             show(stated),
             self.path.display()
         );
-        Failure::Final(Error::Fetch { url: url.to_owned(), reason })
+        Failure::fetch(url, reason)
     }
 
     fn save(&self) -> Result<(), Failure> {
         let wrong = |e: serde_json::Error| Error::Weights { path: self.path.clone(), reason: e.to_string() };
-        let text = serde_json::to_string_pretty(&self.content).map_err(wrong).map_err(Failure::Final)?;
-        write_atomic(&self.path, text.as_bytes()).map_err(Failure::Final)
+        let text = serde_json::to_string_pretty(&self.content).map_err(wrong)?;
+        Ok(write_atomic(&self.path, text.as_bytes())?)
     }
 }

@@ -142,33 +142,29 @@ impl Download {
         let mut wait = self.hub.first_wait;
         let mut attempts = 1;
         loop {
-            let attempt = self.attempt(name, &url, &part, progress).map_err(|failure| self.judged(failure));
+            let attempt = self.attempt(name, &url, &part, progress).map_err(|failure| match failure {
+                // A lost connection is retried. Without any connection so far the error is returned at once.
+                Failure::NoConnection { reason } if self.is_reached => Failure::passing(reason),
+                other => other,
+            });
             self.is_reached |= !matches!(attempt, Err(Failure::NoConnection { .. }));
             match attempt {
-                Ok(Some(())) => {
-                    std::fs::rename(&part, &path).map_err(Error::io(&path))?;
-                    return Ok(true);
+                Ok(found) => {
+                    if found {
+                        std::fs::rename(&part, &path).map_err(Error::io(&path))?;
+                    }
+                    return Ok(found);
                 }
-                Ok(None) => return Ok(false),
                 Err(Failure::Passing { after, .. }) if attempts <= self.hub.retries => {
                     attempts += 1;
                     std::thread::sleep(after.unwrap_or(wait).min(MAX_WAIT));
                     wait = wait.saturating_mul(2);
                 }
                 Err(Failure::Passing { reason, .. } | Failure::NoConnection { reason }) => {
-                    let reason = format!("{reason} (attempt {attempts})");
-                    return Err(Error::Fetch { url, reason });
+                    return Err(Error::Fetch { url, reason: format!("{reason} (attempt {attempts})") });
                 }
                 Err(Failure::Final(error)) => return Err(error),
             }
-        }
-    }
-
-    /// A lost connection is retried. If there was never a connection, the error is returned at once, as without a network.
-    fn judged(&self, failure: Failure) -> Failure {
-        match failure {
-            Failure::NoConnection { reason } if self.is_reached => Failure::passing(reason),
-            other => other,
         }
     }
 
@@ -182,22 +178,22 @@ impl Download {
         check_content(name, path)
     }
 
-    fn attempt(&mut self, name: &str, url: &str, part: &Path, progress: Progress<'_>) -> Result<Option<()>, Failure> {
-        let Some(expected) = self.client.expected(url)? else { return Ok(None) };
+    /// False when the hub does not have the file.
+    fn attempt(&mut self, name: &str, url: &str, part: &Path, progress: Progress<'_>) -> Result<bool, Failure> {
+        let Some(expected) = self.client.expected(url)? else { return Ok(false) };
         // Before the download, so that a partial file of another version is detected.
-        let same = self.lock.agree(name, url, &expected)?;
-        if !same {
+        if !self.lock.agree(name, url, &expected)? {
             discard(part)?;
         }
         self.client.download(url, part, &expected, progress)?;
         self.check_complete(name, url, part, &expected)?;
-        Ok(Some(()))
+        Ok(true)
     }
 
     /// Checks the complete file against what the hub reported. A wrong file is removed.
     fn check_complete(&mut self, name: &str, url: &str, part: &Path, expected: &Expected) -> Result<(), Failure> {
-        let found = file_sha256(part).map_err(Failure::Final)?;
-        if let Some(wanted) = expected.sha256.as_ref().filter(|wanted| **wanted != found) {
+        let found = file_sha256(part)?;
+        if let Some(wanted) = expected.file.sha256.as_ref().filter(|wanted| **wanted != found) {
             discard(part)?;
             let reason =
                 format!("the download is damaged (its SHA-256 is {found}, the hub says {wanted}) and was removed");
@@ -206,7 +202,7 @@ impl Download {
         if let Err(error) = check_content(name, part) {
             discard(part)?;
             let reason = format!("the server sent something else than {name}: {error}");
-            return Err(Failure::Final(Error::Fetch { url: url.to_owned(), reason }));
+            return Err(Failure::fetch(url, reason));
         }
         if let Err(error) = self.lock.complete(name, url, &found) {
             discard(part)?;
@@ -233,13 +229,10 @@ fn check_content(name: &str, path: &Path) -> Result<()> {
     }
     match Path::new(name).extension().and_then(|ending| ending.to_str()) {
         Some("safetensors") => safetensors::open(path).map(drop),
-        Some("json") => {
-            let text = crate::files::read_text(path)?;
-            match serde_json::from_str(&text) {
-                Ok(serde_json::Value::Object(_)) => Ok(()),
-                _ => Err(bad(path, "it is not a JSON object")),
-            }
-        }
+        Some("json") => match serde_json::from_str(&crate::files::read_text(path)?) {
+            Ok(serde_json::Value::Object(_)) => Ok(()),
+            _ => Err(bad(path, "it is not a JSON object")),
+        },
         _ if torch_file::looks_like_torch(&head[..count]) => Ok(()),
         _ => Err(bad(path, "it is not a file of torch")),
     }

@@ -215,20 +215,17 @@ fn patches_that_are_no_convolution_are_those_of_naflex() {
 
 #[test]
 fn any_value_of_any_entry_of_a_configuration_is_no_panic() {
-    fn entries(value: &Value, place: String, found: &mut Vec<String>) {
-        let children: Vec<(String, &Value)> = match value {
-            Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), value)).collect(),
-            _ => return,
-        };
-        for (key, child) in children {
-            found.push(format!("{place}/{key}"));
-            entries(child, format!("{place}/{key}"), found);
+    fn entries(value: &Value, place: &str, found: &mut Vec<String>) {
+        for (key, child) in value.as_object().into_iter().flatten() {
+            let place = format!("{place}/{key}");
+            entries(child, &place, found);
+            found.push(place);
         }
     }
     for model in MODELS {
         let folder = Folder::of(model);
         let mut found = Vec::new();
-        entries(&folder.config, String::new(), &mut found);
+        entries(&folder.config, "", &mut found);
         folder.open(&folder.tensors, &folder.config).unwrap();
         let settings = folder.place.path().join(folder.files[1]);
         for entry in found {

@@ -1,14 +1,12 @@
 //! Makes weight files for the tests: other encodings of a checkpoint, and broken ones.
 
 use crate::architecture::{ImageConfig, TextConfig, TextForm, VitForm};
-use crate::weights::{Checkpoint, random_of};
+use crate::weights::canonical_file::encode;
+use crate::weights::{Checkpoint, Dtype, random_of};
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
 
-pub(super) fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
-}
+pub(super) use crate::files::fixture;
 
 pub(super) fn tiny_vit() -> Checkpoint {
     Checkpoint::open(fixture("golden/models/tiny-vit.jit.pt")).unwrap()
@@ -17,16 +15,10 @@ pub(super) fn tiny_vit() -> Checkpoint {
 /// A model of 100 kB with random weights, where a test writes many files.
 pub(super) fn small() -> Checkpoint {
     let mut config = tiny_vit().config().clone();
-    config.image = ImageConfig::Vit { width: 64, layers: 2, heads: 1, patch: 8, mlp: 128, form: VitForm::CLIP };
-    config.text = Some(TextConfig {
-        width: 64,
-        layers: 2,
-        heads: 1,
-        context_length: 8,
-        vocab: 32,
-        mlp: 128,
-        form: TextForm::CLIP,
-    });
+    let (width, layers, heads, mlp) = (64, 2, 1, 128);
+    config.image = ImageConfig::Vit { width, layers, heads, patch: 8, mlp, form: VitForm::CLIP };
+    let form = TextForm::CLIP;
+    config.text = Some(TextConfig { width, layers, heads, context_length: 8, vocab: 32, mlp, form });
     random_of(&config, 0)
 }
 
@@ -47,25 +39,15 @@ pub(super) enum Precision {
 
 /// A safetensors file, written by the format's own library.
 pub(super) fn safetensors(tensors: &Tensors, precision: Precision) -> Vec<u8> {
-    let encoded: Vec<(&String, Vec<usize>, Vec<u8>)> = tensors
-        .iter()
-        .map(|(name, (shape, values))| {
-            let bytes = match precision {
-                Precision::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-                Precision::F16 => values.iter().flat_map(|&v| half::f16::from_f32(v).to_le_bytes()).collect(),
-                Precision::Bf16 => values.iter().flat_map(|&v| half::bf16::from_f32(v).to_le_bytes()).collect(),
-            };
-            (name, shape.clone(), bytes)
-        })
-        .collect();
-    let dtype = match precision {
-        Precision::F32 => ::safetensors::Dtype::F32,
-        Precision::F16 => ::safetensors::Dtype::F16,
-        Precision::Bf16 => ::safetensors::Dtype::BF16,
+    use ::safetensors::{Dtype as Stored, tensor::TensorView};
+    let (dtype, stored) = match precision {
+        Precision::F32 => (Dtype::F32, Stored::F32),
+        Precision::F16 => (Dtype::F16, Stored::F16),
+        Precision::Bf16 => (Dtype::Bf16, Stored::BF16),
     };
-    let views = encoded.iter().map(|(name, shape, bytes)| {
-        (name.as_str(), ::safetensors::tensor::TensorView::new(dtype, shape.clone(), bytes).unwrap())
-    });
+    let bytes: Vec<Vec<u8>> = tensors.values().map(|(_, values)| encode(values, dtype)).collect();
+    let views = tensors.iter().zip(&bytes);
+    let views = views.map(|((name, (shape, _)), bytes)| (name, TensorView::new(stored, shape.clone(), bytes).unwrap()));
     ::safetensors::serialize(views, None).unwrap()
 }
 
@@ -116,14 +98,8 @@ pub(super) fn hugging_face(tensors: &Tensors) -> Tensors {
 }
 
 fn transpose(shape: &[usize], values: &[f32]) -> (Vec<usize>, Vec<f32>) {
-    let (rows, cols) = (shape[0], shape[1]);
-    let mut out = vec![0.0; values.len()];
-    for r in 0..rows {
-        for c in 0..cols {
-            out[c * rows + r] = values[r * cols + c];
-        }
-    }
-    (vec![cols, rows], out)
+    let matrix = flatclip_tensor::Matrix::from_vec(shape[0], shape[1], values.to_vec()).transpose();
+    (vec![shape[1], shape[0]], matrix.into_vec())
 }
 
 /// An entry of a forged zip: name, content, deflated or stored.

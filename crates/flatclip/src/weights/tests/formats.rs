@@ -20,6 +20,11 @@ fn assert_same(path: &Path, expected: &Tensors) -> Checkpoint {
     checkpoint
 }
 
+/// The image tower of the tiny model.
+fn tiny_image(heads: usize) -> ImageConfig {
+    ImageConfig::Vit { width: 128, layers: 3, heads, patch: 8, mlp: 512, form: VitForm::CLIP }
+}
+
 /// Of the model as OpenAI-named safetensors: the folder here holds the archive only.
 const TINY_VIT: &str = "543ac22df2a69435bee9a3104ac3b7455548cba9e4e64cc02a9fcf39de6f8650";
 
@@ -47,20 +52,13 @@ fn every_file_of_a_tiny_model_gives_the_same_tensors() {
 }
 
 #[test]
-fn a_torchscript_archive_gives_tensors_and_not_its_other_numbers() {
-    let checkpoint = tiny_vit();
-    assert_eq!(checkpoint.dtype("visual.proj"), Some(Dtype::F16));
-    assert!(!checkpoint.names().any(|name| name == "input_resolution"));
-}
-
-#[test]
-fn sizes_of_the_tiny_model_are_inferred() {
+fn tensors_and_sizes_of_a_torchscript_archive_are_inferred() {
     let vit = tiny_vit();
+    assert_eq!(vit.dtype("visual.proj"), Some(Dtype::F16));
+    // Its other numbers are no tensors of the model.
+    assert!(!vit.names().any(|name| name == "input_resolution"));
     let config = vit.config();
-    assert_eq!(
-        config.image,
-        ImageConfig::Vit { width: 128, layers: 3, heads: 2, patch: 8, mlp: 512, form: VitForm::CLIP }
-    );
+    assert_eq!(config.image, tiny_image(2));
     assert_eq!((config.image_size, config.embed_dim), (32, 32));
     assert!((config.logit_scale - 100.0).abs() < 1e-3);
     // An archive as OpenAI writes them: their activation.
@@ -74,23 +72,19 @@ fn sizes_of_the_tiny_model_are_inferred() {
 }
 
 #[test]
-fn hugging_face_names_give_the_same_tensors() {
-    let (folder, ours) = (TempDir::new().unwrap(), tensors(&tiny_vit()));
-    let path = written(&folder, "any.safetensors", &safetensors(&hugging_face(&ours), Precision::F32));
-    assert_eq!(assert_same(&path, &ours).naming(), Naming::HuggingFace);
-}
-
-#[test]
-fn custom_text_names_and_wrapped_names_give_the_same_tensors() {
+fn names_of_other_libraries_and_wrappers_give_the_same_tensors() {
     let (folder, ours) = (TempDir::new().unwrap(), tensors(&tiny_vit()));
     let custom = renamed(&ours, |name| {
         let visual = name.starts_with("visual.") || name == "logit_scale";
         Some(if visual { name.to_owned() } else { format!("text.{name}") })
     });
-    let path = written(&folder, "custom.safetensors", &safetensors(&custom, Precision::F32));
-    assert_eq!(assert_same(&path, &ours).naming(), Naming::OpenClipCustomText);
     let wrapped = renamed(&ours, |name| Some(format!("module.{name}")));
-    assert_same(&written(&folder, "module.safetensors", &safetensors(&wrapped, Precision::F32)), &ours);
+    for (theirs, naming) in
+        [(hugging_face(&ours), Naming::HuggingFace), (custom, Naming::OpenClipCustomText), (wrapped, Naming::OpenAi)]
+    {
+        let path = written(&folder, "any.safetensors", &safetensors(&theirs, Precision::F32));
+        assert_eq!(assert_same(&path, &ours).naming(), naming);
+    }
 }
 
 #[test]
@@ -120,16 +114,15 @@ fn an_image_tower_alone_loads_in_every_naming() {
 #[test]
 fn half_precisions_are_widened_exactly() {
     let (folder, ours) = (TempDir::new().unwrap(), tensors(&tiny_vit()));
-    for (name, precision, dtype) in [("f16", Precision::F16, Dtype::F16), ("bf16", Precision::Bf16, Dtype::Bf16)] {
-        let path = written(&folder, name, &safetensors(&ours, precision));
-        let checkpoint = Checkpoint::open(&path).unwrap();
+    for (precision, dtype) in [(Precision::F16, Dtype::F16), (Precision::Bf16, Dtype::Bf16)] {
+        let checkpoint = Checkpoint::open(written(&folder, "half", &safetensors(&ours, precision))).unwrap();
         assert_eq!(checkpoint.dtype("visual.proj"), Some(dtype));
         let (_, values) = checkpoint.tensor("visual.proj").unwrap();
         let rounded = ours["visual.proj"].1.iter().map(|&v| match precision {
             Precision::Bf16 => half::bf16::from_f32(v).to_f32(),
             _ => half::f16::from_f32(v).to_f32(),
         });
-        assert!(values.iter().copied().eq(rounded), "{name}");
+        assert!(values.iter().copied().eq(rounded), "{dtype:?}");
     }
 }
 
@@ -155,10 +148,7 @@ fn a_hugging_face_folder_states_activation_heads_and_pixels() {
     let checkpoint = assert_same(folder.path(), &tensors(&tiny_vit()));
     let config = checkpoint.config();
     assert_eq!((config.activation, config.activation_source), (Activation::Gelu, ActivationSource::Stated));
-    assert_eq!(
-        config.image,
-        ImageConfig::Vit { width: 128, layers: 3, heads: 4, patch: 8, mlp: 512, form: VitForm::CLIP }
-    );
+    assert_eq!(config.image, tiny_image(4));
     assert_eq!(config.text.as_ref().unwrap().heads, 4);
     assert_eq!((config.preprocess.mean, config.preprocess.std), ([0.5; 3], [0.25, 0.5, 1.0]));
     assert_eq!(checkpoint.tokenizer_dir().as_deref(), Some(folder.path()));
@@ -269,15 +259,13 @@ fn open_clip_folders_mean_gelu_unless_they_say_quick() {
 #[test]
 fn the_canonical_form_keeps_numbers_precision_activation_and_hash() {
     let folder = TempDir::new().unwrap();
-    let source = Checkpoint::open(fixture("golden/models/tiny-vit.jit.pt")).unwrap().with_activation(Activation::Gelu);
+    let source = tiny_vit().with_activation(Activation::Gelu);
     let out = folder.path().join("out.safetensors");
     save_canonical(&source, &out).unwrap();
     let copy = assert_same(&out, &tensors(&source));
     assert_eq!(copy.hash().unwrap(), source.hash().unwrap());
-    assert_eq!(
-        (copy.config().activation, copy.config().activation_source),
-        (Activation::Gelu, ActivationSource::Stated)
-    );
+    let config = copy.config();
+    assert_eq!((config.activation, config.activation_source), (Activation::Gelu, ActivationSource::Stated));
     assert_eq!((copy.dtype("visual.proj"), copy.dtype("logit_scale")), (Some(Dtype::F16), Some(Dtype::F32)));
     // Other readers of the format accept it, too.
     assert!(::safetensors::SafeTensors::deserialize(&std::fs::read(&out).unwrap()).is_ok());

@@ -43,11 +43,16 @@ struct Server {
     log: Arc<Mutex<Vec<String>>>,
 }
 
-fn serve(weights: Vec<u8>, manner: Manner) -> Server {
+/// A free port, and the server of its address.
+fn listen() -> (TcpListener, Server) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let seen = log.clone();
+    (listener, Server { url, log: Arc::default() })
+}
+
+fn serve(weights: Vec<u8>, manner: Manner) -> Server {
+    let (listener, server) = listen();
+    let seen = server.log.clone();
     // Ends with the test process: the listener is never closed, and the thread never joined.
     std::thread::spawn(move || {
         let cuts = AtomicUsize::new(match manner {
@@ -59,7 +64,7 @@ fn serve(weights: Vec<u8>, manner: Manner) -> Server {
             let _ = answer(stream.unwrap(), &weights, manner, &cuts, &seen);
         }
     });
-    Server { url, log }
+    server
 }
 
 fn answer(
@@ -69,19 +74,18 @@ fn answer(
     cuts: &AtomicUsize,
     log: &Mutex<Vec<String>>,
 ) -> std::io::Result<()> {
-    let (mut first, mut range, mut token) = (String::new(), 0, "");
-    let mut reader = BufReader::new(stream.try_clone()?);
-    reader.read_line(&mut first)?;
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        if let Some(from) = line.to_ascii_lowercase().strip_prefix("range: bytes=") {
+    let (mut range, mut token) = (0, "");
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let first = lines.next().transpose()?.unwrap_or_default();
+    for line in lines {
+        let line = line?.to_ascii_lowercase();
+        if let Some(from) = line.strip_prefix("range: bytes=") {
             range = from.trim().trim_end_matches('-').parse().unwrap();
         }
-        if line.to_ascii_lowercase().starts_with("authorization: bearer") {
+        if line.starts_with("authorization: bearer") {
             token = " token";
         }
-        if line.trim().is_empty() {
+        if line.is_empty() {
             break;
         }
     }
@@ -181,6 +185,9 @@ fn a_fetched_model_is_found_by_its_name_and_not_fetched_again() {
     assert_eq!(server.log.lock().unwrap().len(), asked);
     let first = server.log.lock().unwrap()[0].clone();
     assert_eq!(first, "HEAD /timm/vit_base_patch16_clip_224.openai/resolve/main/open_clip_config.json 0 token");
+    // A file that was damaged since is an error.
+    std::fs::write(file(&dir, WEIGHTS), &weights()[..5000]).unwrap();
+    assert!(fetch(&server, &dir).unwrap_err().to_string().contains("has 5000 bytes"));
 }
 
 #[test]
@@ -264,32 +271,17 @@ fn a_file_that_changes_on_the_hub_is_refused() {
 }
 
 #[test]
-fn a_damaged_file_in_place_is_told() {
-    let (server, dir) = (serve(weights(), Manner::Good), TempDir::new().unwrap());
-    fetch(&server, &dir).unwrap();
-    std::fs::write(file(&dir, WEIGHTS), &weights()[..5000]).unwrap();
-    assert!(fetch(&server, &dir).unwrap_err().to_string().contains("has 5000 bytes"));
-}
-
-#[test]
 fn the_token_goes_to_the_endpoint_only_and_is_never_shown() {
     let (bytes, dir) = (serve(weights(), Manner::Good), TempDir::new().unwrap());
     // An endpoint whose files lie on another server.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (listener, server) = listen();
     let (to, size) = (bytes.url.clone(), weights().len());
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let mut first = String::new();
-            reader.read_line(&mut first).unwrap();
-            let mut line = String::from("x");
-            while !line.trim().is_empty() {
-                line.clear();
-                reader.read_line(&mut line).unwrap();
-            }
-            let path = first.split_whitespace().nth(1).unwrap().to_owned();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
+            let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+            let path = head[0].split_whitespace().nth(1).unwrap();
             let (status, about) = if path.ends_with(".safetensors") {
                 ("302 Found", format!("X-Linked-Size: {size}\r\nLocation: {to}/cdn{path}\r\n"))
             } else {
@@ -298,7 +290,6 @@ fn the_token_goes_to_the_endpoint_only_and_is_never_shown() {
             write!(stream, "HTTP/1.1 {status}\r\n{about}Content-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
         }
     });
-    let server = Server { url, log: Arc::default() };
     fetch(&server, &dir).unwrap();
     let log = bytes.log.lock().unwrap().clone();
     assert!(!log.is_empty() && log.iter().all(|line| line.contains("/cdn") && !line.contains("token")), "{log:?}");
@@ -308,10 +299,8 @@ fn the_token_goes_to_the_endpoint_only_and_is_never_shown() {
 
 #[test]
 fn an_unreachable_server_is_an_error_that_says_what_to_do() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (listener, server) = listen();
     drop(listener);
-    let server = Server { url, log: Arc::default() };
     let error = fetch(&server, &TempDir::new().unwrap()).unwrap_err();
     assert_eq!(error.code(), "model.fetch");
     assert!(error.to_string().contains("model folder"), "{error}");
@@ -321,16 +310,15 @@ fn an_unreachable_server_is_an_error_that_says_what_to_do() {
 
 #[test]
 fn a_server_that_was_reached_and_is_gone_is_tried_again() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (listener, server) = listen();
     // The configuration only, asked for and fetched; then nobody listens any more.
-    let server = std::thread::spawn(move || {
+    let thread = std::thread::spawn(move || {
         for stream in listener.incoming().take(2) {
             answer(stream.unwrap(), &[], Manner::Good, &AtomicUsize::new(0), &Mutex::default()).unwrap();
         }
     });
-    let error = fetch(&Server { url, log: Arc::default() }, &TempDir::new().unwrap()).unwrap_err();
-    server.join().unwrap();
+    let error = fetch(&server, &TempDir::new().unwrap()).unwrap_err();
+    thread.join().unwrap();
     assert!(error.to_string().contains("(attempt 4)"), "{error}");
 }
 

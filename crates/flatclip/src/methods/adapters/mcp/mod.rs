@@ -4,21 +4,16 @@
 mod tuned;
 
 use super::groups::{data_preset, doubt, negative_cache, view_selection};
+use super::prelude::*;
 use super::presets::{self, Benchmark};
-use crate::Result;
-use crate::methods::aggregate::Ballot;
 use crate::methods::cache::{ClassCache, Item};
-use crate::methods::probability::{argmax, entropy, logits, mean_probability, softmax, softmax_f32, to_f64};
+use crate::methods::probability::{argmax, entropy, logits, mean_probability, softmax, softmax_f32, to_f32, to_f64};
 use crate::methods::prototypes::{Visual, class_means};
 pub use crate::methods::query::Represented;
 use crate::methods::query::{Query, normalised_entropy, read_out};
-use crate::methods::select::{LowestScore, Selection, Selector, ViewLogits};
-use crate::methods::{AdapterSpec, Build, Decision, OnlineAdapter, Task, Verified, ViewSet};
-use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 pub use tuned::Tuning;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
     AdapterSpec::new("mcp", Build::Online(|table| Ok(Box::new(Mcp::new(Config::read(table)?)))))
         .with_summary("caches of certain, aligned and doubtful images; text, memory and prototypes answer together")
@@ -59,7 +54,6 @@ crate::choices! {
 }
 
 crate::options! {
-    /// Options of MCP.
     pub struct Config for "mcp", check Config::windows_are_open {
         include view_selection;
         include data_preset;
@@ -125,54 +119,33 @@ pub struct Parts {
     pub text: Vec<f64>,
     /// By the memory, with the image in it.
     pub cache: Vec<f64>,
-    /// By the prototypes.
     pub proto: Vec<f64>,
     /// What represented it in the entropy cache.
     pub query: Query,
     /// The class under which it was offered to the align cache, and its uncertainty there.
     pub aligned: (usize, f32),
-    /// What the second look led to.
     pub second_look: SecondLook,
-    /// What the steps of mcp++ did.
     pub tuning: Option<Tuning>,
     selection: Selection,
     views: ViewLogits,
 }
 
-/// The adapter and its caches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Mcp {
     options: Config,
-    certain: ClassCache,
-    aligned: ClassCache,
-    negative: ClassCache,
+    /// By entropy.
+    pub certain: ClassCache,
+    pub aligned: ClassCache,
+    pub negative: ClassCache,
     /// Of each class the rows of both caches when they were last joined.
     memory: Vec<Vec<Vec<f32>>>,
 }
 
 impl Mcp {
-    /// With these options, empty.
     pub fn new(options: Config) -> Self {
-        let none = ClassCache::new(0, 0);
-        Self { options, certain: none.clone(), aligned: none.clone(), negative: none, memory: Vec::new() }
+        Self { options, ..Self::default() }
     }
 
-    /// The entropy cache.
-    pub fn certain(&self) -> &ClassCache {
-        &self.certain
-    }
-
-    /// The align cache.
-    pub fn aligned(&self) -> &ClassCache {
-        &self.aligned
-    }
-
-    /// The negative cache.
-    pub fn negative(&self) -> &ClassCache {
-        &self.negative
-    }
-
-    /// The prototypes and their classes.
     pub fn prototypes(&self, width: usize) -> (Matrix, Vec<usize>) {
         class_means(self.memory.iter().map(|rows| rows.iter().map(Vec::as_slice)).enumerate(), width)
     }
@@ -215,7 +188,7 @@ impl Mcp {
         let x = Matrix::from_vec(1, query.feature.len(), query.feature.clone());
         let mut z = to_f64(task.logits(&x).row(0));
         self.certain.add_affinity(&mut z, &query.feature, self.options.alpha, self.options.beta);
-        let z: Vec<f32> = z.into_iter().map(|z| z as f32).collect();
+        let z = to_f32(&z);
         let (class, uncertainty) = (argmax(&z), entropy(&z));
         let item = |probabilities| Item { feature: query.feature.clone(), uncertainty, probabilities };
         if doubt.holds(uncertainty, classes) {
@@ -240,7 +213,7 @@ impl Mcp {
     pub fn read(&mut self, task: &Task, image: &ViewSet<'_>) -> Parts {
         let (features, o) = (image.features, self.options.clone());
         let views = ViewLogits::of(task, image);
-        let selection = o.lowest().select(features, &views);
+        let selection = o.lowest().select(&views);
         let query = o.query.query(features, &views, &selection);
         let vote = mean_probability(&views.logits, &selection.selected);
         let class = argmax(&vote);
@@ -259,7 +232,7 @@ impl Mcp {
         let (z, text) = match &tuning {
             Some(tuning) => {
                 let tuned = ViewLogits::from_logits(logits(features, &tuning.text, task.logit_scale));
-                let kept = o.lowest().select(features, &tuned).selected;
+                let kept = o.lowest().select(&tuned).selected;
                 (tuning.logits.clone(), mean_probability(&tuned.logits, &kept))
             }
             None => (self.visual(&prototypes, &classes).add(&query.logits, &query.feature).0, vote),
@@ -303,7 +276,7 @@ impl OnlineAdapter for Mcp {
         image.check(task, &SPEC)?;
         let parts = self.read(task, image);
         let answer = self.combine(&parts);
-        Ok(Ballot::from_votes(&answer, argmax(&answer)).answer(parts.views.explain(parts.selection)))
+        Ok(Decision::from_votes(&answer, argmax(&answer)).answer(parts.views.explain(parts.selection)))
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {
@@ -313,12 +286,11 @@ impl OnlineAdapter for Mcp {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry_tests::{names, unit_rows};
     use super::*;
 
     #[test]
     fn a_full_align_cache_takes_only_what_is_surer_and_nearer() {
-        let task = Task::new(names(2), unit_rows(1, 2, 8), 30.0, 0).unwrap();
+        let task = task(2, 8, 30.0);
         let mut mcp = Mcp::new(Config { align_capacity: 1, ..Config::default() });
         mcp.prepare(&task).unwrap();
         let (near, far) = (task.text_features().row(0).to_vec(), task.text_features().row(1).to_vec());
@@ -326,10 +298,10 @@ mod tests {
             |feature: &[f32], uncertainty| Item { feature: feature.to_vec(), uncertainty, probabilities: vec![] };
         mcp.align(&task, 0, item(&far, 0.5));
         mcp.align(&task, 0, item(&near, 0.9));
-        assert_eq!(mcp.aligned().items(0)[0].uncertainty, 0.5, "nearer, but less sure");
+        assert_eq!(mcp.aligned.items(0)[0].uncertainty, 0.5, "nearer, but less sure");
         mcp.align(&task, 0, item(&near, 0.4));
         mcp.align(&task, 0, item(&far, 0.1));
-        assert_eq!(mcp.aligned().items(0)[0].uncertainty, 0.4, "surer, but farther");
+        assert_eq!(mcp.aligned.items(0)[0].uncertainty, 0.4, "surer, but farther");
     }
 
     #[test]

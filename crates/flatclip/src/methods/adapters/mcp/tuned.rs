@@ -1,12 +1,11 @@
 //! MCP++: gradient steps on residuals of the text features and of the prototypes, as the authors' code does them.
 
 use super::Mcp;
-use crate::methods::Task;
+use crate::methods::adapters::prelude::*;
 use crate::methods::optim::AdamWSettings;
 use crate::methods::probability::{dot, mean_entropy, normalise_rows, normalise_rows_gradient};
 use crate::methods::prototypes::{Prototypes, add_scaled, class_means, info_nce};
 use crate::methods::query::Query;
-use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 
 /// Temperature of InfoNCE (authors' code).
@@ -14,14 +13,11 @@ const TEMPERATURE: f64 = 0.01;
 /// Keeps the logarithm of a distance finite (authors' code).
 const SMALL: f64 = 1e-7;
 
-/// What the steps did.
 #[derive(Clone, Debug)]
 pub struct Tuning {
     /// Logits with all terms of the prototypes, and all but the last of the negative cache.
     pub logits: Vec<f32>,
-    /// Text features after the steps.
     pub text: Matrix,
-    /// The loss of the last step.
     pub loss: f32,
     /// InfoNCE in it, without its weight.
     pub info_nce: f32,
@@ -140,7 +136,6 @@ fn repelled(weight: f64, v: &Matrix, doubtful: &Matrix, dv: &mut Matrix) -> f64 
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::registry_tests::unit_rows;
     use super::*;
 
     #[test]

@@ -3,23 +3,18 @@
 
 mod steps;
 
+use super::prelude::*;
 pub use steps::{Backward, Forward, Outcome, Parameters};
 
 use super::groups::view_selection;
-use crate::methods::aggregate::Ballot;
 use crate::methods::probability::logits;
-use crate::methods::select::{Selection, ViewLogits, ranking};
-use crate::methods::update::text_gradient;
-use crate::methods::{Adapter, AdapterSpec, Build, Decision, Needs, Task, Verified, ViewSet};
+use crate::methods::select::ranking;
+use crate::methods::update::{image_gradient, text_gradient};
 use crate::model::{BatchNorms, Context, ImageConfig, NormAffine, VisionInput};
 use crate::prompt::PromptKind;
-use crate::{Error, Result};
-use flatclip_tensor::Matrix;
-use flatclip_tensor::gemm::product_nn;
 
-/// The registry entry.
 pub static SPEC: AdapterSpec =
-    AdapterSpec::new("sar", Build::Episodic(|table| Ok(Box::new(Sar::new(Config::read(table)?)))))
+    AdapterSpec::new("sar", Build::Episodic(|table| Ok(Box::new(Sar(Config::read(table)?)))))
         // Class embeddings serve `adapt = "norms"`, which needs no context.
         .with_needs(Needs {
             prompts: &[PromptKind::Templates, PromptKind::Learned, PromptKind::Features],
@@ -90,7 +85,6 @@ crate::choices! {
 }
 
 crate::options! {
-    /// Options of SAR.
     pub struct Config for "sar" {
         /// What is moved.
         adapt: Adapted = Adapted::Prompt, from "choice, as the comparison needs";
@@ -138,30 +132,14 @@ fn is_resnet(task: &Task) -> Result<bool> {
     Ok(matches!(task.need_clip(Config::NAME)?.config().image, ImageConfig::ResNet { .. }))
 }
 
-/// From a gradient on the logits to one on the image features.
-fn feature_gradient(slope: &Matrix, text: &Matrix, scale: f32) -> Matrix {
-    let mut d = Matrix::zeros(slope.rows(), text.cols());
-    product_nn(slope.data(), slope.rows(), text.data(), text.cols(), text.rows(), d.data_mut());
-    d.data_mut().iter_mut().for_each(|x| *x *= scale);
-    d
-}
-
-/// The adapter.
 #[derive(Clone, Debug)]
-pub struct Sar {
-    options: Config,
-}
+pub struct Sar(pub Config);
 
 impl Sar {
-    /// With these options.
-    pub fn new(options: Config) -> Self {
-        Self { options }
-    }
-
     /// SAR on the context, and the text features at its end.
     pub fn on_context(&self, task: &Task, features: &Matrix) -> Result<(Outcome<Context>, Matrix)> {
         let side = task.text_side(Config::NAME)?;
-        let outcome = self.options.run(task.start_context(Config::NAME)?, |context| {
+        let outcome = self.0.run(task.start_context(Config::NAME)?, |context| {
             let pass = side.tower.pass(side.tokens, std::slice::from_ref(context))?;
             Ok(Forward {
                 logits: logits(features, &pass.features()[0], task.logit_scale),
@@ -179,13 +157,13 @@ impl Sar {
         let tower = task.need_clip(Config::NAME)?.vision();
         let text = task.text_features();
         let recorded = RECORD_BYTES / token_bytes(task)?.max(1);
-        let outcome = self.options.run(&tower.norm_affine()?, |norms| {
+        let outcome = self.0.run(&tower.norm_affine()?, |norms| {
             let input = VisionInput { norms: Some(norms), recorded, ..VisionInput::default() };
             let pass = tower.pass(pixels, views, input)?;
             Ok(Forward {
                 logits: logits(pass.features(), text, task.logit_scale),
                 gradient: Box::new(move |slope: &Matrix| {
-                    Ok(pass.gradient(&feature_gradient(slope, text, task.logit_scale), &[])?.norms)
+                    Ok(pass.gradient(&image_gradient(text, slope, task.logit_scale), &[])?.norms)
                 }),
             })
         })?;
@@ -198,14 +176,12 @@ impl Sar {
     pub fn on_batch_norms(&self, task: &Task, pixels: &[f32], views: usize) -> Result<(Outcome<BatchNorms>, Matrix)> {
         let tower = task.need_clip(Config::NAME)?.vision();
         let text = task.text_features();
-        let start = tower.batch_norms()?.with_last_stage(self.options.last_stage);
-        let outcome = self.options.run(&start, |norms| {
+        let start = tower.batch_norms()?.with_last_stage(self.0.last_stage);
+        let outcome = self.0.run(&start, |norms| {
             let pass = tower.batch_norm_pass(pixels, views, norms)?;
             Ok(Forward {
                 logits: logits(pass.features(), text, task.logit_scale),
-                gradient: Box::new(move |slope: &Matrix| {
-                    pass.gradient(&feature_gradient(slope, text, task.logit_scale))
-                }),
+                gradient: Box::new(move |slope: &Matrix| pass.gradient(&image_gradient(text, slope, task.logit_scale))),
             })
         })?;
         let all = tower.batch_norm_pass(pixels, views, &outcome.parameters)?.features().clone();
@@ -215,14 +191,14 @@ impl Sar {
 
 impl Adapter for Sar {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        match self.options.adapt {
+        match self.0.adapt {
             Adapted::Prompt => task.text_side(Config::NAME).and(task.start_context(Config::NAME)).map(|_| ()),
             Adapted::Norms => task.need_clip(Config::NAME).map(|_| ()),
         }
     }
 
     fn needs(&self) -> Option<Needs> {
-        match self.options.adapt {
+        match self.0.adapt {
             Adapted::Prompt => None,
             Adapted::Norms => Some(Needs { pixels: true, text_tower: false, ..SPEC.needs }),
         }
@@ -231,7 +207,7 @@ impl Adapter for Sar {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let (last, reliable) = match self.options.adapt {
+        let (last, reliable) = match self.0.adapt {
             Adapted::Prompt => {
                 let (outcome, text) = self.on_context(task, image.features)?;
                 (logits(&image.features.select_rows(&[0]), &text, task.logit_scale), outcome.reliable)
@@ -254,6 +230,6 @@ impl Adapter for Sar {
         let ranking = ranking(&views.entropies);
         let selected = ranking.iter().copied().filter(|v| reliable.contains(v)).collect();
         let selection = Selection { scores: views.entropies.clone(), ranking, selected };
-        Ok(Ballot::from_logits(last.row(0)).answer(views.explain(selection)))
+        Ok(Decision::from_logits(last.row(0)).answer(views.explain(selection)))
     }
 }

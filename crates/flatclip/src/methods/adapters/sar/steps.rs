@@ -1,19 +1,15 @@
 //! SAR's steps on any parameters: filter, gradient, ascent, second filter, second gradient, optimiser.
 
 use super::{Base, Config, Filter, Objective};
-use crate::Result;
-use crate::methods::optim::{AdamW, AdamWSettings, Optimiser, Sgd, require_finite};
+use crate::methods::adapters::prelude::*;
+use crate::methods::optim::{AdamW, Optimiser, Sgd, require_finite};
 use crate::methods::probability::{Loss, entropies, marginal_entropy, mean_entropy};
 use crate::methods::sam::{Ascent, Shaped};
-use crate::methods::select::{LowestScore, ViewLogits};
 use crate::model::{BatchNorms, Context, NormAffine};
-use flatclip_tensor::Matrix;
 
 /// Parameters that SAR can move: a list of tensors.
 pub trait Parameters: Clone {
-    /// The tensors.
     fn tensors(&self) -> Vec<&[f32]>;
-    /// The tensors, to write.
     fn tensors_mut(&mut self) -> Vec<&mut [f32]>;
 }
 
@@ -55,7 +51,6 @@ pub struct Forward<'f, P> {
     pub gradient: Backward<'f, P>,
 }
 
-/// What happened to the parameters.
 #[derive(Clone, Debug)]
 pub struct Outcome<P> {
     /// The gradient at the start of the first step.
@@ -68,7 +63,6 @@ pub struct Outcome<P> {
     pub reliable: Vec<usize>,
     /// After the last step, before a recovery.
     pub updated: P,
-    /// At the end.
     pub parameters: P,
     /// Whether a recovery undid a step.
     pub recovered: bool,
@@ -98,10 +92,7 @@ impl Config {
 
     fn base(&self) -> Box<dyn Optimiser> {
         match self.optimiser {
-            Base::Adamw => {
-                let settings = AdamWSettings { weight_decay: self.weight_decay, ..AdamWSettings::new(self.lr) };
-                Box::new(AdamW::new(settings))
-            }
+            Base::Adamw => Box::new(AdamW::with_decay(self.lr, self.weight_decay)),
             Base::Sgd => Box::new(Sgd::new(self.lr, self.momentum, self.weight_decay)),
         }
     }
