@@ -155,10 +155,10 @@ def opens(page):
 @flow("a sample is answered and the selected views stand out")
 def sample(page):
     page.take_sample(3)
-    assert (page.count(".sheet li"), page.count(".sheet li.kept")) == (64, 6), "6 of 64 views are selected"
+    assert (page.count(".sheet li"), page.count(".sheet li.selected")) == (64, 6), "6 of 64 views are selected"
     opacity = lambda selector: page.value(f"Number(getComputedStyle(document.querySelector('{selector} canvas')).opacity)")  # noqa: E731
-    assert opacity(".sheet li.kept") > 2 * opacity(".sheet li:not(.kept)"), "selected views do not stand out"
-    assert (page.count(".scatter .dot.kept"), page.count(".scatter .threshold"), page.count(".bars li")) == (6, 1, 6)
+    assert opacity(".sheet li.selected") > 2 * opacity(".sheet li:not(.selected)"), "selected views do not stand out"
+    assert (page.count(".scatter .dot.selected"), page.count(".scatter .threshold"), page.count(".bars li")) == (6, 1, 6)
     assert "stss: " in page.text("#status")
     page.shot("light")
 
@@ -203,7 +203,7 @@ def methods(page):
 def slider(page):
     page.take_sample(2)
     page.run(SET, "a-fraction", "0.5")
-    page.until("half of the views", "document.querySelectorAll('.sheet li.kept').length === 32")
+    page.until("half of the views", "document.querySelectorAll('.sheet li.selected').length === 32")
     page.run(SET, "a-views", "16")
     page.until("fewer views", "document.querySelectorAll('.sheet li').length === 16")
 
@@ -402,7 +402,7 @@ def selection_line(page):
         assert now > before, f"{how}: {before} views are selected, then {now}"
         starts = f"{now} of 64" if now < 64 else "64 views"
         page.until("the answer follows", f"document.querySelector('.facts').textContent.startsWith('{starts}')")
-        assert page.count(".scatter .dot.kept") == page.count(".sheet li.kept") == now, how
+        assert page.count(".scatter .dot.selected") == page.count(".sheet li.selected") == now, how
         assert page.text(".tally").startswith(f"{now} selected: "), f"{how}: {page.text('.tally')}"
         bars, earlier = page.text(".bars"), bars
         assert bars != earlier, f"{how}: the vote does not follow"

@@ -52,7 +52,7 @@ export function refresh(place) {
 /** Frames these views as the selected ones. */
 export function markSelected(place, indices) {
   for (const item of at("answers").children[place].querySelectorAll(".sheet li")) {
-    item.className = indices.has(Number(item.firstElementChild.dataset.view)) ? "kept" : "";
+    item.className = indices.has(Number(item.firstElementChild.dataset.view)) ? "selected" : "";
   }
 }
 
@@ -77,7 +77,7 @@ function sheet(answer, place) {
     button.addEventListener("pointerenter", () => look(place, one.index));
     button.addEventListener("focus", () => look(place, one.index));
     button.addEventListener("click", () => { look(place, one.index); pair(place, one.index); });
-    return make("li", { className: one.selected ? "kept" : "" }, button);
+    return make("li", { className: one.selected ? "selected" : "" }, button);
   });
   const sheet = make("ul", { className: "sheet", ariaLabel: `${views.length} views, the selected ones framed; arrow keys move` }, ...items);
   sheet.addEventListener("keydown", (event) => moveIn(sheet, event));

@@ -59,7 +59,7 @@ export function scatterOf(place) {
 
   function show(count) {
     const chosen = new Set(order.slice(0, count).map((dot) => dot.index));
-    circles.forEach((circle, index) => { circle.setAttribute("class", chosen.has(index) ? "dot kept" : "dot"); circle.setAttribute("r", chosen.has(index) ? "5" : "4"); });
+    circles.forEach((circle, index) => { circle.setAttribute("class", chosen.has(index) ? "dot selected" : "dot"); circle.setAttribute("r", chosen.has(index) ? "5" : "4"); });
     const last = order[count - 1].score, threshold = (last + (order[count]?.score ?? last + 0.02)) / 2;
     const bottom = Math.min(Math.max(threshold - lambda * axes.lowY, 0), axes.highX), top = Math.min(Math.max(threshold - lambda * axes.highY, 0), axes.highX);
     const ends = [bottom, top].map((x) => [axes.px(x), axes.py(Math.min(Math.max((threshold - x) / lambda, axes.lowY), axes.highY))]);

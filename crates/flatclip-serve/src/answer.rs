@@ -1,10 +1,10 @@
 //! Answers as JSON. Numbers are written as the command line writes them.
 
-use crate::budget::Charge;
-use crate::problem::Problem;
 use crate::work::{Answered, Explained};
+use crate::{Charge, Problem};
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
 use flatclip::Classifier;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -146,9 +146,10 @@ pub(crate) fn json_bytes<T: Serialize>(value: &T) -> Result<Vec<u8>, Problem> {
     serde_json::to_vec(value).map_err(|_| Problem::internal())
 }
 
-/// The same as a response body that counts against the budget until the client has read it.
-pub(crate) fn json_body<T: Serialize>(value: &T, memory: Charge) -> Result<Body, Problem> {
-    Ok(counted(json_bytes(value)?, memory))
+/// A JSON response that counts against the budget until the client has read it.
+pub(crate) fn json_response<T: Serialize>(value: &T, memory: Charge) -> Result<Response, Problem> {
+    let body = counted(json_bytes(value)?, memory);
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
 /// Bytes that count against the budget until the client has read them.

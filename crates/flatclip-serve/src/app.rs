@@ -1,34 +1,29 @@
 //! State shared by all requests.
 
-use crate::Key;
-use crate::budget::{Budget, Charge};
 use crate::builds::Builds;
 use crate::cache::{Banks, Classifiers};
 use crate::catalogue::Catalogue;
-use crate::client::Client;
-use crate::config::Config;
 use crate::cost::Rates;
 use crate::lanes::Lanes;
 use crate::memory::{self, Memory};
-use crate::problem::Problem;
 use crate::queue::Queue;
 use crate::sessions::Sessions;
 use crate::statistics::Statistics;
 use crate::uploads::Uploads;
-use flatclip::{Classifier, Image, Result};
+use crate::{Budget, Charge, Client, Config, Key, Problem};
+use flatclip::{Classifier, Error, Image, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// The state of a server.
 pub(crate) struct App {
     pub(crate) config: Config,
     key: RwLock<Option<Key>>,
     catalogue: RwLock<Arc<Catalogue>>,
-    pub(crate) queue: Queue,
+    pub(crate) queue: Arc<Queue>,
     pub(crate) classifiers: Arc<Classifiers>,
-    pub(crate) builds: Builds,
+    pub(crate) builds: Arc<Builds>,
     pub(crate) rates: Arc<Rates>,
     pub(crate) banks: Arc<Banks>,
     pub(crate) sessions: Sessions,
@@ -42,7 +37,7 @@ pub(crate) struct App {
     pub(crate) memory: Memory,
     pub(crate) statistics: Statistics,
     warm: AtomicBool,
-    stopping: AtomicBool,
+    pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) started: Instant,
 }
 
@@ -59,16 +54,14 @@ impl App {
         crate::metrics::install();
         let limits = &config.limits;
         let catalogue = RwLock::new(Arc::new(Catalogue::load(&config, None)?));
-        let failed = flatclip::Error::io("worker thread");
-        let lanes = Arc::new(Lanes::start().map_err(flatclip::Error::io("threads"))?);
+        let lanes = Arc::new(Lanes::start().map_err(Error::io("threads"))?);
         let pixels = Budget::new(limits.pixel_megabytes << 20, usize::MAX);
-        let queue = Queue::start(limits, &lanes, &pixels).map_err(failed)?;
+        let queue = Queue::start(limits, &lanes, &pixels).map_err(Error::io("worker thread"))?;
         let kept = limits.kept_megabytes << 20;
         // A quarter is for text banks that are cached longer than their classifiers.
         let classifiers = Arc::new(Classifiers::new(limits.kept_classifiers, kept - kept / 4));
         let rates = Arc::<Rates>::default();
-        let builds =
-            Builds::start(limits, &lanes, &classifiers, &rates).map_err(flatclip::Error::io("builder thread"))?;
+        let builds = Builds::start(limits, &lanes, &classifiers, &rates).map_err(Error::io("builder thread"))?;
         Ok(Arc::new(Self {
             catalogue,
             queue,
@@ -86,7 +79,7 @@ impl App {
             key: RwLock::new(key),
             statistics: Statistics::default(),
             warm: AtomicBool::new(!config.warm_up),
-            stopping: AtomicBool::new(false),
+            stopping: Arc::default(),
             started: Instant::now(),
             config,
         }))
@@ -138,14 +131,6 @@ impl App {
         Ok(())
     }
 
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
     /// Reserves memory for answers before they are computed.
     pub(crate) fn answer_memory(&self, client: Client, bytes: usize) -> Result<Charge, Problem> {
         let most = self.config.limits.answer_bytes;
@@ -182,7 +167,7 @@ impl App {
     /// Whether the server is ready for new requests.
     pub(crate) fn check_ready(&self) -> Result<(), Problem> {
         let queue = self.queue.gauges();
-        if self.is_stopping() {
+        if self.stopping.load(Ordering::Acquire) {
             Err(Problem::unavailable("the server is stopping"))
         } else if !self.warm.load(Ordering::Acquire) {
             Err(Problem::unavailable("the server is warming up"))

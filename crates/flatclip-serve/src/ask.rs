@@ -1,99 +1,75 @@
 //! Resolves the fields of a request to a classifier.
 
-use crate::app::App;
-use crate::builds::Order;
+use crate::builds::{BuildCost, Order};
 use crate::cache::Kept;
 use crate::catalogue::{Catalogue, duplicate};
-use crate::client::Client;
-use crate::config::Limits;
 use crate::cost;
-use crate::lanes::Weight;
-use crate::problem::Problem;
-use crate::typed::{Few, Names, Options};
+use crate::typed::{Few, Options};
+use crate::{App, Client, Limits, Problem, Weight};
+use flatclip::digest::Digest;
 use flatclip::image::views::ViewPolicy;
-use flatclip::methods::AdapterSpec;
-use flatclip::methods::Kind;
+use flatclip::methods::{AdapterSpec, Kind};
 use flatclip::options::{OptionKind, OptionSpec, Table};
 use flatclip::prompt::PromptContent;
 use flatclip::text::templates::Ensemble;
 use flatclip::{Classifier, ClassifierBuilder, Model, Prompt, Registry};
-use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Settings shared by all requests that classify images.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Settings {
-    pub(crate) model: Option<String>,
-    pub(crate) classes: Option<Names>,
-    pub(crate) class_set: Option<String>,
-    pub(crate) template: Option<String>,
-    pub(crate) templates: Option<Names>,
-    pub(crate) ensemble: Option<String>,
-    pub(crate) prompt: Option<String>,
-    pub(crate) method: Option<String>,
-    pub(crate) options: Option<Options>,
-    pub(crate) views: Option<u64>,
-    pub(crate) view_policy: Option<String>,
-    pub(crate) certainty: Option<f64>,
-    pub(crate) seed: Option<u64>,
-    pub(crate) exif: Option<bool>,
-}
 
 /// Defines a request body with its own fields and the shared settings.
 macro_rules! request {
     ($(#[$meta:meta])* $name:ident { $($(#[$own:meta])* $field:ident : $type:ty),* $(,)? }) => {
-        $(#[$meta])*
         #[derive(Clone, Debug, Default, serde::Deserialize, utoipa::ToSchema)]
+        $(#[$meta])*
         #[serde(deny_unknown_fields, default)]
         pub(crate) struct $name {
             $($(#[$own])* pub(crate) $field: $type,)*
             /// Name of a model; by default the first.
             #[schema(nullable = false, example = "pocket")]
-            model: Option<String>,
+            pub(crate) model: Option<String>,
             /// Class names.
             #[schema(nullable = false, value_type = Option<Vec<String>>, example = json!(["fish", "lamp", "boat"]))]
-            classes: Option<$crate::typed::Names>,
+            pub(crate) classes: Option<$crate::typed::Names>,
             /// Name of a class list instead.
             #[schema(nullable = false)]
-            class_set: Option<String>,
+            pub(crate) class_set: Option<String>,
             /// A text with `{}` for the class name.
             #[schema(nullable = false, example = "a photo of a {}.")]
-            template: Option<String>,
+            pub(crate) template: Option<String>,
             /// Several templates; their features are averaged.
             #[schema(nullable = false, value_type = Option<Vec<String>>)]
-            templates: Option<$crate::typed::Names>,
+            pub(crate) templates: Option<$crate::typed::Names>,
             /// A known set of templates: `imagenet7` or `imagenet80`.
             #[schema(nullable = false)]
-            ensemble: Option<String>,
+            pub(crate) ensemble: Option<String>,
             /// Name of a tuned prompt.
             #[schema(nullable = false)]
-            prompt: Option<String>,
+            pub(crate) prompt: Option<String>,
             /// Method; by default `stss` with a sapt prompt, else `zero-shot`.
             #[schema(nullable = false, example = "stss")]
-            method: Option<String>,
+            pub(crate) method: Option<String>,
             /// Options of the method.
             #[schema(nullable = false, value_type = Option<std::collections::BTreeMap<String, Value>>)]
-            options: Option<$crate::typed::Options>,
+            pub(crate) options: Option<$crate::typed::Options>,
             /// Views per image; by default the method's.
             #[schema(nullable = false, minimum = 1, example = 16)]
-            views: Option<u64>,
+            pub(crate) views: Option<u64>,
             /// How views are made: `crop-flip`, `augmix` or `identity`.
             #[schema(nullable = false)]
-            view_policy: Option<String>,
+            pub(crate) view_policy: Option<String>,
             /// Any-time views: no more of them once the answer has this probability.
             #[schema(nullable = false)]
-            certainty: Option<f64>,
+            pub(crate) certainty: Option<f64>,
             /// Seed of the views and of the method.
             #[schema(nullable = false)]
-            seed: Option<u64>,
+            pub(crate) seed: Option<u64>,
             /// Rotate images per EXIF and scale 16-bit grey (the default); `false` reads them as Pillow does.
             #[schema(nullable = false)]
-            exif: Option<bool>,
+            pub(crate) exif: Option<bool>,
         }
 
         impl $name {
-            /// Extracts the shared settings.
+            #[allow(dead_code, reason = "`Settings` itself is used as it is")]
             pub(crate) fn take_settings(&mut self) -> $crate::ask::Settings {
                 $crate::ask::Settings {
                     model: self.model.take(),
@@ -117,15 +93,20 @@ macro_rules! request {
 }
 pub(crate) use request;
 
+request! {
+    /// How the session answers.
+    #[schema(as = SessionRequest)]
+    Settings {}
+}
+
 /// Resolved settings within the limits.
 pub(crate) struct Recipe {
     pub(crate) model_name: String,
     pub(crate) kind: Kind,
     pub(crate) model: Model,
-    /// Class names.
+    /// Number of class names, and bytes of the longest.
     pub(crate) classes: usize,
-    /// Bytes of the longest class name.
-    pub(crate) name_bytes: usize,
+    name_bytes: usize,
     /// Views of each image.
     pub(crate) views: usize,
     /// Texts that go through the text tower for each image.
@@ -133,14 +114,6 @@ pub(crate) struct Recipe {
     builder: ClassifierBuilder,
     key: String,
     cost: BuildCost,
-}
-
-/// What building the classifier needs.
-#[derive(Clone, Copy)]
-struct BuildCost {
-    texts: usize,
-    bytes: usize,
-    work_bytes: usize,
 }
 
 /// Maximum bytes of activations for gradients through a text tower; each classifier of such a method may hold this many.
@@ -174,9 +147,11 @@ impl Recipe {
         let registry = Registry::builtin();
         let spec = registry.adapter(method)?;
         let options = options_of(settings.options.as_ref(), spec.options, limits)?;
-        let cost = build_cost(model, &prompt, classes.len(), spec, &options);
-        let image_texts = image_texts(&prompt, classes.len(), spec, &options);
-        let views = settings.views.map(|views| within("views", views, limits.views as u64)).transpose()?;
+        let views = match settings.views {
+            Some(0) => return Err(Problem::invalid("views", "expected at least 1, found 0")),
+            Some(views) if views > limits.views as u64 => return Err(Problem::too_much("views", views, limits.views)),
+            views => views.map(|views| usize::try_from(views).unwrap_or(usize::MAX)),
+        };
         let policy: ViewPolicy = settings.view_policy.as_deref().unwrap_or("crop-flip").parse()?;
         let seed = settings.seed.unwrap_or(0);
         let key = serde_json::json!([
@@ -192,6 +167,9 @@ impl Recipe {
             seed,
             settings.exif.unwrap_or(true),
         ]);
+        let used_views = views.unwrap_or(spec.needs.default_views);
+        let cost = build_cost(model, &prompt, classes.len(), used_views, spec, &options);
+        let image_texts = image_texts(&prompt, classes.len(), spec, &options);
         let (count, name_bytes) = (classes.len(), classes.iter().map(String::len).max().unwrap_or(0));
         let mut builder = Classifier::builder(model)
             .classes(classes)
@@ -204,7 +182,7 @@ impl Recipe {
             .max_pixels(limits.pixels)
             .text_store(Arc::clone(&app.banks) as _);
         if let Some(views) = views {
-            builder = builder.views(usize::try_from(views).unwrap_or(usize::MAX));
+            builder = builder.views(views);
         }
         if let Some(certainty) = settings.certainty {
             builder = builder.any_time(certainty);
@@ -215,10 +193,10 @@ impl Recipe {
             model: model.clone(),
             classes: count,
             name_bytes,
-            views: views.map_or(spec.needs.default_views, |views| usize::try_from(views).unwrap_or(usize::MAX)),
+            views: used_views,
             image_texts,
             builder,
-            key: format!("{:x}", Hex(Sha256::digest(key.to_string().as_bytes()).as_slice())),
+            key: Digest::default().bytes(key.to_string()).hex(),
             cost,
         })
     }
@@ -228,17 +206,8 @@ impl Recipe {
         if let Some(kept) = app.classifiers.get(&self.key) {
             return Ok(kept);
         }
-        let BuildCost { texts, bytes, work_bytes } = self.cost;
-        let work_bytes = work_bytes.saturating_add(self.views.saturating_mul(view_bytes(&self.model)));
-        let order = Order {
-            key: self.key.clone(),
-            client,
-            model: self.model.clone(),
-            builder: self.builder.clone(),
-            texts,
-            bytes,
-            work_bytes,
-        };
+        let (key, model, builder) = (self.key.clone(), self.model.clone(), self.builder.clone());
+        let order = Order { key, client, model, builder, cost: self.cost };
         app.builds.get(order, deadline).await
     }
 
@@ -278,28 +247,8 @@ impl Recipe {
         };
         let status = axum::http::StatusCode::UNPROCESSABLE_ENTITY;
         let problem = Problem::new(status, "method.needs", format!("this method {reason}"));
-        Err(if self.kind == Kind::Online {
-            problem.with_hint("open a session with POST /v1/sessions")
-        } else {
-            problem
-        })
-    }
-}
-
-/// Bytes in hexadecimal digits.
-struct Hex<'b>(&'b [u8]);
-
-impl std::fmt::LowerHex for Hex<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-fn within(what: &str, asked: u64, allowed: u64) -> Result<u64, Problem> {
-    match asked {
-        0 => Err(Problem::invalid(what, "expected at least 1, found 0")),
-        _ if asked > allowed => Err(Problem::too_much(what, asked, allowed)),
-        _ => Ok(asked),
+        let is_online = self.kind == Kind::Online;
+        Err(if is_online { problem.with_hint("open a session with POST /v1/sessions") } else { problem })
     }
 }
 
@@ -330,14 +279,21 @@ fn templates(prompt: &Prompt) -> usize {
 
 /// Number of contexts that a method with gradients adapts.
 fn starts(prompt: &Prompt, spec: &AdapterSpec) -> usize {
-    let has_gradients = spec.needs.text_tower && !spec.needs.bank;
-    if !has_gradients {
-        return 0;
+    match spec.needs.text_tower && !spec.needs.bank {
+        false => 0,
+        true if spec.needs.ensembles => templates(prompt).max(1),
+        true => 1,
     }
-    if spec.needs.ensembles { templates(prompt).max(1) } else { 1 }
 }
 
-fn build_cost(model: &Model, prompt: &Prompt, classes: usize, spec: &AdapterSpec, options: &Table) -> BuildCost {
+fn build_cost(
+    model: &Model,
+    prompt: &Prompt,
+    classes: usize,
+    views: usize,
+    spec: &AdapterSpec,
+    options: &Table,
+) -> BuildCost {
     let around = if spec.needs.bank { whole(options, spec, "perturbations").unwrap_or(0) } else { 0 };
     let starts = starts(prompt, spec);
     let per_start =
@@ -352,7 +308,7 @@ fn build_cost(model: &Model, prompt: &Prompt, classes: usize, spec: &AdapterSpec
     BuildCost {
         texts: classes.saturating_mul(templates(prompt) + around + starts),
         bytes,
-        work_bytes: if starts > 0 { per_start } else { 0 },
+        work_bytes: (starts.min(1) * per_start).saturating_add(views.saturating_mul(view_bytes(model))),
     }
 }
 
@@ -363,24 +319,20 @@ fn image_texts(prompt: &Prompt, classes: usize, spec: &AdapterSpec, options: &Ta
 
 /// The prompt, and a cache key of its content.
 fn prompt_of(settings: &Settings, catalogue: &Catalogue, limits: &Limits) -> Result<(Prompt, String), Problem> {
-    let said = [
-        settings.template.is_some(),
-        settings.templates.is_some(),
-        settings.ensemble.is_some(),
-        settings.prompt.is_some(),
-    ];
-    if said.into_iter().filter(|&said| said).count() > 1 {
+    let Settings { template, templates, ensemble, prompt, .. } = settings;
+    let given = [template.is_some(), templates.is_some(), ensemble.is_some(), prompt.is_some()];
+    if given.into_iter().filter(|&given| given).count() > 1 {
         return Err(Problem::invalid("prompt", "expected one of template, templates, ensemble, prompt, found several"));
     }
-    if let Some(name) = &settings.prompt {
+    if let Some(name) = prompt {
         let named = catalogue.prompt(name)?;
         return Ok((named.prompt.clone(), format!("prompt {} {name}", named.reading)));
     }
-    if let Some(name) = &settings.ensemble {
+    if let Some(name) = ensemble {
         let ensemble: Ensemble = name.parse()?;
         return Ok((Prompt::templates(ensemble.templates())?, format!("ensemble {name}")));
     }
-    let templates = match (&settings.template, &settings.templates) {
+    let templates = match (template, templates) {
         (Some(one), _) => vec![one.clone()],
         (_, Some(Few(several))) if several.len() > 100 => {
             return Err(Problem::too_much("templates", several.len(), 100));

@@ -1,7 +1,7 @@
 //! Resources with a total limit and a limit per client: bytes, tickets, sessions. Dropping a charge returns its amount, so a
 //! request that fails or is abandoned releases everything.
 
-use crate::client::Client;
+use crate::Client;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 

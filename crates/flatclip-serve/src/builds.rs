@@ -2,16 +2,14 @@
 //! the same classifier share one build; it continues if they disconnect, and its result is cached.
 
 use crate::cache::{Built, Classifiers, Kept};
-use crate::client::Client;
-use crate::config::Limits;
 use crate::cost::{self, Rates};
-use crate::lanes::{Lanes, Weight};
-use crate::problem::Problem;
+use crate::lanes::Lanes;
+use crate::work::caught;
+use crate::{Client, Limits, Problem, Weight, lock};
 use flatclip::{ClassifierBuilder, Model, Progress};
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -20,12 +18,17 @@ const SHORT: f64 = 1.0;
 /// Maximum waiting builds of each kind; one client may have half of them.
 const MOST_WAITING: usize = 32;
 
-/// What is to be built.
 pub(crate) struct Order {
     pub(crate) key: String,
     pub(crate) client: Client,
     pub(crate) model: Model,
     pub(crate) builder: ClassifierBuilder,
+    pub(crate) cost: BuildCost,
+}
+
+/// What a classifier needs.
+#[derive(Clone, Copy)]
+pub(crate) struct BuildCost {
     /// Texts that go through the text tower.
     pub(crate) texts: usize,
     /// Memory of the classifier.
@@ -34,11 +37,8 @@ pub(crate) struct Order {
     pub(crate) work_bytes: usize,
 }
 
-/// Handle on the builders.
-#[derive(Clone)]
-pub(crate) struct Builds(Arc<Inner>);
-
-struct Inner {
+/// The waiting and running builds.
+pub(crate) struct Builds {
     state: Mutex<State>,
     arrived: Condvar,
     lanes: Arc<Lanes>,
@@ -97,7 +97,7 @@ const REST: Duration = Duration::from_millis(200);
 impl Build {
     /// While light jobs arrive, a long build pauses after each chunk for as long as the chunk took.
     fn rest(&self) {
-        let mut chunk = self.chunk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chunk = lock(&self.chunk);
         let took = chunk.or(self.started.get().copied()).map_or(Duration::ZERO, |last| last.elapsed());
         if !self.is_short() && self.lanes.is_light_expected() && !self.is_cancelled.load(Ordering::Relaxed) {
             std::thread::sleep(took.min(REST));
@@ -117,14 +117,14 @@ impl Build {
     fn seconds_left(&self) -> f64 {
         let done = self.done.load(Ordering::Relaxed) as f64;
         let Some(start) = self.started.get().filter(|_| done > 0.0) else { return self.seconds };
-        let left = (self.order.texts as f64 - done).max(0.0);
+        let left = (self.order.cost.texts as f64 - done).max(0.0);
         start.elapsed().as_secs_f64() / done * left
     }
 
     /// The response if the build takes longer than the client can wait.
     fn promise(&self) -> Problem {
         self.is_promised.store(true, Ordering::Relaxed);
-        let (done, total) = (self.done.load(Ordering::Relaxed), self.order.texts);
+        let (done, total) = (self.done.load(Ordering::Relaxed), self.order.cost.texts);
         Problem::building(done, total, self.seconds_left())
     }
 }
@@ -135,8 +135,8 @@ impl Builds {
         lanes: &Arc<Lanes>,
         classifiers: &Arc<Classifiers>,
         rates: &Arc<Rates>,
-    ) -> std::io::Result<Self> {
-        let inner = Arc::new(Inner {
+    ) -> std::io::Result<Arc<Self>> {
+        let builds = Arc::new(Self {
             state: Mutex::default(),
             arrived: Condvar::new(),
             lanes: Arc::clone(lanes),
@@ -145,24 +145,24 @@ impl Builds {
             limits: limits.clone(),
         });
         for is_short in [true, false] {
-            let inner = Arc::clone(&inner);
+            let builds = Arc::clone(&builds);
             let name = if is_short { "build-short" } else { "build-long" };
-            std::thread::Builder::new().name(name.to_owned()).spawn(move || inner.work(is_short))?;
+            std::thread::Builder::new().name(name.to_owned()).spawn(move || builds.work(is_short))?;
         }
-        Ok(Self(inner))
+        Ok(builds)
     }
 
     /// The classifier, or an error with the estimated time if it cannot be built before the deadline; the build then continues.
     pub(crate) async fn get(&self, order: Order, deadline: Instant) -> Result<Kept, Problem> {
-        if let Some(kept) = self.0.classifiers.get(&order.key) {
+        if let Some(kept) = self.classifiers.get(&order.key) {
             return Ok(kept);
         }
         let seconds = self.estimate(&order).await?;
-        let limit = Duration::from_millis(self.0.limits.build_ms);
-        cost::check("classes x templates", order.texts, seconds, limit)?;
-        let build = match self.0.join(order, seconds, limit)? {
-            Joined::Ready(kept) => return Ok(kept),
-            Joined::Open(build) => build,
+        let limit = Duration::from_millis(self.limits.build_ms);
+        cost::check("classes x templates", order.cost.texts, seconds, limit)?;
+        let build = match self.join(order, seconds, limit) {
+            Ok(build) => build,
+            Err(answer) => return answer,
         };
         let mut finished = build.finished.subscribe();
         let left = deadline.saturating_duration_since(Instant::now()).as_secs_f64();
@@ -178,54 +178,43 @@ impl Builds {
 
     /// Estimated seconds at the measured rate.
     async fn estimate(&self, order: &Order) -> Result<f64, Problem> {
-        if order.texts == 0 {
+        if order.cost.texts == 0 {
             return Ok(0.0);
         }
-        let rate = match self.0.rates.known(&order.model) {
+        let rate = match self.rates.known(&order.model) {
             Some(rate) => rate,
             None => {
-                let (rates, model) = (Arc::clone(&self.0.rates), order.model.clone());
+                let (rates, model) = (Arc::clone(&self.rates), order.model.clone());
                 let measured = tokio::task::spawn_blocking(move || rates.of(&model)).await;
                 measured.map_err(|_| Problem::internal())??
             }
         };
-        Ok(order.texts as f64 / rate)
+        Ok(order.cost.texts as f64 / rate)
     }
 
     /// Builds that wait or run.
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().open.len()
+        lock(&self.state).open.len()
     }
 
     /// Cancels all builds.
     pub(crate) fn close(&self) {
-        let mut state = self.0.lock();
+        let mut state = lock(&self.state);
         state.closed = true;
         state.open.values().for_each(|build| build.is_cancelled.store(true, Ordering::Relaxed));
         state.waiting.clear();
         drop(state);
-        self.0.arrived.notify_all();
-    }
-}
-
-enum Joined {
-    Ready(Kept),
-    Open(Arc<Build>),
-}
-
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.arrived.notify_all();
     }
 
-    /// The waiting or running build of this key, or a new one.
-    fn join(&self, order: Order, seconds: f64, limit: Duration) -> Result<Joined, Problem> {
-        let mut state = self.lock();
+    /// The waiting or running build of this key, or a new one; an error is the answer without a build.
+    fn join(&self, order: Order, seconds: f64, limit: Duration) -> Result<Arc<Build>, Result<Kept, Problem>> {
+        let mut state = lock(&self.state);
         if let Some(build) = state.open.get(&order.key) {
-            return Ok(Joined::Open(Arc::clone(build)));
+            return Ok(Arc::clone(build));
         }
         if let Some(kept) = self.classifiers.get(&order.key) {
-            return Ok(Joined::Ready(kept)); // finished meanwhile
+            return Err(Ok(kept)); // finished meanwhile
         }
         state.sweep();
         let is_short = seconds <= SHORT;
@@ -234,7 +223,7 @@ impl Inner {
             others.fold((0, 0), |(all, own), build| (all + 1, own + usize::from(build.order.client == order.client)));
         if all >= MOST_WAITING || own >= MOST_WAITING / 2 {
             metrics::counter!("flatclip_refused_total").increment(1);
-            return Err(Problem::busy_building(all));
+            return Err(Err(Problem::busy_building(all)));
         }
         let build = Arc::new(Build {
             order,
@@ -254,45 +243,41 @@ impl Inner {
         state.waiting.push(Arc::clone(&build));
         drop(state);
         self.arrived.notify_all();
-        Ok(Joined::Open(build))
+        Ok(build)
     }
 
     fn work(&self, is_short: bool) {
         while let Some(build) = self.next(is_short) {
             let _ = build.started.set(Instant::now());
-            let done = catch_unwind(AssertUnwindSafe(|| self.build(&build, is_short)));
-            let done = done.unwrap_or_else(|_| {
-                crate::metrics::count_panic();
-                Err(Problem::internal())
-            });
+            let done = caught(|| self.build(&build, is_short)).unwrap_or_else(|| Err(Problem::internal()));
             if let Ok(kept) = &done {
                 self.classifiers.put(&build.order.key, Arc::clone(kept));
             }
-            self.lock().open.remove(&build.order.key);
+            lock(&self.state).open.remove(&build.order.key);
             build.finished.send_replace(Some(done));
         }
     }
 
     fn build(&self, build: &Arc<Build>, is_short: bool) -> Result<Kept, Problem> {
-        let Order { builder, model, texts, bytes, work_bytes, .. } = &build.order;
-        let charge = self.classifiers.charge(*bytes)?;
+        let Order { builder, model, cost, .. } = &build.order;
+        let charge = self.classifiers.charge(cost.bytes)?;
         let start = Instant::now();
         let make = || builder.clone().progress(Arc::clone(build) as _).build();
         let classifier = if is_short { self.lanes.run(Weight::Normal, None, make) } else { self.lanes.build(make) }?;
-        self.rates.observe(model, *texts, start.elapsed());
+        self.rates.observe(model, cost.texts, start.elapsed());
         metrics::histogram!("flatclip_build_seconds").record(start.elapsed().as_secs_f64());
-        Ok(Arc::new(Built { classifier, work_bytes: *work_bytes, charge }))
+        Ok(Arc::new(Built { classifier, work_bytes: cost.work_bytes, charge }))
     }
 
     /// The next build of a kind: the one with the fewest texts in relation to its waiting time.
     fn next(&self, is_short: bool) -> Option<Arc<Build>> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             if state.closed {
                 return None;
             }
             state.sweep();
-            let cost = |build: &Build| build.order.texts as f64 / (1.0 + build.asked.elapsed().as_secs_f64());
+            let cost = |build: &Build| build.order.cost.texts as f64 / (1.0 + build.asked.elapsed().as_secs_f64());
             let open = state.waiting.iter().enumerate().filter(|(_, build)| build.is_short() == is_short);
             let first = open.min_by(|(_, a), (_, b)| cost(a).total_cmp(&cost(b))).map(|(place, _)| place);
             if let Some(place) = first {
@@ -324,7 +309,7 @@ mod tests {
     use flatclip::Classifier;
 
     struct Room {
-        builds: Builds,
+        builds: Arc<Builds>,
         classifiers: Arc<Classifiers>,
         model: Model,
     }
@@ -344,9 +329,7 @@ mod tests {
                 client: Client::default(),
                 model: self.model.clone(),
                 builder: Classifier::builder(&self.model).classes(names).ensemble("imagenet80").unwrap(),
-                texts: classes * 80,
-                bytes: 1 << 20,
-                work_bytes: 0,
+                cost: BuildCost { texts: classes * 80, bytes: 1 << 20, work_bytes: 0 },
             }
         }
     }
@@ -359,7 +342,7 @@ mod tests {
     async fn requests_share_a_build_and_it_is_kept_when_they_leave() {
         let room = room(Limits::default());
         let ask = || {
-            let (builds, order) = (room.builds.clone(), room.order("a", 30));
+            let (builds, order) = (Arc::clone(&room.builds), room.order("a", 30));
             tokio::spawn(async move { builds.get(order, within(60.0)).await })
         };
         let (first, second) = (ask(), ask());
@@ -382,7 +365,8 @@ mod tests {
         let promised = room.builds.get(room.order("long", 1500), within(0.05)).await.err().unwrap();
         assert_eq!((promised.status.as_u16(), promised.code), (503, "classifier.building"));
         assert!(promised.message.contains("120000 texts"), "{}", promised.message);
-        let short = Order { texts: 1, ..room.order("short", 1) };
+        let mut short = room.order("short", 1);
+        short.cost.texts = 1;
         assert!(room.builds.get(short, within(30.0)).await.is_ok());
         room.builds.close(); // cancels the long one between chunks
         let until = within(60.0);

@@ -1,14 +1,12 @@
 //! LRU caches of classifiers and text banks between requests, by content. The memory of a classifier counts against the budget
 //! until the last request that uses it has ended.
 
-use crate::budget::{Budget, Charge};
-use crate::client::Client;
-use crate::problem::Problem;
+use crate::{Budget, Charge, Client, Problem, lock};
 use flatclip::methods::TextStore;
 use flatclip::{Classifier, Matrix};
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A classifier, and the memory that it and its jobs need.
 pub(crate) struct Built {
@@ -18,7 +16,6 @@ pub(crate) struct Built {
     pub(crate) charge: Charge,
 }
 
-/// Shared by the requests that use it.
 pub(crate) type Kept = Arc<Built>;
 
 impl Deref for Built {
@@ -62,11 +59,7 @@ impl<T: Clone> LruCache<T> {
         }
         self.clock += 1;
         self.entries.insert(key, Entry { value, bytes, used: self.clock });
-        while self.entries.len() > self.most || self.bytes() > self.most_bytes {
-            if self.drop_oldest().is_none() {
-                break;
-            }
-        }
+        while (self.entries.len() > self.most || self.bytes() > self.most_bytes) && self.drop_oldest().is_some() {}
     }
 
     fn drop_oldest(&mut self) -> Option<T> {
@@ -79,7 +72,6 @@ impl<T: Clone> LruCache<T> {
     }
 }
 
-/// Classifiers by their settings.
 pub(crate) struct Classifiers {
     lru: Mutex<LruCache<Kept>>,
     memory: Budget,
@@ -157,10 +149,6 @@ impl TextStore for Banks {
             lock(&self.0).put(key.to_owned(), rows, bytes);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Models, prompts and class lists by name. Replaced as a whole when the configuration is reloaded; running requests keep
 //! the catalogue they started with.
 
-use crate::config::{ClassSet, Config, ModelEntry, PromptEntry};
-use crate::problem::Problem;
+use crate::{ClassSet, Config, ModelEntry, Problem, PromptEntry};
 use flatclip::model::Precision;
 use flatclip::{Error, Model, Progress, Prompt, Result};
 use std::sync::atomic::{AtomicU64, Ordering};

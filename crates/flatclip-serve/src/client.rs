@@ -1,13 +1,10 @@
 //! Clients are identified by their address, so that limits per client can be enforced.
 
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
-use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An address; for IPv6 the /64 network, since one host can use all of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Client(IpAddr);
+pub(crate) struct Client(pub(crate) IpAddr);
 
 impl Client {
     pub(crate) fn of(address: IpAddr) -> Self {
@@ -19,24 +16,12 @@ impl Client {
             address => Self(address),
         }
     }
-
-    pub(crate) fn address(&self) -> IpAddr {
-        self.0
-    }
 }
 
 /// The client of requests without a socket.
 impl Default for Client {
     fn default() -> Self {
         Self(Ipv4Addr::LOCALHOST.into())
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for Client {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(parts.extensions.get::<Self>().copied().unwrap_or_default())
     }
 }
 

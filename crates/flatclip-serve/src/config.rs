@@ -213,16 +213,13 @@ impl Limits {
         Duration::from_millis(self.deadline_ms)
     }
 
-    pub(crate) fn write_time(&self) -> Duration {
-        Duration::from_millis(self.write_ms)
-    }
-
     pub(crate) fn read_time(&self) -> Duration {
         Duration::from_millis(self.read_ms)
     }
 
     /// The first limit whose value makes serving impossible.
     fn check(&self) -> Result<()> {
+        let wrong = |name: &str, reason: String| Err(Error::config(format!("limits.{name}"), reason));
         let least = [
             ("workers", self.workers),
             ("queue", self.queue),
@@ -236,23 +233,22 @@ impl Limits {
         ];
         for (name, value) in least {
             if value == 0 {
-                return Err(Error::config(format!("limits.{name}"), "expected at least 1, found 0"));
+                return wrong(name, "expected at least 1, found 0".to_owned());
             }
         }
         if self.held_bytes / 2 < self.body_bytes {
             let reason = format!("expected at least twice body_bytes ({}), found {}", self.body_bytes, self.held_bytes);
-            return Err(Error::config("limits.held_bytes", reason));
+            return wrong("held_bytes", reason);
         }
         if self.deadline_ms == 0 || self.read_ms == 0 || self.write_ms == 0 {
             return Err(Error::config("limits", "expected deadline_ms, read_ms and write_ms above 0"));
         }
         if !(self.client_share > 0.0 && self.client_share <= 1.0) {
-            let reason = format!("expected a number in (0, 1], found {}", self.client_share);
-            return Err(Error::config("limits.client_share", reason));
+            return wrong("client_share", format!("expected a number in (0, 1], found {}", self.client_share));
         }
         for (name, value, most) in [("images", self.images, MOST_IMAGES), ("classes", self.classes, MOST_NAMES)] {
             if value > most {
-                return Err(Error::config(format!("limits.{name}"), format!("expected at most {most}, found {value}")));
+                return wrong(name, format!("expected at most {most}, found {value}"));
             }
         }
         let parts = (self.held_bytes >> 20) + self.pixel_megabytes + self.kept_megabytes;
@@ -261,7 +257,7 @@ impl Limits {
                 "expected at least held_bytes, pixel_megabytes and kept_megabytes together ({parts}), found {}",
                 self.memory_megabytes
             );
-            return Err(Error::config("limits.memory_megabytes", reason));
+            return wrong("memory_megabytes", reason);
         }
         Ok(())
     }
@@ -272,8 +268,8 @@ impl Config {
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).map_err(Error::io(file))?;
         let key = file.display().to_string();
-        let config: Self = toml::from_str(&text).map_err(|error| toml_error(key, &text, &error))?;
-        let config = Self { file: Some(file.to_owned()), ..config };
+        let mut config: Self = toml::from_str(&text).map_err(|error| toml_error(key, &text, &error))?;
+        config.file = Some(file.to_owned());
         config.check()?;
         Ok(config)
     }
@@ -314,10 +310,8 @@ fn unique<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> Result<()> {
         let is_plain =
             !name.is_empty() && name.len() <= 100 && !name.contains(|c: char| c.is_control() || c == '?' || c == '#');
         if !is_plain {
-            return Err(Error::config(
-                what,
-                format!("expected a short name without control characters, found {name:?}"),
-            ));
+            let reason = format!("expected a short name without control characters, found {name:?}");
+            return Err(Error::config(what, reason));
         }
         if !seen.insert(name) {
             return Err(Error::config(what, format!("expected each name once, found {name:?} twice")));

@@ -1,9 +1,9 @@
 //! Open connections. At the limit, an idle connection is closed for a new one; if none is idle, the new one is refused.
 
-use crate::client::Client;
 use crate::timeout::Phase;
+use crate::{Client, lock};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
@@ -13,9 +13,8 @@ const OTHER_FILES: usize = 40;
 /// Minimum time between two log lines about refusals.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// All open connections.
 pub(crate) struct Connections {
-    most: usize,
+    pub(crate) most: usize,
     state: Mutex<State>,
 }
 
@@ -49,13 +48,9 @@ impl Connections {
         Arc::new(Self { most: bound(limit, files), state: Mutex::default() })
     }
 
-    pub(crate) fn most(&self) -> usize {
-        self.most
-    }
-
     /// Reserves a slot for a connection. At the limit, closes the longest idle connection of the client with the most idle ones.
     pub(crate) fn enter(self: &Arc<Self>, client: Client, phase: Phase) -> Option<Place> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let mut replaced = None;
         if state.open.len() >= self.most {
             let idle = state.open.iter().filter(|(_, one)| one.phase.is_idle() && one.task.is_some());
@@ -72,10 +67,6 @@ impl Connections {
         state.next += 1;
         state.open.insert(id, Connection { client, phase, since: Instant::now(), task: None });
         Some(Place { all: Arc::clone(self), id, replaced })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -110,7 +101,7 @@ impl Place {
 
     /// Sets the task of the connection, which is aborted to close it.
     pub(crate) fn runs(&self, task: AbortHandle) {
-        if let Some(one) = self.all.lock().open.get_mut(&self.id) {
+        if let Some(one) = lock(&self.all.state).open.get_mut(&self.id) {
             one.task = Some(task);
         }
     }
@@ -118,7 +109,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.all.lock().open.remove(&self.id);
+        lock(&self.all.state).open.remove(&self.id);
     }
 }
 
@@ -144,7 +135,7 @@ mod tests {
             Some((place, task))
         };
         let (busy, idle) = (Phase::default(), Phase::default());
-        let (work, _) = (enter(&busy).unwrap(), busy.begin_request());
+        let (work, _) = (enter(&busy).unwrap(), busy.set(crate::timeout::IN_REQUEST));
         let old = enter(&idle).unwrap();
         let new = enter(&busy).unwrap();
         assert!(old.1.await.unwrap_err().is_cancelled(), "the idle one is still open");

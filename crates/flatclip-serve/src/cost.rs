@@ -1,9 +1,9 @@
 //! Cost estimates: texts through the text tower, at the rate measured on this machine.
 
-use crate::problem::Problem;
+use crate::{Problem, lock};
 use flatclip::Model;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Texts that are encoded to measure the rate.
@@ -26,24 +26,20 @@ impl Rates {
         let start = Instant::now();
         model.encode_texts(&texts)?;
         let rate = PROBE as f64 / start.elapsed().as_secs_f64().max(1e-6);
-        self.lock().insert(model.hash().to_owned(), rate);
+        lock(&self.0).insert(model.hash().to_owned(), rate);
         Ok(rate)
     }
 
     pub(crate) fn known(&self, model: &Model) -> Option<f64> {
-        self.lock().get(model.hash()).copied()
+        lock(&self.0).get(model.hash()).copied()
     }
 
     /// Updates the rate with a measurement. It follows slowly, since a build under load is a poor measurement.
     pub(crate) fn observe(&self, model: &Model, texts: usize, took: Duration) {
         if texts >= OBSERVED {
             let found = texts as f64 / took.as_secs_f64().max(1e-6);
-            self.lock().entry(model.hash().to_owned()).and_modify(|rate| *rate = 0.8 * *rate + 0.2 * found);
+            lock(&self.0).entry(model.hash().to_owned()).and_modify(|rate| *rate = 0.8 * *rate + 0.2 * found);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, f64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

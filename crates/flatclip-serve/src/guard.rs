@@ -1,8 +1,7 @@
 //! Protection against requests of foreign web pages. A page of another site can send requests to this machine and, with DNS
 //! rebinding, read the responses. So the `Host` and `Origin` headers must name this server.
 
-use crate::config::Config;
-use crate::problem::Problem;
+use crate::{Config, Problem};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use std::net::IpAddr;
 

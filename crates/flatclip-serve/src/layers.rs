@@ -1,9 +1,6 @@
 //! Middleware around every route: request ids, logs, metrics, headers, API keys, panics.
 
-use crate::app::App;
-use crate::client::Client;
-use crate::config::Config;
-use crate::problem::Problem;
+use crate::{App, Client, Config, Problem};
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -62,7 +59,7 @@ pub(crate) async fn frame(State(app): State<Arc<App>>, mut request: Request, nex
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = matched.unwrap_or_else(|| "other".to_owned());
-    let client = request.extensions().get::<Client>().filter(|_| app.config.log_addresses).map(Client::address);
+    let client = request.extensions().get::<Client>().filter(|_| app.config.log_addresses).map(|client| client.0);
     let client = client.map(tracing::field::display);
     let span = tracing::info_span!(
         "request", otel.kind = "server", otel.name = %format_args!("{method} {route}"), id = id.to_str().unwrap_or_default(),

@@ -45,7 +45,19 @@ mod upload;
 mod uploads;
 mod work;
 
+use app::App;
+use budget::{Budget, Charge, Short};
+use client::Client;
+use lanes::Weight;
+use problem::Problem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use config::{ClassSet, Config, Limits, ModelEntry, PromptEntry};
 pub use key::Key;
 pub use openapi::openapi_json;
 pub use server::{Server, Stop, router};
+
+/// Panics of jobs are caught, so a poisoned lock never means an incomplete change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

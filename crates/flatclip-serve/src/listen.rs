@@ -1,9 +1,8 @@
 //! Accepts connections, and shuts down gracefully.
 
-use crate::app::App;
-use crate::client::Client;
 use crate::connections::{Connections, Place};
 use crate::timeout::{Arriving, IDLE, Phase, TimeoutStream, Timeouts};
+use crate::{App, Client};
 use axum::Router;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -12,7 +11,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -32,8 +31,7 @@ pub(crate) async fn serve(app: Arc<App>, router: Router, listener: TcpListener, 
     let graceful = GracefulShutdown::new();
     let connections = Connections::new(app.config.limits.connections);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
-    let stopping = Arc::<AtomicBool>::default();
-    tracing::debug!(most = connections.most(), "connections");
+    tracing::debug!(most = connections.most, "connections");
     let mut told: Option<Instant> = None;
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -44,7 +42,7 @@ pub(crate) async fn serve(app: Arc<App>, router: Router, listener: TcpListener, 
                     match connections.enter(client, phase.clone()) {
                         Some(place) => {
                             place.is_free().await;
-                            connect(&app, &router, stream, (client, phase, place), &graceful, &stopping);
+                            connect(&app, &router, stream, (client, phase, place), &graceful);
                         }
                         None => refuse(stream, &refusals),
                     }
@@ -61,9 +59,8 @@ pub(crate) async fn serve(app: Arc<App>, router: Router, listener: TcpListener, 
             () = &mut stop => break,
         }
     }
-    stopping.store(true, Ordering::Release);
+    app.stopping.store(true, Ordering::Release);
     drop(listener);
-    app.stop();
     tracing::info!("stopping: no new connections, what was accepted is finished");
     let drained = tokio::time::timeout(Duration::from_millis(app.config.limits.drain_ms), graceful.shutdown()).await;
     if drained.is_err() {
@@ -102,11 +99,11 @@ fn connect(
     stream: TcpStream,
     (client, phase, place): (Client, Phase, Place),
     graceful: &GracefulShutdown,
-    stopping: &Arc<AtomicBool>,
 ) {
     let _ = stream.set_nodelay(true);
     let limits = &app.config.limits;
-    let timeouts = Timeouts { head: limits.read_time(), write: limits.write_time(), stopping: Arc::clone(stopping) };
+    let write = Duration::from_millis(limits.write_ms);
+    let timeouts = Timeouts { head: limits.read_time(), write, stopping: Arc::clone(&app.stopping) };
     let stream = TimeoutStream::new(stream, phase.clone(), timeouts);
     let routes = TowerToHyperService::new(router.clone());
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {

@@ -1,9 +1,9 @@
 //! Prometheus metrics.
 
-use crate::app::App;
+use crate::{App, lock};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::fmt::Write as _;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 /// Histogram buckets for the seconds of a request.
@@ -14,7 +14,6 @@ const IMAGES: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 /// The recorder of this process: there can be only one, so servers in one process share it.
 static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
-/// Installs the recorder.
 pub(crate) fn install() {
     HANDLE.get_or_init(|| {
         let builder = PrometheusBuilder::new()
@@ -22,12 +21,15 @@ pub(crate) fn install() {
             .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("images".to_owned()), &IMAGES));
         let handle = builder.ok()?.install_recorder().ok()?;
         describe();
-        metrics::counter!("flatclip_panics_total").increment(0);
-        metrics::counter!("flatclip_refused_total").increment(0);
-        metrics::counter!("flatclip_dropped_total").increment(0);
-        metrics::counter!("flatclip_late_total").increment(0);
         let own = handle.clone();
-        upkeep(UPKEEP, move || own.run_upkeep());
+        let upkeep = move || {
+            loop {
+                std::thread::sleep(UPKEEP);
+                own.run_upkeep();
+            }
+        };
+        // Without the thread, reading the metrics does the same.
+        let _ = std::thread::Builder::new().name("metrics".to_owned()).spawn(upkeep);
         Some(handle)
     });
 }
@@ -35,56 +37,35 @@ pub(crate) fn install() {
 /// How often samples are aggregated into their buckets, even if nobody reads the metrics: until then each takes memory.
 const UPKEEP: Duration = Duration::from_secs(2);
 
-/// Runs `work` repeatedly until the process ends.
-fn upkeep(every: Duration, work: impl Fn() + Send + 'static) {
-    let forever = move || {
-        loop {
-            std::thread::sleep(every);
-            work();
-        }
-    };
-    // Without the thread, reading the metrics does the same.
-    let _ = std::thread::Builder::new().name("metrics".to_owned()).spawn(forever);
-}
-
 fn describe() {
     metrics::describe_counter!("flatclip_requests_total", "Requests by route and status");
     metrics::describe_counter!("flatclip_images_total", "Images to classify by model and method");
     metrics::describe_histogram!("flatclip_request_seconds", "Time of a request by route");
     metrics::describe_histogram!("flatclip_batch_images", "Images that were worked on together");
-    metrics::describe_counter!("flatclip_panics_total", "Panics that were caught");
-    metrics::describe_counter!("flatclip_refused_total", "Requests that found the queue full");
-    metrics::describe_counter!("flatclip_dropped_total", "Pieces of work that nobody waited for any more");
-    metrics::describe_counter!("flatclip_late_total", "Requests whose deadline passed");
-    metrics::describe_gauge!("flatclip_queue_waiting", "Pieces of work that wait");
-    metrics::describe_gauge!("flatclip_queue_in_work", "Pieces of work that are worked on");
-    metrics::describe_gauge!("flatclip_queue_in_work_peak", "The most that was ever worked on at the same time");
-    metrics::describe_gauge!("flatclip_queue_admitted", "Images that were admitted and are not done");
-    metrics::describe_gauge!("flatclip_sessions", "Open sessions");
-    metrics::describe_gauge!("flatclip_kept_classifiers", "Class lists whose text features are kept");
     metrics::describe_histogram!("flatclip_build_seconds", "Time of building a class list");
-    metrics::describe_gauge!("flatclip_builds", "Class lists that wait or are built");
-    metrics::describe_gauge!("flatclip_held_bytes", "Bytes of bodies and answers that are held");
-    metrics::describe_gauge!("flatclip_held_bytes_peak", "The most that was ever held");
-    metrics::describe_gauge!("flatclip_pixel_bytes", "Bytes of pixels and views that are worked on");
-    metrics::describe_gauge!("flatclip_pixel_bytes_peak", "The most that was ever worked on");
-    metrics::describe_gauge!("flatclip_kept_bytes", "Bytes of text features and sessions that are kept");
+    // These are reported from the start, as 0.
+    for (name, text) in [
+        ("flatclip_panics_total", "Panics that were caught"),
+        ("flatclip_refused_total", "Requests that found the queue full"),
+        ("flatclip_dropped_total", "Pieces of work that nobody waited for any more"),
+        ("flatclip_late_total", "Requests whose deadline passed"),
+    ] {
+        metrics::describe_counter!(name, text);
+        metrics::counter!(name).increment(0);
+    }
 }
 
-/// Counts a panic that was caught.
 pub(crate) fn count_panic() {
     metrics::counter!("flatclip_panics_total").increment(1);
     tracing::error!("a panic was caught; the request that caused it gets status 500");
 }
 
-/// Counts a finished request.
 pub(crate) fn count_request(route: &str, status: u16, seconds: f64) {
     metrics::counter!("flatclip_requests_total", "route" => route.to_owned(), "status" => status.to_string())
         .increment(1);
     metrics::histogram!("flatclip_request_seconds", "route" => route.to_owned()).record(seconds);
 }
 
-/// Counts an image to be classified by a model.
 pub(crate) fn count_image(model: &str, method: &str) {
     metrics::counter!("flatclip_images_total", "model" => model.to_owned(), "method" => method.to_owned()).increment(1);
 }
@@ -111,29 +92,26 @@ static READING: Mutex<()> = Mutex::new(());
 
 /// The text that Prometheus reads.
 pub(crate) fn text(app: &App) -> String {
-    let _turn = READING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = lock(&READING);
     let queue = app.queue.gauges();
-    for (name, value) in [
-        ("flatclip_queue_waiting", queue.waiting),
-        ("flatclip_queue_in_work", queue.in_work),
-        ("flatclip_queue_in_work_peak", queue.peak_in_work),
-        ("flatclip_queue_admitted", queue.admitted),
-        ("flatclip_sessions", app.sessions.len()),
-        ("flatclip_kept_classifiers", app.classifiers.len()),
-        ("flatclip_builds", app.builds.len()),
-        ("flatclip_held_bytes", app.held.used()),
-        ("flatclip_held_bytes_peak", app.held.peak()),
-        ("flatclip_pixel_bytes", app.pixels.used()),
-        ("flatclip_pixel_bytes_peak", app.pixels.peak()),
-        ("flatclip_kept_bytes", app.classifiers.bytes()),
+    for (name, text, value) in [
+        ("flatclip_queue_waiting", "Pieces of work that wait", queue.waiting),
+        ("flatclip_queue_in_work", "Pieces of work that are worked on", queue.in_work),
+        ("flatclip_queue_in_work_peak", "The most that was ever worked on at the same time", queue.peak_in_work),
+        ("flatclip_queue_admitted", "Images that were admitted and are not done", queue.admitted),
+        ("flatclip_sessions", "Open sessions", app.sessions.len()),
+        ("flatclip_kept_classifiers", "Class lists whose text features are kept", app.classifiers.len()),
+        ("flatclip_builds", "Class lists that wait or are built", app.builds.len()),
+        ("flatclip_held_bytes", "Bytes of bodies and answers that are held", app.held.used()),
+        ("flatclip_held_bytes_peak", "The most that was ever held", app.held.peak()),
+        ("flatclip_pixel_bytes", "Bytes of pixels and views that are worked on", app.pixels.used()),
+        ("flatclip_pixel_bytes_peak", "The most that was ever worked on", app.pixels.peak()),
+        ("flatclip_kept_bytes", "Bytes of text features and sessions that are kept", app.classifiers.bytes()),
     ] {
+        metrics::describe_gauge!(name, text);
         metrics::gauge!(name).set(value as f64);
     }
-    let handle = HANDLE.get().and_then(Option::as_ref);
-    handle
-        .map(|handle| {
-            handle.run_upkeep();
-            handle.render() + &info(app)
-        })
-        .unwrap_or_default()
+    let Some(Some(handle)) = HANDLE.get() else { return String::new() };
+    handle.run_upkeep();
+    handle.render() + &info(app)
 }

@@ -1,6 +1,6 @@
 //! Error responses: a status, a stable code and a message.
 
-use crate::budget::Short;
+use crate::Short;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;

@@ -2,16 +2,12 @@
 //! the number of jobs never exceeds the limit. Jobs that no client waits for are dropped before they start. Small images that
 //! wait for the same tower are run as a batch. Light jobs have their own tickets, workers and threads.
 
-use crate::budget::{Budget, Charge, Short};
-use crate::client::Client;
-use crate::config::Limits;
 use crate::lanes::{self, Lanes, Weight};
-use crate::problem::Problem;
-use crate::work::{Batch, Work};
+use crate::work::{Batch, Work, caught};
+use crate::{Budget, Charge, Client, Limits, Problem, Short, lock};
 use std::collections::{HashMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
@@ -26,11 +22,8 @@ pub(crate) struct Ticket {
 /// How often a worker checks again for jobs that it may not start yet.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Handle on the queue and its workers.
-#[derive(Clone)]
-pub(crate) struct Queue(Arc<Inner>);
-
-struct Inner {
+/// The waiting jobs and the state of the workers.
+pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
     light: Budget,
@@ -83,9 +76,9 @@ pub(crate) struct Gauges {
 impl Queue {
     /// Starts the workers: the configured number for all jobs, and two for light jobs only. One of these uses all processors; the
     /// other, which is used while other jobs run, only its own thread, so that it need not wait for threads without a processor.
-    pub(crate) fn start(limits: &Limits, lanes: &Arc<Lanes>, pixels: &Budget) -> std::io::Result<Self> {
+    pub(crate) fn start(limits: &Limits, lanes: &Arc<Lanes>, pixels: &Budget) -> std::io::Result<Arc<Self>> {
         let state = State { running: vec![None; limits.workers + 2], ..State::default() };
-        let inner = Arc::new(Inner {
+        let queue = Arc::new(Self {
             state: Mutex::new(state),
             arrived: Condvar::new(),
             light: Budget::shared(limits.queue, limits.client_share, limits.images),
@@ -97,23 +90,23 @@ impl Queue {
             peak: AtomicUsize::new(0),
         });
         for worker in 0..limits.workers + 2 {
-            let inner = Arc::clone(&inner);
-            std::thread::Builder::new().name(format!("work-{worker}")).spawn(move || inner.work(worker))?;
+            let queue = Arc::clone(&queue);
+            std::thread::Builder::new().name(format!("work-{worker}")).spawn(move || queue.work(worker))?;
         }
-        Ok(Self(inner))
+        Ok(queue)
     }
 
     /// Admits this many images, or refuses them; never blocks.
     pub(crate) fn admit(&self, client: Client, images: usize, weight: Weight) -> Result<Ticket, Problem> {
-        let (budget, kind) = if weight == Weight::Light { (&self.0.light, 0) } else { (&self.0.others, 1) };
+        let (budget, kind) = if weight == Weight::Light { (&self.light, 0) } else { (&self.others, 1) };
         match budget.take(client, images) {
             Ok(charge) => {
-                self.0.lock().full_since[kind] = None;
+                lock(&self.state).full_since[kind] = None;
                 Ok(Ticket { held: Arc::new(charge), weight })
             }
             Err(short) => {
                 if short == Short::Server {
-                    self.0.lock().full_since[kind].get_or_insert_with(Instant::now);
+                    lock(&self.state).full_since[kind].get_or_insert_with(Instant::now);
                 }
                 metrics::counter!("flatclip_refused_total").increment(1);
                 Err(Problem::busy(short))
@@ -124,17 +117,17 @@ impl Queue {
     /// Puts work into the queue.
     pub(crate) fn push(&self, work: Work, ticket: &Ticket, deadline: Instant) {
         let bytes = work.bytes();
-        let mut state = self.0.lock();
+        let mut state = lock(&self.state);
         let client = ticket.held.client();
         if ticket.weight == Weight::Light {
-            self.0.lanes.note_light();
+            self.lanes.note_light();
         }
         // A new client starts at the current minimum, not at 0, which would give it precedence.
         let least = state.served.values().min().copied().unwrap_or(0);
         state.served.entry(client).or_insert(least);
         state.waiting.push_back(Job { work, bytes, ticket: ticket.clone(), since: Instant::now(), deadline });
         drop(state);
-        self.0.arrived.notify_all();
+        self.arrived.notify_all();
     }
 
     /// Runs a function on a worker and waits for it, at most until the deadline. It does not start if the caller is gone.
@@ -151,46 +144,24 @@ impl Queue {
     }
 
     pub(crate) fn gauges(&self) -> Gauges {
-        let inner = &self.0;
-        let state = inner.lock();
+        let state = lock(&self.state);
         let age = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
         let full =
             |budget: &Budget, kind: usize| age(state.full_since[kind].filter(|_| budget.used() >= budget.capacity()));
         Gauges {
             waiting: state.waiting.len(),
-            in_work: inner.in_work.load(Ordering::Relaxed),
-            admitted: inner.light.used() + inner.others.used(),
-            peak_in_work: inner.peak.load(Ordering::Relaxed),
-            full_for: full(&inner.light, 0).max(full(&inner.others, 1)),
+            in_work: self.in_work.load(Ordering::Relaxed),
+            admitted: self.light.used() + self.others.used(),
+            peak_in_work: self.peak.load(Ordering::Relaxed),
+            full_for: full(&self.light, 0).max(full(&self.others, 1)),
             oldest: state.running.iter().map(|&since| age(since)).max().unwrap_or_default(),
         }
     }
 
     /// Lets the workers stop when the queue is empty.
     pub(crate) fn close(&self) {
-        self.0.lock().closed = true;
-        self.0.arrived.notify_all();
-    }
-}
-
-/// The answer of a worker, or the error.
-pub(crate) async fn wait<T>(answer: oneshot::Receiver<Result<T, Problem>>, deadline: Instant) -> Result<T, Problem> {
-    // Time in the queue and in the worker, as a span of the request's trace.
-    match tokio::time::timeout_at(deadline.into(), answer).instrument(tracing::info_span!("queue and work")).await {
-        Ok(Ok(answer)) => answer,
-        // The worker dropped the job: its deadline has passed, or the server is stopping.
-        Ok(Err(_)) => Err(Problem::late()),
-        Err(_) => {
-            metrics::counter!("flatclip_late_total").increment(1);
-            Err(Problem::late())
-        }
-    }
-}
-
-impl Inner {
-    /// Panics of workers are caught, so a poisoned lock never means an incomplete change.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state).closed = true;
+        self.arrived.notify_all();
     }
 
     fn work(&self, worker: usize) {
@@ -211,16 +182,13 @@ impl Inner {
             let weight = tickets[0].weight;
             // Replies are sent inside; the tickets are returned afterwards.
             let run = || Batch::new(works).run(&self.pixels);
-            let batch = AssertUnwindSafe(|| match &own {
+            caught(|| match &own {
                 Some(own) if is_light => own.install(run),
                 own => self.lanes.run(weight, own.as_ref(), run),
             });
-            if catch_unwind(batch).is_err() {
-                crate::metrics::count_panic();
-            }
             self.in_work.fetch_sub(count, Ordering::Relaxed);
             drop(tickets);
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.running[worker] = None;
             state.heavy -= usize::from(weight == Weight::Heavy);
             let waits = !state.waiting.is_empty();
@@ -265,7 +233,7 @@ impl Inner {
 
     /// The next batch of jobs; `None` if the queue is closed and empty.
     fn next(&self, worker: usize) -> Option<Vec<Job>> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let first = loop {
             match self.choose(&mut state, worker).and_then(|place| state.waiting.remove(place)) {
                 Some(job) => break job,
@@ -288,8 +256,7 @@ impl Inner {
             state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         for job in &jobs {
-            let views = job.work.views();
-            *state.served.entry(job.ticket.held.client()).or_insert(0) += views;
+            *state.served.entry(job.ticket.held.client()).or_insert(0) += job.work.views();
         }
         state.heavy += usize::from(jobs[0].ticket.weight == Weight::Heavy);
         state.running[worker] = Some(Instant::now());
@@ -330,6 +297,20 @@ impl Inner {
     }
 }
 
+/// The answer of a worker, or the error.
+pub(crate) async fn wait<T>(answer: oneshot::Receiver<Result<T, Problem>>, deadline: Instant) -> Result<T, Problem> {
+    // Time in the queue and in the worker, as a span of the request's trace.
+    match tokio::time::timeout_at(deadline.into(), answer).instrument(tracing::info_span!("queue and work")).await {
+        Ok(Ok(answer)) => answer,
+        // The worker dropped the job: its deadline has passed, or the server is stopping.
+        Ok(Err(_)) => Err(Problem::late()),
+        Err(_) => {
+            metrics::counter!("flatclip_late_total").increment(1);
+            Err(Problem::late())
+        }
+    }
+}
+
 impl Job {
     /// Whether the client still waits for it.
     fn is_wanted(&self) -> bool {
@@ -345,7 +326,7 @@ impl Job {
 mod tests {
     use super::*;
 
-    fn queue(workers: usize, queue: usize) -> Queue {
+    fn queue(workers: usize, queue: usize) -> Arc<Queue> {
         let limits = Limits { workers, queue, client_share: 1.0, ..Limits::default() };
         Queue::start(&limits, &Arc::new(Lanes::start().unwrap()), &Budget::new(1 << 20, 1 << 20)).unwrap()
     }
@@ -386,9 +367,9 @@ mod tests {
     }
 
     /// Work that lasts until it is released.
-    fn block(queue: &Queue, weight: Weight) -> (Arc<AtomicUsize>, tokio::task::JoinHandle<Result<(), Problem>>) {
+    fn block(queue: &Arc<Queue>, weight: Weight) -> (Arc<AtomicUsize>, tokio::task::JoinHandle<Result<(), Problem>>) {
         let release = Arc::new(AtomicUsize::new(0));
-        let (queue, until) = (queue.clone(), Arc::clone(&release));
+        let (queue, until) = (Arc::clone(queue), Arc::clone(&release));
         let task = tokio::spawn(async move {
             let work = move || {
                 while until.load(Ordering::Relaxed) == 0 {

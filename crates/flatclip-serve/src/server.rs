@@ -1,7 +1,6 @@
 //! The server: start, run and shutdown.
 
-use crate::app::App;
-use crate::config::Config;
+use crate::{App, Config};
 use crate::{layers, listen, routes};
 use axum::Router;
 use flatclip::{Error, Result};
@@ -22,7 +21,7 @@ pub struct Server {
 const BACKLOG: i32 = 1024;
 
 /// Stops a server from another thread.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Stop(watch::Sender<bool>);
 
 impl Stop {
@@ -38,22 +37,17 @@ impl std::fmt::Debug for Server {
     }
 }
 
-impl std::fmt::Debug for Stop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Stop")
-    }
-}
-
 impl Server {
     /// Loads the models and opens the port; a wrong configuration is an error here.
     pub fn bind(config: Config) -> Result<Self> {
         let bind = config.bind;
+        let failed = |error| Error::io(bind.to_string())(error);
         let app = App::new(config)?;
-        let listener = TcpListener::bind(bind).map_err(Error::io(bind.to_string()))?;
+        let listener = TcpListener::bind(bind).map_err(failed)?;
         // More than the default: in a burst, clients wait in the backlog instead of retrying a second later.
-        rustix::net::listen(&listener, BACKLOG).map_err(|error| Error::io(bind.to_string())(error.into()))?;
-        listener.set_nonblocking(true).map_err(Error::io(bind.to_string()))?;
-        let address = listener.local_addr().map_err(Error::io(bind.to_string()))?;
+        rustix::net::listen(&listener, BACKLOG).map_err(|error| failed(error.into()))?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
         Ok(Self { app, listener, address, stop: watch::Sender::new(false) })
     }
 
@@ -113,7 +107,7 @@ pub fn router(config: Config) -> Result<Router> {
 
 fn with_layers(app: &Arc<App>) -> Router {
     use axum::middleware::from_fn_with_state;
-    let routes = routes::all(app).layer(from_fn_with_state(Arc::clone(app), layers::authorise));
+    let routes = routes::all().layer(from_fn_with_state(Arc::clone(app), layers::authorise));
     let routes = match layers::cross_origin(&app.config) {
         Some(layer) => routes.layer(layer),
         None => routes,

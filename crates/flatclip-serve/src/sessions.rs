@@ -1,14 +1,11 @@
 //! Sessions: streams of online methods. Each belongs to the client that opened it, and is closed after a time without use.
 
-use crate::budget::{Budget, Charge, Short};
 use crate::cache::Kept;
-use crate::client::Client;
-use crate::config::Limits;
-use crate::problem::Problem;
+use crate::{Budget, Charge, Client, Limits, Problem, Short, lock};
 use axum::http::StatusCode;
 use flatclip::Stream;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// One stream. A request holds its lock while it is answered, so that the method sees the images in order.
@@ -21,7 +18,6 @@ pub(crate) struct Session {
     _held: (Charge, Charge),
 }
 
-/// All open streams.
 pub(crate) struct Sessions {
     open: Mutex<HashMap<String, Arc<Session>>>,
     places: Budget,
@@ -90,8 +86,4 @@ impl Sessions {
 
 fn absent() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "session.unknown", "no session has this id, or its time is over")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

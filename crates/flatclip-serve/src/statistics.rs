@@ -1,9 +1,10 @@
 //! Counts of inference requests by model, in Triton's format.
 
+use crate::lock;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Requests of the Open Inference Protocol since the start.
@@ -37,7 +38,7 @@ impl Sum {
 impl Statistics {
     /// Counts a request to a model that exists; `answered` is how many images or texts were answered, if it did not fail.
     pub(crate) fn count(&self, model: &str, answered: Option<usize>, took: Duration) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         let counts = all.entry(model.to_owned()).or_default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         counts.last = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
@@ -52,8 +53,7 @@ impl Statistics {
 
     /// Triton's statistics of a model, as far as they are measured.
     pub(crate) fn of(&self, model: &str) -> Value {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Counts { inferences, last, success, fail } = all.get(model).copied().unwrap_or_default();
+        let Counts { inferences, last, success, fail } = lock(&self.0).get(model).copied().unwrap_or_default();
         json!({
             "name": model, "version": "1", "last_inference": last, "inference_count": inferences,
             "execution_count": success.count, "inference_stats": { "success": success, "fail": fail }, "batch_stats": [],

@@ -1,6 +1,6 @@
 //! Streamed responses: lines of JSON, or server-sent events.
 
-use crate::budget::Charge;
+use crate::Charge;
 use axum::body::{Body, Bytes};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};

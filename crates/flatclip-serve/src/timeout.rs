@@ -3,12 +3,13 @@
 //! client that does not read its response is disconnected, sooner when the server is stopping. A client that stops sending and
 //! waits (a half-closed connection) is distinguished from one that has disconnected.
 
+use crate::lock;
 use axum::body::Bytes;
 use hyper::Version;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -21,7 +22,7 @@ pub(crate) const IDLE: Duration = Duration::from_secs(60);
 /// Waiting for the head of a request; the initial phase of a connection.
 const IN_HEAD: u8 = 0;
 const BETWEEN: u8 = 1;
-const IN_REQUEST: u8 = 2;
+pub(crate) const IN_REQUEST: u8 = 2;
 /// The whole request has arrived, and nothing of the response has been written yet.
 const IN_ANSWER: u8 = 3;
 /// The same for HTTP/1.0, whose clients do not accept interim responses.
@@ -47,23 +48,18 @@ impl Phase {
         self.0.phase.load(Ordering::Acquire) == phase
     }
 
-    fn set(&self, phase: u8) {
+    pub(crate) fn set(&self, phase: u8) {
         self.0.phase.store(phase, Ordering::Release);
     }
 
     fn touch(&self) {
-        *self.0.active.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *lock(&self.0.active) = Some(Instant::now());
     }
 
     /// Whether the connection can be closed safely: no request has begun, or its response was read some time ago.
     pub(crate) fn is_idle(&self) -> bool {
-        let active = *self.0.active.lock().unwrap_or_else(PoisonError::into_inner);
+        let active = *lock(&self.0.active);
         self.is(IN_HEAD) || self.is(BETWEEN) && active.is_none_or(|active| active.elapsed() > QUIET)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn begin_request(&self) {
-        self.set(IN_REQUEST);
     }
 
     /// Runs a request: its head is over, and the next begins only after its answer.
@@ -350,7 +346,7 @@ mod tests {
         // A request with a complete head has no time limit here.
         client.write_all(b"G").unwrap();
         assert_eq!(read(&mut server).await.unwrap(), 1);
-        phase.begin_request();
+        phase.set(IN_REQUEST);
         assert!(phase.clone().request(tokio::time::timeout(long, read(&mut server))).await.is_err());
         // Idle beyond the limit: no error.
         assert!(tokio::time::timeout(long, read(&mut server)).await.is_err());

@@ -1,6 +1,7 @@
 //! Types of request values. Limits on length, count and depth are enforced during parsing, so that a body cannot grow to many
 //! times its size in memory: a list entry takes at most 32 bytes, and a list has at most [`MOST_NAMES`] entries.
 
+use crate::Problem;
 use axum::body::Bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
@@ -25,6 +26,9 @@ const LONGEST_TEXT: usize = 64 << 10;
 /// Maximum nesting depth of a tensor in JSON.
 const DEEPEST: usize = 8;
 
+/// An image in base64, the example of the description: 8 x 8 pixels.
+pub(crate) const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==";
+
 /// An image in base64, decoded as it is read; the beginning of a data address is allowed.
 #[derive(Clone, Debug)]
 pub(crate) enum Encoded {
@@ -42,6 +46,13 @@ impl Encoded {
         let text = text.trim();
         let found = [STANDARD, STANDARD_NO_PAD, URL_SAFE].iter().find_map(|engine| engine.decode(text).ok());
         found.map_or(Self::Broken, |bytes| Self::Bytes(bytes.into()))
+    }
+
+    pub(crate) fn bytes(self) -> Result<Bytes, Problem> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Broken => Err(Problem::invalid("image", "expected an image in base64")),
+        }
     }
 }
 

@@ -1,11 +1,8 @@
 //! The body of a request: read within limits of size, time and memory, then parsed.
 
-use crate::app::App;
-use crate::budget::{Charge, Short};
-use crate::client::Client;
-use crate::lanes::Weight;
-use crate::problem::Problem;
 use crate::typed::{Encoded, MOST_NAMES};
+use crate::work::caught;
+use crate::{App, Charge, Client, Problem, Short, Weight};
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -18,8 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Counts bytes against the budget for as long as they are held.
-#[derive(Clone)]
-pub(crate) struct Held(#[allow(dead_code)] Arc<Charge>);
+pub(crate) type Held = Arc<Charge>;
 
 /// A complete request body.
 pub(crate) struct Upload {
@@ -33,8 +29,7 @@ pub(crate) struct Upload {
 /// An image of a request.
 pub(crate) struct Uploaded {
     content: Content,
-    #[allow(dead_code)]
-    held: Held,
+    _held: Held,
 }
 
 /// The bytes of a file, or pixels; both are slices of the uploaded body.
@@ -45,12 +40,12 @@ enum Content {
 
 impl Uploaded {
     pub(crate) fn file(bytes: Bytes, held: &Held) -> Self {
-        Self { content: Content::File(bytes), held: held.clone() }
+        Self { content: Content::File(bytes), _held: Arc::clone(held) }
     }
 
     /// Pixels that need no decoder.
     pub(crate) fn pixels(width: usize, height: usize, rgb: Bytes, held: &Held) -> Self {
-        Self { content: Content::Pixels { width, height, rgb }, held: held.clone() }
+        Self { content: Content::Pixels { width, height, rgb }, _held: Arc::clone(held) }
     }
 
     /// The image; a file is decoded with these options.
@@ -242,7 +237,7 @@ impl Upload {
 
     /// The raw body, which still counts against the budget.
     pub(crate) fn into_parts(self) -> (HeaderMap, Bytes, Held, Client) {
-        (self.headers, self.body, Held(Arc::new(self.charge)), self.client)
+        (self.headers, self.body, Arc::new(self.charge), self.client)
     }
 
     /// The body for parsing. The parsed form is never larger than the body, so that much memory is reserved first.
@@ -251,17 +246,13 @@ impl Upload {
         Ok(std::mem::take(&mut self.body))
     }
 
-    /// The images in the body. From here on only they count against the budget.
-    pub(crate) fn images(mut self, files: Vec<Bytes>, encoded: Vec<Encoded>) -> Result<Vec<Uploaded>, Problem> {
-        let mut all = files;
+    /// The images in the body: files and base64. From here on only they count against the budget.
+    pub(crate) fn images(mut self, mut all: Vec<Bytes>, encoded: Vec<Encoded>) -> Result<Vec<Uploaded>, Problem> {
         for one in encoded {
-            match one {
-                Encoded::Bytes(bytes) => all.push(bytes),
-                Encoded::Broken => return Err(Problem::invalid("image", "expected an image in base64")),
-            }
+            all.push(one.bytes()?);
         }
         self.charge.shrink_to(all.iter().map(Bytes::len).sum());
-        let held = Held(Arc::new(self.charge));
+        let held = Arc::new(self.charge);
         Ok(all.into_iter().map(|bytes| Uploaded::file(bytes, &held)).collect())
     }
 }
@@ -282,10 +273,8 @@ impl App {
             return work();
         }
         let _turn = self.parsers.acquire().await;
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
-            crate::metrics::count_panic();
-            Err(Problem::internal())
-        })
+        let done = tokio::task::spawn_blocking(|| caught(work)).await;
+        done.ok().flatten().unwrap_or_else(|| Err(Problem::internal()))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Request bodies that are being received. When memory is short, the stalled body that holds the most is dropped: a client
 //! that sends most of a body and then waits must not block others until its timeout.
 
-use crate::client::Client;
+use crate::{Client, lock};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -18,7 +18,6 @@ const UNPACED: usize = 256 << 10;
 /// would leave no CPU time for answers.
 const RATE: f64 = 400e6;
 
-/// All bodies that are being read.
 #[derive(Default)]
 pub(crate) struct Uploads {
     places: Mutex<Vec<Arc<Place>>>,
@@ -106,10 +105,6 @@ impl Drop for Reading<'_> {
     fn drop(&mut self) {
         lock(&self.uploads.places).retain(|place| !Arc::ptr_eq(place, &self.place));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

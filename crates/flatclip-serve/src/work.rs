@@ -1,30 +1,27 @@
 //! Jobs of the workers: classify images, encode images, or call a function; the first two in batches.
 
 use crate::ask::view_bytes;
-use crate::budget::Budget;
 use crate::cache::Kept;
-use crate::problem::Problem;
 use crate::upload::Uploaded;
+use crate::{Budget, Problem, lock};
 use flatclip::image::DecodeOptions;
 use flatclip::image::views::Draw;
 use flatclip::model::Features;
 use flatclip::{Answer, Classifier, Image, Model, ViewFeatures};
 use rayon::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// The channel for an answer.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
 
-/// One job.
 pub(crate) enum Work {
     Answer(AnswerWork),
     Embed(EmbedWork),
     Function { run: Box<dyn FnOnce() + Send>, is_abandoned: Box<dyn Fn() -> bool + Send> },
 }
 
-/// An image to classify.
 pub(crate) struct AnswerWork {
     pub(crate) classifier: Kept,
     pub(crate) image: Uploaded,
@@ -35,7 +32,6 @@ pub(crate) struct AnswerWork {
     pub(crate) reply: Reply<Answered>,
 }
 
-/// An image to encode.
 pub(crate) struct EmbedWork {
     pub(crate) model: Model,
     pub(crate) image: Uploaded,
@@ -88,21 +84,15 @@ impl Work {
         work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
         reply: Reply<T>,
     ) -> Self {
-        let reply = std::sync::Arc::new(std::sync::Mutex::new(Some(reply)));
-        let watched = std::sync::Arc::clone(&reply);
-        let lock = |reply: &std::sync::Mutex<Option<Reply<T>>>| {
-            reply.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
-        };
+        let reply = Arc::new(Mutex::new(Some(reply)));
+        let watched = Arc::clone(&reply);
         let run = move || {
             let done = caught(work).unwrap_or_else(|| Err(Problem::internal()));
-            if let Some(reply) = lock(&reply) {
+            if let Some(reply) = lock(&reply).take() {
                 let _ = reply.send(done); // fails if the client has disconnected
             }
         };
-        let is_abandoned = move || {
-            let guard = watched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            guard.as_ref().is_none_or(Reply::is_closed)
-        };
+        let is_abandoned = move || lock(&watched).as_ref().is_none_or(Reply::is_closed);
         Self::Function { run: Box::new(run), is_abandoned: Box::new(is_abandoned) }
     }
 
@@ -119,7 +109,7 @@ impl Work {
     pub(crate) fn batch_key(&self) -> Option<(u8, usize)> {
         match self {
             Self::Answer(_) => Some((0, 0)),
-            Self::Embed(work) => Some((1, std::sync::Arc::as_ptr(work.model.clip()) as usize)),
+            Self::Embed(work) => Some((1, Arc::as_ptr(work.model.clip()) as usize)),
             Self::Function { .. } => None,
         }
     }
@@ -193,9 +183,6 @@ fn groups<W>(works: Vec<W>, budget: &Budget, bytes: impl Fn(&W) -> usize) -> Vec
 
 /// Runs all jobs at once; if that panics, runs each one separately, so that only the job that causes the panic fails.
 fn together<W, T>(works: &[W], run: fn(&[W]) -> Vec<Result<T, Problem>>) -> Vec<Result<T, Problem>> {
-    if works.is_empty() {
-        return Vec::new();
-    }
     match caught(|| run(works)) {
         Some(done) => done,
         None if works.len() == 1 => vec![Err(Problem::internal())],
@@ -203,7 +190,8 @@ fn together<W, T>(works: &[W], run: fn(&[W]) -> Vec<Result<T, Problem>>) -> Vec<
     }
 }
 
-fn caught<T>(run: impl FnOnce() -> T) -> Option<T> {
+/// The result, or `None` after a panic, which is counted.
+pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(run)).ok();
     if done.is_none() {
         crate::metrics::count_panic();
@@ -220,22 +208,19 @@ fn answer_all(works: &[AnswerWork]) -> Vec<Result<Answered, Problem>> {
         works.par_iter().map(|work| Ok(work.image.image(&work.classifier.decode_options())?)).collect();
     let classifiers: Vec<Classifier> =
         works.iter().map(|work| work.classifier.classifier.explaining(work.explain)).collect();
-    let asked: Vec<(&Classifier, &Image)> = classifiers
-        .iter()
-        .zip(&images)
-        .filter_map(|(classifier, decoded_image)| Some((classifier, decoded_image.as_ref().ok()?)))
-        .collect();
+    let decoded = classifiers.iter().zip(&images);
+    let asked: Vec<_> = decoded.filter_map(|(classifier, image)| Some((classifier, image.as_ref().ok()?))).collect();
     let mut answers = Classifier::answer_together(&asked).into_iter();
-    let mut one = |(work, decoded_image): (&AnswerWork, &Result<Image, Problem>)| {
-        let decoded_image = decoded_image.as_ref().map_err(Clone::clone)?;
+    let mut one = |(work, image): (&AnswerWork, &Result<Image, Problem>)| {
+        let image = image.as_ref().map_err(Clone::clone)?;
         let (answer, views) = answers.next().ok_or_else(Problem::internal)??;
-        let explained = work.explain.then(|| explain(&work.classifier, decoded_image, &views)).transpose()?;
+        let explained = work.explain.then(|| explain(&work.classifier, image, &views)).transpose()?;
         Ok(Answered { answer, explained, took: start.elapsed() })
     };
     works.iter().zip(&images).map(&mut one).collect()
 }
 
-pub(crate) fn explain(classifier: &Classifier, image: &Image, views: &ViewFeatures) -> Result<Explained, Problem> {
+fn explain(classifier: &Classifier, image: &Image, views: &ViewFeatures) -> Result<Explained, Problem> {
     let mut draws = classifier.view_draws(image)?;
     draws.truncate(views.unit.rows()); // any-time views may be fewer
     let says = classifier.view_answers(views, TOP_OF_A_VIEW);
@@ -245,16 +230,9 @@ pub(crate) fn explain(classifier: &Classifier, image: &Image, views: &ViewFeatur
 fn embed_all(works: &[EmbedWork]) -> Vec<Result<Vec<f32>, Problem>> {
     let decoded: Vec<Result<Image, Problem>> =
         works.par_iter().map(|work| Ok(work.image.image(&work.options)?)).collect();
-    let mut faults = Vec::with_capacity(works.len());
-    let mut good = Vec::with_capacity(works.len());
+    let (mut faults, mut good) = (Vec::with_capacity(works.len()), Vec::with_capacity(works.len()));
     for decoded_image in decoded {
-        match decoded_image {
-            Ok(decoded_image) => {
-                good.push(Ok(decoded_image));
-                faults.push(None);
-            }
-            Err(problem) => faults.push(Some(problem)),
-        }
+        faults.push(decoded_image.map(|decoded_image| good.push(Ok(decoded_image))).err());
     }
     let rows = match works.first() {
         Some(work) if !good.is_empty() => work.model.plain_features(good.into_iter()),

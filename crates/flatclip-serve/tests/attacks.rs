@@ -4,9 +4,8 @@
 
 mod common;
 
-use axum::body::Body;
-use axum::http::Request;
-use common::{CLASSES, Running, base64, config, form, get, image, json_request, post, read, request, router, send};
+use common::{CLASSES, Running, base64, config, form, get, image, json_request, post};
+use common::{raw, read, request, router, send, with_limits};
 use flatclip::image::DecodeOptions;
 use flatclip_serve::{Config, Limits};
 use serde_json::{Value, json};
@@ -151,8 +150,7 @@ async fn pages_elsewhere_and_names_that_point_here_are_refused() {
 /// 24 000 texts, which no request may wait for here.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_build_is_told_kept_and_holds_up_nobody() {
-    let limits = Limits { deadline_ms: 400, ..Limits::default() };
-    let router = flatclip_serve::router(Config { limits, ..config() }).unwrap();
+    let router = with_limits(Limits { deadline_ms: 400, ..Limits::default() });
     let classes: Vec<String> = (0..300).map(|number| format!("thing {number}")).collect();
     let long = json!({ "image": base64(&image(1)), "classes": classes, "ensemble": "imagenet80" });
     assert_eq!(post(&router, "/v1/classify", &question()).await.status, 200);
@@ -169,8 +167,7 @@ async fn a_long_build_is_told_kept_and_holds_up_nobody() {
     assert!(answered > 0, "nobody else was answered");
     assert_eq!(get(&router, "/readyz").await.status, 200);
     // More than the server ever builds is refused with the number.
-    let limits = Limits { build_ms: 50, ..Limits::default() };
-    let strict = flatclip_serve::router(Config { limits, ..config() }).unwrap();
+    let strict = with_limits(Limits { build_ms: 50, ..Limits::default() });
     let refused = post(&strict, "/v1/classify", &long).await;
     assert_eq!((refused.status.as_u16(), refused.code().as_str()), (413, "limit.exceeded"));
     assert!(refused.text().contains("24000 texts"), "{}", refused.text());
@@ -180,9 +177,6 @@ async fn a_long_build_is_told_kept_and_holds_up_nobody() {
 #[tokio::test]
 async fn bodies_that_are_not_what_they_say_are_refused() {
     let router = router();
-    let raw = |path: &str, kind: &str, body: Vec<u8>| {
-        Request::post(path).header("content-type", kind).body(Body::from(body)).unwrap()
-    };
     const JSON: &str = "application/json";
     let limit = Limits::default().body_bytes;
     let routes = ["/v1/classify", "/v1/embed/image", "/hf/zero-shot-image-classification", "/v2/models/pocket/infer"];

@@ -5,7 +5,7 @@ mod common;
 
 use axum::body::Body;
 use axum::http::Request;
-use common::{CLASSES, base64, config, form, get, image, json_request, post, router, send};
+use common::{CLASSES, base64, config, form, get, image, json_request, post, raw, router, send, with, with_limits};
 use flatclip_serve::{Config, Key, Limits};
 use serde_json::{Value, json};
 
@@ -101,19 +101,11 @@ async fn pages_elsewhere_are_answered_only_where_they_are_listed() {
 
 #[tokio::test]
 async fn a_refusal_with_a_remedy_tells_it() {
-    let limits = Limits { body_bytes: 64 << 10, ..Limits::default() };
-    let router = flatclip_serve::router(Config { limits, ..config() }).unwrap();
+    let router = with_limits(Limits { body_bytes: 64 << 10, ..Limits::default() });
     let file = image(0);
     let image = base64(&file);
     let classify = |body: Value| json_request("/v1/classify", &body);
-    let asked = |more: Value| {
-        let mut body = json!({ "image": image, "classes": ["a", "b"] });
-        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        classify(body)
-    };
-    let raw = |path: &str, kind: &str, body: &str| {
-        Request::post(path).header("content-type", kind).body(Body::from(body.to_owned())).unwrap()
-    };
+    let asked = |more: Value| classify(with(json!({ "image": image, "classes": ["a", "b"] }), &more));
     let table = [
         (classify(json!({})), 422, "image"),
         (classify(json!({ "image": image })), 422, "/v1/class_sets"),
@@ -129,7 +121,7 @@ async fn a_refusal_with_a_remedy_tells_it() {
         (asked(json!({ "image": base64(b"text") })), 422, "PNG"),
         (raw("/v1/classify", "application/json", "{"), 400, "/docs"),
         (raw("/v1/classify", "text/plain", "{}"), 415, "multipart/form-data"),
-        (raw("/v1/classify", "application/json", &" ".repeat(65 << 10)), 413, "/v1/limits"),
+        (raw("/v1/classify", "application/json", " ".repeat(65 << 10)), 413, "/v1/limits"),
         (
             Request::post("/v1/classify").header("content-encoding", "gzip").body(Body::empty()).unwrap(),
             415,
@@ -165,27 +157,12 @@ async fn null_is_as_good_as_absent() {
     let router = router();
     let file = image(0);
     let image = base64(&file);
-    let nulls = [
-        "model",
-        "class_set",
-        "template",
-        "templates",
-        "ensemble",
-        "prompt",
-        "method",
-        "options",
-        "views",
-        "seed",
-        "top_k",
-    ];
-    let nulls: Value =
-        nulls.into_iter().map(|name| (name.to_owned(), Value::Null)).collect::<serde_json::Map<_, _>>().into();
-    let with = |more: Value| {
-        let mut body = nulls.clone();
-        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        body
-    };
-    let answer = post(&router, "/v1/classify", &with(json!({ "image": image, "classes": CLASSES }))).await;
+    let nulls = json!({
+        "model": null, "class_set": null, "template": null, "templates": null, "ensemble": null, "prompt": null,
+        "method": null, "options": null, "views": null, "seed": null, "top_k": null,
+    });
+    let body = with(nulls, &json!({ "image": image, "classes": CLASSES }));
+    let answer = post(&router, "/v1/classify", &body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let tensor = |name: &str, data: Value| json!({ "name": name, "datatype": "BYTES", "shape": [1], "data": data, "parameters": null });
     let outputs = json!([{ "name": "label", "parameters": null }]);

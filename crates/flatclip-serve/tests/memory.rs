@@ -3,12 +3,10 @@
 
 mod common;
 
-use axum::body::Body;
-use axum::http::Request;
-use common::{base64, config, form, get, post, send};
+use common::{base64, form, get, post, raw, send, with_limits};
 use flatclip::Image;
 use flatclip::image::sheet::encode_png;
-use flatclip_serve::{Config, Limits};
+use flatclip_serve::Limits;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,7 +47,7 @@ impl Watch {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attacks_on_memory_stay_within_their_budgets() {
-    let router = flatclip_serve::router(config()).unwrap();
+    let router = common::router();
     // What is made on first use.
     let small = json!({ "texts": ["a fish"] });
     assert_eq!(post(&router, "/v1/embed/text", &small).await.status, 200);
@@ -92,7 +90,7 @@ async fn amplified_json(router: &axum::Router) {
     ] {
         let body = format!("{start}{}{end}", piece.repeat((15 << 20) / piece.len()));
         let watch = Watch::start();
-        let request = Request::post(path).header("content-type", "application/json").body(Body::from(body)).unwrap();
+        let request = raw(path, "application/json", body);
         assert!(matches!(send(router, request).await.status.as_u16(), 400..500), "{path} {start}");
         let peak = watch.peak();
         assert!(peak < 60, "{start}{piece}: 15 MB of JSON took {peak} MB");
@@ -110,8 +108,7 @@ async fn amplified_form(router: &axum::Router) {
 
 /// 12 images of 16 megapixels are 550 MB of pixels.
 async fn large_images() {
-    let limits = Limits { pixel_megabytes: 96, ..Limits::default() };
-    let router = flatclip_serve::router(Config { limits, ..config() }).unwrap();
+    let router = with_limits(Limits { pixel_megabytes: 96, ..Limits::default() });
     let (width, height) = (4096, 4000);
     let image = encode_png(&Image { width, height, rgb: vec![7; width * height * 3] }).unwrap();
     let images = vec![image.as_slice(); 12];

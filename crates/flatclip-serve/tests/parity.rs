@@ -5,7 +5,7 @@ mod common;
 
 use axum::body::Body;
 use axum::http::Request;
-use common::{CLASSES, base64, config, form, image, json_request, send};
+use common::{CLASSES, base64, config, form, image, json_request, send, with};
 use flatclip::{Classifier, Model, Prompt};
 use flatclip_serve::{Config, ModelEntry};
 use serde_json::{Value, json};
@@ -58,11 +58,6 @@ fn fields(case: &Case) -> Value {
         fields["exif"] = json!(exif);
     }
     fields
-}
-
-fn with(mut object: Value, more: &Value) -> Value {
-    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    object
 }
 
 fn as_form(fields: &Value, bytes: &[u8]) -> Request<Body> {

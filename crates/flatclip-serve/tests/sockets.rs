@@ -23,11 +23,8 @@ fn no_more_is_worked_on_than_the_limit_and_the_rest_is_refused() {
     let limits = Limits { workers: 3, queue: 6, batch_views: 1, ..Limits::default() };
     let server = Running::start(Config { limits, ..config() });
     // The classifier is made once, before the crowd comes.
-    let body = question("zero", 64);
-    let request = classify_request(&body, "");
-    let mut first = server.connect();
-    first.write_all(request.as_bytes()).unwrap();
-    assert_eq!(read(&mut first).0, 200);
+    let request = classify_request(&question("zero", 64), "");
+    assert_eq!(server.ask(request.as_bytes()).0, 200);
     let ask = || {
         let (address, request) = (server.address, request.clone());
         std::thread::spawn(move || {
@@ -94,13 +91,7 @@ fn a_panic_is_answered_by_500_and_spoils_nothing_else() {
 fn stopping_loses_nothing_that_was_accepted() {
     let server = Running::start(config());
     let request = classify_request(&question("zero", 64), "");
-    let streams: Vec<TcpStream> = (0..8)
-        .map(|_| {
-            let mut stream = server.connect();
-            stream.write_all(request.as_bytes()).unwrap();
-            stream
-        })
-        .collect();
+    let streams: Vec<TcpStream> = (0..8).map(|_| sent(&server, &request)).collect();
     while server.metric("flatclip_queue_admitted ") == 0.0 {
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -124,15 +115,15 @@ fn work_of_clients_that_left_is_dropped() {
     panic!("no work was dropped");
 }
 
+fn sent(server: &Running, request: &str) -> TcpStream {
+    let mut stream = server.connect();
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
 /// Twenty clients ask and go; returns when all their tickets came back.
 fn leave_with_work_waiting(server: &Running, request: &str) {
-    let streams: Vec<TcpStream> = (0..20)
-        .map(|_| {
-            let mut stream = server.connect();
-            stream.write_all(request.as_bytes()).unwrap();
-            stream
-        })
-        .collect();
+    let streams: Vec<TcpStream> = (0..20).map(|_| sent(server, request)).collect();
     let start = Instant::now();
     while server.metric("flatclip_queue_admitted ") < 10.0 && start.elapsed() < Duration::from_secs(1) {
         std::thread::sleep(Duration::from_millis(2));
@@ -148,9 +139,7 @@ fn leave_with_work_waiting(server: &Running, request: &str) {
 fn answers_do_not_depend_on_what_else_is_asked() {
     let server = Running::start(config());
     let ask = |method: &str, views: usize| {
-        let mut stream = server.connect();
-        stream.write_all(classify_request(&question(method, views), "").as_bytes()).unwrap();
-        let (status, text) = read(&mut stream);
+        let (status, text) = server.ask(classify_request(&question(method, views), "").as_bytes());
         assert_eq!(status, 200, "{text}");
         text.split_once("\r\n\r\n").unwrap().1.to_owned()
     };
@@ -172,8 +161,7 @@ fn answers_do_not_depend_on_what_else_is_asked() {
 fn half_closed_clients_are_answered() {
     let server = Running::start(config());
     let ask = |request: &str| {
-        let mut stream = server.connect();
-        stream.write_all(request.as_bytes()).unwrap();
+        let mut stream = sent(&server, request);
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         read(&mut stream).1
     };

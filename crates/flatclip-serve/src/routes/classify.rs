@@ -1,17 +1,16 @@
 //! `POST /v1/classify`.
 
-use crate::answer::{AnswerBody, json_body, timing};
-use crate::app::App;
+use crate::answer::{AnswerBody, json_response, timing};
 use crate::ask::{Recipe, request};
 use crate::cache::Kept;
-use crate::problem::Problem;
 use crate::queue::{Ticket, wait};
 use crate::stream::{Form, Pieces, pieces};
-use crate::typed::{Encoded, Images};
+use crate::typed::{Encoded, IMAGE, Images};
 use crate::upload::{Upload, Uploaded, weight_of};
 use crate::work::{AnswerWork, Answered, Work};
+use crate::{App, Problem};
 use axum::extract::State;
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -23,7 +22,7 @@ request! {
     /// Classify images.
     ClassifyRequest {
         /// An image in base64.
-        #[schema(nullable = false, value_type = Option<String>, example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==")]
+        #[schema(nullable = false, value_type = Option<String>, example = json!(IMAGE))]
         image: Option<Encoded>,
         /// Several images in base64; they are answered as lines of JSON.
         #[schema(nullable = false, value_type = Option<Vec<String>>)]
@@ -82,8 +81,7 @@ pub(crate) async fn classify(State(app): State<Arc<App>>, mut upload: Upload) ->
         let image = images.pop().ok_or_else(|| Problem::invalid("image", "expected an image, found none"))?;
         let answered = answer(&app, &asked, image, ticket, deadline).await?;
         let body = AnswerBody::new(&asked.model, &asked.classifier, &answered, asked.top);
-        let json = [(header::CONTENT_TYPE, "application/json")];
-        return Ok((json, timing(answered.took), json_body(&body, memory)?).into_response());
+        return Ok((timing(answered.took), json_response(&body, memory)?).into_response());
     };
     // A refusal is sent as the status, except if the class list has to be built first: that may take a while, and no ticket of
     // the queue is held meanwhile.

@@ -1,21 +1,15 @@
 //! `POST /v1/embed/image` and `POST /v1/embed/text`.
 
-use crate::answer::{NUMBER, Row, json_body};
-use crate::app::App;
+use crate::answer::{NUMBER, Row, json_response};
 use crate::ask::check_text;
-use crate::budget::Charge;
-use crate::client::Client;
-use crate::config::Limits;
-use crate::lanes::Weight;
-use crate::problem::Problem;
 use crate::queue::wait;
 use crate::routes::classify::check_count;
-use crate::typed::{Encoded, Images, Names};
+use crate::typed::{Encoded, IMAGE, Images, Names};
 use crate::upload::{Upload, Uploaded, weight_of};
 use crate::work::{EmbedWork, Work};
+use crate::{App, Charge, Client, Limits, Problem, Weight};
 use axum::extract::State;
-use axum::http::header;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use flatclip::Model;
 use flatclip::image::DecodeOptions;
 use flatclip::model::Features;
@@ -30,11 +24,7 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EmbedImageRequest {
     /// An image in base64.
-    #[schema(
-        nullable = false,
-        value_type = Option<String>,
-        example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg=="
-    )]
+    #[schema(nullable = false, value_type = Option<String>, example = json!(IMAGE))]
     image: Option<Encoded>,
     /// Several of them.
     #[schema(nullable = false, value_type = Option<Vec<String>>)]
@@ -77,8 +67,7 @@ impl EmbedBody {
     fn response(model: &str, rows: Vec<Vec<f32>>, memory: Charge) -> Result<Response, Problem> {
         let width = rows.first().map_or(0, Vec::len);
         let embeddings = rows.into_iter().map(Row).collect();
-        let body = Self { model: model.to_owned(), width, embeddings };
-        Ok(([(header::CONTENT_TYPE, "application/json")], json_body(&body, memory)?).into_response())
+        json_response(&Self { model: model.to_owned(), width, embeddings }, memory)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Health, readiness and metrics.
 
-use crate::app::App;
-use crate::problem::Problem;
+use crate::{App, Problem};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};

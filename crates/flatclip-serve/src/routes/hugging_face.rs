@@ -1,15 +1,13 @@
 //! Hugging Face's task `zero-shot-image-classification`.
 
-use crate::answer::json_body;
-use crate::app::App;
+use crate::answer::json_response;
 use crate::ask::{Recipe, Settings};
-use crate::problem::Problem;
 use crate::routes::classify::{Asked, answer};
-use crate::typed::{Encoded, Names};
+use crate::typed::{Encoded, IMAGE, Names};
 use crate::upload::Upload;
+use crate::{App, Problem};
 use axum::extract::State;
-use axum::http::header;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -19,10 +17,7 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskRequest {
     /// An image in base64.
-    #[schema(
-        value_type = String,
-        example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg=="
-    )]
+    #[schema(value_type = String, example = json!(IMAGE))]
     inputs: Encoded,
     parameters: TaskParameters,
 }
@@ -85,11 +80,7 @@ pub(crate) async fn task(State(app): State<Arc<App>>, mut upload: Upload) -> Res
     let top = classifier.classes().len();
     let asked = Asked { model: recipe.model_name.clone(), classifier, top, explain: false, panic: false };
     let answered = answer(&app, &asked, image, ticket, deadline).await?;
-    let scores: Vec<LabelScore> = answered
-        .answer
-        .ranked(top)
-        .into_iter()
-        .map(|(_, label, score)| LabelScore { label: label.to_owned(), score: f64::from(score) })
-        .collect();
-    Ok(([(header::CONTENT_TYPE, "application/json")], json_body(&scores, memory)?).into_response())
+    let score = |(_, label, score): (_, &str, _)| LabelScore { label: label.to_owned(), score: f64::from(score) };
+    let scores: Vec<LabelScore> = answered.answer.ranked(top).into_iter().map(score).collect();
+    json_response(&scores, memory)
 }

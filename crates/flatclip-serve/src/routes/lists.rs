@@ -1,7 +1,6 @@
 //! Lists of models, methods, prompts, class lists and limits.
 
-use crate::app::App;
-use crate::problem::Problem;
+use crate::{App, Problem};
 use axum::Json;
 use axum::extract::{Path, State};
 use flatclip::options::{OptionKind, OptionSpec};

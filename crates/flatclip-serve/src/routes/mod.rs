@@ -12,16 +12,14 @@ pub(crate) mod session;
 pub(crate) mod slice;
 mod tensors;
 
-use crate::app::App;
-use crate::problem::Problem;
+use crate::{App, Problem};
 use axum::Router;
 use axum::extract::OriginalUri;
 use axum::http::{Method, StatusCode};
 use axum::routing::{get, post};
 use std::sync::Arc;
 
-/// Every route.
-pub(crate) fn all(_app: &Arc<App>) -> Router<Arc<App>> {
+pub(crate) fn all() -> Router<Arc<App>> {
     Router::new()
         .route("/", get(page::index).post(hugging_face::task))
         .route("/style.css", get(page::style))
@@ -78,6 +76,5 @@ async fn unknown_route(OriginalUri(uri): OriginalUri) -> Problem {
 
 async fn wrong_method(method: Method, OriginalUri(uri): OriginalUri) -> Problem {
     let path: String = uri.path().chars().take(100).collect();
-    let message = format!("{path} does not take {method}");
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "route.method", message)
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "route.method", format!("{path} does not take {method}"))
 }

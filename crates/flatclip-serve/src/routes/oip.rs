@@ -6,14 +6,12 @@
 use super::classify::{Asked, check_count, start};
 use super::embed::{embed_images, embed_texts, rows_bytes};
 use crate::answer::{NUMBER, counted};
-use crate::app::App;
 use crate::ask::{Recipe, Settings};
 use crate::catalogue::Catalogue;
-use crate::client::Client;
-use crate::problem::Problem;
 use crate::queue::wait;
 use crate::typed::{Encoded, Few, Parameters};
 use crate::upload::{Held, Upload, Uploaded, parse, short, weight_of};
+use crate::{App, Client, Problem};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
@@ -30,10 +28,8 @@ use super::tensors::{Tensor, check_outputs, images, render, take_input};
 /// About the server.
 #[utoipa::path(get, path = "/v2", tag = "open inference protocol", responses((status = 200, description = "The server", body = Value)))]
 pub(crate) async fn server() -> Json<Value> {
-    let version = env!("CARGO_PKG_VERSION");
-    Json(
-        json!({ "name": "flatclip", "version": version, "extensions": ["binary_tensor_data", "model_configuration", "statistics"] }),
-    )
+    let extensions = ["binary_tensor_data", "model_configuration", "statistics"];
+    Json(json!({ "name": "flatclip", "version": env!("CARGO_PKG_VERSION"), "extensions": extensions }))
 }
 
 /// The model that the path names, with its version or without.
@@ -50,15 +46,12 @@ impl Named {
         match self.version.as_deref() {
             None | Some("1") => Ok(found),
             Some(other) => {
-                let message = format!("model `{}` has version 1, not {:?}", found.0, short_text(other));
+                let other: String = other.chars().take(40).collect();
+                let message = format!("model `{}` has version 1, not {other:?}", found.0);
                 Err(Problem::not_found(message).with_hint("ask for version 1, or for none"))
             }
         }
     }
-}
-
-fn short_text(text: &str) -> String {
-    text.chars().take(40).collect()
 }
 
 /// Name, type and shape.
@@ -87,9 +80,9 @@ pub(crate) async fn model(State(app): State<Arc<App>>, Path(named): Path<Named>)
         tensors.map(|(name, datatype, shape)| json!({ "name": name, "datatype": datatype, "shape": shape }))
     };
     let (inputs, outputs) = tensors(model);
-    let (inputs, outputs) = (told(inputs), told(outputs));
-    let platform = "flatclip";
-    Ok(Json(json!({ "name": name, "versions": ["1"], "platform": platform, "inputs": inputs, "outputs": outputs })))
+    Ok(Json(json!({
+        "name": name, "versions": ["1"], "platform": "flatclip", "inputs": told(inputs), "outputs": told(outputs),
+    })))
 }
 
 /// The same as a configuration of Triton; the first side of a shape is the batch, so `max_batch_size` is 0.
@@ -174,8 +167,7 @@ pub(crate) async fn infer(
 async fn answer(app: &Arc<App>, name: &str, model: &Model, upload: Upload) -> Result<(Response, usize), Problem> {
     let deadline = app.deadline();
     let (headers, body, held, client) = upload.into_parts();
-    let header_length = headers.get("inference-header-content-length");
-    let (head, mut tail) = match header_length {
+    let (head, mut tail) = match headers.get("inference-header-content-length") {
         None => (body.clone(), Default::default()),
         Some(length) => {
             let length = length.to_str().ok().and_then(|text| text.parse::<usize>().ok());
@@ -207,13 +199,11 @@ async fn answer(app: &Arc<App>, name: &str, model: &Model, upload: Upload) -> Re
     let outputs = run(app, client, name, model, given, &request.parameters, deadline).await?;
     drop((held, parsed));
     let (body, json_length) = render(name, request, outputs)?;
-    let Some(json_length) = json_length else {
-        let json = [(header::CONTENT_TYPE, "application/json")];
-        return Ok(((json, counted(body, memory)).into_response(), count));
-    };
-    let octets = [(header::CONTENT_TYPE, "application/octet-stream")];
-    let mut response = (octets, counted(body, memory)).into_response();
-    response.headers_mut().insert("inference-header-content-length", HeaderValue::from(json_length));
+    let media_type = if json_length.is_some() { "application/octet-stream" } else { "application/json" };
+    let mut response = ([(header::CONTENT_TYPE, media_type)], counted(body, memory)).into_response();
+    if let Some(length) = json_length {
+        response.headers_mut().insert("inference-header-content-length", HeaderValue::from(length));
+    }
     Ok((response, count))
 }
 
@@ -234,12 +224,7 @@ impl Given {
                     for value in values {
                         // In JSON, bytes are text, so images are in base64.
                         let bytes = match std::str::from_utf8(&value) {
-                            Ok(text) if is_json => match Encoded::new(text) {
-                                Encoded::Bytes(bytes) => bytes,
-                                Encoded::Broken => {
-                                    return Err(Problem::invalid("image", "expected an image in base64"));
-                                }
-                            },
+                            Ok(text) if is_json => Encoded::new(text).bytes()?,
                             _ => value,
                         };
                         given.images.push(Uploaded::file(bytes, held));
@@ -284,10 +269,10 @@ async fn run(
     parameters: &Parameters,
     deadline: Instant,
 ) -> Result<Vec<(&'static str, Tensor)>, Problem> {
-    let mut outputs = Vec::new();
     if given.images.is_empty() && given.texts.is_empty() {
         return Err(Problem::invalid("inputs", "expected image, pixels or text, found none of them"));
     }
+    let mut outputs = Vec::new();
     if !given.texts.is_empty() {
         let rows = embed_texts(app, client, model, given.texts, false).await?;
         outputs.push(("text_embedding", Tensor::rows(rows)));
@@ -302,8 +287,7 @@ async fn run(
         return Ok(outputs);
     };
     check_count(given.images.len(), app)?;
-    let settings = settings(name, classes, parameters)?;
-    let recipe = Recipe::find(app, settings).await?;
+    let recipe = Recipe::find(app, settings(name, classes, parameters)?).await?;
     recipe.check_episodic()?;
     let weight = weight_of(&given.images, recipe.weight(app, given.images.len())?);
     let classifier = recipe.classifier(app, client, deadline).await?;

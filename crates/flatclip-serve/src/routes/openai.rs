@@ -1,14 +1,12 @@
 //! OpenAI's `POST /v1/embeddings`, for texts.
 
-use crate::answer::{Row, json_body};
-use crate::app::App;
-use crate::problem::Problem;
+use crate::answer::{Row, json_response};
 use crate::routes::embed::{check_texts, embed_texts, rows_bytes};
 use crate::typed::OneOrSeveral;
 use crate::upload::Upload;
+use crate::{App, Problem};
 use axum::extract::State;
-use axum::http::header;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
@@ -131,5 +129,5 @@ pub(crate) async fn embeddings(State(app): State<Arc<App>>, mut upload: Upload) 
         model: name.to_owned(),
         usage: Usage { prompt_tokens: tokens, total_tokens: tokens },
     };
-    Ok(([(header::CONTENT_TYPE, "application/json")], json_body(&body, memory)?).into_response())
+    json_response(&body, memory)
 }

@@ -1,7 +1,6 @@
 //! The web page, its sample images, and the reference of the routes.
 
-use crate::app::App;
-use crate::problem::Problem;
+use crate::{App, Problem};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::header;

@@ -1,26 +1,20 @@
 //! Sessions: streams of methods that learn from the images they see.
 
-use crate::answer::{AnswerBody, json_body, json_bytes, timing};
-use crate::app::App;
-use crate::ask::{Recipe, request};
-use crate::lanes::Weight;
-use crate::problem::Problem;
-use crate::typed::Encoded;
+use crate::answer::{AnswerBody, json_response, timing};
+use crate::ask::{Recipe, Settings};
+use crate::typed::{Encoded, IMAGE};
 use crate::upload::Upload;
 use crate::work::Answered;
+use crate::{App, Problem, Weight};
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use flatclip::methods::Kind;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Instant;
 use utoipa::ToSchema;
-
-request! {
-    /// How the session answers.
-    SessionRequest {}
-}
 
 /// An open session.
 #[derive(Debug, Serialize, ToSchema)]
@@ -38,11 +32,7 @@ pub(crate) struct SessionBody {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SessionClassifyRequest {
     /// An image in base64.
-    #[schema(
-        nullable = false,
-        value_type = Option<String>,
-        example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg=="
-    )]
+    #[schema(nullable = false, value_type = Option<String>, example = json!(IMAGE))]
     image: Option<Encoded>,
     /// Number of classes in the answer; by default 5.
     #[schema(nullable = false)]
@@ -51,15 +41,18 @@ pub(crate) struct SessionClassifyRequest {
 
 /// Opens a session. A method that learns has a state of its own in it, which no other client sees.
 #[utoipa::path(
-    post, path = "/v1/sessions", tag = "sessions", request_body = SessionRequest,
+    post, path = "/v1/sessions", tag = "sessions", request_body = Settings,
     responses((status = 201, description = "The session", body = SessionBody))
 )]
-pub(crate) async fn open(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
+pub(crate) async fn open(
+    State(app): State<Arc<App>>,
+    mut upload: Upload,
+) -> Result<(StatusCode, Json<SessionBody>), Problem> {
     let deadline = app.deadline();
     let client = upload.client;
-    let mut request: SessionRequest = upload.json().await?;
+    let settings: Settings = upload.json().await?;
     drop(upload);
-    let recipe = Recipe::find(&app, request.take_settings()).await?;
+    let recipe = Recipe::find(&app, settings).await?;
     if recipe.kind == Kind::Batch {
         recipe.check_episodic()?;
     }
@@ -70,14 +63,8 @@ pub(crate) async fn open(State(app): State<Arc<App>>, mut upload: Upload) -> Res
     let stream = classifier.stream()?;
     let method = classifier.method();
     let id = app.sessions.open(stream, recipe.model_name.clone(), classifier, (place, memory))?;
-    let body = SessionBody {
-        id,
-        model: recipe.model_name,
-        method: method.to_owned(),
-        idle_seconds: app.sessions.lifetime.as_secs(),
-    };
-    let json = [(header::CONTENT_TYPE, "application/json")];
-    Ok((StatusCode::CREATED, json, json_bytes(&body)?).into_response())
+    let (model, method, idle_seconds) = (recipe.model_name, method.to_owned(), app.sessions.lifetime.as_secs());
+    Ok((StatusCode::CREATED, Json(SessionBody { id, model, method, idle_seconds })))
 }
 
 /// Maximum bytes of a method's state: a few features per class, and a shared part.
@@ -91,15 +78,10 @@ fn state_bytes(recipe: &Recipe) -> usize {
     get, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "The session")),
     responses((status = 200, description = "The session", body = SessionBody))
 )]
-pub(crate) async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, Problem> {
+pub(crate) async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<SessionBody>, Problem> {
     let session = app.sessions.find(&id)?;
-    let body = SessionBody {
-        id,
-        model: session.model.clone(),
-        method: session.classifier.method().to_owned(),
-        idle_seconds: app.sessions.lifetime.as_secs(),
-    };
-    Ok(([(header::CONTENT_TYPE, "application/json")], json_bytes(&body)?).into_response())
+    let (model, method) = (session.model.clone(), session.classifier.method().to_owned());
+    Ok(Json(SessionBody { id, model, method, idle_seconds: app.sessions.lifetime.as_secs() }))
 }
 
 /// Closes a session.
@@ -138,23 +120,19 @@ pub(crate) async fn classify(
     let memory =
         app.answer_memory(client, top.min(classifier.classes().len()) * names + classifier.views() * 48 + 512)?;
     // One image of a stream at a time; a waiting request does not hold a ticket of the queue.
-    let mut stream = tokio::time::timeout_at(deadline.into(), Arc::clone(&session.stream).lock_owned())
-        .await
-        .map_err(|_| Problem::late())?;
-    let ticket =
-        app.queue.admit(client, 1, Weight::new(classifier.views(), 0.0).with_decoding(image.decoding_bytes()))?;
+    let free = tokio::time::timeout_at(deadline.into(), Arc::clone(&session.stream).lock_owned());
+    let mut stream = free.await.map_err(|_| Problem::late())?;
+    let weight = Weight::new(classifier.views(), 0.0).with_decoding(image.decoding_bytes());
+    let ticket = app.queue.admit(client, 1, weight)?;
     crate::metrics::count_image(&session.model, classifier.method());
     let (pixels, own) = (app.pixels.clone(), Arc::clone(&classifier));
-    let answered = app
-        .queue
-        .run(ticket, deadline, move || {
-            let start = Instant::now();
-            let _held = pixels.wait(image.decoding_bytes() + own.work_bytes);
-            let answer = stream.answer(&image.image(&own.decode_options())?)?;
-            Ok(Answered { answer, explained: None, took: start.elapsed() })
-        })
-        .await?;
+    let work = move || {
+        let start = Instant::now();
+        let _held = pixels.wait(image.decoding_bytes() + own.work_bytes);
+        let answer = stream.answer(&image.image(&own.decode_options())?)?;
+        Ok(Answered { answer, explained: None, took: start.elapsed() })
+    };
+    let answered = app.queue.run(ticket, deadline, work).await?;
     let body = AnswerBody::new(&session.model, &classifier, &answered, top);
-    let json = [(header::CONTENT_TYPE, "application/json")];
-    Ok((json, timing(answered.took), json_body(&body, memory)?).into_response())
+    Ok((timing(answered.took), json_response(&body, memory)?).into_response())
 }

@@ -1,13 +1,11 @@
 //! `POST /v1/slice`: the loss of one view around the prompt, streamed row by row until the client disconnects.
 
-use crate::app::App;
 use crate::ask::{Recipe, request};
-use crate::lanes::Weight;
-use crate::problem::Problem;
 use crate::routes::classify::error_line;
 use crate::stream::{Form, Pieces, pieces};
-use crate::typed::Encoded;
+use crate::typed::{Encoded, IMAGE};
 use crate::upload::{Upload, Uploaded};
+use crate::{App, Problem, Weight};
 use axum::extract::State;
 use axum::response::Response;
 use flatclip::{Classifier, Error, SliceRequest};
@@ -19,7 +17,7 @@ request! {
     /// The loss of a view on a grid around the prompt.
     SliceRequestBody {
         /// An image in base64.
-        #[schema(nullable = false, value_type = Option<String>, example = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==")]
+        #[schema(nullable = false, value_type = Option<String>, example = json!(IMAGE))]
         image: Option<Encoded>,
         /// Which view; by default the image itself.
         #[schema(nullable = false)]
@@ -93,8 +91,7 @@ fn compute(
     deadline: Instant,
     out: &Pieces,
 ) -> Result<(), Problem> {
-    let decoded_image = image.image(&classifier.decode_options())?;
-    let views = classifier.answer_and_features(&decoded_image)?.1;
+    let views = classifier.answer_and_features(&image.image(&classifier.decode_options())?)?.1;
     let mut row = 0;
     let surface = classifier.loss_slice(&views, what, |values| {
         let values: Vec<f64> = values.iter().map(|&value| f64::from(value)).collect();
@@ -108,11 +105,9 @@ fn compute(
     })?;
     let (low, high) = surface.range();
     let centre = surface.values.get(what.points / 2).and_then(|row| row.get(what.points / 2)).copied();
-    out.send(
-        "done",
-        &json!({
-            "done": true, "view": what.view, "radius": what.radius, "lowest": low, "highest": high, "centre": centre,
-        }),
-    );
+    let (view, radius) = (what.view, what.radius);
+    let last =
+        json!({ "done": true, "view": view, "radius": radius, "lowest": low, "highest": high, "centre": centre });
+    out.send("done", &last);
     Ok(())
 }

@@ -1,9 +1,8 @@
 //! Tensors of the Open Inference Protocol, as JSON and as bytes.
 
 use crate::answer::json_bytes;
-use crate::config::Limits;
-use crate::problem::Problem;
 use crate::typed::{Data, Few, MOST_NAMES, Parameters};
+use crate::{Limits, Problem};
 use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -184,11 +183,8 @@ fn prefixed(mut bytes: Bytes) -> Result<Vec<Bytes>, Problem> {
     let cut = || Problem::malformed("BYTES: a length is larger than what follows");
     let mut values = Vec::new();
     while !bytes.is_empty() {
-        if bytes.len() < 4 {
-            return Err(cut());
-        }
-        let head = bytes.split_to(4);
-        let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let length = u32::from_le_bytes(*bytes.first_chunk().ok_or_else(cut)?) as usize;
+        drop(bytes.split_to(4));
         if length > bytes.len() {
             return Err(cut());
         }
@@ -206,10 +202,8 @@ pub(crate) fn images(shape: &[usize], mut data: Bytes, limits: &Limits) -> Resul
         [height, width, 3] => (1, height, width),
         [count, height, width, 3] => (count, height, width),
         _ => {
-            return Err(Problem::invalid(
-                "pixels",
-                format_args!("expected [N, H, W, 3] or [H, W, 3], found {shape:?}"),
-            ));
+            let reason = format_args!("expected [N, H, W, 3] or [H, W, 3], found {shape:?}");
+            return Err(Problem::invalid("pixels", reason));
         }
     };
     if count == 0 || height == 0 || width == 0 {
@@ -232,9 +226,8 @@ pub(crate) fn images(shape: &[usize], mut data: Bytes, limits: &Limits) -> Resul
 
 /// Refuses duplicate outputs: an answer has each of them once, so its size is known.
 pub(crate) fn check_outputs(request: &InferRequest) -> Result<(), Problem> {
-    let names = request.outputs.iter().flat_map(|outputs| &outputs.0).map(|choice| choice.name.as_str());
     let mut seen = Vec::new();
-    for name in names {
+    for name in request.outputs.iter().flat_map(|outputs| &outputs.0).map(|choice| choice.name.as_str()) {
         if seen.contains(&name) {
             return Err(Problem::invalid("outputs", format_args!("{name:?} is a duplicate; name each output once")));
         }

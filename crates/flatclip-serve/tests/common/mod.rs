@@ -4,7 +4,7 @@
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
-use flatclip_serve::{Config, Server, Stop};
+use flatclip_serve::{Config, Limits, Server, Stop};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -26,8 +26,12 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-pub(crate) fn config() -> flatclip_serve::Config {
-    flatclip_serve::Config::default()
+pub(crate) fn config() -> Config {
+    Config::default()
+}
+
+pub(crate) fn with_limits(limits: Limits) -> Router {
+    flatclip_serve::router(Config { limits, ..config() }).unwrap()
 }
 
 pub(crate) fn router() -> Router {
@@ -70,11 +74,21 @@ pub(crate) async fn get(router: &Router, path: &str) -> Answer {
 }
 
 pub(crate) fn json_request(path: &str, body: &Value) -> Request<Body> {
-    Request::post(path).header("content-type", "application/json").body(Body::from(body.to_string())).unwrap()
+    raw(path, "application/json", body.to_string())
 }
 
 pub(crate) async fn post(router: &Router, path: &str, body: &Value) -> Answer {
     send(router, json_request(path, body)).await
+}
+
+pub(crate) fn raw(path: &str, media_type: &str, body: impl Into<Body>) -> Request<Body> {
+    Request::post(path).header("content-type", media_type).body(body.into()).unwrap()
+}
+
+/// An object with more fields.
+pub(crate) fn with(mut object: Value, more: &Value) -> Value {
+    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    object
 }
 
 /// A form of fields and images.
@@ -89,7 +103,7 @@ pub(crate) fn form(path: &str, fields: &[(&str, &str)], images: &[&[u8]]) -> Req
         body.extend(b"\r\n");
     }
     body.extend(b"--xx--\r\n");
-    Request::post(path).header("content-type", "multipart/form-data; boundary=xx").body(Body::from(body)).unwrap()
+    raw(path, "multipart/form-data; boundary=xx", body)
 }
 
 /// A server on a port that the system chooses; it is stopped at the end, and must end well.
