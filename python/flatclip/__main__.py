@@ -86,7 +86,7 @@ def main(words: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="tune, evaluate and report on the embedded model")
     demo.add_argument("--quick", action="store_true", help="seconds instead of about a minute; not for numbers")
-    demo.add_argument("--out", default="flatclip-demo", help="where everything goes [%(default)s]")
+    demo.add_argument("--out", default="flatclip-demo", help="output directory [%(default)s]")
     commands.add_parser("methods", help="names of all methods")
     commands.add_parser("models", help="names of all known models")
     for name, (function, places, about) in COMMANDS.items():

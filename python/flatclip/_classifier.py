@@ -206,7 +206,7 @@ class Classifier:
         >>> import flatclip, numpy as np
         >>> clf = flatclip.Classifier("pocket", ["cat", "fish"], method="stss", views=8)
         >>> why = clf.explain(np.full((64, 64, 3), 120, np.uint8))
-        >>> why.answer.selected == [view["index"] for view in why.kept]
+        >>> why.answer.selected == [view["index"] for view in why.selected_views]
         True
         >>> why.png[:4]
         b'\\x89PNG'
@@ -252,11 +252,11 @@ class Classifier:
 
     def _model(self) -> Model:
         if not isinstance(self.model, Model):
-            kept: tuple[Any, Model] | None = self.__dict__.get("_loaded")
-            if kept is None or kept[0] != self.model:
-                kept = (self.model, load(self.model))
-                self._loaded = kept
-            return kept[1]
+            loaded: tuple[Any, Model] | None = self.__dict__.get("_loaded")
+            if loaded is None or loaded[0] != self.model:
+                loaded = (self.model, load(self.model))
+                self._loaded = loaded
+            return loaded[1]
         return self.model
 
     def _given_names(self) -> list[str] | None:

@@ -25,7 +25,7 @@ class Explanation:
         return self.answer.label
 
     @property
-    def kept(self) -> list[dict[str, Any]]:
+    def selected_views(self) -> list[dict[str, Any]]:
         """The selected views, best first."""
         return self.answer.selected_views()
 
@@ -40,8 +40,8 @@ class Explanation:
             file.write(self.png)
 
     def __repr__(self) -> str:
-        kept = len(self.answer.selected)
-        return f"<flatclip.Explanation {self.answer.label} {self.answer.confidence:.4f}: {kept} of {self.views} views selected>"
+        count = len(self.answer.selected)
+        return f"<flatclip.Explanation {self.answer.label} {self.answer.confidence:.4f}: {count} of {self.views} views selected>"
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{html.escape(name)}</td><td>{p:.4f}</td></tr>" for name, p in self.answer.top())

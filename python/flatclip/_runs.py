@@ -148,8 +148,8 @@ def evaluate(
     data sets as Pillow does and your own images as a person sees them; ``True`` and ``False`` choose. ``options`` are those
     of the method, or ``{"stss.radius": 0.3}`` for several methods. ``keep_probabilities=True`` keeps the probability of every
     class in ``predictions.jsonl``, for metrics of your own.
-    Imported `Features` stand for model and data: ``evaluate(features, method="zero", out=...)``.
-    ``shard="0/4"`` evaluates a part; `merge` puts parts together. An interrupted run goes on with ``resume=True``.
+    Imported `Features` replace model and data: ``evaluate(features, method="zero", out=...)``.
+    ``shard="0/4"`` evaluates a part; `merge` merges the shards. ``resume=True`` resumes an interrupted run.
 
     >>> import flatclip, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -364,7 +364,7 @@ def _subject(model: Model | Path | Features, data: Data | None) -> tuple[Model |
     """The model or features to evaluate, and the data sets; imported features include their data set."""
     if isinstance(model, Features):
         if data is not None:
-            raise TypeError("data: imported features have samples and labels of their own; leave it out")
+            raise TypeError("data: imported features have samples and labels of their own; omit it")
         return model, []
     if data is None:
         raise TypeError("data: expected a data set for a model, found none")

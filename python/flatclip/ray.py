@@ -1,11 +1,11 @@
 """Runs on a Ray cluster: ``pip install flatclip[ray]``.
 
-Shards are tasks on actors that load the model once. A shard writes its own run directory below ``out`` (storage that all
-nodes see) and goes on where a lost one stopped, so a repeated task is harmless; the parts are merged by the same code that
-``flatclip report merge`` runs, to the bytes of a single process.
+Shards are tasks on actors that load the model once. A shard writes its own run directory below ``out`` (storage shared by
+all nodes) and resumes an interrupted one, so a task can be repeated. Shards are merged as by ``flatclip report merge``; the
+result is byte-identical to a single-process run.
 
-Restarts and retries are set on purpose: an actor that dies is started again (``max_restarts``), and its task with it
-(``max_task_retries``). What fails for a reason (a wrong option, unreadable images) is not repeated.
+An actor that dies is restarted (``max_restarts``) and its task retried (``max_task_retries``). Permanent errors (a wrong
+option, unreadable images) are not retried.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Worker:
 
 
 class _Refused(errors.FlatclipError):
-    """Whether an error is permanent, so that a retry would fail again."""
+    """A permanent error: a retry would fail again."""
 
 
 def evaluate(
@@ -91,28 +91,29 @@ def evaluate(
     threads: int | None = None,
     resume: bool = False,
     progress: bool | Watcher | None = None,
-    patience: float = 30.0,
+    timeout: float = 30.0,
     on_worker: Callable[[int], None] | None = None,
     **keywords: Any,
 ) -> Runs:
     """Evaluates one method on one data set, on ``num_workers`` actors; the files in ``out`` are those of `flatclip.evaluate`.
 
-    ``shards`` is how many parts the data are cut into (four for each worker): the loss when a worker dies is at most one
-    part. ``threads`` are those of one worker (its ``num_cpus``). ``out`` and, if given, ``cache`` lie on storage that all
-    nodes see. Further keywords are those of `flatclip.evaluate`. Methods that learn from a stream or answer sets cannot be
-    cut; they are refused. A worker that does not answer for ``patience`` seconds (its node is gone, and no other has room) is
-    given up, and its part goes to another. With ``num_gpus=1`` each actor has a device of its own: give a model that was loaded
-    with ``device="cuda"``, or a function that makes one there (an `Encoder`, a `from_torch` model). ``on_worker`` is told the process number of every worker that has loaded the model.
+    ``shards`` is the number of parts (default: four per worker); at most one part is lost when a worker dies. ``threads`` is
+    the number of threads of one worker (default: its ``num_cpus``). ``out`` and ``cache`` must be on storage shared by all
+    nodes. Further keywords are those of `flatclip.evaluate`. Online and batch methods cannot be sharded and are refused. A
+    worker that does not respond for ``timeout`` seconds (its node is lost, and no other has resources) is given up, and its
+    part is run by another. With ``num_gpus=1`` each actor has its own device: pass a model loaded with ``device="cuda"``, or a
+    function that makes one there (an `Encoder`, a `from_torch` model). ``on_worker`` is called with the process id of every
+    worker that has loaded the model.
     """
     folder, parts = Path(os.fspath(out)).absolute(), Path(os.fspath(out) + ".parts").absolute()
     if (folder / "summary.json").exists() and not resume:
         raise errors.make("run.unusable", f"{folder}: holds a finished run", "give resume=True, or another out=")
     kind = _native.method_info(method)["kind"]
     if kind != "episodic":
-        reason = f"method {method}: answers of an {kind} method depend on the images beside them, so they cannot be cut into shards"
+        reason = f"method {method}: predictions of an {kind} method depend on other images of the run, so the run cannot be sharded"
         raise errors.make("method.needs", reason, "run it in one process: flatclip.evaluate")
     count = shards or 4 * num_workers
-    # Two calls at once: a worker that computes still answers that it is there.
+    # Two calls at once: a busy worker still responds to `ready`.
     actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus, num_gpus=num_gpus)
     name = model if isinstance(model, Model) or callable(model) else os.fspath(model)
     own = _methods.exported([method])
@@ -126,7 +127,7 @@ def evaluate(
     shares = [{**keywords, "out": str(parts), "shard": f"{shard}/{count}"} for shard in range(count)]
     calls = [lambda worker, given=given: worker.shard.remote(data, method, given) for given in shares]
     try:
-        dirs = [place for place, _ in _dealt(workers, calls, patience, watch)]
+        dirs = [place for place, _ in _dealt(workers, calls, timeout, watch)]
     finally:
         for worker in workers:
             ray.kill(worker)
@@ -143,9 +144,9 @@ def evaluate(
 
 
 def _dealt(
-    workers: list[Any], calls: Sequence[Callable[[Any], Any]], patience: float, watch: Watcher | None = None
+    workers: list[Any], calls: Sequence[Callable[[Any], Any]], timeout: float, watch: Watcher | None = None
 ) -> list[Any]:
-    """Gives every free worker the next call; a call of a lost worker goes to another. Removes lost workers from ``workers``."""
+    """Runs the calls on free workers; repeats those of a lost worker on another. Removes lost workers from ``workers``."""
     waiting, free = list(range(len(calls))), list(workers)
     running: dict[Any, tuple[int, Any]] = {}
     found: dict[int, Any] = {}
@@ -154,9 +155,9 @@ def _dealt(
             number, worker = waiting.pop(0), free.pop(0)
             running[calls[number](worker)] = (number, worker)
         if not running:
-            raise errors.make("run.unusable", "every worker of the cluster is lost", "the same call goes on from what is done")
-        finished, _ = ray.wait(list(running), num_returns=1, timeout=patience)
-        for task in finished or _silent(running, patience):
+            raise errors.make("run.unusable", "all workers of the cluster are lost", "repeat the call: it resumes from the finished parts")
+        finished, _ = ray.wait(list(running), num_returns=1, timeout=timeout)
+        for task in finished or _silent(running, timeout):
             number, worker = running.pop(task)
             try:
                 found[number] = ray.get(task)
@@ -172,10 +173,10 @@ def _dealt(
     return [found[number] for number in range(len(calls))]
 
 
-def _silent(running: dict[Any, tuple[int, Any]], patience: float) -> list[Any]:
-    """Tasks whose worker does not answer: its node is gone and there is no place to start it again. They are given up."""
+def _silent(running: dict[Any, tuple[int, Any]], timeout: float) -> list[Any]:
+    """Tasks whose worker does not respond: its node is lost and it cannot be restarted. They are given up."""
     calls = {worker.ready.remote(): (task, worker) for task, (_, worker) in running.items()}
-    _, unanswered = ray.wait(list(calls), num_returns=len(calls), timeout=patience)
+    _, unanswered = ray.wait(list(calls), num_returns=len(calls), timeout=timeout)
     for call in unanswered:
         ray.kill(calls[call][1])
     return [calls[call][0] for call in unanswered]
@@ -191,16 +192,16 @@ def reproduce(
     num_gpus: float = 0,
     threads: int | None = None,
     progress: bool | Watcher | None = None,
-    patience: float = 30.0,
+    timeout: float = 30.0,
     on_worker: Callable[[int], None] | None = None,
     **keywords: Any,
 ) -> Reproduced:
     """An item of the paper on ``num_workers`` actors; the tables in ``out`` are those of `flatclip.reproduce`.
 
-    Every actor does its share of the steps: tuning runs and methods that learn from a stream whole, the images of all
-    others divided. Evaluations wait for the prompts that other actors tune, so the shares are gone through until no step is
-    done any more; then this process puts the parts together. A lost actor is started again and goes on from what lies in
-    ``out``, which all nodes see; where there is no room for it (see ``patience`` of `evaluate`), another takes its share.
+    Every actor runs its share of the steps: whole tuning runs and online methods, and a shard of all other evaluations.
+    Evaluations need prompts that other actors tune, so the shares are repeated until no step is left; then this process
+    merges the parts. A lost actor is restarted and resumes from ``out``, which must be shared by all nodes; if it cannot be
+    restarted (see ``timeout`` of `evaluate`), another runs its share.
     Further keywords are those of `flatclip.reproduce`.
     """
     loaded = _item_model(item, keywords.get("recipe"), model)
@@ -213,7 +214,7 @@ def reproduce(
     shares = [{**keywords, "out": folder, "shard": f"{number}/{num_workers}"} for number in range(num_workers)]
     calls = [lambda worker, share=share: worker.part.remote(item, share) for share in shares]
     try:
-        while any(_dealt(workers, calls, patience)):
+        while any(_dealt(workers, calls, timeout)):
             pass
     finally:
         for worker in workers:
@@ -261,7 +262,7 @@ def tune(
     A step sends the context out (8 KB for four tokens of ViT-B), gathers the text features (classes x D floats), sends the
     gradients of the features back and adds up the gradients of the context, always in the order of the classes. The rest,
     data, schedule, sharpness, checkpoints, is `flatclip.tune`: the result is equal up to the order of additions. An actor
-    that dies ends the step; ``resume=True`` goes on from the last checkpoint. For ``coop`` and ``sapt`` with a shared context.
+    that dies ends the run; ``resume=True`` resumes from the last checkpoint. For ``coop`` and ``sapt`` with a shared context.
     """
     own = dict(options or {})
     words = own.get(f"{method}.words", _native.method_info(method)["defaults"]["words"])
@@ -311,14 +312,14 @@ def grid(
     num_cpus: float = 1,
     num_gpus: float = 0,
     progress: bool | Watcher | None = None,
-    patience: float = 30.0,
+    timeout: float = 30.0,
     **keywords: Any,
 ) -> Runs:
     """The items of a comparison (data sets x methods x seeds) as tasks, each a run directory as `flatclip.evaluate` writes it.
 
     ``data`` are names of data sets or `Dataset`s that were opened by name; those of images in memory cannot be sent to
-    workers. Items of any kind of method: an item is never cut. Finished items are left as they are, so a repeated call goes on. A lost
-    worker's item goes to another after ``patience`` seconds, as in `evaluate`.
+    workers. Methods of every kind are possible, since an item is not sharded. A repeated call skips finished items. The item
+    of a lost worker is run by another after ``timeout`` seconds, as in `evaluate`.
     """
     chosen, sources = _checks.names(methods, "methods"), _sources(data)
     actor = _actor(_Worker, max_restarts=RETRIES, max_task_retries=RETRIES, max_concurrency=2, num_cpus=num_cpus, num_gpus=num_gpus)
@@ -337,7 +338,7 @@ def grid(
 
     calls = [lambda worker, item=item: start(worker, item) for item in items]
     try:
-        _dealt(workers, calls, patience, watch)
+        _dealt(workers, calls, timeout, watch)
     finally:
         for worker in workers:
             ray.kill(worker)

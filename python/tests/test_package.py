@@ -87,7 +87,7 @@ def test_explanations(model: flatclip.Model, images: list[np.ndarray], tmp_path:
     clf = flatclip.Classifier(model, ["<cat>", "dog"], method="stss", views=16)
     why = clf.explain(images[0])
     assert why.views == 16 and why.scores is not None and len(why.scores) == 16
-    assert [view["index"] for view in why.kept] == why.answer.selected and why.kept[0]["label"] in ("<cat>", "dog")
+    assert [view["index"] for view in why.selected_views] == why.answer.selected and why.selected_views[0]["label"] in ("<cat>", "dog")
     assert "&lt;cat&gt;" in why._repr_html_() and "<cat>" not in why._repr_html_()
     why.save(tmp_path / "views.png")
     assert (tmp_path / "views.png").read_bytes().startswith(b"\x89PNG")

@@ -166,12 +166,12 @@ def two_nodes() -> Any:
 
 
 def test_a_removed_node_changes_nothing(two_nodes: Any, whole: Path, tmp_path: Path) -> None:
-    call = {**CALL, "on_worker": two_nodes, "patience": 5, "out": tmp_path / "run"}
+    call = {**CALL, "on_worker": two_nodes, "timeout": 5, "out": tmp_path / "run"}
     on_ray.evaluate("pocket", DATA, METHOD, num_workers=4, shards=12, **call)
     same(whole, tmp_path / "run")
 
 
 def test_an_item_survives_a_removed_node(two_nodes: Any, tmp_path: Path) -> None:
     one = flatclip.reproduce("pocket", out=tmp_path / "one", **SMALL)
-    two = on_ray.reproduce("pocket", num_workers=4, on_worker=two_nodes, patience=5, out=tmp_path / "two", **SMALL)
+    two = on_ray.reproduce("pocket", num_workers=4, on_worker=two_nodes, timeout=5, out=tmp_path / "two", **SMALL)
     assert one["text"] == two["text"] and two["open"] == []

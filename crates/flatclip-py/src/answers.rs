@@ -4,7 +4,7 @@ use crate::{arrays, values};
 use flatclip::methods::{Decision, Explanation};
 use flatclip::{AnswerOrigin, Matrix};
 use numpy::{PyArray1, PyArray2, PyReadonlyArray1};
-use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice};
 use std::sync::Arc;
@@ -131,14 +131,11 @@ fn named(answer: &flatclip::Answer) -> String {
 
 /// Pickle state that all answers of one classifier share.
 #[derive(Default, FromPyObject, IntoPyObject)]
+#[pyo3(from_item_all)]
 struct Origin {
-    #[pyo3(item)]
     classes: Vec<String>,
-    #[pyo3(item)]
     method: String,
-    #[pyo3(item)]
     precision: Option<String>,
-    #[pyo3(item)]
     read: Option<String>,
 }
 
@@ -164,26 +161,17 @@ impl Origin {
 
 /// Pickle state of a single answer.
 #[derive(FromPyObject, IntoPyObject)]
+#[pyo3(from_item_all)]
 struct State<'py> {
-    #[pyo3(item)]
     index: usize,
-    #[pyo3(item)]
     probabilities: Bound<'py, PyArray1<f32>>,
-    #[pyo3(item)]
     class_scores: Bound<'py, PyArray1<f32>>,
-    #[pyo3(item)]
     selected: Vec<usize>,
-    #[pyo3(item)]
     scores: Bound<'py, PyArray1<f32>>,
-    #[pyo3(item)]
     bounds: Vec<usize>,
-    #[pyo3(item)]
     entropies: Bound<'py, PyArray1<f32>>,
-    #[pyo3(item)]
     predictions: Vec<usize>,
-    #[pyo3(item)]
     sigmoid: Bound<'py, PyArray1<f32>>,
-    #[pyo3(item)]
     views: Option<usize>,
 }
 
@@ -312,14 +300,11 @@ impl Answers {
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let count = self.answers.len();
         let place = key.extract::<Place<'_>>().map_err(|_| {
-            let found = key.get_type().name().map_or_else(|_| String::new(), |name| name.to_string());
-            PyTypeError::new_err(format!("answers: expected a position or a slice, found {found}"))
+            PyTypeError::new_err(format!("answers: expected a position or a slice, found {}", values::type_name(key)))
         })?;
         match place {
             Place::One(index) => {
-                let at = if index < 0 { index + count as isize } else { index };
-                let found = usize::try_from(at).ok().and_then(|at| self.answers.get(at)).cloned();
-                let answer = found.ok_or_else(|| PyIndexError::new_err(format!("answer {index} of {count}")))?;
+                let answer = values::at(&self.answers, index, "answer")?.clone();
                 Ok(Bound::new(py, Answer { answer })?.into_any())
             }
             Place::Range(slice) => {

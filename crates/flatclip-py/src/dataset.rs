@@ -3,10 +3,10 @@
 use crate::errors::OrRaise as _;
 use crate::images::{self, Input};
 use crate::model::strings;
-use crate::{arrays, work};
+use crate::{arrays, values, work};
 use flatclip_lab::data::{self, Compat, OpenOptions, Sample, Source};
 use numpy::{PyArray1, PyArray3, PyArrayMethods as _};
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::collections::BTreeMap;
@@ -22,35 +22,23 @@ pub(crate) struct Dataset {
 }
 
 #[derive(Clone, FromPyObject, IntoPyObject)]
+#[pyo3(from_item_all)]
 struct How {
-    #[pyo3(item)]
     spec: String,
-    #[pyo3(item)]
     split: String,
-    #[pyo3(item)]
     root: Option<PathBuf>,
-    #[pyo3(item)]
     paths: Option<BTreeMap<String, PathBuf>>,
-    #[pyo3(item)]
     class_names: Option<PathBuf>,
-    #[pyo3(item)]
     templates: Option<PathBuf>,
-    #[pyo3(item)]
     compat: Vec<String>,
 }
 
 impl How {
     fn open(self, py: Python<'_>) -> PyResult<Dataset> {
-        let options = OpenOptions {
-            root: self.root.clone(),
-            paths: self.paths.clone().unwrap_or_default(),
-            split: self.split.parse().or_raise(py)?,
-            classes: self.class_names.clone(),
-            templates: self.templates.clone(),
-            compat: Compat::parse(&self.compat).or_raise(py)?,
-            ..OpenOptions::default()
-        };
-        let spec = self.spec.clone();
+        let (compat, split) = (Compat::parse(&self.compat).or_raise(py)?, self.split.parse().or_raise(py)?);
+        let Self { spec, root, paths, class_names: classes, templates, .. } = self.clone();
+        let paths = paths.unwrap_or_default();
+        let options = OpenOptions { root, paths, split, classes, templates, compat, ..OpenOptions::default() };
         let data = work::run(py, None, move |_| data::open(&spec, &options))?;
         for note in data.notes.iter().filter(|note| note.warning) {
             work::warn(py, &format!("{}: {}", data.name, note.text))?;
@@ -139,10 +127,7 @@ impl Dataset {
 
     /// The image `[H, W, 3]` and its label.
     fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<(Bound<'py, PyArray3<u8>>, usize)> {
-        let count = self.data.samples.len();
-        let at = if index < 0 { index + count as isize } else { index };
-        let found = usize::try_from(at).ok().and_then(|at| self.data.samples.get(at)).cloned();
-        let sample = found.ok_or_else(|| PyIndexError::new_err(format!("sample {index} of {count}")))?;
+        let sample = values::at(&self.data.samples, index, "sample")?.clone();
         let (label, decode) = (sample.label, self.data.decode_options(None));
         let image = work::run(py, None, move |_| sample.image(&decode))?;
         let array = arrays::vector(py, image.rgb).reshape([image.height, image.width, 3])?;
@@ -158,11 +143,8 @@ impl Dataset {
 
     fn __repr__(&self) -> String {
         let (name, split) = (&self.data.name, self.data.split.name());
-        format!(
-            "<flatclip.Dataset {name} {split}: {} samples, {} classes>",
-            self.data.samples.len(),
-            self.data.classes.len()
-        )
+        let (samples, classes) = (self.data.samples.len(), self.data.classes.len());
+        format!("<flatclip.Dataset {name} {split}: {samples} samples, {classes} classes>")
     }
 }
 
@@ -170,11 +152,8 @@ impl Dataset {
 fn indices(labels: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     let expected = "labels: expected indices into classes";
     let wrong = |found: &Bound<'_, PyAny>| -> PyResult<PyErr> {
-        let help = if found.is_instance_of::<PyString>() {
-            "; for names give [classes.index(name) for name in names]"
-        } else {
-            ""
-        };
+        let is_name = found.is_instance_of::<PyString>();
+        let help = if is_name { "; for names give [classes.index(name) for name in names]" } else { "" };
         Ok(PyTypeError::new_err(format!("{expected}, found {}{help}", found.repr()?)))
     };
     if labels.is_instance_of::<PyString>() {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// An open checkpoint: its architecture, and its tensors one at a time.
 #[pyclass(module = "flatclip._native", frozen)]
 pub(crate) struct Weights {
-    checkpoint: Arc<Checkpoint>,
+    pub(crate) checkpoint: Arc<Checkpoint>,
     how: How,
 }
 
@@ -33,16 +33,10 @@ pub(crate) fn open_weights(
     activation: Option<String>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Weights> {
-    let how = How::new(name, model_dir, offline, "f32".to_owned(), activation);
+    let how = How::f32(name, model_dir, offline, activation);
     let builder = how.builder()?;
     let checkpoint = work::run(py, progress, move |watch| builder.open(watch))?;
     Ok(Weights { checkpoint: Arc::new(checkpoint), how })
-}
-
-impl Weights {
-    pub(crate) fn architecture(&self) -> &ClipConfig {
-        self.checkpoint.config()
-    }
 }
 
 #[pymethods]
@@ -50,13 +44,13 @@ impl Weights {
     /// The name that was passed to `open_weights`.
     #[getter]
     fn name(&self) -> &str {
-        self.how.name()
+        &self.how.name
     }
 
     /// The architecture and the preprocessing.
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        values::from_json(py, &serde_json::json!(self.architecture()))
+        values::from_json(py, &serde_json::json!(self.checkpoint.config()))
     }
 
     /// Names of all tensors, as OpenAI's checkpoints have them.
@@ -97,7 +91,7 @@ pub(crate) fn model_on(
     let (checkpoint, how) = (Arc::clone(&weights.get().checkpoint), weights.get().how.clone());
     let config = checkpoint.config().clone();
     let bridge = Bridge::new(towers, config.image_size, config.embed_dim)?;
-    let name = name.unwrap_or_else(|| how.name().to_owned());
+    let name = name.unwrap_or_else(|| how.name.clone());
     let made = work::run(py, progress, move |_| {
         let tokenizer = Tokenizer::of(&checkpoint)?;
         let About { name: device, dtype, versions, bound } = about;
@@ -116,7 +110,7 @@ pub(crate) fn model_on(
         device.lowest_cosine = Some((lowest * 1e6).round() / 1e6);
         Ok(flatclip::Model::from_parts(name, clip(&bridge, &config, &hash, &device, false), tokenizer))
     })?;
-    Ok(Model::on_device(made, how, towers.clone().unbind()))
+    Ok(Model { model: made, how, towers: Some(Arc::new(towers.clone().unbind())) })
 }
 
 /// Description of an encoder made of the user's functions.
@@ -151,8 +145,9 @@ pub(crate) fn model_of(py: Python<'_>, name: String, setup: Setup, towers: &Boun
     let device =
         Device { name: setup.device, dtype: setup.dtype, versions: setup.versions, lowest_cosine: setup.lowest_cosine };
     let clip = clip(&bridge, &config, &setup.fingerprint, &device, setup.strings);
-    let how = How::new(name.clone(), None, true, "f32".to_owned(), None);
-    Ok(Model::on_device(flatclip::Model::from_parts(name, clip, Tokenizer::clip()), how, towers.clone().unbind()))
+    let how = How::f32(name.clone(), None, true, None);
+    let model = flatclip::Model::from_parts(name, clip, Tokenizer::clip());
+    Ok(Model { model, how, towers: Some(Arc::new(towers.clone().unbind())) })
 }
 
 impl Setup {

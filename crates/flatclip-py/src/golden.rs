@@ -33,7 +33,7 @@ pub(crate) fn golden_case(
     weights: &Bound<'_, Weights>,
     towers: &Bound<'_, PyAny>,
 ) -> PyResult<String> {
-    let config = weights.get().architecture().clone();
+    let config = weights.get().checkpoint.config().clone();
     let bridge = Bridge::new(towers, config.image_size, config.embed_dim)?;
     let outcome = work::run(py, None, move |_| {
         let clip = device::clip(&bridge, &config, "golden", &Device::default(), false);

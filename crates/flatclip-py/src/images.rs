@@ -1,10 +1,10 @@
 //! Input images: paths, encoded bytes, open files, numpy arrays, PIL images, torch tensors; one or many.
 
-use crate::arrays;
 use crate::errors::OrRaise as _;
+use crate::{arrays, values};
 use flatclip::image::DecodeOptions;
 use flatclip::{Error, Image};
-use numpy::{PyArrayDescrMethods as _, PyReadonlyArrayDyn, PyUntypedArrayMethods as _};
+use numpy::{PyArrayDescrMethods as _, PyUntypedArrayMethods as _};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
@@ -126,7 +126,20 @@ fn from_array(value: &Bound<'_, PyAny>) -> PyResult<Vec<Input>> {
         let hint = "make it smaller: the model looks at a few hundred pixels a side".to_owned();
         return Err(Error::Limit { what, asked, allowed, hint }).or_raise(py);
     }
-    copy(&arrays::bytes(&array, "image")?, count, &layout)
+    let array = arrays::bytes(&array, "image")?;
+    let Layout { height, width, steps: (pixel, channel), grey } = layout;
+    let size = height * width * if grey { 1 } else { 3 };
+    let values = array.as_slice()?;
+    let image = |index: usize| {
+        let values = &values[index * size..(index + 1) * size];
+        let rgb = if (pixel, channel) == (3, 1) {
+            values.to_vec()
+        } else {
+            (0..height * width).flat_map(|at| [0, 1, 2].map(|c| values[at * pixel + c * channel])).collect()
+        };
+        Input::Image(Image { width, height, rgb })
+    };
+    Ok((0..count).map(image).collect())
 }
 
 struct Layout {
@@ -157,25 +170,9 @@ fn layout(shape: &[usize]) -> PyResult<(usize, Layout)> {
     Ok((count, found))
 }
 
-fn copy(array: &PyReadonlyArrayDyn<'_, u8>, count: usize, layout: &Layout) -> PyResult<Vec<Input>> {
-    let Layout { height, width, steps: (pixel, channel), grey } = *layout;
-    let size = height * width * if grey { 1 } else { 3 };
-    let values = array.as_slice()?;
-    let image = |index: usize| {
-        let values = &values[index * size..(index + 1) * size];
-        let rgb = if (pixel, channel) == (3, 1) {
-            values.to_vec()
-        } else {
-            (0..height * width).flat_map(|at| [0, 1, 2].map(|c| values[at * pixel + c * channel])).collect()
-        };
-        Input::Image(Image { width, height, rgb })
-    };
-    Ok((0..count).map(image).collect())
-}
-
 fn unknown(value: &Bound<'_, PyAny>) -> PyErr {
-    let found = value.get_type().name().map_or_else(|_| "something else".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!(
-        "image: expected a path, encoded bytes, an open binary file, a uint8 array, a PIL image or a tensor, found {found}"
+        "image: expected a path, encoded bytes, an open binary file, a uint8 array, a PIL image or a tensor, found {}",
+        values::type_name(value)
     ))
 }

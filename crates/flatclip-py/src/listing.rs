@@ -18,14 +18,9 @@ pub(crate) fn list_methods(py: Python<'_>, role: Option<&str>) -> PyResult<Vec<&
         Some(other) => return Err(Error::unknown("role", other, ["adapter", "tuner"])).or_raise(py),
     };
     let registry = own::registry().or_raise(py)?;
-    let mut names = Vec::new();
-    if tuners {
-        names.extend(TUNERS.iter().map(|spec| spec.name));
-    }
-    if adapters {
-        names.extend(registry.adapters().iter().map(|spec| spec.name));
-    }
-    Ok(names)
+    let tuners = TUNERS.iter().map(|spec| spec.name).filter(|_| tuners);
+    let adapters = registry.adapters().iter().map(|spec| spec.name).filter(|_| adapters);
+    Ok(tuners.chain(adapters).collect())
 }
 
 /// Describes a method: role, kind, needs, summary, documentation, options.

@@ -3,10 +3,10 @@
 use crate::errors::OrRaise as _;
 use crate::{arrays, images, work};
 use flatclip::architecture::Activation;
-use flatclip::model::Precision;
-use flatclip::{Error, ModelBuilder};
+use flatclip::model::{Features, Precision};
+use flatclip::{Error, Matrix, ModelBuilder, Progress as _};
 use numpy::PyArray2;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::path::PathBuf;
@@ -19,43 +19,24 @@ pub(crate) struct Model {
     pub(crate) model: flatclip::Model,
     pub(crate) how: How,
     /// The Python object that computes the towers; `None` for flatclip's own kernels.
-    towers: Option<Arc<Py<PyAny>>>,
-}
-
-impl Model {
-    pub(crate) fn on_device(model: flatclip::Model, how: How, towers: Py<PyAny>) -> Self {
-        Self { model, how, towers: Some(Arc::new(towers)) }
-    }
+    pub(crate) towers: Option<Arc<Py<PyAny>>>,
 }
 
 /// The arguments of `load`, so that unpickling in another process loads the same model.
 #[derive(Clone, FromPyObject, IntoPyObject)]
+#[pyo3(from_item_all)]
 pub(crate) struct How {
-    #[pyo3(item)]
-    name: String,
-    #[pyo3(item)]
+    pub(crate) name: String,
     model_dir: Option<PathBuf>,
-    #[pyo3(item)]
     offline: bool,
-    #[pyo3(item)]
     precision: String,
-    #[pyo3(item)]
     activation: Option<String>,
 }
 
 impl How {
-    pub(crate) fn new(
-        name: String,
-        model_dir: Option<PathBuf>,
-        offline: bool,
-        precision: String,
-        activation: Option<String>,
-    ) -> Self {
-        Self { name, model_dir, offline, precision, activation }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    /// With the precision in which a device is checked.
+    pub(crate) fn f32(name: String, model_dir: Option<PathBuf>, offline: bool, activation: Option<String>) -> Self {
+        Self { name, model_dir, offline, precision: "f32".to_owned(), activation }
     }
 
     pub(crate) fn builder(&self) -> PyResult<ModelBuilder> {
@@ -64,13 +45,15 @@ impl How {
             builder = builder.model_dir(folder);
         }
         if self.precision != "auto" {
-            builder = builder.precision(precision(&self.precision)?);
+            builder = builder.precision(Precision::from_name(&self.precision).ok_or_else(|| {
+                let found = &self.precision;
+                PyValueError::new_err(format!("precision: expected auto, f32, bf16 or i16, found {found:?}"))
+            })?);
         }
         if let Some(word) = &self.activation {
-            let found = Activation::parse(word).ok_or_else(|| {
+            builder = builder.activation(Activation::parse(word).ok_or_else(|| {
                 PyValueError::new_err(format!("activation: expected quick-gelu or gelu, found {word:?}"))
-            })?;
-            builder = builder.activation(found);
+            })?);
         }
         Ok(builder)
     }
@@ -80,11 +63,6 @@ impl How {
         let model = work::run(py, progress, move |watch| builder.load(watch))?;
         Ok(Model { model, how: self, towers: None })
     }
-}
-
-fn precision(word: &str) -> PyResult<Precision> {
-    Precision::from_name(word)
-        .ok_or_else(|| PyValueError::new_err(format!("precision: expected auto, f32, bf16 or i16, found {word:?}")))
 }
 
 /// Loads a model by name, folder or file.
@@ -169,13 +147,11 @@ impl Model {
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let (inputs, model) = (images::many(images, exif)?, self.model.clone());
         let features = work::run(py, None, move |watch| {
-            use flatclip::Progress as _;
-            let decoded = inputs.iter().map(|input| {
-                let stopped = watch.cancelled();
-                if stopped { Err(Error::Interrupted("encoding images".to_owned())) } else { input.image(exif) }
+            let decoded = inputs.iter().map(|input| match watch.cancelled() {
+                true => Err(Error::Interrupted("encoding images".to_owned())),
+                false => input.image(exif),
             });
-            let raw = model.plain_features(decoded)?;
-            Ok(if normalize { flatclip::model::Features::unit(raw).0 } else { raw })
+            scaled(model.plain_features(decoded)?, normalize)
         })?;
         arrays::rows(py, features)
     }
@@ -192,10 +168,7 @@ impl Model {
         let texts: Vec<String> =
             if texts.is_instance_of::<PyString>() { vec![texts.extract()?] } else { strings(texts, "texts")? };
         let model = self.model.clone();
-        let features = work::run(py, None, move |_| {
-            let raw = model.raw_text_features(&texts, truncate)?;
-            Ok(if normalize { flatclip::model::Features::unit(raw).0 } else { raw })
-        })?;
+        let features = work::run(py, None, move |_| scaled(model.raw_text_features(&texts, truncate)?, normalize))?;
         arrays::rows(py, features)
     }
 
@@ -239,11 +212,15 @@ impl Model {
     }
 }
 
+fn scaled(raw: Matrix, normalize: bool) -> flatclip::Result<Matrix> {
+    Ok(if normalize { Features::unit(raw).0 } else { raw })
+}
+
 /// A list of texts. A single text is refused instead of being split into characters.
 pub(crate) fn strings(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String>> {
     if value.is_instance_of::<PyString>() {
         let reason = format!("{name}: expected a list of texts, found one text: {}", value.repr()?);
-        return Err(pyo3::exceptions::PyTypeError::new_err(reason));
+        return Err(PyTypeError::new_err(reason));
     }
     let found: Vec<String> = value.try_iter()?.map(|item| item?.extract()).collect::<PyResult<_>>()?;
     if found.is_empty() {

@@ -4,9 +4,9 @@ use crate::errors::OrRaise as _;
 use crate::model::Model;
 use crate::{values, work};
 use flatclip_lab::data::{Compat, OpenOptions};
-use flatclip_lab::reproduce::{Recipe, ReproduceRequest};
+use flatclip_lab::reproduce::{Estimate, Recipe, ReproduceRequest, Step};
 use pyo3::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -94,14 +94,8 @@ pub(crate) fn plan<'py>(
     let found = work::run(py, progress, move |watch| {
         let (plan, states) = flatclip_lab::reproduce::plan(&request, &model)?;
         let prices = flatclip_lab::reproduce::prices(&request, &model, (&plan, &states), watch)?;
-        let steps = plan.steps.iter().zip(&states).zip(&prices);
-        Ok(json!(
-            steps
-                .map(|((step, state), price)| {
-                    json!({ "name": step.name, "state": state, "images": price.images, "seconds": price.seconds() })
-                })
-                .collect::<Vec<_>>()
-        ))
+        let row = |((step, state), price): ((&Step, _), &Estimate)| json!({ "name": step.name, "state": state, "images": price.images, "seconds": price.seconds() });
+        Ok(plan.steps.iter().zip(&states).zip(&prices).map(row).collect::<Value>())
     })?;
     values::from_json(py, &found)
 }

@@ -7,8 +7,8 @@ use crate::model::Model;
 use crate::{own, prompt, values, work};
 use flatclip_lab::eval::cache::Imported;
 use flatclip_lab::eval::{GridAxis, preset};
-use flatclip_lab::report::{Cell, Table, reliability, top1_bars};
-use flatclip_lab::report::{RowOrder, Run, against_paper, benchmark_table, find_runs, metrics_table, paired_table};
+use flatclip_lab::report::{Cell, RowOrder, Run, Table, against_paper, benchmark_table, find_runs};
+use flatclip_lab::report::{metrics_table, paired_table, reliability, top1_bars};
 use flatclip_lab::run_dir::RunDir;
 use flatclip_lab::{EvaluateRequest, NamedPrompt, PromptChoice, Subject, SweepRequest, ViewChoice};
 use pyo3::prelude::*;
@@ -151,10 +151,8 @@ pub(crate) fn evaluate<'py>(
     let request = subject.request(setup, py)?;
     let (subject, datasets) = (subject.owned(), opened(&datasets));
     let done = work::run(py, progress, move |watch| {
-        flatclip_lab::evaluate(&request, subject.borrowed(), subject.datasets(&datasets), watch)?
-            .into_iter()
-            .map(row)
-            .collect::<flatclip::Result<Vec<_>>>()
+        let runs = flatclip_lab::evaluate(&request, subject.borrowed(), subject.datasets(&datasets), watch)?;
+        runs.into_iter().map(row).collect::<flatclip::Result<Vec<_>>>()
     })?;
     values::from_json(py, &Value::Array(done))
 }
@@ -245,9 +243,7 @@ fn table_json(table: &Table) -> Value {
 
 /// A prompt with the name that records use.
 pub(crate) fn named(name: Option<String>, given: &Bound<'_, PyAny>) -> PyResult<NamedPrompt> {
-    let prompt: NamedPrompt = prompt::given(given)?.into();
-    Ok(match name {
-        Some(name) => NamedPrompt { name, ..prompt },
-        None => prompt,
-    })
+    let mut prompt: NamedPrompt = prompt::given(given)?.into();
+    prompt.name = name.unwrap_or(prompt.name);
+    Ok(prompt)
 }

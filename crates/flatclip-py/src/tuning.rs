@@ -6,7 +6,7 @@ use crate::model::{Model, strings};
 use crate::prompt::Prompt;
 use crate::tower::Elsewhere;
 use crate::{arrays, images, own, values, work};
-use flatclip::methods::sam::{Ascent, Shaped};
+use flatclip::methods::sam::Shaped;
 use flatclip::model::Precision;
 use flatclip::{Error, Matrix};
 use flatclip_lab::TuneRequest;
@@ -43,19 +43,18 @@ pub(crate) struct Setup<'py> {
 
 impl Setup<'_> {
     fn request(self) -> PyResult<TuneRequest> {
+        let wrong = PyValueError::new_err::<String>;
         let sampler = match self.sampler.as_str() {
             "portable" => Sampler::Portable,
             "python" => Sampler::Python,
-            other => {
-                let reason = format!("sampler: expected portable or python, found {other:?}");
-                return Err(PyValueError::new_err(reason));
-            }
+            other => return Err(wrong(format!("sampler: expected portable or python, found {other:?}"))),
         };
         let text_precision = match self.text_precision.as_deref() {
             None | Some("auto") => None,
-            Some(name) => Some(Precision::from_name(name).ok_or_else(|| {
-                PyValueError::new_err(format!("text_precision: expected auto, f32, i16 or bf16, found {name:?}"))
-            })?),
+            Some(name) => Some(
+                Precision::from_name(name)
+                    .ok_or_else(|| wrong(format!("text_precision: expected auto, f32, i16 or bf16, found {name:?}")))?,
+            ),
         };
         Ok(TuneRequest {
             method: self.method,
@@ -131,7 +130,7 @@ impl OwnLoss for CalledLoss {
             let found = self.callable.bind(py).call1((array, labels)).map_err(raised)?;
             let expected = "expected (loss, d_logits): a number and an array of the shape of the logits";
             let (value, gradient): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
-                found.extract().map_err(|_| wrong(format!("{expected}, found {}", type_name(&found))))?;
+                found.extract().map_err(|_| wrong(format!("{expected}, found {}", values::type_name(&found))))?;
             let value = value.call_method0("__float__").and_then(|value| value.extract::<f64>());
             let value = value.map_err(|_| wrong(format!("{expected}, found a loss that is not one number")))?;
             let gradient = arrays::matrix(&gradient, "d_logits").map_err(raised)?;
@@ -149,10 +148,6 @@ impl OwnLoss for CalledLoss {
     fn identity(&self) -> String {
         self.identity.clone()
     }
-}
-
-fn type_name(value: &Bound<'_, PyAny>) -> String {
-    value.get_type().name().map_or_else(|_| "something else".to_owned(), |name| name.to_string())
 }
 
 /// Tunes a prompt on images in memory; returns the prompt and the run summary.
@@ -223,11 +218,9 @@ pub(crate) fn sam_epsilon<'py>(
         return Err(PyValueError::new_err(format!("gradient {at} has shape {g:?}, its parameter {p:?}")));
     }
     let config = flatclip_lab::tuners::SaptConfig::read(&values::table(options)?).or_raise(py)?;
-    let ascent: Ascent = config.ascent();
-    let shaped: Vec<Shaped<'_>> =
-        parameters.iter().map(|(shape, values)| (shape.as_slice(), values.as_slice())).collect();
+    let shaped: Vec<Shaped<'_>> = parameters.iter().map(|(shape, values)| (&shape[..], &values[..])).collect();
     let slopes: Vec<&[f32]> = gradients.iter().map(|(_, values)| values.as_slice()).collect();
-    let epsilon = ascent.epsilon_of(&shaped, &slopes);
+    let epsilon = config.ascent().epsilon_of(&shaped, &slopes);
     let back =
         |(values, (shape, _)): (Vec<f32>, &(Vec<usize>, Vec<f32>))| arrays::vector(py, values).reshape(shape.clone());
     epsilon.into_iter().zip(&parameters).map(back).collect()

@@ -1,6 +1,6 @@
 //! Converts plain values between Python, TOML (options) and JSON (results).
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
@@ -51,6 +51,19 @@ fn toml_value(key: &str, value: &Bound<'_, PyAny>) -> PyResult<toml::Value> {
     }
     let found = value.get_type().name()?;
     Err(PyTypeError::new_err(format!("option {key}: expected bool, int, float, str or a list of them, found {found}")))
+}
+
+/// The name of a value's type, for messages.
+pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map_or_else(|_| "something else".to_owned(), |name| name.to_string())
+}
+
+/// The item at an index of Python; negative ones count from the end.
+pub(crate) fn at<'a, T>(items: &'a [T], index: isize, what: &str) -> PyResult<&'a T> {
+    let count = items.len();
+    let at = if index < 0 { index + count as isize } else { index };
+    let found = usize::try_from(at).ok().and_then(|at| items.get(at));
+    found.ok_or_else(|| PyIndexError::new_err(format!("{what} {index} of {count}")))
 }
 
 /// Converts a JSON value to Python dictionaries and lists.

@@ -22,6 +22,7 @@ pub(super) fn build(own: &'static Own, options: &toml::Table) -> Result<AnyAdapt
 }
 
 /// A function with its options.
+#[derive(Clone)]
 struct Called {
     own: &'static Own,
     callable: Arc<Py<PyAny>>,
@@ -169,13 +170,7 @@ impl OnlineAdapter for Streamed {
     }
 
     fn fork(&self) -> Box<dyn OnlineAdapter> {
-        let Called { own, callable, options, text } = &self.called;
-        let called = Called {
-            own,
-            callable: Arc::clone(callable),
-            options: options.clone(),
-            text: text.as_ref().map(Arc::clone),
-        };
+        let called = self.called.clone();
         let state = match &self.state {
             State::None => State::None,
             State::Failed(reason) => State::Failed(reason.clone()),

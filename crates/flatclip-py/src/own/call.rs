@@ -2,8 +2,7 @@
 
 use super::Own;
 use crate::{arrays, values};
-use flatclip::methods::aggregate::Ballot;
-use flatclip::methods::{Decision, Explanation, Task};
+use flatclip::methods::{Decision, Task};
 use flatclip::rng::Stream;
 use flatclip::{Error, Matrix};
 use numpy::PyUntypedArrayMethods as _;
@@ -76,16 +75,13 @@ pub(super) fn answers<'py>(
         return Err(wrong(format!("expected an answer of shape {expected:?}, found {:?}", array.shape())));
     }
     let values = array.as_slice().map_err(|error| wrong(error.to_string()))?;
-    values
-        .chunks(classes.max(1))
-        .enumerate()
-        .map(|(row, values)| {
-            decision(own, values).map_err(|reason| {
-                let row = count.map_or_else(String::new, |_| format!("row {row}: "));
-                wrong(format!("{row}{reason}"))
-            })
+    let one = |(row, values)| {
+        decision(own, values).map_err(|reason| match count {
+            Some(_) => wrong(format!("row {row}: {reason}")),
+            None => wrong(reason),
         })
-        .collect()
+    };
+    values.chunks(classes.max(1)).enumerate().map(one).collect()
 }
 
 /// Checks one answer: values must be finite; probabilities must also be non-negative and not all zero.
@@ -94,7 +90,7 @@ fn decision(own: &Own, values: &[f32]) -> Result<Decision, String> {
         return Err(format!("the answer of class {class} is {}, expected a finite number", values[class]));
     }
     if own.logits {
-        return Ok(Ballot::from_logits(values).answer(Explanation::default()));
+        return Ok(Decision::from_logits(values));
     }
     if let Some(class) = values.iter().position(|&value| value < 0.0) {
         let value = values[class];
@@ -108,7 +104,7 @@ fn decision(own: &Own, values: &[f32]) -> Result<Decision, String> {
         return Err(format!("the probabilities sum to {sum}, which cannot be scaled to 1"));
     }
     let prediction = flatclip::methods::probability::argmax(values);
-    Ok(Ballot::from_votes(&votes, prediction).answer(Explanation::default()))
+    Ok(Decision::from_votes(&votes, prediction))
 }
 
 /// The views of several images as `[N, V, D]`; all images must have the same number of views.
