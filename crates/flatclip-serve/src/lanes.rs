@@ -176,8 +176,9 @@ fn builder(name: &'static str, niceness: i32, threads: usize) -> ThreadPoolBuild
 fn lower_priority(niceness: i32) {
     #[cfg(target_os = "linux")]
     if niceness > 0 {
-        // If the system refuses, all threads have the same priority.
-        let _ = rustix::process::setpriority_process(None, niceness);
+        // Below the priority that the server was started with. If the system refuses, all threads have the same priority.
+        let own = rustix::process::getpriority_process(None).unwrap_or(0);
+        let _ = rustix::process::setpriority_process(None, own + niceness);
     }
     #[cfg(not(target_os = "linux"))]
     let _ = niceness;
