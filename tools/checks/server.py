@@ -8,10 +8,10 @@ import urllib.request
 
 
 @contextlib.contextmanager
-def serving(binary, folder, *arguments):
-    """The address of a server that is ready; afterwards it must end well."""
+def running(binary, folder, *arguments, **options):
+    """The address of a server that is ready, and its process; afterwards it must end well."""
     command = [binary, "serve", "--bind", "127.0.0.1:0", "--offline", "--quiet", *arguments]
-    server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True, **options)
     try:
         address = server.stdout.readline().strip().rstrip("/")
         assert address.startswith("http://"), "the server did not say its address"
@@ -19,10 +19,16 @@ def serving(binary, folder, *arguments):
         while not is_ready(address):
             assert time.monotonic() < end, "the server was not ready within 120 s"
             time.sleep(0.02)
-        yield address
+        yield address, server
     finally:
         server.terminate()
         assert server.wait(30) == 0, "the server did not end well"
+
+
+@contextlib.contextmanager
+def serving(binary, folder, *arguments):
+    with running(binary, folder, *arguments) as (address, _):
+        yield address
 
 
 def is_ready(address):

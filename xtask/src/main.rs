@@ -1,14 +1,12 @@
 //! Whatever needs more than cargo. `cargo xtask test` is what must pass before a change lands.
 
 mod audit;
-mod bench_peers;
 mod check;
 mod gradients;
 mod layers;
 mod public_items;
 mod python;
 mod real;
-mod serving;
 mod tools;
 mod torch;
 
@@ -31,7 +29,7 @@ enum Task {
     /// Check licences, sources and banned crates of all dependencies against deny.toml, without network
     Audit(audit::Arguments),
     /// Time flatclip and torch, open_clip, OpenVINO, ONNX Runtime, PIL on the same work, turn by turn, on an idle machine
-    BenchPeers(bench_peers::Arguments),
+    BenchPeers(tools::Words),
     /// Compare cheaper gradients of a context with the exact one, and what they cost
     Gradients(gradients::Arguments),
     /// Check that the library's modules use each other in one direction only, and the table of it in ARCHITECTURE.md
@@ -45,7 +43,8 @@ enum Task {
     /// Run a real image tower on real photos, against reference features and labels; prints a table of adapters
     Real(real::Arguments),
     /// The server: its page in a browser, clients from PyPI, throughput, soak
-    Serving(serving::Arguments),
+    #[command(subcommand)]
+    Serving(tools::Serving),
     /// Layers, format, lints as errors, all tests, documentation, pages, Python: what must pass before a change lands
     Test,
 }
@@ -53,14 +52,14 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Audit(arguments) => audit::run(&arguments),
-        Task::BenchPeers(arguments) => bench_peers::run(arguments),
+        Task::BenchPeers(arguments) => tools::bench_peers(arguments),
         Task::Gradients(arguments) => gradients::run(&arguments),
         Task::Layers(arguments) => layers::run(&arguments),
         Task::Pages => root().and_then(build).and_then(|binary| tools::pages(&binary)),
         Task::PublicItems(arguments) => public_items::run(&arguments),
         Task::Python(arguments) => python::run(arguments),
         Task::Real(arguments) => real::run(&arguments),
-        Task::Serving(arguments) => serving::run(arguments),
+        Task::Serving(what) => tools::serving(what),
         Task::Test => check::run(),
     };
     match done {

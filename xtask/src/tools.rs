@@ -1,6 +1,8 @@
-//! Checks that are Python scripts (`tools/`), each with the packages that it needs in an environment below the target folder.
+//! Checks and measurements that are Python scripts (`tools/`). A check has the packages that it needs in an environment below the
+//! target folder; measurements make theirs themselves.
 
 use anyhow::{Context as _, Result, ensure};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,8 +25,62 @@ pub fn pages(binary: &Path) -> Result<()> {
     script("checks/report_pages.py", &python("browser", &BROWSER)?, &[binary.into(), folder])
 }
 
+/// Arguments of a script.
+#[derive(clap::Args)]
+pub struct Words {
+    /// Arguments of the script; `-- --help` lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+impl Words {
+    /// Runs a script with these arguments behind some of ours.
+    pub fn run(self, name: &str, first: &[PathBuf]) -> Result<()> {
+        let arguments = first.iter().cloned().chain(self.words.into_iter().map(PathBuf::from));
+        script(name, &interpreter()?, &arguments.collect::<Vec<_>>())
+    }
+}
+
+/// `cargo xtask serving`.
+#[derive(clap::Subcommand)]
+pub enum Serving {
+    /// Use the page in a headless browser: drop a photo, see selected views, switch method, errors, dark, phone; needs chromedriver
+    Page,
+    /// Ask with tritonclient, huggingface_hub, openai, a generated client and schemathesis, from PyPI
+    Clients,
+    /// Images per second and p99 at 16 clients, against `flatclip bench` and a FastAPI + open_clip server; writes docs/guide/serving-measured.md
+    Throughput(Words),
+    /// Requests at 2 and 10 times the capacity, and a crowd of 1 000 clients: what is served, refused, and how long it takes
+    Overload(Words),
+    /// Load the server for a while at a share of its capacity; resident memory and open files must stay flat
+    Soak(Words),
+}
+
+pub fn serving(what: Serving) -> Result<()> {
+    let binary = crate::build(crate::root()?)?;
+    match what {
+        Serving::Page => serve_page(&binary),
+        Serving::Clients => script("checks/clients.py", &python("clients", &CLIENTS)?, &[binary]),
+        Serving::Throughput(words) => words.run("serving", &[binary, "throughput".into()]),
+        Serving::Overload(words) => words.run("serving", &[binary, "overload".into()]),
+        Serving::Soak(words) => words.run("serving", &[binary, "soak".into()]),
+    }
+}
+
+/// `cargo xtask bench-peers`, with the tokens after the context for every ImageNet name: name, full stop, end.
+pub fn bench_peers(words: Words) -> Result<()> {
+    let binary = crate::build(crate::root()?)?;
+    let tokenizer = flatclip::text::Tokenizer::clip();
+    let tail = |name: &&str| [tokenizer.encode(name), tokenizer.encode("."), vec![tokenizer.eot()]].concat();
+    let tails: Vec<Vec<u32>> = flatclip::text::imagenet::CLASS_NAMES.iter().map(tail).collect();
+    let folder = tempfile::tempdir()?;
+    let tokens = folder.path().join("tokens.json");
+    std::fs::write(&tokens, serde_json::to_vec(&tails)?)?;
+    words.run("bench_peers", &[binary, tokens])
+}
+
 /// `cargo xtask serving page`; with axe where npm can install it.
-pub fn serve_page(binary: &Path) -> Result<()> {
+fn serve_page(binary: &Path) -> Result<()> {
     let target = crate::target_dir(crate::root()?)?;
     let axe = target.join("axe/node_modules/axe-core/axe.min.js");
     if !axe.is_file() {
@@ -36,17 +92,15 @@ pub fn serve_page(binary: &Path) -> Result<()> {
     script("checks/serve_page.py", &python("browser", &BROWSER)?, &arguments)
 }
 
-/// `cargo xtask serving clients`.
-pub fn clients(binary: &Path) -> Result<()> {
-    script("checks/clients.py", &python("clients", &CLIENTS)?, &[binary.into()])
-}
-
-/// The part of `tools/faults` that is in `cargo xtask test`; skipped without Python.
+/// The tests of the scripts, and the part of `tools/faults` that is in `cargo xtask test`; skipped without Python.
 pub fn quick_faults(binary: &Path) -> Result<()> {
     let Some(python) = crate::python::interpreter(Path::new("python3")) else {
         eprintln!("== faults: SKIPPED, there is no Python 3.10 or newer");
         return Ok(());
     };
+    let tests =
+        Command::new(&python).args(["-m", "unittest", "discover", "tools"]).current_dir(crate::root()?).status()?;
+    ensure!(tests.success(), "tests of tools failed");
     script("faults", &python, &["--quick".into(), "--binary".into(), binary.into()])
 }
 
@@ -68,10 +122,13 @@ pub fn in_browser_if_possible(binary: &Path) -> Result<()> {
 }
 
 /// The interpreter of an environment with these packages.
-pub fn python(name: &str, packages: &[&str]) -> Result<PathBuf> {
-    let python = crate::python::interpreter(Path::new("python3")).context("needs Python 3.10 or newer with venv")?;
+fn python(name: &str, packages: &[&str]) -> Result<PathBuf> {
     let folder = crate::target_dir(crate::root()?)?.join("tools").join(name);
-    Ok(crate::python::environment(&python, &folder, packages)?.join("python"))
+    Ok(crate::python::environment(&interpreter()?, &folder, packages)?.join("python"))
+}
+
+fn interpreter() -> Result<PathBuf> {
+    crate::python::interpreter(Path::new("python3")).context("needs Python 3.10 or newer with venv")
 }
 
 fn script(name: &str, python: &Path, arguments: &[PathBuf]) -> Result<()> {
