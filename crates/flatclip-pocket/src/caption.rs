@@ -91,7 +91,7 @@ pub fn caption(scene: &Scene, turn: u64) -> Caption {
         colour: says("{a m c}").then_some(told.colour),
         second_colour: says("{s}").then_some(told.second_colour),
         background: says("{b}").then_some(told.background),
-        style: says("{k}").then_some(style(told.domain)),
+        style: says("{k}").then_some(if told.domain == Domain::Hard { Domain::Photo } else { told.domain }),
     }
 }
 
@@ -101,11 +101,6 @@ fn mistake(told: &mut Scene, draws: &mut Draws) {
         1 => told.colour = draws.pick(&Colour::ALL),
         _ => told.background = draws.pick(&Background::ALL),
     }
-}
-
-/// Captions call `hard` images photos.
-fn style(domain: Domain) -> Domain {
-    if domain == Domain::Hard { Domain::Photo } else { domain }
 }
 
 fn kind(domain: Domain, draws: &mut Draws) -> &'static str {

@@ -24,56 +24,35 @@ pub enum Colour {
 
 impl Colour {
     /// Every colour.
-    pub const ALL: [Colour; 11] = [
-        Colour::Red,
-        Colour::Orange,
-        Colour::Yellow,
-        Colour::Green,
-        Colour::Blue,
-        Colour::Purple,
-        Colour::Pink,
-        Colour::Brown,
-        Colour::White,
-        Colour::Black,
-        Colour::Grey,
-    ];
+    pub const ALL: [Colour; 11] = {
+        use Colour::*;
+        [Red, Orange, Yellow, Green, Blue, Purple, Pink, Brown, White, Black, Grey]
+    };
 
     /// The word for it.
     pub fn name(self) -> &'static str {
-        match self {
-            Colour::Red => "red",
-            Colour::Orange => "orange",
-            Colour::Yellow => "yellow",
-            Colour::Green => "green",
-            Colour::Blue => "blue",
-            Colour::Purple => "purple",
-            Colour::Pink => "pink",
-            Colour::Brown => "brown",
-            Colour::White => "white",
-            Colour::Black => "black",
-            Colour::Grey => "grey",
-        }
+        self.word_and_hsv().0
     }
 
-    fn hsv(self) -> [f32; 3] {
+    fn word_and_hsv(self) -> (&'static str, [f32; 3]) {
         match self {
-            Colour::Red => [0.995, 0.84, 0.83],
-            Colour::Orange => [0.075, 0.86, 0.95],
-            Colour::Yellow => [0.14, 0.8, 0.97],
-            Colour::Green => [0.34, 0.68, 0.62],
-            Colour::Blue => [0.6, 0.74, 0.8],
-            Colour::Purple => [0.77, 0.58, 0.68],
-            Colour::Pink => [0.93, 0.43, 0.96],
-            Colour::Brown => [0.065, 0.62, 0.48],
-            Colour::White => [0.12, 0.05, 0.96],
-            Colour::Black => [0.62, 0.18, 0.17],
-            Colour::Grey => [0.6, 0.06, 0.56],
+            Colour::Red => ("red", [0.995, 0.84, 0.83]),
+            Colour::Orange => ("orange", [0.075, 0.86, 0.95]),
+            Colour::Yellow => ("yellow", [0.14, 0.8, 0.97]),
+            Colour::Green => ("green", [0.34, 0.68, 0.62]),
+            Colour::Blue => ("blue", [0.6, 0.74, 0.8]),
+            Colour::Purple => ("purple", [0.77, 0.58, 0.68]),
+            Colour::Pink => ("pink", [0.93, 0.43, 0.96]),
+            Colour::Brown => ("brown", [0.065, 0.62, 0.48]),
+            Colour::White => ("white", [0.12, 0.05, 0.96]),
+            Colour::Black => ("black", [0.62, 0.18, 0.17]),
+            Colour::Grey => ("grey", [0.6, 0.06, 0.56]),
         }
     }
 
     /// A shade of the colour; `spread` 0 gives the pure one.
     pub(crate) fn shade(self, draws: &mut Draws, spread: f32) -> Rgb {
-        shade(self.hsv(), draws, spread)
+        shade(self.word_and_hsv().1, draws, spread)
     }
 }
 
@@ -93,43 +72,33 @@ pub enum Background {
 
 impl Background {
     /// Every background.
-    pub const ALL: [Background; 8] = [
-        Background::Grass,
-        Background::Sand,
-        Background::Road,
-        Background::Room,
-        Background::Water,
-        Background::Sky,
-        Background::Wood,
-        Background::Night,
-    ];
+    pub const ALL: [Background; 8] = {
+        use Background::*;
+        [Grass, Sand, Road, Room, Water, Sky, Wood, Night]
+    };
 
     /// How a caption says it, as in "a cat *on the grass*".
     pub fn phrase(self) -> &'static str {
+        self.phrase_and_hsv().0
+    }
+
+    /// The phrase, and hue, saturation and value of the parts above and below the horizon.
+    fn phrase_and_hsv(self) -> (&'static str, [f32; 3], [f32; 3]) {
         match self {
-            Background::Grass => "on the grass",
-            Background::Sand => "on the sand",
-            Background::Road => "on the road",
-            Background::Room => "in a room",
-            Background::Water => "by the water",
-            Background::Sky => "under the sky",
-            Background::Wood => "on wood",
-            Background::Night => "at night",
+            Background::Grass => ("on the grass", [0.55, 0.33, 0.92], [0.3, 0.58, 0.55]),
+            Background::Sand => ("on the sand", [0.57, 0.28, 0.95], [0.115, 0.36, 0.88]),
+            Background::Road => ("on the road", [0.58, 0.1, 0.82], [0.6, 0.06, 0.42]),
+            Background::Room => ("in a room", [0.1, 0.16, 0.88], [0.07, 0.4, 0.58]),
+            Background::Water => ("by the water", [0.53, 0.22, 0.96], [0.57, 0.6, 0.64]),
+            Background::Sky => ("under the sky", [0.58, 0.5, 0.88], [0.56, 0.2, 0.97]),
+            Background::Wood => ("on wood", [0.07, 0.36, 0.64], [0.08, 0.5, 0.48]),
+            Background::Night => ("at night", [0.66, 0.5, 0.24], [0.64, 0.4, 0.14]),
         }
     }
 
     /// Shades of the part above the horizon and of the part below.
     pub(crate) fn shades(self, draws: &mut Draws, spread: f32) -> (Rgb, Rgb) {
-        let (above, below) = match self {
-            Background::Grass => ([0.55, 0.33, 0.92], [0.3, 0.58, 0.55]),
-            Background::Sand => ([0.57, 0.28, 0.95], [0.115, 0.36, 0.88]),
-            Background::Road => ([0.58, 0.1, 0.82], [0.6, 0.06, 0.42]),
-            Background::Room => ([0.1, 0.16, 0.88], [0.07, 0.4, 0.58]),
-            Background::Water => ([0.53, 0.22, 0.96], [0.57, 0.6, 0.64]),
-            Background::Sky => ([0.58, 0.5, 0.88], [0.56, 0.2, 0.97]),
-            Background::Wood => ([0.07, 0.36, 0.64], [0.08, 0.5, 0.48]),
-            Background::Night => ([0.66, 0.5, 0.24], [0.64, 0.4, 0.14]),
-        };
+        let (_, above, below) = self.phrase_and_hsv();
         (shade(above, draws, spread), shade(below, draws, spread))
     }
 }
@@ -159,13 +128,15 @@ mod tests {
 
     #[test]
     fn primaries_come_out_of_hsv() {
-        let near = |found: Rgb, expected: Rgb| {
+        for (hsv, expected) in [
+            ([0.0, 1.0, 1.0], [255.0, 0.0, 0.0]),
+            ([1.0 / 3.0, 1.0, 1.0], [0.0, 255.0, 0.0]),
+            ([0.5, 1.0, 1.0], [0.0, 255.0, 255.0]),
+            ([0.7, 0.0, 0.5], [127.5; 3]),
+        ] {
+            let found = from_hsv(hsv[0], hsv[1], hsv[2]);
             let far = (0..3).map(|c| (found[c] - expected[c]).abs()).fold(0.0, f32::max);
             assert!(far < 0.01, "{found:?} is not {expected:?}");
-        };
-        near(from_hsv(0.0, 1.0, 1.0), [255.0, 0.0, 0.0]);
-        near(from_hsv(1.0 / 3.0, 1.0, 1.0), [0.0, 255.0, 0.0]);
-        near(from_hsv(0.5, 1.0, 1.0), [0.0, 255.0, 255.0]);
-        near(from_hsv(0.7, 0.0, 0.5), [127.5; 3]);
+        }
     }
 }

@@ -17,6 +17,9 @@ pub(crate) enum Role {
     Light,
 }
 
+/// Figures are drawn at some 50 pixels per unit.
+const PIXELS: f32 = 50.0;
+
 /// A closed outline and its colour.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
@@ -52,6 +55,11 @@ impl Figure {
 
     pub(crate) fn light(self, outline: Outline) -> Self {
         self.part(Role::Light, outline)
+    }
+
+    /// Adds the parts of every item.
+    pub(crate) fn each<T>(self, items: impl IntoIterator<Item = T>, add: impl FnMut(Self, T) -> Self) -> Self {
+        items.into_iter().fold(self, add)
     }
 
     fn part(mut self, role: Role, outline: Outline) -> Self {
@@ -90,19 +98,14 @@ pub(crate) fn rounded(left: f32, top: f32, right: f32, bottom: f32, radius: f32)
 }
 
 pub(crate) fn polygon(points: &[(f32, f32)]) -> Outline {
-    let mut path = PathBuilder::new();
-    let (&(x, y), rest) = points.split_first()?;
-    path.move_to(x, y);
-    rest.iter().for_each(|&(x, y)| path.line_to(x, y));
+    let mut path = straight(points)?;
     path.close();
     path.finish()
 }
 
 /// A closed outline of cubic pieces, each given by two control points and its end.
 pub(crate) fn curve(start: (f32, f32), pieces: &[[f32; 6]]) -> Outline {
-    let mut path = PathBuilder::new();
-    path.move_to(start.0, start.1);
-    pieces.iter().for_each(|p| path.cubic_to(p[0], p[1], p[2], p[3], p[4], p[5]));
+    let mut path = cubic(start, pieces);
     path.close();
     path.finish()
 }
@@ -110,9 +113,7 @@ pub(crate) fn curve(start: (f32, f32), pieces: &[[f32; 6]]) -> Outline {
 /// A closed outline that is its own mirror image about x = 0: `pieces` lead down the left side from `top` to the
 /// bottom, the right side is made from them.
 pub(crate) fn mirrored(top: (f32, f32), pieces: &[[f32; 6]]) -> Outline {
-    let mut path = PathBuilder::new();
-    path.move_to(top.0, top.1);
-    pieces.iter().for_each(|p| path.cubic_to(p[0], p[1], p[2], p[3], p[4], p[5]));
+    let mut path = cubic(top, pieces);
     let last = pieces.last()?;
     path.line_to(-last[4], last[5]);
     for (at, p) in pieces.iter().enumerate().rev() {
@@ -125,11 +126,22 @@ pub(crate) fn mirrored(top: (f32, f32), pieces: &[[f32; 6]]) -> Outline {
 
 /// A stroke along points, with round ends and joins.
 pub(crate) fn line(width: f32, points: &[(f32, f32)]) -> Outline {
+    stroke(&straight(points)?.finish()?, width, PIXELS)
+}
+
+fn straight(points: &[(f32, f32)]) -> Option<PathBuilder> {
     let mut path = PathBuilder::new();
     let (&(x, y), rest) = points.split_first()?;
     path.move_to(x, y);
     rest.iter().for_each(|&(x, y)| path.line_to(x, y));
-    stroke(&path.finish()?, width)
+    Some(path)
+}
+
+fn cubic((x, y): (f32, f32), pieces: &[[f32; 6]]) -> PathBuilder {
+    let mut path = PathBuilder::new();
+    path.move_to(x, y);
+    pieces.iter().for_each(|p| path.cubic_to(p[0], p[1], p[2], p[3], p[4], p[5]));
+    path
 }
 
 /// A stroke along an arc of an ellipse, from `start` over `sweep` degrees (clockwise on the image).
@@ -144,11 +156,11 @@ pub(crate) fn arc(width: f32, cx: f32, cy: f32, rx: f32, ry: f32, start: f32, sw
 
 /// A ring: the stroke of a circle.
 pub(crate) fn ring(width: f32, cx: f32, cy: f32, radius: f32) -> Outline {
-    stroke(&circle(cx, cy, radius)?, width)
+    stroke(&circle(cx, cy, radius)?, width, PIXELS)
 }
 
-fn stroke(path: &Path, width: f32) -> Outline {
+/// The outline of a stroke along a path; `pixels` per unit keep its curves smooth.
+pub(crate) fn stroke(path: &Path, width: f32, pixels: f32) -> Outline {
     let stroke = Stroke { width, line_cap: LineCap::Round, line_join: LineJoin::Round, ..Stroke::default() };
-    // Figures are drawn at some 50 pixels per unit; this keeps their curves smooth there.
-    path.stroke(&stroke, 50.0)
+    path.stroke(&stroke, pixels)
 }

@@ -23,7 +23,7 @@ pub use models::{MODEL_NAMES, ModelFile, TRAINED_ON, model_files};
 pub use scene::{Domain, Scene, World, scene};
 pub use sheet::{png, sheet};
 pub use split::{Split, render_split};
-pub use styles::{draw, draw_as};
+pub use styles::draw;
 
 /// Width and height of every image in pixels. Larger than the pocket models' input, so that a crop brings detail.
 pub const SIDE: usize = 112;

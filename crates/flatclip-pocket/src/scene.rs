@@ -55,15 +55,10 @@ pub enum Domain {
 
 impl Domain {
     /// Every domain, the source first.
-    pub const ALL: [Domain; 7] = [
-        Domain::Photo,
-        Domain::Sketch,
-        Domain::Cartoon,
-        Domain::Painting,
-        Domain::Noise,
-        Domain::Rendition,
-        Domain::Hard,
-    ];
+    pub const ALL: [Domain; 7] = {
+        use Domain::*;
+        [Photo, Sketch, Cartoon, Painting, Noise, Rendition, Hard]
+    };
 
     /// The six shifts.
     pub const SHIFTS: [Domain; 6] =
@@ -139,8 +134,6 @@ pub fn scene(world: World, domain: Domain, index: u64) -> Scene {
     };
     let room = 0.5 - 0.85 * size;
     let room = if domain == Domain::Hard { room } else { room.min(0.14) };
-    let centre = (0.5 + room * draws.uniform(-1.0, 1.0), 0.5 + room * draws.uniform(-1.0, 1.0));
-    let flip = draws.chance(0.5);
     Scene {
         world,
         domain,
@@ -150,11 +143,11 @@ pub fn scene(world: World, domain: Domain, index: u64) -> Scene {
         second_colour,
         background,
         size,
-        centre,
+        centre: (0.5 + room * draws.uniform(-1.0, 1.0), 0.5 + room * draws.uniform(-1.0, 1.0)),
         rotation,
         shear,
         aspect,
-        flip,
+        flip: draws.chance(0.5),
     }
 }
 

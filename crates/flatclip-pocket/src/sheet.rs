@@ -8,9 +8,8 @@ use crate::{CLASS_NAMES, Domain, SIDE, Scene, World, draw, scene};
 /// A PNG of all classes (across, in two halves) in all domains (down).
 pub fn sheet(world: World) -> Vec<u8> {
     let across = CLASS_NAMES.len() / 2;
-    let rows: Vec<Scene> =
-        (0..CLASS_NAMES.len() * Domain::ALL.len()).map(|cell| cell_scene(world, cell, across)).collect();
-    let images: Vec<Vec<u8>> = rows.par_iter().map(draw).collect();
+    let cells = (0..CLASS_NAMES.len() * Domain::ALL.len()).into_par_iter();
+    let images: Vec<Vec<u8>> = cells.map(|cell| draw(&cell_scene(world, cell, across))).collect();
     let (width, height) = (across * SIDE, images.len() / across * SIDE);
     let mut rgb = vec![0u8; width * height * 3];
     for (cell, image) in images.iter().enumerate() {
@@ -30,14 +29,8 @@ fn cell_scene(world: World, cell: usize, across: usize) -> Scene {
     let class = row / Domain::ALL.len() * across + column;
     // A block holds every class once; other columns look into other blocks, so that the sheet is not one block.
     let block = (class as u64 % 4) * CLASS_NAMES.len() as u64;
-    let mut found = scene(world, domain, block);
-    for index in block..block + CLASS_NAMES.len() as u64 {
-        found = scene(world, domain, index);
-        if found.class == class {
-            break;
-        }
-    }
-    found
+    let mut scenes = (block..block + CLASS_NAMES.len() as u64).map(|index| scene(world, domain, index));
+    scenes.find(|scene| scene.class == class).expect("a block holds every class")
 }
 
 /// Encodes RGB bytes as PNG. Empty when the size does not fit the bytes.

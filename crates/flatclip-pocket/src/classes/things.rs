@@ -5,17 +5,18 @@ use crate::rng::Draws;
 use crate::trig::sin_cos;
 
 pub(super) fn clock(draws: &mut Draws) -> Figure {
-    let mut figure = Figure::new().main(circle(0.0, 0.0, 0.88)).light(circle(0.0, 0.0, 0.7));
-    for hour in 0..12 {
-        let (sin, cos) = sin_cos(30.0 * hour as f32);
-        let radius = if hour % 3 == 0 { 0.07 } else { 0.04 };
-        figure = figure.dark(circle(0.57 * cos, 0.57 * sin, radius));
-    }
-    for (width, length) in [(0.08, 0.3), (0.055, 0.48)] {
-        let (sin, cos) = sin_cos(draws.uniform(0.0, 360.0));
-        figure = figure.dark(line(width, &[(0.0, 0.0), (length * cos, length * sin)]));
-    }
-    figure.second(circle(0.0, 0.0, 0.09))
+    Figure::new()
+        .main(circle(0.0, 0.0, 0.88))
+        .light(circle(0.0, 0.0, 0.7))
+        .each(0..12, |figure, hour| {
+            let (sin, cos) = sin_cos(30.0 * hour as f32);
+            figure.dark(circle(0.57 * cos, 0.57 * sin, if hour % 3 == 0 { 0.07 } else { 0.04 }))
+        })
+        .each([(0.08, 0.3), (0.055, 0.48)], |figure, (width, length)| {
+            let (sin, cos) = sin_cos(draws.uniform(0.0, 360.0));
+            figure.dark(line(width, &[(0.0, 0.0), (length * cos, length * sin)]))
+        })
+        .second(circle(0.0, 0.0, 0.09))
 }
 
 pub(super) fn umbrella(draws: &mut Draws) -> Figure {
@@ -41,11 +42,12 @@ pub(super) fn umbrella(draws: &mut Draws) -> Figure {
 
 pub(super) fn key(draws: &mut Draws) -> Figure {
     let bow = draws.uniform(0.24, 0.32);
-    let mut figure = Figure::new().main(ring(0.17, -0.58, 0.0, bow)).main(rounded(-0.3, -0.09, 0.96, 0.09, 0.06));
-    for x in [0.46, 0.64, 0.82] {
-        figure = figure.main(rect(x, 0.04, x + 0.11, draws.uniform(0.24, 0.42)));
-    }
-    figure.second(rect(-0.26, -0.16, -0.14, 0.16)).second(rect(-0.06, -0.14, 0.02, 0.14))
+    Figure::new()
+        .main(ring(0.17, -0.58, 0.0, bow))
+        .main(rounded(-0.3, -0.09, 0.96, 0.09, 0.06))
+        .each([0.46, 0.64, 0.82], |figure, x| figure.main(rect(x, 0.04, x + 0.11, draws.uniform(0.24, 0.42))))
+        .second(rect(-0.26, -0.16, -0.14, 0.16))
+        .second(rect(-0.06, -0.14, 0.02, 0.14))
 }
 
 pub(super) fn hammer(draws: &mut Draws) -> Figure {
@@ -67,13 +69,12 @@ pub(super) fn guitar(draws: &mut Draws) -> Figure {
         .second(polygon(&[(-0.1, -0.74), (-0.15, -0.98), (0.15, -0.98), (0.1, -0.74)]))
         .dark(circle(0.0, 0.24, 0.145))
         .dark(rounded(-0.19, 0.6, 0.19, 0.68, 0.03))
-        .light(line(0.018, &[(-0.03, -0.8), (-0.03, 0.62)]))
-        .light(line(0.018, &[(0.03, -0.8), (0.03, 0.62)]))
+        .each([-0.03, 0.03], |strings, x| strings.light(line(0.018, &[(x, -0.8), (x, 0.62)])))
 }
 
 pub(super) fn shoe(draws: &mut Draws) -> Figure {
     let top = -draws.uniform(0.36, 0.58);
-    let figure = Figure::new()
+    Figure::new()
         .main(curve(
             (-0.9, 0.42),
             &[
@@ -85,10 +86,9 @@ pub(super) fn shoe(draws: &mut Draws) -> Figure {
         ))
         .second(curve((0.62, 0.4), &[[0.6, 0.2, 0.7, 0.1, 0.86, 0.18], [0.98, 0.28, 0.97, 0.36, 0.96, 0.42]]))
         .second(polygon(&[(-0.62, 0.36), (-0.5, 0.0), (-0.38, 0.0), (-0.46, 0.36)]))
-        .light(rounded(-0.95, 0.36, 0.99, 0.56, 0.08));
-    (0..3).fold(figure, |figure, lace| {
-        let x = -0.12 + 0.18 * lace as f32;
-        let y = -0.14 + 0.07 * lace as f32;
-        figure.light(line(0.05, &[(x - 0.06, y + 0.1), (x + 0.1, y - 0.06)]))
-    })
+        .light(rounded(-0.95, 0.36, 0.99, 0.56, 0.08))
+        .each(0..3, |figure, lace| {
+            let (x, y) = (-0.12 + 0.18 * lace as f32, -0.14 + 0.07 * lace as f32);
+            figure.light(line(0.05, &[(x - 0.06, y + 0.1), (x + 0.1, y - 0.06)]))
+        })
 }

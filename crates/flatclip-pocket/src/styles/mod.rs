@@ -1,11 +1,8 @@
-//! Seven ways of drawing a scene, one file each.
+//! Seven ways of drawing a scene.
 
 mod cartoon;
-mod hard;
-mod noise;
 mod painting;
 mod photo;
-mod rendition;
 mod sketch;
 
 use tiny_skia::Transform;
@@ -18,21 +15,16 @@ use crate::{Domain, SIDE, Scene};
 
 /// Draws a scene in the style of its domain: `SIDE * SIDE` pixels of red, green and blue bytes.
 pub fn draw(scene: &Scene) -> Vec<u8> {
-    draw_as(scene, scene.domain)
-}
-
-/// Draws a scene in any style. The same scene has the same figure, colours and place in each.
-pub fn draw_as(scene: &Scene, style: Domain) -> Vec<u8> {
     let figure = placed_figure(scene);
     let draws = &mut Draws::new(scene.world, scene.domain, scene.index, Purpose::Paint, 0);
-    let canvas = match style {
-        Domain::Photo => photo::paint(scene, &figure, draws),
+    let canvas = match scene.domain {
+        Domain::Photo => photo::paint(scene, &figure, draws, &photo::PLAIN),
         Domain::Sketch => sketch::paint(&figure, draws),
         Domain::Cartoon => cartoon::paint(scene, &figure, draws),
         Domain::Painting => painting::paint(scene, &figure, draws),
-        Domain::Noise => noise::paint(scene, &figure, draws),
-        Domain::Rendition => rendition::paint(scene, &figure, draws),
-        Domain::Hard => hard::paint(scene, &figure, draws),
+        Domain::Noise => photo::noise(scene, &figure, draws),
+        Domain::Rendition => photo::rendition(scene, &figure, draws),
+        Domain::Hard => photo::paint(scene, &figure, draws, &photo::CROWDED),
     };
     canvas.bytes()
 }

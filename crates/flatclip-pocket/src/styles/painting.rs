@@ -2,7 +2,6 @@
 
 use super::photo;
 use crate::canvas::Canvas;
-use crate::colour::Rgb;
 use crate::figure::Figure;
 use crate::rng::Draws;
 use crate::texture;
@@ -13,8 +12,7 @@ use crate::{SIDE, Scene};
 const LAYERS: [(usize, f32, f32); 2] = [(450, 1.8, 1.7), (1100, 1.0, 1.0)];
 
 pub(super) fn paint(scene: &Scene, figure: &Figure, draws: &mut Draws) -> Canvas {
-    let mut canvas = photo::compose(scene, figure, draws, &photo::PLAIN);
-    photo::develop(&mut canvas, draws);
+    let mut canvas = photo::paint(scene, figure, draws, &photo::PLAIN);
     let model = canvas.pixels.clone();
     canvas.blur(1.5);
     let turn = texture::field(draws, 0.4);
@@ -31,14 +29,11 @@ pub(super) fn paint(scene: &Scene, figure: &Figure, draws: &mut Draws) -> Canvas
             canvas.stroke((x - reach * cos, y - reach * sin), (x + reach * cos, y + reach * sin), width, colour, 0.85);
         }
     }
-    saturate(&mut canvas, draws.uniform(1.0, 1.5));
-    canvas
-}
-
-/// Moves every channel away from the pixel's grey.
-fn saturate(canvas: &mut Canvas, factor: f32) {
+    // Saturation: every channel moves away from the pixel's grey.
+    let factor = draws.uniform(1.0, 1.5);
     for pixel in &mut canvas.pixels {
         let grey = (pixel[0] + pixel[1] + pixel[2]) / 3.0;
-        *pixel = pixel.map(|channel| grey + factor * (channel - grey)) as Rgb;
+        *pixel = pixel.map(|channel| grey + factor * (channel - grey));
     }
+    canvas
 }

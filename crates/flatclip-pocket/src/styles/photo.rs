@@ -1,10 +1,11 @@
-//! The source style: a shaded figure with its shadow, on a textured background among clutter, seen by a camera.
+//! The source style: a shaded figure with its shadow, on a textured background among clutter, seen by a camera; and the
+//! styles that are photos of another kind.
 
-use tiny_skia::{Path, PathBuilder, Transform};
+use tiny_skia::Transform;
 
 use crate::canvas::{Canvas, Fill};
 use crate::colour::Rgb;
-use crate::figure::{Figure, Role};
+use crate::figure::{Figure, Outline, Role, circle, polygon, rect};
 use crate::rng::Draws;
 use crate::texture;
 use crate::trig::sin_cos;
@@ -25,14 +26,12 @@ pub(super) struct Setting {
 /// An ordinary photo.
 pub(super) const PLAIN: Setting = Setting { clutter: (2, 7), largest: 0.2, hidden: 0.2, odd_colours: false };
 
-pub(super) fn paint(scene: &Scene, figure: &Figure, draws: &mut Draws) -> Canvas {
-    let mut canvas = compose(scene, figure, draws, &PLAIN);
-    develop(&mut canvas, draws);
-    canvas
-}
+/// Much clutter, and a figure that is partly hidden. That it is small and anywhere comes from the scene.
+pub(super) const CROWDED: Setting = Setting { clutter: (6, 12), largest: 0.15, hidden: 1.0, odd_colours: false };
 
-/// Everything before the camera.
-pub(super) fn compose(scene: &Scene, figure: &Figure, draws: &mut Draws, setting: &Setting) -> Canvas {
+const ODD: Setting = Setting { clutter: (2, 6), largest: 0.2, hidden: 0.0, odd_colours: true };
+
+pub(super) fn paint(scene: &Scene, figure: &Figure, draws: &mut Draws, setting: &Setting) -> Canvas {
     let mut canvas = background(scene, draws);
     let (few, many) = setting.clutter;
     for _ in 0..few + draws.below(many - few + 1) {
@@ -44,17 +43,36 @@ pub(super) fn compose(scene: &Scene, figure: &Figure, draws: &mut Draws, setting
     if draws.chance(setting.hidden) {
         occlude(&mut canvas, scene, draws);
     }
-    canvas
-}
-
-/// The camera: uneven exposure, contrast, colour cast, sensor noise.
-pub(super) fn develop(canvas: &mut Canvas, draws: &mut Draws) {
+    // The camera: uneven exposure, contrast, colour cast, sensor noise.
     let weight = draws.uniform(1.0, 6.0);
     canvas.add(&texture::field(draws, 0.6), [weight; 3]);
     let cast = std::array::from_fn(|_| 1.0 + 0.045 * draws.normal());
     canvas.tone(draws.uniform(0.8, 1.12), 9.0 * draws.normal(), cast);
     let sigma = draws.uniform(1.0, 4.5);
     canvas.grain(draws, sigma);
+    canvas
+}
+
+/// A bad camera: blurred, of low contrast, grainy.
+pub(super) fn noise(scene: &Scene, figure: &Figure, draws: &mut Draws) -> Canvas {
+    let mut canvas = paint(scene, figure, draws, &PLAIN);
+    canvas.blur(draws.uniform(0.4, 1.5));
+    canvas.tone(draws.uniform(0.45, 0.9), 18.0 * draws.normal(), [1.0; 3]);
+    let sigma = draws.uniform(15.0, 42.0);
+    canvas.grain(draws, sigma);
+    canvas
+}
+
+/// Any colours on any part, the figure turned and stretched (that is in the scene), half of the images posterised.
+pub(super) fn rendition(scene: &Scene, figure: &Figure, draws: &mut Draws) -> Canvas {
+    let mut canvas = paint(scene, figure, draws, &ODD);
+    if draws.chance(0.5) {
+        let steps = (3 + draws.below(3)) as f32;
+        for channel in canvas.pixels.iter_mut().flatten() {
+            *channel = (channel.clamp(0.0, 255.0) / 255.0 * steps + 0.5).floor() / steps * 255.0;
+        }
+    }
+    canvas
 }
 
 fn on_image(scene: &Scene) -> (f32, f32, f32) {
@@ -62,11 +80,17 @@ fn on_image(scene: &Scene) -> (f32, f32, f32) {
     (scene.centre.0 * side, scene.centre.1 * side, scene.size * side)
 }
 
-fn background(scene: &Scene, draws: &mut Draws) -> Canvas {
-    let (above, below) = scene.background.shades(draws, 1.0);
+/// Two shades of the background; the horizon lies anywhere below `highest`.
+pub(super) fn landscape(scene: &Scene, draws: &mut Draws, spread: f32, highest: f32) -> Canvas {
+    let (above, below) = scene.background.shades(draws, spread);
     let mut canvas = Canvas::new(above);
-    let horizon = (draws.uniform(0.38, 0.75) * SIDE as f32) as usize;
+    let horizon = (draws.uniform(highest, 0.75) * SIDE as f32) as usize;
     canvas.pixels[horizon * SIDE..].fill(below);
+    canvas
+}
+
+fn background(scene: &Scene, draws: &mut Draws) -> Canvas {
+    let mut canvas = landscape(scene, draws, 1.0, 0.38);
     let strength = draws.uniform(5.0, 17.0);
     canvas.add(&texture::field(draws, 0.55), [strength; 3]);
     let tint = std::array::from_fn(|_| 5.0 * draws.normal());
@@ -127,34 +151,32 @@ fn clutter(canvas: &mut Canvas, draws: &mut Draws, largest: f32) {
         return;
     }
     let shape = clutter_shape(draws);
-    let (sin, cos) = sin_cos(draws.uniform(-45.0, 45.0));
-    let high = half * draws.uniform(0.35, 1.0);
-    let place = Transform::from_row(half * cos, half * sin, -high * sin, high * cos, x, y);
+    let turn = sin_cos(draws.uniform(-45.0, 45.0));
+    let place = placement(turn, half, half * draws.uniform(0.35, 1.0), (x, y));
     if let Some(path) = shape.and_then(|path| path.transform(place)) {
         canvas.fill(&path, fill, 0.95);
     }
 }
 
 /// A disc, a box, or a shard with random corners, in the square from -1 to 1.
-fn clutter_shape(draws: &mut Draws) -> Option<Path> {
+fn clutter_shape(draws: &mut Draws) -> Outline {
     match draws.below(3) {
-        0 => crate::figure::circle(0.0, 0.0, 1.0),
-        1 => crate::figure::rect(-1.0, -1.0, 1.0, 1.0),
+        0 => circle(0.0, 0.0, 1.0),
+        1 => rect(-1.0, -1.0, 1.0, 1.0),
         _ => {
-            let mut path = PathBuilder::new();
-            for corner in 0..5 {
+            let corners: [(f32, f32); 5] = std::array::from_fn(|corner| {
                 let (sin, cos) = sin_cos(72.0 * corner as f32 + draws.uniform(-30.0, 30.0));
                 let radius = draws.uniform(0.5, 1.15);
-                if corner == 0 {
-                    path.move_to(radius * cos, radius * sin)
-                } else {
-                    path.line_to(radius * cos, radius * sin)
-                }
-            }
-            path.close();
-            path.finish()
+                (radius * cos, radius * sin)
+            });
+            polygon(&corners)
         }
     }
+}
+
+/// Stretches the square from -1 to 1, turns it, and moves it to a place.
+fn placement((sin, cos): (f32, f32), wide: f32, high: f32, (x, y): (f32, f32)) -> Transform {
+    Transform::from_row(wide * cos, wide * sin, -high * sin, high * cos, x, y)
 }
 
 /// A bar in front of the figure's edge.
@@ -163,11 +185,10 @@ fn occlude(canvas: &mut Canvas, scene: &Scene, draws: &mut Draws) {
     let colour = draws.pick(&Colour::ALL).shade(draws, 1.0);
     let (sin, cos) = sin_cos(draws.uniform(0.0, 360.0));
     let away = half * draws.uniform(0.55, 1.0);
-    let (cx, cy) = (x + away * cos, y + away * sin);
+    let centre = (x + away * cos, y + away * sin);
     let (long, thick) = (half * draws.uniform(0.35, 0.85), half * draws.uniform(0.13, 0.28));
-    let (sin, cos) = sin_cos(draws.uniform(0.0, 180.0));
-    let place = Transform::from_row(long * cos, long * sin, -thick * sin, thick * cos, cx, cy);
-    if let Some(path) = crate::figure::rect(-1.0, -1.0, 1.0, 1.0).and_then(|path| path.transform(place)) {
+    let place = placement(sin_cos(draws.uniform(0.0, 180.0)), long, thick, centre);
+    if let Some(path) = rect(-1.0, -1.0, 1.0, 1.0).and_then(|path| path.transform(place)) {
         canvas.fill(&path, Fill::Flat(colour), 1.0);
     }
 }
