@@ -1,6 +1,8 @@
 //! The image while it is painted. tiny-skia turns outlines into coverage (in integers); all colour arithmetic is done
 //! here, with basic float operations only, so that no vector unit or fused instruction can change a byte.
 
+use std::ops::Range;
+
 use tiny_skia::{FillRule, Mask, Path, Transform};
 
 use crate::SIDE;
@@ -25,21 +27,13 @@ pub(crate) enum Fill {
     },
 }
 
-/// Columns and rows of pixels, ends excluded.
-struct Window {
-    left: usize,
-    top: usize,
-    right: usize,
-    bottom: usize,
-}
+/// Rows and columns of pixels.
+type Window = [Range<usize>; 2];
 
-impl Window {
-    fn around(left: f32, top: f32, right: f32, bottom: f32) -> Self {
-        let side = SIDE as f32;
-        let low = |v: f32| (v - 1.0).clamp(0.0, side) as usize;
-        let high = |v: f32| (v + 2.0).clamp(0.0, side) as usize;
-        Self { left: low(left), top: low(top), right: high(right), bottom: high(bottom) }
-    }
+fn window(left: f32, top: f32, right: f32, bottom: f32) -> Window {
+    let side = SIDE as f32;
+    [(top, bottom), (left, right)]
+        .map(|(from, to)| (from - 1.0).clamp(0.0, side) as usize..(to + 2.0).clamp(0.0, side) as usize)
 }
 
 impl Canvas {
@@ -50,11 +44,11 @@ impl Canvas {
 
     /// Fills an outline, given in pixels, with opacity `alpha`.
     pub(crate) fn fill(&mut self, path: &Path, fill: Fill, alpha: f32) {
-        let window = self.cover(path);
+        let [rows, columns] = self.cover(path);
         let bounds = path.bounds();
         let (cx, cy) = (0.5 * (bounds.left() + bounds.right()), 0.5 * (bounds.top() + bounds.bottom()));
-        for y in window.top..window.bottom {
-            for x in window.left..window.right {
+        for y in rows {
+            for x in columns.clone() {
                 let coverage = self.mask.data()[y * SIDE + x];
                 if coverage == 0 {
                     continue;
@@ -78,28 +72,28 @@ impl Canvas {
         self.cover(clip);
         let inside: Vec<u8> = self.mask.data().to_vec();
         for &[from, to] in lines {
-            self.dab(from, to, width, colour, |at| alpha * f32::from(inside[at]) / 255.0);
+            self.stroke(from, to, width, colour, |at| alpha * f32::from(inside[at]) / 255.0);
         }
     }
 
-    /// Draws one brush stroke: a line with round ends.
-    pub(crate) fn stroke(&mut self, from: (f32, f32), to: (f32, f32), width: f32, colour: Rgb, alpha: f32) {
-        self.dab(from, to, width, colour, |_| alpha);
-    }
-
-    /// Coverage of a capsule is its distance to the middle line: much cheaper than an outline for short strokes.
-    fn dab(&mut self, from: (f32, f32), to: (f32, f32), width: f32, colour: Rgb, alpha: impl Fn(usize) -> f32) {
+    /// Draws one brush stroke: a line with round ends, whose opacity may depend on the pixel. Its coverage is the distance
+    /// to the middle line: much cheaper than an outline for short strokes.
+    pub(crate) fn stroke(
+        &mut self,
+        from: (f32, f32),
+        to: (f32, f32),
+        width: f32,
+        colour: Rgb,
+        alpha: impl Fn(usize) -> f32,
+    ) {
         let reach = 0.5 * width + 0.5;
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let square = (dx * dx + dy * dy).max(1e-6);
-        let window = Window::around(
-            from.0.min(to.0) - reach,
-            from.1.min(to.1) - reach,
-            from.0.max(to.0) + reach,
-            from.1.max(to.1) + reach,
-        );
-        for y in window.top..window.bottom {
-            for x in window.left..window.right {
+        let [left, top] = [from.0.min(to.0), from.1.min(to.1)].map(|low| low - reach);
+        let [right, bottom] = [from.0.max(to.0), from.1.max(to.1)].map(|high| high + reach);
+        let [rows, columns] = window(left, top, right, bottom);
+        for y in rows {
+            for x in columns.clone() {
                 let (px, py) = (x as f32 + 0.5 - from.0, y as f32 + 0.5 - from.1);
                 let along = ((px * dx + py * dy) / square).clamp(0.0, 1.0);
                 let (ox, oy) = (px - along * dx, py - along * dy);
@@ -117,14 +111,14 @@ impl Canvas {
         self.mask.data_mut().fill(0);
         self.mask.fill_path(path, FillRule::Winding, true, Transform::identity());
         let bounds = path.bounds();
-        Window::around(bounds.left(), bounds.top(), bounds.right(), bounds.bottom())
+        window(bounds.left(), bounds.top(), bounds.right(), bounds.bottom())
     }
 
     /// Darkens an ellipse with a soft edge: the contact shadow.
     pub(crate) fn shadow(&mut self, cx: f32, cy: f32, rx: f32, ry: f32, strength: f32) {
-        let window = Window::around(cx - 1.5 * rx, cy - 1.5 * ry, cx + 1.5 * rx, cy + 1.5 * ry);
-        for y in window.top..window.bottom {
-            for x in window.left..window.right {
+        let [rows, columns] = window(cx - 1.5 * rx, cy - 1.5 * ry, cx + 1.5 * rx, cy + 1.5 * ry);
+        for y in rows {
+            for x in columns.clone() {
                 let (u, v) = ((x as f32 + 0.5 - cx) / rx, (y as f32 + 0.5 - cy) / ry);
                 let fade = (1.0 - 0.5 * (u * u + v * v)).max(0.0);
                 let keep = 1.0 - strength * fade * fade;

@@ -26,7 +26,13 @@ pub(super) fn paint(scene: &Scene, figure: &Figure, draws: &mut Draws) -> Canvas
             let reach = 0.5 * longer * draws.uniform(2.0, 6.0);
             let width = wider * draws.uniform(1.4, 3.0);
             let colour = model[at].map(|channel| channel + 14.0 * draws.normal());
-            canvas.stroke((x - reach * cos, y - reach * sin), (x + reach * cos, y + reach * sin), width, colour, 0.85);
+            canvas.stroke(
+                (x - reach * cos, y - reach * sin),
+                (x + reach * cos, y + reach * sin),
+                width,
+                colour,
+                |_| 0.85,
+            );
         }
     }
     // Saturation: every channel moves away from the pixel's grey.

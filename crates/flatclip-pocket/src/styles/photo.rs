@@ -147,7 +147,7 @@ fn clutter(canvas: &mut Canvas, draws: &mut Draws, largest: f32) {
     };
     if draws.chance(0.25) {
         let far = (draws.uniform(0.0, side), draws.uniform(0.0, side));
-        canvas.stroke((x, y), far, draws.uniform(1.0, 3.5), colour, 0.9);
+        canvas.stroke((x, y), far, draws.uniform(1.0, 3.5), colour, |_| 0.9);
         return;
     }
     let shape = clutter_shape(draws);

@@ -48,7 +48,7 @@ fn shaky_line(canvas: &mut Canvas, path: &Path, ink: Rgb, draws: &mut Draws) {
         let shaken: Vec<(f32, f32)> =
             contour.iter().map(|p| (p.x + shake * draws.normal(), p.y + shake * draws.normal())).collect();
         for pair in shaken.windows(2) {
-            canvas.stroke(pair[0], pair[1], width, ink, alpha);
+            canvas.stroke(pair[0], pair[1], width, ink, |_| alpha);
         }
     }
 }
