@@ -5,7 +5,7 @@ use super::Own;
 use super::call::{answers, failed, generator, keywords, shared_text, stacked};
 use crate::arrays;
 use flatclip::digest::Digest;
-use flatclip::methods::{Adapter, AnyAdapter, BatchAdapter, Decision, Kind, OnlineAdapter, Task, ViewSet};
+use flatclip::methods::{Adapter, AnyAdapter, BatchAdapter, Decision, Fork, Kind, OnlineAdapter, Task, ViewSet};
 use flatclip::{Error, Matrix, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -168,7 +168,9 @@ impl OnlineAdapter for Streamed {
             one(answers(own, &answer, (views,), None, (None, task, &place))?)
         })
     }
+}
 
+impl Fork for Streamed {
     fn fork(&self) -> Box<dyn OnlineAdapter> {
         let called = self.called.clone();
         let state = match &self.state {

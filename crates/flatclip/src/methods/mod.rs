@@ -46,6 +46,6 @@ pub use registry::{Registry, adapter, build_adapter};
 #[doc(hidden)]
 pub use registry::{TUNER_NAMES, unknown_method};
 pub use spec::{
-    Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, DynamicMethod, Kind, Needs, OnlineAdapter, Verified,
+    Adapter, AdapterSpec, AnyAdapter, BatchAdapter, Build, DynamicMethod, Fork, Kind, Needs, OnlineAdapter, Verified,
 };
 pub use task::{Decision, Explanation, Task, TextSide, TextStore, ViewSet};

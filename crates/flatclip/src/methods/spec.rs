@@ -35,7 +35,7 @@ pub trait Adapter: Send + Sync {
 }
 
 /// Online: answers a stream and learns from it, so that an answer depends on the images before.
-pub trait OnlineAdapter: Send + Sync {
+pub trait OnlineAdapter: Fork + Send + Sync {
     /// Computes what depends on the prompt and the class list alone, and forgets every image. Called once per task, before
     /// [`OnlineAdapter::adapt`].
     fn prepare(&mut self, _task: &Task) -> Result<()> {
@@ -64,9 +64,18 @@ pub trait OnlineAdapter: Send + Sync {
     fn adapt_set(&mut self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
         images.iter().map(|image| self.adapt(task, image)).collect()
     }
+}
 
-    /// A copy in the same state, for another stream. `Box::new(self.clone())` for a type that is `Clone`.
+/// Copies an online adapter in its present state, for another stream. Every one that is `Clone` has this.
+pub trait Fork {
+    /// A copy in the same state.
     fn fork(&self) -> Box<dyn OnlineAdapter>;
+}
+
+impl<A: OnlineAdapter + Clone + 'static> Fork for A {
+    fn fork(&self) -> Box<dyn OnlineAdapter> {
+        Box::new(self.clone())
+    }
 }
 
 /// Batch: answers a whole set of images at once, each answer depending on all of them.

@@ -11,13 +11,11 @@ use crate::methods::probability::{dot, to_f64};
 use crate::methods::query::Query;
 use flatclip_tensor::ops::loss;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("adapt", Build::Online(|table| Ok(Box::new(Adapt::new(Config::read(table)?)))))
-        .with_aliases(&["adapt-online"])
-        .with_needs(Needs { default_views: 1, ..Needs::FEATURES })
-        .with_summary("a bank of certain images per class: Gaussian discriminant analysis and neighbour labels")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    aliases: &["adapt-online"],
+    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    summary: "a bank of certain images per class: Gaussian discriminant analysis and neighbour labels",
+    docs: "\
 What: an image (mean feature x, mean logits z, mean softmax p of its confident views, or its single view)
 enters the bank of its class if a place is free or holds a larger entropy. Then the class's mean is
   mu_k = alpha (sum_bank p_jk x_j) / (sum_bank p_jk) + (1 - alpha) t_k,
@@ -35,10 +33,11 @@ K.
 Reference: Zhang et al., Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment,
 NeurIPS 2025. Verified with the authors' code in f32 (compat).
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_presets(presets::adapt)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    presets: presets::adapt,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("adapt", Build::Online(|table| Ok(Box::new(Adapt::new(Config::read(table)?)))))
+};
 
 crate::option_group! {
     ($) pub(super) shared {
@@ -179,10 +178,6 @@ impl OnlineAdapter for Adapt {
         let (query, selection) = Query::confident(image.features, &views, lowest);
         let entered = self.enter(&query, task);
         Ok(Decision::from_logits(&self.logits(&query, entered)).answer(views.explain(selection)))
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }
 

@@ -9,12 +9,10 @@ use crate::methods::gaussian::{Discriminant, Scatter};
 use crate::methods::probability::{argmax, entropy, mean_row, softmax_f32};
 use crate::methods::select::ranking;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("adapt-transductive", Build::Batch(|table| Ok(Box::new(AdaptSet(Config::read(table)?)))))
-        .with_needs(Needs { default_views: 1, ..Needs::FEATURES })
-        .with_summary("ADAPT on a whole set at once: the bank is made of the most certain images of the set")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    summary: "ADAPT on a whole set at once: the bank is made of the most certain images of the set",
+    docs: "\
 What: adapt for a set. The bank of a class holds its `bank` most certain images; its mean is
   mu_k = alpha (sum_bank p_jk x_j + sum_all p_ik x_i) / (sum_bank p_jk + sum_all p_ik) + (1 - alpha) t_k
 if it has any, else t_k; images of the bank count twice, which weights certain ones. Everything else as
@@ -25,10 +23,11 @@ Cost: one image-tower pass; one D^3 inverse per set; M D per image, M up to bank
 Reference: Zhang et al., Backpropagation-Free Test-Time Adaptation via Probabilistic Gaussian Alignment,
 NeurIPS 2025. Verified with the authors' code in f32 (compat).
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_presets(presets::adapt)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    presets: presets::adapt,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("adapt-transductive", Build::Batch(|table| Ok(Box::new(AdaptSet(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "adapt-transductive" {

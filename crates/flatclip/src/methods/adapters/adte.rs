@@ -5,11 +5,10 @@ use super::prelude::*;
 use crate::methods::probability::{argmax, mean_probability, mean_row, softmax};
 use crate::options::mismatch;
 
-pub static SPEC: AdapterSpec = AdapterSpec::new("adte", Build::Batch(|table| Ok(Box::new(Adte(Config::read(table)?)))))
-    .with_aliases(&["adte-transductive"])
-    .with_summary("selects views by Tsallis entropy with an exponent per class, estimated on the whole test set")
-    .with_docs(
-        "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    aliases: &["adte-transductive"],
+    summary: "selects views by Tsallis entropy with an exponent per class, estimated on the whole test set",
+    docs: "\
 What: pass 1, over the whole set without labels: z = mean logits over all views of an image; if its largest
 entry is at least gap above the second, z enters the bank of that class (slots per class; a full class
 replaces the one of smallest gap, if that of z is larger). P[:,j] = mean softmax of class j's entries; q <-
@@ -23,9 +22,10 @@ compat = true replaces the entry of smallest gap also by a smaller one, as the a
 Cost: one image-tower pass over the views; rounds K^2 once; memory up to slots K^2.
 Reference: ADTE, arXiv 2602.11743 (repository Jinx630/ADTE).
 ",
-    )
-    .with_verified(Verified::AuthorsCode)
-    .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("adte", Build::Batch(|table| Ok(Box::new(Adte(Config::read(table)?)))))
+};
 
 crate::option_group! {
     ($) pub(super) class_exponents {

@@ -4,12 +4,10 @@ use super::adte::{self, ClassBank, class_exponents};
 use super::prelude::*;
 use crate::methods::select::Score;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("adte-stream", Build::Online(|table| Ok(Box::new(AdteStream::new(Config::read(table)?)))))
-        .with_aliases(&["adte-online"])
-        .with_summary("adte along a stream (ours): exponents from the images so far, entropy until enough are stored")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    aliases: &["adte-online"],
+    summary: "adte along a stream (ours): exponents from the images so far, entropy until enough are stored",
+    docs: "\
 What: as adte, with a bank of the images so far: each image is offered to the bank, then its views are
 selected with the exponents that the bank gives. Until start images are stored (0: as many as there are
 classes) views are selected by entropy. The exponents are estimated again after every `every` images.
@@ -19,9 +17,10 @@ Online: the answer depends on the images before it, and on their order.
 Cost: one image-tower pass over the views; rounds K^2 for each estimate; memory up to slots K^2.
 Reference: ADTE, arXiv 2602.11743, for the score and the estimate.
 ",
-        )
-        .with_verified(Verified::Formula)
-        .with_options(Config::OPTIONS);
+    verified: Verified::Formula,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("adte-stream", Build::Online(|table| Ok(Box::new(AdteStream::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "adte-stream", check Config::of_set {
@@ -86,9 +85,5 @@ impl OnlineAdapter for AdteStream {
 
     fn shortest_stream(&self, task: &Task) -> usize {
         if self.options.start == 0 { task.class_count() } else { self.options.start }
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }

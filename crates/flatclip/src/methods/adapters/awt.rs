@@ -6,11 +6,9 @@ use crate::methods::probability::{entropy, logits, softmax};
 use crate::methods::select::ranking;
 use rayon::prelude::*;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("awt", Build::Episodic(|table| Ok(Box::new(Awt(Config::read(table)?)))))
-        .with_summary("weights views and the texts of each class by entropy, and compares them by optimal transport")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "weights views and the texts of each class by entropy, and compares them by optimal transport",
+    docs: "\
 What: each class has M texts, those of the prompt and of the text bank, not averaged; the published method
 has a template and 50 descriptions. Views weigh softmax(-H / image_temperature), H the entropy of the mean
 logits over texts. A text of class k weighs softmax(-H / text_temperature), H the entropy of view 0's mean
@@ -24,9 +22,10 @@ Cost: one image-tower pass over the views; V M K D and a few rounds over V M K; 
 Reference: Zhu et al., AWT: Transferring Vision-Language Models via Augmentation, Weighting, and
 Transportation, NeurIPS 2024.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("awt", Build::Episodic(|table| Ok(Box::new(Awt(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "awt" {

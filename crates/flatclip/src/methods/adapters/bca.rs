@@ -6,14 +6,10 @@ use super::prelude::*;
 use crate::methods::gaussian::identity;
 use crate::methods::probability::{argmax, mean_row, softmax};
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("bca", Build::Online(|table| Ok(Box::new(Bca::new(Config::read(table)?)))))
-        .with_needs(Needs { default_views: 1, ..Needs::FEATURES })
-        .with_summary(
-            "class embeddings move towards confident images, and a prior over classes is learnt from the answers",
-        )
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    needs: Needs { default_views: 1, ..Needs::FEATURES },
+    summary: "class embeddings move towards confident images, and a prior over classes is learnt from the answers",
+    docs: "\
 What: state is one embedding mu_k per class (the text features at first), a matrix P of priors (the
 identity), and counters. x is the image's feature, or the mean feature of its int(fraction * V) views of
 lowest entropy under the current mu; then
@@ -27,9 +23,10 @@ Reference: Zhou et al., Bayesian Test-Time Adaptation for Vision-Language Models
 after third-party ports that agree with each other; no code of the authors was at hand, so the defaults are
 hearsay.
 ",
-        )
-        .with_verified(Verified::Ports)
-        .with_options(Config::OPTIONS);
+    verified: Verified::Ports,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("bca", Build::Online(|table| Ok(Box::new(Bca::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "bca" {
@@ -103,10 +100,6 @@ impl OnlineAdapter for Bca {
         }
         self.learn(&mean_row(image.features, &selection.selected), &answer);
         Ok(Decision::from_probabilities(&answer).answer(views.explain(selection)))
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }
 

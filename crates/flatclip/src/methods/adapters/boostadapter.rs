@@ -10,12 +10,10 @@ use crate::methods::query::Query;
 pub use crate::methods::query::Represented;
 use std::collections::BTreeMap;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("boostadapter", Build::Online(|table| Ok(Box::new(BoostAdapter::new(Config::read(table)?)))))
-        .with_aliases(&["boost-adapter"])
-        .with_summary("TDA's caches, the positive one boosted by the confident views of the image itself")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    aliases: &["boost-adapter"],
+    summary: "TDA's caches, the positive one boosted by the confident views of the image itself",
+    docs: "\
 What: the image g (view 0, or the mean of its confident views) enters the positive cache of its class. Then
 each of its int(fraction * V) most confident views enters a copy of that cache under its own class, with
 delta more places; the copy serves this image only. Doubtful images enter the negative cache, first in first
@@ -29,10 +27,11 @@ Cost: one image-tower pass over the views; about 6 K dot products.
 Reference: Zhang et al., BoostAdapter: Improving Vision-Language Test-Time Adaptation via Regional
 Bootstrapping, NeurIPS 2024. Verified with the authors' code.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_presets(presets::boostadapter)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    presets: presets::boostadapter,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("boostadapter", Build::Online(|table| Ok(Box::new(BoostAdapter::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "boostadapter", check Config::windows_are_open {
@@ -117,10 +116,6 @@ impl OnlineAdapter for BoostAdapter {
         self.remember(&query);
         let boosted = self.boosted(image.features, &views, &selection);
         Ok(Decision::from_logits(&self.logits(&query, &boosted)).answer(views.explain(selection)))
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }
 

@@ -8,13 +8,11 @@ use crate::methods::probability::{Loss, marginal_entropy};
 use crate::methods::update::{Objective, Tuned, on_text, tune_start};
 use flatclip_tensor::ops::l2_norm;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("c-tpt", Build::Episodic(|table| Ok(Box::new(CTpt::new(Config::read(table)?)))))
-        .with_aliases(&["ctpt"])
-        .with_needs(Needs { ensembles: true, ..Needs::CONTEXT })
-        .with_summary("TPT plus a term that spreads the class text features, for calibration")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    aliases: &["ctpt"],
+    needs: Needs { ensembles: true, ..Needs::CONTEXT },
+    summary: "TPT plus a term that spreads the class text features, for calibration",
+    docs: "\
 What: TPT's loss minus weight times the mean distance of the unit-norm class text features t_k to their mean
 (text-feature dispersion), one joint AdamW step on the context; view 0 is answered.
   loss = H(mean_selected softmax(s f_v T')) - weight mean_k |t_k - mean_j t_j|
@@ -24,9 +22,10 @@ Cost: as tpt; two_step doubles the text-tower passes, every further template add
 Reference: Yoon et al., C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models via Text
 Feature Dispersion, ICLR 2024.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("c-tpt", Build::Episodic(|table| Ok(Box::new(CTpt::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "c-tpt" {

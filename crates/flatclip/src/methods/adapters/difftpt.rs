@@ -9,12 +9,10 @@ use crate::methods::probability::marginal_entropy;
 use crate::methods::select::CosineThenEntropy;
 use crate::methods::update::{Tuned, on_text, tune_start};
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("difftpt", Build::Episodic(|table| Ok(Box::new(DiffTpt(Config::read(table)?)))))
-        .with_needs(Needs { generated: true, default_views: 65, ..Needs::CONTEXT })
-        .with_summary("TPT on augmented and generated views, filtered by similarity to the original and by entropy")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    needs: Needs { generated: true, default_views: 65, ..Needs::CONTEXT },
+    summary: "TPT on augmented and generated views, filtered by similarity to the original and by entropy",
+    docs: "\
 What: the views are the original, the augmented ones and the generated ones. Of all but the original the
 int(cosine_fraction * (N-1)) whose scaled logits have the largest cosine with the original's are kept, with
 the original; of these the int(entropy_fraction * n) of lowest entropy. Four AdamW steps on their marginal
@@ -28,9 +26,10 @@ Published numbers are of about 1000 images per set, not of whole test sets.
 Reference: Feng et al., Diverse Data Augmentation with Diffusions for Effective Test-time Prompt Tuning,
 ICCV 2023.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("difftpt", Build::Episodic(|table| Ok(Box::new(DiffTpt(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "difftpt" {

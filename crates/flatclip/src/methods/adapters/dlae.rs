@@ -11,11 +11,9 @@ use crate::methods::query::{Query, normalised_entropy};
 
 pub use super::dpe::Inference;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("dlae", Build::Online(|table| Ok(Box::new(Dlae::new(Config::read(table)?)))))
-        .with_summary("DPE with logits scaled down for classes that were answered often, and a cache whose items age")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "DPE with logits scaled down for classes that were answered often, and a cache whose items age",
+    docs: "\
 What: for each image the logits of all views are multiplied by exp(-debias (1 - dif) n_k / N): n_k of N
 images so far were taken for class k (each class starts with 1), dif is the confidence of the image's class
 minus the mean confidence of that class. The views are selected anew on the scaled logits; their mean is the
@@ -33,10 +31,11 @@ Online: the answer depends on the images before it, and on their order.
 Cost: one image-tower pass over the views; a few K x D products.
 Reference: DLAE, CVPR 2026 (repository whynotcooper/dlae).
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_presets(presets::dlae)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    presets: presets::dlae,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("dlae", Build::Online(|table| Ok(Box::new(Dlae::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "dlae" {
@@ -257,10 +256,6 @@ impl OnlineAdapter for Dlae {
         }
         self.last = Some(Trace { query: seen.query, doubted, uncertainty, loss, answer: after.query.logits });
         Ok(Decision::from_logits(&z).answer(seen.views.explain(seen.selection)))
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }
 

@@ -9,14 +9,10 @@ use crate::methods::select::Score;
 use rayon::prelude::*;
 use std::sync::Arc;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("dmn", Build::Online(|table| Ok(Box::new(Dmn::new(Config::read(table)?)))))
-        .with_aliases(&["dmn-zs"])
-        .with_summary(
-            "a memory of past test images per class, read by attention of the image, added to the text classifier",
-        )
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    aliases: &["dmn-zs"],
+    summary: "a memory of past test images per class, read by attention of the image, added to the text classifier",
+    docs: "\
 What: the int(fraction * V) views of lowest entropy vote with their mean softmax q for a class; view 0 fills
 the next slot of that class, or replaces its slot of largest entropy if that of q is smaller. Then, for
 every class,
@@ -31,9 +27,10 @@ Cost: one image-tower pass over the views; (slots + 1) K D per image; memory slo
 Reference: Zhang et al., Dual Memory Networks: A Versatile Adaptation Approach for Vision-Language Models,
 CVPR 2024. Verified with the authors' code, apart from the search.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("dmn", Build::Online(|table| Ok(Box::new(Dmn::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "dmn" {
@@ -157,10 +154,6 @@ impl OnlineAdapter for Dmn {
         let parts = self.read(task, image);
         let answer = self.combine(&parts);
         Ok(Decision::from_votes(&answer, argmax(&answer)).answer(parts.views.explain(parts.selection)))
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }
 

@@ -10,11 +10,9 @@ use crate::methods::probability::{dot, softmax};
 use crate::methods::query::Query;
 use rayon::prelude::*;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("dota", Build::Online(|table| Ok(Box::new(Dota::new(Config::read(table)?)))))
-        .with_summary("a Gaussian per class, estimated along the stream, corrects the zero-shot logits")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "a Gaussian per class, estimated along the stream, corrects the zero-shot logits",
+    docs: "\
 What: state is a mean mu_k (constant at first, not the text feature), a count c_k and a covariance S_k per
 class, and L, the inverse of the mean covariance. z and x are mean logits and mean feature of the m selected
 views (the image, or its int(fraction * V) views of lowest entropy):
@@ -31,10 +29,11 @@ GB for K = 1000, D = 512: every S_k has a divisor of its own, so the upper trian
 Reference: Han et al., DOTA: Distributional Test-Time Adaptation of Vision-Language Models, 2024. Verified
 with the authors' code in f32; it rounds mu and L to f16 before it answers, which is not done here.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_presets(presets::dota)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    presets: presets::dota,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("dota", Build::Online(|table| Ok(Box::new(Dota::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "dota" {
@@ -225,10 +224,6 @@ impl OnlineAdapter for Dota {
             query.logits.iter().zip(&scores).map(|(&z, &d)| (f64::from(z) + weight * f64::from(d)) as f32).collect();
         self.learn(image.features, &views, &selection.selected)?;
         Ok(Decision::from_logits(&logits).answer(views.explain(selection)))
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }
 

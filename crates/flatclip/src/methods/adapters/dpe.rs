@@ -9,11 +9,9 @@ use crate::methods::probability::{entropy, mean_entropy};
 use crate::methods::prototypes::{Prototypes, Visual, add_scaled, class_means, fold, info_nce};
 use crate::methods::query::{Query, normalised_entropy};
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("dpe", Build::Online(|table| Ok(Box::new(Dpe::new(Config::read(table)?)))))
-        .with_summary("text and visual prototypes evolve over the stream, one gradient step on residuals per image")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "text and visual prototypes evolve over the stream, one gradient step on residuals per image",
+    docs: "\
 What: T are text prototypes (running mean over the stream), V the mean features of a class's most certain
 past images. For each image zero residuals R_t, R_v take one AdamW step on the entropy of z + alpha sum_j
 exp(-beta (1 - g.V_j)) onehot(j) plus align * InfoNCE(V -> W) with W = normalise(T + R_t), V =
@@ -25,10 +23,11 @@ Cost: one image-tower pass; a few K x D products.
 Reference: Zhang et al., Dual Prototype Evolving for Test-Time Generalization of Vision-Language Models,
 NeurIPS 2024.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_presets(presets::dpe)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    presets: presets::dpe,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("dpe", Build::Online(|table| Ok(Box::new(Dpe::new(Config::read(table)?)))))
+};
 
 crate::choices! {
     /// Which views the moved prototypes answer for.
@@ -183,9 +182,5 @@ impl OnlineAdapter for Dpe {
         }
         self.last = Some(Residuals { text: text.residual, image: visual.residual });
         Ok(Decision::from_logits(&z).answer(views.explain(selection)))
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }

@@ -5,12 +5,10 @@ use crate::methods::probability::{argmax, dot, softmax};
 use flatclip_tensor::ops::l2_norm;
 use rayon::prelude::*;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("ecalp", Build::Online(|table| Ok(Box::new(Ecalp::new(Config::read(table)?)))))
-        .with_needs(Needs::FEATURES.with_views(1))
-        .with_summary("label propagation from the class texts over a growing graph of all images seen so far")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    needs: Needs::FEATURES.with_views(1),
+    summary: "label propagation from the class texts over a growing graph of all images seen so far",
+    docs: "\
 What: nodes are the classes' text features, every image seen so far (view 0), and the newest image once more
 as the query. An image has edges to its image_neighbours nearest images, by u(x_j).x with u(x) = normalise(x
 w) and w the variance of the text features over classes, and to its text_neighbours nearest texts, by
@@ -28,9 +26,10 @@ Reference: Li et al., Efficient and Context-Aware Label Propagation for Zero-/Fe
 Adaptation of Vision-Language Model, ICLR 2025. Verified with the authors' code on streams without ties that
 it leaves open.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("ecalp", Build::Online(|table| Ok(Box::new(Ecalp::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "ecalp" {
@@ -236,10 +235,6 @@ impl OnlineAdapter for Ecalp {
         image.check(task, &SPEC)?;
         let scores = self.step(task, image.features.row(0));
         Ok(Decision::of_first_view(task, image, &probabilities(&scores, self.options.compat)))
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }
 

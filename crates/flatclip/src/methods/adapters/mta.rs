@@ -6,11 +6,9 @@ use crate::methods::select::ranking;
 use flatclip_tensor::gemm::product_nt;
 use flatclip_tensor::ops::wide::{add_scaled, softmax, squared_distance};
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("mta", Build::Episodic(|table| Ok(Box::new(Mta(Config::read(table)?)))))
-        .with_summary("mean shift over the views' features, weighted by how much views agree")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "mean shift over the views' features, weighted by how much views agree",
+    docs: "\
 What: maximises, over the mode m of the features and an inlierness y per view (a distribution over views),
   sum_i y_i K_i(m) + (lambda_q / 2) y' A y - lambda_y sum_i y_i ln y_i,
   K_i(m) = exp(-|f_i - m|^2 / (2 h_i^2)), A_ij = p_i . p_j, p_i the softmax of view i,
@@ -23,9 +21,10 @@ Cost: one image-tower pass over the views and O(V^2 D) multiplications; no gradi
 Reference: Zanella and Ben Ayed, On the Test-time Zero-shot Generalization of Vision-Language Models, CVPR
 2024.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("mta", Build::Episodic(|table| Ok(Box::new(Mta(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "mta" {

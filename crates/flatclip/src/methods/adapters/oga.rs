@@ -7,12 +7,10 @@ use crate::methods::probability::{argmax, dot, entropy_of, softmax};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("oga", Build::Online(|table| Ok(Box::new(Oga::new(Config::read(table)?)))))
-        .with_needs(Needs::FEATURES.with_views(1))
-        .with_summary("Gaussians of the most certain past images, multiplied with the zero-shot answer")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    needs: Needs::FEATURES.with_views(1),
+    summary: "Gaussians of the most certain past images, multiplied with the zero-shot answer",
+    docs: "\
 What: every class has `capacity` places for past images (view 0) of low zero-shot entropy; an image enters
 the class of its zero-shot answer if a place is free or holds a larger entropy. mu_k is the mean of two or
 more stored images, else the text feature. Once a class has three, the residuals of all n stored images
@@ -32,9 +30,10 @@ Cost: one image-tower pass of one view; one D^3 inverse for a batch in which som
 Reference: Fuchs et al., Online Gaussian Test-Time Adaptation of Vision-Language Models, 2025. Verified with
 the authors' code in f32, which stores features in f16.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("oga", Build::Online(|table| Ok(Box::new(Oga::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "oga" {
@@ -197,10 +196,6 @@ impl OnlineAdapter for Oga {
         let features: Vec<&[f32]> = images.iter().map(|image| image.features.row(0)).collect();
         let said = self.step(task, &features);
         Ok(images.iter().zip(said).map(|(image, said)| Decision::of_first_view(task, image, &said.answer)).collect())
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }
 

@@ -7,12 +7,10 @@ use super::presets::{self, Benchmark};
 use crate::methods::probability::{dot, normalise_rows};
 use flatclip_tensor::ops::loss;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("onzeta", Build::Online(|table| Ok(Box::new(OnZeta::new(Config::read(table)?)))))
-        .with_needs(Needs::FEATURES.with_views(1))
-        .with_summary("online label re-weighting towards a class balance, and class vectors learnt in the image space")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    needs: Needs::FEATURES.with_views(1),
+    summary: "online label re-weighting towards a class balance, and class vectors learnt in the image space",
+    docs: "\
 What: of view 0 with feature x, image number i of n,
   t ~ softmax(x.T / tau_text) exp(rho)        rho <- max(0, rho - c_rho / sqrt(i) (t - alpha / K))
   v = softmax(x.w / tau_image)                w_k <- normalise(w_k - c_w / (tau_image sqrt(i)) (v_k - t_k) x)
@@ -33,10 +31,11 @@ Online: the answer depends on the images before it, and on their order.
 Cost: one image-tower pass of one view; 3 K D.
 Reference: Qian and Hu, Online Zero-Shot Classification with CLIP, ECCV 2024. Verified with the authors' code.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_presets(presets::onzeta)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    presets: presets::onzeta,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("onzeta", Build::Online(|table| Ok(Box::new(OnZeta::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "onzeta" {
@@ -131,10 +130,6 @@ impl OnlineAdapter for OnZeta {
         image.check(task, &SPEC)?;
         let (_, answer) = self.step(task, image.features.row(0));
         Ok(Decision::of_first_view(task, image, &answer))
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }
 

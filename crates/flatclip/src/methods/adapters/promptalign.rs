@@ -12,18 +12,10 @@ use crate::methods::update::{image_gradient, text_gradient};
 use crate::options::mismatch;
 use crate::prompt::PromptKind;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("promptalign", Build::Episodic(|table| Ok(Box::new(PromptAlign(Config::read(table)?)))))
-        .with_needs(Needs {
-            pixels: true,
-            vit: true,
-            statistics: true,
-            prompts: &[PromptKind::Maple],
-            ..Needs::CONTEXT
-        })
-        .with_summary("TPT on a maple prompt, with the views' token statistics aligned to those of training images")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    needs: Needs { pixels: true, vit: true, statistics: true, prompts: &[PromptKind::Maple], ..Needs::CONTEXT },
+    summary: "TPT on a maple prompt, with the views' token statistics aligned to those of training images",
+    docs: "\
 What: the loss is TPT's marginal entropy on the most confident views plus, for some blocks l of the image
 tower, the L1 distance of the mean and variance over those views of the tokens that the block reads (prompts
 included), per token and channel, to the same statistics of training images (given):
@@ -36,9 +28,10 @@ once more for the answer.
 Reference: Abdul Samadh et al., Align Your Prompts: Test-Time Prompting with Distribution Alignment for
 Zero-Shot Generalization, NeurIPS 2023.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("promptalign", Build::Episodic(|table| Ok(Box::new(PromptAlign(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "promptalign", check Config::has_blocks {

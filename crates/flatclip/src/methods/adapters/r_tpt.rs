@@ -7,13 +7,11 @@ use crate::methods::optim::AdamW;
 use crate::methods::probability::{logits, mean_entropy, softmax};
 use crate::methods::update::{Tuned, on_text, tune_start};
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("r-tpt", Build::Episodic(|table| Ok(Box::new(RTpt(Config::read(table)?)))))
-        .with_aliases(&["rtpt"])
-        .with_needs(Needs::CONTEXT)
-        .with_summary("TPT on the mean of entropies, then a vote weighted by how much a view resembles the others")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    aliases: &["rtpt"],
+    needs: Needs::CONTEXT,
+    summary: "TPT on the mean of entropies, then a vote weighted by how much a view resembles the others",
+    docs: "\
 What: the int(fraction * V) views of lowest entropy give the loss, the mean of their entropies (not the
 entropy of their mean); AdamW on the context. All views answer together, with the tuned prompt:
   loss = mean_selected H(softmax(s f_v T'))
@@ -24,9 +22,10 @@ Cost: as tpt.
 Reference: Sheng et al., R-TPT: Improving Adversarial Robustness of Vision-Language Models through Test-Time
 Prompt Tuning, CVPR 2025.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("r-tpt", Build::Episodic(|table| Ok(Box::new(RTpt(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "r-tpt" {

@@ -5,10 +5,9 @@ use super::prelude::*;
 use crate::methods::probability::{argmax, mean_probability, softmax};
 use crate::methods::select::{keep_count, ranking};
 
-pub static SPEC: AdapterSpec = AdapterSpec::new("se", Build::Episodic(|table| Ok(Box::new(Se(Config::read(table)?)))))
-    .with_summary("mixes the un-augmented view with the most confident others, by its rank among them")
-    .with_docs(
-        "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "mixes the un-augmented view with the most confident others, by its rank among them",
+    docs: "\
 What: r is the share of views 1..V with a higher score than view 0, d = r - 0.5. The int(fraction (V - 1))
 other views of lowest score are selected; view 0 is never one of them.
   answer = alpha softmax(l_0) + (1 - alpha) mean softmax(selected),
@@ -18,9 +17,10 @@ When the selected views all agree with view 0, the answer is that class with any
 Cost: one image-tower pass over the views; no gradient, no state.
 Reference: USE, ICML 2026 (repository sirujiang/USE, instance_method/se.py).
 ",
-    )
-    .with_verified(Verified::AuthorsCode)
-    .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("se", Build::Episodic(|table| Ok(Box::new(Se(Config::read(table)?)))))
+};
 
 crate::choices! {
     /// How the weight of view 0 follows from its rank.

@@ -5,14 +5,10 @@ pub use super::transduction::Fit;
 use super::transduction::{Gaussians, Labelling, Members, answers, exponents, labelling, transductive};
 use crate::methods::probability::{argmax, normalise_rows};
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("stata", Build::Batch(|table| Ok(Box::new(StatA(Config::read(table)?)))))
-        .with_needs(Needs::FEATURES.with_views(1))
-        .with_summary(
-            "Gaussians of the classes in a set of images, anchored to the text: for any number of present classes",
-        )
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    needs: Needs::FEATURES.with_views(1),
+    summary: "Gaussians of the classes in a set of images, anchored to the text: for any number of present classes",
+    docs: "\
 What: of a set of images (view 0 of each), y = softmax(s x.T), z = y, mu = T, and one variance per
 dimension, s0_d = sum_ik y_ik (x_id - t_kd)^2 / N. In every round, five times,
   z_i ~ y_i^text_weight exp((a_i - max a_i) / 50),
@@ -29,9 +25,10 @@ Reference: Zanella et al., Realistic Test-Time Adaptation of Vision-Language Mod
 with the authors' code, which for more than 2500 images divides s0 by N once per chunk; that is not done
 here.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("stata", Build::Batch(|table| Ok(Box::new(StatA(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "stata" {

@@ -9,13 +9,9 @@ use crate::methods::probability::{dot, logits, marginal_entropy, normalise_rows_
 use crate::methods::update::{on_text, shifted};
 use flatclip_tensor::ops::l2_norm;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("sts", Build::Episodic(|table| Ok(Box::new(Sts::new(Config::read(table)?)))))
-        .with_summary(
-            "shifts all class prototypes together within the main directions of the text features (unverified)",
-        )
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "shifts all class prototypes together within the main directions of the text features (unverified)",
+    docs: "\
 What: T = U S B' is the singular value decomposition of the text features; kept are the directions whose
 singular value is above omega(b) times the median one, b the aspect ratio of T, omega(b) = 0.56 b^3 - 0.95 b^2
 + 1.82 b + 1.43 (Gavish and Donoho), at least one. For each image gamma = 0; the int(fraction * V) views of
@@ -27,8 +23,9 @@ Cost: one image-tower pass over the views and two K x D products; one decomposit
 Reference: Dafnis and Metaxas, Test-Time Spectrum-Aware Latent Steering for Zero-Shot Generalization in
 Vision-Language Models, NeurIPS 2025.
 ",
-        )
-        .with_options(Config::OPTIONS);
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("sts", Build::Episodic(|table| Ok(Box::new(Sts::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "sts" {

@@ -14,16 +14,12 @@ use flatclip_tensor::gemm::{Activation, Linear};
 use flatclip_tensor::threads;
 use std::sync::Arc;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("stss", Build::Episodic(|table| Ok(Box::new(Stss::new(Config::read(table)?)))))
-        .with_aliases(&["fga"])
-        // Class embeddings serve with a bank of other prompts beside them.
-        .with_needs(Needs { bank: true, prompts: PromptKind::TEXT, ..Needs::CONTEXT })
-        .with_summary(
-            "selects the views whose entropy stays low around the prompt and lets them vote; FGA with a sapt prompt",
-        )
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    aliases: &["fga"],
+    // Class embeddings serve with a bank of other prompts beside them.
+    needs: Needs { bank: true, prompts: PromptKind::TEXT, ..Needs::CONTEXT },
+    summary: "selects the views whose entropy stays low around the prompt and lets them vote; FGA with a sapt prompt",
+    docs: "\
 What: the context p is perturbed R times by random directions of length radius; the text features T_r of all
 perturbed contexts are computed once per prompt and class list (the text bank). For each view v: score = H_v
 + lambda * (max_r H_rv - H_v), with H_rv the entropy of softmax(exp(logit_scale) * f_v . T_r). The
@@ -42,9 +38,10 @@ reported score is a lower bound; R text-tower passes once per class list; with a
 text-tower passes for every image.
 Reference: Flatness-guided adaptation (FGA), ICLR 2026; first version as TLLA, arXiv 2501.18864.
 ",
-        )
-        .with_verified(Verified::Formula)
-        .with_options(Config::OPTIONS);
+    verified: Verified::Formula,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("stss", Build::Episodic(|table| Ok(Box::new(Stss::new(Config::read(table)?)))))
+};
 
 crate::choices! {
     /// How the losses at the perturbed contexts become one.

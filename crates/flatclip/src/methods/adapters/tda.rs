@@ -8,11 +8,9 @@ use crate::methods::cache::{Caches, Item};
 use crate::methods::probability::{to_f32, to_f64};
 use crate::methods::query::Query;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("tda", Build::Online(|table| Ok(Box::new(Tda::new(Config::read(table)?)))))
-        .with_summary("online caches of confident and doubtful test images correct the zero-shot logits")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "online caches of confident and doubtful test images correct the zero-shot logits",
+    docs: "\
 What: the image is the mean feature g and mean logits z of its most confident views (or its single view). It
 enters the positive cache of its class, and, if its normalised entropy lies in a window, the negative cache;
 then
@@ -24,10 +22,11 @@ the window is on that scale.
 Cost: one image-tower pass; 5 K dot products.
 Reference: Karmanov et al., Efficient Test-Time Adaptation of Vision-Language Models, CVPR 2024.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_presets(presets::tda)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    presets: presets::tda,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("tda", Build::Online(|table| Ok(Box::new(Tda::new(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "tda", check Config::windows_are_open {
@@ -91,10 +90,6 @@ impl OnlineAdapter for Tda {
         let (query, selection) = Query::confident(image.features, &views, lowest);
         self.remember(&query);
         Ok(Decision::from_logits(&self.logits(&query)).answer(views.explain(selection)))
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }
 

@@ -7,13 +7,9 @@ use crate::methods::optim::{AdamW, Optimiser};
 use crate::methods::probability::{logits, marginal_entropy, normalise_rows_gradient};
 use crate::methods::update::{on_text, shifted};
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("tps", Build::Episodic(|table| Ok(Box::new(Tps(Config::read(table)?)))))
-        .with_summary(
-            "shifts the class prototypes in feature space by one step on the confident views' marginal entropy",
-        )
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "shifts the class prototypes in feature space by one step on the confident views' marginal entropy",
+    docs: "\
 What: prototypes W = normalise(T + S) with one shift per class (or one for all), S = 0 for every image. At
 each step, the int(fraction * V) views of lowest entropy under the current W give the loss
   loss = H(mean_selected softmax(s f_v W'));
@@ -23,9 +19,10 @@ Cost: one image-tower pass over the views and two K x D products: no gradient go
 Reference: Sui et al., Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization with
 Vision-Language Models, WACV 2025.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("tps", Build::Episodic(|table| Ok(Box::new(Tps(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "tps" {

@@ -10,15 +10,10 @@ use crate::methods::update::{Tuned, on_text, tune_context};
 use crate::model::Context;
 use crate::prompt::{Affine, PromptContent, PromptKind, shifted, shifts};
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("tpt", Build::Episodic(|table| Ok(Box::new(Tpt(Config::read(table)?)))))
-        .with_needs(Needs {
-            prompts: &[PromptKind::Templates, PromptKind::Learned, PromptKind::CoCoOp],
-            ..Needs::CONTEXT
-        })
-        .with_summary("tunes the context for each image on the marginal entropy of its confident views, answers view 0")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    needs: Needs { prompts: &[PromptKind::Templates, PromptKind::Learned, PromptKind::CoCoOp], ..Needs::CONTEXT },
+    summary: "tunes the context for each image on the marginal entropy of its confident views, answers view 0",
+    docs: "\
 What: the int(fraction * V) views of lowest entropy are selected once; AdamW on the context p with
   loss = H(mean_selected softmax(s f_v T(p)'));
 view 0 is answered with the tuned context; the context is put back exactly. One AdamW step moves every entry
@@ -30,9 +25,10 @@ pass over all classes; on a maple prompt both towers forward and back for the se
 Reference: Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language Models,
 NeurIPS 2022.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("tpt", Build::Episodic(|table| Ok(Box::new(Tpt(Config::read(table)?)))))
+};
 
 crate::choices! {
     /// The feature that CoCoOp's meta-net is given.

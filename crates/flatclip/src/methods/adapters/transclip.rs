@@ -6,13 +6,11 @@ pub use super::transduction::Fit;
 use super::transduction::{Labelling, Members, answers, exponents, labelling, transductive};
 use crate::methods::probability::normalise_rows;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("transclip", Build::Batch(|table| Ok(Box::new(TransClip(Config::read(table)?)))))
-        .with_aliases(&["transclip-zs"])
-        .with_needs(Needs::FEATURES.with_views(1))
-        .with_summary("Gaussians of the classes in a set of images: for sets in which all classes occur")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    aliases: &["transclip-zs"],
+    needs: Needs::FEATURES.with_views(1),
+    summary: "Gaussians of the classes in a set of images: for sets in which all classes occur",
+    docs: "\
 What: stata without its anchor, without the determinant, and with one variance per dimension for all
 classes, 1/D at the start; the means start at the text features. In every round, five times,
   z_i ~ y_i^text_weight exp((a_i - max a_i) / 50), y = softmax(s x.T),
@@ -25,9 +23,10 @@ Reference: Zanella et al., Boosting Vision-Language Models with Transduction, Ne
 the code of the same authors' StatA; for more than 2500 images that divides s by N once per chunk, which is
 not done here.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("transclip", Build::Batch(|table| Ok(Box::new(TransClip(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "transclip" {

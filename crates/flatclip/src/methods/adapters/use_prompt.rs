@@ -8,12 +8,10 @@ use crate::methods::optim::AdamW;
 use crate::methods::probability::{Loss, mean_probability, softmax};
 use crate::methods::update::{on_text, tune_start};
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("use", Build::Episodic(|table| Ok(Box::new(Use(Config::read(table)?)))))
-        .with_needs(Needs::CONTEXT)
-        .with_summary("tunes the prompt on a pseudo label of view 0 and confident views, unless they agree")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    needs: Needs::CONTEXT,
+    summary: "tunes the prompt on a pseudo label of view 0 and confident views, unless they agree",
+    docs: "\
 What: q = alpha softmax(l_0) + (1 - alpha) mean softmax(selected), as se with alpha = 0.5 + d scale. If every
 selected view has the class of view 0, that is the answer (the gate; about two of three ImageNet photos). Else
 one AdamW step on the context, from the start for every image, on -sum_k p_k ln q_k: p the mean probability
@@ -23,9 +21,10 @@ Verified are pseudo label, gate, loss and its gradient on the logits; the step i
 Cost: one image-tower pass over the views; where the gate is open, one text-tower backward and forward pass.
 Reference: USE, ICML 2026 (repository sirujiang/USE).
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("use", Build::Episodic(|table| Ok(Box::new(Use(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "use" {

@@ -5,11 +5,9 @@ use super::prelude::*;
 use crate::methods::aggregate::{Tie, Vote, vote};
 use crate::methods::probability::{mean_row, normalise_rows};
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("vte", Build::Episodic(|table| Ok(Box::new(Vte(Config::read(table)?)))))
-        .with_summary("mean image feature of the most confident views; the baseline to print next to ZERO")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "mean image feature of the most confident views; the baseline to print next to ZERO",
+    docs: "\
 What: keep the int(fraction * V) views of lowest entropy, g = their mean feature; logits = exp(logit_scale)
 <g, t_k>.
 The mean is shorter than 1, the more so the less the views agree, and is not normalised again: the class is
@@ -18,9 +16,10 @@ Cost: one image-tower pass over the views; nothing else that can be measured.
 Use it with an ensemble of templates to have the published method.
 Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV workshops 2024.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("vte", Build::Episodic(|table| Ok(Box::new(Vte(Config::read(table)?)))))
+};
 
 crate::options! {
     pub struct Config for "vte" {

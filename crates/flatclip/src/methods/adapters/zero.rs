@@ -6,11 +6,9 @@ use crate::methods::aggregate::{Tie, TieFallback, Vote, break_tie, vote};
 use crate::methods::probability::{argmax, scaled, softmax};
 use half::f16;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("zero", Build::Episodic(|table| Ok(Box::new(Zero(Config::read(table)?)))))
-        .with_summary("the most confident views vote at temperature zero; ties go to the discarded views")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "the most confident views vote at temperature zero; ties go to the discarded views",
+    docs: "\
 What: the int(fraction * V) views of lowest entropy vote with a softmax of their cosines at \"zero\"
 temperature:
   votes_k = sum_selected softmax(f_v . T / eps)_k
@@ -19,9 +17,10 @@ decides.
 Cost: one image-tower pass over the views; no gradient, no state.
 Reference: Farina et al., Frustratingly Easy Test-Time Adaptation of Vision-Language Models, NeurIPS 2024.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("zero", Build::Episodic(|table| Ok(Box::new(Zero(Config::read(table)?)))))
+};
 
 crate::choices! {
     /// How cold zero temperature is.

@@ -4,15 +4,11 @@
 use super::prelude::*;
 use crate::prompt::{PromptContent, PromptKind, prompt_logits};
 
-pub static SPEC: AdapterSpec = AdapterSpec::new(
-    "zero-shot",
-    Build::Episodic(|table| Config::read(table).map(|_| Box::new(ZeroShot) as Box<dyn Adapter>)),
-)
-.with_aliases(&["clip", "none"])
-.with_needs(Needs { prompts: PromptKind::ALL, ..Needs::FEATURES.with_views(1) })
-.with_summary("the un-augmented image against the prompt's text features; no adaptation")
-.with_docs(
-    "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    aliases: &["clip", "none"],
+    needs: Needs { prompts: PromptKind::ALL, ..Needs::FEATURES.with_views(1) },
+    summary: "the un-augmented image against the prompt's text features; no adaptation",
+    docs: "\
 What: logits = exp(logit_scale) * <f_0, t_k>, answer argmax. Views beyond the first are looked at only to
 explain.
 Text: one template, several (each encoded and normalised, averaged, normalised again), a learned prompt or a
@@ -22,13 +18,14 @@ applied.
 Cost: one image-tower pass.
 Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
 ",
-)
-.with_verified(Verified::AuthorsCode)
-.with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: ZeroShot::OPTIONS,
+    ..AdapterSpec::new("zero-shot", Build::Episodic(|table| Ok(Box::new(ZeroShot::read(table)?))))
+};
 
 crate::options! {
     /// It has no options.
-    pub struct Config for "zero-shot" {}
+    pub struct ZeroShot for "zero-shot" {}
 }
 
 /// The logits of all views. What a CoCoOp, Tip-Adapter or linear prompt adds for each image
@@ -48,9 +45,6 @@ fn view_logits(task: &Task, image: &ViewSet<'_>) -> Result<ViewLogits> {
         _ => Ok(ViewLogits::of(task, image)),
     }
 }
-
-#[derive(Clone, Debug)]
-pub struct ZeroShot;
 
 impl Adapter for ZeroShot {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {

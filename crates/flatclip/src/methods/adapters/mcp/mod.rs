@@ -14,11 +14,9 @@ use crate::methods::query::{Query, normalised_entropy, read_out};
 use rayon::prelude::*;
 pub use tuned::Tuning;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("mcp", Build::Online(|table| Ok(Box::new(Mcp::new(Config::read(table)?)))))
-        .with_summary("caches of certain, aligned and doubtful images; text, memory and prototypes answer together")
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    summary: "caches of certain, aligned and doubtful images; text, memory and prototypes answer together",
+    docs: "\
 What: view 0 enters the entropy cache of its class k. The views of lowest entropy vote by mean probability
 for a class a; view 0 enters the align cache of a, when full only if it is both more certain than the last
 item and nearer to center * prototype + (1 - center) * text feature. The rows of both caches are the memory
@@ -38,10 +36,11 @@ memory; mcp++ adds a D x D product over the classes of the cache.
 Reference: Chen et al., Multi-Cache Enhanced Prototype Learning for Test-Time Generalization of
 Vision-Language Models, ICCV 2025. Verified with the authors' code, apart from the search.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_presets(presets::mcp)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    presets: presets::mcp,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("mcp", Build::Online(|table| Ok(Box::new(Mcp::new(Config::read(table)?)))))
+};
 
 crate::choices! {
     /// With or without gradient steps.
@@ -277,10 +276,6 @@ impl OnlineAdapter for Mcp {
         let parts = self.read(task, image);
         let answer = self.combine(&parts);
         Ok(Decision::from_votes(&answer, argmax(&answer)).answer(parts.views.explain(parts.selection)))
-    }
-
-    fn fork(&self) -> Box<dyn OnlineAdapter> {
-        Box::new(self.clone())
     }
 }
 

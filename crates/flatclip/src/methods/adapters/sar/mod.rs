@@ -13,18 +13,11 @@ use crate::methods::update::{image_gradient, text_gradient};
 use crate::model::{BatchNorms, Context, ImageConfig, NormAffine, VisionInput};
 use crate::prompt::PromptKind;
 
-pub static SPEC: AdapterSpec =
-    AdapterSpec::new("sar", Build::Episodic(|table| Ok(Box::new(Sar(Config::read(table)?)))))
-        // Class embeddings serve `adapt = "norms"`, which needs no context.
-        .with_needs(Needs {
-            prompts: &[PromptKind::Templates, PromptKind::Learned, PromptKind::Features],
-            ..Needs::CONTEXT
-        })
-        .with_summary(
-            "sharpness-aware entropy minimisation on the reliable views of one image, on the context or the norms",
-        )
-        .with_docs(
-            "\
+pub static SPEC: AdapterSpec = AdapterSpec {
+    // Class embeddings serve `adapt = "norms"`, which needs no context.
+    needs: Needs { prompts: &[PromptKind::Templates, PromptKind::Learned, PromptKind::Features], ..Needs::CONTEXT },
+    summary: "sharpness-aware entropy minimisation on the reliable views of one image, on the context or the norms",
+    docs: "\
 What: reliable views (entropy H_v below margin * ln K) give a loss; its gradient points to a worse place at
 distance rho; the gradient of the still reliable views' loss there is the step, taken at the original place w:
   I1 = {v : H_v < margin ln K}, g1 = grad mean_I1 H, eps = rho g1 / |g1|
@@ -38,9 +31,10 @@ Cost: adapt = \"prompt\": about twice tpt. adapt = \"norms\": two image-tower pa
 views, and the pixels are needed; for a ResNet about 30 MB per view (RN50).
 Reference: Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023.
 ",
-        )
-        .with_verified(Verified::AuthorsCode)
-        .with_options(Config::OPTIONS);
+    verified: Verified::AuthorsCode,
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("sar", Build::Episodic(|table| Ok(Box::new(Sar(Config::read(table)?)))))
+};
 
 crate::choices! {
     /// What is moved.
