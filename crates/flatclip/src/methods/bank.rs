@@ -7,10 +7,10 @@ mod perturbation;
 pub use directions::Directions;
 pub use perturbation::{Radius, RadiusUnit, RandomPerturbation};
 
+use super::Task;
 use super::adapters::tpt::cocoop_context;
 use super::maple::MapleParameters;
 use super::task::TextSide;
-use super::{Task, TextStore};
 use crate::digest::Digest;
 use crate::model::Context;
 use crate::options::{OptionValue as _, mismatch};
@@ -18,23 +18,6 @@ use crate::progress::Progress;
 use crate::prompt::{PromptContent, normalise_rows};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
-use std::sync::Arc;
-
-/// The place that is perturbed.
-#[derive(Clone, Copy)]
-struct Around<'a> {
-    /// The text tower and the tokens around the context.
-    side: TextSide<'a>,
-    /// Text features at the context.
-    base: &'a Matrix,
-    context: &'a Context,
-    /// Factor on cosines.
-    scale: f32,
-    /// Seed of the directions.
-    seed: u64,
-    /// Who watches, and may cancel between contexts.
-    progress: Option<&'a Arc<dyn Progress + Send + Sync>>,
-}
 
 /// Text features `[K, D]` at the context and at each perturbed context: `[1 + R, K, D]` together.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,7 +60,7 @@ impl TextBank {
 
     /// Encodes the perturbed contexts; `base` are the text features at the context itself.
     pub fn encode(side: TextSide<'_>, base: Matrix, perturbed: &[Context]) -> Result<Self> {
-        Ok(Self { base, perturbed: side.tower.encode(side.tokens, perturbed)? })
+        Self::encode_with(side, base, perturbed, &())
     }
 
     /// The same with progress in texts, and cancellable between contexts.
@@ -115,21 +98,15 @@ impl TextBank {
         match kind {
             Some(PromptContent::CoCoOp { .. }) => Ok(None),
             Some(PromptContent::Maple { .. }) => {
+                // The context and its deep prompts are moved together, the visual prompts stay.
                 let parameters = MapleParameters::of(task.prompt.as_deref(), method)?;
-                Self::around_maple(side, task.text_features(), &parameters, how, task.seed).map(Some)
+                let all = parameters.text_tensor();
+                let encode =
+                    |noise: &Vec<f32>| parameters.with_text_tensor(&how.apply(&all, noise)).text_features(side);
+                let perturbed = how.draw(&all, task.seed).iter().map(encode).collect::<Result<_>>()?;
+                Ok(Some(Self { base: task.text_features().clone(), perturbed }))
             }
-            _ => {
-                let at = Around {
-                    side,
-                    base: task.text_features(),
-                    context: task.start_context(method)?,
-                    scale: task.logit_scale,
-                    seed: task.seed,
-                    progress: task.progress.as_ref(),
-                };
-                let id = task.need_clip(method)?.features_id();
-                Self::load_or_encode(&at, how, &id, task.store.as_deref()).map(Some)
-            }
+            _ => Self::load_or_encode(task, side, how, method).map(Some),
         }
     }
 
@@ -141,44 +118,29 @@ impl TextBank {
         };
         let side = task.text_side(method)?;
         let start = cocoop_context(context, meta, feature);
-        let base = side.tower.encode(side.tokens, std::slice::from_ref(&start))?.swap_remove(0);
+        let base = side.encode(&start)?;
         let moved: Vec<Context> = how.draw(&start, task.seed).iter().map(|noise| how.apply(&start, noise)).collect();
         Self::encode(side, base, &moved)
     }
 
-    /// The bank of a maple prompt: the context and its deep prompts are moved together, the visual prompts stay.
-    fn around_maple(
-        side: TextSide<'_>,
-        base: &Matrix,
-        at: &MapleParameters,
-        how: &RandomPerturbation,
-        seed: u64,
-    ) -> Result<Self> {
-        let all = at.text_tensor();
-        let encode = |noise: &Vec<f32>| at.with_text_tensor(&how.apply(&all, noise)).text_features(side);
-        let perturbed = how.draw(&all, seed).iter().map(encode).collect::<Result<_>>()?;
-        Ok(Self { base: base.clone(), perturbed })
-    }
-
     /// The bank of a prompt: from the store, or computed and stored.
-    fn load_or_encode(
-        at: &Around<'_>,
-        how: &RandomPerturbation,
-        model_hash: &str,
-        store: Option<&dyn TextStore>,
-    ) -> Result<Self> {
-        let Around { side, base, context, seed, .. } = *at;
-        let key = key(side, base, context, how, seed, model_hash);
+    fn load_or_encode(task: &Task, side: TextSide<'_>, how: &RandomPerturbation, method: &str) -> Result<Self> {
+        let (base, context, store) = (task.text_features(), task.start_context(method)?, task.store.as_deref());
+        // Names everything that the bank's numbers depend on.
+        let told = format!("{how:?} {} {:?} {:?}", task.seed, context.shape(), side.tokens);
+        let digest = Digest::default().bytes(task.need_clip(method)?.features_id()).bytes(told);
+        let key = format!("text-bank-{}", digest.floats(&context.data).floats(base.data()).key());
         let stored = store.and_then(|s| s.load(&key)).and_then(|rows| Self::from_rows(&rows, base.rows(), how.count));
         if let Some(bank) = stored {
             return Ok(bank);
         }
-        let noises = how.turned(at, how.draw(context, seed))?;
+        let noises = how.turned(task, side, context)?;
         let contexts: Vec<Context> = noises.iter().map(|noise| how.apply(context, noise)).collect();
-        let bank = match at.progress {
-            None => Self::encode(side, base.clone(), &contexts)?,
-            Some(progress) => Self::encode_with(side, base.clone(), &contexts, progress.as_ref())?,
+        let progress: &dyn Progress = match &task.progress {
+            Some(progress) => progress.as_ref(),
+            None => &(),
         };
+        let bank = Self::encode_with(side, base.clone(), &contexts, progress)?;
         if let Some(store) = store {
             store.save(&key, &bank.to_rows());
         }
@@ -224,20 +186,6 @@ impl TextBank {
 
 /// Texts of the contexts that are encoded between two looks at whether to stop.
 const CONTEXT_TEXTS: usize = 1024;
-
-/// Names everything that the bank's numbers depend on.
-fn key(
-    side: TextSide<'_>,
-    base: &Matrix,
-    context: &Context,
-    how: &RandomPerturbation,
-    seed: u64,
-    model: &str,
-) -> String {
-    let told = format!("{how:?} {seed} {:?} {:?}", context.shape(), side.tokens);
-    let digest = Digest::default().bytes(model).bytes(told).floats(&context.data).floats(base.data());
-    format!("text-bank-{}", digest.key())
-}
 
 #[cfg(test)]
 mod tests {

@@ -44,6 +44,7 @@ pub struct Task {
     pub bank: Option<Arc<TextBank>>,
     /// Images of the whole stream, where that is known before it ends.
     pub stream_length: Option<usize>,
+    /// The pass at the context, which is the same for every image.
     start: OnceLock<Box<dyn ContextPass>>,
     /// The text features, packed for products.
     text: OnceLock<Linear>,
@@ -65,6 +66,18 @@ pub struct TextSide<'t> {
     pub tower: &'t dyn TextTower,
     /// The tokens around the context.
     pub tokens: &'t ClassTokens,
+}
+
+impl TextSide<'_> {
+    /// Text features `[K, D]` at one context.
+    pub(super) fn encode(&self, context: &Context) -> Result<Matrix> {
+        Ok(self.tower.encode(self.tokens, std::slice::from_ref(context))?.swap_remove(0))
+    }
+
+    /// The same, ready for gradients.
+    pub(super) fn pass(&self, context: &Context) -> Result<Box<dyn ContextPass>> {
+        self.tower.pass(self.tokens, std::slice::from_ref(context))
+    }
 }
 
 impl Task {
@@ -210,9 +223,7 @@ impl Task {
         if let Some(pass) = self.start.get() {
             return Ok(pass.as_ref());
         }
-        let tower = self.need_clip(method)?.text()?;
-        let tokens = self.class_tokens.as_ref().ok_or_else(|| no_context(method, self.prompt.as_deref()))?;
-        let pass = tower.pass(tokens, std::slice::from_ref(self.start_context(method)?))?;
+        let pass = self.text_side(method)?.pass(self.start_context(method)?)?;
         // Two threads may both have computed it; both computed the same.
         Ok(self.start.get_or_init(|| pass).as_ref())
     }

@@ -79,7 +79,7 @@ pub fn tune_context(
         let pass = if done.is_empty() {
             first
         } else {
-            later = side.tower.pass(side.tokens, std::slice::from_ref(&context))?;
+            later = side.pass(&context)?;
             later.as_ref()
         };
         let text_features = pass.features()[0].clone();
@@ -91,7 +91,7 @@ pub fn tune_context(
     }
     let text_features = match done.is_empty() {
         true => first.features()[0].clone(),
-        false => side.tower.encode(side.tokens, std::slice::from_ref(&context))?.swap_remove(0),
+        false => side.encode(&context)?,
     };
     Ok(Tuned { text_features, steps: done })
 }

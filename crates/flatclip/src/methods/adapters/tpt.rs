@@ -81,7 +81,7 @@ impl Tpt {
         let own;
         let (start, first, text) = match &cocoop {
             Some(start) => {
-                own = side.tower.pass(side.tokens, std::slice::from_ref(start))?;
+                own = side.pass(start)?;
                 (start, own.as_ref(), &own.features()[0])
             }
             None => (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?, task.text_features()),

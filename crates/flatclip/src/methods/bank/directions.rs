@@ -1,9 +1,10 @@
 //! Directions in which a context is perturbed.
 
-use super::{Around, RandomPerturbation};
+use super::RandomPerturbation;
 use crate::Result;
 use crate::methods::probability::mean_entropy;
 use crate::methods::update::on_text;
+use crate::methods::{Task, TextSide};
 use crate::model::Context;
 use crate::rng::Stream;
 use flatclip_tensor::Matrix;
@@ -46,33 +47,32 @@ impl RandomPerturbation {
         drawn
     }
 
-    /// The drawn directions, turned as [`Directions`] says where that needs the text tower.
-    pub(super) fn turned(&self, at: &Around<'_>, drawn: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
+    /// Directions around the context of a task, turned as [`Directions`] says where that needs the text tower.
+    pub(super) fn turned(&self, task: &Task, side: TextSide<'_>, context: &Context) -> Result<Vec<Vec<f32>>> {
+        let (base, drawn) = (task.text_features(), self.draw(context, task.seed));
         match self.directions {
             Directions::Jacobian => {
-                let pass = at.side.tower.pass(at.side.tokens, std::slice::from_ref(at.context))?;
-                (0..drawn.len())
-                    .map(|index| {
-                        let mut stream = Stream::new(at.seed, &["stss", "cotangents", &index.to_string()]);
-                        let values = (0..at.base.data().len()).map(|_| stream.normal() as f32).collect();
-                        let u = Matrix::from_vec(at.base.rows(), at.base.cols(), values);
-                        Ok(pass.gradient(&[u])?.swap_remove(0).data)
-                    })
-                    .collect()
+                let pass = side.pass(context)?;
+                let along = |index: usize| {
+                    let mut stream = Stream::new(task.seed, &["stss", "cotangents", &index.to_string()]);
+                    let values = (0..base.data().len()).map(|_| stream.normal() as f32).collect();
+                    let u = Matrix::from_vec(base.rows(), base.cols(), values);
+                    Ok(pass.gradient(&[u])?.swap_remove(0).data)
+                };
+                (0..drawn.len()).map(along).collect()
             }
-            Directions::Ascent => drawn
-                .into_iter()
-                .map(|noise| {
-                    let moved = self.apply(at.context, &noise);
-                    let pass = at.side.tower.pass(at.side.tokens, std::slice::from_ref(&moved))?;
+            Directions::Ascent => {
+                let bent = |noise: &Vec<f32>| {
+                    let pass = side.pass(&self.apply(context, noise))?;
                     // The classes' text features stand for images: text needs no image to become less distinct.
-                    let loss = on_text(at.base, &pass.features()[0], at.scale, mean_entropy);
+                    let loss = on_text(base, &pass.features()[0], task.logit_scale, mean_entropy);
                     let up = pass.gradient(&[loss.gradient])?.swap_remove(0).data;
-                    let (a, b) = (l2_norm(&noise), l2_norm(&up).max(f64::MIN_POSITIVE));
+                    let (a, b) = (l2_norm(noise), l2_norm(&up).max(f64::MIN_POSITIVE));
                     let sum = |(&n, &u): (&f32, &f32)| (f64::from(n) / a + f64::from(u) / b) as f32;
                     Ok(noise.iter().zip(&up).map(sum).collect())
-                })
-                .collect(),
+                };
+                drawn.iter().map(bent).collect()
+            }
             _ => Ok(drawn),
         }
     }
@@ -84,11 +84,8 @@ fn orthogonalise(vectors: &mut [Vec<f32>]) {
         let (before, rest) = vectors.split_at_mut(index);
         for other in before.iter() {
             let along: f64 = rest[0].iter().zip(other).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
-            let square = l2_norm(other).powi(2).max(f64::MIN_POSITIVE);
-            rest[0]
-                .iter_mut()
-                .zip(other)
-                .for_each(|(x, &o)| *x = (f64::from(*x) - along / square * f64::from(o)) as f32);
+            let share = along / l2_norm(other).powi(2).max(f64::MIN_POSITIVE);
+            rest[0].iter_mut().zip(other).for_each(|(x, &o)| *x = (f64::from(*x) - share * f64::from(o)) as f32);
         }
     }
 }

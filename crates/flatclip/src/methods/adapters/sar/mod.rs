@@ -134,7 +134,7 @@ impl Sar {
     pub fn on_context(&self, task: &Task, features: &Matrix) -> Result<(Outcome<Context>, Matrix)> {
         let side = task.text_side(Config::NAME)?;
         let outcome = self.0.run(task.start_context(Config::NAME)?, |context| {
-            let pass = side.tower.pass(side.tokens, std::slice::from_ref(context))?;
+            let pass = side.pass(context)?;
             Ok(Forward {
                 logits: logits(features, &pass.features()[0], task.logit_scale),
                 gradient: Box::new(move |slope: &Matrix| {
@@ -142,7 +142,7 @@ impl Sar {
                 }),
             })
         })?;
-        let text = side.tower.encode(side.tokens, std::slice::from_ref(&outcome.parameters))?.swap_remove(0);
+        let text = side.encode(&outcome.parameters)?;
         Ok((outcome, text))
     }
 
