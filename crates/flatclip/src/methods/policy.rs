@@ -37,40 +37,31 @@ pub struct CodeBase {
 }
 
 const CROPS: PublishedViews = PublishedViews { policy: ViewPolicy::CropFlip, views: 64 };
+const CROPS_32: PublishedViews = PublishedViews { views: 32, ..CROPS };
 const AUGMIX: PublishedViews = PublishedViews { policy: ViewPolicy::AugMix, views: 64 };
 const SINGLE: PublishedViews = PublishedViews { policy: ViewPolicy::Identity, views: 1 };
+const SINGLE_VIEW: &[&str] =
+    &["single", "bca", "onzeta", "oga", "adapt", "adapt-transductive", "ecalp", "stata", "transclip"];
+
+const fn row(name: &'static str, same: &'static [&'static str], policies: [PublishedViews; 3]) -> CodeBase {
+    CodeBase { name, same, policies }
+}
 
 /// Read in the code bases' sources; C-TPT's own natural-shift script sets its AugMix flag for V2, A, R and Sketch only.
 pub const CODE_BASES: &[CodeBase] = &[
-    CodeBase {
-        name: "tpt",
-        same: &["stss", "tps", "sts", "r-tpt", "dynaprompt", "sar"],
-        policies: [CROPS, CROPS, AUGMIX],
-    },
-    CodeBase { name: "zero", same: &["mta", "vte", "adte", "adte-stream"], policies: [CROPS, CROPS, CROPS] },
-    CodeBase { name: "use", same: &["se"], policies: [CROPS, CROPS, AUGMIX] },
-    CodeBase { name: "awt", same: &[], policies: [PublishedViews { views: 51, ..CROPS }; 3] },
-    CodeBase { name: "dlae", same: &[], policies: [CROPS, CROPS, AUGMIX] },
-    CodeBase {
-        name: "mcp",
-        same: &[],
-        policies: [
-            PublishedViews { views: 32, ..CROPS },
-            PublishedViews { views: 32, ..CROPS },
-            PublishedViews { views: 32, ..AUGMIX },
-        ],
-    },
-    CodeBase { name: "promptalign", same: &["difftpt", "dmn"], policies: [CROPS, CROPS, CROPS] },
-    CodeBase { name: "c-tpt", same: &["o-tpt", "a-tpt"], policies: [CROPS, AUGMIX, AUGMIX] },
-    CodeBase { name: "ttabc", same: &[], policies: [AUGMIX, AUGMIX, AUGMIX] },
-    CodeBase { name: "boostadapter", same: &[], policies: [SINGLE, CROPS, CROPS] },
-    CodeBase { name: "tda", same: &["dota"], policies: [SINGLE, AUGMIX, SINGLE] },
-    CodeBase { name: "dpe", same: &[], policies: [AUGMIX, AUGMIX, SINGLE] },
-    CodeBase {
-        name: "zero-shot",
-        same: &["single", "bca", "onzeta", "oga", "adapt", "adapt-transductive", "ecalp", "stata", "transclip"],
-        policies: [SINGLE, SINGLE, SINGLE],
-    },
+    row("tpt", &["stss", "tps", "sts", "r-tpt", "dynaprompt", "sar"], [CROPS, CROPS, AUGMIX]),
+    row("zero", &["mta", "vte", "adte", "adte-stream"], [CROPS; 3]),
+    row("use", &["se"], [CROPS, CROPS, AUGMIX]),
+    row("awt", &[], [PublishedViews { views: 51, ..CROPS }; 3]),
+    row("dlae", &[], [CROPS, CROPS, AUGMIX]),
+    row("mcp", &[], [CROPS_32, CROPS_32, PublishedViews { views: 32, ..AUGMIX }]),
+    row("promptalign", &["difftpt", "dmn"], [CROPS; 3]),
+    row("c-tpt", &["o-tpt", "a-tpt"], [CROPS, AUGMIX, AUGMIX]),
+    row("ttabc", &[], [AUGMIX; 3]),
+    row("boostadapter", &[], [SINGLE, CROPS, CROPS]),
+    row("tda", &["dota"], [SINGLE, AUGMIX, SINGLE]),
+    row("dpe", &[], [AUGMIX, AUGMIX, SINGLE]),
+    row("zero-shot", SINGLE_VIEW, [SINGLE; 3]),
 ];
 
 /// The policy of a code base for a family of test sets.

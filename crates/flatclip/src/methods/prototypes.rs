@@ -1,8 +1,8 @@
 //! Prototypes that a residual moves for one image (DPE, DLAE, MCP++), and what they add to logits and losses.
 
 use super::optim::{AdamW, AdamWSettings, Optimiser};
-use super::probability::{dot, logits, normalise_rows_gradient, softmax};
-use super::query::affinity;
+use super::probability::{dot, logits, mean_entropy, normalise_rows_gradient, softmax};
+use super::query::{Query, affinity};
 use super::update::shifted;
 use flatclip_tensor::Matrix;
 
@@ -84,6 +84,50 @@ impl Visual<'_> {
             add_scaled(gradient.row_mut(j), f64::from(slope[class]) * weights[j] * self.beta, x);
         }
         gradient
+    }
+}
+
+/// The text and visual prototypes of one image (DPE, DLAE), which steps on residuals move.
+pub(crate) struct Evolving {
+    pub(crate) text: Prototypes,
+    pub(crate) image: Prototypes,
+    /// The classes of the visual prototypes.
+    pub(crate) classes: Vec<usize>,
+    pub(crate) alpha: f64,
+    pub(crate) beta: f64,
+    /// Weight of InfoNCE.
+    pub(crate) align: f64,
+    pub(crate) temperature: f64,
+}
+
+impl Evolving {
+    fn visual<'p>(&'p self, rows: &'p Matrix) -> Visual<'p> {
+        Visual { rows, classes: &self.classes, alpha: self.alpha, beta: self.beta }
+    }
+
+    /// The logits of an image with what the visual prototypes add.
+    pub(crate) fn logits(&self, query: &Query) -> Vec<f32> {
+        self.visual(&self.image.unit().0).add(&query.logits, &query.feature).0
+    }
+
+    /// One step of both residuals on the entropy of the logits plus InfoNCE of the prototypes; the loss before it. The query's
+    /// logits are those of the unit text prototypes `w`, times constant `factors`.
+    pub(crate) fn step(&mut self, (w, w_norms): (Matrix, Vec<f32>), query: &Query, scale: f32, factors: &[f64]) -> f32 {
+        let (v, v_norms) = self.image.unit();
+        let (z, weights) = self.visual(&v).add(&query.logits, &query.feature);
+        let loss = mean_entropy(&Matrix::from_vec(1, z.len(), z));
+        let slope = loss.gradient.row(0);
+        let mut dv = self.visual(&v).gradient(slope, &query.feature, &weights);
+        let mut dw = Matrix::zeros(w.rows(), w.cols());
+        // Mean logits are the logits of the mean feature, so dz_k/dW_k = scale * g.
+        for (k, (&slope, factor)) in slope.iter().zip(factors).enumerate() {
+            add_scaled(dw.row_mut(k), f64::from(slope * scale) * factor, &query.feature);
+        }
+        let pairs = (&v, &w.select_rows(&self.classes));
+        let near = info_nce(self.align, self.temperature, pairs, &self.classes, (&mut dv, &mut dw));
+        self.text.step(&w, &w_norms, dw);
+        self.image.step(&v, &v_norms, dv);
+        (f64::from(loss.value) + near) as f32
     }
 }
 

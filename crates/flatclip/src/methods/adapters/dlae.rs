@@ -1,12 +1,13 @@
 //! DLAE: DPE with logits that are scaled down for classes that were answered often, and a cache whose items age.
 //! Golden cases: `dlae-*`.
 
+use super::dpe::{evolution, visual_prototypes};
 use super::groups::{data_preset, view_selection};
 use super::prelude::*;
 use super::presets::{self, Benchmark};
 use crate::methods::optim::AdamWSettings;
-use crate::methods::probability::{argmax, dot, entropy, mean_entropy, mean_probability, mean_row};
-use crate::methods::prototypes::{Prototypes, Visual, add_scaled, class_means, fold, info_nce};
+use crate::methods::probability::{argmax, dot, entropy, mean_probability, mean_row};
+use crate::methods::prototypes::{Evolving, Prototypes, class_means, fold};
 use crate::methods::query::{Query, normalised_entropy};
 
 pub use super::dpe::Inference;
@@ -47,36 +48,10 @@ crate::options! {
         doubt: f64 = 0.5, range at_least(0.0), from "choice: the authors' values differ by data set";
         /// How fast items of the cache age.
         ageing: f64 = 1e-5, range at_least(0.0), from "choice: the authors' values differ by data set";
-        /// Weight of the visual prototypes.
-        alpha: f64 = 6.0, range at_least(0.0), from "authors' ImageNet value";
-        /// Sharpness of the visual prototypes.
-        beta: f64 = 5.0, range at_least(0.0), from "authors' ImageNet value";
-        /// Weight of InfoNCE.
-        align: f64 = 0.2, range at_least(0.0), from "choice: the authors' most frequent value";
-        /// AdamW's rate for the text residual.
-        lr_text: f64 = 6e-4, range at_least(0.0), from "authors' ImageNet value";
-        /// AdamW's rate for the visual residual.
-        lr_image: f64 = 6e-4, range at_least(0.0), from "authors' ImageNet value";
-        /// Items per class of the visual cache.
-        capacity: usize = 3, range between(1, 10_000), from "authors' code";
-        /// Normalised entropy below which an answer joins the text prototypes.
-        threshold: f64 = 0.1, from "authors' code";
-        /// Temperature of InfoNCE.
-        temperature: f64 = 0.01, range above(0.0), from "authors' code";
-        /// AdamW's epsilon.
-        eps: f64 = 1e-3, range above(0.0), from "authors' code";
-        /// AdamW's weight decay.
-        weight_decay: f64 = 0.1, range at_least(0.0), from "authors' code";
-        /// Which views the moved prototypes answer for.
-        inference: Inference = Inference::View0, from "authors' code for all sets but ImageNet-A";
+        include visual_prototypes { align = 0.2, from "choice: the authors' most frequent value"; };
+        include evolution;
         /// Do as the authors' code does: lr_text for both residuals, no check of the logits.
         compat: bool = false, from "choice";
-    }
-}
-
-impl Config {
-    fn adamw(&self, lr: f64) -> AdamWSettings {
-        AdamWSettings { lr, betas: (0.9, 0.999), eps: self.eps, weight_decay: self.weight_decay }
     }
 }
 
@@ -190,28 +165,6 @@ impl Dlae {
             items.sort_by(|a, b| a.uncertainty.total_cmp(&b.uncertainty));
         }
     }
-
-    fn visual<'p>(&self, rows: &'p Matrix, classes: &'p [usize]) -> Visual<'p> {
-        Visual { rows, classes, alpha: self.options.alpha, beta: self.options.beta }
-    }
-
-    /// One step of both residuals; the factors are constants for the gradient. Returns the loss before it.
-    fn step(&self, scale: f32, seen: &Scaled, text: &mut Prototypes, image: &mut Prototypes, classes: &[usize]) -> f32 {
-        let ((w, w_norms), (v, v_norms)) = (text.unit(), image.unit());
-        let (z, weights) = self.visual(&v, classes).add(&seen.query.logits, &seen.query.feature);
-        let loss = mean_entropy(&Matrix::from_vec(1, z.len(), z));
-        let slope = loss.gradient.row(0);
-        let mut dv = self.visual(&v, classes).gradient(slope, &seen.query.feature, &weights);
-        let mut dw = Matrix::zeros(w.rows(), w.cols());
-        for (k, (&slope, factor)) in slope.iter().zip(&seen.factors).enumerate() {
-            add_scaled(dw.row_mut(k), f64::from(slope * scale) * factor, &seen.query.feature);
-        }
-        let o = &self.options;
-        let near = info_nce(o.align, o.temperature, (&v, &w.select_rows(classes)), classes, (&mut dv, &mut dw));
-        text.step(&w, &w_norms, dw);
-        image.step(&v, &v_norms, dv);
-        (f64::from(loss.value) + near) as f32
-    }
 }
 
 impl OnlineAdapter for Dlae {
@@ -227,8 +180,9 @@ impl OnlineAdapter for Dlae {
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let o = self.options.clone();
-        let mut text = Prototypes::new(self.text.clone(), o.adamw(o.lr_text));
-        let w = text.unit().0;
+        let adamw = |lr| AdamWSettings { eps: o.eps, weight_decay: o.weight_decay, ..AdamWSettings::new(lr) };
+        let text = Prototypes::new(self.text.clone(), adamw(o.lr_text));
+        let (w, norms) = text.unit();
         let seen = self.scaled(task, image.features, &w)?;
         let class = seen.query.prediction;
         let doubted = class != seen.before;
@@ -239,17 +193,19 @@ impl OnlineAdapter for Dlae {
         self.remember(class, item, w.row(class), task.text_features().row(class));
         self.seen += 1;
 
-        let items = self.cache.iter().map(|items| items.iter().map(|item| item.feature.as_slice()));
+        let items = self.cache.iter().map(|items| items.iter().map(|item| &*item.feature));
         let (means, classes) = class_means(items.enumerate(), image.features.cols());
-        let mut visual = Prototypes::new(means, o.adamw(if o.compat { o.lr_text } else { o.lr_image }));
-        let loss = self.step(task.logit_scale, &seen, &mut text, &mut visual, &classes);
+        let visual = Prototypes::new(means, adamw(if o.compat { o.lr_text } else { o.lr_image }));
+        let Config { alpha, beta, align, temperature, .. } = o;
+        let mut moved = Evolving { text, image: visual, classes, alpha, beta, align, temperature };
+        let loss = moved.step((w, norms), &seen.query, task.logit_scale, &seen.factors);
 
-        let w = text.unit().0;
+        let w = moved.text.unit().0;
         let after = match o.inference {
             Inference::View0 => self.scaled(task, &image.features.select_rows(&[0]), &w)?,
             Inference::Confident => self.scaled(task, image.features, &w)?,
         };
-        let (z, _) = self.visual(&visual.unit().0, &classes).add(&after.query.logits, &after.query.feature);
+        let z = moved.logits(&after.query);
         if f64::from(normalised_entropy(entropy(&z), task.class_count())) < o.threshold {
             fold(&mut self.text, self.folded, &w);
             self.folded += 1;

@@ -5,8 +5,8 @@ use super::prelude::*;
 use super::presets::{self, Benchmark};
 use crate::methods::cache::{ClassCache, Item};
 use crate::methods::optim::AdamWSettings;
-use crate::methods::probability::{entropy, mean_entropy};
-use crate::methods::prototypes::{Prototypes, Visual, add_scaled, class_means, fold, info_nce};
+use crate::methods::probability::entropy;
+use crate::methods::prototypes::{Evolving, Prototypes, class_means, fold};
 use crate::methods::query::{Query, normalised_entropy};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -39,10 +39,8 @@ crate::choices! {
     }
 }
 
-crate::options! {
-    pub struct Config for "dpe" {
-        include view_selection;
-        include data_preset;
+crate::option_group! {
+    ($) pub(super) visual_prototypes {
         /// Weight of the visual prototypes.
         alpha: f64 = 6.0, range at_least(0.0), from "authors' ImageNet value";
         /// Sharpness of the visual prototypes.
@@ -53,8 +51,11 @@ crate::options! {
         lr_text: f64 = 6e-4, range at_least(0.0), from "authors' ImageNet value";
         /// AdamW's rate for the visual residual.
         lr_image: f64 = 6e-4, range at_least(0.0), from "authors' ImageNet value";
-        /// AdamW steps per image.
-        steps: usize = 1, range up_to(1000), from "authors' code";
+    }
+}
+
+crate::option_group! {
+    ($) pub(super) evolution {
         /// Items per class of the visual cache.
         capacity: usize = 3, range between(1, 10_000), from "authors' code";
         /// Normalised entropy below which an answer joins the text prototypes.
@@ -70,13 +71,14 @@ crate::options! {
     }
 }
 
-impl Config {
-    fn lowest(&self) -> LowestScore {
-        LowestScore { fraction: self.fraction, score: self.score }
-    }
-
-    fn adamw(&self, lr: f64) -> AdamWSettings {
-        AdamWSettings { lr, betas: (0.9, 0.999), eps: self.eps, weight_decay: self.weight_decay }
+crate::options! {
+    pub struct Config for "dpe" {
+        include view_selection;
+        include data_preset;
+        include visual_prototypes;
+        /// AdamW steps per image.
+        steps: usize = 1, range up_to(1000), from "authors' code";
+        include evolution;
     }
 }
 
@@ -105,48 +107,12 @@ impl Dpe {
         Self { options, ..Self::default() }
     }
 
-    fn visual<'p>(&self, rows: &'p Matrix, classes: &'p [usize]) -> Visual<'p> {
-        Visual { rows, classes, alpha: self.options.alpha, beta: self.options.beta }
-    }
-
-    /// One step of both residuals on the loss at the present prototypes.
-    fn step(
-        &self,
-        task: &Task,
-        image: &ViewSet<'_>,
-        text: &mut Prototypes,
-        visual: &mut Prototypes,
-        classes: &[usize],
-    ) {
-        let (w, w_norms) = text.unit();
-        let (v, v_norms) = visual.unit();
-        let views = ViewLogits::new(image.features, &w, task.logit_scale);
-        let (query, _) = Query::confident(image.features, &views, self.options.lowest());
-        let (z, weights) = self.visual(&v, classes).add(&query.logits, &query.feature);
-        let slope = mean_entropy(&Matrix::from_vec(1, z.len(), z)).gradient;
-        let mut dv = self.visual(&v, classes).gradient(slope.row(0), &query.feature, &weights);
-        let mut dw = Matrix::zeros(w.rows(), w.cols());
-        // Mean logits are the logits of the mean feature, so dz_k/dW_k = scale * g.
-        for (k, &slope) in slope.row(0).iter().enumerate() {
-            add_scaled(dw.row_mut(k), f64::from(slope * task.logit_scale), &query.feature);
-        }
-        let o = &self.options;
-        info_nce(o.align, o.temperature, (&v, &w.select_rows(classes)), classes, (&mut dv, &mut dw));
-        text.step(&w, &w_norms, dw);
-        visual.step(&v, &v_norms, dv);
-    }
-
-    fn query_after(&self, task: &Task, image: &ViewSet<'_>, w: &Matrix) -> Query {
-        match self.options.inference {
-            Inference::Confident => {
-                let views = ViewLogits::new(image.features, w, task.logit_scale);
-                Query::confident(image.features, &views, self.options.lowest()).0
-            }
-            Inference::View0 => {
-                let first = image.features.select_rows(&[0]);
-                Query::of(&first, &ViewLogits::new(&first, w, task.logit_scale), &[0])
-            }
-        }
+    /// The most confident views under text prototypes, as one.
+    fn confident(&self, task: &Task, features: &Matrix, text: &Matrix) -> (Query, Selection, ViewLogits) {
+        let views = ViewLogits::new(features, text, task.logit_scale);
+        let lowest = LowestScore { fraction: self.options.fraction, score: self.options.score };
+        let (query, selection) = Query::confident(features, &views, lowest);
+        (query, selection, views)
     }
 }
 
@@ -159,28 +125,38 @@ impl OnlineAdapter for Dpe {
 
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
-        let mut text = Prototypes::new(self.text.clone(), self.options.adamw(self.options.lr_text));
-        let views = ViewLogits::new(image.features, &text.unit().0, task.logit_scale);
-        let (query, selection) = Query::confident(image.features, &views, self.options.lowest());
-        let uncertainty = normalised_entropy(query.entropy, task.class_count());
+        let (o, classes) = (self.options.clone(), task.class_count());
+        let adamw = |lr| AdamWSettings { eps: o.eps, weight_decay: o.weight_decay, ..AdamWSettings::new(lr) };
+        let text = Prototypes::new(self.text.clone(), adamw(o.lr_text));
+        let (query, selection, views) = self.confident(task, image.features, &text.unit().0);
+        let uncertainty = normalised_entropy(query.entropy, classes);
         let item = Item { feature: query.feature, uncertainty, probabilities: Vec::new() };
         self.cache.insert(query.prediction, item);
 
-        let items =
-            self.cache.present().map(|(class, items)| (class, items.iter().map(|item| item.feature.as_slice())));
-        let (means, classes) = class_means(items, image.features.cols());
-        let mut visual = Prototypes::new(means, self.options.adamw(self.options.lr_image));
-        for _ in 0..self.options.steps {
-            self.step(task, image, &mut text, &mut visual, &classes);
+        let items = self.cache.present().map(|(class, items)| (class, items.iter().map(|item| &*item.feature)));
+        let (means, present) = class_means(items, image.features.cols());
+        let visual = Prototypes::new(means, adamw(o.lr_image));
+        let Config { alpha, beta, align, temperature, .. } = o;
+        let mut moved = Evolving { text, image: visual, classes: present, alpha, beta, align, temperature };
+        for _ in 0..o.steps {
+            let unit = moved.text.unit();
+            let query = self.confident(task, image.features, &unit.0).0;
+            moved.step(unit, &query, task.logit_scale, &vec![1.0; classes]);
         }
-        let (w, v) = (text.unit().0, visual.unit().0);
-        let query = self.query_after(task, image, &w);
-        let (z, _) = self.visual(&v, &classes).add(&query.logits, &query.feature);
-        if f64::from(normalised_entropy(entropy(&z), task.class_count())) < self.options.threshold {
+        let w = moved.text.unit().0;
+        let query = match o.inference {
+            Inference::Confident => self.confident(task, image.features, &w).0,
+            Inference::View0 => {
+                let first = image.features.select_rows(&[0]);
+                Query::of(&first, &ViewLogits::new(&first, &w, task.logit_scale), &[0])
+            }
+        };
+        let z = moved.logits(&query);
+        if f64::from(normalised_entropy(entropy(&z), classes)) < o.threshold {
             fold(&mut self.text, self.folded, &w);
             self.folded += 1;
         }
-        self.last = Some(Residuals { text: text.residual, image: visual.residual });
+        self.last = Some(Residuals { text: moved.text.residual, image: moved.image.residual });
         Ok(Decision::from_logits(&z).answer(views.explain(selection)))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 pub use super::transduction::Fit;
-use super::transduction::{Gaussians, Labelling, Members, answers, exponents, labelling, transductive};
+use super::transduction::{Gaussians, Labelling, Members, answers, exponents, transductive};
 use crate::methods::probability::{argmax, normalise_rows};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -55,7 +55,9 @@ impl StatA {
             subtract_determinants(&mut exponents, variances);
             exponents
         };
-        let fit = members.fit(labelling!(self.0), (text.clone(), variances), exponents, |z| {
+        let Config { text_weight, graph_weight, neighbours, rounds, .. } = self.0;
+        let labelling = Labelling { text_weight, graph_weight, neighbours, rounds };
+        let fit = members.fit(labelling, (text.clone(), variances), exponents, |z| {
             betas = self.betas(z, text.rows());
             anchored(members, z, &betas, text, &anchor)
         });

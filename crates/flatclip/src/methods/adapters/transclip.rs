@@ -3,7 +3,7 @@
 
 use super::prelude::*;
 pub use super::transduction::Fit;
-use super::transduction::{Labelling, Members, answers, exponents, labelling, transductive};
+use super::transduction::{Labelling, Members, answers, exponents, transductive};
 use crate::methods::probability::normalise_rows;
 
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -43,7 +43,9 @@ impl TransClip {
         let (text, width) = (task.text_features(), task.text_features().cols());
         let variances = Matrix::from_vec(1, width, vec![1.0 / width as f32; width]);
         let exponents = |means: &Matrix, variances: &Matrix| exponents(&members.features, means, variances);
-        members.fit(labelling!(self.0), (text.clone(), variances), exponents, |z| {
+        let Config { text_weight, graph_weight, neighbours, rounds, .. } = self.0;
+        let labelling = Labelling { text_weight, graph_weight, neighbours, rounds };
+        members.fit(labelling, (text.clone(), variances), exponents, |z| {
             let means = class_means(members, z, text);
             let variances = members.shared_variance(z, &means, f64::from(f32::EPSILON) / width as f64);
             (means, Matrix::from_vec(1, width, variances))

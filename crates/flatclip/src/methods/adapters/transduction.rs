@@ -29,20 +29,7 @@ crate::option_group! {
     }
 }
 
-/// How labels follow classes and neighbours, from options that include `transductive`.
-macro_rules! labelling {
-    ($options:expr) => {
-        Labelling {
-            text_weight: $options.text_weight,
-            graph_weight: $options.graph_weight,
-            neighbours: $options.neighbours,
-            rounds: $options.rounds,
-        }
-    };
-}
-pub(super) use labelling;
-
-/// How labels follow classes and neighbours.
+/// How labels follow classes and neighbours: options of `transductive`.
 #[derive(Clone, Copy)]
 pub(super) struct Labelling {
     pub(super) text_weight: f64,
