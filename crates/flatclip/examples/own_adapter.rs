@@ -29,11 +29,12 @@ impl Adapter for RandomViews {
     }
 }
 
-static SPEC: AdapterSpec =
-    AdapterSpec::new("random-views", Build::Episodic(|table| Ok(Box::new(RandomViews(Config::read(table)?)))))
-        .with_summary("keeps random views")
-        .with_docs("A floor for methods that select: how much of their gain is the vote?")
-        .with_options(Config::OPTIONS);
+static SPEC: AdapterSpec = AdapterSpec {
+    summary: "keeps random views",
+    docs: "A floor for methods that select: how much of their gain is the vote?",
+    options: Config::OPTIONS,
+    ..AdapterSpec::new("random-views", Build::Episodic(|table| Ok(Box::new(RandomViews(Config::read(table)?)))))
+};
 
 pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let registry = Registry::builtin().with(&SPEC)?;

@@ -109,9 +109,7 @@ pub fn time_method(args: &BenchRequest, name: &str, progress: &dyn Progress) -> 
     reset_peak();
     let start = Instant::now();
     let mut task = Task::from_prompt(&given.prompt, clip, model.tokenizer(), classes, 0)?;
-    if let Some(statistics) = &given.statistics {
-        task = task.with_statistics(Arc::clone(statistics));
-    }
+    task.statistics.clone_from(&given.statistics);
     adapter.prepare(&task)?;
     let prepare = start.elapsed().as_secs_f64();
     let encoder = ClipEncoder {

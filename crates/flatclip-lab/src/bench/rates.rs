@@ -190,9 +190,7 @@ fn answer(model: &Model, method: &str, options: &toml::Table, views: usize, clas
         let prompt = std::sync::Arc::new(Prompt::features(rows)?);
         Task::from_prompt(&prompt, clip, model.tokenizer(), names, 0)?
     };
-    if let Some(statistics) = &given.statistics {
-        task = task.with_statistics(std::sync::Arc::clone(statistics));
-    }
+    task.statistics.clone_from(&given.statistics);
     adapter.prepare(&task)?;
     let width = model.width();
     let features = Features::unit(Matrix::from_vec(views, width, noise("views", views * width)));

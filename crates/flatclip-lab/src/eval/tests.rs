@@ -447,7 +447,8 @@ fn a_run_of_sets_cut_at_any_record_resumes_to_the_same_bytes() {
 /// The answers of a method for some images, all views given.
 fn answers(method: &str, images: &[Matrix], text: &Matrix) -> Vec<Vec<f32>> {
     let names: Vec<String> = (0..text.rows()).map(|k| k.to_string()).collect();
-    let task = Task::new(names, text.clone(), 20.0, 0).unwrap().with_stream_length(images.len());
+    let mut task = Task::new(names, text.clone(), 20.0, 0).unwrap();
+    task.stream_length = Some(images.len());
     let mut adapter = build_adapter(method, &toml::Table::new()).unwrap();
     adapter.prepare(&task).unwrap();
     let norms = vec![1.0; VIEWS];

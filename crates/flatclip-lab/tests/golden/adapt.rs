@@ -66,7 +66,7 @@ fn classifier(report: &mut Report, case: &Case, means: &Matrix, found: &Discrimi
     close(report, case, "b", &found.biases)
 }
 
-fn banks(report: &mut Report, case: &Case, banks: &[Vec<adapt::Banked>], size: usize) -> Result<(), String> {
+fn banks(report: &mut Report, case: &Case, banks: &adapt::Banks, size: usize) -> Result<(), String> {
     let width = case.shape("in.text_features")?[1];
     let (mut keys, mut maps, mut entropies) = (vec![], vec![], vec![]);
     for bank in banks {
@@ -74,7 +74,7 @@ fn banks(report: &mut Report, case: &Case, banks: &[Vec<adapt::Banked>], size: u
             let item = bank.get(place);
             keys.extend(item.map_or(vec![0.0; width], |i| i.feature.clone()));
             maps.extend(item.map_or(vec![0.0; banks.len()], |i| i.probabilities.clone()));
-            entropies.push(item.map_or(-1.0, |i| i.entropy));
+            entropies.push(item.map_or(-1.0, |i| i.uncertainty));
         }
     }
     close(report, case, "bank.keys", &keys)?;

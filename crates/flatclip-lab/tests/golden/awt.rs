@@ -26,7 +26,8 @@ pub fn run(case: &Case) -> Result<Report, String> {
     };
     let (awt, texts, scale) = (Awt(config), texts(case)?, case.number("logit_scale")? as f32);
     let bank = TextBank::from_prompts(texts[0].clone(), texts[1..].to_vec()).map_err(fault)?;
-    let task = Task::new(names(texts[0].rows()), texts[0].clone(), scale, 0).map_err(fault)?.with_bank(Arc::new(bank));
+    let mut task = Task::new(names(texts[0].rows()), texts[0].clone(), scale, 0).map_err(fault)?;
+    task.bank = Some(Arc::new(bank));
     let mut report = Report::default();
     let (mut of_views, mut of_texts, mut rounds, mut found) = (vec![], vec![], vec![], vec![]);
     let (mut zero_shot, mut mean, mut answers, mut plans) = (vec![], vec![], vec![], vec![]);

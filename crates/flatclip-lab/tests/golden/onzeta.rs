@@ -7,7 +7,8 @@ use flatclip::methods::adapters::onzeta::{Config, OnZeta};
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let images = stream(case)?;
-    let task = feature_task(case)?.with_stream_length(images.len());
+    let mut task = feature_task(case)?;
+    task.stream_length = Some(images.len());
     let mut adapter = OnZeta::new(Config {
         alpha: case.number("alpha")?,
         beta: case.number("beta")?,

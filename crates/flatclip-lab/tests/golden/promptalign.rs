@@ -61,7 +61,8 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let (pixels, count) = (case.f32("in.views")?, case.shape("in.views")?[0]);
     let features = parameters.image_features(&clip, pixels, count).map_err(fault)?;
     let mut task = Task::new(inputs::names(text.rows()), text, clip.logit_scale(), 0).map_err(fault)?;
-    task = task.with_clip(Arc::clone(&clip)).with_prompt(Arc::clone(&prompt)).with_statistics(Arc::new(statistics));
+    task = task.with_clip(Arc::clone(&clip));
+    (task.prompt, task.statistics) = (Some(Arc::clone(&prompt)), Some(Arc::new(statistics)));
     task.class_tokens = Some(tokens);
     let image = ViewSet { pixels: Some(pixels), ..ViewSet::new("case", &features) };
     let (answer, aligned) = PromptAlign(config(case)?).adapt_traced(&task, &image).map_err(fault)?;

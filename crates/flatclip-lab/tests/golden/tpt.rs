@@ -38,7 +38,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let prompt = case.has("in.meta_net.linear1.weight").then(|| cocoop_prompt(case)).transpose()?.map(Arc::new);
     let mut report = Report::default();
     if let Some(prompt) = &prompt {
-        task = task.with_prompt(Arc::clone(prompt));
+        task.prompt = Some(Arc::clone(prompt));
         if let PromptContent::CoCoOp { context, meta, .. } = &prompt.content {
             let raw: Vec<f32> = features.row(0).iter().map(|x| x * norms[0]).collect();
             let start = cocoop_context(context, meta, &raw);

@@ -88,12 +88,13 @@ impl About {
 
     /// The registry entry; it lives as long as the process.
     pub(super) fn leak(&self, build: Build, options: Vec<OptionSpec>) -> &'static AdapterSpec {
-        let spec = AdapterSpec::new(text(&self.name), build)
-            .with_needs(Needs::FEATURES.with_views(self.views))
-            .with_summary(text(&self.summary))
-            .with_docs(text(&self.docs))
-            .with_options(options.leak());
-        Box::leak(Box::new(spec))
+        Box::leak(Box::new(AdapterSpec {
+            needs: Needs::FEATURES.with_views(self.views),
+            summary: text(&self.summary),
+            docs: text(&self.docs),
+            options: options.leak(),
+            ..AdapterSpec::new(text(&self.name), build)
+        }))
     }
 }
 

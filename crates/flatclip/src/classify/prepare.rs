@@ -101,7 +101,7 @@ impl Preparation<'_> {
             Task::from_features(prompt, text()?, model.clip(), model.tokenizer(), self.classes.to_vec(), self.seed)?;
         if self.bank {
             let bank = TextBank::from_prompts(task.text_features().clone(), beside()?)?;
-            task = task.with_bank(Arc::new(bank));
+            task.bank = Some(Arc::new(bank));
         }
         task.store = self.store;
         task.stream_length = self.stream_length;
@@ -109,7 +109,7 @@ impl Preparation<'_> {
             if let Some(mismatch) = statistics.mismatch(model.hash(), &prompts_hash(&prompt.visual_prompts())) {
                 warn(&format!("token statistics: {mismatch}"));
             }
-            task = task.with_statistics(Arc::clone(statistics));
+            task.statistics = Some(Arc::clone(statistics));
         }
         task.progress = self.progress;
         adapter.prepare(&task)?;

@@ -15,14 +15,27 @@ pub struct Item {
     pub probabilities: Vec<f32>,
 }
 
+/// The features of some items.
+pub fn features(items: &[Item]) -> impl Iterator<Item = &[f32]> {
+    items.iter().map(|item| item.feature.as_slice())
+}
+
+/// An image that is stored by the entropy of its zero-shot answer.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Unit-norm feature of view 0.
+    pub feature: Vec<f32>,
+    pub entropy: f64,
+}
+
 impl Item {
     /// An image, by its entropy.
     pub fn of(query: &Query) -> Self {
         Self { feature: query.feature.clone(), uncertainty: query.entropy, probabilities: Vec::new() }
     }
 
-    /// The same with its probabilities, for a negative cache.
-    pub fn doubtful(query: &Query) -> Self {
+    /// The same with its probabilities.
+    pub fn with_probabilities(query: &Query) -> Self {
         Self { probabilities: query.probabilities.clone(), ..Self::of(query) }
     }
 }

@@ -110,9 +110,9 @@ mod tests {
     const fn never(name: &'static str) -> AdapterSpec {
         AdapterSpec::new(name, Build::Episodic(|_| Ok(Box::new(Never))))
     }
-    static FREE: AdapterSpec = never("never").with_aliases(&["not-ever"]);
+    static FREE: AdapterSpec = AdapterSpec { aliases: &["not-ever"], ..never("never") };
     static TAKEN_NAME: AdapterSpec = never("Zero");
-    static TAKEN_ALIAS: AdapterSpec = never("other").with_aliases(&["fga"]);
+    static TAKEN_ALIAS: AdapterSpec = AdapterSpec { aliases: &["fga"], ..never("other") };
 
     #[test]
     fn methods_from_outside_are_found_beside_the_built_in_ones() {

@@ -246,20 +246,18 @@ pub enum Build {
 /// The option that names a preset.
 const PRESET: &str = "preset";
 
-/// One registry entry, made by [`AdapterSpec::new`].
+/// One registry entry; what is not given comes from [`AdapterSpec::new`].
 ///
 /// ```
 /// use flatclip::methods::{AdapterSpec, Build, build_adapter};
 ///
 /// // Its options and its code are those of `zero`.
-/// static SPEC: AdapterSpec = AdapterSpec::new(
-///     "mine",
-///     Build::Episodic(|options| build_adapter("zero", options)?.into_episodic()),
-/// )
-/// .with_summary("a method of one's own");
+/// static SPEC: AdapterSpec = AdapterSpec {
+///     summary: "a method of one's own",
+///     ..AdapterSpec::new("mine", Build::Episodic(|options| build_adapter("zero", options)?.into_episodic()))
+/// };
 /// assert_eq!(SPEC.kind().name(), "episodic");
 /// ```
-#[non_exhaustive]
 pub struct AdapterSpec {
     /// The name used in the CLI, TOML, JSON and Python.
     pub name: &'static str,
@@ -277,7 +275,7 @@ pub struct AdapterSpec {
     pub presets: fn(Benchmark) -> Table,
     /// How to build it, which also defines its kind.
     pub build: Build,
-    /// Every option: name, kind, default, range, source, sentence.
+    /// Its options, as [`options!`](crate::options!) declares them.
     pub options: &'static [OptionSpec],
 }
 
@@ -295,48 +293,6 @@ impl AdapterSpec {
             build,
             options: &[],
         }
-    }
-
-    /// Other names of the same method.
-    #[must_use]
-    pub const fn with_aliases(self, aliases: &'static [&'static str]) -> Self {
-        Self { aliases, ..self }
-    }
-
-    /// What it must be given.
-    #[must_use]
-    pub const fn with_needs(self, needs: Needs) -> Self {
-        Self { needs, ..self }
-    }
-
-    /// What it does, in one line.
-    #[must_use]
-    pub const fn with_summary(self, summary: &'static str) -> Self {
-        Self { summary, ..self }
-    }
-
-    /// What it does, its formula, cost and reference.
-    #[must_use]
-    pub const fn with_docs(self, docs: &'static str) -> Self {
-        Self { docs, ..self }
-    }
-
-    /// What its numbers were verified with.
-    #[must_use]
-    pub const fn with_verified(self, verified: Verified) -> Self {
-        Self { verified, ..self }
-    }
-
-    /// The authors' values for a benchmark, where they differ from the defaults.
-    #[must_use]
-    pub const fn with_presets(self, presets: fn(Benchmark) -> Table) -> Self {
-        Self { presets, ..self }
-    }
-
-    /// Its options, as [`options!`](crate::options!) declares them.
-    #[must_use]
-    pub const fn with_options(self, options: &'static [OptionSpec]) -> Self {
-        Self { options, ..self }
     }
 
     /// Episodic, online or batch.

@@ -34,9 +34,8 @@ impl Task {
     ) -> Result<Self> {
         let classes = classes.into();
         let start = start(prompt, clip, tokenizer, &classes)?;
-        let task = Self::new(classes, features, clip.logit_scale(), seed)?;
-        let mut task = task.with_clip(Arc::clone(clip)).with_prompt(Arc::clone(prompt));
-        task.tokenizer = Some(tokenizer.clone());
+        let mut task = Self::new(classes, features, clip.logit_scale(), seed)?.with_clip(Arc::clone(clip));
+        (task.prompt, task.tokenizer) = (Some(Arc::clone(prompt)), Some(tokenizer.clone()));
         Ok(match start {
             Some((tokens, context)) => task.with_context(tokens, context),
             None => task,

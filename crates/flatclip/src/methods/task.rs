@@ -26,7 +26,7 @@ pub struct Task {
     pub seed: u64,
     /// The model, for adapters that run a tower.
     pub clip: Option<Arc<Clip>>,
-    /// What made the text features.
+    /// What made the text features: CoCoOp's and MaPLe's prompts are more than a context.
     pub prompt: Option<Arc<Prompt>>,
     /// What made tokens of the class names, for adapters that start from other texts as well.
     pub tokenizer: Option<Tokenizer>,
@@ -130,41 +130,6 @@ impl Task {
     pub fn with_context(mut self, class_tokens: ClassTokens, context: Context) -> Self {
         (self.class_tokens, self.context) = (Some(class_tokens), Some(context));
         self.start = OnceLock::new();
-        self
-    }
-
-    /// Adds the prompt itself: CoCoOp's and MaPLe's are more than a context.
-    #[must_use]
-    pub fn with_prompt(mut self, prompt: Arc<Prompt>) -> Self {
-        self.prompt = Some(prompt);
-        self
-    }
-
-    /// Adds token statistics of training images.
-    #[must_use]
-    pub fn with_statistics(mut self, statistics: Arc<SourceStatistics>) -> Self {
-        self.statistics = Some(statistics);
-        self
-    }
-
-    /// Adds a place for text banks.
-    #[must_use]
-    pub fn with_store(mut self, store: Arc<dyn TextStore>) -> Self {
-        self.store = Some(store);
-        self
-    }
-
-    /// Adds a ready text bank.
-    #[must_use]
-    pub fn with_bank(mut self, bank: Arc<TextBank>) -> Self {
-        self.bank = Some(bank);
-        self
-    }
-
-    /// Says how many images the stream has.
-    #[must_use]
-    pub fn with_stream_length(mut self, images: usize) -> Self {
-        self.stream_length = Some(images);
         self
     }
 

@@ -5,7 +5,7 @@
 use super::groups::{data_preset, view_selection};
 use super::prelude::*;
 use super::presets::{self, Benchmark};
-use crate::methods::cache::replace_worst;
+use crate::methods::cache::{Item, features, replace_worst};
 use crate::methods::gaussian::{Discriminant, Scatter};
 use crate::methods::probability::{dot, to_f64};
 use crate::methods::query::Query;
@@ -60,15 +60,8 @@ crate::options! {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct Banked {
-    /// A mean over selected views.
-    pub feature: Vec<f32>,
-    pub probabilities: Vec<f32>,
-    pub entropy: f32,
-}
-
-pub type Banks = Vec<Vec<Banked>>;
+/// Of every class its stored images: mean feature and probabilities of selected views, by entropy.
+pub type Banks = Vec<Vec<Item>>;
 
 /// Weighted mean of rows, and a share of the text feature.
 pub(super) fn class_mean<'r>(rows: impl Iterator<Item = (f32, &'r [f32])>, text: &[f32], alpha: f64) -> Vec<f32> {
@@ -82,13 +75,14 @@ pub(super) fn class_mean<'r>(rows: impl Iterator<Item = (f32, &'r [f32])>, text:
     sum.iter().zip(text).map(blend).collect()
 }
 
-pub(super) fn features(bank: &[Banked]) -> impl Iterator<Item = &[f32]> {
-    bank.iter().map(|item| item.feature.as_slice())
+/// The features of some items, each with its probability of a class.
+pub(super) fn weighted(bank: &[Item], class: usize) -> impl Iterator<Item = (f32, &[f32])> {
+    bank.iter().map(move |item| (item.probabilities[class], item.feature.as_slice()))
 }
 
 /// Neighbour terms of a feature: for every class the sum over its bank of cosine times own probability.
 pub(super) fn neighbours(banks: &Banks, feature: &[f32]) -> Vec<f64> {
-    let of_class = |(class, bank): (usize, &Vec<Banked>)| {
+    let of_class = |(class, bank): (usize, &Vec<Item>)| {
         bank.iter().map(|item| dot(feature, &item.feature) * f64::from(item.probabilities[class])).sum()
     };
     banks.iter().enumerate().map(of_class).collect()
@@ -134,17 +128,19 @@ impl Adapt {
     /// Whether an image enters the bank of its class; then everything is estimated again.
     pub fn enter(&mut self, query: &Query, task: &Task) -> bool {
         let class = query.prediction;
-        let Query { feature, probabilities, entropy, .. } = query.clone();
-        let item = Banked { feature, probabilities, entropy };
         let old = self.banks[class].clone();
-        if !replace_worst(&mut self.banks[class], self.options.bank, item, |item| item.entropy) {
+        let item = Item::with_probabilities(query);
+        if !replace_worst(&mut self.banks[class], self.options.bank, item, |item| item.uncertainty) {
             return false;
         }
         self.scatter.remove(features(&old), self.means.row(class));
         let own = [(query.probabilities[class], query.feature.as_slice())];
         let again = own.into_iter().filter(|_| self.options.compat);
-        let bank = self.banks[class].iter().map(|item| (item.probabilities[class], item.feature.as_slice()));
-        let mean = class_mean(bank.chain(again), task.text_features().row(class), self.options.alpha);
+        let mean = class_mean(
+            weighted(&self.banks[class], class).chain(again),
+            task.text_features().row(class),
+            self.options.alpha,
+        );
         self.means.row_mut(class).copy_from_slice(&mean);
         self.scatter.add(features(&self.banks[class]), &mean);
         self.discriminant = Some(Discriminant::new(&self.means, &self.scatter.ridge_precision()));
@@ -195,8 +191,7 @@ mod tests {
         }
         let mut expected = Scatter::new(8);
         for (class, bank) in adapt.banks.iter().enumerate().filter(|(_, bank)| !bank.is_empty()) {
-            let rows = bank.iter().map(|item| (item.probabilities[class], item.feature.as_slice()));
-            let mean = class_mean(rows, task.text_features().row(class), 0.9);
+            let mean = class_mean(weighted(bank, class), task.text_features().row(class), 0.9);
             assert_eq!(mean, adapt.means.row(class));
             expected.add(features(bank), &mean);
         }

@@ -1,12 +1,14 @@
 //! ADAPT on a set: the bank holds the most certain images of the set, and all images move the means. Shared parts are in
 //! `adapt`. Golden cases: `adapt-transductive-*`.
 
-use super::adapt::{Banked, Banks, class_mean, corrected, features, neighbours, shared};
+use super::adapt::{Banks, class_mean, corrected, neighbours, shared, weighted};
 use super::groups::{data_preset, view_selection};
 use super::prelude::*;
 use super::presets::{self, Benchmark};
+use crate::methods::cache::{Item, features};
 use crate::methods::gaussian::{Discriminant, Scatter};
-use crate::methods::probability::{argmax, entropy, mean_row, softmax_f32};
+use crate::methods::probability::{entropy, softmax_f32};
+use crate::methods::query::Query;
 use crate::methods::select::ranking;
 
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -45,11 +47,8 @@ crate::options! {
 pub struct AdaptSet(pub Config);
 
 struct Member {
-    feature: Vec<f32>,
-    logits: Vec<f32>,
-    probabilities: Vec<f32>,
-    entropy: f32,
-    prediction: usize,
+    /// With entropy and probabilities of the mean logits.
+    query: Query,
     selection: Selection,
     views: ViewLogits,
 }
@@ -71,29 +70,24 @@ pub struct SetAnswers {
 }
 
 impl AdaptSet {
-    fn member(&self, task: &Task, image: &ViewSet<'_>) -> Member {
-        let views = ViewLogits::of(task, image);
-        let selection = LowestScore { fraction: self.0.fraction, score: self.0.score }.select(&views);
-        let logits = mean_row(&views.logits, &selection.selected);
-        Member {
-            feature: mean_row(image.features, &selection.selected),
-            probabilities: softmax_f32(&logits),
-            entropy: entropy(&logits),
-            prediction: argmax(&logits),
-            logits,
-            selection,
-            views,
-        }
+    fn members(&self, task: &Task, images: &[ViewSet<'_>]) -> Vec<Member> {
+        let lowest = LowestScore { fraction: self.0.fraction, score: self.0.score };
+        let member = |image: &ViewSet<'_>| {
+            let views = ViewLogits::of(task, image);
+            let (query, selection) = Query::confident(image.features, &views, lowest);
+            let (probabilities, entropy) = (softmax_f32(&query.logits), entropy(&query.logits));
+            Member { query: Query { probabilities, entropy, ..query }, selection, views }
+        };
+        images.iter().map(member).collect()
     }
 
     fn banks(&self, members: &[Member], classes: usize) -> Banks {
-        let entropies: Vec<f32> = members.iter().map(|m| m.entropy).collect();
+        let entropies: Vec<f32> = members.iter().map(|m| m.query.entropy).collect();
         let mut banks: Banks = vec![Vec::new(); classes];
-        for member in ranking(&entropies).into_iter().map(|at| &members[at]) {
-            let bank = &mut banks[member.prediction];
+        for query in ranking(&entropies).into_iter().map(|at| &members[at].query) {
+            let bank = &mut banks[query.prediction];
             if bank.len() < self.0.bank {
-                let (feature, probabilities) = (member.feature.clone(), member.probabilities.clone());
-                bank.push(Banked { feature, probabilities, entropy: member.entropy });
+                bank.push(Item::with_probabilities(query));
             }
         }
         banks
@@ -102,9 +96,8 @@ impl AdaptSet {
     fn means(&self, task: &Task, members: &[Member], banks: &Banks) -> Matrix {
         let mut means = task.text_features().clone();
         for (class, bank) in banks.iter().enumerate().filter(|(_, bank)| !bank.is_empty()) {
-            let own = bank.iter().map(|item| (item.probabilities[class], item.feature.as_slice()));
-            let all = members.iter().map(|m| (m.probabilities[class], m.feature.as_slice()));
-            let mean = class_mean(own.chain(all), task.text_features().row(class), self.0.alpha);
+            let all = members.iter().map(|m| (m.query.probabilities[class], m.query.feature.as_slice()));
+            let mean = class_mean(weighted(bank, class).chain(all), task.text_features().row(class), self.0.alpha);
             means.row_mut(class).copy_from_slice(&mean);
         }
         means
@@ -118,15 +111,16 @@ impl AdaptSet {
             scatter.add(features(bank), mean);
         }
         let discriminant = Discriminant::new(&means, &scatter.ridge_precision());
-        let answer = |m: &Member| {
-            let (scores, terms) = (discriminant.scores(&m.feature), neighbours(&banks, &m.feature));
-            corrected(&m.logits, &scores, &terms, self.0.scale, scatter.count, self.0.compat)
+        let answer = |query: &Query| {
+            let (scores, terms) = (discriminant.scores(&query.feature), neighbours(&banks, &query.feature));
+            corrected(&query.logits, &scores, &terms, self.0.scale, scatter.count, self.0.compat)
         };
+        let queries = || members.iter().map(|m| &m.query);
         SetAnswers {
-            logits: members.iter().map(answer).collect(),
-            zero_shot: members.iter().map(|m| m.logits.clone()).collect(),
-            features: members.iter().map(|m| m.feature.clone()).collect(),
-            entropies: members.iter().map(|m| m.entropy).collect(),
+            logits: queries().map(answer).collect(),
+            zero_shot: queries().map(|query| query.logits.clone()).collect(),
+            features: queries().map(|query| query.feature.clone()).collect(),
+            entropies: queries().map(|query| query.entropy).collect(),
             counts: banks.iter().map(Vec::len).collect(),
             means,
             discriminant,
@@ -134,15 +128,14 @@ impl AdaptSet {
     }
 
     pub fn explain(&self, task: &Task, images: &[ViewSet<'_>]) -> SetAnswers {
-        let members: Vec<Member> = images.iter().map(|image| self.member(task, image)).collect();
-        self.estimate(task, &members)
+        self.estimate(task, &self.members(task, images))
     }
 }
 
 impl BatchAdapter for AdaptSet {
     fn adapt(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<Vec<Decision>> {
         images.iter().try_for_each(|image| image.check(task, &SPEC))?;
-        let members: Vec<Member> = images.iter().map(|image| self.member(task, image)).collect();
+        let members = self.members(task, images);
         let logits = self.estimate(task, &members).logits;
         let answer =
             |(m, logits): (Member, Vec<f32>)| Decision::from_logits(&logits).answer(m.views.explain(m.selection));

@@ -72,7 +72,7 @@ impl BoostAdapter {
     fn remember(&mut self, query: &Query) {
         self.caches.positive.insert(query.prediction, Item::of(query));
         if doubt!(self.options).holds(query.entropy, query.probabilities.len()) {
-            self.caches.negative.push(query.prediction, Item::doubtful(query));
+            self.caches.negative.push(query.prediction, Item::with_probabilities(query));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::groups::view_selection;
 use super::prelude::*;
-use crate::methods::cache::replace_worst;
+use crate::methods::cache::{Stored, replace_worst};
 use crate::methods::probability::{argmax, mean_probability, softmax};
 use crate::methods::query::read_out;
 use crate::methods::select::Score;
@@ -46,13 +46,6 @@ crate::options! {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct Slot {
-    /// Unit-norm feature of view 0.
-    pub feature: Vec<f32>,
-    pub entropy: f64,
-}
-
 /// The probabilities of one image from each part.
 #[derive(Clone, Debug)]
 pub struct Parts {
@@ -68,7 +61,7 @@ pub struct Parts {
 pub struct Dmn {
     options: Config,
     /// The filled slots of every class, in the order in which they were filled first.
-    pub memory: Vec<Vec<Slot>>,
+    pub memory: Vec<Vec<Stored>>,
     /// Unit-norm `[S, D]` per class.
     shots: Option<Arc<[Matrix]>>,
 }
@@ -109,7 +102,7 @@ impl Dmn {
     }
 
     fn remember(&mut self, feature: &[f32], vote: &[f64]) {
-        let slot = Slot { feature: feature.to_vec(), entropy: entropy_with(vote, 1e-8) };
+        let slot = Stored { feature: feature.to_vec(), entropy: entropy_with(vote, 1e-8) };
         replace_worst(&mut self.memory[argmax(vote)], self.options.slots, slot, |slot| slot.entropy);
     }
 

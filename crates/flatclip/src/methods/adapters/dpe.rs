@@ -3,7 +3,7 @@
 use super::groups::{data_preset, view_selection};
 use super::prelude::*;
 use super::presets::{self, Benchmark};
-use crate::methods::cache::{ClassCache, Item};
+use crate::methods::cache::{ClassCache, Item, features};
 use crate::methods::optim::AdamWSettings;
 use crate::methods::probability::entropy;
 use crate::methods::prototypes::{Evolving, Prototypes, class_means, fold};
@@ -133,8 +133,8 @@ impl OnlineAdapter for Dpe {
         let item = Item { feature: query.feature, uncertainty, probabilities: Vec::new() };
         self.cache.insert(query.prediction, item);
 
-        let items = self.cache.present().map(|(class, items)| (class, items.iter().map(|item| &*item.feature)));
-        let (means, present) = class_means(items, image.features.cols());
+        let present = self.cache.present().map(|(class, items)| (class, features(items)));
+        let (means, present) = class_means(present, image.features.cols());
         let visual = Prototypes::new(means, adamw(o.lr_image));
         let Config { alpha, beta, align, temperature, .. } = o;
         let mut moved = Evolving { text, image: visual, classes: present, alpha, beta, align, temperature };

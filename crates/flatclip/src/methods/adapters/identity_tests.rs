@@ -85,12 +85,11 @@ impl World {
             tower.encode(&tokens, std::slice::from_ref(&context)).unwrap().remove(0)
         };
         let task = Task::new(self.names.as_slice(), text, 100.0, 3).unwrap();
-        let task = task.with_clip(Arc::clone(&CLIP)).with_context(tokens, context);
+        let mut task = task.with_clip(Arc::clone(&CLIP)).with_context(tokens, context);
         if needs.statistics {
-            task.with_prompt(Arc::clone(&self.maple.0)).with_statistics(Arc::clone(&self.maple.1))
-        } else {
-            task
+            (task.prompt, task.statistics) = (Some(Arc::clone(&self.maple.0)), Some(Arc::clone(&self.maple.1)));
         }
+        task
     }
 
     /// Features near a class where features are all that is needed; else those that the tower gives for drawn pixels.

@@ -2,6 +2,7 @@
 //! zero-shot answer. Golden cases: `oga-*`.
 
 use super::prelude::*;
+use crate::methods::cache::Stored;
 use crate::methods::gaussian::{Scatter, identity, times};
 use crate::methods::probability::{argmax, dot, entropy_of, softmax};
 use std::collections::BTreeMap;
@@ -48,12 +49,6 @@ crate::options! {
         /// Divide the sum of the stored images by the capacity, as the authors' code does.
         compat: bool = false, from "choice: the mean is meant";
     }
-}
-
-#[derive(Clone, Debug)]
-pub struct Stored {
-    pub feature: Vec<f32>,
-    pub entropy: f64,
 }
 
 #[derive(Clone, Debug, Default)]

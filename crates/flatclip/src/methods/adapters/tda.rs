@@ -64,7 +64,7 @@ impl Tda {
             self.caches.positive.insert(query.prediction, Item::of(query));
         }
         if o.negative && doubt!(o).holds(query.entropy, query.probabilities.len()) {
-            self.caches.negative.insert(query.prediction, Item::doubtful(query));
+            self.caches.negative.insert(query.prediction, Item::with_probabilities(query));
         }
     }
 

@@ -131,7 +131,8 @@ impl TextStore for LruCache {
 #[test]
 fn a_text_bank_is_kept_and_found_again_under_the_same_settings_only() {
     let lru = Arc::new(LruCache::default());
-    let task = task(&clip(), &[0, 1, 2, 3, 4]).with_store(Arc::clone(&lru) as Arc<dyn TextStore>);
+    let mut task = task(&clip(), &[0, 1, 2, 3, 4]);
+    task.store = Some(Arc::clone(&lru) as Arc<dyn TextStore>);
     let bank = |radius| {
         let mut stss = stss::Stss::new(stss::Config { radius, perturbations: 3, ..Default::default() });
         stss.prepare(&task).unwrap();
@@ -197,7 +198,8 @@ fn given_prompts_stand_in_the_place_of_perturbed_contexts() {
     let (base, other) = (unit_rows(1, 4, 16), unit_rows(2, 4, 16));
     assert!(TextBank::from_prompts(base.clone(), vec![unit_rows(3, 5, 16)]).is_err());
     let bank = Arc::new(TextBank::from_prompts(base.clone(), vec![other]).unwrap());
-    let task = Task::new(names(4), base, 30.0, 0).unwrap().with_bank(Arc::clone(&bank));
+    let mut task = Task::new(names(4), base, 30.0, 0).unwrap();
+    task.bank = Some(Arc::clone(&bank));
     // Selection by plain entropy can vote with the mean of the prompts.
     for options in [toml::toml! { lambda = 0.0 }, toml::toml! { lambda = 0.5 reduce = "mean" }] {
         assert_eq!(bank_of(&task, &options), *bank);
