@@ -87,14 +87,14 @@ fn banks(report: &mut Report, case: &Case, banks: &adapt::Banks, size: usize) ->
 
 fn transductive(case: &Case) -> Result<Report, String> {
     let task = feature_task(case)?;
-    let adapter = adapt_set::AdaptSet(adapt_set::Config {
+    let adapter = adapt_set::AdaptSet {
         fraction: case.number("view_fraction")?,
         alpha: case.number("alpha")?,
         scale: case.number("scale")?,
         bank: case.count("bank_size")?,
         compat: true,
-        ..adapt_set::Config::default()
-    });
+        ..adapt_set::AdaptSet::default()
+    };
     let images = stream(case)?;
     let sets: Vec<ViewSet<'_>> = images.iter().map(|views| ViewSet::new("case", views)).collect();
     let found = adapter.explain(&task, &sets);

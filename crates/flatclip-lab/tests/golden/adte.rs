@@ -4,16 +4,16 @@ use super::case::{Case, Report};
 use super::inputs::{close, fault, feature_task, predictions, rounded, stream};
 use flatclip::methods::adapters::adte::{self, Adte};
 use flatclip::methods::adapters::adte_stream::{self, AdteStream};
-use flatclip::methods::adapters::zero::{self, Zero};
+use flatclip::methods::adapters::zero::Zero;
 use flatclip::methods::aggregate::Vote;
 use flatclip::methods::probability::argmax;
 use flatclip::methods::select::{Score, ViewLogits};
 use flatclip::methods::{Adapter as _, BatchAdapter as _, Decision, OnlineAdapter as _, Task, ViewSet};
 use flatclip_tensor::Matrix;
 
-fn config(case: &Case) -> Result<adte::Config, String> {
+fn config(case: &Case) -> Result<Adte, String> {
     let range = |index: usize| case.hyper("q_range")[index].as_f64().ok_or("no q_range");
-    Ok(adte::Config {
+    Ok(Adte {
         fraction: case.number("gamma")?,
         slots: case.count("memory_size")?,
         gap: case.number("gap_threshold")?,
@@ -59,12 +59,12 @@ impl Found {
 /// Views selected with one score for all classes.
 fn one_score(task: &Task, images: &[Matrix], fraction: f64, score: Score) -> Result<Vec<Decision>, String> {
     let vote = Vote::MeanProbability;
-    let zero = Zero(zero::Config { fraction, score, vote, ..zero::Config::default() });
+    let zero = Zero { fraction, score, vote, ..Zero::default() };
     images.iter().map(|image| zero.adapt(task, &ViewSet::new("case", image)).map_err(fault)).collect()
 }
 
 fn online(report: &mut Report, case: &Case, task: &Task, images: &[Matrix]) -> Result<(), String> {
-    let adte::Config { fraction, slots, gap, low, high, rounds, tolerance, compat } = config(case)?;
+    let Adte { fraction, slots, gap, low, high, rounds, tolerance, compat } = config(case)?;
     let start = case.count("online_start")?;
     let options = adte_stream::Config { fraction, slots, gap, low, high, rounds, tolerance, compat, start, every: 1 };
     let mut adapter = AdteStream::new(options);
@@ -95,7 +95,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     close(&mut report, case, "gap", &gaps)?;
 
     let set: Vec<ViewSet<'_>> = images.iter().map(|image| ViewSet::new("case", image)).collect();
-    let adapter = Adte(options.clone());
+    let adapter = options.clone();
     let bank = adapter.bank(&task, &set).map_err(fault)?;
     let stored = bank.gaps();
     report.equal("bank_count", &stored.iter().map(Vec::len).collect::<Vec<_>>(), &case.indices("out.bank_count")?);

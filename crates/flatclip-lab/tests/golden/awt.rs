@@ -2,7 +2,7 @@
 
 use super::case::{Case, Report};
 use super::inputs::{close, fault, names, rounded, samples, stream, unit};
-use flatclip::methods::adapters::awt::{Awt, Config};
+use flatclip::methods::adapters::awt::Awt;
 use flatclip::methods::bank::TextBank;
 use flatclip::methods::probability::{argmax, logits};
 use flatclip::methods::{Adapter as _, Task, ViewSet};
@@ -17,14 +17,14 @@ fn texts(case: &Case) -> Result<Vec<Matrix>, String> {
 }
 
 pub fn run(case: &Case) -> Result<Report, String> {
-    let config = Config {
+    let config = Awt {
         image_temperature: case.number("image_temperature")?,
         text_temperature: case.number("text_temperature")?,
         epsilon: case.number("sinkhorn_eps")?,
         compat: true,
-        ..Config::default()
+        ..Awt::default()
     };
-    let (awt, texts, scale) = (Awt(config), texts(case)?, case.number("logit_scale")? as f32);
+    let (awt, texts, scale) = (config, texts(case)?, case.number("logit_scale")? as f32);
     let bank = TextBank::from_prompts(texts[0].clone(), texts[1..].to_vec()).map_err(fault)?;
     let mut task = Task::new(names(texts[0].rows()), texts[0].clone(), scale, 0).map_err(fault)?;
     task.bank = Some(Arc::new(bank));

@@ -4,7 +4,7 @@ use super::case::{Case, Report};
 use super::inputs::{self, close, fault};
 use super::tpt::steps;
 use flatclip::methods::ViewSet;
-use flatclip::methods::adapters::difftpt::{Config, DiffTpt};
+use flatclip::methods::adapters::difftpt::DiffTpt;
 use flatclip::methods::select::{CosineThenEntropy, ViewLogits};
 use flatclip_tensor::Matrix;
 
@@ -13,7 +13,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let task = inputs::context_task(case, &clip)?;
     let (features, _) = inputs::image_features(case, &clip, "in.views")?;
     let (generated, _) = inputs::image_features(case, &clip, "in.generated")?;
-    let config = Config {
+    let config = DiffTpt {
         cosine_fraction: case.number("selection_cosine")?,
         entropy_fraction: case.number("selection_selfentro")?,
         steps: case.count("tta_steps")?,
@@ -22,7 +22,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     };
     let filter = CosineThenEntropy { cosine: config.cosine_fraction, entropy: config.entropy_fraction };
     let image = ViewSet { generated: Some(&generated), ..ViewSet::new("case", &features) };
-    let (answer, tuned) = DiffTpt(config).adapt_traced(&task, &image).map_err(fault)?;
+    let (answer, tuned) = config.adapt_traced(&task, &image).map_err(fault)?;
     let rows = [features.data(), generated.data()].concat();
     let all = Matrix::from_vec(features.rows() + generated.rows(), features.cols(), rows);
     let views = ViewLogits::new(&all, task.text_features(), task.logit_scale);

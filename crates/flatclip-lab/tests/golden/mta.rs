@@ -2,13 +2,13 @@
 
 use super::case::{Case, Report, Tolerance};
 use super::inputs::{self, samples};
-use flatclip::methods::adapters::mta::{Config, Mode, find_mode};
+use flatclip::methods::adapters::mta::{Mode, Mta, find_mode};
 use flatclip::methods::probability::logits;
 use flatclip::methods::select::ViewLogits;
 use flatclip_tensor::Matrix;
 
-fn config(case: &Case) -> Result<Config, String> {
-    Ok(Config {
+fn config(case: &Case) -> Result<Mta, String> {
+    Ok(Mta {
         lambda_y: case.number("lambda_y")?,
         lambda_q: case.number("lambda_q")?,
         max_iter: case.count("max_iter")?,

@@ -3,7 +3,7 @@
 use super::case::{Case, Report, Tolerance};
 use super::inputs::{self, fault};
 use super::maple::key;
-use flatclip::methods::adapters::promptalign::{Config, PromptAlign};
+use flatclip::methods::adapters::promptalign::PromptAlign;
 use flatclip::methods::maple::MapleParameters;
 use flatclip::methods::statistics::SourceStatistics;
 use flatclip::methods::{Task, TextSide, ViewSet};
@@ -12,8 +12,8 @@ use flatclip_tensor::Matrix;
 use std::sync::Arc;
 
 /// The original, slips included.
-fn config(case: &Case) -> Result<Config, String> {
-    Ok(Config {
+fn config(case: &Case) -> Result<PromptAlign, String> {
+    Ok(PromptAlign {
         fraction: case.number("tpt_threshold")?,
         align_fraction: case.number("align_threshold")?,
         layer_from: case.count("align_layer_from")?,
@@ -24,7 +24,7 @@ fn config(case: &Case) -> Result<Config, String> {
         weight_decay: case.number("weight_decay")?,
         compat_layers: true,
         compat_late_views: true,
-        ..Config::default()
+        ..PromptAlign::default()
     })
 }
 
@@ -65,7 +65,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     (task.prompt, task.statistics) = (Some(Arc::clone(&prompt)), Some(Arc::new(statistics)));
     task.class_tokens = Some(tokens);
     let image = ViewSet { pixels: Some(pixels), ..ViewSet::new("case", &features) };
-    let (answer, aligned) = PromptAlign(config(case)?).adapt_traced(&task, &image).map_err(fault)?;
+    let (answer, aligned) = config(case)?.adapt_traced(&task, &image).map_err(fault)?;
 
     let mut report = Report::default();
     let logits = case.tolerance("logits", Tolerance { atol: 1e-3, rtol: 1e-4, ..Tolerance::default() });

@@ -3,7 +3,7 @@
 use super::case::{Case, Report};
 use super::inputs::{self, close, fault, rounded};
 use super::tpt::steps;
-use flatclip::methods::adapters::r_tpt::{Config, RTpt, resemblance, weighted_sum, weights};
+use flatclip::methods::adapters::r_tpt::{RTpt, resemblance, weighted_sum, weights};
 use flatclip::methods::probability::{argmax, logits};
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::{Adapter as _, ViewSet};
@@ -12,7 +12,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let clip = case.clip()?;
     let task = inputs::context_task(case, &clip)?;
     let (features, _) = inputs::image_features(case, &clip, "in.views")?;
-    let config = Config {
+    let config = RTpt {
         fraction: case.number("selection_p")?,
         steps: case.count("tta_steps")?,
         lr: case.number("lr")?,
@@ -20,9 +20,9 @@ pub fn run(case: &Case) -> Result<Report, String> {
         neighbours: case.count("neighbours")?,
         temperature: case.number("temperature")?,
         compat: false,
-        ..Config::default()
+        ..RTpt::default()
     };
-    let adapter = RTpt(config.clone());
+    let adapter = config.clone();
     let views = ViewLogits::new(&features, task.text_features(), task.logit_scale);
     let (tuned, selection) = adapter.tune(&task, &features, &views).map_err(fault)?;
     let mut report = Report::default();

@@ -2,27 +2,27 @@
 
 use super::case::{Case, Report};
 use super::inputs::{close, fault, feature_task, rounded, stream};
-use flatclip::methods::adapters::se::{AlphaRule, Config, Se};
+use flatclip::methods::adapters::se::{AlphaRule, Se};
 use flatclip::methods::adapters::use_prompt;
 use flatclip::methods::probability::{argmax, entropy_of};
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::{Adapter as _, ViewSet};
 
-fn config(case: &Case, rule: AlphaRule) -> Result<Config, String> {
+fn config(case: &Case, rule: AlphaRule) -> Result<Se, String> {
     let fixed = case.hyper("alpha").as_f64();
-    Ok(Config {
+    Ok(Se {
         fraction: case.number("selection_p")?,
         scale: case.number("scale")?,
         alpha_rule: if fixed.is_some() { AlphaRule::Fixed } else { rule },
         alpha: fixed.unwrap_or_default(),
-        ..Config::default()
+        ..Se::default()
     })
 }
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let (task, images) = (feature_task(case)?, stream(case)?);
-    let se = Se(Config { compat: true, ..config(case, AlphaRule::Square)? });
-    let tuned = Se(config(case, AlphaRule::Linear)?);
+    let se = Se { compat: true, ..config(case, AlphaRule::Square)? };
+    let tuned = config(case, AlphaRule::Linear)?;
     let mut report = Report::default();
     let (mut zero_shot, mut entropies, mut ranks, mut classes) = (vec![], vec![], vec![], vec![]);
     let (mut kept, mut alphas, mut mixed, mut doubt) = (vec![], vec![], vec![], vec![]);

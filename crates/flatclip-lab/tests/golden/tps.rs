@@ -2,19 +2,19 @@
 
 use super::case::{Case, Report};
 use super::inputs::{close, fault, feature_task, predictions, stream, tolerance};
-use flatclip::methods::adapters::tps::{Config, Step, Tps};
+use flatclip::methods::adapters::tps::{Step, Tps};
 use flatclip::methods::{Adapter as _, ViewSet};
 
 pub fn run(case: &Case) -> Result<Report, String> {
     let task = feature_task(case)?;
-    let tps = Tps(Config {
+    let tps = Tps {
         fraction: case.number("selection_p")?,
         steps: case.count("tta_steps")?,
         lr: case.number("lr")?,
         weight_decay: case.number("weight_decay")?,
         shared: case.hyper("per_label").as_bool() == Some(false),
-        ..Config::default()
-    });
+        ..Tps::default()
+    };
     let (mut steps, mut texts, mut answers): (Vec<Step>, Vec<f32>, Vec<_>) = Default::default();
     for views in stream(case)? {
         let (text, own) = tps.shifted(&task, &views);

@@ -3,20 +3,20 @@
 use super::case::{Case, Report, Tolerance};
 use super::inputs::{self, fault};
 use flatclip::methods::ViewSet;
-use flatclip::methods::adapters::tpt::{CocoopFeature, Config, Tpt, cocoop_context};
+use flatclip::methods::adapters::tpt::{CocoopFeature, Tpt, cocoop_context};
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::update::Tuned;
 use flatclip::prompt::{Affine, Prompt, PromptContent, Provenance};
 use std::sync::Arc;
 
-fn config(case: &Case) -> Result<Config, String> {
-    Ok(Config {
+fn config(case: &Case) -> Result<Tpt, String> {
+    Ok(Tpt {
         fraction: case.number("selection_p")?,
         steps: case.count("tta_steps")?,
         lr: case.number("lr")?,
         weight_decay: case.number("weight_decay")?,
         cocoop_feature: CocoopFeature::Raw,
-        ..Config::default()
+        ..Tpt::default()
     })
 }
 
@@ -45,7 +45,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
             report.close("ctx_generated", &start.data, case.f32("out.ctx_generated")?, Tolerance::atol(1e-5));
         }
     }
-    let (answer, tuned) = Tpt(config(case)?).adapt_traced(&task, &image).map_err(fault)?;
+    let (answer, tuned) = config(case)?.adapt_traced(&task, &image).map_err(fault)?;
     let first = &tuned.steps.first().ok_or("no step")?.text_features;
     let before = ViewLogits::new(&features, first, task.logit_scale);
     report.close(

@@ -59,15 +59,15 @@ impl Found {
 
 pub fn stata(case: &Case) -> Result<Report, String> {
     let task = feature_task(case)?;
-    let adapter = stata::StatA(stata::Config {
+    let adapter = stata::StatA {
         text_weight: case.number("lambda_y_hat")?,
         graph_weight: case.number("lambda_laplacian")?,
         neighbours: case.count("n_neighbors")?,
         rounds: case.count("max_iter")?,
         alpha: case.number("alpha")?,
         soft_counts: case.hyper("soft_beta").as_bool().unwrap_or(false),
-        ..stata::Config::default()
-    });
+        ..stata::StatA::default()
+    };
     let found = Found::new(case, |images| adapter.fit(&task, images))?;
     let mut report = Report::default();
     found.compare(&mut report, case, task.class_count())?;
@@ -78,13 +78,13 @@ pub fn stata(case: &Case) -> Result<Report, String> {
 
 pub fn transclip(case: &Case) -> Result<Report, String> {
     let task = feature_task(case)?;
-    let adapter = transclip::TransClip(transclip::Config {
+    let adapter = transclip::TransClip {
         text_weight: case.number("lambda_y_hat")?,
         graph_weight: case.number("lambda_laplacian")?,
         neighbours: case.count("n_neighbors")?,
         rounds: case.count("max_iter")?,
-        ..transclip::Config::default()
-    });
+        ..transclip::TransClip::default()
+    };
     let found = Found::new(case, |images| adapter.fit(&task, images))?;
     let mut report = Report::default();
     found.compare(&mut report, case, task.class_count())?;

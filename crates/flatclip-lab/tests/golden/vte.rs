@@ -2,7 +2,7 @@
 
 use super::case::{Case, Report};
 use super::inputs::{close, fault, feature_task, predictions, stream};
-use flatclip::methods::adapters::vte::{Config, Vte};
+use flatclip::methods::adapters::vte::Vte;
 use flatclip::methods::probability::mean_row;
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::{Adapter as _, Decision, ViewSet};
@@ -12,7 +12,7 @@ pub fn run(case: &Case) -> Result<Report, String> {
     let fraction = case.number("selection_p")?;
     let images = stream(case)?;
     let answers = |unit_mean: bool| -> Result<Vec<Decision>, String> {
-        let vte = Vte(Config { fraction, unit_mean, ..Config::default() });
+        let vte = Vte { fraction, unit_mean, ..Vte::default() };
         images.iter().map(|views| vte.adapt(&task, &ViewSet::new("case", views)).map_err(fault)).collect()
     };
     let (plain, unit) = (answers(false)?, answers(true)?);

@@ -2,7 +2,7 @@
 
 use super::case::{Case, Report, Tolerance};
 use super::inputs::{self, samples, unit};
-use flatclip::methods::adapters::zero::{Config, Temperature, Zero};
+use flatclip::methods::adapters::zero::{Temperature, Zero};
 use flatclip::methods::aggregate::TieFallback;
 use flatclip::methods::select::ranking;
 use flatclip::methods::{Adapter as _, Decision, Task, ViewSet};
@@ -13,7 +13,7 @@ fn adapter(case: &Case) -> Result<Zero, String> {
     let gamma = case.number("gamma")?;
     let temperature = Temperature::F32Eps;
     let tie_fallback = TieFallback::Original;
-    Ok(Zero(Config { fraction: gamma, temperature, tie_fallback, ..Config::default() }))
+    Ok(Zero { fraction: gamma, temperature, tie_fallback, ..Zero::default() })
 }
 
 fn answer(case: &Case, text: &Matrix, scale: f32, features: &Matrix) -> Result<Decision, String> {

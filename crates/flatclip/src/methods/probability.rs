@@ -14,9 +14,14 @@ pub fn argmax<T: PartialOrd>(values: &[T]) -> usize {
 
 /// Softmax of one row, in f64.
 pub fn softmax(row: &[f32]) -> Vec<f64> {
-    let mut p = to_f64(row);
-    loss::softmax(&mut p, row.len());
-    p
+    softmax_f64(to_f64(row))
+}
+
+/// The same of values in f64.
+pub(crate) fn softmax_f64(mut row: Vec<f64>) -> Vec<f64> {
+    let width = row.len();
+    loss::softmax(&mut row, width);
+    row
 }
 
 /// The values in f64.

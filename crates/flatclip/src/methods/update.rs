@@ -51,7 +51,19 @@ pub struct Tuned {
     pub steps: Vec<Step>,
 }
 
-/// Tunes the context that a task starts from.
+/// Tunes the context that a task starts from by a loss on the logits of some views.
+pub(super) fn tune_on(
+    task: &Task,
+    method: &str,
+    views: &Matrix,
+    loss: impl Fn(&Matrix) -> Loss,
+    steps: usize,
+    optimiser: AdamW,
+) -> Result<Tuned> {
+    tune_start(task, method, &[&|text: &Matrix| on_text(views, text, task.logit_scale, &loss)], steps, optimiser)
+}
+
+/// The same by objectives on the text features.
 pub(super) fn tune_start(
     task: &Task,
     method: &str,

@@ -184,8 +184,7 @@ mod tests {
     #[test]
     fn the_sums_are_those_of_the_bank_and_no_image_counts_twice() {
         let task = task(3, 8, 30.0);
-        let mut adapt = Adapt::new(Config { bank: 2, ..Config::default() });
-        adapt.prepare(&task).unwrap();
+        let mut adapt = ready(Adapt::new(Config { bank: 2, ..Config::default() }), &task);
         for seed in 0..30 {
             adapt.adapt(&task, &ViewSet::new("s", &views(seed, 1, 8))).unwrap();
         }

@@ -27,12 +27,12 @@ NeurIPS 2025. Verified with the authors' code in f32 (compat).
 ",
     verified: Verified::AuthorsCode,
     presets: presets::adapt,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("adapt-transductive", Build::Batch(|table| Ok(Box::new(AdaptSet(Config::read(table)?)))))
+    options: AdaptSet::OPTIONS,
+    ..AdapterSpec::new("adapt-transductive", Build::Batch(|table| Ok(Box::new(AdaptSet::read(table)?))))
 };
 
 crate::options! {
-    pub struct Config for "adapt-transductive" {
+    pub struct AdaptSet for "adapt-transductive" {
         include shared;
         /// Images per class in the bank.
         bank: usize = 6, alias "bank_size", range between(1, 10_000), from "authors' code";
@@ -42,9 +42,6 @@ crate::options! {
         compat: bool = false, from "choice";
     }
 }
-
-#[derive(Clone, Debug)]
-pub struct AdaptSet(pub Config);
 
 struct Member {
     /// With entropy and probabilities of the mean logits.
@@ -71,7 +68,7 @@ pub struct SetAnswers {
 
 impl AdaptSet {
     fn members(&self, task: &Task, images: &[ViewSet<'_>]) -> Vec<Member> {
-        let lowest = LowestScore { fraction: self.0.fraction, score: self.0.score };
+        let lowest = LowestScore { fraction: self.fraction, score: self.score };
         let member = |image: &ViewSet<'_>| {
             let views = ViewLogits::of(task, image);
             let (query, selection) = Query::confident(image.features, &views, lowest);
@@ -86,7 +83,7 @@ impl AdaptSet {
         let mut banks: Banks = vec![Vec::new(); classes];
         for query in ranking(&entropies).into_iter().map(|at| &members[at].query) {
             let bank = &mut banks[query.prediction];
-            if bank.len() < self.0.bank {
+            if bank.len() < self.bank {
                 bank.push(Item::with_probabilities(query));
             }
         }
@@ -97,7 +94,7 @@ impl AdaptSet {
         let mut means = task.text_features().clone();
         for (class, bank) in banks.iter().enumerate().filter(|(_, bank)| !bank.is_empty()) {
             let all = members.iter().map(|m| (m.query.probabilities[class], m.query.feature.as_slice()));
-            let mean = class_mean(weighted(bank, class).chain(all), task.text_features().row(class), self.0.alpha);
+            let mean = class_mean(weighted(bank, class).chain(all), task.text_features().row(class), self.alpha);
             means.row_mut(class).copy_from_slice(&mean);
         }
         means
@@ -113,7 +110,7 @@ impl AdaptSet {
         let discriminant = Discriminant::new(&means, &scatter.ridge_precision());
         let answer = |query: &Query| {
             let (scores, terms) = (discriminant.scores(&query.feature), neighbours(&banks, &query.feature));
-            corrected(&query.logits, &scores, &terms, self.0.scale, scatter.count, self.0.compat)
+            corrected(&query.logits, &scores, &terms, self.scale, scatter.count, self.compat)
         };
         let queries = || members.iter().map(|m| &m.query);
         SetAnswers {
@@ -143,7 +140,7 @@ impl BatchAdapter for AdaptSet {
     }
 
     fn set_size(&self) -> usize {
-        self.0.batch
+        self.batch
     }
 }
 
@@ -155,7 +152,7 @@ mod tests {
     fn the_bank_holds_the_most_certain_and_the_order_of_the_set_does_not_matter() {
         let task = task(3, 8, 30.0);
         let images: Vec<Matrix> = (0..25).map(|seed| views(seed, 1, 8)).collect();
-        let adapter = AdaptSet(Config { bank: 2, ..Config::default() });
+        let adapter = AdaptSet { bank: 2, ..AdaptSet::default() };
         let sets: Vec<ViewSet<'_>> = images.iter().map(|m| ViewSet::new("s", m)).collect();
         let found = adapter.explain(&task, &sets);
         assert!(found.counts.iter().all(|&count| count <= 2) && found.counts.contains(&2));

@@ -23,8 +23,8 @@ Cost: one image-tower pass over the views; rounds K^2 once; memory up to slots K
 Reference: ADTE, arXiv 2602.11743 (repository Jinx630/ADTE).
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("adte", Build::Batch(|table| Ok(Box::new(Adte(Config::read(table)?)))))
+    options: Adte::OPTIONS,
+    ..AdapterSpec::new("adte", Build::Batch(|table| Ok(Box::new(Adte::read(table)?))))
 };
 
 crate::option_group! {
@@ -49,17 +49,8 @@ crate::option_group! {
 }
 
 crate::options! {
-    pub struct Config for "adte", check Config::exponents_are_ordered {
+    pub struct Adte for "adte", check Adte::exponents_are_ordered {
         include class_exponents;
-    }
-}
-
-impl Config {
-    fn exponents_are_ordered(&self) -> Result<()> {
-        match self.low < self.high && self.high < 1.0 {
-            true => Ok(()),
-            false => Err(mismatch(Self::NAME, "high", "more than low and less than 1", self.high)),
-        }
     }
 }
 
@@ -89,7 +80,7 @@ impl ClassBank {
         Self { classes: vec![Vec::new(); classes] }
     }
 
-    pub fn offer(&mut self, views: &ViewLogits, options: &Config) {
+    pub fn offer(&mut self, views: &ViewLogits, options: &Adte) {
         let (z, gap) = mean_logits(views);
         if f64::from(gap) < options.gap {
             return;
@@ -133,7 +124,7 @@ impl ClassBank {
     }
 
     /// Logarithm of how often each class is answered.
-    pub fn log_frequencies(&self, options: &Config) -> Vec<f64> {
+    pub fn log_frequencies(&self, options: &Adte) -> Vec<f64> {
         let columns = self.columns();
         let mut q = vec![1.0 / self.classes.len() as f64; self.classes.len()];
         for _ in 0..options.rounds {
@@ -151,7 +142,7 @@ impl ClassBank {
         q.into_iter().map(|q| q.max(1e-30).ln()).collect()
     }
 
-    pub fn exponents(&self, options: &Config) -> Vec<f64> {
+    pub fn exponents(&self, options: &Adte) -> Vec<f64> {
         let logs = self.log_frequencies(options);
         let (least, most) = logs.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), &x| (a.min(x), b.max(x)));
         let spread = most - least;
@@ -173,15 +164,19 @@ pub(super) fn answer(views: ViewLogits, selection: Selection) -> Decision {
     ballot.answer(views.explain(selection))
 }
 
-#[derive(Clone, Debug)]
-pub struct Adte(pub Config);
-
 impl Adte {
+    fn exponents_are_ordered(&self) -> Result<()> {
+        match self.low < self.high && self.high < 1.0 {
+            true => Ok(()),
+            false => Err(mismatch(Self::NAME, "high", "more than low and less than 1", self.high)),
+        }
+    }
+
     pub fn bank(&self, task: &Task, images: &[ViewSet<'_>]) -> Result<ClassBank> {
         let mut bank = ClassBank::new(task.class_count());
         for image in images {
             image.check(task, &SPEC)?;
-            bank.offer(&ViewLogits::of(task, image), &self.0);
+            bank.offer(&ViewLogits::of(task, image), self);
         }
         Ok(bank)
     }
@@ -198,12 +193,12 @@ impl BatchAdapter for Adte {
                 task.class_count(),
                 images.len()
             );
-            return Err(Error::method(Config::NAME, reason));
+            return Err(Error::method(Adte::NAME, reason));
         }
-        let exponents = bank.exponents(&self.0);
+        let exponents = bank.exponents(self);
         let of = |image: &ViewSet<'_>| {
             let views = ViewLogits::of(task, image);
-            let selection = select(&views, &exponents, self.0.fraction);
+            let selection = select(&views, &exponents, self.fraction);
             answer(views, selection)
         };
         Ok(images.iter().map(of).collect())
@@ -218,16 +213,16 @@ mod tests {
     fn a_set_that_says_nothing_about_classes_is_refused() {
         let task = task(4, 16, 30.0);
         let image = views(1, 8, 16);
-        let error = Adte(Config::default()).adapt(&task, &[ViewSet::new("s", &image)]).unwrap_err().to_string();
+        let error = Adte::default().adapt(&task, &[ViewSet::new("s", &image)]).unwrap_err().to_string();
         assert!(error.contains("of 4 classes") && error.contains("1 images"), "{error}");
-        assert!(Config::read(&toml::toml! { high = 1.0 }).unwrap_err().to_string().starts_with("adte.high"));
+        assert!(Adte::read(&toml::toml! { high = 1.0 }).unwrap_err().to_string().starts_with("adte.high"));
     }
 
     #[test]
     fn only_the_original_replaces_a_clear_image_by_a_less_clear_one() {
         let of = |gap: f32| ViewLogits::from_logits(flatclip_tensor::Matrix::from_vec(1, 2, vec![gap, 0.0]));
         for (compat, kept) in [(false, 3.0), (true, 2.0)] {
-            let options = Config { slots: 1, compat, ..Config::default() };
+            let options = Adte { slots: 1, compat, ..Adte::default() };
             let mut bank = ClassBank::new(2);
             [3.0, 0.5, 2.0].iter().for_each(|&gap| bank.offer(&of(gap), &options));
             assert_eq!(bank.gaps(), [vec![kept], vec![]]);
@@ -239,10 +234,8 @@ mod tests {
         let of =
             |a: f32, b: f32, c: f32| ViewLogits::from_logits(flatclip_tensor::Matrix::from_vec(1, 3, vec![a, b, c]));
         let mut bank = ClassBank::new(3);
-        [of(3.0, 0.0, 0.0), of(2.0, 3.5, 0.0), of(2.0, 0.0, 3.2)]
-            .iter()
-            .for_each(|v| bank.offer(v, &Config::default()));
-        let q = bank.exponents(&Config::default());
+        [of(3.0, 0.0, 0.0), of(2.0, 3.5, 0.0), of(2.0, 0.0, 3.2)].iter().for_each(|v| bank.offer(v, &Adte::default()));
+        let q = bank.exponents(&Adte::default());
         assert!((q[0] - 0.9).abs() < 1e-9 && q[1] < 0.9 && q[2] >= 0.01, "{q:?}");
     }
 }

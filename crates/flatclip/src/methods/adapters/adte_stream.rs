@@ -34,9 +34,9 @@ crate::options! {
 
 impl Config {
     /// What the two forms share.
-    fn shared(&self) -> adte::Config {
+    fn shared(&self) -> adte::Adte {
         let Self { fraction, slots, gap, low, high, rounds, tolerance, compat, .. } = *self;
-        adte::Config { fraction, slots, gap, low, high, rounds, tolerance, compat }
+        adte::Adte { fraction, slots, gap, low, high, rounds, tolerance, compat }
     }
 
     fn of_set(&self) -> Result<()> {
@@ -47,7 +47,7 @@ impl Config {
 #[derive(Clone, Debug, Default)]
 pub struct AdteStream {
     options: Config,
-    shared: adte::Config,
+    shared: adte::Adte,
     bank: ClassBank,
     /// The exponents that the last image was answered with; none while views are selected by entropy.
     pub exponents: Option<Vec<f64>>,

@@ -23,12 +23,12 @@ Reference: Zhu et al., AWT: Transferring Vision-Language Models via Augmentation
 Transportation, NeurIPS 2024.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("awt", Build::Episodic(|table| Ok(Box::new(Awt(Config::read(table)?)))))
+    options: Awt::OPTIONS,
+    ..AdapterSpec::new("awt", Build::Episodic(|table| Ok(Box::new(Awt::read(table)?))))
 };
 
 crate::options! {
-    pub struct Config for "awt" {
+    pub struct Awt for "awt" {
         /// Temperature of the weights of views.
         image_temperature: f64 = 0.5, range above(0.0), from "authors' code";
         /// Temperature of the weights of texts.
@@ -61,9 +61,6 @@ pub struct Weighted {
     pub logits: Vec<f32>,
     mean: ViewLogits,
 }
-
-#[derive(Clone, Debug)]
-pub struct Awt(pub Config);
 
 struct Sinkhorn<'w> {
     /// `[V * M]`.
@@ -131,16 +128,15 @@ fn text_weights(mean: &[f32], at: &[&[f32]], temperature: f64) -> Vec<Vec<f64>> 
 impl Awt {
     /// The weights of an image's views (`[V, D]`) and of the texts (one `[K, D]` for each m), and the logits.
     pub fn weighted(&self, features: &Matrix, texts: &[&Matrix], scale: f32) -> Weighted {
-        let o = &self.0;
         let all: Vec<Matrix> = texts.iter().map(|text| logits(features, text, scale)).collect();
         let mut mean = Matrix::zeros(features.rows(), all[0].cols());
         for part in &all {
             mean.data_mut().iter_mut().zip(part.data()).for_each(|(m, z)| *m += z / texts.len() as f32);
         }
         let mean = ViewLogits::from_logits(mean);
-        let views = soft_weights(mean.entropies.iter().copied(), o.image_temperature as f32);
+        let views = soft_weights(mean.entropies.iter().copied(), self.image_temperature as f32);
         let at: Vec<&[f32]> = all.iter().map(|part| part.row(0)).collect();
-        let texts = text_weights(mean.logits.row(0), &at, o.text_temperature);
+        let texts = text_weights(mean.logits.row(0), &at, self.text_temperature);
         let of_class = |k: usize| -> Vec<f64> {
             (0..features.rows()).flat_map(|v| all.iter().map(move |part| f64::from(part.row(v)[k]))).collect()
         };
@@ -159,14 +155,14 @@ impl Awt {
         scale: f64,
         of_class: impl Fn(usize) -> Vec<f64> + Sync,
     ) -> (Vec<Vec<f64>>, usize) {
-        if !self.0.transport {
+        if !self.transport {
             let product = |w: &Vec<f64>| views.iter().flat_map(|u| w.iter().map(move |w| u * w)).collect();
             return (texts.iter().map(product).collect(), 0);
         }
-        let kernel = |k| of_class(k).iter().map(|z| (-(1.0 - z / scale) / self.0.epsilon).exp()).collect();
+        let kernel = |k| of_class(k).iter().map(|z| (-(1.0 - z / scale) / self.epsilon).exp()).collect();
         let start = |(k, w): (usize, &Vec<f64>)| Sinkhorn::new(kernel(k), views, w);
         let mut states: Vec<Sinkhorn<'_>> = texts.par_iter().enumerate().map(start).collect();
-        if self.0.compat {
+        if self.compat {
             let enough = JOINT_STOP * (views.len() * texts.len()) as f64;
             let mut joint = || states.par_iter_mut().map(Sinkhorn::round).collect::<Vec<f64>>().iter().sum::<f64>();
             let rounds = rounds_until(|| joint() < enough);
@@ -221,7 +217,7 @@ mod tests {
     #[test]
     fn plans_have_the_weights_as_margins_and_one_text_leaves_the_views() {
         let (image, first, second) = (views(3, 6, 16), unit_rows(1, 5, 16), unit_rows(2, 5, 16));
-        let found = Awt(Config::default()).weighted(&image, &[&first, &second], 30.0);
+        let found = Awt::default().weighted(&image, &[&first, &second], 30.0);
         for (plan, texts) in found.plans.iter().zip(&found.texts) {
             for m in 0..2 {
                 let sum: f64 = plan.iter().skip(m).step_by(2).sum();
@@ -231,8 +227,8 @@ mod tests {
                 assert!((pair.iter().sum::<f64>() - found.views[v]).abs() < 1e-3);
             }
         }
-        let product = Awt(Config { transport: false, ..Config::default() });
-        let (one, transported) = (product.weighted(&image, &[&first], 30.0), Awt(Config::default()));
+        let product = Awt { transport: false, ..Awt::default() };
+        let (one, transported) = (product.weighted(&image, &[&first], 30.0), Awt::default());
         for (a, b) in one.logits.iter().zip(transported.weighted(&image, &[&first], 30.0).logits) {
             assert!((a - b).abs() < 1e-3);
         }

@@ -114,8 +114,7 @@ mod tests {
         let state = |threshold: f64| {
             let (likelihood_threshold, prior_threshold) = (threshold, threshold);
             let options = Config { likelihood_threshold, prior_threshold, likelihood_count: 3.0, ..Config::default() };
-            let mut bca = Bca::new(options);
-            bca.prepare(&task).unwrap();
+            let mut bca = ready(Bca::new(options), &task);
             let class = bca.adapt(&task, &ViewSet::new("s", &image)).unwrap().prediction;
             (class, bca)
         };

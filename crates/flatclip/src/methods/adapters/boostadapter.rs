@@ -46,11 +46,7 @@ crate::options! {
     }
 }
 
-impl Config {
-    fn windows_are_open(&self) -> Result<()> {
-        doubt!(self).check(Self::NAME)
-    }
-}
+doubt!(Config);
 
 #[derive(Clone, Debug, Default)]
 pub struct BoostAdapter {
@@ -71,7 +67,7 @@ impl BoostAdapter {
 
     fn remember(&mut self, query: &Query) {
         self.caches.positive.insert(query.prediction, Item::of(query));
-        if doubt!(self.options).holds(query.entropy, query.probabilities.len()) {
+        if self.options.doubt().holds(query.entropy, query.probabilities.len()) {
             self.caches.negative.push(query.prediction, Item::with_probabilities(query));
         }
     }
@@ -98,7 +94,7 @@ impl BoostAdapter {
             let items = boosted.get(&class).map_or(self.caches.positive.items(class), Vec::as_slice);
             *z += total_affinity(items, &query.feature, o.alpha, o.beta);
         }
-        self.caches.negative.subtract_doubt(&mut z, &query.feature, &doubt!(o));
+        self.caches.negative.subtract_doubt(&mut z, &query.feature, &o.doubt());
         to_f32(&z)
     }
 }
@@ -127,8 +123,7 @@ mod tests {
     fn views_boost_their_own_image_and_leave_no_trace() {
         let task = task(4, 16, 30.0);
         let run = |count: usize| {
-            let mut adapter = BoostAdapter::new(Config::default());
-            adapter.prepare(&task).unwrap();
+            let mut adapter = ready(BoostAdapter::new(Config::default()), &task);
             let many = views(5, 20, 16);
             let rows: Vec<usize> = (0..count).collect();
             let answer = adapter.adapt(&task, &ViewSet::new("s", &many.select_rows(&rows))).unwrap();
@@ -138,13 +133,9 @@ mod tests {
         let (boosted, also, _) = run(20);
         assert_eq!((kept, also), (1, 1));
         assert!(boosted.iter().sum::<f32>() > plain.iter().sum::<f32>() + 0.1, "{plain:?} {boosted:?}");
-        assert!(
-            one.boosted(
-                &views(5, 9, 16),
-                &ViewLogits::new(&views(5, 9, 16), task.text_features(), 1.0),
-                &Selection { scores: vec![0.0; 9], ranking: (0..9).collect(), selected: vec![0] }
-            )
-            .is_empty()
-        );
+        let nine = views(5, 9, 16);
+        let selection = Selection { scores: vec![0.0; 9], ranking: (0..9).collect(), selected: vec![0] };
+        let logits = ViewLogits::new(&nine, task.text_features(), 1.0);
+        assert!(one.boosted(&nine, &logits, &selection).is_empty());
     }
 }

@@ -7,7 +7,7 @@ use crate::Hint;
 use crate::methods::optim::AdamW;
 use crate::methods::probability::marginal_entropy;
 use crate::methods::select::CosineThenEntropy;
-use crate::methods::update::{Tuned, on_text, tune_start};
+use crate::methods::update::{Tuned, tune_on};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs { generated: true, default_views: 65, ..Needs::CONTEXT },
@@ -27,12 +27,12 @@ Reference: Feng et al., Diverse Data Augmentation with Diffusions for Effective 
 ICCV 2023.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("difftpt", Build::Episodic(|table| Ok(Box::new(DiffTpt(Config::read(table)?)))))
+    options: DiffTpt::OPTIONS,
+    ..AdapterSpec::new("difftpt", Build::Episodic(|table| Ok(Box::new(DiffTpt::read(table)?))))
 };
 
 crate::options! {
-    pub struct Config for "difftpt" {
+    pub struct DiffTpt for "difftpt" {
         /// Fraction of the views that passes the similarity filter.
         cosine_fraction: f64 = 0.8, range between(0.0, 1.0), from "authors' code";
         /// Fraction of the rest that passes the entropy filter.
@@ -41,17 +41,14 @@ crate::options! {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct DiffTpt(pub Config);
-
 /// Augmented, then generated.
 fn all_views(image: &ViewSet<'_>) -> Result<Matrix> {
     let generated = image.generated.filter(|g| g.rows() > 0).ok_or_else(|| {
-        Error::method(Config::NAME, format!("image {} has no generated views", image.id)).with_hint(Hint::Generated)
+        Error::method(DiffTpt::NAME, format!("image {} has no generated views", image.id)).with_hint(Hint::Generated)
     })?;
     if generated.cols() != image.features.cols() || generated.data().iter().any(|x| !x.is_finite()) {
         let reason = format!("generated views of image {} have width {}", image.id, generated.cols());
-        return Err(Error::method(Config::NAME, reason));
+        return Err(Error::method(DiffTpt::NAME, reason));
     }
     let data = [image.features.data(), generated.data()].concat();
     Ok(Matrix::from_vec(image.features.rows() + generated.rows(), generated.cols(), data))
@@ -60,22 +57,20 @@ fn all_views(image: &ViewSet<'_>) -> Result<Matrix> {
 impl DiffTpt {
     pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Tuned)> {
         image.check(task, &SPEC)?;
-        let o = &self.0;
         let features = all_views(image)?;
         let views = ViewLogits::from_logits(task.logits(&features));
-        let selector = CosineThenEntropy { cosine: o.cosine_fraction, entropy: o.entropy_fraction };
+        let selector = CosineThenEntropy { cosine: self.cosine_fraction, entropy: self.entropy_fraction };
         let selection = selector.select(&views);
         let kept = features.select_rows(&selection.selected);
-        let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, marginal_entropy);
-        let adamw = AdamW::with_decay(o.lr, o.weight_decay);
-        let tuned = tune_start(task, Config::NAME, &[&objective], o.steps, adamw)?;
+        let adamw = AdamW::with_decay(self.lr, self.weight_decay);
+        let tuned = tune_on(task, Self::NAME, &kept, marginal_entropy, self.steps, adamw)?;
         Ok((view_0(task, image, &tuned.text_features).answer(views.explain(selection)), tuned))
     }
 }
 
 impl Adapter for DiffTpt {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        task.start_pass(Config::NAME).map(|_| ())
+        task.start_pass(DiffTpt::NAME).map(|_| ())
     }
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {

@@ -225,8 +225,7 @@ mod tests {
         let mut opposite = task.text_features().clone();
         opposite.data_mut().iter_mut().for_each(|x| *x = -*x);
         for compat in [false, true] {
-            let mut dlae = Dlae::new(Config { compat, ..Config::default() });
-            dlae.prepare(&task).unwrap();
+            let mut dlae = ready(Dlae::new(Config { compat, ..Config::default() }), &task);
             assert_eq!(dlae.adapt(&task, &ViewSet::new("s", &opposite)).is_ok(), compat);
         }
     }

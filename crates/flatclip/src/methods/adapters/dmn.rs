@@ -165,8 +165,7 @@ mod tests {
         assert_eq!(kept, [0.8, 0.9]);
 
         let task = task(4, 8, 30.0);
-        let mut dmn = Dmn::new(Config::default());
-        dmn.prepare(&task).unwrap();
+        let dmn = ready(Dmn::new(Config::default()), &task);
         let feature = views(3, 1, 8);
         let zero_shot = softmax(ViewLogits::new(&feature, task.text_features(), 30.0).logits.row(0));
         for (found, expected) in dmn.read_out(&task, feature.row(0), true).iter().zip(&zero_shot) {

@@ -232,8 +232,7 @@ mod tests {
     use super::*;
 
     fn after(task: &Task, refresh: usize, images: u64) -> Dota {
-        let mut dota = Dota::new(Config { refresh, ..Config::default() });
-        dota.prepare(task).unwrap();
+        let mut dota = ready(Dota::new(Config { refresh, ..Config::default() }), task);
         for i in 0..images {
             dota.adapt(task, &ViewSet::new("s", &views(i, 12, task.text_features().cols()))).unwrap();
         }

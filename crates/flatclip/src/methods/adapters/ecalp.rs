@@ -105,12 +105,11 @@ impl Ecalp {
         self.grow(task, x);
         let used = self.options.image_neighbours.min(self.lists.len());
         let graph = Graph::new(&self.lists, used, &self.texts, task.class_count(), self.options.gamma);
-        let rows = graph.propagate(&self.labels, self.options.iterations, self.options.alpha);
+        let mut rows = graph.propagate(&self.labels, self.options.iterations, self.options.alpha);
         let carried = |row: &Vec<f64>| {
             let best = argmax(row);
             (best, CARRIED * row[best])
         };
-        let mut rows = rows;
         let answer = rows.pop().unwrap_or_default();
         self.labels = rows.iter().map(carried).collect();
         answer
@@ -245,8 +244,7 @@ mod tests {
     #[test]
     fn lists_hold_the_nearest_of_all_images_and_never_an_old_query() {
         let task = task(4, 8, 30.0);
-        let mut ecalp = Ecalp::new(Config { image_neighbours: 3, ..Config::default() });
-        ecalp.prepare(&task).unwrap();
+        let mut ecalp = ready(Ecalp::new(Config { image_neighbours: 3, ..Config::default() }), &task);
         let images: Vec<Matrix> = (0..12).map(|seed| views(seed, 1, 8)).collect();
         for image in &images {
             let scores = ecalp.step(&task, image.row(0));

@@ -59,14 +59,22 @@ crate::option_group! {
     }
 }
 
-/// The rule of a negative cache from options that include `negative_cache`.
+/// Gives options that include `negative_cache` its rule, and the check of its windows.
 macro_rules! doubt {
-    ($options:expr) => {
-        $crate::methods::cache::Doubt {
-            alpha: $options.negative_alpha,
-            beta: $options.negative_beta,
-            entropy: ($options.entropy_low, $options.entropy_high),
-            mask: ($options.mask_low, $options.mask_high),
+    ($options:ident) => {
+        impl $options {
+            fn doubt(&self) -> $crate::methods::cache::Doubt {
+                $crate::methods::cache::Doubt {
+                    alpha: self.negative_alpha,
+                    beta: self.negative_beta,
+                    entropy: (self.entropy_low, self.entropy_high),
+                    mask: (self.mask_low, self.mask_high),
+                }
+            }
+
+            fn windows_are_open(&self) -> Result<()> {
+                self.doubt().check(Self::NAME)
+            }
         }
     };
 }

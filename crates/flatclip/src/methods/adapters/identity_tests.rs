@@ -174,8 +174,8 @@ proptest! {
         }
         let of = |adapter: Box<dyn Adapter>| adapter.adapt(&task, &image).unwrap().explanation;
         let stss = of(prepared(stss::Stss::new(flat), &task));
-        let zero = of(prepared(zero::Zero(zero::Config { fraction, ..Default::default() }), &task));
-        let tpt = of(prepared(tpt::Tpt(tpt::Config { fraction, ..Default::default() }), &task));
+        let zero = of(prepared(zero::Zero { fraction, ..Default::default() }, &task));
+        let tpt = of(prepared(tpt::Tpt { fraction, ..Default::default() }, &task));
         prop_assert_eq!(&stss.selected, &zero.selected);
         prop_assert_eq!(&stss.selected, &tpt.selected);
         prop_assert_eq!(&stss.scores, &zero.scores);
@@ -191,7 +191,7 @@ proptest! {
         let config =
             stss::Config { radius: 0.0, fraction, vote: Vote::Majority, tie: Tie::DiscardedViews, ..Default::default() };
         let stss = prepared(stss::Stss::new(config), &task);
-        let zero = prepared(zero::Zero(zero::Config { fraction, ..Default::default() }), &task);
+        let zero = prepared(zero::Zero { fraction, ..Default::default() }, &task);
         let features = views(seed, count, task.text_features().cols());
         let image = ViewSet::new("s", &features);
         prop_assert_eq!(stss.adapt(&task, &image).unwrap(), zero.adapt(&task, &image).unwrap());
@@ -201,7 +201,7 @@ proptest! {
     fn c_tpt_without_weight_is_tpt(seed in 0u64..10_000, count in 2usize..33, steps in 0usize..3, lr in 1e-4f64..1e-2) {
         let world = World::new(5);
         let task = world.task(&Needs::CONTEXT, &[0, 1, 2, 3, 4]);
-        let tpt = prepared(tpt::Tpt(tpt::Config { steps, lr, ..Default::default() }), &task);
+        let tpt = prepared(tpt::Tpt { steps, lr, ..Default::default() }, &task);
         let plain = c_tpt::Config { weight: 0.0, steps, lr, ..Default::default() };
         let c_tpt = prepared(c_tpt::CTpt::new(plain), &task);
         let features = image(&task, seed, count);

@@ -42,7 +42,7 @@ use super::AdapterSpec;
 /// What most adapters use.
 mod prelude {
     #[cfg(test)]
-    pub(super) use super::registry_tests::{assert_gradient, names, task, unit_rows, views};
+    pub(super) use super::registry_tests::{assert_gradient, names, ready, task, unit_rows, views};
     pub(super) use crate::methods::select::{LowestScore, Selection, ViewLogits};
     pub(super) use crate::methods::{
         Adapter, AdapterSpec, BatchAdapter, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet,

@@ -2,6 +2,7 @@
 //! `mta-features-*`.
 
 use super::prelude::*;
+use crate::methods::probability::softmax_f64;
 use crate::methods::select::ranking;
 use flatclip_tensor::gemm::product_nt;
 use flatclip_tensor::ops::wide::{add_scaled, softmax, squared_distance};
@@ -22,12 +23,12 @@ Reference: Zanella and Ben Ayed, On the Test-time Zero-shot Generalization of Vi
 2024.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("mta", Build::Episodic(|table| Ok(Box::new(Mta(Config::read(table)?)))))
+    options: Mta::OPTIONS,
+    ..AdapterSpec::new("mta", Build::Episodic(|table| Ok(Box::new(Mta::read(table)?))))
 };
 
 crate::options! {
-    pub struct Config for "mta" {
+    pub struct Mta for "mta" {
         /// Weight of the entropy of the inlierness.
         lambda_y: f64 = 0.2, range above(0.0), from "authors' code";
         /// Weight of the agreement between views.
@@ -53,7 +54,7 @@ pub struct Mode {
 }
 
 /// The mode of `features` (`[V, D]`, at least 3 rows) whose logits are `views`.
-pub fn find_mode(options: &Config, features: &Matrix, views: &ViewLogits) -> Mode {
+pub fn find_mode(options: &Mta, features: &Matrix, views: &ViewLogits) -> Mode {
     let bandwidths = bandwidths(features);
     let affinity = affinity(&views.logits);
     let count = features.rows();
@@ -85,7 +86,7 @@ pub fn find_mode(options: &Config, features: &Matrix, views: &ViewLogits) -> Mod
 }
 
 /// Runs `step` until its change is small or `max_iter` is reached; how often.
-fn repeat(options: &Config, mut step: impl FnMut() -> f64) -> usize {
+fn repeat(options: &Mta, mut step: impl FnMut() -> f64) -> usize {
     for taken in 1..=options.max_iter {
         if step() < options.tolerance {
             return taken;
@@ -124,17 +125,12 @@ fn densities(features: &Matrix, mode: &[f32], bandwidths: &[f64]) -> Vec<f64> {
     features.iter_rows().zip(bandwidths).map(kernel).collect()
 }
 
-fn inlierness(options: &Config, density: &[f64], affinity: &Matrix, y: &[f64]) -> Vec<f64> {
+fn inlierness(options: &Mta, density: &[f64], affinity: &Matrix, y: &[f64]) -> Vec<f64> {
     let score = |(row, k): (&[f32], &f64)| {
         let agreement: f64 = row.iter().zip(y).map(|(&a, y)| f64::from(a) * y).sum();
         (k + options.lambda_q * agreement) / options.lambda_y
     };
-    let scores: Vec<f64> = affinity.iter_rows().zip(density).map(score).collect();
-    let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let mut next: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
-    let sum: f64 = next.iter().sum();
-    next.iter_mut().for_each(|y| *y /= sum);
-    next
+    softmax_f64(affinity.iter_rows().zip(density).map(score).collect())
 }
 
 fn shift(features: &Matrix, density: &[f64], y: &[f64]) -> Vec<f32> {
@@ -146,9 +142,6 @@ fn shift(features: &Matrix, density: &[f64], y: &[f64]) -> Vec<f32> {
     sum.iter().map(|s| (s / length) as f32).collect()
 }
 
-#[derive(Clone, Debug)]
-pub struct Mta(pub Config);
-
 impl Adapter for Mta {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
@@ -159,7 +152,7 @@ impl Adapter for Mta {
             let original = Selection { scores: views.entropies.clone(), ranking: vec![0], selected: vec![0] };
             return Ok(ballot.answer(views.explain(original)));
         }
-        let found = find_mode(&self.0, image.features, &views);
+        let found = find_mode(self, image.features, &views);
         let ballot = Decision::from_logits(task.logits(&found.mode).row(0));
         let scores: Vec<f32> = found.inlierness.iter().map(|y| -y).collect();
         let ranking = ranking(&scores);
@@ -181,7 +174,7 @@ mod tests {
         features.row_mut(7).copy_from_slice(&[-1.0, 0.2, 0.4]);
         normalise_rows(&mut features);
         let text = Matrix::from_vec(2, 3, vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
-        let found = find_mode(&Config::default(), &features, &ViewLogits::new(&features, &text, 10.0));
+        let found = find_mode(&Mta::default(), &features, &ViewLogits::new(&features, &text, 10.0));
         assert!((l2_norm(found.mode.row(0)) - 1.0).abs() < 1e-6);
         assert!(found.mode.row(0)[0] > 0.98, "{:?}", found.mode);
         assert!(found.inlierness[7] < found.inlierness[0]);
@@ -191,7 +184,7 @@ mod tests {
     fn equal_views_are_their_own_mode() {
         let features = Matrix::from_vec(6, 2, [0.6, 0.8].repeat(6));
         let text = Matrix::from_vec(1, 2, vec![1.0, 0.0]);
-        let found = find_mode(&Config::default(), &features, &ViewLogits::new(&features, &text, 10.0));
+        let found = find_mode(&Mta::default(), &features, &ViewLogits::new(&features, &text, 10.0));
         assert!((found.mode.row(0)[0] - 0.6).abs() < 1e-6);
     }
 }

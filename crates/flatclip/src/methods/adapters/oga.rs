@@ -200,8 +200,7 @@ mod tests {
 
     fn after(options: Config, images: u64) -> Oga {
         let task = task(3, 8, 30.0);
-        let mut oga = Oga::new(options);
-        oga.prepare(&task).unwrap();
+        let mut oga = ready(Oga::new(options), &task);
         for seed in 0..images {
             oga.adapt(&task, &ViewSet::new("s", &views(seed, 1, 8))).unwrap();
         }
@@ -238,9 +237,7 @@ mod tests {
         let task = task(3, 8, 30.0);
         let images: Vec<Matrix> = (0..9).map(|seed| views(seed, 1, 8)).collect();
         let sets: Vec<ViewSet<'_>> = images.iter().map(|m| ViewSet::new("s", m)).collect();
-        let (mut together, mut single) = (Oga::new(Config::default()), Oga::new(Config::default()));
-        together.prepare(&task).unwrap();
-        single.prepare(&task).unwrap();
+        let [mut together, mut single] = [0; 2].map(|_| ready(Oga::new(Config::default()), &task));
         let all = together.adapt_set(&task, &sets).unwrap();
         let each: Vec<Decision> = sets.iter().map(|set| single.adapt(&task, set).unwrap()).collect();
         assert_eq!(all[8], each[8]);

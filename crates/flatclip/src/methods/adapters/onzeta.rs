@@ -4,8 +4,7 @@
 use super::groups::data_preset;
 use super::prelude::*;
 use super::presets::{self, Benchmark};
-use crate::methods::probability::{dot, normalise_rows};
-use flatclip_tensor::ops::loss;
+use crate::methods::probability::{dot, normalise_rows, softmax_f64};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES.with_views(1),
@@ -82,12 +81,12 @@ impl OnZeta {
         let [tau_text, tau_image] = [o.tau_text, o.tau_image].map(|tau| task.temperature(tau));
         let mut text = cosines(x, task.text_features(), tau_text);
         text.iter_mut().zip(&self.dual).for_each(|(z, rho)| *z += rho);
-        let text = softmax(text);
+        let text = softmax_f64(text);
         let share = o.alpha / text.len() as f64;
         for (rho, t) in self.dual.iter_mut().zip(&text) {
             *rho = (*rho - o.c_rho / root * (t - share)).max(0.0);
         }
-        let image = softmax(cosines(x, &self.proxies, tau_image));
+        let image = softmax_f64(cosines(x, &self.proxies, tau_image));
         let length = [o.length, task.stream_length.unwrap_or(0), UNKNOWN_LENGTH].into_iter().find(|&n| n > 0);
         let progress = (self.seen as f64 / length.unwrap_or(UNKNOWN_LENGTH) as f64).min(1.0);
         let weight = o.beta * progress.sqrt();
@@ -104,12 +103,6 @@ impl OnZeta {
 
 fn cosines(x: &[f32], rows: &Matrix, temperature: f64) -> Vec<f64> {
     rows.iter_rows().map(|row| dot(x, row) / temperature).collect()
-}
-
-fn softmax(mut logits: Vec<f64>) -> Vec<f64> {
-    let width = logits.len();
-    loss::softmax(&mut logits, width);
-    logits
 }
 
 impl OnlineAdapter for OnZeta {
@@ -137,16 +130,15 @@ impl OnlineAdapter for OnZeta {
 mod tests {
     use super::*;
 
+    fn run(scale: f32, options: Config) -> Vec<(Vec<f64>, Vec<f64>)> {
+        let task = task(4, 8, scale);
+        let mut adapter = ready(OnZeta::new(options), &task);
+        (0..6).map(|i| adapter.step(&task, views(i, 1, 8).row(0))).collect()
+    }
+
     /// Ten times the scale with a tenth of the cosines' differences is the same problem.
     #[test]
     fn temperatures_follow_the_logit_scale() {
-        let text = unit_rows(1, 4, 8);
-        let run = |scale: f32, options: Config| {
-            let task = Task::new(names(4), text.clone(), scale, 0).unwrap();
-            let mut adapter = OnZeta::new(options);
-            adapter.prepare(&task).unwrap();
-            (0..6).map(|i| adapter.step(&task, views(i, 1, 8).row(0))).collect::<Vec<_>>()
-        };
         let by_hand = Config { tau_text: 0.05, tau_image: 0.2, ..Config::default() };
         assert_eq!(run(20.0, Config::default()), run(100.0, by_hand));
         assert_ne!(run(20.0, Config::default()), run(100.0, Config::default()));
@@ -154,21 +146,14 @@ mod tests {
 
     #[test]
     fn short_streams_are_known() {
-        let shortest = |scale, c_w| {
-            let task = Task::new(names(4), unit_rows(1, 4, 8), scale, 0).unwrap();
-            OnZeta::new(Config { c_w, ..Config::default() }).shortest_stream(&task)
-        };
+        let shortest =
+            |scale, c_w| OnZeta::new(Config { c_w, ..Config::default() }).shortest_stream(&task(4, 8, scale));
         assert_eq!((shortest(100.0, 0.5), shortest(100.0, 0.0), shortest(10.0, 0.5)), (1563, 0, 16));
     }
 
     #[test]
     fn the_image_side_counts_more_towards_the_end_and_never_more_than_beta() {
-        let task = task(4, 8, 100.0);
-        let run = |length: usize| {
-            let mut adapter = OnZeta::new(Config { length, ..Config::default() });
-            adapter.prepare(&task).unwrap();
-            (0..6).map(|i| adapter.step(&task, views(i, 1, 8).row(0))).collect::<Vec<_>>()
-        };
+        let run = |length| run(100.0, Config { length, ..Config::default() });
         // Far from the end of a stream the text side decides alone.
         for (text, answer) in run(100_000_000) {
             text.iter().zip(&answer).for_each(|(t, a)| assert!((t - a).abs() < 1e-3));

@@ -29,12 +29,12 @@ Reference: Abdul Samadh et al., Align Your Prompts: Test-Time Prompting with Dis
 Zero-Shot Generalization, NeurIPS 2023.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("promptalign", Build::Episodic(|table| Ok(Box::new(PromptAlign(Config::read(table)?)))))
+    options: PromptAlign::OPTIONS,
+    ..AdapterSpec::new("promptalign", Build::Episodic(|table| Ok(Box::new(PromptAlign::read(table)?))))
 };
 
 crate::options! {
-    pub struct Config for "promptalign", check Config::has_blocks {
+    pub struct PromptAlign for "promptalign", check PromptAlign::has_blocks {
         include view_selection;
         /// Fraction of the views for the statistics.
         align_fraction: f64 = 0.1, range fraction, from "authors' code";
@@ -51,28 +51,6 @@ crate::options! {
         compat_late_views: bool = false, from "choice";
     }
 }
-
-impl Config {
-    fn has_blocks(&self) -> Result<()> {
-        if self.layer_from < self.layer_to {
-            return Ok(());
-        }
-        Err(mismatch(Self::NAME, "layer_from", "less than layer_to", self.layer_from))
-    }
-
-    /// The aligned blocks.
-    pub fn layers(&self) -> std::ops::Range<usize> {
-        self.layer_from..if self.compat_layers { self.layer_to - 1 } else { self.layer_to }
-    }
-
-    /// What one block's distance counts.
-    fn layer_weight(&self) -> f64 {
-        self.weight / (self.layer_to - self.layer_from) as f64
-    }
-}
-
-#[derive(Clone, Debug)]
-pub struct PromptAlign(pub Config);
 
 #[derive(Clone, Debug)]
 pub struct AlignStep {
@@ -122,18 +100,35 @@ fn sign(x: f64) -> f64 {
 }
 
 impl PromptAlign {
+    fn has_blocks(&self) -> Result<()> {
+        if self.layer_from < self.layer_to {
+            return Ok(());
+        }
+        Err(mismatch(Self::NAME, "layer_from", "less than layer_to", self.layer_from))
+    }
+
+    /// The aligned blocks.
+    pub fn layers(&self) -> std::ops::Range<usize> {
+        self.layer_from..if self.compat_layers { self.layer_to - 1 } else { self.layer_to }
+    }
+
+    /// What one block's distance counts.
+    fn layer_weight(&self) -> f64 {
+        self.weight / (self.layer_to - self.layer_from) as f64
+    }
+
     /// Without a weight it is TPT on a maple prompt, and no statistics are needed.
     fn aligns(&self) -> bool {
-        self.0.weight > 0.0
+        self.weight > 0.0
     }
 
     fn source<'t>(&self, task: &'t Task) -> Result<&'t SourceStatistics> {
         let source = task.statistics.as_deref().ok_or_else(|| {
             let reason =
                 "needs token statistics of training images; compute them with this model and prompt and give them";
-            Error::method(Config::NAME, reason).with_hint(Hint::Statistics)
+            Error::method(PromptAlign::NAME, reason).with_hint(Hint::Statistics)
         })?;
-        let needed = self.0.layers().end;
+        let needed = self.layers().end;
         if source.means.len() < needed {
             let reason = format!("expected at most {}, the blocks with statistics, found {needed}", source.means.len());
             return Err(Error::config("promptalign.layer_to", reason));
@@ -166,7 +161,7 @@ impl PromptAlign {
             false => (0.0, Vec::new()),
         };
         Ok(AlignStep {
-            loss: (f64::from(loss.value) + self.0.layer_weight() * alignment) as f32,
+            loss: (f64::from(loss.value) + self.layer_weight() * alignment) as f32,
             entropy: loss.value,
             alignment: alignment as f32,
             gradient: pass.gradient(&d_text, &d_image, &d_tokens)?,
@@ -182,7 +177,7 @@ impl PromptAlign {
         places: &[usize],
     ) -> Result<(f64, BlockGradients)> {
         let (mut total, mut gradients) = (0.0, Vec::new());
-        for block in self.0.layers() {
+        for block in self.layers() {
             let tokens = pass.tokens(block)?;
             let (mean, variance) = (&source.means[block], &source.variances[block]);
             let per_image = tokens.rows() / images;
@@ -193,7 +188,7 @@ impl PromptAlign {
                     mean.cols(),
                     tokens.cols()
                 );
-                return Err(Error::method(Config::NAME, reason));
+                return Err(Error::method(PromptAlign::NAME, reason));
             }
             let rows: Vec<usize> = places.iter().flat_map(|p| p * per_image..(p + 1) * per_image).collect();
             let (value, d) = distance(&tokens.select_rows(&rows), places.len(), mean, variance);
@@ -201,7 +196,7 @@ impl PromptAlign {
             let mut all = vec![0.0f32; tokens.data().len()];
             for (row, part) in rows.iter().zip(d.chunks(tokens.cols())) {
                 let to = &mut all[row * tokens.cols()..][..tokens.cols()];
-                to.iter_mut().zip(part).for_each(|(t, d)| *t = (self.0.layer_weight() * d) as f32);
+                to.iter_mut().zip(part).for_each(|(t, d)| *t = (self.layer_weight() * d) as f32);
             }
             gradients.push((block, all));
         }
@@ -210,14 +205,13 @@ impl PromptAlign {
 
     pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Aligned)> {
         image.check(task, &SPEC)?;
-        let o = &self.0;
-        let (clip, side) = (task.need_clip(Config::NAME)?, task.text_side(Config::NAME)?);
-        let mut parameters = MapleParameters::of(task.prompt.as_deref(), Config::NAME)?;
-        let (pixels, count) = (image.need_pixels(Config::NAME)?, image.features.rows());
+        let (clip, side) = (task.need_clip(PromptAlign::NAME)?, task.text_side(PromptAlign::NAME)?);
+        let mut parameters = MapleParameters::of(task.prompt.as_deref(), PromptAlign::NAME)?;
+        let (pixels, count) = (image.need_pixels(PromptAlign::NAME)?, image.features.rows());
         // Both sides of the task come from this prompt, its visual prompts included: nothing is encoded a second time.
         let views = ViewLogits::of(task, image);
-        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(&views);
-        let align_views = LowestScore { fraction: o.align_fraction, score: o.score }.select(&views).selected;
+        let selection = LowestScore { fraction: self.fraction, score: self.score }.select(&views);
+        let align_views = LowestScore { fraction: self.align_fraction, score: self.score }.select(&views).selected;
         // Gradients are needed for these views alone.
         let mut union = [selection.selected.clone(), align_views.clone()].concat();
         union.sort_unstable();
@@ -225,13 +219,13 @@ impl PromptAlign {
         let size = pixels.len() / count;
         let kept: Vec<f32> = union.iter().flat_map(|v| &pixels[v * size..(v + 1) * size]).copied().collect();
 
-        let mut optimiser = AdamW::with_decay(o.lr, o.weight_decay);
+        let mut optimiser = AdamW::with_decay(self.lr, self.weight_decay);
         let mut steps = Vec::new();
-        for step in 0..o.steps {
+        for step in 0..self.steps {
             // The first step starts where the task's text features were computed.
             let known = (step == 0).then_some(task.text_features());
             let pass = parameters.pass_with_tokens(clip, side, known, &kept, union.len())?;
-            let entropy = if step > 0 && o.compat_late_views { &align_views } else { &selection.selected };
+            let entropy = if step > 0 && self.compat_late_views { &align_views } else { &selection.selected };
             let found = self.gradient(task, pass, &union, entropy, &align_views)?;
             require_finite(|| format!("promptalign step {step}"), &found.gradient.tensors())?;
             optimiser.step(&mut parameters.tensors_mut(), &found.gradient.tensors());
@@ -246,11 +240,11 @@ impl PromptAlign {
 
 impl Adapter for PromptAlign {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        MapleParameters::of(task.prompt.as_deref(), Config::NAME)?;
+        MapleParameters::of(task.prompt.as_deref(), PromptAlign::NAME)?;
         if self.aligns() {
             self.source(task)?;
         }
-        task.text_side(Config::NAME).map(|_| ())
+        task.text_side(PromptAlign::NAME).map(|_| ())
     }
 
     fn needs(&self) -> Option<Needs> {

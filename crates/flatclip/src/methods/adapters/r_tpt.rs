@@ -5,7 +5,7 @@ use super::groups::{adamw_steps, view_selection};
 use super::prelude::*;
 use crate::methods::optim::AdamW;
 use crate::methods::probability::{logits, mean_entropy, softmax};
-use crate::methods::update::{Tuned, on_text, tune_start};
+use crate::methods::update::{Tuned, tune_on};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     aliases: &["rtpt"],
@@ -23,12 +23,12 @@ Reference: Sheng et al., R-TPT: Improving Adversarial Robustness of Vision-Langu
 Prompt Tuning, CVPR 2025.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("r-tpt", Build::Episodic(|table| Ok(Box::new(RTpt(Config::read(table)?)))))
+    options: RTpt::OPTIONS,
+    ..AdapterSpec::new("r-tpt", Build::Episodic(|table| Ok(Box::new(RTpt::read(table)?))))
 };
 
 crate::options! {
-    pub struct Config for "r-tpt" {
+    pub struct RTpt for "r-tpt" {
         include view_selection;
         include adamw_steps;
         /// Cosines averaged into a view's reliability.
@@ -68,19 +68,13 @@ fn rounded_below_one(features: &Matrix) -> Vec<bool> {
     features.iter_rows().map(own).collect()
 }
 
-#[derive(Clone, Debug)]
-pub struct RTpt(pub Config);
-
 impl RTpt {
     /// The tuned prompt for an image, and its selection.
     pub fn tune(&self, task: &Task, features: &Matrix, views: &ViewLogits) -> Result<(Tuned, Selection)> {
-        let o = &self.0;
-        let selection = LowestScore { fraction: o.fraction, score: o.score }.select(views);
+        let selection = LowestScore { fraction: self.fraction, score: self.score }.select(views);
         let kept = features.select_rows(&selection.selected);
-        let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, mean_entropy);
-        let adamw = AdamW::with_decay(o.lr, o.weight_decay);
-        let tuned = tune_start(task, Config::NAME, &[&objective], o.steps, adamw)?;
-        Ok((tuned, selection))
+        let adamw = AdamW::with_decay(self.lr, self.weight_decay);
+        Ok((tune_on(task, Self::NAME, &kept, mean_entropy, self.steps, adamw)?, selection))
     }
 }
 
@@ -95,17 +89,16 @@ pub fn weighted_sum(logits: &Matrix, weights: &[f64]) -> Vec<f32> {
 
 impl Adapter for RTpt {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        task.start_pass(Config::NAME).map(|_| ())
+        task.start_pass(RTpt::NAME).map(|_| ())
     }
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
-        let o = &self.0;
         let views = ViewLogits::of(task, image);
         let (tuned, selection) = self.tune(task, image.features, &views)?;
         let z = logits(image.features, &tuned.text_features, task.logit_scale);
-        let own = if o.compat { rounded_below_one(image.features) } else { vec![false; z.rows()] };
-        let weights = weights(&resemblance(image.features, o.neighbours, &own), o.temperature);
+        let own = if self.compat { rounded_below_one(image.features) } else { vec![false; z.rows()] };
+        let weights = weights(&resemblance(image.features, self.neighbours, &own), self.temperature);
         Ok(Decision::from_logits(&weighted_sum(&z, &weights)).answer(views.explain(selection)))
     }
 }

@@ -18,8 +18,8 @@ Cost: one image-tower pass over the views; no gradient, no state.
 Reference: USE, ICML 2026 (repository sirujiang/USE, instance_method/se.py).
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("se", Build::Episodic(|table| Ok(Box::new(Se(Config::read(table)?)))))
+    options: Se::OPTIONS,
+    ..AdapterSpec::new("se", Build::Episodic(|table| Ok(Box::new(Se::read(table)?))))
 };
 
 crate::choices! {
@@ -35,7 +35,7 @@ crate::choices! {
 }
 
 crate::options! {
-    pub struct Config for "se" {
+    pub struct Se for "se" {
         include view_selection { fraction = 0.1, from "authors' code: 6 of 63"; };
         /// How the weight of view 0 follows from its rank among the views.
         alpha_rule: AlphaRule = AlphaRule::Square, from "authors' code";
@@ -47,9 +47,6 @@ crate::options! {
         compat: bool = false, from "choice";
     }
 }
-
-#[derive(Clone, Debug)]
-pub struct Se(pub Config);
 
 /// How view 0 and the others are mixed.
 #[derive(Clone, Debug)]
@@ -82,7 +79,7 @@ impl Mixture {
 
 impl Se {
     pub fn mixture(&self, views: &ViewLogits) -> Mixture {
-        let (o, scores) = (&self.0, self.0.score.of_views(views));
+        let (o, scores) = (self, self.score.of_views(views));
         let others = scores.len() - 1;
         let ranking: Vec<usize> = ranking(&scores).into_iter().filter(|&view| view != 0).collect();
         let count = if o.compat { 6 } else { keep_count(o.fraction, others) };
@@ -118,7 +115,7 @@ mod tests {
     #[test]
     fn one_view_is_zero_shot_and_a_closed_gate_keeps_the_class() {
         let task = task(4, 16, 30.0);
-        let se = Se(Config::default());
+        let se = Se::default();
         let mut closed = 0;
         for seed in 0..20 {
             let image = views(seed, 16, 16);

@@ -26,12 +26,12 @@ with the authors' code, which for more than 2500 images divides s0 by N once per
 here.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("stata", Build::Batch(|table| Ok(Box::new(StatA(Config::read(table)?)))))
+    options: StatA::OPTIONS,
+    ..AdapterSpec::new("stata", Build::Batch(|table| Ok(Box::new(StatA::read(table)?))))
 };
 
 crate::options! {
-    pub struct Config for "stata" {
+    pub struct StatA for "stata" {
         include transductive;
         /// Images that the text of a class counts for.
         alpha: f64 = 1.0, range above(0.0), from "authors' code";
@@ -40,12 +40,9 @@ crate::options! {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct StatA(pub Config);
-
 impl StatA {
     pub fn fit(&self, task: &Task, images: &[ViewSet<'_>]) -> Fit {
-        let members = &Members::new(task, images, self.0.neighbours);
+        let members = &Members::new(task, images, self.neighbours);
         let text = task.text_features();
         let anchor = members.shared_variance(&members.zero_shot, text, f64::from(f32::MIN_POSITIVE));
         let variances = Matrix::from_vec(text.rows(), text.cols(), anchor.repeat(text.rows()));
@@ -55,7 +52,7 @@ impl StatA {
             subtract_determinants(&mut exponents, variances);
             exponents
         };
-        let Config { text_weight, graph_weight, neighbours, rounds, .. } = self.0;
+        let StatA { text_weight, graph_weight, neighbours, rounds, .. } = *self;
         let labelling = Labelling { text_weight, graph_weight, neighbours, rounds };
         let fit = members.fit(labelling, (text.clone(), variances), exponents, |z| {
             betas = self.betas(z, text.rows());
@@ -67,13 +64,13 @@ impl StatA {
     fn betas(&self, z: &[f64], classes: usize) -> Vec<f64> {
         let mut counts = vec![0.0; classes];
         for row in z.chunks_exact(classes) {
-            if self.0.soft_counts {
+            if self.soft_counts {
                 counts.iter_mut().zip(row).for_each(|(c, z)| *c += z);
             } else {
                 counts[argmax(row)] += 1.0;
             }
         }
-        counts.into_iter().map(|n| n / (self.0.alpha + n)).collect()
+        counts.into_iter().map(|n| n / (self.alpha + n)).collect()
     }
 }
 
@@ -115,7 +112,7 @@ impl BatchAdapter for StatA {
     }
 
     fn set_size(&self) -> usize {
-        self.0.batch
+        self.batch
     }
 }
 
@@ -136,7 +133,7 @@ mod tests {
         };
         let images: Vec<Matrix> = (0..30).map(image).collect();
         let sets: Vec<ViewSet<'_>> = images.iter().map(|m| ViewSet::new("s", m)).collect();
-        let stata = StatA(Config::default());
+        let stata = StatA::default();
         let fit = stata.fit(&task, &sets);
         assert!(fit.betas[0] > 0.8 && fit.betas[2..].iter().all(|&b| b == 0.0), "{:?}", fit.betas);
         for class in 2..6 {

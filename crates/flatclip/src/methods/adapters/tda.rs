@@ -41,11 +41,7 @@ crate::options! {
     }
 }
 
-impl Config {
-    fn windows_are_open(&self) -> Result<()> {
-        doubt!(self).check(Self::NAME)
-    }
-}
+doubt!(Config);
 
 #[derive(Clone, Debug, Default)]
 pub struct Tda {
@@ -63,7 +59,7 @@ impl Tda {
         if o.positive {
             self.caches.positive.insert(query.prediction, Item::of(query));
         }
-        if o.negative && doubt!(o).holds(query.entropy, query.probabilities.len()) {
+        if o.negative && o.doubt().holds(query.entropy, query.probabilities.len()) {
             self.caches.negative.insert(query.prediction, Item::with_probabilities(query));
         }
     }
@@ -72,7 +68,7 @@ impl Tda {
         let o = &self.options;
         let mut z = to_f64(&query.logits);
         self.caches.positive.add_affinity(&mut z, &query.feature, o.alpha, o.beta);
-        self.caches.negative.subtract_doubt(&mut z, &query.feature, &doubt!(o));
+        self.caches.negative.subtract_doubt(&mut z, &query.feature, &o.doubt());
         to_f32(&z)
     }
 }

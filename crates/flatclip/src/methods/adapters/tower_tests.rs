@@ -76,8 +76,7 @@ fn a_step_lowers_the_loss_and_no_step_is_zero_shot() {
     let task = task(&clip(), &[0, 1, 2, 3, 4]);
     let features = image(&task, 3, 20);
     let image = ViewSet::new("s", &features);
-    let run =
-        |steps| tpt::Tpt(tpt::Config { steps, lr: 1e-4, ..Default::default() }).adapt_traced(&task, &image).unwrap();
+    let run = |steps| tpt::Tpt { steps, lr: 1e-4, ..Default::default() }.adapt_traced(&task, &image).unwrap();
     let (_, tuned) = run(3);
     assert!(tuned.steps[2].loss < tuned.steps[0].loss, "{:?}", tuned.steps.iter().map(|s| s.loss).collect::<Vec<_>>());
     let (answer, _) = run(0);
@@ -100,8 +99,7 @@ fn contexts_are_moved_in_a_tower_without_causal_mask() {
     let task = task.with_clip(Arc::clone(&clip)).with_context(tokens, context);
     let features = image(&task, 3, 20);
     let views = ViewSet { generated: Some(&features), ..ViewSet::new("s", &features) };
-    let (_, tuned) =
-        tpt::Tpt(tpt::Config { steps: 3, lr: 1e-4, ..Default::default() }).adapt_traced(&task, &views).unwrap();
+    let (_, tuned) = tpt::Tpt { steps: 3, lr: 1e-4, ..Default::default() }.adapt_traced(&task, &views).unwrap();
     assert!(tuned.steps[2].loss < tuned.steps[0].loss, "{:?}", tuned.steps.iter().map(|s| s.loss).collect::<Vec<_>>());
     for name in tower_adapters() {
         let AnyAdapter::Episodic(mut adapter) = build_adapter(name, &toml::Table::new()).unwrap() else { continue };

@@ -20,21 +20,18 @@ Reference: Sui et al., Just Shift It: Test-Time Prototype Shifting for Zero-Shot
 Vision-Language Models, WACV 2025.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("tps", Build::Episodic(|table| Ok(Box::new(Tps(Config::read(table)?)))))
+    options: Tps::OPTIONS,
+    ..AdapterSpec::new("tps", Build::Episodic(|table| Ok(Box::new(Tps::read(table)?))))
 };
 
 crate::options! {
-    pub struct Config for "tps" {
+    pub struct Tps for "tps" {
         include view_selection;
         include adamw_steps { lr = 5e-3, from "authors' value for ImageNet's shifts; a later comparison has 0.001 elsewhere"; };
         /// One shift for all classes instead of one for each.
         shared: bool = false, from "authors' example";
     }
 }
-
-#[derive(Clone, Debug)]
-pub struct Tps(pub Config);
 
 #[derive(Clone, Debug)]
 pub struct Step {
@@ -52,19 +49,18 @@ pub struct Step {
 impl Tps {
     /// The shifted prototypes of an image with these views, and how they got there.
     pub fn shifted(&self, task: &Task, features: &Matrix) -> (Matrix, Vec<Step>) {
-        let o = &self.0;
         let base = task.text_features();
-        let mut optimiser = AdamW::with_decay(o.lr, o.weight_decay);
-        let mut shift = vec![0.0f32; if o.shared { base.cols() } else { base.data().len() }];
-        let mut steps = Vec::with_capacity(o.steps);
-        for _ in 0..o.steps {
+        let mut optimiser = AdamW::with_decay(self.lr, self.weight_decay);
+        let mut shift = vec![0.0f32; if self.shared { base.cols() } else { base.data().len() }];
+        let mut steps = Vec::with_capacity(self.steps);
+        for _ in 0..self.steps {
             let (text, norms) = shifted(base, &self.spread(&shift, base));
             // The views are chosen anew at every step.
             let views = ViewLogits::new(features, &text, task.logit_scale);
-            let selected = LowestScore { fraction: o.fraction, score: o.score }.select(&views).selected;
+            let selected = LowestScore { fraction: self.fraction, score: self.score }.select(&views).selected;
             let mut loss = on_text(&features.select_rows(&selected), &text, task.logit_scale, marginal_entropy);
             normalise_rows_gradient(&text, &norms, &mut loss.gradient);
-            let gradient = if o.shared { column_sums(&loss.gradient) } else { loss.gradient.into_vec() };
+            let gradient = if self.shared { column_sums(&loss.gradient) } else { loss.gradient.into_vec() };
             optimiser.step(&mut [&mut shift], &[&gradient]);
             let entropies = views.entropies;
             steps.push(Step { entropies, selected, loss: loss.value, gradient, shift: shift.clone() });
@@ -73,7 +69,7 @@ impl Tps {
     }
 
     fn spread(&self, shift: &[f32], base: &Matrix) -> Matrix {
-        let copies = if self.0.shared { base.rows() } else { 1 };
+        let copies = if self.shared { base.rows() } else { 1 };
         Matrix::from_vec(base.rows(), base.cols(), shift.repeat(copies))
     }
 }
@@ -88,7 +84,7 @@ impl Adapter for Tps {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let selection = LowestScore { fraction: self.0.fraction, score: self.0.score }.select(&views);
+        let selection = LowestScore { fraction: self.fraction, score: self.score }.select(&views);
         let (text, _) = self.shifted(task, image.features);
         let first = logits(&image.features.select_rows(&[0]), &text, task.logit_scale);
         Ok(Decision::from_logits(first.row(0)).answer(views.explain(selection)))
@@ -100,7 +96,7 @@ mod tests {
     use super::*;
 
     fn tps(steps: usize, shared: bool) -> Tps {
-        Tps(Config { steps, shared, fraction: 1.0, ..Config::default() })
+        Tps { steps, shared, fraction: 1.0, ..Tps::default() }
     }
 
     #[test]
@@ -119,7 +115,7 @@ mod tests {
     #[test]
     fn views_are_chosen_anew_at_every_step() {
         let task = task(6, 16, 20.0);
-        let large = Tps(Config { steps: 3, lr: 0.3, fraction: 0.25, ..Config::default() });
+        let large = Tps { steps: 3, lr: 0.3, fraction: 0.25, ..Tps::default() };
         let changes = |seed| {
             let steps = large.shifted(&task, &views(seed, 16, 16)).1;
             steps.iter().any(|step| step.selected != steps[0].selected)

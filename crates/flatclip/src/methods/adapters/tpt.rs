@@ -26,8 +26,8 @@ Reference: Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization in V
 NeurIPS 2022.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("tpt", Build::Episodic(|table| Ok(Box::new(Tpt(Config::read(table)?)))))
+    options: Tpt::OPTIONS,
+    ..AdapterSpec::new("tpt", Build::Episodic(|table| Ok(Box::new(Tpt::read(table)?))))
 };
 
 crate::choices! {
@@ -51,7 +51,7 @@ crate::choices! {
 }
 
 crate::options! {
-    pub struct Config for "tpt" {
+    pub struct Tpt for "tpt" {
         /// What is tuned: the context, or all of a maple prompt.
         adapt: Adapted = Adapted::Context, from "paper";
         include view_selection;
@@ -67,9 +67,6 @@ pub fn cocoop_context(context: &Context, meta: &[Affine; 2], feature: &[f32]) ->
     shifted(context, &shift).swap_remove(0)
 }
 
-#[derive(Clone, Debug)]
-pub struct Tpt(pub Config);
-
 impl Tpt {
     pub fn adapt_traced(&self, task: &Task, image: &ViewSet<'_>) -> Result<(Decision, Tuned)> {
         image.check(task, &SPEC)?;
@@ -77,21 +74,21 @@ impl Tpt {
             Some(PromptContent::CoCoOp { context, meta, .. }) => Some(self.start(context, meta, image)?),
             _ => None,
         };
-        let side = task.text_side(Config::NAME)?;
+        let side = task.text_side(Tpt::NAME)?;
         let own;
         let (start, first, text) = match &cocoop {
             Some(start) => {
                 own = side.pass(start)?;
                 (start, own.as_ref(), &own.features()[0])
             }
-            None => (task.start_context(Config::NAME)?, task.start_pass(Config::NAME)?, task.text_features()),
+            None => (task.start_context(Tpt::NAME)?, task.start_pass(Tpt::NAME)?, task.text_features()),
         };
         let views = ViewLogits::new(image.features, text, task.logit_scale);
-        let selection = LowestScore { fraction: self.0.fraction, score: self.0.score }.select(&views);
+        let selection = LowestScore { fraction: self.fraction, score: self.score }.select(&views);
         let kept = image.features.select_rows(&selection.selected);
         let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, marginal_entropy);
-        let mut optimiser = AdamW::with_decay(self.0.lr, self.0.weight_decay);
-        let tuned = tune_context(side, start, first, &[&objective], self.0.steps, &mut optimiser)?;
+        let mut optimiser = AdamW::with_decay(self.lr, self.weight_decay);
+        let tuned = tune_context(side, start, first, &[&objective], self.steps, &mut optimiser)?;
         let ballot = view_0(task, image, &tuned.text_features);
         Ok((ballot.answer(views.explain(selection)), tuned))
     }
@@ -99,9 +96,9 @@ impl Tpt {
     fn start(&self, context: &Context, meta: &[Affine; 2], image: &ViewSet<'_>) -> Result<Context> {
         let mut feature = image.features.row(0).to_vec();
         if meta[0].weight.cols() != feature.len() || meta[1].bias.len() != context.width {
-            return Err(Error::method(Config::NAME, "the prompt's meta-net does not fit this model's features"));
+            return Err(Error::method(Tpt::NAME, "the prompt's meta-net does not fit this model's features"));
         }
-        if self.0.cocoop_feature == CocoopFeature::Raw {
+        if self.cocoop_feature == CocoopFeature::Raw {
             let norm = image.norms.first().ok_or_else(|| {
                 Error::config("tpt.cocoop_feature", "raw needs the norms of the features, which this image lacks")
             })?;
@@ -112,9 +109,8 @@ impl Tpt {
 
     /// TPT on all prompts of a maple prompt.
     fn on_maple(&self) -> PromptAlign {
-        let Config { fraction, score, steps, lr, weight_decay, .. } = self.0;
-        let unaligned = promptalign::Config { weight: 0.0, ..promptalign::Config::default() };
-        PromptAlign(promptalign::Config { fraction, score, steps, lr, weight_decay, ..unaligned })
+        let Tpt { fraction, score, steps, lr, weight_decay, .. } = *self;
+        PromptAlign { fraction, score, steps, lr, weight_decay, weight: 0.0, ..PromptAlign::default() }
     }
 }
 
@@ -125,20 +121,20 @@ pub(super) fn view_0(task: &Task, image: &ViewSet<'_>, text: &Matrix) -> Decisio
 
 impl Adapter for Tpt {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        match self.0.adapt {
-            Adapted::Context => task.text_side(Config::NAME).map(|_| ()),
+        match self.adapt {
+            Adapted::Context => task.text_side(Tpt::NAME).map(|_| ()),
             Adapted::Maple => self.on_maple().prepare(task),
         }
     }
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
-        match self.0.adapt {
+        match self.adapt {
             Adapted::Context => Ok(self.adapt_traced(task, image)?.0),
             Adapted::Maple => self.on_maple().adapt(task, image),
         }
     }
 
     fn needs(&self) -> Option<Needs> {
-        (self.0.adapt == Adapted::Maple).then_some(Needs { statistics: false, ..promptalign::SPEC.needs })
+        (self.adapt == Adapted::Maple).then_some(Needs { statistics: false, ..promptalign::SPEC.needs })
     }
 }

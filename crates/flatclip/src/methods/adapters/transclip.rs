@@ -24,26 +24,23 @@ the code of the same authors' StatA; for more than 2500 images that divides s by
 not done here.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("transclip", Build::Batch(|table| Ok(Box::new(TransClip(Config::read(table)?)))))
+    options: TransClip::OPTIONS,
+    ..AdapterSpec::new("transclip", Build::Batch(|table| Ok(Box::new(TransClip::read(table)?))))
 };
 
 crate::options! {
-    pub struct Config for "transclip" {
+    pub struct TransClip for "transclip" {
         include transductive;
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct TransClip(pub Config);
-
 impl TransClip {
     pub fn fit(&self, task: &Task, images: &[ViewSet<'_>]) -> Fit {
-        let members = &Members::new(task, images, self.0.neighbours);
+        let members = &Members::new(task, images, self.neighbours);
         let (text, width) = (task.text_features(), task.text_features().cols());
         let variances = Matrix::from_vec(1, width, vec![1.0 / width as f32; width]);
         let exponents = |means: &Matrix, variances: &Matrix| exponents(&members.features, means, variances);
-        let Config { text_weight, graph_weight, neighbours, rounds, .. } = self.0;
+        let TransClip { text_weight, graph_weight, neighbours, rounds, .. } = *self;
         let labelling = Labelling { text_weight, graph_weight, neighbours, rounds };
         members.fit(labelling, (text.clone(), variances), exponents, |z| {
             let means = class_means(members, z, text);
@@ -73,7 +70,7 @@ impl BatchAdapter for TransClip {
     }
 
     fn set_size(&self) -> usize {
-        self.0.batch
+        self.batch
     }
 }
 
@@ -86,7 +83,7 @@ mod tests {
         let task = task(4, 8, 100.0);
         let images: Vec<Matrix> = (0..40).map(|seed| views(seed, 1, 8)).collect();
         let sets: Vec<ViewSet<'_>> = images.iter().map(|m| ViewSet::new("s", m)).collect();
-        let transclip = TransClip(Config::default());
+        let transclip = TransClip::default();
         let fit = transclip.fit(&task, &sets);
         assert_ne!(fit.means, *task.text_features());
         assert!(fit.variances.data().iter().all(|&v| v > 0.0 && v < 1.0));

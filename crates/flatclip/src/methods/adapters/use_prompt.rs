@@ -3,10 +3,10 @@
 
 use super::groups::view_selection;
 use super::prelude::*;
-use super::se::{self, AlphaRule, Se};
+use super::se::{AlphaRule, Se};
 use crate::methods::optim::AdamW;
 use crate::methods::probability::{Loss, mean_probability, softmax};
-use crate::methods::update::{on_text, tune_start};
+use crate::methods::update::tune_on;
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::CONTEXT,
@@ -22,12 +22,12 @@ Cost: one image-tower pass over the views; where the gate is open, one text-towe
 Reference: USE, ICML 2026 (repository sirujiang/USE).
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("use", Build::Episodic(|table| Ok(Box::new(Use(Config::read(table)?)))))
+    options: Use::OPTIONS,
+    ..AdapterSpec::new("use", Build::Episodic(|table| Ok(Box::new(Use::read(table)?))))
 };
 
 crate::options! {
-    pub struct Config for "use" {
+    pub struct Use for "use" {
         include view_selection { fraction = 0.1, from "authors' code: 6 of 63"; };
         /// How much the weight of view 0 follows from its rank.
         scale: f64 = 0.4, range between(0.0, 1.0), from "authors' code";
@@ -37,9 +37,6 @@ crate::options! {
         weight_decay: f64 = 0.01, range at_least(0.0), from "authors' code";
     }
 }
-
-#[derive(Clone, Debug)]
-pub struct Use(pub Config);
 
 /// `-sum_k p_k ln q_k` with `p` the mean probability of the rows of `logits` and `q` a constant.
 pub fn loss(logits: &Matrix, q: &[f64]) -> Loss {
@@ -59,29 +56,22 @@ pub fn loss(logits: &Matrix, q: &[f64]) -> Loss {
 
 impl Adapter for Use {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        task.start_pass(Config::NAME).map(|_| ())
+        task.start_pass(Use::NAME).map(|_| ())
     }
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
-        let o = &self.0;
         let views = ViewLogits::of(task, image);
-        let rule = se::Config {
-            fraction: o.fraction,
-            score: o.score,
-            scale: o.scale,
-            alpha_rule: AlphaRule::Linear,
-            ..se::Config::default()
-        };
-        let mixture = Se(rule).mixture(&views);
+        let Self { fraction, score, scale, .. } = *self;
+        let rule = Se { fraction, score, scale, alpha_rule: AlphaRule::Linear, ..Se::default() };
+        let mixture = rule.mixture(&views);
         let mut answer = mixture.probabilities(&views.logits);
-        let mut selection = LowestScore::of_scores(1.0, o.score.of_views(&views));
+        let mut selection = LowestScore::of_scores(1.0, self.score.of_views(&views));
         selection.selected = [&[0], mixture.kept.as_slice()].concat();
         if !mixture.agrees(&views.logits) {
             let kept = image.features.select_rows(&selection.selected);
-            let objective = |text: &Matrix| on_text(&kept, text, task.logit_scale, |logits| loss(logits, &answer));
-            let adamw = AdamW::with_decay(o.lr, o.weight_decay);
-            let tuned = tune_start(task, Config::NAME, &[&objective], 1, adamw)?;
+            let adamw = AdamW::with_decay(self.lr, self.weight_decay);
+            let tuned = tune_on(task, Self::NAME, &kept, |logits| loss(logits, &answer), 1, adamw)?;
             let after = ViewLogits::new(image.features, &tuned.text_features, task.logit_scale);
             answer = mixture.probabilities(&after.logits);
         }

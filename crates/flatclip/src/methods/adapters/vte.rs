@@ -17,12 +17,12 @@ Use it with an ensemble of templates to have the published method.
 Reference: Doebler et al., A Lost Opportunity for Vision-Language Models, ECCV workshops 2024.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("vte", Build::Episodic(|table| Ok(Box::new(Vte(Config::read(table)?)))))
+    options: Vte::OPTIONS,
+    ..AdapterSpec::new("vte", Build::Episodic(|table| Ok(Box::new(Vte::read(table)?))))
 };
 
 crate::options! {
-    pub struct Config for "vte" {
+    pub struct Vte for "vte" {
         include view_selection { fraction = 0.1, from "paper, and TPT's value"; };
         /// How the selected views decide; the logits of a mean feature are the mean logits.
         vote: Vote = Vote::MeanLogits, alias "pool", from "paper";
@@ -31,21 +31,18 @@ crate::options! {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct Vte(pub Config);
-
 impl Adapter for Vte {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let selection = LowestScore { fraction: self.0.fraction, score: self.0.score }.select(&views);
-        if self.0.vote != Vote::MeanLogits {
-            let ballot = vote(self.0.vote, Tie::MeanProbability, &views.logits, &selection);
+        let selection = LowestScore { fraction: self.fraction, score: self.score }.select(&views);
+        if self.vote != Vote::MeanLogits {
+            let ballot = vote(self.vote, Tie::MeanProbability, &views.logits, &selection);
             return Ok(ballot.answer(views.explain(selection)));
         }
         let mean = mean_row(image.features, &selection.selected);
         let mut mean = Matrix::from_vec(1, mean.len(), mean);
-        if self.0.unit_mean {
+        if self.unit_mean {
             normalise_rows(&mut mean);
         }
         let ballot = Decision::from_logits(task.logits(&mean).row(0));
@@ -63,8 +60,8 @@ mod tests {
         for seed in 0..8 {
             let image = views(seed, 20, 16);
             let answer = |unit_mean| {
-                let options = Config { unit_mean, ..Config::default() };
-                Vte(options).adapt(&task, &ViewSet::new("s", &image)).unwrap()
+                let options = Vte { unit_mean, ..Vte::default() };
+                options.adapt(&task, &ViewSet::new("s", &image)).unwrap()
             };
             let (plain, unit) = (answer(false), answer(true));
             assert_eq!(plain.prediction, unit.prediction);

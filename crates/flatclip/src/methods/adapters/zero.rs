@@ -18,8 +18,8 @@ Cost: one image-tower pass over the views; no gradient, no state.
 Reference: Farina et al., Frustratingly Easy Test-Time Adaptation of Vision-Language Models, NeurIPS 2024.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("zero", Build::Episodic(|table| Ok(Box::new(Zero(Config::read(table)?)))))
+    options: Zero::OPTIONS,
+    ..AdapterSpec::new("zero", Build::Episodic(|table| Ok(Box::new(Zero::read(table)?))))
 };
 
 crate::choices! {
@@ -36,7 +36,7 @@ crate::choices! {
 }
 
 crate::options! {
-    pub struct Config for "zero" {
+    pub struct Zero for "zero" {
         include view_selection { fraction = 0.3, from "authors' code; the paper has 0.1, as TPT and STSS"; };
         /// How the selected views decide; temperature and ties concern the majority alone.
         vote: Vote = Vote::Majority, alias "pool", from "paper";
@@ -47,16 +47,13 @@ crate::options! {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct Zero(pub Config);
-
 impl Zero {
     /// The votes of the selected views on `cosines` (`[V, K]`, not scaled), ties broken.
     fn vote(&self, cosines: &Matrix, selection: &Selection) -> Decision {
         let mut votes = vec![0.0f64; cosines.cols()];
         for &view in &selection.selected {
             let row = cosines.row(view);
-            match self.0.temperature {
+            match self.temperature {
                 Temperature::Hard => votes[argmax(row)] += 1.0,
                 Temperature::F32Eps => add(&mut votes, row.iter().map(|&l| l / f32::EPSILON)),
                 Temperature::Fp16Eps => {
@@ -64,7 +61,7 @@ impl Zero {
                 }
             }
         }
-        let winner = break_tie(&mut votes, cosines, selection, self.0.tie_fallback);
+        let winner = break_tie(&mut votes, cosines, selection, self.tie_fallback);
         Decision::from_votes(&votes, winner)
     }
 }
@@ -80,8 +77,8 @@ impl Adapter for Zero {
         image.check(task, &SPEC)?;
         let cosines = task.cosines(image.features);
         let views = ViewLogits::from_logits(scaled(cosines.clone(), task.logit_scale));
-        let selection = LowestScore { fraction: self.0.fraction, score: self.0.score }.select(&views);
-        let ballot = match self.0.vote {
+        let selection = LowestScore { fraction: self.fraction, score: self.score }.select(&views);
+        let ballot = match self.vote {
             Vote::Majority => self.vote(&cosines, &selection),
             other => vote(other, Tie::DiscardedViews, &views.logits, &selection),
         };
@@ -96,7 +93,7 @@ mod tests {
     fn ballot(temperature: Temperature, cosines: &Matrix, kept: usize) -> Decision {
         let ranking: Vec<usize> = (0..cosines.rows()).collect();
         let selection = Selection { scores: vec![0.0; ranking.len()], selected: ranking[..kept].to_vec(), ranking };
-        Zero(Config { temperature, ..Config::default() }).vote(cosines, &selection)
+        Zero { temperature, ..Zero::default() }.vote(cosines, &selection)
     }
 
     #[test]

@@ -90,11 +90,9 @@ crate::options! {
     }
 }
 
-impl Config {
-    fn windows_are_open(&self) -> Result<()> {
-        doubt!(self).check(Self::NAME)
-    }
+doubt!(Config);
 
+impl Config {
     fn lowest(&self) -> LowestScore {
         LowestScore { fraction: self.fraction, score: self.score }
     }
@@ -180,7 +178,7 @@ impl Mcp {
     /// Looks again, with the entropy cache, at an image of middling entropy.
     fn look_again(&mut self, task: &Task, query: &Query) -> SecondLook {
         let classes = task.class_count();
-        let doubt = doubt!(self.options);
+        let doubt = self.options.doubt();
         if !doubt.holds(query.entropy, classes) {
             return SecondLook::None;
         }
@@ -204,7 +202,7 @@ impl Mcp {
     /// The term of the doubtful images in the logits.
     fn against(&self, x: &[f32], classes: usize) -> Vec<f64> {
         let mut term = vec![0.0; classes];
-        self.negative.subtract_doubt(&mut term, x, &doubt!(self.options));
+        self.negative.subtract_doubt(&mut term, x, &self.options.doubt());
         term
     }
 
@@ -286,8 +284,7 @@ mod tests {
     #[test]
     fn a_full_align_cache_takes_only_what_is_surer_and_nearer() {
         let task = task(2, 8, 30.0);
-        let mut mcp = Mcp::new(Config { align_capacity: 1, ..Config::default() });
-        mcp.prepare(&task).unwrap();
+        let mut mcp = ready(Mcp::new(Config { align_capacity: 1, ..Config::default() }), &task);
         let (near, far) = (task.text_features().row(0).to_vec(), task.text_features().row(1).to_vec());
         let item =
             |feature: &[f32], uncertainty| Item { feature: feature.to_vec(), uncertainty, probabilities: vec![] };

@@ -137,6 +137,7 @@ fn repelled(weight: f64, v: &Matrix, doubtful: &Matrix, dv: &mut Matrix) -> f64 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::adapters::registry_tests::assert_gradient_within;
 
     #[test]
     fn both_gradients_match_differences() {
@@ -149,21 +150,7 @@ mod tests {
             (0.01 * near + 0.2 * far, dv, dw)
         };
         let (_, dv, dw) = value(&v, &w);
-        let moved = |m: &Matrix, index: usize, by: f32| {
-            let mut m = m.clone();
-            m.data_mut()[index] += by;
-            m
-        };
-        let step = 1e-3;
-        for index in 0..v.data().len() {
-            let slope = (value(&moved(&v, index, step), &w).0 - value(&moved(&v, index, -step), &w).0)
-                / (2.0 * f64::from(step));
-            assert!((slope - f64::from(dv.data()[index])).abs() < 2e-2 * slope.abs().max(0.5), "{index}: {slope}");
-        }
-        for index in 0..w.data().len() {
-            let slope = (value(&v, &moved(&w, index, step)).0 - value(&v, &moved(&w, index, -step)).0)
-                / (2.0 * f64::from(step));
-            assert!((slope - f64::from(dw.data()[index])).abs() < 2e-2 * slope.abs().max(0.5), "{index}: {slope}");
-        }
+        assert_gradient_within(&v, dv.data(), 1e-3, |slope| 2e-2 * slope.abs().max(0.5), |v| value(v, &w).0);
+        assert_gradient_within(&w, dw.data(), 1e-3, |slope| 2e-2 * slope.abs().max(0.5), |w| value(&v, w).0);
     }
 }

@@ -32,8 +32,8 @@ views, and the pixels are needed; for a ResNet about 30 MB per view (RN50).
 Reference: Niu et al., Towards Stable Test-Time Adaptation in Dynamic Wild World, ICLR 2023.
 ",
     verified: Verified::AuthorsCode,
-    options: Config::OPTIONS,
-    ..AdapterSpec::new("sar", Build::Episodic(|table| Ok(Box::new(Sar(Config::read(table)?)))))
+    options: Sar::OPTIONS,
+    ..AdapterSpec::new("sar", Build::Episodic(|table| Ok(Box::new(Sar::read(table)?))))
 };
 
 crate::choices! {
@@ -79,7 +79,7 @@ crate::choices! {
 }
 
 crate::options! {
-    pub struct Config for "sar" {
+    pub struct Sar for "sar" {
         /// What is moved.
         adapt: Adapted = Adapted::Prompt, from "choice, as the comparison needs";
         /// Whether the BatchNorms of a ResNet's last stage are moved, too.
@@ -115,7 +115,7 @@ const RECORD_BYTES: usize = 512 << 20;
 
 /// What the tokens of one image between all blocks take: 7 MB for ViT-B/16.
 fn token_bytes(task: &Task) -> Result<usize> {
-    let config = task.need_clip(Config::NAME)?.config();
+    let config = task.need_clip(Sar::NAME)?.config();
     Ok(match config.image {
         ImageConfig::Vit { width, layers, .. } => config.image_tokens() * width * layers * size_of::<f32>(),
         ImageConfig::ResNet { .. } | ImageConfig::Other => 0,
@@ -123,17 +123,14 @@ fn token_bytes(task: &Task) -> Result<usize> {
 }
 
 fn is_resnet(task: &Task) -> Result<bool> {
-    Ok(matches!(task.need_clip(Config::NAME)?.config().image, ImageConfig::ResNet { .. }))
+    Ok(matches!(task.need_clip(Sar::NAME)?.config().image, ImageConfig::ResNet { .. }))
 }
-
-#[derive(Clone, Debug)]
-pub struct Sar(pub Config);
 
 impl Sar {
     /// SAR on the context, and the text features at its end.
     pub fn on_context(&self, task: &Task, features: &Matrix) -> Result<(Outcome<Context>, Matrix)> {
-        let side = task.text_side(Config::NAME)?;
-        let outcome = self.0.run(task.start_context(Config::NAME)?, |context| {
+        let side = task.text_side(Sar::NAME)?;
+        let outcome = self.run(task.start_context(Sar::NAME)?, |context| {
             let pass = side.pass(context)?;
             Ok(Forward {
                 logits: logits(features, &pass.features()[0], task.logit_scale),
@@ -148,10 +145,10 @@ impl Sar {
 
     /// SAR on the LayerNorms of the image tower, and view 0's unit-norm feature at its end.
     pub fn on_norms(&self, task: &Task, pixels: &[f32], views: usize) -> Result<(Outcome<NormAffine>, Matrix)> {
-        let tower = task.need_clip(Config::NAME)?.vision();
+        let tower = task.need_clip(Sar::NAME)?.vision();
         let text = task.text_features();
         let recorded = RECORD_BYTES / token_bytes(task)?.max(1);
-        let outcome = self.0.run(&tower.norm_affine()?, |norms| {
+        let outcome = self.run(&tower.norm_affine()?, |norms| {
             let input = VisionInput { norms: Some(norms), recorded, ..VisionInput::default() };
             let pass = tower.pass(pixels, views, input)?;
             Ok(Forward {
@@ -168,10 +165,10 @@ impl Sar {
 
     /// SAR on the BatchNorms of a ResNet, and all views' unit-norm features at its end.
     pub fn on_batch_norms(&self, task: &Task, pixels: &[f32], views: usize) -> Result<(Outcome<BatchNorms>, Matrix)> {
-        let tower = task.need_clip(Config::NAME)?.vision();
+        let tower = task.need_clip(Sar::NAME)?.vision();
         let text = task.text_features();
-        let start = tower.batch_norms()?.with_last_stage(self.0.last_stage);
-        let outcome = self.0.run(&start, |norms| {
+        let start = tower.batch_norms()?.with_last_stage(self.last_stage);
+        let outcome = self.run(&start, |norms| {
             let pass = tower.batch_norm_pass(pixels, views, norms)?;
             Ok(Forward {
                 logits: logits(pass.features(), text, task.logit_scale),
@@ -185,14 +182,14 @@ impl Sar {
 
 impl Adapter for Sar {
     fn prepare(&mut self, task: &Task) -> Result<()> {
-        match self.0.adapt {
-            Adapted::Prompt => task.text_side(Config::NAME).and(task.start_context(Config::NAME)).map(|_| ()),
-            Adapted::Norms => task.need_clip(Config::NAME).map(|_| ()),
+        match self.adapt {
+            Adapted::Prompt => task.text_side(Sar::NAME).and(task.start_context(Sar::NAME)).map(|_| ()),
+            Adapted::Norms => task.need_clip(Sar::NAME).map(|_| ()),
         }
     }
 
     fn needs(&self) -> Option<Needs> {
-        match self.0.adapt {
+        match self.adapt {
             Adapted::Prompt => None,
             Adapted::Norms => Some(Needs { pixels: true, text_tower: false, ..SPEC.needs }),
         }
@@ -201,14 +198,14 @@ impl Adapter for Sar {
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
         let views = ViewLogits::of(task, image);
-        let (last, reliable) = match self.0.adapt {
+        let (last, reliable) = match self.adapt {
             Adapted::Prompt => {
                 let (outcome, text) = self.on_context(task, image.features)?;
                 (logits(&image.features.select_rows(&[0]), &text, task.logit_scale), outcome.reliable)
             }
             Adapted::Norms => {
                 let pixels = image.pixels.ok_or_else(|| {
-                    Error::method(Config::NAME, format!("adapt = \"norms\" needs pixels, image {} has none", image.id))
+                    Error::method(Sar::NAME, format!("adapt = \"norms\" needs pixels, image {} has none", image.id))
                 })?;
                 let count = image.features.rows();
                 let (first, reliable) = if is_resnet(task)? {

@@ -1,6 +1,6 @@
 //! SAR's steps on any parameters: filter, gradient, ascent, second filter, second gradient, optimiser.
 
-use super::{Base, Config, Filter, Objective};
+use super::{Base, Filter, Objective, Sar};
 use crate::methods::adapters::prelude::*;
 use crate::methods::optim::{AdamW, Optimiser, Sgd, require_finite};
 use crate::methods::probability::{Loss, entropies, marginal_entropy, mean_entropy};
@@ -68,7 +68,7 @@ pub struct Outcome<P> {
     pub recovered: bool,
 }
 
-impl Config {
+impl Sar {
     fn reliable(&self, logits: &Matrix) -> Vec<usize> {
         let views = ViewLogits::from_logits(logits.clone());
         let limit = self.margin * (logits.cols() as f64).ln();
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn only_reliable_views_move_and_radius_0_is_plain_entropy_descent() {
-        let config = Config { radius: 0.0, optimiser: Base::Sgd, lr: 1.0, weight_decay: 0.0, ..Config::default() };
+        let config = Sar { radius: 0.0, optimiser: Base::Sgd, lr: 1.0, weight_decay: 0.0, ..Sar::default() };
         let outcome = config.run(&start(), forward).unwrap();
         assert_eq!(outcome.reliable, [0]);
         assert_eq!(outcome.parameters.data[3..], start().data[3..]);
@@ -202,9 +202,9 @@ mod tests {
 
     #[test]
     fn nothing_reliable_changes_nothing_and_recovery_undoes() {
-        let none = Config { margin: 0.01, ..Config::default() }.run(&start(), forward).unwrap();
+        let none = Sar { margin: 0.01, ..Sar::default() }.run(&start(), forward).unwrap();
         assert_eq!(none.parameters.data, start().data);
-        let undone = Config { recovery: 10.0, ..Config::default() }.run(&start(), forward).unwrap();
+        let undone = Sar { recovery: 10.0, ..Sar::default() }.run(&start(), forward).unwrap();
         assert!(undone.recovered && undone.parameters.data == start().data && undone.updated.data != start().data);
     }
 }
