@@ -67,7 +67,7 @@ pub(crate) fn source_statistics(
         images,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    Ok(Computed { statistics: sum.finish()?.with_origin(origin), unreadable })
+    Ok(Computed { statistics: SourceStatistics { origin, ..sum.finish()? }, unreadable })
 }
 
 fn add_images(

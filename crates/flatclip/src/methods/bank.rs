@@ -1,11 +1,9 @@
 //! The text bank: text features at a prompt and around it, computed once per prompt and class list. Around it are
 //! perturbed contexts, or other prompts that were given.
 
-mod directions;
 mod perturbation;
 
-pub use directions::Directions;
-pub use perturbation::{Radius, RadiusUnit, RandomPerturbation};
+pub use perturbation::{Directions, Radius, RadiusUnit, RandomPerturbation};
 
 use super::Task;
 use super::adapters::tpt::cocoop_context;
@@ -38,11 +36,6 @@ impl TextBank {
             ));
         }
         Ok(Self { base, perturbed: beside })
-    }
-
-    /// A bank without perturbations.
-    pub fn flat(base: Matrix) -> Self {
-        Self { base, perturbed: Vec::new() }
     }
 
     /// A bank of features that were made elsewhere: `[(1 + R) K, D]`, those at the context itself first. Rows are scaled to
@@ -92,7 +85,7 @@ impl TextBank {
             return Ok(Some(Self::clone(ready)));
         }
         if how.is_none() {
-            return Ok(Some(Self::flat(task.text_features().clone())));
+            return Ok(Some(Self { base: task.text_features().clone(), perturbed: Vec::new() }));
         }
         let side = task.text_side(method)?;
         match kind {

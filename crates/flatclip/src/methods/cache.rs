@@ -120,12 +120,9 @@ impl ClassCache {
         }
     }
 
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
         self.classes.iter().map(Vec::len).sum()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -206,6 +203,6 @@ mod tests {
     fn a_cache_without_room_stays_empty() {
         let mut cache = ClassCache::new(1, 0);
         cache.insert(0, item(0.1));
-        assert!(cache.is_empty());
+        assert_eq!(cache.len(), 0);
     }
 }

@@ -4,7 +4,7 @@
 //! `W_k = precision mu_k`, `b_k = -ln K - mu_k W_k / 2`, scores `f W' + b`.
 
 use super::linalg;
-use super::probability::dot;
+use super::probability::{dot, to_f32};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::gemm::product_nn;
 
@@ -85,9 +85,8 @@ pub fn identity(n: usize, scale: f64) -> Vec<f64> {
 /// `rows` times a symmetric `[D, D]` matrix.
 pub fn times(rows: &Matrix, matrix: &[f64]) -> Matrix {
     let (count, width) = (rows.rows(), rows.cols());
-    let rounded: Vec<f32> = matrix.iter().map(|&x| x as f32).collect();
     let mut out = Matrix::zeros(count, width);
-    product_nn(rows.data(), count, &rounded, width, width, out.data_mut());
+    product_nn(rows.data(), count, &to_f32(matrix), width, width, out.data_mut());
     out
 }
 

@@ -40,9 +40,9 @@ pub(crate) fn inverse(matrix: &[f64], n: usize) -> Option<Vec<f64>> {
 /// rounding unit of the largest count as zero, as in torch's f32 `pinv`.
 pub(crate) fn pseudo_inverse(matrix: &[f64], n: usize) -> Vec<f64> {
     let cutoff = n as f64 * f64::from(f32::EPSILON);
-    // The product of the Frobenius norms is at least the condition number: below 1 / cutoff nothing counts as zero.
+    // The product of the norms of all entries is at least the condition number: below 1 / cutoff nothing counts as zero.
     if let Some(inverse) = inverse(matrix, n)
-        && frobenius(matrix) * frobenius(&inverse) * cutoff < 1.0
+        && norm(matrix) * norm(&inverse) * cutoff < 1.0
     {
         return inverse;
     }
@@ -158,10 +158,6 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 
 fn norm(a: &[f64]) -> f64 {
     dot(a, a).sqrt()
-}
-
-fn frobenius(a: &[f64]) -> f64 {
-    norm(a)
 }
 
 #[cfg(test)]

@@ -37,15 +37,8 @@ impl MapleParameters {
     /// Those of trained tensors, taken by name.
     pub fn from_tensors(tensors: &[Tensor]) -> Result<Self> {
         let arrays = Arrays(tensors);
-        let read = || {
-            let deep = arrays.numbered("deep", |name| arrays.matrix(name))?;
-            let mut projections = vec![arrays.affine("proj")?];
-            for index in 0..deep.len() {
-                projections.push(arrays.affine(&format!("projections.{index}"))?);
-            }
-            Ok(Self { context: arrays.shared_context("context")?, deep, projections })
-        };
-        read().map_err(|reason: String| unusable(reason))
+        let (context, deep, projections) = arrays.maple("context", "deep", "projections").map_err(unusable)?;
+        Ok(Self { context, deep, projections })
     }
 
     /// As trained tensors: the context and its projection, the deep prompts, their projections.
@@ -53,12 +46,10 @@ impl MapleParameters {
         let mut tensors = vec![Tensor::new("context", self.context.shape(), self.context.data.clone())];
         let mut projections = self.projections.iter();
         tensors.extend(projections.next().into_iter().flat_map(|layer| layer.tensors("proj")));
-        for (index, prompt) in self.deep.iter().enumerate() {
-            let shape = vec![prompt.rows(), prompt.cols()];
-            tensors.push(Tensor::new(format!("deep.{index}"), shape, prompt.data().to_vec()));
-        }
-        tensors
-            .extend(projections.enumerate().flat_map(|(index, layer)| layer.tensors(&format!("projections.{index}"))));
+        let deep = self.deep.iter().enumerate();
+        tensors.extend(deep.map(|(index, prompt)| Tensor::matrix(format!("deep.{index}"), prompt)));
+        let later = projections.enumerate();
+        tensors.extend(later.flat_map(|(index, layer)| layer.tensors(&format!("projections.{index}"))));
         tensors
     }
 

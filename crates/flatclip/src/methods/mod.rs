@@ -33,7 +33,6 @@ mod registry;
 pub mod sam;
 pub mod select;
 mod spec;
-mod start;
 #[doc(hidden)]
 pub mod statistics;
 mod task;

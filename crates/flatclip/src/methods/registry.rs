@@ -30,7 +30,13 @@ impl Registry {
 
     /// The same with one more adapter. A name or alias that is taken is an error.
     pub fn with(mut self, spec: &'static AdapterSpec) -> Result<Self> {
-        free(&self.adapters, spec)?;
+        let taken = names(spec).find_map(|name| Some((name, find(&self.adapters, name)?)));
+        if let Some((name, other)) = taken {
+            let (spec, other) = (spec.name, other.name);
+            let reason =
+                format!("expected new names for the adapter `{spec}`, found `{name}`, which is taken by `{other}`");
+            return Err(Error::config("method", reason));
+        }
         self.adapters.push(spec);
         Ok(self)
     }
@@ -38,18 +44,13 @@ impl Registry {
     /// The adapter of a name or alias, in any case.
     pub fn adapter(&self, name: &str) -> Result<&'static AdapterSpec> {
         find(&self.adapters, name).ok_or_else(|| {
-            match TUNER_NAMES.iter().find(|tuner| tuner.eq_ignore_ascii_case(name)) {
-                Some(tuner) => {
-                    let reason = format!("`{name}` is a tuner: it learns a prompt, and an adapter answers with it");
-                    Error::config("method", reason).with_hint(Hint::Tune(tuner))
-                }
-                None => {
-                    let known: Vec<&str> = self.adapters.iter().map(|spec| spec.name).collect();
-                    let aliases: Vec<&str> =
-                        self.adapters.iter().flat_map(|spec| spec.aliases.iter().copied()).collect();
-                    unknown_method("adapter", name, &known, &aliases, "")
-                }
+            if let Some(tuner) = TUNER_NAMES.iter().find(|tuner| tuner.eq_ignore_ascii_case(name)) {
+                let reason = format!("`{name}` is a tuner: it learns a prompt, and an adapter answers with it");
+                return Error::config("method", reason).with_hint(Hint::Tune(tuner));
             }
+            let known: Vec<&str> = self.adapters.iter().map(|spec| spec.name).collect();
+            let aliases: Vec<&str> = self.adapters.iter().flat_map(|spec| spec.aliases).copied().collect();
+            unknown_method("adapter", name, &known, &aliases, "")
         })
     }
 
@@ -75,15 +76,6 @@ fn names(spec: &AdapterSpec) -> impl Iterator<Item = &'static str> {
 
 fn find(known: &[&'static AdapterSpec], name: &str) -> Option<&'static AdapterSpec> {
     known.iter().copied().find(|spec| names(spec).any(|known| known.eq_ignore_ascii_case(name)))
-}
-
-/// An error if a name of `spec` is taken.
-fn free(known: &[&'static AdapterSpec], spec: &'static AdapterSpec) -> Result<()> {
-    let taken = names(spec).find_map(|name| Some((name, find(known, name)?)));
-    let Some((name, other)) = taken else { return Ok(()) };
-    let (spec, other) = (spec.name, other.name);
-    let reason = format!("expected new names for the adapter `{spec}`, found `{name}`, which is taken by `{other}`");
-    Err(Error::config("method", reason))
 }
 
 /// The error of a name that no method has; `kind` is what was looked for.

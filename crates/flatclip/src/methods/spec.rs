@@ -45,11 +45,6 @@ pub trait OnlineAdapter: Fork + Send + Sync {
     /// The answer for the next image of the stream.
     fn adapt(&mut self, task: &Task, image: &ViewSet<'_>) -> Result<Decision>;
 
-    /// What it must be given with these options, where that differs from its registry entry.
-    fn needs(&self) -> Option<Needs> {
-        None
-    }
-
     /// Images that it processes together; 1 answers one after the other.
     fn set_size(&self) -> usize {
         1
@@ -91,11 +86,6 @@ pub trait BatchAdapter: Send + Sync {
     /// Images of a set when a stream is cut into sets; 0 takes the whole stream as one.
     fn set_size(&self) -> usize {
         0
-    }
-
-    /// What it must be given with these options, where that differs from its registry entry.
-    fn needs(&self) -> Option<Needs> {
-        None
     }
 }
 
@@ -213,11 +203,6 @@ impl Verified {
     }
 }
 
-/// The presets of a method that has none.
-fn no_presets(_: Benchmark) -> Table {
-    Table::new()
-}
-
 /// A method that is registered while a program runs, by Python or a plug-in.
 pub trait DynamicMethod: Send + Sync {
     /// Episodic, online or batch.
@@ -289,7 +274,7 @@ impl AdapterSpec {
             summary: "",
             docs: "",
             verified: Verified::Nothing,
-            presets: no_presets,
+            presets: |_| Table::new(),
             build,
             options: &[],
         }
@@ -397,8 +382,7 @@ impl AnyAdapter {
     pub fn needs(&self) -> Option<Needs> {
         match self {
             Self::Episodic(adapter) => adapter.needs(),
-            Self::Online(adapter) => adapter.needs(),
-            Self::Batch(adapter) => adapter.needs(),
+            Self::Online(_) | Self::Batch(_) => None,
         }
     }
 

@@ -6,7 +6,7 @@ use super::probability::scaled;
 use super::statistics::SourceStatistics;
 use crate::model::{ClassTokens, Clip, Context, ContextPass, TextTower};
 use crate::progress::Progress;
-use crate::prompt::{Prompt, PromptContent, PromptKind};
+use crate::prompt::{Prompt, PromptContent, PromptKind, template_context};
 use crate::text::Tokenizer;
 use crate::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
@@ -118,6 +118,54 @@ impl Task {
         })
     }
 
+    /// The task of a prompt: its text features, and, where it has one, the context that text-side adapters
+    /// start from. A single template starts at the embeddings of its words, as TPT does.
+    pub fn from_prompt(
+        prompt: &Arc<Prompt>,
+        clip: &Arc<Clip>,
+        tokenizer: &Tokenizer,
+        classes: impl Into<Arc<[String]>>,
+        seed: u64,
+    ) -> Result<Self> {
+        let classes = classes.into();
+        let features = prompt.text_features(clip, tokenizer, &classes)?;
+        Self::from_features(prompt, features, clip, tokenizer, classes, seed)
+    }
+
+    /// The same, for text features of the prompt that are known already: computing them is most of the work.
+    pub fn from_features(
+        prompt: &Arc<Prompt>,
+        features: Matrix,
+        clip: &Arc<Clip>,
+        tokenizer: &Tokenizer,
+        classes: impl Into<Arc<[String]>>,
+        seed: u64,
+    ) -> Result<Self> {
+        let classes = classes.into();
+        let start = start(prompt, clip, tokenizer, &classes)?;
+        let mut task = Self::new(classes, features, clip.logit_scale(), seed)?.with_clip(Arc::clone(clip));
+        (task.prompt, task.tokenizer) = (Some(Arc::clone(prompt)), Some(tokenizer.clone()));
+        Ok(match start {
+            Some((tokens, context)) => task.with_context(tokens, context),
+            None => task,
+        })
+    }
+
+    /// A task for each template of a prompt of several, for adapters that tune every one of them by itself; none for every
+    /// other prompt.
+    pub(crate) fn by_template(&self) -> Result<Vec<Task>> {
+        let (Some(prompt), Some(clip), Some(tokenizer)) = (&self.prompt, &self.clip, &self.tokenizer) else {
+            return Ok(Vec::new());
+        };
+        let PromptContent::Templates(templates) = &prompt.content else { return Ok(Vec::new()) };
+        let several = templates.iter().filter(|_| templates.len() > 1);
+        let one = |template: &String| {
+            let prompt = Arc::new(Prompt::templates(&[template])?);
+            Task::from_prompt(&prompt, clip, tokenizer, Arc::clone(&self.classes), self.seed)
+        };
+        several.map(one).collect()
+    }
+
     /// Adds the model, for adapters that run a tower.
     #[must_use]
     pub fn with_clip(mut self, clip: Arc<Clip>) -> Self {
@@ -145,13 +193,7 @@ impl Task {
 
     /// Cosines `[V, K]` of unit-norm features with the text features, which are packed once for all images.
     pub fn cosines(&self, features: &Matrix) -> Matrix {
-        let text = self.text.get_or_init(|| {
-            let rows = &self.text_features;
-            Linear::new(rows.rows(), rows.cols(), rows.data(), None)
-        });
-        let mut out = Matrix::zeros(features.rows(), self.text_features.rows());
-        text.forward(features.data(), features.rows(), Activation::Identity, out.data_mut());
-        out
+        cosines(features, self.text.get_or_init(|| packed(&self.text_features)))
     }
 
     /// Logits `[V, K]` of unit-norm features: cosines times the temperature.
@@ -194,6 +236,23 @@ impl Task {
     }
 }
 
+fn start(
+    prompt: &Prompt,
+    clip: &Clip,
+    tokenizer: &Tokenizer,
+    classes: &[String],
+) -> Result<Option<(ClassTokens, Context)>> {
+    if let Some(context) = prompt.context() {
+        return Ok(Some((prompt.class_tokens(tokenizer, classes)?, context.clone())));
+    }
+    match &prompt.content {
+        PromptContent::Templates(templates) if templates.len() == 1 && clip.passes().contexts => {
+            template_context(&templates[0], clip.text()?, tokenizer, classes)
+        }
+        _ => Ok(None),
+    }
+}
+
 fn no_context(method: &str, prompt: Option<&Prompt>) -> Error {
     let kind = prompt.map_or("given", |p| p.kind().name());
     let reason = format!(
@@ -201,6 +260,18 @@ fn no_context(method: &str, prompt: Option<&Prompt>) -> Error {
          prompt has none"
     );
     Error::method(method, reason)
+}
+
+/// Text features, packed for products.
+pub(super) fn packed(text: &Matrix) -> Linear {
+    Linear::new(text.rows(), text.cols(), text.data(), None)
+}
+
+/// Cosines `[V, K]` of unit-norm features with packed text features.
+pub(super) fn cosines(features: &Matrix, text: &Linear) -> Matrix {
+    let mut out = Matrix::zeros(features.rows(), text.outputs());
+    text.forward(features.data(), features.rows(), Activation::Identity, out.data_mut());
+    out
 }
 
 /// One test image as its views.

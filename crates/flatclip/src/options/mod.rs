@@ -37,11 +37,9 @@
 //! ```
 
 mod macros;
-mod range;
 mod value;
 
-pub use range::Range;
-pub use value::{Choice, OptionKind, OptionValue};
+pub use value::{Choice, OptionKind, OptionValue, Range};
 
 use crate::error::nearest;
 use crate::{Error, Result};

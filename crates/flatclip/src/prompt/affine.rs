@@ -25,7 +25,7 @@ impl Tensor {
         Self { name, shape, values }
     }
 
-    pub(super) fn matrix(name: impl Into<String>, matrix: &Matrix) -> Self {
+    pub(crate) fn matrix(name: impl Into<String>, matrix: &Matrix) -> Self {
         Self::new(name, vec![matrix.rows(), matrix.cols()], matrix.data().to_vec())
     }
 }

@@ -73,8 +73,8 @@ impl Prompt {
                          {layers} layers",
                         deep.len() + 1
                     ),
-                    ImageConfig::ResNet { .. } | ImageConfig::Other => "a MaPLe prompt puts tokens into a vision \
-                         transformer, which this model's image tower is not; use the ViT it was made with"
+                    _ => "a MaPLe prompt puts tokens into a vision transformer, which this model's image tower is not; use \
+                          the ViT it was made with"
                         .to_owned(),
                 }
             }
@@ -256,17 +256,16 @@ pub fn prompt_logits(
             }
             Ok(out)
         }
-        (PromptContent::TipAdapter { keys, labels, alpha, beta, .. }, _) => {
+        (content, _) => {
             let mut out = logits(features, text_features, scale);
-            let affinity = logits(features, keys, 1.0);
-            add_cache(&mut out, &affinity, labels, f64::from(*alpha), f64::from(*beta));
+            match content {
+                PromptContent::TipAdapter { keys, labels, alpha, beta, .. } => {
+                    add_cache(&mut out, &logits(features, keys, 1.0), labels, f64::from(*alpha), f64::from(*beta));
+                }
+                PromptContent::Linear { layer, alpha, .. } => layer.add_to(&mut out, features, *alpha),
+                _ => {}
+            }
             Ok(out)
         }
-        (PromptContent::Linear { layer, alpha, .. }, _) => {
-            let mut out = logits(features, text_features, scale);
-            layer.add_to(&mut out, features, *alpha);
-            Ok(out)
-        }
-        _ => Ok(logits(features, text_features, scale)),
     }
 }

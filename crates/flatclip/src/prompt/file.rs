@@ -145,6 +145,9 @@ fn context_tensor(context: &Context) -> Tensor {
     Tensor::new("context", context.shape(), context.data.clone())
 }
 
+/// Context, deep prompts, projections.
+type MapleArrays = (Context, Vec<Matrix>, Vec<Affine>);
+
 /// Arrays by name: those of a file, of a foreign checkpoint, or what a tuner trains.
 pub struct Arrays<'a>(pub &'a [Tensor]);
 
@@ -235,6 +238,14 @@ impl Arrays<'_> {
             return Err(format!("`{name}`: {} biases for {} outputs", bias.len(), weight.rows()));
         }
         Ok(Affine { weight, bias })
+    }
+
+    /// A MaPLe prompt: its context, its deep prompts `deep.0`, ..., and their projections `proj`, `later.0`, ...
+    pub(crate) fn maple(&self, context: &str, deep: &str, later: &str) -> Result<MapleArrays, String> {
+        let deep = self.numbered(deep, |name| self.matrix(name))?;
+        let later = (0..deep.len()).map(|index| format!("{later}.{index}"));
+        let projections = std::iter::once("proj".to_owned()).chain(later).map(|name| self.affine(&name));
+        Ok((self.shared_context(context)?, deep, projections.collect::<Result<_, _>>()?))
     }
 
     /// `name.0`, `name.1`, ... as long as there are any.

@@ -79,13 +79,8 @@ fn kind_of(arrays: &Arrays<'_>, options: &ImportOptions) -> Result<PromptContent
         return Ok(PromptContent::CoCoOp { context: arrays.shared_context("ctx")?, words, meta });
     }
     if has("proj.weight") {
-        let deep = arrays.numbered("compound_prompts_text", |name| arrays.matrix(name))?;
-        let names = (0..deep.len()).map(|index| format!("compound_prompt_projections.{index}"));
-        let projections = std::iter::once("proj".to_owned())
-            .chain(names)
-            .map(|name| arrays.affine(&name))
-            .collect::<Result<_, _>>()?;
-        let context = arrays.shared_context("ctx")?;
+        let (context, deep, projections) =
+            arrays.maple("ctx", "compound_prompts_text", "compound_prompt_projections")?;
         // The published recipe: two tokens of "a photo of a" are learned, the others stay.
         let tail =
             if context.tokens <= 4 { ["a", "photo", "of", "a"][context.tokens..].join(" ") } else { String::new() };

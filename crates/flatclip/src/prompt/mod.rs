@@ -265,18 +265,15 @@ impl Prompt {
         if classes.is_empty() {
             return Err(Error::config("classes", "expected at least one class name, found none"));
         }
-        let (rows, why) = match &self.content {
-            PromptContent::Learned { context, .. } => {
-                (context.classes, "its context is class-specific: one context was learned for each class")
-            }
-            PromptContent::Features(_) => (self.bound_classes(), "it is a matrix of text features, one row per class"),
-            PromptContent::TipAdapter { .. } => {
-                (self.bound_classes(), "its cache answers with the classes of its shots")
-            }
-            PromptContent::Linear { .. } => (self.bound_classes(), "its classifier has one row for each class"),
+        let why = match &self.content {
+            PromptContent::Learned { .. } => "its context is class-specific: one context was learned for each class",
+            PromptContent::Features(_) => "it is a matrix of text features, one row per class",
+            PromptContent::TipAdapter { .. } => "its cache answers with the classes of its shots",
+            PromptContent::Linear { .. } => "its classifier has one row for each class",
             _ => return Ok(()),
         };
-        let Some(rows) = rows else { return Ok(()) };
+        let bound = self.context().map_or_else(|| self.bound_classes(), |context| context.classes);
+        let Some(rows) = bound else { return Ok(()) };
         let hash = &self.provenance.class_hash;
         let same_names = hash.is_empty() || *hash == class_hash(classes);
         // A cache whose class list is not known is checked by its labels alone.
@@ -284,15 +281,14 @@ impl Prompt {
         if rows_fit && same_names {
             return Ok(());
         }
-        let known = match self.provenance.classes.as_slice() {
-            [] => format!("{rows} classes"),
-            names => format!("{} classes ({}, ...)", names.len(), names[..names.len().min(3)].join(", ")),
-        };
+        let list =
+            |names: &[String]| format!("{} classes ({}, ...)", names.len(), names[..names.len().min(3)].join(", "));
+        let own = self.provenance.classes.as_slice();
+        let known = if own.is_empty() { format!("{rows} classes") } else { list(own) };
         Err(self.fault(format!(
-            "cannot be used with this list of {} classes ({}, ...): {why}. It was made for {known}; use that list, or a \
-             prompt with a shared context",
-            classes.len(),
-            classes[..classes.len().min(3)].join(", ")
+            "cannot be used with this list of {}: {why}. It was made for {known}; use that list, or a prompt with a shared \
+             context",
+            list(classes)
         )))
     }
 }

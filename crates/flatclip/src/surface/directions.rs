@@ -65,13 +65,9 @@ impl Directions {
 
     /// Rescales two given directions.
     pub fn from_raw(context: &Context, normalisation: Normalisation, x: Vec<f32>, y: Vec<f32>) -> Result<Self> {
-        for direction in [&x, &y] {
-            if direction.len() != context.data.len() {
-                return Err(Error::config(
-                    "landscape.direction",
-                    format!("has {} entries, the context has {}", direction.len(), context.data.len()),
-                ));
-            }
+        if let Some(wrong) = [&x, &y].into_iter().find(|direction| direction.len() != context.data.len()) {
+            let reason = format!("has {} entries, the context has {}", wrong.len(), context.data.len());
+            return Err(Error::config("landscape.direction", reason));
         }
         let mut axes = Self { x, y };
         for direction in [&mut axes.x, &mut axes.y] {

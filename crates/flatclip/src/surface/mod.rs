@@ -35,11 +35,9 @@ pub struct Grid {
 impl Grid {
     /// `points` coordinates from `-span` to `span`.
     pub fn new(points: usize, span: f32) -> Result<Self> {
-        if points < 2 {
-            return Err(Error::config("landscape.points", format!("expected at least 2, found {points}")));
-        }
-        if points > 1001 {
-            return Err(Error::config("landscape.points", format!("expected at most 1001, found {points}")));
+        if !(2..=1001).contains(&points) {
+            let expected = if points < 2 { "at least 2" } else { "at most 1001" };
+            return Err(Error::config("landscape.points", format!("expected {expected}, found {points}")));
         }
         if !(span.is_finite() && span > 0.0) {
             return Err(Error::config("landscape.span", format!("expected a positive number, found {span}")));
@@ -107,36 +105,28 @@ pub fn losses(
 
 /// Mean cross-entropy (with labels) or mean entropy (without) of a probe under given text features.
 pub fn loss(probe: &Probe, text: &Matrix, logit_scale: f32) -> Result<f32> {
-    let losses = row_losses(probe, text, logit_scale)?;
-    Ok((losses.iter().map(|&l| f64::from(l)).sum::<f64>() / losses.len() as f64) as f32)
-}
-
-/// The loss of every row of a probe.
-fn row_losses(probe: &Probe, text: &Matrix, logit_scale: f32) -> Result<Vec<f32>> {
     check_probe(probe, text)?;
     let logits = logits(&probe.features, text, logit_scale);
-    Ok(match &probe.labels {
+    let losses: Vec<f32> = match &probe.labels {
         Some(labels) => logits.iter_rows().zip(labels).map(|(row, &label)| cross_entropy(row, label)).collect(),
         None => entropies(&logits),
-    })
+    };
+    Ok((losses.iter().map(|&l| f64::from(l)).sum::<f64>() / losses.len() as f64) as f32)
 }
 
 /// Refuses a probe that does not fit text features.
 pub fn check_probe(probe: &Probe, text: &Matrix) -> Result<()> {
     let (n, k) = (probe.features.rows(), text.rows());
-    if n == 0 || probe.features.cols() != text.cols() {
-        let found = format!("[{n}, {}]", probe.features.cols());
-        return Err(Error::config(
-            "landscape.probe",
-            format!("features {found} do not fit text features of {}", text.cols()),
-        ));
-    }
-    if let Some(labels) = &probe.labels
-        && (labels.len() != n || labels.iter().any(|&l| l >= k))
-    {
-        return Err(Error::config("landscape.probe", format!("{} labels for {n} rows and {k} classes", labels.len())));
-    }
-    Ok(())
+    let reason = match &probe.labels {
+        _ if n == 0 || probe.features.cols() != text.cols() => {
+            format!("features [{n}, {}] do not fit text features of {}", probe.features.cols(), text.cols())
+        }
+        Some(labels) if labels.len() != n || labels.iter().any(|&l| l >= k) => {
+            format!("{} labels for {n} rows and {k} classes", labels.len())
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::config("landscape.probe", reason))
 }
 
 #[cfg(test)]

@@ -102,12 +102,8 @@ impl ClassBank {
         self.classes.iter().map(|class| class.iter().map(|item| item.gap).collect()).collect()
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.classes.iter().map(Vec::len).sum()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Mean probabilities of the stored images of every class that has any.

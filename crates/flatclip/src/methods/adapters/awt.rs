@@ -3,7 +3,6 @@
 use super::prelude::*;
 use crate::methods::aggregate::soft_weights;
 use crate::methods::probability::{entropy, logits, softmax};
-use crate::methods::select::ranking;
 use rayon::prelude::*;
 
 pub static SPEC: AdapterSpec = AdapterSpec {
@@ -188,9 +187,7 @@ impl Adapter for Awt {
             None => vec![task.text_features()],
         };
         let found = self.weighted(image.features, &texts, task.logit_scale);
-        let scores = found.mean.entropies.clone();
-        let ranking = ranking(&scores);
-        let all = Selection { scores, selected: ranking.clone(), ranking };
+        let all = LowestScore::of_scores(1.0, found.mean.entropies.clone());
         Ok(Decision::from_logits(&found.logits).answer(found.mean.explain(all)))
     }
 }

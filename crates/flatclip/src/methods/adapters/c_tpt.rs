@@ -4,7 +4,7 @@ use super::groups::{adamw_steps, view_selection};
 use super::prelude::*;
 use super::tpt::view_0;
 use crate::methods::optim::AdamW;
-use crate::methods::probability::{Loss, marginal_entropy};
+use crate::methods::probability::{Loss, marginal_entropy, mean_row};
 use crate::methods::update::{Objective, Tuned, on_text, tune_start};
 use flatclip_tensor::ops::l2_norm;
 
@@ -114,12 +114,10 @@ impl Adapter for CTpt {
         if self.starts.is_empty() {
             return Ok(self.adapt_traced(task, image)?.0);
         }
-        let mut logits = vec![0.0f64; task.class_count()];
-        for start in &self.starts {
-            let (decision, _) = self.adapt_traced(start, image)?;
-            logits.iter_mut().zip(&decision.class_scores).for_each(|(sum, &z)| *sum += f64::from(z));
-        }
-        let mean: Vec<f32> = logits.iter().map(|sum| (sum / self.starts.len() as f64) as f32).collect();
+        let own = |start| Ok(self.adapt_traced(start, image)?.0.class_scores);
+        let logits = self.starts.iter().map(own).collect::<Result<Vec<_>>>()?.concat();
+        let logits = Matrix::from_vec(self.starts.len(), task.class_count(), logits);
+        let mean = mean_row(&logits, &(0..logits.rows()).collect::<Vec<_>>());
         // The views are distinguished by the features of all templates together.
         let views = ViewLogits::of(task, image);
         let selection = LowestScore { fraction: self.options.fraction, score: self.options.score }.select(&views);

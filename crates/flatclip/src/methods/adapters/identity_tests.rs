@@ -4,7 +4,7 @@
 //! bit, and rounding depends on the order of sums.
 
 use super::registry_tests::{names, unit_rows, views};
-use super::tower_tests::{clip, context, image, prepared, tokens};
+use super::tower_tests::{self, clip, context, image, prepared, tokens};
 use super::{ADAPTERS, c_tpt, stss, tpt, zero};
 use crate::methods::aggregate::{Tie, Vote};
 use crate::methods::maple::MapleParameters;
@@ -38,6 +38,8 @@ fn needs_of(name: &str, options: &toml::Table) -> Needs {
     adapter.needs().unwrap_or(crate::methods::adapter(name).unwrap().needs)
 }
 
+static MAPLE: LazyLock<(Arc<Prompt>, Arc<SourceStatistics>)> = LazyLock::new(maple);
+
 /// A small maple prompt and statistics for it.
 fn maple() -> (Arc<Prompt>, Arc<SourceStatistics>) {
     let width = CLIP.vision().token_width().unwrap();
@@ -58,56 +60,42 @@ fn maple() -> (Arc<Prompt>, Arc<SourceStatistics>) {
     (Arc::new(Prompt::new(kind, Provenance::default())), Arc::new(statistics))
 }
 
-/// What a method is given: a task over the classes in some order, and images as features, pixels and generated features.
-struct World {
-    names: Vec<String>,
-    maple: (Arc<Prompt>, Arc<SourceStatistics>),
-}
-
+/// What a method is given of an image: features, pixels and generated features.
 struct Image {
     features: Matrix,
     pixels: Vec<f32>,
     generated: Matrix,
 }
 
-impl World {
-    fn new(classes: usize) -> Self {
-        Self { names: names(classes), maple: maple() }
+/// A task over the classes in some order.
+fn task(needs: &Needs, order: &[usize]) -> Task {
+    if !needs.statistics {
+        return tower_tests::task(&CLIP, order);
     }
+    let (tokens, (prompt, statistics)) = (tokens(order), &*MAPLE);
+    let side = TextSide { tower: CLIP.text().unwrap(), tokens: &tokens };
+    let text = MapleParameters::of(Some(prompt), "test").unwrap().text_features(side).unwrap();
+    let task = Task::new(names(order.len()), text, 100.0, 3).unwrap();
+    let mut task = task.with_clip(Arc::clone(&CLIP)).with_context(tokens, context());
+    (task.prompt, task.statistics) = (Some(Arc::clone(prompt)), Some(Arc::clone(statistics)));
+    task
+}
 
-    fn task(&self, needs: &Needs, order: &[usize]) -> Task {
-        let (tokens, context) = (tokens(order), context());
-        let tower = CLIP.text().unwrap();
-        let text = if needs.statistics {
-            let side = TextSide { tower, tokens: &tokens };
-            MapleParameters::of(Some(&self.maple.0), "test").unwrap().text_features(side).unwrap()
-        } else {
-            tower.encode(&tokens, std::slice::from_ref(&context)).unwrap().remove(0)
-        };
-        let task = Task::new(self.names.as_slice(), text, 100.0, 3).unwrap();
-        let mut task = task.with_clip(Arc::clone(&CLIP)).with_context(tokens, context);
-        if needs.statistics {
-            (task.prompt, task.statistics) = (Some(Arc::clone(&self.maple.0)), Some(Arc::clone(&self.maple.1)));
-        }
-        task
+/// Features near a class where features are all that is needed; else those that the tower gives for drawn pixels.
+fn image_for(needs: &Needs, task: &Task, seed: u64, count: usize) -> Image {
+    let generated = unit_rows(seed + 77, 5, task.text_features().cols());
+    if !needs.pixels {
+        return Image { features: image(task, seed, count), pixels: Vec::new(), generated };
     }
-
-    /// Features near a class where features are all that is needed; else those that the tower gives for drawn pixels.
-    fn image(&self, needs: &Needs, task: &Task, seed: u64, count: usize) -> Image {
-        let generated = unit_rows(seed + 77, 5, task.text_features().cols());
-        if !needs.pixels {
-            return Image { features: image(task, seed, count), pixels: Vec::new(), generated };
-        }
-        let size = CLIP.image_size();
-        let mut stream = Stream::new(seed, &["pixels"]);
-        let pixels: Vec<f32> = (0..count * 3 * size * size).map(|_| stream.uniform(-2.0, 2.0) as f32).collect();
-        let features = if needs.statistics {
-            MapleParameters::of(Some(&self.maple.0), "test").unwrap().image_features(&CLIP, &pixels, count).unwrap()
-        } else {
-            Features::unit(CLIP.encode_images(&pixels, count).unwrap()).0
-        };
-        Image { features, pixels, generated }
-    }
+    let size = CLIP.image_size();
+    let mut stream = Stream::new(seed, &["pixels"]);
+    let pixels: Vec<f32> = (0..count * 3 * size * size).map(|_| stream.uniform(-2.0, 2.0) as f32).collect();
+    let features = if needs.statistics {
+        MapleParameters::of(Some(&MAPLE.0), "test").unwrap().image_features(&CLIP, &pixels, count).unwrap()
+    } else {
+        Features::unit(CLIP.encode_images(&pixels, count).unwrap()).0
+    };
+    Image { features, pixels, generated }
 }
 
 impl Image {
@@ -161,8 +149,7 @@ proptest! {
     fn stss_without_sharpness_selects_what_zero_and_tpt_select(
         seed in 0u64..10_000, count in 2usize..65, classes in 2usize..7, which in 0usize..3, percent in 5usize..=100,
     ) {
-        let world = World::new(classes);
-        let task = world.task(&Needs::CONTEXT, &order(0, classes, classes));
+        let task = task(&Needs::CONTEXT, &order(0, classes, classes));
         let features = image(&task, seed, count);
         let image = ViewSet::new("s", &features);
         let fraction = percent as f64 / 100.0;
@@ -185,8 +172,7 @@ proptest! {
     fn stss_with_radius_0_and_a_hard_vote_is_zero(
         seed in 0u64..10_000, count in 1usize..65, classes in 2usize..7, percent in 5usize..=40,
     ) {
-        let world = World::new(classes);
-        let task = world.task(&Needs::CONTEXT, &order(0, classes, classes));
+        let task = task(&Needs::CONTEXT, &order(0, classes, classes));
         let fraction = if seed % 2 == 0 { 0.1 } else { percent as f64 / 100.0 };
         let config =
             stss::Config { radius: 0.0, fraction, vote: Vote::Majority, tie: Tie::DiscardedViews, ..Default::default() };
@@ -199,8 +185,7 @@ proptest! {
 
     #[test]
     fn c_tpt_without_weight_is_tpt(seed in 0u64..10_000, count in 2usize..33, steps in 0usize..3, lr in 1e-4f64..1e-2) {
-        let world = World::new(5);
-        let task = world.task(&Needs::CONTEXT, &[0, 1, 2, 3, 4]);
+        let task = task(&Needs::CONTEXT, &[0, 1, 2, 3, 4]);
         let tpt = prepared(tpt::Tpt { steps, lr, ..Default::default() }, &task);
         let plain = c_tpt::Config { weight: 0.0, steps, lr, ..Default::default() };
         let c_tpt = prepared(c_tpt::CTpt::new(plain), &task);
@@ -215,12 +200,11 @@ proptest! {
 
     #[test]
     fn permuting_classes_permutes_the_answers_of_every_method(seed in 0u64..10_000, count in 8usize..24) {
-        let world = World::new(5);
         let order = order(seed, 5, 0);
         for (name, options) in all_methods() {
             let needs = needs_of(name, &options);
-            let (plain, permuted) = (world.task(&needs, &[0, 1, 2, 3, 4]), world.task(&needs, &order));
-            let image = world.image(&needs, &plain, seed, count);
+            let (plain, permuted) = (task(&needs, &[0, 1, 2, 3, 4]), task(&needs, &order));
+            let image = image_for(&needs, &plain, seed, count);
             let a = image.answer(ready(name, &options, &plain), &plain);
             let b = image.answer(ready(name, &options, &permuted), &permuted);
             let by = tolerance(&needs);
@@ -234,12 +218,11 @@ proptest! {
 
     #[test]
     fn permuting_augmented_views_changes_no_answer_of_any_method(seed in 0u64..10_000, count in 8usize..24) {
-        let world = World::new(5);
         let order = order(seed, count, 1);
         for (name, options) in all_methods() {
             let needs = needs_of(name, &options);
-            let task = world.task(&needs, &[0, 1, 2, 3, 4]);
-            let image = world.image(&needs, &task, seed, count);
+            let task = task(&needs, &[0, 1, 2, 3, 4]);
+            let image = image_for(&needs, &task, seed, count);
             let a = image.answer(ready(name, &options, &task), &task);
             let b = image.reordered(&order).answer(ready(name, &options, &task), &task);
             let by = tolerance(&needs);
@@ -260,12 +243,11 @@ proptest! {
 
 #[test]
 fn episodic_methods_give_the_same_bytes_for_any_order_thread_count_and_batch() {
-    let world = World::new(5);
     for (name, options) in all_methods() {
         let needs = needs_of(name, &options);
-        let task = world.task(&needs, &[0, 1, 2, 3, 4]);
+        let task = task(&needs, &[0, 1, 2, 3, 4]);
         let AnyAdapter::Episodic(adapter) = ready(name, &options, &task) else { continue };
-        let images: Vec<Image> = (0..4).map(|seed| world.image(&needs, &task, seed, 12)).collect();
+        let images: Vec<Image> = (0..4).map(|seed| image_for(&needs, &task, seed, 12)).collect();
         let answer = |image: &Image| adapter.adapt(&task, &image.view_set()).unwrap();
         let expected: Vec<Decision> = images.iter().map(answer).collect();
         let mut backward: Vec<Decision> = images.iter().rev().map(answer).collect();

@@ -9,8 +9,9 @@ use crate::methods::bank::{Directions, RadiusUnit, RandomPerturbation, TextBank}
 use crate::methods::probability::scaled;
 use crate::methods::sam::NormScope;
 use crate::methods::select::{keep_count, ranking};
+use crate::methods::task::{cosines, packed};
 use crate::prompt::PromptKind;
-use flatclip_tensor::gemm::{Activation, Linear};
+use flatclip_tensor::gemm::Linear;
 use flatclip_tensor::threads;
 use std::sync::Arc;
 
@@ -348,9 +349,7 @@ impl Config {
 }
 
 fn logits(features: &Matrix, text: &Linear, scale: f32) -> Matrix {
-    let mut cosines = Matrix::zeros(features.rows(), text.outputs());
-    text.forward(features.data(), features.rows(), Activation::Identity, cosines.data_mut());
-    scaled(cosines, scale)
+    scaled(cosines(features, text), scale)
 }
 
 /// The text bank of a prompt, packed for products: once for all images.
@@ -367,10 +366,9 @@ struct Packed {
 impl Packed {
     /// `own`: the text features that a task has packed.
     fn new(bank: TextBank, options: &Config, own: Option<&Matrix>) -> Arc<Self> {
-        let pack = |text: &Matrix| Linear::new(text.rows(), text.cols(), text.data(), None);
-        let base = (own != Some(bank.base())).then(|| pack(bank.base()));
-        let mean = (options.vote_text == VoteText::BankMean).then(|| pack(&bank.mean()));
-        Arc::new(Self { base, mean, perturbed: bank.perturbed().iter().map(pack).collect(), bank })
+        let base = (own != Some(bank.base())).then(|| packed(bank.base()));
+        let mean = (options.vote_text == VoteText::BankMean).then(|| packed(&bank.mean()));
+        Arc::new(Self { base, mean, perturbed: bank.perturbed().iter().map(packed).collect(), bank })
     }
 
     /// What every view says at the unperturbed prompt.

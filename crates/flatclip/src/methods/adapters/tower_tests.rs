@@ -34,7 +34,7 @@ pub(crate) fn context() -> Context {
     Context::shared(4, 128, (0..512).map(|_| (0.05 * stream.normal()) as f32).collect())
 }
 
-fn task(clip: &Arc<Clip>, order: &[usize]) -> Task {
+pub(super) fn task(clip: &Arc<Clip>, order: &[usize]) -> Task {
     let (tokens, context) = (tokens(order), context());
     let text = clip.text().unwrap().encode(&tokens, std::slice::from_ref(&context)).unwrap().remove(0);
     Task::new(names(order.len()), text, 100.0, 3).unwrap().with_clip(Arc::clone(clip)).with_context(tokens, context)

@@ -1,13 +1,13 @@
 //! Mean and variance of the image tower's tokens over training images: what PromptAlign aligns a test image with.
 
-mod file;
-
-pub use file::{import_statistics, load_statistics, prompts_hash, save_statistics, statistics_hash};
-
+use crate::digest::matrix_hash;
 use crate::prompt::{Tensor, decode_arrays, encode_arrays};
-use crate::{Error, Result};
+use crate::weights::Stored;
+use crate::weights::torch_file::{self, Value};
+use crate::{Error, Result, files};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// What statistics were computed from. Empty where an imported file does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,12 +53,6 @@ impl SourceStatistics {
         Ok(Self { means, variances, origin: StatisticsOrigin::default() })
     }
 
-    #[must_use]
-    pub fn with_origin(mut self, origin: StatisticsOrigin) -> Self {
-        self.origin = origin;
-        self
-    }
-
     /// Why they may not belong to a model (by the fingerprint of its weights) and a prompt (by that of its visual prompts).
     /// Imported statistics do not record their model and prompt, so they are not checked.
     pub fn mismatch(&self, weights: &str, visual_prompts: &str) -> Option<String> {
@@ -92,16 +86,19 @@ impl SourceStatistics {
         let stacked = |name: &str| -> Result<Vec<Matrix>> {
             let tensor = tensors.iter().find(|t| t.name == name);
             match tensor.map(|t| (t.shape.as_slice(), &t.values)) {
-                Some((&[_, rows, cols], values)) if rows * cols > 0 => {
-                    Ok(values.chunks_exact(rows * cols).map(|m| Matrix::from_vec(rows, cols, m.to_vec())).collect())
-                }
+                Some((&[_, rows, cols], values)) if rows * cols > 0 => Ok(blocks(values, rows, cols)),
                 _ => Err(fault(format!("expected a tensor `{name}` of shape [blocks, tokens, width]"))),
             }
         };
         let origin = origin.map(|json| serde_json::from_str(&json)).transpose();
         let origin = origin.map_err(|e| fault(format!("metadata: {e}")))?.unwrap_or_default();
-        Ok(Self::new(stacked("means")?, stacked("variances")?)?.with_origin(origin))
+        Ok(Self { origin, ..Self::new(stacked("means")?, stacked("variances")?)? })
     }
+}
+
+/// `[blocks, rows, cols]` as one matrix per block.
+fn blocks(values: &[f32], rows: usize, cols: usize) -> Vec<Matrix> {
+    values.chunks_exact(rows * cols).map(|m| Matrix::from_vec(rows, cols, m.to_vec())).collect()
 }
 
 /// Sums over images, from which [`SourceStatistics`] come. Batches may be of any size; the order of images is the order of sums.
@@ -157,9 +154,75 @@ impl StatisticsSum {
     }
 }
 
+/// One fingerprint of a prompt's visual prompts; empty when there are none.
+pub fn prompts_hash(visual_prompts: &[Matrix]) -> String {
+    visual_prompts.iter().map(matrix_hash).collect::<Vec<_>>().join(" ")
+}
+
+/// One fingerprint of all means and variances.
+pub fn statistics_hash(statistics: &SourceStatistics) -> String {
+    let all = || statistics.means.iter().chain(&statistics.variances);
+    let rows = all().map(Matrix::rows).sum();
+    let data = all().flat_map(|m| m.data().iter().copied()).collect();
+    matrix_hash(&Matrix::from_vec(rows, statistics.means[0].cols(), data))
+}
+
+/// Reads statistics that [`save_statistics`] wrote.
+pub fn load_statistics(path: &Path) -> Result<SourceStatistics> {
+    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    SourceStatistics::from_bytes(&bytes).map_err(|error| named(path, &error))
+}
+
+/// Writes statistics: the file is complete or absent.
+pub fn save_statistics(path: &Path, statistics: &SourceStatistics) -> Result<()> {
+    files::write_atomic(path, &statistics.to_bytes()?)
+}
+
+/// Takes over the two tensors that PromptAlign's authors publish, each `[blocks, tokens, width]` (or a list of
+/// `[tokens, width]`) in a file of `torch.save`.
+pub fn import_statistics(means: &Path, variances: &Path) -> Result<SourceStatistics> {
+    let statistics =
+        SourceStatistics::new(stacked(means)?, stacked(variances)?).map_err(|error| named(variances, &error))?;
+    let name = |path: &Path| path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let source = format!("{}, {}", name(means), name(variances));
+    Ok(SourceStatistics { origin: StatisticsOrigin { source, ..StatisticsOrigin::default() }, ..statistics })
+}
+
+fn stacked(path: &Path) -> Result<Vec<Matrix>> {
+    let value = torch_file::load(path)?;
+    let wrong = |found: String| Error::Prompt {
+        path: path.to_path_buf(),
+        reason: format!("expected one tensor [blocks, tokens, width] or a list of [tokens, width], found {found}"),
+    };
+    let matrix = |tensor: &Stored| match tensor.shape[..] {
+        [rows, cols] => Ok(Matrix::from_vec(rows, cols, tensor.values()?)),
+        _ => Err(wrong(format!("a tensor of shape {:?} in a list", tensor.shape))),
+    };
+    match &value {
+        Value::Tensor(tensor) => match tensor.shape[..] {
+            [_, rows, cols] if rows * cols > 0 => Ok(blocks(&tensor.values()?, rows, cols)),
+            _ => Err(wrong(format!("a tensor of shape {:?}", tensor.shape))),
+        },
+        Value::List(items) => items
+            .iter()
+            .map(|item| match item {
+                Value::Tensor(tensor) => matrix(tensor),
+                _ => Err(wrong("a list of something else".into())),
+            })
+            .collect(),
+        _ => Err(wrong("neither".into())),
+    }
+}
+
+fn named(path: &Path, error: &Error) -> Error {
+    let reason = format!("{error}; expected a file of token statistics");
+    Error::Prompt { path: path.to_path_buf(), reason }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::fixture;
 
     #[test]
     fn batches_do_not_change_mean_and_variance() {
@@ -178,12 +241,28 @@ mod tests {
         );
         assert!(StatisticsSum::new(1, 2, 2).finish().is_err());
         let origin = StatisticsOrigin { weights: "w".into(), images: 3, ..StatisticsOrigin::default() };
-        let whole = whole.with_origin(origin);
+        let whole = SourceStatistics { origin, ..whole };
         assert_eq!(SourceStatistics::from_bytes(&whole.to_bytes().unwrap()).unwrap(), whole);
         assert!(whole.mismatch("w", "").is_none());
         assert!(whole.mismatch("other", "").unwrap().contains("other"));
         assert!(whole.mismatch("w", "prompts").unwrap().contains("this prompt"));
         assert!(parts.mismatch("anything", "at all").is_none());
         assert!(SourceStatistics::from_bytes(b"something else").is_err());
+    }
+
+    #[test]
+    fn the_authors_tensors_are_taken_over_and_other_files_named() {
+        let (means, variances) = (fixture("torch/statistics-means.pt"), fixture("torch/statistics-variances.pt"));
+        let found = import_statistics(&means, &variances).unwrap();
+        assert_eq!(found.means[1].row(2), [20.0, 21.0, 22.0, 23.0]);
+        assert_eq!(found.variances[0].row(0), [1.0, 2.0, 3.0, 4.0]);
+        let error = import_statistics(&fixture("torch/varied.pt"), &variances).unwrap_err().to_string();
+        assert!(error.contains("varied.pt") && error.contains("[blocks, tokens, width]"), "{error}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("statistics.safetensors");
+        save_statistics(&path, &found).unwrap();
+        assert_eq!(load_statistics(&path).unwrap(), found);
+        let error = load_statistics(&means).unwrap_err().to_string();
+        assert!(error.contains("statistics-means.pt") && error.contains("token statistics"), "{error}");
     }
 }
