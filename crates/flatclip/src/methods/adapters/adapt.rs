@@ -2,13 +2,9 @@
 //! This is the online form; `adapt_set` has the transductive one, an entry of its own because a method has one kind.
 //! Golden cases: `adapt-*`.
 
-use super::groups::{data_preset, view_selection};
 use super::prelude::*;
-use super::presets::{self, Benchmark};
 use crate::methods::cache::{Item, features, replace_worst};
 use crate::methods::gaussian::{Discriminant, Scatter};
-use crate::methods::probability::{dot, to_f64};
-use crate::methods::query::Query;
 use flatclip_tensor::ops::loss;
 
 pub static SPEC: AdapterSpec = AdapterSpec {

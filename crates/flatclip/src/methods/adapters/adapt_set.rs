@@ -2,14 +2,9 @@
 //! `adapt`. Golden cases: `adapt-transductive-*`.
 
 use super::adapt::{Banks, class_mean, corrected, neighbours, shared, weighted};
-use super::groups::{data_preset, view_selection};
 use super::prelude::*;
-use super::presets::{self, Benchmark};
 use crate::methods::cache::{Item, features};
 use crate::methods::gaussian::{Discriminant, Scatter};
-use crate::methods::probability::{entropy, softmax_f32};
-use crate::methods::query::Query;
-use crate::methods::select::ranking;
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs { default_views: 1, ..Needs::FEATURES },

@@ -2,7 +2,6 @@
 //! Golden cases: `adte-*`.
 
 use super::prelude::*;
-use crate::methods::probability::{argmax, mean_probability, mean_row, softmax};
 use crate::options::mismatch;
 
 pub static SPEC: AdapterSpec = AdapterSpec {

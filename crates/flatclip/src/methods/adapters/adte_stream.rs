@@ -2,7 +2,6 @@
 
 use super::adte::{self, ClassBank, class_exponents};
 use super::prelude::*;
-use crate::methods::select::Score;
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     aliases: &["adte-online"],

@@ -2,7 +2,6 @@
 
 use super::prelude::*;
 use crate::methods::aggregate::soft_weights;
-use crate::methods::probability::{entropy, logits, softmax};
 use rayon::prelude::*;
 
 pub static SPEC: AdapterSpec = AdapterSpec {

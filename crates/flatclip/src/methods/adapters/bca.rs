@@ -1,10 +1,8 @@
 //! BCA: class embeddings and a prior over classes that both follow the stream. Golden cases: `bca-*` (a port's, not the
 //! authors').
 
-use super::groups::view_selection;
 use super::prelude::*;
 use crate::methods::gaussian::identity;
-use crate::methods::probability::{argmax, mean_row, softmax};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs { default_views: 1, ..Needs::FEATURES },

@@ -1,12 +1,8 @@
 //! BoostAdapter: TDA's two caches, and for each image a copy of the positive one that its own confident views enter.
 //! Golden cases: `boostadapter-*`.
 
-use super::groups::{data_preset, doubt, negative_cache, positive_cache, view_selection};
 use super::prelude::*;
-use super::presets::{self, Benchmark};
 use crate::methods::cache::{Caches, Item, insert, total_affinity};
-use crate::methods::probability::{argmax, to_f32, to_f64};
-use crate::methods::query::Query;
 pub use crate::methods::query::Represented;
 use std::collections::BTreeMap;
 

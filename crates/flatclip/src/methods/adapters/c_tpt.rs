@@ -1,10 +1,7 @@
 //! C-TPT: TPT with a second term that spreads the class text features, for calibrated answers. Golden cases: `c-tpt-*`.
 
-use super::groups::{adamw_steps, view_selection};
 use super::prelude::*;
 use super::tpt::view_0;
-use crate::methods::optim::AdamW;
-use crate::methods::probability::{Loss, marginal_entropy, mean_row};
 use crate::methods::update::{Objective, Tuned, on_text, tune_start};
 use flatclip_tensor::ops::l2_norm;
 

@@ -1,11 +1,8 @@
 //! DiffTPT: TPT on augmented and generated views, filtered twice. Golden cases: `difftpt-*`.
 
-use super::groups::adamw_steps;
 use super::prelude::*;
 use super::tpt::view_0;
 use crate::Hint;
-use crate::methods::optim::AdamW;
-use crate::methods::probability::marginal_entropy;
 use crate::methods::select::CosineThenEntropy;
 use crate::methods::update::{Tuned, tune_on};
 

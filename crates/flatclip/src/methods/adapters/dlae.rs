@@ -2,13 +2,9 @@
 //! Golden cases: `dlae-*`.
 
 use super::dpe::{evolution, visual_prototypes};
-use super::groups::{data_preset, view_selection};
 use super::prelude::*;
-use super::presets::{self, Benchmark};
-use crate::methods::optim::AdamWSettings;
-use crate::methods::probability::{argmax, dot, entropy, mean_probability, mean_row};
 use crate::methods::prototypes::{Evolving, Prototypes, class_means, fold};
-use crate::methods::query::{Query, normalised_entropy};
+use crate::methods::query::normalised_entropy;
 
 pub use super::dpe::Inference;
 

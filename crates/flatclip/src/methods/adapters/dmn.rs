@@ -1,11 +1,8 @@
 //! DMN: a memory of past test images per class, read with the image itself as the query. Golden cases: `dmn-*`.
 
-use super::groups::view_selection;
 use super::prelude::*;
 use crate::methods::cache::{Stored, replace_worst};
-use crate::methods::probability::{argmax, mean_probability, softmax};
 use crate::methods::query::read_out;
-use crate::methods::select::Score;
 use rayon::prelude::*;
 use std::sync::Arc;
 

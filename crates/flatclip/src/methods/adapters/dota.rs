@@ -1,13 +1,9 @@
 //! DOTA: a Gaussian per class, estimated along the stream from soft labels, added to the zero-shot classifier.
 //! Golden cases: `dota-*`.
 
-use super::groups::{data_preset, view_selection};
 use super::prelude::*;
-use super::presets::{self, Benchmark};
 use crate::methods::gaussian::{identity, times};
 use crate::methods::linalg;
-use crate::methods::probability::{dot, softmax};
-use crate::methods::query::Query;
 use rayon::prelude::*;
 
 pub static SPEC: AdapterSpec = AdapterSpec {

@@ -1,13 +1,9 @@
 //! DPE: text prototypes and visual prototypes evolve together over the stream. Golden cases: `dpe-*`.
 
-use super::groups::{data_preset, view_selection};
 use super::prelude::*;
-use super::presets::{self, Benchmark};
 use crate::methods::cache::{ClassCache, Item, features};
-use crate::methods::optim::AdamWSettings;
-use crate::methods::probability::entropy;
 use crate::methods::prototypes::{Evolving, Prototypes, class_means, fold};
-use crate::methods::query::{Query, normalised_entropy};
+use crate::methods::query::normalised_entropy;
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "text and visual prototypes evolve over the stream, one gradient step on residuals per image",

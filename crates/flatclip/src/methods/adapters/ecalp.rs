@@ -1,7 +1,6 @@
 //! ECALP: label propagation over a graph of text features and all images seen so far. Golden cases: `ecalp-*`.
 
 use super::prelude::*;
-use crate::methods::probability::{argmax, dot, softmax};
 use flatclip_tensor::ops::l2_norm;
 use rayon::prelude::*;
 

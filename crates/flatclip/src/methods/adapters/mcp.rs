@@ -1,18 +1,11 @@
 //! MCP: caches of certain, of aligned and of doubtful images, answered with text, memory and prototypes together.
 //! Golden cases: `mcp-*`.
 
-use super::groups::{data_preset, doubt, negative_cache, view_selection};
 use super::prelude::*;
-use super::presets::{self, Benchmark};
 use crate::methods::cache::{ClassCache, Item};
-use crate::methods::optim::AdamWSettings;
-use crate::methods::probability::{
-    argmax, dot, entropy, logits, mean_entropy, mean_probability, normalise_rows, normalise_rows_gradient, softmax,
-    softmax_f32, to_f32, to_f64,
-};
 use crate::methods::prototypes::{Prototypes, Visual, add_scaled, class_means, info_nce};
 pub use crate::methods::query::Represented;
-use crate::methods::query::{Query, normalised_entropy, read_out};
+use crate::methods::query::{normalised_entropy, read_out};
 use flatclip_tensor::ops::l2_norm;
 use rayon::prelude::*;
 

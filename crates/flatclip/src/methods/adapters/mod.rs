@@ -41,9 +41,14 @@ use super::AdapterSpec;
 
 /// What most adapters use.
 mod prelude {
+    pub(super) use super::groups::{adamw_steps, data_preset, doubt, negative_cache, positive_cache, view_selection};
+    pub(super) use super::presets::{self, Benchmark};
     #[cfg(test)]
     pub(super) use super::registry_tests::{assert_gradient, names, ready, task, unit_rows, views};
-    pub(super) use crate::methods::select::{LowestScore, Selection, ViewLogits};
+    pub(super) use crate::methods::optim::{AdamW, AdamWSettings, Optimiser, require_finite};
+    pub(super) use crate::methods::probability::*;
+    pub(super) use crate::methods::query::Query;
+    pub(super) use crate::methods::select::{LowestScore, Score, Selection, ViewLogits, keep_count, ranking};
     pub(super) use crate::methods::{
         Adapter, AdapterSpec, BatchAdapter, Build, Decision, Needs, OnlineAdapter, Task, Verified, ViewSet,
     };

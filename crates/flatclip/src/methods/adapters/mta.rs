@@ -2,8 +2,6 @@
 //! `mta-features-*`.
 
 use super::prelude::*;
-use crate::methods::probability::softmax_f64;
-use crate::methods::select::ranking;
 use flatclip_tensor::gemm::product_nt;
 use flatclip_tensor::ops::wide::{add_scaled, softmax, squared_distance};
 
@@ -164,7 +162,6 @@ impl Adapter for Mta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::probability::normalise_rows;
     use flatclip_tensor::ops::l2_norm;
 
     #[test]

@@ -4,7 +4,6 @@
 use super::prelude::*;
 use crate::methods::cache::Stored;
 use crate::methods::gaussian::{Scatter, identity, times};
-use crate::methods::probability::{argmax, dot, entropy_of, softmax};
 use std::collections::BTreeMap;
 use std::ops::Range;
 

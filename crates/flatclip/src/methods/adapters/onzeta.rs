@@ -1,10 +1,7 @@
 //! OnZeta: labels re-weighted towards a class balance, and a second set of class vectors learnt in the image space.
 //! Golden cases: `onzeta-*`.
 
-use super::groups::data_preset;
 use super::prelude::*;
-use super::presets::{self, Benchmark};
-use crate::methods::probability::{dot, normalise_rows, softmax_f64};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES.with_views(1),

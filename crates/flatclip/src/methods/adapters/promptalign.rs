@@ -1,12 +1,9 @@
 //! PromptAlign: TPT on MaPLe's prompts, plus a term that aligns the views' token statistics with those of training images.
 //! Golden cases: `promptalign-*`.
 
-use super::groups::{adamw_steps, view_selection};
 use super::prelude::*;
 use crate::Hint;
 use crate::methods::maple::{MapleParameters, MaplePass};
-use crate::methods::optim::{AdamW, Optimiser, require_finite};
-use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::statistics::SourceStatistics;
 use crate::methods::update::{image_gradient, text_gradient};
 use crate::options::mismatch;
@@ -259,7 +256,6 @@ impl Adapter for PromptAlign {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::probability::to_f32;
 
     #[test]
     fn distance_gradient_matches_differences_and_is_zero_at_the_source() {

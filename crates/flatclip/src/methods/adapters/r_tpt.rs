@@ -1,10 +1,7 @@
 //! R-TPT: TPT on the mean of entropies, and an answer that weights views by how much they resemble the others.
 //! Golden cases: `r-tpt-*`.
 
-use super::groups::{adamw_steps, view_selection};
 use super::prelude::*;
-use crate::methods::optim::AdamW;
-use crate::methods::probability::{logits, mean_entropy, softmax};
 use crate::methods::update::{Tuned, tune_on};
 
 pub static SPEC: AdapterSpec = AdapterSpec {

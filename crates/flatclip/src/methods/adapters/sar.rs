@@ -1,12 +1,9 @@
 //! SAR: sharpness-aware minimisation of the entropy of reliable views, on the context or on the image tower's
 //! norms. Golden cases: `sar-*`.
 
-use super::groups::view_selection;
 use super::prelude::*;
-use crate::methods::optim::{AdamW, Optimiser, Sgd, require_finite};
-use crate::methods::probability::{Loss, entropies, logits, marginal_entropy, mean_entropy};
+use crate::methods::optim::Sgd;
 use crate::methods::sam::{Ascent, Shaped};
-use crate::methods::select::ranking;
 use crate::methods::update::{image_gradient, text_gradient};
 use crate::model::{BatchNorms, Context, ImageConfig, NormAffine, VisionInput};
 use crate::prompt::PromptKind;

@@ -1,9 +1,6 @@
 //! SE: view 0 and the most confident other views, mixed by how confident view 0 is among them. Golden cases: `se-*`.
 
-use super::groups::view_selection;
 use super::prelude::*;
-use crate::methods::probability::{argmax, mean_probability, softmax};
-use crate::methods::select::{keep_count, ranking};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "mixes the un-augmented view with the most confident others, by its rank among them",

@@ -3,7 +3,6 @@
 use super::prelude::*;
 pub use super::transduction::Fit;
 use super::transduction::{Gaussians, Labelling, Members, answers, exponents, transductive};
-use crate::methods::probability::{argmax, normalise_rows};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES.with_views(1),

@@ -1,11 +1,8 @@
 //! STS: one shift for all class prototypes, limited to the main directions of the text features, tuned for each image.
 //! Written after the paper's formulas; no golden case.
 
-use super::groups::{adamw_steps, view_selection};
 use super::prelude::*;
 use crate::methods::linalg;
-use crate::methods::optim::{AdamW, Optimiser};
-use crate::methods::probability::{dot, logits, marginal_entropy, normalise_rows_gradient};
 use crate::methods::update::{on_text, shifted};
 use flatclip_tensor::ops::l2_norm;
 

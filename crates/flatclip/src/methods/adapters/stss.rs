@@ -1,14 +1,11 @@
 //! STSS: sharpness-aware test-time sample selection. With a SAPT prompt it is FGA. In the order of the paper: perturb the
 //! prompt ([`Stss::prepare`]), score the views ([`Scorer`]), select the lowest, let them vote. Golden cases: `fga-stss-*`.
 
-use super::groups::view_selection;
 use super::prelude::*;
 use crate::methods::Explanation;
 use crate::methods::aggregate::{Tie, Vote, vote};
 use crate::methods::bank::{Directions, RadiusUnit, RandomPerturbation, TextBank};
-use crate::methods::probability::scaled;
 use crate::methods::sam::NormScope;
-use crate::methods::select::{keep_count, ranking};
 use crate::methods::task::{cosines, packed};
 use crate::prompt::PromptKind;
 use flatclip_tensor::gemm::Linear;
@@ -478,14 +475,13 @@ impl Stss {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::select::Score;
 
     fn bank(classes: usize, width: usize, count: u64, spread: f32) -> TextBank {
         let base = unit_rows(1, classes, width);
         let near = |r: u64| {
             let mut text = unit_rows(100 + r, classes, width);
             text.data_mut().iter_mut().zip(base.data()).for_each(|(x, b)| *x = b + spread * *x);
-            crate::methods::probability::normalise_rows(&mut text);
+            normalise_rows(&mut text);
             text
         };
         TextBank::from_prompts(base.clone(), (0..count).map(near).collect()).unwrap()

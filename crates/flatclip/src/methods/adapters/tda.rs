@@ -1,12 +1,8 @@
 //! TDA: two caches of past test images, one of confident and one of doubtful ones, correct the zero-shot logits.
 //! Golden cases: `tda-*`.
 
-use super::groups::{data_preset, doubt, negative_cache, positive_cache, view_selection};
 use super::prelude::*;
-use super::presets::{self, Benchmark};
 use crate::methods::cache::{Caches, Item};
-use crate::methods::probability::{to_f32, to_f64};
-use crate::methods::query::Query;
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "online caches of confident and doubtful test images correct the zero-shot logits",

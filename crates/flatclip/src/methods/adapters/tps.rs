@@ -1,10 +1,7 @@
 //! TPS: one additive shift per class prototype, tuned for each image on the marginal entropy of its confident views.
 //! Golden cases: `tps-*`.
 
-use super::groups::{adamw_steps, view_selection};
 use super::prelude::*;
-use crate::methods::optim::{AdamW, Optimiser};
-use crate::methods::probability::{logits, marginal_entropy, normalise_rows_gradient};
 use crate::methods::update::{on_text, shifted};
 
 pub static SPEC: AdapterSpec = AdapterSpec {

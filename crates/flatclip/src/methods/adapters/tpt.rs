@@ -1,11 +1,8 @@
 //! TPT: one AdamW step on the context, for every image anew, on the marginal entropy of its confident views.
 //! Golden cases: `tpt-*`, `tpt-cocoop-*`.
 
-use super::groups::{adamw_steps, view_selection};
 use super::prelude::*;
 use super::promptalign::{self, PromptAlign};
-use crate::methods::optim::AdamW;
-use crate::methods::probability::{logits, marginal_entropy};
 use crate::methods::update::{Tuned, on_text, tune_context};
 use crate::model::Context;
 use crate::prompt::{Affine, PromptContent, PromptKind, shifted, shifts};

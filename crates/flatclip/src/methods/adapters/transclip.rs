@@ -4,7 +4,6 @@
 use super::prelude::*;
 pub use super::transduction::Fit;
 use super::transduction::{Labelling, Members, answers, exponents, transductive};
-use crate::methods::probability::normalise_rows;
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     aliases: &["transclip-zs"],

@@ -2,7 +2,6 @@
 //! which labels and Gaussians of the classes follow each other.
 
 use super::prelude::*;
-use crate::methods::probability::softmax;
 use flatclip_tensor::gemm::product_nt;
 use rayon::prelude::*;
 

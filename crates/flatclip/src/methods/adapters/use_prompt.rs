@@ -1,11 +1,8 @@
 //! USE: TPT on a pseudo label of view 0 and the most confident others, skipped when they agree. Golden cases of loss, gate
 //! and gradient on the logits: `se-*`.
 
-use super::groups::view_selection;
 use super::prelude::*;
 use super::se::{AlphaRule, Se};
-use crate::methods::optim::AdamW;
-use crate::methods::probability::{Loss, mean_probability, softmax};
 use crate::methods::update::tune_on;
 
 pub static SPEC: AdapterSpec = AdapterSpec {

@@ -1,9 +1,7 @@
 //! VTE: the mean feature of the most confident views, against the text features. Golden cases: `vte-*`.
 
-use super::groups::view_selection;
 use super::prelude::*;
 use crate::methods::aggregate::{Tie, Vote, vote};
-use crate::methods::probability::{mean_row, normalise_rows};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     summary: "mean image feature of the most confident views; the baseline to print next to ZERO",

@@ -1,9 +1,7 @@
 //! ZERO: confident views vote at temperature zero. Golden cases: `zero-*`, `zero-features-*`.
 
-use super::groups::view_selection;
 use super::prelude::*;
 use crate::methods::aggregate::{Tie, TieFallback, Vote, break_tie, vote};
-use crate::methods::probability::{argmax, scaled, softmax};
 use half::f16;
 
 pub static SPEC: AdapterSpec = AdapterSpec {
