@@ -419,24 +419,16 @@ impl Adapter for Stss {
 
     fn adapt(&self, task: &Task, image: &ViewSet<'_>) -> Result<Decision> {
         image.check(task, &SPEC)?;
-        let own;
         let around = match &self.around {
-            Some(around) => around,
+            Some(around) => Arc::clone(around),
             None => {
                 let how = self.options.perturbation();
                 let bank = TextBank::of_image(task, image.features.row(0), &how, Config::NAME)?;
-                own = Packed::new(bank, &self.options, None);
-                &own
+                Packed::new(bank, &self.options, None)
             }
         };
-        let views = around.views(task, image);
-        // Score the views.
-        let scorer = self.scorer_with(around, task.logit_scale);
-        let scores = match self.options.is_lazy() && !image.explain {
-            true => scorer.lazy(&[(image.features, &views)]).remove(0),
-            false => scorer.all(image.features, &views),
-        };
-        Ok(self.decide(task, around, image, views, scores))
+        let is_lazy = self.options.is_lazy() && !image.explain;
+        Ok(self.answers(task, &around, std::slice::from_ref(image), is_lazy).swap_remove(0))
     }
 
     /// With bounds for scores, few views of an image see every perturbed context: products over several images are faster.
@@ -450,25 +442,28 @@ impl Adapter for Stss {
             return images.iter().map(|image| self.adapt(task, image)).collect();
         };
         images.iter().try_for_each(|image| image.check(task, &SPEC))?;
-        let scorer = self.scorer_with(around, task.logit_scale);
-        let several = |images: &[ViewSet<'_>]| -> Vec<Decision> {
-            let views: Vec<ViewLogits> = images.iter().map(|image| around.views(task, image)).collect();
-            let asked: Vec<_> = images.iter().map(|image| image.features).zip(&views).collect();
-            let scores = scorer.lazy(&asked);
-            let of = |((image, views), scores)| self.decide(task, around, image, views, scores);
-            images.iter().zip(views).zip(scores).map(of).collect()
-        };
+        let several = |images: &[ViewSet<'_>]| self.answers(task, around, images, true);
         Ok(threads::map(images.chunks(IMAGES_TOGETHER).collect(), several).concat())
     }
 }
 
 impl Stss {
-    /// Select the views of lowest score; they vote with the unperturbed prompt.
-    fn decide(&self, task: &Task, around: &Packed, image: &ViewSet<'_>, views: ViewLogits, scores: Scores) -> Decision {
-        let selection = self.options.select(scores.values);
-        let mean = around.mean.as_ref().map(|mean| logits(image.features, mean, task.logit_scale));
-        let ballot = vote(self.options.vote, self.options.tie, mean.as_ref().unwrap_or(&views.logits), &selection);
-        ballot.answer(Explanation { bounds: scores.bounds, ..views.explain(selection) })
+    /// Score the views of some images, and select those of lowest score; they vote with the unperturbed prompt.
+    fn answers(&self, task: &Task, around: &Packed, images: &[ViewSet<'_>], is_lazy: bool) -> Vec<Decision> {
+        let (o, scorer) = (&self.options, self.scorer_with(around, task.logit_scale));
+        let views: Vec<ViewLogits> = images.iter().map(|image| around.views(task, image)).collect();
+        let asked: Vec<_> = images.iter().map(|image| image.features).zip(&views).collect();
+        let scores = match is_lazy {
+            true => scorer.lazy(&asked),
+            false => asked.iter().map(|(features, views)| scorer.all(features, views)).collect(),
+        };
+        let decide = |((image, views), scores): ((&ViewSet<'_>, ViewLogits), Scores)| {
+            let selection = o.select(scores.values);
+            let mean = around.mean.as_ref().map(|mean| logits(image.features, mean, task.logit_scale));
+            let ballot = vote(o.vote, o.tie, mean.as_ref().unwrap_or(&views.logits), &selection);
+            ballot.answer(Explanation { bounds: scores.bounds, ..views.explain(selection) })
+        };
+        images.iter().zip(views).zip(scores).map(decide).collect()
     }
 }
 
