@@ -1,7 +1,7 @@
 //! `flatclip methods`: what can be run, and `flatclip methods show NAME`: all a user needs to know of one.
 
 use crate::output::{Exit, Output};
-use flatclip::options::{OptionKind, OptionSpec, defaults};
+use flatclip::options::{OptionKind, OptionSpec, Range, defaults};
 use flatclip::prompt::PromptKind;
 use flatclip_lab::catalogue::{Method, page};
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ fn explained(option: &OptionSpec) -> String {
         _ => {}
     }
     let mut facts = Vec::new();
-    if option.range.is_bounded() {
+    if option.range != Range::ANY {
         facts.push(option.range.to_string());
     }
     facts.extend(option.aliases.iter().map(|alias| format!("also {alias}")));

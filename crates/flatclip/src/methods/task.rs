@@ -142,13 +142,17 @@ impl Task {
         seed: u64,
     ) -> Result<Self> {
         let classes = classes.into();
-        let start = start(prompt, clip, tokenizer, &classes)?;
+        let start = match (&prompt.content, prompt.context()) {
+            (_, Some(context)) => Some((prompt.class_tokens(tokenizer, &classes)?, context.clone())),
+            (PromptContent::Templates(templates), _) if templates.len() == 1 && clip.passes().contexts => {
+                template_context(&templates[0], clip.text()?, tokenizer, &classes)?
+            }
+            _ => None,
+        };
         let mut task = Self::new(classes, features, clip.logit_scale(), seed)?.with_clip(Arc::clone(clip));
         (task.prompt, task.tokenizer) = (Some(Arc::clone(prompt)), Some(tokenizer.clone()));
-        Ok(match start {
-            Some((tokens, context)) => task.with_context(tokens, context),
-            None => task,
-        })
+        (task.class_tokens, task.context) = start.unzip();
+        Ok(task)
     }
 
     /// A task for each template of a prompt of several, for adapters that tune every one of them by itself; none for every
@@ -233,23 +237,6 @@ impl Task {
         let pass = self.text_side(method)?.pass(self.start_context(method)?)?;
         // Two threads may both have computed it; both computed the same.
         Ok(self.start.get_or_init(|| pass).as_ref())
-    }
-}
-
-fn start(
-    prompt: &Prompt,
-    clip: &Clip,
-    tokenizer: &Tokenizer,
-    classes: &[String],
-) -> Result<Option<(ClassTokens, Context)>> {
-    if let Some(context) = prompt.context() {
-        return Ok(Some((prompt.class_tokens(tokenizer, classes)?, context.clone())));
-    }
-    match &prompt.content {
-        PromptContent::Templates(templates) if templates.len() == 1 && clip.passes().contexts => {
-            template_context(&templates[0], clip.text()?, tokenizer, classes)
-        }
-        _ => Ok(None),
     }
 }
 

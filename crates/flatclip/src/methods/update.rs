@@ -2,7 +2,7 @@
 
 use super::Task;
 use super::optim::{AdamW, Optimiser, require_finite};
-use super::probability::{Loss, logits, normalise_rows};
+use super::probability::{Loss, logits, normalise_rows, scaled};
 use super::task::TextSide;
 use crate::Result;
 use crate::model::{Context, ContextPass};
@@ -11,11 +11,7 @@ use flatclip_tensor::gemm::product_nn;
 
 /// The gradient with respect to text features `[K, D]` of a loss whose gradient on `logits = scale * F Tᵀ` is known.
 pub fn text_gradient(features: &Matrix, logit_gradient: &Matrix, scale: f32) -> Matrix {
-    let transposed = logit_gradient.transpose();
-    let mut out = Matrix::zeros(transposed.rows(), features.cols());
-    product_nn(transposed.data(), transposed.rows(), features.data(), features.cols(), features.rows(), out.data_mut());
-    out.data_mut().iter_mut().for_each(|g| *g *= scale);
-    out
+    image_gradient(features, &logit_gradient.transpose(), scale)
 }
 
 /// The same with respect to image features `[V, D]`.
@@ -23,8 +19,7 @@ pub fn image_gradient(text: &Matrix, logit_gradient: &Matrix, scale: f32) -> Mat
     let (rows, cols) = (logit_gradient.rows(), text.cols());
     let mut out = Matrix::zeros(rows, cols);
     product_nn(logit_gradient.data(), rows, text.data(), cols, text.rows(), out.data_mut());
-    out.data_mut().iter_mut().for_each(|g| *g *= scale);
-    out
+    scaled(out, scale)
 }
 
 /// A loss on the logits of image features, as a loss on text features.

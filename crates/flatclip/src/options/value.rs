@@ -208,11 +208,6 @@ impl Range {
         Self::between(0.0, high)
     }
 
-    /// Whether there is a bound at all.
-    pub fn is_bounded(&self) -> bool {
-        *self != Self::ANY
-    }
-
     /// The lower and the upper bound.
     pub fn bounds(&self) -> (Bound<f64>, Bound<f64>) {
         (self.low, self.high)

@@ -6,6 +6,7 @@ use crate::methods::sam::NormScope;
 use crate::methods::update::on_text;
 use crate::methods::{Task, TextSide};
 use crate::model::Context;
+use crate::options::OptionValue as _;
 use crate::rng::Stream;
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
@@ -57,8 +58,7 @@ impl RadiusUnit {
 
     /// The unit among the options of a method; absolute where none is said.
     pub fn of(options: &toml::Table) -> Self {
-        let word = options.get("radius_unit").and_then(toml::Value::as_str);
-        if word == Some("relative") { Self::Relative } else { Self::Absolute }
+        options.get("radius_unit").and_then(Self::from_value).unwrap_or(Self::Absolute)
     }
 }
 
