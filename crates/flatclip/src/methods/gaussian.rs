@@ -116,6 +116,7 @@ impl Discriminant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::adapters::registry_tests::assert_close;
 
     #[test]
     fn residuals_that_went_leave_no_trace_and_the_covariance_is_about_their_mean() {
@@ -127,9 +128,7 @@ mod tests {
         scatter.remove([[9.0f32, 9.0].as_slice()], &mean);
         assert_eq!(scatter.count, 3);
         // Columns 1, 3, 5 and 2, 1, 6: variances 4 and 7, covariance 4.
-        for (found, expected) in scatter.covariance().iter().zip([4.0, 4.0, 4.0, 7.0]) {
-            assert!((found - expected).abs() < 1e-9, "{found}");
-        }
+        assert_close(&scatter.covariance(), &[4.0, 4.0, 4.0, 7.0], 1e-9);
         // 2 ([2 S + 11 I]^-1).
         let precision = scatter.ridge_precision();
         let determinant = 19.0 * 25.0 - 64.0;

@@ -163,6 +163,7 @@ fn norm(a: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::adapters::registry_tests::assert_close;
     use crate::rng::Stream;
 
     /// `B'B` of a drawn `[rows, n]` matrix: of rank `rows` at most.
@@ -181,11 +182,6 @@ mod tests {
     fn product(a: &[f64], b: &[f64], n: usize) -> Vec<f64> {
         let entry = |i: usize, j: usize| (0..n).map(|k| a[i * n + k] * b[k * n + j]).sum();
         (0..n * n).map(|at| entry(at / n, at % n)).collect()
-    }
-
-    fn assert_close(a: &[f64], b: &[f64], by: f64) {
-        let worst = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        assert!(a.len() == b.len() && worst < by, "{worst}");
     }
 
     #[test]

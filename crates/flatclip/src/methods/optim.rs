@@ -138,6 +138,7 @@ pub fn require_finite(place: impl Fn() -> String, gradients: &[&[f32]]) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::adapters::registry_tests::assert_close;
 
     #[test]
     fn first_adamw_step_is_the_closed_form() {
@@ -161,9 +162,7 @@ mod tests {
             adamw.step(&mut [&mut p], &[&[g]]);
             seen.push(p[0]);
         }
-        for (found, expected) in seen.iter().zip([0.899, 0.871_467_35, 0.836_553]) {
-            assert!((found - expected).abs() < 1e-6, "{seen:?}");
-        }
+        assert_close(&seen, &[0.899, 0.871_467_35, 0.836_553], 1e-6);
     }
 
     #[test]

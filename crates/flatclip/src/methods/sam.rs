@@ -152,6 +152,7 @@ pub fn moved(parameters: &[Tensor], epsilon: &[Vec<f32>]) -> Vec<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::methods::adapters::registry_tests::assert_close;
 
     fn tensor(shape: &[usize], values: &[f32]) -> Vec<Tensor> {
         vec![Tensor::new("context", shape.to_vec(), values.to_vec())]
@@ -174,9 +175,7 @@ mod tests {
         let p = tensor(&[2, 1, 2], &[1.0; 4]);
         let g = vec![vec![3.0, 4.0, 0.6, 0.8]];
         let epsilon = ascent(SamVariant::Sam, NormScope::PerClass).epsilon(&p, &g);
-        for (found, expected) in epsilon[0].iter().zip([0.3, 0.4, 0.3, 0.4]) {
-            assert!((found - expected).abs() < 1e-6);
-        }
+        assert_close(&epsilon[0], &[0.3, 0.4, 0.3, 0.4], 1e-6);
     }
 
     #[test]
@@ -185,10 +184,7 @@ mod tests {
         let g = vec![vec![1.0, 0.0, 0.0, -2.0]];
         let relative = |norm| Ascent { radius: 0.1, unit: RadiusUnit::Relative, ..ascent(SamVariant::Sam, norm) };
         for norm in [NormScope::PerClass, NormScope::PerToken] {
-            let epsilon = relative(norm).epsilon(&p, &g);
-            for (found, expected) in epsilon[0].iter().zip([0.5, 0.0, 0.0, -0.05]) {
-                assert!((found - expected).abs() < 1e-6, "{norm:?}: {epsilon:?}");
-            }
+            assert_close(&relative(norm).epsilon(&p, &g)[0], &[0.5, 0.0, 0.0, -0.05], 1e-6);
         }
         let whole = relative(NormScope::Whole).epsilon(&p, &g);
         assert!((l2_norm(&whole[0]) - 0.1 * 25.25f64.sqrt()).abs() < 1e-6);

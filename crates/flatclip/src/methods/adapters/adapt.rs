@@ -190,9 +190,7 @@ mod tests {
             assert_eq!(mean, adapt.means.row(class));
             expected.add(features(bank), &mean);
         }
-        for (a, b) in adapt.scatter.covariance().iter().zip(expected.covariance()) {
-            assert!((a - b).abs() < 1e-12);
-        }
+        assert_close(&adapt.scatter.covariance(), &expected.covariance(), 1e-12);
     }
 
     #[test]

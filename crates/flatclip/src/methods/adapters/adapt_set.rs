@@ -155,7 +155,7 @@ mod tests {
         let backward: Vec<ViewSet<'_>> = sets.iter().rev().copied().collect();
         for (a, b) in forward.iter().zip(adapter.adapt(&task, &backward).unwrap().iter().rev()) {
             assert_eq!(a.prediction, b.prediction);
-            a.probabilities.iter().zip(&b.probabilities).for_each(|(x, y)| assert!((x - y).abs() < 1e-4));
+            assert_close(&a.probabilities, &b.probabilities, 1e-4);
         }
     }
 }

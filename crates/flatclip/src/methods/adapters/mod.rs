@@ -44,7 +44,7 @@ mod prelude {
     pub(super) use super::groups::{adamw_steps, data_preset, doubt, negative_cache, positive_cache, view_selection};
     pub(super) use super::presets::{self, Benchmark};
     #[cfg(test)]
-    pub(super) use super::registry_tests::{assert_gradient, names, ready, task, unit_rows, views};
+    pub(super) use super::registry_tests::{assert_close, assert_gradient, names, ready, task, unit_rows, views};
     pub(super) use crate::methods::optim::{AdamW, AdamWSettings, Optimiser, require_finite};
     pub(super) use crate::methods::probability::*;
     pub(super) use crate::methods::query::Query;

@@ -215,9 +215,7 @@ mod tests {
             expected.add(rows(stored), oga.means.row(class));
         }
         assert_eq!(oga.scatter.count, expected.count);
-        for (a, b) in oga.scatter.covariance().iter().zip(expected.covariance()) {
-            assert!((a - b).abs() < 1e-12);
-        }
+        assert_close(&oga.scatter.covariance(), &expected.covariance(), 1e-12);
     }
 
     #[test]
@@ -226,9 +224,8 @@ mod tests {
         let (plain, compat) = (of(false), of(true));
         let class = (0..3).max_by_key(|&k| plain.memory[k].len()).unwrap();
         let factor = plain.memory[class].len() as f32 / 1000.0;
-        for (a, b) in plain.means.row(class).iter().zip(compat.means.row(class)) {
-            assert!((a * factor - b).abs() < 1e-6);
-        }
+        let shortened: Vec<f32> = plain.means.row(class).iter().map(|x| x * factor).collect();
+        assert_close(&shortened, compat.means.row(class), 1e-6);
     }
 
     #[test]

@@ -29,6 +29,12 @@ pub(super) fn task(classes: usize, width: usize, logit_scale: f32) -> Task {
     Task::new(names(classes), unit_rows(1, classes, width), logit_scale, 0).unwrap()
 }
 
+/// Two lists are the same but for less than `by`.
+pub(crate) fn assert_close<T: Copy + Into<f64> + std::fmt::Debug>(a: &[T], b: &[T], by: f64) {
+    let is_near = |(&a, &b): (&T, &T)| (a.into() - b.into()).abs() < by;
+    assert!(a.len() == b.len() && a.iter().zip(b).all(is_near), "{a:?} {b:?}");
+}
+
 /// The gradient at a place is that of central differences of `value`.
 pub(crate) fn assert_gradient(at: &Matrix, gradient: &[f32], step: f32, by: f64, value: impl Fn(&Matrix) -> f64) {
     assert_gradient_within(at, gradient, step, |_| by, value);

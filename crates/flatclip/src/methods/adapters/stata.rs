@@ -136,9 +136,7 @@ mod tests {
         let fit = stata.fit(&task, &sets);
         assert!(fit.betas[0] > 0.8 && fit.betas[2..].iter().all(|&b| b == 0.0), "{:?}", fit.betas);
         for class in 2..6 {
-            for (m, t) in fit.means.row(class).iter().zip(task.text_features().row(class)) {
-                assert!((m - t).abs() < 1e-5);
-            }
+            assert_close(fit.means.row(class), task.text_features().row(class), 1e-5);
         }
         for (at, answer) in stata.adapt(&task, &sets).unwrap().iter().enumerate() {
             assert_eq!(answer.prediction, at % 2);
