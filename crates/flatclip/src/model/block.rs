@@ -87,7 +87,7 @@ pub(crate) struct BlockSpec<'a> {
 #[derive(Debug)]
 pub(crate) struct Tape {
     /// `[rows, 3 width]`.
-    qkv: Vec<f32>,
+    pub(crate) qkv: Vec<f32>,
     /// The residual stream between the halves, query rows.
     middle: Vec<f32>,
     /// The MLP before its activation, query rows.
@@ -98,11 +98,6 @@ impl Tape {
     /// Keys and values alone, for passes without a backward pass.
     pub(crate) fn of_keys(qkv: Vec<f32>) -> Self {
         Self { qkv, middle: Vec::new(), hidden: Vec::new() }
-    }
-
-    /// Keys and values for those who share them.
-    pub(crate) fn qkv(&self) -> &[f32] {
-        &self.qkv
     }
 }
 

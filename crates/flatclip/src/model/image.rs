@@ -1,8 +1,9 @@
-//! The image tower: one face for both architectures.
+//! The image tower of our kernels: one face for both architectures.
 
 use super::load::Reader;
 use super::modified_resnet::{BatchNormRun, BatchNorms, ModifiedResNet};
 use super::norms::NormAffine;
+use super::towers::{BatchNormPass, ImageTower, Passes, VisionPass};
 use super::vision_pass::{VisionInput, VisionRun};
 use super::vit::{Sizes, Vit};
 use crate::architecture::{ClipConfig, ImageConfig};
@@ -46,62 +47,6 @@ impl ImageKernels {
         Self { image_size, kind: Kind::Absent }
     }
 
-    /// Raw features `[count, D]` of normalised pixels `[count, 3, size, size]`.
-    pub(super) fn encode(&self, pixels: &[f32], count: usize) -> Result<Matrix> {
-        self.check_pixels(pixels, count)?;
-        Ok(match &self.kind {
-            Kind::Vit(vit) => vit.encode(pixels, count, &[], &vit.norms),
-            Kind::ResNet(resnet) => resnet.encode(pixels, count),
-            Kind::Absent => return Err(not_loaded()),
-        })
-    }
-
-    /// A pass with visual prompts or other LayerNorm parameters, ready for [`VisionRun::gradient`].
-    pub(super) fn pass(&self, pixels: &[f32], count: usize, input: VisionInput<'_>) -> Result<VisionRun<'_>> {
-        self.check_pixels(pixels, count)?;
-        VisionRun::new(self.vit()?, pixels, count, &input)
-    }
-
-    /// Why it has no pass with gradients; `None` where it has.
-    pub(super) fn lacks_gradient(&self) -> Option<&'static str> {
-        match &self.kind {
-            Kind::Vit(vit) => vit.form.lacks_gradient(),
-            Kind::ResNet(_) | Kind::Absent => None,
-        }
-    }
-
-    /// Channels of a token of a vision transformer, and so of a visual prompt.
-    pub(super) fn token_width(&self) -> Result<usize> {
-        Ok(self.vit()?.width)
-    }
-
-    /// Every step of the computation for debugging, tokens or pixels as rows: `conv1`, `ln_pre`, `block0`.., `norm`,
-    /// `ln_post` or `pool` of a vision transformer, `stem`, `layer1`.. of a ResNet.
-    pub(super) fn trace(&self, pixels: &[f32], count: usize) -> Result<Vec<(String, Matrix)>> {
-        self.check_pixels(pixels, count)?;
-        Ok(match &self.kind {
-            Kind::Vit(vit) => vit.trace(pixels),
-            Kind::ResNet(resnet) => resnet.trace(pixels),
-            Kind::Absent => return Err(not_loaded()),
-        })
-    }
-
-    /// The LayerNorm parameters of a vision transformer.
-    pub(crate) fn norm_affine(&self) -> Result<NormAffine> {
-        Ok(self.vit()?.norms.clone())
-    }
-
-    /// The BatchNorm scales and shifts of a ResNet.
-    pub(crate) fn batch_norms(&self) -> Result<BatchNorms> {
-        Ok(self.resnet()?.batch_norms())
-    }
-
-    /// A pass through a ResNet whose BatchNorms have these scales and shifts and the statistics of the batch.
-    pub(super) fn batch_norm_pass(&self, pixels: &[f32], count: usize, norms: &BatchNorms) -> Result<BatchNormRun<'_>> {
-        self.check_pixels(pixels, count)?;
-        BatchNormRun::new(self.resnet()?, pixels, count, norms)
-    }
-
     fn resnet(&self) -> Result<&ModifiedResNet> {
         match &self.kind {
             Kind::ResNet(resnet) => Ok(resnet),
@@ -113,7 +58,7 @@ impl ImageKernels {
         }
     }
 
-    pub(super) fn vit(&self) -> Result<&Vit> {
+    fn vit(&self) -> Result<&Vit> {
         match &self.kind {
             Kind::Vit(vit) => Ok(vit),
             Kind::ResNet(_) => Err(Error::config(
@@ -125,13 +70,67 @@ impl ImageKernels {
         }
     }
 
-    pub(super) fn check_pixels(&self, pixels: &[f32], count: usize) -> Result<()> {
+    fn check_pixels(&self, pixels: &[f32], count: usize) -> Result<()> {
         let size = self.image_size;
         if count.checked_mul(3 * size * size) == Some(pixels.len()) {
             return Ok(());
         }
         let reason = format!("{} values, expected {count} x 3 x {size} x {size}", pixels.len());
         Err(Error::config("pixels", reason))
+    }
+}
+
+impl ImageTower for ImageKernels {
+    fn encode(&self, pixels: &[f32], count: usize) -> Result<Matrix> {
+        self.check_pixels(pixels, count)?;
+        Ok(match &self.kind {
+            Kind::Vit(vit) => vit.encode(pixels, count, &[], &vit.norms),
+            Kind::ResNet(resnet) => resnet.encode(pixels, count),
+            Kind::Absent => return Err(not_loaded()),
+        })
+    }
+
+    fn passes(&self) -> Passes {
+        let differentiable = !matches!(&self.kind, Kind::Vit(vit) if vit.form.lacks_gradient().is_some());
+        Passes { vision: differentiable, norms: differentiable, ..Passes::ALL }
+    }
+
+    fn pass<'a>(&'a self, pixels: &[f32], count: usize, input: VisionInput<'_>) -> Result<Box<dyn VisionPass + 'a>> {
+        self.check_pixels(pixels, count)?;
+        Ok(Box::new(VisionRun::new(self.vit()?, pixels, count, &input)?))
+    }
+
+    fn token_width(&self) -> Result<usize> {
+        Ok(self.vit()?.width)
+    }
+
+    fn norm_affine(&self) -> Result<NormAffine> {
+        Ok(self.vit()?.norms.clone())
+    }
+
+    fn batch_norms(&self) -> Result<BatchNorms> {
+        Ok(self.resnet()?.batch_norms())
+    }
+
+    fn batch_norm_pass<'a>(
+        &'a self,
+        pixels: &[f32],
+        count: usize,
+        norms: &BatchNorms,
+    ) -> Result<Box<dyn BatchNormPass + 'a>> {
+        self.check_pixels(pixels, count)?;
+        Ok(Box::new(BatchNormRun::new(self.resnet()?, pixels, count, norms)?))
+    }
+
+    /// Tokens or pixels as rows: `conv1`, `ln_pre`, `block0`.., `norm`, `ln_post` or `pool` of a vision transformer, `stem`,
+    /// `layer1`.. of a ResNet.
+    fn trace(&self, pixels: &[f32], count: usize) -> Result<Vec<(String, Matrix)>> {
+        self.check_pixels(pixels, count)?;
+        Ok(match &self.kind {
+            Kind::Vit(vit) => vit.trace(pixels),
+            Kind::ResNet(resnet) => resnet.trace(pixels),
+            Kind::Absent => return Err(not_loaded()),
+        })
     }
 }
 

@@ -44,11 +44,11 @@ impl Plan {
             return Err(Error::config("text tower", "nothing to encode: no texts or no contexts"));
         }
         for (class, prompt) in prompts.iter().enumerate() {
-            if prompt.len() < 2 || prompt.len() > tower.context_length() {
+            if prompt.len() < 2 || prompt.len() > tower.config.context_length {
                 let reason = format!(
                     "text {class} has {} positions, expected 2 to {}; shorten the name or the context",
                     prompt.len(),
-                    tower.context_length()
+                    tower.config.context_length
                 );
                 return Err(Error::config("class tokens", reason));
             }

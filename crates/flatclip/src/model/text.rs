@@ -3,26 +3,32 @@
 use super::LoadOptions;
 use super::block::{Block, BlockNorms, BlockSpec, Norm};
 use super::clip::LARGE_BUDGET;
-use super::context::{ClassTokens, Context};
-use super::context_pass::ContextRun;
-use super::deep::{DeepRun, deep_features};
+use super::context::{ClassTokens, Context, Position};
+use super::context_pass::TextRun;
 use super::input::{Row, Source, end_of_text};
 use super::load::{Reader, in_parallel};
 use super::plan::Plan;
-use super::prefix::Run;
+use super::prefix::Input;
+use super::towers::{ContextPass, DeepPass, Passes, TextTower};
 use crate::architecture::{TextConfig, TextPool, VitForm};
 use crate::{Error, Result};
 use flatclip_tensor::ops::attention::{Queries, Shape};
 use flatclip_tensor::{Activation, Linear, Matrix};
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Contexts that are encoded together; bounds the memory of their prefixes.
 const CONTEXT_GROUP: usize = 32;
 
+/// Bytes of activations that a pass with deep prompts may keep at most. Less than that of a plain context: who tunes deep
+/// prompts has the image tower's weights in memory both ways round, and that tower takes most of the time. Enough for the
+/// block inputs of 1000 classes: a chunk without them runs again as a whole, with all of its tapes at once.
+const KEPT_DEEP: usize = 104 << 20;
+
 /// The frozen text tower.
 #[derive(Debug)]
-pub struct TextKernels {
+pub(super) struct TextKernels {
     pub(super) config: TextConfig,
     token_embedding: Vec<f32>,
     positions: Vec<f32>,
@@ -63,123 +69,13 @@ impl TextKernels {
     }
 
     /// Channels of a token, and so of a context.
-    pub fn width(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         self.config.width
     }
 
-    /// Positions, start and end included.
-    pub fn context_length(&self) -> usize {
-        self.config.context_length
-    }
-
     /// Bytes of activations that a pass keeps.
-    pub(super) fn activation_budget(&self) -> usize {
+    fn activation_budget(&self) -> usize {
         self.activation_budget.load(Ordering::Relaxed)
-    }
-
-    /// Lets passes keep as much as a text tower that works alone may, for as long as prompts are learned and the image tower
-    /// has nothing to do. What is kept changes the time, never the result.
-    pub fn keep_more_activations(&self) {
-        self.activation_budget.fetch_max(LARGE_BUDGET, Ordering::Relaxed);
-    }
-
-    /// Lets passes keep less.
-    pub(crate) fn limit_activations(&self, bytes: usize) {
-        self.activation_budget.fetch_min(bytes, Ordering::Relaxed);
-    }
-
-    /// Width of the joint space.
-    pub fn embed_dim(&self) -> usize {
-        self.projection.outputs()
-    }
-
-    /// Token embeddings without positions, `[ids, width]`.
-    pub fn embed(&self, ids: &[u32]) -> Result<Matrix> {
-        let mut rows = Matrix::zeros(ids.len(), self.width());
-        for (i, &id) in ids.iter().enumerate() {
-            self.check_id(id)?;
-            rows.row_mut(i).copy_from_slice(self.token_row(id));
-        }
-        Ok(rows)
-    }
-
-    /// Raw features `[texts, D]` of token ids, start to end. A causal tower ignores what follows the end; another one sees it,
-    /// and pads what is shorter than its positions.
-    pub fn encode_tokens(&self, texts: &[Vec<u32>]) -> Result<Matrix> {
-        let mut sequences = Vec::with_capacity(texts.len());
-        for (index, ids) in texts.iter().enumerate() {
-            let end = end_of_text(ids)
-                .ok_or_else(|| Error::Text { text: String::new(), reason: format!("text {index} has no tokens") })?;
-            sequences.push(self.rows(ids.iter().map(|&id| Source::Token(id)).collect(), end));
-        }
-        let nothing = [Context { classes: None, tokens: 0, width: self.width(), data: Vec::new() }];
-        let plan = Plan::new(self, sequences, &nothing)?;
-        Ok(Run::forward(self, &plan, &nothing, &[], None).raw)
-    }
-
-    /// Unit-norm text features `[K, D]` for every context.
-    pub fn encode(&self, tokens: &ClassTokens, contexts: &[Context]) -> Result<Vec<Matrix>> {
-        let mut features = Vec::with_capacity(contexts.len());
-        for contexts in contexts.chunks(CONTEXT_GROUP) {
-            let plan = self.plan(tokens, contexts)?;
-            features.extend(Run::forward(self, &plan, contexts, &[], None).features(contexts.len()).0);
-        }
-        Ok(features)
-    }
-
-    /// The same, ready for [`ContextRun::gradient`].
-    pub fn pass(self: &Arc<Self>, tokens: &ClassTokens, contexts: &[Context]) -> Result<ContextRun> {
-        self.pass_through(self.blocks.len(), tokens, contexts)
-    }
-
-    /// The same with a cheaper gradient: rows of classes are differentiated through the last `blocks` blocks only. What
-    /// reaches the context by keys and values of earlier blocks is ignored, so the gradient is biased. A tower that is not
-    /// causal has the context in the rows of every class, and is always differentiated through all blocks.
-    pub fn pass_through(
-        self: &Arc<Self>,
-        blocks: usize,
-        tokens: &ClassTokens,
-        contexts: &[Context],
-    ) -> Result<ContextRun> {
-        let blocks = if self.config.form.causal { blocks.max(1) } else { self.blocks.len() };
-        let plan = self.plan(tokens, contexts)?.differentiated_from(self.blocks.len().saturating_sub(blocks));
-        Ok(ContextRun::new(Arc::clone(self), plan, contexts))
-    }
-
-    /// MaPLe: before block `i` (from 1) the context's positions are overwritten by `deep[i - 1]`, `[n_ctx, width]`.
-    pub fn deep_pass(self: &Arc<Self>, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<DeepRun> {
-        DeepRun::new(Arc::clone(self), tokens, context, deep)
-    }
-
-    /// The unit-norm text features `[K, D]` of [`TextKernels::deep_pass`] alone.
-    pub(crate) fn encode_deep(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Matrix> {
-        deep_features(self, tokens, context, deep)
-    }
-
-    /// Every step of the computation for debugging, all positions of full sequences, nothing shared and nothing cut:
-    /// `token_embedding`, `block0`.., `ln_final`, each `[texts * length, width]`.
-    pub fn trace(&self, ids: &[u32], length: usize) -> Result<Vec<(String, Matrix)>> {
-        let width = self.width();
-        if length == 0 || length > self.context_length() || !ids.len().is_multiple_of(length) {
-            let reason = format!("{} ids do not make texts of {length} (at most {})", ids.len(), self.context_length());
-            return Err(Error::config("text length", reason));
-        }
-        let embedded = self.embed(ids)?;
-        let mut x = embedded.data().to_vec();
-        for (row, x) in x.chunks_exact_mut(width).enumerate() {
-            x.iter_mut().zip(self.position_row(row % length)).for_each(|(x, p)| *x += p);
-        }
-        let starts: Vec<usize> = (0..=ids.len() / length).map(|i| i * length).collect();
-        let shape = self.shape(&starts, Queries::All);
-        let mut trace = vec![("token_embedding".to_owned(), embedded)];
-        for (i, (block, norms)) in self.blocks.iter().zip(&self.norms).enumerate() {
-            x = block.forward_taped(&x, &shape, norms).0;
-            trace.push((format!("block{i}"), Matrix::from_vec(ids.len(), width, x.clone())));
-        }
-        let mut normal = vec![0.0; x.len()];
-        self.final_norm.apply(&x, &mut normal);
-        trace.push(("ln_final".to_owned(), Matrix::from_vec(ids.len(), width, normal)));
-        Ok(trace)
     }
 
     pub(super) fn plan(&self, tokens: &ClassTokens, contexts: &[Context]) -> Result<Plan> {
@@ -204,8 +100,8 @@ impl TextKernels {
         let form = &self.config.form;
         if form.causal {
             sources.truncate(end + 1);
-        } else if sources.len() < self.context_length() {
-            sources.resize(self.context_length(), Source::Token(form.padding));
+        } else if sources.len() < self.config.context_length {
+            sources.resize(self.config.context_length, Source::Token(form.padding));
         }
         let mut rows: Vec<Row> =
             sources.into_iter().enumerate().map(|(position, source)| Row { source, position }).collect();
@@ -238,6 +134,25 @@ impl TextKernels {
         Ok(())
     }
 
+    fn check_deep(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<()> {
+        if !self.config.form.causal {
+            return Err(Error::config("model", "deep prompts need a causal text tower, expected that of a CLIP"));
+        }
+        if tokens.position != Position::End || context.classes.is_some() {
+            let reason = "deep prompts need a shared context and the class name at the end";
+            return Err(Error::config("context", reason));
+        }
+        let wrong = |reason: String| Err(Error::config("deep prompts", reason));
+        if deep.len() >= self.blocks.len() {
+            return wrong(format!("{} deep prompts, but only {} blocks", deep.len(), self.blocks.len()));
+        }
+        let expected = (tokens.n_ctx, self.width());
+        match deep.iter().map(|deep| (deep.rows(), deep.cols())).find(|&shape| shape != expected) {
+            Some(shape) => wrong(format!("shape {shape:?}, expected {expected:?}")),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn check_id(&self, id: u32) -> Result<()> {
         if (id as usize) < self.config.vocab {
             return Ok(());
@@ -265,5 +180,108 @@ impl TextKernels {
 
     pub(super) fn position_row(&self, position: usize) -> &[f32] {
         &self.positions[position * self.width()..][..self.width()]
+    }
+}
+
+/// Shared, since passes keep a handle on the tower for their gradient.
+impl TextTower for Arc<TextKernels> {
+    fn width(&self) -> usize {
+        self.config.width
+    }
+
+    fn context_length(&self) -> usize {
+        self.config.context_length
+    }
+
+    fn passes(&self) -> Passes {
+        Passes { deep: self.config.form.causal, ..Passes::ALL }
+    }
+
+    fn embed(&self, ids: &[u32]) -> Result<Matrix> {
+        let mut rows = Matrix::zeros(ids.len(), self.config.width);
+        for (i, &id) in ids.iter().enumerate() {
+            self.check_id(id)?;
+            rows.row_mut(i).copy_from_slice(self.token_row(id));
+        }
+        Ok(rows)
+    }
+
+    /// A causal tower ignores what follows the end; another one sees it, and pads what is shorter than its positions.
+    fn encode_tokens(&self, texts: &[Vec<u32>]) -> Result<Matrix> {
+        let mut sequences = Vec::with_capacity(texts.len());
+        for (index, ids) in texts.iter().enumerate() {
+            let end = end_of_text(ids)
+                .ok_or_else(|| Error::Text { text: String::new(), reason: format!("text {index} has no tokens") })?;
+            sequences.push(self.rows(ids.iter().map(|&id| Source::Token(id)).collect(), end));
+        }
+        let contexts = &[Context::shared(0, self.config.width, Vec::new())];
+        let plan = &Plan::new(self, sequences, contexts)?;
+        Ok(Input { tower: self, plan, contexts, deep: &[] }.forward(None).raw)
+    }
+
+    fn encode(&self, tokens: &ClassTokens, contexts: &[Context]) -> Result<Vec<Matrix>> {
+        let mut features = Vec::with_capacity(contexts.len());
+        for contexts in contexts.chunks(CONTEXT_GROUP) {
+            let plan = &self.plan(tokens, contexts)?;
+            let run = Input { tower: self, plan, contexts, deep: &[] }.forward(None);
+            features.extend(run.features(contexts.len()).0);
+        }
+        Ok(features)
+    }
+
+    /// A tower that is not causal has the context in the rows of every class, and is always differentiated through all
+    /// blocks.
+    fn pass_through(&self, blocks: usize, tokens: &ClassTokens, contexts: &[Context]) -> Result<Box<dyn ContextPass>> {
+        let blocks = if self.config.form.causal { blocks.max(1) } else { self.blocks.len() };
+        let plan = self.plan(tokens, contexts)?.differentiated_from(self.blocks.len().saturating_sub(blocks));
+        Ok(Box::new(TextRun::new(self, plan, contexts, &[], self.activation_budget())))
+    }
+
+    fn deep_pass(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Box<dyn DeepPass>> {
+        self.check_deep(tokens, context, deep)?;
+        let plan = self.plan(tokens, from_ref(context))?;
+        let kept = self.activation_budget().min(KEPT_DEEP);
+        Ok(Box::new(TextRun::new(self, plan, from_ref(context), deep, kept)))
+    }
+
+    fn encode_deep(&self, tokens: &ClassTokens, context: &Context, deep: &[Matrix]) -> Result<Matrix> {
+        self.check_deep(tokens, context, deep)?;
+        let contexts = from_ref(context);
+        let plan = &self.plan(tokens, contexts)?;
+        Ok(Input { tower: self, plan, contexts, deep }.forward(None).features(1).0.swap_remove(0))
+    }
+
+    /// All positions of full sequences, nothing shared and nothing cut: `token_embedding`, `block0`.., `ln_final`, each
+    /// `[texts * length, width]`.
+    fn trace(&self, ids: &[u32], length: usize) -> Result<Vec<(String, Matrix)>> {
+        let (width, most) = (self.config.width, self.config.context_length);
+        if length == 0 || length > most || !ids.len().is_multiple_of(length) {
+            let reason = format!("{} ids do not make texts of {length} (at most {most})", ids.len());
+            return Err(Error::config("text length", reason));
+        }
+        let embedded = self.embed(ids)?;
+        let mut x = embedded.data().to_vec();
+        for (row, x) in x.chunks_exact_mut(width).enumerate() {
+            x.iter_mut().zip(self.position_row(row % length)).for_each(|(x, p)| *x += p);
+        }
+        let starts: Vec<usize> = (0..=ids.len() / length).map(|i| i * length).collect();
+        let shape = self.shape(&starts, Queries::All);
+        let mut trace = vec![("token_embedding".to_owned(), embedded)];
+        for (i, (block, norms)) in self.blocks.iter().zip(&self.norms).enumerate() {
+            x = block.forward_taped(&x, &shape, norms).0;
+            trace.push((format!("block{i}"), Matrix::from_vec(ids.len(), width, x.clone())));
+        }
+        let mut normal = vec![0.0; x.len()];
+        self.final_norm.apply(&x, &mut normal);
+        trace.push(("ln_final".to_owned(), Matrix::from_vec(ids.len(), width, normal)));
+        Ok(trace)
+    }
+
+    fn keep_more_activations(&self) {
+        self.activation_budget.fetch_max(LARGE_BUDGET, Ordering::Relaxed);
+    }
+
+    fn limit_activations(&self, bytes: usize) {
+        self.activation_budget.fetch_min(bytes, Ordering::Relaxed);
     }
 }

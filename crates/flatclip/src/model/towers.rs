@@ -1,4 +1,4 @@
-//! The interface of a model's towers. Our kernels implement it (`kernels.rs`), and so does any other program that
+//! The interface of a model's towers. Our kernels implement it (`text.rs`, `image.rs`), and so does any other program that
 //! computes them, such as PyTorch through the Python package.
 //!
 //! Methods, evaluation, tuning and landscapes use these traits only. What an implementation lacks is in

@@ -6,6 +6,7 @@
 
 use super::block::Side;
 use super::norms::NormAffine;
+use super::towers::VisionPass;
 use super::vit::Vit;
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -68,65 +69,6 @@ impl<'a> VisionRun<'a> {
         let mut features = Matrix::from_vec(count, dim, raw);
         let lengths = normalise(features.data_mut(), dim);
         Ok(Self { vit, pixels: pixels.to_vec(), prompts, norms, features, lengths, records })
-    }
-
-    /// Unit-norm image features `[count, D]`.
-    pub(super) fn features(&self) -> &Matrix {
-        &self.features
-    }
-
-    /// Euclidean norms of the raw features.
-    pub(super) fn norms(&self) -> &[f32] {
-        &self.lengths
-    }
-
-    /// Tokens of one image: class token, patches, visual prompts.
-    pub(super) fn tokens_per_image(&self) -> usize {
-        self.vit.tokens() + self.prompts.first().map_or(0, Matrix::rows)
-    }
-
-    /// The tokens that block `block` reads, visual prompts written in: `[count * tokens, width]`.
-    pub(super) fn tokens(&self, block: usize) -> Result<Matrix> {
-        let records = &self.records;
-        if records.len() < self.features.rows() {
-            return Err(Error::config("vision pass", "the tokens of some images were not recorded; set `recorded`"));
-        }
-        if block >= self.vit.blocks.len() {
-            let reason = format!("block {block}, but the tower has {}", self.vit.blocks.len());
-            return Err(Error::config("vision pass", reason));
-        }
-        let data = match block.checked_sub(1) {
-            None => {
-                let embedded = self.vit.embed(&self.pixels, self.prompts.first());
-                block_input(self.vit, &embedded, &[], &self.prompts, &self.norms, 0)
-            }
-            Some(below) => {
-                let mut x: Vec<f32> = records.iter().flat_map(|image| image[below].iter().copied()).collect();
-                self.vit.overwrite(&mut x, &self.prompts, block);
-                x
-            }
-        };
-        Ok(Matrix::from_vec(data.len() / self.vit.width, self.vit.width, data))
-    }
-
-    /// Gradients from those of the unit-norm features and, optionally, of the tokens that some
-    /// blocks read (`[count * tokens, width]` each, as [`VisionRun::tokens`] gives them).
-    pub(super) fn gradient(&self, d_features: &Matrix, d_tokens: &[(usize, Vec<f32>)]) -> Result<VisionGradient> {
-        self.check_gradient(d_features, d_tokens)?;
-        let mut d_raw = vec![0.0; d_features.data().len()];
-        normalise_backward(self.features.data(), &self.lengths, d_features.data(), &mut d_raw);
-        let active: Vec<usize> =
-            (0..self.features.rows()).filter(|&image| self.is_active(image, &d_raw, d_tokens)).collect();
-        let parts: Vec<VisionGradient> =
-            active.par_chunks(CHUNK_IMAGES).map(|images| self.chunk_gradient(images, &d_raw, d_tokens)).collect();
-        let mut total = self.no_gradient();
-        for part in parts {
-            total.norms.add(&part.norms);
-            for (to, from) in total.prompts.iter_mut().zip(&part.prompts) {
-                to.data_mut().iter_mut().zip(from.data()).for_each(|(to, from)| *to += from);
-            }
-        }
-        Ok(total)
     }
 
     fn check_gradient(&self, d_features: &Matrix, d_tokens: &[(usize, Vec<f32>)]) -> Result<()> {
@@ -222,6 +164,61 @@ impl<'a> VisionRun<'a> {
             d[..width].copy_from_slice(d_class);
         }
         d
+    }
+}
+
+impl VisionPass for VisionRun<'_> {
+    fn features(&self) -> &Matrix {
+        &self.features
+    }
+
+    fn norms(&self) -> &[f32] {
+        &self.lengths
+    }
+
+    fn tokens_per_image(&self) -> usize {
+        self.vit.tokens() + self.prompts.first().map_or(0, Matrix::rows)
+    }
+
+    fn tokens(&self, block: usize) -> Result<Matrix> {
+        let records = &self.records;
+        if records.len() < self.features.rows() {
+            return Err(Error::config("vision pass", "the tokens of some images were not recorded; set `recorded`"));
+        }
+        if block >= self.vit.blocks.len() {
+            let reason = format!("block {block}, but the tower has {}", self.vit.blocks.len());
+            return Err(Error::config("vision pass", reason));
+        }
+        let data = match block.checked_sub(1) {
+            None => {
+                let embedded = self.vit.embed(&self.pixels, self.prompts.first());
+                block_input(self.vit, &embedded, &[], &self.prompts, &self.norms, 0)
+            }
+            Some(below) => {
+                let mut x: Vec<f32> = records.iter().flat_map(|image| image[below].iter().copied()).collect();
+                self.vit.overwrite(&mut x, &self.prompts, block);
+                x
+            }
+        };
+        Ok(Matrix::from_vec(data.len() / self.vit.width, self.vit.width, data))
+    }
+
+    fn gradient(&self, d_features: &Matrix, d_tokens: &[(usize, Vec<f32>)]) -> Result<VisionGradient> {
+        self.check_gradient(d_features, d_tokens)?;
+        let mut d_raw = vec![0.0; d_features.data().len()];
+        normalise_backward(self.features.data(), &self.lengths, d_features.data(), &mut d_raw);
+        let active: Vec<usize> =
+            (0..self.features.rows()).filter(|&image| self.is_active(image, &d_raw, d_tokens)).collect();
+        let parts: Vec<VisionGradient> =
+            active.par_chunks(CHUNK_IMAGES).map(|images| self.chunk_gradient(images, &d_raw, d_tokens)).collect();
+        let mut total = self.no_gradient();
+        for part in parts {
+            total.norms.add(&part.norms);
+            for (to, from) in total.prompts.iter_mut().zip(&part.prompts) {
+                to.data_mut().iter_mut().zip(from.data()).for_each(|(to, from)| *to += from);
+            }
+        }
+        Ok(total)
     }
 }
 

@@ -8,6 +8,7 @@
 //! All images go together from norm to norm. Kept are the blocks' inputs; the backward pass computes each block again.
 
 use super::{BATCH_NORM_EPSILON, Bottleneck, Conv, ModifiedResNet, Plane, STRIP, Work};
+use crate::model::towers::BatchNormPass;
 use crate::{Error, Result};
 use flatclip_tensor::ops::attention;
 use flatclip_tensor::ops::{normalise, normalise_backward};
@@ -358,31 +359,6 @@ impl<'a> BatchNormRun<'a> {
         Ok(Self { net, norms: norms.clone(), pixels, inputs, qkv, features, lengths })
     }
 
-    /// Unit-norm image features `[count, D]`.
-    pub(crate) fn features(&self) -> &Matrix {
-        &self.features
-    }
-
-    /// The gradient with respect to scales and shifts from that of the unit-norm features.
-    pub(crate) fn gradient(&self, d_features: &Matrix) -> Result<BatchNorms> {
-        if (d_features.rows(), d_features.cols()) != (self.features.rows(), self.features.cols()) {
-            return Err(Error::config("batch norms", "expected one gradient row for each image"));
-        }
-        let mut gradient = self.norms.clone();
-        let mut d_raw = vec![0.0; d_features.data().len()];
-        normalise_backward(self.features.data(), &self.lengths, d_features.data(), &mut d_raw);
-        let mut d = self.pool_backward(&d_raw);
-        let blocks: Vec<&Bottleneck> = self.net.stages.iter().flatten().collect();
-        let mut norm = self.norms.values.len() / 2;
-        for (block, x) in blocks.iter().zip(&self.inputs).rev() {
-            norm -= block.all().count();
-            let record = BlockRecord::new(block, x, &self.norms, norm);
-            d = record.backward(block, x, &self.norms, norm, d, &mut gradient);
-        }
-        self.stem_backward(&d, &mut gradient);
-        Ok(gradient)
-    }
-
     /// The gradient on what the attention pool reads.
     fn pool_backward(&self, d_raw: &[f32]) -> Vec<f32> {
         let (net, plane) = (self.net, &self.inputs[self.inputs.len() - 1]);
@@ -419,6 +395,31 @@ impl<'a> BatchNormRun<'a> {
                 d = self.net.stem[i].backward(&outputs[i - 1], &d);
             }
         }
+    }
+}
+
+impl BatchNormPass for BatchNormRun<'_> {
+    fn features(&self) -> &Matrix {
+        &self.features
+    }
+
+    fn gradient(&self, d_features: &Matrix) -> Result<BatchNorms> {
+        if (d_features.rows(), d_features.cols()) != (self.features.rows(), self.features.cols()) {
+            return Err(Error::config("batch norms", "expected one gradient row for each image"));
+        }
+        let mut gradient = self.norms.clone();
+        let mut d_raw = vec![0.0; d_features.data().len()];
+        normalise_backward(self.features.data(), &self.lengths, d_features.data(), &mut d_raw);
+        let mut d = self.pool_backward(&d_raw);
+        let blocks: Vec<&Bottleneck> = self.net.stages.iter().flatten().collect();
+        let mut norm = self.norms.values.len() / 2;
+        for (block, x) in blocks.iter().zip(&self.inputs).rev() {
+            norm -= block.all().count();
+            let record = BlockRecord::new(block, x, &self.norms, norm);
+            d = record.backward(block, x, &self.norms, norm, d, &mut gradient);
+        }
+        self.stem_backward(&d, &mut gradient);
+        Ok(gradient)
     }
 }
 

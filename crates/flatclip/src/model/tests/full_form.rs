@@ -6,14 +6,15 @@ use super::super::text::TextKernels;
 use super::super::{ClassName, ClassTokens, Context, Position};
 use super::{TEXT_FORMS, assert_close, classes, context, matrix, tiny_text, tiny_with_text};
 use crate::architecture::TextPool;
+use crate::model::TextTower;
 use flatclip_tensor::ops::attention::Queries;
 use flatclip_tensor::ops::{normalise, normalise_backward};
 use flatclip_tensor::{Activation, Matrix};
 
 /// Unit-norm features and the gradient of `d · features` with respect to the context.
 fn full(tower: &TextKernels, tokens: &ClassTokens, context: &Context, d: &Matrix) -> (Matrix, Context) {
-    let (width, length) = (tower.width(), tower.context_length());
-    let mut features = Matrix::zeros(tokens.classes.len(), tower.embed_dim());
+    let (width, length) = (tower.width(), tower.config.context_length);
+    let mut features = Matrix::zeros(tokens.classes.len(), tower.projection.outputs());
     let mut gradient = Context::zeros_like(context);
     let starts = [0, length];
     let shape = tower.shape(&starts, Queries::All);
